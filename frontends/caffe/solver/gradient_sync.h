@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_SOLVER_GRADIENT_SYNC_H_
+#define POSEIDON_FRONTENDS_CAFFE_SOLVER_GRADIENT_SYNC_H_
+
+#include <cstdint>
+
+#include "poseidon/base/status.h"
+
+namespace poseidon::caffe {
+
+// What the solver asks of whoever averages gradients over workers. One worker without a network has
+// none (a null pointer); the distributed trainer implements it over a poseidon::session::Session.
+// Layers are numbered as in Net::layers().
+//
+// Thread: every member is called on the solver's thread, in the order
+//   BeginStep(t), [WantsFactors], GradientReady(layer) for each learnable layer in backward order,
+//   Await(layer) for each learnable layer (in the next forward's order, or all at once).
+class GradientSync {
+ public:
+  virtual ~GradientSync() = default;
+
+  // Iteration `step` begins: no forward pass of it has run. May wait for a plan to be agreed.
+  virtual Status BeginStep(std::uint64_t step) = 0;
+
+  // True when `layer` shall hand over its factors (output errors and inputs) in this step and not
+  // compute its weight and bias gradient. Fixed from BeginStep until the step's gradients are ready.
+  virtual bool WantsFactors(int layer) const = 0;
+
+  // The gradient of `layer` (its flat diff), or its factors, summed over the iter_size passes, is
+  // complete and lent until Await(layer) returns. Returns at once.
+  virtual Status GradientReady(int layer) = 0;
+
+  // Blocks until the mean over the workers of the gradient of `layer` lies in its flat diff.
+  virtual Status Await(int layer) = 0;
+};
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_SOLVER_GRADIENT_SYNC_H_
