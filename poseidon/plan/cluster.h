@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_PLAN_CLUSTER_H_
+#define POSEIDON_PLAN_CLUSTER_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace poseidon::plan {
+
+// What the machines and the network between them can do. A rate of 0 means unknown: whatever it
+// would limit is then predicted to take no time.
+struct ClusterSpec {
+  std::uint32_t workers = 1;  // P
+  std::uint32_t servers = 0;  // S dedicated server processes; 0: every worker hosts a shard
+  // The dedicated servers run on the first S workers' machines and share their links.
+  bool servers_share_worker_hosts = false;
+  double bandwidth = 0;      // bytes per second and direction of one machine, measured goodput
+  double latency = 0;        // seconds one way
+  double rebuild_flops = 0;  // FLOP per second of the product that rebuilds a gradient from factors
+  // CPU seconds that one byte costs its sender and its receiver together, the sum included: about
+  // 0.6e-9, encrypted 1.0e-9 to 1.2e-9. 0 where an accelerator computes.
+  double cpu_seconds_per_wire_byte = 0;
+  std::uint32_t cores_per_worker = 1;  // that a worker may use
+  std::uint32_t compute_threads = 1;   // of them busy computing; the others serve the network free
+
+  friend bool operator==(const ClusterSpec&, const ClusterSpec&) = default;
+};
+
+// What the first steps showed of one declared layer. The work of undeclared neighbours (pooling,
+// activation, loss) and the update count with the declared layer before them, so that the sums over
+// all layers are the whole step's compute. Times are the slowest worker's.
+struct LayerMeasurement {
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+  // Of a layer with factors: backward_seconds holds the product that makes the weight gradient. It
+  // does not where the layer was already broadcasting factors while it was measured.
+  bool backward_has_weight_product = true;
+  std::vector<std::uint32_t> rows;  // gradient rows of each rank; empty: unknown
+
+  friend bool operator==(const LayerMeasurement&, const LayerMeasurement&) = default;
+};
+
+}  // namespace poseidon::plan
+
+#endif  // POSEIDON_PLAN_CLUSTER_H_

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_PLAN_PLANNER_H_
+#define POSEIDON_PLAN_PLANNER_H_
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "poseidon/base/result.h"
+#include "poseidon/plan/cluster.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/plan/plan.h"
+
+namespace poseidon::plan {
+
+struct PlanOptions {
+  Policy policy = Policy::kTime;
+  std::map<std::string, Scheme> forced;  // by layer name
+  std::string forced_by = "the user";    // for the reason: "the user", "plan file lenet.json"
+  // Per declared layer: all members computed the same bits in the test product. Empty: all did.
+  // A layer whose products differ goes the key-value way, even where factors are forced, because
+  // replicas would drift apart.
+  std::vector<bool> products_agree;
+};
+
+// Decides every layer's scheme from what was measured (one measurement per layer, in declaration
+// order). Deterministic; of equally good plans the one with more key-value layers. epoch and
+// switch_step are the caller's to set.
+// kInvalidArgument where an option names an unknown layer, or factors for a layer that has none (the
+// message lists the layers that have), or where the measurements do not fit the layers.
+Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
+                      std::span<const LayerMeasurement> measurements, const PlanOptions& options);
+
+// The plan of the first steps, before anything was measured: key-value everywhere, unless forced.
+Result<Plan> ProvisionalPlan(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
+                             const PlanOptions& options);
+
+}  // namespace poseidon::plan
+
+#endif  // POSEIDON_PLAN_PLANNER_H_
