@@ -1,0 +1,101 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what scripts/dependencies.txt lists and this machine lacks: Debian packages through
+# apt-get (as root or through sudo), Python packages into .venv of the checkout through pip, with
+# the user's own pip configuration.
+#
+#   scripts/setup.sh [demo|test|develop]      default: test
+#
+# Running it again changes nothing and takes a fraction of a second.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+level=${1:-test}
+case $level in
+  demo) levels='demo' ;;
+  test) levels='demo|test' ;;
+  develop) levels='demo|test|develop' ;;
+  *) echo "setup: unknown level '$level', expected demo, test or develop" >&2; exit 2 ;;
+esac
+
+listed() { # listed debian|python: the packages of this level, one a line
+  awk -v levels="^($levels)\$" -v source="$1" \
+    '$1 ~ levels && $2 == source { for (i = 3; i <= NF; ++i) print $i }' scripts/dependencies.txt
+}
+
+# The same interpreter every time: Debian's, because python3-venv belongs to it and because another
+# python3 earlier in PATH may be of any version.
+python=${POSEIDON_BASE_PYTHON:-/usr/bin/python3}
+
+missing_debian() {
+  local have package
+  have=" $(dpkg-query -W -f='${db:Status-Status} ${Package}\n' 2>/dev/null |
+           awk '$1 == "installed" { printf "%s ", $2 }')"
+  for package in $(listed debian); do
+    [[ $have == *" $package "* ]] || echo "$package"
+  done
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo -- "$@"; fi
+}
+
+may_be_root() {
+  [ "$(id -u)" = 0 ] && return
+  command -v sudo >/dev/null || return
+  sudo -n true 2>/dev/null || [ -t 0 ] # a terminal can ask for the password
+}
+
+install_debian() {
+  local missing
+  missing=$(missing_debian)
+  [ -n "$missing" ] || return 0
+  missing=$(echo $missing) # one line
+  if ! may_be_root; then
+    printf 'setup: these packages are missing and installing them needs root. Run this, then try again:\n  sudo apt-get install -y %s\n' \
+      "$missing" >&2
+    exit 1
+  fi
+  echo "setup: installing $missing"
+  # The -o options spare a fresh machine the man pages' index and questions about changed files.
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 \
+    -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0 \
+    install -y -qq --no-install-recommends $missing >"$log" 2>&1 || {
+      tail -n 20 "$log" >&2
+      echo "setup: apt-get could not install the packages above; its whole output is in $log" >&2
+      exit 1
+    }
+}
+
+# .venv/.installed names the interpreter and the packages of the last successful installation; a
+# lower level is satisfied by what a higher one installed.
+install_python() {
+  local version wanted
+  version=$("$python" -c 'import sys; print(sys.executable, sys.version.split()[0])')
+  wanted=$(listed python)
+  if [ -e .venv/.installed ] && [ "$(head -n 1 .venv/.installed)" = "$version" ]; then
+    [ -z "$(echo "$wanted" | grep -vxFf .venv/.installed)" ] && return
+  else
+    "$python" -m venv --clear .venv
+  fi
+  echo "setup: installing $(echo $wanted) into .venv"
+  rm -f .venv/.installed
+  # Each of these would point pip at another Python's packages.
+  unset PYTHONHOME PYTHONPATH VIRTUAL_ENV PIP_TARGET PIP_PREFIX PIP_USER
+  .venv/bin/python3 -m pip install --progress-bar off --quiet $wanted || {
+    echo "setup: pip could not install the packages above; its message stands before this line" >&2
+    exit 1
+  }
+  printf '%s\n' "$version" $wanted >.venv/.installed
+}
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+  printf 'setup: this is not a Debian system; install what these Debian packages hold and then make .venv with the Python packages:\n  %s\n  %s\n' \
+    "$(echo $(listed debian))" "$(echo $(listed python))" >&2
+  exit 1
+fi
+log=$(mktemp "${TMPDIR:-/tmp}/poseidon-setup-XXXXXX.log")
+install_debian
+install_python
+rm -f "$log"
