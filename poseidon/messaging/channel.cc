@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/messaging/channel.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace poseidon::messaging {
+namespace {
+
+// Frames per gathered write: beyond this the kernel's limit on buffers (1024) comes into view.
+constexpr std::size_t kMaxFramesPerWrite = 256;
+
+}  // namespace
+
+Channel::Channel(Executor& executor, std::unique_ptr<transport::Connection> connection,
+                 ChannelOptions options, ChannelReceiver& receiver)
+    : executor_(executor),
+      connection_(std::move(connection)),
+      options_(options),
+      receiver_(&receiver),
+      checksums_(!connection_->integrity_protected()),
+      last_received_(executor.now()) {}
+
+Channel::~Channel() = default;
+
+void Channel::Start() { ReadHeader(); }
+
+void Channel::Send(Outgoing message) {
+  if (closed_) {
+    if (message.left) {
+      executor_.Post([left = std::move(message.left)] { left(Unavailable("the channel is closed")); });
+    }
+    return;
+  }
+  if (!message.owned.empty()) message.payload = message.owned;
+  const QueueKey key{message.priority, next_sequence_++};
+  queue_.emplace(key, Entry{std::move(message), 0});
+  if (!writing_) WriteNext();
+}
+
+// Takes frames from the head of the queue until one write is full. A message that is not finished
+// stays at its place: whatever is more urgent by the next write goes first.
+void Channel::WriteNext() {
+  if (closed_ || writing_) return;
+  if (queue_.empty()) {
+    if (close_when_drained_) Close(drained_reason_);
+    return;
+  }
+  headers_.clear();
+  headers_.reserve(kMaxFramesPerWrite);
+  written_frames_.clear();
+  std::vector<ConstBytes> buffers;
+  std::size_t total = 0;
+  while (!queue_.empty() && total < options_.write_bytes && headers_.size() < kMaxFramesPerWrite) {
+    auto first = queue_.begin();
+    Entry& entry = first->second;
+    const ConstBytes rest = entry.message.payload.subspan(entry.sent);
+    const ConstBytes chunk = rest.first(std::min(rest.size(), options_.chunk_bytes));
+
+    wire::FrameHeader header = entry.message.header;
+    header.length = static_cast<std::uint32_t>(chunk.size());
+    header.offset += entry.sent;
+    header.payload_crc = checksums_ ? Crc32c(chunk) : 0;
+    headers_.emplace_back();
+    wire::EncodeHeader(header, headers_.back());
+    written_frames_.push_back(header);
+    buffers.push_back(headers_.back());
+    if (!chunk.empty()) buffers.push_back(chunk);
+    total += wire::kHeaderBytes + chunk.size();
+
+    entry.sent += chunk.size();
+    if (entry.sent == entry.message.payload.size()) {
+      finishing_.push_back(std::move(entry.message));
+      queue_.erase(first);
+    }
+  }
+  writing_ = true;
+  connection_->Write(buffers, [self = shared_from_this()](Status status) { self->OnWritten(status); });
+}
+
+void Channel::OnWritten(const Status& status) {
+  writing_ = false;
+  std::vector<Outgoing> finished = std::exchange(finishing_, {});
+  if (status.ok() && receiver_ != nullptr) {
+    for (const wire::FrameHeader& header : written_frames_) receiver_->OnSent(*this, header);
+  }
+  for (Outgoing& message : finished) {
+    if (message.left) message.left(status);
+  }
+  if (!status.ok()) return Fail(status);
+  WriteNext();
+}
+
+void Channel::ReadHeader() {
+  if (closed_) return;
+  const std::array<MutableBytes, 1> into = {MutableBytes(header_bytes_).subspan(header_have_)};
+  connection_->Read(into, into[0].size(), [self = shared_from_this()](Status status, std::size_t n) {
+    self->OnHeaderBytes(status, n);
+  });
+}
+
+void Channel::OnHeaderBytes(const Status& status, std::size_t bytes) {
+  if (closed_) return;
+  if (!status.ok()) return Fail(status);
+  last_received_ = executor_.now();
+  header_have_ += bytes;
+  Result<wire::FrameHeader> header = wire::DecodeHeader(header_bytes_);
+  if (!header.ok()) return Fail(header.status());
+  header_ = *header;
+  header_have_ = 0;
+  landed_ = 0;
+  landing_ = {};
+  if (header_.length == 0) {
+    DispatchFrame();
+    if (!closed_) ReadHeader();
+    return;
+  }
+  if (receiver_ == nullptr) return;
+  Result<MutableBytes> place = receiver_->PlaceFor(*this, header_);
+  if (closed_) return;
+  if (!place.ok()) return Fail(place.status());
+  landing_ = *place;
+  if (landing_.empty()) {
+    scratch_.resize(std::max<std::size_t>(scratch_.size(), header_.length));
+    landing_ = MutableBytes(scratch_).first(header_.length);
+  }
+  POSEIDON_CHECK(landing_.size() == header_.length, "a landing place has the size of the payload");
+  ReadPayload();
+}
+
+// The payload and, in the same system call where it is there already, the next header.
+void Channel::ReadPayload() {
+  const MutableBytes rest = landing_.subspan(landed_);
+  const std::array<MutableBytes, 2> into = {rest, MutableBytes(header_bytes_)};
+  connection_->Read(into, rest.size(), [self = shared_from_this()](Status status, std::size_t n) {
+    self->OnPayloadBytes(status, n);
+  });
+}
+
+void Channel::OnPayloadBytes(const Status& status, std::size_t bytes) {
+  if (closed_) return;
+  if (!status.ok()) return Fail(status);
+  last_received_ = executor_.now();
+  const std::size_t rest = landing_.size() - landed_;
+  header_have_ = bytes - rest;
+  landed_ = landing_.size();
+  if (header_.payload_crc != 0 || checksums_) {
+    if (Crc32c(landing_) != header_.payload_crc) {
+      return Fail(DataLoss("a frame's payload fails its checksum"));
+    }
+  }
+  DispatchFrame();
+  if (closed_) return;
+  if (header_have_ == wire::kHeaderBytes) {
+    OnHeaderBytes(OkStatus(), 0);
+  } else {
+    ReadHeader();
+  }
+}
+
+void Channel::DispatchFrame() {
+  if (receiver_ == nullptr) return;
+  const Status status = receiver_->OnFrame(*this, header_, landing_);
+  if (!status.ok() && !closed_) Fail(status);
+}
+
+void Channel::Fail(const Status& reason) { Close(reason); }
+
+void Channel::CloseWhenDrained(const Status& reason) {
+  if (closed_) return;
+  close_when_drained_ = true;
+  drained_reason_ = reason;
+  if (idle()) Close(reason);
+}
+
+void Channel::Close(const Status& reason) {
+  if (closed_) return;
+  closed_ = true;
+  const Status failure =
+      reason.ok() ? Unavailable("the channel to " + peer_name() + " was closed") : reason;
+  // Everything queued completes, posted: a completion never runs inside the call that took it. A
+  // write under way completes by itself, because the connection's Close makes it.
+  std::map<QueueKey, Entry> queue = std::exchange(queue_, {});
+  for (auto& [key, entry] : queue) {
+    if (entry.message.left) {
+      executor_.Post([left = std::move(entry.message.left), failure] { left(failure); });
+    }
+  }
+  connection_->Close(reason);
+  executor_.Post([self = shared_from_this(), reason] {
+    if (self->receiver_ != nullptr) std::exchange(self->receiver_, nullptr)->OnClosed(*self, reason);
+  });
+}
+
+}  // namespace poseidon::messaging

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_MESSAGING_CHANNEL_H_
+#define POSEIDON_MESSAGING_CHANNEL_H_
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "poseidon/base/bytes.h"
+#include "poseidon/base/executor.h"
+#include "poseidon/transport/transport.h"
+#include "poseidon/wire/frame.h"
+
+namespace poseidon::messaging {
+
+// Who leaves first: control before data, then the older step (or ranks that are ahead would starve
+// the results still owed to a laggard), then the layer that the next forward pass needs first.
+struct Priority {
+  enum Kind : std::uint8_t { kControl = 0, kData = 1 };
+  Kind kind = kData;
+  std::uint64_t step = 0;
+  std::uint32_t position = 0;
+  friend constexpr auto operator<=>(const Priority&, const Priority&) = default;
+};
+
+inline constexpr Priority kControlPriority{Priority::kControl, 0, 0};
+
+// A message to one peer: a header and its payload, lent (`payload`) or given (`owned`). The channel
+// cuts it into frames: `header.offset` is the place of the payload's first byte within
+// `header.total`; length and checksum are filled in per frame. An empty payload is one frame.
+struct Outgoing {
+  wire::FrameHeader header;
+  ConstBytes payload;
+  ByteBuffer owned;
+  Priority priority;
+  // Every frame that reads the payload has left (or never will: the Status says so). May be empty.
+  Completion left;
+};
+
+struct ChannelOptions {
+  // Largest payload of one data frame, and what goes out in one gathered write: an urgent message
+  // waits for at most one write and what the socket buffer holds.
+  std::size_t chunk_bytes = 256 * 1024;
+  std::size_t write_bytes = 256 * 1024;
+};
+
+class Channel;
+
+// What a channel tells its owner; see FrameSink for the contract of the first two.
+class ChannelReceiver {
+ public:
+  virtual ~ChannelReceiver() = default;
+  virtual Result<MutableBytes> PlaceFor(Channel& from, const wire::FrameHeader& header) = 0;
+  virtual Status OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) = 0;
+  virtual void OnSent(Channel& to, const wire::FrameHeader& header) = 0;
+  // The channel has ended, with the first reason; fires once, nothing follows.
+  virtual void OnClosed(Channel& channel, const Status& reason) = 0;
+};
+
+// Whole messages over one connection, by priority, in frames, so that an urgent layer overtakes a
+// large one between two writes.
+//
+// Thread: lives on the connection's executor. Lifetime: held by shared_ptr, because reads and writes
+// in flight must find it alive; `receiver` must outlive the channel's OnClosed (after Close, no
+// callback but that one OnClosed follows, posted).
+class Channel : public std::enable_shared_from_this<Channel> {
+ public:
+  Channel(Executor& executor, std::unique_ptr<transport::Connection> connection,
+          ChannelOptions options, ChannelReceiver& receiver);
+  ~Channel();
+
+  // Begins to read. Call once, after the shared_ptr exists.
+  void Start();
+  // Queues a message; frames of one priority leave in the order of the calls.
+  void Send(Outgoing message);
+  // Ends the channel; messages not yet sent complete with `reason`.
+  void Close(const Status& reason);
+  // Ends the channel once what is queued has left.
+  void CloseWhenDrained(const Status& reason);
+  // Forgets the receiver: no callback follows. For an owner about to be destroyed.
+  void Detach() { receiver_ = nullptr; }
+
+  bool closed() const { return closed_; }
+  bool idle() const { return queue_.empty() && !writing_; }
+  const std::string& peer_name() const { return connection_->peer_name(); }
+  transport::ConnectionCounters counters() const { return connection_->counters(); }
+  TimePoint last_received() const { return last_received_; }
+  Executor& executor() { return executor_; }
+
+ private:
+  struct QueueKey {
+    Priority priority;
+    std::uint64_t sequence = 0;
+    friend auto operator<=>(const QueueKey&, const QueueKey&) = default;
+  };
+  struct Entry {
+    Outgoing message;
+    std::size_t sent = 0;
+  };
+
+  void WriteNext();
+  void OnWritten(const Status& status);
+  void ReadHeader();
+  void OnHeaderBytes(const Status& status, std::size_t bytes);
+  void ReadPayload();
+  void OnPayloadBytes(const Status& status, std::size_t bytes);
+  void DispatchFrame();
+  void Fail(const Status& reason);
+
+  Executor& executor_;
+  std::unique_ptr<transport::Connection> connection_;
+  const ChannelOptions options_;
+  ChannelReceiver* receiver_;
+  const bool checksums_;
+
+  std::map<QueueKey, Entry> queue_;
+  std::uint64_t next_sequence_ = 0;
+  bool writing_ = false;
+  bool closed_ = false;
+  bool close_when_drained_ = false;
+  Status drained_reason_;
+  // What the write under way reads: encoded headers, and the messages that end with it.
+  std::vector<std::array<std::byte, wire::kHeaderBytes>> headers_;
+  std::vector<wire::FrameHeader> written_frames_;
+  std::vector<Outgoing> finishing_;
+
+  std::array<std::byte, wire::kHeaderBytes> header_bytes_{};
+  std::size_t header_have_ = 0;
+  wire::FrameHeader header_;
+  MutableBytes landing_;
+  ByteBuffer scratch_;
+  std::size_t landed_ = 0;
+  TimePoint last_received_;
+};
+
+}  // namespace poseidon::messaging
+
+#endif  // POSEIDON_MESSAGING_CHANNEL_H_

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/messaging/mesh.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace poseidon::messaging {
+namespace {
+
+// An introduction names the joiner and its address; anything longer is not one.
+constexpr std::size_t kMaxIntroduction = 64 * 1024;
+
+std::size_t IndexOf(wire::FrameType type) { return static_cast<std::size_t>(type); }
+
+void Accumulate(transport::ConnectionCounters& sum, const transport::ConnectionCounters& one) {
+  sum.bytes_read += one.bytes_read;
+  sum.bytes_written += one.bytes_written;
+  sum.wire_bytes_in += one.wire_bytes_in;
+  sum.wire_bytes_out += one.wire_bytes_out;
+}
+
+}  // namespace
+
+Mesh::Mesh(Executor& executor, MeshOptions options, MeshObserver& observer)
+    : executor_(executor), options_(options), observer_(observer) {}
+
+Mesh::~Mesh() {
+  for (auto& [peer, channel] : channels_) {
+    channel->Detach();
+    channel->Close(OkStatus());
+  }
+  for (auto& [key, channel] : strangers_) {
+    channel->Detach();
+    channel->Close(OkStatus());
+  }
+}
+
+void Mesh::Route(wire::FrameType type, FrameSink& sink) { sinks_[IndexOf(type)] = &sink; }
+
+std::shared_ptr<Channel> Mesh::AddStranger(std::unique_ptr<transport::Connection> connection) {
+  auto channel =
+      std::make_shared<Channel>(executor_, std::move(connection), options_.channel, *this);
+  strangers_.emplace(channel.get(), channel);
+  channel->Start();
+  return channel;
+}
+
+bool Mesh::Identify(const std::shared_ptr<Channel>& channel, MemberId peer) {
+  if (channels_.contains(peer) || channel->closed()) return false;
+  strangers_.erase(channel.get());
+  channels_.emplace(peer, channel);
+  peers_.emplace(channel.get(), peer);
+  return true;
+}
+
+void Mesh::Send(MemberId to, Outgoing message) {
+  message.header.generation = generation_;
+  const auto found = channels_.find(to);
+  if (found == channels_.end()) {
+    if (message.left) {
+      executor_.Post([left = std::move(message.left), to] {
+        left(Status(StatusCode::kUnavailable,
+                    "member " + std::to_string(to.value()) + " has no connection",
+                    StatusScope::kPeer, to.value()));
+      });
+    }
+    return;
+  }
+  found->second->Send(std::move(message));
+}
+
+void Mesh::SendControl(MemberId to, ByteBuffer message) {
+  if (const auto found = channels_.find(to); found != channels_.end()) {
+    SendControl(*found->second, std::move(message));
+  }
+}
+
+void Mesh::SendControl(Channel& to, ByteBuffer message) {
+  Outgoing out;
+  out.header.type = wire::FrameType::kControl;
+  out.header.generation = generation_;
+  out.header.total = message.size();
+  out.owned = std::move(message);
+  out.priority = kControlPriority;
+  to.Send(std::move(out));
+}
+
+void Mesh::CloseAllWhenDrained(const Status& reason) {
+  const auto channels = channels_;
+  for (const auto& [peer, channel] : channels) channel->CloseWhenDrained(reason);
+  const auto strangers = strangers_;
+  for (const auto& [key, channel] : strangers) channel->Close(reason);
+}
+
+void Mesh::CloseAll(const Status& reason) {
+  const auto channels = channels_;
+  for (const auto& [peer, channel] : channels) channel->Close(reason);
+  const auto strangers = strangers_;
+  for (const auto& [key, channel] : strangers) channel->Close(reason);
+}
+
+bool Mesh::drained() const {
+  return std::all_of(channels_.begin(), channels_.end(),
+                     [](const auto& entry) { return entry.second->idle(); });
+}
+
+std::vector<MemberId> Mesh::peers() const {
+  std::vector<MemberId> list;
+  for (const auto& [peer, channel] : channels_) list.push_back(peer);
+  return list;
+}
+
+transport::ConnectionCounters Mesh::wire_counters() const {
+  transport::ConnectionCounters sum = closed_counters_;
+  for (const auto& [peer, channel] : channels_) Accumulate(sum, channel->counters());
+  return sum;
+}
+
+TimePoint Mesh::last_received(MemberId peer) const {
+  const auto found = channels_.find(peer);
+  return found == channels_.end() ? TimePoint{} : found->second->last_received();
+}
+
+const MemberId* Mesh::PeerOf(const Channel& channel) const {
+  const auto found = peers_.find(&channel);
+  return found == peers_.end() ? nullptr : &found->second;
+}
+
+bool Mesh::IsStale(const wire::FrameHeader& header) const {
+  return header.generation != generation_;
+}
+
+Result<MutableBytes> Mesh::PlaceFor(Channel& from, const wire::FrameHeader& header) {
+  if (header.type == wire::FrameType::kControl || IsStale(header)) return MutableBytes{};
+  const MemberId* peer = PeerOf(from);
+  FrameSink* sink = sinks_[IndexOf(header.type)];
+  if (peer == nullptr) return DataLoss("a data frame came before the introduction");
+  if (sink == nullptr) return DataLoss("a frame of a type that this member does not take");
+  return sink->PlaceFor(*peer, header);
+}
+
+Status Mesh::OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) {
+  traffic_.CountReceived(header);
+  if (header.type == wire::FrameType::kControl) return OnControlFrame(from, header, payload);
+  const MemberId* peer = PeerOf(from);
+  if (peer == nullptr) return DataLoss("a data frame came before the introduction");
+  if (header.type == wire::FrameType::kHeartbeat || IsStale(header)) return OkStatus();
+  FrameSink* sink = sinks_[IndexOf(header.type)];
+  if (sink == nullptr) return DataLoss("a frame of a type that this member does not take");
+  return sink->OnFrame(*peer, header, payload);
+}
+
+// Control messages may be longer than a frame: they are assembled here, in order, within a bound
+// that is checked before anything is allocated.
+Status Mesh::OnControlFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) {
+  const MemberId* peer = PeerOf(from);
+  const std::size_t bound = peer == nullptr ? kMaxIntroduction : options_.max_control_bytes;
+  if (header.total > bound) return DataLoss("a control message is longer than allowed");
+  Control& control = control_[&from];
+  if (header.offset != control.have) return DataLoss("a control message has a gap");
+  if (control.have == 0) control.message.resize(header.total);
+  if (header.total != control.message.size()) return DataLoss("a control message changed its size");
+  std::copy(payload.begin(), payload.end(), control.message.begin() + control.have);
+  control.have += payload.size();
+  if (control.have < control.message.size()) return OkStatus();
+
+  const ByteBuffer message = std::exchange(control.message, {});
+  control.have = 0;
+  if (peer != nullptr) return observer_.OnControl(*peer, message);
+  const auto stranger = strangers_.find(&from);
+  if (stranger == strangers_.end()) return OkStatus();
+  return observer_.OnIntroduction(stranger->second, message);
+}
+
+void Mesh::OnSent(Channel&, const wire::FrameHeader& header) { traffic_.CountSent(header); }
+
+void Mesh::OnClosed(Channel& channel, const Status& reason) {
+  Accumulate(closed_counters_, channel.counters());
+  control_.erase(&channel);
+  const MemberId* known = PeerOf(channel);
+  if (known == nullptr) {
+    strangers_.erase(&channel);
+    return;
+  }
+  const MemberId peer = *known;
+  peers_.erase(&channel);
+  channels_.erase(peer);
+  observer_.OnPeerClosed(peer, reason);
+}
+
+}  // namespace poseidon::messaging

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_MESSAGING_MESH_H_
+#define POSEIDON_MESSAGING_MESH_H_
+
+#include <array>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "poseidon/base/executor.h"
+#include "poseidon/messaging/channel.h"
+#include "poseidon/messaging/frame_sink.h"
+#include "poseidon/messaging/traffic.h"
+
+namespace poseidon::messaging {
+
+// What the mesh tells its owner about peers and their control messages.
+class MeshObserver {
+ public:
+  virtual ~MeshObserver() = default;
+  // A whole control message from an identified peer. An error closes the connection.
+  virtual Status OnControl(MemberId from, ConstBytes message) = 0;
+  // The first control message of a connection that has no identity yet (at most 64 KiB). The
+  // observer may call Identify for `stranger`. An error closes the connection.
+  virtual Status OnIntroduction(const std::shared_ptr<Channel>& stranger, ConstBytes message) = 0;
+  // The connection to an identified peer has ended.
+  virtual void OnPeerClosed(MemberId peer, const Status& reason) = 0;
+};
+
+struct MeshOptions {
+  ChannelOptions channel;
+  std::size_t max_control_bytes = 64u << 20;
+};
+
+// One channel to every other member; frames go out by member and come in by type. Knows nothing of
+// what they mean.
+//
+// Thread: lives on `executor`. Lifetime: sinks and observer outlive it; destruction closes every
+// channel without further callbacks.
+class Mesh final : public ChannelReceiver {
+ public:
+  Mesh(Executor& executor, MeshOptions options, MeshObserver& observer);
+  ~Mesh() override;
+
+  // Frames of `type` go to `sink` from now on.
+  void Route(wire::FrameType type, FrameSink& sink);
+  // Frames of other generations are dropped unread (control frames are not).
+  void set_generation(Generation generation) { generation_ = generation; }
+  Generation generation() const { return generation_; }
+
+  // Takes a connection whose peer is not known yet; the returned channel is alive while open.
+  std::shared_ptr<Channel> AddStranger(std::unique_ptr<transport::Connection> connection);
+  // From now on `channel` is the connection to `peer`. False when `peer` has one already.
+  bool Identify(const std::shared_ptr<Channel>& channel, MemberId peer);
+
+  // Sends to an identified peer; a peer without a channel completes `left` with kUnavailable.
+  // Generation is stamped here.
+  void Send(MemberId to, Outgoing message);
+  void SendControl(MemberId to, ByteBuffer message);
+  // To a channel, identified or not.
+  void SendControl(Channel& to, ByteBuffer message);
+
+  // Closes every channel once its queue has left, for a goodbye.
+  void CloseAllWhenDrained(const Status& reason);
+  void CloseAll(const Status& reason);
+  // True when no channel has anything to send.
+  bool drained() const;
+
+  std::vector<MemberId> peers() const;
+  bool HasPeer(MemberId peer) const { return channels_.contains(peer); }
+  const Traffic& traffic() const { return traffic_; }
+  // Summed over all connections, closed ones included.
+  transport::ConnectionCounters wire_counters() const;
+  // When bytes last came from `peer`.
+  TimePoint last_received(MemberId peer) const;
+  std::size_t strangers() const { return strangers_.size(); }
+
+  // ChannelReceiver:
+  Result<MutableBytes> PlaceFor(Channel& from, const wire::FrameHeader& header) override;
+  Status OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) override;
+  void OnSent(Channel& to, const wire::FrameHeader& header) override;
+  void OnClosed(Channel& channel, const Status& reason) override;
+
+ private:
+  struct Control {
+    ByteBuffer message;  // of which `have` bytes have arrived
+    std::size_t have = 0;
+  };
+  Status OnControlFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload);
+  const MemberId* PeerOf(const Channel& channel) const;
+  bool IsStale(const wire::FrameHeader& header) const;
+
+  Executor& executor_;
+  const MeshOptions options_;
+  MeshObserver& observer_;
+  Generation generation_;
+  std::array<FrameSink*, 8> sinks_{};
+  std::map<MemberId, std::shared_ptr<Channel>> channels_;
+  std::map<const Channel*, MemberId> peers_;
+  std::map<const Channel*, std::shared_ptr<Channel>> strangers_;
+  std::map<const Channel*, Control> control_;
+  Traffic traffic_;
+  transport::ConnectionCounters closed_counters_;
+};
+
+}  // namespace poseidon::messaging
+
+#endif  // POSEIDON_MESSAGING_MESH_H_

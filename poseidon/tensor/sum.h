@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TENSOR_SUM_H_
+#define POSEIDON_TENSOR_SUM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "poseidon/tensor/dtype.h"
+
+namespace poseidon {
+
+// One rank's share of a sum. A null `memory` is an absent contribution: it adds nothing, not even
+// a zero. `weight` 0 means "unweighted".
+struct Contribution {
+  const std::byte* memory = nullptr;
+  std::uint32_t weight = 0;
+};
+
+constexpr bool HasSum(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kI64;
+}
+
+// What a finished sum is multiplied by: 1 over the divisor, in the dtype's own arithmetic. A mean
+// over P workers divides by P; with weights by their sum. i64 sums are never scaled.
+enum class Scaling : std::uint8_t { kNone = 0, kMean = 1 };
+
+// Writes out[i] = scale * (((c0[i] + c1[i]) + c2[i]) + ...), in the order of `contributions` (rank
+// order), for `elements` numbers of `dtype`. Weighted when any weight is not 0: each number is
+// multiplied by its contribution's weight first, and the mean divides by the sum of the weights of
+// the contributions that are present; unweighted, it divides by `ranks`.
+// `out` may be the memory of one of the contributions; other overlaps are not allowed.
+// With every contribution absent the result is zero. The same inputs give the same bits for any
+// split of the element range into calls.
+// Pre: HasSum(dtype). Thread: any; touches only its arguments.
+void SumInRankOrder(std::span<const Contribution> contributions, std::size_t ranks,
+                    std::uint64_t elements, DType dtype, Scaling scaling, std::byte* out);
+
+}  // namespace poseidon
+
+#endif  // POSEIDON_TENSOR_SUM_H_

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/wire/frame.h"
+
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "poseidon/base/bytes.h"
+
+namespace poseidon::wire {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the codec copies little-endian numbers");
+
+template <typename T>
+void Put(std::byte*& at, T value) {
+  std::memcpy(at, &value, sizeof(T));
+  at += sizeof(T);
+}
+
+template <typename T>
+T Take(const std::byte*& at) {
+  T value;
+  std::memcpy(&value, at, sizeof(T));
+  at += sizeof(T);
+  return value;
+}
+
+constexpr std::size_t kChecked = kHeaderBytes - sizeof(std::uint32_t);
+
+bool IsFrameType(std::uint8_t type) {
+  return type >= static_cast<std::uint8_t>(FrameType::kControl) &&
+         type <= static_cast<std::uint8_t>(FrameType::kProbe);
+}
+
+bool IsScheme(std::uint8_t scheme) {
+  return scheme == static_cast<std::uint8_t>(plan::Scheme::kKeyValue) ||
+         scheme == static_cast<std::uint8_t>(plan::Scheme::kFactorBroadcast);
+}
+
+}  // namespace
+
+void EncodeHeader(const FrameHeader& h, std::span<std::byte, kHeaderBytes> out) {
+  std::byte* at = out.data();
+  Put(at, kMagic);
+  Put(at, kVersion);
+  Put(at, static_cast<std::uint8_t>(h.type));
+  Put(at, h.length);
+  Put(at, h.generation.value());
+  Put(at, h.plan_epoch.value());
+  Put(at, h.step.value());
+  Put(at, h.model.value());
+  Put(at, h.rank.value());
+  Put(at, h.layer.value());
+  Put(at, h.offset);
+  Put(at, h.total);
+  Put(at, h.rows);
+  Put(at, static_cast<std::uint8_t>(h.dtype));
+  Put(at, static_cast<std::uint8_t>(h.scheme));
+  Put(at, h.flags);
+  Put(at, h.payload_crc);
+  Put(at, Crc32c(out.first(kChecked)));
+}
+
+Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes) {
+  const std::byte* at = bytes.data();
+  if (Take<std::uint16_t>(at) != kMagic) return DataLoss("frame header has a wrong magic number");
+  if (const auto version = Take<std::uint8_t>(at); version != kVersion) {
+    return DataLoss("frame header has version " + std::to_string(version) + ", expected " +
+                    std::to_string(kVersion));
+  }
+  const auto type = Take<std::uint8_t>(at);
+  FrameHeader h;
+  h.length = Take<std::uint32_t>(at);
+  h.generation = Generation(Take<std::uint32_t>(at));
+  h.plan_epoch = PlanEpoch(Take<std::uint32_t>(at));
+  h.step = Step(Take<std::uint64_t>(at));
+  h.model = ModelId(Take<std::uint16_t>(at));
+  h.rank = Rank(Take<std::uint16_t>(at));
+  h.layer = LayerId(Take<std::uint32_t>(at));
+  h.offset = Take<std::uint64_t>(at);
+  h.total = Take<std::uint64_t>(at);
+  h.rows = Take<std::uint32_t>(at);
+  const auto dtype = Take<std::uint8_t>(at);
+  const auto scheme = Take<std::uint8_t>(at);
+  h.flags = Take<std::uint16_t>(at);
+  h.payload_crc = Take<std::uint32_t>(at);
+  if (Take<std::uint32_t>(at) != Crc32c(bytes.first(kChecked))) {
+    return DataLoss("frame header fails its checksum");
+  }
+  if (!IsFrameType(type)) return DataLoss("frame has unknown type " + std::to_string(type));
+  h.type = static_cast<FrameType>(type);
+  h.dtype = static_cast<DType>(dtype);
+  if (!IsValid(h.dtype)) return DataLoss("frame has unknown dtype " + std::to_string(dtype));
+  if (!IsScheme(scheme)) return DataLoss("frame has unknown scheme " + std::to_string(scheme));
+  h.scheme = static_cast<plan::Scheme>(scheme);
+  if ((h.flags & ~kKnownFlags) != 0) {
+    return DataLoss("frame has unknown flags " + std::to_string(h.flags));
+  }
+  if (h.length > kMaxPayload) {
+    return DataLoss("frame announces " + std::to_string(h.length) + " bytes, at most " +
+                    std::to_string(kMaxPayload) + " are allowed");
+  }
+  // Subtraction, not addition: offset + length may wrap.
+  if (h.offset > h.total || h.length > h.total - h.offset) {
+    return DataLoss("frame reaches beyond the " + std::to_string(h.total) + " bytes of its whole");
+  }
+  return h;
+}
+
+}  // namespace poseidon::wire

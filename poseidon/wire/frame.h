@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_WIRE_FRAME_H_
+#define POSEIDON_WIRE_FRAME_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "poseidon/base/result.h"
+#include "poseidon/base/strong_id.h"
+#include "poseidon/plan/scheme.h"
+#include "poseidon/tensor/dtype.h"
+
+// What is on the wire between two members: frames, each a header of 64 bytes and a payload of at
+// most 1 MiB. docs/wire-protocol.md is the picture; these are the only places that know the bytes.
+// Pure functions; thread: any.
+namespace poseidon::wire {
+
+inline constexpr std::uint16_t kMagic = 0x5350;  // "PS"
+inline constexpr std::uint8_t kVersion = 1;
+inline constexpr std::size_t kHeaderBytes = 64;
+inline constexpr std::uint32_t kMaxPayload = 1u << 20;
+
+// Numbers are part of the protocol.
+enum class FrameType : std::uint8_t {
+  kControl = 1,    // a message of wire/messages.h, in one or more frames (offset, total)
+  kHeartbeat = 2,  // no payload; proves that the sender's I/O thread lives
+  kPush = 3,       // part of a rank's contribution to a slice
+  kResult = 4,     // part of a slice's sum
+  kFactor = 5,     // part of a rank's factor u or v
+  kProbe = 6,      // bytes sent to measure the link at start-up
+};
+
+// Bits of FrameHeader::flags.
+inline constexpr std::uint16_t kFlagAbsent = 1;  // the sender contributes nothing: no payload
+inline constexpr std::uint16_t kFlagFactorV = 2;  // a kFactor frame carries v; without it, u
+inline constexpr std::uint16_t kKnownFlags = kFlagAbsent | kFlagFactorV;
+
+// The model of one-off keys (broadcast, sums of metrics, barrier, gather): `layer` counts them.
+inline constexpr ModelId kCollectiveModel{0xffff};
+
+// Little-endian on the wire, in this order; see docs/wire-protocol.md for the offsets.
+struct FrameHeader {
+  FrameType type = FrameType::kControl;
+  std::uint32_t length = 0;  // payload bytes of this frame, <= kMaxPayload
+  Generation generation;
+  PlanEpoch plan_epoch;
+  Step step;
+  ModelId model;
+  Rank rank;            // whose contribution this is (push, factor)
+  LayerId layer;
+  std::uint64_t offset = 0;  // of this payload's first byte within the whole (layer, factor, message)
+  std::uint64_t total = 0;   // bytes of the whole
+  std::uint32_t rows = 0;    // factor: rows K of this rank; push: weight of the contribution, 0 none
+  DType dtype = DType::kF32;
+  plan::Scheme scheme = plan::Scheme::kKeyValue;
+  std::uint16_t flags = 0;
+  std::uint32_t payload_crc = 0;  // CRC-32C of the payload; 0 where the connection protects itself
+
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
+};
+
+// Writes the 64 bytes, the last four a CRC-32C of the first 60.
+void EncodeHeader(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out);
+
+// kDataLoss with a reason for anything that EncodeHeader cannot have written: magic, version, CRC,
+// unknown type, dtype, scheme or flag, a length above kMaxPayload or beyond `total`.
+Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes);
+
+}  // namespace poseidon::wire
+
+#endif  // POSEIDON_WIRE_FRAME_H_
