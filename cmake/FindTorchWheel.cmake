@@ -24,7 +24,7 @@ endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(TorchWheel REQUIRED_VARS TorchWheel_DIR_FOUND
   VERSION_VAR TorchWheel_VERSION
-  REASON_FAILURE_MESSAGE "${POSEIDON_PYTHON} has no torch; run 'make setup' or set POSEIDON_PYTHON")
+  REASON_FAILURE_MESSAGE "${POSEIDON_PYTHON} has no torch: run 'make setup' or set POSEIDON_PYTHON")
 if(TorchWheel_FOUND AND NOT TARGET TorchWheel::TorchWheel)
   add_library(TorchWheel::TorchWheel INTERFACE IMPORTED)
   target_compile_options(TorchWheel::TorchWheel INTERFACE "SHELL:-idirafter ${TorchWheel_DIR_FOUND}/include")

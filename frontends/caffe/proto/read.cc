@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/proto/read.h"
+
+#include <fcntl.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/text_format.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+namespace poseidon::caffe {
+namespace {
+
+using google::protobuf::Message;
+
+std::string ErrnoText() { return std::strerror(errno); }
+
+// A descriptor that closes itself.
+class File {
+ public:
+  File(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() { Close(); }
+  bool is_open() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+  bool Close() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd < 0 || ::close(fd) == 0;
+  }
+
+ private:
+  int fd_;
+};
+
+Status OpenFailure(const std::string& path) {
+  const std::string text = "cannot open " + path + ": " + ErrnoText();
+  if (errno == ENOENT) return NotFound(text);
+  if (errno == EACCES) return PermissionDenied(text);
+  return InvalidArgument(text);
+}
+
+// `Message type "poseidon.caffe.LayerParameter" has no field named "foo".` and the like become
+// sentences of ours; everything else keeps protobuf's words, without its full stop.
+std::string Reword(const std::string& words) {
+  const auto quoted = [&words](std::string_view before) -> std::string {
+    const auto at = words.find(before);
+    if (at == std::string::npos) return {};
+    const auto begin = at + before.size();
+    const auto end = words.find('"', begin);
+    return end == std::string::npos ? std::string() : words.substr(begin, end - begin);
+  };
+  const std::string unknown = quoted("has no field named \"");
+  if (!unknown.empty()) {
+    std::string type = quoted("Message type \"");
+    const auto dot = type.rfind('.');
+    if (dot != std::string::npos) type.erase(0, dot + 1);
+    return "unknown field '" + unknown + "' in " + type;
+  }
+  std::string text = words;
+  while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
+  if (text.size() > 1 && std::isupper(static_cast<unsigned char>(text[0])) != 0 &&
+      std::islower(static_cast<unsigned char>(text[1])) != 0) {
+    text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  }
+  return text;
+}
+
+// Keeps the first error: what follows is its echo.
+class FirstError final : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, google::protobuf::io::ColumnNumber /*column*/,
+                const std::string& words) override {
+    if (seen_) return;
+    seen_ = true;
+    line_ = line;
+    words_ = words;
+  }
+  Status ToStatus(const std::string& name) const {
+    std::string where = name;
+    if (line_ >= 0) where += ":" + std::to_string(line_ + 1);
+    return InvalidArgument(where + ": " +
+                           (seen_ ? Reword(words_) : std::string("not a valid text message")));
+  }
+
+ private:
+  bool seen_ = false;
+  int line_ = -1;
+  std::string words_;
+};
+
+Status ParseTextStream(google::protobuf::io::ZeroCopyInputStream* stream, const std::string& name,
+                       Message* message) {
+  google::protobuf::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  if (!parser.Parse(stream, message)) return error.ToStatus(name);
+  return OkStatus();
+}
+
+Status ParseBinaryStream(google::protobuf::io::ZeroCopyInputStream* stream,
+                         const std::string& name, Message* message) {
+  google::protobuf::io::CodedInputStream coded(stream);
+  coded.SetTotalBytesLimit(std::numeric_limits<int>::max());
+  if (!message->ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
+    return DataLoss(name + " is not a whole binary " + message->GetDescriptor()->name());
+  }
+  return OkStatus();
+}
+
+Status WriteAll(int fd, const std::string& bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t wrote = ::write(fd, bytes.data() + done, bytes.size() - done);
+    if (wrote < 0) {
+      if (errno == EINTR) continue;
+      return ResourceExhausted(ErrnoText());
+    }
+    done += static_cast<std::size_t>(wrote);
+  }
+  return OkStatus();
+}
+
+std::string FolderOf(const std::string& path) {
+  const auto slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+Status ParseText(const std::string& text, const std::string& name, Message* message) {
+  if (text.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+    return ResourceExhausted(name + " is longer than 2 GiB");
+  }
+  google::protobuf::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
+  return ParseTextStream(&stream, name, message);
+}
+
+Status ReadTextFile(const std::string& path, Message* message) {
+  File file(path, O_RDONLY);
+  if (!file.is_open()) return OpenFailure(path);
+  google::protobuf::io::FileInputStream stream(file.fd());
+  const Status status = ParseTextStream(&stream, path, message);
+  if (stream.GetErrno() != 0) {
+    return DataLoss("cannot read " + path + ": " + std::strerror(stream.GetErrno()));
+  }
+  return status;
+}
+
+Status ParseBinary(const std::string& bytes, const std::string& name, Message* message) {
+  if (bytes.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+    return ResourceExhausted(name + " is longer than 2 GiB");
+  }
+  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+  return ParseBinaryStream(&stream, name, message);
+}
+
+Status ReadBinaryFile(const std::string& path, Message* message) {
+  File file(path, O_RDONLY);
+  if (!file.is_open()) return OpenFailure(path);
+  google::protobuf::io::FileInputStream stream(file.fd());
+  const Status status = ParseBinaryStream(&stream, path, message);
+  if (stream.GetErrno() != 0) {
+    return DataLoss("cannot read " + path + ": " + std::strerror(stream.GetErrno()));
+  }
+  return status;
+}
+
+std::string ToText(const Message& message) {
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(message, &text);
+  return text;
+}
+
+Status WriteBinaryFile(const Message& message, const std::string& path) {
+  if (message.ByteSizeLong() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+    return ResourceExhausted("cannot write " + path + ": the message would exceed 2 GiB");
+  }
+  std::string bytes;
+  if (!message.SerializeToString(&bytes)) return Internal("cannot serialise " + path);
+  return WriteFileAtomically(bytes, path);
+}
+
+Status WriteFileAtomically(const std::string& bytes, const std::string& path) {
+  const std::string draft = path + ".tmp";
+  const auto fail = [&](const std::string& why) {
+    ::unlink(draft.c_str());
+    return ResourceExhausted("cannot write " + path + ": " + why);
+  };
+  File file(draft, O_WRONLY | O_CREAT | O_TRUNC);
+  if (!file.is_open()) return OpenFailure(draft);
+  if (const Status written = WriteAll(file.fd(), bytes); !written.ok()) {
+    return fail(written.message());
+  }
+  if (::fsync(file.fd()) != 0 || !file.Close()) return fail(ErrnoText());
+  if (::rename(draft.c_str(), path.c_str()) != 0) return fail(ErrnoText());
+  File folder(FolderOf(path), O_RDONLY | O_DIRECTORY);
+  if (!folder.is_open() || ::fsync(folder.fd()) != 0) {
+    return ResourceExhausted("cannot flush the folder of " + path + ": " + ErrnoText());
+  }
+  return OkStatus();
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_PROTO_READ_H_
+#define POSEIDON_FRONTENDS_CAFFE_PROTO_READ_H_
+
+#include <google/protobuf/message.h>
+
+#include <string>
+
+#include "poseidon/base/status.h"
+
+namespace poseidon::caffe {
+
+// Fills `message` from protobuf text. `name` stands for the text in the error, which is the first
+// one found: "NAME:LINE: unknown field 'foo' in LayerParameter".
+Status ParseText(const std::string& text, const std::string& name,
+                 google::protobuf::Message* message);
+Status ReadTextFile(const std::string& path, google::protobuf::Message* message);
+
+// Fills `message` from its binary form, at most 2 GiB (protobuf's own bound). `name` as above.
+Status ParseBinary(const std::string& bytes, const std::string& name,
+                   google::protobuf::Message* message);
+Status ReadBinaryFile(const std::string& path, google::protobuf::Message* message);
+
+// The text form, one field per line.
+std::string ToText(const google::protobuf::Message& message);
+
+// Replaces the file `path` in one step: written to "PATH.tmp", flushed to the device, renamed, the
+// folder flushed. After a failure or a crash at any moment `path` is as it was before.
+Status WriteBinaryFile(const google::protobuf::Message& message, const std::string& path);
+Status WriteFileAtomically(const std::string& bytes, const std::string& path);
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_PROTO_READ_H_

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/proto/read.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "frontends/caffe/proto/caffe.pb.h"
+
+namespace poseidon::caffe {
+namespace {
+
+// A folder that goes with the test.
+class ReadTest : public testing::Test {
+ protected:
+  ReadTest()
+      : folder_(std::filesystem::path(testing::TempDir()) /
+                ("caffe_read_" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~ReadTest() override { std::filesystem::remove_all(folder_); }
+  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
+
+  std::filesystem::path folder_;
+};
+
+std::string Message(const std::string& text) {
+  NetParameter net;
+  return ParseText(text, "net.prototxt", &net).message();
+}
+
+TEST(ParseText, NamesTheFileTheLineAndTheUnknownField) {
+  EXPECT_EQ(Message("name: 'x'\nlayer {\n  name: 'a'\n  tipe: 'ReLU'\n}\n"),
+            "net.prototxt:4: unknown field 'tipe' in LayerParameter");
+}
+
+TEST(ParseText, NamesTheLineOfOtherMistakes) {
+  EXPECT_EQ(Message("layer {\n  lrn_param { local_size: five }\n}").substr(0, 15),
+            "net.prototxt:2:");
+  EXPECT_EQ(Message("layer {\n  name: 'a'\n").substr(0, 13), "net.prototxt:");
+  EXPECT_EQ(Message("layer { pooling_param { pool: MEAN } }"),
+            "net.prototxt:1: unknown enumeration value of \"MEAN\" for field \"pool\"");
+}
+
+TEST(ParseText, TakesBothKindsOfListsAndComments) {
+  NetParameter net;
+  ASSERT_TRUE(ParseText("# a net\ninput_dim: [1, 2]\ninput_dim: 3\n", "x", &net).ok());
+  EXPECT_EQ(net.input_dim_size(), 3);
+}
+
+TEST_F(ReadTest, MissingFileIsNamed) {
+  NetParameter net;
+  const Status status = ReadTextFile(Path("none.prototxt"), &net);
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "cannot open " + Path("none.prototxt") + ": No such file or directory");
+  EXPECT_EQ(ReadBinaryFile(Path("none.caffemodel"), &net).code(), StatusCode::kNotFound);
+}
+
+TEST_F(ReadTest, BinaryRoundTripReplacesTheFileAndLeavesNoDraft) {
+  BlobProto blob;
+  blob.mutable_shape()->add_dim(3);
+  for (const float x : {1.F, -2.5F, 3e-20F}) blob.add_data(x);
+  ASSERT_TRUE(WriteBinaryFile(NetParameter(), Path("b")).ok());
+  ASSERT_TRUE(WriteBinaryFile(blob, Path("b")).ok());
+  BlobProto again;
+  ASSERT_TRUE(ReadBinaryFile(Path("b"), &again).ok());
+  EXPECT_EQ(again.SerializeAsString(), blob.SerializeAsString());
+  EXPECT_FALSE(std::filesystem::exists(Path("b.tmp")));
+}
+
+TEST_F(ReadTest, TruncatedBinaryIsRefusedByName) {
+  BlobProto blob;
+  for (int i = 0; i < 100; ++i) blob.add_data(1.F);
+  const std::string bytes = blob.SerializeAsString();
+  ASSERT_TRUE(WriteFileAtomically(bytes.substr(0, bytes.size() - 3), Path("cut")).ok());
+  BlobProto again;
+  const Status status = ReadBinaryFile(Path("cut"), &again);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(status.message(), Path("cut") + " is not a whole binary BlobProto");
+}
+
+TEST_F(ReadTest, AFailedWriteKeepsTheOldFile) {
+  ASSERT_TRUE(WriteFileAtomically("old", Path("keep")).ok());
+  // A folder where the draft would go makes the write fail.
+  std::filesystem::create_directories(Path("keep.tmp"));
+  EXPECT_FALSE(WriteFileAtomically("new", Path("keep")).ok());
+  std::ifstream in(Path("keep"));
+  std::string text;
+  in >> text;
+  EXPECT_EQ(text, "old");
+}
+
+TEST(Formats, FieldNumbersAreThoseOfCaffe) {
+  // shape {dim: [2]} data: [1, 2] as Caffe writes it: fields 7 (packed int64) and 5 (packed float).
+  const std::string bytes(
+      "\x2a\x08\x00\x00\x80\x3f\x00\x00\x00\x40\x3a\x03\x0a\x01\x02", 15);
+  BlobProto blob;
+  ASSERT_TRUE(ParseBinary(bytes, "bytes", &blob).ok());
+  ASSERT_EQ(blob.data_size(), 2);
+  EXPECT_EQ(blob.data(1), 2.F);
+  EXPECT_EQ(blob.shape().dim(0), 2);
+  EXPECT_EQ(blob.SerializeAsString(), bytes);
+}
+
+}  // namespace
+}  // namespace poseidon::caffe

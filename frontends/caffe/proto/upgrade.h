@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_PROTO_UPGRADE_H_
+#define POSEIDON_FRONTENDS_CAFFE_PROTO_UPGRADE_H_
+
+#include <string>
+
+#include "frontends/caffe/proto/caffe.pb.h"
+#include "poseidon/base/result.h"
+#include "poseidon/base/status.h"
+
+namespace poseidon::caffe {
+
+// Rewrites the older forms of a net in place into today's:
+//   transform options inside data, image and window layers (old `layers` only) -> transform_param
+//   `layers` with enum types, blobs_lr, weight_decay, param strings            -> `layer`
+//   `input` with `input_dim` or `input_shape`                                  -> a first Input layer
+//   three params of a BatchNorm layer                                          -> lr and decay 0
+// Fails, naming `name`, when `layer` and `layers` are mixed, for the first form of all (`layers`
+// with an inner `layer`), and for input dimensions that do not fit the inputs.
+Status UpgradeNet(const std::string& name, NetParameter* net);
+
+// solver_type: ADAM -> type: "Adam". Both at once are an error.
+Status UpgradeSolver(const std::string& name, SolverParameter* solver);
+
+// Read and upgraded; errors name the file.
+Result<NetParameter> ReadNet(const std::string& prototxt);
+Result<NetParameter> ReadModel(const std::string& caffemodel);
+// Nets inside the solver are upgraded as well; nets it only names are not read.
+Result<SolverParameter> ReadSolver(const std::string& prototxt);
+
+// "InnerProduct" for INNER_PRODUCT; empty for NONE.
+std::string TypeName(V1LayerParameter::LayerType type);
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_PROTO_UPGRADE_H_
