@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only source that includes Asio: its event loop carries our own task queue (so that posted
+// tasks keep one order whichever thread they come from) and watches descriptors.
+#include "poseidon/transport/tcp/io_executor.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "poseidon/base/check.h"
+#include "poseidon/base/task_queue.h"
+#include "poseidon/transport/tcp/descriptor.h"
+
+namespace poseidon::transport::tcp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+TimePoint Now() { return {std::chrono::duration_cast<Duration>(Clock::now().time_since_epoch())}; }
+
+// A delay so long that the sum would overflow means "never": a hundred years will do.
+TimePoint After(TimePoint now, Duration delay) {
+  constexpr Duration kForever = std::chrono::hours(24 * 365 * 100);
+  return now + (delay < kForever ? delay : kForever);
+}
+
+}  // namespace
+
+struct IoExecutor::Loop {
+  explicit Loop(const std::string& name)
+      : io(std::in_place, 1),
+        work(io->get_executor()),
+        alarm(std::in_place, *io),
+        thread([this, name = name.substr(0, 15)] { Run(name); }) {}
+
+  void Run(const std::string& name) {
+    pthread_setname_np(pthread_self(), name.c_str());
+    io->run();
+    TaskQueue dropped;
+    {
+      std::lock_guard lock(mutex);
+      dropped = std::exchange(queue, TaskQueue());
+    }
+    dropped = TaskQueue();
+    alarm.reset();
+    work.reset();
+    io.reset();  // destroys the tasks that still wait for a descriptor, and what they own
+  }
+
+  // Under the mutex: has Turn run soon.
+  void ScheduleTurn() {
+    if (turn_scheduled) return;
+    turn_scheduled = true;
+    asio::post(*io, [this] { Turn(); });
+  }
+
+  // Runs the tasks that are due by now, then arranges for the next turn.
+  void Turn() {
+    const TimePoint turn_began = Now();
+    std::unique_lock lock(mutex);
+    for (;;) {
+      const std::optional<TaskQueue::Place> next = queue.Next();
+      if (stopping || !next || next->due > turn_began) break;
+      Task task = queue.Pop();
+      lock.unlock();
+      task();
+      task = nullptr;  // what it owned dies before the next task, and outside the lock
+      lock.lock();
+    }
+    turn_scheduled = false;
+    if (stopping) return;
+    if (const std::optional<TaskQueue::Place> next = queue.Next(); next) {
+      if (next->due <= Now()) {
+        ScheduleTurn();
+      } else {
+        alarm->expires_at(Clock::time_point(next->due.since_origin));
+        alarm->async_wait([this](const std::error_code& error) {
+          if (!error) Turn();
+        });
+      }
+    }
+  }
+
+  // Guards what stands between here and io; tasks run and die outside it.
+  std::mutex mutex;
+  TaskQueue queue;
+  std::uint64_t next_sequence = 1;
+  bool turn_scheduled = false;
+  bool stopping = false;
+
+  std::optional<asio::io_context> io;  // destroyed by the thread itself
+  asio::executor_work_guard<asio::io_context::executor_type> work;
+  std::optional<asio::steady_timer> alarm;
+  std::thread thread;  // last, because it uses all of the above
+};
+
+IoExecutor::IoExecutor(const std::string& name) : loop_(std::make_unique<Loop>(name)) {}
+
+IoExecutor::~IoExecutor() {
+  POSEIDON_CHECK(!OnExecutor(), "an executor cannot be destroyed by its own task");
+  {
+    std::lock_guard lock(loop_->mutex);
+    loop_->stopping = true;
+    loop_->io->stop();
+  }
+  loop_->thread.join();
+}
+
+void IoExecutor::Post(Task task) {
+  std::lock_guard lock(loop_->mutex);
+  if (loop_->stopping) return;  // `task` dies with the argument, after the lock is released
+  // The clock is read under the lock, so that posted tasks are in order of their times.
+  loop_->queue.Post(Now(), loop_->next_sequence++, std::move(task));
+  loop_->ScheduleTurn();
+}
+
+TimerId IoExecutor::PostAfter(Duration delay, Task task) {
+  POSEIDON_CHECK(delay >= Duration::zero(), "a delay must not be negative");
+  std::lock_guard lock(loop_->mutex);
+  const TimerId id = loop_->next_sequence++;
+  if (loop_->stopping) return id;
+  loop_->queue.PostAt(After(Now(), delay), id, std::move(task));
+  // A turn sets the alarm anew; only the earliest task has an alarm.
+  if (loop_->queue.Next()->sequence == id) loop_->ScheduleTurn();
+  return id;
+}
+
+bool IoExecutor::Cancel(TimerId timer) {
+  Task cancelled;
+  {
+    std::lock_guard lock(loop_->mutex);
+    cancelled = loop_->queue.Cancel(timer);
+  }
+  return static_cast<bool>(cancelled);
+}
+
+TimePoint IoExecutor::now() const { return Now(); }
+
+bool IoExecutor::OnExecutor() const { return std::this_thread::get_id() == loop_->thread.get_id(); }
+
+UniqueFd::~UniqueFd() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+struct Descriptor::Watched {
+  explicit Watched(asio::io_context& io) : descriptor(io) {}
+  asio::posix::stream_descriptor descriptor;
+};
+
+Result<std::unique_ptr<Descriptor>> Descriptor::Watch(IoExecutor& executor, UniqueFd fd) {
+  POSEIDON_CHECK(executor.OnExecutor(), "descriptors live on their executor");
+  auto watched = std::make_unique<Watched>(*executor.loop_->io);
+  std::error_code error;
+  watched->descriptor.assign(fd.get(), error);
+  if (error) {
+    return ResourceExhausted("the system cannot watch another socket (" + error.message() + ")");
+  }
+  fd.release();
+  return std::unique_ptr<Descriptor>(new Descriptor(std::move(watched)));
+}
+
+Descriptor::Descriptor(std::unique_ptr<Watched> watched) : watched_(std::move(watched)) {}
+Descriptor::~Descriptor() = default;
+
+int Descriptor::fd() const { return watched_->descriptor.native_handle(); }
+
+namespace {
+
+auto RunUnlessCancelled(Task task) {
+  return [task = std::move(task)](const std::error_code& error) {
+    if (!error) task();
+  };
+}
+
+}  // namespace
+
+void Descriptor::WhenReadable(Task task) {
+  watched_->descriptor.async_wait(asio::posix::stream_descriptor::wait_read,
+                                  RunUnlessCancelled(std::move(task)));
+}
+
+void Descriptor::WhenWritable(Task task) {
+  watched_->descriptor.async_wait(asio::posix::stream_descriptor::wait_write,
+                                  RunUnlessCancelled(std::move(task)));
+}
+
+}  // namespace poseidon::transport::tcp
