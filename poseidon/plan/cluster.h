@@ -35,7 +35,7 @@ struct LayerMeasurement {
   // Of a layer with factors: backward_seconds holds the product that makes the weight gradient. It
   // does not where the layer was already broadcasting factors while it was measured.
   bool backward_has_weight_product = true;
-  std::vector<std::uint32_t> rows;  // gradient rows of each rank; empty: unknown
+  std::vector<std::uint32_t> rows = {};  // gradient rows of each rank; empty: unknown
 
   friend bool operator==(const LayerMeasurement&, const LayerMeasurement&) = default;
 };

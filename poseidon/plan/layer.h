@@ -34,11 +34,12 @@ struct FactorShape {
 // One layer as declared: one contiguous flat gradient, weight and bias together.
 struct LayerSpec {
   std::string name;   // unique in its model
-  std::string shape;  // for people: "500x800+500"
+  std::string shape = {};  // for people: "500x800+500"
   DType dtype = DType::kF32;
   std::uint64_t elements = 0;          // of the flat gradient, at least 1
   std::uint32_t forward_position = 0;  // 0 runs first in the forward pass
-  std::optional<FactorShape> factors;  // present where the gradient is a product of factors
+  // Present where the gradient is a product of factors.
+  std::optional<FactorShape> factors = std::nullopt;
 
   std::uint64_t bytes() const { return elements * SizeOf(dtype); }
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;

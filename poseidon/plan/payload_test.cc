@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/plan/payload.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace poseidon::plan {
+namespace {
+
+// The oracle: every single message of a step, delivered and counted at both ends.
+class Ledger {
+ public:
+  Ledger(std::size_t workers, std::size_t servers)
+      : payload_{std::vector<NodeBytes>(workers), std::vector<NodeBytes>(servers)} {}
+  // Nodes: the workers by rank, then the servers.
+  void Message(std::size_t from, std::size_t to, std::uint64_t bytes) {
+    if (from == to) return;
+    Node(from).sent += bytes;
+    Node(to).received += bytes;
+  }
+  const LayerPayload& payload() const { return payload_; }
+
+ private:
+  NodeBytes& Node(std::size_t i) {
+    return i < payload_.workers.size() ? payload_.workers[i]
+                                       : payload_.servers[i - payload_.workers.size()];
+  }
+  LayerPayload payload_;
+};
+
+TEST(KeyValuePayload, EqualsEveryMessageCounted) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 2000; ++i) {
+    const auto workers = static_cast<std::uint32_t>(1 + random() % 9);
+    const auto servers = static_cast<std::uint32_t>(random() % 5);
+    const auto shards = static_cast<std::uint16_t>(servers == 0 ? workers : servers);
+    const DType dtype = i % 3 == 0 ? DType::kF64 : DType::kF32;
+    const std::uint64_t elements = 1 + random() % 100'000;
+    const auto slices = MakeSlices(elements, dtype, shards, 0);
+    Ledger ledger(workers, servers);
+    for (const Slice& slice : slices) {
+      const std::size_t owner = servers == 0 ? slice.shard : workers + slice.shard;
+      for (std::size_t w = 0; w < workers; ++w) {
+        ledger.Message(w, owner, slice.count * SizeOf(dtype));
+        ledger.Message(owner, w, slice.count * SizeOf(dtype));
+      }
+    }
+    ASSERT_EQ(KeyValuePayload(slices, dtype, workers, servers), ledger.payload());
+  }
+}
+
+TEST(FactorPayload, EqualsEveryMessageCounted) {
+  std::mt19937_64 random(4);
+  for (int i = 0; i < 2000; ++i) {
+    const FactorShape shape{.outputs = 1 + random() % 999, .inputs = 1 + random() % 999};
+    std::vector<std::uint32_t> rows(1 + random() % 9);
+    for (auto& k : rows) k = static_cast<std::uint32_t>(random() % 4 == 0 ? 0 : random() % 300);
+    Ledger ledger(rows.size(), 0);
+    for (std::size_t from = 0; from < rows.size(); ++from) {
+      for (std::size_t to = 0; to < rows.size(); ++to) {
+        ledger.Message(from, to, rows[from] * shape.outputs * 4);
+        ledger.Message(from, to, rows[from] * shape.inputs * 4);
+      }
+    }
+    ASSERT_EQ(FactorPayload(shape, DType::kF32, rows), ledger.payload());
+  }
+}
+
+TEST(Payload, AgreesWithThePublishedExample) {
+  // M = N = 4096, K = 32, P = 8: 58.7 M elements through a busiest node that is worker and server,
+  // 3.67 M with factors, both directions summed (Zhang et al., USENIX ATC 2017, table 1).
+  const LayerSpec layer{.name = "fc", .shape = "4096x4096", .elements = 4096 * 4096,
+                        .factors = FactorShape{4096, 4096, false}};
+  const auto slices = MakeSlices(layer.elements, layer.dtype, 8, 0);
+  ClusterSpec cluster;
+  cluster.workers = 8;
+  LayerPlan layer_plan;
+  layer_plan.measured.rows.assign(8, 32);
+  const NodeBytes dense = BusiestWorker(PayloadOf(layer, slices, layer_plan, cluster));
+  EXPECT_EQ((dense.sent + dense.received) / 4, 58'720'256u);
+  layer_plan.scheme = Scheme::kFactorBroadcast;
+  const NodeBytes factors = BusiestWorker(PayloadOf(layer, slices, layer_plan, cluster));
+  EXPECT_EQ((factors.sent + factors.received) / 4, 3'670'016u);
+}
+
+TEST(Payload, ServersTakeNoPartInFactors) {
+  const LayerSpec layer{.name = "fc", .shape = "", .elements = 6,
+                        .factors = FactorShape{2, 3, false}};
+  ClusterSpec cluster;
+  cluster.workers = 2;
+  cluster.servers = 1;
+  LayerPlan layer_plan;
+  layer_plan.scheme = Scheme::kFactorBroadcast;
+  layer_plan.measured.rows = {3, 1};
+  const LayerPayload payload = PayloadOf(layer, {}, layer_plan, cluster);
+  EXPECT_EQ(payload.workers, (std::vector<NodeBytes>{{60, 20}, {20, 60}}));
+  EXPECT_EQ(payload.servers, (std::vector<NodeBytes>{{0, 0}}));
+}
+
+}  // namespace
+}  // namespace poseidon::plan

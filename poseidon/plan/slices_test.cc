@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/plan/slices.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace poseidon::plan {
+namespace {
+
+LayerSpec Dense(std::string name, std::uint64_t elements, DType dtype = DType::kF32) {
+  return {.name = std::move(name), .shape = "", .dtype = dtype, .elements = elements};
+}
+
+void ExpectPartition(const std::vector<Slice>& slices, std::uint64_t elements,
+                     std::uint16_t shards) {
+  std::uint64_t next = 0;
+  int last_shard = -1;
+  for (const Slice& slice : slices) {
+    EXPECT_EQ(slice.first, next);
+    EXPECT_GT(slice.count, 0u);
+    EXPECT_LT(slice.shard, shards);
+    EXPECT_GT(int{slice.shard}, last_shard);
+    last_shard = slice.shard;
+    next += slice.count;
+  }
+  EXPECT_EQ(next, elements);
+}
+
+// The smallest and largest number of elements any shard owns.
+std::pair<std::uint64_t, std::uint64_t> Extremes(const std::vector<Slice>& slices,
+                                                 std::uint16_t shards) {
+  std::vector<std::uint64_t> owned(shards, 0);
+  for (const Slice& slice : slices) owned[slice.shard] += slice.count;
+  const auto [low, high] = std::minmax_element(owned.begin(), owned.end());
+  return {*low, *high};
+}
+
+TEST(MakeSlices, CutsALayerThatDividesNothing) {
+  // 1030 = 64 units and 6 elements; 65 units over 3 shards.
+  EXPECT_EQ(MakeSlices(1030, DType::kF32, 3, 0),
+            (std::vector<Slice>{{0, 0, 336}, {1, 336, 352}, {2, 688, 342}}));
+}
+
+TEST(MakeSlices, ASmallTensorHasOneOwner) {
+  EXPECT_EQ(MakeSlices(1023, DType::kF32, 4, 2), (std::vector<Slice>{{2, 0, 1023}}));
+  EXPECT_EQ(MakeSlices(511, DType::kF64, 4, 3), (std::vector<Slice>{{3, 0, 511}}));
+  EXPECT_EQ(MakeSlices(1024, DType::kF32, 4, 2).size(), 4u);
+}
+
+TEST(MakeSlices, MoreShardsThanUnitsLeavesSomeWithoutASlice) {
+  const auto slices = MakeSlices(1024, DType::kF32, 100, 0);
+  EXPECT_EQ(slices.size(), 64u);
+  ExpectPartition(slices, 1024, 100);
+}
+
+TEST(MakeSlices, AnySizeIsCoveredInOrderByEvenSlices) {
+  std::mt19937_64 random(1);
+  const DType dtypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64};
+  for (int i = 0; i < 20'000; ++i) {
+    const std::uint64_t elements = 1 + random() % (std::uint64_t{1} << (1 + random() % 34));
+    const auto shards = static_cast<std::uint16_t>(1 + random() % (i % 2 == 0 ? 9 : 600));
+    const auto owner = static_cast<std::uint16_t>(random() % shards);
+    const DType dtype = dtypes[random() % 5];
+    SCOPED_TRACE(std::to_string(elements) + " over " + std::to_string(shards));
+    const auto slices = MakeSlices(elements, dtype, shards, owner);
+    ExpectPartition(slices, elements, shards);
+    for (const Slice& slice : slices) EXPECT_EQ(slice.first % kSliceUnit, 0u);
+    if (elements * SizeOf(dtype) < kSmallTensorBytes) {
+      ASSERT_EQ(slices.size(), 1u);
+      EXPECT_EQ(slices[0].shard, owner);
+    } else {
+      const auto [low, high] = Extremes(slices, shards);
+      EXPECT_LE(high - low, kSliceUnit);
+    }
+    if (HasFailure()) return;
+  }
+}
+
+TEST(AssignSlices, BytesPerShardComeOutEven) {
+  std::mt19937_64 random(2);
+  for (int i = 0; i < 500; ++i) {
+    const auto shards = static_cast<std::uint16_t>(1 + random() % 12);
+    std::vector<LayerSpec> layers;
+    std::uint64_t largest_small = 0;
+    std::uint64_t large = 0;
+    for (std::uint64_t n = random() % 60; n > 0; --n) {
+      const bool small = random() % 2 == 0;
+      layers.push_back(Dense("l" + std::to_string(n), 1 + random() % (small ? 1023 : 3'000'000)));
+      if (layers.back().bytes() < kSmallTensorBytes) {
+        largest_small = std::max(largest_small, layers.back().bytes());
+      } else {
+        ++large;
+      }
+    }
+    const auto slices = AssignSlices(layers, shards);
+    ASSERT_EQ(slices.size(), layers.size());
+    std::vector<std::uint64_t> load(shards, 0);
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+      ExpectPartition(slices[l], layers[l].elements, shards);
+      for (const Slice& slice : slices[l]) load[slice.shard] += slice.count * 4;
+    }
+    const auto [low, high] = std::minmax_element(load.begin(), load.end());
+    EXPECT_LE(*high - *low, std::max(largest_small, large * kSliceUnit * 4));
+    EXPECT_EQ(slices, AssignSlices(layers, shards));
+    if (HasFailure()) return;
+  }
+}
+
+TEST(AssignSlices, SmallTensorsSpreadOverShards) {
+  const std::vector<LayerSpec> layers = {Dense("a", 20), Dense("b", 500), Dense("c", 10),
+                                         Dense("d", 500)};
+  const auto slices = AssignSlices(layers, 3);
+  EXPECT_EQ(slices[1][0].shard, 0);
+  EXPECT_EQ(slices[3][0].shard, 1);
+  EXPECT_EQ(slices[0][0].shard, 2);
+  EXPECT_EQ(slices[2][0].shard, 2);
+}
+
+TEST(Validate, NamesTheLayer) {
+  std::vector<LayerSpec> layers = {Dense("conv1", 500), Dense("ip1", 4010)};
+  layers[1].factors = FactorShape{.outputs = 10, .inputs = 400, .bias = true};
+  EXPECT_TRUE(Validate(layers).ok());
+  layers[1].factors->bias = false;
+  EXPECT_NE(Validate(layers).message().find("layer 'ip1' has 4010 elements"), std::string::npos);
+  // A product that would overflow to the right number is still wrong.
+  layers[1].elements = 16;
+  layers[1].factors = FactorShape{.outputs = 16, .inputs = (std::uint64_t{1} << 60) + 1};
+  EXPECT_FALSE(Validate(layers).ok());
+  layers[1] = Dense("conv1", 3);
+  EXPECT_EQ(Validate(layers).message(), "two layers are named 'conv1'");
+  layers[1] = Dense("empty", 0);
+  EXPECT_FALSE(Validate(layers).ok());
+}
+
+}  // namespace
+}  // namespace poseidon::plan
