@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. `make demo` and `make test` need nothing but a Debian 12 with git, make and
+# python3; everything else they install (as root or through sudo) or keep inside this checkout.
+SHELL := /bin/bash
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: build ## train LeNet on Fashion-MNIST with four workers and say what happened
+	@scripts/demo.sh
+
+test: setup ## everything: release, sanitizers, a short fuzz run
+	@scripts/test.sh
+
+check: setup ## the quick tests, for daily work
+	@scripts/test.sh check
+
+soak: setup ## the tests at their full counts; takes hours
+	@POSEIDON_DRILLS=100 POSEIDON_SEEDS=10000 POSEIDON_FUZZ_RUNS=10000000 \
+	  POSEIDON_TIMEOUT_FACTOR=200 scripts/test.sh release fuzz
+
+build: ## the poseidon command, into build/release/bin
+	@scripts/setup.sh demo
+	@scripts/build.sh release $(if $(wildcard build/release/CMakeCache.txt),,-DPOSEIDON_TESTS=OFF -DPOSEIDON_BENCHMARKS=OFF) poseidon
+
+setup: ## install what building and testing need
+	@scripts/setup.sh test
+
+tidy: ## clang-tidy over the core
+	@scripts/setup.sh develop
+	@scripts/build.sh tidy
+
+format: ## clang-format over our sources
+	@scripts/setup.sh develop
+	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format-14 -i
+
+clean: ## remove what was built; .venv and demo/ stay
+	rm -rf build
+
+.PHONY: help demo test check soak build setup tidy format clean

@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Configures a preset of CMakePresets.json where that is still to be done and builds it.
+#
+#   scripts/build.sh PRESET [-DNAME=VALUE...] [TARGET...]
+#
+# Values given are set again only where the cache holds others, so that a build with nothing to do
+# starts at once. Without targets everything is built.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+preset=$1
+shift
+cache=build/$preset/CMakeCache.txt
+settings=()
+targets=()
+for word in "$@"; do
+  case $word in
+    -D*) settings+=("$word") ;;
+    *) targets+=("$word") ;;
+  esac
+done
+
+configured() {
+  [ -e "build/$preset/build.ninja" ] || return 1
+  local setting name
+  for setting in "${settings[@]}"; do
+    name=${setting#-D}
+    name=${name%%=*}
+    grep -q "^$name:[A-Z]*=${setting#*=}\$" "$cache" || return 1
+  done
+}
+
+# Object files are found again by what they hold, whatever folder the checkout lies in.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+
+log=build/$preset/configure.log
+mkdir -p "build/$preset"
+if ! configured; then
+  cmake --preset "$preset" "${settings[@]}" >"$log" 2>&1 || {
+    cat "$log" >&2
+    echo "build: CMake could not configure the preset '$preset'; its message stands above" >&2
+    exit 1
+  }
+fi
+exec ninja -C "build/$preset" -j "${JOBS:-$(scripts/jobs.sh)}" "${targets[@]}"

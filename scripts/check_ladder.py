@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the shape of the tree: who may include whom, and what every source must carry.
+
+A folder includes only folders on lower rungs of the ladder, never a neighbour on its own rung.
+Headers carry the include guard that follows from their path, sources their licence line, and
+nothing below tools/ and frontends/ reads the environment (tests may, for their counts).
+
+Prints one line per breach, `file:line: what, what was expected`, and exits 1 if there is any.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+
+RUNGS = [
+    ["poseidon/base"],
+    ["poseidon/tensor", "poseidon/transport"],
+    ["poseidon/optim", "poseidon/device", "poseidon/plan", "poseidon/sim"],
+    ["poseidon/wire"],
+    ["poseidon/messaging"],
+    ["poseidon/kv", "poseidon/sfb", "poseidon/coordinator"],
+    ["poseidon/sync"],
+    ["poseidon/schedule"],
+    ["poseidon/session"],
+    ["frontends/caffe", "frontends/torch", "frontends/tensorflow"],
+    ["tools"],
+]
+RUNG_OF = {folder: rung for rung, folders in enumerate(RUNGS) for folder in folders}
+
+# The core is loaded into processes that bring their own copies of these.
+FOREIGN_TO_CORE = re.compile(r"^(ATen|c10|torch|google/protobuf|tensorflow)/|\.pb\.h$")
+
+SOURCES = {".h", ".cc", ".c", ".cpp", ".cu"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+ENVIRONMENT = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
+LICENCE = "// SPDX-License-Identifier: Apache-2.0"
+
+
+def folder_of(path):
+    """The folder on the ladder that holds `path`, or None for tests, benchmarks and examples."""
+    parts = path.split("/")
+    folder = parts[0] if parts[0] == "tools" else "/".join(parts[:2])
+    return folder if folder in RUNG_OF else None
+
+
+def guard_of(path):
+    name = re.sub(r"[^A-Za-z0-9]", "_", path).upper() + "_"
+    return name if name.startswith("POSEIDON_") else "POSEIDON_" + name
+
+
+def without_comments(text):
+    """The text with comments blanked and lines kept, so that line numbers stay."""
+    pattern = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.S)
+    keep = lambda match: match[0] if match[0][0] == '"' else re.sub(r"[^\n]", " ", match[0])
+    return pattern.sub(keep, text)
+
+
+def check_include(path, folder, included):
+    """What is wrong with `path` including `included`, or None."""
+    if folder.startswith("poseidon/") and FOREIGN_TO_CORE.search(included):
+        return f"includes {included}, but the core includes no framework and no protobuf"
+    target = folder_of(included)
+    if target is None or target == folder:
+        return None
+    if RUNG_OF[target] < RUNG_OF[folder]:
+        return None
+    return (f"includes {included}, but {target} is on rung {RUNG_OF[target]} and {folder} on rung "
+            f"{RUNG_OF[folder]}: only lower rungs may be included")
+
+
+def check_source(path, text):
+    """Yields (line, what is wrong) for one source under the root."""
+    if not text.startswith(LICENCE):
+        yield 1, f"first line is not '{LICENCE}'"
+    if path.endswith(".h"):
+        guard = guard_of(path)
+        if f"#ifndef {guard}\n#define {guard}\n" not in text:
+            yield 1, f"expected the include guard {guard}"
+    folder = folder_of(path)
+    if folder is None and path.startswith(("poseidon/", "frontends/")) and path.count("/") > 1:
+        yield 1, "folder is not on the ladder of scripts/check_ladder.py"
+    if folder is None:
+        return
+    may_read_environment = not folder.startswith("poseidon/") or path.endswith("_test.cc")
+    for number, line in enumerate(without_comments(text).splitlines(), start=1):
+        include = INCLUDE.match(line)
+        if include:
+            wrong = check_include(path, folder, include[2])
+            if wrong:
+                yield number, wrong
+        elif not may_read_environment and ENVIRONMENT.search(line):
+            yield number, "reads the environment, which only tools/ and frontends/ may"
+
+
+def check_tree(root):
+    """Yields (path, line, what is wrong) for every source below `root`."""
+    tops = ["poseidon", "frontends", "tools", "tests", "benchmarks", "examples"]
+    for top in tops:
+        for file in sorted((root / top).rglob("*")):
+            if file.suffix not in SOURCES or not file.is_file():
+                continue
+            path = file.relative_to(root).as_posix()
+            for line, wrong in check_source(path, file.read_text(encoding="utf-8")):
+                yield path, line, wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).parent.parent,
+                        type=pathlib.Path, help="the checkout (default: the one of this script)")
+    breaches = list(check_tree(parser.parse_args().root.resolve()))
+    for path, line, wrong in breaches:
+        print(f"{path}:{line}: {wrong}")
+    return 1 if breaches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

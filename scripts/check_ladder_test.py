@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule of check_ladder.py finds its breach and lets the lawful twin pass."""
+
+import unittest
+
+from check_ladder import LICENCE, check_source, guard_of
+
+
+def breaches(path, body):
+    if path.endswith(".h"):
+        guard = guard_of(path)
+        body = f"#ifndef {guard}\n#define {guard}\n{body}\n#endif\n"
+    return [wrong for _, wrong in check_source(path, f"{LICENCE}\n{body}\n")]
+
+
+class CheckLadderTest(unittest.TestCase):
+    def test_lower_rungs_may_be_included(self):
+        self.assertEqual(breaches("poseidon/kv/shard.h", '#include "poseidon/base/status.h"'), [])
+        self.assertEqual(breaches("tools/a.cc", '#include "frontends/caffe/net/net.h"'), [])
+
+    def test_own_folder_may_be_included(self):
+        self.assertEqual(breaches("poseidon/transport/tcp/a.cc",
+                                  '#include "poseidon/transport/transport.h"'), [])
+
+    def test_neighbour_and_higher_rung_may_not(self):
+        for path, included in [("poseidon/kv/a.cc", "poseidon/sfb/b.h"),
+                               ("poseidon/base/a.cc", "poseidon/session/b.h"),
+                               ("frontends/caffe/net/a.cc", "frontends/torch/b.h"),
+                               ("frontends/caffe/net/a.cc", "tools/b.h")]:
+            self.assertEqual(len(breaches(path, f'#include "{included}"')), 1, (path, included))
+
+    def test_core_includes_no_framework(self):
+        self.assertEqual(len(breaches("poseidon/sfb/a.cc", "#include <ATen/ops/mm.h>")), 1)
+        self.assertEqual(len(breaches("poseidon/sfb/a.cc", '#include "caffe.pb.h"')), 1)
+        self.assertEqual(breaches("frontends/caffe/net/a.cc", "#include <ATen/ops/mm.h>"), [])
+
+    def test_environment_is_read_only_at_the_rim(self):
+        line = 'const char* home = std::getenv("HOME");'
+        self.assertEqual(len(breaches("poseidon/session/a.cc", line)), 1)
+        self.assertEqual(breaches("poseidon/session/a_test.cc", line), [])
+        self.assertEqual(breaches("tools/a.cc", line), [])
+        self.assertEqual(breaches("poseidon/session/a.cc", "// never getenv() here"), [])
+
+    def test_comments_do_not_include(self):
+        self.assertEqual(breaches("poseidon/base/a.cc", '/*\n#include "poseidon/kv/b.h"\n*/'), [])
+
+    def test_licence_and_guard_are_required(self):
+        self.assertEqual(len(list(check_source("poseidon/base/a.cc", "int a;\n"))), 1)
+        self.assertEqual(len(list(check_source("poseidon/base/a.h", f"{LICENCE}\n"))), 1)
+
+    def test_folder_must_be_on_the_ladder(self):
+        self.assertEqual(len(breaches("poseidon/misc/a.cc", "")), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
