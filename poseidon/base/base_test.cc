@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "poseidon/base/bytes.h"
+#include "poseidon/base/random.h"
+#include "poseidon/base/result.h"
+#include "poseidon/base/status.h"
+#include "poseidon/base/strong_id.h"
+#include "poseidon/base/task_queue.h"
+#include "poseidon/base/trace.h"
+#include "poseidon/base/unique_function.h"
+
+namespace poseidon {
+namespace {
+
+TEST(Status, SaysCodeAndMessage) {
+  EXPECT_TRUE(OkStatus().ok());
+  EXPECT_EQ(OkStatus().ToString(), "OK");
+  const Status status = Unavailable("connection to worker 2 was reset");
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(status.ToString(), "UNAVAILABLE: connection to worker 2 was reset");
+  EXPECT_EQ(status.culprit(), kNoCulprit);
+}
+
+TEST(Status, PrefixKeepsTheRest) {
+  const Status status(StatusCode::kAborted, "worker 3 was killed", StatusScope::kJob, 3);
+  const Status longer = status.WithPrefix("train");
+  EXPECT_EQ(longer.message(), "train: worker 3 was killed");
+  EXPECT_EQ(longer.code(), StatusCode::kAborted);
+  EXPECT_EQ(longer.scope(), StatusScope::kJob);
+  EXPECT_EQ(longer.culprit(), 3);
+  EXPECT_TRUE(OkStatus().WithPrefix("train").ok());
+}
+
+Result<int> Half(int number) {
+  if (number % 2 != 0) return InvalidArgument("the number is odd");
+  return number / 2;
+}
+Result<int> Quarter(int number) {
+  POSEIDON_ASSIGN_OR_RETURN(const int half, Half(number));
+  return Half(half);
+}
+
+TEST(Result, CarriesValueOrFailure) {
+  ASSERT_TRUE(Quarter(12).ok());
+  EXPECT_EQ(*Quarter(12), 3);
+  EXPECT_EQ(Quarter(6).status().code(), StatusCode::kInvalidArgument);
+  Result<std::unique_ptr<int>> owned = std::make_unique<int>(5);
+  const std::unique_ptr<int> taken = *std::move(owned);
+  EXPECT_EQ(*taken, 5);
+}
+
+TEST(ResultDeathTest, ValueOfAFailureAborts) {
+  Result<int> failed = Half(1);
+  EXPECT_DEATH(static_cast<void>(failed.value()), "the number is odd");
+}
+
+TEST(UniqueFunction, OwnsMoveOnlyThingsAndFreesThem) {
+  auto counted = std::make_shared<int>(0);
+  UniqueFunction<int(int)> add = [counted, own = std::make_unique<int>(40)](int x) {
+    return *own + x;
+  };
+  EXPECT_EQ(counted.use_count(), 2);
+  UniqueFunction<int(int)> moved = std::move(add);
+  EXPECT_FALSE(add);  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(moved(2), 42);
+  moved = nullptr;
+  EXPECT_EQ(counted.use_count(), 1);
+}
+
+TEST(Bytes, HexAndCrc) {
+  EXPECT_EQ(ToHex(AsBytes(std::string_view("\x00\x7f\xff", 3))), "007fff");
+  // RFC 3720 appendix B.4.
+  EXPECT_EQ(Crc32c(AsBytes(std::string(32, '\0'))), 0x8a9136aau);
+  EXPECT_EQ(Crc32c(AsBytes(std::string(32, '\xff'))), 0x62a8ab43u);
+  std::string rising;
+  for (char c = 0; c < 32; ++c) rising.push_back(c);
+  EXPECT_EQ(Crc32c(AsBytes(rising)), 0x46dd794eu);
+  const std::string text = "123456789";
+  EXPECT_EQ(Crc32c(AsBytes(text)), 0xe3069283u);
+  for (std::size_t cut = 0; cut <= text.size(); ++cut) {
+    const std::uint32_t first = Crc32c(AsBytes(text.substr(0, cut)));
+    EXPECT_EQ(Crc32c(AsBytes(text.substr(cut)), first), 0xe3069283u) << cut;
+  }
+}
+
+TEST(StrongId, ComparesAndHashes) {
+  EXPECT_LT(Step(1), Step(2));
+  EXPECT_EQ(Step(1).next(), Step(2));
+  EXPECT_EQ(std::hash<Rank>{}(Rank(7)), std::hash<Rank>{}(Rank(7)));
+}
+
+TEST(Random, FollowsThePublishedAlgorithm) {
+  // SplitMix64's published first outputs for the state 0.
+  EXPECT_EQ(Mix64(0), 0xe220a8397b1dcdafu);
+  EXPECT_EQ(Mix64(0x9e3779b97f4a7c15u), 0x6e789e6aa1b965f4u);
+  Random a(42);
+  Random b(42);
+  Random c(43);
+  int differ = 0;
+  for (int i = 0; i < 100; ++i) {
+    const std::uint64_t drawn = a();
+    EXPECT_EQ(drawn, b());
+    differ += drawn != c() ? 1 : 0;
+  }
+  EXPECT_EQ(differ, 100);
+}
+
+TEST(Random, RangesAreFilledAndKept) {
+  Random random(1);
+  std::array<int, 7> seen{};
+  double sum = 0;
+  for (int i = 0; i < 7000; ++i) {
+    const std::uint64_t drawn = random.Between(3, 9);
+    ASSERT_GE(drawn, 3u);
+    ASSERT_LE(drawn, 9u);
+    ++seen[drawn - 3];
+    const double unit = random.Unit();
+    ASSERT_GE(unit, 0.0);
+    ASSERT_LT(unit, 1.0);
+    sum += unit;
+  }
+  for (int count : seen) EXPECT_NEAR(count, 1000, 200);
+  EXPECT_NEAR(sum / 7000, 0.5, 0.02);
+}
+
+TEST(TaskQueue, KeepsTimeThenArrival) {
+  const auto at = [](int ns) { return TimePoint{Duration(ns)}; };
+  std::string order;
+  TaskQueue queue;
+  queue.PostAt(at(5), 1, [&] { order += 'd'; });
+  queue.Post(at(0), 2, [&] { order += 'a'; });
+  queue.PostAt(at(3), 3, [&] { order += 'x'; });
+  queue.PostAt(at(2), 4, [&] { order += 'b'; });
+  queue.Post(at(2), 5, [&] { order += 'c'; });
+  queue.Post(at(6), 6, [&] { order += 'e'; });
+  EXPECT_TRUE(queue.Cancel(3));
+  EXPECT_FALSE(queue.Cancel(3));
+  while (queue.Next()) queue.Pop()();
+  EXPECT_EQ(order, "abcde");
+  EXPECT_FALSE(queue.Cancel(1));
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST(TraceRecorder, KeepsACapAndCountsTheRest) {
+  TraceRecorder recorder(2);
+  for (int i = 0; i < 5; ++i) recorder.Record(TraceSpan());
+  EXPECT_EQ(recorder.dropped(), 3u);
+  EXPECT_EQ(recorder.Take().size(), 2u);
+  EXPECT_TRUE(recorder.Take().empty());
+}
+
+}  // namespace
+}  // namespace poseidon

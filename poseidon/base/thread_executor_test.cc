@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is particular to the thread executor; what holds for every executor stands in
+// tests/conformance.
+#include "poseidon/base/thread_executor.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <array>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+
+namespace poseidon {
+namespace {
+
+TEST(ThreadExecutor, NamesItsThread) {
+  ThreadExecutor executor("a name of more than fifteen characters");
+  std::promise<std::string> name;
+  executor.Post([&name] {
+    std::array<char, 32> buffer{};
+    pthread_getname_np(pthread_self(), buffer.data(), buffer.size());
+    name.set_value(buffer.data());
+  });
+  EXPECT_EQ(name.get_future().get(), "a name of more ");
+}
+
+TEST(ThreadExecutor, TimesOfTwoCompare) {
+  ThreadExecutor first("first");
+  ThreadExecutor second("second");
+  const TimePoint a = first.now();
+  const TimePoint b = second.now();
+  const TimePoint c = first.now();
+  EXPECT_LE(a, b);
+  EXPECT_LE(b, c);
+}
+
+// The task under way returns, what waits behind it is dropped, and what the dropped ones post from
+// their destructors is dropped too.
+TEST(ThreadExecutor, DestructionFinishesTheTaskUnderWay) {
+  struct PostsWhenDropped {
+    PostsWhenDropped(ThreadExecutor* executor, int* run_count, int* drop_count)
+        : on(executor), runs(run_count), drops(drop_count) {}
+    ~PostsWhenDropped() {
+      EXPECT_TRUE(on->OnExecutor());
+      ++*drops;
+      on->Post([counted = runs] { ++*counted; });
+    }
+    ThreadExecutor* on;
+    int* runs;
+    int* drops;
+  };
+  int runs = 0;
+  int drops = 0;
+  bool finished = false;
+  {
+    std::promise<void> started;
+    std::promise<void> go_on;
+    auto executor = std::make_unique<ThreadExecutor>("test");
+    executor->Post([&] {
+      started.set_value();
+      go_on.get_future().wait();
+      finished = true;
+    });
+    started.get_future().wait();
+    executor->Post([&runs, own = std::make_unique<PostsWhenDropped>(executor.get(), &runs, &drops)] {
+      ++runs;
+    });
+    executor->PostAfter(std::chrono::hours(1), [&runs, own = std::make_unique<PostsWhenDropped>(
+                                                           executor.get(), &runs, &drops)] {
+      ++runs;
+    });
+    // The destructor has begun when a second thread releases the task; either order is legal, and
+    // whichever comes first, both waiting tasks are either run or dropped, never lost.
+    std::thread releaser([&go_on] { go_on.set_value(); });
+    executor.reset();
+    releaser.join();
+  }
+  EXPECT_TRUE(finished);
+  EXPECT_EQ(drops, 2);
+  EXPECT_LE(runs, 2);
+}
+
+TEST(ThreadExecutorDeathTest, ATaskMustNotDestroyItsExecutor) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        auto* executor = new ThreadExecutor("test");
+        std::promise<void> never;
+        executor->Post([executor] { delete executor; });
+        never.get_future().wait();
+      },
+      "cannot be destroyed by its own task");
+}
+
+}  // namespace
+}  // namespace poseidon
