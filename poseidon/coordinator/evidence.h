@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_COORDINATOR_EVIDENCE_H_
+#define POSEIDON_COORDINATOR_EVIDENCE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "poseidon/coordinator/membership.h"
+
+// What a member other than the coordinator's host makes of what it sees, so that all members blame
+// the same one: the coordinator's verdict counts, if it comes. A pure function like membership.h's.
+//
+// A lost peer is reported and the verdict awaited for kVerdictWait; only then the member's own, first
+// evidence counts. The coordinator's own silence or end cannot bring a verdict: it is the evidence.
+namespace poseidon::coordinator {
+
+inline constexpr MemberId kCoordinatorHost{0};
+inline constexpr Duration kVerdictWait = std::chrono::milliseconds(200);
+
+// ---- events, as one member sees them
+
+// Any message of the peer arrived.
+struct PeerHeard {
+  MemberId peer;
+};
+// The stream from the peer ended, and no ABORT or LEAVE came before.
+struct PeerLost {
+  MemberId peer;
+};
+// ABORT arrived: from the coordinator's host it is the verdict, from another peer evidence.
+struct PeerAborted {
+  MemberId from;
+  std::optional<MemberId> culprit;
+  std::string reason;
+};
+// This member has finished its part.
+struct OwnDone {};
+// The coordinator said that everybody is done: streams may end now.
+struct FinishHeard {};
+struct EvidenceTick {};
+
+using EvidenceEvent =
+    std::variant<PeerHeard, PeerLost, PeerAborted, OwnDone, FinishHeard, EvidenceTick>;
+
+// ---- actions
+
+// Tell the coordinator that the peer's stream ended.
+struct ReportLost {
+  MemberId peer;
+  friend bool operator==(const ReportLost&, const ReportLost&) = default;
+};
+// Log the line; where the peer is not the coordinator's host, also tell the coordinator.
+struct ReportSuspect {
+  MemberId peer;
+  bool heard_again = false;
+  std::string line;
+  friend bool operator==(const ReportSuspect&, const ReportSuspect&) = default;
+};
+// End: send ABORT with this to everybody, fail what waits, leave. Given once.
+struct EndWith {
+  std::optional<MemberId> culprit;
+  std::string reason;
+  friend bool operator==(const EndWith&, const EndWith&) = default;
+};
+
+using EvidenceAction = std::variant<ReportLost, ReportSuspect, EndWith>;
+
+struct PeerState {
+  bool lost = false;
+  bool suspected = false;
+  TimePoint last_heard;
+  friend bool operator==(const PeerState&, const PeerState&) = default;
+};
+
+// A value; make one with BeginEvidence when the roster is known, change it with Weigh only.
+struct EvidenceState {
+  MemberId self;
+  LivenessRule liveness;
+  std::vector<Member> members;
+  std::vector<PeerState> peers;  // by member id; one's own is unused
+  TimePoint last_event;
+  bool own_done = false;
+  bool finished = false;
+  std::optional<EndWith> pending;  // the first evidence, while the verdict is awaited
+  TimePoint pending_since;
+  std::optional<EndWith> ended;
+
+  friend bool operator==(const EvidenceState&, const EvidenceState&) = default;
+};
+
+struct EvidenceTransition {
+  EvidenceState state;
+  std::vector<EvidenceAction> actions;
+};
+
+EvidenceState BeginEvidence(MemberId self, std::vector<Member> members, const LivenessRule& liveness,
+                            TimePoint now);
+EvidenceTransition Weigh(EvidenceState state, const EvidenceEvent& event, TimePoint now);
+// When the next EvidenceTick is due, if nothing else happens.
+std::optional<TimePoint> NextDeadline(const EvidenceState& state);
+
+}  // namespace poseidon::coordinator
+
+#endif  // POSEIDON_COORDINATOR_EVIDENCE_H_
