@@ -16,7 +16,9 @@
 //
 // Thread: every object belongs to the executor its Context was made with: all members are called
 // on it and all completions fire on it, never inside the call that took them.
-// Lifetime: destroying a Connection closes it; its pending completions still fire exactly once.
+// Lifetime: destroying a Connection closes it; its pending completions still fire exactly once. A
+// completion may close or destroy the connection it came from. Destroying a Context fails the
+// connects under way. The executor outlives them all, or destroys them with its dropped tasks.
 namespace poseidon::transport {
 
 // Where a listener can be reached. For TCP `host` is a numeric address; the other transports use
@@ -45,13 +47,13 @@ class Connection {
 
   // Fills the buffers in order. Completes once at least `min_bytes` (1 <= min_bytes <= sum of sizes)
   // have landed, with the count that has; what lies beyond the count is not written afterwards.
-  // One read at a time. The memory is lent until the completion.
+  // One read at a time. The memory is lent until the completion; the array of buffers itself is not.
   // A stream that ended fails with kUnavailable; so does everything after Close.
   virtual void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
                     ReadCompletion done) = 0;
 
   // Sends the buffers in order, all of them. Completes when every byte was taken over and the memory
-  // may be reused. One write at a time.
+  // may be reused. One write at a time. The array of buffers itself is not lent.
   virtual void Write(std::span<const ConstBytes> from, Completion done) = 0;
 
   // Ends the stream: pending completions fire with `reason` (or kUnavailable if it is OK); the peer
@@ -90,7 +92,8 @@ class Context {
                                                    AcceptCallback accept) = 0;
 
   // Connects and authenticates within `timeout`, retrying refused connections until then (the peer
-  // may not listen yet). kPermissionDenied when authentication failed, without retry.
+  // may not listen yet). kPermissionDenied when authentication failed, without retry;
+  // kDeadlineExceeded with the address in the message when nobody answered in time.
   virtual void Connect(const Address& address, Duration timeout, ConnectCompletion done) = 0;
 };
 
