@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/transport/tcp/crypto.h"
+
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
+#include <openssl/rand.h>
+
+#include <memory>
+
+#include "poseidon/base/check.h"
+
+namespace poseidon::transport::tcp {
+namespace {
+
+template <auto kFree>
+struct Free {
+  template <typename T>
+  void operator()(T* object) const {
+    kFree(object);
+  }
+};
+using KdfPtr = std::unique_ptr<EVP_KDF, Free<EVP_KDF_free>>;
+using KdfContextPtr = std::unique_ptr<EVP_KDF_CTX, Free<EVP_KDF_CTX_free>>;
+using MacPtr = std::unique_ptr<EVP_MAC, Free<EVP_MAC_free>>;
+using MacContextPtr = std::unique_ptr<EVP_MAC_CTX, Free<EVP_MAC_CTX_free>>;
+
+const unsigned char* Chars(ConstBytes bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+unsigned char* Chars(MutableBytes bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
+
+// OpenSSL takes parameters as pointers to mutable memory that it only reads.
+OSSL_PARAM Digestname() {
+  static char kSha256[] = "SHA256";
+  return OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, kSha256, 0);
+}
+OSSL_PARAM Octets(const char* name, ConstBytes bytes) {
+  return OSSL_PARAM_construct_octet_string(name, const_cast<std::byte*>(bytes.data()),
+                                           bytes.size());
+}
+
+}  // namespace
+
+Key Key::Derive(const Token& token, std::string_view purpose) {
+  const KdfPtr kdf(EVP_KDF_fetch(nullptr, "HKDF", nullptr));
+  const KdfContextPtr context(EVP_KDF_CTX_new(kdf.get()));
+  POSEIDON_CHECK(context != nullptr, "OpenSSL 3 has HKDF");
+  const OSSL_PARAM params[] = {Digestname(), Octets(OSSL_KDF_PARAM_KEY, token.bytes()),
+                               Octets(OSSL_KDF_PARAM_INFO, AsBytes(purpose)),
+                               OSSL_PARAM_construct_end()};
+  Key key;
+  const int derived =
+      EVP_KDF_derive(context.get(), Chars(MutableBytes(key.bytes_)), key.bytes_.size(), params);
+  POSEIDON_CHECK(derived == 1, "HKDF-SHA256 of 32 bytes cannot fail");
+  return key;
+}
+
+Key::~Key() { Wipe(bytes_); }
+
+Digest Hmac(const Key& key, std::span<const ConstBytes> parts) {
+  const MacPtr mac(EVP_MAC_fetch(nullptr, "HMAC", nullptr));
+  const MacContextPtr context(EVP_MAC_CTX_new(mac.get()));
+  POSEIDON_CHECK(context != nullptr, "OpenSSL 3 has HMAC");
+  const OSSL_PARAM params[] = {Digestname(), OSSL_PARAM_construct_end()};
+  int good = EVP_MAC_init(context.get(), Chars(key.bytes()), key.bytes().size(), params);
+  for (const ConstBytes part : parts) {
+    good &= EVP_MAC_update(context.get(), Chars(part), part.size());
+  }
+  Digest digest;
+  std::size_t size = 0;
+  good &= EVP_MAC_final(context.get(), Chars(MutableBytes(digest)), &size, digest.size());
+  POSEIDON_CHECK(good == 1 && size == digest.size(), "HMAC-SHA256 cannot fail");
+  return digest;
+}
+
+bool EqualInConstantTime(ConstBytes a, ConstBytes b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+bool FillRandom(MutableBytes bytes) {
+  return RAND_bytes(Chars(bytes), static_cast<int>(bytes.size())) == 1;
+}
+
+void Wipe(MutableBytes bytes) { OPENSSL_cleanse(bytes.data(), bytes.size()); }
+
+}  // namespace poseidon::transport::tcp

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TRANSPORT_TCP_CRYPTO_H_
+#define POSEIDON_TRANSPORT_TCP_CRYPTO_H_
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "poseidon/base/bytes.h"
+#include "poseidon/transport/tcp/token.h"
+
+// The few primitives the handshakes need, from OpenSSL. All calls are thread-safe.
+namespace poseidon::transport::tcp {
+
+using Digest = std::array<std::byte, 32>;
+
+// A 256-bit key for one purpose; wiped when destroyed.
+class Key {
+ public:
+  // HKDF-SHA256 of the token with `purpose` as its context string.
+  static Key Derive(const Token& token, std::string_view purpose);
+  Key(const Key&) = default;
+  Key& operator=(const Key&) = default;
+  ~Key();
+  ConstBytes bytes() const { return bytes_; }
+
+ private:
+  Key() = default;
+  Digest bytes_{};
+};
+
+// HMAC-SHA256 of the parts one behind the other.
+Digest Hmac(const Key& key, std::span<const ConstBytes> parts);
+// Takes the same time wherever the two differ.
+bool EqualInConstantTime(ConstBytes a, ConstBytes b);
+// False when the system has no randomness to give.
+[[nodiscard]] bool FillRandom(MutableBytes bytes);
+void Wipe(MutableBytes bytes);
+
+}  // namespace poseidon::transport::tcp
+
+#endif  // POSEIDON_TRANSPORT_TCP_CRYPTO_H_
