@@ -14,14 +14,14 @@ struct ClusterSpec {
   std::uint32_t servers = 0;  // S dedicated server processes; 0: every worker hosts a shard
   // The dedicated servers run on the first S workers' machines and share their links.
   bool servers_share_worker_hosts = false;
-  double bandwidth = 0;      // bytes per second and direction of one machine, measured goodput
+  double bandwidth = 0;      // bytes per second and direction that a worker gets while all send
   double latency = 0;        // seconds one way
   double rebuild_flops = 0;  // FLOP per second of the product that rebuilds a gradient from factors
   // CPU seconds that one byte costs its sender and its receiver together, the sum included: about
   // 0.6e-9, encrypted 1.0e-9 to 1.2e-9. 0 where an accelerator computes.
   double cpu_seconds_per_wire_byte = 0;
-  std::uint32_t cores_per_worker = 1;  // that a worker may use
-  std::uint32_t compute_threads = 1;   // of them busy computing; the others serve the network free
+  double cores_per_worker = 1;        // less than 1 where workers outnumber cores
+  std::uint32_t compute_threads = 1;  // cores beyond these serve the network without slowing compute
 
   friend bool operator==(const ClusterSpec&, const ClusterSpec&) = default;
 };

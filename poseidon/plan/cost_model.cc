@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/plan/cost_model.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+
+#include "poseidon/base/check.h"
+
+namespace poseidon::plan {
+namespace {
+
+double SecondsFor(std::uint64_t bytes, double bytes_per_second) {
+  return bytes_per_second > 0 ? static_cast<double>(bytes) / bytes_per_second : 0;
+}
+
+NodeBytes Busiest(const LayerPayload& payload) {
+  NodeBytes most = BusiestWorker(payload);
+  for (const NodeBytes& server : payload.servers) {
+    most.sent = std::max(most.sent, server.sent);
+    most.received = std::max(most.received, server.received);
+  }
+  return most;
+}
+
+LayerPayload PayloadUnder(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
+                          const ClusterSpec& cluster, std::span<const std::uint32_t> rows) {
+  LayerPlan layer_plan;
+  layer_plan.scheme = scheme;
+  layer_plan.measured.rows.assign(rows.begin(), rows.end());
+  return PayloadOf(layer, slices, layer_plan, cluster);
+}
+
+}  // namespace
+
+// Counting from layer 0, with T the step time: from the end of layer j's backward to its next forward
+// lie T - sum over i >= j of (f_i + b_i) seconds. In that window the transfers of all layers 0..j
+// begin and end, since their gradients come later and their forwards earlier; and behind the one that
+// ends last come its latency and its rebuild. The window also holds layer j's own path.
+double LeastStepSeconds(std::span<const LayerCost> layers) {
+  double outside = 0;  // sum of f + b over layers >= j
+  for (const LayerCost& layer : layers) outside += layer.forward + layer.backward;
+  double least = ComputeSeconds(layers);
+  double transfers = 0;  // sum of c over layers <= j
+  double tail = 0;       // the least latency and rebuild of layers <= j
+  for (std::size_t j = 0; j < layers.size(); ++j) {
+    const LayerCost& layer = layers[j];
+    const double own_tail = layer.latency + layer.rebuild;
+    transfers += layer.transfer;
+    tail = j == 0 ? own_tail : std::min(tail, own_tail);
+    least = std::max(least, outside + std::max(transfers + tail, layer.transfer + own_tail));
+    outside -= layer.forward + layer.backward;
+  }
+  return least;
+}
+
+// First come, first served: the transfer of layer i begins when its backward and all transfers before
+// it are over. The last to finish is behind one that never waited after some backward j ended.
+double WaitFreeStepSeconds(std::span<const LayerCost> layers) {
+  double forward = 0;
+  double backward = 0;
+  double rebuild = 0;
+  double link_free = 0;
+  double finished = 0;
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    const LayerCost& layer = layers[i];
+    forward += layer.forward;
+    backward += layer.backward;
+    rebuild += layer.rebuild;
+    link_free = std::max(link_free, backward) + layer.transfer;
+    finished = std::max(finished, link_free + layer.latency + layer.rebuild);
+  }
+  return forward + std::max(finished, backward + rebuild);
+}
+
+double ComputeSeconds(std::span<const LayerCost> layers) {
+  double sum = 0;
+  for (const LayerCost& layer : layers) sum += layer.forward + layer.backward + layer.rebuild;
+  return sum;
+}
+
+NodeBytes BusiestMachine(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
+                         const ClusterSpec& cluster, std::span<const std::uint32_t> rows) {
+  if (scheme == Scheme::kKeyValue && cluster.servers > 0 && cluster.servers_share_worker_hosts) {
+    // A machine with a worker and a server exchanges what a worker with a shard of its own does.
+    std::vector<Slice> placed(slices.begin(), slices.end());
+    for (Slice& slice : placed) {
+      slice.shard = static_cast<std::uint16_t>(slice.shard % cluster.workers);
+    }
+    return Busiest(KeyValuePayload(placed, layer.dtype, cluster.workers, 0));
+  }
+  return Busiest(PayloadUnder(layer, slices, scheme, cluster, rows));
+}
+
+double ProductSeconds(const FactorShape& shape, std::uint64_t rows, const ClusterSpec& cluster) {
+  if (cluster.rebuild_flops <= 0) return 0;
+  return 2.0 * static_cast<double>(rows) * static_cast<double>(shape.outputs) *
+         static_cast<double>(shape.inputs) / cluster.rebuild_flops;
+}
+
+LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
+                 const ClusterSpec& cluster, const LayerMeasurement& measured) {
+  const NodeBytes bytes = BusiestMachine(layer, slices, scheme, cluster, measured.rows);
+  LayerCost cost{.forward = measured.forward_seconds,
+                 .backward = measured.backward_seconds,
+                 .transfer = SecondsFor(std::max(bytes.sent, bytes.received), cluster.bandwidth)};
+  const bool has_rows = layer.factors.has_value() && !measured.rows.empty();
+  const double own_product =
+      has_rows ? ProductSeconds(*layer.factors,
+                                *std::max_element(measured.rows.begin(), measured.rows.end()),
+                                cluster)
+               : 0;
+  if (scheme == Scheme::kKeyValue) {
+    if (!measured.backward_has_weight_product) cost.backward += own_product;
+    // Push there, sum back.
+    if (cluster.workers > 1 || cluster.servers > 0) cost.latency = 2 * cluster.latency;
+    return cost;
+  }
+  if (measured.backward_has_weight_product) cost.backward -= std::min(own_product, cost.backward);
+  if (cluster.workers > 1) cost.latency = cluster.latency;
+  if (has_rows) {
+    cost.rebuild = ProductSeconds(
+        *layer.factors,
+        std::accumulate(measured.rows.begin(), measured.rows.end(), std::uint64_t{0}), cluster);
+  }
+  return cost;
+}
+
+StepModel::StepModel(std::span<const LayerSpec> layers, std::span<const std::vector<Slice>> slices,
+                     const ClusterSpec& cluster, std::span<const LayerMeasurement> measured)
+    : cluster_(cluster), forward_order_(ForwardOrder(layers)) {
+  POSEIDON_CHECK(slices.size() == layers.size() && measured.size() == layers.size(),
+                 "the model needs slices and a measurement for each layer");
+  const auto choice_of = [&](std::size_t i, Scheme scheme) {
+    const LayerPayload payload =
+        PayloadUnder(layers[i], slices[i], scheme, cluster, measured[i].rows);
+    return Choice{.cost = CostOf(layers[i], slices[i], scheme, cluster, measured[i]),
+                  .busiest_worker = BusiestWorker(payload),
+                  .workers = payload.workers};
+  };
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    dense_.push_back(choice_of(i, Scheme::kKeyValue));
+    factors_.push_back(layers[i].factors ? choice_of(i, Scheme::kFactorBroadcast) : Choice{});
+    single_worker_seconds_ += dense_[i].cost.forward + dense_[i].cost.backward;
+  }
+}
+
+const StepModel::Choice& StepModel::choice(std::size_t layer, Scheme scheme) const {
+  return scheme == Scheme::kKeyValue ? dense_[layer] : factors_[layer];
+}
+const LayerCost& StepModel::cost(std::size_t layer, Scheme scheme) const {
+  return choice(layer, scheme).cost;
+}
+const NodeBytes& StepModel::worker_bytes(std::size_t layer, Scheme scheme) const {
+  return choice(layer, scheme).busiest_worker;
+}
+
+StepPrediction StepModel::Predict(std::span<const Scheme> schemes) const {
+  POSEIDON_CHECK(schemes.size() == dense_.size(), "a prediction needs a scheme for each layer");
+  std::vector<LayerCost> chain;
+  chain.reserve(schemes.size());
+  std::vector<NodeBytes> workers(cluster_.workers);
+  for (const std::size_t i : forward_order_) {
+    const Choice& chosen = choice(i, schemes[i]);
+    chain.push_back(chosen.cost);
+    for (std::size_t w = 0; w < chosen.workers.size(); ++w) {
+      workers[w] = workers[w] + chosen.workers[w];
+    }
+  }
+  StepPrediction prediction{.step = LeastStepSeconds(chain),
+                            .wait_free = WaitFreeStepSeconds(chain),
+                            .compute = ComputeSeconds(chain)};
+  std::uint64_t most = 0;
+  for (const NodeBytes& worker : workers) {
+    prediction.busiest_worker.sent = std::max(prediction.busiest_worker.sent, worker.sent);
+    prediction.busiest_worker.received =
+        std::max(prediction.busiest_worker.received, worker.received);
+    most = std::max(most, worker.sent + worker.received);
+  }
+  // A byte's cost is its sender's and its receiver's together: half of it at each end. The cores can
+  // do no more than their time: what computes and what serves the network share them.
+  prediction.network_cpu = 0.5 * static_cast<double>(most) * cluster_.cpu_seconds_per_wire_byte;
+  if (prediction.network_cpu > 0 && cluster_.cores_per_worker > 0) {
+    const double computing = std::min<double>(cluster_.compute_threads, cluster_.cores_per_worker);
+    const double busy =
+        (prediction.compute * computing + prediction.network_cpu) / cluster_.cores_per_worker;
+    prediction.step = std::max(prediction.step, busy);
+    prediction.wait_free = std::max(prediction.wait_free, busy);
+  }
+  return prediction;
+}
+
+}  // namespace poseidon::plan

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_PLAN_COST_MODEL_H_
+#define POSEIDON_PLAN_COST_MODEL_H_
+
+#include <span>
+#include <vector>
+
+#include "poseidon/plan/cluster.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/plan/payload.h"
+#include "poseidon/plan/scheme.h"
+
+// How long a training step takes. Seconds throughout; pure functions.
+//
+// One step is a chain: forward runs layer 0..L-1, backward L-1..0. A layer's transfer may begin when
+// its backward ends and must be over, and its rebuild done, before its next forward. The next
+// forward waits for nothing else, so layer 0 has the shortest window and the windows are nested.
+namespace poseidon::plan {
+
+// What one layer costs under the scheme chosen for it, in forward order.
+struct LayerCost {
+  double forward = 0;
+  double backward = 0;
+  double transfer = 0;  // that the busiest link is busy with it
+  double latency = 0;   // that its bytes are under way, whatever the link does meanwhile
+  double rebuild = 0;   // computing after the transfer, before the next forward
+};
+
+// The least step time of equal workers for this chain on a network that divides time freely: the
+// largest of all computing, of the transfers that must fit between the backward and the forward of
+// layer j for each j, and of one layer's own path for each layer. Without rebuilds and latency it is
+// exact, and reached by serving the lowest layer first, preempting; with them it is a lower bound.
+double LeastStepSeconds(std::span<const LayerCost> layers);
+
+// The step time when transfers overlap with backward only and leave in order of arrival, and the
+// next step begins when all are over: wait-free backpropagation without the next forward's help.
+double WaitFreeStepSeconds(std::span<const LayerCost> layers);
+
+// Forward, backward and rebuilds of all layers.
+double ComputeSeconds(std::span<const LayerCost> layers);
+
+// The traffic of the busiest machine, each direction's maximum over machines. A dedicated server on
+// a worker's machine shares its link, and what these two tell each other does not use it.
+NodeBytes BusiestMachine(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
+                         const ClusterSpec& cluster, std::span<const std::uint32_t> rows);
+
+// Seconds of the product that makes the weight gradient from `rows` factor rows; 0 where the rate is
+// unknown.
+double ProductSeconds(const FactorShape& shape, std::uint64_t rows, const ClusterSpec& cluster);
+
+// Cost of `layer` under `scheme`. With factors the layer's own product is not computed (its share of
+// the measured backward is taken off; the slowest worker is taken to have the most rows), and the
+// product of everybody's rows is the rebuild.
+LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
+                 const ClusterSpec& cluster, const LayerMeasurement& measured);
+
+// What a set of decisions leads to.
+struct StepPrediction {
+  double step = 0;       // LeastStepSeconds, or longer where the cores have more work than that
+  double wait_free = 0;  // WaitFreeStepSeconds, likewise
+  double compute = 0;    // ComputeSeconds
+  double network_cpu = 0;  // core seconds that the busiest worker spends on sending and receiving
+  NodeBytes busiest_worker = {};  // the whole step's, of the worker with most
+
+  friend bool operator==(const StepPrediction&, const StepPrediction&) = default;
+};
+
+// The cost of each layer under each scheme, computed once, and the prediction of any choice.
+class StepModel {
+ public:
+  // All spans have one entry per layer in declaration order; the model keeps no reference to them.
+  StepModel(std::span<const LayerSpec> layers, std::span<const std::vector<Slice>> slices,
+            const ClusterSpec& cluster, std::span<const LayerMeasurement> measured);
+
+  // `schemes`: one per layer; factors only where the layer has them and its rows are known.
+  StepPrediction Predict(std::span<const Scheme> schemes) const;
+  // The layer's cost under the scheme, by declaration index.
+  const LayerCost& cost(std::size_t layer, Scheme scheme) const;
+  const NodeBytes& worker_bytes(std::size_t layer, Scheme scheme) const;
+  // Forward and backward of all layers with their own products, without a network.
+  double single_worker_seconds() const { return single_worker_seconds_; }
+
+ private:
+  struct Choice {
+    LayerCost cost;
+    NodeBytes busiest_worker;
+    std::vector<NodeBytes> workers;
+  };
+  const Choice& choice(std::size_t layer, Scheme scheme) const;
+
+  ClusterSpec cluster_;
+  std::vector<std::size_t> forward_order_;
+  std::vector<Choice> dense_;
+  std::vector<Choice> factors_;  // unused where the layer has none
+  double single_worker_seconds_ = 0;
+};
+
+}  // namespace poseidon::plan
+
+#endif  // POSEIDON_PLAN_COST_MODEL_H_

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/plan/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace poseidon::plan {
+namespace {
+
+// The oracle: steps played event by event. One processor computes forward 0..L-1 and backward L-1..0
+// again and again; one link serves the transfers that are ready, in the order given; layer i's next
+// forward waits for its transfer, its latency and its rebuild, or, with a barrier, for everyone's.
+// While it would wait, the processor does another layer's rebuild if one is possible.
+class ChainPlay {
+ public:
+  enum class Order { kLowestFirst, kArrival };
+  ChainPlay(std::vector<LayerCost> layers, Order order, bool barrier)
+      : layers_(std::move(layers)), order_(order), barrier_(barrier) {}
+
+  // The mean step time after the first steps.
+  double SteadyStep() {
+    constexpr int kWarmUp = 40;
+    constexpr int kMeasured = 20;
+    double begin = 0;
+    for (int step = 0; step < kWarmUp + kMeasured; ++step) {
+      if (step == kWarmUp) begin = now_;
+      PlayStep();
+    }
+    return (now_ - begin) / kMeasured;
+  }
+
+ private:
+  struct Pending {
+    double left = 0;     // of the transfer
+    double arrived = 0;  // when its last byte was there
+    bool rebuilt = true;
+  };
+
+  void PlayStep() {
+    const std::size_t count = layers_.size();
+    for (std::size_t i = 0; barrier_ && i < count; ++i) Await(i);
+    for (std::size_t i = 0; i < count; ++i) {
+      Await(i);
+      PassTime(layers_[i].forward);
+    }
+    for (std::size_t i = count; i-- > 0;) {
+      PassTime(layers_[i].backward);
+      pending_[i] = {.left = layers_[i].transfer, .arrived = now_, .rebuilt = false};
+      queue_.push_back(i);
+      if (layers_[i].transfer > 0) pending_[i].arrived = kNever;
+    }
+  }
+  bool Arrived(std::size_t i) const {
+    return pending_[i].arrived + layers_[i].latency <= now_ * (1 + 1e-15);
+  }
+  void Await(std::size_t i) {
+    while (!pending_[i].rebuilt) {
+      std::size_t next = layers_.size();
+      if (Arrived(i)) {
+        next = i;
+      } else {
+        for (std::size_t k = 0; k < layers_.size() && next == layers_.size(); ++k) {
+          if (!pending_[k].rebuilt && Arrived(k)) next = k;
+        }
+      }
+      if (next < layers_.size()) {
+        pending_[next].rebuilt = true;
+        PassTime(layers_[next].rebuild);
+      } else {
+        PassTime(NextArrival() - now_);
+      }
+    }
+  }
+  double NextArrival() const {
+    double next = kNever;
+    if (const std::size_t served = Served(); served < layers_.size()) {
+      next = now_ + pending_[served].left;
+    }
+    for (std::size_t k = 0; k < layers_.size(); ++k) {
+      if (!pending_[k].rebuilt && pending_[k].arrived < kNever) {
+        const double at = pending_[k].arrived + layers_[k].latency;
+        if (at > now_) next = std::min(next, at);
+      }
+    }
+    return next;
+  }
+  std::size_t Served() const {
+    std::size_t best = layers_.size();
+    for (const std::size_t i : queue_) {
+      if (order_ == Order::kArrival) return i;
+      best = std::min(best, i);
+    }
+    return best;
+  }
+  void PassTime(double seconds) {
+    const double until = now_ + seconds;
+    while (now_ < until) {
+      const std::size_t served = Served();
+      if (served == layers_.size()) break;
+      Pending& transfer = pending_[served];
+      const double end = now_ + transfer.left;
+      if (end > until) {
+        transfer.left -= until - now_;
+        break;
+      }
+      now_ = end;
+      transfer.left = 0;
+      transfer.arrived = end;
+      std::erase(queue_, served);
+    }
+    now_ = until;
+    // What needs no link is there at once.
+    std::erase_if(queue_, [&](std::size_t i) { return pending_[i].left <= 0; });
+  }
+
+  static constexpr double kNever = 1e300;
+  std::vector<LayerCost> layers_;
+  Order order_;
+  bool barrier_;
+  std::vector<Pending> pending_ = std::vector<Pending>(layers_.size());
+  std::vector<std::size_t> queue_;
+  double now_ = 0;
+};
+
+std::vector<LayerCost> RandomChain(std::mt19937_64& random) {
+  std::uniform_real_distribution<double> unit(0, 1);
+  std::vector<LayerCost> layers(1 + random() % 20);
+  const double network = std::exp(4 * unit(random) - 2);
+  for (LayerCost& layer : layers) {
+    layer.forward = unit(random);
+    layer.backward = 2 * unit(random);
+    layer.transfer = random() % 5 == 0 ? 0 : network * std::pow(unit(random), 3) * 6;
+  }
+  return layers;
+}
+
+TEST(LeastStepSeconds, EqualsAPlayedStepOnRandomChains) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 3000; ++i) {
+    const auto chain = RandomChain(random);
+    const double played = ChainPlay(chain, ChainPlay::Order::kLowestFirst, false).SteadyStep();
+    ASSERT_NEAR(LeastStepSeconds(chain) / played, 1, 1e-5) << "chain " << i;
+  }
+}
+
+TEST(WaitFreeStepSeconds, EqualsAPlayedStepOnRandomChains) {
+  std::mt19937_64 random(6);
+  for (int i = 0; i < 3000; ++i) {
+    const auto chain = RandomChain(random);
+    const double played = ChainPlay(chain, ChainPlay::Order::kArrival, true).SteadyStep();
+    ASSERT_NEAR(WaitFreeStepSeconds(chain) / played, 1, 1e-5) << "chain " << i;
+    ASSERT_GE(WaitFreeStepSeconds(chain), LeastStepSeconds(chain) * (1 - 1e-9));
+  }
+}
+
+TEST(LeastStepSeconds, HasATermForEachThingThatCanBind) {
+  // All computing.
+  std::vector<LayerCost> chain = {{.forward = 1, .backward = 2}, {.forward = 3, .backward = 4}};
+  chain[1].rebuild = 5;
+  EXPECT_DOUBLE_EQ(LeastStepSeconds(chain), 15);
+  // The first layer's transfer is always exposed.
+  chain[0].transfer = 7;
+  EXPECT_DOUBLE_EQ(LeastStepSeconds(chain), 17);
+  // All bytes, and the last layer's compute.
+  chain[1].transfer = 20;
+  chain[1].rebuild = 0;
+  EXPECT_DOUBLE_EQ(LeastStepSeconds(chain), 7 + 20 + 7);
+  // One layer's own path: c + latency + r between its backward and its forward.
+  chain[0].transfer = 0;
+  chain[1].latency = 0.5;
+  chain[1].rebuild = 5;
+  EXPECT_DOUBLE_EQ(LeastStepSeconds(chain), 3 + 4 + 20 + 0.5 + 5);
+}
+
+TEST(LeastStepSeconds, IsALowerBoundWithRebuildsAndLatency) {
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> unit(0, 1);
+  double worst = 1;
+  double sum = 0;
+  constexpr int kChains = 2000;
+  for (int i = 0; i < kChains; ++i) {
+    auto chain = RandomChain(random);
+    for (LayerCost& layer : chain) {
+      layer.latency = 0.05 * unit(random);
+      if (random() % 3 == 0) layer.rebuild = 2 * unit(random);
+    }
+    const double played = ChainPlay(chain, ChainPlay::Order::kLowestFirst, false).SteadyStep();
+    const double ratio = played / LeastStepSeconds(chain);
+    ASSERT_GE(ratio, 1 - 1e-9) << "chain " << i;
+    ASSERT_GE(WaitFreeStepSeconds(chain), LeastStepSeconds(chain) * (1 - 1e-9)) << "chain " << i;
+    worst = std::max(worst, ratio);
+    sum += ratio;
+  }
+  RecordProperty("mean_ratio", std::to_string(sum / kChains));
+  EXPECT_LT(sum / kChains, 1.03) << "worst " << worst;
+}
+
+LayerSpec FullyConnected(std::uint64_t outputs, std::uint64_t inputs) {
+  return {.name = "fc",
+          .shape = "",
+          .elements = outputs * inputs,
+          .factors = FactorShape{outputs, inputs, false}};
+}
+
+TEST(CostOf, ChargesTheRebuildAndDropsTheOwnProduct) {
+  const LayerSpec layer = FullyConnected(100, 200);
+  ClusterSpec cluster;
+  cluster.workers = 4;
+  cluster.bandwidth = 1e6;
+  cluster.latency = 1e-3;
+  cluster.rebuild_flops = 2e6;  // 0.02 s per row
+  const LayerMeasurement measured{.forward_seconds = 1, .backward_seconds = 2,
+                                  .rows = {10, 20, 10, 10}};
+  const auto slices = MakeSlices(layer.elements, layer.dtype, 4, 0);
+
+  const LayerCost dense = CostOf(layer, slices, Scheme::kKeyValue, cluster, measured);
+  EXPECT_DOUBLE_EQ(dense.backward, 2);
+  EXPECT_DOUBLE_EQ(dense.rebuild, 0);
+  EXPECT_NEAR(dense.transfer, 2 * 80e3 * 3 / 4 / 1e6, 1e-3);
+  EXPECT_DOUBLE_EQ(dense.latency, 2e-3);
+
+  const LayerCost factors = CostOf(layer, slices, Scheme::kFactorBroadcast, cluster, measured);
+  EXPECT_DOUBLE_EQ(factors.backward, 2 - 20 * 0.02);
+  EXPECT_DOUBLE_EQ(factors.rebuild, 50 * 0.02);
+  EXPECT_DOUBLE_EQ(factors.transfer, 20 * 3 * 300 * 4 / 1e6);  // rank 1 sends most
+  EXPECT_DOUBLE_EQ(factors.latency, 1e-3);
+
+  // Measured while it broadcast factors: the product comes on top for the key-value scheme.
+  LayerMeasurement without = measured;
+  without.backward_has_weight_product = false;
+  EXPECT_DOUBLE_EQ(CostOf(layer, slices, Scheme::kKeyValue, cluster, without).backward, 2.4);
+  EXPECT_DOUBLE_EQ(CostOf(layer, slices, Scheme::kFactorBroadcast, cluster, without).backward, 2);
+}
+
+TEST(BusiestMachine, DedicatedServersAreNodesOfTheirOwnOrShareALink) {
+  const LayerSpec layer = FullyConnected(160, 100);
+  ClusterSpec cluster;
+  cluster.workers = 8;
+  cluster.servers = 2;
+  const auto slices = MakeSlices(layer.elements, layer.dtype, 2, 0);
+  // A server of half the layer serves eight workers.
+  EXPECT_EQ(BusiestMachine(layer, slices, Scheme::kKeyValue, cluster, {}),
+            (NodeBytes{8 * 32'000, 8 * 32'000}));
+  // On a worker's machine: MN (P + S - 2) / S each way.
+  cluster.servers_share_worker_hosts = true;
+  EXPECT_EQ(BusiestMachine(layer, slices, Scheme::kKeyValue, cluster, {}),
+            (NodeBytes{64'000 * 8 / 2, 64'000 * 8 / 2}));
+}
+
+TEST(StepModel, CoresDoNoMoreThanTheirTime) {
+  const LayerSpec layer{.name = "l", .shape = "", .elements = 1'000'000};
+  ClusterSpec cluster;
+  cluster.workers = 2;
+  cluster.cpu_seconds_per_wire_byte = 1e-6;
+  const std::vector<LayerSpec> layers = {layer};
+  const auto slices = AssignSlices(layers, 2);
+  const std::vector<LayerMeasurement> measured = {{.forward_seconds = 1, .backward_seconds = 2}};
+  const std::vector<Scheme> schemes = {Scheme::kKeyValue};
+  const auto predict = [&] { return StepModel(layers, slices, cluster, measured).Predict(schemes); };
+  // 4 MB each way and 1 us per byte: 4 core seconds, on the core that computes for 3.
+  EXPECT_DOUBLE_EQ(predict().network_cpu, 4);
+  EXPECT_DOUBLE_EQ(predict().step, 7);
+  cluster.cores_per_worker = 2;  // one to spare
+  EXPECT_DOUBLE_EQ(predict().step, 3.5);
+  cluster.cores_per_worker = 4;
+  EXPECT_DOUBLE_EQ(predict().step, 3);
+  cluster.cores_per_worker = 0.5;  // two workers on one core: the measured 3 s are 1.5 core seconds
+  EXPECT_DOUBLE_EQ(predict().step, 11);
+}
+
+}  // namespace
+}  // namespace poseidon::plan
