@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_DATA_CONVERT_MNIST_H_
+#define POSEIDON_FRONTENDS_CAFFE_DATA_CONVERT_MNIST_H_
+
+#include <cstdint>
+#include <string>
+
+#include "poseidon/base/result.h"
+
+namespace poseidon::caffe {
+
+// Turns a pair of IDX files (MNIST's format, plain or gzipped) into a new LMDB of Datums with keys
+// "00000000", "00000001", ... as Caffe's converter makes it. `database` must not exist; it appears
+// complete or not at all. Returns the number of images.
+Result<std::uint64_t> ConvertMnist(const std::string& images, const std::string& labels,
+                                   const std::string& database);
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_DATA_CONVERT_MNIST_H_

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/data/sample.h"
+
+#include <limits>
+
+#include "frontends/caffe/data/encoded_image.h"
+
+namespace poseidon::caffe {
+
+std::string ToString(const ImageShape& shape) {
+  return std::to_string(shape.channels) + "x" + std::to_string(shape.height) + "x" +
+         std::to_string(shape.width);
+}
+
+Status SampleDecoder::Decode(const Record& record, const std::string& where, Sample* sample) {
+  if (record.value.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()) ||
+      !datum_.ParseFromArray(record.value.data(), static_cast<int>(record.value.size()))) {
+    return DataLoss(where + " is corrupt: its " + std::to_string(record.value.size()) +
+                    " bytes are no Datum");
+  }
+  *sample = Sample{};
+  sample->label = datum_.label();
+  if (datum_.encoded()) {
+    POSEIDON_RETURN_IF_ERROR(
+        DecodeImage(datum_.data(), channels_, where, &sample->shape, &planes_));
+    sample->bytes = planes_.data();
+    return OkStatus();
+  }
+  // Each dimension fits 31 bits, so the product of two fits 62: checked before the third.
+  const ImageShape shape{datum_.channels(), datum_.height(), datum_.width()};
+  constexpr std::int64_t kMostPixels = std::int64_t{1} << 31;
+  if (shape.channels <= 0 || shape.height <= 0 || shape.width <= 0 ||
+      shape.height * shape.width > kMostPixels || shape.count() > kMostPixels) {
+    return DataLoss(where + " is corrupt: its image is " + ToString(shape) +
+                    ", expected positive dimensions");
+  }
+  const auto stored = static_cast<std::int64_t>(datum_.data().empty() ? datum_.float_data_size()
+                                                                      : datum_.data().size());
+  if (stored != shape.count()) {
+    return DataLoss(where + " is corrupt: it holds " + std::to_string(stored) +
+                    " pixels, expected " + std::to_string(shape.count()) + " for " +
+                    ToString(shape));
+  }
+  sample->shape = shape;
+  if (datum_.data().empty()) {
+    sample->floats = datum_.float_data().data();
+  } else {
+    sample->bytes = reinterpret_cast<const std::uint8_t*>(datum_.data().data());
+  }
+  return OkStatus();
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_DATA_SAMPLE_H_
+#define POSEIDON_FRONTENDS_CAFFE_DATA_SAMPLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "frontends/caffe/data/record_source.h"
+#include "frontends/caffe/proto/caffe.pb.h"
+#include "poseidon/base/status.h"
+
+namespace poseidon::caffe {
+
+// Channels, height and width of an image.
+struct ImageShape {
+  std::int64_t channels = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t count() const { return channels * height * width; }
+  friend bool operator==(const ImageShape&, const ImageShape&) = default;
+};
+std::string ToString(const ImageShape& shape);
+
+// A decoded record: planes of bytes or of floats (the other pointer is null), and its label. The
+// pixels belong to the decoder that made it, until its next call.
+struct Sample {
+  ImageShape shape;
+  const std::uint8_t* bytes = nullptr;
+  const float* floats = nullptr;
+  std::int32_t label = 0;
+};
+
+// How an encoded image becomes planes: as it is stored, or always with three or one channels.
+enum class Channels { kAsStored, kColour, kGrey };
+
+// Turns records that hold a Datum into samples. Encoded images need a build with OpenCV.
+// Thread: one at a time.
+class SampleDecoder {
+ public:
+  explicit SampleDecoder(Channels channels) : channels_(channels) {}
+  // `where` names the record in an error.
+  Status Decode(const Record& record, const std::string& where, Sample* sample);
+
+ private:
+  const Channels channels_;
+  Datum datum_;
+  std::vector<std::uint8_t> planes_;
+};
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_DATA_SAMPLE_H_

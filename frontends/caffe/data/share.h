@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_DATA_SHARE_H_
+#define POSEIDON_FRONTENDS_CAFFE_DATA_SHARE_H_
+
+#include <cstdint>
+
+namespace poseidon::caffe {
+
+// Which part of every global batch is ours: worker `rank` of `world`. A value, handed down.
+struct DataShare {
+  int rank = 0;
+  int world = 1;
+};
+
+// Training reads one endless sequence of samples, the database over and over in key order. Global
+// batch k (k = step * iter_size + pass) is the next `world * rows` samples of it; worker `rank`
+// takes rows [rank * rows, (rank + 1) * rows) of that batch. So `world` workers with batch `rows`
+// read what one worker with batch `world * rows` reads, in the same order, and the position is a
+// function of the iteration alone. Returns the sample number of the worker's first row.
+constexpr std::uint64_t FirstTrainSample(std::uint64_t batch, DataShare share, std::uint64_t rows) {
+  return (batch * static_cast<std::uint64_t>(share.world) +
+          static_cast<std::uint64_t>(share.rank)) *
+         rows;
+}
+
+// Testing hands out whole batches: batch i of the sequence is samples [i * rows, (i + 1) * rows)
+// and belongs to worker i mod world.
+constexpr std::uint64_t FirstTestSample(std::uint64_t batch, std::uint64_t rows) {
+  return batch * rows;
+}
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_DATA_SHARE_H_

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/data/transformer.h"
+
+#include <algorithm>
+
+#include "frontends/caffe/proto/read.h"
+#include "poseidon/base/check.h"
+
+namespace poseidon::caffe {
+namespace {
+
+// A whole number in [0, bound) from 32 random bits; the bias is below bound / 2^32.
+std::int64_t Below(std::uint32_t random, std::int64_t bound) {
+  return static_cast<std::int64_t>((std::uint64_t{random} * static_cast<std::uint64_t>(bound)) >>
+                                   32);
+}
+
+// Both layouts of a BlobProto: the shape, or the four old dimensions.
+ImageShape MeanShape(const BlobProto& blob) {
+  if (!blob.has_shape()) return {blob.channels(), blob.height(), blob.width()};
+  ImageShape shape{1, 1, 1};
+  std::int64_t* const dimensions[] = {&shape.width, &shape.height, &shape.channels};
+  for (int i = 0; i < std::min(3, blob.shape().dim_size()); ++i) {
+    *dimensions[i] = blob.shape().dim(blob.shape().dim_size() - 1 - i);
+  }
+  return shape;
+}
+
+// One row of the output: (pixel - mean) * scale, forwards or backwards.
+template <typename T, typename Pixel, typename Mean>
+void WriteRow(const Pixel* pixels, const Mean& mean, T scale, bool mirror, std::int64_t width,
+              T* out) {
+  if (mirror) {
+    for (std::int64_t x = 0; x < width; ++x) {
+      out[width - 1 - x] = (static_cast<T>(pixels[x]) - mean(x)) * scale;
+    }
+  } else {
+    for (std::int64_t x = 0; x < width; ++x) {
+      out[x] = (static_cast<T>(pixels[x]) - mean(x)) * scale;
+    }
+  }
+}
+
+}  // namespace
+
+Result<Transformer> Transformer::Make(const TransformationParameter& parameters, Phase phase) {
+  Transformer made;
+  made.phase_ = phase;
+  made.crop_ = parameters.crop_size();
+  made.mirror_ = parameters.mirror();
+  made.scale_ = parameters.scale();
+  made.mean_values_.assign(parameters.mean_value().begin(), parameters.mean_value().end());
+  if (!parameters.has_mean_file()) return made;
+  made.mean_file_ = parameters.mean_file();
+  if (!made.mean_values_.empty()) {
+    return InvalidArgument(
+        "transform_param has both mean_file and mean_value, expected one of them");
+  }
+  BlobProto blob;
+  POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(made.mean_file_, &blob));
+  made.mean_shape_ = MeanShape(blob);
+  made.mean_image_.assign(blob.data().begin(), blob.data().end());
+  if (made.mean_image_.empty()) {
+    for (double value : blob.double_data()) made.mean_image_.push_back(static_cast<float>(value));
+  }
+  const auto values = static_cast<std::int64_t>(made.mean_image_.size());
+  if (values == 0 || values != made.mean_shape_.count()) {
+    return DataLoss("mean_file " + made.mean_file_ + " holds " + std::to_string(values) +
+                    " values, expected " + std::to_string(made.mean_shape_.count()) + " for " +
+                    ToString(made.mean_shape_));
+  }
+  return made;
+}
+
+Result<ImageShape> Transformer::OutputShape(const ImageShape& shape,
+                                            const std::string& where) const {
+  if (shape.height < crop_ || shape.width < crop_) {
+    return InvalidArgument(where + " has images of " + ToString(shape) +
+                           ", expected at least crop_size " + std::to_string(crop_));
+  }
+  if (!mean_image_.empty() && !(mean_shape_ == shape)) {
+    return InvalidArgument("mean_file " + mean_file_ + " is " + ToString(mean_shape_) + ", but " +
+                           where + " has images of " + ToString(shape));
+  }
+  const auto values = static_cast<std::int64_t>(mean_values_.size());
+  if (values > 1 && values != shape.channels) {
+    return InvalidArgument(where + " has images of " + ToString(shape) +
+                           ", but transform_param has " + std::to_string(values) +
+                           " mean_value, expected one, or one per channel");
+  }
+  return crop_ > 0 ? ImageShape{shape.channels, crop_, crop_} : shape;
+}
+
+template <typename T>
+void Transformer::Apply(const Sample& sample, const RandomWords& random, T* out) const {
+  const ImageShape& in = sample.shape;
+  const std::int64_t height = crop_ > 0 ? crop_ : in.height;
+  const std::int64_t width = crop_ > 0 ? crop_ : in.width;
+  const bool mirror = mirror_ && (random[0] & 1) != 0;
+  const bool anywhere = phase_ == TRAIN;
+  const std::int64_t top =
+      anywhere ? Below(random[1], in.height - height + 1) : (in.height - height) / 2;
+  const std::int64_t left =
+      anywhere ? Below(random[2], in.width - width + 1) : (in.width - width) / 2;
+  const T scale = static_cast<T>(scale_);
+
+  for (std::int64_t c = 0; c < in.channels; ++c) {
+    T level = 0;
+    if (!mean_values_.empty())
+      level = static_cast<T>(mean_values_[mean_values_.size() == 1 ? 0 : c]);
+    for (std::int64_t y = 0; y < height; ++y, out += width) {
+      const std::int64_t from = (c * in.height + top + y) * in.width + left;
+      const auto write = [&](const auto* pixels) {
+        if (mean_image_.empty()) {
+          WriteRow(
+              pixels, [level](std::int64_t) { return level; }, scale, mirror, width, out);
+        } else {
+          const float* mean = mean_image_.data() + from;
+          WriteRow(
+              pixels, [mean](std::int64_t x) { return static_cast<T>(mean[x]); }, scale, mirror,
+              width, out);
+        }
+      };
+      if (sample.bytes != nullptr) {
+        write(sample.bytes + from);
+      } else {
+        write(sample.floats + from);
+      }
+    }
+  }
+}
+
+template void Transformer::Apply(const Sample&, const RandomWords&, float*) const;
+template void Transformer::Apply(const Sample&, const RandomWords&, double*) const;
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_DATA_TRANSFORMER_H_
+#define POSEIDON_FRONTENDS_CAFFE_DATA_TRANSFORMER_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "frontends/caffe/data/sample.h"
+#include "frontends/caffe/proto/caffe.pb.h"
+#include "poseidon/base/result.h"
+
+namespace poseidon::caffe {
+
+// Random bits for one sample. The caller draws them from a counter, so that they depend on the
+// sample alone and not on who reads it or when.
+using RandomWords = std::array<std::uint32_t, 4>;
+
+// Caffe's transform_param: crop (at random when training, else the centre), mirror (at random, when
+// testing too), minus mean (an image of the source's size, or a value per channel), times scale.
+// Copies compare nothing and share nothing. Thread: Apply may be called from several at once.
+class Transformer {
+ public:
+  // Reads mean_file, a BlobProto, if there is one.
+  static Result<Transformer> Make(const TransformationParameter& parameters, Phase phase);
+
+  // The shape that samples of `shape` become; an error when they are smaller than the crop or the
+  // mean does not fit them. `where` names the source.
+  Result<ImageShape> OutputShape(const ImageShape& shape, const std::string& where) const;
+
+  // Writes the transformed sample, whose shape OutputShape accepted, to `out`, which has room for
+  // it.
+  template <typename T>
+  void Apply(const Sample& sample, const RandomWords& random, T* out) const;
+
+ private:
+  Transformer() = default;
+
+  Phase phase_ = TRAIN;
+  std::int64_t crop_ = 0;
+  bool mirror_ = false;
+  float scale_ = 1;
+  std::string mean_file_;
+  ImageShape mean_shape_;
+  std::vector<float> mean_image_;   // empty without mean_file
+  std::vector<float> mean_values_;  // empty, one for all channels, or one per channel
+};
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_DATA_TRANSFORMER_H_
