@@ -56,8 +56,8 @@ class ByteWriter {
 };
 
 // Reads bytes that may be anything. The first read that does not fit fails the reader; from then on
-// every read returns zero or an empty text, so that a decoder asks ok() or Finish() once at its end,
-// and earlier only before it allocates. Views returned by Block and Raw point into the input.
+// every read returns zero or an empty text, so that a decoder asks ok() or Finish() once at its
+// end, and earlier only before it allocates. Views returned by Block and Raw point into the input.
 class ByteReader {
  public:
   explicit ByteReader(ConstBytes input) : rest_(input) {}

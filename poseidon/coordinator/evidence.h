@@ -13,8 +13,9 @@
 // What a member other than the coordinator's host makes of what it sees, so that all members blame
 // the same one: the coordinator's verdict counts, if it comes. A pure function like membership.h's.
 //
-// A lost peer is reported and the verdict awaited for kVerdictWait; only then the member's own, first
-// evidence counts. The coordinator's own silence or end cannot bring a verdict: it is the evidence.
+// A lost peer is reported and the verdict awaited for kVerdictWait; only then the member's own,
+// first evidence counts. The coordinator's own silence or end cannot bring a verdict: it is the
+// evidence.
 namespace poseidon::coordinator {
 
 inline constexpr MemberId kCoordinatorHost{0};
@@ -96,8 +97,8 @@ struct EvidenceTransition {
   std::vector<EvidenceAction> actions;
 };
 
-EvidenceState BeginEvidence(MemberId self, std::vector<Member> members, const LivenessRule& liveness,
-                            TimePoint now);
+EvidenceState BeginEvidence(MemberId self, std::vector<Member> members,
+                            const LivenessRule& liveness, TimePoint now);
 EvidenceTransition Weigh(EvidenceState state, const EvidenceEvent& event, TimePoint now);
 // When the next EvidenceTick is due, if nothing else happens.
 std::optional<TimePoint> NextDeadline(const EvidenceState& state);

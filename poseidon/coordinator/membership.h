@@ -18,9 +18,9 @@
 // turns messages and timers into events and actions into messages.
 //
 // A member is found dead in one of four ways, and the first of them ends the job with one verdict:
-// its stream ends without a word (it was killed), it says so itself (ABORT), another member says so,
-// or it is silent for too long (it is frozen, or its host vanished). Silence is first named, then,
-// almost `dead_after` later, a verdict. Everything that arrives after the verdict is an echo.
+// its stream ends without a word (it was killed), it says so itself (ABORT), another member says
+// so, or it is silent for too long (it is frozen, or its host vanished). Silence is first named,
+// then, almost `dead_after` later, a verdict. Everything that arrives after the verdict is an echo.
 namespace poseidon::coordinator {
 
 enum class Role : std::uint8_t { kWorker = 1, kServer = 2 };
@@ -31,7 +31,8 @@ using ConnectionId = StrongId<struct ConnectionTag, std::uint64_t>;
 // The limits on silence, from the one number that a user gives.
 struct LivenessRule {
   Duration dead_after = std::chrono::seconds(30);
-  // Every member sends a heartbeat this often, if nothing else: 0.5 s, or less for a short dead_after.
+  // Every member sends a heartbeat this often, if nothing else: 0.5 s, or less for a short
+  // dead_after.
   Duration heartbeat_interval() const;
   // A member that was silent this long is named: 4 s, or less for a short dead_after.
   Duration suspect_after() const;
@@ -50,7 +51,8 @@ struct MembershipOptions {
   std::uint16_t servers = 0;
   Generation generation{1};
   std::uint16_t protocol_version = 1;
-  Duration form_within = std::chrono::seconds(120);  // everybody has joined by then, or the job ends
+  Duration form_within =
+      std::chrono::seconds(120);  // everybody has joined by then, or the job ends
   LivenessRule liveness;
 
   friend bool operator==(const MembershipOptions&, const MembershipOptions&) = default;
@@ -116,7 +118,8 @@ struct Aborted {
   std::optional<MemberId> culprit;
   std::string reason;
 };
-// `by` has heard nothing from `about` for suspect_after on the link between them, or hears it again.
+// `by` has heard nothing from `about` for suspect_after on the link between them, or hears it
+// again.
 struct Suspected {
   MemberId by;
   MemberId about;
@@ -129,8 +132,7 @@ struct Done {
 // Time has passed; to be given at every NextDeadline, or oftener.
 struct Tick {};
 
-using Event =
-    std::variant<Joined, LeftEarly, Ready, Heard, Lost, Aborted, Suspected, Done, Tick>;
+using Event = std::variant<Joined, LeftEarly, Ready, Heard, Lost, Aborted, Suspected, Done, Tick>;
 
 // ---- actions
 
@@ -191,10 +193,10 @@ struct MembershipState {
   MembershipOptions options;
   Phase phase = Phase::kForming;
   TimePoint began;
-  TimePoint last_event;                 // when the observer last ran
-  std::vector<JoinRequest> joined;      // in order of arrival, while forming
-  std::vector<Member> members;          // the roster, by member id, from the welcome on
-  std::vector<MemberState> liveness;    // by member id
+  TimePoint last_event;               // when the observer last ran
+  std::vector<JoinRequest> joined;    // in order of arrival, while forming
+  std::vector<Member> members;        // the roster, by member id, from the welcome on
+  std::vector<MemberState> liveness;  // by member id
   // Links on which one end does not hear the other: (by, about), and since when.
   std::map<std::pair<MemberId, MemberId>, TimePoint> silent_links;
   std::optional<AbortAll> verdict;

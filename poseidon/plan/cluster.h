@@ -20,8 +20,9 @@ struct ClusterSpec {
   // CPU seconds that one byte costs its sender and its receiver together, the sum included: about
   // 0.6e-9, encrypted 1.0e-9 to 1.2e-9. 0 where an accelerator computes.
   double cpu_seconds_per_wire_byte = 0;
-  double cores_per_worker = 1;        // less than 1 where workers outnumber cores
-  std::uint32_t compute_threads = 1;  // cores beyond these serve the network without slowing compute
+  double cores_per_worker = 1;  // less than 1 where workers outnumber cores
+  std::uint32_t compute_threads =
+      1;  // cores beyond these serve the network without slowing compute
 
   friend bool operator==(const ClusterSpec&, const ClusterSpec&) = default;
 };

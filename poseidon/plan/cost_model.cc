@@ -33,10 +33,11 @@ LayerPayload PayloadUnder(const LayerSpec& layer, std::span<const Slice> slices,
 
 }  // namespace
 
-// Counting from layer 0, with T the step time: from the end of layer j's backward to its next forward
-// lie T - sum over i >= j of (f_i + b_i) seconds. In that window the transfers of all layers 0..j
-// begin and end, since their gradients come later and their forwards earlier; and behind the one that
-// ends last come its latency and its rebuild. The window also holds layer j's own path.
+// Counting from layer 0, with T the step time: from the end of layer j's backward to its next
+// forward lie T - sum over i >= j of (f_i + b_i) seconds. In that window the transfers of all
+// layers 0..j begin and end, since their gradients come later and their forwards earlier; and
+// behind the one that ends last come its latency and its rebuild. The window also holds layer j's
+// own path.
 double LeastStepSeconds(std::span<const LayerCost> layers) {
   double outside = 0;  // sum of f + b over layers >= j
   for (const LayerCost& layer : layers) outside += layer.forward + layer.backward;
@@ -54,8 +55,9 @@ double LeastStepSeconds(std::span<const LayerCost> layers) {
   return least;
 }
 
-// First come, first served: the transfer of layer i begins when its backward and all transfers before
-// it are over. The last to finish is behind one that never waited after some backward j ended.
+// First come, first served: the transfer of layer i begins when its backward and all transfers
+// before it are over. The last to finish is behind one that never waited after some backward j
+// ended.
 double WaitFreeStepSeconds(std::span<const LayerCost> layers) {
   double forward = 0;
   double backward = 0;
@@ -106,10 +108,10 @@ LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme s
                  .transfer = SecondsFor(std::max(bytes.sent, bytes.received), cluster.bandwidth)};
   const bool has_rows = layer.factors.has_value() && !measured.rows.empty();
   const double own_product =
-      has_rows ? ProductSeconds(*layer.factors,
-                                *std::max_element(measured.rows.begin(), measured.rows.end()),
-                                cluster)
-               : 0;
+      has_rows
+          ? ProductSeconds(*layer.factors,
+                           *std::max_element(measured.rows.begin(), measured.rows.end()), cluster)
+          : 0;
   if (scheme == Scheme::kKeyValue) {
     if (!measured.backward_has_weight_product) cost.backward += own_product;
     // Push there, sum back.
@@ -177,8 +179,8 @@ StepPrediction StepModel::Predict(std::span<const Scheme> schemes) const {
         std::max(prediction.busiest_worker.received, worker.received);
     most = std::max(most, worker.sent + worker.received);
   }
-  // A byte's cost is its sender's and its receiver's together: half of it at each end. The cores can
-  // do no more than their time: what computes and what serves the network share them.
+  // A byte's cost is its sender's and its receiver's together: half of it at each end. The cores
+  // can do no more than their time: what computes and what serves the network share them.
   prediction.network_cpu = 0.5 * static_cast<double>(most) * cluster_.cpu_seconds_per_wire_byte;
   if (prediction.network_cpu > 0 && cluster_.cores_per_worker > 0) {
     const double computing = std::min<double>(cluster_.compute_threads, cluster_.cores_per_worker);

@@ -12,8 +12,8 @@
 
 // How long a training step takes. Seconds throughout; pure functions.
 //
-// One step is a chain: forward runs layer 0..L-1, backward L-1..0. A layer's transfer may begin when
-// its backward ends and must be over, and its rebuild done, before its next forward. The next
+// One step is a chain: forward runs layer 0..L-1, backward L-1..0. A layer's transfer may begin
+// when its backward ends and must be over, and its rebuild done, before its next forward. The next
 // forward waits for nothing else, so layer 0 has the shortest window and the windows are nested.
 namespace poseidon::plan {
 
@@ -28,8 +28,9 @@ struct LayerCost {
 
 // The least step time of equal workers for this chain on a network that divides time freely: the
 // largest of all computing, of the transfers that must fit between the backward and the forward of
-// layer j for each j, and of one layer's own path for each layer. Without rebuilds and latency it is
-// exact, and reached by serving the lowest layer first, preempting; with them it is a lower bound.
+// layer j for each j, and of one layer's own path for each layer. Without rebuilds and latency it
+// is exact, and reached by serving the lowest layer first, preempting; with them it is a lower
+// bound.
 double LeastStepSeconds(std::span<const LayerCost> layers);
 
 // The step time when transfers overlap with backward only and leave in order of arrival, and the
@@ -44,21 +45,21 @@ double ComputeSeconds(std::span<const LayerCost> layers);
 NodeBytes BusiestMachine(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
                          const ClusterSpec& cluster, std::span<const std::uint32_t> rows);
 
-// Seconds of the product that makes the weight gradient from `rows` factor rows; 0 where the rate is
-// unknown.
+// Seconds of the product that makes the weight gradient from `rows` factor rows; 0 where the rate
+// is unknown.
 double ProductSeconds(const FactorShape& shape, std::uint64_t rows, const ClusterSpec& cluster);
 
-// Cost of `layer` under `scheme`. With factors the layer's own product is not computed (its share of
-// the measured backward is taken off; the slowest worker is taken to have the most rows), and the
-// product of everybody's rows is the rebuild.
+// Cost of `layer` under `scheme`. With factors the layer's own product is not computed (its share
+// of the measured backward is taken off; the slowest worker is taken to have the most rows), and
+// the product of everybody's rows is the rebuild.
 LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
                  const ClusterSpec& cluster, const LayerMeasurement& measured);
 
 // What a set of decisions leads to.
 struct StepPrediction {
-  double step = 0;       // LeastStepSeconds, or longer where the cores have more work than that
-  double wait_free = 0;  // WaitFreeStepSeconds, likewise
-  double compute = 0;    // ComputeSeconds
+  double step = 0;         // LeastStepSeconds, or longer where the cores have more work than that
+  double wait_free = 0;    // WaitFreeStepSeconds, likewise
+  double compute = 0;      // ComputeSeconds
   double network_cpu = 0;  // core seconds that the busiest worker spends on sending and receiving
   NodeBytes busiest_worker = {};  // the whole step's, of the worker with most
 

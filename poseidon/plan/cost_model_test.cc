@@ -10,10 +10,10 @@
 namespace poseidon::plan {
 namespace {
 
-// The oracle: steps played event by event. One processor computes forward 0..L-1 and backward L-1..0
-// again and again; one link serves the transfers that are ready, in the order given; layer i's next
-// forward waits for its transfer, its latency and its rebuild, or, with a barrier, for everyone's.
-// While it would wait, the processor does another layer's rebuild if one is possible.
+// The oracle: steps played event by event. One processor computes forward 0..L-1 and backward
+// L-1..0 again and again; one link serves the transfers that are ready, in the order given; layer
+// i's next forward waits for its transfer, its latency and its rebuild, or, with a barrier, for
+// everyone's. While it would wait, the processor does another layer's rebuild if one is possible.
 class ChainPlay {
  public:
   enum class Order { kLowestFirst, kArrival };
@@ -22,8 +22,8 @@ class ChainPlay {
 
   // The mean step time after the first steps.
   double SteadyStep() {
-    constexpr int kWarmUp = 40;
-    constexpr int kMeasured = 20;
+    constexpr int kWarmUp = 25;
+    constexpr int kMeasured = 12;
     double begin = 0;
     for (int step = 0; step < kWarmUp + kMeasured; ++step) {
       if (step == kWarmUp) begin = now_;
@@ -212,8 +212,8 @@ TEST(CostOf, ChargesTheRebuildAndDropsTheOwnProduct) {
   cluster.bandwidth = 1e6;
   cluster.latency = 1e-3;
   cluster.rebuild_flops = 2e6;  // 0.02 s per row
-  const LayerMeasurement measured{.forward_seconds = 1, .backward_seconds = 2,
-                                  .rows = {10, 20, 10, 10}};
+  const LayerMeasurement measured{
+      .forward_seconds = 1, .backward_seconds = 2, .rows = {10, 20, 10, 10}};
   const auto slices = MakeSlices(layer.elements, layer.dtype, 4, 0);
 
   const LayerCost dense = CostOf(layer, slices, Scheme::kKeyValue, cluster, measured);
@@ -259,7 +259,9 @@ TEST(StepModel, CoresDoNoMoreThanTheirTime) {
   const auto slices = AssignSlices(layers, 2);
   const std::vector<LayerMeasurement> measured = {{.forward_seconds = 1, .backward_seconds = 2}};
   const std::vector<Scheme> schemes = {Scheme::kKeyValue};
-  const auto predict = [&] { return StepModel(layers, slices, cluster, measured).Predict(schemes); };
+  const auto predict = [&] {
+    return StepModel(layers, slices, cluster, measured).Predict(schemes);
+  };
   // 4 MB each way and 1 us per byte: 4 core seconds, on the core that computes for 3.
   EXPECT_DOUBLE_EQ(predict().network_cpu, 4);
   EXPECT_DOUBLE_EQ(predict().step, 7);

@@ -43,8 +43,8 @@ Status ValidateOne(const LayerSpec& layer) {
 
 Status Validate(std::span<const LayerSpec> layers) {
   if (layers.size() > kMaxLayers) {
-    return InvalidArgument(std::to_string(layers.size()) + " layers are declared, expected at most " +
-                           std::to_string(kMaxLayers));
+    return InvalidArgument(std::to_string(layers.size()) +
+                           " layers are declared, expected at most " + std::to_string(kMaxLayers));
   }
   std::set<std::string_view> names;
   for (const LayerSpec& layer : layers) {

@@ -19,8 +19,8 @@ inline constexpr std::size_t kMaxLayers = 1u << 20;
 inline constexpr std::size_t kMaxNameBytes = 1024;
 inline constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
 
-// A fully connected layer: its flat gradient is the weight [outputs x inputs], row-major, and behind
-// it, where there is one, the bias [outputs].
+// A fully connected layer: its flat gradient is the weight [outputs x inputs], row-major, and
+// behind it, where there is one, the bias [outputs].
 struct FactorShape {
   std::uint64_t outputs = 0;  // M
   std::uint64_t inputs = 0;   // N
@@ -33,7 +33,7 @@ struct FactorShape {
 
 // One layer as declared: one contiguous flat gradient, weight and bias together.
 struct LayerSpec {
-  std::string name;   // unique in its model
+  std::string name;        // unique in its model
   std::string shape = {};  // for people: "500x800+500"
   DType dtype = DType::kF32;
   std::uint64_t elements = 0;          // of the flat gradient, at least 1

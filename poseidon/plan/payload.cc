@@ -49,8 +49,8 @@ LayerPayload FactorPayload(const FactorShape& shape, DType dtype,
   const std::uint64_t all_rows = std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
   LayerPayload payload;
   for (const std::uint32_t own : rows) {
-    payload.workers.push_back({.sent = own * (rows.size() - 1) * row_bytes,
-                               .received = (all_rows - own) * row_bytes});
+    payload.workers.push_back(
+        {.sent = own * (rows.size() - 1) * row_bytes, .received = (all_rows - own) * row_bytes});
   }
   return payload;
 }

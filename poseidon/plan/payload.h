@@ -34,9 +34,9 @@ struct LayerPayload {
 // The most that any worker sends, and the most that any receives.
 NodeBytes BusiestWorker(const LayerPayload& payload);
 
-// With servers == 0 rank i owns shard i: it sends every slice it does not own and the sum of its own
-// to P - 1 others, and receives likewise. With dedicated servers a worker sends the whole layer and
-// receives it; server s receives its slice from P workers and sends the sum to P.
+// With servers == 0 rank i owns shard i: it sends every slice it does not own and the sum of its
+// own to P - 1 others, and receives likewise. With dedicated servers a worker sends the whole layer
+// and receives it; server s receives its slice from P workers and sends the sum to P.
 LayerPayload KeyValuePayload(std::span<const Slice> slices, DType dtype, std::uint32_t workers,
                              std::uint32_t servers);
 

@@ -71,7 +71,9 @@ TEST(FactorPayload, EqualsEveryMessageCounted) {
 TEST(Payload, AgreesWithThePublishedExample) {
   // M = N = 4096, K = 32, P = 8: 58.7 M elements through a busiest node that is worker and server,
   // 3.67 M with factors, both directions summed (Zhang et al., USENIX ATC 2017, table 1).
-  const LayerSpec layer{.name = "fc", .shape = "4096x4096", .elements = 4096 * 4096,
+  const LayerSpec layer{.name = "fc",
+                        .shape = "4096x4096",
+                        .elements = 4096 * 4096,
                         .factors = FactorShape{4096, 4096, false}};
   const auto slices = MakeSlices(layer.elements, layer.dtype, 8, 0);
   ClusterSpec cluster;
@@ -86,8 +88,8 @@ TEST(Payload, AgreesWithThePublishedExample) {
 }
 
 TEST(Payload, ServersTakeNoPartInFactors) {
-  const LayerSpec layer{.name = "fc", .shape = "", .elements = 6,
-                        .factors = FactorShape{2, 3, false}};
+  const LayerSpec layer{
+      .name = "fc", .shape = "", .elements = 6, .factors = FactorShape{2, 3, false}};
   ClusterSpec cluster;
   cluster.workers = 2;
   cluster.servers = 1;

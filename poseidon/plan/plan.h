@@ -16,8 +16,8 @@ namespace poseidon::plan {
 struct LayerPlan {
   LayerId layer;  // its place in the declaration, and in Plan::layers
   Scheme scheme = Scheme::kKeyValue;
-  bool forced = false;  // by the user or a plan file
-  std::string reason;   // one clause with its numbers
+  bool forced = false;        // by the user or a plan file
+  std::string reason;         // one clause with its numbers
   LayerMeasurement measured;  // what the decision rests on
 
   // Payload of the busiest worker, exact where the rows are as measured (plan/payload.h has every
@@ -30,8 +30,8 @@ struct LayerPlan {
   friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
 };
 
-// Which scheme each layer uses, from which step on. A value: members that hold equal plans act alike.
-// The predictions are 0 in a provisional plan, where nothing was measured.
+// Which scheme each layer uses, from which step on. A value: members that hold equal plans act
+// alike. The predictions are 0 in a provisional plan, where nothing was measured.
 struct Plan {
   PlanEpoch epoch;   // 0: provisional
   Step switch_step;  // the first step that follows this plan
@@ -39,12 +39,12 @@ struct Plan {
   ClusterSpec cluster;
   std::vector<LayerPlan> layers;  // in declaration order, every declared layer
 
-  double step_seconds = 0;          // the least possible with these schemes (T*)
-  double compute_seconds = 0;       // of it, without any waiting: forward, backward, rebuilds
-  double single_worker_seconds = 0; // a step of one worker without a network
-  double speedup = 0;               // workers * single_worker_seconds / step_seconds
-  double wfbp_seconds = 0;          // if gradients overlapped with backward only, in order of arrival
-  double dense_step_seconds = 0;    // T* with the key-value scheme for every layer
+  double step_seconds = 0;           // the least possible with these schemes (T*)
+  double compute_seconds = 0;        // of it, without any waiting: forward, backward, rebuilds
+  double single_worker_seconds = 0;  // a step of one worker without a network
+  double speedup = 0;                // workers * single_worker_seconds / step_seconds
+  double wfbp_seconds = 0;        // if gradients overlapped with backward only, in order of arrival
+  double dense_step_seconds = 0;  // T* with the key-value scheme for every layer
   std::uint64_t dense_bytes_sent = 0;  // the busiest worker's, with the key-value scheme everywhere
 
   friend bool operator==(const Plan&, const Plan&) = default;

@@ -16,19 +16,19 @@ namespace poseidon::plan {
 
 struct PlanOptions {
   Policy policy = Policy::kTime;
-  std::map<std::string, Scheme> forced;  // by layer name
-  std::string forced_by = "the user";    // for the reason: "the user", "plan file lenet.json"
+  std::map<std::string, Scheme> forced = {};  // by layer name
+  std::string forced_by = "the user";         // for the reason: "the user", "plan file lenet.json"
   // Per declared layer: all members computed the same bits in the test product. Empty: all did.
   // A layer whose products differ goes the key-value way, even where factors are forced, because
   // replicas would drift apart.
-  std::vector<bool> products_agree;
+  std::vector<bool> products_agree = {};
 };
 
 // Decides every layer's scheme from what was measured (one measurement per layer, in declaration
 // order). Deterministic; of equally good plans the one with more key-value layers. epoch and
 // switch_step are the caller's to set.
-// kInvalidArgument where an option names an unknown layer, or factors for a layer that has none (the
-// message lists the layers that have), or where the measurements do not fit the layers.
+// kInvalidArgument where an option names an unknown layer, or factors for a layer that has none
+// (the message lists the layers that have), or where the measurements do not fit the layers.
 Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
                       std::span<const LayerMeasurement> measurements, const PlanOptions& options);
 

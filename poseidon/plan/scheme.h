@@ -29,15 +29,19 @@ constexpr bool IsValid(Policy policy) {
 }
 constexpr std::string_view NameOf(Scheme scheme) {
   switch (scheme) {
-    case Scheme::kKeyValue: return "kv";
-    case Scheme::kFactorBroadcast: return "sfb";
+    case Scheme::kKeyValue:
+      return "kv";
+    case Scheme::kFactorBroadcast:
+      return "sfb";
   }
   return "?";
 }
 constexpr std::string_view NameOf(Policy policy) {
   switch (policy) {
-    case Policy::kTime: return "time";
-    case Policy::kBytes: return "bytes";
+    case Policy::kTime:
+      return "time";
+    case Policy::kBytes:
+      return "bytes";
   }
   return "?";
 }

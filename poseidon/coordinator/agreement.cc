@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/coordinator/agreement.h"
+
+#include <algorithm>
+#include <string>
+
+namespace poseidon::coordinator {
+namespace {
+
+std::string Worker(std::size_t rank) { return "worker " + std::to_string(rank); }
+
+std::string Shape(const plan::LayerSpec& layer) {
+  return layer.shape + " of " + std::string(NameOf(layer.dtype)) + " (" +
+         std::to_string(layer.elements) + " elements" +
+         (layer.factors ? ", with factors)" : ", without factors)");
+}
+
+Status CompareLayers(const std::vector<plan::LayerSpec>& first,
+                     const std::vector<plan::LayerSpec>& other, std::size_t rank) {
+  const std::size_t layers = std::min(first.size(), other.size());
+  for (std::size_t i = 0; i < layers; ++i) {
+    if (first[i] == other[i]) continue;
+    if (first[i].name != other[i].name) {
+      return InvalidArgument("the nets of the workers differ: layer " + std::to_string(i) + " is '" +
+                             other[i].name + "' on " + Worker(rank) + " and '" + first[i].name +
+                             "' on worker 0");
+    }
+    return InvalidArgument("the nets of the workers differ: layer '" + first[i].name + "' is " +
+                           Shape(other[i]) + " on " + Worker(rank) + " and " + Shape(first[i]) +
+                           " on worker 0");
+  }
+  if (first.size() != other.size()) {
+    const std::string& extra =
+        first.size() > other.size() ? first[layers].name : other[layers].name;
+    return InvalidArgument("the nets of the workers differ: " + Worker(rank) + " has " +
+                           std::to_string(other.size()) + " learnable layers and worker 0 has " +
+                           std::to_string(first.size()) + "; only one of them has '" + extra + "'");
+  }
+  return OkStatus();
+}
+
+// The least of two measured values, of which 0 says nothing.
+double LeastKnown(double a, double b) {
+  if (a <= 0) return std::max(b, 0.0);
+  return b > 0 ? std::min(a, b) : a;
+}
+
+}  // namespace
+
+Result<Agreement> Agree(std::span<const wire::Declare> by_rank, std::uint32_t servers) {
+  const wire::Declare& first = by_rank[0];
+  POSEIDON_RETURN_IF_ERROR(plan::Validate(first.layers).WithPrefix("worker 0"));
+  Agreement agreement;
+  agreement.layers = first.layers;
+  agreement.products_agree.assign(first.layers.size(), true);
+  agreement.cluster.workers = static_cast<std::uint32_t>(by_rank.size());
+  agreement.cluster.servers = servers;
+  agreement.cluster.cores_per_worker = first.cores;
+  agreement.cluster.compute_threads = first.compute_threads;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const wire::Declare& own = by_rank[rank];
+    POSEIDON_RETURN_IF_ERROR(CompareLayers(first.layers, own.layers, rank));
+    for (std::size_t i = 0; i < first.layers.size(); ++i) {
+      if (own.product_hashes[i] != first.product_hashes[i]) agreement.products_agree[i] = false;
+    }
+    plan::ClusterSpec& cluster = agreement.cluster;
+    cluster.bandwidth = LeastKnown(cluster.bandwidth, own.bandwidth);
+    cluster.latency = std::max(cluster.latency, own.latency);
+    cluster.rebuild_flops = LeastKnown(cluster.rebuild_flops, own.rebuild_flops);
+    cluster.cores_per_worker = std::min(cluster.cores_per_worker, own.cores);
+    cluster.compute_threads = std::min(cluster.compute_threads, own.compute_threads);
+  }
+  return agreement;
+}
+
+std::vector<plan::LayerMeasurement> Combine(std::span<const wire::Measured> by_rank,
+                                            std::span<const plan::LayerSpec> layers,
+                                            const plan::Plan& measured_under) {
+  std::vector<plan::LayerMeasurement> combined(layers.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    plan::LayerMeasurement& m = combined[i];
+    m.backward_has_weight_product =
+        measured_under.layers[i].scheme != plan::Scheme::kFactorBroadcast;
+    for (const wire::Measured& own : by_rank) {
+      m.forward_seconds = std::max(m.forward_seconds, own.layers[i].forward_seconds);
+      m.backward_seconds = std::max(m.backward_seconds, own.layers[i].backward_seconds);
+      if (layers[i].factors) m.rows.push_back(own.layers[i].rows);
+    }
+  }
+  return combined;
+}
+
+}  // namespace poseidon::coordinator

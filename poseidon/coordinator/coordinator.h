@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_COORDINATOR_COORDINATOR_H_
+#define POSEIDON_COORDINATOR_COORDINATOR_H_
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "poseidon/base/executor.h"
+#include "poseidon/base/log.h"
+#include "poseidon/coordinator/membership.h"
+#include "poseidon/plan/planner.h"
+#include "poseidon/wire/messages.h"
+
+namespace poseidon::coordinator {
+
+// How the coordinator reaches processes: the member that hosts it implements this. Messages to
+// member 0 are the host's own and come back to it like anyone's, posted.
+class CoordinatorPort {
+ public:
+  virtual ~CoordinatorPort() = default;
+  virtual void SendToMember(MemberId member, const wire::Message& message) = 0;
+  virtual void SendToJoiner(ConnectionId connection, const wire::Message& message) = 0;
+  // The joiner is this member from now on.
+  virtual void AdmitJoiner(ConnectionId connection, MemberId member) = 0;
+  // Send what is queued, then close.
+  virtual void DismissJoiner(ConnectionId connection) = 0;
+  // The verdict has been sent to everybody: the host ends too.
+  virtual void OnVerdict(const AbortAll& verdict) = 0;
+};
+
+struct CoordinatorOptions {
+  MembershipOptions membership;
+  plan::PlanOptions planning;
+  // The step from which the plan made of measurements holds; workers wait for it there.
+  std::uint64_t final_plan_step = 10;
+};
+
+// Rank 0's process runs the coordinator: it gathers the members, compares what they declare, makes
+// the plan, watches who lives, and gives the verdict when someone does not. It decides with pure
+// functions (membership.h, agreement.h, plan/planner.h) and does what they answer.
+//
+// Thread: `executor`. Lifetime: port and log outlive it.
+class Coordinator {
+ public:
+  Coordinator(Executor& executor, CoordinatorPort& port, LogSink& log,
+              const CoordinatorOptions& options);
+  ~Coordinator();
+
+  // A process introduced itself on `connection`.
+  void OnJoin(ConnectionId connection, const wire::Join& join, bool hosts_coordinator);
+  void OnJoinerLost(ConnectionId connection);
+  // A member's message; those that are not for the coordinator are refused as kDataLoss.
+  Status OnMessage(MemberId from, const wire::Message& message);
+  void OnHeard(MemberId member);
+  void OnLost(MemberId member, MemberId from);
+  // The host itself gives up, or was told to.
+  void OnOwnAbort(const Status& reason);
+  bool ended() const { return state_.verdict.has_value(); }
+
+ private:
+  struct Model {
+    std::map<Rank, wire::Declare> declared;
+    std::optional<plan::Plan> provisional;
+    std::vector<plan::LayerSpec> layers;
+    std::vector<bool> products_agree;
+    plan::ClusterSpec cluster;
+    std::size_t acknowledged = 0;
+    std::map<Rank, wire::Measured> measured;
+  };
+
+  void Apply(const Event& event);
+  void Act(const Action& action);
+  void ArmTimer();
+  void SendToAll(const wire::Message& message);
+  Status OnDeclare(MemberId from, const wire::Declare& declare);
+  Status OnDeclared(const wire::Declared& declared);
+  Status OnMeasured(MemberId from, const wire::Measured& measured);
+  void EndWith(const Status& reason, std::optional<MemberId> culprit);
+  const Member* WorkerOf(MemberId member) const;
+
+  Executor& executor_;
+  CoordinatorPort& port_;
+  LogSink& log_;
+  const CoordinatorOptions options_;
+  MembershipState state_;
+  std::map<ModelId, Model> models_;
+  StatusCode verdict_code_ = StatusCode::kAborted;
+  TimerId timer_ = 0;
+  std::shared_ptr<Coordinator*> alive_;
+};
+
+}  // namespace poseidon::coordinator
+
+#endif  // POSEIDON_COORDINATOR_COORDINATOR_H_

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/plan/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "poseidon/plan/cost_model.h"
+
+namespace poseidon::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+LayerSpec Convolution(std::string name, std::uint64_t elements, std::uint32_t position) {
+  return {.name = std::move(name), .elements = elements, .forward_position = position};
+}
+LayerSpec FullyConnected(std::string name, std::uint64_t outputs, std::uint64_t inputs,
+                         std::uint32_t position) {
+  return {.name = std::move(name),
+          .elements = outputs * inputs + outputs,
+          .forward_position = position,
+          .factors = FactorShape{outputs, inputs, true}};
+}
+
+ClusterSpec Cluster(std::uint32_t workers, double bandwidth, double flops) {
+  ClusterSpec cluster;
+  cluster.workers = workers;
+  cluster.bandwidth = bandwidth;
+  cluster.rebuild_flops = flops;
+  return cluster;
+}
+
+// LeNet's learnable layers on `workers` workers with `rows` samples each.
+std::vector<LayerSpec> LeNet() {
+  return {Convolution("conv1", 520, 0), Convolution("conv2", 25'050, 1),
+          FullyConnected("ip1", 500, 800, 2), FullyConnected("ip2", 10, 500, 3)};
+}
+std::vector<LayerMeasurement> Measured(const std::vector<LayerSpec>& layers, std::uint32_t workers,
+                                       std::uint32_t rows, double forward, double backward) {
+  LayerMeasurement one;
+  one.forward_seconds = forward;
+  one.backward_seconds = backward;
+  one.rows.assign(workers, rows);
+  return std::vector<LayerMeasurement>(layers.size(), one);
+}
+
+Plan MustPlan(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
+              std::span<const LayerMeasurement> measured, const PlanOptions& options = {}) {
+  auto plan = MakePlan(layers, cluster, measured, options);
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  return std::move(plan).value();
+}
+
+TEST(BytesPolicy, IsThePublishedRule) {
+  // With S = P: factors iff K P <= 2 M N / (M + N). Thresholds of K P from the published shapes.
+  struct Case {
+    std::uint64_t outputs, inputs, threshold;
+  };
+  for (const Case& c : {Case{4096, 4096, 4096}, Case{4096, 25088, 7042}, Case{21841, 4096, 6898},
+                        Case{1000, 4096, 1607}, Case{1000, 1024, 1011}}) {
+    const std::vector<LayerSpec> layers = {FullyConnected("fc", c.outputs, c.inputs, 0)};
+    for (const std::uint32_t workers : {2u, 3u, 8u}) {
+      for (const std::uint64_t k : {c.threshold / workers, c.threshold / workers + 1}) {
+        const auto measured = Measured(layers, workers, static_cast<std::uint32_t>(k), 1, 1);
+        const Plan plan =
+            MustPlan(layers, Cluster(workers, 1e9, 1e12), measured, {.policy = Policy::kBytes});
+        EXPECT_EQ(plan.layers[0].scheme == Scheme::kFactorBroadcast, k * workers <= c.threshold)
+            << c.outputs << " x " << c.inputs << ", K = " << k << ", P = " << workers;
+      }
+    }
+  }
+}
+
+TEST(BytesPolicy, CountsTheBusiestOfUnequalWorkersAndServers) {
+  // M N / (M + N) = 50 rows each way is what 2 workers move of a 100 x 100 layer.
+  const std::vector<LayerSpec> layers = {FullyConnected("fc", 100, 100, 0)};
+  auto measured = Measured(layers, 2, 50, 1, 1);
+  const auto scheme = [&](const ClusterSpec& cluster) {
+    return MustPlan(layers, cluster, measured, {.policy = Policy::kBytes}).layers[0].scheme;
+  };
+  EXPECT_EQ(scheme(Cluster(2, 1e9, 1e12)), Scheme::kFactorBroadcast);
+  measured[0].rows = {51, 50};
+  EXPECT_EQ(scheme(Cluster(2, 1e9, 1e12)), Scheme::kKeyValue);
+  // One server of its own for two workers moves 4 M N.
+  ClusterSpec cluster = Cluster(2, 1e9, 1e12);
+  cluster.servers = 1;
+  EXPECT_EQ(scheme(cluster), Scheme::kFactorBroadcast);
+}
+
+TEST(TimePolicy, TakesFactorsWhereTheLinkIsSlowAndSlicesWhereItIsFast) {
+  const auto layers = LeNet();
+  const auto measured = Measured(layers, 4, 64, 2e-3, 4e-3);
+  const Plan slow = MustPlan(layers, Cluster(4, 20e6, 1e11), measured);
+  EXPECT_EQ(slow.layers[2].scheme, Scheme::kFactorBroadcast);
+  EXPECT_THAT(slow.layers[2].reason, HasSubstr("with slices"));
+  EXPECT_LT(slow.step_seconds, slow.dense_step_seconds);
+  EXPECT_GE(slow.wfbp_seconds, slow.step_seconds);
+
+  const Plan fast = MustPlan(layers, Cluster(4, 5e9, 1e11), measured);
+  EXPECT_EQ(fast.layers[2].scheme, Scheme::kKeyValue);
+  EXPECT_EQ(fast.layers[0].reason, "its gradient is not a product of factors");
+  EXPECT_EQ(fast.step_seconds, fast.dense_step_seconds);
+  EXPECT_NEAR(fast.speedup, 4, 0.01);
+  EXPECT_DOUBLE_EQ(fast.single_worker_seconds, 24e-3);
+}
+
+TEST(TimePolicy, OfEqualPlansTakesSlices) {
+  // The bytes hide entirely and rebuilding is free: nothing is gained, so slices.
+  const auto layers = LeNet();
+  const Plan plan = MustPlan(layers, Cluster(4, 5e9, 0), Measured(layers, 4, 64, 1, 2));
+  for (const LayerPlan& layer : plan.layers) EXPECT_EQ(layer.scheme, Scheme::kKeyValue);
+  EXPECT_THAT(plan.layers[2].reason, HasSubstr("would not shorten the step"));
+}
+
+// All choices of the factor layers, the best step.
+double BruteForce(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
+                  std::span<const LayerMeasurement> measured) {
+  const auto slices = AssignSlices(layers, static_cast<std::uint16_t>(cluster.workers));
+  const StepModel model(layers, slices, cluster, measured);
+  double best = 1e300;
+  for (std::uint32_t mask = 0; mask < (1u << layers.size()); ++mask) {
+    std::vector<Scheme> schemes(layers.size(), Scheme::kKeyValue);
+    bool legal = true;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      if ((mask >> i & 1) == 0) continue;
+      legal = legal && layers[i].factors.has_value();
+      schemes[i] = Scheme::kFactorBroadcast;
+    }
+    if (legal) best = std::min(best, model.Predict(schemes).step);
+  }
+  return best;
+}
+
+struct RandomJob {
+  std::vector<LayerSpec> layers;
+  std::vector<LayerMeasurement> measured;
+  ClusterSpec cluster;
+};
+
+RandomJob MakeRandomJob(std::mt19937_64& random, std::uint32_t most_layers = 9) {
+  std::uniform_real_distribution<double> unit(0, 1);
+  const auto workers = static_cast<std::uint32_t>(2 + random() % 15);
+  RandomJob job;
+  job.cluster =
+      Cluster(workers, std::pow(10, 7 + 3 * unit(random)), std::pow(10, 10 + 4 * unit(random)));
+  job.cluster.latency = unit(random) * 1e-3;
+  if (random() % 3 == 0) job.cluster.cpu_seconds_per_wire_byte = 1e-9 * unit(random);
+  const auto count = static_cast<std::uint32_t>(1 + random() % most_layers);
+  const auto rows = static_cast<std::uint32_t>(1 + random() % 256);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::string name = "l" + std::to_string(i);
+    job.layers.push_back(random() % 3 == 0
+                             ? Convolution(name, 1 + random() % 2'000'000, i)
+                             : FullyConnected(name, 1 + random() % 4096, 1 + random() % 4096, i));
+    LayerMeasurement measured;
+    measured.forward_seconds = 0.02 * unit(random);
+    measured.backward_seconds = 0.04 * unit(random);
+    measured.rows.assign(workers, rows);
+    if (random() % 4 == 0) measured.rows[0] = static_cast<std::uint32_t>(random() % 256);
+    job.measured.push_back(measured);
+  }
+  std::shuffle(job.layers.begin(), job.layers.end(), random);
+  return job;
+}
+
+TEST(TimePolicy, FindsTheBestOfAllChoices) {
+  std::mt19937_64 random(8);
+  int mixed = 0;
+  for (int i = 0; i < 700; ++i) {
+    const RandomJob job = MakeRandomJob(random);
+    const Plan plan = MustPlan(job.layers, job.cluster, job.measured);
+    const double best = BruteForce(job.layers, job.cluster, job.measured);
+    ASSERT_LE(plan.step_seconds, best * (1 + 1e-9)) << "job " << i;
+    EXPECT_LE(plan.step_seconds, plan.dense_step_seconds);
+    EXPECT_EQ(plan, MustPlan(job.layers, job.cluster, job.measured));
+    const auto factors = std::count_if(plan.layers.begin(), plan.layers.end(), [](const auto& l) {
+      return l.scheme == Scheme::kFactorBroadcast;
+    });
+    mixed += factors > 0 && factors < static_cast<long>(plan.layers.size()) ? 1 : 0;
+  }
+  EXPECT_GT(mixed, 100);  // the jobs are not trivial
+}
+
+TEST(TimePolicy, ComesCloseToTheBestOfManyLayers) {
+  std::mt19937_64 random(10);
+  double worst = 1;
+  for (int searched = 0; searched < 15;) {
+    const RandomJob job = MakeRandomJob(random, 15);
+    const auto open = std::count_if(job.layers.begin(), job.layers.end(),
+                                    [](const LayerSpec& l) { return l.factors.has_value(); });
+    if (open <= 10 || job.layers.size() > 14) continue;
+    ++searched;
+    const Plan plan = MustPlan(job.layers, job.cluster, job.measured);
+    const double best = BruteForce(job.layers, job.cluster, job.measured);
+    worst = std::max(worst, plan.step_seconds / best);
+  }
+  EXPECT_LT(worst, 1.01);
+  RecordProperty("worst", std::to_string(worst));
+}
+
+TEST(Plan, PredictsTheExactPayload) {
+  std::mt19937_64 random(9);
+  for (int i = 0; i < 300; ++i) {
+    const RandomJob job = MakeRandomJob(random);
+    const Plan plan = MustPlan(job.layers, job.cluster, job.measured);
+    const auto slices = AssignSlices(job.layers, static_cast<std::uint16_t>(job.cluster.workers));
+    for (std::size_t l = 0; l < job.layers.size(); ++l) {
+      const NodeBytes busiest =
+          BusiestWorker(PayloadOf(job.layers[l], slices[l], plan.layers[l], job.cluster));
+      EXPECT_EQ(plan.layers[l].bytes_sent, busiest.sent);
+      EXPECT_EQ(plan.layers[l].bytes_received, busiest.received);
+    }
+  }
+}
+
+TEST(Options, ForceALayer) {
+  const auto layers = LeNet();
+  const auto measured = Measured(layers, 4, 64, 2e-3, 4e-3);
+  const PlanOptions options{
+      .forced = {{"ip1", Scheme::kKeyValue}, {"ip2", Scheme::kFactorBroadcast}}};
+  const Plan plan = MustPlan(layers, Cluster(4, 20e6, 1e11), measured, options);
+  EXPECT_EQ(plan.layers[2].scheme, Scheme::kKeyValue);
+  EXPECT_EQ(plan.layers[3].scheme, Scheme::kFactorBroadcast);
+  EXPECT_TRUE(plan.layers[2].forced);
+  EXPECT_FALSE(plan.layers[1].forced);
+  EXPECT_THAT(plan.layers[3].reason, HasSubstr("forced by the user"));
+}
+
+TEST(Options, MistakesAreNamed) {
+  const auto layers = LeNet();
+  const auto measured = Measured(layers, 4, 64, 2e-3, 4e-3);
+  const ClusterSpec cluster = Cluster(4, 1e9, 1e11);
+  const auto message = [&](const PlanOptions& options) {
+    const auto plan = MakePlan(layers, cluster, measured, options);
+    EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument);
+    return plan.status().message();
+  };
+  EXPECT_EQ(message({.forced = {{"ip9", Scheme::kKeyValue}}}),
+            "a scheme is given for unknown layer 'ip9'; declared layers: conv1, conv2, ip1, ip2");
+  EXPECT_EQ(message({.forced = {{"conv1", Scheme::kFactorBroadcast}}}),
+            "scheme sfb is given for layer 'conv1', whose gradient is not a product of factors; "
+            "layers with factors: ip1, ip2");
+  EXPECT_FALSE(MakePlan(layers, cluster, Measured(layers, 3, 64, 1, 1), {}).ok());
+  EXPECT_FALSE(MakePlan(layers, cluster, {}, {}).ok());
+  EXPECT_FALSE(MakePlan(layers, cluster, Measured(layers, 4, 64, std::nan(""), 1), {}).ok());
+}
+
+TEST(Options, ALayerWhoseProductsDifferGoesTheKeyValueWay) {
+  const auto layers = LeNet();
+  const auto measured = Measured(layers, 4, 64, 2e-3, 4e-3);
+  PlanOptions options{.products_agree = {true, true, false, true}};
+  for (const bool forced : {false, true}) {
+    if (forced) options.forced = {{"ip1", Scheme::kFactorBroadcast}};
+    const Plan plan = MustPlan(layers, Cluster(4, 20e6, 1e11), measured, options);
+    EXPECT_EQ(plan.layers[2].scheme, Scheme::kKeyValue);
+    EXPECT_THAT(plan.layers[2].reason, HasSubstr("test products differ"));
+  }
+}
+
+TEST(ProvisionalPlan, IsKeyValueUnlessForced) {
+  const auto layers = LeNet();
+  const ClusterSpec cluster = Cluster(4, 1e9, 1e11);
+  const Plan plan = ProvisionalPlan(layers, cluster, {}).value();
+  ASSERT_EQ(plan.layers.size(), 4u);
+  for (const LayerPlan& layer : plan.layers) EXPECT_EQ(layer.scheme, Scheme::kKeyValue);
+  EXPECT_EQ(plan.layers[2].reason, "until the first steps have been measured");
+  // 400,500 elements and twice the largest slice, 6,258 units of 16.
+  EXPECT_EQ(plan.layers[2].bytes_sent, (400'500u + 2 * 6'258 * 16) * 4);
+  EXPECT_EQ(plan.step_seconds, 0);
+  const Plan forced =
+      ProvisionalPlan(layers, cluster, {.forced = {{"ip1", Scheme::kFactorBroadcast}}}).value();
+  EXPECT_EQ(forced.layers[2].scheme, Scheme::kFactorBroadcast);
+  EXPECT_FALSE(
+      ProvisionalPlan(layers, cluster, {.forced = {{"ip7", Scheme::kFactorBroadcast}}}).ok());
+}
+
+TEST(SingleWorker, HasNothingToBroadcast) {
+  const auto layers = LeNet();
+  const Plan plan = MustPlan(layers, Cluster(1, 1e9, 1e11), Measured(layers, 1, 64, 1e-3, 2e-3),
+                             {.policy = Policy::kBytes});
+  EXPECT_EQ(plan.layers[2].scheme, Scheme::kKeyValue);
+  EXPECT_EQ(plan.layers[2].bytes_sent, 0u);
+  EXPECT_DOUBLE_EQ(plan.speedup, 1);
+}
+
+}  // namespace
+}  // namespace poseidon::plan
