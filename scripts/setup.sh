@@ -47,7 +47,7 @@ may_be_root() {
 }
 
 install_debian() {
-  local missing
+  local missing log
   missing=$(missing_debian)
   [ -n "$missing" ] || return 0
   missing=$(echo $missing) # one line
@@ -57,7 +57,7 @@ install_debian() {
     exit 1
   fi
   echo "setup: installing $missing"
-  # The -o options spare a fresh machine the man pages' index and questions about changed files.
+  log=$(mktemp "${TMPDIR:-/tmp}/poseidon-setup-XXXXXX.log")
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 update -qq
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 \
     -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0 \
@@ -66,6 +66,7 @@ install_debian() {
       echo "setup: apt-get could not install the packages above; its whole output is in $log" >&2
       exit 1
     }
+  rm -f "$log"
 }
 
 # .venv/.installed names the interpreter and the packages of the last successful installation; a
@@ -95,7 +96,5 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     "$(echo $(listed debian))" "$(echo $(listed python))" >&2
   exit 1
 fi
-log=$(mktemp "${TMPDIR:-/tmp}/poseidon-setup-XXXXXX.log")
 install_debian
 install_python
-rm -f "$log"
