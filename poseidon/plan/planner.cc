@@ -2,6 +2,7 @@
 #include "poseidon/plan/planner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -64,6 +65,9 @@ Status CheckForced(std::span<const LayerSpec> layers, const PlanOptions& options
   return OkStatus();
 }
 
+// A rate or a duration that can be reckoned with.
+bool IsQuantity(double value) { return std::isfinite(value) && value >= 0; }
+
 Status Check(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
              std::span<const LayerMeasurement> measurements, const PlanOptions& options) {
   POSEIDON_RETURN_IF_ERROR(Validate(layers));
@@ -73,6 +77,16 @@ Status Check(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
                            std::to_string(cluster.servers) +
                            " servers was asked for, expected 1 to 65535 workers and at most as "
                            "many servers");
+  }
+  for (const auto& [name, value] :
+       {std::pair("bandwidth", cluster.bandwidth), std::pair("latency", cluster.latency),
+        std::pair("rate of the rebuild product", cluster.rebuild_flops),
+        std::pair("CPU time per byte", cluster.cpu_seconds_per_wire_byte),
+        std::pair("number of cores", cluster.cores_per_worker)}) {
+    if (!IsQuantity(value)) {
+      return InvalidArgument("the " + std::string(name) + " of the cluster is " +
+                             std::to_string(value) + ", expected a finite number, 0 or more");
+    }
   }
   if (measurements.size() != layers.size()) {
     return InvalidArgument("measurements of " + std::to_string(measurements.size()) +
@@ -89,9 +103,9 @@ Status Check(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
                              std::to_string(measured.rows.size()) + " ranks, expected " +
                              std::to_string(cluster.workers));
     }
-    // Written so that a NaN fails, too.
-    if (!(measured.forward_seconds >= 0 && measured.backward_seconds >= 0)) {
-      return InvalidArgument("layer '" + layers[i].name + "' has a negative compute time");
+    if (!IsQuantity(measured.forward_seconds) || !IsQuantity(measured.backward_seconds)) {
+      return InvalidArgument("layer '" + layers[i].name +
+                             "' was measured to compute for no finite, positive time");
     }
   }
   return OkStatus();

@@ -247,6 +247,8 @@ TEST(Options, MistakesAreNamed) {
   EXPECT_FALSE(MakePlan(layers, cluster, Measured(layers, 3, 64, 1, 1), {}).ok());
   EXPECT_FALSE(MakePlan(layers, cluster, {}, {}).ok());
   EXPECT_FALSE(MakePlan(layers, cluster, Measured(layers, 4, 64, std::nan(""), 1), {}).ok());
+  EXPECT_THAT(MakePlan(layers, Cluster(4, HUGE_VAL, 0), measured, {}).status().message(),
+              HasSubstr("the bandwidth of the cluster is inf"));
 }
 
 TEST(Options, ALayerWhoseProductsDifferGoesTheKeyValueWay) {

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/wire/plan_codec.h"
+
+#include <cmath>
+#include <string>
+
+#include "poseidon/base/byte_codec.h"
+
+namespace poseidon::wire {
+namespace {
+
+using plan::ClusterSpec;
+using plan::FactorShape;
+using plan::LayerMeasurement;
+using plan::LayerPlan;
+using plan::LayerSpec;
+using plan::Plan;
+
+constexpr std::uint8_t kFormat = 1;
+constexpr std::size_t kMaxReasonBytes = 16384;
+constexpr std::uint32_t kMaxMembers = 0xffff;
+
+// The fewest bytes one of them takes, which bounds how many a buffer of a given size can hold.
+constexpr std::size_t kLeastLayerBytes = 4 + 4 + 1 + 8 + 4 + 1;
+constexpr std::size_t kLeastLayerPlanBytes = 1 + 1 + 4 + 8 + 8 + 1 + 4 + 8 + 8 + 8 + 8;
+
+// A rate or a duration.
+double Quantity(ByteReader& in) {
+  const double value = in.F64();
+  // A NaN compares false, and -0.0 would come back as another value's bits.
+  if (!(value >= 0) || std::isinf(value) || std::signbit(value)) {
+    in.Fail();
+    return 0;
+  }
+  return value;
+}
+
+template <typename Enum>
+Enum Choice(ByteReader& in) {
+  const auto value = static_cast<Enum>(in.U8());
+  if (!IsValid(value)) in.Fail();
+  return value;
+}
+
+void PutLayer(ByteWriter& out, const LayerSpec& layer) {
+  out.Text(layer.name);
+  out.Text(layer.shape);
+  out.U8(static_cast<std::uint8_t>(layer.dtype));
+  out.U64(layer.elements);
+  out.U32(layer.forward_position);
+  out.Bool(layer.factors.has_value());
+  if (!layer.factors) return;
+  out.U64(layer.factors->outputs);
+  out.U64(layer.factors->inputs);
+  out.Bool(layer.factors->bias);
+}
+
+LayerSpec GetLayer(ByteReader& in) {
+  LayerSpec layer;
+  layer.name = in.Text(plan::kMaxNameBytes);
+  layer.shape = in.Text(plan::kMaxNameBytes);
+  layer.dtype = Choice<DType>(in);
+  layer.elements = in.U64();
+  layer.forward_position = in.U32();
+  if (!in.Bool()) return layer;
+  FactorShape shape;
+  shape.outputs = in.U64();
+  shape.inputs = in.U64();
+  shape.bias = in.Bool();
+  layer.factors = shape;
+  return layer;
+}
+
+void PutCluster(ByteWriter& out, const ClusterSpec& cluster) {
+  out.U32(cluster.workers);
+  out.U32(cluster.servers);
+  out.Bool(cluster.servers_share_worker_hosts);
+  out.F64(cluster.bandwidth);
+  out.F64(cluster.latency);
+  out.F64(cluster.rebuild_flops);
+  out.F64(cluster.cpu_seconds_per_wire_byte);
+  out.F64(cluster.cores_per_worker);
+  out.U32(cluster.compute_threads);
+}
+
+ClusterSpec GetCluster(ByteReader& in) {
+  ClusterSpec cluster;
+  cluster.workers = in.U32();
+  cluster.servers = in.U32();
+  if (cluster.workers < 1 || cluster.workers > kMaxMembers || cluster.servers > kMaxMembers) {
+    in.Fail();
+  }
+  cluster.servers_share_worker_hosts = in.Bool();
+  cluster.bandwidth = Quantity(in);
+  cluster.latency = Quantity(in);
+  cluster.rebuild_flops = Quantity(in);
+  cluster.cpu_seconds_per_wire_byte = Quantity(in);
+  cluster.cores_per_worker = Quantity(in);
+  cluster.compute_threads = in.U32();
+  return cluster;
+}
+
+void PutLayerPlan(ByteWriter& out, const LayerPlan& layer) {
+  out.U8(static_cast<std::uint8_t>(layer.scheme));
+  out.Bool(layer.forced);
+  out.Text(layer.reason);
+  out.F64(layer.measured.forward_seconds);
+  out.F64(layer.measured.backward_seconds);
+  out.Bool(layer.measured.backward_has_weight_product);
+  out.U32(static_cast<std::uint32_t>(layer.measured.rows.size()));
+  for (const std::uint32_t rows : layer.measured.rows) out.U32(rows);
+  out.U64(layer.bytes_sent);
+  out.U64(layer.bytes_received);
+  out.F64(layer.transfer_seconds);
+  out.F64(layer.rebuild_seconds);
+}
+
+LayerPlan GetLayerPlan(ByteReader& in) {
+  LayerPlan layer;
+  layer.scheme = Choice<plan::Scheme>(in);
+  layer.forced = in.Bool();
+  layer.reason = in.Text(kMaxReasonBytes);
+  layer.measured.forward_seconds = Quantity(in);
+  layer.measured.backward_seconds = Quantity(in);
+  layer.measured.backward_has_weight_product = in.Bool();
+  const std::uint32_t ranks = in.Count(kMaxMembers, 4);
+  layer.measured.rows.reserve(ranks);
+  for (std::uint32_t i = 0; i < ranks; ++i) layer.measured.rows.push_back(in.U32());
+  layer.bytes_sent = in.U64();
+  layer.bytes_received = in.U64();
+  layer.transfer_seconds = Quantity(in);
+  layer.rebuild_seconds = Quantity(in);
+  return layer;
+}
+
+}  // namespace
+
+ByteBuffer EncodeLayers(std::span<const LayerSpec> layers) {
+  ByteWriter out;
+  out.U8(kFormat);
+  out.U32(static_cast<std::uint32_t>(layers.size()));
+  for (const LayerSpec& layer : layers) PutLayer(out, layer);
+  return out.Take();
+}
+
+Result<std::vector<LayerSpec>> DecodeLayers(ConstBytes bytes) {
+  ByteReader in(bytes);
+  if (in.U8() != kFormat) in.Fail();
+  const std::uint32_t count = in.Count(plan::kMaxLayers, kLeastLayerBytes);
+  std::vector<LayerSpec> layers;
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i) layers.push_back(GetLayer(in));
+  POSEIDON_RETURN_IF_ERROR(in.Finish("the list of layers"));
+  POSEIDON_RETURN_IF_ERROR(plan::Validate(layers));
+  return layers;
+}
+
+ByteBuffer EncodePlan(const Plan& plan) {
+  ByteWriter out;
+  out.U8(kFormat);
+  out.U32(plan.epoch.value());
+  out.U64(plan.switch_step.value());
+  out.U8(static_cast<std::uint8_t>(plan.policy));
+  PutCluster(out, plan.cluster);
+  out.F64(plan.step_seconds);
+  out.F64(plan.compute_seconds);
+  out.F64(plan.single_worker_seconds);
+  out.F64(plan.speedup);
+  out.F64(plan.wfbp_seconds);
+  out.F64(plan.dense_step_seconds);
+  out.U64(plan.dense_bytes_sent);
+  out.U32(static_cast<std::uint32_t>(plan.layers.size()));
+  for (const LayerPlan& layer : plan.layers) PutLayerPlan(out, layer);
+  return out.Take();
+}
+
+Result<Plan> DecodePlan(ConstBytes bytes) {
+  ByteReader in(bytes);
+  if (in.U8() != kFormat) in.Fail();
+  Plan plan;
+  plan.epoch = PlanEpoch(in.U32());
+  plan.switch_step = Step(in.U64());
+  plan.policy = Choice<plan::Policy>(in);
+  plan.cluster = GetCluster(in);
+  plan.step_seconds = Quantity(in);
+  plan.compute_seconds = Quantity(in);
+  plan.single_worker_seconds = Quantity(in);
+  plan.speedup = Quantity(in);
+  plan.wfbp_seconds = Quantity(in);
+  plan.dense_step_seconds = Quantity(in);
+  plan.dense_bytes_sent = in.U64();
+  const std::uint32_t count = in.Count(plan::kMaxLayers, kLeastLayerPlanBytes);
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+    plan.layers.push_back(GetLayerPlan(in));
+    plan.layers.back().layer = LayerId(i);
+  }
+  POSEIDON_RETURN_IF_ERROR(in.Finish("the plan"));
+  return plan;
+}
+
+Status CheckPlanFits(const Plan& plan, std::span<const LayerSpec> layers) {
+  if (plan.layers.size() != layers.size()) {
+    return InvalidArgument("the plan has " + std::to_string(plan.layers.size()) +
+                           " layers, expected the " + std::to_string(layers.size()) + " declared");
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerPlan& layer = plan.layers[i];
+    if (layer.layer.value() != i) {
+      return InvalidArgument("the plan has layer '" + layers[i].name + "' as number " +
+                             std::to_string(layer.layer.value()) + ", expected " +
+                             std::to_string(i));
+    }
+    if (layer.scheme == plan::Scheme::kFactorBroadcast && !layers[i].factors) {
+      return InvalidArgument("the plan broadcasts factors of layer '" + layers[i].name +
+                             "', whose gradient is not a product of factors");
+    }
+    const std::size_t ranks = layer.measured.rows.size();
+    if (ranks != 0 && ranks != plan.cluster.workers) {
+      return InvalidArgument("the plan has row counts of " + std::to_string(ranks) +
+                             " ranks for layer '" + layers[i].name + "', expected " +
+                             std::to_string(plan.cluster.workers));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace poseidon::wire
