@@ -57,6 +57,7 @@ class Coordinator {
   void OnLost(MemberId member, MemberId from);
   // The host itself gives up, or was told to.
   void OnOwnAbort(const Status& reason);
+  StatusCode verdict_code() const { return verdict_code_; }
   bool ended() const { return state_.verdict.has_value(); }
 
  private:
@@ -86,7 +87,7 @@ class Coordinator {
   const CoordinatorOptions options_;
   MembershipState state_;
   std::map<ModelId, Model> models_;
-  StatusCode verdict_code_ = StatusCode::kAborted;
+  StatusCode verdict_code_ = StatusCode::kUnavailable;  // of a death; an ABORT brings its own
   TimerId timer_ = 0;
   std::shared_ptr<Coordinator*> alive_;
 };

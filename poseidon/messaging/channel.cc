@@ -75,6 +75,7 @@ void Channel::WriteNext() {
     }
   }
   writing_ = true;
+  write_began_ = executor_.now();
   connection_->Write(buffers, [self = shared_from_this()](Status status) { self->OnWritten(status); });
 }
 
@@ -82,7 +83,7 @@ void Channel::OnWritten(const Status& status) {
   writing_ = false;
   std::vector<Outgoing> finished = std::exchange(finishing_, {});
   if (status.ok() && receiver_ != nullptr) {
-    for (const wire::FrameHeader& header : written_frames_) receiver_->OnSent(*this, header);
+    for (const wire::FrameHeader& header : written_frames_) receiver_->OnSent(*this, header, write_began_);
   }
   for (Outgoing& message : finished) {
     if (message.left) message.left(status);
@@ -107,6 +108,7 @@ void Channel::OnHeaderBytes(const Status& status, std::size_t bytes) {
   Result<wire::FrameHeader> header = wire::DecodeHeader(header_bytes_);
   if (!header.ok()) return Fail(header.status());
   header_ = *header;
+  header_at_ = last_received_;
   header_have_ = 0;
   landed_ = 0;
   landing_ = {};

@@ -55,7 +55,8 @@ class ChannelReceiver {
   virtual ~ChannelReceiver() = default;
   virtual Result<MutableBytes> PlaceFor(Channel& from, const wire::FrameHeader& header) = 0;
   virtual Status OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) = 0;
-  virtual void OnSent(Channel& to, const wire::FrameHeader& header) = 0;
+  // The write that began at `begin` has taken the frame.
+  virtual void OnSent(Channel& to, const wire::FrameHeader& header, TimePoint begin) = 0;
   // The channel has ended, with the first reason; fires once, nothing follows.
   virtual void OnClosed(Channel& channel, const Status& reason) = 0;
 };
@@ -88,6 +89,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   const std::string& peer_name() const { return connection_->peer_name(); }
   transport::ConnectionCounters counters() const { return connection_->counters(); }
   TimePoint last_received() const { return last_received_; }
+  // When the header of the frame under way (or last read) was complete.
+  TimePoint header_at() const { return header_at_; }
   Executor& executor() { return executor_; }
 
  private:
@@ -134,6 +137,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   ByteBuffer scratch_;
   std::size_t landed_ = 0;
   TimePoint last_received_;
+  TimePoint header_at_;
+  TimePoint write_began_;
 };
 
 }  // namespace poseidon::messaging

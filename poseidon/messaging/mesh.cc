@@ -142,6 +142,7 @@ Result<MutableBytes> Mesh::PlaceFor(Channel& from, const wire::FrameHeader& head
 
 Status Mesh::OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) {
   traffic_.CountReceived(header);
+  Trace(TraceLane::kReceive, header, from.header_at());
   if (header.type == wire::FrameType::kControl) return OnControlFrame(from, header, payload);
   const MemberId* peer = PeerOf(from);
   if (peer == nullptr) return DataLoss("a data frame came before the introduction");
@@ -173,7 +174,25 @@ Status Mesh::OnControlFrame(Channel& from, const wire::FrameHeader& header, Cons
   return observer_.OnIntroduction(stranger->second, message);
 }
 
-void Mesh::OnSent(Channel&, const wire::FrameHeader& header) { traffic_.CountSent(header); }
+void Mesh::OnSent(Channel&, const wire::FrameHeader& header, TimePoint begin) {
+  traffic_.CountSent(header);
+  Trace(TraceLane::kSend, header, begin);
+}
+
+void Mesh::Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begin) {
+  if (options_.trace == nullptr || header.model != ModelId(0)) return;
+  const char* label = nullptr;
+  switch (header.type) {
+    case wire::FrameType::kPush: label = "push"; break;
+    case wire::FrameType::kResult: label = "result"; break;
+    case wire::FrameType::kFactor: label = "factor"; break;
+    case wire::FrameType::kControl:
+    case wire::FrameType::kHeartbeat:
+    case wire::FrameType::kProbe: return;
+  }
+  options_.trace->Record({lane, static_cast<std::int32_t>(header.layer.value()),
+                          header.step.value(), begin, executor_.now(), header.length, label});
+}
 
 void Mesh::OnClosed(Channel& channel, const Status& reason) {
   Accumulate(closed_counters_, channel.counters());
@@ -181,6 +200,7 @@ void Mesh::OnClosed(Channel& channel, const Status& reason) {
   const MemberId* known = PeerOf(channel);
   if (known == nullptr) {
     strangers_.erase(&channel);
+    observer_.OnStrangerClosed(channel, reason);
     return;
   }
   const MemberId peer = *known;

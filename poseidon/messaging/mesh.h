@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "poseidon/base/executor.h"
+#include "poseidon/base/trace.h"
 #include "poseidon/messaging/channel.h"
 #include "poseidon/messaging/frame_sink.h"
 #include "poseidon/messaging/traffic.h"
@@ -25,11 +26,14 @@ class MeshObserver {
   virtual Status OnIntroduction(const std::shared_ptr<Channel>& stranger, ConstBytes message) = 0;
   // The connection to an identified peer has ended.
   virtual void OnPeerClosed(MemberId peer, const Status& reason) = 0;
+  // A connection that never got an identity has ended.
+  virtual void OnStrangerClosed(const Channel& stranger, const Status& reason) = 0;
 };
 
 struct MeshOptions {
   ChannelOptions channel;
   std::size_t max_control_bytes = 64u << 20;
+  TraceRecorder* trace = nullptr;  // records data frames sent and received; may be null
 };
 
 // One channel to every other member; frames go out by member and come in by type. Knows nothing of
@@ -78,7 +82,7 @@ class Mesh final : public ChannelReceiver {
   // ChannelReceiver:
   Result<MutableBytes> PlaceFor(Channel& from, const wire::FrameHeader& header) override;
   Status OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) override;
-  void OnSent(Channel& to, const wire::FrameHeader& header) override;
+  void OnSent(Channel& to, const wire::FrameHeader& header, TimePoint begin) override;
   void OnClosed(Channel& channel, const Status& reason) override;
 
  private:
@@ -89,6 +93,7 @@ class Mesh final : public ChannelReceiver {
   Status OnControlFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload);
   const MemberId* PeerOf(const Channel& channel) const;
   bool IsStale(const wire::FrameHeader& header) const;
+  void Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begin);
 
   Executor& executor_;
   const MeshOptions options_;

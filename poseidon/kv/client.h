@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_KV_CLIENT_H_
+#define POSEIDON_KV_CLIENT_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "poseidon/kv/server.h"
+#include "poseidon/kv/topology.h"
+#include "poseidon/messaging/mesh.h"
+#include "poseidon/plan/slices.h"
+#include "poseidon/tensor/view.h"
+
+namespace poseidon::kv {
+
+// A worker's side of the store: a push of a layer goes to the owners of its slices, the sums come
+// back over the same memory: one round trip, whose acknowledgement is the result.
+//
+// Thread: the mesh's executor. Lifetime: mesh and server outlive it.
+class Client final : public messaging::FrameSink {
+ public:
+  // `local` is the shard of the same process, or null.
+  Client(Executor& executor, messaging::Mesh& mesh, const Topology& topology, Server* local);
+
+  void Declare(ModelId model, const std::vector<std::vector<plan::Slice>>& slices);
+
+  struct Request {
+    Key key;
+    Step step;
+    TensorView gradient;  // host memory, lent until `done`; the result lands over it
+    bool absent = false;  // contribute nothing; the result lands all the same
+    std::uint32_t weight = 0;
+    messaging::Priority priority;
+    PlanEpoch plan_epoch;
+    // Every slice's result has landed, and every frame that reads the memory has left.
+    Completion done;
+  };
+  // One request per key at a time. For one-off keys (wire::kCollectiveModel) the slices follow from
+  // the size, and every rank must use the same size, dtype and order of keys.
+  void PushPull(Request request);
+
+  // Fails every request with `reason`, and those that follow.
+  void Abandon(const Status& reason);
+
+  // FrameSink, for kResult:
+  Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override;
+  Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
+
+ private:
+  struct Outstanding {
+    Step step;
+    TensorView gradient;
+    std::vector<plan::Slice> slices;
+    std::vector<std::uint64_t> landed;  // bytes, by slice
+    std::uint32_t pending = 0;          // slices to land or to be summed here, messages to leave
+    Status failure;
+    Completion done;
+    std::uint64_t serial = 0;
+  };
+
+  void PushSlice(const Request& request, const plan::Slice& slice, std::uint64_t serial);
+  Result<std::size_t> SliceOf(MemberId from, const wire::FrameHeader& header,
+                              const Outstanding& outstanding) const;
+  void OnPartDone(const Key& key, std::uint64_t serial, const Status& status);
+  Completion PartDone(const Key& key, std::uint64_t serial);
+
+  Executor& executor_;
+  messaging::Mesh& mesh_;
+  const Topology topology_;
+  Server* const local_;
+  std::map<ModelId, std::vector<std::vector<plan::Slice>>> slices_;
+  std::map<Key, Outstanding> outstanding_;
+  std::uint64_t next_serial_ = 1;
+  Status abandoned_;
+  std::shared_ptr<Client*> alive_;
+};
+
+}  // namespace poseidon::kv
+
+#endif  // POSEIDON_KV_CLIENT_H_

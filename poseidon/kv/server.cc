@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/kv/server.h"
+
+#include <string>
+#include <utility>
+
+namespace poseidon::kv {
+
+Server::Server(Executor& executor, messaging::Mesh& mesh, const Topology& topology,
+               TraceRecorder* trace)
+    : executor_(executor),
+      mesh_(mesh),
+      topology_(topology),
+      shard_(topology.self_shard().value()),
+      trace_(trace),
+      alive_(std::make_shared<Server*>(this)) {}
+
+void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
+                     const std::vector<std::vector<plan::Slice>>& slices) {
+  for (std::uint32_t i = 0; i < layers.size(); ++i) {
+    for (const plan::Slice& slice : slices[i]) {
+      if (slice.shard != shard_) continue;
+      Hosted hosted;
+      hosted.slice = slice;
+      hosted.dtype = layers[i].dtype;
+      hosted.layer_bytes = layers[i].bytes();
+      hosted.position = layers[i].forward_position;
+      hosted.shard = std::make_unique<Shard>(Shard::Spec{.elements = slice.count,
+                                                         .dtype = layers[i].dtype,
+                                                         .ranks = topology_.ranks(),
+                                                         .local_rank = topology_.self_rank,
+                                                         .scaling = Scaling::kMean});
+      hosted_.insert_or_assign(Key{model, LayerId(i)}, std::move(hosted));
+    }
+  }
+}
+
+// A one-off key exists from its first contribution to its last result.
+Server::Hosted& Server::AddOneOff(const Key& key, std::uint64_t elements, DType dtype) {
+  const auto owner = static_cast<std::uint16_t>(key.layer.value() % topology_.shards());
+  Hosted hosted;
+  for (const plan::Slice& slice : plan::MakeSlices(elements, dtype, topology_.shards(), owner)) {
+    if (slice.shard == shard_) hosted.slice = slice;
+  }
+  hosted.dtype = dtype;
+  hosted.layer_bytes = elements * SizeOf(dtype);
+  hosted.one_off = true;
+  hosted.shard = std::make_unique<Shard>(Shard::Spec{.elements = hosted.slice.count,
+                                                     .dtype = dtype,
+                                                     .ranks = topology_.ranks(),
+                                                     .local_rank = topology_.self_rank,
+                                                     .scaling = Scaling::kNone});
+  return hosted_.emplace(key, std::move(hosted)).first->second;
+}
+
+Result<Server::Hosted*> Server::Find(const wire::FrameHeader& header) {
+  const Key key{header.model, header.layer};
+  auto found = hosted_.find(key);
+  if (found == hosted_.end() && header.model == wire::kCollectiveModel) {
+    const std::size_t size = SizeOf(header.dtype);
+    if (header.total == 0 || header.total > kMaxCollectiveBytes || header.total % size != 0 ||
+        !HasSum(header.dtype)) {
+      return DataLoss("a one-off key has an impossible size of " + std::to_string(header.total) +
+                      " bytes");
+    }
+    AddOneOff(key, header.total / size, header.dtype);
+    found = hosted_.find(key);
+  }
+  if (found == hosted_.end()) {
+    return DataLoss("a contribution names layer " + std::to_string(header.layer.value()) +
+                    ", which this shard does not host");
+  }
+  Hosted& hosted = found->second;
+  const std::uint64_t begin = hosted.slice.first * SizeOf(hosted.dtype);
+  const std::uint64_t size = hosted.shard->bytes();
+  if (header.dtype != hosted.dtype || header.total != hosted.layer_bytes || header.offset < begin ||
+      header.offset - begin > size || header.length > size - (header.offset - begin) || size == 0) {
+    return DataLoss("a contribution to layer " + std::to_string(header.layer.value()) +
+                    " does not fit the slice of this shard");
+  }
+  return &hosted;
+}
+
+Status Server::CheckSender(MemberId from, const wire::FrameHeader& header) const {
+  if (!abandoned_.ok()) return abandoned_;
+  if (header.rank.value() >= topology_.ranks() ||
+      topology_.worker_of_rank[header.rank.value()] != from) {
+    return DataLoss("member " + std::to_string(from.value()) + " contributes as rank " +
+                    std::to_string(header.rank.value()) + ", which is not its own");
+  }
+  return OkStatus();
+}
+
+Result<MutableBytes> Server::PlaceFor(MemberId from, const wire::FrameHeader& header) {
+  POSEIDON_RETURN_IF_ERROR(CheckSender(from, header));
+  if ((header.flags & wire::kFlagAbsent) != 0) {
+    return DataLoss("an absent contribution carries bytes");
+  }
+  POSEIDON_ASSIGN_OR_RETURN(Hosted * hosted, Find(header));
+  return hosted->shard->PlaceFor(header.rank, header.step,
+                                 header.offset - hosted->slice.first * SizeOf(hosted->dtype),
+                                 header.length);
+}
+
+Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
+  POSEIDON_RETURN_IF_ERROR(CheckSender(from, header));
+  POSEIDON_ASSIGN_OR_RETURN(Hosted * hosted, Find(header));
+  if ((header.flags & wire::kFlagAbsent) != 0) {
+    POSEIDON_RETURN_IF_ERROR(hosted->shard->Absent(header.rank, header.step));
+  } else if (payload.empty()) {
+    return DataLoss("a contribution without bytes is not marked absent");
+  } else {
+    POSEIDON_RETURN_IF_ERROR(
+        hosted->shard->Landed(header.rank, header.step, payload.size(), header.rows));
+  }
+  Advance(Key{header.model, header.layer}, *hosted);
+  return OkStatus();
+}
+
+void Server::Local(LocalPush push) {
+  if (!abandoned_.ok()) {
+    executor_.Post([done = std::move(push.done), reason = abandoned_] { done(reason); });
+    return;
+  }
+  auto found = hosted_.find(push.key);
+  if (found == hosted_.end()) {
+    POSEIDON_CHECK(push.key.model == wire::kCollectiveModel, "a declared layer is hosted");
+    AddOneOff(push.key, push.layer_elements, push.dtype);
+    found = hosted_.find(push.key);
+  }
+  Hosted& hosted = found->second;
+  hosted.local_done = std::move(push.done);
+  hosted.whole = false;
+  const Status status = hosted.shard->Local(push.step, push.slice_memory, push.absent, push.weight);
+  if (!status.ok()) {
+    executor_.Post([done = std::exchange(hosted.local_done, {}), status] { done(status); });
+    return;
+  }
+  Advance(push.key, hosted);
+}
+
+void Server::Advance(const Key& key, Hosted& hosted) {
+  const TimePoint begin = executor_.now();
+  const Step step = hosted.shard->step();
+  const Shard::Progress progress = hosted.shard->Advance();
+  if (progress.end > progress.begin) {
+    if (trace_ != nullptr && key.model == ModelId(0)) {
+      trace_->Record({TraceLane::kSum, static_cast<std::int32_t>(key.layer.value()), step.value(),
+                      begin, executor_.now(), progress.end - progress.begin, "sum"});
+    }
+    SendResult(key, hosted, progress);
+  }
+  if (progress.complete) hosted.whole = true;
+  FinishIfDone(key, hosted);
+}
+
+void Server::SendResult(const Key& key, Hosted& hosted, const Shard::Progress& progress) {
+  wire::FrameHeader header;
+  header.type = wire::FrameType::kResult;
+  header.step = hosted.shard->step();
+  header.model = key.model;
+  header.layer = key.layer;
+  header.offset = hosted.slice.first * SizeOf(hosted.dtype) + progress.begin;
+  header.total = hosted.layer_bytes;
+  header.dtype = hosted.dtype;
+  const ConstBytes sum(hosted.shard->sum() + progress.begin, progress.end - progress.begin);
+  for (std::uint16_t r = 0; r < topology_.ranks(); ++r) {
+    const MemberId worker = topology_.worker_of_rank[r];
+    if (worker == topology_.self) continue;
+    messaging::Outgoing out;
+    out.header = header;
+    out.header.rank = Rank(r);
+    out.payload = sum;
+    out.priority = {messaging::Priority::kData, header.step.value(), hosted.position};
+    out.left = [weak = std::weak_ptr<Server*>(alive_), key](Status status) {
+      if (const auto server = weak.lock()) (*server)->OnResultLeft(key, status);
+    };
+    ++hosted.unsent;
+    mesh_.Send(worker, std::move(out));
+  }
+}
+
+void Server::OnResultLeft(const Key& key, const Status&) {
+  // A result that could not leave is not this shard's failure to report: the peer's end is noticed
+  // by whoever watches the members.
+  const auto found = hosted_.find(key);
+  if (found == hosted_.end()) return;
+  --found->second.unsent;
+  FinishIfDone(key, found->second);
+}
+
+void Server::FinishIfDone(const Key& key, Hosted& hosted) {
+  if (!hosted.whole || hosted.unsent > 0) return;
+  if (hosted.local_done) {
+    executor_.Post([done = std::exchange(hosted.local_done, {})] { done(OkStatus()); });
+  }
+  if (hosted.one_off) hosted_.erase(key);
+}
+
+void Server::Abandon(const Status& reason) {
+  abandoned_ = reason;
+  for (auto& [key, hosted] : hosted_) {
+    if (!hosted.local_done) continue;
+    executor_.Post([done = std::exchange(hosted.local_done, {}), reason] { done(reason); });
+  }
+}
+
+std::uint64_t Server::allocated_bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& [key, hosted] : hosted_) sum += hosted.shard->allocated_bytes();
+  return sum;
+}
+
+std::uint64_t Server::declared_bytes() const {
+  const std::uint64_t buffers =
+      topology_.self_rank ? topology_.ranks() - 1u : topology_.ranks() + 1u;
+  std::uint64_t sum = 0;
+  for (const auto& [key, hosted] : hosted_) {
+    if (!hosted.one_off) sum += hosted.shard->bytes() * buffers;
+  }
+  return sum;
+}
+
+}  // namespace poseidon::kv

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_KV_SERVER_H_
+#define POSEIDON_KV_SERVER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "poseidon/base/trace.h"
+#include "poseidon/kv/shard.h"
+#include "poseidon/kv/topology.h"
+#include "poseidon/messaging/mesh.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/plan/slices.h"
+
+namespace poseidon::kv {
+
+// Bound on a one-off key's size, checked before anything is allocated.
+inline constexpr std::uint64_t kMaxCollectiveBytes = std::uint64_t{1} << 32;
+
+// Hosts one shard: the slices of every key that belong to it. Contributions come in as kPush frames
+// (and by Local from the worker of the same process), sums go out to every rank as kResult frames,
+// piece by piece as they become known.
+//
+// Thread: the mesh's executor. Lifetime: the mesh outlives it.
+class Server final : public messaging::FrameSink {
+ public:
+  // Pre: topology.self_shard(). `trace` may be null.
+  Server(Executor& executor, messaging::Mesh& mesh, const Topology& topology, TraceRecorder* trace);
+
+  // The layers of a model, with the slices every member computes alike (plan::AssignSlices).
+  void Declare(ModelId model, std::span<const plan::LayerSpec> layers,
+               const std::vector<std::vector<plan::Slice>>& slices);
+
+  // The local worker's contribution to this shard's slice of `key`: `slice_memory` is where its
+  // slice lies, and where the sum shall be written. `done` fires when the sum is whole and every
+  // frame that reads it has left. For a one-off key `layer_elements` and `dtype` say what it is.
+  struct LocalPush {
+    Key key;
+    Step step;
+    plan::Slice slice;
+    std::uint64_t layer_elements = 0;
+    DType dtype = DType::kF32;
+    std::byte* slice_memory = nullptr;
+    bool absent = false;
+    std::uint32_t weight = 0;
+    Completion done;
+  };
+  void Local(LocalPush push);
+
+  // Fails what local contributions wait for; nothing is accepted afterwards.
+  void Abandon(const Status& reason);
+
+  // Bytes of slots and sums allocated by now, and what full use of the declared layers needs.
+  std::uint64_t allocated_bytes() const;
+  std::uint64_t declared_bytes() const;
+
+  // FrameSink, for kPush:
+  Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override;
+  Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
+
+ private:
+  struct Hosted {
+    plan::Slice slice;
+    DType dtype = DType::kF32;
+    std::uint64_t layer_bytes = 0;
+    std::uint32_t position = 0;  // in the forward pass: the priority of results
+    bool one_off = false;
+    std::unique_ptr<Shard> shard;
+    Completion local_done;
+    // Result frames that still read the local worker's memory, and whether the sum is whole.
+    std::uint32_t unsent = 0;
+    bool whole = false;
+  };
+
+  Result<Hosted*> Find(const wire::FrameHeader& header);
+  Hosted& AddOneOff(const Key& key, std::uint64_t elements, DType dtype);
+  Status CheckSender(MemberId from, const wire::FrameHeader& header) const;
+  void Advance(const Key& key, Hosted& hosted);
+  void SendResult(const Key& key, Hosted& hosted, const Shard::Progress& progress);
+  void OnResultLeft(const Key& key, const Status& status);
+  void FinishIfDone(const Key& key, Hosted& hosted);
+
+  Executor& executor_;
+  messaging::Mesh& mesh_;
+  const Topology topology_;
+  const std::uint16_t shard_;
+  TraceRecorder* const trace_;
+  std::map<Key, Hosted> hosted_;
+  Status abandoned_;
+  // Guards the completions of results in flight against a server that is gone.
+  std::shared_ptr<Server*> alive_;
+};
+
+}  // namespace poseidon::kv
+
+#endif  // POSEIDON_KV_SERVER_H_

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/kv/shard.h"
+
+#include <algorithm>
+#include <string>
+
+#include "poseidon/kv/staleness.h"
+
+namespace poseidon::kv {
+
+Shard::Shard(const Spec& spec)
+    : spec_(spec),
+      bytes_(spec.elements * SizeOf(spec.dtype)),
+      arrivals_(spec.ranks),
+      clocks_(spec.ranks, 0) {}
+
+void Shard::BeginRound(Step step) {
+  in_round_ = true;
+  any_round_ = true;
+  step_ = step;
+  summed_ = 0;
+  sum_ = nullptr;
+  for (Arrival& a : arrivals_) {
+    a.arrived = 0;
+    a.memory = nullptr;
+    a.weight = 0;
+    a.begun = false;
+  }
+}
+
+// A contribution must be to the round under way, or begin the next one; a rank contributes once.
+Status Shard::Check(Rank rank, Step step) {
+  if (rank.value() >= spec_.ranks) {
+    return DataLoss("a contribution names rank " + std::to_string(rank.value()) + " of " +
+                    std::to_string(spec_.ranks));
+  }
+  if (!in_round_) {
+    if (any_round_ && step <= step_) {
+      return DataLoss("a contribution to step " + std::to_string(step.value()) +
+                      " came after that step's sum");
+    }
+    BeginRound(step);
+  }
+  if (step != step_) {
+    return DataLoss("a contribution is for step " + std::to_string(step.value()) +
+                    ", expected step " + std::to_string(step_.value()));
+  }
+  if (clocks_[rank.value()] > round_) {
+    return DataLoss("rank " + std::to_string(rank.value()) + " contributes twice to step " +
+                    std::to_string(step.value()));
+  }
+  return OkStatus();
+}
+
+Result<MutableBytes> Shard::PlaceFor(Rank rank, Step step, std::uint64_t offset,
+                                     std::uint64_t length) {
+  POSEIDON_RETURN_IF_ERROR(Check(rank, step));
+  Arrival& a = arrivals_[rank.value()];
+  if (offset != a.arrived || length > bytes_ - a.arrived) {
+    return DataLoss("a contribution of rank " + std::to_string(rank.value()) +
+                    " does not continue at byte " + std::to_string(a.arrived));
+  }
+  if (!a.slot) {
+    a.slot.reset(new std::byte[bytes_]);
+    allocated_ += bytes_;
+  }
+  return MutableBytes(a.slot.get() + offset, length);
+}
+
+Status Shard::Landed(Rank rank, Step step, std::uint64_t length, std::uint32_t weight) {
+  POSEIDON_RETURN_IF_ERROR(Check(rank, step));
+  Arrival& a = arrivals_[rank.value()];
+  if (a.begun && a.weight != weight) {
+    return DataLoss("rank " + std::to_string(rank.value()) + " changed the weight within a step");
+  }
+  a.begun = true;
+  a.weight = weight;
+  a.memory = a.slot.get();
+  a.arrived += length;
+  if (a.arrived == bytes_) ++clocks_[rank.value()];
+  return OkStatus();
+}
+
+Status Shard::Absent(Rank rank, Step step) {
+  POSEIDON_RETURN_IF_ERROR(Check(rank, step));
+  Arrival& a = arrivals_[rank.value()];
+  if (a.begun) return DataLoss("a rank that has begun to contribute cannot be absent");
+  a.begun = true;
+  a.arrived = bytes_;
+  ++clocks_[rank.value()];
+  return OkStatus();
+}
+
+Status Shard::Local(Step step, std::byte* memory, bool absent, std::uint32_t weight) {
+  POSEIDON_CHECK(spec_.local_rank.has_value(), "a local contribution needs a local rank");
+  POSEIDON_RETURN_IF_ERROR(Check(*spec_.local_rank, step));
+  Arrival& a = arrivals_[spec_.local_rank->value()];
+  a.begun = true;
+  a.arrived = bytes_;
+  a.memory = absent ? nullptr : memory;
+  a.weight = absent ? 0 : weight;
+  sum_ = memory;
+  ++clocks_[spec_.local_rank->value()];
+  return OkStatus();
+}
+
+Shard::Progress Shard::Advance() {
+  if (!in_round_) return {};
+  std::uint64_t ready = bytes_;
+  for (const Arrival& a : arrivals_) ready = std::min(ready, a.arrived);
+  ready -= ready % SizeOf(spec_.dtype);
+  const Progress progress{summed_, ready, MayRead(clocks_, round_ + 1, 0)};
+  if (ready > summed_) {
+    if (!spec_.local_rank && !sum_buffer_) {
+      sum_buffer_.reset(new std::byte[bytes_]);
+      allocated_ += bytes_;
+    }
+    if (!spec_.local_rank) sum_ = sum_buffer_.get();
+    std::vector<Contribution> contributions;
+    contributions.reserve(arrivals_.size());
+    for (const Arrival& a : arrivals_) {
+      contributions.push_back({a.memory == nullptr ? nullptr : a.memory + summed_, a.weight});
+    }
+    SumInRankOrder(contributions, spec_.ranks, (ready - summed_) / SizeOf(spec_.dtype), spec_.dtype,
+                   spec_.scaling, sum_ + summed_);
+    summed_ = ready;
+  }
+  if (progress.complete) {
+    ++round_;
+    in_round_ = false;
+  }
+  return progress;
+}
+
+}  // namespace poseidon::kv

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_KV_SHARD_H_
+#define POSEIDON_KV_SHARD_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "poseidon/base/bytes.h"
+#include "poseidon/base/result.h"
+#include "poseidon/base/strong_id.h"
+#include "poseidon/tensor/sum.h"
+
+namespace poseidon::kv {
+
+// One slice of one key at its owner: collects every rank's contribution to a step and sums them in
+// rank order, as far as all of them have arrived. No network here: bytes and ranks only.
+//
+// Memory: one landing slot of slice size per rank that is not local, allocated when its first bytes
+// come; the sum is written over the local contribution, or, without a local rank, into one more
+// buffer. Slots can be single: a rank pushes step t+1 only when it holds the whole sum of step t,
+// and the sum of t+1 is written only where all contributions of t+1 are in.
+// Thread: the owner's executor.
+class Shard {
+ public:
+  struct Spec {
+    std::uint64_t elements = 0;
+    DType dtype = DType::kF32;
+    std::uint16_t ranks = 1;
+    std::optional<Rank> local_rank;
+    Scaling scaling = Scaling::kMean;
+  };
+  // A stretch of the slice, in bytes from its beginning, whose sum has just been written.
+  struct Progress {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    bool complete = false;  // the slice is whole; the next step may begin
+  };
+
+  explicit Shard(const Spec& spec);
+
+  std::uint64_t bytes() const { return bytes_; }
+  Step step() const { return step_; }
+  // What the slots and the sum buffer hold by now.
+  std::uint64_t allocated_bytes() const { return allocated_; }
+
+  // Where `length` bytes of a remote rank's contribution at `offset` land. They must continue what
+  // has arrived of this rank's contribution to the current step; kDataLoss otherwise.
+  Result<MutableBytes> PlaceFor(Rank rank, Step step, std::uint64_t offset, std::uint64_t length);
+  // Those bytes are there. `weight` as in tensor/sum.h, the same in every part.
+  Status Landed(Rank rank, Step step, std::uint64_t length, std::uint32_t weight);
+  // The rank adds nothing to this step.
+  Status Absent(Rank rank, Step step);
+  // The local rank's contribution lies whole at `memory`, where the sum shall be written; with
+  // `absent` only the place counts. Lent until the step is complete.
+  Status Local(Step step, std::byte* memory, bool absent, std::uint32_t weight);
+
+  // Sums what all ranks cover by now and nothing before did. `begin == end` when that is nothing.
+  Progress Advance();
+  // The sum, valid where Advance said so, until all ranks have begun the next step.
+  const std::byte* sum() const { return sum_; }
+
+ private:
+  struct Arrival {
+    std::unique_ptr<std::byte[]> slot;
+    const std::byte* memory = nullptr;  // null: absent
+    std::uint64_t arrived = 0;
+    std::uint32_t weight = 0;
+    bool begun = false;
+  };
+
+  Status Check(Rank rank, Step step);
+  void BeginRound(Step step);
+
+  const Spec spec_;
+  const std::uint64_t bytes_;
+  std::vector<Arrival> arrivals_;
+  std::vector<std::uint64_t> clocks_;  // by rank: steps delivered, see staleness.h
+  std::uint64_t round_ = 0;            // rounds completed
+  bool in_round_ = false;
+  bool any_round_ = false;
+  Step step_;
+  std::unique_ptr<std::byte[]> sum_buffer_;
+  std::byte* sum_ = nullptr;
+  std::uint64_t summed_ = 0;
+  std::uint64_t allocated_ = 0;
+};
+
+}  // namespace poseidon::kv
+
+#endif  // POSEIDON_KV_SHARD_H_

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_KV_TOPOLOGY_H_
+#define POSEIDON_KV_TOPOLOGY_H_
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "poseidon/base/strong_id.h"
+
+namespace poseidon::kv {
+
+// What a slice belongs to: a declared layer of a model, or a one-off key of wire::kCollectiveModel.
+struct Key {
+  ModelId model;
+  LayerId layer;
+  friend auto operator<=>(const Key&, const Key&) = default;
+};
+
+// Who plays which part in one generation. Fixed while the generation lasts.
+struct Topology {
+  MemberId self;
+  std::optional<Rank> self_rank;        // absent on a dedicated server
+  std::vector<MemberId> worker_of_rank; // by rank: P of them
+  std::vector<MemberId> owner_of_shard; // by shard: the P workers, or the S dedicated servers
+
+  std::uint16_t ranks() const { return static_cast<std::uint16_t>(worker_of_rank.size()); }
+  std::uint16_t shards() const { return static_cast<std::uint16_t>(owner_of_shard.size()); }
+  // The shard that this member hosts, if it hosts one.
+  std::optional<std::uint16_t> self_shard() const {
+    for (std::uint16_t s = 0; s < shards(); ++s) {
+      if (owner_of_shard[s] == self) return s;
+    }
+    return std::nullopt;
+  }
+};
+
+}  // namespace poseidon::kv
+
+#endif  // POSEIDON_KV_TOPOLOGY_H_

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/schedule/scheduler.h"
+
+#include <string>
+#include <utility>
+
+namespace poseidon::schedule {
+
+std::string_view NameOf(LayerState state) {
+  switch (state) {
+    case LayerState::kIdle: return "idle";
+    case LayerState::kInFlight: return "in flight";
+    case LayerState::kFailed: return "failed";
+  }
+  return "?";
+}
+
+Scheduler::Scheduler(Executor& io, Executor& completions, std::vector<Layer> layers)
+    : io_(io), completions_(completions), alive_(std::make_shared<Scheduler*>(this)) {
+  for (Layer& layer : layers) {
+    rows_.emplace_back();
+    rows_.back().layer = std::move(layer);
+  }
+  schemes_.push_back({Step(0), PlanEpoch(0),
+                      std::vector<plan::Scheme>(rows_.size(), plan::Scheme::kKeyValue)});
+}
+
+Scheduler::~Scheduler() = default;
+
+void Scheduler::UsePlan(const plan::Plan& plan) {
+  Schemes schemes{plan.switch_step, plan.epoch, {}};
+  for (const plan::LayerPlan& layer : plan.layers) schemes.by_layer.push_back(layer.scheme);
+  while (!schemes_.empty() && schemes_.back().from >= schemes.from) schemes_.pop_back();
+  schemes_.push_back(std::move(schemes));
+}
+
+const Scheduler::Schemes& Scheduler::SchemesAt(Step step) const {
+  for (auto it = schemes_.rbegin(); it != schemes_.rend(); ++it) {
+    if (it->from <= step) return *it;
+  }
+  return schemes_.front();
+}
+
+Status Scheduler::Check(const Row& row, LayerId layer, const sync::SyncRequest& request,
+                        plan::Scheme scheme) const {
+  const std::string name = "layer " + std::to_string(layer.value());
+  if (row.state != LayerState::kIdle) {
+    return FailedPrecondition(name + " was pushed while it is " + std::string(NameOf(row.state)));
+  }
+  if (row.step && request.step <= *row.step) {
+    return FailedPrecondition(name + " was pushed for step " +
+                              std::to_string(request.step.value()) + " after step " +
+                              std::to_string(row.step->value()));
+  }
+  const bool factors = scheme == plan::Scheme::kFactorBroadcast;
+  if (!request.absent && factors != request.factors.has_value()) {
+    return FailedPrecondition(name + " was pushed " + (factors ? "dense" : "as factors") +
+                              ", but the plan's scheme for it is " +
+                              std::string(plan::NameOf(scheme)));
+  }
+  return OkStatus();
+}
+
+void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
+  Row& row = rows_.at(layer.value());
+  const Schemes& schemes = SchemesAt(request.step);
+  const plan::Scheme scheme = schemes.by_layer[layer.value()];
+  if (const Status status = Check(row, layer, request, scheme); !status.ok()) {
+    completions_.Post([done = std::move(request.done), status] { done(status); });
+    return;
+  }
+  row.state = LayerState::kInFlight;
+  row.step = request.step;
+  row.pushed_at = io_.now();
+  if (in_flight_++ == 0) busy_since_ = row.pushed_at;
+
+  request.plan_epoch = schemes.epoch;
+  request.priority = PriorityOf(request.step, row.layer.forward_position);
+  auto done = std::make_shared<Completion>(std::move(request.done));
+  request.done = [weak = std::weak_ptr<Scheduler*>(alive_), layer, done,
+                  &completions = completions_](Status status) {
+    if (const auto self = weak.lock()) {
+      (*self)->OnDone(layer, std::move(*done), status);
+    } else {
+      completions.Post([done, status] { (*done)(status); });
+    }
+  };
+  sync::Syncer& syncer = scheme == plan::Scheme::kFactorBroadcast ? *row.layer.factors
+                                                                   : *row.layer.key_value;
+  syncer.Start(std::move(request));
+}
+
+void Scheduler::OnDone(LayerId layer, Completion done, const Status& status) {
+  Row& row = rows_[layer.value()];
+  row.state = status.ok() ? LayerState::kIdle : LayerState::kFailed;
+  const TimePoint now = io_.now();
+  row.timing.last_seconds = ToSeconds(now - row.pushed_at);
+  row.timing.seconds += row.timing.last_seconds;
+  ++row.timing.steps;
+  if (--in_flight_ == 0) busy_ = busy_ + (now - busy_since_);
+  completions_.Post([done = std::move(done), status] { done(status); });
+}
+
+Duration Scheduler::busy() const {
+  return in_flight_ == 0 ? busy_ : busy_ + (io_.now() - busy_since_);
+}
+
+void Scheduler::ResetTimings() {
+  for (Row& row : rows_) row.timing = {};
+  busy_ = Duration{0};
+  if (in_flight_ > 0) busy_since_ = io_.now();
+}
+
+}  // namespace poseidon::schedule

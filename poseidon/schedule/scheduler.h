@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SCHEDULE_SCHEDULER_H_
+#define POSEIDON_SCHEDULE_SCHEDULER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "poseidon/base/executor.h"
+#include "poseidon/base/trace.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/plan/plan.h"
+#include "poseidon/sync/syncer.h"
+
+// Wait-free backpropagation: a layer's gradient leaves the moment it exists, in the order in which
+// the next forward pass will want the results (Zhang et al., USENIX ATC 2017, section 3; priorities
+// across steps as in DESIGN: the older step first, then the lowest layer).
+namespace poseidon::schedule {
+
+// A layer between two steps, and its legal moves: kIdle -> kInFlight -> kIdle, kInFlight -> kFailed.
+enum class LayerState : std::uint8_t { kIdle, kInFlight, kFailed };
+std::string_view NameOf(LayerState state);
+
+// Who leaves first among the ready: a pure function. Smaller is sooner.
+inline messaging::Priority PriorityOf(Step step, std::uint32_t forward_position) {
+  return {messaging::Priority::kData, step.value(), forward_position};
+}
+
+// What a layer's synchronisation took, from the push to the landed mean.
+struct LayerTiming {
+  std::uint64_t steps = 0;
+  double seconds = 0;       // summed over the steps
+  double last_seconds = 0;
+};
+
+// The layer-state table of one model. Pushes go to the syncer of the layer's scheme at once; what
+// orders them on the wire is the priority they carry, which every channel obeys between two writes.
+//
+// Thread: the I/O executor. Completions of pushes are posted to `completions`, exactly once each.
+class Scheduler {
+ public:
+  struct Layer {
+    std::uint32_t forward_position = 0;
+    std::unique_ptr<sync::Syncer> key_value;
+    std::unique_ptr<sync::Syncer> factors;  // null where the layer has none
+  };
+  Scheduler(Executor& io, Executor& completions, std::vector<Layer> layers);
+  ~Scheduler();
+
+  // The schemes to follow from `plan.switch_step` on.
+  void UsePlan(const plan::Plan& plan);
+
+  // Begins one step of one layer. The scheme is the plan's for that step; factors without a factor
+  // scheme, a step not after the layer's last one, or a second push before the first is done
+  // complete with kFailedPrecondition.
+  void Push(LayerId layer, sync::SyncRequest request);
+
+  LayerState state(LayerId layer) const { return rows_.at(layer.value()).state; }
+  const LayerTiming& timing(LayerId layer) const { return rows_.at(layer.value()).timing; }
+  // Time during which at least one layer was in flight.
+  Duration busy() const;
+  void ResetTimings();
+
+ private:
+  struct Row {
+    Layer layer;
+    LayerState state = LayerState::kIdle;
+    std::optional<Step> step;
+    TimePoint pushed_at;
+    LayerTiming timing;
+  };
+  struct Schemes {
+    Step from;
+    PlanEpoch epoch;
+    std::vector<plan::Scheme> by_layer;
+  };
+
+  const Schemes& SchemesAt(Step step) const;
+  Status Check(const Row& row, LayerId layer, const sync::SyncRequest& request,
+               plan::Scheme scheme) const;
+  void OnDone(LayerId layer, Completion done, const Status& status);
+
+  Executor& io_;
+  Executor& completions_;
+  std::vector<Row> rows_;
+  std::vector<Schemes> schemes_;  // ascending `from`
+  std::uint32_t in_flight_ = 0;
+  TimePoint busy_since_;
+  Duration busy_{0};
+  std::shared_ptr<Scheduler*> alive_;
+};
+
+}  // namespace poseidon::schedule
+
+#endif  // POSEIDON_SCHEDULE_SCHEDULER_H_

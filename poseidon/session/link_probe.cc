@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/session/link_probe.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace poseidon::session {
+namespace {
+
+constexpr int kEchoes = 3;
+constexpr std::uint64_t kMaxProbeBytes = 1u << 30;
+
+}  // namespace
+
+LinkProbe::LinkProbe(Executor& executor, messaging::Mesh& mesh, MemberId next, std::uint64_t bytes)
+    : executor_(executor), mesh_(mesh), next_(next), bytes_(bytes) {
+  mesh_.Route(wire::FrameType::kProbe, *this);
+}
+
+void LinkProbe::Run(UniqueFunction<void(LinkMeasurement)> done) {
+  done_ = std::move(done);
+  SendEcho();
+}
+
+void LinkProbe::SendEcho() {
+  echo_sent_ = executor_.now();
+  mesh_.SendControl(next_, wire::Encode(wire::Echo{static_cast<std::uint64_t>(echoes_), false}));
+}
+
+void LinkProbe::OnEcho(MemberId from, const wire::Echo& echo) {
+  if (!echo.reply) {
+    mesh_.SendControl(from, wire::Encode(wire::Echo{echo.token, true}));
+    return;
+  }
+  if (!done_ || from != next_) return;
+  const double one_way = ToSeconds(executor_.now() - echo_sent_) / 2;
+  result_.latency_seconds =
+      echoes_ == 0 ? one_way : std::min(result_.latency_seconds, one_way);
+  if (++echoes_ < kEchoes) return SendEcho();
+  SendBytes();
+}
+
+void LinkProbe::SendBytes() {
+  outgoing_.resize(bytes_);
+  messaging::Outgoing out;
+  out.header.type = wire::FrameType::kProbe;
+  out.header.total = bytes_;
+  out.owned = std::move(outgoing_);
+  out.priority = {messaging::Priority::kData, 0, 0};
+  mesh_.Send(next_, std::move(out));
+}
+
+Result<MutableBytes> LinkProbe::PlaceFor(MemberId, const wire::FrameHeader& header) {
+  if (header.total > kMaxProbeBytes) return DataLoss("a probe is longer than any probe");
+  return MutableBytes{};
+}
+
+// The rate is that of everything behind the first frame, whose arrival starts the clock.
+Status LinkProbe::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
+  received_ += payload.size();
+  if (header.offset == 0) {
+    first_at_ = executor_.now();
+    first_frame_ = payload.size();
+    received_ = payload.size();
+  }
+  if (received_ < header.total) return OkStatus();
+  const double seconds = ToSeconds(executor_.now() - first_at_);
+  const auto rest = static_cast<double>(received_ - first_frame_);
+  mesh_.SendControl(from, wire::Encode(wire::ProbeReport{seconds > 0 ? rest / seconds : 0}));
+  return OkStatus();
+}
+
+void LinkProbe::OnReport(const wire::ProbeReport& report) {
+  if (!done_) return;
+  result_.bytes_per_second = report.bytes_per_second;
+  std::exchange(done_, {})(result_);
+}
+
+}  // namespace poseidon::session

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SESSION_LINK_PROBE_H_
+#define POSEIDON_SESSION_LINK_PROBE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "poseidon/base/executor.h"
+#include "poseidon/messaging/mesh.h"
+#include "poseidon/wire/messages.h"
+
+namespace poseidon::session {
+
+// What the link between this member and its neighbour was measured to do; 0: not measured.
+struct LinkMeasurement {
+  double bytes_per_second = 0;  // goodput of one direction while all members send
+  double latency_seconds = 0;   // one way
+};
+
+// Measures the link once, at start-up: the round trip of three small messages to the next member in
+// the ring, then the rate at which `bytes` arrive there while everybody sends to the next.
+// Thread: the mesh's executor. Lifetime: the mesh outlives it.
+class LinkProbe final : public messaging::FrameSink {
+ public:
+  LinkProbe(Executor& executor, messaging::Mesh& mesh, MemberId next, std::uint64_t bytes);
+
+  void Run(UniqueFunction<void(LinkMeasurement)> done);
+
+  // Messages from the neighbours.
+  void OnEcho(MemberId from, const wire::Echo& echo);
+  void OnReport(const wire::ProbeReport& report);
+
+  // FrameSink, for kProbe: the bytes are read and dropped.
+  Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override;
+  Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
+
+ private:
+  void SendEcho();
+  void SendBytes();
+
+  Executor& executor_;
+  messaging::Mesh& mesh_;
+  const MemberId next_;
+  const std::uint64_t bytes_;
+  UniqueFunction<void(LinkMeasurement)> done_;
+  LinkMeasurement result_;
+  int echoes_ = 0;
+  TimePoint echo_sent_;
+  ByteBuffer outgoing_;
+  std::uint64_t received_ = 0;
+  std::uint64_t first_frame_ = 0;
+  TimePoint first_at_;
+};
+
+}  // namespace poseidon::session
+
+#endif  // POSEIDON_SESSION_LINK_PROBE_H_

@@ -1,0 +1,716 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/session/node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "poseidon/plan/slices.h"
+#include "poseidon/sfb/rebuild.h"
+#include "poseidon/sync/kv_syncer.h"
+#include "poseidon/sync/sfb_syncer.h"
+
+namespace poseidon::session {
+namespace {
+
+constexpr ModelId kModel{0};
+constexpr MemberId kHostMember{0};
+// How long the last words (ABORT, goodbye) may take to leave; a frozen peer never reads them.
+constexpr Duration kLastWords = std::chrono::milliseconds(50);
+constexpr std::uint64_t kProductTestRows = 64;
+
+template <typename... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+template <typename... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;
+
+coordinator::Member MemberOf(const wire::RosterEntry& entry) {
+  coordinator::Member member;
+  member.id = entry.member;
+  member.role = entry.role == wire::Role::kServer ? coordinator::Role::kServer
+                                                  : coordinator::Role::kWorker;
+  member.rank = entry.rank;
+  member.host = entry.host;
+  member.address = entry.listen_host;
+  member.port = entry.listen_port;
+  return member;
+}
+
+std::int32_t CulpritOf(const std::optional<MemberId>& culprit) {
+  return culprit ? culprit->value() : kNoCulprit;
+}
+
+}  // namespace
+
+// Wraps a callback so that it does nothing once this node is gone.
+template <typename F>
+auto Node::Guarded(F f) {
+  return [weak = std::weak_ptr<Node*>(alive_), f = std::move(f)](auto&&... args) mutable {
+    if (weak.lock()) f(std::forward<decltype(args)>(args)...);
+  };
+}
+
+Node::Node(const NodeEnvironment& environment, const NodeOptions& options,
+           UniqueFunction<void(const Status&)> on_failure)
+    : env_(environment),
+      options_(options),
+      on_failure_(std::move(on_failure)),
+      mesh_(environment.io, {.channel = options.channel, .trace = environment.trace}, *this),
+      alive_(std::make_shared<Node*>(this)) {}
+
+Node::~Node() {
+  for (const TimerId timer : {evidence_timer_, beat_timer_, end_timer_}) {
+    if (timer != 0) env_.io.Cancel(timer);
+  }
+}
+
+Status Node::Listen() {
+  POSEIDON_ASSIGN_OR_RETURN(
+      listener_, env_.context.Listen(options_.listen,
+                                     Guarded([this](std::unique_ptr<transport::Connection> c) {
+                                       mesh_.AddStranger(std::move(c));
+                                     })));
+  return OkStatus();
+}
+
+void Node::Start(Completion ready) {
+  POSEIDON_CHECK(listener_ != nullptr && phase_ == Phase::kNew, "Listen comes before Start, once");
+  ready_ = std::move(ready);
+  phase_ = Phase::kJoining;
+  wire::Join join;
+  join.role = options_.role;
+  join.requested_rank = options_.requested_rank;
+  join.host = options_.host;
+  join.listen_host =
+      options_.advertise_host.empty() ? listener_->address().host : options_.advertise_host;
+  join.listen_port = listener_->address().port;
+  if (!options_.hosts_coordinator) return JoinCoordinator();
+
+  coordinator::CoordinatorOptions options;
+  options.membership.workers = options_.workers;
+  options.membership.servers = options_.servers;
+  options.membership.form_within = options_.join_timeout;
+  options.membership.liveness = options_.liveness;
+  options.planning = options_.planning;
+  options.final_plan_step = options_.final_plan_step;
+  coordinator_ = std::make_unique<coordinator::Coordinator>(env_.io, *this, env_.log, options);
+  env_.io.Post(Guarded([this, join] {
+    if (phase_ != Phase::kEnded) coordinator_->OnJoin(coordinator::ConnectionId(0), join, true);
+  }));
+}
+
+void Node::JoinCoordinator() {
+  env_.context.Connect(
+      options_.coordinator, options_.join_timeout,
+      Guarded([this](Result<std::unique_ptr<transport::Connection>> connection) {
+        if (phase_ == Phase::kEnded) return;
+        if (!connection.ok()) {
+          return End(connection.status().WithPrefix("cannot reach the coordinator at " +
+                                                    options_.coordinator.ToString()));
+        }
+        const auto channel = mesh_.AddStranger(*std::move(connection));
+        wire::Join join;
+        join.role = options_.role;
+        join.requested_rank = options_.requested_rank;
+        join.host = options_.host;
+        join.listen_host =
+            options_.advertise_host.empty() ? listener_->address().host : options_.advertise_host;
+        join.listen_port = listener_->address().port;
+        mesh_.SendControl(*channel, wire::Encode(join));
+      }));
+}
+
+std::string Node::NameOf(std::int32_t member) const {
+  if (member < 0 || static_cast<std::size_t>(member) >= roster_.size()) return "an unknown member";
+  return coordinator::Describe(MemberOf(roster_[static_cast<std::size_t>(member)]));
+}
+
+// ---- control messages
+
+Status Node::OnControl(MemberId from, ConstBytes bytes) {
+  POSEIDON_ASSIGN_OR_RETURN(wire::Message message, wire::Decode(bytes));
+  return OnMessage(from, message);
+}
+
+// The first message of a connection says what it is for: joining (at the coordinator's host), the
+// coordinator's answer (at a joiner), or a peer of the roster.
+Status Node::OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger, ConstBytes bytes) {
+  POSEIDON_ASSIGN_OR_RETURN(wire::Message message, wire::Decode(bytes));
+  if (const auto* join = std::get_if<wire::Join>(&message)) {
+    if (coordinator_ == nullptr) return DataLoss("a process tried to join at a plain member");
+    const coordinator::ConnectionId connection(next_connection_++);
+    joiners_.emplace(connection, stranger);
+    coordinator_->OnJoin(connection, *join, false);
+    return OkStatus();
+  }
+  if (const auto* hello = std::get_if<wire::Hello>(&message)) return OnHello(stranger, *hello);
+  if (options_.hosts_coordinator || phase_ != Phase::kJoining) {
+    return DataLoss("a connection began with a message that is no introduction");
+  }
+  if (const auto* welcome = std::get_if<wire::Welcome>(&message)) {
+    mesh_.Identify(stranger, kHostMember);
+    return OnWelcome(*welcome);
+  }
+  if (const auto* refuse = std::get_if<wire::Refuse>(&message)) {
+    End(Status(StatusCode::kFailedPrecondition, "the coordinator refused: " + refuse->reason,
+               StatusScope::kJob));
+    return OkStatus();
+  }
+  if (const auto* abort = std::get_if<wire::Abort>(&message)) {
+    End(Status(static_cast<StatusCode>(abort->code), abort->reason, StatusScope::kJob,
+               abort->culprit));
+    return OkStatus();
+  }
+  return DataLoss("a connection began with a message that is no introduction");
+}
+
+Status Node::OnMessage(MemberId from, const wire::Message& message) {
+  if (phase_ == Phase::kEnded) return OkStatus();
+  const bool from_host = from == kHostMember;
+  if (coordinator_ != nullptr && from != self_) coordinator_->OnHeard(from);
+  return std::visit(
+      Overloaded{
+          [&](const wire::Welcome& m) {
+            return from_host ? OnWelcome(m) : DataLoss("only the coordinator welcomes");
+          },
+          [&](const wire::Start&) {
+            if (from_host) OnStart();
+            return OkStatus();
+          },
+          [&](const wire::Agreed& m) {
+            return from_host ? OnAgreed(m) : DataLoss("only the coordinator makes plans");
+          },
+          [&](const wire::Go&) {
+            if (from_host) OnGo();
+            return OkStatus();
+          },
+          [&](const wire::Goodbye&) {
+            if (from_host) OnGoodbye();
+            return OkStatus();
+          },
+          [&](const wire::Abort& m) { return OnAbortMessage(from, m); },
+          [&](const wire::Echo& m) {
+            if (probe_) probe_->OnEcho(from, m);
+            return OkStatus();
+          },
+          [&](const wire::ProbeReport& m) {
+            if (probe_) probe_->OnReport(m);
+            return OkStatus();
+          },
+          [&](const auto& m) {
+            if (coordinator_ != nullptr) return coordinator_->OnMessage(from, m);
+            return DataLoss("a control message came that is not for this member");
+          },
+      },
+      message);
+}
+
+void Node::SendTo(MemberId to, const wire::Message& message) {
+  if (to != self_) return mesh_.SendControl(to, wire::Encode(message));
+  env_.io.Post(Guarded([this, message] { static_cast<void>(OnMessage(self_, message)); }));
+}
+
+// ---- joining
+
+void Node::SendToMember(MemberId member, const wire::Message& message) { SendTo(member, message); }
+
+void Node::SendToJoiner(coordinator::ConnectionId connection, const wire::Message& message) {
+  const auto found = joiners_.find(connection);
+  if (found != joiners_.end()) mesh_.SendControl(*found->second, wire::Encode(message));
+}
+
+void Node::AdmitJoiner(coordinator::ConnectionId connection, MemberId member) {
+  const auto found = joiners_.find(connection);
+  if (found == joiners_.end()) return;
+  const auto channel = found->second;
+  joiners_.erase(found);
+  mesh_.Identify(channel, member);
+}
+
+void Node::DismissJoiner(coordinator::ConnectionId connection) {
+  const auto found = joiners_.find(connection);
+  if (found == joiners_.end()) return;
+  const auto channel = found->second;
+  joiners_.erase(found);
+  channel->CloseWhenDrained(Unavailable("the joiner was refused"));
+}
+
+Status Node::OnWelcome(const wire::Welcome& welcome) {
+  if (phase_ != Phase::kJoining) return DataLoss("a second welcome came");
+  phase_ = Phase::kConnecting;
+  self_ = welcome.member;
+  roster_ = welcome.roster;
+  rank_ = roster_[self_.value()].rank;
+  mesh_.set_generation(welcome.generation);
+
+  const kv::Topology topology = MakeTopology();
+  if (topology.self_shard()) {
+    server_ = std::make_unique<kv::Server>(env_.io, mesh_, topology, env_.trace);
+    mesh_.Route(wire::FrameType::kPush, *server_);
+  }
+  if (is_worker()) {
+    client_ = std::make_unique<kv::Client>(env_.io, mesh_, topology, server_.get());
+    mesh_.Route(wire::FrameType::kResult, *client_);
+    if (env_.engine != nullptr) {
+      broadcaster_ = std::make_unique<sfb::Broadcaster>(
+          env_.io, env_.compute, mesh_,
+          sfb::Broadcaster::Roster{self_, rank_, topology.worker_of_rank}, *env_.engine, env_.trace);
+      mesh_.Route(wire::FrameType::kFactor, *broadcaster_);
+    }
+  }
+  const auto members = static_cast<std::uint16_t>(roster_.size());
+  const MemberId next(static_cast<std::uint16_t>((self_.value() + 1) % members));
+  probe_ = std::make_unique<LinkProbe>(env_.io, mesh_, next, options_.probe_bytes);
+
+  if (coordinator_ == nullptr) {
+    std::vector<coordinator::Member> all;
+    for (const wire::RosterEntry& entry : roster_) all.push_back(MemberOf(entry));
+    evidence_ = coordinator::BeginEvidence(self_, std::move(all), options_.liveness, env_.io.now());
+    ArmEvidenceTimer();
+  }
+  Beat();
+  ConnectToPeers();
+  return OkStatus();
+}
+
+kv::Topology Node::MakeTopology() const {
+  kv::Topology topology;
+  topology.self = self_;
+  for (const wire::RosterEntry& entry : roster_) {
+    if (entry.role == wire::Role::kWorker) topology.worker_of_rank.push_back(entry.member);
+  }
+  for (const wire::RosterEntry& entry : roster_) {
+    if (entry.role == wire::Role::kServer) topology.owner_of_shard.push_back(entry.member);
+  }
+  if (topology.owner_of_shard.empty()) topology.owner_of_shard = topology.worker_of_rank;
+  if (is_worker()) topology.self_rank = rank_;
+  return topology;
+}
+
+// Each member connects to those before it in the roster; the connection to member 0 is there.
+void Node::ConnectToPeers() {
+  for (std::uint16_t peer = 1; peer < self_.value(); ++peer) {
+    const wire::RosterEntry& entry = roster_[peer];
+    env_.context.Connect(
+        {entry.listen_host, entry.listen_port}, options_.join_timeout,
+        Guarded([this, entry](Result<std::unique_ptr<transport::Connection>> connection) {
+          if (phase_ == Phase::kEnded) return;
+          if (!connection.ok()) {
+            return Abort(connection.status().WithPrefix("cannot reach " +
+                                                        NameOf(entry.member.value())));
+          }
+          const auto channel = mesh_.AddStranger(*std::move(connection));
+          mesh_.Identify(channel, entry.member);
+          mesh_.SendControl(*channel,
+                            wire::Encode(wire::Hello{mesh_.generation(), self_, entry.member}));
+          OnPeerConnected();
+        }));
+  }
+  for (auto& [channel, hello] : std::exchange(early_hellos_, {})) {
+    if (const Status status = OnHello(channel, hello); !status.ok()) channel->Close(status);
+  }
+  OnPeerConnected();
+}
+
+Status Node::OnHello(const std::shared_ptr<messaging::Channel>& channel, const wire::Hello& hello) {
+  if (phase_ == Phase::kJoining) {  // the peer was welcomed before us
+    early_hellos_.emplace_back(channel, hello);
+    return OkStatus();
+  }
+  if (hello.generation != mesh_.generation() || hello.to != self_ || hello.from <= self_ ||
+      hello.from.value() >= roster_.size() || !mesh_.Identify(channel, hello.from)) {
+    return DataLoss("a hello does not fit the roster");
+  }
+  OnPeerConnected();
+  return OkStatus();
+}
+
+void Node::OnPeerConnected() {
+  if (phase_ != Phase::kConnecting || mesh_.peers().size() + 1 < roster_.size()) return;
+  phase_ = Phase::kReady;
+  SendTo(kHostMember, wire::Ready{});
+}
+
+void Node::OnStart() {
+  if (phase_ != Phase::kReady) return;
+  phase_ = Phase::kRunning;
+  if (roster_.size() == 1 || options_.probe_bytes == 0) return PostDone(ready_, OkStatus());
+  probe_->Run(Guarded([this](LinkMeasurement link) {
+    link_ = link;
+    PostDone(ready_, OkStatus());
+  }));
+}
+
+void Node::PostDone(Completion& done, const Status& status) {
+  if (!done) return;
+  env_.completions.Post([done = std::exchange(done, {}), status] { done(status); });
+}
+
+// ---- model and plan
+
+void Node::Commit(std::vector<plan::LayerSpec> layers,
+                  UniqueFunction<void(Result<plan::Plan>)> done) {
+  committed_ = std::move(done);
+  if (phase_ == Phase::kEnded) {
+    env_.completions.Post([done = std::exchange(committed_, {}), reason = failure_] { done(reason); });
+    return;
+  }
+  RunProductTests(std::move(layers));
+}
+
+// Every member multiplies the same numbers for each factor layer and hashes the bits. Layers of one
+// shape share one test.
+void Node::RunProductTests(std::vector<plan::LayerSpec> layers) {
+  env_.compute.Post([this, weak = std::weak_ptr<Node*>(alive_), layers = std::move(layers),
+                     engine = env_.engine, workers = options_.workers, &io = env_.io]() mutable {
+    wire::Declare declare;
+    declare.model = kModel;
+    Status failure;
+    double most_flops = 0;
+    std::vector<std::pair<plan::FactorShape, std::uint64_t>> tested;
+    for (plan::LayerSpec& layer : layers) {
+      if (engine == nullptr) layer.factors.reset();
+      std::uint64_t hash = 0;
+      if (layer.factors && workers > 1 && failure.ok()) {
+        const auto known =
+            std::find_if(tested.begin(), tested.end(),
+                         [&](const auto& entry) { return entry.first == *layer.factors; });
+        if (known != tested.end()) {
+          hash = known->second;
+        } else if (Result<sfb::ProductTest> test = sfb::TestProduct(
+                       *layer.factors, layer.dtype, kProductTestRows * workers, *engine);
+                   test.ok()) {
+          hash = test->hash;
+          tested.emplace_back(*layer.factors, hash);
+          const double flops = 2.0 * static_cast<double>(kProductTestRows * workers) *
+                               static_cast<double>(layer.factors->outputs) *
+                               static_cast<double>(layer.factors->inputs);
+          // The rate of the largest product is the one that matters.
+          if (flops > most_flops) {
+            most_flops = flops;
+            declare.rebuild_flops = flops / std::max(test->seconds, 1e-9);
+          }
+        } else {
+          failure = test.status().WithPrefix("layer '" + layer.name + "'");
+        }
+      }
+      declare.product_hashes.push_back(hash);
+    }
+    declare.layers = std::move(layers);
+    declare.engine = engine != nullptr ? engine->description() : "";
+    io.Post([this, weak, declare = std::move(declare), failure]() mutable {
+      if (!weak.lock() || phase_ == Phase::kEnded) return;
+      if (!failure.ok()) return Abort(failure);
+      declare.bandwidth = link_.bytes_per_second;
+      declare.latency = link_.latency_seconds;
+      declare.cores = options_.cores;
+      declare.compute_threads = options_.compute_threads;
+      SendTo(kHostMember, declare);
+    });
+  });
+}
+
+Status Node::OnAgreed(const wire::Agreed& agreed) {
+  if (agreed.model != kModel) return DataLoss("a plan came for an unknown model");
+  if (!provisional_plan_) {
+    SetUpModel(agreed);
+    return OkStatus();
+  }
+  final_plan_ = agreed.plan;
+  if (!is_worker()) return OkStatus();
+  scheduler_->UsePlan(agreed.plan);
+  if (broadcaster_) {
+    for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
+      const std::vector<std::uint32_t>& rows = agreed.plan.layers[i].measured.rows;
+      for (std::uint16_t r = 0; r < rows.size(); ++r) {
+        if (agreed.plan.layers[i].scheme == plan::Scheme::kFactorBroadcast) {
+          broadcaster_->Expect(kModel, LayerId(i), Rank(r), rows[r]);
+        }
+      }
+    }
+  }
+  for (auto& waiting : std::exchange(awaiting_plan_, {})) {
+    env_.completions.Post([done = std::move(waiting), plan = *final_plan_] { done(plan); });
+  }
+  return OkStatus();
+}
+
+void Node::SetUpModel(const wire::Agreed& agreed) {
+  provisional_plan_ = agreed.plan;
+  const kv::Topology topology = MakeTopology();
+  const auto slices = plan::AssignSlices(agreed.layers, topology.shards());
+  if (server_) {
+    server_->Declare(kModel, agreed.layers, slices);
+    if (!is_worker()) {
+      const std::uint64_t needed = server_->declared_bytes();
+      const std::string amount = std::to_string((needed + (1u << 20) - 1) >> 20) + " MiB";
+      env_.log.Log(LogLevel::kNotice, NameOf(self_.value()) + " needs " + amount + " for its shard");
+      if (options_.memory_limit_bytes != 0 && needed > options_.memory_limit_bytes) {
+        return Abort(Status(StatusCode::kResourceExhausted,
+                            NameOf(self_.value()) + " needs " + amount +
+                                " for its shard, but only " +
+                                std::to_string(options_.memory_limit_bytes >> 20) +
+                                " MiB are available; use more servers",
+                            StatusScope::kJob, self_.value()));
+      }
+    }
+  }
+  if (is_worker()) {
+    client_->Declare(kModel, slices);
+    if (broadcaster_) broadcaster_->Declare(kModel, agreed.layers);
+    std::vector<schedule::Scheduler::Layer> layers;
+    for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
+      schedule::Scheduler::Layer layer;
+      layer.forward_position = agreed.layers[i].forward_position;
+      layer.key_value = std::make_unique<sync::KvSyncer>(*client_, kv::Key{kModel, LayerId(i)});
+      if (broadcaster_ && agreed.layers[i].factors) {
+        layer.factors = std::make_unique<sync::SfbSyncer>(*broadcaster_, kModel, LayerId(i));
+      }
+      layers.push_back(std::move(layer));
+    }
+    scheduler_ =
+        std::make_unique<schedule::Scheduler>(env_.io, env_.completions, std::move(layers));
+    scheduler_->UsePlan(agreed.plan);
+  }
+  SendTo(kHostMember, wire::Declared{kModel});
+}
+
+void Node::OnGo() {
+  if (!committed_ || !provisional_plan_) return;
+  env_.completions.Post([done = std::exchange(committed_, {}), plan = *provisional_plan_] {
+    done(plan);
+  });
+}
+
+void Node::Report(const wire::Measured& measured) { SendTo(kHostMember, measured); }
+
+void Node::AwaitFinalPlan(UniqueFunction<void(Result<plan::Plan>)> done) {
+  if (phase_ == Phase::kEnded) {
+    env_.completions.Post([done = std::move(done), reason = failure_] { done(reason); });
+  } else if (final_plan_) {
+    env_.completions.Post([done = std::move(done), plan = *final_plan_] { done(plan); });
+  } else {
+    awaiting_plan_.push_back(std::move(done));
+  }
+}
+
+// ---- work
+
+void Node::Push(LayerId layer, sync::SyncRequest request) {
+  if (phase_ == Phase::kEnded || !scheduler_) {
+    const Status reason =
+        failure_.ok() ? FailedPrecondition("a layer was pushed before its model was committed")
+                      : failure_;
+    env_.completions.Post([done = std::move(request.done), reason] { done(reason); });
+    return;
+  }
+  scheduler_->Push(layer, std::move(request));
+}
+
+void Node::Collective(TensorView view, bool contribute, Completion done) {
+  auto shared = std::make_shared<Completion>(std::move(done));
+  Completion posted = [shared, &completions = env_.completions](Status status) {
+    completions.Post([shared, status] { (*shared)(status); });
+  };
+  if (phase_ == Phase::kEnded || !client_) {
+    posted(failure_.ok() ? FailedPrecondition("a collective was called before the start")
+                         : failure_);
+    return;
+  }
+  if (view.elements == 0) {
+    posted(OkStatus());
+    return;
+  }
+  client_->PushPull({.key = {wire::kCollectiveModel, LayerId(next_collective_++)},
+                     .step = Step(0),
+                     .gradient = view,
+                     .absent = !contribute,
+                     .weight = 0,
+                     .priority = {messaging::Priority::kData, 0, 0},
+                     .plan_epoch = {},
+                     .done = std::move(posted)});
+}
+
+std::uint64_t Node::allocated_bytes() const {
+  return (server_ ? server_->allocated_bytes() : 0) +
+         (broadcaster_ ? broadcaster_->allocated_bytes() : 0);
+}
+
+// ---- who lives
+
+// Heartbeats leave from the I/O executor, so they survive long compute; what came in since the last
+// beat counts as a sign of life.
+void Node::Beat() {
+  if (phase_ == Phase::kEnded) return;
+  for (const MemberId peer : mesh_.peers()) {
+    messaging::Outgoing beat;
+    beat.header.type = wire::FrameType::kHeartbeat;
+    beat.priority = messaging::kControlPriority;
+    mesh_.Send(peer, std::move(beat));
+    const TimePoint last = mesh_.last_received(peer);
+    if (last == heard_at_[peer]) continue;
+    heard_at_[peer] = last;
+    if (coordinator_) {
+      coordinator_->OnHeard(peer);
+    } else {
+      Weigh(coordinator::PeerHeard{peer});
+    }
+    if (phase_ == Phase::kEnded) return;
+  }
+  beat_timer_ = env_.io.PostAfter(options_.liveness.heartbeat_interval(), Guarded([this] { Beat(); }));
+}
+
+void Node::OnPeerClosed(MemberId peer, const Status&) {
+  if (phase_ == Phase::kEnded) return;
+  if (coordinator_) {
+    coordinator_->OnLost(peer, self_);
+  } else {
+    Weigh(coordinator::PeerLost{peer});
+  }
+}
+
+void Node::OnStrangerClosed(const messaging::Channel& stranger, const Status& reason) {
+  if (phase_ == Phase::kEnded) return;
+  for (auto it = joiners_.begin(); it != joiners_.end(); ++it) {
+    if (it->second.get() != &stranger) continue;
+    const coordinator::ConnectionId connection = it->first;
+    joiners_.erase(it);
+    coordinator_->OnJoinerLost(connection);
+    return;
+  }
+  if (phase_ == Phase::kJoining && !options_.hosts_coordinator) {
+    End(reason.WithPrefix("the coordinator at " + options_.coordinator.ToString() +
+                          " closed the connection"));
+  }
+}
+
+Status Node::OnAbortMessage(MemberId from, const wire::Abort& abort) {
+  if (abort.generation != mesh_.generation()) return OkStatus();
+  if (coordinator_) return coordinator_->OnMessage(from, abort);
+  const auto culprit =
+      abort.culprit == kNoCulprit
+          ? std::nullopt
+          : std::optional(MemberId(static_cast<std::uint16_t>(abort.culprit)));
+  abort_code_ = static_cast<StatusCode>(abort.code);
+  Weigh(coordinator::PeerAborted{from, culprit, abort.reason});
+  return OkStatus();
+}
+
+void Node::Weigh(const coordinator::EvidenceEvent& event) {
+  if (!evidence_ || phase_ == Phase::kEnded) return;
+  coordinator::EvidenceTransition next =
+      coordinator::Weigh(*std::exchange(evidence_, std::nullopt), event, env_.io.now());
+  evidence_ = std::move(next.state);
+  for (const coordinator::EvidenceAction& action : next.actions) {
+    std::visit(Overloaded{
+                   [this](const coordinator::ReportLost& lost) {
+                     SendTo(kHostMember, wire::Suspect{lost.peer, true, false});
+                   },
+                   [this](const coordinator::ReportSuspect& suspect) {
+                     env_.log.Log(LogLevel::kWarning, suspect.line);
+                     if (suspect.peer != kHostMember) {
+                       SendTo(kHostMember, wire::Suspect{suspect.peer, false, suspect.heard_again});
+                     }
+                   },
+                   [this](const coordinator::EndWith& end) {
+                     const Status reason(abort_code_, end.reason, StatusScope::kJob,
+                                         CulpritOf(end.culprit));
+                     for (const MemberId peer : mesh_.peers()) {
+                       SendTo(peer, wire::Abort{mesh_.generation(), reason.culprit(), false,
+                                                static_cast<std::uint8_t>(reason.code()),
+                                                reason.message()});
+                     }
+                     End(reason);
+                   },
+               },
+               action);
+  }
+  ArmEvidenceTimer();
+}
+
+void Node::ArmEvidenceTimer() {
+  if (evidence_timer_ != 0) env_.io.Cancel(std::exchange(evidence_timer_, 0));
+  if (!evidence_ || phase_ == Phase::kEnded) return;
+  const std::optional<TimePoint> due = coordinator::NextDeadline(*evidence_);
+  if (!due) return;
+  evidence_timer_ = env_.io.PostAfter(std::max(Duration{0}, *due - env_.io.now()),
+                                      Guarded([this] {
+                                        evidence_timer_ = 0;
+                                        Weigh(coordinator::EvidenceTick{});
+                                      }));
+}
+
+// ---- the end
+
+void Node::Leave(Completion done) {
+  left_ = std::move(done);
+  if (phase_ == Phase::kEnded) return PostDone(left_, failure_);
+  phase_ = Phase::kLeaving;
+  Weigh(coordinator::OwnDone{});
+  SendTo(kHostMember, wire::Leave{});
+}
+
+// Everybody is done. The connections may end now, in any order, once the goodbyes have left.
+void Node::OnGoodbye() {
+  if (phase_ == Phase::kEnded) return;
+  Weigh(coordinator::FinishHeard{});
+  End(OkStatus());
+}
+
+void Node::Abort(const Status& reason) {
+  if (phase_ == Phase::kEnded) return;
+  if (coordinator_) {
+    coordinator_->OnOwnAbort(reason);
+    if (phase_ != Phase::kEnded) End(reason);
+    return;
+  }
+  for (const MemberId peer : mesh_.peers()) {
+    SendTo(peer, wire::Abort{mesh_.generation(), reason.culprit(), false,
+                             static_cast<std::uint8_t>(reason.code()), reason.message()});
+  }
+  End(reason);
+}
+
+void Node::OnVerdict(const coordinator::AbortAll& verdict) {
+  End(Status(coordinator_->verdict_code(), verdict.reason, StatusScope::kJob,
+             CulpritOf(verdict.culprit)));
+}
+
+// `reason` OK is the orderly end. Last words get a moment to leave; then every connection is closed
+// before anything completes, because until then memory may still be read and written.
+void Node::End(const Status& reason) {
+  if (phase_ == Phase::kEnded) return;
+  phase_ = Phase::kEnded;
+  failure_ = reason.ok() ? FailedPrecondition("the job has ended") : reason;
+  ended_well_ = reason.ok();
+  const Status closing =
+      reason.ok() ? Unavailable("the job has ended") : reason;
+  mesh_.CloseAllWhenDrained(closing);
+  const Duration wait = mesh_.drained() ? Duration{0} : kLastWords;
+  end_timer_ = env_.io.PostAfter(wait, Guarded([this] {
+                                   end_timer_ = 0;
+                                   FinishEnding();
+                                 }));
+}
+
+void Node::FinishEnding() {
+  mesh_.CloseAll(failure_);
+  if (client_) client_->Abandon(failure_);
+  if (server_) server_->Abandon(failure_);
+  if (broadcaster_) broadcaster_->Abandon(failure_);
+  PostDone(ready_, failure_);
+  if (committed_) {
+    env_.completions.Post([done = std::exchange(committed_, {}), reason = failure_] { done(reason); });
+  }
+  for (auto& waiting : std::exchange(awaiting_plan_, {})) {
+    env_.completions.Post([done = std::move(waiting), reason = failure_] { done(reason); });
+  }
+  PostDone(left_, ended_well_ ? OkStatus() : failure_);
+  if (on_failure_) {
+    auto told = std::exchange(on_failure_, {});
+    if (!ended_well_) told(failure_);
+  }
+}
+
+}  // namespace poseidon::session

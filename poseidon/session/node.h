@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SESSION_NODE_H_
+#define POSEIDON_SESSION_NODE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "poseidon/base/executor.h"
+#include "poseidon/base/log.h"
+#include "poseidon/base/trace.h"
+#include "poseidon/coordinator/coordinator.h"
+#include "poseidon/coordinator/evidence.h"
+#include "poseidon/kv/client.h"
+#include "poseidon/kv/server.h"
+#include "poseidon/messaging/mesh.h"
+#include "poseidon/schedule/scheduler.h"
+#include "poseidon/session/link_probe.h"
+#include "poseidon/sfb/broadcaster.h"
+#include "poseidon/transport/transport.h"
+
+namespace poseidon::session {
+
+// What a member is and whom it meets. Filled at the edge (tools, front ends); the core reads no
+// environment.
+struct NodeOptions {
+  wire::Role role = wire::Role::kWorker;
+  std::uint16_t workers = 1;
+  std::uint16_t servers = 0;          // dedicated ones; 0: every worker hosts a shard
+  std::int32_t requested_rank = -1;   // of a worker; -1: any
+  bool hosts_coordinator = false;     // exactly one worker of the job; it becomes rank 0
+  std::string host = "localhost";     // the machine's name, for people
+  transport::Address listen{"127.0.0.1", 0};
+  std::string advertise_host;         // where others reach `listen`; empty: listen.host
+  transport::Address coordinator;     // where rank 0 listens; unused by rank 0
+  Duration join_timeout = std::chrono::seconds(120);
+  coordinator::LivenessRule liveness;
+  plan::PlanOptions planning;
+  std::uint64_t final_plan_step = 10;
+  messaging::ChannelOptions channel;
+  std::uint64_t memory_limit_bytes = 0;  // a dedicated server refuses to need more; 0: no limit
+  std::uint64_t probe_bytes = 4u << 20;  // sent once to measure the link; 0: no measurement
+  std::uint32_t cores = 1;
+  std::uint32_t compute_threads = 1;
+};
+
+// What a member runs on. Everything outlives the node.
+struct NodeEnvironment {
+  Executor& io;
+  Executor& compute;      // engine products
+  Executor& completions;  // where completions of pushes and collectives fire
+  transport::Context& context;
+  LogSink& log;
+  sfb::ProductEngine* engine = nullptr;  // null: no layer uses factors
+  TraceRecorder* trace = nullptr;
+};
+
+// One member of a job, assembled: mesh, coordinator (in rank 0's process), key-value store, factor
+// broadcasting, scheduler. Asynchronous throughout; session.h is the blocking face for front ends.
+//
+// Thread: every member is called on `io`; completions fire on `completions` unless said otherwise.
+// Failure: the first one is final. It is told once through `on_failure` (on `io`), with the culprit's
+// member id where there is one; everything outstanding completes with it.
+class Node final : public messaging::MeshObserver, public coordinator::CoordinatorPort {
+ public:
+  Node(const NodeEnvironment& environment, const NodeOptions& options,
+       UniqueFunction<void(const Status&)> on_failure);
+  ~Node() override;
+
+  // Binds the listener. Then address() is known.
+  Status Listen();
+  const transport::Address& address() const { return listener_->address(); }
+  // Joins the job; `ready` fires when every member is connected to every other.
+  void Start(Completion ready);
+
+  bool is_worker() const { return options_.role == wire::Role::kWorker; }
+  MemberId member() const { return self_; }
+  Rank rank() const { return rank_; }
+  const std::vector<wire::RosterEntry>& roster() const { return roster_; }
+  // "worker 2 on host b".
+  std::string NameOf(std::int32_t member) const;
+
+  // Declares the layers of a model and waits until all workers agree; `done` gets the provisional
+  // plan. One model (0) in this version of the protocol's user.
+  void Commit(std::vector<plan::LayerSpec> layers, UniqueFunction<void(Result<plan::Plan>)> done);
+  // Tells the coordinator what the first steps took; the final plan follows.
+  void Report(const wire::Measured& measured);
+  // Fires, on `completions`, once the final plan is known (at once if it is).
+  void AwaitFinalPlan(UniqueFunction<void(Result<plan::Plan>)> done);
+  const std::optional<plan::Plan>& final_plan() const { return final_plan_; }
+
+  // One step of one layer. See sync::SyncRequest; priority and epoch are set here.
+  void Push(LayerId layer, sync::SyncRequest request);
+
+  // One-off keys of the store, in the same order on every worker. Each sums `view` over the ranks
+  // that contribute, in rank order, unscaled, and leaves the sum in every rank's `view`.
+  void Collective(TensorView view, bool contribute, Completion done);
+
+  // This member is done; `done` fires when all workers are and the connections may end.
+  void Leave(Completion done);
+  // Ends the job for everybody. `reason` should carry the culprit, if any.
+  void Abort(const Status& reason);
+
+  const messaging::Mesh& mesh() const { return mesh_; }
+  const schedule::Scheduler* scheduler() const { return scheduler_.get(); }
+  schedule::Scheduler* scheduler() { return scheduler_.get(); }
+  // What the core has allocated for landing places and sums.
+  std::uint64_t allocated_bytes() const;
+  const LinkMeasurement& link() const { return link_; }
+
+ private:
+  enum class Phase : std::uint8_t { kNew, kJoining, kConnecting, kReady, kRunning, kLeaving, kEnded };
+
+  // messaging::MeshObserver:
+  Status OnControl(MemberId from, ConstBytes message) override;
+  Status OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger,
+                        ConstBytes message) override;
+  void OnPeerClosed(MemberId peer, const Status& reason) override;
+  void OnStrangerClosed(const messaging::Channel& stranger, const Status& reason) override;
+
+  // coordinator::CoordinatorPort:
+  void SendToMember(MemberId member, const wire::Message& message) override;
+  void SendToJoiner(coordinator::ConnectionId connection, const wire::Message& message) override;
+  void AdmitJoiner(coordinator::ConnectionId connection, MemberId member) override;
+  void DismissJoiner(coordinator::ConnectionId connection) override;
+  void OnVerdict(const coordinator::AbortAll& verdict) override;
+
+  void JoinCoordinator();
+  Status OnMessage(MemberId from, const wire::Message& message);
+  Status OnWelcome(const wire::Welcome& welcome);
+  void ConnectToPeers();
+  void OnPeerConnected();
+  Status OnHello(const std::shared_ptr<messaging::Channel>& channel, const wire::Hello& hello);
+  void OnStart();
+  Status OnAgreed(const wire::Agreed& agreed);
+  void SetUpModel(const wire::Agreed& agreed);
+  void OnGo();
+  Status OnAbortMessage(MemberId from, const wire::Abort& abort);
+  void OnGoodbye();
+  void Beat();
+  void Weigh(const coordinator::EvidenceEvent& event);
+  void ArmEvidenceTimer();
+  void SendTo(MemberId to, const wire::Message& message);
+  void End(const Status& reason);
+  void FinishEnding();
+  kv::Topology MakeTopology() const;
+  void RunProductTests(std::vector<plan::LayerSpec> layers);
+  void PostDone(Completion& done, const Status& status);
+  template <typename F>
+  auto Guarded(F f);
+
+  NodeEnvironment env_;
+  const NodeOptions options_;
+  UniqueFunction<void(const Status&)> on_failure_;
+  Phase phase_ = Phase::kNew;
+  Status failure_;  // why it ended; "the job has ended" after an orderly end
+  bool ended_well_ = false;
+  StatusCode abort_code_ = StatusCode::kUnavailable;
+
+  std::unique_ptr<transport::Listener> listener_;
+  messaging::Mesh mesh_;
+  std::unique_ptr<coordinator::Coordinator> coordinator_;  // in rank 0's process
+  std::optional<coordinator::EvidenceState> evidence_;     // elsewhere
+  TimerId evidence_timer_ = 0;
+  TimerId beat_timer_ = 0;
+  TimerId end_timer_ = 0;
+  std::map<MemberId, TimePoint> heard_at_;
+
+  std::map<coordinator::ConnectionId, std::shared_ptr<messaging::Channel>> joiners_;
+  std::uint64_t next_connection_ = 1;
+  std::vector<std::pair<std::shared_ptr<messaging::Channel>, wire::Hello>> early_hellos_;
+
+  MemberId self_;
+  Rank rank_;
+  std::vector<wire::RosterEntry> roster_;
+  std::unique_ptr<LinkProbe> probe_;
+  LinkMeasurement link_;
+
+  std::unique_ptr<kv::Server> server_;
+  std::unique_ptr<kv::Client> client_;
+  std::unique_ptr<sfb::Broadcaster> broadcaster_;
+  std::unique_ptr<schedule::Scheduler> scheduler_;
+  std::optional<plan::Plan> provisional_plan_;
+  std::optional<plan::Plan> final_plan_;
+
+  Completion ready_;
+  UniqueFunction<void(Result<plan::Plan>)> committed_;
+  std::vector<UniqueFunction<void(Result<plan::Plan>)>> awaiting_plan_;
+  Completion left_;
+  std::uint32_t next_collective_ = 0;
+  std::shared_ptr<Node*> alive_;
+};
+
+}  // namespace poseidon::session
+
+#endif  // POSEIDON_SESSION_NODE_H_

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/sfb/broadcaster.h"
+
+#include <string>
+#include <utility>
+
+namespace poseidon::sfb {
+namespace {
+
+Part PartOf(const wire::FrameHeader& header) {
+  return (header.flags & wire::kFlagFactorV) != 0 ? Part::kV : Part::kU;
+}
+
+}  // namespace
+
+Broadcaster::Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh,
+                         const Roster& roster, ProductEngine& engine, TraceRecorder* trace)
+    : executor_(executor),
+      compute_(compute),
+      mesh_(mesh),
+      roster_(roster),
+      engine_(engine),
+      trace_(trace),
+      alive_(std::make_shared<Broadcaster*>(this)) {}
+
+void Broadcaster::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
+  const auto ranks = static_cast<std::uint16_t>(roster_.worker_of_rank.size());
+  for (std::uint32_t i = 0; i < layers.size(); ++i) {
+    if (!layers[i].factors) continue;
+    layers_.emplace(
+        LayerKey{model, LayerId(i)},
+        LayerState{*layers[i].factors, layers[i].dtype,
+                   FactorStore(*layers[i].factors, layers[i].dtype, ranks), std::nullopt});
+  }
+}
+
+void Broadcaster::Expect(ModelId model, LayerId layer, Rank rank, std::uint32_t rows) {
+  const auto found = layers_.find(LayerKey{model, layer});
+  if (found != layers_.end() && rank.value() < roster_.worker_of_rank.size()) {
+    found->second.store.Expect(rank, rows);
+  }
+}
+
+void Broadcaster::Broadcast(Request request) {
+  if (!abandoned_.ok()) {
+    executor_.Post([done = std::move(request.done), reason = abandoned_] { done(reason); });
+    return;
+  }
+  const LayerKey key{request.model, request.layer};
+  const auto found = layers_.find(key);
+  POSEIDON_CHECK(found != layers_.end(), "a layer that broadcasts factors has been declared so");
+  LayerState& state = found->second;
+  POSEIDON_CHECK(!state.outstanding, "one step per layer at a time");
+  state.outstanding = Outstanding{};
+  state.outstanding->step = request.step;
+  state.outstanding->gradient = request.gradient;
+  state.outstanding->done = std::move(request.done);
+
+  const Status put = state.store.Put(roster_.self_rank, request.step, request.factors);
+  if (!put.ok()) {
+    state.outstanding->failure = put;
+    state.outstanding->rebuilt = true;
+    return FinishIfDone(state);
+  }
+  SendPart(request, state, Part::kU);
+  SendPart(request, state, Part::kV);
+  RebuildIfComplete(key);
+}
+
+void Broadcaster::SendPart(const Request& request, const LayerState& state, Part part) {
+  const std::uint64_t width = part == Part::kU ? state.shape.outputs : state.shape.inputs;
+  const std::uint64_t bytes = request.factors.rows * width * SizeOf(state.dtype);
+  for (std::size_t r = 0; r < roster_.worker_of_rank.size(); ++r) {
+    const MemberId peer = roster_.worker_of_rank[r];
+    if (peer == roster_.self) continue;
+    messaging::Outgoing out;
+    out.header.type = wire::FrameType::kFactor;
+    out.header.plan_epoch = request.plan_epoch;
+    out.header.step = request.step;
+    out.header.model = request.model;
+    out.header.rank = roster_.self_rank;
+    out.header.layer = request.layer;
+    out.header.total = bytes;
+    out.header.rows = request.factors.rows;
+    out.header.dtype = state.dtype;
+    out.header.scheme = plan::Scheme::kFactorBroadcast;
+    out.header.flags = part == Part::kV ? wire::kFlagFactorV : std::uint16_t{0};
+    if (bytes == 0) out.header.flags |= wire::kFlagAbsent;
+    out.payload = ConstBytes(part == Part::kU ? request.factors.u : request.factors.v, bytes);
+    out.priority = request.priority;
+    out.left = [weak = std::weak_ptr<Broadcaster*>(alive_),
+                key = LayerKey{request.model, request.layer},
+                step = request.step](Status status) {
+      if (const auto self = weak.lock()) (*self)->OnLeft(key, step, status);
+    };
+    ++layers_.find(LayerKey{request.model, request.layer})->second.outstanding->unsent;
+    mesh_.Send(peer, std::move(out));
+  }
+}
+
+Result<Broadcaster::LayerState*> Broadcaster::Find(MemberId from, const wire::FrameHeader& header) {
+  if (!abandoned_.ok()) return abandoned_;
+  if (header.rank.value() >= roster_.worker_of_rank.size() ||
+      roster_.worker_of_rank[header.rank.value()] != from) {
+    return DataLoss("member " + std::to_string(from.value()) + " sends factors as rank " +
+                    std::to_string(header.rank.value()) + ", which is not its own");
+  }
+  const auto found = layers_.find(LayerKey{header.model, header.layer});
+  if (found == layers_.end() || found->second.dtype != header.dtype) {
+    return DataLoss("factors name layer " + std::to_string(header.layer.value()) +
+                    ", which has none of that dtype");
+  }
+  LayerState& state = found->second;
+  const std::uint64_t width = PartOf(header) == Part::kU ? state.shape.outputs : state.shape.inputs;
+  if (header.total != header.rows * width * SizeOf(state.dtype)) {
+    return DataLoss("factors of layer " + std::to_string(header.layer.value()) +
+                    " have a size that is not their rows'");
+  }
+  return &state;
+}
+
+Result<MutableBytes> Broadcaster::PlaceFor(MemberId from, const wire::FrameHeader& header) {
+  POSEIDON_ASSIGN_OR_RETURN(LayerState * state, Find(from, header));
+  return state->store.PlaceFor(header.rank, header.step, PartOf(header), header.rows, header.offset,
+                               header.length);
+}
+
+Status Broadcaster::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
+  POSEIDON_ASSIGN_OR_RETURN(LayerState * state, Find(from, header));
+  POSEIDON_RETURN_IF_ERROR(state->store.Landed(header.rank, header.step, PartOf(header),
+                                               header.rows, payload.size()));
+  RebuildIfComplete(LayerKey{header.model, header.layer});
+  return OkStatus();
+}
+
+void Broadcaster::RebuildIfComplete(const LayerKey& key) {
+  LayerState& state = layers_.find(key)->second;
+  if (!state.outstanding || state.outstanding->rebuilding) return;
+  const Step step = state.outstanding->step;
+  if (!state.store.Complete(step)) return;
+  state.outstanding->rebuilding = true;
+  Result<Concatenation> all = state.store.Concatenate(step);
+  if (!all.ok()) return OnRebuilt(key, step, all.status());
+
+  // The mean over workers: the one place where a factor layer is scaled is the product's alpha.
+  const double alpha = 1.0 / static_cast<double>(roster_.worker_of_rank.size());
+  compute_.Post([this, weak = std::weak_ptr<Broadcaster*>(alive_), key, step, factors = *all, alpha,
+                 shape = state.shape, dtype = state.dtype, gradient = state.outstanding->gradient,
+                 &executor = executor_, &engine = engine_, &compute = compute_, trace = trace_] {
+    const TimePoint begin = compute.now();
+    const Status status = RebuildGradient(shape, dtype, factors, alpha, engine, gradient);
+    if (trace != nullptr) {
+      trace->Record({TraceLane::kRebuild, static_cast<std::int32_t>(key.layer.value()),
+                     step.value(), begin, compute.now(), 0, "rebuild"});
+    }
+    executor.Post([this, weak, key, step, status] {
+      if (weak.lock()) OnRebuilt(key, step, status);
+    });
+  });
+}
+
+void Broadcaster::OnRebuilt(const LayerKey& key, Step step, const Status& status) {
+  LayerState& state = layers_.find(key)->second;
+  if (!state.outstanding || state.outstanding->step != step) return;
+  state.store.Release(step);
+  state.outstanding->rebuilt = true;
+  if (state.outstanding->failure.ok()) state.outstanding->failure = status;
+  FinishIfDone(state);
+}
+
+void Broadcaster::OnLeft(const LayerKey& key, Step step, const Status& status) {
+  LayerState& state = layers_.find(key)->second;
+  if (!state.outstanding || state.outstanding->step != step) return;
+  --state.outstanding->unsent;
+  if (state.outstanding->failure.ok()) state.outstanding->failure = status;
+  FinishIfDone(state);
+}
+
+void Broadcaster::FinishIfDone(LayerState& state) {
+  Outstanding& outstanding = *state.outstanding;
+  if (!outstanding.rebuilt || outstanding.unsent > 0) return;
+  executor_.Post([done = std::move(outstanding.done), failure = outstanding.failure] {
+    done(failure);
+  });
+  state.outstanding.reset();
+}
+
+// A product under way still writes the gradient: its request completes when it has ended.
+void Broadcaster::Abandon(const Status& reason) {
+  abandoned_ = reason;
+  for (auto& [key, state] : layers_) {
+    if (!state.outstanding) continue;
+    Outstanding& outstanding = *state.outstanding;
+    if (outstanding.failure.ok()) outstanding.failure = reason;
+    outstanding.unsent = 0;
+    if (!outstanding.rebuilding) outstanding.rebuilt = true;
+    FinishIfDone(state);
+  }
+}
+
+std::uint64_t Broadcaster::allocated_bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& [key, state] : layers_) sum += state.store.allocated_bytes();
+  return sum;
+}
+
+}  // namespace poseidon::sfb

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SFB_BROADCASTER_H_
+#define POSEIDON_SFB_BROADCASTER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "poseidon/base/trace.h"
+#include "poseidon/messaging/mesh.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/sfb/factor_store.h"
+
+namespace poseidon::sfb {
+
+// Sufficient-factor broadcasting, exact and synchronous: every worker sends the factors of its rows
+// to every other; whoever holds the rows of all ranks makes the mean gradient by one product.
+//
+// Thread: the mesh's executor; products run on `compute`. Lifetime: mesh, compute and engine outlive
+// it; a product under way finishes before the destructor's caller may free the gradient, because
+// `done` has not fired.
+class Broadcaster final : public messaging::FrameSink {
+ public:
+  struct Roster {
+    MemberId self;
+    Rank self_rank;
+    std::vector<MemberId> worker_of_rank;
+  };
+  Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh, const Roster& roster,
+              ProductEngine& engine, TraceRecorder* trace);
+
+  // Every layer of `layers` that has factors can be broadcast from now on.
+  void Declare(ModelId model, std::span<const plan::LayerSpec> layers);
+  // Rows that a rank announced or was measured with: room for them is made in advance.
+  void Expect(ModelId model, LayerId layer, Rank rank, std::uint32_t rows);
+
+  struct Request {
+    ModelId model;
+    LayerId layer;
+    Step step;
+    Factors factors;            // lent until `done`; rows == 0 contributes nothing
+    std::byte* gradient = nullptr;  // the flat gradient, host memory: the mean lands here
+    messaging::Priority priority;
+    PlanEpoch plan_epoch;
+    Completion done;
+  };
+  void Broadcast(Request request);
+
+  void Abandon(const Status& reason);
+  std::uint64_t allocated_bytes() const;
+
+  // FrameSink, for kFactor:
+  Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override;
+  Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
+
+ private:
+  struct LayerKey {
+    ModelId model;
+    LayerId layer;
+    friend auto operator<=>(const LayerKey&, const LayerKey&) = default;
+  };
+  struct Outstanding {
+    Step step;
+    std::byte* gradient = nullptr;
+    std::uint32_t unsent = 0;
+    bool rebuilding = false;
+    bool rebuilt = false;
+    Status failure;
+    Completion done;
+  };
+  struct LayerState {
+    plan::FactorShape shape;
+    DType dtype = DType::kF32;
+    FactorStore store;
+    std::optional<Outstanding> outstanding;
+  };
+
+  Result<LayerState*> Find(MemberId from, const wire::FrameHeader& header);
+  void SendPart(const Request& request, const LayerState& state, Part part);
+  void RebuildIfComplete(const LayerKey& key);
+  void OnRebuilt(const LayerKey& key, Step step, const Status& status);
+  void OnLeft(const LayerKey& key, Step step, const Status& status);
+  void FinishIfDone(LayerState& state);
+
+  Executor& executor_;
+  Executor& compute_;
+  messaging::Mesh& mesh_;
+  const Roster roster_;
+  ProductEngine& engine_;
+  TraceRecorder* const trace_;
+  std::map<LayerKey, LayerState> layers_;
+  Status abandoned_;
+  std::shared_ptr<Broadcaster*> alive_;
+};
+
+}  // namespace poseidon::sfb
+
+#endif  // POSEIDON_SFB_BROADCASTER_H_

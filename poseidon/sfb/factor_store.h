@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SFB_FACTOR_STORE_H_
+#define POSEIDON_SFB_FACTOR_STORE_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "poseidon/base/bytes.h"
+#include "poseidon/base/result.h"
+#include "poseidon/base/strong_id.h"
+#include "poseidon/sfb/rebuild.h"
+
+namespace poseidon::sfb {
+
+enum class Part : std::uint8_t { kU = 0, kV = 1 };
+
+// One factor layer's landing places: two sets of rows, chosen by the parity of the step, because a
+// fast rank may send step t+1 while this member still multiplies step t.
+//
+// Within a set the ranks' rows lie behind one another in one allocation, each rank in the room that
+// it used last, so that in the usual case (rows as before) bytes land in the concatenation itself.
+// A rank with more rows than its room lands beside it, and fewer leave a gap: then Concatenate moves
+// the rows together first. The result is the same bits either way.
+// Thread: the owner's executor; a Concatenation may be read elsewhere until Release.
+class FactorStore {
+ public:
+  FactorStore(const plan::FactorShape& shape, DType dtype, std::uint16_t ranks);
+
+  // How many rows `rank` is expected to bring: room for the next set laid out.
+  void Expect(Rank rank, std::uint32_t rows);
+
+  // Where `length` bytes at `offset` of a rank's factor land. `rows` must be the same in every part of
+  // one rank's step; kDataLoss for bytes that do not continue what has arrived, or exceed the rows.
+  Result<MutableBytes> PlaceFor(Rank rank, Step step, Part part, std::uint32_t rows,
+                                std::uint64_t offset, std::uint64_t length);
+  Status Landed(Rank rank, Step step, Part part, std::uint32_t rows, std::uint64_t length);
+  // A rank with 0 rows (or the local rank's own rows, copied in here).
+  Status Put(Rank rank, Step step, const Factors& factors);
+
+  // True when every rank's rows of `step` are in.
+  bool Complete(Step step) const;
+  // Pre: Complete(step). Valid until Release(step).
+  Result<Concatenation> Concatenate(Step step);
+  // The set may be used again, for step + 2.
+  void Release(Step step);
+  // Rows of each rank in `step`; pre: Complete(step).
+  std::vector<std::uint32_t> RowsOf(Step step) const;
+
+  std::uint64_t allocated_bytes() const;
+
+ private:
+  struct RankRows {
+    bool begun = false;
+    std::uint32_t rows = 0;
+    std::array<std::uint64_t, 2> arrived{};
+    std::array<std::byte*, 2> place{};         // where its u and v lie
+    std::array<AlignedBytes, 2> beside;        // when its room was too small
+  };
+  struct Set {
+    std::optional<Step> step;
+    std::vector<std::uint32_t> room;           // rows, by rank, as laid out
+    std::vector<std::uint64_t> first;          // first row of each rank's room
+    std::uint64_t capacity = 0;                // rows allocated
+    std::array<AlignedBytes, 2> memory;        // u and v
+    std::array<AlignedBytes, 2> compact;       // when rows had to be moved together
+    std::vector<RankRows> ranks;
+  };
+
+  std::uint64_t width(Part part) const {
+    return (part == Part::kU ? shape_.outputs : shape_.inputs) * SizeOf(dtype_);
+  }
+  Set& SetOf(Step step) { return sets_[step.value() % 2]; }
+  const Set& SetOf(Step step) const { return sets_[step.value() % 2]; }
+  Status Open(Step step);
+  Status LayOut(Set& set);
+  Result<RankRows*> Begin(Rank rank, Step step, std::uint32_t rows);
+
+  const plan::FactorShape shape_;
+  const DType dtype_;
+  std::vector<std::uint32_t> expected_;
+  std::array<Set, 2> sets_;
+};
+
+}  // namespace poseidon::sfb
+
+#endif  // POSEIDON_SFB_FACTOR_STORE_H_

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/sfb/rebuild.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "poseidon/base/bytes.h"
+
+namespace poseidon::sfb {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+template <typename T>
+void ColumnSums(const T* u, std::uint64_t rows, std::uint64_t outputs, T alpha, T* bias) {
+  std::fill_n(bias, outputs, T{0});
+  for (std::uint64_t k = 0; k < rows; ++k) {
+    for (std::uint64_t m = 0; m < outputs; ++m) bias[m] += u[k * outputs + m];
+  }
+  for (std::uint64_t m = 0; m < outputs; ++m) bias[m] *= alpha;
+}
+
+// Numbers in [-1, 1) from a 64-bit mix of their index: the same on every machine.
+template <typename T>
+void FillFixed(T* numbers, std::uint64_t count, std::uint64_t stream) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::uint64_t x = (i + 1) * 0x9e3779b97f4a7c15ull + stream;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    numbers[i] = static_cast<T>(static_cast<double>(x >> 40) / double(1 << 23) - 1.0);
+  }
+}
+
+void FillFixed(DType dtype, std::byte* memory, std::uint64_t count, std::uint64_t stream) {
+  if (dtype == DType::kF64) {
+    FillFixed(reinterpret_cast<double*>(memory), count, stream);
+  } else {
+    FillFixed(reinterpret_cast<float*>(memory), count, stream);
+  }
+}
+
+}  // namespace
+
+void FreeDeleter::operator()(std::byte* memory) const { std::free(memory); }
+
+AlignedBytes AllocateAligned(std::size_t bytes) {
+  if (bytes == 0) return {};
+  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return AlignedBytes(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
+}
+
+Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concatenation& factors,
+                       double alpha, ProductEngine& engine, std::byte* gradient) {
+  const std::size_t size = SizeOf(dtype);
+  const std::uint64_t weight_bytes = shape.outputs * shape.inputs * size;
+  if (factors.rows == 0) {
+    std::memset(gradient, 0, weight_bytes + (shape.bias ? shape.outputs * size : 0));
+    return OkStatus();
+  }
+  POSEIDON_RETURN_IF_ERROR(engine.Multiply({.dtype = dtype,
+                                            .u = factors.u,
+                                            .v = factors.v,
+                                            .rows = factors.rows,
+                                            .outputs = shape.outputs,
+                                            .inputs = shape.inputs,
+                                            .alpha = alpha,
+                                            .out = gradient}));
+  if (!shape.bias) return OkStatus();
+  if (dtype == DType::kF64) {
+    ColumnSums(reinterpret_cast<const double*>(factors.u), factors.rows, shape.outputs, alpha,
+               reinterpret_cast<double*>(gradient + weight_bytes));
+  } else {
+    ColumnSums(reinterpret_cast<const float*>(factors.u), factors.rows, shape.outputs,
+               static_cast<float>(alpha), reinterpret_cast<float*>(gradient + weight_bytes));
+  }
+  return OkStatus();
+}
+
+Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std::uint64_t rows,
+                                ProductEngine& engine) {
+  const std::size_t size = SizeOf(dtype);
+  const std::uint64_t out_bytes =
+      (shape.outputs * shape.inputs + (shape.bias ? shape.outputs : 0)) * size;
+  const AlignedBytes u = AllocateAligned(rows * shape.outputs * size);
+  const AlignedBytes v = AllocateAligned(rows * shape.inputs * size);
+  const AlignedBytes out = AllocateAligned(out_bytes);
+  if (!u || !v || !out) {
+    return ResourceExhausted("no memory for the test product of a layer of " +
+                             std::to_string(shape.outputs) + " x " + std::to_string(shape.inputs));
+  }
+  FillFixed(dtype, u.get(), rows * shape.outputs, 1);
+  FillFixed(dtype, v.get(), rows * shape.inputs, 2);
+  ProductTest test;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const auto begin = std::chrono::steady_clock::now();
+    POSEIDON_RETURN_IF_ERROR(RebuildGradient(shape, dtype, {u.get(), v.get(), rows}, 1.0 / 3.0,
+                                             engine, out.get()));
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    test.seconds = repeat == 0 ? seconds : std::min(test.seconds, seconds);
+  }
+  // Two checksums of the same bytes, started differently: 64 bits against chance collisions.
+  const ConstBytes bytes(out.get(), out_bytes);
+  test.hash = (std::uint64_t{Crc32c(bytes, 0x5eed)} << 32) | Crc32c(bytes);
+  return test;
+}
+
+}  // namespace poseidon::sfb

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SFB_REBUILD_H_
+#define POSEIDON_SFB_REBUILD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "poseidon/base/result.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/sfb/engine.h"
+#include "poseidon/tensor/view.h"
+
+namespace poseidon::sfb {
+
+struct FreeDeleter {
+  void operator()(std::byte* memory) const;
+};
+using AlignedBytes = std::unique_ptr<std::byte[], FreeDeleter>;
+// 64-byte aligned memory; null when there is none (or for 0 bytes).
+AlignedBytes AllocateAligned(std::size_t bytes);
+
+// All ranks' rows of one step, concatenated in rank order: u [rows x outputs], v [rows x inputs].
+struct Concatenation {
+  const std::byte* u = nullptr;
+  const std::byte* v = nullptr;
+  std::uint64_t rows = 0;
+};
+
+// Writes the layer's flat gradient: the weight part by one product of the engine, alpha * u^T v, and
+// the bias part, where the layer has one, as alpha times the column sums of u, added row by row.
+// No rows at all make zeros. Thread: compute executor.
+Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concatenation& factors,
+                       double alpha, ProductEngine& engine, std::byte* gradient);
+
+// A hash of the engine's product for this layer on `rows` rows of fixed pseudo-random numbers:
+// members whose hashes are equal rebuild equal bits. Also returns the seconds the product took, the
+// best of three. Thread: compute executor.
+struct ProductTest {
+  std::uint64_t hash = 0;
+  double seconds = 0;
+};
+Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std::uint64_t rows,
+                                ProductEngine& engine);
+
+}  // namespace poseidon::sfb
+
+#endif  // POSEIDON_SFB_REBUILD_H_

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_WIRE_MESSAGES_H_
+#define POSEIDON_WIRE_MESSAGES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "poseidon/base/bytes.h"
+#include "poseidon/base/result.h"
+#include "poseidon/base/strong_id.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/plan/plan.h"
+
+// The control messages, one struct each. Encode and Decode are pure; Decode checks every length and
+// count before it allocates, and refuses what Encode cannot have written. Thread: any.
+namespace poseidon::wire {
+
+enum class Role : std::uint8_t { kWorker = 1, kServer = 2 };
+
+// Joiner -> coordinator, first message of its connection.
+struct Join {
+  Role role = Role::kWorker;
+  std::int32_t requested_rank = -1;  // of a worker; -1: any
+  std::string host;                  // for messages and stable ranks
+  std::string listen_host;           // where other members reach the joiner
+  std::uint16_t listen_port = 0;
+  friend bool operator==(const Join&, const Join&) = default;
+};
+
+struct RosterEntry {
+  MemberId member;
+  Role role = Role::kWorker;
+  Rank rank;  // of a worker
+  std::string host;
+  std::string listen_host;
+  std::uint16_t listen_port = 0;
+  friend bool operator==(const RosterEntry&, const RosterEntry&) = default;
+};
+
+// Coordinator -> joiner, when all have joined: who everyone is.
+struct Welcome {
+  Generation generation;
+  MemberId member;  // the receiver
+  std::vector<RosterEntry> roster;
+  friend bool operator==(const Welcome&, const Welcome&) = default;
+};
+
+// Coordinator -> joiner: it cannot take part.
+struct Refuse {
+  std::string reason;
+  friend bool operator==(const Refuse&, const Refuse&) = default;
+};
+
+// Member -> member, first message of a connection between two that are welcome.
+struct Hello {
+  Generation generation;
+  MemberId from;
+  MemberId to;
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+// Member -> coordinator: connected to all others. Coordinator -> all: everyone is.
+struct Ready {
+  friend bool operator==(const Ready&, const Ready&) = default;
+};
+struct Start {
+  friend bool operator==(const Start&, const Start&) = default;
+};
+
+// Worker -> coordinator: the layers it has, and what its engine and its link can do.
+struct Declare {
+  ModelId model;
+  std::vector<plan::LayerSpec> layers;
+  std::vector<std::uint64_t> product_hashes;  // by layer; 0 where there are no factors
+  std::string engine;
+  double rebuild_flops = 0;  // measured by the test products; 0: unknown
+  double bandwidth = 0;      // bytes/s to the next member, measured; 0: unknown
+  double latency = 0;        // seconds one way, measured
+  std::uint32_t cores = 1;
+  std::uint32_t compute_threads = 1;
+  friend bool operator==(const Declare&, const Declare&) = default;
+};
+
+// Coordinator -> all: the layers agreed on and the plan to follow from its switch step.
+struct Agreed {
+  ModelId model;
+  std::vector<plan::LayerSpec> layers;
+  plan::Plan plan;
+  // The step from which the final plan holds; 0: this plan is final.
+  std::uint64_t final_plan_step = 0;
+  friend bool operator==(const Agreed&, const Agreed&) = default;
+};
+// Member -> coordinator: the layers are declared here too. Coordinator -> all: everywhere, go.
+struct Declared {
+  ModelId model;
+  friend bool operator==(const Declared&, const Declared&) = default;
+};
+struct Go {
+  ModelId model;
+  friend bool operator==(const Go&, const Go&) = default;
+};
+
+// Worker -> coordinator: what the first steps took; by layer.
+struct Measured {
+  ModelId model;
+  struct Layer {
+    double forward_seconds = 0;
+    double backward_seconds = 0;
+    std::uint32_t rows = 0;  // gradient rows of this worker; 0 where there are no factors
+    friend bool operator==(const Layer&, const Layer&) = default;
+  };
+  std::vector<Layer> layers;
+  friend bool operator==(const Measured&, const Measured&) = default;
+};
+
+// Member -> coordinator: the connection to `about` ended without a goodbye (`lost`), or it is silent,
+// or it is heard again.
+struct Suspect {
+  MemberId about;
+  bool lost = false;
+  bool heard_again = false;
+  friend bool operator==(const Suspect&, const Suspect&) = default;
+};
+
+// Anyone -> anyone, last message: the job ends, because of `culprit` (kNoCulprit: nobody).
+struct Abort {
+  Generation generation;
+  std::int32_t culprit = kNoCulprit;
+  bool verdict = false;  // the coordinator's word, which replaces own evidence
+  std::uint8_t code = 0; // a StatusCode
+  std::string reason;
+  friend bool operator==(const Abort&, const Abort&) = default;
+};
+
+// Member -> coordinator: done, will close. Coordinator -> all: everyone is done, the end of a
+// connection means nothing any more.
+struct Leave {
+  friend bool operator==(const Leave&, const Leave&) = default;
+};
+struct Goodbye {
+  friend bool operator==(const Goodbye&, const Goodbye&) = default;
+};
+
+// Member -> member: measuring the link. An echo is answered at once; a probe report tells what rate
+// the kProbe frames came at.
+struct Echo {
+  std::uint64_t token = 0;
+  bool reply = false;
+  friend bool operator==(const Echo&, const Echo&) = default;
+};
+struct ProbeReport {
+  double bytes_per_second = 0;
+  friend bool operator==(const ProbeReport&, const ProbeReport&) = default;
+};
+
+using Message = std::variant<Join, Welcome, Refuse, Hello, Ready, Start, Declare, Agreed, Declared,
+                             Go, Measured, Suspect, Abort, Leave, Goodbye, Echo, ProbeReport>;
+
+ByteBuffer Encode(const Message& message);
+Result<Message> Decode(ConstBytes bytes);
+
+}  // namespace poseidon::wire
+
+#endif  // POSEIDON_WIRE_MESSAGES_H_
