@@ -85,7 +85,9 @@ TEST_F(BatchSourceTest, WorkersShareWithoutOverlap) {
     for (std::uint64_t k = 0; k < 9; ++k) {
       for (int rank = 0; rank < world; ++rank) {
         const auto r = static_cast<std::size_t>(rank);
-        const DataShare share{.rank = rank, .world = world};
+        DataShare share;
+        share.rank = rank;
+        share.world = world;
         ASSERT_TRUE(workers[r]->Take(FirstTrainSample(k, share, rows), &batches[r]).ok());
         for (int label : LabelsOf(batches[r]))
           EXPECT_EQ(label, static_cast<int>(sample++ % kRecords));
@@ -107,6 +109,25 @@ TEST_F(BatchSourceTest, ResumesAnywhere) {
   EXPECT_THAT(LabelsOf(batch), ElementsAre(8, 9, 10, 0));
   ASSERT_TRUE((*source)->Take(8, &batch).ok());
   EXPECT_THAT(LabelsOf(batch), ElementsAre(8, 9, 10, 0));
+}
+
+// Two workers stop after four batches each, three go on where they left off.
+TEST(DataShare, AnotherNumberOfWorkersTakesOverThePosition) {
+  DataShare before;
+  before.world = 2;
+  DataShare after;
+  after.world = 3;
+  after.since = 4;
+  after.taken = SharesTaken(4, before);
+  EXPECT_EQ(after.taken, 8u);
+  const std::uint64_t rows = 5;
+  before.rank = 1;
+  EXPECT_EQ(FirstTrainSample(3, before, rows) + rows, FirstTrainSample(4, after, rows));
+  after.rank = 2;
+  EXPECT_EQ(FirstTrainSample(4, after, rows), 50u);
+  after.rank = 0;
+  EXPECT_EQ(FirstTrainSample(5, after, rows), 55u);
+  EXPECT_EQ(SharesTaken(5, after), 11u);
 }
 
 TEST_F(BatchSourceTest, RandomnessBelongsToTheSample) {

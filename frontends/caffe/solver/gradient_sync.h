@@ -23,7 +23,8 @@ class GradientSync {
   virtual Status BeginStep(std::uint64_t step) = 0;
 
   // True when `layer` shall hand over its factors (output errors and inputs) in this step and not
-  // compute its weight and bias gradient. Fixed from BeginStep until the step's gradients are ready.
+  // compute its weight and bias gradient. Fixed from BeginStep until the step's gradients are
+  // ready.
   virtual bool WantsFactors(int layer) const = 0;
 
   // The gradient of `layer` (its flat diff), or its factors, summed over the iter_size passes, is

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/solver/gradient_norm.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace poseidon::caffe {
+namespace {
+
+// One partial sum per block, whoever computes it; eight lanes inside, so that it can be vectorised.
+constexpr std::int64_t kBlock = 8192;
+constexpr std::int64_t kLanes = 8;
+
+template <typename T>
+double BlockSum(const T* x, std::int64_t count) {
+  double lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::int64_t k = 0; k < kLanes; ++k) {
+      const double value = static_cast<double>(x[i + k]);
+      lanes[k] += value * value;
+    }
+  }
+  for (std::int64_t k = 0; i < count; ++i, ++k) {
+    const double value = static_cast<double>(x[i]);
+    lanes[k] += value * value;
+  }
+  double sum = 0;
+  for (double lane : lanes) sum += lane;
+  return sum;
+}
+
+template <typename T>
+double Sum(const at::Tensor& tensor) {
+  const T* x = tensor.const_data_ptr<T>();
+  const std::int64_t count = tensor.numel();
+  std::vector<double> parts(static_cast<std::size_t>((count + kBlock - 1) / kBlock));
+  at::parallel_for(0, static_cast<std::int64_t>(parts.size()), 4,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t b = begin; b < end; ++b) {
+                       parts[static_cast<std::size_t>(b)] =
+                           BlockSum(x + b * kBlock, std::min(kBlock, count - b * kBlock));
+                     }
+                   });
+  double sum = 0;
+  for (double part : parts) sum += part;
+  return sum;
+}
+
+}  // namespace
+
+double SumOfSquares(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? Sum<double>(tensor) : Sum<float>(tensor);
+}
+
+}  // namespace poseidon::caffe
