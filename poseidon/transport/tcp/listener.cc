@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <list>
+#include <utility>
+
+#include "poseidon/transport/tcp/endpoint.h"
+#include "poseidon/transport/tcp/introduction.h"
+#include "poseidon/transport/tcp/socket.h"
+#include "poseidon/transport/tcp/stream.h"
+
+namespace poseidon::transport::tcp {
+namespace {
+
+// Connections taken from the system per turn, so that a flood leaves turns to those before it.
+constexpr int kAcceptsPerTurn = 16;
+// Pause when the system has no descriptor left for another connection.
+constexpr Duration kExhaustedPause = std::chrono::milliseconds(100);
+
+// Holds strangers from accept until they are members or turned away. Shared with the tasks that
+// wait for its sockets.
+class Door : public std::enable_shared_from_this<Door> {
+ public:
+  Door(std::shared_ptr<const Endpoint> endpoint, Address address, AcceptCallback accept)
+      : endpoint_(std::move(endpoint)), address_(std::move(address)), accept_(std::move(accept)) {}
+
+  void Open(std::unique_ptr<Descriptor> socket) {
+    socket_ = std::move(socket);
+    Wait();
+  }
+  void Close();
+  const Address& address() const { return address_; }
+  const StrangerCounters& counters() const { return counters_; }
+
+ private:
+  struct Stranger {
+    std::shared_ptr<Introduction> introduction;
+    std::string peer;
+    TimerId deadline = 0;
+  };
+  using Place = std::list<Stranger>::iterator;
+
+  void Wait() {
+    socket_->WhenReadable([self = shared_from_this()] { self->Accept(); });
+  }
+  void Accept();
+  // False when the system cannot give another descriptor.
+  bool Exhausted(int error);
+  void Welcome(UniqueFd fd);
+  void Decide(Place stranger, Codec::Handshake outcome);
+  void TurnAway(Place stranger, std::uint64_t& counter, std::string_view reason);
+  void LogTurnedAway(const std::string& peer, std::string_view reason) const;
+
+  const std::shared_ptr<const Endpoint> endpoint_;
+  const Address address_;
+  const AcceptCallback accept_;
+  std::unique_ptr<Descriptor> socket_;  // none once closed
+  std::list<Stranger> strangers_;       // oldest first
+  StrangerCounters counters_;
+};
+
+void Door::Close() {
+  socket_.reset();
+  while (!strangers_.empty()) {
+    endpoint_->executor().Cancel(strangers_.front().deadline);
+    strangers_.front().introduction->Drop();
+    strangers_.pop_front();
+  }
+}
+
+void Door::Accept() {
+  if (!socket_) return;
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    UniqueFd fd(::accept4(socket_->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.valid()) {
+      Welcome(std::move(fd));
+    } else if (Exhausted(errno)) {
+      if (!strangers_.empty()) {
+        TurnAway(strangers_.begin(), counters_.crowded_out, "the system has no descriptor left");
+      }
+      endpoint_->executor().PostAfter(kExhaustedPause,
+                                      [self = shared_from_this()] { self->Accept(); });
+      return;
+    } else if (errno == EAGAIN) {
+      return Wait();
+    }  // else that one connection has failed already; the next may be fine
+  }
+  endpoint_->executor().Post([self = shared_from_this()] { self->Accept(); });
+}
+
+bool Door::Exhausted(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+void Door::Welcome(UniqueFd fd) {
+  const TcpOptions& options = endpoint_->options();
+  SetSocketOptions(fd.get(), options.socket);
+  const Result<SocketAddress> address = SocketAddress::OfPeer(fd.get());
+  if (!address.ok()) {
+    ++counters_.went_away;
+    return;
+  }
+  const int number = fd.get();
+  Result<std::unique_ptr<Descriptor>> socket =
+      Descriptor::Watch(endpoint_->executor(), std::move(fd));
+  Result<std::unique_ptr<Codec>> codec = endpoint_->NewCodec(number, HelloRole::kServer);
+  if (!socket.ok() || !codec.ok()) {
+    ++counters_.crowded_out;
+    return;
+  }
+  if (strangers_.size() >= options.max_strangers && !strangers_.empty()) {
+    TurnAway(strangers_.begin(), counters_.crowded_out, "too many strangers came after it");
+  }
+  const Place stranger = strangers_.emplace(strangers_.end());
+  stranger->peer = address.value().ToAddress().ToString();
+  stranger->introduction = std::make_shared<Introduction>(
+      endpoint_->executor(),
+      Link{.socket = std::move(*socket), .codec = std::move(*codec), .peer = stranger->peer});
+  // Both tasks are cancelled before the stranger leaves its place.
+  stranger->deadline = endpoint_->executor().PostAfter(
+      options.authentication_deadline, [self = shared_from_this(), stranger] {
+        self->TurnAway(stranger, self->counters_.too_slow, "it did not authenticate in time");
+      });
+  stranger->introduction->Start(
+      [self = shared_from_this(), stranger](Codec::Handshake o) { self->Decide(stranger, o); });
+}
+
+void Door::Decide(Place stranger, Codec::Handshake outcome) {
+  switch (outcome) {
+    case Codec::Handshake::kAuthenticated: {
+      endpoint_->executor().Cancel(stranger->deadline);
+      Link link = stranger->introduction->TakeLink();
+      strangers_.erase(stranger);
+      accept_(NewConnection(endpoint_->executor(), std::move(link)));
+      return;
+    }
+    case Codec::Handshake::kVersionsDiffer:
+      return TurnAway(stranger, counters_.versions_differ, "it speaks other versions");
+    case Codec::Handshake::kEnded:
+      return TurnAway(stranger, counters_.went_away, "it went away without authenticating");
+    default:
+      return TurnAway(stranger, counters_.refused, "it does not hold this job's token");
+  }
+}
+
+void Door::TurnAway(Place stranger, std::uint64_t& counter, std::string_view reason) {
+  ++counter;
+  LogTurnedAway(stranger->peer, reason);
+  endpoint_->executor().Cancel(stranger->deadline);
+  stranger->introduction->Drop();
+  strangers_.erase(stranger);
+}
+
+// The 1st, 2nd, 4th, 8th ... of them: a flood of strangers must not become a flood of lines.
+void Door::LogTurnedAway(const std::string& peer, std::string_view reason) const {
+  LogSink* log = endpoint_->options().log;
+  if (log == nullptr || !std::has_single_bit(counters_.total())) return;
+  log->Log(LogLevel::kWarning, address_.ToString() + " turned away a stranger at " + peer + ": " +
+                                   std::string(reason) + " (" + std::to_string(counters_.total()) +
+                                   " so far)");
+}
+
+class Doorkeeper final : public TcpListener {
+ public:
+  explicit Doorkeeper(std::shared_ptr<Door> door) : door_(std::move(door)) {}
+  ~Doorkeeper() override { door_->Close(); }
+  const Address& address() const override { return door_->address(); }
+  const StrangerCounters& strangers() const override { return door_->counters(); }
+
+ private:
+  const std::shared_ptr<Door> door_;
+};
+
+// A socket that listens at exactly this address and port.
+Result<UniqueFd> ListenAt(const Address& address, const SocketOptions& options) {
+  POSEIDON_ASSIGN_OR_RETURN(const SocketAddress where, SocketAddress::Parse(address));
+  POSEIDON_ASSIGN_OR_RETURN(UniqueFd fd, OpenSocket(where, options));
+  // A port whose last connections are only waiting out their time is free for the next job.
+  const int yes = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (::bind(fd.get(), where.get(), where.size()) == 0 && ::listen(fd.get(), SOMAXCONN) == 0) {
+    return fd;
+  }
+  const std::string at = where.ToAddress().ToString();
+  switch (errno) {
+    case EADDRINUSE:
+      return FailedPrecondition("cannot listen at " + at + ": the port is in use");
+    case EADDRNOTAVAIL:
+      return NotFound("cannot listen at " + at + ": this host does not have that address");
+    case EACCES:
+      return PermissionDenied("cannot listen at " + at + ": it is not permitted");
+    default:
+      return Unavailable("cannot listen at " + at + " (" + ErrorText(errno) + ")");
+  }
+}
+
+Result<UniqueFd> ListenInRange(Address address, PortRange ports, const SocketOptions& options) {
+  if (address.port != 0 || ports.last == 0) return ListenAt(address, options);
+  for (int port = ports.first; port <= ports.last; ++port) {
+    address.port = static_cast<std::uint16_t>(port);
+    Result<UniqueFd> fd = ListenAt(address, options);
+    if (fd.ok() || fd.status().code() != StatusCode::kFailedPrecondition) return fd;
+  }
+  return FailedPrecondition("cannot listen at " + address.host + ": all ports from " +
+                            std::to_string(ports.first) + " to " + std::to_string(ports.last) +
+                            " are in use");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpListener>> StartListener(std::shared_ptr<const Endpoint> endpoint,
+                                                   const Address& address, AcceptCallback accept) {
+  const TcpOptions& options = endpoint->options();
+  POSEIDON_ASSIGN_OR_RETURN(UniqueFd fd, ListenInRange(address, options.ports, options.socket));
+  POSEIDON_ASSIGN_OR_RETURN(const SocketAddress chosen, SocketAddress::OfListener(fd.get()));
+  POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<Descriptor> socket,
+                            Descriptor::Watch(endpoint->executor(), std::move(fd)));
+  auto door = std::make_shared<Door>(std::move(endpoint), chosen.ToAddress(), std::move(accept));
+  door->Open(std::move(socket));
+  return std::unique_ptr<TcpListener>(std::make_unique<Doorkeeper>(std::move(door)));
+}
+
+}  // namespace poseidon::transport::tcp

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/transport/tcp/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <system_error>
+
+namespace poseidon::transport::tcp {
+namespace {
+
+void SetOption(int fd, int level, int name, int value) {
+  // None of these options is needed for correctness; a system without one is served all the same.
+  static_cast<void>(::setsockopt(fd, level, name, &value, sizeof value));
+}
+
+Result<SocketAddress> Unknown(int error) {
+  return Unavailable("the address of a socket is gone (" + ErrorText(error) + ")");
+}
+
+}  // namespace
+
+std::string ErrorText(int error) { return std::generic_category().message(error); }
+
+Result<SocketAddress> SocketAddress::Parse(const Address& address) {
+  const std::string host = address.host.empty() ? "127.0.0.1" : address.host;
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), std::to_string(address.port).c_str(), &hints, &found) != 0) {
+    return InvalidArgument("'" + host + "' is not a numeric address such as 10.0.0.2");
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  SocketAddress parsed;
+  std::memcpy(&parsed.storage_, found->ai_addr, found->ai_addrlen);
+  parsed.size_ = found->ai_addrlen;
+  return parsed;
+}
+
+Result<SocketAddress> SocketAddress::OfListener(int fd) {
+  SocketAddress address;
+  address.size_ = sizeof address.storage_;
+  auto* raw = reinterpret_cast<sockaddr*>(&address.storage_);
+  if (::getsockname(fd, raw, &address.size_) != 0) return Unknown(errno);
+  return address;
+}
+
+Result<SocketAddress> SocketAddress::OfPeer(int fd) {
+  SocketAddress address;
+  address.size_ = sizeof address.storage_;
+  auto* raw = reinterpret_cast<sockaddr*>(&address.storage_);
+  if (::getpeername(fd, raw, &address.size_) != 0) return Unknown(errno);
+  return address;
+}
+
+Address SocketAddress::ToAddress() const {
+  char host[NI_MAXHOST] = "?";
+  char port[NI_MAXSERV] = "0";
+  static_cast<void>(::getnameinfo(get(), size_, host, sizeof host, port, sizeof port,
+                                  NI_NUMERICHOST | NI_NUMERICSERV));
+  return {.host = host, .port = static_cast<std::uint16_t>(std::stoi(port))};
+}
+
+bool operator==(const SocketAddress& a, const SocketAddress& b) {
+  return a.ToAddress() == b.ToAddress();
+}
+
+Result<UniqueFd> OpenSocket(const SocketAddress& address, const SocketOptions& options) {
+  UniqueFd fd(::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) {
+    return ResourceExhausted("the system gives no socket (" + ErrorText(errno) + ")");
+  }
+  SetSocketOptions(fd.get(), options);
+  return fd;
+}
+
+void SetSocketOptions(int fd, const SocketOptions& options) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  if (options.send_buffer_bytes > 0) {
+    SetOption(fd, SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes);
+  }
+  if (options.receive_buffer_bytes > 0) {
+    SetOption(fd, SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes);
+  }
+  if (!options.congestion_control.empty()) {
+    const std::string& name = options.congestion_control;
+    static_cast<void>(::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                                   static_cast<socklen_t>(name.size())));
+  }
+}
+
+bool SocketCall::would_block() const { return error == EAGAIN || error == EWOULDBLOCK; }
+
+SocketCall Receive(int fd, MutableBytes into) {
+  for (;;) {
+    const ssize_t n = ::recv(fd, into.data(), into.size(), 0);
+    if (n >= 0) return {.bytes = static_cast<std::size_t>(n)};
+    if (errno != EINTR) return {.error = errno};
+  }
+}
+
+SocketCall Send(int fd, ConstBytes from) {
+  for (;;) {
+    const ssize_t n = ::send(fd, from.data(), from.size(), MSG_NOSIGNAL);
+    if (n >= 0) return {.bytes = static_cast<std::size_t>(n)};
+    if (errno != EINTR) return {.error = errno};
+  }
+}
+
+bool Discard(int fd) {
+  constexpr int kCalls = 16;
+  std::array<std::byte, 16 * 1024> bin;
+  for (int i = 0; i < kCalls; ++i) {
+    const SocketCall call = Receive(fd, bin);
+    if (call.would_block()) return true;
+    if (call.error != 0 || call.bytes == 0) return false;
+  }
+  return true;
+}
+
+Status ConnectionFailure(const std::string& peer, int error) {
+  const auto failure = [&](StatusCode code, const std::string& what) {
+    return Status(code, "the connection to " + peer + " " + what, StatusScope::kConnection);
+  };
+  switch (error) {
+    case ECONNRESET:
+    case EPIPE:
+      return failure(StatusCode::kUnavailable, "was reset");
+    case ETIMEDOUT:
+      return failure(StatusCode::kUnavailable, "timed out");
+    case EBADMSG:
+      return failure(StatusCode::kDataLoss, "carried bytes that fail their check");
+    default:
+      return failure(StatusCode::kUnavailable, "failed (" + ErrorText(error) + ")");
+  }
+}
+
+Status ConnectionEnded(const std::string& peer) {
+  return {StatusCode::kUnavailable, peer + " ended the connection", StatusScope::kConnection};
+}
+
+}  // namespace poseidon::transport::tcp

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TRANSPORT_TCP_SOCKET_H_
+#define POSEIDON_TRANSPORT_TCP_SOCKET_H_
+
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <string>
+
+#include "poseidon/base/bytes.h"
+#include "poseidon/base/result.h"
+#include "poseidon/transport/tcp/descriptor.h"
+#include "poseidon/transport/transport.h"
+
+// The system's socket calls in our words. Every descriptor is non-blocking and closed on exec.
+namespace poseidon::transport::tcp {
+
+struct SocketOptions {
+  // Congestion control of each socket; one that the system lacks leaves its default.
+  std::string congestion_control = "cubic";
+  // 0 leaves the system's choice. A small send buffer is what lets an urgent gradient overtake:
+  // bytes in the kernel can no longer be reordered.
+  int send_buffer_bytes = 64 * 1024;
+  int receive_buffer_bytes = 0;
+};
+
+// A numeric address as the system wants it.
+class SocketAddress {
+ public:
+  // An empty host means 127.0.0.1. kInvalidArgument when the host is a name.
+  static Result<SocketAddress> Parse(const Address& address);
+  static Result<SocketAddress> OfListener(int fd);
+  static Result<SocketAddress> OfPeer(int fd);
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t size() const { return size_; }
+  Address ToAddress() const;
+  friend bool operator==(const SocketAddress& a, const SocketAddress& b);
+
+ private:
+  sockaddr_storage storage_{};
+  socklen_t size_ = 0;
+};
+
+Result<UniqueFd> OpenSocket(const SocketAddress& address, const SocketOptions& options);
+// For sockets that came from accept and do not inherit everything.
+void SetSocketOptions(int fd, const SocketOptions& options);
+
+// What a call on a socket came to: `bytes` moved, or an errno (EAGAIN: it would block).
+struct SocketCall {
+  std::size_t bytes = 0;
+  int error = 0;
+  bool would_block() const;
+};
+SocketCall Receive(int fd, MutableBytes into);
+SocketCall Send(int fd, ConstBytes from);
+
+// Reads and drops what has arrived, so that closing sends an end and not a reset. True when more
+// may come, false at the end of the stream or a failure.
+bool Discard(int fd);
+
+// "connection to 10.0.0.2:4711 was reset" and the like, scope connection.
+Status ConnectionFailure(const std::string& peer, int error);
+Status ConnectionEnded(const std::string& peer);
+std::string ErrorText(int error);
+
+}  // namespace poseidon::transport::tcp
+
+#endif  // POSEIDON_TRANSPORT_TCP_SOCKET_H_

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/transport/tcp/stream.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "poseidon/base/check.h"
+#include "poseidon/transport/tcp/socket.h"
+
+namespace poseidon::transport::tcp {
+namespace {
+
+// Bytes that one connection may move in one direction before the others have their turn.
+constexpr std::size_t kBytesPerTurn = 256 * 1024;
+// How long a closed connection waits for the peer to close as well.
+constexpr Duration kLinger = std::chrono::seconds(2);
+
+// The connection itself. Tasks that wait for the socket share it: it dies after the last of them.
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  Stream(IoExecutor& executor, Link link) : executor_(executor), link_(std::move(link)) {}
+  ~Stream() {
+    if (link_.socket && closed_) static_cast<void>(Discard(link_.socket->fd()));
+  }
+
+  void Read(std::span<const MutableBytes> into, std::size_t min_bytes, ReadCompletion done);
+  void Write(std::span<const ConstBytes> from, Completion done);
+  void Close(const Status& reason);
+
+  const std::string& peer() const { return link_.peer; }
+  bool integrity_protected() const { return link_.codec->integrity_protected(); }
+  ConnectionCounters counters() const;
+
+ private:
+  struct PendingRead {
+    ReadCursor into;
+    std::size_t min_bytes = 0;
+    std::size_t bytes = 0;
+    ReadCompletion done;
+  };
+  struct PendingWrite {
+    WriteCursor from;
+    Completion done;
+  };
+
+  // A pump moves what the socket allows, then waits for the socket or for its next turn. There is
+  // one for each direction, in one place at a time, and it runs from the executor only: completions
+  // never fire inside Read or Write.
+  enum class Pump { kIdle, kScheduled, kWaiting, kRunning };
+  void Start(Pump& pump, void (Stream::*run)()) {
+    if (pump == Pump::kIdle) Continue(pump, run);
+  }
+  void Continue(Pump& pump, void (Stream::*run)()) {
+    pump = Pump::kScheduled;
+    executor_.Post([self = shared_from_this(), run] { (self.get()->*run)(); });
+  }
+  void PumpRead();
+  void PumpWrite();
+  void PumpDiscard();
+
+  void CompleteRead(const Status& status);
+  void CompleteWrite(const Status& status);
+  Status WhyItStopped(const Codec::Moved& moved) const;
+  void EndLinger();
+
+  IoExecutor& executor_;
+  Link link_;  // without socket once everything is over
+  std::optional<PendingRead> read_;
+  std::optional<PendingWrite> write_;
+  Status read_end_;   // why reading is over, if it is
+  Status write_end_;  // the same for writing
+  Pump read_pump_ = Pump::kIdle;
+  Pump write_pump_ = Pump::kIdle;
+  bool closed_ = false;
+  TimerId linger_ = 0;
+  ConnectionCounters counters_;
+};
+
+void Stream::Read(std::span<const MutableBytes> into, std::size_t min_bytes, ReadCompletion done) {
+  POSEIDON_CHECK(!read_, "one read at a time");
+  read_ = PendingRead{.into = ReadCursor(into), .min_bytes = min_bytes, .done = std::move(done)};
+  POSEIDON_CHECK(min_bytes >= 1 && min_bytes <= read_->into.left(),
+                 "a read asks for at least one byte and has room for what it asks");
+  Start(read_pump_, &Stream::PumpRead);
+}
+
+void Stream::Write(std::span<const ConstBytes> from, Completion done) {
+  POSEIDON_CHECK(!write_, "one write at a time");
+  write_ = PendingWrite{.from = WriteCursor(from), .done = std::move(done)};
+  Start(write_pump_, &Stream::PumpWrite);
+}
+
+void Stream::PumpRead() {
+  read_pump_ = Pump::kRunning;
+  std::size_t budget = kBytesPerTurn;
+  while (read_) {
+    if (!read_end_.ok()) {
+      CompleteRead(read_end_);
+      continue;
+    }
+    if (budget == 0) return Continue(read_pump_, &Stream::PumpRead);
+    const std::size_t missing = read_->min_bytes - read_->bytes;
+    const Codec::Moved moved =
+        link_.codec->Read(read_->into, {.enough = std::min(missing, budget), .limit = budget});
+    read_->bytes += moved.bytes;
+    counters_.bytes_read += moved.bytes;
+    budget -= moved.bytes;
+    if (moved.next == Codec::Next::kEnded || moved.next == Codec::Next::kFailed) {
+      read_end_ = WhyItStopped(moved);
+    }
+    if (read_->bytes >= read_->min_bytes) {
+      CompleteRead(OkStatus());
+    } else if (moved.next == Codec::Next::kReadable) {
+      read_pump_ = Pump::kWaiting;
+      return link_.socket->WhenReadable([self = shared_from_this()] { self->PumpRead(); });
+    }
+  }
+  read_pump_ = Pump::kIdle;
+}
+
+void Stream::PumpWrite() {
+  write_pump_ = Pump::kRunning;
+  std::size_t budget = kBytesPerTurn;
+  while (write_) {
+    if (!write_end_.ok()) {
+      CompleteWrite(write_end_);
+      continue;
+    }
+    if (write_->from.done() && !link_.codec->unsent()) {
+      CompleteWrite(OkStatus());
+      continue;
+    }
+    if (budget == 0) return Continue(write_pump_, &Stream::PumpWrite);
+    const Codec::Moved moved = link_.codec->Write(write_->from, budget);
+    counters_.bytes_written += moved.bytes;
+    budget -= moved.bytes;
+    if (moved.next == Codec::Next::kFailed) {
+      write_end_ = WhyItStopped(moved);
+    } else if (moved.next == Codec::Next::kWritable) {
+      write_pump_ = Pump::kWaiting;
+      return link_.socket->WhenWritable([self = shared_from_this()] { self->PumpWrite(); });
+    }
+  }
+  write_pump_ = Pump::kIdle;
+}
+
+void Stream::CompleteRead(const Status& status) {
+  PendingRead read = std::move(*read_);
+  read_.reset();  // first, because the completion may ask for the next read
+  read.done(status, read.bytes);
+}
+
+void Stream::CompleteWrite(const Status& status) {
+  PendingWrite write = std::move(*write_);
+  write_.reset();
+  write.done(status);
+}
+
+Status Stream::WhyItStopped(const Codec::Moved& moved) const {
+  return moved.next == Codec::Next::kEnded ? ConnectionEnded(link_.peer)
+                                           : ConnectionFailure(link_.peer, moved.error);
+}
+
+void Stream::Close(const Status& reason) {
+  if (closed_) return;
+  closed_ = true;
+  const Status why = reason.ok() ? Status(StatusCode::kUnavailable,
+                                          "the connection to " + link_.peer + " is closed",
+                                          StatusScope::kConnection)
+                                 : reason;
+  // The peer must be able to read what was written before, also when we have left bytes unread:
+  // closing the socket now would reset the connection and could drop them.
+  const bool linger = read_end_.ok() && write_end_.ok();
+  if (write_end_.ok()) link_.codec->Finish();
+  read_end_ = write_end_ = why;
+  read_pump_ = write_pump_ = Pump::kIdle;  // what waits for the socket may never run
+  if (read_) {
+    executor_.Post([read = std::move(*read_), why] { read.done(why, read.bytes); });
+    read_.reset();
+  }
+  if (write_) {
+    executor_.Post([write = std::move(*write_), why] { write.done(why); });
+    write_.reset();
+  }
+  if (!linger) {
+    link_.socket.reset();
+    return;
+  }
+  ::shutdown(link_.socket->fd(), SHUT_WR);
+  linger_ = executor_.PostAfter(kLinger, [self = shared_from_this()] { self->EndLinger(); });
+  executor_.Post([self = shared_from_this()] { self->PumpDiscard(); });
+}
+
+void Stream::PumpDiscard() {
+  if (!link_.socket) return;
+  if (!Discard(link_.socket->fd())) return EndLinger();
+  link_.socket->WhenReadable([self = shared_from_this()] { self->PumpDiscard(); });
+}
+
+void Stream::EndLinger() {
+  executor_.Cancel(linger_);
+  link_.socket.reset();
+}
+
+ConnectionCounters Stream::counters() const {
+  ConnectionCounters counters = counters_;
+  counters.wire_bytes_in = link_.codec->wire_bytes_in();
+  counters.wire_bytes_out = link_.codec->wire_bytes_out();
+  return counters;
+}
+
+// What its owner holds; destroying it closes the stream.
+class TcpConnection final : public Connection {
+ public:
+  TcpConnection(IoExecutor& executor, Link link)
+      : executor_(executor), stream_(std::make_shared<Stream>(executor, std::move(link))) {}
+  ~TcpConnection() override { Close(OkStatus()); }
+
+  void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
+            ReadCompletion done) override {
+    CheckExecutor();
+    stream_->Read(into, min_bytes, std::move(done));
+  }
+  void Write(std::span<const ConstBytes> from, Completion done) override {
+    CheckExecutor();
+    stream_->Write(from, std::move(done));
+  }
+  void Close(Status reason) override {
+    CheckExecutor();
+    stream_->Close(reason);
+  }
+  const std::string& peer_name() const override { return stream_->peer(); }
+  bool integrity_protected() const override { return stream_->integrity_protected(); }
+  ConnectionCounters counters() const override { return stream_->counters(); }
+
+ private:
+  void CheckExecutor() const {
+    POSEIDON_CHECK(executor_.OnExecutor(), "a connection is used on its executor");
+  }
+
+  IoExecutor& executor_;
+  const std::shared_ptr<Stream> stream_;  // shared with the tasks that wait for the socket
+};
+
+}  // namespace
+
+std::unique_ptr<Connection> NewConnection(IoExecutor& executor, Link link) {
+  return std::make_unique<TcpConnection>(executor, std::move(link));
+}
+
+}  // namespace poseidon::transport::tcp

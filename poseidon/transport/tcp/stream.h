@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TRANSPORT_TCP_STREAM_H_
+#define POSEIDON_TRANSPORT_TCP_STREAM_H_
+
+#include <memory>
+#include <string>
+
+#include "poseidon/transport/tcp/codec.h"
+#include "poseidon/transport/tcp/descriptor.h"
+#include "poseidon/transport/transport.h"
+
+namespace poseidon::transport::tcp {
+
+// A socket that is connected, what stands before its bytes, and who is at the other end.
+struct Link {
+  std::unique_ptr<Descriptor> socket;
+  std::unique_ptr<Codec> codec;
+  std::string peer;
+};
+
+// The connection over a link whose codec has authenticated the peer.
+std::unique_ptr<Connection> NewConnection(IoExecutor& executor, Link link);
+
+}  // namespace poseidon::transport::tcp
+
+#endif  // POSEIDON_TRANSPORT_TCP_STREAM_H_

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/transport/tcp/tcp_context.h"
+
+#include <utility>
+#include <vector>
+
+#include "poseidon/base/check.h"
+#include "poseidon/transport/tcp/auth_codec.h"
+#include "poseidon/transport/tcp/endpoint.h"
+
+namespace poseidon::transport::tcp {
+namespace {
+
+constexpr std::string_view kHelloPurpose = "poseidon hello";
+
+class RealTcpContext final : public TcpContext {
+ public:
+  explicit RealTcpContext(std::shared_ptr<const Endpoint> endpoint)
+      : endpoint_(std::move(endpoint)) {}
+  ~RealTcpContext() override {
+    CheckExecutor();
+    for (const std::weak_ptr<Connecting>& weak : connecting_) {
+      if (const std::shared_ptr<Connecting> connecting = weak.lock()) {
+        connecting->Abandon(Unavailable("the network was shut down during a connect"));
+      }
+    }
+  }
+
+  Executor& executor() override { return endpoint_->executor(); }
+
+  Result<std::unique_ptr<Listener>> Listen(const Address& address, AcceptCallback accept) override {
+    Result<std::unique_ptr<TcpListener>> listener = ListenTcp(address, std::move(accept));
+    if (!listener.ok()) return listener.status();
+    return std::unique_ptr<Listener>(std::move(*listener));
+  }
+
+  Result<std::unique_ptr<TcpListener>> ListenTcp(const Address& address,
+                                                 AcceptCallback accept) override {
+    CheckExecutor();
+    return StartListener(endpoint_, address, std::move(accept));
+  }
+
+  void Connect(const Address& address, Duration timeout, ConnectCompletion done) override {
+    CheckExecutor();
+    std::erase_if(connecting_, [](const auto& weak) { return weak.expired(); });
+    connecting_.push_back(StartConnect(endpoint_, address, timeout, std::move(done)));
+  }
+
+ private:
+  void CheckExecutor() const {
+    POSEIDON_CHECK(endpoint_->executor().OnExecutor(), "a context is used on its executor");
+  }
+
+  const std::shared_ptr<const Endpoint> endpoint_;  // shared with listeners and connects
+  std::vector<std::weak_ptr<Connecting>> connecting_;
+};
+
+}  // namespace
+
+Endpoint::Endpoint(IoExecutor& executor, TcpOptions options)
+    : executor_(executor), options_(std::move(options)) {}
+
+Result<std::shared_ptr<const Endpoint>> Endpoint::Make(IoExecutor& executor, TcpOptions options) {
+  std::shared_ptr<Endpoint> endpoint(new Endpoint(executor, std::move(options)));
+  const TcpOptions& o = endpoint->options_;
+  if (o.security.mode == Security::Mode::kAuth) {
+    endpoint->hello_key_ = Key::Derive(o.security.token, kHelloPurpose);
+  } else {
+    POSEIDON_ASSIGN_OR_RETURN(
+        endpoint->tls_,
+        TlsSettings::Make(o.security.token,
+                          {.versions = o.versions, .rekey_after_bytes = o.rekey_after_bytes}));
+  }
+  return std::shared_ptr<const Endpoint>(std::move(endpoint));
+}
+
+Result<std::unique_ptr<Codec>> Endpoint::NewCodec(int fd, HelloRole role) const {
+  if (tls_ != nullptr) return TlsSettings::NewCodec(tls_, fd, role);
+  Hello::Nonce nonce;
+  if (!FillRandom(nonce)) return Internal("the system has no randomness for a handshake");
+  return std::unique_ptr<Codec>(
+      std::make_unique<AuthCodec>(fd, role, *hello_key_, options_.versions, nonce));
+}
+
+Result<std::unique_ptr<TcpContext>> TcpContext::Make(IoExecutor& executor, TcpOptions options) {
+  POSEIDON_ASSIGN_OR_RETURN(std::shared_ptr<const Endpoint> endpoint,
+                            Endpoint::Make(executor, std::move(options)));
+  return std::unique_ptr<TcpContext>(std::make_unique<RealTcpContext>(std::move(endpoint)));
+}
+
+}  // namespace poseidon::transport::tcp

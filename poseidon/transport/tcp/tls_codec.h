@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TRANSPORT_TCP_TLS_CODEC_H_
+#define POSEIDON_TRANSPORT_TCP_TLS_CODEC_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "poseidon/base/result.h"
+#include "poseidon/transport/tcp/codec.h"
+#include "poseidon/transport/tcp/hello.h"
+#include "poseidon/transport/tcp/token.h"
+
+namespace poseidon::transport::tcp {
+
+// What all TLS connections of a context share: the key made of the token, and OpenSSL's settings.
+// TLS 1.3 only, with that key as external pre-shared key and a fresh Diffie-Hellman exchange for
+// each connection; no certificates, no tickets, no resumption, no early data.
+class TlsSettings {
+ public:
+  struct Options {
+    Versions versions;
+    // New traffic keys after so many bytes in one direction: far below what AES-GCM allows under
+    // one key (RFC 8446, 5.5: 2^24.5 full records, 388 GB).
+    std::uint64_t rekey_after_bytes = std::uint64_t{1} << 36;
+  };
+  static Result<std::shared_ptr<const TlsSettings>> Make(const Token& token, Options options);
+  ~TlsSettings();
+
+  // `settings` lives as long as the codec.
+  static Result<std::unique_ptr<Codec>> NewCodec(std::shared_ptr<const TlsSettings> settings,
+                                                 int fd, HelloRole role);
+
+ private:
+  friend class TlsCodec;
+  struct Parts;
+  explicit TlsSettings(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace poseidon::transport::tcp
+
+#endif  // POSEIDON_TRANSPORT_TCP_TLS_CODEC_H_
