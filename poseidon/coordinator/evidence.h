@@ -23,9 +23,10 @@ inline constexpr Duration kVerdictWait = std::chrono::milliseconds(200);
 
 // ---- events, as one member sees them
 
-// Any message of the peer arrived.
+// Any message of the peer arrived, `at` some moment not later than now (none: now).
 struct PeerHeard {
   MemberId peer;
+  std::optional<TimePoint> at = {};
 };
 // The stream from the peer ended, and no ABORT or LEAVE came before.
 struct PeerLost {
@@ -82,7 +83,8 @@ struct EvidenceState {
   LivenessRule liveness;
   std::vector<Member> members;
   std::vector<PeerState> peers;  // by member id; one's own is unused
-  TimePoint last_event;
+  TimePoint last_event;          // when this member last ran
+  TimePoint last_look;           // when it last got an EvidenceTick
   bool own_done = false;
   bool finished = false;
   std::optional<EndWith> pending;  // the first evidence, while the verdict is awaited

@@ -102,9 +102,11 @@ struct LeftEarly {
 struct Ready {
   MemberId member;
 };
-// Any message of the member arrived; heartbeats see to it that one does.
+// Any message of the member arrived, `at` some moment not later than now (none: now); heartbeats
+// see to it that one does.
 struct Heard {
   MemberId member;
+  std::optional<TimePoint> at = {};
 };
 // `from` saw the stream of `member` end without an ABORT before it; from is member 0 where the
 // coordinator saw it itself.
@@ -125,11 +127,11 @@ struct Suspected {
   MemberId about;
   bool heard_again = false;
 };
-// The member has finished its part and may leave once all workers have.
+// The member has finished its part; it may leave, but should stay until FinishAll.
 struct Done {
   MemberId member;
 };
-// Time has passed; to be given at every NextDeadline, or oftener.
+// Time has passed; to be given when NextDeadline is reached, or oftener.
 struct Tick {};
 
 using Event = std::variant<Joined, LeftEarly, Ready, Heard, Lost, Aborted, Suspected, Done, Tick>;
@@ -183,6 +185,7 @@ enum class Phase : std::uint8_t {
 struct MemberState {
   bool ready = false;
   bool done = false;
+  bool left = false;  // its stream ended after it was done
   bool suspected = false;
   TimePoint last_heard;
   friend bool operator==(const MemberState&, const MemberState&) = default;
@@ -194,6 +197,7 @@ struct MembershipState {
   Phase phase = Phase::kForming;
   TimePoint began;
   TimePoint last_event;               // when the observer last ran
+  TimePoint last_look;                // when it last got a Tick
   std::vector<JoinRequest> joined;    // in order of arrival, while forming
   std::vector<Member> members;        // the roster, by member id, from the welcome on
   std::vector<MemberState> liveness;  // by member id
