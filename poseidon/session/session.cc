@@ -26,13 +26,13 @@ void Session::RunOnIo(F f) {
   done.get_future().wait();
 }
 
-Status Session::Await(UniqueFunction<void(Completion)> start) {
+std::future<Status> Session::Begin(UniqueFunction<void(Completion)> start) {
   auto result = std::make_shared<std::promise<Status>>();
   std::future<Status> future = result->get_future();
   runtime_->io().Post([start = std::move(start), result] {
     start([result](Status status) { result->set_value(std::move(status)); });
   });
-  return future.get();
+  return future;
 }
 
 Result<std::unique_ptr<Session>> Session::Open(
@@ -191,6 +191,10 @@ Status Session::Collective(TensorView view, bool contribute) {
 }
 
 Status Session::Sum(TensorView view) { return Collective(view, true); }
+
+std::future<Status> Session::StartSum(TensorView view) {
+  return Begin([this, view](Completion done) { node_->Collective(view, true, std::move(done)); });
+}
 
 Status Session::Broadcast(TensorView view, Rank root) { return Collective(view, rank_ == root); }
 

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -110,7 +111,9 @@ class Session {
   bool Landed(LayerId layer) const;
 
   // Collectives: every worker calls the same ones in the same order; they block.
-  Status Sum(TensorView view);                        // in rank order, unscaled
+  Status Sum(TensorView view);  // in rank order, unscaled
+  // The same without blocking: the future is ready when the sum lies in `view`, lent until then.
+  std::future<Status> StartSum(TensorView view);
   Status Broadcast(TensorView view, Rank root);
   Status Barrier();
   Result<std::vector<ByteBuffer>> Gather(ConstBytes bytes);  // every rank's bytes, by rank, to all
@@ -140,8 +143,9 @@ class Session {
   void RunOnIo(F f);
   Completion Complete(LayerId layer);
   void PushRequest(LayerId layer, sync::SyncRequest request);
-  // Calls `start(completion)` on the I/O executor and waits for the completion.
-  Status Await(UniqueFunction<void(Completion)> start);
+  // Calls `start(completion)` on the I/O executor; the future is the completion's status.
+  std::future<Status> Begin(UniqueFunction<void(Completion)> start);
+  Status Await(UniqueFunction<void(Completion)> start) { return Begin(std::move(start)).get(); }
   Status Collective(TensorView view, bool contribute);
 
   std::unique_ptr<Runtime> runtime_;
