@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/sim/simulation.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "poseidon/base/check.h"
+#include "poseidon/base/task_queue.h"
+
+namespace poseidon::sim {
+
+class VirtualExecutor final : public Executor {
+ public:
+  VirtualExecutor(Simulation& simulation, ProcessId process, std::uint32_t id, bool jitter)
+      : simulation_(simulation), process_(process), id_(id), jitter_(jitter) {}
+  ~VirtualExecutor() override;
+
+  void Post(Task task) override;
+  TimerId PostAfter(Duration delay, Task task) override;
+  bool Cancel(TimerId timer) override;
+  TimePoint now() const override { return simulation_.now(); }
+  bool OnExecutor() const override;
+
+ private:
+  friend class Simulation;
+
+  Simulation& simulation_;
+  const ProcessId process_;
+  const std::uint32_t id_;
+  const bool jitter_;
+  // Guarded by the simulation's mutex.
+  TaskQueue queue_;
+  std::optional<Simulation::Wake> wake_;
+  bool closing_ = false;
+};
+
+VirtualExecutor::~VirtualExecutor() {
+  std::unique_lock lock(simulation_.mutex_);
+  POSEIDON_CHECK(simulation_.current_ != this, "an executor cannot be destroyed by its own task");
+  closing_ = true;
+  simulation_.Drop(*this, lock);
+  auto& siblings = simulation_.At(process_).executors;
+  siblings.erase(std::find(siblings.begin(), siblings.end(), this));
+}
+
+void VirtualExecutor::Post(Task task) {
+  std::lock_guard lock(simulation_.mutex_);
+  if (closing_ || !simulation_.At(process_).alive) return;  // dies with the argument, unlocked
+  queue_.Post(simulation_.now_, simulation_.next_sequence_++, std::move(task));
+  simulation_.Schedule(*this);
+}
+
+TimerId VirtualExecutor::PostAfter(Duration delay, Task task) {
+  POSEIDON_CHECK(delay >= Duration::zero(), "a delay must not be negative");
+  constexpr Duration kForever = std::chrono::hours(24 * 365 * 100);  // beyond it the sum overflows
+  std::lock_guard lock(simulation_.mutex_);
+  const TimerId id = simulation_.next_sequence_++;
+  if (closing_ || !simulation_.At(process_).alive) return id;
+  queue_.PostAt(simulation_.now_ + std::min(delay, kForever), id, std::move(task));
+  simulation_.Schedule(*this);
+  return id;
+}
+
+bool VirtualExecutor::Cancel(TimerId timer) {
+  Task cancelled;
+  {
+    std::lock_guard lock(simulation_.mutex_);
+    cancelled = queue_.Cancel(timer);
+    simulation_.Schedule(*this);
+  }
+  return static_cast<bool>(cancelled);
+}
+
+bool VirtualExecutor::OnExecutor() const {
+  std::lock_guard lock(simulation_.mutex_);
+  return simulation_.current_ == this && simulation_.runner_ == std::this_thread::get_id();
+}
+
+Simulation::Simulation(SimulationOptions options) : options_(options), random_(options.seed) {}
+
+Simulation::~Simulation() {
+  for (const Process& process : processes_) {
+    POSEIDON_CHECK(process.executors.empty(), "a simulation outlives its executors");
+  }
+}
+
+ProcessId Simulation::AddProcess(std::string name) {
+  std::lock_guard lock(mutex_);
+  Process& process = processes_.emplace_back();
+  process.name = std::move(name);
+  return ProcessId(static_cast<std::uint32_t>(processes_.size() - 1));
+}
+
+std::unique_ptr<Executor> Simulation::MakeExecutor(ProcessId process, bool jitter) {
+  std::lock_guard lock(mutex_);
+  auto executor = std::make_unique<VirtualExecutor>(*this, process, next_executor_++, jitter);
+  At(process).executors.push_back(executor.get());
+  return executor;
+}
+
+void Simulation::Kill(ProcessId process) {
+  std::unique_lock lock(mutex_);
+  if (!At(process).alive) return;
+  At(process).alive = false;
+  std::vector<Task> observers = std::exchange(At(process).observers, {});
+  lock.unlock();
+  for (const Task& observer : observers) observer();
+  observers.clear();
+  lock.lock();
+  // What a dropped task owned may destroy executors of the process, so each is looked up afresh.
+  for (std::size_t i = 0; i < At(process).executors.size(); ++i) {
+    Drop(*At(process).executors[i], lock);
+  }
+}
+
+void Simulation::AtKill(ProcessId process, Task observer) {
+  std::lock_guard lock(mutex_);
+  At(process).observers.push_back(std::move(observer));
+}
+
+void Simulation::Pause(ProcessId process) {
+  std::lock_guard lock(mutex_);
+  At(process).paused = true;
+  for (VirtualExecutor* executor : At(process).executors) Schedule(*executor);
+}
+
+void Simulation::Resume(ProcessId process) {
+  std::lock_guard lock(mutex_);
+  At(process).paused = false;
+  for (VirtualExecutor* executor : At(process).executors) Schedule(*executor);
+}
+
+bool Simulation::alive(ProcessId process) const {
+  std::lock_guard lock(mutex_);
+  return At(process).alive;
+}
+
+const std::string& Simulation::name(ProcessId process) const {
+  std::lock_guard lock(mutex_);
+  return At(process).name;
+}
+
+// Brings an executor's place in wakes_ in line with its queue. A wake that is still for the same
+// task keeps its time, so that jitter is drawn once per task.
+void Simulation::Schedule(VirtualExecutor& executor) {
+  const Process& process = At(executor.process_);
+  const std::optional<TaskQueue::Place> next = executor.queue_.Next();
+  const bool runs = next && process.alive && !process.paused;
+  if (runs && executor.wake_ && executor.wake_->sequence == next->sequence) return;
+  if (executor.wake_) wakes_.erase(*executor.wake_);
+  executor.wake_.reset();
+  if (!runs) return;
+  Duration oversleep{0};
+  if (executor.jitter_ && options_.max_jitter > Duration::zero()) {
+    oversleep = Duration(static_cast<std::int64_t>(
+        random_.Below(static_cast<std::uint64_t>(options_.max_jitter.count()) + 1)));
+  }
+  executor.wake_ = Wake{std::max(now_, next->due) + oversleep, next->sequence, &executor};
+  wakes_.insert(*executor.wake_);
+}
+
+void Simulation::Drop(VirtualExecutor& executor, std::unique_lock<std::mutex>& lock) {
+  if (executor.wake_) wakes_.erase(*executor.wake_);
+  executor.wake_.reset();
+  const VirtualExecutor* const outer = std::exchange(current_, &executor);
+  const std::thread::id outer_runner = std::exchange(runner_, std::this_thread::get_id());
+  {
+    TaskQueue dropped = std::exchange(executor.queue_, TaskQueue());
+    lock.unlock();
+  }  // the tasks die here
+  lock.lock();
+  current_ = outer;
+  runner_ = outer_runner;
+}
+
+Simulation::Process& Simulation::At(ProcessId process) {
+  POSEIDON_CHECK(process.value() < processes_.size(), "no such process");
+  return processes_[process.value()];
+}
+const Simulation::Process& Simulation::At(ProcessId process) const {
+  POSEIDON_CHECK(process.value() < processes_.size(), "no such process");
+  return processes_[process.value()];
+}
+
+bool Simulation::Step() {
+  std::unique_lock lock(mutex_);
+  POSEIDON_CHECK(current_ == nullptr, "a simulation is not run from one of its own tasks");
+  if (wakes_.empty()) return false;
+  const Wake wake = *wakes_.begin();
+  wakes_.erase(wakes_.begin());
+  VirtualExecutor& executor = *wake.executor;
+  executor.wake_.reset();
+  now_ = wake.at;
+  ++events_;
+  hash_ = Mix64(hash_ ^ static_cast<std::uint64_t>(now_.since_origin.count()));
+  hash_ = Mix64(hash_ ^ (std::uint64_t{executor.id_} << 40) ^ wake.sequence);
+  Task task = executor.queue_.Pop();
+  current_ = &executor;
+  runner_ = std::this_thread::get_id();
+  lock.unlock();
+  task();
+  task = nullptr;
+  lock.lock();
+  current_ = nullptr;
+  Schedule(executor);
+  return true;
+}
+
+void Simulation::Run() {
+  while (Step()) {
+  }
+}
+
+void Simulation::RunUntil(TimePoint end) {
+  const auto due = [this, end] {
+    std::lock_guard lock(mutex_);
+    return !wakes_.empty() && wakes_.begin()->at <= end;
+  };
+  while (due()) Step();
+  std::lock_guard lock(mutex_);
+  now_ = std::max(now_, end);
+}
+
+bool Simulation::RunUntil(const std::function<bool()>& reached, Duration limit) {
+  const TimePoint end = now() + limit;
+  const auto due = [this, end] {
+    std::lock_guard lock(mutex_);
+    return !wakes_.empty() && wakes_.begin()->at <= end;
+  };
+  while (!reached()) {
+    if (!due()) {
+      std::lock_guard lock(mutex_);
+      if (!wakes_.empty()) now_ = std::max(now_, end);
+      return false;
+    }
+    Step();
+  }
+  return true;
+}
+
+TimePoint Simulation::now() const {
+  std::lock_guard lock(mutex_);
+  return now_;
+}
+std::uint64_t Simulation::events() const {
+  std::lock_guard lock(mutex_);
+  return events_;
+}
+std::uint64_t Simulation::hash() const {
+  std::lock_guard lock(mutex_);
+  return hash_;
+}
+
+}  // namespace poseidon::sim

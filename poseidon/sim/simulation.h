@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SIM_SIMULATION_H_
+#define POSEIDON_SIM_SIMULATION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "poseidon/base/executor.h"
+#include "poseidon/base/random.h"
+#include "poseidon/base/strong_id.h"
+
+// Time that we make ourselves: any number of processes, each with any number of executors, run in
+// the thread that calls Run, in an order that depends on the seed alone.
+namespace poseidon::sim {
+
+class VirtualExecutor;
+
+// A simulated operating-system process: the executors that die and freeze together.
+using ProcessId = StrongId<struct ProcessTag, std::uint32_t>;
+
+struct SimulationOptions {
+  std::uint64_t seed = 1;
+  // Before each of its tasks an executor oversleeps by a random time up to this, so that the tasks of
+  // different executors come in ever other orders; one executor's own tasks keep theirs. 0: the tasks
+  // of all executors run in the order (time, arrival).
+  Duration max_jitter{0};
+};
+
+// The clock and the one event queue. Compute that takes time is a PostAfter.
+//
+// Thread: everything runs, and is to be called, in the thread that calls Run; only the members of
+// Executor may be called from others as well (and a run in which others do does not repeat).
+// Lifetime: outlives its executors.
+class Simulation {
+ public:
+  explicit Simulation(SimulationOptions options = {});
+  ~Simulation();
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
+
+  ProcessId AddProcess(std::string name);
+  // An executor of `process`, kept as a std::unique_ptr as a thread executor would be. Its OnExecutor
+  // also holds while its dropped tasks are destroyed. `jitter` false exempts it from the options'.
+  std::unique_ptr<Executor> MakeExecutor(ProcessId process, bool jitter = true);
+
+  // SIGKILL: the task under way returns, all other tasks of the process are dropped, and so is what
+  // is posted to its executors later. Before that the observers of AtKill run, in order.
+  void Kill(ProcessId process);
+  void AtKill(ProcessId process, Task observer);
+  // SIGSTOP and SIGCONT: tasks and timers of the process wait; time goes on for everyone.
+  void Pause(ProcessId process);
+  void Resume(ProcessId process);
+  bool alive(ProcessId process) const;
+  const std::string& name(ProcessId process) const;
+
+  // Runs the next task, moving the clock to its time; false when there is none.
+  bool Step();
+  // Until nothing is left to run. A heartbeat never ends: see the bounded ones below.
+  void Run();
+  // Runs all that is due up to `end` and leaves the clock there.
+  void RunUntil(TimePoint end);
+  void RunFor(Duration duration) { RunUntil(now() + duration); }
+  // Until `reached` holds (asked before each task), nothing is left, or `limit` has passed; whether
+  // it holds.
+  bool RunUntil(const std::function<bool()>& reached, Duration limit);
+
+  TimePoint now() const;
+  // Tasks run so far, and a hash over (time, executor, arrival) of each: equal hashes mean that two
+  // runs took the same course.
+  std::uint64_t events() const;
+  std::uint64_t hash() const;
+
+ private:
+  friend class VirtualExecutor;
+
+  // When an executor is to wake up, and for which of its tasks.
+  struct Wake {
+    TimePoint at;
+    std::uint64_t sequence = 0;
+    VirtualExecutor* executor = nullptr;
+    friend auto operator<=>(const Wake&, const Wake&) = default;
+  };
+  struct Process {
+    std::string name;
+    bool alive = true;
+    bool paused = false;
+    std::vector<Task> observers;
+    std::vector<VirtualExecutor*> executors;
+  };
+
+  void Schedule(VirtualExecutor& executor);
+  void Drop(VirtualExecutor& executor, std::unique_lock<std::mutex>& lock);
+  Process& At(ProcessId process);
+  const Process& At(ProcessId process) const;
+
+  const SimulationOptions options_;
+
+  // Guards all below, for Post from other threads. Tasks and observers run and die outside it.
+  mutable std::mutex mutex_;
+  Random random_;
+  TimePoint now_;
+  std::uint64_t next_sequence_ = 1;
+  std::uint64_t events_ = 0;
+  std::uint64_t hash_ = 0;
+  std::uint32_t next_executor_ = 0;
+  std::vector<Process> processes_;
+  std::set<Wake> wakes_;  // at most one per executor
+  const VirtualExecutor* current_ = nullptr;
+  std::thread::id runner_;
+};
+
+}  // namespace poseidon::sim
+
+#endif  // POSEIDON_SIM_SIMULATION_H_
