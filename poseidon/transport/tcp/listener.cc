@@ -2,6 +2,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <chrono>
@@ -18,11 +19,16 @@ namespace {
 
 // Connections taken from the system per turn, so that a flood leaves turns to those before it.
 constexpr int kAcceptsPerTurn = 16;
-// Pause when the system has no descriptor left for another connection.
-constexpr Duration kExhaustedPause = std::chrono::milliseconds(100);
+// What a stranger has at least before a crowd may push it out: many round trips, and little enough
+// that a thousand idle connections are through in a third of a second.
+constexpr Duration kLeastStay = std::chrono::milliseconds(20);
 
 // Holds strangers from accept until they are members or turned away. Shared with the tasks that
 // wait for its sockets.
+bool Exhausted(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 class Door : public std::enable_shared_from_this<Door> {
  public:
   Door(std::shared_ptr<const Endpoint> endpoint, Address address, AcceptCallback accept)
@@ -40,6 +46,7 @@ class Door : public std::enable_shared_from_this<Door> {
   struct Stranger {
     std::shared_ptr<Introduction> introduction;
     std::string peer;
+    TimePoint arrived;
     TimerId deadline = 0;
   };
   using Place = std::list<Stranger>::iterator;
@@ -48,8 +55,15 @@ class Door : public std::enable_shared_from_this<Door> {
     socket_->WhenReadable([self = shared_from_this()] { self->Accept(); });
   }
   void Accept();
-  // False when the system cannot give another descriptor.
-  bool Exhausted(int error);
+  void Pause(Duration time);
+  void Resume();
+  bool Full() const {
+    return strangers_.size() >= std::max<std::size_t>(endpoint_->options().max_strangers, 1);
+  }
+  // How long the next one must wait outside, because all places are taken by others as new.
+  Duration TimeToWait() const;
+  // Of the oldest stranger.
+  Duration Stay() const { return endpoint_->executor().now() - strangers_.front().arrived; }
   void Welcome(UniqueFd fd);
   void Decide(Place stranger, Codec::Handshake outcome);
   void TurnAway(Place stranger, std::uint64_t& counter, std::string_view reason);
@@ -60,11 +74,13 @@ class Door : public std::enable_shared_from_this<Door> {
   const AcceptCallback accept_;
   std::unique_ptr<Descriptor> socket_;  // none once closed
   std::list<Stranger> strangers_;       // oldest first
+  TimerId pause_ = 0;                   // not 0 while accepting pauses
   StrangerCounters counters_;
 };
 
 void Door::Close() {
   socket_.reset();
+  endpoint_->executor().Cancel(pause_);
   while (!strangers_.empty()) {
     endpoint_->executor().Cancel(strangers_.front().deadline);
     strangers_.front().introduction->Drop();
@@ -75,16 +91,15 @@ void Door::Close() {
 void Door::Accept() {
   if (!socket_) return;
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    if (const Duration wait = TimeToWait(); wait > Duration::zero()) return Pause(wait);
     UniqueFd fd(::accept4(socket_->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.valid()) {
       Welcome(std::move(fd));
     } else if (Exhausted(errno)) {
-      if (!strangers_.empty()) {
+      if (!strangers_.empty() && Stay() >= kLeastStay) {
         TurnAway(strangers_.begin(), counters_.crowded_out, "the system has no descriptor left");
       }
-      endpoint_->executor().PostAfter(kExhaustedPause,
-                                      [self = shared_from_this()] { self->Accept(); });
-      return;
+      return Pause(kLeastStay);
     } else if (errno == EAGAIN) {
       return Wait();
     }  // else that one connection has failed already; the next may be fine
@@ -92,8 +107,21 @@ void Door::Accept() {
   endpoint_->executor().Post([self = shared_from_this()] { self->Accept(); });
 }
 
-bool Door::Exhausted(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+void Door::Pause(Duration time) {
+  pause_ = endpoint_->executor().PostAfter(time, [self = shared_from_this()] {
+    self->pause_ = 0;
+    self->Accept();
+  });
+}
+
+void Door::Resume() {
+  if (pause_ == 0 || !endpoint_->executor().Cancel(pause_)) return;
+  pause_ = 0;
+  endpoint_->executor().Post([self = shared_from_this()] { self->Accept(); });
+}
+
+Duration Door::TimeToWait() const {
+  return Full() ? std::max(kLeastStay - Stay(), Duration::zero()) : Duration::zero();
 }
 
 void Door::Welcome(UniqueFd fd) {
@@ -112,10 +140,11 @@ void Door::Welcome(UniqueFd fd) {
     ++counters_.crowded_out;
     return;
   }
-  if (strangers_.size() >= options.max_strangers && !strangers_.empty()) {
+  if (Full()) {
     TurnAway(strangers_.begin(), counters_.crowded_out, "too many strangers came after it");
   }
   const Place stranger = strangers_.emplace(strangers_.end());
+  stranger->arrived = endpoint_->executor().now();
   stranger->peer = address.value().ToAddress().ToString();
   stranger->introduction = std::make_shared<Introduction>(
       endpoint_->executor(),
@@ -135,6 +164,7 @@ void Door::Decide(Place stranger, Codec::Handshake outcome) {
       endpoint_->executor().Cancel(stranger->deadline);
       Link link = stranger->introduction->TakeLink();
       strangers_.erase(stranger);
+      Resume();
       accept_(NewConnection(endpoint_->executor(), std::move(link)));
       return;
     }
@@ -153,6 +183,7 @@ void Door::TurnAway(Place stranger, std::uint64_t& counter, std::string_view rea
   endpoint_->executor().Cancel(stranger->deadline);
   stranger->introduction->Drop();
   strangers_.erase(stranger);
+  Resume();
 }
 
 // The 1st, 2nd, 4th, 8th ... of them: a flood of strangers must not become a flood of lines.

@@ -168,15 +168,14 @@ Status Stream::WhyItStopped(const Codec::Moved& moved) const {
 void Stream::Close(const Status& reason) {
   if (closed_) return;
   closed_ = true;
-  const Status why = reason.ok() ? Status(StatusCode::kUnavailable,
-                                          "the connection to " + link_.peer + " is closed",
-                                          StatusScope::kConnection)
-                                 : reason;
+  const Status closed(StatusCode::kUnavailable, "the connection to " + link_.peer + " is closed",
+                      StatusScope::kConnection);
+  const Status why = reason.ok() ? closed : reason;
   // The peer must be able to read what was written before, also when we have left bytes unread:
   // closing the socket now would reset the connection and could drop them.
   const bool linger = read_end_.ok() && write_end_.ok();
   if (write_end_.ok()) link_.codec->Finish();
-  read_end_ = write_end_ = why;
+  read_end_ = write_end_ = closed;
   read_pump_ = write_pump_ = Pump::kIdle;  // what waits for the socket may never run
   if (read_) {
     executor_.Post([read = std::move(*read_), why] { read.done(why, read.bytes); });

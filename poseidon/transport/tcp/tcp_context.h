@@ -34,9 +34,9 @@ struct PortRange {
 
 struct TcpOptions {
   Security security;
-  SocketOptions socket;
-  PortRange ports;
-  Versions versions;
+  SocketOptions socket = {};
+  PortRange ports = {};
+  Versions versions = {};
   // How long a stranger at a listener may take to authenticate.
   Duration authentication_deadline = std::chrono::seconds(5);
   // Strangers held at once by a listener. One more, and the oldest is dropped: a member needs a few
