@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+
+#include <array>
+#include <optional>
+
+#include "frontends/caffe/layers/window.h"
+#include "frontends/caffe/net/layer.h"
+
+namespace poseidon::caffe {
+namespace {
+
+// Convolution and, transposed, deconvolution, over one to three spatial axes behind the channel
+// axis. Several bottoms go through the same weights, each to its own top.
+class ConvolutionLayer : public Layer {
+ public:
+  ConvolutionLayer(const LayerParameter& param, const LayerContext& context, bool transposed)
+      : Layer(param, context), transposed_(transposed) {}
+
+  Arity arity() const override {
+    return {1, Arity::kAny, 1, Arity::kAny, /*top_per_bottom=*/true};
+  }
+
+  Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
+    const auto& options = param().convolution_param();
+    const std::int64_t axes = bottom[0]->data.dim();
+    POSEIDON_RETURN_IF_ERROR(CanonicalAxis("axis", options.axis(), axes, &axis_));
+    const std::int64_t spatial = axes - axis_ - 1;
+    if (spatial < 1 || spatial > 3) {
+      return Unimplemented("has " + std::to_string(spatial) +
+                           " spatial axes behind axis " + std::to_string(axis_) +
+                           ", supported are 1 to 3");
+    }
+    POSEIDON_ASSIGN_OR_RETURN(window_, ReadWindow(options, spatial));
+    channels_ = bottom[0]->data.size(axis_);
+    outputs_ = options.num_output();
+    groups_ = options.group();
+    if (outputs_ == 0) return InvalidArgument("needs num_output above 0");
+    if (groups_ == 0 || channels_ % groups_ != 0 || outputs_ % groups_ != 0) {
+      return InvalidArgument("group " + std::to_string(groups_) + " does not divide " +
+                             std::to_string(channels_) + " input and " +
+                             std::to_string(outputs_) + " output channels");
+    }
+    Shape weight_shape = transposed_ ? Shape{channels_, outputs_ / groups_}
+                                     : Shape{outputs_, channels_ / groups_};
+    weight_shape.insert(weight_shape.end(), window_.kernel.begin(), window_.kernel.end());
+    DeclareParam(weight_shape, options.weight_filler());
+    if (options.bias_term()) DeclareParam({outputs_}, options.bias_filler());
+    return OkStatus();
+  }
+
+  Status Reshape(const Blobs& bottom, const Blobs& top) override {
+    for (std::size_t i = 0; i < bottom.size(); ++i) {
+      const Shape from = bottom[i]->shape();
+      if (from.size() != bottom[0]->shape().size() ||
+          from[static_cast<std::size_t>(axis_)] != channels_) {
+        return InvalidArgument("bottom " + std::to_string(i) + " has shape " + ShapeText(from) +
+                               ", expected " + std::to_string(channels_) +
+                               " channels on axis " + std::to_string(axis_) + " of as many as " +
+                               ShapeText(bottom[0]->shape()) + " has");
+      }
+      Shape to(from.begin(), from.begin() + axis_);
+      to.push_back(outputs_);
+      for (std::size_t j = 0; j < window_.kernel.size(); ++j) {
+        const std::int64_t in = from[static_cast<std::size_t>(axis_) + 1 + j];
+        const std::int64_t extent = window_.dilation[j] * (window_.kernel[j] - 1) + 1;
+        const std::int64_t room = in + 2 * window_.pad[j] - extent;
+        const std::int64_t out = transposed_
+                                     ? window_.stride[j] * (in - 1) + extent - 2 * window_.pad[j]
+                                     : room / window_.stride[j] + 1;
+        if (out < 1 || (!transposed_ && room < 0)) {
+          return InvalidArgument("input of shape " + ShapeText(from) + " is smaller than kernel " +
+                                 ShapeText(window_.kernel) + " with pad " +
+                                 ShapeText(window_.pad) + " and dilation " +
+                                 ShapeText(window_.dilation));
+        }
+        to.push_back(out);
+      }
+      SetShape(top[i], to, this->options());
+    }
+    return OkStatus();
+  }
+
+  Status Forward(const Blobs& bottom, const Blobs& top) override {
+    std::optional<at::Tensor> bias;
+    if (param().convolution_param().bias_term()) bias = weight(1);
+    for (std::size_t i = 0; i < bottom.size(); ++i) {
+      const Shape shape = top[i]->shape();
+      top[i]->data.reset();  // its memory serves the result
+      top[i]->data = at::convolution(Batch(bottom[i]->data), weight(0), bias, window_.stride,
+                                     window_.pad, window_.dilation, transposed_, Zeros(), groups_)
+                         .contiguous()
+                         .view(shape);
+    }
+    return OkStatus();
+  }
+
+  Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
+                  const Blobs& bottom) override {
+    const bool has_bias = param().convolution_param().bias_term();
+    const std::array<std::int64_t, 1> bias_size = {outputs_};
+    for (std::size_t i = 0; i < bottom.size(); ++i) {
+      const std::array<bool, 3> wanted = {propagate_down[i], WantsParamDiff(0),
+                                          has_bias && WantsParamDiff(1)};
+      if (!wanted[0] && !wanted[1] && !wanted[2]) continue;
+      if (wanted[0]) bottom[i]->diff.reset();
+      auto [input, kernel, bias] = at::convolution_backward(
+          Batch(top[i]->diff), Batch(bottom[i]->data), weight(0),
+          has_bias ? at::OptionalIntArrayRef(bias_size) : at::OptionalIntArrayRef(),
+          window_.stride, window_.pad, window_.dilation, transposed_, Zeros(), groups_, wanted);
+      if (wanted[0]) bottom[i]->diff = input.contiguous().view(bottom[i]->data.sizes());
+      if (wanted[1]) AddParamDiff(0, kernel.contiguous());
+      if (wanted[2]) AddParamDiff(1, bias);
+    }
+    return OkStatus();
+  }
+
+ private:
+  // Everything before the channel axis counts as batch.
+  at::Tensor Batch(const at::Tensor& blob) const {
+    if (axis_ == 1) return blob;
+    Shape shape = {CountOf(blob.sizes(), 0, axis_)};
+    shape.insert(shape.end(), blob.sizes().begin() + axis_, blob.sizes().end());
+    return blob.view(shape);
+  }
+  Shape Zeros() const { return Shape(window_.kernel.size(), 0); }
+
+  const bool transposed_;
+  std::int64_t axis_ = 1;
+  std::int64_t channels_ = 0;
+  std::int64_t outputs_ = 0;
+  std::int64_t groups_ = 1;
+  Window window_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> MakeConvolutionLayer(const LayerParameter& param,
+                                            const LayerContext& context) {
+  return std::make_unique<ConvolutionLayer>(param, context, /*transposed=*/false);
+}
+
+std::unique_ptr<Layer> MakeDeconvolutionLayer(const LayerParameter& param,
+                                              const LayerContext& context) {
+  return std::make_unique<ConvolutionLayer>(param, context, /*transposed=*/true);
+}
+
+}  // namespace poseidon::caffe

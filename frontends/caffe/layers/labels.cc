@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/layers/labels.h"
+
+#include <ATen/ops/aminmax.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+
+namespace poseidon::caffe {
+
+Result<ClassView> ViewClasses(const Blob& scores, const Blob& labels, std::int64_t axis) {
+  const auto shape = scores.data.sizes();
+  const std::int64_t axes = scores.data.dim();
+  ClassView view;
+  POSEIDON_RETURN_IF_ERROR(CanonicalAxis("axis", axis, axes, &view.axis));
+  view.outer = CountOf(shape, 0, view.axis);
+  view.classes = scores.data.size(view.axis);
+  view.inner = CountOf(shape, view.axis + 1, axes);
+  if (labels.count() != view.outer * view.inner) {
+    return InvalidArgument("has " + std::to_string(labels.count()) + " labels (" +
+                           ShapeText(labels.data.sizes()) + ") for scores of shape " +
+                           ShapeText(shape) + ", expected " +
+                           std::to_string(view.outer * view.inner));
+  }
+  return view;
+}
+
+Result<Labels> ReadLabels(const at::Tensor& labels, const ClassView& view,
+                          std::optional<int> ignored) {
+  Labels read;
+  read.index = labels.to(at::kLong).view({view.outer, 1, view.inner});
+  read.valid_count = read.index.numel();
+  if (ignored) {
+    const at::Tensor valid = read.index.ne(*ignored);
+    read.index.mul_(valid);
+    read.valid = valid.to(labels.scalar_type());
+    read.valid_count = valid.sum().item<std::int64_t>();
+  }
+  if (read.index.numel() == 0) return read;
+  const auto [low, high] = at::aminmax(read.index);
+  const std::int64_t least = low.item<std::int64_t>();
+  const std::int64_t most = high.item<std::int64_t>();
+  if (least < 0 || most >= view.classes) {
+    return InvalidArgument("label " + std::to_string(least < 0 ? least : most) +
+                           " is not among the " + std::to_string(view.classes) + " classes");
+  }
+  return read;
+}
+
+double Normalizer(LossParameter::NormalizationMode mode, const ClassView& view,
+                  std::int64_t valid_count) {
+  double count = 1;
+  switch (mode) {
+    case LossParameter::FULL: count = static_cast<double>(view.outer * view.inner); break;
+    case LossParameter::VALID: count = static_cast<double>(valid_count); break;
+    case LossParameter::BATCH_SIZE: count = static_cast<double>(view.outer); break;
+    case LossParameter::NONE: break;
+  }
+  return std::max(1.0, count);
+}
+
+LossParameter::NormalizationMode NormalizationOf(const LossParameter& loss,
+                                                 LossParameter::NormalizationMode fallback) {
+  if (loss.has_normalization()) return loss.normalization();
+  if (loss.has_normalize()) {
+    return loss.normalize() ? LossParameter::VALID : LossParameter::BATCH_SIZE;
+  }
+  return fallback;
+}
+
+}  // namespace poseidon::caffe

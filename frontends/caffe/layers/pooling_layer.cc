@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/avg_pool2d_backward.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/max_pool2d_with_indices.h>
+#include <ATen/ops/max_pool2d_with_indices_backward.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "frontends/caffe/net/layer.h"
+
+namespace poseidon::caffe {
+namespace {
+
+using Pair = std::array<std::int64_t, 2>;  // height, width
+
+// The maximum or the mean over sliding windows of a plane.
+//
+// Caffe rounds the number of windows up, drops a last one that would start beyond the padded edge
+// if there is padding, and divides a mean by the part of the window that lies in the image *and*
+// its padding. ATen does the same with ceil_mode and count_include_pad, save that it takes padding
+// up to half a window only: above that the image is padded beforehand. Without padding and with a
+// stride beyond the window, Caffe makes windows that hold nothing; that is refused.
+class PoolingLayer final : public Layer {
+ public:
+  using Layer::Layer;
+  Arity arity() const override {
+    return {1, 1, 1, param().pooling_param().pool() == PoolingParameter::MAX ? 2 : 1};
+  }
+
+  Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
+    const auto& options = param().pooling_param();
+    if (options.pool() == PoolingParameter::STOCHASTIC) {
+      return Unimplemented("stochastic pooling is not supported, expected MAX or AVE");
+    }
+    if (bottom[0]->data.dim() != 4) {
+      return InvalidArgument("bottom has shape " + ShapeText(bottom[0]->data.sizes()) +
+                             ", expected four axes");
+    }
+    const bool kernel_pair = options.has_kernel_h() && options.has_kernel_w();
+    if (options.global_pooling()) {
+      if (options.has_kernel_size() || options.has_kernel_h() || options.has_kernel_w()) {
+        return InvalidArgument("has global_pooling and a kernel size, expected one of them");
+      }
+    } else if (options.has_kernel_size() == kernel_pair) {
+      return InvalidArgument("needs either kernel_size, or kernel_h and kernel_w");
+    }
+    kernel_ = options.has_kernel_size() ? Pair{options.kernel_size(), options.kernel_size()}
+                                        : Pair{options.kernel_h(), options.kernel_w()};
+    stride_ = options.has_stride_h() || options.has_stride_w()
+                  ? Pair{options.stride_h(), options.stride_w()}
+                  : Pair{options.stride(), options.stride()};
+    pad_ = options.has_pad_h() || options.has_pad_w() ? Pair{options.pad_h(), options.pad_w()}
+                                                      : Pair{options.pad(), options.pad()};
+    if (options.global_pooling() && (pad_ != Pair{0, 0} || stride_ != Pair{1, 1})) {
+      return InvalidArgument("has global_pooling, which takes pad 0 and stride 1 only");
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (options.global_pooling()) break;
+      if (kernel_[i] == 0 || stride_[i] == 0) {
+        return InvalidArgument("needs a kernel size and a stride above 0");
+      }
+      if (pad_[i] >= kernel_[i]) {
+        return InvalidArgument("pad " + ShapeText(pad_) + " must be smaller than kernel " +
+                               ShapeText(kernel_));
+      }
+    }
+    return OkStatus();
+  }
+
+  Status Reshape(const Blobs& bottom, const Blobs& top) override {
+    const Shape from = bottom[0]->shape();
+    if (from.size() != 4) return InvalidArgument("bottom lost its four axes");
+    const auto& options = param().pooling_param();
+    const Pair in = {from[2], from[3]};
+    if (options.global_pooling()) kernel_ = in;
+    ceil_ = options.round_mode() == PoolingParameter::CEIL;
+    Pair out{};
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::int64_t room = in[i] + 2 * pad_[i] - kernel_[i];
+      if (room < 0) {
+        return InvalidArgument("input of shape " + ShapeText(from) + " is smaller than kernel " +
+                               ShapeText(kernel_) + " with pad " + ShapeText(pad_));
+      }
+      out[i] = (ceil_ ? (room + stride_[i] - 1) / stride_[i] : room / stride_[i]) + 1;
+      if (pad_[i] > 0 && (out[i] - 1) * stride_[i] >= in[i] + pad_[i]) --out[i];
+      if ((out[i] - 1) * stride_[i] - pad_[i] >= in[i]) {
+        return InvalidArgument("the last window starts outside the input of shape " +
+                               ShapeText(from) + " (kernel " + ShapeText(kernel_) + ", stride " +
+                               ShapeText(stride_) +
+                               "), so it holds nothing; round_mode: FLOOR or a smaller stride "
+                               "avoids it");
+      }
+      // What the image lacks on the far side for the last window, as far as padding goes.
+      far_pad_[i] = std::clamp<std::int64_t>(
+          (out[i] - 1) * stride_[i] + kernel_[i] - in[i] - pad_[i], 0, pad_[i]);
+    }
+    pads_first_ = 2 * pad_[0] > kernel_[0] || 2 * pad_[1] > kernel_[1];
+    const Shape to = {from[0], from[1], out[0], out[1]};
+    SetShape(top[0], to, this->options());
+    if (top.size() > 1) SetShape(top[1], to, this->options());
+    if (is_max()) winner_ = at::empty(to, this->options().dtype(at::kLong));
+    return OkStatus();
+  }
+
+  Status Forward(const Blobs& bottom, const Blobs& top) override {
+    const at::Tensor image = Image(bottom[0]->data);
+    const Pair pad = pads_first_ ? Pair{0, 0} : pad_;
+    if (is_max()) {
+      at::max_pool2d_with_indices_out(top[0]->data, winner_, image, kernel_, stride_, pad, 1,
+                                      ceil_);
+      if (top.size() > 1) WriteWinners(bottom[0]->data.size(3), top[1]);
+    } else {
+      at::avg_pool2d_out(top[0]->data, image, kernel_, stride_, pad, ceil_,
+                         /*count_include_pad=*/true);
+    }
+    return OkStatus();
+  }
+
+  Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
+                  const Blobs& bottom) override {
+    if (!propagate_down[0]) return OkStatus();
+    const at::Tensor image = Image(bottom[0]->data);
+    const Pair pad = pads_first_ ? Pair{0, 0} : pad_;
+    at::Tensor padded;
+    at::Tensor& diff = pads_first_ ? padded : DiffOf(bottom[0]);
+    if (pads_first_) padded = at::empty(image.sizes(), options());
+    if (is_max()) {
+      at::max_pool2d_with_indices_backward_out(diff, top[0]->diff, image, kernel_, stride_, pad, 1,
+                                               ceil_, winner_);
+    } else {
+      at::avg_pool2d_backward_out(diff, top[0]->diff, image, kernel_, stride_, pad, ceil_,
+                                  /*count_include_pad=*/true, std::nullopt);
+    }
+    if (pads_first_) {
+      DiffOf(bottom[0]).copy_(padded.narrow(2, pad_[0], bottom[0]->data.size(2))
+                                  .narrow(3, pad_[1], bottom[0]->data.size(3)));
+    }
+    return OkStatus();
+  }
+
+ private:
+  bool is_max() const { return param().pooling_param().pool() == PoolingParameter::MAX; }
+
+  at::Tensor Image(const at::Tensor& data) const {
+    if (!pads_first_) return data;
+    const double edge = is_max() ? -std::numeric_limits<double>::infinity() : 0;
+    return at::constant_pad_nd(data, {pad_[1], far_pad_[1], pad_[0], far_pad_[0]}, edge);
+  }
+
+  // The position of each maximum in its plane, as numbers.
+  void WriteWinners(std::int64_t width, Blob* top) const {
+    if (!pads_first_) {
+      top->data.copy_(winner_);
+      return;
+    }
+    const std::int64_t padded_width = width + pad_[1] + far_pad_[1];
+    const at::Tensor row = winner_.div(padded_width, "floor").sub_(pad_[0]);
+    const at::Tensor column = winner_.remainder(padded_width).sub_(pad_[1]);
+    top->data.copy_(row.mul(width).add_(column));
+  }
+
+  Pair kernel_{};
+  Pair stride_{};
+  Pair pad_{};
+  Pair far_pad_{};
+  bool ceil_ = true;
+  bool pads_first_ = false;
+  at::Tensor winner_;  // of MAX, index within the plane
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> MakePoolingLayer(const LayerParameter& param, const LayerContext& context) {
+  return std::make_unique<PoolingLayer>(param, context);
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_LAYERS_REGISTRY_H_
+#define POSEIDON_FRONTENDS_CAFFE_LAYERS_REGISTRY_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frontends/caffe/net/layer.h"
+#include "poseidon/base/result.h"
+
+namespace poseidon::caffe {
+
+// A layer of the type that `param` names. An unknown type is an error that lists the known ones;
+// a known one joined by its line in layers.inc.
+Result<std::unique_ptr<Layer>> MakeLayer(const LayerParameter& param, const LayerContext& context);
+
+// In alphabetical order.
+std::vector<std::string> LayerTypes();
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_LAYERS_REGISTRY_H_

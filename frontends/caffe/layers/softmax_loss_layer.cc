@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/mul.h>
+
+#include <limits>
+
+#include "frontends/caffe/layers/labels.h"
+#include "frontends/caffe/net/layer.h"
+
+namespace poseidon::caffe {
+namespace {
+
+// The mean over labels of -log softmax(scores)[label]; an optional second top is the softmax.
+class SoftmaxWithLossLayer final : public Layer {
+ public:
+  using Layer::Layer;
+  Arity arity() const override { return {2, 2, 1, 2}; }
+  bool is_loss() const override { return true; }
+  bool AllowForceBackward(int bottom) const override { return bottom != 1; }
+
+  Status Reshape(const Blobs& bottom, const Blobs& top) override {
+    POSEIDON_ASSIGN_OR_RETURN(
+        view_, ViewClasses(*bottom[0], *bottom[1], param().softmax_param().axis()));
+    SetShape(top[0], {}, options());
+    if (top.size() > 1) SetShape(top[1], bottom[0]->shape(), options());
+    probability_ = at::empty_like(bottom[0]->data);
+    return OkStatus();
+  }
+
+  Status Forward(const Blobs& bottom, const Blobs& top) override {
+    at::_softmax_out(probability_, bottom[0]->data, view_.axis, false);
+    std::optional<int> ignored;
+    if (param().loss_param().has_ignore_label()) ignored = param().loss_param().ignore_label();
+    POSEIDON_ASSIGN_OR_RETURN(labels_, ReadLabels(bottom[1]->data, view_, ignored));
+    // The smallest normal float bounds the loss of a label that got probability 0.
+    at::Tensor terms = at::gather(Classes(probability_), 1, labels_.index)
+                           .clamp_min_(std::numeric_limits<float>::min())
+                           .log_();
+    if (labels_.valid.defined()) terms.mul_(labels_.valid);
+    normalizer_ = Normalizer(NormalizationOf(param().loss_param(), LossParameter::VALID), view_,
+                             labels_.valid_count);
+    top[0]->data.copy_(terms.sum().div_(-normalizer_));
+    if (top.size() > 1) top[1]->data.copy_(probability_);
+    return OkStatus();
+  }
+
+  Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
+                  const Blobs& bottom) override {
+    if (propagate_down[1]) return InvalidArgument("cannot propagate to labels (bottom 1)");
+    if (!propagate_down[0]) return OkStatus();
+    at::Tensor& diff = DiffOf(bottom[0]);
+    const double scale = top[0]->diff.item<double>() / normalizer_;
+    at::mul_out(diff, probability_, at::Scalar(scale));
+    const at::Tensor classes = Classes(diff);
+    classes.scatter_add_(1, labels_.index,
+                         at::full_like(labels_.index, -scale, diff.scalar_type()));
+    if (labels_.valid.defined()) classes.mul_(labels_.valid);
+    return OkStatus();
+  }
+
+ private:
+  at::Tensor Classes(const at::Tensor& blob) const {
+    return blob.view({view_.outer, view_.classes, view_.inner});
+  }
+
+  ClassView view_;
+  at::Tensor probability_;
+  Labels labels_;
+  double normalizer_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> MakeSoftmaxWithLossLayer(const LayerParameter& param,
+                                                const LayerContext& context) {
+  return std::make_unique<SoftmaxWithLossLayer>(param, context);
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,679 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/net/net.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "frontends/caffe/layers/registry.h"
+#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/net/filler.h"
+#include "frontends/caffe/net/filter.h"
+#include "frontends/caffe/net/insert_splits.h"
+
+namespace poseidon::caffe {
+namespace {
+
+at::ScalarType ScalarTypeOf(DType dtype) {
+  return dtype == DType::kF64 ? at::kDouble : at::kFloat;
+}
+
+const ParamSpec& SpecOf(const LayerParameter& layer, int index) {
+  return index < layer.param_size() ? layer.param(index) : ParamSpec::default_instance();
+}
+
+bool HasLegacyShape(const BlobProto& proto) {
+  return proto.has_num() || proto.has_channels() || proto.has_height() || proto.has_width();
+}
+
+Shape ShapeOf(const BlobProto& proto) {
+  if (HasLegacyShape(proto)) {
+    return {proto.num(), proto.channels(), proto.height(), proto.width()};
+  }
+  return {proto.shape().dim().begin(), proto.shape().dim().end()};
+}
+
+// The old four dimensions are the shape with ones in front.
+bool Fits(const BlobProto& proto, const Shape& shape) {
+  const Shape given = ShapeOf(proto);
+  if (!HasLegacyShape(proto)) return given == shape;
+  if (shape.size() > given.size()) return false;
+  Shape padded(given.size() - shape.size(), 1);
+  padded.insert(padded.end(), shape.begin(), shape.end());
+  return padded == given;
+}
+
+Status CopyNumbers(const BlobProto& proto, const at::Tensor& to) {
+  const std::int64_t count = to.numel();
+  const bool doubles = proto.double_data_size() > 0;
+  const std::int64_t given = doubles ? proto.double_data_size() : proto.data_size();
+  if (given != count) {
+    return DataLoss("holds " + std::to_string(given) + " numbers, its shape asks for " +
+                    std::to_string(count));
+  }
+  const auto copy = [&](const auto* from) {
+    if (to.scalar_type() == at::kDouble) {
+      std::copy_n(from, count, to.data_ptr<double>());
+    } else {
+      auto* out = to.data_ptr<float>();
+      for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(from[i]);
+    }
+  };
+  if (doubles) {
+    copy(proto.double_data().data());
+  } else {
+    copy(proto.data().data());
+  }
+  return OkStatus();
+}
+
+void ToBlobProto(const at::Tensor& from, BlobProto* proto) {
+  for (const std::int64_t extent : from.sizes()) proto->mutable_shape()->add_dim(extent);
+  const auto count = static_cast<int>(from.numel());
+  if (from.scalar_type() == at::kDouble) {
+    const auto* numbers = from.data_ptr<double>();
+    proto->mutable_double_data()->Add(numbers, numbers + count);
+  } else {
+    const auto* numbers = from.data_ptr<float>();
+    proto->mutable_data()->Add(numbers, numbers + count);
+  }
+}
+
+}  // namespace
+
+// A learned blob with a name in its ParamSpec, under the layer that came first.
+struct Net::SharedName {
+  int layer = 0;
+  int index = 0;
+  std::size_t learnable = 0;
+  bool has_lr = false;
+  bool has_decay = false;
+};
+
+Net::Net(const NetParameter& param, const NetState& state, const NetOptions& options)
+    : param_(param), name_(param.name()), state_(state), options_(options) {}
+
+Net::~Net() = default;
+
+Result<std::unique_ptr<Net>> Net::Create(const NetParameter& param, const NetState& state,
+                                         const NetOptions& options) {
+  POSEIDON_ASSIGN_OR_RETURN(NetParameter filtered, FilterNet(param, state));
+  POSEIDON_ASSIGN_OR_RETURN(NetParameter split, InsertSplits(filtered));
+  std::unique_ptr<Net> net(new Net(split, state, options));
+  POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] { return net->Build(); }));
+  net->options_.parameters_from = nullptr;
+  return net;
+}
+
+at::TensorOptions Net::options_of_tensors() const {
+  return at::TensorOptions().dtype(ScalarTypeOf(options_.dtype));
+}
+
+Status Net::Named(int index, const Status& status) const {
+  const LayerParameter& layer = param_.layer(index);
+  return status.WithPrefix("layer '" + layer.name() + "' (" + layer.type() + ")");
+}
+
+// --- Building ------------------------------------------------------------------------------------
+
+Status Net::Build() {
+  nodes_.resize(static_cast<std::size_t>(param_.layer_size()));
+  std::set<std::string> names;
+  for (int i = 0; i < param_.layer_size(); ++i) {
+    if (!names.insert(param_.layer(i).name()).second) {
+      return Named(i, InvalidArgument("another layer has the same name"));
+    }
+    if (const Status status = RunOnEngine([&] { return AddLayer(i); }); !status.ok()) {
+      return Named(i, status);
+    }
+  }
+  MarkBackward();
+  for (int i = 0; i < layer_count(); ++i) {
+    Node& at = node(i);
+    if (!at.needs_backward || layer(i).differentiable()) continue;
+    const bool asked =
+        std::find(at.propagate_down.begin(), at.propagate_down.end(), true) !=
+        at.propagate_down.end();
+    if (asked && !param_.force_backward()) {
+      return Named(i, InvalidArgument("this layer has no gradient, but a loss depends on learned "
+                                      "weights through it"));
+    }
+    at.needs_backward = false;
+    std::fill(at.propagate_down.begin(), at.propagate_down.end(), false);
+  }
+  MarkFed();
+  ListOutputs();
+  return OkStatus();
+}
+
+Status Net::AddLayer(int index) {
+  LayerParameter* param = param_.mutable_layer(index);
+  if (!param->has_phase()) param->set_phase(state_.phase());
+  if (param->propagate_down_size() > 0 && param->propagate_down_size() != param->bottom_size()) {
+    return InvalidArgument("propagate_down is given " +
+                           std::to_string(param->propagate_down_size()) + " times for " +
+                           std::to_string(param->bottom_size()) + " bottoms");
+  }
+  POSEIDON_ASSIGN_OR_RETURN(
+      std::unique_ptr<Layer> made,
+      MakeLayer(*param, {.dtype = ScalarTypeOf(options_.dtype),
+                         .phase = param->phase(),
+                         .seed = options_.seed,
+                         .share = options_.share,
+                         .pass = &pass_}));
+  layers_.push_back(std::move(made));
+  POSEIDON_RETURN_IF_ERROR(AppendBottoms(index));
+  POSEIDON_RETURN_IF_ERROR(AppendTops(index));
+  POSEIDON_RETURN_IF_ERROR(CheckArity(index));
+  POSEIDON_RETURN_IF_ERROR(SetLossWeights(index));
+  Layer& made_layer = layer(index);
+  Node& at = node(index);
+  POSEIDON_RETURN_IF_ERROR(made_layer.SetUp(at.bottom, at.top));
+  POSEIDON_RETURN_IF_ERROR(AppendParams(index));
+  POSEIDON_RETURN_IF_ERROR(ReshapeIfNeeded(index, /*force=*/true));
+
+  // A layer takes part in backward when something below it or in it is to be learned.
+  bool needs = false;
+  for (const int id : at.bottom_ids) needs |= blob_needs_backward_[static_cast<std::size_t>(id)];
+  for (const auto& slot : made_layer.slots_) needs |= slot.wanted;
+  at.needs_backward = needs;
+  if (needs) {
+    for (const int id : at.top_ids) blob_needs_backward_[static_cast<std::size_t>(id)] = true;
+  }
+  return OkStatus();
+}
+
+Status Net::AppendBottoms(int index) {
+  const LayerParameter& param = param_.layer(index);
+  Node& at = node(index);
+  for (int i = 0; i < param.bottom_size(); ++i) {
+    const auto found = unread_.find(param.bottom(i));
+    if (found == unread_.end()) {
+      return InvalidArgument("reads blob '" + param.bottom(i) + "', which no earlier layer makes");
+    }
+    const int id = found->second;
+    unread_.erase(found);
+    at.bottom_ids.push_back(id);
+    at.bottom.push_back(blobs_[static_cast<std::size_t>(id)].get());
+    at.propagate_down.push_back(param.propagate_down_size() > 0
+                                    ? param.propagate_down(i)
+                                    : blob_needs_backward_[static_cast<std::size_t>(id)]);
+  }
+  return OkStatus();
+}
+
+Status Net::AppendTops(int index) {
+  const LayerParameter& param = param_.layer(index);
+  Node& at = node(index);
+  const auto append = [&](int id) {
+    at.top_ids.push_back(id);
+    at.top.push_back(blobs_[static_cast<std::size_t>(id)].get());
+  };
+  const auto make = [&](const std::string& name) {
+    blobs_.push_back(std::make_unique<Blob>());
+    blob_needs_backward_.push_back(false);
+    blob_names_.push_back(name);
+    return static_cast<int>(blobs_.size()) - 1;
+  };
+  for (int i = 0; i < param.top_size(); ++i) {
+    const std::string& name = param.top(i);
+    if (i < param.bottom_size() && name == param.bottom(i)) {  // in place
+      append(at.bottom_ids[static_cast<std::size_t>(i)]);
+    } else if (blob_ids_.count(name) > 0) {
+      return InvalidArgument("makes blob '" + name + "', which an earlier layer makes already");
+    } else {
+      const int id = make(name);
+      blob_ids_[name] = id;
+      append(id);
+    }
+    unread_[name] = at.top_ids.back();
+  }
+  if (param.top_size() == 0 && layer(index).is_loss()) append(make(param.name() + " (automatic)"));
+  return OkStatus();
+}
+
+Status Net::CheckArity(int index) const {
+  const auto& at = nodes_[static_cast<std::size_t>(index)];
+  const Arity arity = layer(index).arity();
+  const auto check = [](const char* what, std::size_t given, int least, int most) -> Status {
+    const auto count = static_cast<int>(given);
+    if (count >= least && count <= most) return OkStatus();
+    const std::string expected = least == most ? std::to_string(least)
+                                 : most == Arity::kAny
+                                     ? std::to_string(least) + " or more"
+                                     : std::to_string(least) + " to " + std::to_string(most);
+    return InvalidArgument("has " + std::to_string(count) + " " + what + ", expected " + expected);
+  };
+  POSEIDON_RETURN_IF_ERROR(
+      check("bottoms", at.bottom.size(), arity.min_bottom, arity.max_bottom));
+  POSEIDON_RETURN_IF_ERROR(check("tops", at.top.size(), arity.min_top, arity.max_top));
+  if (arity.top_per_bottom && at.bottom.size() != at.top.size()) {
+    return InvalidArgument("has " + std::to_string(at.bottom.size()) + " bottoms and " +
+                           std::to_string(at.top.size()) + " tops, expected as many of each");
+  }
+  return OkStatus();
+}
+
+Status Net::SetLossWeights(int index) {
+  const LayerParameter& param = param_.layer(index);
+  Node& at = node(index);
+  at.loss_weights.assign(at.top.size(), 0.F);
+  if (param.loss_weight_size() == 0) {
+    if (layer(index).is_loss()) at.loss_weights[0] = 1;
+    return OkStatus();
+  }
+  if (param.loss_weight_size() != static_cast<int>(at.top.size())) {
+    return InvalidArgument("loss_weight is given " + std::to_string(param.loss_weight_size()) +
+                           " times for " + std::to_string(at.top.size()) + " tops");
+  }
+  std::copy(param.loss_weight().begin(), param.loss_weight().end(), at.loss_weights.begin());
+  return OkStatus();
+}
+
+// --- Learned blobs -------------------------------------------------------------------------------
+
+Status Net::AppendParams(int index) {
+  Layer& owner = layer(index);
+  const LayerParameter& param = owner.param();
+  const auto count = static_cast<int>(owner.declarations_.size());
+  if (param.param_size() > count) {
+    return InvalidArgument("has " + std::to_string(param.param_size()) + " param entries for " +
+                           std::to_string(count) + " learned blobs");
+  }
+  owner.blobs_.resize(static_cast<std::size_t>(count));
+  owner.slots_.resize(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    const ParamSpec& spec = SpecOf(param, i);
+    auto& slot = owner.slots_[static_cast<std::size_t>(i)];
+    slot.wanted = spec.lr_mult() != 0;
+    const auto shared = spec.name().empty() ? shared_names_.end() : shared_names_.find(spec.name());
+    if (shared == shared_names_.end()) {
+      slot.stale = std::make_shared<bool>(true);
+      if (!spec.name().empty()) {
+        shared_names_[spec.name()] = {.layer = index,
+                                      .index = i,
+                                      .learnable = learnable_.size(),
+                                      .has_lr = spec.has_lr_mult(),
+                                      .has_decay = spec.has_decay_mult()};
+      }
+      learnable_.push_back({.layer = index,
+                            .index = i,
+                            .blob = {},
+                            .lr_mult = spec.lr_mult(),
+                            .decay_mult = spec.decay_mult(),
+                            .statistics = owner.params_are_statistics()});
+      continue;
+    }
+    SharedName& name = shared->second;
+    Layer& first = layer(name.layer);
+    auto& first_slot = first.slots_[static_cast<std::size_t>(name.index)];
+    const Shape& mine = owner.declarations_[static_cast<std::size_t>(i)].shape;
+    const Shape& theirs = first.declarations_[static_cast<std::size_t>(name.index)].shape;
+    const bool permissive = spec.share_mode() == ParamSpec::PERMISSIVE;
+    const auto total = [](const Shape& shape) {
+      return CountOf(shape, 0, static_cast<std::int64_t>(shape.size()));
+    };
+    if (permissive ? total(mine) != total(theirs) : mine != theirs) {
+      return InvalidArgument("shares parameter '" + spec.name() + "' with layer '" + first.name() +
+                             "', but its shape is " + ShapeText(mine) + " and there it is " +
+                             ShapeText(theirs));
+    }
+    LearnableParam& learnable = learnable_[name.learnable];
+    const auto agree = [&](const char* what, bool given, float value, bool* known,
+                           float* kept) -> Status {
+      if (!given) return OkStatus();
+      if (*known && *kept != value) {
+        return InvalidArgument("shares parameter '" + spec.name() + "' with layer '" +
+                               first.name() + "', but their " + what + " differ");
+      }
+      *known = true;
+      *kept = value;
+      return OkStatus();
+    };
+    POSEIDON_RETURN_IF_ERROR(agree("lr_mult", spec.has_lr_mult(), spec.lr_mult(), &name.has_lr,
+                                   &learnable.lr_mult));
+    POSEIDON_RETURN_IF_ERROR(agree("decay_mult", spec.has_decay_mult(), spec.decay_mult(),
+                                   &name.has_decay, &learnable.decay_mult));
+    slot.shared = true;
+    first_slot.shared = true;
+    slot.stale = first_slot.stale;
+    owner.blobs_[static_cast<std::size_t>(i)].data =
+        first.blobs_[static_cast<std::size_t>(name.index)].data.view(mine);
+  }
+  const Net* source = options_.parameters_from;
+  if (source != nullptr && source->LayerIndex(owner.name()) >= 0) {
+    return AdoptParams(index, *source);
+  }
+  return AllocateParams(index);
+}
+
+// One flat vector for what the layer owns; the blobs are views of it in order, filled.
+Status Net::AllocateParams(int index) {
+  Layer& owner = layer(index);
+  std::int64_t total = 0;
+  for (const LearnableParam& learnable : learnable_) {
+    if (learnable.layer != index) continue;
+    const Shape& shape = owner.declarations_[static_cast<std::size_t>(learnable.index)].shape;
+    total += CountOf(shape, 0, static_cast<std::int64_t>(shape.size()));
+  }
+  if (total == 0) return OkStatus();
+  at::Tensor flat = at::empty({total}, options_of_tensors());
+  node(index).params.data = flat;
+  std::int64_t offset = 0;
+  for (LearnableParam& learnable : learnable_) {
+    if (learnable.layer != index) continue;
+    const auto at = static_cast<std::size_t>(learnable.index);
+    const Shape& shape = owner.declarations_[at].shape;
+    const std::int64_t count = CountOf(shape, 0, static_cast<std::int64_t>(shape.size()));
+    owner.blobs_[at].data = flat.narrow(0, offset, count).view(shape);
+    learnable.blob.data = owner.blobs_[at].data;
+    offset += count;
+    const RandomStream stream(options_.seed, RandomPurpose::kFiller, owner.name(), at);
+    POSEIDON_RETURN_IF_ERROR(Fill(owner.declarations_[at].filler, stream, learnable.blob.data));
+  }
+  return OkStatus();
+}
+
+Status Net::AdoptParams(int index, const Net& source) {
+  Layer& mine = layer(index);
+  const int other = source.LayerIndex(mine.name());
+  const Layer& theirs = source.layer(other);
+  if (mine.declarations_.size() != theirs.blobs_.size()) {
+    return InvalidArgument("has " + std::to_string(mine.declarations_.size()) +
+                           " learned blobs, the layer it shares with has " +
+                           std::to_string(theirs.blobs_.size()));
+  }
+  for (std::size_t i = 0; i < theirs.blobs_.size(); ++i) {
+    const Shape& shape = mine.declarations_[i].shape;
+    if (theirs.blobs_[i].data.sizes() != at::IntArrayRef(shape)) {
+      return InvalidArgument("blob " + std::to_string(i) + " has shape " + ShapeText(shape) +
+                             ", in the layer it shares with it is " +
+                             ShapeText(theirs.blobs_[i].data.sizes()));
+    }
+    mine.blobs_[i].data = theirs.blobs_[i].data;
+  }
+  node(index).params.data = source.nodes_[static_cast<std::size_t>(other)].params.data;
+  for (LearnableParam& learnable : learnable_) {
+    if (learnable.layer == index) {
+      learnable.blob.data = mine.blobs_[static_cast<std::size_t>(learnable.index)].data;
+    }
+  }
+  return OkStatus();
+}
+
+Status Net::ShareParametersWith(const Net& source) {
+  return RunOnEngine([&] {
+    for (int i = 0; i < layer_count(); ++i) {
+      if (source.LayerIndex(layer(i).name()) < 0) continue;
+      if (const Status status = AdoptParams(i, source); !status.ok()) return Named(i, status);
+    }
+    return OkStatus();
+  });
+}
+
+void Net::BindDiffs(int index) {
+  LayerParams& params = node(index).params;
+  if (params.diff.defined()) return;
+  std::int64_t total = 0;
+  for (const LearnableParam& learnable : learnable_) {
+    if (learnable.layer == index) total += learnable.blob.data.numel();
+  }
+  if (total == 0) return;
+  params.diff = at::empty({total}, options_of_tensors());
+  std::int64_t offset = 0;
+  for (LearnableParam& learnable : learnable_) {
+    if (learnable.layer != index) continue;
+    const at::Tensor& data = learnable.blob.data;
+    learnable.blob.diff = params.diff.narrow(0, offset, data.numel()).view(data.sizes());
+    layer(index).blobs_[static_cast<std::size_t>(learnable.index)].diff = learnable.blob.diff;
+    offset += data.numel();
+  }
+}
+
+void Net::EnsureParamDiffs() {
+  if (diffs_allocated_) return;
+  diffs_allocated_ = true;
+  EngineGuard guard;
+  for (int i = 0; i < layer_count(); ++i) BindDiffs(i);
+  for (int i = 0; i < layer_count(); ++i) {
+    for (std::size_t j = 0; j < layer(i).blobs_.size(); ++j) {
+      const std::string& name = SpecOf(layer(i).param(), static_cast<int>(j)).name();
+      Blob& mine = layer(i).blobs_[j];
+      if (name.empty() || mine.diff.defined()) continue;
+      const SharedName& shared = shared_names_.at(name);
+      mine.diff = layer(shared.layer)
+                      .blobs_[static_cast<std::size_t>(shared.index)]
+                      .diff.view(mine.data.sizes());
+    }
+  }
+}
+
+LayerParams Net::layer_params(int index) {
+  EnsureParamDiffs();
+  return node(index).params;
+}
+
+void Net::ClearParamDiffs() {
+  for (const auto& made : layers_) {
+    for (auto& slot : made->slots_) *slot.stale = true;
+  }
+}
+
+// The owner of a blob is its first user in forward order, so backward reaches it last: what is
+// still stale then got no gradient in this iteration.
+void Net::ZeroStaleDiffs(int index) {
+  for (const LearnableParam& learnable : learnable_) {
+    if (learnable.layer != index) continue;
+    auto& slot = layer(index).slots_[static_cast<std::size_t>(learnable.index)];
+    if (std::exchange(*slot.stale, false)) learnable.blob.diff.zero_();
+  }
+}
+
+// --- Who needs a gradient ------------------------------------------------------------------------
+
+// As Caffe decides it: walking back from the losses, a layer runs backward when it leads to a loss
+// and something at or below it is learned; force_backward then asks for all there is.
+void Net::MarkBackward() {
+  std::set<int> under_loss;
+  std::set<int> skipped;
+  for (int i = layer_count() - 1; i >= 0; --i) {
+    Node& at = node(i);
+    bool leads_to_loss = false;
+    bool skips = true;
+    for (std::size_t j = 0; j < at.top.size(); ++j) {
+      leads_to_loss |= at.loss_weights[j] != 0 || under_loss.count(at.top_ids[j]) > 0;
+      skips &= skipped.count(at.top_ids[j]) > 0;
+    }
+    if (at.needs_backward && skips) {
+      at.needs_backward = false;
+      std::fill(at.propagate_down.begin(), at.propagate_down.end(), false);
+    }
+    if (!leads_to_loss) at.needs_backward = false;
+    for (std::size_t j = 0; j < at.bottom.size(); ++j) {
+      if (leads_to_loss) {
+        under_loss.insert(at.bottom_ids[j]);
+      } else {
+        at.propagate_down[j] = false;
+      }
+      if (!at.propagate_down[j]) skipped.insert(at.bottom_ids[j]);
+    }
+  }
+  if (!param_.force_backward()) return;
+  for (int i = 0; i < layer_count(); ++i) {
+    Node& at = node(i);
+    at.needs_backward = true;
+    for (std::size_t j = 0; j < at.bottom.size(); ++j) {
+      if (layer(i).AllowForceBackward(static_cast<int>(j))) at.propagate_down[j] = true;
+    }
+    for (auto& slot : layer(i).slots_) slot.wanted = !layer(i).params_are_statistics();
+  }
+}
+
+void Net::MarkFed() {
+  std::vector<bool> fed(blobs_.size(), false);  // by the reader nearest above
+  for (int i = layer_count() - 1; i >= 0; --i) {
+    Node& at = node(i);
+    at.fed.clear();
+    for (const int id : at.top_ids) at.fed.push_back(fed[static_cast<std::size_t>(id)]);
+    for (std::size_t j = 0; j < at.bottom.size(); ++j) {
+      fed[static_cast<std::size_t>(at.bottom_ids[j])] = at.needs_backward && at.propagate_down[j];
+    }
+  }
+}
+
+void Net::ListOutputs() {
+  for (const auto& [name, id] : unread_) {
+    NetOutput output{name, blobs_[static_cast<std::size_t>(id)].get(), 0};
+    for (const Node& at : nodes_) {
+      for (std::size_t j = 0; j < at.top.size(); ++j) {
+        if (at.top_ids[j] == id) output.loss_weight = at.loss_weights[j];
+      }
+    }
+    outputs_.push_back(output);
+  }
+}
+
+// --- Passes --------------------------------------------------------------------------------------
+
+Status Net::ReshapeIfNeeded(int index, bool force) {
+  Node& at = node(index);
+  bool same = !force;
+  for (std::size_t i = 0; same && i < at.bottom.size(); ++i) {
+    same = at.bottom[i]->data.sizes() == at::IntArrayRef(at.bottom_shapes[i]);
+  }
+  if (same) return OkStatus();
+  at.bottom_shapes.clear();
+  for (const Blob* bottom : at.bottom) at.bottom_shapes.push_back(bottom->shape());
+  return layer(index).Reshape(at.bottom, at.top);
+}
+
+double Net::LossOf(int index) const {
+  const Node& at = nodes_[static_cast<std::size_t>(index)];
+  double loss = 0;
+  for (std::size_t i = 0; i < at.top.size(); ++i) {
+    if (at.loss_weights[i] == 0) continue;
+    const at::Tensor& data = at.top[i]->data;
+    const double sum =
+        data.numel() == 1 ? data.item<double>() : at::sum(data).item<double>();
+    loss += static_cast<double>(at.loss_weights[i]) * sum;
+  }
+  return loss;
+}
+
+Result<double> Net::Forward(const NetHooks& hooks) {
+  double loss = 0;
+  for (int i = 0; i < layer_count(); ++i) {
+    if (hooks.before_forward) POSEIDON_RETURN_IF_ERROR(hooks.before_forward(i));
+    const Status status = RunOnEngine([&]() -> Status {
+      POSEIDON_RETURN_IF_ERROR(ReshapeIfNeeded(i, /*force=*/false));
+      POSEIDON_RETURN_IF_ERROR(layer(i).Forward(node(i).bottom, node(i).top));
+      loss += LossOf(i);
+      return OkStatus();
+    });
+    if (!status.ok()) return Named(i, status);
+    if (hooks.after_forward) POSEIDON_RETURN_IF_ERROR(hooks.after_forward(i));
+  }
+  return loss;
+}
+
+// A weighted top has its weight as gradient; a top whose reader gives it none has zero, unless the
+// caller wrote one. Split knows what an undefined gradient means.
+void Net::PrepareTopDiffs(int index) {
+  Node& at = node(index);
+  for (std::size_t i = 0; i < at.top.size(); ++i) {
+    if (at.fed[i]) continue;
+    Blob* top = at.top[i];
+    if (top->diff.defined() && top->diff.sizes() == top->data.sizes()) continue;
+    if (at.loss_weights[i] != 0) {
+      top->diff = at::full(top->data.sizes(), at.loss_weights[i], options_of_tensors());
+    } else if (layer(index).type() != "Split") {
+      top->diff = at::zeros(top->data.sizes(), options_of_tensors());
+    }
+  }
+}
+
+Status Net::Backward(const NetHooks& hooks) {
+  EnsureParamDiffs();
+  for (int i = layer_count() - 1; i >= 0; --i) {
+    if (hooks.before_backward) POSEIDON_RETURN_IF_ERROR(hooks.before_backward(i));
+    const Status status = RunOnEngine([&]() -> Status {
+      Node& at = node(i);
+      if (at.needs_backward) {
+        PrepareTopDiffs(i);
+        POSEIDON_RETURN_IF_ERROR(layer(i).Backward(at.top, at.propagate_down, at.bottom));
+      }
+      ZeroStaleDiffs(i);
+      return OkStatus();
+    });
+    if (!status.ok()) return Named(i, status);
+    if (hooks.after_backward) POSEIDON_RETURN_IF_ERROR(hooks.after_backward(i));
+  }
+  return OkStatus();
+}
+
+// --- Access --------------------------------------------------------------------------------------
+
+int Net::LayerIndex(const std::string& name) const {
+  for (int i = 0; i < layer_count(); ++i) {
+    if (layer(i).name() == name) return i;
+  }
+  return -1;
+}
+
+Blob* Net::blob(const std::string& name) const {
+  const auto found = blob_ids_.find(name);
+  return found == blob_ids_.end() ? nullptr : blobs_[static_cast<std::size_t>(found->second)].get();
+}
+
+Status Net::CopyFrom(const NetParameter& model, const std::string& source,
+                     std::vector<std::string>* ignored) {
+  for (const LayerParameter& saved : model.layer()) {
+    const int index = LayerIndex(saved.name());
+    if (index < 0) {
+      if (ignored != nullptr && saved.blobs_size() > 0) ignored->push_back(saved.name());
+      continue;
+    }
+    const Layer& mine = layer(index);
+    const auto fail = [&](const std::string& text) {
+      return InvalidArgument(source + ": layer '" + saved.name() + "' " + text);
+    };
+    if (saved.blobs_size() == 0 && !mine.blobs().empty()) {
+      if (ignored != nullptr) ignored->push_back(saved.name());
+      continue;
+    }
+    if (saved.blobs_size() != static_cast<int>(mine.blobs().size())) {
+      return fail("has " + std::to_string(saved.blobs_size()) + " blobs, expected " +
+                  std::to_string(mine.blobs().size()));
+    }
+    for (int i = 0; i < saved.blobs_size(); ++i) {
+      const at::Tensor& to = mine.blobs()[static_cast<std::size_t>(i)].data;
+      if (!Fits(saved.blobs(i), to.sizes().vec())) {
+        return fail("blob " + std::to_string(i) + " has shape " +
+                    ShapeText(ShapeOf(saved.blobs(i))) + ", the net's is " +
+                    ShapeText(to.sizes()));
+      }
+      if (const Status status = CopyNumbers(saved.blobs(i), to); !status.ok()) {
+        return fail("blob " + std::to_string(i) + " " + status.message());
+      }
+    }
+  }
+  return OkStatus();
+}
+
+NetParameter Net::ToProto() const {
+  NetParameter proto;
+  proto.set_name(name_);
+  for (const auto& made : layers_) {
+    LayerParameter* saved = proto.add_layer();
+    *saved = made->param();
+    for (const Blob& blob : made->blobs()) ToBlobProto(blob.data, saved->add_blobs());
+  }
+  return proto;
+}
+
+}  // namespace poseidon::caffe

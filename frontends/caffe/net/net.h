@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_NET_NET_H_
+#define POSEIDON_FRONTENDS_CAFFE_NET_NET_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frontends/caffe/net/blob.h"
+#include "frontends/caffe/net/layer.h"
+#include "frontends/caffe/net/pass_context.h"
+#include "frontends/caffe/proto/caffe.pb.h"
+#include "poseidon/base/result.h"
+#include "poseidon/base/status.h"
+#include "poseidon/tensor/dtype.h"
+
+namespace poseidon::caffe {
+
+class Net;
+
+struct NetOptions {
+  DType dtype = DType::kF32;    // or kF64, for numeric tests
+  std::uint64_t seed = 1;       // fillers, dropout masks, crops; equal on all workers
+  DataShare share;              // of every data source and of every global batch
+  // A net whose learned blobs are used wherever a layer has the same name, instead of blobs of our
+  // own: nothing is allocated or filled for them. Needed during Create only.
+  const Net* parameters_from = nullptr;
+};
+
+// Called around each layer's part of a pass, with its index; a failure ends the pass. Empty ones
+// are skipped. After `after_backward(i)` the gradients in the flat diff of layer i are complete
+// for this pass, also where the blobs are shared with later layers.
+struct NetHooks {
+  std::function<Status(int layer)> before_forward;
+  std::function<Status(int layer)> after_forward;
+  std::function<Status(int layer)> before_backward;
+  std::function<Status(int layer)> after_backward;
+};
+
+// A blob no layer reads: what the net computes.
+struct NetOutput {
+  std::string name;
+  Blob* blob = nullptr;
+  float loss_weight = 0;
+};
+
+// A learned blob, listed once, under the layer that owns it.
+struct LearnableParam {
+  int layer = 0;   // index of the owner
+  int index = 0;   // in the owner's blobs()
+  Blob blob;       // views of the owner's flat tensors; its diff is defined after EnsureParamDiffs
+  float lr_mult = 1;
+  float decay_mult = 1;
+  bool statistics = false;  // a running statistic: kept in snapshots, not trained, not averaged
+};
+
+// All learned blobs that one layer owns, in Caffe's order, as one contiguous vector each.
+struct LayerParams {
+  at::Tensor data;
+  at::Tensor diff;
+};
+
+// A graph of layers in the order of the prototxt, with splits inserted.
+//
+// Thread: one at a time. Failures name the layer: "layer 'ip1' (InnerProduct): ...".
+class Net {
+ public:
+  // Builds the part of `param` (upgraded, see proto/upgrade.h) that belongs to `state`, with filled
+  // weights. `param.state` is not looked at.
+  static Result<std::unique_ptr<Net>> Create(const NetParameter& param, const NetState& state,
+                                             const NetOptions& options);
+  Net(const Net&) = delete;
+  Net& operator=(const Net&) = delete;
+  ~Net();
+
+  const std::string& name() const { return name_; }
+  Phase phase() const { return state_.phase(); }
+  const NetOptions& options() const { return options_; }
+
+  int layer_count() const { return static_cast<int>(layers_.size()); }
+  Layer& layer(int index) const { return *layers_[static_cast<std::size_t>(index)]; }
+  const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
+  int LayerIndex(const std::string& name) const;  // -1 when there is none
+  const Blobs& bottoms(int layer) const { return nodes_[static_cast<std::size_t>(layer)].bottom; }
+  const Blobs& tops(int layer) const { return nodes_[static_cast<std::size_t>(layer)].top; }
+  bool needs_backward(int layer) const {
+    return nodes_[static_cast<std::size_t>(layer)].needs_backward;
+  }
+
+  // A blob by name, or null. Lives as long as the net; a pass may rebind its tensors.
+  Blob* blob(const std::string& name) const;
+  const std::vector<std::string>& blob_names() const { return blob_names_; }
+  // In alphabetical order.
+  const std::vector<NetOutput>& outputs() const { return outputs_; }
+
+  // In the order of the layers, as Caffe keeps its history.
+  const std::vector<LearnableParam>& learnable_params() const { return learnable_; }
+  // The flat vectors of one layer; both undefined when it owns nothing. Allocates the diff. The
+  // tensors stay the same ones for the life of the net, except that data changes once when the net
+  // takes over another's parameters.
+  LayerParams layer_params(int layer);
+  // Allocates all diffs (Backward does it too).
+  void EnsureParamDiffs();
+
+  void BeginPass(const PassContext& pass) { pass_ = pass; }
+  const PassContext& pass() const { return pass_; }
+  // Runs all layers; the value is the loss, the sum over weighted tops of weight times elements.
+  Result<double> Forward(const NetHooks& hooks = {});
+  // Runs the layers that need it in reverse. Adds to the gradients of the passes since the last
+  // ClearParamDiffs, or overwrites: then nothing was cleared and nothing needs adding.
+  Status Backward(const NetHooks& hooks = {});
+  // The next Backward starts the gradients anew. Until then the diffs keep their old numbers.
+  void ClearParamDiffs();
+
+  // Uses the learned blobs of `source` from now on, layer by layer of equal name.
+  Status ShareParametersWith(const Net& source);
+  // Copies weights by layer name; layers that only one side has are left alone (those of `model`
+  // without a partner are appended to `ignored`). Blobs of the old four dimensions fit when they
+  // agree once padded with ones in front. Failures name `source`, the layer and both shapes.
+  Status CopyFrom(const NetParameter& model, const std::string& source,
+                  std::vector<std::string>* ignored = nullptr);
+  // The net with its weights, as Caffe saves it.
+  NetParameter ToProto() const;
+
+ private:
+  // A layer's place in the graph.
+  struct Node {
+    Blobs bottom;
+    Blobs top;
+    std::vector<int> bottom_ids;
+    std::vector<int> top_ids;
+    std::vector<bool> propagate_down;
+    std::vector<float> loss_weights;   // one per top
+    std::vector<bool> fed;             // whether a later layer writes the diff of this top
+    std::vector<Shape> bottom_shapes;  // at the last Reshape
+    bool needs_backward = false;
+    LayerParams params;
+  };
+  struct SharedName;
+
+  Net(const NetParameter& param, const NetState& state, const NetOptions& options);
+
+  Status Build();
+  Status AddLayer(int index);
+  Status AppendBottoms(int index);
+  Status AppendTops(int index);
+  Status SetLossWeights(int index);
+  Status CheckArity(int index) const;
+  Status AppendParams(int index);
+  Status AdoptParams(int index, const Net& source);
+  Status AllocateParams(int index);
+  void BindDiffs(int index);
+  void MarkBackward();
+  void MarkFed();
+  void ListOutputs();
+
+  Status ReshapeIfNeeded(int index, bool force);
+  double LossOf(int index) const;
+  void PrepareTopDiffs(int index);
+  void ZeroStaleDiffs(int index);
+  Status Named(int index, const Status& status) const;
+  Node& node(int index) { return nodes_[static_cast<std::size_t>(index)]; }
+  at::TensorOptions options_of_tensors() const;
+
+  NetParameter param_;  // filtered, with splits
+  std::string name_;
+  NetState state_;
+  NetOptions options_;
+  PassContext pass_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<Node> nodes_;
+  std::vector<std::unique_ptr<Blob>> blobs_;
+  std::vector<std::string> blob_names_;
+  std::vector<bool> blob_needs_backward_;
+  std::map<std::string, int> blob_ids_;
+  std::map<std::string, int> unread_;  // name to id of blobs nobody has read so far
+  std::map<std::string, SharedName> shared_names_;
+  std::vector<NetOutput> outputs_;
+  std::vector<LearnableParam> learnable_;
+  bool diffs_allocated_ = false;
+};
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_NET_NET_H_
