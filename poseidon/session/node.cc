@@ -651,6 +651,11 @@ void Node::Leave(Completion done) {
   SendTo(kHostMember, wire::Leave{});
 }
 
+void Node::AwaitEnd(Completion done) {
+  awaiting_end_.push_back(std::move(done));
+  if (over_) PostDone(awaiting_end_.back(), ended_well_ ? OkStatus() : failure_);
+}
+
 // Everybody is done. The connections may end now, in any order, once the goodbyes have left.
 void Node::OnGoodbye() {
   if (phase_ == Phase::kEnded) return;
@@ -707,6 +712,10 @@ void Node::FinishEnding() {
     env_.completions.Post([done = std::move(waiting), reason = failure_] { done(reason); });
   }
   PostDone(left_, ended_well_ ? OkStatus() : failure_);
+  over_ = true;
+  for (Completion& waiting : std::exchange(awaiting_end_, {})) {
+    PostDone(waiting, ended_well_ ? OkStatus() : failure_);
+  }
   if (on_failure_) {
     auto told = std::exchange(on_failure_, {});
     if (!ended_well_) told(failure_);

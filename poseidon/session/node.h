@@ -103,6 +103,9 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void Leave(Completion done);
   // Ends the job for everybody. `reason` should carry the culprit, if any.
   void Abort(const Status& reason);
+  // `done` fires when the job has ended here and everything outstanding has been completed: OK after
+  // the orderly end, else the failure. For dedicated servers, which leave when the workers have.
+  void AwaitEnd(Completion done);
 
   const messaging::Mesh& mesh() const { return mesh_; }
   const schedule::Scheduler* scheduler() const { return scheduler_.get(); }
@@ -158,6 +161,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   Phase phase_ = Phase::kNew;
   Status failure_;  // why it ended; "the job has ended" after an orderly end
   bool ended_well_ = false;
+  bool over_ = false;  // FinishEnding has run
   StatusCode abort_code_ = StatusCode::kUnavailable;
 
   std::unique_ptr<transport::Listener> listener_;
@@ -190,6 +194,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   UniqueFunction<void(Result<plan::Plan>)> committed_;
   std::vector<UniqueFunction<void(Result<plan::Plan>)>> awaiting_plan_;
   Completion left_;
+  std::vector<Completion> awaiting_end_;
   std::uint32_t next_collective_ = 0;
   std::shared_ptr<Node*> alive_;
 };

@@ -123,43 +123,46 @@ void Session::Report(const std::vector<wire::Measured::Layer>& layers) {
   runtime_->io().Post([this, measured = std::move(measured)] { node_->Report(measured); });
 }
 
-Completion Session::Complete(LayerId layer) {
-  return [this, layer](Status status) {
-    std::lock_guard lock(mutex_);
-    Pending& pending = pending_[layer.value()];
-    pending.waiting = false;
-    pending.status = std::move(status);
-    landed_.notify_all();
+Completion Session::Complete(LayerId layer, Completion landed) {
+  return [this, layer, landed = std::move(landed)](Status status) {
+    {
+      std::lock_guard lock(mutex_);
+      Pending& pending = pending_[layer.value()];
+      pending.waiting = false;
+      pending.status = status;
+      landed_.notify_all();
+    }
+    if (landed) landed(std::move(status));
   };
 }
 
-void Session::PushRequest(LayerId layer, sync::SyncRequest request) {
+void Session::PushRequest(LayerId layer, sync::SyncRequest request, Completion landed) {
   {
     std::lock_guard lock(mutex_);
     POSEIDON_CHECK(layer.value() < pending_.size(), "only committed layers can be pushed");
     pending_[layer.value()] = {true, request.step, {}};
   }
-  request.done = Complete(layer);
+  request.done = Complete(layer, std::move(landed));
   runtime_->io().Post([this, layer, request = std::move(request)]() mutable {
     node_->Push(layer, std::move(request));
   });
 }
 
-void Session::Push(const DensePush& push) {
+void Session::Push(DensePush push) {
   sync::SyncRequest request;
   request.step = push.step;
   request.gradient = push.gradient;
   request.absent = push.absent;
   request.weight = push.weight;
-  PushRequest(push.layer, std::move(request));
+  PushRequest(push.layer, std::move(request), std::move(push.landed));
 }
 
-void Session::PushFactors(const FactorPush& push) {
+void Session::PushFactors(FactorPush push) {
   sync::SyncRequest request;
   request.step = push.step;
   request.gradient = push.gradient;
   request.factors = push.factors;
-  PushRequest(push.layer, std::move(request));
+  PushRequest(push.layer, std::move(request), std::move(push.landed));
 }
 
 Status Session::Wait(LayerId layer) {
@@ -227,6 +230,10 @@ Result<std::vector<ByteBuffer>> Session::Gather(ConstBytes bytes) {
 
 Status Session::Leave() {
   return Await([this](Completion done) { node_->Leave(std::move(done)); });
+}
+
+Status Session::AwaitEnd() {
+  return Await([this](Completion done) { node_->AwaitEnd(std::move(done)); });
 }
 
 void Session::Abort(const Status& reason) {

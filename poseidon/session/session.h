@@ -94,8 +94,11 @@ class Session {
     TensorView gradient;
     bool absent = false;       // contribute nothing (unused parameter, uneven end)
     std::uint32_t weight = 0;  // of this contribution in the mean; 0: unweighted
+    // Where given: fires once, on a thread of the session's, when Wait would no longer block. It must
+    // not block, nor call what blocks.
+    Completion landed = {};
   };
-  void Push(const DensePush& push);
+  void Push(DensePush push);
   // Hands over a factor layer's factors; the mean lands in `gradient` (weight, then bias). Factors
   // and gradient are lent until Wait returns.
   struct FactorPush {
@@ -103,8 +106,9 @@ class Session {
     Step step;
     Factors factors;
     TensorView gradient;
+    Completion landed = {};  // as in DensePush
   };
-  void PushFactors(const FactorPush& push);
+  void PushFactors(FactorPush push);
   // Blocks until the mean of the layer's last pushed step has landed.
   Status Wait(LayerId layer);
   // True when Wait would not block.
@@ -124,6 +128,10 @@ class Session {
   void Abort(const Status& reason);
   // The job's failure, OK while it runs.
   Status failure() const;
+  // Blocks until the job has ended here and nothing is in flight any more: OK after the orderly end,
+  // else the failure. All that a dedicated server does after Open; in a worker, what makes sure that
+  // an Abort has gone out.
+  Status AwaitEnd();
 
   Statistics Collect();
   // Begins the statistics of layer times and of waiting anew.
@@ -141,8 +149,8 @@ class Session {
   // Runs `f` on the I/O executor and waits for it.
   template <typename F>
   void RunOnIo(F f);
-  Completion Complete(LayerId layer);
-  void PushRequest(LayerId layer, sync::SyncRequest request);
+  Completion Complete(LayerId layer, Completion landed);
+  void PushRequest(LayerId layer, sync::SyncRequest request, Completion landed);
   // Calls `start(completion)` on the I/O executor; the future is the completion's status.
   std::future<Status> Begin(UniqueFunction<void(Completion)> start);
   Status Await(UniqueFunction<void(Completion)> start) { return Begin(std::move(start)).get(); }
