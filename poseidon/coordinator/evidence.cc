@@ -37,14 +37,16 @@ class Weighing {
   void On(const PeerHeard& heard) {
     if (!Watched(heard.peer)) return;
     PeerState& peer = Of(heard.peer);
-    if (peer.suspected) {
-      actions_.push_back(ReportSuspect{.peer = heard.peer,
-                                       .heard_again = true,
-                                       .line = Name(heard.peer) + " is heard again after " +
-                                               Seconds(now_ - peer.last_heard) + " of silence"});
-    }
+    const TimePoint at = std::min(heard.at.value_or(now_), now_);
+    if (at <= peer.last_heard) return;
+    const Duration silence = at - peer.last_heard;
+    peer.last_heard = at;
+    if (!peer.suspected || now_ - at >= state_.liveness.suspect_after()) return;
     peer.suspected = false;
-    peer.last_heard = std::max(peer.last_heard, std::min(heard.at.value_or(now_), now_));
+    actions_.push_back(ReportSuspect{
+        .peer = heard.peer,
+        .heard_again = true,
+        .line = Name(heard.peer) + " is heard again after " + Seconds(silence) + " of silence"});
   }
 
   void On(const PeerLost& lost) {

@@ -104,13 +104,14 @@ class Machine {
   void On(const Heard& heard) {
     if (!Watching() || !Known(heard.member)) return;
     MemberState& member = Of(heard.member);
-    if (member.suspected) {
-      reason_ = Name(heard.member) + " is heard again after " + Seconds(now_ - member.last_heard) +
-                " of silence";
-      actions_.push_back(NameSuspect{.member = heard.member, .heard_again = true, .line = reason_});
-    }
+    const TimePoint at = std::min(heard.at.value_or(now_), now_);
+    if (at <= member.last_heard) return;
+    const Duration silence = at - member.last_heard;
+    member.last_heard = at;
+    if (!member.suspected || now_ - at >= state_.options.liveness.suspect_after()) return;
     member.suspected = false;
-    member.last_heard = std::max(member.last_heard, std::min(heard.at.value_or(now_), now_));
+    reason_ = Name(heard.member) + " is heard again after " + Seconds(silence) + " of silence";
+    actions_.push_back(NameSuspect{.member = heard.member, .heard_again = true, .line = reason_});
   }
 
   void On(const Lost& lost) {
@@ -224,6 +225,9 @@ class Machine {
     }
     for (const JoinRequest& other : state_.joined) {
       if (other.connection == request.connection) return "it has joined before";
+      if (other.hosts_coordinator && request.hosts_coordinator) {
+        return "the process that runs the coordinator has joined before";
+      }
     }
     if (request.role == Role::kServer) {
       if (request.hosts_coordinator) return "a server cannot run the coordinator";
