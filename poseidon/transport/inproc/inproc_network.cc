@@ -4,12 +4,12 @@
 #include <array>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "poseidon/base/check.h"
 #include "poseidon/transport/inproc/pipe.h"
+#include "poseidon/transport/memory_stream.h"
 
 namespace poseidon::transport {
 namespace inproc {
@@ -56,131 +56,40 @@ struct Link {
 };
 
 // One side of a connection; lives on its executor.
-class End : public std::enable_shared_from_this<End> {
+class End final : public MemoryStream {
  public:
-  End(Executor& executor, std::shared_ptr<Link> link, std::size_t side)
-      : executor_(executor), link_(std::move(link)), side_(side) {}
+  End(Executor& on, std::shared_ptr<Link> link, std::size_t side)
+      : MemoryStream(on), link_(std::move(link)), side_(side) {}
 
-  void Attach() { own_bell()->Attach(executor_, weak_from_this()); }
-
-  void Read(std::span<const MutableBytes> into, std::size_t min_bytes, ReadCompletion done) {
-    POSEIDON_CHECK(executor_.OnExecutor(), "a connection is used on its executor only");
-    POSEIDON_CHECK(!read_.done, "one read at a time");
-    std::size_t room = 0;
-    for (const MutableBytes& buffer : into) room += buffer.size();
-    POSEIDON_CHECK(min_bytes >= 1 && min_bytes <= room, "a read asks for what fits, at least 1");
-    if (closed_) {
-      executor_.Post([done = std::move(done)] { done(ClosedStatus(), 0); });
-      return;
-    }
-    read_ = {{into.begin(), into.end()}, 0, min_bytes, std::move(done)};
-    Doorbell::Ring(own_bell());
+  void Attach() {
+    own_bell()->Attach(executor(), std::static_pointer_cast<End>(shared_from_this()));
   }
-
-  void Write(std::span<const ConstBytes> from, Completion done) {
-    POSEIDON_CHECK(executor_.OnExecutor(), "a connection is used on its executor only");
-    POSEIDON_CHECK(!write_.done, "one write at a time");
-    if (closed_) {
-      executor_.Post([done = std::move(done)] { done(ClosedStatus()); });
-      return;
-    }
-    write_ = {{from.begin(), from.end()}, std::move(done)};
-    Doorbell::Ring(own_bell());
-  }
-
-  void Close(const Status& reason) {
-    if (closed_) return;
-    closed_ = true;
-    link_->CloseSide(side_);
-    const Status status = reason.ok() ? ClosedStatus() : reason;
-    if (read_.done) {
-      executor_.Post([done = std::move(read_.done), status] { done(status, 0); });
-    }
-    if (write_.done) executor_.Post([done = std::move(write_.done), status] { done(status); });
-  }
-
-  // Moves what can be moved and completes what is complete. A completion may start the next
-  // operation (which only rings the bell) or close this end.
-  void Advance() {
-    AdvanceRead();
-    AdvanceWrite();
-  }
-
-  const ConnectionCounters& counters() const { return counters_; }
+  void Answer() { Advance(); }
 
  private:
-  struct PendingRead {
-    std::vector<MutableBytes> into;  // what is left to fill
-    std::size_t landed = 0;
-    std::size_t min_bytes = 0;
-    ReadCompletion done;
-  };
-  struct PendingWrite {
-    std::vector<ConstBytes> from;  // what is left to send
-    Completion done;
-  };
-
-  static Status ClosedStatus() {
-    return {StatusCode::kUnavailable, "the connection is closed", StatusScope::kConnection};
+  std::size_t Take(MutableBytes into) override { return inward().Take(into); }
+  std::size_t Put(ConstBytes from) override { return outward().Put(from); }
+  Status ReadEnd() const override {
+    return inward().state().writer_closed ? PeerClosed() : OkStatus();
   }
-  static Status PeerClosedStatus() {
+  Status WriteEnd() const override {
+    return outward().state().reader_closed ? PeerClosed() : OkStatus();
+  }
+  void Took(std::size_t) override { Doorbell::Ring(peer_bell()); }
+  void HasPut(std::size_t) override { Doorbell::Ring(peer_bell()); }
+  void Wake() override { Doorbell::Ring(own_bell()); }
+  void Shut() override { link_->CloseSide(side_); }
+
+  static Status PeerClosed() {
     return {StatusCode::kUnavailable, "the peer closed the connection", StatusScope::kConnection};
   }
+  Pipe& inward() const { return link_->pipes[1 - side_]; }
+  Pipe& outward() const { return link_->pipes[side_]; }
   const std::shared_ptr<Doorbell>& own_bell() const { return link_->bells[side_]; }
   const std::shared_ptr<Doorbell>& peer_bell() const { return link_->bells[1 - side_]; }
 
-  void AdvanceRead() {
-    if (!read_.done) return;
-    Pipe& pipe = link_->pipes[1 - side_];
-    const bool ended = pipe.state().writer_closed;  // asked first: nothing is put after it
-    std::size_t moved = 0;
-    for (MutableBytes& buffer : read_.into) {
-      const std::size_t count = pipe.Take(buffer);
-      buffer = buffer.subspan(count);
-      moved += count;
-      if (!buffer.empty()) break;
-    }
-    if (moved > 0) Doorbell::Ring(peer_bell());
-    read_.landed += moved;
-    counters_.bytes_read += moved;
-    counters_.wire_bytes_in += moved;
-    if (read_.landed >= read_.min_bytes) {
-      const std::size_t landed = read_.landed;
-      std::exchange(read_, {}).done(OkStatus(), landed);
-    } else if (ended) {
-      std::exchange(read_, {}).done(PeerClosedStatus(), 0);
-    }
-  }
-
-  void AdvanceWrite() {
-    if (!write_.done) return;
-    Pipe& pipe = link_->pipes[side_];
-    if (pipe.state().reader_closed) {
-      std::exchange(write_, {}).done(PeerClosedStatus());
-      return;
-    }
-    std::size_t moved = 0;
-    bool all = true;
-    for (ConstBytes& buffer : write_.from) {
-      const std::size_t count = pipe.Put(buffer);
-      buffer = buffer.subspan(count);
-      moved += count;
-      all = buffer.empty();
-      if (!all) break;
-    }
-    if (moved > 0) Doorbell::Ring(peer_bell());
-    counters_.bytes_written += moved;
-    counters_.wire_bytes_out += moved;
-    if (all) std::exchange(write_, {}).done(OkStatus());
-  }
-
-  Executor& executor_;
   const std::shared_ptr<Link> link_;
   const std::size_t side_;
-  bool closed_ = false;
-  PendingRead read_;
-  PendingWrite write_;
-  ConnectionCounters counters_;
 };
 
 void Doorbell::Ring(const std::shared_ptr<Doorbell>& bell) {
@@ -194,7 +103,7 @@ void Doorbell::Ring(const std::shared_ptr<Doorbell>& bell) {
       bell->ringing_ = false;
       end = bell->end_.lock();
     }
-    if (end != nullptr) end->Advance();
+    if (end != nullptr) end->Answer();
   });
 }
 
