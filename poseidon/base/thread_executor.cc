@@ -34,31 +34,28 @@ ThreadExecutor::~ThreadExecutor() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
+    changed_.notify_one();
   }
-  changed_.notify_all();
   thread_.join();
 }
 
+// The task may be what lets another thread destroy this executor, so nothing is touched after the
+// lock is given up; hence the notification under it.
 void ThreadExecutor::Post(Task task) {
-  {
-    std::lock_guard lock(mutex_);
-    if (stopping_) return;  // `task` dies with the argument, outside the lock
-    // The clock is read under the lock, so that posted tasks are in order of their times.
-    queue_.Post(Now(), next_sequence_++, std::move(task));
-  }
-  changed_.notify_one();
+  std::lock_guard lock(mutex_);
+  if (stopping_) return;  // `task` dies with the argument, outside the lock
+  // The clock is read under the lock, so that posted tasks are in order of their times.
+  queue_.Post(Now(), next_sequence_++, std::move(task));
+  if (waiting_) changed_.notify_one();
 }
 
 TimerId ThreadExecutor::PostAfter(Duration delay, Task task) {
   POSEIDON_CHECK(delay >= Duration::zero(), "a delay must not be negative");
-  TimerId id = 0;
-  {
-    std::lock_guard lock(mutex_);
-    id = next_sequence_++;
-    if (stopping_) return id;
-    queue_.PostAt(After(Now(), delay), id, std::move(task));
-  }
-  changed_.notify_one();
+  std::lock_guard lock(mutex_);
+  const TimerId id = next_sequence_++;
+  if (stopping_) return id;
+  queue_.PostAt(After(Now(), delay), id, std::move(task));
+  if (waiting_) changed_.notify_one();
   return id;
 }
 
@@ -80,12 +77,14 @@ void ThreadExecutor::Loop(const std::string& name) {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const std::optional<TaskQueue::Place> next = queue_.Next();
-    if (!next) {
-      changed_.wait(lock);
-      continue;
-    }
-    if (next->due > Now()) {
-      changed_.wait_until(lock, Clock::time_point(next->due.since_origin));
+    if (!next || next->due > Now()) {
+      waiting_ = true;
+      if (next) {
+        changed_.wait_until(lock, Clock::time_point(next->due.since_origin));
+      } else {
+        changed_.wait(lock);
+      }
+      waiting_ = false;
       continue;
     }
     Task task = queue_.Pop();

@@ -41,6 +41,7 @@ class ThreadExecutor final : public Executor {
   std::condition_variable changed_;
   TaskQueue queue_;
   std::uint64_t next_sequence_ = 1;
+  bool waiting_ = false;
   bool stopping_ = false;
 
   std::thread thread_;  // last, because it uses all of the above
