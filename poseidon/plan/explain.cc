@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/plan/explain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "poseidon/base/check.h"
+#include "poseidon/plan/cost_model.h"
+#include "poseidon/plan/slices.h"
+#include "poseidon/plan/units.h"
+
+namespace poseidon::plan {
+namespace {
+
+// A step that gets shorter by less is not worth a sentence.
+constexpr double kWorthSaying = 0.02;
+
+enum class Side { kLeft, kRight };
+
+struct Column {
+  std::string heading;
+  Side side = Side::kLeft;
+  std::vector<std::string> cells = {};
+};
+
+std::string Aligned(const std::vector<Column>& columns) {
+  const std::size_t lines = columns.front().cells.size();
+  std::vector<std::string> text(lines + 1);
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    const Column& column = columns[c];
+    std::size_t width = column.heading.size();
+    for (const std::string& cell : column.cells) width = std::max(width, cell.size());
+    for (std::size_t i = 0; i <= lines; ++i) {
+      const std::string& cell = i == 0 ? column.heading : column.cells[i - 1];
+      const std::string space(width - cell.size(), ' ');
+      if (c > 0) text[i] += "  ";
+      text[i] += column.side == Side::kRight ? space + cell : cell + space;
+    }
+  }
+  std::string all;
+  for (std::string& line : text) {
+    line.erase(line.find_last_not_of(' ') + 1);
+    all += line + '\n';
+  }
+  return all;
+}
+
+std::string RowsText(const std::vector<std::uint32_t>& rows) {
+  if (rows.empty()) return "-";
+  const auto [least, most] = std::minmax_element(rows.begin(), rows.end());
+  if (*least == *most) return std::to_string(*most);
+  return std::to_string(*least) + ".." + std::to_string(*most);
+}
+
+std::string PercentText(double share) {
+  return std::to_string(static_cast<long>(std::lround(100 * share))) + " %";
+}
+
+}  // namespace
+
+std::string PlanTable(const Plan& plan, std::span<const LayerSpec> layers,
+                      std::span<const LayerOutcome> outcomes) {
+  POSEIDON_CHECK(plan.layers.size() == layers.size(), "the plan is for other layers");
+  POSEIDON_CHECK(outcomes.empty() || outcomes.size() == layers.size(),
+                 "the outcomes are of other layers");
+  enum : std::size_t { kLayer, kShape, kRows, kScheme, kSends, kReceives, kTransfer, kRebuild };
+  std::vector<Column> columns = {
+      {.heading = "layer"},
+      {.heading = "shape"},
+      {.heading = "rows", .side = Side::kRight},
+      {.heading = "scheme"},
+      {.heading = "sends", .side = Side::kRight},
+      {.heading = "receives", .side = Side::kRight},
+      {.heading = "transfer", .side = Side::kRight},
+      {.heading = "rebuild", .side = Side::kRight},
+  };
+  Column sent{.heading = "sent", .side = Side::kRight};
+  Column received{.heading = "received", .side = Side::kRight};
+  Column landed{.heading = "landed after", .side = Side::kRight};
+  Column reason{.heading = "reason"};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerPlan& layer = plan.layers[i];
+    columns[kLayer].cells.push_back(layers[i].name);
+    columns[kShape].cells.push_back(layers[i].shape);
+    columns[kRows].cells.push_back(layers[i].factors ? RowsText(layer.measured.rows) : "-");
+    columns[kScheme].cells.emplace_back(NameOf(layer.scheme));
+    columns[kSends].cells.push_back(BytesText(layer.bytes_sent));
+    columns[kReceives].cells.push_back(BytesText(layer.bytes_received));
+    columns[kTransfer].cells.push_back(SecondsText(layer.transfer_seconds));
+    columns[kRebuild].cells.push_back(
+        layer.scheme == Scheme::kFactorBroadcast ? SecondsText(layer.rebuild_seconds) : "-");
+    reason.cells.push_back(layer.reason);
+    if (outcomes.empty()) continue;
+    sent.cells.push_back(BytesText(outcomes[i].bytes_sent));
+    received.cells.push_back(BytesText(outcomes[i].bytes_received));
+    landed.cells.push_back(SecondsText(outcomes[i].seconds));
+  }
+  if (!outcomes.empty()) {
+    columns.push_back(std::move(sent));
+    columns.push_back(std::move(received));
+    columns.push_back(std::move(landed));
+  }
+  columns.push_back(std::move(reason));
+  return Aligned(columns);
+}
+
+std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
+  std::uint64_t bytes = 0;
+  for (const LayerPlan& layer : plan.layers) bytes += layer.bytes_sent;
+  std::string text;
+  if (plan.step_seconds > 0) {
+    text = "predicted step " + SecondsText(plan.step_seconds);
+    if (measured_step_seconds > 0) {
+      text += ", measured " + SecondsText(measured_step_seconds) + " (" +
+              FactorText(measured_step_seconds / plan.step_seconds) + ")";
+    }
+    text += "; computing " + SecondsText(plan.compute_seconds) +
+            ", with overlap in backward only " + SecondsText(plan.wfbp_seconds) +
+            ", key-value only " + SecondsText(plan.dense_step_seconds) + "; " +
+            FactorText(plan.speedup) + " the speed of one worker; ";
+  } else {
+    text = "nothing was measured yet; ";
+  }
+  text += "a worker sends " + BytesText(bytes) + " per step";
+  if (plan.dense_bytes_sent > bytes) {
+    const double saved =
+        1 - static_cast<double>(bytes) / static_cast<double>(plan.dense_bytes_sent);
+    text += ", " + PercentText(saved) + " less than " + BytesText(plan.dense_bytes_sent) +
+            " key-value only";
+  }
+  return text;
+}
+
+std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers) {
+  POSEIDON_CHECK(plan.layers.size() == layers.size(), "the plan is for other layers");
+  if (plan.cluster.workers == 1) return "one worker waits for no network";
+  if (plan.step_seconds <= 0) return "what would help is known once the first steps are measured";
+  std::vector<Scheme> schemes;
+  std::vector<LayerMeasurement> measured;
+  for (const LayerPlan& layer : plan.layers) {
+    schemes.push_back(layer.scheme);
+    measured.push_back(layer.measured);
+  }
+  const auto slices = AssignSlices(
+      layers, static_cast<std::uint16_t>(plan.cluster.servers == 0 ? plan.cluster.workers
+                                                                   : plan.cluster.servers));
+  const auto step_with = [&](const ClusterSpec& cluster) {
+    return StepModel(layers, slices, cluster, measured).Predict(schemes).step;
+  };
+  ClusterSpec faster_network = plan.cluster;
+  faster_network.bandwidth *= 2;
+  ClusterSpec faster_product = plan.cluster;
+  faster_product.rebuild_flops *= 2;
+  ClusterSpec spare_core = plan.cluster;
+  spare_core.cores_per_worker += 1;
+  struct Change {
+    const char* what;
+    double step;
+  };
+  const Change changes[] = {
+      {"a network twice as fast", step_with(faster_network)},
+      {"a rebuild product twice as fast", step_with(faster_product)},
+      {"one more core per worker for the network", step_with(spare_core)},
+  };
+  const Change& best =
+      *std::min_element(std::begin(changes), std::end(changes),
+                        [](const Change& a, const Change& b) { return a.step < b.step; });
+  const double now = step_with(plan.cluster);
+  if (best.step > now * (1 - kWorthSaying)) {
+    return "computing bounds the step: a faster network would gain less than " +
+           PercentText(kWorthSaying);
+  }
+  return std::string("what would help most: ") + best.what + " makes the step " +
+         SecondsText(best.step) + " instead of " + SecondsText(now) + " (" +
+         FactorText(now / best.step) + ")";
+}
+
+}  // namespace poseidon::plan

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_PLAN_EXPLAIN_H_
+#define POSEIDON_PLAN_EXPLAIN_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "poseidon/plan/layer.h"
+#include "poseidon/plan/plan.h"
+
+// A plan for people: what it does, why, what it predicts, and beside it what came true.
+namespace poseidon::plan {
+
+// What a run showed of one layer: counted payload of the worker that reports, and the time from
+// handing over its gradient until the mean had landed, per step.
+struct LayerOutcome {
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+  double seconds = 0;
+};
+
+// A line of headings and a line per layer, aligned, each ended by a newline: layer, shape, rows per
+// worker, scheme, bytes each way, transfer and rebuild time, the reason; with `outcomes` (one per
+// layer, or none) also counted bytes and measured time. `layers` are those the plan was made for.
+std::string PlanTable(const Plan& plan, std::span<const LayerSpec> layers,
+                      std::span<const LayerOutcome> outcomes = {});
+
+// One line: predicted step time and its parts, speed-up over one worker, bytes saved against the
+// key-value scheme everywhere. `measured_step_seconds` > 0 is put beside the prediction.
+std::string PlanSummary(const Plan& plan, double measured_step_seconds = 0);
+
+// One line: which change of the cluster would shorten the step most, and to what.
+std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers);
+
+}  // namespace poseidon::plan
+
+#endif  // POSEIDON_PLAN_EXPLAIN_H_
