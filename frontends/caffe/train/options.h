@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_OPTIONS_H_
+#define POSEIDON_FRONTENDS_CAFFE_TRAIN_OPTIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace poseidon::caffe {
+
+// What `poseidon train` was asked for, as values. A member on another host gets them as JSON.
+struct TrainOptions {
+  std::string solver;    // path of the solver prototxt
+  std::string snapshot;  // a .solverstate to resume from
+  std::string weights;   // .caffemodel files to fine-tune from, separated by commas
+  int level = 0;
+  std::vector<std::string> stages;
+  std::uint16_t workers = 1;
+  std::uint16_t servers = 0;
+  bool sync = false;          // run hooks, scheduler and a shard of one's own even with one worker
+  bool global_batch = false;  // batch_size is of all workers together
+  std::string policy = "time";
+  std::map<std::string, std::string> schemes;  // layer to "kv" or "sfb"
+  std::string plan_file;                       // plan.json to follow
+  std::string wire = "auto";                   // auto, tls, auth
+  double dead_after = 30;                      // seconds
+  int threads = 0;                             // compute threads of a worker; 0: share the cores
+  std::string run_dir;
+  std::string sigint_effect = "stop";  // stop, snapshot, none
+  std::string sighup_effect = "snapshot";
+  std::string dtype = "f32";  // f64 for numeric tests
+  std::uint64_t final_plan_step = 10;
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, level, stages, workers,
+                                   servers, sync, global_batch, policy, schemes, plan_file, wire,
+                                   dead_after, threads, run_dir, sigint_effect, sighup_effect,
+                                   dtype, final_plan_step)
+
+// One member's part in the job. The token travels beside it, never here.
+struct MemberTask {
+  bool server = false;
+  int rank = 0;  // of a worker
+  std::string host = "localhost";
+  std::string listen_host = "127.0.0.1";
+  std::uint16_t listen_port = 0;
+  std::string coordinator_host;
+  std::uint16_t coordinator_port = 0;
+  bool tls = false;
+  int local_members = 1;  // on this host: they share its cores
+  TrainOptions options;
+};
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_TRAIN_OPTIONS_H_

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_OUTPUT_H_
+#define POSEIDON_FRONTENDS_CAFFE_TRAIN_OUTPUT_H_
+
+#include <string>
+
+#include "poseidon/base/log.h"
+
+namespace poseidon::caffe {
+
+// Where a member's words go: to the terminal, or, in a member that a launcher started, to it.
+// Thread: any.
+class Output : public LogSink {
+ public:
+  // Text for the person who started the job; may have several lines, no final newline.
+  virtual void Print(const std::string& text) = 0;
+  // The present state in one line, replaced by the next; dropped where nobody looks.
+  virtual void Progress(const std::string& line) = 0;
+};
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_TRAIN_OUTPUT_H_

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/train/plan_json.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+namespace poseidon::caffe {
+
+using nlohmann::json;
+
+json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& layers) {
+  json list = json::array();
+  for (std::size_t i = 0; i < plan.layers.size(); ++i) {
+    const plan::LayerPlan& layer = plan.layers[i];
+    list.push_back({{"layer", layers[i].name},
+                    {"shape", layers[i].shape},
+                    {"scheme", plan::NameOf(layer.scheme)},
+                    {"forced", layer.forced},
+                    {"reason", layer.reason},
+                    {"rows", layer.measured.rows},
+                    {"forward_seconds", layer.measured.forward_seconds},
+                    {"backward_seconds", layer.measured.backward_seconds},
+                    {"predicted_bytes", {{"sent", layer.bytes_sent}, {"received", layer.bytes_received}}},
+                    {"predicted_seconds", layer.transfer_seconds + layer.rebuild_seconds}});
+  }
+  return {{"format", 1},
+          {"policy", plan::NameOf(plan.policy)},
+          {"switch_step", plan.switch_step.value()},
+          {"workers", plan.cluster.workers},
+          {"servers", plan.cluster.servers},
+          {"bandwidth_bytes_per_second", plan.cluster.bandwidth},
+          {"latency_seconds", plan.cluster.latency},
+          {"rebuild_flops", plan.cluster.rebuild_flops},
+          {"step_seconds", plan.step_seconds},
+          {"compute_seconds", plan.compute_seconds},
+          {"wfbp_seconds", plan.wfbp_seconds},
+          {"dense_step_seconds", plan.dense_step_seconds},
+          {"single_worker_seconds", plan.single_worker_seconds},
+          {"speedup", plan.speedup},
+          {"layers", std::move(list)}};
+}
+
+Result<std::map<std::string, plan::Scheme>> ReadPlanSchemes(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return NotFound("plan file " + path + " cannot be read");
+  const json document = json::parse(file, nullptr, false);
+  if (!document.is_object() || !document.contains("layers") || !document["layers"].is_array()) {
+    return InvalidArgument("plan file " + path + " is not a plan: no list 'layers' in it");
+  }
+  std::map<std::string, plan::Scheme> schemes;
+  for (const json& layer : document["layers"]) {
+    const bool complete = layer.is_object() && layer.contains("layer") &&
+                          layer["layer"].is_string() && layer.contains("scheme") &&
+                          layer["scheme"].is_string();
+    const auto scheme = complete ? plan::ParseScheme(layer["scheme"].get<std::string>())
+                                 : std::nullopt;
+    if (!scheme) {
+      return InvalidArgument("plan file " + path + ": entry " + std::to_string(schemes.size()) +
+                             " has no 'layer' with a 'scheme' of kv or sfb");
+    }
+    schemes[layer["layer"].get<std::string>()] = *scheme;
+  }
+  return schemes;
+}
+
+Status WriteTextFile(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".tmp" + std::to_string(getpid());
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return Unavailable("cannot write " + path + ": " + std::strerror(errno));
+  std::size_t done = 0;
+  int error = 0;
+  while (done < text.size() && error == 0) {
+    const ssize_t n = write(fd, text.data() + done, text.size() - done);
+    if (n < 0 && errno != EINTR) error = errno;
+    if (n > 0) done += static_cast<std::size_t>(n);
+  }
+  if (error == 0 && fsync(fd) != 0) error = errno;
+  close(fd);
+  if (error == 0 && std::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return OkStatus();
+  unlink(temporary.c_str());
+  return Unavailable("cannot write " + path + ": " + std::strerror(error));
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/train/reporter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+namespace poseidon::caffe {
+namespace {
+
+using nlohmann::json;
+
+// Between two progress lines.
+constexpr double kProgressSeconds = 0.25;
+// The rate shown is over this many iterations.
+constexpr std::size_t kRateWindow = 100;
+
+std::string Text(const char* format, double value) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof(buffer), format, value);
+  return buffer;
+}
+
+std::string Clock(double seconds) {
+  const auto whole = static_cast<long>(std::lround(seconds));
+  char buffer[32];
+  std::snprintf(buffer, sizeof(buffer), "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+  return buffer;
+}
+
+}  // namespace
+
+Reporter::Reporter(Output& output, Options options) : output_(output), options_(std::move(options)) {
+  if (!options_.metrics_path.empty()) metrics_.open(options_.metrics_path, std::ios::app);
+}
+
+void Reporter::Metric(const std::string& line) {
+  if (metrics_.is_open()) metrics_ << line << std::endl;
+}
+
+double Reporter::median_step_seconds() const {
+  if (step_seconds_.empty()) return 0;
+  std::vector<double> sorted = step_seconds_;
+  auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return *middle;
+}
+
+double Reporter::images_per_second() const {
+  const std::size_t count = std::min(kRateWindow, step_seconds_.size());
+  const double seconds =
+      std::accumulate(step_seconds_.end() - static_cast<std::ptrdiff_t>(count), step_seconds_.end(), 0.0);
+  return seconds > 0 ? static_cast<double>(options_.images_per_iteration * count) / seconds : 0;
+}
+
+std::string Reporter::Rate() const { return Text("%.0f images/s", images_per_second()); }
+
+void Reporter::OnIteration(const IterationReport& report) {
+  seconds_ += report.seconds;
+  if (!report.closing) {
+    iterations_ = report.iteration + 1;
+    step_seconds_.push_back(report.seconds);
+  }
+  if (report.display) {
+    json metric = {{"kind", "train"},
+                   {"iteration", report.iteration},
+                   {"loss", report.smoothed_loss},
+                   {"rate", report.rate},
+                   {"images_per_second", images_per_second()},
+                   {"seconds", seconds_}};
+    if (options_.hidden_share) metric["hidden_share"] = options_.hidden_share();
+    Metric(metric.dump());
+    if (options_.prints) {
+      std::string line = "iteration " + std::to_string(report.iteration) + ", loss " +
+                         Text("%.6g", report.smoothed_loss);
+      if (!report.closing) line += ", lr " + Text("%.6g", report.rate) + ", " + Rate();
+      output_.Print(line);
+    }
+  }
+  if (options_.prints && seconds_ - progress_at_ > kProgressSeconds && !report.closing) {
+    progress_at_ = seconds_;
+    const double left = static_cast<double>(options_.max_iter - std::min(options_.max_iter, iterations_)) *
+                        median_step_seconds();
+    std::string line = "iteration " + std::to_string(iterations_) + "/" +
+                       std::to_string(options_.max_iter) + "  loss " +
+                       Text("%.4f", report.smoothed_loss) + "  " + Rate() + "  lr " +
+                       Text("%.4g", report.rate) + "  ETA " + Clock(left);
+    if (options_.hidden_share) line += "  hidden " + Text("%.0f %%", 100 * options_.hidden_share());
+    output_.Progress(line);
+  }
+}
+
+void Reporter::OnTest(const TestReport& report) {
+  json outputs = json::object();
+  std::string line;
+  for (const OutputValue& value : report.outputs) {
+    const std::string name =
+        report.net == 0 ? value.name : value.name + "#" + std::to_string(report.net);
+    outputs[name] = value.value;
+    last_test_[name] = value.value;
+    line += ", " + name + " = " + Text("%.6g", value.value);
+  }
+  Metric(json{{"kind", "test"},
+              {"iteration", report.iteration},
+              {"net", report.net},
+              {"outputs", outputs},
+              {"seconds", report.seconds}}
+             .dump());
+  if (!options_.prints) return;
+  output_.Print("test" + (report.net == 0 ? "" : " net " + std::to_string(report.net)) +
+                " at iteration " + std::to_string(report.iteration) + line);
+}
+
+void Reporter::OnSnapshot(const SnapshotReport& report) {
+  Metric(json{{"kind", "snapshot"},
+              {"iteration", report.iteration},
+              {"state", report.state},
+              {"ok", report.status.ok()},
+              {"message", report.status.message()}}
+             .dump());
+  if (!report.status.ok()) {
+    output_.Log(LogLevel::kError, "no snapshot at iteration " + std::to_string(report.iteration) +
+                                      ", the previous one stays: " + report.status.message());
+  } else if (options_.prints) {
+    output_.Print("snapshot " + report.state);
+  }
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_REPORTER_H_
+#define POSEIDON_FRONTENDS_CAFFE_TRAIN_REPORTER_H_
+
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "frontends/caffe/solver/observer.h"
+#include "frontends/caffe/train/output.h"
+
+namespace poseidon::caffe {
+
+// Turns what the solver reports into the lines a person reads and into metrics.jsonl: one object a
+// line, {"kind": "train" | "test" | "snapshot", "iteration", ...}.
+// Thread: the solver's.
+class Reporter final : public SolverObserver {
+ public:
+  struct Options {
+    std::string metrics_path;  // empty: no file
+    bool prints = true;        // false on the workers other than rank 0
+    std::uint64_t max_iter = 0;
+    std::uint64_t images_per_iteration = 0;  // of all workers
+    std::function<double()> hidden_share;    // empty: no communication
+  };
+  Reporter(Output& output, Options options);
+
+  void OnIteration(const IterationReport& report) override;
+  void OnTest(const TestReport& report) override;
+  void OnSnapshot(const SnapshotReport& report) override;
+
+  // For summary.json. Rates leave out the first iterations, which pay for the start.
+  std::uint64_t iterations() const { return iterations_; }
+  double images_per_second() const;
+  double median_step_seconds() const;
+  // From here on step times count anew (the final plan holds).
+  void ResetStepTimes() { step_seconds_.clear(); }
+  const std::map<std::string, double>& last_test() const { return last_test_; }
+
+ private:
+  void Metric(const std::string& line);
+  std::string Rate() const;
+
+  Output& output_;
+  const Options options_;
+  std::ofstream metrics_;
+  std::uint64_t iterations_ = 0;
+  double seconds_ = 0;
+  double progress_at_ = 0;
+  std::vector<double> step_seconds_;
+  std::map<std::string, double> last_test_;
+};
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_TRAIN_REPORTER_H_

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/train/session_sync.h"
+
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "frontends/caffe/net/engine.h"
+
+namespace poseidon::caffe {
+namespace {
+
+// Steps before the final plan's at which the measurements are sent: early enough that the plan is
+// there when its step begins.
+constexpr std::uint64_t kReportAhead = 2;
+
+std::string ShapeOf(const caffe::Layer& layer) {
+  std::string text;
+  for (const Blob& blob : layer.blobs()) {
+    text += (text.empty() ? "" : "+") + ShapeText(blob.data.sizes());
+  }
+  return text;
+}
+
+}  // namespace
+
+SessionSync::SessionSync(session::Session& session, Net& net, std::vector<int> synced_layers,
+                         Options options)
+    : session_(session), net_(net), options_(std::move(options)), dtype_(net.options().dtype) {
+  DescribeLayers(synced_layers);
+}
+
+SessionSync::~SessionSync() {
+  if (wishes_summed_.valid()) wishes_summed_.wait();
+}
+
+void SessionSync::DescribeLayers(const std::vector<int>& synced_layers) {
+  for (const int index : synced_layers) {
+    caffe::Layer& net_layer = net_.layer(index);
+    Layer layer;
+    layer.net_layer = index;
+    layer.params = net_.layer_params(index);
+    plan::LayerSpec spec;
+    spec.name = net_layer.name();
+    spec.shape = ShapeOf(net_layer);
+    spec.dtype = dtype_;
+    spec.elements = static_cast<std::uint64_t>(layer.params.data.numel());
+    spec.forward_position = static_cast<std::uint32_t>(index);
+    if (FactorSource* factors = net_layer.factors(); factors != nullptr && factors->FactorCapable()) {
+      layer.factors = factors;
+      spec.factors = plan::FactorShape{.outputs = static_cast<std::uint64_t>(factors->M()),
+                                       .inputs = static_cast<std::uint64_t>(factors->N()),
+                                       .bias = factors->has_bias()};
+    }
+    by_net_layer_[index] = layers_.size();
+    layers_.push_back(std::move(layer));
+    specs_.push_back(std::move(spec));
+  }
+  rows_.assign(layers_.size(), 0);
+}
+
+int SessionSync::SessionLayer(int net_layer) const {
+  const auto found = by_net_layer_.find(net_layer);
+  return found == by_net_layer_.end() ? -1 : static_cast<int>(found->second);
+}
+
+Status SessionSync::Begin() {
+  Result<plan::Plan> plan = session_.Commit(specs_);
+  if (!plan.ok()) return plan.status();
+  // All learned blobs, also those that are not trained: replicas start out equal.
+  for (int i = 0; i < net_.layer_count(); ++i) {
+    const at::Tensor data = net_.layer_params(i).data;
+    if (!data.defined()) continue;
+    const TensorView view{static_cast<std::byte*>(data.data_ptr()),
+                          static_cast<std::uint64_t>(data.numel()), dtype_};
+    POSEIDON_RETURN_IF_ERROR(session_.Broadcast(view, Rank(0)));
+  }
+  return OkStatus();
+}
+
+TensorView SessionSync::GradientOf(const Layer& layer) const {
+  return {static_cast<std::byte*>(layer.params.diff.data_ptr()),
+          static_cast<std::uint64_t>(layer.params.diff.numel()), dtype_};
+}
+
+Status SessionSync::BeginStep(std::uint64_t step) {
+  if (!first_step_) first_step_ = step;
+  step_ = Step(step - *first_step_);
+  const Wish wish = options_.wish ? options_.wish() : Wish{};
+  wishes_ = {wish.stop ? 1.0 : 0.0, wish.snapshot ? 1.0 : 0.0};
+  wishes_summed_ = session_.StartSum(ViewOf(std::span(wishes_)));
+
+  if (!reported_ && step_.value() + kReportAhead >= options_.final_plan_step) ReportMeasurements();
+  const bool was_final = session_.plan_is_final();
+  if (!was_final && step_.value() >= options_.final_plan_step) {
+    // The counts of the final plan begin with nothing of an earlier step under way.
+    POSEIDON_RETURN_IF_ERROR(AwaitAll());
+  }
+  Result<const plan::Plan*> plan = session_.BeginStep(step_);
+  if (!plan.ok()) return plan.status();
+  if (!was_final && session_.plan_is_final()) {
+    before_final_ = session_.Collect();
+    session_.ResetTimings();
+  }
+  if (session_.plan_is_final()) ++final_steps_;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    layers_[i].by_factors =
+        (*plan)->layers[i].scheme == plan::Scheme::kFactorBroadcast && layers_[i].factors != nullptr;
+    if (layers_[i].factors != nullptr) {
+      rows_[i] = static_cast<std::uint32_t>(layers_[i].factors->K() * options_.iter_size);
+    }
+  }
+  return OkStatus();
+}
+
+Status SessionSync::AwaitAll() {
+  for (const Layer& layer : layers_) {
+    if (layer.in_flight) POSEIDON_RETURN_IF_ERROR(Await(layer.net_layer));
+  }
+  return OkStatus();
+}
+
+// The work of layers without learned blobs counts with the synchronised layer before them (or the
+// first one), so that the sum over all layers is the whole iteration.
+void SessionSync::ReportMeasurements() {
+  reported_ = true;
+  const std::vector<LayerSeconds> seconds = options_.layer_seconds();
+  std::vector<wire::Measured::Layer> measured(layers_.size());
+  std::size_t at = 0;
+  for (int i = 0; i < net_.layer_count(); ++i) {
+    const auto found = by_net_layer_.find(i);
+    if (found != by_net_layer_.end()) at = found->second;
+    measured[at].forward_seconds += seconds[static_cast<std::size_t>(i)].forward;
+    measured[at].backward_seconds += seconds[static_cast<std::size_t>(i)].backward;
+  }
+  for (std::size_t i = 0; i < layers_.size(); ++i) measured[i].rows = rows_[i];
+  session_.Report(measured);
+}
+
+bool SessionSync::WantsFactors(int layer) const {
+  const auto found = by_net_layer_.find(layer);
+  return found != by_net_layer_.end() && layers_[found->second].by_factors;
+}
+
+// With iter_size > 1 the factors of all passes are one concatenation: their product is the sum.
+FactorPair SessionSync::Joined(std::vector<FactorPair> passes) const {
+  if (passes.size() == 1) return passes.front();
+  std::vector<at::Tensor> u, v;
+  for (const FactorPair& pass : passes) {
+    u.push_back(pass.u);
+    v.push_back(pass.v);
+  }
+  EngineGuard guard;
+  return {at::cat(u, 0), at::cat(v, 0)};
+}
+
+Status SessionSync::GradientReady(int net_layer) {
+  const std::size_t index = by_net_layer_.at(net_layer);
+  Layer& layer = layers_[index];
+  const LayerId id(static_cast<std::uint32_t>(index));
+  layer.in_flight = true;
+  if (!layer.by_factors) {
+    session_.Push({.layer = id, .step = step_, .gradient = GradientOf(layer)});
+    return OkStatus();
+  }
+  layer.lent = {Joined(layer.factors->TakeFactors())};
+  const FactorPair& pair = layer.lent.front();
+  session_.PushFactors({.layer = id,
+                        .step = step_,
+                        .factors = {.u = static_cast<const std::byte*>(pair.u.data_ptr()),
+                                    .v = static_cast<const std::byte*>(pair.v.data_ptr()),
+                                    .rows = static_cast<std::uint32_t>(pair.u.size(0))},
+                        .gradient = GradientOf(layer)});
+  return OkStatus();
+}
+
+Status SessionSync::Await(int net_layer) {
+  const std::size_t index = by_net_layer_.at(net_layer);
+  const Status status = session_.Wait(LayerId(static_cast<std::uint32_t>(index)));
+  layers_[index].lent.clear();
+  layers_[index].in_flight = false;
+  return status;
+}
+
+Status SessionSync::SumDoubles(std::span<double> values) { return session_.Sum(ViewOf(values)); }
+
+Result<SolverAction> SessionSync::Agreed() {
+  if (!wishes_summed_.valid()) return SolverAction::kNone;
+  POSEIDON_RETURN_IF_ERROR(wishes_summed_.get());
+  const bool stop = wishes_[0] > 0;
+  const bool snapshot = wishes_[1] > 0;
+  if (stop && snapshot) return SolverAction::kSnapshotAndStop;
+  if (stop) return SolverAction::kStop;
+  return snapshot ? SolverAction::kSnapshot : SolverAction::kNone;
+}
+
+}  // namespace poseidon::caffe

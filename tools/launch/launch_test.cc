@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "tools/launch/hosts.h"
+#include "tools/launch/launcher.h"
+#include "tools/launch/process.h"
+
+namespace poseidon::launch {
+namespace {
+
+TEST(HostsTest, ParsesListsAndRefusesWhatIsNone) {
+  const auto hosts = ParseHosts("a:2,b,10.0.0.3:4");
+  ASSERT_TRUE(hosts.ok());
+  EXPECT_EQ(*hosts, (std::vector<Host>{{"a", 2, 0}, {"b", 1, 0}, {"10.0.0.3", 4, 0}}));
+  for (const char* wrong : {"", "a:0", "a:x", ":3", "a:70000", "-oProxyCommand=x"}) {
+    EXPECT_FALSE(ParseHosts(wrong).ok()) << wrong;
+  }
+}
+
+TEST(HostsTest, ReadsHostFilesOldAndNew) {
+  const std::string path = testing::TempDir() + "/hosts_" + std::to_string(getpid());
+  std::ofstream(path) << "# cluster\n0 10.0.0.1 9999\n1 10.0.0.2 9999\n";
+  auto hosts = ReadHostFile(path);
+  ASSERT_TRUE(hosts.ok()) << hosts.status().message();
+  EXPECT_EQ((*hosts)[1], (Host{"10.0.0.2", 1, 9999}));
+  std::ofstream(path) << "a slots=2\nb:3\nc\n";
+  hosts = ReadHostFile(path);
+  ASSERT_TRUE(hosts.ok());
+  EXPECT_EQ(*hosts, (std::vector<Host>{{"a", 2, 0}, {"b", 3, 0}, {"c", 1, 0}}));
+  std::ofstream(path) << "a\nb two words\n";
+  hosts = ReadHostFile(path);
+  ASSERT_FALSE(hosts.ok());
+  EXPECT_NE(hosts.status().message().find(path + ":2"), std::string::npos);
+  std::remove(path.c_str());
+}
+
+TEST(HostsTest, PlacesMembersHostByHost) {
+  const auto placed = PlaceMembers({{"a", 2, 0}, {"b", 2, 0}}, 3);
+  ASSERT_TRUE(placed.ok());
+  EXPECT_EQ((*placed)[1].name, "a");
+  EXPECT_EQ((*placed)[2].name, "b");
+  EXPECT_FALSE(PlaceMembers({{"a", 2, 0}}, 3).ok());
+}
+
+TEST(ProcessTest, SaysWhatCannotBeRun) {
+  const auto process = Process::Start({"/nonexistent/program"});
+  ASSERT_FALSE(process.ok());
+  EXPECT_NE(process.status().message().find("/nonexistent/program"), std::string::npos);
+}
+
+MemberProcess Shell(const std::string& name, const std::string& script) {
+  return {name, {"/bin/sh", "-c", script}, {{"name", name}}};
+}
+
+TEST(LauncherTest, OthersLearnWhereRankZeroListens) {
+  std::string seen;
+  const LaunchOptions options{.grace_seconds = 20,
+                              .on_event = [&](const std::string& name, const nlohmann::json& e) {
+                                seen += name + "=" + e.at("line").get<std::string>();
+                              }};
+  const LaunchResult result =
+      Launch({Shell("zero", R"(read task; echo '{"event":"listening","host":"h","port":7}')"),
+              Shell("one", R"(read task; case "$task" in
+                           *'"port":7'*) echo '{"event":"told","line":"yes"}';; esac)")},
+             options);
+  EXPECT_EQ(result.exit_code, 0) << result.failure;
+  EXPECT_EQ(seen, "one=yes");
+}
+
+TEST(LauncherTest, AFailureIsToldOnceAndEndsTheJob) {
+  const LaunchResult result = Launch(
+      {Shell("zero", R"(read task; echo '{"event":"listening","host":"h","port":7}';
+                        echo '{"event":"failed","message":"worker 1 died","culprit":1}'; exit 3)"),
+       Shell("one", "read task; kill -9 $$")},
+      {.grace_seconds = 20, .on_event = {}});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.failure, "worker 1 died; one was killed by signal 9 (Killed)");
+}
+
+TEST(LauncherTest, WhoDoesNotEndIsEndedAfterTheGrace) {
+  const LaunchResult result =
+      Launch({Shell("zero", R"(read task; echo '{"event":"listening","host":"h","port":7}'; exit 1)"),
+              Shell("one", "exec sleep 600")},
+             {.grace_seconds = 0.2, .on_event = {}});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.failure.find("zero exited with code 1"), std::string::npos) << result.failure;
+}
+
+}  // namespace
+}  // namespace poseidon::launch

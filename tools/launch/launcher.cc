@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/launch/launcher.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <iostream>
+#include <list>
+#include <utility>
+
+#include "tools/launch/process.h"
+
+namespace poseidon::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+constexpr int kExitFailed = 1;
+constexpr int kExitPeerLost = 3;
+
+struct Child {
+  const MemberProcess* member = nullptr;
+  Process process;
+  std::string partial_line;
+  bool output_open = true;
+  std::optional<int> wait_status;
+  std::optional<json> failure;
+};
+
+// One job from its first child to its last.
+class Job {
+ public:
+  Job(const std::vector<MemberProcess>& members, const LaunchOptions& options)
+      : members_(members), options_(options) {}
+  ~Job();
+
+  LaunchResult Run();
+
+ private:
+  bool Begin();
+  Status StartChild(const MemberProcess& member, const json& task);
+  void StartOthers(const json& listening);
+  void Step();
+  void OnSignal();
+  void OnLine(Child& child, const std::string& line);
+  void ReadFrom(Child& child);
+  void Reap();
+  void Tell(const std::string& command);
+  void EndAll(int signal);
+  bool AllEnded() const;
+  LaunchResult Verdict() const;
+
+  const std::vector<MemberProcess>& members_;
+  const LaunchOptions& options_;
+  int signals_ = -1;
+  sigset_t old_mask_{};
+  std::list<Child> children_;
+  std::string start_failure_;
+  int interrupts_ = 0;
+  std::optional<Clock::time_point> deadline_;
+  bool killed_by_deadline_ = false;
+};
+
+Job::~Job() {
+  EndAll(SIGKILL);
+  for (Child& child : children_) {
+    if (!child.process.ended()) waitpid(child.process.pid(), nullptr, 0);
+  }
+  if (signals_ >= 0) {
+    close(signals_);
+    sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+  }
+}
+
+bool Job::Begin() {
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t mask;
+  sigemptyset(&mask);
+  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&mask, s);
+  sigprocmask(SIG_BLOCK, &mask, &old_mask_);
+  signals_ = signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
+  return signals_ >= 0;
+}
+
+Status Job::StartChild(const MemberProcess& member, const json& task) {
+  POSEIDON_ASSIGN_OR_RETURN(Process process, Process::Start(member.argv));
+  children_.push_back(Child{&member, std::move(process), {}, true, {}, {}});
+  return children_.back().process.WriteLine(task.dump());
+}
+
+void Job::StartOthers(const json& listening) {
+  for (std::size_t i = 1; i < members_.size(); ++i) {
+    json task = members_[i].task;
+    task["coordinator"] = {{"host", listening.at("host")}, {"port", listening.at("port")}};
+    if (const Status status = StartChild(members_[i], task); !status.ok()) {
+      start_failure_ = "cannot start " + members_[i].name + ": " + status.message();
+      EndAll(SIGTERM);
+      return;
+    }
+  }
+}
+
+LaunchResult Job::Run() {
+  if (!Begin()) return {kExitFailed, "cannot receive signals"};
+  if (const Status status = StartChild(members_.front(), members_.front().task); !status.ok()) {
+    return {kExitFailed, "cannot start " + members_.front().name + ": " + status.message()};
+  }
+  while (!AllEnded()) Step();
+  return Verdict();
+}
+
+bool Job::AllEnded() const {
+  for (const Child& child : children_) {
+    if (!child.process.ended() || child.output_open) return false;
+  }
+  return true;
+}
+
+void Job::Step() {
+  std::vector<pollfd> polled = {{signals_, POLLIN, 0}};
+  std::vector<Child*> by_index = {nullptr};
+  for (Child& child : children_) {
+    if (!child.output_open) continue;
+    polled.push_back({child.process.output(), POLLIN, 0});
+    by_index.push_back(&child);
+  }
+  int timeout = -1;
+  if (deadline_) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
+    timeout = left > 0 ? static_cast<int>(left) + 1 : 0;
+  }
+  poll(polled.data(), polled.size(), timeout);
+  if (deadline_ && Clock::now() >= *deadline_) {
+    killed_by_deadline_ = true;
+    deadline_.reset();
+    EndAll(SIGKILL);
+  }
+  if (polled[0].revents != 0) OnSignal();
+  for (std::size_t i = 1; i < polled.size(); ++i) {
+    if (polled[i].revents != 0) ReadFrom(*by_index[i]);
+  }
+  Reap();
+}
+
+void Job::OnSignal() {
+  signalfd_siginfo info;
+  while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
+    switch (info.ssi_signo) {
+      case SIGCHLD: break;
+      case SIGHUP: Tell("hangup"); break;
+      default:
+        if (++interrupts_ > 1) {
+          EndAll(SIGKILL);
+        } else {
+          Tell(info.ssi_signo == SIGINT ? "interrupt" : "terminate");
+        }
+    }
+  }
+}
+
+void Job::Tell(const std::string& command) {
+  for (Child& child : children_) {
+    if (child.process.ended()) continue;
+    static_cast<void>(child.process.WriteLine(json{{"command", command}}.dump()));
+  }
+}
+
+void Job::EndAll(int signal) {
+  for (Child& child : children_) child.process.Signal(signal);
+}
+
+void Job::ReadFrom(Child& child) {
+  const std::optional<std::string> text = child.process.ReadSome();
+  if (!text) {
+    child.output_open = false;
+    return;
+  }
+  child.partial_line += *text;
+  for (std::size_t end; (end = child.partial_line.find('\n')) != std::string::npos;) {
+    const std::string line = child.partial_line.substr(0, end);
+    child.partial_line.erase(0, end + 1);
+    OnLine(child, line);
+  }
+}
+
+void Job::OnLine(Child& child, const std::string& line) {
+  const json event = json::parse(line, nullptr, false);
+  if (!event.is_object() || !event.contains("event")) {
+    std::cout << line << std::endl;  // not ours: something the member's libraries print
+    return;
+  }
+  const bool first = child.member == &members_.front();
+  const std::string kind = event.value("event", "");
+  if (first && kind == "listening" && children_.size() == 1) {
+    StartOthers(event);
+  } else if (kind == "failed") {
+    if (!child.failure) child.failure = event;
+  } else if (options_.on_event) {
+    options_.on_event(child.member->name, event);
+  }
+}
+
+void Job::Reap() {
+  for (Child& child : children_) {
+    const std::optional<int> status = child.process.TryWait();
+    if (!status) continue;
+    child.wait_status = status;
+    child.process.CloseInput();
+    // A grandchild may hold the output open; what the child said is there by now.
+    ReadFrom(child);
+    child.output_open = false;
+    if (*status == 0 && !child.failure) continue;
+    // The others find out by themselves; this is for those that cannot.
+    if (!deadline_) {
+      deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                     std::chrono::duration<double>(options_.grace_seconds));
+    }
+    if (children_.size() < members_.size()) EndAll(SIGTERM);  // the job was never complete
+  }
+}
+
+// Of all that failed: what the members agree on, else what happened to the first child.
+LaunchResult Job::Verdict() const {
+  if (!start_failure_.empty()) return {kExitFailed, start_failure_};
+  LaunchResult result;
+  for (const Child& child : children_) {
+    if (!child.failure) continue;
+    const bool lost = child.failure->value("culprit", -1) >= 0;
+    if (result.failure.empty() || (!lost && result.exit_code == kExitPeerLost)) {
+      result.failure = child.failure->value("message", "");
+      result.exit_code = lost ? kExitPeerLost : kExitFailed;
+    }
+  }
+  for (const Child& child : children_) {
+    if (!child.wait_status || *child.wait_status == 0 || child.failure) continue;
+    const std::string what = child.member->name + " " + DescribeWaitStatus(*child.wait_status);
+    result.failure += (result.failure.empty() ? "" : "; ") + what;
+    if (result.exit_code == 0) result.exit_code = kExitFailed;
+  }
+  if (killed_by_deadline_) {
+    result.failure += " (members that did not end by themselves were ended)";
+  }
+  return result;
+}
+
+}  // namespace
+
+LaunchResult Launch(const std::vector<MemberProcess>& members, const LaunchOptions& options) {
+  return Job(members, options).Run();
+}
+
+}  // namespace poseidon::launch

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TOOLS_LAUNCH_LAUNCHER_H_
+#define POSEIDON_TOOLS_LAUNCH_LAUNCHER_H_
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "poseidon/base/result.h"
+
+namespace poseidon::launch {
+
+// One process of a job: how to start it and what it is told on its standard input.
+//
+// The talk between launcher and member, one JSON object a line. To the member: first its task, later
+// {"command": "stop"} or {"command": "snapshot"}; the end of the input means that the launcher is
+// gone. From the member: {"event": "listening", "host", "port"} from rank 0, {"event": "failed",
+// "message", "culprit", "code"}, and anything else for `on_event`.
+struct MemberProcess {
+  std::string name;               // "worker 2 on host b"
+  std::vector<std::string> argv;  // ends in the program or begins with ssh
+  nlohmann::json task;            // secrets travel here, never in argv
+};
+
+struct LaunchOptions {
+  // What ended children leave the others: after this long they are ended too.
+  double grace_seconds = 40;
+  // Rank 0's task gets no address; every other task gets "coordinator": {"host", "port"}.
+  std::function<void(const std::string& name, const nlohmann::json& event)> on_event;
+};
+
+struct LaunchResult {
+  int exit_code = 0;
+  std::string failure;  // one sentence; empty after success
+};
+
+// Starts members[0], waits until it listens, starts the others, and stays until all have ended.
+// SIGINT and SIGTERM ask the members to stop (snapshot and exit), a second one ends them. Children
+// never outlive this process.
+// Thread: the main thread, once; it blocks SIGINT, SIGTERM, SIGHUP and SIGCHLD for the program.
+LaunchResult Launch(const std::vector<MemberProcess>& members, const LaunchOptions& options);
+
+}  // namespace poseidon::launch
+
+#endif  // POSEIDON_TOOLS_LAUNCH_LAUNCHER_H_

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/launch/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace poseidon::launch {
+namespace {
+
+struct Pipe {
+  int read = -1;
+  int write = -1;
+  ~Pipe() {
+    if (read >= 0) close(read);
+    if (write >= 0) close(write);
+  }
+  bool Open() {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) return false;
+    read = ends[0];
+    write = ends[1];
+    return true;
+  }
+};
+
+// In the child, between fork and exec: only async-signal-safe calls. Tells the parent by `report`
+// why exec failed.
+[[noreturn]] void BecomeChild(char* const* argv, pid_t parent, const Pipe& in, const Pipe& out,
+                              int report) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // The parent may have died before the call above.
+  if (getppid() != parent) _exit(127);
+  setpgid(0, 0);  // a terminal's Ctrl-C is the launcher's to deal out
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+  dup2(in.read, STDIN_FILENO);
+  dup2(out.write, STDOUT_FILENO);
+  execvp(argv[0], argv);
+  const int error = errno;
+  const auto written = write(report, &error, sizeof(error));
+  static_cast<void>(written);
+  _exit(127);
+}
+
+}  // namespace
+
+Result<Process> Process::Start(const std::vector<std::string>& argv) {
+  Pipe in, out, report;
+  if (!in.Open() || !out.Open() || !report.Open()) {
+    return ResourceExhausted(std::string("no pipe for a child: ") + std::strerror(errno));
+  }
+  std::vector<char*> arguments;
+  for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return ResourceExhausted(std::string("cannot fork: ") + std::strerror(errno));
+  if (pid == 0) BecomeChild(arguments.data(), parent, in, out, report.write);
+
+  close(std::exchange(report.write, -1));
+  int error = 0;
+  if (read(report.read, &error, sizeof(error)) == sizeof(error)) {
+    waitpid(pid, nullptr, 0);
+    return NotFound("cannot run " + argv[0] + ": " + std::strerror(error));
+  }
+  fcntl(out.read, F_SETFL, O_NONBLOCK);
+  return Process(pid, std::exchange(in.write, -1), std::exchange(out.read, -1));
+}
+
+Process::Process(Process&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)),
+      input_(std::exchange(other.input_, -1)),
+      output_(std::exchange(other.output_, -1)),
+      ended_(other.ended_) {}
+
+Process::~Process() {
+  CloseInput();
+  if (output_ >= 0) close(output_);
+}
+
+Status Process::WriteLine(const std::string& line) {
+  const std::string text = line + "\n";
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = write(input_, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return Unavailable(std::string("a child does not read: ") + std::strerror(errno));
+    done += static_cast<std::size_t>(n);
+  }
+  return OkStatus();
+}
+
+void Process::CloseInput() {
+  if (input_ >= 0) close(std::exchange(input_, -1));
+}
+
+std::optional<std::string> Process::ReadSome() {
+  std::array<char, 65536> buffer;
+  for (;;) {
+    const ssize_t n = read(output_, buffer.data(), buffer.size());
+    if (n > 0) return std::string(buffer.data(), static_cast<std::size_t>(n));
+    if (n == 0) return std::nullopt;
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN) return std::string();
+    return std::nullopt;
+  }
+}
+
+void Process::Signal(int signal) const {
+  if (!ended_ && pid_ > 0) kill(pid_, signal);
+}
+
+std::optional<int> Process::TryWait() {
+  if (ended_ || pid_ <= 0) return std::nullopt;
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
+  ended_ = true;
+  return status;
+}
+
+std::string DescribeWaitStatus(int wait_status) {
+  if (WIFSIGNALED(wait_status)) {
+    const int signal = WTERMSIG(wait_status);
+    return "was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+  }
+  return "exited with code " + std::to_string(WEXITSTATUS(wait_status));
+}
+
+}  // namespace poseidon::launch
