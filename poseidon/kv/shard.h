@@ -28,7 +28,7 @@ class Shard {
     std::uint64_t elements = 0;
     DType dtype = DType::kF32;
     std::uint16_t ranks = 1;
-    std::optional<Rank> local_rank;
+    std::optional<Rank> local_rank = std::nullopt;
     Scaling scaling = Scaling::kMean;
   };
   // A stretch of the slice, in bytes from its beginning, whose sum has just been written.

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "poseidon/base/check.h"
+
 namespace poseidon::sfb {
 namespace {
 
@@ -21,18 +23,27 @@ FactorStore::FactorStore(const plan::FactorShape& shape, DType dtype, std::uint1
 
 void FactorStore::Expect(Rank rank, std::uint32_t rows) { expected_.at(rank.value()) = rows; }
 
-// The first part of a step's first rank claims the set.
-Status FactorStore::Open(Step step) {
-  Set& set = SetOf(step);
-  if (set.step == step) return OkStatus();
-  if (set.step.has_value()) {
+FactorStore::Set* FactorStore::Find(Step step) {
+  const auto found =
+      std::find_if(sets_.begin(), sets_.end(), [step](const Set& set) { return set.step == step; });
+  return found == sets_.end() ? nullptr : &*found;
+}
+
+// The first part of a step's first rank claims a set.
+Result<FactorStore::Set*> FactorStore::Open(Step step) {
+  if (Set* const set = Find(step); set != nullptr) return set;
+  const auto unused =
+      std::find_if(sets_.begin(), sets_.end(), [](const Set& set) { return !set.step.has_value(); });
+  if (unused == sets_.end()) {
     return DataLoss("factors of step " + std::to_string(step.value()) + " came while step " +
-                    std::to_string(set.step->value()) + " is not finished");
+                    std::to_string(std::min(*sets_[0].step, *sets_[1].step).value()) +
+                    " is not finished");
   }
-  set.step = step;
-  set.ranks.clear();
-  set.ranks.resize(expected_.size());
-  return LayOut(set);
+  unused->step = step;
+  unused->ranks.clear();
+  unused->ranks.resize(expected_.size());
+  POSEIDON_RETURN_IF_ERROR(LayOut(*unused));
+  return &*unused;
 }
 
 Status FactorStore::LayOut(Set& set) {
@@ -60,8 +71,8 @@ Result<FactorStore::RankRows*> FactorStore::Begin(Rank rank, Step step, std::uin
     return DataLoss("factors name rank " + std::to_string(rank.value()) + " of " +
                     std::to_string(expected_.size()));
   }
-  POSEIDON_RETURN_IF_ERROR(Open(step));
-  Set& set = SetOf(step);
+  POSEIDON_ASSIGN_OR_RETURN(Set * opened, Open(step));
+  Set& set = *opened;
   RankRows& own = set.ranks[rank.value()];
   if (own.begun) {
     if (own.rows != rows) {
@@ -69,7 +80,8 @@ Result<FactorStore::RankRows*> FactorStore::Begin(Rank rank, Step step, std::uin
     }
     return &own;
   }
-  if (rows * std::max(width(Part::kU), width(Part::kV)) > kMaxFactorBytes) {
+  // Division, not multiplication: rows * width may wrap.
+  if (rows > kMaxFactorBytes / std::max(width(Part::kU), width(Part::kV))) {
     return DataLoss("rank " + std::to_string(rank.value()) + " announces " + std::to_string(rows) +
                     " rows, which is more than any batch");
   }
@@ -111,8 +123,8 @@ Status FactorStore::Landed(Rank rank, Step step, Part part, std::uint32_t rows,
 }
 
 Status FactorStore::Put(Rank rank, Step step, const Factors& factors) {
-  if (rank.value() < expected_.size() && SetOf(step).step == step &&
-      SetOf(step).ranks[rank.value()].begun) {
+  if (const Set* const set = Find(step);
+      set != nullptr && rank.value() < expected_.size() && set->ranks[rank.value()].begun) {
     return DataLoss("rank " + std::to_string(rank.value()) + " brings its factors twice");
   }
   POSEIDON_ASSIGN_OR_RETURN(RankRows * own, Begin(rank, step, factors.rows));
@@ -127,9 +139,9 @@ Status FactorStore::Put(Rank rank, Step step, const Factors& factors) {
 }
 
 bool FactorStore::Complete(Step step) const {
-  const Set& set = SetOf(step);
-  if (set.step != step) return false;
-  return std::all_of(set.ranks.begin(), set.ranks.end(), [this](const RankRows& own) {
+  const Set* const set = Find(step);
+  if (set == nullptr) return false;
+  return std::all_of(set->ranks.begin(), set->ranks.end(), [this](const RankRows& own) {
     return own.begun && own.arrived[0] == own.rows * width(Part::kU) &&
            own.arrived[1] == own.rows * width(Part::kV);
   });
@@ -137,12 +149,16 @@ bool FactorStore::Complete(Step step) const {
 
 std::vector<std::uint32_t> FactorStore::RowsOf(Step step) const {
   std::vector<std::uint32_t> rows;
-  for (const RankRows& own : SetOf(step).ranks) rows.push_back(own.rows);
+  const Set* const set = Find(step);
+  POSEIDON_CHECK(set != nullptr, "the rows of a step are asked for while it is complete");
+  for (const RankRows& own : set->ranks) rows.push_back(own.rows);
   return rows;
 }
 
 Result<Concatenation> FactorStore::Concatenate(Step step) {
-  Set& set = SetOf(step);
+  Set* const found = Find(step);
+  POSEIDON_CHECK(found != nullptr, "a step is concatenated while it is complete");
+  Set& set = *found;
   Concatenation all;
   bool contiguous = true;
   for (std::size_t r = 0; r < set.ranks.size(); ++r) {
@@ -156,6 +172,7 @@ Result<Concatenation> FactorStore::Concatenate(Step step) {
     return all;
   }
   for (const Part part : {Part::kU, Part::kV}) {
+    if (set.compact[Index(part)]) continue;
     set.compact[Index(part)] = AllocateAligned(all.rows * width(part));
     std::byte* at = set.compact[Index(part)].get();
     if (at == nullptr) {
@@ -173,11 +190,11 @@ Result<Concatenation> FactorStore::Concatenate(Step step) {
 }
 
 void FactorStore::Release(Step step) {
-  Set& set = SetOf(step);
-  if (set.step != step) return;
-  set.step.reset();
-  set.compact = {};
-  set.ranks.clear();
+  Set* const set = Find(step);
+  if (set == nullptr) return;
+  set->step.reset();
+  set->compact = {};
+  set->ranks.clear();
 }
 
 std::uint64_t FactorStore::allocated_bytes() const {
@@ -186,6 +203,7 @@ std::uint64_t FactorStore::allocated_bytes() const {
     sum += set.capacity * (width(Part::kU) + width(Part::kV));
     for (const RankRows& own : set.ranks) {
       if (own.beside[0]) sum += own.rows * (width(Part::kU) + width(Part::kV));
+      if (set.compact[0]) sum += own.rows * (width(Part::kU) + width(Part::kV));
     }
   }
   return sum;

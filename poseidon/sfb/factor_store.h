@@ -16,8 +16,9 @@ namespace poseidon::sfb {
 
 enum class Part : std::uint8_t { kU = 0, kV = 1 };
 
-// One factor layer's landing places: two sets of rows, chosen by the parity of the step, because a
-// fast rank may send step t+1 while this member still multiplies step t.
+// One factor layer's landing places: two sets of rows, because a fast rank may send its next step
+// while this member still multiplies the last one. Two are enough: a rank sends the step after that
+// only when it holds this member's rows of the step before.
 //
 // Within a set the ranks' rows lie behind one another in one allocation, each rank in the room that
 // it used last, so that in the usual case (rows as before) bytes land in the concatenation itself.
@@ -41,9 +42,9 @@ class FactorStore {
 
   // True when every rank's rows of `step` are in.
   bool Complete(Step step) const;
-  // Pre: Complete(step). Valid until Release(step).
+  // Pre: Complete(step). Valid until Release(step); asked again, it is the same.
   Result<Concatenation> Concatenate(Step step);
-  // The set may be used again, for step + 2.
+  // The step's set may be used again.
   void Release(Step step);
   // Rows of each rank in `step`; pre: Complete(step).
   std::vector<std::uint32_t> RowsOf(Step step) const;
@@ -71,9 +72,10 @@ class FactorStore {
   std::uint64_t width(Part part) const {
     return (part == Part::kU ? shape_.outputs : shape_.inputs) * SizeOf(dtype_);
   }
-  Set& SetOf(Step step) { return sets_[step.value() % 2]; }
-  const Set& SetOf(Step step) const { return sets_[step.value() % 2]; }
-  Status Open(Step step);
+  // The set that holds `step`, or null.
+  Set* Find(Step step);
+  const Set* Find(Step step) const { return const_cast<FactorStore*>(this)->Find(step); }
+  Result<Set*> Open(Step step);
   Status LayOut(Set& set);
   Result<RankRows*> Begin(Rank rank, Step step, std::uint32_t rows);
 

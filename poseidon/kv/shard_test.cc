@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/kv/shard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "poseidon/base/random.h"
+#include "poseidon/kv/staleness.h"
+#include "poseidon/tensor/view.h"
+
+namespace poseidon::kv {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The contributions of `ranks` workers to one slice, full of roundings.
+std::vector<std::vector<float>> Contributions(std::uint64_t seed, std::size_t ranks,
+                                              std::size_t elements) {
+  Random random(seed);
+  std::vector<std::vector<float>> all(ranks, std::vector<float>(elements));
+  for (auto& one : all) {
+    for (float& x : one) x = static_cast<float>(random.Unit() * 2 - 1);
+  }
+  return all;
+}
+
+std::vector<float> Reference(const std::vector<std::vector<float>>& all,
+                             const std::vector<std::uint32_t>& weights = {},
+                             const std::vector<bool>& absent = {}) {
+  std::vector<Contribution> list;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const bool here = absent.empty() || !absent[r];
+    list.push_back({here ? reinterpret_cast<const std::byte*>(all[r].data()) : nullptr,
+                    weights.empty() ? 0 : weights[r]});
+  }
+  std::vector<float> sum(all[0].size());
+  SumInRankOrder(list, all.size(), sum.size(), DType::kF32, Scaling::kMean, ViewOf(sum).memory);
+  return sum;
+}
+
+// Hands the next `bytes` of a rank's contribution to the shard, as the network would.
+Status Deliver(Shard& shard, Rank rank, Step step, const std::vector<float>& all,
+               std::uint64_t offset, std::uint64_t bytes, std::uint32_t weight = 0) {
+  POSEIDON_ASSIGN_OR_RETURN(MutableBytes place, shard.PlaceFor(rank, step, offset, bytes));
+  EXPECT_EQ(place.size(), bytes);
+  std::memcpy(place.data(), reinterpret_cast<const std::byte*>(all.data()) + offset, bytes);
+  return shard.Landed(rank, step, bytes, weight);
+}
+
+// Collects what Advance reports: the stretches must continue one another.
+class Sums {
+ public:
+  void Take(Shard& shard) {
+    const Shard::Progress progress = shard.Advance();
+    if (progress.end > progress.begin) {
+      EXPECT_EQ(progress.begin, bytes_.size());
+      bytes_.insert(bytes_.end(), shard.sum() + progress.begin, shard.sum() + progress.end);
+    }
+    completed_ += progress.complete ? 1 : 0;
+  }
+  int completed() const { return completed_; }
+  std::size_t size() const { return bytes_.size(); }
+  std::vector<float> values() const {
+    std::vector<float> out(bytes_.size() / sizeof(float));
+    std::memcpy(out.data(), bytes_.data(), out.size() * sizeof(float));
+    return out;
+  }
+
+ private:
+  ByteBuffer bytes_;
+  int completed_ = 0;
+};
+
+constexpr Step kStep{5};
+
+// Whatever the order and the sizes in which parts arrive, the sum has the same bits.
+TEST(Shard, AnyOrderOfArrivalGivesTheSameBits) {
+  constexpr std::size_t kRanks = 4;
+  constexpr std::size_t kElements = 1023;
+  const auto all = Contributions(1, kRanks, kElements);
+  const std::vector<float> expected = Reference(all);
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Random random(seed);
+    const bool local = random.Chance(0.5);
+    Shard shard({.elements = kElements,
+                 .ranks = kRanks,
+                 .local_rank = local ? std::optional(Rank(2)) : std::nullopt});
+    std::vector<float> local_memory = all[2];
+    std::vector<std::uint64_t> sent(kRanks, 0);
+    std::vector<std::uint16_t> waiting(kRanks);
+    std::iota(waiting.begin(), waiting.end(), std::uint16_t{0});
+    Sums sums;
+    while (!waiting.empty()) {
+      const std::size_t pick = random.Below(waiting.size());
+      const std::uint16_t rank = waiting[pick];
+      if (local && rank == 2) {
+        ASSERT_TRUE(shard.Local(kStep, ViewOf(local_memory).memory, false, 0).ok());
+        sent[rank] = shard.bytes();
+      } else {
+        const std::uint64_t rest = shard.bytes() - sent[rank];
+        const std::uint64_t bytes = std::min(rest, 1 + random.Below(random.Chance(0.2) ? 7 : 2000));
+        ASSERT_TRUE(Deliver(shard, Rank(rank), kStep, all[rank], sent[rank], bytes).ok());
+        sent[rank] += bytes;
+      }
+      sums.Take(shard);
+      if (sent[rank] == shard.bytes()) waiting.erase(waiting.begin() + static_cast<int>(pick));
+    }
+    EXPECT_EQ(sums.completed(), 1) << "seed " << seed;
+    EXPECT_EQ(sums.values(), expected) << "seed " << seed;
+    if (local) {
+      EXPECT_EQ(local_memory, expected) << "the sum is written over the local gradient";
+    }
+  }
+}
+
+// The sum is known as far as every rank has come, and not a byte further.
+TEST(Shard, SumsAdvancePrefixByPrefix) {
+  const auto all = Contributions(2, 3, 100);
+  Shard shard({.elements = 100, .ranks = 3});
+  Sums sums;
+  const auto deliver = [&](std::uint16_t rank, std::uint64_t offset, std::uint64_t bytes) {
+    ASSERT_TRUE(Deliver(shard, Rank(rank), kStep, all[rank], offset, bytes).ok());
+    sums.Take(shard);
+  };
+  deliver(0, 0, 400);
+  deliver(1, 0, 40);
+  EXPECT_EQ(sums.size(), 0u);
+  deliver(2, 0, 7);  // one whole number and three bytes of the next
+  EXPECT_EQ(sums.size(), 4u);
+  deliver(2, 7, 393);
+  EXPECT_EQ(sums.size(), 40u);
+  EXPECT_EQ(sums.completed(), 0);
+  deliver(1, 40, 359);
+  EXPECT_EQ(sums.size(), 396u);
+  EXPECT_EQ(sums.completed(), 0);
+  deliver(1, 399, 1);
+  EXPECT_EQ(sums.completed(), 1);
+  EXPECT_EQ(sums.values(), Reference(all));
+}
+
+TEST(Shard, StepsFollowOneAnotherInTheSameMemory) {
+  Shard shard({.elements = 50, .ranks = 2, .local_rank = Rank(0)});
+  std::uint64_t allocated = 0;
+  for (std::uint64_t step = 3; step < 20; step += 1 + step % 2) {
+    const auto all = Contributions(step, 2, 50);
+    std::vector<float> local = all[0];
+    ASSERT_TRUE(Deliver(shard, Rank(1), Step(step), all[1], 0, 200).ok());
+    ASSERT_TRUE(shard.Local(Step(step), ViewOf(local).memory, false, 0).ok());
+    EXPECT_EQ(shard.step(), Step(step));
+    Sums sums;
+    sums.Take(shard);
+    EXPECT_EQ(sums.completed(), 1);
+    EXPECT_EQ(sums.values(), Reference(all));
+    if (allocated != 0) {
+      EXPECT_EQ(shard.allocated_bytes(), allocated);
+    }
+    allocated = shard.allocated_bytes();
+  }
+  EXPECT_EQ(allocated, 200u) << "one slot for the one remote rank";
+}
+
+TEST(Shard, AbsentRanksAddNothing) {
+  const auto all = Contributions(3, 4, 33);
+  for (unsigned mask = 0; mask < 16; ++mask) {
+    Shard shard({.elements = 33, .ranks = 4, .local_rank = Rank(1)});
+    std::vector<float> local = all[1];
+    std::vector<bool> absent;
+    for (std::uint16_t r = 0; r < 4; ++r) {
+      absent.push_back((mask >> r & 1) != 0);
+      if (r == 1) {
+        ASSERT_TRUE(shard.Local(kStep, ViewOf(local).memory, absent[r], 0).ok());
+      } else if (absent[r]) {
+        ASSERT_TRUE(shard.Absent(Rank(r), kStep).ok());
+      } else {
+        ASSERT_TRUE(Deliver(shard, Rank(r), kStep, all[r], 0, shard.bytes()).ok());
+      }
+    }
+    Sums sums;
+    sums.Take(shard);
+    EXPECT_EQ(sums.completed(), 1);
+    EXPECT_EQ(sums.values(), Reference(all, {}, absent)) << "mask " << mask;
+    EXPECT_EQ(local, sums.values());
+  }
+}
+
+TEST(Shard, WeightsWeigh) {
+  const auto all = Contributions(4, 3, 70);
+  const std::vector<std::uint32_t> weights = {64, 1, 63};
+  Shard shard({.elements = 70, .ranks = 3});
+  Sums sums;
+  for (std::uint16_t r = 0; r < 3; ++r) {
+    ASSERT_TRUE(Deliver(shard, Rank(r), kStep, all[r], 0, 100, weights[r]).ok());
+    ASSERT_TRUE(Deliver(shard, Rank(r), kStep, all[r], 100, 180, weights[r]).ok());
+    sums.Take(shard);
+  }
+  EXPECT_EQ(sums.values(), Reference(all, weights));
+  EXPECT_NE(sums.values(), Reference(all));
+}
+
+TEST(Shard, OneWorkerKeepsItsGradient) {
+  Shard shard({.elements = 3, .ranks = 1, .local_rank = Rank(0)});
+  std::vector<float> local = {1, 2, 3};
+  ASSERT_TRUE(shard.Local(kStep, ViewOf(local).memory, false, 0).ok());
+  const Shard::Progress progress = shard.Advance();
+  EXPECT_TRUE(progress.complete);
+  EXPECT_EQ(progress.end, 12u);
+  EXPECT_EQ(local, (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(shard.allocated_bytes(), 0u);
+}
+
+TEST(Shard, DoublesAndCountsAreSummedInTheirOwnArithmetic) {
+  Shard doubles({.elements = 1, .dtype = DType::kF64, .ranks = 2, .local_rank = Rank(0)});
+  double a = 0.1;
+  const double b = 0.2;
+  ASSERT_TRUE(doubles.Local(kStep, reinterpret_cast<std::byte*>(&a), false, 0).ok());
+  std::memcpy(doubles.PlaceFor(Rank(1), kStep, 0, 8).value().data(), &b, 8);
+  ASSERT_TRUE(doubles.Landed(Rank(1), kStep, 8, 0).ok());
+  EXPECT_TRUE(doubles.Advance().complete);
+  EXPECT_EQ(a, (0.1 + 0.2) * 0.5);
+
+  Shard counts({.elements = 1,
+                .dtype = DType::kI64,
+                .ranks = 2,
+                .local_rank = Rank(0),
+                .scaling = Scaling::kNone});
+  std::int64_t c = (std::int64_t{1} << 60) + 1;
+  const std::int64_t d = 2;
+  ASSERT_TRUE(counts.Local(kStep, reinterpret_cast<std::byte*>(&c), false, 0).ok());
+  std::memcpy(counts.PlaceFor(Rank(1), kStep, 0, 8).value().data(), &d, 8);
+  ASSERT_TRUE(counts.Landed(Rank(1), kStep, 8, 0).ok());
+  EXPECT_TRUE(counts.Advance().complete);
+  EXPECT_EQ(c, (std::int64_t{1} << 60) + 3);
+}
+
+// ---- what a broken or hostile peer might send
+
+class Refusals : public testing::Test {
+ protected:
+  void Refused(const Status& status, const char* complaint) {
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    EXPECT_THAT(status.message(), HasSubstr(complaint));
+  }
+  const std::vector<std::vector<float>> all_ = Contributions(5, 3, 25);
+  Shard shard_{{.elements = 25, .ranks = 3, .local_rank = Rank(0)}};
+};
+
+TEST_F(Refusals, GapsOverlapsAndOverlongParts) {
+  ASSERT_TRUE(Deliver(shard_, Rank(1), kStep, all_[1], 0, 40).ok());
+  Refused(shard_.PlaceFor(Rank(1), kStep, 44, 4).status(), "does not continue at byte 40");
+  Refused(shard_.PlaceFor(Rank(1), kStep, 36, 4).status(), "does not continue at byte 40");
+  Refused(shard_.PlaceFor(Rank(1), kStep, 0, 4).status(), "does not continue at byte 40");
+  Refused(shard_.PlaceFor(Rank(1), kStep, 40, 61).status(), "does not continue at byte 40");
+  Refused(shard_.PlaceFor(Rank(2), kStep, 0, 101).status(), "does not continue at byte 0");
+  Refused(shard_.PlaceFor(Rank(2), kStep, 0, ~std::uint64_t{0}).status(), "does not continue");
+  Refused(shard_.PlaceFor(Rank(2), kStep, ~std::uint64_t{0}, 4).status(), "does not continue");
+  EXPECT_TRUE(Deliver(shard_, Rank(1), kStep, all_[1], 40, 60).ok());
+}
+
+TEST_F(Refusals, ContributingTwice) {
+  ASSERT_TRUE(Deliver(shard_, Rank(1), kStep, all_[1], 0, 100).ok());
+  Refused(shard_.PlaceFor(Rank(1), kStep, 0, 100).status(), "contributes twice to step 5");
+  Refused(shard_.Absent(Rank(1), kStep), "contributes twice");
+  ASSERT_TRUE(shard_.Absent(Rank(2), kStep).ok());
+  Refused(shard_.Absent(Rank(2), kStep), "contributes twice");
+  Refused(shard_.PlaceFor(Rank(2), kStep, 0, 4).status(), "contributes twice");
+  std::vector<float> local = all_[0];
+  ASSERT_TRUE(shard_.Local(kStep, ViewOf(local).memory, false, 0).ok());
+  Refused(shard_.Local(kStep, ViewOf(local).memory, false, 0), "contributes twice");
+}
+
+TEST_F(Refusals, BeginningAndThenBeingAbsent) {
+  ASSERT_TRUE(Deliver(shard_, Rank(1), kStep, all_[1], 0, 4).ok());
+  Refused(shard_.Absent(Rank(1), kStep), "cannot be absent");
+}
+
+TEST_F(Refusals, OtherStepsThanTheOneUnderWay) {
+  ASSERT_TRUE(Deliver(shard_, Rank(1), kStep, all_[1], 0, 4).ok());
+  Refused(shard_.PlaceFor(Rank(2), kStep.next(), 0, 4).status(), "expected step 5");
+  Refused(shard_.PlaceFor(Rank(2), Step(4), 0, 4).status(), "expected step 5");
+  ASSERT_TRUE(Deliver(shard_, Rank(1), kStep, all_[1], 4, 96).ok());
+  ASSERT_TRUE(shard_.Absent(Rank(2), kStep).ok());
+  std::vector<float> local = all_[0];
+  ASSERT_TRUE(shard_.Local(kStep, ViewOf(local).memory, false, 0).ok());
+  ASSERT_TRUE(shard_.Advance().complete);
+  Refused(shard_.PlaceFor(Rank(1), kStep, 0, 4).status(), "after that step's sum");
+  Refused(shard_.PlaceFor(Rank(1), Step(0), 0, 4).status(), "after that step's sum");
+  EXPECT_TRUE(shard_.PlaceFor(Rank(1), kStep.next(), 0, 4).ok());
+}
+
+TEST_F(Refusals, RanksThatDoNotExist) {
+  Refused(shard_.PlaceFor(Rank(3), kStep, 0, 4).status(), "names rank 3 of 3");
+  Refused(shard_.Absent(Rank(65535), kStep), "names rank 65535");
+}
+
+TEST_F(Refusals, WeightsThatChange) {
+  ASSERT_TRUE(Deliver(shard_, Rank(1), kStep, all_[1], 0, 40, 7).ok());
+  Refused(Deliver(shard_, Rank(1), kStep, all_[1], 40, 60, 8), "changed the weight");
+}
+
+TEST(Staleness, FullSynchronyIsStalenessZero) {
+  const std::vector<std::uint64_t> clocks = {5, 4, 6};
+  EXPECT_EQ(CompleteClock(clocks), 4u);
+  EXPECT_TRUE(MayRead(clocks, 4, 0));
+  EXPECT_FALSE(MayRead(clocks, 5, 0));
+  EXPECT_TRUE(MayRead(clocks, 5, 1));
+  EXPECT_TRUE(MayRead(clocks, 6, 2));
+  EXPECT_FALSE(MayRead(clocks, 7, 2));
+}
+
+}  // namespace
+}  // namespace poseidon::kv

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/sfb/rebuild.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "poseidon/base/random.h"
+#include "poseidon/sfb/blas_engine.h"
+
+namespace poseidon::sfb {
+namespace {
+
+// Three loops, nothing clever.
+class LoopEngine final : public ProductEngine {
+ public:
+  Status Multiply(const Product& p) override {
+    if (p.dtype == DType::kF64) {
+      Run<double>(p);
+    } else {
+      Run<float>(p);
+    }
+    if (flip_bit_) p.out[p.outputs * p.inputs * SizeOf(p.dtype) - 1] ^= std::byte{1};
+    ++products;
+    return OkStatus();
+  }
+  std::string description() const override { return "loops"; }
+  void FlipOneBit() { flip_bit_ = true; }
+  int products = 0;
+
+ private:
+  template <typename T>
+  static void Run(const Product& p) {
+    const T* u = reinterpret_cast<const T*>(p.u);
+    const T* v = reinterpret_cast<const T*>(p.v);
+    T* out = reinterpret_cast<T*>(p.out);
+    for (std::uint64_t m = 0; m < p.outputs; ++m) {
+      for (std::uint64_t n = 0; n < p.inputs; ++n) {
+        T sum = 0;
+        for (std::uint64_t k = 0; k < p.rows; ++k)
+          sum += u[k * p.outputs + m] * v[k * p.inputs + n];
+        out[m * p.inputs + n] = static_cast<T>(p.alpha) * sum;
+      }
+    }
+  }
+  bool flip_bit_ = false;
+};
+
+class FailingEngine final : public ProductEngine {
+ public:
+  Status Multiply(const Product&) override { return Unimplemented("no products today"); }
+  std::string description() const override { return "fails"; }
+};
+
+template <typename T>
+struct Inputs {
+  AlignedBytes u, v;
+  std::uint64_t rows = 0;
+
+  Inputs(const plan::FactorShape& shape, std::uint64_t row_count) : rows(row_count) {
+    Random random(17);
+    u = AllocateAligned(rows * shape.outputs * sizeof(T));
+    v = AllocateAligned(rows * shape.inputs * sizeof(T));
+    for (std::uint64_t i = 0; i < rows * shape.outputs; ++i) {
+      reinterpret_cast<T*>(u.get())[i] = static_cast<T>(random.Unit() - 0.5);
+    }
+    for (std::uint64_t i = 0; i < rows * shape.inputs; ++i) {
+      reinterpret_cast<T*>(v.get())[i] = static_cast<T>(random.Unit() - 0.5);
+    }
+  }
+  Concatenation all() const { return {u.get(), v.get(), rows}; }
+};
+
+template <typename T>
+void CompareWithLoops(DType dtype, const plan::FactorShape& shape, std::uint64_t rows,
+                      double tolerance) {
+  const Inputs<T> inputs(shape, rows);
+  const std::uint64_t elements = shape.outputs * shape.inputs + (shape.bias ? shape.outputs : 0);
+  std::vector<T> found(elements + 1, T{-7});
+  const auto engine = MakeBlasEngine(1);
+  ASSERT_TRUE(RebuildGradient(shape, dtype, inputs.all(), 0.25, *engine,
+                              reinterpret_cast<std::byte*>(found.data()))
+                  .ok());
+  EXPECT_EQ(found[elements], T{-7}) << "wrote beyond the gradient";
+  std::vector<T> expected(elements, T{0});
+  LoopEngine loops;
+  ASSERT_TRUE(RebuildGradient(shape, dtype, inputs.all(), 0.25, loops,
+                              reinterpret_cast<std::byte*>(expected.data()))
+                  .ok());
+  for (std::uint64_t i = 0; i < elements; ++i) {
+    ASSERT_NEAR(found[i], expected[i], tolerance) << "element " << i;
+  }
+  // The bias is no product: its bits follow from its definition.
+  const T* u = reinterpret_cast<const T*>(inputs.u.get());
+  for (std::uint64_t m = 0; shape.bias && m < shape.outputs; ++m) {
+    T sum = 0;
+    for (std::uint64_t k = 0; k < rows; ++k) sum += u[k * shape.outputs + m];
+    ASSERT_EQ(found[shape.outputs * shape.inputs + m], sum * T(0.25)) << "bias " << m;
+  }
+}
+
+TEST(RebuildGradient, IsTheProductAndTheColumnSums) {
+  for (const bool bias : {false, true}) {
+    CompareWithLoops<float>(DType::kF32, {7, 13, bias}, 5, 1e-5);
+    CompareWithLoops<float>(DType::kF32, {1, 1, bias}, 1, 1e-6);
+    CompareWithLoops<float>(DType::kF32, {33, 100, bias}, 257, 1e-3);
+    CompareWithLoops<double>(DType::kF64, {7, 13, bias}, 5, 1e-13);
+    CompareWithLoops<double>(DType::kF64, {50, 31, bias}, 64, 1e-12);
+  }
+}
+
+TEST(RebuildGradient, NoRowsMakeZeros) {
+  LoopEngine engine;
+  std::vector<float> gradient(7, 1.0f);
+  ASSERT_TRUE(RebuildGradient({2, 2, true}, DType::kF32, {}, 1.0, engine,
+                              reinterpret_cast<std::byte*>(gradient.data()))
+                  .ok());
+  EXPECT_EQ(gradient, (std::vector<float>{0, 0, 0, 0, 0, 0, 1}));
+  EXPECT_EQ(engine.products, 0);
+}
+
+TEST(RebuildGradient, AnEngineMayFail) {
+  FailingEngine engine;
+  const Inputs<float> inputs({2, 2, true}, 1);
+  std::vector<float> gradient(6);
+  EXPECT_EQ(RebuildGradient({2, 2, true}, DType::kF32, inputs.all(), 1.0, engine,
+                            reinterpret_cast<std::byte*>(gradient.data()))
+                .code(),
+            StatusCode::kUnimplemented);
+}
+
+TEST(BlasEngine, RefusesHalves) {
+  const auto engine = MakeBlasEngine(1);
+  EXPECT_EQ(engine->Multiply({.dtype = DType::kF16, .rows = 1}).code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(engine->description(), testing::HasSubstr("threads 1"));
+}
+
+TEST(ProductTest, HashesAreEqualForEqualBitsOnly) {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    const plan::FactorShape shape{19, 23, true};
+    const auto blas = MakeBlasEngine(1);
+    const std::uint64_t hash = TestProduct(shape, dtype, 40, *blas).value().hash;
+    EXPECT_EQ(TestProduct(shape, dtype, 40, *MakeBlasEngine(1)).value().hash, hash);
+    EXPECT_NE(TestProduct(shape, dtype, 41, *blas).value().hash, hash);
+    EXPECT_GE(TestProduct(shape, dtype, 40, *blas).value().seconds, 0);
+
+    LoopEngine loops;
+    LoopEngine broken;
+    broken.FlipOneBit();
+    EXPECT_EQ(TestProduct(shape, dtype, 40, loops).value().hash,
+              TestProduct(shape, dtype, 40, loops).value().hash);
+    EXPECT_NE(TestProduct(shape, dtype, 40, broken).value().hash,
+              TestProduct(shape, dtype, 40, loops).value().hash);
+  }
+}
+
+TEST(ProductTest, AnEnginesFailureIsTold) {
+  FailingEngine engine;
+  EXPECT_EQ(TestProduct({2, 2, true}, DType::kF32, 4, engine).status().code(),
+            StatusCode::kUnimplemented);
+}
+
+TEST(AllocateAligned, IsAligned) {
+  EXPECT_EQ(AllocateAligned(0), nullptr);
+  for (const std::size_t bytes : {1u, 63u, 64u, 65u, 1000u}) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(AllocateAligned(bytes).get()) % 64, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace poseidon::sfb
