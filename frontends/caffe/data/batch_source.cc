@@ -89,11 +89,7 @@ void BatchSource::ReadAhead() {
     });
     if (stopping_) return;
     const std::uint64_t course = course_;
-    Read read{.first = next_, .status = OkStatus(), .batch = {}};
-    if (!idle_.empty()) {
-      read.batch = std::move(idle_.back());
-      idle_.pop_back();
-    }
+    Read read{.first = next_, .status = OkStatus(), .batch = TakeIdle()};
     next_ += options_.stride;
     lock.unlock();
     if (!read.batch.images.defined()) read.batch = Fresh();
@@ -107,6 +103,19 @@ void BatchSource::ReadAhead() {
     ready_.push_back(std::move(read));
     changed_.notify_all();
   }
+}
+
+// The consumer may have handed its tensors on (a layer's factors are still being sent, say), so
+// only memory without any other user is written again.
+Batch BatchSource::TakeIdle() {
+  for (auto batch = idle_.begin(); batch != idle_.end(); ++batch) {
+    if (batch->images.storage().use_count() == 1 && batch->labels.storage().use_count() == 1) {
+      Batch taken = std::move(*batch);
+      idle_.erase(batch);
+      return taken;
+    }
+  }
+  return {};
 }
 
 Batch BatchSource::Fresh() const {

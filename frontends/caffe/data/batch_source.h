@@ -61,9 +61,9 @@ class BatchSource {
   const ImageShape& image_shape() const { return image_shape_; }
   std::uint64_t records() const { return records_->size(); }
 
-  // Puts the batch that begins at sample `first` into *batch; blocks until it is read. The tensors
-  // that *batch held before are written to again: nobody else may keep them. After an error *batch
-  // is as before; asking again tries again.
+  // Puts the batch that begins at sample `first` into *batch; blocks until it is read. The memory
+  // that *batch held before is used again once nobody else has a tensor on it. After an error
+  // *batch is as before; asking again tries again.
   Status Take(std::uint64_t first, Batch* batch);
 
  private:
@@ -78,6 +78,8 @@ class BatchSource {
   void ReadAhead();
   Status Fill(std::uint64_t first, Batch* batch);
   Status FillRow(std::uint64_t sample, std::int64_t row, Batch* batch);
+  // An idle batch that nobody looks at any more, else an empty one. Under mutex_.
+  Batch TakeIdle();
   Batch Fresh() const;
 
   const Options options_;

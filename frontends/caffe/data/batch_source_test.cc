@@ -111,6 +111,16 @@ TEST_F(BatchSourceTest, ResumesAnywhere) {
   EXPECT_THAT(LabelsOf(batch), ElementsAre(8, 9, 10, 0));
 }
 
+TEST_F(BatchSourceTest, NeverWritesToWhatSomebodyStillHolds) {
+  auto source = Open(4, 4);
+  Batch batch;
+  ASSERT_TRUE((*source)->Take(0, &batch).ok());
+  const at::Tensor kept = batch.images.view({4, 6});
+  const at::Tensor copy = kept.clone();
+  for (std::uint64_t k = 1; k < 20; ++k) ASSERT_TRUE((*source)->Take(4 * k, &batch).ok());
+  EXPECT_TRUE(kept.equal(copy));
+}
+
 // Two workers stop after four batches each, three go on where they left off.
 TEST(DataShare, AnotherNumberOfWorkersTakesOverThePosition) {
   DataShare before;

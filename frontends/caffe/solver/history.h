@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_SOLVER_HISTORY_H_
+#define POSEIDON_FRONTENDS_CAFFE_SOLVER_HISTORY_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "frontends/caffe/net/net.h"
+#include "frontends/caffe/proto/caffe.pb.h"
+#include "poseidon/base/status.h"
+
+namespace poseidon::caffe {
+
+// What a solver remembers per weight: for each learned blob, in the net's order, `slots` tensors of
+// its shape and dtype, zero at first. Shared blobs have one entry, that of their owner.
+class History {
+ public:
+  History(const Net& net, int slots);
+  int slots() const { return slots_; }
+  at::Tensor& at(std::size_t param, int slot) {
+    return tensors_[static_cast<std::size_t>(slot) * params_ + param];
+  }
+  // In the order of a solver state: slot 0 of every blob, then slot 1 of every blob.
+  const std::vector<at::Tensor>& tensors() const { return tensors_; }
+  // Appends all to state->history.
+  void Save(SolverState* state) const;
+  // Takes all from state.history; a wrong number or size is an error that names `source` and
+  // changes nothing.
+  Status Load(const SolverState& state, const std::string& source);
+
+ private:
+  const std::size_t params_;
+  const int slots_;
+  std::vector<at::Tensor> tensors_;
+};
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_SOLVER_HISTORY_H_

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/solver/snapshot.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "frontends/caffe/proto/read.h"
+#include "frontends/caffe/proto/upgrade.h"
+
+namespace poseidon::caffe {
+namespace {
+
+namespace fs = std::filesystem;
+
+// HDF5 files tell themselves by eight bytes, whatever their name.
+bool IsHdf5(const std::string& path) {
+  std::array<char, 8> head{};
+  std::ifstream(path, std::ios::binary).read(head.data(), head.size());
+  return std::memcmp(head.data(), "\x89HDF\r\n\x1a\n", head.size()) == 0;
+}
+
+Status RefuseHdf5(const std::string& path) {
+  if (!IsHdf5(path)) return OkStatus();
+  return Unimplemented(path + " is an HDF5 file, which is not supported; write it with " +
+                       "snapshot_format: BINARYPROTO");
+}
+
+std::string FindModel(const std::string& named, const std::string& state_path) {
+  std::error_code error;
+  if (fs::exists(named, error)) return named;
+  const fs::path beside = fs::path(state_path).parent_path() / fs::path(named).filename();
+  return fs::exists(beside, error) ? beside.string() : named;
+}
+
+}  // namespace
+
+SnapshotPaths SnapshotPathsAt(const std::string& prefix, std::uint64_t iteration) {
+  const std::string stem = prefix + "_iter_" + std::to_string(iteration);
+  return {.model = stem + ".caffemodel", .state = stem + ".solverstate"};
+}
+
+Status WriteSnapshot(const Net& net, const History& history, const SolverPosition& position,
+                     const SnapshotPaths& paths) {
+  POSEIDON_RETURN_IF_ERROR(WriteBinaryFile(net.ToProto(), paths.model));
+  SolverState state;
+  state.set_iter(static_cast<int>(position.iteration));
+  state.set_learned_net(paths.model);
+  state.set_current_step(position.current_step);
+  history.Save(&state);
+  return WriteBinaryFile(state, paths.state);
+}
+
+Result<SolverPosition> ReadSnapshot(const std::string& state_path, Net* net, History* history) {
+  POSEIDON_RETURN_IF_ERROR(RefuseHdf5(state_path));
+  SolverState state;
+  POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(state_path, &state));
+  if (state.iter() < 0) {
+    return DataLoss(state_path + " is at iteration " + std::to_string(state.iter()) +
+                    ", expected at least 0");
+  }
+  if (!state.has_learned_net()) {
+    return DataLoss(state_path + " names no model, expected learned_net");
+  }
+  POSEIDON_RETURN_IF_ERROR(LoadWeights(FindModel(state.learned_net(), state_path), net));
+  POSEIDON_RETURN_IF_ERROR(history->Load(state, state_path));
+  return SolverPosition{.iteration = static_cast<std::uint64_t>(state.iter()),
+                        .current_step = state.current_step()};
+}
+
+Status LoadWeights(const std::string& model_path, Net* net) {
+  POSEIDON_RETURN_IF_ERROR(RefuseHdf5(model_path));
+  POSEIDON_ASSIGN_OR_RETURN(const NetParameter model, ReadModel(model_path));
+  return net->CopyFrom(model, model_path);
+}
+
+Status CheckSnapshotPrefix(const std::string& prefix) {
+  const std::string probe = prefix + ".probe." + std::to_string(::getpid());
+  std::FILE* file = std::fopen(probe.c_str(), "wb");
+  if (file == nullptr) {
+    return PermissionDenied("snapshot_prefix " + prefix +
+                            " cannot be written: " + std::generic_category().message(errno));
+  }
+  std::fclose(file);
+  std::remove(probe.c_str());
+  return OkStatus();
+}
+
+std::string CompleteSnapshotPrefix(const std::string& prefix, const std::string& solver_path) {
+  const fs::path solver(solver_path);
+  if (prefix.empty()) return (solver.parent_path() / solver.stem()).string();
+  std::error_code error;
+  if (fs::is_directory(prefix, error)) return (fs::path(prefix) / solver.stem()).string();
+  return prefix;
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_SOLVER_SNAPSHOT_H_
+#define POSEIDON_FRONTENDS_CAFFE_SOLVER_SNAPSHOT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "frontends/caffe/net/net.h"
+#include "frontends/caffe/proto/caffe.pb.h"
+#include "frontends/caffe/solver/history.h"
+#include "poseidon/base/result.h"
+
+namespace poseidon::caffe {
+
+// The files of one snapshot: "PREFIX_iter_N.caffemodel" and "PREFIX_iter_N.solverstate".
+struct SnapshotPaths {
+  std::string model;
+  std::string state;
+};
+SnapshotPaths SnapshotPathsAt(const std::string& prefix, std::uint64_t iteration);
+
+// Where a solver is, apart from weights and history.
+struct SolverPosition {
+  std::uint64_t iteration = 0;
+  int current_step = 0;  // of the learning rate
+};
+
+// Writes model and state in Caffe's binary form, each replaced in one step, the state last: whoever
+// finds a new state finds its model. A failure (read-only folder, full disk) leaves what was there.
+Status WriteSnapshot(const Net& net, const History& history, const SolverPosition& position,
+                     const SnapshotPaths& paths);
+
+// Loads `state_path` and the model it names, which is looked for as written and then beside the
+// state. Everything is checked before the history changes; weights may be partly copied after a
+// failure.
+Result<SolverPosition> ReadSnapshot(const std::string& state_path, Net* net, History* history);
+
+// Copies weights by layer name from a model file, for fine-tuning.
+Status LoadWeights(const std::string& model_path, Net* net);
+
+// OK when files of `prefix` can be created: tries it.
+Status CheckSnapshotPrefix(const std::string& prefix);
+
+// Caffe's rule for a snapshot_prefix that is absent (the solver file without its extension) or that
+// is a folder (completed by the solver file's name).
+std::string CompleteSnapshotPrefix(const std::string& prefix, const std::string& solver_path);
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_SOLVER_SNAPSHOT_H_

@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/solver/solver.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "frontends/caffe/solver/gradient_norm.h"
+#include "frontends/caffe/solver/learning_rate.h"
+#include "frontends/caffe/solver/nets.h"
+#include "frontends/caffe/solver/test_run.h"
+#include "poseidon/base/check.h"
+
+namespace poseidon::caffe {
+namespace {
+
+Status CheckCounts(const SolverParameter& parameters) {
+  const auto at_least = [](const char* field, std::int64_t value, std::int64_t least) {
+    if (value >= least) return OkStatus();
+    return InvalidArgument(std::string("the solver's ") + field + " is " + std::to_string(value) +
+                           ", expected at least " + std::to_string(least));
+  };
+  POSEIDON_RETURN_IF_ERROR(at_least("iter_size", parameters.iter_size(), 1));
+  POSEIDON_RETURN_IF_ERROR(at_least("average_loss", parameters.average_loss(), 1));
+  POSEIDON_RETURN_IF_ERROR(at_least("max_iter", parameters.max_iter(), 0));
+  POSEIDON_RETURN_IF_ERROR(at_least("display", parameters.display(), 0));
+  POSEIDON_RETURN_IF_ERROR(at_least("snapshot", parameters.snapshot(), 0));
+  return at_least("test_interval", parameters.test_interval(), 0);
+}
+
+Status CheckSnapshots(const SolverParameter& parameters, bool writes) {
+  if (parameters.snapshot_format() == SolverParameter::HDF5) {
+    return Unimplemented("snapshot_format: HDF5 is not supported, expected BINARYPROTO");
+  }
+  if (!writes) return OkStatus();
+  if (!parameters.has_snapshot_prefix()) {
+    if (parameters.snapshot() == 0) return OkStatus();
+    return InvalidArgument("the solver has snapshot: " + std::to_string(parameters.snapshot()) +
+                           " but no snapshot_prefix");
+  }
+  const bool wanted = parameters.snapshot() > 0 || parameters.snapshot_after_train();
+  return wanted ? CheckSnapshotPrefix(parameters.snapshot_prefix()) : OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Solver>> Solver::Create(const SolverParameter& parameters,
+                                               SolverOptions options) {
+  POSEIDON_RETURN_IF_ERROR(CheckCounts(parameters));
+  POSEIDON_RETURN_IF_ERROR(CheckLearningRate(parameters));
+  POSEIDON_ASSIGN_OR_RETURN(auto rule, MakeUpdateRule(parameters));
+  POSEIDON_RETURN_IF_ERROR(CheckSnapshots(parameters, options.writes_snapshots));
+  POSEIDON_ASSIGN_OR_RETURN(const SolverNets nets, ReadSolverNets(parameters, options.folder));
+
+  NetOptions net_options;
+  net_options.dtype = options.dtype;
+  net_options.seed = options.seed;
+  net_options.share = options.share;
+  POSEIDON_ASSIGN_OR_RETURN(auto net, Net::Create(nets.train.net, nets.train.state, net_options));
+  net->EnsureParamDiffs();
+  net_options.parameters_from = net.get();
+  std::vector<std::unique_ptr<Net>> test_nets;
+  for (const SolverNets::Part& test : nets.tests) {
+    POSEIDON_ASSIGN_OR_RETURN(auto test_net, Net::Create(test.net, test.state, net_options));
+    test_nets.push_back(std::move(test_net));
+  }
+  std::unique_ptr<Solver> solver(new Solver(parameters, std::move(options), std::move(net),
+                                            std::move(test_nets), std::move(rule)));
+  for (const std::string& weights : parameters.weights()) {
+    POSEIDON_RETURN_IF_ERROR(solver->LoadWeightFiles(weights));
+  }
+  return solver;
+}
+
+Solver::Solver(const SolverParameter& parameters, SolverOptions options, std::unique_ptr<Net> net,
+               std::vector<std::unique_ptr<Net>> test_nets, std::unique_ptr<UpdateRule> rule)
+    : parameters_(parameters),
+      options_(std::move(options)),
+      net_(std::move(net)),
+      test_nets_(std::move(test_nets)),
+      rule_(std::move(rule)),
+      history_(*net_, rule_->slots()),
+      clock_(net_->layer_count()) {
+  ListLayers();
+  MakeHooks();
+}
+
+Solver::~Solver() = default;
+
+void Solver::ListLayers() {
+  layers_.resize(static_cast<std::size_t>(net_->layer_count()));
+  const std::vector<LearnableParam>& params = net_->learnable_params();
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    LayerState& layer = layers_[static_cast<std::size_t>(params[i].layer)];
+    layer.params.push_back(i);
+    if (params[i].lr_mult != 0 && !params[i].statistics) layer.synced = true;
+  }
+  for (int layer = 0; layer < net_->layer_count(); ++layer) {
+    if (layers_[static_cast<std::size_t>(layer)].synced) synced_layers_.push_back(layer);
+  }
+}
+
+void Solver::MakeHooks() {
+  hooks_.before_forward = [this](int layer) { return BeforeForward(layer); };
+  hooks_.after_forward = [this](int layer) { return AfterForward(layer); };
+  hooks_.before_backward = [this](int layer) { return BeforeBackward(layer); };
+  hooks_.after_backward = [this](int layer) { return AfterBackward(layer); };
+}
+
+void Solver::Connect(GradientSync* sync, Collectives* collectives) {
+  POSEIDON_CHECK(position_.iteration == 0 || sync_ == nullptr, "a solver is connected once");
+  sync_ = sync;
+  collectives_ = collectives;
+}
+
+Status Solver::Restore(const std::string& state_path) {
+  POSEIDON_RETURN_IF_ERROR(FinishPending());
+  POSEIDON_ASSIGN_OR_RETURN(position_, ReadSnapshot(state_path, net_.get(), &history_));
+  return OkStatus();
+}
+
+Status Solver::LoadWeightFiles(const std::string& model_paths) {
+  POSEIDON_RETURN_IF_ERROR(FinishPending());
+  std::size_t begin = 0;
+  while (begin <= model_paths.size()) {
+    const std::size_t end = std::min(model_paths.find(',', begin), model_paths.size());
+    std::string path = model_paths.substr(begin, end - begin);
+    path.erase(0, path.find_first_not_of(" \t\r\n"));
+    path.erase(path.find_last_not_of(" \t\r\n") + 1);
+    if (!path.empty()) {
+      const std::string found = FindBeside(path, options_.folder);
+      POSEIDON_RETURN_IF_ERROR(LoadWeights(found, net_.get()));
+      // For layers that only a test net has.
+      for (const auto& test_net : test_nets_) {
+        POSEIDON_RETURN_IF_ERROR(LoadWeights(found, test_net.get()));
+      }
+    }
+    begin = end + 1;
+  }
+  return OkStatus();
+}
+
+Status Solver::Solve() {
+  const auto last = static_cast<std::uint64_t>(parameters_.max_iter());
+  if (position_.iteration < last) POSEIDON_RETURN_IF_ERROR(Step(last - position_.iteration));
+  const bool written =
+      parameters_.snapshot() > 0 &&
+      position_.iteration % static_cast<std::uint64_t>(parameters_.snapshot()) == 0;
+  if (parameters_.snapshot_after_train() && !written) POSEIDON_RETURN_IF_ERROR(Snapshot());
+  if (stopped_) return OkStatus();
+  if (parameters_.display() > 0 &&
+      position_.iteration % static_cast<std::uint64_t>(parameters_.display()) == 0) {
+    POSEIDON_RETURN_IF_ERROR(ClosingPass());
+  }
+  const bool test_due =
+      parameters_.test_interval() > 0 &&
+      position_.iteration % static_cast<std::uint64_t>(parameters_.test_interval()) == 0;
+  return test_due ? TestAll() : OkStatus();
+}
+
+Status Solver::Step(std::uint64_t iterations) {
+  first_iteration_ = position_.iteration;
+  recent_losses_.clear();
+  smoothed_loss_ = 0;
+  stopped_ = false;
+  const auto snapshot_every = static_cast<std::uint64_t>(parameters_.snapshot());
+  const auto display_every = static_cast<std::uint64_t>(parameters_.display());
+  while (position_.iteration < first_iteration_ + iterations && !stopped_) {
+    if (TestDue()) POSEIDON_RETURN_IF_ERROR(TestAll());
+    const bool display = display_every > 0 && position_.iteration % display_every == 0;
+    POSEIDON_RETURN_IF_ERROR(Iterate(display));
+    const SolverAction action =
+        options_.poll ? options_.poll(position_.iteration) : SolverAction::kNone;
+    const bool due = snapshot_every > 0 && position_.iteration % snapshot_every == 0;
+    // A stop that will write its snapshot at the end of Solve does not write it twice.
+    const bool asked =
+        action == SolverAction::kSnapshot ||
+        (action == SolverAction::kSnapshotAndStop && !parameters_.snapshot_after_train());
+    if (due || asked) POSEIDON_RETURN_IF_ERROR(Snapshot());
+    stopped_ = action == SolverAction::kStop || action == SolverAction::kSnapshotAndStop;
+  }
+  return FinishPending();
+}
+
+Status Solver::Iterate(bool display) {
+  const TimePoint begin = SteadyNow();
+  wait_seconds_ = 0;
+  if (sync_ != nullptr) {
+    POSEIDON_RETURN_IF_ERROR(sync_->BeginStep(position_.iteration));
+    for (const int layer : synced_layers_) {
+      FactorSource* factors = net_->layer(layer).factors();
+      if (factors != nullptr && factors->FactorCapable()) {
+        factors->CaptureFactors(sync_->WantsFactors(layer));
+      }
+    }
+  }
+  net_->ClearParamDiffs();
+  for (LayerState& layer : layers_) layer.announced = false;
+  const int passes = parameters_.iter_size();
+  double loss = 0;
+  for (int pass = 0; pass < passes; ++pass) {
+    last_pass_ = pass + 1 == passes;
+    double pass_loss = 0;
+    POSEIDON_RETURN_IF_ERROR(ForwardBackward(pass, &pass_loss));
+    loss += pass_loss;
+  }
+  // Layers that backward did not come to (nothing reaches the loss through them) have a gradient
+  // all the same: zero.
+  for (auto layer = synced_layers_.rbegin(); layer != synced_layers_.rend(); ++layer) {
+    POSEIDON_RETURN_IF_ERROR(Announce(*layer));
+  }
+  const LearningRate rate =
+      LearningRateAt(parameters_, position_.iteration, position_.current_step);
+  pending_iteration_ = position_.iteration;
+  pending_rate_ = rate.rate;
+  for (LayerState& layer : layers_) layer.pending = !layer.params.empty();
+  ++position_.iteration;
+  position_.current_step = rate.current_step;
+  if (parameters_.clip_gradients() >= 0) POSEIDON_RETURN_IF_ERROR(FinishPending());
+  clock_.EndIteration();
+
+  last_loss_ = loss / passes;
+  last_rate_ = rate.rate;
+  Smooth(last_loss_, pending_iteration_);
+  if (options_.observer == nullptr) return OkStatus();
+  IterationReport report;
+  report.iteration = pending_iteration_;
+  report.loss = last_loss_;
+  report.smoothed_loss = smoothed_loss_;
+  report.rate = rate.rate;
+  report.seconds = ToSeconds(SteadyNow() - begin);
+  report.wait_seconds = wait_seconds_;
+  report.display = display;
+  if (display) report.outputs = OutputsOf(*net_);
+  options_.observer->OnIteration(report);
+  return OkStatus();
+}
+
+PassContext Solver::PassAt(std::uint64_t iteration, int pass) const {
+  const auto passes = static_cast<std::uint64_t>(parameters_.iter_size());
+  return {.step = iteration,
+          .pass = static_cast<std::uint32_t>(pass),
+          .batch = iteration * passes + static_cast<std::uint64_t>(pass)};
+}
+
+Status Solver::ForwardBackward(int pass, double* loss) {
+  net_->BeginPass(PassAt(position_.iteration, pass));
+  POSEIDON_ASSIGN_OR_RETURN(*loss, net_->Forward(hooks_));
+  return net_->Backward(hooks_);
+}
+
+Status Solver::BeforeForward(int layer) {
+  POSEIDON_RETURN_IF_ERROR(FinishLayer(layer));
+  layers_[static_cast<std::size_t>(layer)].began = SteadyNow();
+  return OkStatus();
+}
+
+Status Solver::AfterForward(int layer) {
+  const TimePoint begin = layers_[static_cast<std::size_t>(layer)].began;
+  const TimePoint end = SteadyNow();
+  clock_.AddForward(layer, end - begin);
+  Trace(TraceLane::kCompute, layer, position_.iteration, begin, end, "forward");
+  return OkStatus();
+}
+
+Status Solver::BeforeBackward(int layer) {
+  layers_[static_cast<std::size_t>(layer)].began = SteadyNow();
+  return OkStatus();
+}
+
+Status Solver::AfterBackward(int layer) {
+  const TimePoint begin = layers_[static_cast<std::size_t>(layer)].began;
+  const TimePoint end = SteadyNow();
+  clock_.AddBackward(layer, end - begin);
+  Trace(TraceLane::kCompute, layer, position_.iteration, begin, end, "backward");
+  return last_pass_ ? Announce(layer) : OkStatus();
+}
+
+Status Solver::Announce(int layer) {
+  LayerState& state = layers_[static_cast<std::size_t>(layer)];
+  if (sync_ == nullptr || !state.synced || state.announced) return OkStatus();
+  state.announced = true;
+  state.awaited = false;
+  return sync_->GradientReady(layer);
+}
+
+Status Solver::FinishLayer(int layer) {
+  LayerState& state = layers_[static_cast<std::size_t>(layer)];
+  if (!state.pending) return OkStatus();
+  const TimePoint begin = SteadyNow();
+  TimePoint arrived = begin;
+  if (!state.awaited) {
+    POSEIDON_RETURN_IF_ERROR(sync_->Await(layer));
+    state.awaited = true;
+    arrived = SteadyNow();
+    wait_seconds_ += ToSeconds(arrived - begin);
+    Trace(TraceLane::kWait, layer, pending_iteration_, begin, arrived, "wait");
+  }
+  UpdateLayer(layer);
+  state.pending = false;
+  const TimePoint end = SteadyNow();
+  clock_.AddForward(layer, end - arrived);
+  Trace(TraceLane::kCompute, layer, pending_iteration_, arrived, end, "update");
+  return OkStatus();
+}
+
+Status Solver::FinishPending() {
+  const bool pending = std::any_of(layers_.begin(), layers_.end(),
+                                   [](const LayerState& layer) { return layer.pending; });
+  if (!pending) return OkStatus();
+  if (parameters_.clip_gradients() >= 0) {
+    POSEIDON_RETURN_IF_ERROR(AwaitPending());
+    pending_clip_ = ClipFactor();
+  }
+  for (int layer = 0; layer < net_->layer_count(); ++layer) {
+    POSEIDON_RETURN_IF_ERROR(FinishLayer(layer));
+  }
+  return OkStatus();
+}
+
+// Waits for all before anything is updated, because the norm needs them all.
+Status Solver::AwaitPending() {
+  if (sync_ == nullptr) return OkStatus();
+  const TimePoint begin = SteadyNow();
+  for (const int layer : synced_layers_) {
+    LayerState& state = layers_[static_cast<std::size_t>(layer)];
+    if (state.awaited) continue;
+    POSEIDON_RETURN_IF_ERROR(sync_->Await(layer));
+    state.awaited = true;
+  }
+  const TimePoint end = SteadyNow();
+  wait_seconds_ += ToSeconds(end - begin);
+  Trace(TraceLane::kWait, -1, pending_iteration_, begin, end, "wait");
+  return OkStatus();
+}
+
+// The norm is that of the sum over iter_size, before weight decay.
+double Solver::ClipFactor() const {
+  double squares = 0;
+  for (const LearnableParam& param : net_->learnable_params()) {
+    squares += SumOfSquares(param.blob.diff);
+  }
+  const double norm = std::sqrt(squares);
+  const double bound = parameters_.clip_gradients();
+  return norm > bound ? bound / norm : 1;
+}
+
+void Solver::UpdateLayer(int layer) {
+  for (const std::size_t index : layers_[static_cast<std::size_t>(layer)].params) {
+    const LearnableParam& param = net_->learnable_params()[index];
+    BlobUpdate update;
+    update.weights = param.blob.data;
+    update.gradient = param.blob.diff;
+    for (int slot = 0; slot < rule_->slots(); ++slot) {
+      update.history[static_cast<std::size_t>(slot)] = history_.at(index, slot);
+    }
+    update.iteration = pending_iteration_;
+    update.rate = pending_rate_ * static_cast<double>(param.lr_mult);
+    update.decay =
+        static_cast<double>(parameters_.weight_decay()) * static_cast<double>(param.decay_mult);
+    update.clip = pending_clip_;
+    update.average = 1.0 / parameters_.iter_size();
+    rule_->Apply(update);
+  }
+}
+
+// Caffe's running mean: exact once average_loss values are in, a mean of fewer before.
+void Solver::Smooth(double loss, std::uint64_t iteration) {
+  const auto window = static_cast<std::size_t>(parameters_.average_loss());
+  if (recent_losses_.size() < window) {
+    recent_losses_.push_back(loss);
+    const auto count = static_cast<double>(recent_losses_.size());
+    smoothed_loss_ = (smoothed_loss_ * (count - 1) + loss) / count;
+    return;
+  }
+  double& oldest = recent_losses_[(iteration - first_iteration_) % window];
+  smoothed_loss_ += (loss - oldest) / static_cast<double>(window);
+  oldest = loss;
+}
+
+bool Solver::TestDue() const {
+  const auto every = static_cast<std::uint64_t>(parameters_.test_interval());
+  if (every == 0 || position_.iteration % every != 0) return false;
+  return position_.iteration > 0 || parameters_.test_initialization();
+}
+
+// Test runs before the one at `iteration`, counted from iteration 0: where the test data go on is a
+// function of the iteration too.
+std::uint64_t Solver::TestsBefore(std::uint64_t iteration) const {
+  const auto every = static_cast<std::uint64_t>(parameters_.test_interval());
+  if (every == 0 || iteration == 0) return 0;
+  return (iteration - 1) / every + (parameters_.test_initialization() ? 1 : 0);
+}
+
+Status Solver::TestAll() {
+  POSEIDON_RETURN_IF_ERROR(FinishPending());
+  for (std::size_t i = 0; i < test_nets_.size(); ++i) {
+    const TimePoint begin = SteadyNow();
+    const int batches = parameters_.test_iter(static_cast<int>(i));
+    const std::uint64_t first =
+        TestsBefore(position_.iteration) * static_cast<std::uint64_t>(batches);
+    POSEIDON_ASSIGN_OR_RETURN(TestMeans means, RunTest(test_nets_[i].get(), first, batches,
+                                                       options_.share, collectives_));
+    if (options_.observer == nullptr) continue;
+    TestReport report;
+    report.iteration = position_.iteration;
+    report.net = static_cast<int>(i);
+    report.outputs = std::move(means.outputs);
+    report.has_loss = parameters_.test_compute_loss();
+    report.loss = means.loss;
+    report.seconds = ToSeconds(SteadyNow() - begin);
+    options_.observer->OnTest(report);
+  }
+  return OkStatus();
+}
+
+Status Solver::Snapshot() {
+  POSEIDON_RETURN_IF_ERROR(FinishPending());
+  if (!options_.writes_snapshots) return OkStatus();
+  const TimePoint begin = SteadyNow();
+  const SnapshotPaths paths = SnapshotPathsAt(parameters_.snapshot_prefix(), position_.iteration);
+  SnapshotReport report;
+  report.iteration = position_.iteration;
+  report.model = paths.model;
+  report.state = paths.state;
+  report.status = WriteSnapshot(*net_, history_, position_, paths);
+  report.seconds = ToSeconds(SteadyNow() - begin);
+  if (options_.observer != nullptr) options_.observer->OnSnapshot(report);
+  return OkStatus();
+}
+
+// One forward pass more, to tell the loss of the final weights.
+Status Solver::ClosingPass() {
+  const TimePoint begin = SteadyNow();
+  net_->BeginPass(PassAt(position_.iteration, 0));
+  POSEIDON_ASSIGN_OR_RETURN(const double loss, net_->Forward());
+  last_loss_ = loss;
+  Smooth(loss, position_.iteration);
+  if (options_.observer == nullptr) return OkStatus();
+  IterationReport report;
+  report.iteration = position_.iteration;
+  report.loss = loss;
+  report.smoothed_loss = smoothed_loss_;
+  report.seconds = ToSeconds(SteadyNow() - begin);
+  report.display = true;
+  report.closing = true;
+  report.outputs = OutputsOf(*net_);
+  options_.observer->OnIteration(report);
+  return OkStatus();
+}
+
+void Solver::Trace(TraceLane lane, int layer, std::uint64_t step, TimePoint begin, TimePoint end,
+                   const char* label) const {
+  if (options_.trace == nullptr) return;
+  TraceSpan span;
+  span.lane = lane;
+  span.layer = layer >= 0 && options_.trace_layer ? options_.trace_layer(layer) : layer;
+  span.step = step;
+  span.begin = begin;
+  span.end = end;
+  span.label = label;
+  options_.trace->Record(span);
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_SOLVER_SOLVER_H_
+#define POSEIDON_FRONTENDS_CAFFE_SOLVER_SOLVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frontends/caffe/data/share.h"
+#include "frontends/caffe/net/net.h"
+#include "frontends/caffe/proto/caffe.pb.h"
+#include "frontends/caffe/solver/collectives.h"
+#include "frontends/caffe/solver/gradient_sync.h"
+#include "frontends/caffe/solver/history.h"
+#include "frontends/caffe/solver/layer_clock.h"
+#include "frontends/caffe/solver/observer.h"
+#include "frontends/caffe/solver/snapshot.h"
+#include "frontends/caffe/solver/update_rule.h"
+#include "poseidon/base/result.h"
+#include "poseidon/base/trace.h"
+#include "poseidon/tensor/dtype.h"
+
+namespace poseidon::caffe {
+
+// What somebody outside wants of a running solver, asked between iterations.
+enum class SolverAction {
+  kNone,
+  kSnapshot,         // write one and go on
+  kStop,             // end as if training were over: a last snapshot if snapshot_after_train
+  kSnapshotAndStop,  // the same, the snapshot in any case
+};
+
+struct SolverOptions {
+  DType dtype = DType::kF32;
+  std::uint64_t seed = 1;  // equal on all workers
+  DataShare share;
+  // Where relative paths of nets and data are looked for besides the working directory.
+  std::string folder;
+  // True on the one worker that writes the snapshots.
+  bool writes_snapshots = true;
+  SolverObserver* observer = nullptr;
+  // Asked after every iteration with the number of iterations done. On several workers it must give
+  // all of them the same answer at the same iteration. Empty: kNone.
+  std::function<SolverAction(std::uint64_t iterations)> poll;
+  // Gets spans "forward", "backward" and "update" of every layer and "wait" for its gradient.
+  TraceRecorder* trace = nullptr;
+  // The number of a net's layer in the trace; empty: its index in the net.
+  std::function<int(int layer)> trace_layer;
+};
+
+// Trains a net as Caffe does: the numbers of BVLC Caffe 1.0 for one worker, and those of one worker
+// with a `world` times larger batch for several (mean of the workers' mean gradients).
+//
+// The weights of a layer are updated just before its next forward pass, when its gradient has
+// arrived, not at the end of the iteration: communication of the lower layers hides the transfer of
+// the upper ones. Whoever looks at weights (a test, a snapshot, the caller after Step) finds all
+// updates done. With clip_gradients the norm needs all gradients, so all are awaited at the end of
+// backward.
+//
+// Thread: one. Lifetime: observer, sync, collectives and trace outlive the solver's last call.
+class Solver {
+ public:
+  // Reads the nets, builds them and loads `parameters.weights`. Everything a user can get wrong in
+  // a solver file fails here with a sentence.
+  static Result<std::unique_ptr<Solver>> Create(const SolverParameter& parameters,
+                                                SolverOptions options);
+  ~Solver();
+  Solver(const Solver&) = delete;
+  Solver& operator=(const Solver&) = delete;
+
+  // Connects the solver with the other workers; before the first iteration, not for a world of 1
+  // without a network. The sync is asked about the layers of SyncedLayers().
+  void Connect(GradientSync* sync, Collectives* collectives);
+
+  // Continues from a snapshot's solver state (`.solverstate`).
+  Status Restore(const std::string& state_path);
+  // Copies weights by layer name from `.caffemodel` files separated by commas.
+  Status LoadWeightFiles(const std::string& model_paths);
+
+  // Runs to max_iter with tests, snapshots and the closing passes, as `caffe train` does. Stops
+  // early, with OK, when the poll says so.
+  Status Solve();
+  // Runs `iterations` more, or fewer when the poll says stop. All updates are done on return.
+  Status Step(std::uint64_t iterations);
+  // Runs all test nets and reports to the observer.
+  Status TestAll();
+  // Writes a snapshot (on the worker that does) and reports it; a failure to write is the report's.
+  Status Snapshot();
+
+  const SolverParameter& parameters() const { return parameters_; }
+  Net& net() { return *net_; }
+  const std::vector<std::unique_ptr<Net>>& test_nets() const { return test_nets_; }
+  History& history() { return history_; }
+  // Iterations done.
+  std::uint64_t iteration() const { return position_.iteration; }
+  bool stopped() const { return stopped_; }
+  // The mean loss and the rate of the last iteration.
+  double last_loss() const { return last_loss_; }
+  double last_rate() const { return last_rate_; }
+
+  // Layers whose gradient is averaged over workers: those that own a blob that is trained. In the
+  // order of the net.
+  const std::vector<int>& SyncedLayers() const { return synced_layers_; }
+  // Seconds per layer and iteration, medians of the last few; see LayerClock.
+  const LayerClock& layer_clock() const { return clock_; }
+
+ private:
+  struct LayerState {
+    std::vector<std::size_t> params;  // indices of the learnable blobs it owns
+    bool synced = false;
+    bool pending = false;    // its gradient of the last iteration is not applied
+    bool announced = false;  // the sync was told about this iteration's gradient
+    bool awaited = true;     // the mean of the pending gradient is in
+    TimePoint began;
+  };
+
+  Solver(const SolverParameter& parameters, SolverOptions options, std::unique_ptr<Net> net,
+         std::vector<std::unique_ptr<Net>> test_nets, std::unique_ptr<UpdateRule> rule);
+
+  void ListLayers();
+  void MakeHooks();
+  Status Iterate(bool display);
+  Status ForwardBackward(int pass, double* loss);
+  Status BeforeForward(int layer);
+  Status AfterForward(int layer);
+  Status BeforeBackward(int layer);
+  Status AfterBackward(int layer);
+  Status Announce(int layer);
+  // Awaits and applies the pending gradient of a layer, if there is one.
+  Status FinishLayer(int layer);
+  Status FinishPending();
+  Status AwaitPending();
+  double ClipFactor() const;
+  void UpdateLayer(int layer);
+  void Smooth(double loss, std::uint64_t iteration);
+  bool TestDue() const;
+  std::uint64_t TestsBefore(std::uint64_t iteration) const;
+  Status ClosingPass();
+  PassContext PassAt(std::uint64_t iteration, int pass) const;
+  void Trace(TraceLane lane, int layer, std::uint64_t step, TimePoint begin, TimePoint end,
+             const char* label) const;
+
+  const SolverParameter parameters_;
+  const SolverOptions options_;
+  const std::unique_ptr<Net> net_;
+  const std::vector<std::unique_ptr<Net>> test_nets_;
+  const std::unique_ptr<UpdateRule> rule_;
+  History history_;
+  GradientSync* sync_ = nullptr;
+  Collectives* collectives_ = nullptr;
+
+  SolverPosition position_;
+  bool stopped_ = false;
+  NetHooks hooks_;
+  std::vector<LayerState> layers_;
+  std::vector<int> synced_layers_;
+  LayerClock clock_;
+
+  // Of the gradients that are pending: their iteration, rate and clip factor.
+  std::uint64_t pending_iteration_ = 0;
+  double pending_rate_ = 0;
+  double pending_clip_ = 1;
+  bool last_pass_ = false;
+
+  double last_loss_ = 0;
+  double last_rate_ = 0;
+  std::uint64_t first_iteration_ = 0;  // of the run of Step under way
+  double smoothed_loss_ = 0;
+  double wait_seconds_ = 0;
+  std::vector<double> recent_losses_;
+};
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_SOLVER_SOLVER_H_
