@@ -141,8 +141,9 @@ void Connector::Introduced(Codec::Handshake outcome) {
 Status Connector::TimedOut() const {
   switch (stage_) {
     case Stage::kNobodyListens:
-      return Unavailable("nothing listens at " + name_ + " (connection refused for " +
-                         Seconds(timeout_) + ")");
+      return {
+          StatusCode::kDeadlineExceeded,
+          "nothing listens at " + name_ + " (connection refused for " + Seconds(timeout_) + ")"};
     case Stage::kAuthenticating:
       return {
           StatusCode::kDeadlineExceeded,

@@ -114,6 +114,13 @@ SocketCall Send(int fd, ConstBytes from) {
   }
 }
 
+bool EverythingArrived(int fd) {
+  tcp_info state{};
+  socklen_t size = sizeof state;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &state, &size) != 0) return true;
+  return state.tcpi_state == TCP_FIN_WAIT2 || state.tcpi_state == TCP_CLOSE;
+}
+
 bool Discard(int fd) {
   constexpr int kCalls = 16;
   std::array<std::byte, 16 * 1024> bin;

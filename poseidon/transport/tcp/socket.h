@@ -55,6 +55,8 @@ struct SocketCall {
 SocketCall Receive(int fd, MutableBytes into);
 SocketCall Send(int fd, ConstBytes from);
 
+// After the end was sent (shutdown): whether the peer's system has it and everything before it.
+bool EverythingArrived(int fd);
 // Reads and drops what has arrived, so that closing sends an end and not a reset. True when more
 // may come, false at the end of the stream or a failure.
 bool Discard(int fd);

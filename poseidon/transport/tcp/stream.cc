@@ -16,7 +16,7 @@ namespace {
 
 // Bytes that one connection may move in one direction before the others have their turn.
 constexpr std::size_t kBytesPerTurn = 256 * 1024;
-// How long a closed connection waits for the peer to close as well.
+// How long a closed connection waits until the peer's system has all that was written.
 constexpr Duration kLinger = std::chrono::seconds(2);
 
 // The connection itself. Tasks that wait for the socket share it: it dies after the last of them.
@@ -171,8 +171,9 @@ void Stream::Close(const Status& reason) {
   const Status closed(StatusCode::kUnavailable, "the connection to " + link_.peer + " is closed",
                       StatusScope::kConnection);
   const Status why = reason.ok() ? closed : reason;
-  // The peer must be able to read what was written before, also when we have left bytes unread:
-  // closing the socket now would reset the connection and could drop them.
+  // The peer must be able to read what was written before, also when we have left bytes unread: a
+  // socket closed in that state resets the connection and drops what has not arrived. Once all has,
+  // a reset is right: it fails what the peer is still writing.
   const bool linger = read_end_.ok() && write_end_.ok();
   if (write_end_.ok()) link_.codec->Finish();
   read_end_ = write_end_ = closed;
@@ -196,7 +197,8 @@ void Stream::Close(const Status& reason) {
 
 void Stream::PumpDiscard() {
   if (!link_.socket) return;
-  if (!Discard(link_.socket->fd())) return EndLinger();
+  const int fd = link_.socket->fd();
+  if (EverythingArrived(fd) || !Discard(fd)) return EndLinger();
   link_.socket->WhenReadable([self = shared_from_this()] { self->PumpDiscard(); });
 }
 

@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -691,7 +693,7 @@ TEST_P(Tcp, SaysThatNothingListens) {
   const Address address = RawSocket::Listening().address();
   Member client(Options());
   const Status status = client.ConnectFailure(address, milliseconds(50));
-  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(status.message(), HasSubstr("nothing listens at " + address.ToString()));
 }
 
@@ -1035,6 +1037,24 @@ TEST_F(TcpAuth, AResetFailsReadsAndWrites) {
   EXPECT_EQ(outcome.status.scope(), StatusScope::kConnection);
   EXPECT_EQ(far.Write(room).code(), StatusCode::kUnavailable);
   EXPECT_EQ(far.Write(room).code(), StatusCode::kUnavailable);
+}
+
+// A process that dies with bytes unread resets its connections; its last words must not be lost.
+TEST_F(TcpAuth, BytesThatArrivedBeforeAResetAreRead) {
+  Member server(Options());
+  RawSocket member = RawSocket::ConnectTo(server.Listen());
+  Authenticate(member);
+  Peer far = server.Accepted();
+  ASSERT_TRUE(far.Write(AsBytes("never read")).ok());
+  ASSERT_TRUE(member.Send(AsBytes("last words")));
+  for (int unacknowledged = 1; unacknowledged > 0;) {
+    ASSERT_EQ(::ioctl(member.fd(), SIOCOUTQ, &unacknowledged), 0);
+  }
+  member.Reset();
+  ByteBuffer received(10);
+  EXPECT_TRUE(far.Read(received).status.ok());
+  EXPECT_EQ(AsString(received), "last words");
+  EXPECT_EQ(far.Read(received).status.code(), StatusCode::kUnavailable);
 }
 
 // One peer that always has bytes ready does not keep another's from being read.
