@@ -139,7 +139,7 @@ std::vector<LayerCost> RandomChain(std::mt19937_64& random) {
 
 TEST(LeastStepSeconds, EqualsAPlayedStepOnRandomChains) {
   std::mt19937_64 random(5);
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 1500; ++i) {
     const auto chain = RandomChain(random);
     const double played = ChainPlay(chain, ChainPlay::Order::kLowestFirst, false).SteadyStep();
     ASSERT_NEAR(LeastStepSeconds(chain) / played, 1, 1e-5) << "chain " << i;
@@ -148,7 +148,7 @@ TEST(LeastStepSeconds, EqualsAPlayedStepOnRandomChains) {
 
 TEST(WaitFreeStepSeconds, EqualsAPlayedStepOnRandomChains) {
   std::mt19937_64 random(6);
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 1500; ++i) {
     const auto chain = RandomChain(random);
     const double played = ChainPlay(chain, ChainPlay::Order::kArrival, true).SteadyStep();
     ASSERT_NEAR(WaitFreeStepSeconds(chain) / played, 1, 1e-5) << "chain " << i;
