@@ -648,7 +648,7 @@ TEST_P(TransportConformance, CountersCountWhatMoved) {
   MakeWorld(2);
   const Ends ends = Join(0, 1);
   ASSERT_NE(ends.accepting, nullptr);
-  const std::size_t total = 30'011;
+  const std::size_t total = std::min<std::size_t>(30'011, GetParam().many_bytes / 4);
   const TransferOptions options{.seed = 4, .total = total, .largest_piece = 900, .most_buffers = 4};
   const auto sent = StartSending(*world_, 0, ends.connecting, options);
   const auto arrived = StartReceiving(*world_, 1, ends.accepting, options);
@@ -810,7 +810,8 @@ TEST_P(TransportConformance, ManyConnectionsDoNotMix) {
       for (std::size_t n = 0; n < kEach; ++n) {
         const Ends ends = Join(from, to);  // also to oneself
         ASSERT_NE(ends.accepting, nullptr);
-        const TransferOptions there{.seed = ++seed, .total = 5000 + seed, .largest_piece = 1500,
+        const std::size_t total = std::min<std::size_t>(5000 + seed, GetParam().many_bytes / 32);
+        const TransferOptions there{.seed = ++seed, .total = total, .largest_piece = 1500,
                                     .most_buffers = 3};
         TransferOptions back = there;
         back.seed = ++seed;

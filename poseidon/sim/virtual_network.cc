@@ -1,0 +1,700 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/sim/virtual_network.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "poseidon/base/check.h"
+#include "poseidon/base/random.h"
+#include "poseidon/sim/byte_queue.h"
+#include "poseidon/transport/memory_stream.h"
+
+namespace poseidon::sim {
+
+using transport::AcceptCallback;
+using transport::Address;
+using transport::ConnectCompletion;
+using transport::Connection;
+using transport::ConnectionCounters;
+using transport::Context;
+using transport::Listener;
+using transport::MemoryStream;
+using transport::ReadCompletion;
+
+// A connection as the two kernels see it. Side 0 connected, side 1 accepted.
+struct VirtualNetwork::Wire {
+  struct Side {
+    HostId host;
+    ProcessId process;
+    // Whom to wake; none before the owner has taken its end and after it closed it.
+    Executor* executor = nullptr;
+    std::weak_ptr<End> end;
+    bool waking = false;
+
+    // What this side sends. `unacknowledged` bytes have left tx and hold room in the send buffer,
+    // `unread` ones hold room in the peer's receive buffer.
+    ByteQueue tx;
+    std::size_t unacknowledged = 0;
+    std::size_t unread = 0;
+    std::uint64_t delivered = 0;
+    bool queued = false;     // waits for its turn at the port
+    bool closed = false;     // by the owner, or by its death
+    bool end_sent = false;   // the end of the stream has left, after the last byte
+    TimePoint last_arrival;  // of what it sent: nothing later arrives before
+
+    // What this side receives.
+    ByteQueue rx;
+    bool ended = false;    // the peer's end of the stream has arrived
+    bool refused = false;  // the peer takes no more bytes
+  };
+  std::array<Side, 2> sides;
+  bool reset = false;
+};
+
+// One end of a wire as its owner sees it; lives on the owner's executor.
+class VirtualNetwork::End final : public MemoryStream {
+ public:
+  End(Executor& on, Fabric& fabric, std::shared_ptr<Wire> wire, std::size_t side)
+      : MemoryStream(on), fabric_(fabric), wire_(std::move(wire)), side_(side) {}
+  void Attach();
+  void Answer() { Advance(); }
+
+ private:
+  std::size_t Take(MutableBytes into) override { return own().rx.Pop(into); }
+  Status ReadEnd() const override;
+  std::size_t Put(ConstBytes from) override;
+  Status WriteEnd() const override;
+  void Took(std::size_t bytes) override;
+  void HasPut(std::size_t bytes) override;
+  void Wake() override;
+  void Shut() override;
+  Wire::Side& own() const { return wire_->sides[side_]; }
+
+  Fabric& fabric_;
+  const std::shared_ptr<Wire> wire_;
+  const std::size_t side_;
+};
+
+class VirtualNetwork::SimConnection final : public Connection {
+ public:
+  // The end is shared with an Advance under way, inside which this object may be destroyed.
+  SimConnection(Executor& executor, Fabric& fabric, std::shared_ptr<Wire> wire, std::size_t side,
+                std::string peer_name, bool integrity_protected)
+      : end_(std::make_shared<End>(executor, fabric, std::move(wire), side)),
+        peer_name_(std::move(peer_name)),
+        integrity_protected_(integrity_protected) {
+    end_->Attach();
+  }
+  ~SimConnection() override { end_->Close(OkStatus()); }
+
+  void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
+            ReadCompletion done) override {
+    end_->Read(into, min_bytes, std::move(done));
+  }
+  void Write(std::span<const ConstBytes> from, Completion done) override {
+    end_->Write(from, std::move(done));
+  }
+  void Close(Status reason) override { end_->Close(reason); }
+  const std::string& peer_name() const override { return peer_name_; }
+  bool integrity_protected() const override { return integrity_protected_; }
+  ConnectionCounters counters() const override { return end_->counters(); }
+
+ private:
+  const std::shared_ptr<End> end_;
+  const std::string peer_name_;
+  const bool integrity_protected_;
+};
+
+// The part of a listener that its owner's executor runs.
+struct VirtualNetwork::Acceptor {
+  Executor& executor;
+  AcceptCallback accept;
+  bool open = true;
+};
+
+// The switch, the ports and the kernels of all hosts. Its events run on an executor of its own, which
+// no process's death or pause touches.
+class VirtualNetwork::Fabric {
+ public:
+  Fabric(Simulation& simulation, NetworkOptions options)
+      : simulation_(simulation),
+        options_(options),
+        random_(options.seed),
+        kernel_(simulation.MakeExecutor(simulation.AddProcess("network"), /*jitter=*/false)) {
+    POSEIDON_CHECK(options.segment_bytes > 0 && options.send_buffer_bytes > 0 &&
+                       options.receive_buffer_bytes > 0,
+                   "buffers and segments hold at least one byte");
+  }
+
+  const NetworkOptions& options() const { return options_; }
+
+  HostId AddHost(HostOptions options) {
+    hosts_.emplace_back().options = std::move(options);
+    return HostId(static_cast<std::uint32_t>(hosts_.size() - 1));
+  }
+  const std::string& NameOf(HostId host) const { return hosts_.at(host.value()).options.name; }
+  const HostTraffic& TrafficOf(HostId host) const { return hosts_.at(host.value()).traffic; }
+  void SetLatency(HostId a, HostId b, Duration latency) {
+    latencies_[std::minmax(a, b)] = latency;
+  }
+
+  // --- faults ---
+
+  void Vanish(HostId host) { At(host).vanished = true; }
+  void Return(HostId host) {
+    At(host).vanished = false;
+    // In the order in which they would have arrived; what a second vanished host still holds back
+    // goes on waiting.
+    for (Held& held : std::exchange(held_, {})) {
+      kernel_->Post([this, held = std::move(held)]() mutable { Arrive(std::move(held)); });
+    }
+  }
+  void ResetAfter(Reset reset) { resets_.push_back(reset); }
+
+  // The kernel's part of a process's death.
+  void Watch(ProcessId process) {
+    if (!watched_.insert(process).second) return;
+    simulation_.AtKill(process, [this, process] {
+      std::erase_if(doors_, [&](const auto& door) { return door.second.process == process; });
+      for (const std::weak_ptr<Wire>& weak : std::vector(wires_)) {
+        const std::shared_ptr<Wire> wire = weak.lock();
+        for (std::size_t side = 0; wire != nullptr && side < 2; ++side) {
+          if (wire->sides[side].process == process) CloseSide(wire, side);
+        }
+      }
+    });
+  }
+
+  // --- listening and connecting ---
+
+  Result<Address> Register(HostId host, ProcessId process, Address address, Executor& executor,
+                           std::weak_ptr<Acceptor> acceptor) {
+    if (address.host != NameOf(host)) {
+      return InvalidArgument("address " + address.ToString() + " is not one of host " +
+                             NameOf(host));
+    }
+    if (address.port == 0) {
+      for (address.port = kFirstFreePort; doors_.contains({host, address.port});) {
+        if (++address.port == 0) return ResourceExhausted(address.host + " has no free port");
+      }
+    }
+    const bool fresh =
+        doors_.try_emplace({host, address.port}, Door{process, &executor, std::move(acceptor)})
+            .second;
+    if (!fresh) return FailedPrecondition("address " + address.ToString() + " is in use");
+    return address;
+  }
+  void Unregister(HostId host, std::uint16_t port) { doors_.erase({host, port}); }
+
+  // Asks at `address` for a connection. Answers with its connecting side, or with an empty ticket
+  // when nobody listens there; not at all when a host has vanished or does not exist.
+  using Answer = UniqueFunction<void(Ticket)>;
+  void Ask(HostId from, ProcessId process, const Address& address, Answer answer);
+
+  // --- what an end does ---
+
+  std::size_t RoomToSend(const Wire& wire, std::size_t side) const {
+    const Wire::Side& sender = wire.sides[side];
+    const std::size_t held = sender.tx.size() + sender.unacknowledged;
+    return options_.send_buffer_bytes - std::min(held, options_.send_buffer_bytes);
+  }
+
+  // Lines the side up at its port if it has something to send that its peer has room for.
+  void Offer(const std::shared_ptr<Wire>& wire, std::size_t side) {
+    Wire::Side& sender = wire->sides[side];
+    if (sender.queued || !CanSend(*wire, side)) return;
+    sender.queued = true;
+    PortFor(*wire, side).turns.push_back({wire, side});
+    Pump(wire->sides[side].host, IsLocal(*wire));
+  }
+
+  // The reader has taken `bytes`; its peer learns of the room a latency later.
+  void Consumed(const std::shared_ptr<Wire>& wire, std::size_t side, std::size_t bytes) {
+    Signal(wire, side, [this, wire, side, bytes] {
+      wire->sides[1 - side].unread -= bytes;
+      Offer(wire, 1 - side);
+    });
+  }
+
+  // The owner is gone: what it wrote still leaves, then the end; the peer's bytes are refused.
+  void CloseSide(const std::shared_ptr<Wire>& wire, std::size_t side) {
+    Wire::Side& own = wire->sides[side];
+    if (own.closed) return;
+    own.closed = true;
+    own.executor = nullptr;
+    own.rx.Clear();
+    Offer(wire, side);
+    // Bytes may wait behind a full receive buffer for long, but a peer that goes on writing learns
+    // at once that nobody reads: a real kernel answers its segments with a reset.
+    Signal(wire, side, [this, wire, side] {
+      wire->sides[1 - side].refused = true;
+      Wake(wire, 1 - side);
+    });
+  }
+
+  void Wake(const std::shared_ptr<Wire>& wire, std::size_t side);
+
+ private:
+  static constexpr std::uint16_t kFirstFreePort = 49152;  // IANA's dynamic range
+
+  struct Turn {
+    std::shared_ptr<Wire> wire;
+    std::size_t side = 0;
+  };
+  // A queue of connections that send one segment after the other.
+  struct Port {
+    std::deque<Turn> turns;
+    bool busy = false;
+  };
+  struct Host {
+    HostOptions options;
+    Port out;
+    Port loopback;
+    TimePoint in_free_at;  // when the receiving port has passed all that has arrived so far
+    bool vanished = false;
+    HostTraffic traffic;
+  };
+  struct Door {
+    ProcessId process;
+    Executor* executor = nullptr;
+    std::weak_ptr<Acceptor> acceptor;
+  };
+  struct Held {
+    HostId from;
+    HostId to;
+    Task arrive;
+  };
+
+  Host& At(HostId host) { return hosts_.at(host.value()); }
+  static bool IsLocal(const Wire& wire) { return wire.sides[0].host == wire.sides[1].host; }
+  Port& PortFor(const Wire& wire, std::size_t side) {
+    Host& host = At(wire.sides[side].host);
+    return IsLocal(wire) ? host.loopback : host.out;
+  }
+
+  static Duration TimeOf(std::size_t bytes, double rate) {
+    if (rate <= 0) return Duration::zero();
+    return Duration(static_cast<std::int64_t>(std::ceil(static_cast<double>(bytes) * 1e9 / rate)));
+  }
+  Duration LatencyBetween(HostId a, HostId b) {
+    Duration latency = options_.latency;
+    if (a == b) latency = options_.loopback_latency;
+    if (const auto set = latencies_.find(std::minmax(a, b)); set != latencies_.end()) {
+      latency = set->second;
+    }
+    if (options_.max_jitter > Duration::zero()) {
+      latency += Duration(static_cast<std::int64_t>(
+          random_.Below(static_cast<std::uint64_t>(options_.max_jitter.count()) + 1)));
+    }
+    return latency;
+  }
+  std::size_t DrawSegment() {
+    switch (options_.cut) {
+      case Cut::kSingleBytes:
+        return 1;
+      case Cut::kRandomSegments:
+        return random_.Between(1, options_.segment_bytes);
+      case Cut::kFullSegments:
+        break;
+    }
+    return options_.segment_bytes;
+  }
+
+  bool CanSend(const Wire& wire, std::size_t side) const {
+    const Wire::Side& sender = wire.sides[side];
+    if (wire.reset || sender.end_sent) return false;
+    if (sender.tx.empty()) return sender.closed;
+    return sender.unread < options_.receive_buffer_bytes;
+  }
+
+  // Sends the next segment of a port, if it is free.
+  void Pump(HostId host, bool local) {
+    Port& port = local ? At(host).loopback : At(host).out;
+    while (!port.turns.empty() && !CanSend(*port.turns.front().wire, port.turns.front().side)) {
+      port.turns.pop_front();  // its wire was reset while it waited
+    }
+    if (port.busy || port.turns.empty()) return;
+    const Turn turn = std::move(port.turns.front());
+    port.turns.pop_front();
+    Wire::Side& sender = turn.wire->sides[turn.side];
+    sender.queued = false;
+    ByteBuffer bytes =
+        sender.tx.Pop(std::min(DrawSegment(), options_.receive_buffer_bytes - sender.unread));
+    sender.end_sent = sender.closed && sender.tx.empty();
+    const std::size_t size = bytes.size();
+    sender.unacknowledged += size;
+    sender.unread += size;
+    if (!local) At(host).traffic.out += size;
+    port.busy = true;
+    kernel_->PostAfter(
+        TimeOf(size, local ? 0 : At(host).options.rate_out),
+        [this, turn, host, local, end = sender.end_sent, bytes = std::move(bytes)]() mutable {
+          (local ? At(host).loopback : At(host).out).busy = false;
+          Launch(turn, std::move(bytes), end);
+          Offer(turn.wire, turn.side);
+          Pump(host, local);
+        });
+  }
+
+  // A segment has left the port; it passes the receiving port once it has arrived there.
+  void Launch(const Turn& turn, ByteBuffer bytes, bool end) {
+    InOrder(turn.wire, turn.side, [this, turn, end, bytes = std::move(bytes)]() mutable {
+      Host& host = At(turn.wire->sides[1 - turn.side].host);
+      if (IsLocal(*turn.wire) || host.options.rate_in <= 0) {
+        Deliver(turn, std::move(bytes), end);
+        return;
+      }
+      host.in_free_at = std::max(host.in_free_at, kernel_->now()) +
+                        TimeOf(bytes.size(), host.options.rate_in);
+      kernel_->PostAfter(host.in_free_at - kernel_->now(),
+                         [this, turn, end, bytes = std::move(bytes)]() mutable {
+                           Deliver(turn, std::move(bytes), end);
+                         });
+    });
+  }
+
+  void Deliver(const Turn& turn, ByteBuffer bytes, bool end) {
+    const std::shared_ptr<Wire>& wire = turn.wire;
+    Wire::Side& from = wire->sides[turn.side];
+    Wire::Side& to = wire->sides[1 - turn.side];
+    if (wire->reset) return;
+    const auto fault = std::find_if(resets_.begin(), resets_.end(), [&](const Reset& reset) {
+      return reset.from == from.host && reset.to == to.host &&
+             from.delivered + bytes.size() >= reset.bytes;
+    });
+    const bool resets = fault != resets_.end();
+    if (resets) {
+      bytes.resize(fault->bytes - std::min(fault->bytes, from.delivered));
+      resets_.erase(fault);
+    }
+    const std::size_t size = bytes.size();
+    from.delivered += size;
+    if (!IsLocal(*wire)) At(to.host).traffic.in += size;
+    if (!to.closed) {
+      to.rx.Push(std::move(bytes));
+      to.ended = to.ended || end;
+    }
+    if (resets) {
+      wire->reset = true;
+      Wake(wire, 0);
+      Wake(wire, 1);
+      return;
+    }
+    Wake(wire, 1 - turn.side);
+    if (size > 0) {
+      Signal(wire, 1 - turn.side, [this, wire, side = turn.side, size] {
+        wire->sides[side].unacknowledged -= size;
+        Wake(wire, side);
+      });
+    }
+  }
+
+  // Runs `arrive` a latency later at the peer's host, after all that this side sent before.
+  void InOrder(const std::shared_ptr<Wire>& wire, std::size_t side, Task arrive) {
+    Wire::Side& from = wire->sides[side];
+    const HostId to = wire->sides[1 - side].host;
+    const TimePoint now = kernel_->now();
+    from.last_arrival = std::max(from.last_arrival, now + LatencyBetween(from.host, to));
+    Travel({from.host, to, std::move(arrive)}, from.last_arrival - now);
+  }
+  // The same for the kernels' own small messages, which take no room and have no order.
+  void Signal(const std::shared_ptr<Wire>& wire, std::size_t side, Task arrive) {
+    const HostId from = wire->sides[side].host;
+    const HostId to = wire->sides[1 - side].host;
+    Travel({from, to, std::move(arrive)}, LatencyBetween(from, to));
+  }
+  void Travel(Held message, Duration time) {
+    kernel_->PostAfter(time, [this, message = std::move(message)]() mutable {
+      Arrive(std::move(message));
+    });
+  }
+  void Arrive(Held message) {
+    if (At(message.from).vanished || At(message.to).vanished) {
+      held_.push_back(std::move(message));
+      return;
+    }
+    message.arrive();
+  }
+
+  Simulation& simulation_;
+  const NetworkOptions options_;
+  Random random_;
+  std::deque<Host> hosts_;
+  std::map<std::pair<HostId, HostId>, Duration> latencies_;
+  std::map<std::pair<HostId, std::uint16_t>, Door> doors_;
+  std::vector<std::weak_ptr<Wire>> wires_;
+  std::set<ProcessId> watched_;
+  std::vector<Held> held_;
+  std::vector<Reset> resets_;
+  std::uint64_t connections_ = 0;
+  // Last, so that the events it drops still find the rest.
+  std::unique_ptr<Executor> kernel_;
+};
+
+void VirtualNetwork::Fabric::Wake(const std::shared_ptr<Wire>& wire, std::size_t side) {
+  Wire::Side& own = wire->sides[side];
+  if (own.executor == nullptr || own.waking) return;
+  own.waking = true;
+  own.executor->Post([wire, side] {
+    wire->sides[side].waking = false;
+    if (const std::shared_ptr<End> end = wire->sides[side].end.lock()) end->Answer();
+  });
+}
+
+// One side of a wire on its way to its owner; closed if it does not get there.
+class VirtualNetwork::Ticket {
+ public:
+  Ticket(Fabric& fabric, std::shared_ptr<Wire> wire, std::size_t side)
+      : fabric_(&fabric), wire_(std::move(wire)), side_(side) {}
+  Ticket(Ticket&&) noexcept = default;
+  Ticket& operator=(Ticket&&) = delete;
+  ~Ticket() {
+    if (wire_ != nullptr) fabric_->CloseSide(wire_, side_);
+  }
+  bool empty() const { return wire_ == nullptr; }
+  std::shared_ptr<Wire> Redeem() { return std::exchange(wire_, nullptr); }
+
+ private:
+  Fabric* fabric_;
+  std::shared_ptr<Wire> wire_;
+  std::size_t side_;
+};
+
+void VirtualNetwork::Fabric::Ask(HostId from, ProcessId process, const Address& address,
+                                 Answer answer) {
+  const auto named = std::find_if(hosts_.begin(), hosts_.end(), [&](const Host& host) {
+    return host.options.name == address.host;
+  });
+  if (named == hosts_.end()) return;
+  const HostId to(static_cast<std::uint32_t>(named - hosts_.begin()));
+  Task arrive = [this, from, to, process, port = address.port,
+                 answer = std::move(answer)]() mutable {
+    const auto door = doors_.find({to, port});
+    if (door == doors_.end()) {
+      Travel({to, from, [this, answer = std::move(answer)] { answer(Ticket(*this, nullptr, 0)); }},
+             LatencyBetween(to, from));
+      return;
+    }
+    const auto wire = std::make_shared<Wire>();
+    wire->sides[0].host = from;
+    wire->sides[0].process = process;
+    wire->sides[1].host = to;
+    wire->sides[1].process = door->second.process;
+    std::erase_if(wires_, [](const auto& weak) { return weak.expired(); });
+    wires_.push_back(wire);
+    std::string peer_name = NameOf(from) + ":" + std::to_string(++connections_);
+    door->second.executor->Post([this, weak = door->second.acceptor, ticket = Ticket(*this, wire, 1),
+                                 peer_name = std::move(peer_name)]() mutable {
+      const std::shared_ptr<Acceptor> acceptor = weak.lock();
+      if (acceptor == nullptr || !acceptor->open) return;
+      acceptor->accept(std::make_unique<SimConnection>(acceptor->executor, *this, ticket.Redeem(),
+                                                       1, std::move(peer_name),
+                                                       options_.integrity_protected));
+    });
+    InOrder(wire, 1, [answer = std::move(answer), ticket = Ticket(*this, wire, 0)]() mutable {
+      answer(std::move(ticket));
+    });
+  };
+  Travel({from, to, std::move(arrive)}, LatencyBetween(from, to));
+}
+
+void VirtualNetwork::End::Attach() {
+  own().executor = &executor();
+  own().end = std::static_pointer_cast<End>(shared_from_this());
+}
+
+Status VirtualNetwork::End::ReadEnd() const {
+  if (wire_->reset) {
+    return {StatusCode::kUnavailable, "the connection was reset", StatusScope::kConnection};
+  }
+  if (own().ended) {
+    return {StatusCode::kUnavailable, "the peer closed the connection", StatusScope::kConnection};
+  }
+  return OkStatus();
+}
+
+Status VirtualNetwork::End::WriteEnd() const {
+  if (own().refused) {
+    return {StatusCode::kUnavailable, "the peer closed the connection", StatusScope::kConnection};
+  }
+  return ReadEnd();
+}
+
+std::size_t VirtualNetwork::End::Put(ConstBytes from) {
+  const std::size_t count = std::min(from.size(), fabric_.RoomToSend(*wire_, side_));
+  own().tx.Push(from.first(count));
+  return count;
+}
+
+void VirtualNetwork::End::Took(std::size_t bytes) { fabric_.Consumed(wire_, side_, bytes); }
+void VirtualNetwork::End::HasPut(std::size_t) { fabric_.Offer(wire_, side_); }
+void VirtualNetwork::End::Wake() { fabric_.Wake(wire_, side_); }
+void VirtualNetwork::End::Shut() { fabric_.CloseSide(wire_, side_); }
+
+class VirtualNetwork::SimListener final : public Listener {
+ public:
+  SimListener(Fabric& fabric, HostId host, Address address, std::shared_ptr<Acceptor> acceptor)
+      : fabric_(fabric),
+        host_(host),
+        address_(std::move(address)),
+        acceptor_(std::move(acceptor)) {}
+  ~SimListener() override {
+    fabric_.Unregister(host_, address_.port);
+    acceptor_->open = false;
+  }
+  const Address& address() const override { return address_; }
+
+ private:
+  Fabric& fabric_;
+  const HostId host_;
+  const Address address_;
+  // Shared with an accept under way, inside which this object may be destroyed.
+  const std::shared_ptr<Acceptor> acceptor_;
+};
+
+// Connects under way. Shared with the answers and timers that look for it.
+class VirtualNetwork::Connector : public std::enable_shared_from_this<Connector> {
+ public:
+  Connector(Fabric& fabric, HostId host, ProcessId process, Executor& executor)
+      : fabric_(fabric), host_(host), process_(process), executor_(executor) {}
+
+  void Start(const Address& address, Duration timeout, ConnectCompletion done) {
+    const std::uint64_t id = ++last_id_;
+    const TimerId timer = executor_.PostAfter(timeout, [weak = weak_from_this(), id, timeout] {
+      if (const auto self = weak.lock()) self->GiveUp(id, timeout);
+    });
+    attempts_.emplace(id, Attempt{address, timer, std::move(done)});
+    Try(id);
+  }
+  void Stop() {
+    for (auto& [id, attempt] : std::exchange(attempts_, {})) {
+      executor_.Cancel(attempt.timer);
+      Finish(std::move(attempt.done), Unavailable("connect to " + attempt.address.ToString() +
+                                                  " was given up: its context is closed"));
+    }
+  }
+
+ private:
+  struct Attempt {
+    Address address;
+    TimerId timer = 0;
+    ConnectCompletion done;
+  };
+
+  void Try(std::uint64_t id) {
+    const auto found = attempts_.find(id);
+    if (found == attempts_.end()) return;
+    // The answer comes on the network's executor, when this and its executor may be gone.
+    fabric_.Ask(host_, process_, found->second.address,
+                [weak = weak_from_this(), id](Ticket ticket) {
+                  const auto self = weak.lock();
+                  if (self == nullptr) return;
+                  self->executor_.Post([weak, id, ticket = std::move(ticket)]() mutable {
+                    if (const auto again = weak.lock()) again->Answered(id, std::move(ticket));
+                  });
+                });
+  }
+
+  void Answered(std::uint64_t id, Ticket ticket) {
+    const auto found = attempts_.find(id);
+    if (found == attempts_.end()) return;
+    if (ticket.empty()) {
+      executor_.PostAfter(fabric_.options().retry, [weak = weak_from_this(), id] {
+        if (const auto self = weak.lock()) self->Try(id);
+      });
+      return;
+    }
+    Attempt attempt = std::move(found->second);
+    attempts_.erase(found);
+    executor_.Cancel(attempt.timer);
+    std::unique_ptr<Connection> connection = std::make_unique<SimConnection>(
+        executor_, fabric_, ticket.Redeem(), 0, attempt.address.ToString(),
+        fabric_.options().integrity_protected);
+    Finish(std::move(attempt.done), std::move(connection));
+  }
+
+  void GiveUp(std::uint64_t id, Duration timeout) {
+    const auto found = attempts_.find(id);
+    if (found == attempts_.end()) return;
+    Attempt attempt = std::move(found->second);
+    attempts_.erase(found);
+    Finish(std::move(attempt.done),
+           Status(StatusCode::kDeadlineExceeded, "nobody answered at " +
+                                                     attempt.address.ToString() + " within " +
+                                                     std::to_string(ToSeconds(timeout)) + " s"));
+  }
+
+  void Finish(ConnectCompletion completion, Result<std::unique_ptr<Connection>> result) {
+    executor_.Post([done = std::move(completion), result = std::move(result)]() mutable {
+      done(std::move(result));
+    });
+  }
+
+  Fabric& fabric_;
+  const HostId host_;
+  const ProcessId process_;
+  Executor& executor_;
+  std::uint64_t last_id_ = 0;
+  std::map<std::uint64_t, Attempt> attempts_;
+};
+
+class VirtualNetwork::SimContext final : public Context {
+ public:
+  SimContext(Fabric& fabric, HostId host, ProcessId process, Executor& executor)
+      : fabric_(fabric),
+        host_(host),
+        process_(process),
+        executor_(executor),
+        connector_(std::make_shared<Connector>(fabric, host, process, executor)) {}
+  ~SimContext() override { connector_->Stop(); }
+
+  Executor& executor() override { return executor_; }
+
+  Result<std::unique_ptr<Listener>> Listen(const Address& address,
+                                           AcceptCallback accept) override {
+    POSEIDON_CHECK(executor_.OnExecutor(), "a context is used on its executor only");
+    auto acceptor = std::make_shared<Acceptor>(Acceptor{executor_, std::move(accept)});
+    POSEIDON_ASSIGN_OR_RETURN(Address taken,
+                              fabric_.Register(host_, process_, address, executor_, acceptor));
+    return std::unique_ptr<Listener>(
+        std::make_unique<SimListener>(fabric_, host_, std::move(taken), std::move(acceptor)));
+  }
+
+  void Connect(const Address& address, Duration timeout, ConnectCompletion done) override {
+    POSEIDON_CHECK(executor_.OnExecutor(), "a context is used on its executor only");
+    connector_->Start(address, timeout, std::move(done));
+  }
+
+ private:
+  Fabric& fabric_;
+  const HostId host_;
+  const ProcessId process_;
+  Executor& executor_;
+  const std::shared_ptr<Connector> connector_;
+};
+
+VirtualNetwork::VirtualNetwork(Simulation& simulation, NetworkOptions options)
+    : fabric_(std::make_unique<Fabric>(simulation, options)) {}
+VirtualNetwork::~VirtualNetwork() = default;
+
+HostId VirtualNetwork::AddHost(HostOptions options) { return fabric_->AddHost(std::move(options)); }
+void VirtualNetwork::SetLatency(HostId a, HostId b, Duration latency) {
+  fabric_->SetLatency(a, b, latency);
+}
+std::unique_ptr<Context> VirtualNetwork::MakeContext(HostId host, ProcessId process,
+                                                     Executor& executor) {
+  fabric_->Watch(process);
+  return std::make_unique<SimContext>(*fabric_, host, process, executor);
+}
+void VirtualNetwork::Vanish(HostId host) { fabric_->Vanish(host); }
+void VirtualNetwork::Return(HostId host) { fabric_->Return(host); }
+void VirtualNetwork::ResetAfter(Reset reset) { fabric_->ResetAfter(reset); }
+HostTraffic VirtualNetwork::traffic(HostId host) const { return fabric_->TrafficOf(host); }
+
+}  // namespace poseidon::sim

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SIM_VIRTUAL_NETWORK_H_
+#define POSEIDON_SIM_VIRTUAL_NETWORK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "poseidon/base/strong_id.h"
+#include "poseidon/sim/simulation.h"
+#include "poseidon/transport/transport.h"
+
+namespace poseidon::sim {
+
+// A simulated machine: a name, and a port to the one switch that joins all.
+using HostId = StrongId<struct HostTag, std::uint32_t>;
+
+struct HostOptions {
+  std::string name;  // what transport::Address::host says
+  // Bytes per second through the port, each way; 0: no limit.
+  double rate_out = 0;
+  double rate_in = 0;
+};
+
+// Into what pieces the network cuts the stream. Wherever it cuts, a reader may see less than was
+// written, as with real sockets.
+enum class Cut { kFullSegments, kRandomSegments, kSingleBytes };
+
+struct NetworkOptions {
+  std::uint64_t seed = 1;
+  // One way between two hosts; SetLatency overrides it for a pair.
+  Duration latency = std::chrono::microseconds(50);
+  // Between two processes of one host, which do not use the port.
+  Duration loopback_latency = std::chrono::microseconds(5);
+  // Each segment and signal takes a random time up to this longer; a stream keeps its order.
+  Duration max_jitter{0};
+  // Bytes that were taken from the writer and not yet acknowledged by the peer's host; bytes under way
+  // to or waiting for the reader.
+  std::size_t send_buffer_bytes = 256 * 1024;
+  std::size_t receive_buffer_bytes = 256 * 1024;
+  // Connections of a port take turns in segments of this size.
+  std::size_t segment_bytes = 16 * 1024;
+  Cut cut = Cut::kFullSegments;
+  // Pause before a refused connect is tried again.
+  Duration retry = std::chrono::milliseconds(10);
+  // What connections say of themselves; false makes protocols check their frames.
+  bool integrity_protected = false;
+};
+
+// Payload bytes through a host's port.
+struct HostTraffic {
+  std::uint64_t out = 0;
+  std::uint64_t in = 0;
+};
+
+// Hosts behind ports of given rates, joined by a switch that loses nothing and queues without bound.
+// A port sends the segments of its connections in turns, one after the other; they arrive a latency
+// later and pass the receiving port one after the other. Connections have bounded buffers at both
+// ends, as sockets do. When a process is killed its connections end as the kernel ends them: what was
+// taken from the writer still arrives, then the end of the stream.
+//
+// Thread: the simulation's. Lifetime: outlives its contexts, their connections and the executors these
+// live on; the simulation outlives it.
+class VirtualNetwork {
+ public:
+  explicit VirtualNetwork(Simulation& simulation, NetworkOptions options = {});
+  ~VirtualNetwork();
+  VirtualNetwork(const VirtualNetwork&) = delete;
+  VirtualNetwork& operator=(const VirtualNetwork&) = delete;
+
+  HostId AddHost(HostOptions options);
+  // One way, in both directions.
+  void SetLatency(HostId a, HostId b, Duration latency);
+  // What one process on a host uses; `executor` is one of the process's.
+  std::unique_ptr<transport::Context> MakeContext(HostId host, ProcessId process,
+                                                  Executor& executor);
+
+  // The host is cut off without a reset: what is under way from or to it waits for Return, and nobody
+  // is told. Its processes go on.
+  void Vanish(HostId host);
+  void Return(HostId host);
+  // Resets the next connection on which `from` delivers its byte number `bytes` to `to`, after that
+  // byte: both ends read what has arrived, then fail.
+  struct Reset {
+    HostId from;
+    HostId to;
+    std::uint64_t bytes = 0;
+  };
+  void ResetAfter(Reset reset);
+
+  HostTraffic traffic(HostId host) const;
+
+ private:
+  class Fabric;
+  struct Wire;
+  class End;
+  class SimConnection;
+  class SimListener;
+  class SimContext;
+  class Connector;
+  class Ticket;
+  struct Acceptor;
+  std::unique_ptr<Fabric> fabric_;
+};
+
+}  // namespace poseidon::sim
+
+#endif  // POSEIDON_SIM_VIRTUAL_NETWORK_H_
