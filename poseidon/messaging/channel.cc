@@ -10,13 +10,20 @@ namespace {
 // Frames per gathered write: beyond this the kernel's limit on buffers (1024) comes into view.
 constexpr std::size_t kMaxFramesPerWrite = 256;
 
+// A chunk of nothing would never end, and one above the protocol's bound would be refused.
+ChannelOptions Bounded(ChannelOptions options) {
+  options.chunk_bytes = std::clamp<std::size_t>(options.chunk_bytes, 1, wire::kMaxPayload);
+  options.write_bytes = std::max<std::size_t>(options.write_bytes, 1);
+  return options;
+}
+
 }  // namespace
 
 Channel::Channel(Executor& executor, std::unique_ptr<transport::Connection> connection,
                  ChannelOptions options, ChannelReceiver& receiver)
     : executor_(executor),
       connection_(std::move(connection)),
-      options_(options),
+      options_(Bounded(options)),
       receiver_(&receiver),
       checksums_(!connection_->integrity_protected()),
       last_received_(executor.now()) {}

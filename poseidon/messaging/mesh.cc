@@ -90,7 +90,7 @@ void Mesh::CloseAllWhenDrained(const Status& reason) {
   const auto channels = channels_;
   for (const auto& [peer, channel] : channels) channel->CloseWhenDrained(reason);
   const auto strangers = strangers_;
-  for (const auto& [key, channel] : strangers) channel->Close(reason);
+  for (const auto& [key, channel] : strangers) channel->CloseWhenDrained(reason);
 }
 
 void Mesh::CloseAll(const Status& reason) {
@@ -101,8 +101,9 @@ void Mesh::CloseAll(const Status& reason) {
 }
 
 bool Mesh::drained() const {
-  return std::all_of(channels_.begin(), channels_.end(),
-                     [](const auto& entry) { return entry.second->idle(); });
+  const auto idle = [](const auto& entry) { return entry.second->idle(); };
+  return std::all_of(channels_.begin(), channels_.end(), idle) &&
+         std::all_of(strangers_.begin(), strangers_.end(), idle);
 }
 
 std::vector<MemberId> Mesh::peers() const {

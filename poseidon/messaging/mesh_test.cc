@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/messaging/mesh.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "poseidon/messaging/test_link.h"
+
+namespace poseidon::messaging {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::TestLink;
+
+constexpr MemberId kPeer{3};
+
+// Collects what the mesh reports; identifies whoever introduces itself with "hello".
+class Owner final : public MeshObserver {
+ public:
+  Status OnControl(MemberId from, ConstBytes message) override {
+    EXPECT_EQ(from, kPeer);
+    controls.push_back(AsString(message));
+    return refuse_control;
+  }
+  Status OnIntroduction(const std::shared_ptr<Channel>& stranger, ConstBytes message) override {
+    introductions.push_back(AsString(message));
+    if (AsString(message.first(std::min<std::size_t>(message.size(), 5))) != "hello") {
+      return DataLoss("no hello");
+    }
+    EXPECT_TRUE(mesh->Identify(stranger, kPeer));
+    return OkStatus();
+  }
+  void OnPeerClosed(MemberId peer, const Status& reason) override {
+    EXPECT_EQ(peer, kPeer);
+    ++peers_closed;
+    closed_with = reason;
+  }
+  void OnStrangerClosed(const Channel&, const Status& reason) override {
+    ++strangers_closed;
+    closed_with = reason;
+  }
+
+  Mesh* mesh = nullptr;
+  std::vector<std::string> controls;
+  std::vector<std::string> introductions;
+  Status refuse_control;
+  int peers_closed = 0;
+  int strangers_closed = 0;
+  Status closed_with;
+};
+
+class Sink final : public FrameSink {
+ public:
+  Result<MutableBytes> PlaceFor(MemberId, const wire::FrameHeader& header) override {
+    ++places;
+    memory.resize(header.length);
+    return MutableBytes(memory);
+  }
+  Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) override {
+    EXPECT_EQ(from, kPeer);
+    frames.push_back(header);
+    return OkStatus();
+  }
+  ByteBuffer memory;
+  std::vector<wire::FrameHeader> frames;
+  int places = 0;
+};
+
+// A mesh on the left; on the right a bare connection that writes what it likes.
+class MeshTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    link_.Connect();
+    link_.OnLeft([this] {
+      mesh_ = std::make_unique<Mesh>(link_.left(), MeshOptions{.channel = {.chunk_bytes = 1000}},
+                                     owner_);
+      owner_.mesh = mesh_.get();
+      mesh_->set_generation(Generation(7));
+      mesh_->Route(wire::FrameType::kPush, sink_);
+      stranger_ = mesh_->AddStranger(link_.TakeLeft(false));
+    });
+    link_.OnRight([this] { bare_ = link_.TakeRight(false); });
+    link_.Run();
+  }
+  void TearDown() override {
+    link_.OnLeft([this] {
+      stranger_.reset();
+      mesh_.reset();
+    });
+    link_.OnRight([this] { bare_.reset(); });
+    link_.Run();
+  }
+
+  static wire::FrameHeader Control(std::uint64_t offset, std::uint64_t total) {
+    wire::FrameHeader h;
+    h.type = wire::FrameType::kControl;
+    h.offset = offset;
+    h.total = total;
+    return h;
+  }
+  static wire::FrameHeader Push() {
+    wire::FrameHeader h;
+    h.type = wire::FrameType::kPush;
+    h.generation = Generation(7);
+    h.total = 1 << 20;
+    return h;
+  }
+  void WriteFrame(wire::FrameHeader header, std::string_view payload) {
+    header.length = static_cast<std::uint32_t>(payload.size());
+    std::array<std::byte, wire::kHeaderBytes> raw;
+    wire::EncodeHeader(header, raw);
+    link_.OnRight([&] {
+      const std::array<ConstBytes, 2> from = {ConstBytes(raw), AsBytes(payload)};
+      bare_->Write(from, [](Status) {});
+    });
+    link_.Run();
+  }
+  void Introduce() { WriteFrame(Control(0, 5), "hello"); }
+
+  Owner owner_;
+  Sink sink_;
+  TestLink link_{4 << 20};
+  std::unique_ptr<Mesh> mesh_;
+  std::shared_ptr<Channel> stranger_;
+  std::unique_ptr<transport::Connection> bare_;
+};
+
+TEST_F(MeshTest, AnIntroductionGivesAConnectionItsName) {
+  EXPECT_EQ(mesh_->strangers(), 1u);
+  EXPECT_FALSE(mesh_->HasPeer(kPeer));
+  Introduce();
+  EXPECT_THAT(owner_.introductions, ElementsAre("hello"));
+  EXPECT_TRUE(mesh_->HasPeer(kPeer));
+  EXPECT_EQ(mesh_->strangers(), 0u);
+  WriteFrame(Control(0, 4), "next");
+  EXPECT_THAT(owner_.controls, ElementsAre("next"));
+  link_.OnLeft([this] { EXPECT_FALSE(mesh_->Identify(stranger_, kPeer)) << "it has one already"; });
+}
+
+TEST_F(MeshTest, ControlMessagesAreAssembledFromAnyPieces) {
+  Introduce();
+  const std::string message = "a message in many pieces";
+  for (std::size_t i = 0; i < message.size(); ++i) {
+    EXPECT_TRUE(owner_.controls.empty());
+    WriteFrame(Control(i, message.size()), message.substr(i, 1));
+  }
+  EXPECT_THAT(owner_.controls, ElementsAre(message));
+  WriteFrame(Control(0, 3), "two");
+  EXPECT_THAT(owner_.controls, ElementsAre(message, "two"));
+}
+
+TEST_F(MeshTest, AStrangerMayNotAnnounceMuch) {
+  WriteFrame(Control(0, 64 * 1024 + 1), "hello");
+  EXPECT_EQ(owner_.strangers_closed, 1);
+  EXPECT_THAT(owner_.closed_with.message(), HasSubstr("longer than allowed"));
+  EXPECT_EQ(mesh_->strangers(), 0u);
+  EXPECT_TRUE(owner_.introductions.empty());
+}
+
+TEST_F(MeshTest, APeerMayNotAnnounceMoreThanTheBound) {
+  Introduce();
+  WriteFrame(Control(0, (64u << 20) + 1), "x");
+  EXPECT_EQ(owner_.peers_closed, 1);
+  EXPECT_FALSE(mesh_->HasPeer(kPeer));
+}
+
+TEST_F(MeshTest, AControlMessageHasNoGapsAndKeepsItsSize) {
+  Introduce();
+  WriteFrame(Control(0, 10), "01234");
+  WriteFrame(Control(6, 10), "6789");
+  EXPECT_EQ(owner_.peers_closed, 1);
+  EXPECT_THAT(owner_.closed_with.message(), HasSubstr("gap"));
+  EXPECT_TRUE(owner_.controls.empty());
+}
+
+TEST_F(MeshTest, AControlMessageKeepsItsSize) {
+  Introduce();
+  WriteFrame(Control(0, 10), "01234");
+  WriteFrame(Control(5, 11), "56789a");
+  EXPECT_THAT(owner_.closed_with.message(), HasSubstr("changed its size"));
+}
+
+TEST_F(MeshTest, ARefusedIntroductionClosesTheConnection) {
+  WriteFrame(Control(0, 7), "goodbye");
+  EXPECT_EQ(owner_.strangers_closed, 1);
+  EXPECT_EQ(owner_.closed_with.message(), "no hello");
+}
+
+TEST_F(MeshTest, ARefusedMessageClosesTheConnection) {
+  Introduce();
+  owner_.refuse_control = DataLoss("nonsense");
+  WriteFrame(Control(0, 1), "x");
+  EXPECT_EQ(owner_.peers_closed, 1);
+  EXPECT_EQ(owner_.closed_with.message(), "nonsense");
+}
+
+TEST_F(MeshTest, NoDataBeforeTheIntroduction) {
+  WriteFrame(Push(), "data");
+  EXPECT_EQ(owner_.strangers_closed, 1);
+  EXPECT_EQ(sink_.places, 0);
+}
+
+TEST_F(MeshTest, NoHeartbeatBeforeTheIntroduction) {
+  wire::FrameHeader beat;
+  beat.type = wire::FrameType::kHeartbeat;
+  WriteFrame(beat, "");
+  EXPECT_EQ(owner_.strangers_closed, 1);
+}
+
+TEST_F(MeshTest, DataGoesToTheSinkOfItsType) {
+  Introduce();
+  WriteFrame(Push(), "data");
+  ASSERT_EQ(sink_.frames.size(), 1u);
+  EXPECT_EQ(AsString(sink_.memory), "data");
+  EXPECT_EQ(mesh_->traffic().layer(LayerId(0), plan::Scheme::kKeyValue).received.payload_bytes, 4u);
+}
+
+TEST_F(MeshTest, TypesThatNobodyTakesCloseTheConnection) {
+  Introduce();
+  wire::FrameHeader factor = Push();
+  factor.type = wire::FrameType::kFactor;
+  WriteFrame(factor, "data");
+  EXPECT_EQ(owner_.peers_closed, 1);
+}
+
+TEST_F(MeshTest, FramesOfAnotherGenerationAreDroppedUnread) {
+  Introduce();
+  wire::FrameHeader old = Push();
+  old.generation = Generation(6);
+  WriteFrame(old, "data");
+  EXPECT_EQ(sink_.places, 0);
+  EXPECT_TRUE(sink_.frames.empty());
+  EXPECT_EQ(owner_.peers_closed, 0);
+  WriteFrame(Push(), "data");
+  EXPECT_EQ(sink_.frames.size(), 1u);
+}
+
+TEST_F(MeshTest, AMessageToNobodyFailsLater) {
+  int fired = 0;
+  Status failure;
+  link_.OnLeft([&] {
+    Outgoing out;
+    out.left = [&](Status status) {
+      ++fired;
+      failure = std::move(status);
+    };
+    mesh_->Send(MemberId(9), std::move(out));
+    EXPECT_EQ(fired, 0);
+  });
+  link_.Run();
+  EXPECT_EQ(fired, 1);
+  EXPECT_EQ(failure.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(failure.culprit(), 9);
+}
+
+TEST_F(MeshTest, DestructionIsSilentButCompletesWhatWasLent) {
+  Introduce();
+  const ByteBuffer payload(16u << 20);
+  int fired = 0;
+  link_.OnLeft([&] {
+    Outgoing out;
+    out.header.type = wire::FrameType::kPush;
+    out.header.total = payload.size();
+    out.payload = payload;
+    out.left = [&](Status status) {
+      EXPECT_FALSE(status.ok());
+      ++fired;
+    };
+    mesh_->Send(kPeer, std::move(out));
+    stranger_.reset();
+    mesh_.reset();
+  });
+  link_.Run();
+  EXPECT_EQ(fired, 1);
+  EXPECT_EQ(owner_.peers_closed, 0);
+}
+
+// A stranger is told why before the door closes: a joiner that is turned away, or whose job ends
+// before it began.
+TEST_F(MeshTest, StrangersToldSomethingHearItBeforeTheEnd) {
+  link_.OnLeft([this] {
+    mesh_->SendControl(*stranger_, ByteBuffer(100, std::byte{'x'}));
+    mesh_->CloseAllWhenDrained(Unavailable("over"));
+  });
+  ByteBuffer heard(wire::kHeaderBytes + 100);
+  Status status = Internal("not read");
+  link_.OnRight([&] {
+    const std::array<MutableBytes, 1> into = {MutableBytes(heard)};
+    bare_->Read(into, heard.size(), [&](Status s, std::size_t) { status = std::move(s); });
+  });
+  link_.Run();
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(heard.back(), std::byte{'x'});
+  EXPECT_EQ(owner_.strangers_closed, 1);
+}
+
+}  // namespace
+}  // namespace poseidon::messaging
