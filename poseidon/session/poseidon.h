@@ -21,20 +21,25 @@
 // A dedicated server process calls poseidon_serve and nothing else.
 // examples/c_mlp is a whole engine on this header; poseidon.hpp wraps it for C++.
 //
-// Rules for every function:
-//   Structs begin with their size, so that program and library may be of different versions: make
-//     them with POSEIDON_NEW, fields not set are zero, and zero is the default. The library takes a
-//     smaller struct of an older program; it refuses a larger one of a newer program only if a field
-//     unknown to it is not zero. It fills no more of a struct than struct_size says.
-//   Failures: functions return a poseidon_code, POSEIDON_OK (0) or the kind of failure, and describe
-//     a failure in `status` where that is not NULL. Nothing aborts the process. The first failure of
-//     scope job is final: every call returns it from then on.
-//   Memory: strings and structs handed in are copied before the call returns, unless a function says
-//     that memory is lent. Text comes out through structs and buffers of the caller's.
-//   Threads: "main thread" means one thread at a time, always ordered by the caller; any thread will
-//     do. Functions that block never call back on the caller's thread unless they say so. Callbacks
-//     run on threads of the session's, must not block, call poseidon_close, or throw.
-//   Nothing here reads the environment, writes to a stream or keeps state outside its handles.
+// Rules for every function.
+//
+// Structs begin with their size, so that program and library may be of different versions: make
+// them with POSEIDON_NEW. Fields not set are zero, and zero is the default. The library takes the
+// smaller struct of an older program; the larger one of a newer program it refuses only if a field
+// that it does not know is not zero. It fills no more of a struct than struct_size says.
+//
+// Failures: functions return a poseidon_code, POSEIDON_OK (0) or the kind of failure, and describe
+// a failure in `status` where that is not NULL. Nothing aborts the process. The first failure of
+// scope job is final: every call returns it from then on.
+//
+// Memory: strings and structs handed in are copied before the call returns, unless a function says
+// that memory is lent. Text comes out through structs and buffers of the caller's.
+//
+// Threads: "main thread" means one thread at a time, ordered by the caller; any thread will do.
+// Callbacks run on threads of the session's, unless said otherwise; they must neither block, nor
+// call poseidon_close, nor throw.
+//
+// Nothing here reads the environment, writes to a stream or keeps state outside its handles.
 
 #define POSEIDON_VERSION_MAJOR 0
 #define POSEIDON_VERSION_MINOR 1
@@ -108,7 +113,8 @@ enum {  // dtypes; sums exist for F32, F64 and I64
   POSEIDON_I64 = 5
 };
 
-enum {  // where memory is; DLPack's numbers. Today only host memory is taken.
+// Where memory is; DLPack's numbers. Today only host memory is taken.
+enum {
   POSEIDON_HOST = 1,  // and 0
   POSEIDON_CUDA = 2,
   POSEIDON_PINNED_HOST = 3
@@ -139,7 +145,12 @@ enum {  // how members prove that they belong to the job, and what others can re
 
 enum { POSEIDON_POLICY_TIME = 1, POSEIDON_POLICY_BYTES = 2 };  // 0 is TIME
 
-enum { POSEIDON_LOG_DEBUG = 0, POSEIDON_LOG_NOTICE = 1, POSEIDON_LOG_WARNING = 2, POSEIDON_LOG_ERROR = 3 };
+enum {
+  POSEIDON_LOG_DEBUG = 0,
+  POSEIDON_LOG_NOTICE = 1,
+  POSEIDON_LOG_WARNING = 2,
+  POSEIDON_LOG_ERROR = 3
+};
 
 #define POSEIDON_NEVER UINT64_MAX
 
@@ -148,9 +159,9 @@ typedef struct poseidon_product {
   size_t struct_size;
   int32_t dtype;
   uint32_t reserved;
-  const void* u;     // [rows x outputs], row-major, 64-byte aligned
-  const void* v;     // [rows x inputs], row-major, 64-byte aligned
-  uint64_t rows;     // at least 1
+  const void* u;  // [rows x outputs], row-major, 64-byte aligned
+  const void* v;  // [rows x inputs], row-major, 64-byte aligned
+  uint64_t rows;  // at least 1
   uint64_t outputs;
   uint64_t inputs;
   double alpha;
@@ -158,11 +169,12 @@ typedef struct poseidon_product {
 } poseidon_product;
 
 // The engine's own matrix product, instead of the CBLAS that comes with the library. For the same
-// input it must give the same bits on every worker, every time: one thread count, one transposition.
+// input it must give the same bits on every worker, every time: one thread count, one
+// transposition.
 typedef struct poseidon_engine {
   size_t struct_size;
-  // POSEIDON_OK or a failure code. Called on one thread of the session's, one product at a time; this
-  // callback may compute as long as it takes.
+  // POSEIDON_OK or a failure code. Called on one thread of the session's, one product at a time;
+  // this callback may compute as long as it takes.
   poseidon_code (*multiply)(void* user, const poseidon_product* product);
   void* user;
   const char* description;  // name, version, threads: for messages about workers that differ
@@ -231,8 +243,8 @@ typedef struct poseidon_model poseidon_model;
 // that name. Thread: any.
 POSEIDON_API poseidon_code poseidon_make_token_file(const char* path, poseidon_status* status);
 
-// Joins the job as a worker and sets *session. Blocks until all members are connected, at most about
-// join_timeout_seconds. On failure *session is NULL. Thread: any; the handle is freed by
+// Joins the job as a worker and sets *session. Blocks until all members are connected, at most
+// about join_timeout_seconds. On failure *session is NULL. Thread: any; the handle is freed by
 // poseidon_close.
 POSEIDON_API poseidon_code poseidon_open(const poseidon_options* options,
                                          poseidon_session** session, poseidon_status* status);
@@ -244,8 +256,8 @@ POSEIDON_API poseidon_code poseidon_serve(const poseidon_options* options, posei
 // Thread: any, also from callbacks.
 POSEIDON_API uint32_t poseidon_rank(const poseidon_session* session);
 POSEIDON_API uint32_t poseidon_workers(const poseidon_session* session);
-// Writes "worker 2 on host b", cut to `capacity` bytes with its final zero, and returns the length it
-// has uncut.
+// Writes "worker 2 on host b", cut to `capacity` bytes with its final zero, and returns the length
+// it has uncut.
 POSEIDON_API size_t poseidon_member_name(const poseidon_session* session, int32_t member,
                                          char* buffer, size_t capacity);
 // The job's failure, POSEIDON_OK while it runs.
@@ -256,13 +268,14 @@ POSEIDON_API poseidon_code poseidon_failure(const poseidon_session* session,
 // Main thread.
 POSEIDON_API poseidon_code poseidon_leave(poseidon_session* session, poseidon_status* status);
 
-// Ends the job for everybody, now; this member is named as the one that did. `reason` is one sentence
-// without a full stop. Does not block; calls that wait return POSEIDON_ABORTED. Thread: any.
+// Ends the job for everybody, now; this member is named as the one that did. `reason` is one
+// sentence without a full stop. Does not block; calls that wait return POSEIDON_ABORTED. Thread:
+// any.
 POSEIDON_API void poseidon_abort(poseidon_session* session, const char* reason);
 
 // Frees the session and its models; NULL is allowed. Without poseidon_leave before it, it ends the
-// job for everybody, like poseidon_abort. When it returns no lent memory is touched any more and all
-// callbacks have returned. Blocks shortly. Main thread, after every other call has returned.
+// job for everybody, like poseidon_abort. When it returns no lent memory is touched any more and
+// all callbacks have returned. Blocks shortly. Main thread, after every other call has returned.
 POSEIDON_API void poseidon_close(poseidon_session* session);
 
 // ---- a model
@@ -275,8 +288,9 @@ typedef struct poseidon_layer {
   uint64_t elements;          // of the flat gradient, at least 1
   int32_t dtype;              // F32, F64 or I64
   uint32_t forward_position;  // 0 runs first in the forward pass
-  // Of a fully connected layer: its gradient is the weight [outputs x inputs], row-major, and behind
-  // it the bias [outputs], where it has one. Both 0: the gradient is not a product of factors.
+  // Of a fully connected layer: its gradient is the weight [outputs x inputs], row-major, and
+  // behind it the bias [outputs], where it has one. Both 0: the gradient is not a product of
+  // factors.
   uint64_t outputs;
   uint64_t inputs;
   int32_t bias;
@@ -293,25 +307,24 @@ POSEIDON_API poseidon_code poseidon_model_new(poseidon_session* session, poseido
 POSEIDON_API poseidon_code poseidon_declare(poseidon_model* model, const poseidon_layer* layer,
                                             uint32_t* id, poseidon_status* status);
 
-// Compares the declaration with every other worker's and makes the first plan. Blocks until all have
-// committed. A difference ends the job and names layer and worker. Main thread, once.
+// Compares the declaration with every other worker's and makes the first plan. Blocks until all
+// have committed. A difference ends the job and names layer and worker. Main thread, once.
 POSEIDON_API poseidon_code poseidon_commit(poseidon_model* model, poseidon_status* status);
 
-enum {  // how a layer's gradient becomes the mean over all workers
-  POSEIDON_KEY_VALUE = 1,        // slices summed by their owners: poseidon_push_dense
-  POSEIDON_FACTOR_BROADCAST = 2  // factors to everyone, one product everywhere: poseidon_push_factors
-};
+// How a layer's gradient becomes the mean over all workers: slices summed by their owners
+// (poseidon_push_dense), or factors to everyone and one product everywhere (poseidon_push_factors).
+enum { POSEIDON_KEY_VALUE = 1, POSEIDON_FACTOR_BROADCAST = 2 };
 
 // How one layer goes, why, and what that is predicted to take per step. Predictions are 0 in the
 // first plan, where nothing was measured.
 typedef struct poseidon_layer_plan {
   size_t struct_size;
   int32_t scheme;
-  int32_t forced;           // not 0: by the user or a pinned plan
-  uint64_t bytes_sent;      // payload of the busiest worker
+  int32_t forced;       // not 0: by the user or a pinned plan
+  uint64_t bytes_sent;  // payload of the busiest worker
   uint64_t bytes_received;
   double transfer_seconds;
-  double rebuild_seconds;   // the product of all workers' factors
+  double rebuild_seconds;  // the product of all workers' factors
   char reason[512];
 } poseidon_layer_plan;
 
@@ -337,8 +350,9 @@ POSEIDON_API poseidon_code poseidon_get_plan(const poseidon_model* model, poseid
 POSEIDON_API poseidon_code poseidon_get_layer_plan(const poseidon_model* model, uint32_t layer,
                                                    poseidon_layer_plan* plan,
                                                    poseidon_status* status);
-// That plan as lines of name=scheme, for poseidon_options.plan_pin: written, cut to `capacity` bytes
-// with its final zero; returns the length it has uncut, 0 before poseidon_commit. Thread: any.
+// That plan as lines of name=scheme, for poseidon_options.plan_pin: written, cut to `capacity`
+// bytes with its final zero; returns the length it has uncut, 0 before poseidon_commit. Thread:
+// any.
 POSEIDON_API size_t poseidon_plan_text(const poseidon_model* model, char* buffer, size_t capacity);
 
 // ---- a step
@@ -357,14 +371,14 @@ POSEIDON_API poseidon_code poseidon_scheme_of(const poseidon_model* model, uint3
 typedef struct poseidon_push {
   size_t struct_size;
   int32_t absent;   // not 0: contribute nothing, receive the mean of the others (key-value only)
-  uint32_t weight;  // of this contribution in the mean (key-value only); 0 on all workers: unweighted
+  uint32_t weight;  // of this contribution in the mean (key-value only); 0 on all: unweighted
   // Called once for every push that returned POSEIDON_OK, when poseidon_wait would no longer block.
   void (*landed)(void* user, const poseidon_status* status);
   void* landed_user;
 } poseidon_push;
 
-// dW = u^T v of this worker's `rows` samples; rows may be 0, and differ between workers and steps. The
-// mean is the sum over all workers' rows divided by the number of workers.
+// dW = u^T v of this worker's `rows` samples; rows may be 0, and differ between workers and steps.
+// The mean is the sum over all workers' rows divided by the number of workers.
 typedef struct poseidon_factors {
   size_t struct_size;
   const poseidon_view* u;  // [rows x outputs]: errors of the outputs, row-major
@@ -373,20 +387,21 @@ typedef struct poseidon_factors {
   uint32_t reserved;
 } poseidon_factors;
 
-// Hands over a layer's flat gradient of `step`; the mean over all workers lands over it. The memory is
-// lent until poseidon_wait has returned or `landed` was called. Returns at once. `more` may be NULL.
-// A call out of turn (another scheme, an older step, a layer not waited for) is refused and changes
-// nothing. Thread: any, one at a time per layer.
+// Hands over a layer's flat gradient of `step`; the mean over all workers lands over it. The memory
+// is lent until poseidon_wait has returned or `landed` was called. Returns at once. `more` may be
+// NULL. A call out of turn (another scheme, an older step, a layer not waited for) is refused and
+// changes nothing. Thread: any, one at a time per layer.
 POSEIDON_API poseidon_code poseidon_push_dense(poseidon_model* model, uint32_t layer, uint64_t step,
                                                const poseidon_view* gradient,
                                                const poseidon_push* more, poseidon_status* status);
 
-// Hands over a layer's factors of `step`; the mean lands in `gradient`, bias included. Else as above;
-// the factors are lent as long as the gradient, and stay unchanged.
+// Hands over a layer's factors of `step`; the mean lands in `gradient`, bias included. Else as
+// above; the factors are lent as long as the gradient, and stay unchanged.
 POSEIDON_API poseidon_code poseidon_push_factors(poseidon_model* model, uint32_t layer,
                                                  uint64_t step, const poseidon_factors* factors,
                                                  const poseidon_view* gradient,
-                                                 const poseidon_push* more, poseidon_status* status);
+                                                 const poseidon_push* more,
+                                                 poseidon_status* status);
 
 // Blocks until the mean of the layer's last push has landed; returns at once where there is none.
 // Thread: any but the callbacks'.
@@ -397,8 +412,8 @@ POSEIDON_API int32_t poseidon_landed(const poseidon_model* model, uint32_t layer
 
 // ---- measurements, for the final plan
 
-// What the first steps took in this layer; undeclared neighbours (activations, the update) count with
-// the declared layer before them.
+// What the first steps took in this layer; undeclared neighbours (activations, the update) count
+// with the declared layer before them.
 typedef struct poseidon_measurement {
   size_t struct_size;
   double forward_seconds;
@@ -407,8 +422,8 @@ typedef struct poseidon_measurement {
   uint32_t reserved;
 } poseidon_measurement;
 
-// Notes one layer's measurement; poseidon_report sends all noted ones, once, before the final plan's
-// switch step. Layers without one count as free. Main thread.
+// Notes one layer's measurement; poseidon_report sends all noted ones, once, before the final
+// plan's switch step. Layers without one count as free. Main thread.
 POSEIDON_API poseidon_code poseidon_measured(poseidon_model* model, uint32_t layer,
                                              const poseidon_measurement* measurement,
                                              poseidon_status* status);
@@ -425,7 +440,8 @@ POSEIDON_API poseidon_code poseidon_broadcast(poseidon_session* session, const p
 POSEIDON_API poseidon_code poseidon_barrier(poseidon_session* session, poseidon_status* status);
 // Brings every rank's bytes to all: `take` is called once per rank, in rank order, on the caller's
 // thread, before the call returns. Sizes may differ.
-POSEIDON_API poseidon_code poseidon_gather(poseidon_session* session, const void* bytes, size_t size,
+POSEIDON_API poseidon_code poseidon_gather(poseidon_session* session, const void* bytes,
+                                           size_t size,
                                            void (*take)(void* user, uint32_t rank,
                                                         const void* bytes, size_t size),
                                            void* user, poseidon_status* status);
@@ -456,10 +472,10 @@ typedef struct poseidon_statistics {
   poseidon_traffic collectives;
   uint64_t wire_bytes_sent;  // everything, with what encryption adds
   uint64_t wire_bytes_received;
-  double busy_seconds;    // at least one layer in flight
-  double waited_seconds;  // spent in poseidon_wait
-  double hidden_share;    // of the communication, behind computation: 0 to 1
-  uint64_t allocated_bytes;  // by the core, for landing places and sums
+  double busy_seconds;           // at least one layer in flight
+  double waited_seconds;         // spent in poseidon_wait
+  double hidden_share;           // of the communication, behind computation: 0 to 1
+  uint64_t allocated_bytes;      // by the core, for landing places and sums
   double link_bytes_per_second;  // measured once; 0: unknown
   double link_latency_seconds;
 } poseidon_statistics;
@@ -468,7 +484,8 @@ typedef struct poseidon_statistics {
 POSEIDON_API poseidon_code poseidon_get_statistics(const poseidon_session* session,
                                                    poseidon_statistics* statistics,
                                                    poseidon_status* status);
-POSEIDON_API poseidon_code poseidon_get_layer_statistics(const poseidon_model* model, uint32_t layer,
+POSEIDON_API poseidon_code poseidon_get_layer_statistics(const poseidon_model* model,
+                                                         uint32_t layer,
                                                          poseidon_layer_statistics* statistics,
                                                          poseidon_status* status);
 // Begins times of layers and of waiting anew (bytes go on). Thread: any but the callbacks'.

@@ -9,8 +9,8 @@
 
 #include "poseidon/session/poseidon.h"
 
-// poseidon.h for C++11 and later: handles that close themselves, failures as exceptions. Nothing but
-// this header is compiled into the program; what the functions do, block on and lend stands in
+// poseidon.h for C++11 and later: handles that close themselves, failures as exceptions. Nothing
+// but this header is compiled into the program; what the functions do, block on and lend stands in
 // poseidon.h.
 namespace poseidon_cpp {
 
