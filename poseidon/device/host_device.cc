@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/device/host_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "poseidon/base/check.h"
+
+namespace poseidon::device {
+
+Result<HostBuffer> HostDevice::AllocateHost(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 64;
+  const std::size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* const memory = whole < bytes ? nullptr : std::aligned_alloc(kAlignment, whole);
+  if (memory == nullptr && bytes > 0) {
+    return ResourceExhausted("cannot allocate " + std::to_string(bytes) + " bytes of host memory");
+  }
+  return HostBuffer(MutableBytes(static_cast<std::byte*>(memory), bytes),
+                    [memory](MutableBytes) { std::free(memory); });
+}
+
+void HostDevice::CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Completion done) {
+  POSEIDON_CHECK(ready == nullptr, "the host has no events");
+  POSEIDON_CHECK(from.size == into.size(), "a copy keeps its size");
+  if (from.size > 0) std::memmove(into.data(), from.address, from.size);
+  executor_.Post([done = std::move(done)] { done(OkStatus()); });
+}
+
+void HostDevice::CopyFromHost(ConstBytes from, DeviceSpan into, Completion done) {
+  POSEIDON_CHECK(from.size() == into.size, "a copy keeps its size");
+  if (into.size > 0) std::memmove(into.address, from.data(), from.size());
+  executor_.Post([done = std::move(done)] { done(OkStatus()); });
+}
+
+}  // namespace poseidon::device
