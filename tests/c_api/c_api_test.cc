@@ -1,0 +1,723 @@
+// SPDX-License-Identifier: Apache-2.0
+// poseidon.h from the outside: this program links libposeidon.so and nothing else of ours. Ranks
+// are threads with a session each, over TCP on loopback.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "poseidon/session/poseidon.hpp"
+
+namespace {
+
+using poseidon_cpp::Error;
+using poseidon_cpp::Model;
+using poseidon_cpp::Session;
+using poseidon_cpp::View;
+using testing::HasSubstr;
+
+constexpr std::array<std::uint8_t, 32> kToken = {1, 2, 3, 4, 5, 6, 7, 8};
+
+// The failure of a call, with its code, or POSEIDON_OK.
+struct Failure {
+  poseidon_code code = POSEIDON_OK;
+  std::int32_t scope = 0;
+  std::int32_t culprit = POSEIDON_NO_CULPRIT;
+  std::string message;
+};
+
+template <typename F>
+Failure FailureOf(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return {error.code(), error.scope(), error.culprit(), error.what()};
+  }
+  return {};
+}
+
+// Starts members of one job in threads; rank 0 tells the others where it listens.
+class Job {
+ public:
+  explicit Job(std::uint32_t workers, std::uint32_t servers = 0)
+      : workers_(workers), servers_(servers), port_(port_known_.get_future().share()) {}
+
+  poseidon_options Options(std::uint32_t rank) {
+    poseidon_options options = POSEIDON_NEW(poseidon_options);
+    options.workers = workers_;
+    options.servers = servers_;
+    options.token_bytes = kToken.data();
+    options.final_plan_step = POSEIDON_NEVER;
+    options.join_timeout_seconds = 60;
+    if (rank == 0) {
+      options.hosts_coordinator = 1;
+      options.listening = [](void* job, const char*, std::uint32_t port) {
+        static_cast<Job*>(job)->port_known_.set_value(port);
+      };
+      options.listening_user = this;
+    } else {
+      options.requested_rank = static_cast<std::int32_t>(rank);
+      options.coordinator_port = port_.get();
+    }
+    return options;
+  }
+
+  // Runs `member(rank, options)` for every rank; returns what each failed with.
+  std::vector<Failure> Run(
+      const std::function<void(std::uint32_t, const poseidon_options&)>& member) {
+    std::vector<std::future<Failure>> ranks;
+    for (std::uint32_t rank = 0; rank < workers_; ++rank) {
+      ranks.push_back(std::async(std::launch::async, [&, rank] {
+        return FailureOf([&] { member(rank, Options(rank)); });
+      }));
+    }
+    std::vector<Failure> failures;
+    for (auto& rank : ranks) failures.push_back(rank.get());
+    return failures;
+  }
+
+ private:
+  const std::uint32_t workers_;
+  const std::uint32_t servers_;
+  std::promise<std::uint32_t> port_known_;
+  std::shared_future<std::uint32_t> port_;
+};
+
+void ExpectAllOk(const std::vector<Failure>& failures) {
+  for (const Failure& failure : failures) EXPECT_EQ(failure.code, POSEIDON_OK) << failure.message;
+}
+
+poseidon_options Alone() {
+  poseidon_options options = POSEIDON_NEW(poseidon_options);
+  options.workers = 1;
+  options.hosts_coordinator = 1;
+  options.final_plan_step = POSEIDON_NEVER;
+  return options;
+}
+
+poseidon_layer Dense(const char* name, std::uint64_t elements) {
+  poseidon_layer layer = POSEIDON_NEW(poseidon_layer);
+  layer.name = name;
+  layer.elements = elements;
+  layer.dtype = POSEIDON_F32;
+  return layer;
+}
+
+poseidon_layer WithFactors(const char* name, std::uint64_t outputs, std::uint64_t inputs) {
+  poseidon_layer layer = Dense(name, outputs * (inputs + 1));
+  layer.outputs = outputs;
+  layer.inputs = inputs;
+  layer.bias = 1;
+  return layer;
+}
+
+// ---- structs of other versions
+
+TEST(StructSize, AnOlderOptionsStructIsTakenAndNothingBehindItIsRead) {
+  poseidon_options options = Alone();
+  options.struct_size = offsetof(poseidon_options, requested_rank);
+  auto* const bytes = reinterpret_cast<unsigned char*>(&options);
+  std::memset(bytes + options.struct_size, 0xff, sizeof options - options.struct_size);
+  Session session(options);
+  EXPECT_EQ(session.workers(), 1u);
+  session.Leave();
+}
+
+TEST(StructSize, ANewerStructIsTakenWhereItsUnknownFieldsAreZero) {
+  struct Newer {
+    poseidon_layer layer;
+    std::uint64_t unknown;
+  };
+  Session session(Alone());
+  Model model = session.NewModel();
+  Newer newer{Dense("a", 4), 0};
+  newer.layer.struct_size = sizeof newer;
+  EXPECT_EQ(FailureOf([&] { model.Declare(newer.layer); }).code, POSEIDON_OK);
+  newer.layer.name = "b";
+  newer.unknown = 1;
+  const Failure failure = FailureOf([&] { model.Declare(newer.layer); });
+  EXPECT_EQ(failure.code, POSEIDON_UNIMPLEMENTED);
+  EXPECT_THAT(failure.message, HasSubstr("poseidon_layer"));
+  session.Leave();
+}
+
+TEST(StructSize, AnUnsetSizeIsRefused) {
+  poseidon_options options = Alone();
+  for (const std::size_t size : {std::size_t{0}, sizeof(std::size_t)}) {
+    options.struct_size = size;
+    const Failure failure = FailureOf([&] { Session session(options); });
+    EXPECT_EQ(failure.code, POSEIDON_INVALID_ARGUMENT);
+    EXPECT_THAT(failure.message, HasSubstr("struct_size of a poseidon_options is"));
+  }
+  options.struct_size = ~std::size_t{0};
+  EXPECT_EQ(FailureOf([&] { Session session(options); }).code, POSEIDON_UNIMPLEMENTED);
+}
+
+TEST(StructSize, AnsweringStructsAreFilledAsFarAsTheyGo) {
+  Session session(Alone());
+  Model model = session.NewModel();
+  model.Declare(Dense("a", 4));
+  model.Commit();
+  poseidon_layer_plan plan = POSEIDON_NEW(poseidon_layer_plan);
+  plan.struct_size = offsetof(poseidon_layer_plan, bytes_sent);
+  plan.bytes_sent = 77;
+  EXPECT_EQ(poseidon_get_layer_plan(model.get(), 0, &plan, nullptr), POSEIDON_OK);
+  EXPECT_EQ(plan.scheme, POSEIDON_KEY_VALUE);
+  EXPECT_EQ(plan.bytes_sent, 77u);
+  EXPECT_EQ(plan.struct_size, offsetof(poseidon_layer_plan, bytes_sent));
+
+  poseidon_status status = POSEIDON_NEW(poseidon_status);
+  status.struct_size = offsetof(poseidon_status, message) + 10;
+  std::memset(status.message, 'x', sizeof status.message);
+  EXPECT_EQ(poseidon_wait(model.get(), 5, &status), POSEIDON_INVALID_ARGUMENT);
+  EXPECT_EQ(status.code, POSEIDON_INVALID_ARGUMENT);
+  EXPECT_EQ(std::strlen(status.message), 9u);
+  EXPECT_THAT(status.message, testing::StartsWith("layer "));
+  EXPECT_THAT(status.message, testing::EndsWith("..."));
+  EXPECT_EQ(status.message[10], 'x');
+  session.Leave();
+}
+
+// ---- mistakes
+
+TEST(Mistakes, OptionsAreRefusedWithASentence) {
+  const auto refusal = [](const std::function<void(poseidon_options&)>& change) {
+    poseidon_options options = Alone();
+    change(options);
+    return FailureOf([&] { Session session(options); });
+  };
+  EXPECT_THAT(refusal([](auto& o) { o.schemes = "fc1=fast"; }).message,
+              HasSubstr("schemes gives layer 'fc1' the scheme 'fast', expected kv or sfb"));
+  EXPECT_THAT(refusal([](auto& o) { o.plan_pin = "fc1"; }).message,
+              HasSubstr("plan_pin has 'fc1'"));
+  EXPECT_THAT(refusal([](auto& o) { o.workers = 0; }).message, HasSubstr("at least one worker"));
+  EXPECT_THAT(refusal([](auto& o) { o.workers = 2; }).message, HasSubstr("token came in 0 ways"));
+  EXPECT_THAT(refusal([](auto& o) {
+                o.token_bytes = kToken.data();
+                o.token_file = "job.token";
+              }).message,
+              HasSubstr("token came in 2 ways"));
+  EXPECT_EQ(refusal([](auto& o) { o.token_file = "/nonexistent/job.token"; }).code,
+            POSEIDON_NOT_FOUND);
+  EXPECT_THAT(refusal([](auto& o) { o.wire = 9; }).message, HasSubstr("wire is 9"));
+  EXPECT_THAT(refusal([](auto& o) { o.policy = 9; }).message, HasSubstr("policy is 9"));
+  EXPECT_THAT(refusal([](auto& o) { o.requested_rank = 1; }).message, HasSubstr("requested_rank"));
+  EXPECT_THAT(refusal([](auto& o) { o.listen_port = 70000; }).message, HasSubstr("listen_port"));
+  EXPECT_THAT(refusal([](auto& o) { o.listen_host = "0.0.0.0"; }).message,
+              HasSubstr("advertise_host"));
+  EXPECT_THAT(refusal([](auto& o) { o.hosts_coordinator = 0; }).message,
+              HasSubstr("coordinator_port"));
+  EXPECT_THAT(refusal([](auto& o) { o.dead_after_seconds = -1; }).message,
+              HasSubstr("dead_after_seconds"));
+  EXPECT_THAT(refusal([](auto& o) { o.role = POSEIDON_SERVER; }).message,
+              HasSubstr("poseidon_serve"));
+  EXPECT_EQ(poseidon_open(nullptr, nullptr, nullptr), POSEIDON_INVALID_ARGUMENT);
+}
+
+TEST(Mistakes, CallsOutOfTurnAreRefusedAndChangeNothing) {
+  Session session(Alone());
+  Model model = session.NewModel();
+  std::vector<float> numbers(4, 2.0f);
+  const poseidon_view view = View(numbers);
+  EXPECT_EQ(FailureOf([&] { model.Commit(); }).code, POSEIDON_FAILED_PRECONDITION);
+  const std::uint32_t a = model.Declare(Dense("a", 4));
+  EXPECT_EQ(FailureOf([&] { model.Push(a, 0, view); }).code, POSEIDON_FAILED_PRECONDITION);
+  EXPECT_EQ(FailureOf([&] { model.BeginStep(0); }).code, POSEIDON_FAILED_PRECONDITION);
+  EXPECT_EQ(FailureOf([&] { model.Plan(); }).code, POSEIDON_FAILED_PRECONDITION);
+  EXPECT_EQ(model.PlanText(), "");
+  EXPECT_THAT(FailureOf([&] { model.Declare(Dense("a", 5)); }).message, HasSubstr("'a'"));
+  EXPECT_THAT(FailureOf([&] { model.Declare(WithFactors("b", 0, 3)); }).message, HasSubstr("'b'"));
+  poseidon_layer half = Dense("half", 4);
+  half.dtype = POSEIDON_F16;
+  EXPECT_THAT(FailureOf([&] { model.Declare(half); }).message, HasSubstr("'half' has dtype 3"));
+  const std::uint32_t f = model.Declare(WithFactors("f", 2, 3));
+  model.Commit();
+  EXPECT_EQ(FailureOf([&] { model.Commit(); }).code, POSEIDON_FAILED_PRECONDITION);
+  EXPECT_THAT(FailureOf([&] { model.Declare(Dense("late", 4)); }).message, HasSubstr("'late'"));
+  EXPECT_EQ(FailureOf([&] { session.NewModel(); }).code, POSEIDON_UNIMPLEMENTED);
+
+  model.BeginStep(0);
+  EXPECT_EQ(FailureOf([&] { model.Push(9, 0, view); }).code, POSEIDON_INVALID_ARGUMENT);
+  EXPECT_EQ(FailureOf([&] { model.Wait(9); }).code, POSEIDON_INVALID_ARGUMENT);
+  EXPECT_THAT(FailureOf([&] { model.Push(f, 0, view); }).message,
+              HasSubstr("has 4 elements of f32, expected 8 of f32"));
+  std::vector<float> gradient(8);
+  EXPECT_THAT(FailureOf([&] {
+                model.PushFactors(f, 0, View(gradient.data(), 2), View(gradient.data(), 3), 1,
+                                  View(gradient));
+              }).message,
+              HasSubstr("'f' was pushed as factors, but the plan's scheme for step 0 is kv"));
+  poseidon_view other = view;
+  other.device_type = POSEIDON_CUDA;
+  EXPECT_EQ(FailureOf([&] { model.Push(a, 0, other); }).code, POSEIDON_UNIMPLEMENTED);
+  other = view;
+  other.ready = &other;
+  EXPECT_EQ(FailureOf([&] { model.Push(a, 0, other); }).code, POSEIDON_UNIMPLEMENTED);
+  other = view;
+  other.memory = nullptr;
+  EXPECT_EQ(FailureOf([&] { model.Push(a, 0, other); }).code, POSEIDON_INVALID_ARGUMENT);
+  other = view;
+  other.memory = reinterpret_cast<char*>(numbers.data()) + 1;
+  EXPECT_THAT(FailureOf([&] { model.Push(a, 0, other); }).message, HasSubstr("not aligned"));
+
+  model.Push(a, 0, view);
+  model.Wait(a);
+  EXPECT_THAT(FailureOf([&] { model.Push(a, 0, view); }).message,
+              HasSubstr("'a' was pushed for step 0 after step 0"));
+  EXPECT_TRUE(model.Landed(a));
+  EXPECT_EQ(numbers, std::vector<float>(4, 2.0f));
+  EXPECT_EQ(FailureOf([&] { session.Broadcast(view, 1); }).code, POSEIDON_INVALID_ARGUMENT);
+  EXPECT_EQ(poseidon_failure(session.get(), nullptr), POSEIDON_OK);
+  model.Push(a, 1, view);
+  model.Wait(a);
+  session.Leave();
+}
+
+TEST(Mistakes, NullHandlesAreRefused) {
+  poseidon_status status = POSEIDON_NEW(poseidon_status);
+  EXPECT_EQ(poseidon_wait(nullptr, 0, &status), POSEIDON_INVALID_ARGUMENT);
+  EXPECT_STREQ(status.message, "the model is NULL");
+  EXPECT_EQ(poseidon_leave(nullptr, &status), POSEIDON_INVALID_ARGUMENT);
+  EXPECT_STREQ(status.message, "the session is NULL");
+  poseidon_abort(nullptr, "nothing");
+  poseidon_close(nullptr);
+  EXPECT_STREQ(poseidon_code_name(POSEIDON_UNAVAILABLE), "UNAVAILABLE");
+  EXPECT_STREQ(poseidon_code_name(99), "UNKNOWN");
+}
+
+TEST(Mistakes, AnotherTokenDoesNotJoin) {
+  Job job(2);
+  const std::vector<Failure> failures = job.Run([](std::uint32_t rank, poseidon_options options) {
+    std::array<std::uint8_t, 32> wrong = kToken;
+    wrong[31] ^= 1;
+    if (rank == 1) options.token_bytes = wrong.data();
+    if (rank == 0) options.join_timeout_seconds = 2;
+    Session session(options);
+  });
+  EXPECT_EQ(failures[1].code, POSEIDON_PERMISSION_DENIED) << failures[1].message;
+  EXPECT_NE(failures[0].code, POSEIDON_OK);
+}
+
+TEST(Mistakes, ModelsThatDifferEndTheJobForAll) {
+  Job job(2);
+  const std::vector<Failure> failures =
+      job.Run([](std::uint32_t rank, const poseidon_options& options) {
+        Session session(options);
+        Model model = session.NewModel();
+        model.Declare(Dense("first", 8));
+        model.Declare(Dense("second", 8 + rank));
+        model.Commit();
+      });
+  for (const Failure& failure : failures) {
+    EXPECT_EQ(failure.code, POSEIDON_INVALID_ARGUMENT);
+    EXPECT_EQ(failure.scope, POSEIDON_SCOPE_JOB);
+    EXPECT_THAT(failure.message, HasSubstr("second"));
+  }
+}
+
+TEST(Mistakes, AnEngineThatFailsEndsTheJobForAll) {
+  poseidon_engine engine = POSEIDON_NEW(poseidon_engine);
+  engine.multiply = [](void*, const poseidon_product*) -> poseidon_code {
+    return POSEIDON_RESOURCE_EXHAUSTED;
+  };
+  Job job(2);
+  const std::vector<Failure> failures = job.Run([&](std::uint32_t rank, poseidon_options options) {
+    if (rank == 1) options.engine = &engine;
+    Session session(options);
+    Model model = session.NewModel();
+    model.Declare(WithFactors("fc", 5, 7));
+    model.Commit();
+  });
+  for (const Failure& failure : failures) {
+    EXPECT_EQ(failure.code, POSEIDON_RESOURCE_EXHAUSTED) << failure.message;
+    EXPECT_THAT(failure.message, HasSubstr("'fc'"));
+  }
+}
+
+// ---- a step
+
+// Every rank pushes small whole numbers, whose sums are exact in whichever scheme.
+TEST(Steps, DenseAndFactorLayersLandTheMean) {
+  constexpr std::uint32_t kRanks = 3;
+  constexpr std::uint32_t kOutputs = 3;
+  constexpr std::uint32_t kInputs = 5;
+  Job job(kRanks);
+  ExpectAllOk(job.Run([](std::uint32_t rank, poseidon_options options) {
+    options.schemes = "fc=sfb";
+    Session session(options);
+    EXPECT_EQ(session.rank(), rank);
+    EXPECT_EQ(session.MemberName(static_cast<std::int32_t>(rank)),
+              "worker " + std::to_string(rank) + " on host localhost");
+    Model model = session.NewModel();
+    const std::uint32_t fc = model.Declare(WithFactors("fc", kOutputs, kInputs));
+    const std::uint32_t dense = model.Declare(Dense("dense", 1001));
+    model.Commit();
+    EXPECT_EQ(model.PlanText(), "fc=sfb\ndense=kv\n");
+    EXPECT_EQ(model.LayerPlan(fc).forced, 1);
+    EXPECT_EQ(model.Plan().layers, 2u);
+
+    std::vector<float> gradient(1001);
+    std::vector<float> product(kOutputs * (kInputs + 1));
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      model.BeginStep(step);
+      EXPECT_EQ(model.SchemeOf(fc, step), POSEIDON_FACTOR_BROADCAST);
+      // Rank r brings r rows, all ones; so every entry of the sum is the number of rows, 3.
+      std::vector<float> u(rank * kOutputs, 1.0f);
+      std::vector<float> v(rank * kInputs, 1.0f);
+      model.PushFactors(fc, step, View(u), View(v), rank, View(product));
+      for (std::size_t i = 0; i < gradient.size(); ++i) {
+        gradient[i] = static_cast<float>(i * rank + step);
+      }
+      model.Push(dense, step, View(gradient));
+      model.Wait(dense);
+      model.Wait(fc);
+      EXPECT_THAT(product, testing::Each(1.0f));
+      for (std::size_t i = 0; i < gradient.size(); ++i) {
+        ASSERT_FLOAT_EQ(gradient[i], static_cast<float>(i + step));
+      }
+    }
+    EXPECT_EQ(model.Statistics(fc).steps, 5u);
+    EXPECT_EQ(model.Statistics(fc).factors.payload_bytes_sent,
+              5u * rank * (kRanks - 1) * (kOutputs + kInputs) * sizeof(float));
+    EXPECT_EQ(model.Statistics(fc).key_value.payload_bytes_sent, 0u);
+    EXPECT_GT(session.Statistics().wire_bytes_sent, 0u);
+    session.Leave();
+  }));
+}
+
+TEST(Steps, AbsentAndWeightedContributions) {
+  Job job(2);
+  ExpectAllOk(job.Run([](std::uint32_t rank, const poseidon_options& options) {
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t a = model.Declare(Dense("a", 3));
+    model.Commit();
+    std::vector<float> gradient(3, rank == 0 ? 8.0f : 16.0f);
+    poseidon_push more = POSEIDON_NEW(poseidon_push);
+    more.weight = rank == 0 ? 3 : 1;
+    model.BeginStep(0);
+    model.Push(a, 0, View(gradient), &more);
+    model.Wait(a);
+    EXPECT_THAT(gradient, testing::Each(10.0f));  // (3 * 8 + 16) / 4
+    more.weight = 2;
+    more.absent = rank == 0;
+    gradient.assign(3, 6.0f);
+    model.BeginStep(1);
+    model.Push(a, 1, View(gradient), &more);
+    model.Wait(a);
+    EXPECT_THAT(gradient, testing::Each(6.0f));  // rank 1's alone
+    session.Leave();
+  }));
+}
+
+TEST(Steps, LandedIsCalledOncePerPush) {
+  Job job(2);
+  ExpectAllOk(job.Run([](std::uint32_t, const poseidon_options& options) {
+    struct Counter {
+      std::atomic<int> calls{0};
+      std::promise<void> all;
+    } counter;
+    constexpr int kLayers = 6;
+    Session session(options);
+    Model model = session.NewModel();
+    std::vector<std::vector<double>> gradients(kLayers, std::vector<double>(100, 1.0));
+    for (int l = 0; l < kLayers; ++l) {
+      poseidon_layer layer = Dense("", 100);
+      const std::string name = "layer" + std::to_string(l);
+      layer.name = name.c_str();
+      layer.dtype = POSEIDON_F64;
+      model.Declare(layer);
+    }
+    model.Commit();
+    poseidon_push more = POSEIDON_NEW(poseidon_push);
+    more.landed_user = &counter;
+    more.landed = [](void* user, const poseidon_status* status) {
+      auto* const counted = static_cast<Counter*>(user);
+      EXPECT_EQ(status->code, POSEIDON_OK);
+      if (++counted->calls == kLayers) counted->all.set_value();
+    };
+    model.BeginStep(0);
+    for (std::uint32_t l = 0; l < kLayers; ++l) model.Push(l, 0, View(gradients[l]), &more);
+    counter.all.get_future().wait();
+    for (std::uint32_t l = 0; l < kLayers; ++l) EXPECT_TRUE(model.Landed(l));
+    session.Leave();
+    EXPECT_EQ(counter.calls, kLayers);
+  }));
+}
+
+TEST(Steps, ALayerIsPushedAgainOnlyAfterItLanded) {
+  Job job(2);
+  std::promise<void> refused;
+  std::shared_future<void> after = refused.get_future().share();
+  ExpectAllOk(job.Run([&](std::uint32_t rank, const poseidon_options& options) {
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t a = model.Declare(Dense("a", 4));
+    model.Commit();
+    std::vector<float> gradient(4, 1.0f);
+    model.BeginStep(0);
+    if (rank == 1) after.wait();  // so rank 0's push cannot have landed
+    model.Push(a, 0, View(gradient));
+    if (rank == 0) {
+      EXPECT_FALSE(model.Landed(a));
+      EXPECT_THAT(FailureOf([&] { model.Push(a, 1, View(gradient)); }).message,
+                  HasSubstr("'a' was pushed for step 1 before its step 0 had landed"));
+      refused.set_value();
+    }
+    model.Wait(a);
+    session.Leave();
+  }));
+}
+
+TEST(Steps, TheFinalPlanComesAtItsStep) {
+  Job job(2);
+  ExpectAllOk(job.Run([](std::uint32_t, poseidon_options options) {
+    options.final_plan_step = 2;
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t a = model.Declare(Dense("a", 4));
+    model.Commit();
+    std::vector<float> gradient(4, 1.0f);
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      if (step == 2) {
+        EXPECT_EQ(FailureOf([&] { model.SchemeOf(a, 2); }).code, POSEIDON_FAILED_PRECONDITION);
+      }
+      model.BeginStep(step);
+      EXPECT_EQ(model.Plan().final_plan, step < 2 ? 0 : 1);
+      EXPECT_EQ(model.SchemeOf(a, step), POSEIDON_KEY_VALUE);
+      model.Push(a, step, View(gradient));
+      model.Wait(a);
+      if (step == 0) {
+        poseidon_measurement measured = POSEIDON_NEW(poseidon_measurement);
+        measured.forward_seconds = 0.001;
+        measured.backward_seconds = 0.002;
+        model.Measured(a, measured);
+        model.Report();
+      }
+    }
+    EXPECT_EQ(model.Plan().switch_step, 2u);
+    EXPECT_GT(model.Plan().step_seconds, 0.002);
+    session.Leave();
+  }));
+}
+
+TEST(Steps, APinnedPlanHoldsAndTheUserWins) {
+  Job job(2);
+  ExpectAllOk(job.Run([](std::uint32_t, poseidon_options options) {
+    options.plan_pin = "one=sfb\ntwo=sfb\n";
+    options.schemes = "two=kv";
+    Session session(options);
+    Model model = session.NewModel();
+    model.Declare(WithFactors("one", 4, 4));
+    model.Declare(WithFactors("two", 4, 4));
+    model.Commit();
+    EXPECT_EQ(model.PlanText(), "one=sfb\ntwo=kv\n");
+    session.Leave();
+  }));
+}
+
+TEST(Steps, TheEnginesOwnProductIsUsed) {
+  struct Engine {
+    std::atomic<int> products{0};
+    static poseidon_code Multiply(void* user, const poseidon_product* p) {
+      ++static_cast<Engine*>(user)->products;
+      const auto* const u = static_cast<const float*>(p->u);
+      const auto* const v = static_cast<const float*>(p->v);
+      auto* const out = static_cast<float*>(p->out);
+      for (std::uint64_t m = 0; m < p->outputs; ++m) {
+        for (std::uint64_t n = 0; n < p->inputs; ++n) {
+          float sum = 0;
+          for (std::uint64_t k = 0; k < p->rows; ++k)
+            sum += u[k * p->outputs + m] * v[k * p->inputs + n];
+          out[m * p->inputs + n] = static_cast<float>(p->alpha) * sum;
+        }
+      }
+      return POSEIDON_OK;
+    }
+  };
+  Job job(2);
+  ExpectAllOk(job.Run([](std::uint32_t rank, poseidon_options options) {
+    Engine mine;
+    poseidon_engine engine = POSEIDON_NEW(poseidon_engine);
+    engine.multiply = &Engine::Multiply;
+    engine.user = &mine;
+    engine.description = "three loops";
+    options.engine = &engine;
+    options.schemes = "fc=sfb";
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t fc = model.Declare(WithFactors("fc", 2, 3));
+    model.Commit();
+    const int before = mine.products;
+    std::vector<float> u = {1.0f, static_cast<float>(rank)};
+    std::vector<float> v = {2.0f, 4.0f, 6.0f};
+    std::vector<float> gradient(8);
+    model.BeginStep(0);
+    model.PushFactors(fc, 0, View(u), View(v), 1, View(gradient));
+    model.Wait(fc);
+    EXPECT_EQ(gradient, (std::vector<float>{2, 4, 6, 1, 2, 3, 1, 0.5f}));
+    EXPECT_EQ(mine.products, before + 1);
+    session.Leave();
+  }));
+}
+
+// ---- the end
+
+TEST(Ends, AnAbortNamesItsAuthor) {
+  Job job(3);
+  const std::vector<Failure> failures =
+      job.Run([](std::uint32_t rank, const poseidon_options& options) {
+        Session session(options);
+        if (rank == 1) {
+          session.Abort("the disk is full");
+          return;
+        }
+        session.Barrier();
+      });
+  EXPECT_EQ(failures[1].code, POSEIDON_OK);
+  for (const std::size_t rank : {0u, 2u}) {
+    EXPECT_EQ(failures[rank].code, POSEIDON_ABORTED);
+    EXPECT_EQ(failures[rank].scope, POSEIDON_SCOPE_JOB);
+    EXPECT_EQ(failures[rank].culprit, 1);
+    EXPECT_THAT(failures[rank].message,
+                HasSubstr("worker 1 on host localhost ended the job: the disk is full"));
+  }
+}
+
+// A session that is closed while a push is under way tells the others, and its own callback, before
+// it returns.
+TEST(Ends, ClosingWithoutLeavingEndsTheJobAndCompletesEveryPush) {
+  Job job(2);
+  std::promise<void> pushed;
+  std::shared_future<void> closing = pushed.get_future().share();
+  const std::vector<Failure> failures =
+      job.Run([&](std::uint32_t rank, const poseidon_options& options) {
+        std::vector<float> gradient(4, 1.0f);
+        std::atomic<poseidon_code> told{-1};
+        {
+          Session session(options);
+          Model model = session.NewModel();
+          const std::uint32_t a = model.Declare(Dense("a", 4));
+          model.Commit();
+          model.BeginStep(0);
+          if (rank == 0) {
+            closing.wait();
+            session.Barrier();
+            return;
+          }
+          poseidon_push more = POSEIDON_NEW(poseidon_push);
+          more.landed_user = &told;
+          more.landed = [](void* user, const poseidon_status* status) {
+            static_cast<std::atomic<poseidon_code>*>(user)->store(status->code);
+          };
+          model.Push(a, 0, View(gradient), &more);
+          pushed.set_value();
+        }
+        EXPECT_EQ(told, POSEIDON_ABORTED);
+      });
+  EXPECT_EQ(failures[1].code, POSEIDON_OK);
+  EXPECT_EQ(failures[0].code, POSEIDON_ABORTED);
+  EXPECT_EQ(failures[0].culprit, 1);
+  EXPECT_THAT(failures[0].message, HasSubstr("worker 1 on host localhost closed its session"));
+}
+
+TEST(Ends, ADedicatedServerReturnsWhenTheWorkersHaveLeft) {
+  Job job(2, 1);
+  poseidon_options serving;
+  std::promise<Failure> served;
+  const std::vector<Failure> failures =
+      job.Run([&](std::uint32_t rank, const poseidon_options& options) {
+        std::thread server;
+        if (rank == 1) {
+          serving = options;
+          serving.role = POSEIDON_SERVER;
+          serving.requested_rank = 0;
+          server = std::thread(
+              [&] { served.set_value(FailureOf([&] { poseidon_cpp::Serve(serving); })); });
+        }
+        const Failure failure = FailureOf([&] {
+          Session session(options);
+          Model model = session.NewModel();
+          const std::uint32_t a = model.Declare(Dense("a", 10));
+          model.Commit();
+          std::vector<float> gradient(10, static_cast<float>(2 * rank));
+          model.BeginStep(0);
+          model.Push(a, 0, View(gradient));
+          model.Wait(a);
+          EXPECT_THAT(gradient, testing::Each(1.0f));
+          EXPECT_EQ(model.Statistics(a).key_value.payload_bytes_sent, 40u);
+          session.Leave();
+        });
+        EXPECT_EQ(failure.code, POSEIDON_OK) << failure.message;
+        if (server.joinable()) server.join();
+      });
+  ExpectAllOk(failures);
+  const Failure failure = served.get_future().get();
+  EXPECT_EQ(failure.code, POSEIDON_OK) << failure.message;
+}
+
+// ---- beside the steps
+
+TEST(Collectives, SumBroadcastBarrierGather) {
+  constexpr std::uint32_t kRanks = 3;
+  Job job(kRanks);
+  ExpectAllOk(job.Run([](std::uint32_t rank, const poseidon_options& options) {
+    Session session(options);
+    std::vector<double> numbers(100, 1.0 + rank);
+    session.Sum(View(numbers));
+    EXPECT_THAT(numbers, testing::Each(6.0));
+    std::vector<std::int64_t> counts(7, rank == 2 ? 42 : -1);
+    session.Broadcast(View(counts), 2);
+    EXPECT_THAT(counts, testing::Each(42));
+    session.Barrier();
+    EXPECT_EQ(session.Gather(std::string(rank * 5, static_cast<char>('a' + rank))),
+              (std::vector<std::string>{"", "bbbbb", "cccccccccc"}));
+    session.Leave();
+  }));
+}
+
+TEST(Trace, HoldsTheEnginesSpansAndTheCores) {
+  Job job(2);
+  ExpectAllOk(job.Run([](std::uint32_t, poseidon_options options) {
+    options.trace_spans = 1000;
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t a = model.Declare(Dense("a", 5000));
+    model.Commit();
+    std::vector<float> gradient(5000, 1.0f);
+    model.BeginStep(3);
+    poseidon_span span = POSEIDON_NEW(poseidon_span);
+    span.lane = POSEIDON_LANE_COMPUTE;
+    span.step = 3;
+    span.begin_nanoseconds = poseidon_now(session.get());
+    span.end_nanoseconds = poseidon_now(session.get());
+    span.label = "backward";
+    EXPECT_EQ(poseidon_record(session.get(), &span, nullptr), POSEIDON_OK);
+    span.lane = 17;
+    EXPECT_EQ(poseidon_record(session.get(), &span, nullptr), POSEIDON_INVALID_ARGUMENT);
+    model.Push(a, 3, View(gradient));
+    model.Wait(a);
+    bool computed = false;
+    bool sent = false;
+    for (const poseidon_span& found : session.TakeTrace()) {
+      EXPECT_LE(found.begin_nanoseconds, found.end_nanoseconds);
+      computed = computed || std::string(found.label) == "backward";
+      sent = sent || (found.lane == POSEIDON_LANE_SEND && found.bytes > 0 && found.step == 3);
+    }
+    EXPECT_TRUE(computed);
+    EXPECT_TRUE(sent);
+    session.Leave();
+  }));
+}
+
+}  // namespace
