@@ -19,6 +19,11 @@ soak: setup ## the tests at their full counts; takes hours
 	@POSEIDON_DRILLS=100 POSEIDON_SEEDS=10000 POSEIDON_FUZZ_RUNS=10000000 \
 	  POSEIDON_TIMEOUT_FACTOR=200 scripts/test.sh release fuzz
 
+golden: setup ## compare with golden cases: make golden DIR=folder
+	@[ -n "$(DIR)" ] || { echo "golden: DIR is not set, expected make golden DIR=folder-of-cases" >&2; exit 2; }
+	@scripts/build.sh release poseidon_golden
+	@build/release/bin/poseidon_golden "$(DIR)"
+
 build: ## the poseidon command, into build/release/bin
 	@scripts/setup.sh demo
 	@scripts/build.sh release $(if $(wildcard build/release/CMakeCache.txt),,-DPOSEIDON_TESTS=OFF -DPOSEIDON_BENCHMARKS=OFF) poseidon
@@ -37,4 +42,4 @@ format: ## clang-format over our sources
 clean: ## remove what was built; .venv and demo/ stay
 	rm -rf build
 
-.PHONY: help demo test check soak build setup tidy format clean
+.PHONY: help demo test check soak golden build setup tidy format clean

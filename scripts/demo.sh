@@ -28,22 +28,15 @@ END
   exit 1
 }
 
-# Converts into a folder of another name first: what carries the final name is complete.
-convert() {
-  local originals part
+convert() { # convert train|t10k DATABASE: the database appears complete or not at all
+  local originals
+  [ -d "$2" ] && return
   originals=$(find_originals)
-  rm -rf "$images.partial"
-  mkdir -p "$images.partial"
-  for part in train t10k; do
-    gzip -dc "$originals/$part-images-idx3-ubyte.gz" >"$images.partial/images"
-    gzip -dc "$originals/$part-labels-idx1-ubyte.gz" >"$images.partial/labels"
-    "$poseidon" convert-mnist "$images.partial/images" "$images.partial/labels" \
-      "$images.partial/${part/t10k/test}_lmdb"
-  done
-  rm "$images.partial/images" "$images.partial/labels"
-  mv "$images.partial" "$images"
+  mkdir -p "$images"
+  "$poseidon" convert-mnist "$originals/$1-images-idx3-ubyte.gz" "$originals/$1-labels-idx1-ubyte.gz" "$2"
 }
 
-[ -d "$images" ] || convert
+convert train "$images/train_lmdb"
+convert t10k "$images/test_lmdb"
 mkdir -p demo/run
 "$poseidon" train --solver examples/lenet/lenet_solver.prototxt --workers 4 --run-dir demo/run "$@"
