@@ -33,7 +33,8 @@ std::string Clock(double seconds) {
 
 }  // namespace
 
-Reporter::Reporter(Output& output, Options options) : output_(output), options_(std::move(options)) {
+void Reporter::Begin(Options options) {
+  options_ = std::move(options);
   if (!options_.metrics_path.empty()) metrics_.open(options_.metrics_path, std::ios::app);
 }
 
@@ -127,6 +128,7 @@ void Reporter::OnSnapshot(const SnapshotReport& report) {
   } else if (options_.prints) {
     output_.Print("snapshot " + report.state);
   }
+  if (options_.on_snapshot) options_.on_snapshot(report);
 }
 
 }  // namespace poseidon::caffe

@@ -25,8 +25,12 @@ class Reporter final : public SolverObserver {
     std::uint64_t max_iter = 0;
     std::uint64_t images_per_iteration = 0;  // of all workers
     std::function<double()> hidden_share;    // empty: no communication
+    // Called behind every snapshot.
+    std::function<void(const SnapshotReport&)> on_snapshot;
   };
-  Reporter(Output& output, Options options);
+  explicit Reporter(Output& output) : output_(output) {}
+  // Before the first report.
+  void Begin(Options options);
 
   void OnIteration(const IterationReport& report) override;
   void OnTest(const TestReport& report) override;
@@ -45,7 +49,7 @@ class Reporter final : public SolverObserver {
   std::string Rate() const;
 
   Output& output_;
-  const Options options_;
+  Options options_;
   std::ofstream metrics_;
   std::uint64_t iterations_ = 0;
   double seconds_ = 0;

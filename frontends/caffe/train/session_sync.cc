@@ -102,6 +102,7 @@ Status SessionSync::BeginStep(std::uint64_t step) {
   if (!was_final && session_.plan_is_final()) {
     before_final_ = session_.Collect();
     session_.ResetTimings();
+    if (options_.final_plan) options_.final_plan();
   }
   if (session_.plan_is_final()) ++final_steps_;
   for (std::size_t i = 0; i < layers_.size(); ++i) {

@@ -34,6 +34,8 @@ class SessionSync final : public GradientSync, public Collectives {
     std::uint64_t final_plan_step = 10;
     // Measured seconds per net layer; asked once, before the final plan's step.
     std::function<std::vector<LayerSeconds>()> layer_seconds;
+    // Called when the final plan takes over, with nothing in flight.
+    std::function<void()> final_plan;
     // What this worker wants; asked at the beginning of every iteration.
     std::function<Wish()> wish;
     int iter_size = 1;

@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/train/worker.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "frontends/caffe/proto/upgrade.h"
+#include "frontends/caffe/solver/nets.h"
+#include "frontends/caffe/solver/snapshot.h"
+#include "frontends/caffe/solver/solver.h"
+#include "frontends/caffe/solver/weights_hash.h"
+#include "frontends/caffe/train/aten_engine.h"
+#include "frontends/caffe/train/plan_json.h"
+#include "frontends/caffe/train/reporter.h"
+#include "frontends/caffe/train/results.h"
+#include "frontends/caffe/train/session_sync.h"
+
+namespace poseidon::caffe {
+namespace {
+
+using nlohmann::json;
+
+// Spans a worker keeps: a few hundred iterations of a small net.
+constexpr std::size_t kTraceSpans = 30'000;
+// Layers that are not synchronised have numbers of their own in the trace.
+constexpr int kUnsyncedBase = 1'000'000;
+constexpr int kClockRounds = 5;
+
+double Seconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+// Bytes of memory that new allocations can have, as the kernel estimates it; 0: unknown.
+std::uint64_t AvailableMemory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  std::uint64_t kib = 0;
+  while (file >> key >> kib >> unit) {
+    if (key == "MemAvailable:") return kib << 10;
+  }
+  return 0;
+}
+
+// Cores divided by the members of this host, one of them kept for the I/O thread where there are
+// enough.
+int ComputeThreads(const MemberTask& task) {
+  if (task.options.threads > 0) return task.options.threads;
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int own = std::max(1, cores / std::max(1, task.local_members));
+  return own >= 4 && task.local_members + task.options.workers > 2 ? own - 1 : own;
+}
+
+Result<DType> ParseDType(const std::string& name) {
+  if (name == "f32") return DType::kF32;
+  if (name == "f64") return DType::kF64;
+  return InvalidArgument("dtype '" + name + "' is unknown, expected f32 or f64");
+}
+
+// With a global batch size the workers share it: each data layer's batch must divide evenly.
+Status DivideBatches(int workers, NetParameter* net) {
+  for (LayerParameter& layer : *net->mutable_layer()) {
+    if (!layer.has_data_param()) continue;
+    const auto batch = layer.data_param().batch_size();
+    if (batch % static_cast<unsigned>(workers) != 0) {
+      return InvalidArgument("layer '" + layer.name() + "': batch_size " + std::to_string(batch) +
+                             " cannot be divided among " + std::to_string(workers) + " workers");
+    }
+    layer.mutable_data_param()->set_batch_size(batch / static_cast<unsigned>(workers));
+  }
+  return OkStatus();
+}
+
+Result<SolverParameter> ReadJobSolver(const MemberTask& task) {
+  POSEIDON_ASSIGN_OR_RETURN(SolverParameter solver, ReadSolver(task.options.solver));
+  if (task.options.level != 0) {
+    solver.mutable_train_state()->set_level(task.options.level);
+  }
+  for (const std::string& stage : task.options.stages) {
+    solver.mutable_train_state()->add_stage(stage);
+  }
+  if (solver.has_snapshot_prefix() || solver.snapshot() > 0) {
+    solver.set_snapshot_prefix(
+        CompleteSnapshotPrefix(solver.snapshot_prefix(), task.options.solver));
+  }
+  if (task.options.global_batch && task.options.workers > 1) {
+    const std::string folder = std::filesystem::path(task.options.solver).parent_path().string();
+    POSEIDON_ASSIGN_OR_RETURN(SolverNets nets, ReadSolverNets(solver, folder));
+    POSEIDON_RETURN_IF_ERROR(DivideBatches(task.options.workers, &nets.train.net));
+    solver.clear_net();
+    solver.clear_net_param();
+    solver.clear_train_net();
+    solver.clear_test_net();
+    solver.clear_test_net_param();
+    solver.clear_test_state();
+    *solver.mutable_train_net_param() = nets.train.net;
+    for (const SolverNets::Part& test : nets.tests) {
+      *solver.add_test_net_param() = test.net;
+      *solver.add_test_state() = test.state;
+    }
+  }
+  return solver;
+}
+
+// What the plan is made with: the user's schemes, or a plan file's, which a resumed run finds beside
+// its snapshot.
+Result<plan::PlanOptions> PlanningOf(const TrainOptions& options) {
+  plan::PlanOptions planning;
+  const auto policy = plan::ParsePolicy(options.policy);
+  if (!policy) {
+    return InvalidArgument("policy '" + options.policy + "' is unknown, expected time or bytes");
+  }
+  planning.policy = *policy;
+  std::string file = options.plan_file;
+  if (file.empty() && options.snapshot.ends_with(".solverstate")) {
+    const std::string beside =
+        options.snapshot.substr(0, options.snapshot.rfind(".solverstate")) + ".plan.json";
+    if (std::filesystem::exists(beside)) file = beside;
+  }
+  if (!file.empty()) {
+    POSEIDON_ASSIGN_OR_RETURN(planning.forced, ReadPlanSchemes(file));
+    planning.forced_by = "plan file " + file;
+  }
+  for (const auto& [layer, name] : options.schemes) {
+    const auto scheme = plan::ParseScheme(name);
+    if (!scheme) {
+      return InvalidArgument("scheme '" + name + "' of layer '" + layer +
+                             "' is unknown, expected kv or sfb");
+    }
+    planning.forced[layer] = *scheme;
+  }
+  return planning;
+}
+
+Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task) {
+  session::NodeOptions node;
+  node.role = task.server ? wire::Role::kServer : wire::Role::kWorker;
+  node.workers = task.options.workers;
+  node.servers = task.options.servers;
+  node.requested_rank = task.server ? -1 : task.rank;
+  node.hosts_coordinator = !task.server && task.rank == 0;
+  node.host = task.host;
+  node.listen = {task.listen_host, task.listen_port};
+  node.coordinator = {task.coordinator_host, task.coordinator_port};
+  node.liveness.dead_after = FromSeconds(task.options.dead_after);
+  node.final_plan_step = task.options.final_plan_step;
+  node.memory_limit_bytes = task.server ? AvailableMemory() / 10 * 9 : 0;
+  POSEIDON_ASSIGN_OR_RETURN(node.planning, PlanningOf(task.options));
+  return node;
+}
+
+Result<std::unique_ptr<session::Session>> OpenSession(const MemberTask& task,
+                                                      const MemberEnvironment& environment,
+                                                      session::SessionOptions options) {
+  transport::tcp::Security security{
+      task.tls ? transport::tcp::Security::Mode::kTls : transport::tcp::Security::Mode::kAuth,
+      *environment.token};
+  transport::tcp::TcpOptions tcp{.security = std::move(security), .log = &environment.output};
+  POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Runtime> runtime, session::MakeTcpRuntime(tcp));
+  return session::Session::Open(std::move(runtime), options,
+                                [&](const transport::Address& address) {
+                                  if (environment.listening) environment.listening(address);
+                                });
+}
+
+// One worker's training, from the solver file to the results.
+class Run {
+ public:
+  Run(const MemberTask& task, const MemberEnvironment& environment)
+      : task_(task), env_(environment), trace_(kTraceSpans) {}
+
+  Status Prepare();
+  // A failure of this worker alone ends the job for everybody, with its sentence.
+  Status Train();
+
+ private:
+  bool distributed() const { return task_.options.workers > 1 || task_.options.sync; }
+  bool leads() const { return task_.rank == 0; }
+  std::string RunFile(const std::string& name) const { return task_.options.run_dir + "/" + name; }
+  Wish TakeWish();
+  SolverAction Poll();
+  Status Join();
+  Status TrainTogether();
+  double HiddenShare() const;
+  std::string LayerName(std::int32_t number) const;
+  Result<std::vector<Duration>> ClockOffsets();
+  Status WriteTrace();
+  Status Finish(double seconds);
+  json Summary(double seconds) const;
+  void PrintEnd(const json& summary);
+
+  const MemberTask& task_;
+  const MemberEnvironment& env_;
+  TraceRecorder trace_;
+  int threads_ = 1;
+  std::unique_ptr<Reporter> reporter_;
+  std::unique_ptr<sfb::ProductEngine> engine_;
+  std::unique_ptr<Solver> solver_;
+  std::unique_ptr<session::Session> session_;
+  std::unique_ptr<SessionSync> sync_;
+  session::Statistics statistics_;
+  std::string hash_;
+  bool replicas_equal_ = true;
+};
+
+Status Run::Prepare() {
+  threads_ = ComputeThreads(task_);
+  at::set_num_threads(threads_);
+  engine_ = MakeAtenEngine(threads_);
+  POSEIDON_ASSIGN_OR_RETURN(SolverParameter parameters, ReadJobSolver(task_));
+  SolverOptions options;
+  POSEIDON_ASSIGN_OR_RETURN(options.dtype, ParseDType(task_.options.dtype));
+  options.seed = parameters.random_seed() >= 0
+                     ? static_cast<std::uint64_t>(parameters.random_seed())
+                     : 1;
+  options.share.rank = task_.rank;
+  options.share.world = task_.options.workers;
+  options.folder = std::filesystem::path(task_.options.solver).parent_path().string();
+  options.writes_snapshots = leads();
+  options.poll = [this](std::uint64_t) { return Poll(); };
+  options.trace = &trace_;
+  options.trace_layer = [this](int layer) {
+    const int session_layer = sync_ ? sync_->SessionLayer(layer) : -1;
+    return session_layer >= 0 ? session_layer : kUnsyncedBase + layer;
+  };
+  reporter_ = std::make_unique<Reporter>(env_.output);
+  options.observer = reporter_.get();
+  POSEIDON_ASSIGN_OR_RETURN(solver_, Solver::Create(parameters, std::move(options)));
+  if (!task_.options.weights.empty()) {
+    POSEIDON_RETURN_IF_ERROR(solver_->LoadWeightFiles(task_.options.weights));
+  }
+  if (!task_.options.snapshot.empty()) {
+    POSEIDON_RETURN_IF_ERROR(solver_->Restore(task_.options.snapshot));
+  }
+  return OkStatus();
+}
+
+Wish Run::TakeWish() {
+  return {.stop = env_.requests.stop.load(), .snapshot = env_.requests.snapshot.exchange(false)};
+}
+
+// On several workers the answer is what all of them brought together at the iteration's beginning; a
+// failed job shows in the next step.
+SolverAction Run::Poll() {
+  if (sync_) {
+    const Result<SolverAction> agreed = sync_->Agreed();
+    return agreed.ok() ? *agreed : SolverAction::kNone;
+  }
+  const Wish wish = TakeWish();
+  if (wish.stop) return SolverAction::kSnapshotAndStop;
+  return wish.snapshot ? SolverAction::kSnapshot : SolverAction::kNone;
+}
+
+double Run::HiddenShare() const { return session_ ? session_->Collect().hidden_share() : 1.0; }
+
+std::string Run::LayerName(std::int32_t number) const {
+  if (number < 0) return "";
+  if (number >= kUnsyncedBase) return solver_->net().layer(number - kUnsyncedBase).name();
+  return sync_->specs()[static_cast<std::size_t>(number)].name;
+}
+
+Status Run::Join() {
+  session::SessionOptions options;
+  POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task_));
+  options.node.cores = std::max(1u, std::thread::hardware_concurrency()) /
+                       static_cast<unsigned>(std::max(1, task_.local_members));
+  options.node.cores = std::max<std::uint32_t>(1, options.node.cores);
+  options.node.compute_threads = static_cast<std::uint32_t>(threads_);
+  options.engine = engine_.get();
+  options.log = &env_.output;
+  options.trace = &trace_;
+  POSEIDON_ASSIGN_OR_RETURN(session_, OpenSession(task_, env_, std::move(options)));
+  SessionSync::Options sync;
+  sync.final_plan_step = task_.options.final_plan_step;
+  sync.layer_seconds = [this] { return solver_->layer_clock().Medians(); };
+  sync.wish = [this] { return TakeWish(); };
+  sync.final_plan = [this] { reporter_->ResetStepTimes(); };
+  sync.iter_size = solver_->parameters().iter_size();
+  sync_ = std::make_unique<SessionSync>(*session_, solver_->net(), solver_->SyncedLayers(),
+                                        std::move(sync));
+  POSEIDON_RETURN_IF_ERROR(sync_->Begin());
+  solver_->Connect(sync_.get(), sync_.get());
+  return OkStatus();
+}
+
+Status Run::Train() {
+  Status status = TrainTogether();
+  if (status.ok() || !session_ || !session_->failure().ok()) return status;
+  if (task_.options.workers > 1) {
+    status = status.WithPrefix("worker " + std::to_string(task_.rank) + " on host " + task_.host);
+  }
+  session_->Abort(status);
+  static_cast<void>(session_->AwaitEnd());
+  return status;
+}
+
+Status Run::TrainTogether() {
+  if (distributed()) POSEIDON_RETURN_IF_ERROR(Join());
+  std::int64_t rows = 0;
+  for (int i = 0; i < solver_->net().layer_count() && rows == 0; ++i) {
+    const Blobs& tops = solver_->net().tops(i);
+    if (!tops.empty() && tops[0]->data.dim() > 0) rows = tops[0]->data.size(0);
+  }
+  Reporter::Options reporting;
+  reporting.prints = leads();
+  if (leads() && !task_.options.run_dir.empty()) reporting.metrics_path = RunFile("metrics.jsonl");
+  reporting.max_iter = static_cast<std::uint64_t>(solver_->parameters().max_iter());
+  reporting.images_per_iteration = static_cast<std::uint64_t>(rows) *
+                                   static_cast<std::uint64_t>(solver_->parameters().iter_size()) *
+                                   task_.options.workers;
+  if (task_.options.workers > 1) reporting.hidden_share = [this] { return HiddenShare(); };
+  // The plan stays beside the snapshot, for the run that resumes from it.
+  reporting.on_snapshot = [this](const SnapshotReport& report) {
+    if (!sync_ || !leads() || !report.status.ok()) return;
+    const std::string path =
+        report.state.substr(0, report.state.rfind(".solverstate")) + ".plan.json";
+    const Status written =
+        WriteTextFile(path, PlanToJson(session_->plan(), sync_->specs()).dump(1) + "\n");
+    if (!written.ok()) env_.output.Log(LogLevel::kWarning, written.message());
+  };
+  reporter_->Begin(std::move(reporting));
+  if (leads()) {
+    env_.output.Print("training " + solver_->net().name() + " with " +
+                      std::to_string(task_.options.workers) + " worker" +
+                      (task_.options.workers == 1 ? "" : "s") + ", " + std::to_string(threads_) +
+                      " compute thread" + (threads_ == 1 ? "" : "s") + " each");
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  POSEIDON_RETURN_IF_ERROR(solver_->Solve());
+  return Finish(Seconds(std::chrono::steady_clock::now() - begin));
+}
+
+// Everyone reads its clock right behind a barrier; the least difference of several rounds is the
+// best estimate of the offset to worker 0.
+Result<std::vector<Duration>> Run::ClockOffsets() {
+  std::vector<Duration> offsets(task_.options.workers, Duration{0});
+  std::vector<Duration> error(task_.options.workers, Duration::max());
+  for (int round = 0; round < kClockRounds; ++round) {
+    std::vector<std::int64_t> times(task_.options.workers, 0);
+    POSEIDON_RETURN_IF_ERROR(session_->Barrier());
+    times[static_cast<std::size_t>(task_.rank)] = session_->now().since_origin.count();
+    POSEIDON_RETURN_IF_ERROR(session_->Sum(ViewOf(std::span(times))));
+    for (std::size_t w = 0; w < times.size(); ++w) {
+      const Duration offset(times[0] - times[w]);
+      const Duration size = offset < Duration{0} ? -offset : offset;
+      if (size < error[w]) {
+        error[w] = size;
+        offsets[w] = offset;
+      }
+    }
+  }
+  // Members of one machine share its clock: what was measured there is only the round's noise.
+  for (std::size_t w = 0; w < offsets.size(); ++w) {
+    if (session_->roster()[w].host == session_->roster()[0].host) offsets[w] = Duration{0};
+  }
+  return offsets;
+}
+
+Status Run::WriteTrace() {
+  std::vector<UnpackedSpans> owners;
+  std::vector<std::vector<TraceSpan>> spans;
+  std::vector<Duration> offsets(1, Duration{0});
+  if (session_) {
+    POSEIDON_ASSIGN_OR_RETURN(offsets, ClockOffsets());
+    POSEIDON_ASSIGN_OR_RETURN(std::vector<ByteBuffer> packed,
+                              session_->Gather(PackSpans(trace_.Take())));
+    if (!leads()) return OkStatus();
+    for (const ByteBuffer& one : packed) {
+      POSEIDON_ASSIGN_OR_RETURN(UnpackedSpans unpacked, UnpackSpans(one));
+      spans.push_back(unpacked.spans);
+      owners.push_back(std::move(unpacked));
+    }
+  } else {
+    spans.push_back(trace_.Take());
+  }
+  if (task_.options.run_dir.empty()) return OkStatus();
+  return WriteTextFile(RunFile("trace.json"),
+                       ChromeTrace(spans, offsets, [this](std::int32_t n) { return LayerName(n); }));
+}
+
+Status Run::Finish(double seconds) {
+  hash_ = WeightsHash(solver_->net());
+  if (session_) {
+    statistics_ = session_->Collect();
+    POSEIDON_ASSIGN_OR_RETURN(std::vector<ByteBuffer> hashes, session_->Gather(AsBytes(hash_)));
+    for (const ByteBuffer& other : hashes) {
+      if (AsString(other) != hash_) replicas_equal_ = false;
+    }
+  }
+  POSEIDON_RETURN_IF_ERROR(WriteTrace());
+  if (leads()) {
+    const json summary = Summary(seconds);
+    if (!task_.options.run_dir.empty()) {
+      POSEIDON_RETURN_IF_ERROR(WriteTextFile(RunFile("summary.json"), summary.dump(1) + "\n"));
+      if (sync_) {
+        POSEIDON_RETURN_IF_ERROR(
+            WriteTextFile(RunFile("plan.json"),
+                          PlanToJson(session_->plan(), sync_->specs()).dump(1) + "\n"));
+      }
+    }
+    PrintEnd(summary);
+  }
+  if (session_) POSEIDON_RETURN_IF_ERROR(session_->Leave());
+  if (!replicas_equal_) return Internal("the workers' weights differ at the end of the run");
+  return OkStatus();
+}
+
+json Run::Summary(double seconds) const {
+  json plan = json::array();
+  json step = {{"predicted", 0.0}, {"measured", reporter_->median_step_seconds()}};
+  if (sync_) {
+    const plan::Plan& used = session_->plan();
+    const auto outcomes =
+        OutcomesOf(sync_->before_final_plan(), statistics_, sync_->steps_under_final_plan());
+    step["predicted"] = used.step_seconds;
+    for (std::size_t i = 0; i < used.layers.size(); ++i) {
+      const plan::LayerPlan& layer = used.layers[i];
+      json entry = {{"layer", sync_->specs()[i].name},
+                    {"scheme", plan::NameOf(layer.scheme)},
+                    {"rows", layer.measured.rows},
+                    {"reason", layer.reason},
+                    {"predicted_bytes", {{"sent", layer.bytes_sent}, {"received", layer.bytes_received}}},
+                    {"predicted_seconds", layer.transfer_seconds + layer.rebuild_seconds}};
+      if (!outcomes.empty()) {
+        entry["counted_bytes"] = {{"sent", outcomes[i].bytes_sent},
+                                  {"received", outcomes[i].bytes_received}};
+        entry["measured_seconds"] = outcomes[i].seconds;
+      } else {
+        entry["counted_bytes"] = nullptr;  // the run ended before its final plan
+        entry["measured_seconds"] = nullptr;
+      }
+      plan.push_back(std::move(entry));
+    }
+  }
+  json summary = {{"workers", task_.options.workers},
+                  {"servers", task_.options.servers},
+                  {"iterations", solver_->iteration()},
+                  {"seconds", seconds},
+                  {"images_per_s", reporter_->images_per_second()},
+                  {"test", reporter_->last_test()},
+                  {"plan", std::move(plan)},
+                  {"step_seconds", std::move(step)},
+                  {"hidden_share", session_ ? statistics_.hidden_share() : 1.0},
+                  {"replicas_equal", replicas_equal_},
+                  {"weights_hash", hash_},
+                  {"threads", threads_}};
+  if (session_) {
+    const auto count = [](const messaging::TrafficCell& cell) {
+      return json{{"sent", cell.sent.payload_bytes}, {"received", cell.received.payload_bytes}};
+    };
+    std::uint64_t headers_out = statistics_.control.sent.header_bytes +
+                                statistics_.collectives.sent.header_bytes;
+    for (const session::LayerStatistics& layer : statistics_.layers) {
+      headers_out += layer.key_value.sent.header_bytes + layer.factors.sent.header_bytes;
+    }
+    summary["traffic"] = {
+        {"control_payload", count(statistics_.control)},
+        {"collective_payload", count(statistics_.collectives)},
+        {"header_bytes_sent", headers_out},
+        {"encryption_bytes_sent", statistics_.wire.wire_bytes_out - statistics_.wire.bytes_written},
+        {"encryption_bytes_received", statistics_.wire.wire_bytes_in - statistics_.wire.bytes_read},
+        {"wire_bytes_sent", statistics_.wire.wire_bytes_out},
+        {"wire_bytes_received", statistics_.wire.wire_bytes_in}};
+    summary["waited_seconds"] = statistics_.waited_seconds;
+    summary["busy_seconds"] = statistics_.busy_seconds;
+    summary["core_allocated_bytes"] = statistics_.allocated_bytes;
+    summary["link"] = {{"bytes_per_second", statistics_.link.bytes_per_second},
+                       {"latency_seconds", statistics_.link.latency_seconds}};
+  }
+  return summary;
+}
+
+void Run::PrintEnd(const json& summary) {
+  Output& out = env_.output;
+  if (sync_) {
+    const plan::Plan& used = session_->plan();
+    const auto outcomes =
+        OutcomesOf(sync_->before_final_plan(), statistics_, sync_->steps_under_final_plan());
+    out.Print("\nplan (per worker and step):\n" + plan::PlanTable(used, sync_->specs(), outcomes) +
+              plan::PlanSummary(used, reporter_->median_step_seconds()) + "\n" +
+              plan::WhatWouldHelp(used, sync_->specs()));
+    char line[160];
+    std::snprintf(line, sizeof(line), "communication hidden behind computation: %.0f %%",
+                  100 * statistics_.hidden_share());
+    out.Print(line);
+  }
+  std::string tests;
+  for (const auto& [name, value] : reporter_->last_test()) {
+    char number[32];
+    std::snprintf(number, sizeof(number), "%.4f", value);
+    tests += (tests.empty() ? "" : ", ") + name + " " + number;
+  }
+  if (!tests.empty()) out.Print("last test: " + tests);
+  char line[200];
+  std::snprintf(line, sizeof(line), "%llu iterations in %.1f s, %.0f images/s",
+                static_cast<unsigned long long>(solver_->iteration()),
+                summary["seconds"].get<double>(), reporter_->images_per_second());
+  out.Print(line);
+  out.Print("weights " + hash_.substr(0, 16) + (replicas_equal_ ? ", equal on all workers" : ", NOT EQUAL"));
+  if (!task_.options.run_dir.empty()) {
+    out.Print("results in " + task_.options.run_dir +
+              ": summary.json, metrics.jsonl, trace.json" + (sync_ ? ", plan.json" : ""));
+  }
+}
+
+}  // namespace
+
+Status RunWorker(const MemberTask& task, const MemberEnvironment& environment) {
+  Run run(task, environment);
+  POSEIDON_RETURN_IF_ERROR(run.Prepare());
+  return run.Train();
+}
+
+Status RunServer(const MemberTask& task, const MemberEnvironment& environment) {
+  session::SessionOptions options;
+  POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task));
+  options.log = &environment.output;
+  POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Session> session,
+                            OpenSession(task, environment, std::move(options)));
+  return session->AwaitEnd();
+}
+
+}  // namespace poseidon::caffe

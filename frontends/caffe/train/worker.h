@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_WORKER_H_
+#define POSEIDON_FRONTENDS_CAFFE_TRAIN_WORKER_H_
+
+#include <atomic>
+#include <functional>
+#include <optional>
+
+#include "frontends/caffe/train/options.h"
+#include "frontends/caffe/train/output.h"
+#include "poseidon/base/status.h"
+#include "poseidon/transport/tcp/token.h"
+#include "poseidon/transport/transport.h"
+
+namespace poseidon::caffe {
+
+// Requests from outside, set by signal handlers or the launcher's word, read between iterations.
+struct Requests {
+  std::atomic<bool> stop{false};
+  std::atomic<bool> snapshot{false};  // once; taken by the solver
+};
+
+struct MemberEnvironment {
+  Output& output;
+  Requests& requests;
+  // The job's secret; absent for one worker without a network.
+  std::optional<transport::tcp::Token> token;
+  // Rank 0: told where the others shall join.
+  std::function<void(const transport::Address&)> listening;
+};
+
+// Trains as one worker of the job, from reading the solver file to writing the run's results (rank
+// 0). The Status carries the sentence for the user, and the culprit where a member was lost.
+// Thread: the caller's; blocks until the end.
+Status RunWorker(const MemberTask& task, const MemberEnvironment& environment);
+
+// Hosts a shard as a dedicated server until the job ends.
+Status RunServer(const MemberTask& task, const MemberEnvironment& environment);
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_TRAIN_WORKER_H_

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TOOLS_COMMANDS_H_
+#define POSEIDON_TOOLS_COMMANDS_H_
+
+#include <CLI/CLI.hpp>
+
+// The subcommands of `poseidon`, one file each. Adding one: a file, a declaration, a line in main.cc.
+// Each adds its flags to `app` and sets a callback that throws CLI::RuntimeError with the exit code.
+namespace poseidon::tools {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;      // a user's mistake, or anything else with a sentence
+inline constexpr int kExitMemberLost = 3;  // a member of the job died or froze
+
+void AddTrain(CLI::App& app);
+void AddTest(CLI::App& app);
+void AddTime(CLI::App& app);
+void AddDeviceQuery(CLI::App& app);
+void AddConvertMnist(CLI::App& app);
+// What a launcher starts; reads its task from standard input.
+void AddMember(CLI::App& app);
+
+// Prints "poseidon: SENTENCE" on standard error and throws the exit code.
+[[noreturn]] void Fail(const std::string& sentence, int code = kExitFailed);
+
+}  // namespace poseidon::tools
+
+#endif  // POSEIDON_TOOLS_COMMANDS_H_

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// `poseidon member`: one process of a job, started by a launcher. Its task comes as one JSON line on
+// standard input, the secret included; what follows are commands; the end of the input means that
+// the launcher is gone, and then so is this process.
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <iostream>
+#include <memory>
+#include <thread>
+
+#include "frontends/caffe/train/worker.h"
+#include "tools/commands.h"
+#include "tools/task_json.h"
+#include "tools/terminal.h"
+
+namespace poseidon::tools {
+namespace {
+
+using nlohmann::json;
+
+// Set from signal handlers, so lock-free; lives as long as the process.
+caffe::Requests* signal_requests = nullptr;
+
+extern "C" void OnTerminate(int) {
+  if (signal_requests != nullptr) signal_requests->stop.store(true);
+}
+
+void Obey(const std::string& command, const caffe::TrainOptions& options,
+          caffe::Requests& requests) {
+  const std::string effect = command == "interrupt" ? options.sigint_effect
+                             : command == "hangup"  ? options.sighup_effect
+                                                    : "stop";
+  if (effect == "stop") requests.stop.store(true);
+  if (effect == "snapshot") requests.snapshot.store(true);
+}
+
+// Reads the launcher's commands until it is gone. Without it nobody would notice this process, so it
+// ends at once; the others see a lost member.
+void Watch(const caffe::TrainOptions& options, caffe::Requests& requests) {
+  for (std::string line; std::getline(std::cin, line);) {
+    const json command = json::parse(line, nullptr, false);
+    if (command.is_object()) Obey(command.value("command", ""), options, requests);
+  }
+  _exit(kExitFailed);
+}
+
+void RunMember() {
+  signal(SIGPIPE, SIG_IGN);
+  EventOutput output;
+  std::string line;
+  if (!std::getline(std::cin, line)) Fail("poseidon member is started by poseidon train");
+  Result<MemberInput> input = ParseMemberInput(line);
+  std::fill(line.begin(), line.end(), '\0');  // it held the secret
+  if (!input.ok()) Fail(input.status().message());
+
+  auto requests = std::make_unique<caffe::Requests>();
+  signal_requests = requests.get();
+  signal(SIGTERM, OnTerminate);
+  signal(SIGINT, SIG_IGN);
+  std::thread(Watch, std::cref(input->task.options), std::ref(*requests)).detach();
+
+  const caffe::MemberEnvironment environment{
+      .output = output,
+      .requests = *requests,
+      .token = input->token,
+      .listening = [&](const transport::Address& address) {
+        output.Emit({{"event", "listening"},
+                     {"host", input->task.listen_host},
+                     {"port", address.port}});
+      }};
+  const Status status = input->task.server ? caffe::RunServer(input->task, environment)
+                                           : caffe::RunWorker(input->task, environment);
+  if (!status.ok()) {
+    output.Emit({{"event", "failed"},
+                 {"message", status.message()},
+                 {"culprit", status.culprit()},
+                 {"code", StatusCodeName(status.code())}});
+  }
+  std::cout.flush();
+  // The watching thread sits in a read; nothing else is left to do.
+  _exit(status.ok() ? kExitOk
+                    : (status.culprit() != kNoCulprit ? kExitMemberLost : kExitFailed));
+}
+
+}  // namespace
+
+void AddMember(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("member", "One process of a job (started by train)");
+  command->group("");  // not for people
+  command->callback(RunMember);
+}
+
+}  // namespace poseidon::tools

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/net_flags.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+#include <thread>
+
+#include "frontends/caffe/proto/upgrade.h"
+#include "frontends/caffe/solver/nets.h"
+#include "tools/commands.h"
+
+namespace poseidon::tools {
+
+void AddNetFlags(CLI::App& command, NetFlags& flags) {
+  command.add_option("--model", flags.model, "Net prototxt")->required();
+  command.add_option("--weights", flags.weights, "Trained .caffemodel");
+  command.add_option("--phase", flags.phase, "TRAIN or TEST")->check(CLI::IsMember({"TRAIN", "TEST"}));
+  command.add_option("--iterations", flags.iterations, "Number of passes")->check(CLI::Range(1, 1 << 30));
+  command.add_option("--level", flags.level, "Network level");
+  command.add_option("--stage", flags.stage, "Network stages, comma-separated");
+  command.add_option("--gpu", flags.gpu, "GPU ids (this build computes on the CPU)");
+  command.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
+}
+
+std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
+  if (!flags.gpu.empty()) {
+    Fail("--gpu " + flags.gpu + ": this build computes on the CPU; leave the flag out");
+  }
+  at::set_num_threads(flags.threads > 0
+                          ? flags.threads
+                          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  Result<caffe::NetParameter> parameters = caffe::ReadNet(flags.model);
+  if (!parameters.ok()) Fail(parameters.status().message());
+  caffe::FindFilesBeside(std::filesystem::path(flags.model).parent_path().string(), &*parameters);
+  caffe::NetState state;
+  state.set_phase(flags.phase == "TEST" ? caffe::TEST : caffe::TRAIN);
+  state.set_level(flags.level);
+  std::istringstream stages(flags.stage);
+  for (std::string stage; std::getline(stages, stage, ',');) state.add_stage(stage);
+  Result<std::unique_ptr<caffe::Net>> net =
+      caffe::Net::Create(*parameters, state, caffe::NetOptions{});
+  if (!net.ok()) Fail(net.status().message());
+  return *std::move(net);
+}
+
+}  // namespace poseidon::tools

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TOOLS_NET_FLAGS_H_
+#define POSEIDON_TOOLS_NET_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "frontends/caffe/net/net.h"
+
+namespace poseidon::tools {
+
+// The flags of commands that run a net without a solver.
+struct NetFlags {
+  std::string model;
+  std::string weights;
+  std::string phase;  // TRAIN or TEST
+  int iterations = 50;
+  int level = 0;
+  std::string stage;
+  std::string gpu;
+  int threads = 0;
+};
+void AddNetFlags(CLI::App& command, NetFlags& flags);
+
+// Reads and builds the net; fails with a sentence. Sets the number of compute threads.
+std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags);
+
+}  // namespace poseidon::tools
+
+#endif  // POSEIDON_TOOLS_NET_FLAGS_H_

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/terminal.h"
+
+#include <unistd.h>
+
+#include <iostream>
+
+namespace poseidon::tools {
+namespace {
+
+const char* NameOf(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return "debug";
+    case LogLevel::kNotice: return "notice";
+    case LogLevel::kWarning: return "warning";
+    case LogLevel::kError: return "error";
+  }
+  return "?";
+}
+
+}  // namespace
+
+Terminal::Terminal() : interactive_(isatty(STDOUT_FILENO) == 1) {}
+
+void Terminal::ClearProgress() {
+  if (!progress_shown_) return;
+  std::cout << "\r\x1b[K" << std::flush;
+  progress_shown_ = false;
+}
+
+void Terminal::Print(const std::string& text) {
+  std::lock_guard lock(mutex_);
+  ClearProgress();
+  std::cout << text << std::endl;
+}
+
+void Terminal::Progress(const std::string& line) {
+  if (!interactive_) return;
+  std::lock_guard lock(mutex_);
+  std::cout << "\r\x1b[K" << line << std::flush;
+  progress_shown_ = true;
+}
+
+void Terminal::Log(LogLevel level, std::string_view line) {
+  if (level == LogLevel::kDebug) return;
+  std::lock_guard lock(mutex_);
+  ClearProgress();
+  std::cerr << NameOf(level) << ": " << line << std::endl;
+}
+
+void EventOutput::Emit(const nlohmann::json& event) {
+  std::lock_guard lock(mutex_);
+  std::cout << event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+}
+void EventOutput::Print(const std::string& text) { Emit({{"event", "print"}, {"text", text}}); }
+void EventOutput::Progress(const std::string& line) {
+  Emit({{"event", "progress"}, {"line", line}});
+}
+void EventOutput::Log(LogLevel level, std::string_view line) {
+  Emit({{"event", "log"}, {"level", static_cast<int>(level)}, {"line", line}});
+}
+
+bool Replay(const nlohmann::json& event, const std::string& member, caffe::Output& terminal) {
+  const std::string kind = event.value("event", "");
+  if (kind == "print") {
+    terminal.Print(event.value("text", ""));
+  } else if (kind == "progress") {
+    terminal.Progress(event.value("line", ""));
+  } else if (kind == "log") {
+    terminal.Log(static_cast<LogLevel>(event.value("level", 1)),
+                 member + ": " + event.value("line", ""));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace poseidon::tools

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TOOLS_TERMINAL_H_
+#define POSEIDON_TOOLS_TERMINAL_H_
+
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "frontends/caffe/train/output.h"
+
+namespace poseidon::tools {
+
+// Words for the person at the terminal: text on standard output, log lines on standard error, and,
+// where standard output is a terminal, a progress line that the next words replace.
+class Terminal final : public caffe::Output {
+ public:
+  Terminal();
+  void Print(const std::string& text) override;
+  void Progress(const std::string& line) override;
+  void Log(LogLevel level, std::string_view line) override;
+
+ private:
+  void ClearProgress();
+  const bool interactive_;
+  std::mutex mutex_;
+  bool progress_shown_ = false;
+};
+
+// The same words as events for the launcher, one JSON object a line on standard output.
+class EventOutput final : public caffe::Output {
+ public:
+  void Print(const std::string& text) override;
+  void Progress(const std::string& line) override;
+  void Log(LogLevel level, std::string_view line) override;
+  void Emit(const nlohmann::json& event);
+
+ private:
+  std::mutex mutex_;
+};
+
+// Plays an EventOutput's event at the terminal. False for events it does not know.
+bool Replay(const nlohmann::json& event, const std::string& member, caffe::Output& terminal);
+
+}  // namespace poseidon::tools
+
+#endif  // POSEIDON_TOOLS_TERMINAL_H_

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// `poseidon test`: scores a model, as `caffe test` does.
+#include <ATen/Parallel.h>
+
+#include <iostream>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "frontends/caffe/net/net.h"
+#include "frontends/caffe/proto/upgrade.h"
+#include "frontends/caffe/solver/nets.h"
+#include "frontends/caffe/solver/snapshot.h"
+#include "frontends/caffe/solver/test_run.h"
+#include "tools/commands.h"
+#include "tools/net_flags.h"
+
+namespace poseidon::tools {
+
+void AddTest(CLI::App& app) {
+  auto flags = std::make_shared<NetFlags>();
+  CLI::App* c = app.add_subcommand("test", "Score a model");
+  AddNetFlags(*c, *flags);
+  c->get_option("--weights")->required();
+  c->callback([flags] {
+    flags->phase = "TEST";
+    const std::unique_ptr<caffe::Net> net = BuildNet(*flags);
+    if (const Status s = caffe::LoadWeights(flags->weights, net.get()); !s.ok()) Fail(s.message());
+    Result<caffe::TestMeans> means =
+        caffe::RunTest(net.get(), 0, flags->iterations, caffe::DataShare{}, nullptr);
+    if (!means.ok()) Fail(means.status().message());
+    std::cout << "Loss: " << means->loss << "\n";
+    for (const caffe::OutputValue& value : means->outputs) {
+      std::cout << value.name << " = " << value.value;
+      if (value.loss_weight != 0) {
+        std::cout << " (* " << value.loss_weight << " = " << value.loss_weight * value.value
+                  << " loss)";
+      }
+      std::cout << "\n";
+    }
+    std::cout << std::flush;
+  });
+}
+
+}  // namespace poseidon::tools
