@@ -123,7 +123,9 @@ void Coordinator::OnJoin(ConnectionId connection, const wire::Join& join, bool h
 }
 
 void Coordinator::OnJoinerLost(ConnectionId connection) { Apply(LeftEarly{connection}); }
-void Coordinator::OnHeard(MemberId member) { Apply(Heard{member}); }
+void Coordinator::OnHeard(MemberId member, std::optional<TimePoint> at) {
+  Apply(Heard{member, at});
+}
 void Coordinator::OnLost(MemberId member, MemberId from) { Apply(Lost{member, from}); }
 
 void Coordinator::OnOwnAbort(const Status& reason) {

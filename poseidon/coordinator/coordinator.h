@@ -53,7 +53,8 @@ class Coordinator {
   void OnJoinerLost(ConnectionId connection);
   // A member's message; those that are not for the coordinator are refused as kDataLoss.
   Status OnMessage(MemberId from, const wire::Message& message);
-  void OnHeard(MemberId member);
+  // A message of the member arrived, at some moment up to now (none: now).
+  void OnHeard(MemberId member, std::optional<TimePoint> at = std::nullopt);
   void OnLost(MemberId member, MemberId from);
   // The host itself gives up, or was told to.
   void OnOwnAbort(const Status& reason);

@@ -552,9 +552,9 @@ void Node::Beat() {
     if (last == heard_at_[peer]) continue;
     heard_at_[peer] = last;
     if (coordinator_) {
-      coordinator_->OnHeard(peer);
+      coordinator_->OnHeard(peer, last);
     } else {
-      Weigh(coordinator::PeerHeard{peer});
+      Weigh(coordinator::PeerHeard{peer, last});
     }
     if (phase_ == Phase::kEnded) return;
   }
