@@ -67,7 +67,9 @@ Result<Agreement> Agree(std::span<const wire::Declare> by_rank, std::uint32_t se
     cluster.bandwidth = LeastKnown(cluster.bandwidth, own.bandwidth);
     cluster.latency = std::max(cluster.latency, own.latency);
     cluster.rebuild_flops = LeastKnown(cluster.rebuild_flops, own.rebuild_flops);
-    cluster.cores_per_worker = std::min<double>(cluster.cores_per_worker, own.cores);
+    cluster.cores_per_worker = std::min(cluster.cores_per_worker, own.cores);
+    cluster.cpu_seconds_per_wire_byte =
+        std::max(cluster.cpu_seconds_per_wire_byte, own.cpu_seconds_per_wire_byte);
     cluster.compute_threads = std::min(cluster.compute_threads, own.compute_threads);
   }
   return agreement;

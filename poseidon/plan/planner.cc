@@ -15,8 +15,9 @@
 namespace poseidon::plan {
 namespace {
 
-// Two step times are equal when they differ by less: what remains is rounding.
-constexpr double kRelativeTie = 1e-12;
+// Two step times are equal when they differ by less: measurements are no better than this, and of
+// equally good plans the simpler one is taken.
+constexpr double kRelativeTie = 2e-3;
 
 constexpr const char* kRowsUnknown = "its rows are not known";
 

@@ -406,6 +406,7 @@ void Node::RunProductTests(std::vector<plan::LayerSpec> layers) {
       declare.latency = link_.latency_seconds;
       declare.cores = options_.cores;
       declare.compute_threads = options_.compute_threads;
+      declare.cpu_seconds_per_wire_byte = options_.cpu_seconds_per_wire_byte;
       SendTo(kHostMember, declare);
     });
   });

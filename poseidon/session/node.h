@@ -43,8 +43,11 @@ struct NodeOptions {
   messaging::ChannelOptions channel;
   std::uint64_t memory_limit_bytes = 0;  // a dedicated server refuses to need more; 0: no limit
   std::uint64_t probe_bytes = 4u << 20;  // sent once to measure the link; 0: no measurement
-  std::uint32_t cores = 1;
+  double cores = 1;  // that this member may use; less than 1 where members share one
   std::uint32_t compute_threads = 1;
+  // What moving a byte costs a CPU worker, both ends and the sum together; 0: computing does not
+  // compete with it.
+  double cpu_seconds_per_wire_byte = 0;
 };
 
 // What a member runs on. Everything outlives the node.

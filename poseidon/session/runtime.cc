@@ -9,7 +9,8 @@
 namespace poseidon::session {
 namespace {
 
-// The context goes before the executor it lives on, and on it; the executor before those it posts to.
+// The context goes before the executor it lives on, and on it. Products under way post their end to
+// the I/O executor, which therefore goes after theirs; what it still has to do posts to completions.
 template <typename Io>
 class ThreadedRuntime final : public Runtime {
  public:
@@ -25,8 +26,8 @@ class ThreadedRuntime final : public Runtime {
 
  private:
   ThreadExecutor completions_{"poseidon-done"};
-  ThreadExecutor compute_{"poseidon-comp"};
   Io io_{"poseidon-io"};
+  ThreadExecutor compute_{"poseidon-comp"};
   std::unique_ptr<transport::Context> context_;
 };
 

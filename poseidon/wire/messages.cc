@@ -96,8 +96,9 @@ void Put(ByteWriter& w, const Declare& m) {
   w.F64(m.rebuild_flops);
   w.F64(m.bandwidth);
   w.F64(m.latency);
-  w.U32(m.cores);
+  w.F64(m.cores);
   w.U32(m.compute_threads);
+  w.F64(m.cpu_seconds_per_wire_byte);
 }
 void TakeLayers(ByteReader& r, std::vector<plan::LayerSpec>& layers) {
   Result<std::vector<plan::LayerSpec>> decoded = DecodeLayers(r.Block(kMaxBlock));
@@ -115,8 +116,9 @@ void Take(ByteReader& r, Declare& m) {
   m.rebuild_flops = r.F64();
   m.bandwidth = r.F64();
   m.latency = r.F64();
-  m.cores = r.U32();
+  m.cores = r.F64();
   m.compute_threads = r.U32();
+  m.cpu_seconds_per_wire_byte = r.F64();
 }
 
 void Put(ByteWriter& w, const Agreed& m) {

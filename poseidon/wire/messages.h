@@ -79,8 +79,9 @@ struct Declare {
   double rebuild_flops = 0;  // measured by the test products; 0: unknown
   double bandwidth = 0;      // bytes/s to the next member, measured; 0: unknown
   double latency = 0;        // seconds one way, measured
-  std::uint32_t cores = 1;
+  double cores = 1;          // that this worker may use; less than 1 where workers share one
   std::uint32_t compute_threads = 1;
+  double cpu_seconds_per_wire_byte = 0;
   friend bool operator==(const Declare&, const Declare&) = default;
 };
 
