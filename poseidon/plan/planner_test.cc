@@ -174,7 +174,8 @@ TEST(TimePolicy, FindsTheBestOfAllChoices) {
     const RandomJob job = MakeRandomJob(random);
     const Plan plan = MustPlan(job.layers, job.cluster, job.measured);
     const double best = BruteForce(job.layers, job.cluster, job.measured);
-    ASSERT_LE(plan.step_seconds, best * (1 + 1e-9)) << "job " << i;
+    // Step times closer than measurements tell apart count as equal, and then slices are taken.
+    ASSERT_LE(plan.step_seconds, best * 1.005) << "job " << i;
     EXPECT_LE(plan.step_seconds, plan.dense_step_seconds);
     EXPECT_EQ(plan, MustPlan(job.layers, job.cluster, job.measured));
     const auto factors = std::count_if(plan.layers.begin(), plan.layers.end(), [](const auto& l) {
