@@ -33,7 +33,7 @@ Channel::~Channel() = default;
 void Channel::Start() { ReadHeader(); }
 
 void Channel::Send(Outgoing message) {
-  if (closed_) {
+  if (closed_ || !write_failure_.ok()) {
     if (message.left) {
       executor_.Post([left = std::move(message.left)] { left(Unavailable("the channel is closed")); });
     }
@@ -48,7 +48,7 @@ void Channel::Send(Outgoing message) {
 // Takes frames from the head of the queue until one write is full. A message that is not finished
 // stays at its place: whatever is more urgent by the next write goes first.
 void Channel::WriteNext() {
-  if (closed_ || writing_) return;
+  if (closed_ || writing_ || !write_failure_.ok()) return;
   if (queue_.empty()) {
     if (close_when_drained_) Close(drained_reason_);
     return;
@@ -95,8 +95,27 @@ void Channel::OnWritten(const Status& status) {
   for (Outgoing& message : finished) {
     if (message.left) message.left(status);
   }
-  if (!status.ok()) return Fail(status);
+  if (!status.ok()) return StopWriting(status);
   WriteNext();
+}
+
+// A peer that has closed may have said why before: what it wrote is read to its end, and that end
+// closes the channel.
+void Channel::StopWriting(const Status& failure) {
+  if (closed_) return;
+  write_failure_ = failure;
+  FailQueue(failure);
+  if (close_when_drained_) Close(drained_reason_);
+}
+
+// Everything queued completes, posted: a completion never runs inside the call that took it.
+void Channel::FailQueue(const Status& failure) {
+  std::map<QueueKey, Entry> queue = std::exchange(queue_, {});
+  for (auto& [key, entry] : queue) {
+    if (entry.message.left) {
+      executor_.Post([left = std::move(entry.message.left), failure] { left(failure); });
+    }
+  }
 }
 
 void Channel::ReadHeader() {
@@ -179,7 +198,17 @@ void Channel::CloseWhenDrained(const Status& reason) {
   if (closed_) return;
   close_when_drained_ = true;
   drained_reason_ = reason;
-  if (idle()) Close(reason);
+  if (idle() || !write_failure_.ok()) Close(reason);
+}
+
+// Everything queued completes, posted: a completion never runs inside the call that took it.
+void Channel::DropQueue(const Status& failure) {
+  std::map<QueueKey, Entry> queue = std::exchange(queue_, {});
+  for (auto& [key, entry] : queue) {
+    if (entry.message.left) {
+      executor_.Post([left = std::move(entry.message.left), failure] { left(failure); });
+    }
+  }
 }
 
 void Channel::Close(const Status& reason) {
@@ -187,14 +216,8 @@ void Channel::Close(const Status& reason) {
   closed_ = true;
   const Status failure =
       reason.ok() ? Unavailable("the channel to " + peer_name() + " was closed") : reason;
-  // Everything queued completes, posted: a completion never runs inside the call that took it. A
-  // write under way completes by itself, because the connection's Close makes it.
-  std::map<QueueKey, Entry> queue = std::exchange(queue_, {});
-  for (auto& [key, entry] : queue) {
-    if (entry.message.left) {
-      executor_.Post([left = std::move(entry.message.left), failure] { left(failure); });
-    }
-  }
+  // A write under way completes by itself, because the connection's Close makes it.
+  FailQueue(failure);
   connection_->Close(reason);
   executor_.Post([self = shared_from_this(), reason] {
     if (self->receiver_ != nullptr) std::exchange(self->receiver_, nullptr)->OnClosed(*self, reason);

@@ -472,6 +472,56 @@ TEST_F(HostilePeer, ARefusedFrameEndsTheChannel) {
   EXPECT_EQ(at_a_.frames.size(), 1u) << "nothing follows the end";
 }
 
+// A reset fails our write while what the peer said before it is still unread.
+class ResetConnection final : public transport::Connection {
+ public:
+  explicit ResetConnection(Executor& executor, std::unique_ptr<transport::Connection> inner)
+      : executor_(executor), inner_(std::move(inner)) {}
+  void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
+            transport::ReadCompletion done) override {
+    inner_->Read(into, min_bytes, std::move(done));
+  }
+  void Write(std::span<const ConstBytes>, Completion done) override {
+    executor_.Post([done = std::move(done)] { done(Unavailable("the connection was reset")); });
+  }
+  void Close(Status reason) override { inner_->Close(std::move(reason)); }
+  const std::string& peer_name() const override { return inner_->peer_name(); }
+  bool integrity_protected() const override { return true; }
+  transport::ConnectionCounters counters() const override { return inner_->counters(); }
+
+ private:
+  Executor& executor_;
+  const std::unique_ptr<transport::Connection> inner_;
+};
+
+TEST_F(HostilePeer, LastWordsAreReadAfterAFailedWrite) {
+  link_.emplace(4096);
+  link_->Connect();
+  bare_ = link_->TakeRight(false);
+  link_->OnLeft([this] {
+    a_ = std::make_shared<Channel>(
+        link_->left(), std::make_unique<ResetConnection>(link_->left(), link_->TakeLeft(false)),
+        ChannelOptions{}, at_a_);
+    a_->Start();
+  });
+  const ByteBuffer payload = Pattern(100, 1);
+  std::array<Left, 3> left;
+  Send(Message(0, payload, At(0, 0), &left[0]));
+  Send(Message(1, payload, At(0, 1), &left[1]));
+  link_->Run();
+  EXPECT_EQ(at_a_.closed, 0);
+  Send(Message(2, payload, At(0, 2), &left[2]));
+  WriteBare(FrameBytes(PushHeader(), payload));
+  EXPECT_EQ(at_a_.frames.size(), 1u);
+  for (const Left& one : left) {
+    EXPECT_EQ(one.fired, 1);
+    EXPECT_FALSE(one.status.ok());
+  }
+  link_->OnRight([this] { bare_.reset(); });
+  link_->Run();
+  EXPECT_EQ(at_a_.closed, 1);
+}
+
 TEST_F(HostilePeer, AnEndInTheMiddleOfAFrameIsAnEnd) {
   for (const std::size_t cut : {1u, 63u, 64u, 100u}) {
     at_a_ = Recorder();
@@ -486,6 +536,50 @@ TEST_F(HostilePeer, AnEndInTheMiddleOfAFrameIsAnEnd) {
     EXPECT_EQ(at_a_.closed_with.code(), StatusCode::kUnavailable);
     EXPECT_TRUE(at_a_.frames.empty());
   }
+}
+
+// A peer's last words count, also where a write to it fails before they have been read: an ABORT or
+// a goodbye would otherwise look like a sudden death.
+TEST_F(HostilePeer, LastWordsAreReadThoughWritesFail) {
+  JoinBare({}, 1024);
+  const ByteBuffer payload = Pattern(100'000, 1);
+  std::vector<Left> lefts(3);
+  link_->OnLeft([&] {
+    a_->Send(Message(0, payload, At(0, 0), &lefts[0]));
+    a_->Send(Message(0, payload, At(0, 1), &lefts[1]));
+  });
+  link_->Run();
+  ByteBuffer words;
+  for (std::uint32_t i = 1; i <= 5; ++i) {
+    wire::FrameHeader header = PushHeader();
+    header.layer = LayerId(i);
+    const ByteBuffer frame = FrameBytes(header, Pattern(10, i));
+    words.insert(words.end(), frame.begin(), frame.end());
+  }
+  WriteBare(std::move(words));
+  at_a_.frames.clear();  // read already; the next ones arrive together with the end
+  at_a_.wholes.clear();
+  ByteBuffer last;
+  for (std::uint32_t i = 6; i <= 9; ++i) {
+    wire::FrameHeader header = PushHeader();
+    header.layer = LayerId(i);
+    const ByteBuffer frame = FrameBytes(header, Pattern(10, i));
+    last.insert(last.end(), frame.begin(), frame.end());
+  }
+  link_->OnRight([&] {
+    const std::array<ConstBytes, 1> from = {ConstBytes(last)};
+    bare_->Write(from, [&](Status status) {
+      EXPECT_TRUE(status.ok());
+      bare_.reset();
+    });
+  });
+  link_->Run();
+  EXPECT_EQ(at_a_.frames.size(), 4u);
+  EXPECT_EQ(at_a_.closed, 1);
+  EXPECT_EQ(lefts[0].fired, 1);
+  EXPECT_EQ(lefts[1].fired, 1);
+  EXPECT_FALSE(lefts[0].status.ok());
+  EXPECT_FALSE(lefts[1].status.ok());
 }
 
 // ---- options
