@@ -71,7 +71,20 @@ Status Node::Listen() {
                                      Guarded([this](std::unique_ptr<transport::Connection> c) {
                                        mesh_.AddStranger(std::move(c));
                                      })));
+  if (options_.hosts_coordinator) MakeCoordinator();
   return OkStatus();
+}
+
+// Made with the listener: whoever connects may join, also before Start.
+void Node::MakeCoordinator() {
+  coordinator::CoordinatorOptions options;
+  options.membership.workers = options_.workers;
+  options.membership.servers = options_.servers;
+  options.membership.form_within = options_.join_timeout;
+  options.membership.liveness = options_.liveness;
+  options.planning = options_.planning;
+  options.final_plan_step = options_.final_plan_step;
+  coordinator_ = std::make_unique<coordinator::Coordinator>(env_.io, *this, env_.log, options);
 }
 
 void Node::Start(Completion ready) {
@@ -87,14 +100,6 @@ void Node::Start(Completion ready) {
   join.listen_port = listener_->address().port;
   if (!options_.hosts_coordinator) return JoinCoordinator();
 
-  coordinator::CoordinatorOptions options;
-  options.membership.workers = options_.workers;
-  options.membership.servers = options_.servers;
-  options.membership.form_within = options_.join_timeout;
-  options.membership.liveness = options_.liveness;
-  options.planning = options_.planning;
-  options.final_plan_step = options_.final_plan_step;
-  coordinator_ = std::make_unique<coordinator::Coordinator>(env_.io, *this, env_.log, options);
   env_.io.Post(Guarded([this, join] {
     if (phase_ != Phase::kEnded) coordinator_->OnJoin(coordinator::ConnectionId(0), join, true);
   }));

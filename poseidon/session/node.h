@@ -134,6 +134,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void DismissJoiner(coordinator::ConnectionId connection) override;
   void OnVerdict(const coordinator::AbortAll& verdict) override;
 
+  void MakeCoordinator();
   void JoinCoordinator();
   Status OnMessage(MemberId from, const wire::Message& message);
   Status OnWelcome(const wire::Welcome& welcome);
