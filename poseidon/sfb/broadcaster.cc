@@ -62,8 +62,10 @@ void Broadcaster::Broadcast(Request request) {
     state.outstanding->rebuilt = true;
     return FinishIfDone(state);
   }
+  // Without rows one empty frame says all there is to say; a second would come after the others had
+  // gone on.
   SendPart(request, state, Part::kU);
-  SendPart(request, state, Part::kV);
+  if (request.factors.rows > 0) SendPart(request, state, Part::kV);
   RebuildIfComplete(key);
 }
 

@@ -32,6 +32,10 @@ FactorStore::Set* FactorStore::Find(Step step) {
 // The first part of a step's first rank claims a set.
 Result<FactorStore::Set*> FactorStore::Open(Step step) {
   if (Set* const set = Find(step); set != nullptr) return set;
+  if (released_ && step <= *released_) {
+    return DataLoss("factors of step " + std::to_string(step.value()) +
+                    " came after that step's product");
+  }
   const auto unused =
       std::find_if(sets_.begin(), sets_.end(), [](const Set& set) { return !set.step.has_value(); });
   if (unused == sets_.end()) {
@@ -192,6 +196,7 @@ Result<Concatenation> FactorStore::Concatenate(Step step) {
 void FactorStore::Release(Step step) {
   Set* const set = Find(step);
   if (set == nullptr) return;
+  released_ = step;
   set->step.reset();
   set->compact = {};
   set->ranks.clear();

@@ -82,6 +82,7 @@ class FactorStore {
   const plan::FactorShape shape_;
   const DType dtype_;
   std::vector<std::uint32_t> expected_;
+  std::optional<Step> released_;  // the latest: nothing more may come for it or for an older one
   std::array<Set, 2> sets_;
 };
 

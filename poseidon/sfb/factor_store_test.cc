@@ -240,6 +240,17 @@ TEST_F(FactorRefusals, ThreeStepsAtOnce) {
   Refused(store_.PlaceFor(Rank(1), Step(2), Part::kU, 1, 0, 1).status(), "is not finished");
 }
 
+// A straggler must not claim a set that nothing would ever release.
+TEST_F(FactorRefusals, StepsThatAreOver) {
+  ASSERT_TRUE(store_.Put(Rank(0), Step(4), {}).ok());
+  ASSERT_TRUE(store_.Put(Rank(1), Step(4), {}).ok());
+  ASSERT_TRUE(store_.Complete(Step(4)));
+  store_.Release(Step(4));
+  Refused(store_.Landed(Rank(1), Step(4), Part::kV, 0, 0), "after that step's product");
+  Refused(store_.PlaceFor(Rank(1), Step(3), Part::kU, 1, 0, 1).status(), "after that step's");
+  EXPECT_TRUE(store_.PlaceFor(Rank(1), Step(5), Part::kU, 1, 0, 1).ok());
+}
+
 TEST_F(FactorRefusals, MoreRowsThanAnyBatch) {
   Refused(store_.PlaceFor(Rank(1), Step(0), Part::kU, 0xffff'ffff, 0, 1).status(), "any batch");
   // rows * width wraps around to something small.

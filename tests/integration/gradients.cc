@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/integration/gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "poseidon/base/check.h"
+#include "poseidon/base/random.h"
+#include "poseidon/tensor/sum.h"
+
+namespace poseidon::integration {
+namespace {
+
+enum What : std::uint64_t { kAbsent, kWeight, kRows, kDense, kU, kV };
+
+// Numbers in [-1, 1), full of roundings when added.
+template <typename T>
+void FillRandom(std::uint64_t seed, std::uint64_t count, std::byte* out) {
+  T* const numbers = reinterpret_cast<T*>(out);
+  Random random(seed);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    numbers[i] = static_cast<T>(static_cast<double>(random() >> 11) * 0x1p-52 - 1.0);
+  }
+}
+
+template <typename T>
+void FillWith(double value, std::uint64_t count, std::byte* out) {
+  std::fill_n(reinterpret_cast<T*>(out), count, static_cast<T>(value));
+}
+
+double NumberAt(DType dtype, const std::byte* memory, std::uint64_t i) {
+  if (dtype == DType::kF64) return reinterpret_cast<const double*>(memory)[i];
+  return static_cast<double>(reinterpret_cast<const float*>(memory)[i]);
+}
+
+double StepFactor(Step step) { return static_cast<double>(1 + step.value() % 3); }
+
+}  // namespace
+
+Gradients::Gradients(const GradientOptions& options, std::vector<plan::LayerSpec> layers)
+    : options_(options), layers_(std::move(layers)) {}
+
+std::uint64_t Gradients::Draw(Rank rank, LayerId layer, Step step, std::uint64_t what) const {
+  std::uint64_t x = Mix64(options_.seed ^ what);
+  x = Mix64(x ^ rank.value());
+  x = Mix64(x ^ layer.value());
+  return Mix64(x ^ step.value());
+}
+
+bool Gradients::Absent(Rank rank, LayerId layer, Step step) const {
+  return Random(Draw(rank, layer, step, kAbsent)).Chance(options_.absent);
+}
+
+std::uint32_t Gradients::Weight(Rank rank, LayerId layer, Step step) const {
+  if (!options_.weighted) return 0;
+  return 1 + static_cast<std::uint32_t>(Draw(rank, layer, step, kWeight) % 64);
+}
+
+std::uint32_t Gradients::Rows(Rank rank, LayerId layer, Step step) const {
+  if (Absent(rank, layer, step)) return 0;
+  return static_cast<std::uint32_t>(Draw(rank, layer, step, kRows) % (options_.max_rows + 1));
+}
+
+void Gradients::FillDense(Rank rank, LayerId layer, Step step, std::byte* out) const {
+  const plan::LayerSpec& spec = layers_[layer.value()];
+  const std::uint64_t seed = Draw(rank, layer, step, kDense);
+  const double power = std::ldexp(StepFactor(step), rank.value());
+  if (spec.dtype == DType::kF64) {
+    options_.powers_of_two ? FillWith<double>(power, spec.elements, out)
+                           : FillRandom<double>(seed, spec.elements, out);
+  } else {
+    options_.powers_of_two ? FillWith<float>(power, spec.elements, out)
+                           : FillRandom<float>(seed, spec.elements, out);
+  }
+}
+
+// Powers of two: the first row makes 2^r everywhere, the others make nothing.
+void Gradients::FillFactors(Rank rank, LayerId layer, Step step, std::byte* u, std::byte* v) const {
+  const plan::LayerSpec& spec = layers_[layer.value()];
+  const std::uint64_t rows = Rows(rank, layer, step);
+  if (rows == 0) return;
+  const std::uint64_t m = spec.factors->outputs;
+  const std::uint64_t n = spec.factors->inputs;
+  const bool f64 = spec.dtype == DType::kF64;
+  if (!options_.powers_of_two) {
+    const std::uint64_t seed_u = Draw(rank, layer, step, kU);
+    const std::uint64_t seed_v = Draw(rank, layer, step, kV);
+    f64 ? FillRandom<double>(seed_u, rows * m, u) : FillRandom<float>(seed_u, rows * m, u);
+    f64 ? FillRandom<double>(seed_v, rows * n, v) : FillRandom<float>(seed_v, rows * n, v);
+    return;
+  }
+  const double power = std::ldexp(StepFactor(step), rank.value());
+  const std::size_t size = SizeOf(spec.dtype);
+  std::memset(u, 0, rows * m * size);
+  std::memset(v, 0, rows * n * size);
+  f64 ? FillWith<double>(power, m, u) : FillWith<float>(power, m, u);
+  f64 ? FillWith<double>(1, n, v) : FillWith<float>(1, n, v);
+}
+
+const ByteBuffer& Gradients::Mean(LayerId layer, Step step, plan::Scheme scheme,
+                                  sfb::ProductEngine& engine) {
+  std::lock_guard lock(mutex_);
+  const auto key = std::tuple(layer, step, scheme);
+  if (const auto found = means_.find(key); found != means_.end()) return found->second;
+  // Ranks are at most one step apart, so that older means are of no use any more.
+  if (step.value() >= 3) {
+    for (const auto old : {plan::Scheme::kKeyValue, plan::Scheme::kFactorBroadcast}) {
+      means_.erase({layer, Step(step.value() - 3), old});
+    }
+  }
+  return means_[key] = scheme == plan::Scheme::kKeyValue ? SumOf(layer, step)
+                                                         : ProductOf(layer, step, engine);
+}
+
+ByteBuffer Gradients::SumOf(LayerId layer, Step step) const {
+  const plan::LayerSpec& spec = layers_[layer.value()];
+  std::vector<ByteBuffer> all;
+  std::vector<Contribution> contributions;
+  for (std::uint16_t r = 0; r < options_.ranks; ++r) {
+    all.emplace_back(spec.bytes());
+    FillDense(Rank(r), layer, step, all.back().data());
+  }
+  for (std::uint16_t r = 0; r < options_.ranks; ++r) {
+    const bool absent = Absent(Rank(r), layer, step);
+    contributions.push_back(
+        {absent ? nullptr : all[r].data(), absent ? 0 : Weight(Rank(r), layer, step)});
+  }
+  ByteBuffer mean(spec.bytes());
+  SumInRankOrder(contributions, options_.ranks, spec.elements, spec.dtype, Scaling::kMean,
+                 mean.data());
+  return mean;
+}
+
+ByteBuffer Gradients::ProductOf(LayerId layer, Step step, sfb::ProductEngine& engine) const {
+  const plan::LayerSpec& spec = layers_[layer.value()];
+  const std::uint64_t m = spec.factors->outputs;
+  const std::uint64_t n = spec.factors->inputs;
+  const std::size_t size = SizeOf(spec.dtype);
+  std::uint64_t rows = 0;
+  for (std::uint16_t r = 0; r < options_.ranks; ++r) rows += Rows(Rank(r), layer, step);
+  ByteBuffer mean(spec.bytes(), std::byte{0});
+  if (rows == 0) return mean;
+  const sfb::AlignedBytes u = sfb::AllocateAligned(rows * m * size);
+  const sfb::AlignedBytes v = sfb::AllocateAligned(rows * n * size);
+  std::uint64_t at = 0;
+  for (std::uint16_t r = 0; r < options_.ranks; ++r) {
+    FillFactors(Rank(r), layer, step, u.get() + at * m * size, v.get() + at * n * size);
+    at += Rows(Rank(r), layer, step);
+  }
+  const double alpha = 1.0 / options_.ranks;
+  const Status status = engine.Multiply({.dtype = spec.dtype,
+                                         .u = u.get(),
+                                         .v = v.get(),
+                                         .rows = rows,
+                                         .outputs = m,
+                                         .inputs = n,
+                                         .alpha = alpha,
+                                         .out = mean.data()});
+  POSEIDON_CHECK(status.ok(), "the engine multiplies");
+  if (!spec.factors->bias) return mean;
+  const auto bias = [&]<typename T>(T) {
+    T* const out = reinterpret_cast<T*>(mean.data()) + m * n;
+    const T* const all = reinterpret_cast<const T*>(u.get());
+    for (std::uint64_t i = 0; i < m; ++i) {
+      T sum = 0;
+      for (std::uint64_t k = 0; k < rows; ++k) sum += all[k * m + i];
+      out[i] = sum * static_cast<T>(alpha);
+    }
+  };
+  spec.dtype == DType::kF64 ? bias(double{}) : bias(float{});
+  return mean;
+}
+
+std::string Gradients::Explain(LayerId layer, Step step, ConstBytes result) const {
+  if (!options_.powers_of_two) return "";
+  const plan::LayerSpec& spec = layers_[layer.value()];
+  const double sum = NumberAt(spec.dtype, result.data(), 0) * options_.ranks / StepFactor(step);
+  return "; the sum of the ranks' 2^rank is " + std::to_string(sum);
+}
+
+}  // namespace poseidon::integration

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TESTS_INTEGRATION_GRADIENTS_H_
+#define POSEIDON_TESTS_INTEGRATION_GRADIENTS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "poseidon/base/bytes.h"
+#include "poseidon/base/strong_id.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/plan/scheme.h"
+#include "poseidon/sfb/rebuild.h"
+#include "poseidon/tensor/view.h"
+
+// What every rank contributes at every step, as pure functions of a seed, and what one process
+// makes of them that holds them all: the oracle that every member's result must equal bit for bit.
+namespace poseidon::integration {
+
+struct GradientOptions {
+  std::uint64_t seed = 1;
+  std::uint16_t ranks = 1;
+  double absent = 0;           // probability that a rank has nothing for a layer
+  std::uint32_t max_rows = 9;  // of a rank's factors; each count from 0 is drawn
+  bool weighted = false;       // key-value contributions carry weights
+  // Every number of rank r is 2^r (times a small factor of the step): the sum of contributions is
+  // the mask of the ranks that are in it, each counted once.
+  bool powers_of_two = false;
+};
+
+class Gradients {
+ public:
+  Gradients(const GradientOptions& options, std::vector<plan::LayerSpec> layers);
+
+  const std::vector<plan::LayerSpec>& layers() const { return layers_; }
+  bool Absent(Rank rank, LayerId layer, Step step) const;
+  std::uint32_t Weight(Rank rank, LayerId layer, Step step) const;
+  // 0 for a rank that is absent.
+  std::uint32_t Rows(Rank rank, LayerId layer, Step step) const;
+  void FillDense(Rank rank, LayerId layer, Step step, std::byte* out) const;
+  void FillFactors(Rank rank, LayerId layer, Step step, std::byte* u, std::byte* v) const;
+
+  // The mean over all ranks: a sum in rank order of whole tensors, or one product of the
+  // concatenated factors by `engine`. Kept while a rank may still ask. Thread: any.
+  const ByteBuffer& Mean(LayerId layer, Step step, plan::Scheme scheme, sfb::ProductEngine& engine);
+  // The ranks and how often each is in a result of powers of two, for a message.
+  std::string Explain(LayerId layer, Step step, ConstBytes result) const;
+
+ private:
+  std::uint64_t Draw(Rank rank, LayerId layer, Step step, std::uint64_t what) const;
+  ByteBuffer SumOf(LayerId layer, Step step) const;
+  ByteBuffer ProductOf(LayerId layer, Step step, sfb::ProductEngine& engine) const;
+
+  const GradientOptions options_;
+  const std::vector<plan::LayerSpec> layers_;
+  std::mutex mutex_;
+  std::map<std::tuple<LayerId, Step, plan::Scheme>, ByteBuffer> means_;  // guarded by mutex_
+};
+
+}  // namespace poseidon::integration
+
+#endif  // POSEIDON_TESTS_INTEGRATION_GRADIENTS_H_

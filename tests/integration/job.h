@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TESTS_INTEGRATION_JOB_H_
+#define POSEIDON_TESTS_INTEGRATION_JOB_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "poseidon/session/node.h"
+#include "tests/integration/gradients.h"
+#include "tests/integration/world.h"
+
+// A whole job in any world: workers that train for some steps on known gradients and compare every
+// result with the oracle, and dedicated servers.
+namespace poseidon::integration {
+
+struct JobOptions {
+  std::uint16_t workers = 2;
+  std::uint16_t servers = 0;
+  std::vector<plan::LayerSpec> layers;
+  GradientOptions gradients;
+  std::uint64_t steps = 50;
+  // What all members are told; roles, ranks and addresses are filled in.
+  session::NodeOptions node;
+  // A step begins when all layers of the last one have landed; else each layer goes on by itself.
+  bool lockstep = true;
+  // Before every push, up to this long; virtual worlds only.
+  Duration max_compute{0};
+  bool collectives = true;
+  std::uint64_t collective_elements = 5000;
+  // Where given, what a worker declares instead of `layers`, and its engine (null: none).
+  std::function<std::vector<plan::LayerSpec>(Rank)> declared;
+  std::function<sfb::ProductEngine*(Rank)> engine;
+};
+
+// One gradient at a time of one layer, as a test's own front end holds it.
+struct Outcome {
+  Status ended = Internal("still running");
+  TimePoint ended_at;
+  Status failure;  // as on_failure was told, OK if never
+  int failures_told = 0;
+  MemberId member;
+  Rank rank;
+  std::optional<plan::Plan> provisional;
+  std::optional<plan::Plan> final_plan;
+  std::uint64_t means = 0;  // results that equalled the oracle's
+  std::uint64_t collectives = 0;
+  std::uint64_t allocated_bytes = 0;
+  std::vector<messaging::TrafficCell> key_value;  // by layer
+  std::vector<messaging::TrafficCell> factors;
+  messaging::TrafficCell collective_traffic;
+  std::vector<std::string> log;
+};
+
+class Job {
+ public:
+  Job(World& world, const JobOptions& options);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // Workers by rank, then servers; these get their member ids in the order in which they arrive.
+  std::uint16_t members() const;
+  // Starts all members. Rank 0 first, because the others need its address.
+  void Start();
+  // Until every member that was not killed has ended, all its completions included.
+  bool AwaitEnd();
+  bool AwaitReady();
+  bool Run() {
+    Start();
+    return AwaitEnd();
+  }
+
+  // The process is gone without a word.
+  void Kill(MemberId member);
+  void Abort(MemberId member, const Status& reason);
+  const Outcome& outcome(MemberId member) const;
+  Site& site(MemberId member);
+  Gradients& gradients() { return gradients_; }
+  // Workers that have compared at least this many results.
+  std::uint64_t means_landed() const { return landed_.value(); }
+  const Tally& landed() const { return landed_; }
+
+  // Every member ended well, and every result of every step was compared.
+  void ExpectAllWell() const;
+  // Counted payload equals the formulas of plan/payload.h, at every member, layer and scheme.
+  void ExpectExactPayload() const;
+  // Every member but the killed ones ended with a failure that blames `culprit`.
+  void ExpectAllBlame(std::int32_t culprit) const;
+
+ private:
+  class Member;
+  class Worker;
+  class Server;
+
+  World& world_;
+  const JobOptions options_;
+  Gradients gradients_;
+  std::unique_ptr<sfb::ProductEngine> engine_;
+  Tally listening_;
+  Tally ready_;
+  Tally landed_;
+  Tally ended_;
+  std::vector<std::unique_ptr<Member>> members_;
+};
+
+// "layer <i>" with so many numbers; factors where given.
+plan::LayerSpec Dense(std::string name, std::uint64_t elements, DType dtype = DType::kF32);
+plan::LayerSpec FullyConnected(std::string name, std::uint64_t outputs, std::uint64_t inputs,
+                               bool bias = true, DType dtype = DType::kF32);
+// Numbers the layers' places in the forward pass in the order given.
+std::vector<plan::LayerSpec> InForwardOrder(std::vector<plan::LayerSpec> layers);
+
+}  // namespace poseidon::integration
+
+#endif  // POSEIDON_TESTS_INTEGRATION_JOB_H_
