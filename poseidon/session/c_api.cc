@@ -432,11 +432,10 @@ struct poseidon_session {
     if (own_engine) return own_engine.get();
     return blas_engine.get();
   }
-  // The reason with this worker as its author, for everybody.
-  Status OwnAbort(const std::string& what) const {
-    const std::int32_t self = session->rank().value();
-    return Status(StatusCode::kAborted, session->NameOf(self) + " " + what, StatusScope::kJob,
-                  self);
+  // This worker as the author; the coordinator puts its name before the reason.
+  Status OwnAbort(std::string reason) const {
+    return Status(StatusCode::kAborted, std::move(reason), StatusScope::kJob,
+                  session->rank().value());
   }
   void PushBegan() {
     std::lock_guard lock(mutex);
@@ -728,8 +727,7 @@ poseidon_code poseidon_leave(poseidon_session* session, poseidon_status* status)
 void poseidon_abort(poseidon_session* session, const char* reason) {
   if (session == nullptr) return;
   Answering(nullptr, [&] {
-    const std::string why = TextOr(reason, "");
-    session->session->Abort(session->OwnAbort("ended the job" + (why.empty() ? why : ": " + why)));
+    session->session->Abort(session->OwnAbort(TextOr(reason, "ended the job")));
     return OkStatus();
   });
 }

@@ -589,8 +589,7 @@ TEST(Ends, AnAbortNamesItsAuthor) {
     EXPECT_EQ(failures[rank].code, POSEIDON_ABORTED);
     EXPECT_EQ(failures[rank].scope, POSEIDON_SCOPE_JOB);
     EXPECT_EQ(failures[rank].culprit, 1);
-    EXPECT_THAT(failures[rank].message,
-                HasSubstr("worker 1 on host localhost ended the job: the disk is full"));
+    EXPECT_THAT(failures[rank].message, HasSubstr("worker 1 on host localhost: the disk is full"));
   }
 }
 
@@ -628,7 +627,7 @@ TEST(Ends, ClosingWithoutLeavingEndsTheJobAndCompletesEveryPush) {
   EXPECT_EQ(failures[1].code, POSEIDON_OK);
   EXPECT_EQ(failures[0].code, POSEIDON_ABORTED);
   EXPECT_EQ(failures[0].culprit, 1);
-  EXPECT_THAT(failures[0].message, HasSubstr("worker 1 on host localhost closed its session"));
+  EXPECT_THAT(failures[0].message, HasSubstr("worker 1 on host localhost: closed its session"));
 }
 
 TEST(Ends, ADedicatedServerReturnsWhenTheWorkersHaveLeft) {
