@@ -245,6 +245,7 @@ PassContext Solver::PassAt(std::uint64_t iteration, int pass) const {
 
 Status Solver::ForwardBackward(int pass, double* loss) {
   net_->BeginPass(PassAt(position_.iteration, pass));
+  if (options_.feed) POSEIDON_RETURN_IF_ERROR(options_.feed(*net_, net_->pass()));
   POSEIDON_ASSIGN_OR_RETURN(*loss, net_->Forward(hooks_));
   return net_->Backward(hooks_);
 }
@@ -433,6 +434,7 @@ Status Solver::Snapshot() {
 Status Solver::ClosingPass() {
   const TimePoint begin = SteadyNow();
   net_->BeginPass(PassAt(position_.iteration, 0));
+  if (options_.feed) POSEIDON_RETURN_IF_ERROR(options_.feed(*net_, net_->pass()));
   POSEIDON_ASSIGN_OR_RETURN(const double loss, net_->Forward());
   last_loss_ = loss;
   Smooth(loss, position_.iteration);

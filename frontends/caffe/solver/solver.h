@@ -45,6 +45,9 @@ struct SolverOptions {
   // Asked after every iteration with the number of iterations done. On several workers it must give
   // all of them the same answer at the same iteration. Empty: kNone.
   std::function<SolverAction(std::uint64_t iterations)> poll;
+  // Called before each forward pass of training, for nets without a data layer: writes their
+  // inputs.
+  std::function<Status(Net& net, const PassContext& pass)> feed;
   // Gets spans "forward", "backward" and "update" of every layer and "wait" for its gradient.
   TraceRecorder* trace = nullptr;
   // The number of a net's layer in the trace; empty: its index in the net.
@@ -96,6 +99,7 @@ class Solver {
   History& history() { return history_; }
   // Iterations done.
   std::uint64_t iteration() const { return position_.iteration; }
+  const SolverPosition& position() const { return position_; }
   bool stopped() const { return stopped_; }
   // The mean loss and the rate of the last iteration.
   double last_loss() const { return last_loss_; }

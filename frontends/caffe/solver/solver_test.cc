@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/solver/solver.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "frontends/caffe/data/test_database.h"
+#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/proto/read.h"
+#include "frontends/caffe/solver/nets.h"
+#include "frontends/caffe/solver/test_cluster.h"
+#include "frontends/caffe/solver/test_run.h"
+#include "frontends/caffe/solver/weights_hash.h"
+
+namespace poseidon::caffe {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Everything that draws at random is in it: mirror, crop and Dropout.
+std::string NetText(const std::string& database, int batch, const std::string& extra = "") {
+  return R"(
+    layer { name: "data" type: "Data" top: "data" top: "label" include { phase: TRAIN }
+      transform_param { mirror: true crop_size: 5 scale: 0.004 }
+      data_param { source: ")" +
+         database + R"(" backend: LMDB batch_size: )" + std::to_string(batch) + R"( } }
+    layer { name: "data" type: "Data" top: "data" top: "label" include { phase: TEST }
+      transform_param { crop_size: 5 scale: 0.004 }
+      data_param { source: ")" +
+         database + R"(" backend: LMDB batch_size: 3 } }
+    layer { name: "ip1" type: "InnerProduct" bottom: "data" top: "ip1"
+      param { lr_mult: 1 } param { lr_mult: 2 decay_mult: 0 }
+      inner_product_param { num_output: 7 weight_filler { type: "xavier" } } }
+    layer { name: "act" type: "TanH" bottom: "ip1" top: "ip1" }
+    )" + extra +
+         R"(
+    layer { name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2"
+      inner_product_param { num_output: 23 weight_filler { type: "xavier" } } }
+    layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }
+    layer { name: "accuracy" type: "Accuracy" bottom: "ip2" bottom: "label" top: "accuracy"
+      include { phase: TEST } })";
+}
+constexpr char kDropout[] = R"(layer { name: "drop" type: "Dropout" bottom: "ip1" top: "ip1" })";
+
+class Recorder final : public SolverObserver {
+ public:
+  void OnIteration(const IterationReport& report) override { iterations.push_back(report); }
+  void OnTest(const TestReport& report) override { tests.push_back(report); }
+  void OnSnapshot(const SnapshotReport& report) override { snapshots.push_back(report); }
+  std::vector<IterationReport> iterations;
+  std::vector<TestReport> tests;
+  std::vector<SnapshotReport> snapshots;
+};
+
+class SolverTest : public ::testing::Test {
+ protected:
+  SolverTest() { WriteTestDatabase(folder_ / "db", 23, 1, 6, 6); }
+
+  SolverParameter Parameters(const std::string& net_text, const std::string& solver_text) {
+    SolverParameter parameters;
+    EXPECT_TRUE(
+        ParseText("base_lr: 0.1 lr_policy: 'fixed' snapshot_after_train: false " + solver_text,
+                  "solver", &parameters)
+            .ok());
+    EXPECT_TRUE(ParseText(net_text, "net", parameters.mutable_net_param()).ok());
+    if (!parameters.has_snapshot_prefix()) parameters.set_snapshot_prefix(folder_ / "snap");
+    return parameters;
+  }
+  std::unique_ptr<Solver> Make(const SolverParameter& parameters, SolverOptions options = {}) {
+    auto solver = Solver::Create(parameters, std::move(options));
+    EXPECT_TRUE(solver.ok()) << solver.status().ToString();
+    return solver.ok() ? *std::move(solver) : nullptr;
+  }
+  std::string Refusal(const std::string& net_text, const std::string& solver_text) {
+    return Solver::Create(Parameters(net_text, solver_text), {}).status().message();
+  }
+
+  TestFolder folder_;
+};
+
+// --- Exactness ---------------------------------------------------------------------------------
+
+TEST_F(SolverTest, ResumesBitForBit) {
+  for (const char* kind :
+       {"momentum: 0.9 weight_decay: 0.01", "type: 'Nesterov' momentum: 0.9", "type: 'AdaGrad'",
+        "type: 'RMSProp' rms_decay: 0.9", "type: 'AdaDelta' momentum: 0.9 delta: 1e-6",
+        "type: 'Adam' momentum: 0.9", "momentum: 0.9 iter_size: 3 clip_gradients: 0.5"}) {
+    const SolverParameter parameters = Parameters(
+        NetText(folder_ / "db", 4, kDropout),
+        std::string(kind) + " lr_policy: 'multistep' gamma: 0.5 stepvalue: 2 stepvalue: 7");
+    Recorder straight_log;
+    SolverOptions options;
+    options.observer = &straight_log;
+    auto straight = Make(parameters, options);
+    ASSERT_TRUE(straight->Step(10).ok());
+
+    auto first = Make(parameters);
+    ASSERT_TRUE(first->Step(5).ok());
+    ASSERT_TRUE(first->Snapshot().ok());
+    Recorder second_log;
+    options.observer = &second_log;
+    auto second = Make(parameters, options);
+    const Status restored = second->Restore(folder_ / "snap_iter_5.solverstate");
+    ASSERT_TRUE(restored.ok()) << restored.ToString();
+    EXPECT_EQ(WeightsHash(second->net()), WeightsHash(first->net()));
+    ASSERT_TRUE(second->Step(5).ok());
+
+    EXPECT_EQ(second->iteration(), 10u);
+    EXPECT_EQ(WeightsHash(second->net()), WeightsHash(straight->net())) << kind;
+    for (std::size_t i = 0; i < straight->history().tensors().size(); ++i) {
+      EXPECT_TRUE(second->history().tensors()[i].equal(straight->history().tensors()[i]));
+    }
+    for (std::size_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(second_log.iterations[i].loss, straight_log.iterations[i + 5].loss);
+      EXPECT_EQ(second_log.iterations[i].rate, straight_log.iterations[i + 5].rate);
+      EXPECT_EQ(second_log.iterations[i].iteration, i + 5);
+    }
+  }
+}
+
+TEST_F(SolverTest, StepsMayBeCutAnywhere) {
+  const SolverParameter parameters =
+      Parameters(NetText(folder_ / "db", 4), "momentum: 0.9 test_iter: 2 test_interval: 3");
+  auto whole = Make(parameters);
+  auto cut = Make(parameters);
+  ASSERT_TRUE(whole->Step(8).ok());
+  for (const std::uint64_t n : {1, 3, 0, 4}) ASSERT_TRUE(cut->Step(n).ok());
+  EXPECT_EQ(WeightsHash(whole->net()), WeightsHash(cut->net()));
+}
+
+// What a set of workers ends with.
+struct Ending {
+  std::vector<std::string> hashes;
+  std::vector<at::Tensor> weights;
+  std::vector<TestReport> tests;
+};
+
+Ending RunCluster(const SolverParameter& parameters, int world, bool factors, DType dtype,
+                  std::uint64_t iterations) {
+  TestCluster cluster(world, factors);
+  Ending ending;
+  ending.hashes.resize(static_cast<std::size_t>(world));
+  std::vector<std::unique_ptr<Solver>> solvers;
+  std::vector<std::unique_ptr<TestCluster::Worker>> workers;
+  std::vector<Recorder> logs(static_cast<std::size_t>(world));
+  for (int rank = 0; rank < world; ++rank) {
+    SolverOptions options;
+    options.dtype = dtype;
+    options.share.rank = rank;
+    options.share.world = world;
+    options.writes_snapshots = rank == 0;
+    options.observer = &logs[static_cast<std::size_t>(rank)];
+    auto solver = Solver::Create(parameters, options);
+    EXPECT_TRUE(solver.ok()) << solver.status().ToString();
+    solvers.push_back(*std::move(solver));
+    workers.push_back(
+        std::make_unique<TestCluster::Worker>(&cluster, rank, &solvers.back()->net()));
+    solvers.back()->Connect(workers.back().get(), workers.back().get());
+  }
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      Solver& solver = *solvers[static_cast<std::size_t>(rank)];
+      const Status status = solver.Step(iterations);
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      EXPECT_TRUE(solver.TestAll().ok());
+      ending.hashes[static_cast<std::size_t>(rank)] = WeightsHash(solver.net());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const LearnableParam& param : solvers[0]->net().learnable_params()) {
+    ending.weights.push_back(param.blob.data.clone());
+  }
+  ending.tests = logs[0].tests;
+  for (const Recorder& log : logs) {
+    EXPECT_EQ(log.tests.size(), ending.tests.size());
+    for (std::size_t i = 0; i < ending.tests.size(); ++i) {
+      EXPECT_EQ(log.tests[i].outputs[0].value, ending.tests[i].outputs[0].value);
+    }
+  }
+  return ending;
+}
+
+// P workers with batch b against one with batch P * b, everything random included.
+TEST_F(SolverTest, WorkersEqualOneWithALargerBatch) {
+  const std::string solver = "momentum: 0.9 weight_decay: 0.01 test_iter: 5 test_interval: 4 ";
+  for (const char* extra : {"", "iter_size: 2", "clip_gradients: 0.3", "type: 'Adam'"}) {
+    const Ending one = RunCluster(Parameters(NetText(folder_ / "db", 12, kDropout), solver + extra),
+                                  1, false, DType::kF64, 10);
+    for (const int world : {2, 3, 4}) {
+      for (const bool factors : {false, true}) {
+        const Ending many =
+            RunCluster(Parameters(NetText(folder_ / "db", 12 / world, kDropout), solver + extra),
+                       world, factors, DType::kF64, 10);
+        for (const std::string& hash : many.hashes) EXPECT_EQ(hash, many.hashes[0]);
+        for (std::size_t i = 0; i < one.weights.size(); ++i) {
+          const at::Tensor difference = many.weights[i] - one.weights[i];
+          EXPECT_LE(at::linalg_vector_norm(difference).item<double>(),
+                    1e-10 * at::linalg_vector_norm(one.weights[i]).item<double>())
+              << extra << " world " << world << " factors " << factors;
+        }
+        ASSERT_EQ(many.tests.size(), one.tests.size());
+        for (std::size_t i = 0; i < one.tests.size(); ++i) {
+          EXPECT_NEAR(many.tests[i].outputs[1].value, one.tests[i].outputs[1].value, 1e-9);
+        }
+      }
+    }
+  }
+}
+
+// The same weights give the same means, bit for bit, whoever computes which batch.
+TEST_F(SolverTest, TestMeansDoNotDependOnTheNumberOfWorkers) {
+  const SolverParameter parameters =
+      Parameters(NetText(folder_ / "db", 4), "test_iter: 7 test_interval: 1");
+  const Ending one = RunCluster(parameters, 1, false, DType::kF32, 0);
+  ASSERT_EQ(one.tests.size(), 1u);
+  ASSERT_EQ(one.tests[0].outputs.size(), 2u);
+  EXPECT_EQ(one.tests[0].outputs[0].name, "accuracy");
+  for (const int world : {2, 3, 9}) {
+    const Ending many = RunCluster(parameters, world, false, DType::kF32, 0);
+    EXPECT_EQ(many.tests[0].outputs[0].value, one.tests[0].outputs[0].value);
+    EXPECT_EQ(many.tests[0].outputs[1].value, one.tests[0].outputs[1].value);
+  }
+}
+
+TEST_F(SolverTest, AnotherNumberOfWorkersGoesOnFromASnapshot) {
+  const std::string text = "momentum: 0.9 ";
+  Recorder log;
+  SolverOptions options;
+  options.dtype = DType::kF64;
+  options.observer = &log;
+  auto one = Make(Parameters(NetText(folder_ / "db", 6), text), options);
+  ASSERT_TRUE(one->Step(4).ok());
+  ASSERT_TRUE(one->Snapshot().ok());
+  ASSERT_TRUE(one->Step(3).ok());
+  // Two halves of each batch of the run above, as workers that see one half each.
+  DataShare share;
+  share.world = 2;
+  share.since = 4;
+  share.taken = 8;  // of batches of 3 rows
+  double halves = 0;
+  for (share.rank = 0; share.rank < 2; ++share.rank) {
+    Recorder half_log;
+    SolverOptions half = options;
+    half.observer = &half_log;
+    half.share = share;
+    auto worker = Make(Parameters(NetText(folder_ / "db", 3), text), half);
+    ASSERT_TRUE(worker->Restore(folder_ / "snap_iter_4.solverstate").ok());
+    ASSERT_TRUE(worker->Step(1).ok());
+    halves += half_log.iterations[0].loss / 2;
+  }
+  EXPECT_NEAR(halves, log.iterations[4].loss, 1e-6);
+}
+
+TEST_F(SolverTest, HashesWeightsAsFloatsInOrder) {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    SolverOptions options;
+    options.dtype = dtype;
+    auto solver = Make(Parameters(NetText(folder_ / "db", 4), ""), options);
+    std::string bytes;
+    for (const LearnableParam& param : solver->net().learnable_params()) {
+      const at::Tensor floats = param.blob.data.to(at::kFloat).contiguous();
+      bytes.append(reinterpret_cast<const char*>(floats.const_data_ptr<float>()),
+                   static_cast<std::size_t>(floats.numel()) * 4);
+    }
+    unsigned char digest[32];
+    EVP_Digest(bytes.data(), bytes.size(), digest, nullptr, EVP_sha256(), nullptr);
+    std::string want;
+    for (const unsigned char byte : digest) {
+      char text[3];
+      std::snprintf(text, sizeof text, "%02x", byte);
+      want += text;
+    }
+    EXPECT_EQ(WeightsHash(solver->net()), want);
+  }
+}
+
+// --- What happens when ---------------------------------------------------------------------------
+
+std::vector<std::uint64_t> TestIterations(const Recorder& log) {
+  std::vector<std::uint64_t> iterations;
+  for (const TestReport& test : log.tests) iterations.push_back(test.iteration);
+  return iterations;
+}
+
+TEST_F(SolverTest, TestsDisplaysAndSnapshotsWhenCaffeDoes) {
+  Recorder log;
+  SolverOptions options;
+  options.observer = &log;
+  const std::string text =
+      "max_iter: 6 display: 2 average_loss: 3 snapshot: 4 test_iter: 2 test_interval: 3 ";
+  auto solver =
+      Make(Parameters(NetText(folder_ / "db", 4), text + "snapshot_after_train: true"), options);
+  ASSERT_TRUE(solver->Solve().ok());
+  EXPECT_THAT(TestIterations(log), ElementsAre(0, 3, 6));
+  ASSERT_EQ(log.iterations.size(), 7u);
+  for (std::size_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(log.iterations[i].iteration, i);
+    EXPECT_EQ(log.iterations[i].display, i % 2 == 0);
+    EXPECT_EQ(log.iterations[i].closing, i == 6);
+    EXPECT_EQ(log.iterations[i].outputs.empty(), i % 2 == 1);
+    double sum = 0;
+    for (std::size_t k = i < 3 ? 0 : i - 2; k <= i; ++k) sum += log.iterations[k].loss;
+    EXPECT_NEAR(log.iterations[i].smoothed_loss,
+                sum / static_cast<double>(std::min<std::size_t>(i + 1, 3)), 1e-6);
+  }
+  ASSERT_EQ(log.snapshots.size(), 2u);
+  EXPECT_EQ(log.snapshots[0].iteration, 4u);
+  EXPECT_EQ(log.snapshots[1].iteration, 6u);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "snap_iter_6.solverstate"));
+
+  log = {};
+  auto quiet =
+      Make(Parameters(NetText(folder_ / "db", 4), text + "test_initialization: false"), options);
+  ASSERT_TRUE(quiet->Solve().ok());
+  EXPECT_THAT(TestIterations(log), ElementsAre(3, 6));
+  EXPECT_EQ(log.snapshots.size(), 1u);
+}
+
+TEST_F(SolverTest, StopsWhenAsked) {
+  const auto run = [&](SolverAction action, bool after_train) {
+    Recorder log;
+    SolverOptions options;
+    options.observer = &log;
+    options.poll = [&](std::uint64_t done) { return done == 3 ? action : SolverAction::kNone; };
+    const std::string text = after_train ? "snapshot_after_train: true" : "";
+    auto solver = Make(Parameters(NetText(folder_ / "db", 4), "max_iter: 5 " + text), options);
+    EXPECT_TRUE(solver->Solve().ok());
+    std::vector<std::uint64_t> snapshots;
+    for (const SnapshotReport& report : log.snapshots) snapshots.push_back(report.iteration);
+    return std::make_pair(solver->iteration(), snapshots);
+  };
+  using Iterations = std::vector<std::uint64_t>;
+  EXPECT_EQ(run(SolverAction::kStop, true), std::make_pair(std::uint64_t{3}, Iterations{3}));
+  EXPECT_EQ(run(SolverAction::kStop, false), std::make_pair(std::uint64_t{3}, Iterations{}));
+  EXPECT_EQ(run(SolverAction::kSnapshotAndStop, true),
+            std::make_pair(std::uint64_t{3}, Iterations{3}));
+  EXPECT_EQ(run(SolverAction::kSnapshotAndStop, false),
+            std::make_pair(std::uint64_t{3}, Iterations{3}));
+  EXPECT_EQ(run(SolverAction::kSnapshot, false), std::make_pair(std::uint64_t{5}, Iterations{3}));
+}
+
+TEST_F(SolverTest, TracesAndTimesLayers) {
+  TraceRecorder trace;
+  SolverOptions options;
+  options.trace = &trace;
+  auto solver = Make(Parameters(NetText(folder_ / "db", 4), ""), options);
+  ASSERT_TRUE(solver->Step(3).ok());
+  int updates = 0;
+  for (const TraceSpan& span : trace.Take()) {
+    EXPECT_LE(span.begin, span.end);
+    if (std::strcmp(span.label, "update") == 0) ++updates;
+  }
+  EXPECT_EQ(updates, 6);
+  EXPECT_EQ(solver->layer_clock().iterations(), 2);
+  const auto medians = solver->layer_clock().Medians();
+  const auto ip1 = static_cast<std::size_t>(solver->net().LayerIndex("ip1"));
+  EXPECT_GT(medians[ip1].forward, 0);
+  EXPECT_GT(medians[ip1].backward, 0);
+}
+
+TEST(LayerClock, GivesMediansOfTheLastIterations) {
+  LayerClock clock(1);
+  for (const int milliseconds : {900, 5, 4, 500, 6, 7}) {
+    clock.AddForward(0, std::chrono::milliseconds(milliseconds));
+    clock.AddBackward(0, std::chrono::milliseconds(2 * milliseconds));
+    clock.EndIteration();
+  }
+  EXPECT_EQ(clock.iterations(), 5);
+  EXPECT_DOUBLE_EQ(clock.Medians()[0].forward, 0.006);
+  EXPECT_DOUBLE_EQ(clock.Medians()[0].backward, 0.012);
+}
+
+// --- Snapshots -----------------------------------------------------------------------------------
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A full disk: the file may not grow beyond a size. The old snapshot stays as it was.
+TEST_F(SolverTest, TrainingSurvivesAFullDisk) {
+  Recorder log;
+  SolverOptions options;
+  options.observer = &log;
+  auto solver = Make(Parameters(NetText(folder_ / "db", 4), "momentum: 0.9"), options);
+  ASSERT_TRUE(solver->Step(2).ok());
+  ASSERT_TRUE(solver->Snapshot().ok());
+  ASSERT_TRUE(log.snapshots[0].status.ok()) << log.snapshots[0].status.ToString();
+  const std::string model = ReadAll(log.snapshots[0].model);
+  const std::string state = ReadAll(log.snapshots[0].state);
+  EXPECT_GT(model.size(), 1000u);
+
+  struct rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit full { .rlim_cur = 500, .rlim_max = before.rlim_max };
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  const Status same_place = solver->Snapshot();
+  const Status further = solver->Step(2);
+  const Status other_place = solver->Snapshot();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+
+  EXPECT_TRUE(same_place.ok() && further.ok() && other_place.ok());
+  ASSERT_EQ(log.snapshots.size(), 3u);
+  for (const std::size_t i : {1, 2}) {
+    EXPECT_FALSE(log.snapshots[i].status.ok());
+    EXPECT_THAT(log.snapshots[i].status.message(), HasSubstr("snap_iter_"));
+  }
+  EXPECT_EQ(ReadAll(log.snapshots[0].model), model);
+  EXPECT_EQ(ReadAll(log.snapshots[0].state), state);
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("snap_iter_4", 0) == 0 || name.find("tmp") != std::string::npos)
+      names.push_back(name);
+  }
+  EXPECT_THAT(names, IsEmpty());
+  ASSERT_TRUE(solver->Snapshot().ok());
+  EXPECT_TRUE(log.snapshots[3].status.ok());
+}
+
+TEST_F(SolverTest, TrainingSurvivesALostFolder) {
+  std::filesystem::create_directory(folder_ / "out");
+  Recorder log;
+  SolverOptions options;
+  options.observer = &log;
+  auto solver = Make(Parameters(NetText(folder_ / "db", 4),
+                                "snapshot: 1 snapshot_prefix: '" + (folder_ / "out/snap") + "'"),
+                     options);
+  std::filesystem::remove_all(folder_ / "out");
+  ASSERT_TRUE(solver->Step(2).ok());
+  ASSERT_EQ(log.snapshots.size(), 2u);
+  EXPECT_FALSE(log.snapshots[1].status.ok());
+}
+
+TEST_F(SolverTest, FineTunesByLayerName) {
+  auto source = Make(Parameters(NetText(folder_ / "db", 4), ""));
+  ASSERT_TRUE(source->Step(3).ok());
+  ASSERT_TRUE(source->Snapshot().ok());
+  SolverOptions options;
+  options.seed = 99;
+  options.folder = folder_.path();
+  auto target =
+      Make(Parameters(NetText(folder_ / "db", 4), "weights: 'snap_iter_3.caffemodel'"), options);
+  EXPECT_EQ(WeightsHash(target->net()), WeightsHash(source->net()));
+  EXPECT_EQ(target->iteration(), 0u);
+}
+
+TEST_F(SolverTest, RefusesSnapshotsThatDoNotFit) {
+  auto sgd = Make(Parameters(NetText(folder_ / "db", 4), ""));
+  ASSERT_TRUE(sgd->Snapshot().ok());
+  auto adam = Make(Parameters(NetText(folder_ / "db", 4), "type: 'Adam'"));
+  const std::string state = folder_ / "snap_iter_0.solverstate";
+  EXPECT_THAT(adam->Restore(state).message(), HasSubstr("holds 4 history blobs, expected 8"));
+  auto other = Make(Parameters(NetText(folder_ / "db", 4, R"(
+    layer { name: "mid" type: "InnerProduct" bottom: "ip1" top: "ip1b"
+            inner_product_param { num_output: 2 } })"),
+                               ""));
+  EXPECT_THAT(other->Restore(state).message(), HasSubstr("expected 6"));
+  std::string bytes = ReadAll(state);
+  std::ofstream(state, std::ios::binary) << bytes.substr(0, bytes.size() / 2);
+  EXPECT_THAT(sgd->Restore(state).message(), HasSubstr("snap_iter_0.solverstate"));
+  std::ofstream(state, std::ios::binary) << "\x89HDF\r\n\x1a\n and so on";
+  EXPECT_THAT(sgd->Restore(state).message(), HasSubstr("HDF5"));
+  EXPECT_THAT(sgd->Restore(folder_ / "none").message(), HasSubstr("none"));
+}
+
+// --- A solver file's mistakes --------------------------------------------------------------------
+
+TEST_F(SolverTest, RefusesWithASentence) {
+  const std::string net = NetText(folder_ / "db", 4);
+  EXPECT_THAT(Refusal(net, "type: 'Lion'"), HasSubstr("expected one of SGD"));
+  EXPECT_THAT(Refusal(net, "lr_policy: 'cosine'"), HasSubstr("unknown lr_policy 'cosine'"));
+  EXPECT_THAT(Refusal(net, "iter_size: 0"), HasSubstr("iter_size is 0"));
+  EXPECT_THAT(Refusal(net, "average_loss: 0"), HasSubstr("average_loss is 0"));
+  EXPECT_THAT(Refusal(net, "snapshot_format: HDF5"), HasSubstr("HDF5"));
+  EXPECT_THAT(Refusal(net, "snapshot: 1 snapshot_prefix: '/nowhere/x'"), HasSubstr("/nowhere/x"));
+  EXPECT_THAT(Refusal(net, "test_iter: 2"), HasSubstr("test_interval is 0"));
+  EXPECT_THAT(Refusal(net, "test_iter: 0 test_interval: 1"), HasSubstr("test_iter is 0"));
+  EXPECT_THAT(Refusal(net, "train_net: 'x'"), HasSubstr("names 2 training nets"));
+  EXPECT_THAT(Refusal(NetText(folder_ / "gone", 4), ""), HasSubstr("gone does not exist"));
+}
+
+TEST(SolverNets, AreReadByCaffesRules) {
+  TestFolder folder;
+  std::ofstream(folder / "net.prototxt") << R"(
+    name: "both" state { stage: "own" } layer { name: "x" type: "Input" top: "x"
+    input_param { shape { dim: 1 } } })";
+  SolverParameter solver;
+  ASSERT_TRUE(ParseText(R"(net: "net.prototxt" train_state { stage: "t" level: 2 }
+      test_net_param { name: "inline" } test_iter: 1 test_iter: 2 test_interval: 1
+      test_state { stage: "a" } test_state { stage: "b" })",
+                        "s", &solver)
+                  .ok());
+  auto nets = ReadSolverNets(solver, folder.path());
+  ASSERT_TRUE(nets.ok()) << nets.status().ToString();
+  EXPECT_EQ(nets->train.state.phase(), TRAIN);
+  EXPECT_EQ(nets->train.state.level(), 2);
+  EXPECT_THAT(nets->train.state.stage(), ElementsAre("own", "t"));
+  ASSERT_EQ(nets->tests.size(), 2u);
+  EXPECT_EQ(nets->tests[0].net.name(), "inline");
+  EXPECT_THAT(nets->tests[0].state.stage(), ElementsAre("a"));
+  EXPECT_EQ(nets->tests[1].net.name(), "both");
+  EXPECT_EQ(nets->tests[1].state.phase(), TEST);
+  EXPECT_THAT(nets->tests[1].state.stage(), ElementsAre("own", "b"));
+}
+
+TEST(SnapshotPrefix, IsCompletedAsCaffeDoes) {
+  TestFolder folder;
+  EXPECT_EQ(CompleteSnapshotPrefix("", "a/lenet_solver.prototxt"), "a/lenet_solver");
+  EXPECT_EQ(CompleteSnapshotPrefix("snap/x", "a/s.prototxt"), "snap/x");
+  EXPECT_EQ(CompleteSnapshotPrefix(folder.path(), "a/s.prototxt"), folder / "s");
+}
+
+}  // namespace
+}  // namespace poseidon::caffe
