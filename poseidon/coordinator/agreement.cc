@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "poseidon/tensor/sum.h"
+
 namespace poseidon::coordinator {
 namespace {
 
@@ -50,6 +52,11 @@ double LeastKnown(double a, double b) {
 Result<Agreement> Agree(std::span<const wire::Declare> by_rank, std::uint32_t servers) {
   const wire::Declare& first = by_rank[0];
   POSEIDON_RETURN_IF_ERROR(plan::Validate(first.layers).WithPrefix("worker 0"));
+  for (const plan::LayerSpec& layer : first.layers) {
+    if (HasSum(layer.dtype)) continue;
+    return Unimplemented("layer '" + layer.name + "' is of " + std::string(NameOf(layer.dtype)) +
+                         ", expected f32, f64 or i64");
+  }
   Agreement agreement;
   agreement.layers = first.layers;
   agreement.products_agree.assign(first.layers.size(), true);

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/schedule/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "poseidon/sim/simulation.h"
+
+namespace poseidon::schedule {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+// A syncer that keeps what it is given until the test says that it has landed.
+class HeldSyncer final : public sync::Syncer {
+ public:
+  void Start(sync::SyncRequest request) override {
+    EXPECT_FALSE(held.has_value()) << "one step at a time";
+    ++started;
+    held = std::move(request);
+  }
+  void Land(Executor& io, Status status = {}) {
+    io.Post([done = std::move(held->done), status] { done(status); });
+    held.reset();
+  }
+  std::optional<sync::SyncRequest> held;
+  int started = 0;
+};
+
+class SchedulerTest : public ::testing::Test {
+ protected:
+  SchedulerTest()
+      : process_(simulation_.AddProcess("worker")),
+        completions_(simulation_.MakeExecutor(process_)),
+        io_(simulation_.MakeExecutor(process_)) {
+    std::vector<Scheduler::Layer> layers(3);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      layers[i].forward_position = 10 + i;
+      auto dense = std::make_unique<HeldSyncer>();
+      dense_.push_back(dense.get());
+      layers[i].key_value = std::move(dense);
+    }
+    auto factors = std::make_unique<HeldSyncer>();
+    factors_ = factors.get();
+    layers[1].factors = std::move(factors);
+    scheduler_ = std::make_unique<Scheduler>(*io_, *completions_, std::move(layers));
+  }
+
+  struct Landed {
+    int fired = 0;
+    Status status;
+  };
+  void Push(std::uint32_t layer, std::uint64_t step, Landed& landed,
+            std::optional<Factors> factors = std::nullopt, bool absent = false) {
+    io_->Post([this, layer, step, &landed, factors, absent] {
+      sync::SyncRequest request;
+      request.step = Step(step);
+      request.factors = factors;
+      request.absent = absent;
+      bool inside = true;
+      request.done = [this, &landed, &inside](Status status) {
+        EXPECT_FALSE(inside && io_->OnExecutor());
+        EXPECT_TRUE(completions_->OnExecutor());
+        ++landed.fired;
+        landed.status = std::move(status);
+      };
+      scheduler_->Push(LayerId(layer), std::move(request));
+      inside = false;
+      EXPECT_EQ(landed.fired, 0) << "never inside the call";
+    });
+    simulation_.Run();
+  }
+  plan::Plan PlanFrom(std::uint64_t step, std::uint32_t epoch, plan::Scheme of_layer_1) {
+    plan::Plan plan;
+    plan.switch_step = Step(step);
+    plan.epoch = PlanEpoch(epoch);
+    plan.layers.resize(3);
+    plan.layers[1].scheme = of_layer_1;
+    return plan;
+  }
+
+  sim::Simulation simulation_;
+  const sim::ProcessId process_;
+  const std::unique_ptr<Executor> completions_;
+  const std::unique_ptr<Executor> io_;
+  std::vector<HeldSyncer*> dense_;
+  HeldSyncer* factors_ = nullptr;
+  std::unique_ptr<Scheduler> scheduler_;
+};
+
+TEST(PriorityOf, TheOlderStepThenTheLowerLayer) {
+  EXPECT_LT(PriorityOf(Step(4), 9), PriorityOf(Step(5), 0));
+  EXPECT_LT(PriorityOf(Step(5), 0), PriorityOf(Step(5), 1));
+  EXPECT_LT(messaging::kControlPriority, PriorityOf(Step(0), 0));
+}
+
+TEST_F(SchedulerTest, APushLeavesAtOnceAndCompletesOnceItHasLanded) {
+  Landed landed;
+  Push(0, 3, landed);
+  EXPECT_EQ(scheduler_->state(LayerId(0)), LayerState::kInFlight);
+  ASSERT_TRUE(dense_[0]->held.has_value());
+  EXPECT_EQ(dense_[0]->held->priority, PriorityOf(Step(3), 10));
+  EXPECT_EQ(dense_[0]->held->step, Step(3));
+  EXPECT_EQ(landed.fired, 0);
+  simulation_.RunFor(milliseconds(30));
+  dense_[0]->Land(*io_);
+  simulation_.Run();
+  EXPECT_EQ(landed.fired, 1);
+  EXPECT_TRUE(landed.status.ok());
+  EXPECT_EQ(scheduler_->state(LayerId(0)), LayerState::kIdle);
+  EXPECT_EQ(scheduler_->timing(LayerId(0)).steps, 1u);
+  EXPECT_DOUBLE_EQ(scheduler_->timing(LayerId(0)).seconds, 0.03);
+}
+
+TEST_F(SchedulerTest, LayersDoNotWaitForOneAnother) {
+  Landed first;
+  Landed second;
+  Landed next;
+  Push(2, 0, first);
+  Push(0, 0, second);
+  dense_[0]->Land(*io_);
+  simulation_.Run();
+  EXPECT_EQ(second.fired, 1);
+  Push(0, 1, next);
+  EXPECT_EQ(dense_[0]->held->step, Step(1));
+  EXPECT_EQ(first.fired, 0);
+  dense_[2]->Land(*io_);
+  dense_[0]->Land(*io_);
+  simulation_.Run();
+  EXPECT_EQ(first.fired + next.fired, 2);
+}
+
+TEST_F(SchedulerTest, ASecondPushInFlightIsRefused) {
+  Landed first;
+  Landed second;
+  Push(0, 3, first);
+  Push(0, 4, second);
+  EXPECT_EQ(second.fired, 1);
+  EXPECT_EQ(second.status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(second.status.message(), HasSubstr("layer 0 was pushed while it is in flight"));
+  dense_[0]->Land(*io_);
+  simulation_.Run();
+  EXPECT_EQ(first.fired, 1);
+  EXPECT_EQ(dense_[0]->started, 1);
+}
+
+TEST_F(SchedulerTest, StepsOnlyGoForward) {
+  Landed landed;
+  Push(0, 3, landed);
+  dense_[0]->Land(*io_);
+  simulation_.Run();
+  for (const std::uint64_t step : {0u, 3u}) {
+    Landed refused;
+    Push(0, step, refused);
+    EXPECT_EQ(refused.status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(refused.status.message(), HasSubstr("after step 3"));
+  }
+  Landed later;
+  Push(0, 7, later);
+  EXPECT_EQ(dense_[0]->started, 2);
+}
+
+TEST_F(SchedulerTest, ThePlanDecidesFromItsSwitchStepOn) {
+  scheduler_->UsePlan(PlanFrom(0, 0, plan::Scheme::kKeyValue));
+  scheduler_->UsePlan(PlanFrom(10, 1, plan::Scheme::kFactorBroadcast));
+  Landed before;
+  Push(1, 9, before);
+  ASSERT_TRUE(dense_[1]->held.has_value());
+  EXPECT_EQ(dense_[1]->held->plan_epoch, PlanEpoch(0));
+  dense_[1]->Land(*io_);
+  simulation_.Run();
+  Landed dense;
+  Push(1, 10, dense);
+  EXPECT_EQ(dense.status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(dense.status.message(), HasSubstr("pushed dense, but the plan's scheme"));
+  Landed after;
+  Push(1, 10, after, Factors{});
+  ASSERT_TRUE(factors_->held.has_value());
+  EXPECT_EQ(factors_->held->plan_epoch, PlanEpoch(1));
+  factors_->Land(*io_);
+  simulation_.Run();
+  EXPECT_EQ(after.fired, 1);
+}
+
+TEST_F(SchedulerTest, FactorsNeedAFactorScheme) {
+  Landed landed;
+  Push(1, 0, landed, Factors{});
+  EXPECT_EQ(landed.status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(landed.status.message(), HasSubstr("pushed as factors"));
+}
+
+TEST_F(SchedulerTest, TheAbsentMayComeEitherWay) {
+  scheduler_->UsePlan(PlanFrom(0, 0, plan::Scheme::kFactorBroadcast));
+  Landed landed;
+  Push(1, 0, landed, std::nullopt, true);
+  ASSERT_TRUE(factors_->held.has_value());
+  EXPECT_TRUE(factors_->held->absent);
+  factors_->Land(*io_);
+  simulation_.Run();
+  EXPECT_EQ(landed.fired, 1);
+}
+
+// A plan made again for a step that has not come replaces the one before.
+TEST_F(SchedulerTest, ALaterPlanForTheSameStepReplaces) {
+  scheduler_->UsePlan(PlanFrom(5, 1, plan::Scheme::kFactorBroadcast));
+  scheduler_->UsePlan(PlanFrom(5, 2, plan::Scheme::kKeyValue));
+  Landed landed;
+  Push(1, 5, landed);
+  ASSERT_TRUE(dense_[1]->held.has_value());
+  EXPECT_EQ(dense_[1]->held->plan_epoch, PlanEpoch(2));
+  dense_[1]->Land(*io_);
+  simulation_.Run();
+}
+
+TEST_F(SchedulerTest, AFailedLayerStaysFailed) {
+  Landed landed;
+  Push(0, 0, landed);
+  dense_[0]->Land(*io_, Status(StatusCode::kUnavailable, "gone", StatusScope::kJob, 2));
+  simulation_.Run();
+  EXPECT_EQ(landed.status.culprit(), 2);
+  EXPECT_EQ(scheduler_->state(LayerId(0)), LayerState::kFailed);
+  Landed again;
+  Push(0, 1, again);
+  EXPECT_THAT(again.status.message(), HasSubstr("while it is failed"));
+}
+
+TEST_F(SchedulerTest, BusyIsTheTimeWithAnythingInFlight) {
+  Landed a;
+  Landed b;
+  simulation_.RunFor(milliseconds(5));
+  Push(0, 0, a);
+  simulation_.RunFor(milliseconds(10));
+  Push(1, 0, b);
+  simulation_.RunFor(milliseconds(10));
+  dense_[0]->Land(*io_);
+  simulation_.RunFor(milliseconds(10));
+  EXPECT_EQ(scheduler_->busy(), milliseconds(30));
+  dense_[1]->Land(*io_);
+  simulation_.RunFor(milliseconds(50));
+  EXPECT_EQ(scheduler_->busy(), milliseconds(30));
+  scheduler_->ResetTimings();
+  EXPECT_EQ(scheduler_->busy(), milliseconds(0));
+  EXPECT_EQ(scheduler_->timing(LayerId(0)).steps, 0u);
+}
+
+// What was in flight completes although the scheduler is gone by then.
+TEST_F(SchedulerTest, ACompletionOutlivesTheScheduler) {
+  Landed landed;
+  Push(0, 0, landed);
+  Completion done = std::move(dense_[0]->held->done);
+  scheduler_.reset();
+  io_->Post([&] { done(Status(StatusCode::kAborted, "over")); });
+  simulation_.Run();
+  EXPECT_EQ(landed.fired, 1);
+  EXPECT_EQ(landed.status.code(), StatusCode::kAborted);
+}
+
+}  // namespace
+}  // namespace poseidon::schedule
