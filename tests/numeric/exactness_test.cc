@@ -284,7 +284,7 @@ class Job {
     SessionSync::Options options;
     options.final_plan_step = 5;
     options.iter_size = setting_.iter_size;
-    options.layer_seconds = [&] { return solver.layer_clock().Medians(); };
+    options.layer_seconds = [&] { return solver.layer_clock().Means(); };
     SessionSync sync(**session, solver.net(), solver.SyncedLayers(), std::move(options));
     const Status begun = sync.Begin();
     ASSERT_TRUE(begun.ok()) << begun.message();

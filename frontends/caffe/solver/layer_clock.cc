@@ -22,21 +22,15 @@ void LayerClock::EndIteration() {
   std::fill(now_.begin(), now_.end(), LayerSeconds{});
 }
 
-std::vector<LayerSeconds> LayerClock::Medians() const {
-  std::vector<LayerSeconds> medians(now_.size());
-  if (kept_ == 0) return medians;
-  std::vector<double> values(kept_);
-  const auto median = [&](std::size_t layer, double LayerSeconds::*part) {
-    for (std::size_t i = 0; i < kept_; ++i) values[i] = window_[i][layer].*part;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(kept_ / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-  };
-  for (std::size_t layer = 0; layer < medians.size(); ++layer) {
-    medians[layer] = {median(layer, &LayerSeconds::forward),
-                      median(layer, &LayerSeconds::backward)};
+std::vector<LayerSeconds> LayerClock::Means() const {
+  std::vector<LayerSeconds> means(now_.size());
+  for (std::size_t layer = 0; layer < means.size(); ++layer) {
+    for (std::size_t i = 0; i < kept_; ++i) {
+      means[layer].forward += window_[i][layer].forward / static_cast<double>(kept_);
+      means[layer].backward += window_[i][layer].backward / static_cast<double>(kept_);
+    }
   }
-  return medians;
+  return means;
 }
 
 }  // namespace poseidon::caffe

@@ -18,8 +18,9 @@ struct LayerSeconds {
 // Steady time as the core's executors tell it, so that spans of both fit into one trace.
 TimePoint SteadyNow();
 
-// Keeps the costs of the last iterations per layer and tells their medians, which a disturbed
-// iteration does not move.
+// Keeps the costs of the last iterations per layer and tells their means. Means, not medians: where
+// workers share cores, a layer is now and then interrupted for a whole time slice, and that time is
+// part of what a step takes.
 class LayerClock {
  public:
   explicit LayerClock(int layers);
@@ -31,7 +32,7 @@ class LayerClock {
   // there is a second: it pays for memory and plans of its own.
   int iterations() const { return static_cast<int>(kept_); }
   // Per layer; zeros before the first iteration ended.
-  std::vector<LayerSeconds> Medians() const;
+  std::vector<LayerSeconds> Means() const;
 
  private:
   static constexpr std::size_t kWindow = 9;

@@ -108,7 +108,7 @@ class Solver {
   // Layers whose gradient is averaged over workers: those that own a blob that is trained. In the
   // order of the net.
   const std::vector<int>& SyncedLayers() const { return synced_layers_; }
-  // Seconds per layer and iteration, medians of the last few; see LayerClock.
+  // Seconds per layer and iteration, means of the last few; see LayerClock.
   const LayerClock& layer_clock() const { return clock_; }
 
  private:
