@@ -68,10 +68,10 @@ class SolverTest : public ::testing::Test {
 
   SolverParameter Parameters(const std::string& net_text, const std::string& solver_text) {
     SolverParameter parameters;
-    EXPECT_TRUE(
-        ParseText("base_lr: 0.1 lr_policy: 'fixed' snapshot_after_train: false " + solver_text,
-                  "solver", &parameters)
-            .ok());
+    EXPECT_TRUE(ParseText(solver_text, "solver", &parameters).ok());
+    if (!parameters.has_base_lr()) parameters.set_base_lr(0.1f);
+    if (!parameters.has_lr_policy()) parameters.set_lr_policy("fixed");
+    if (!parameters.has_snapshot_after_train()) parameters.set_snapshot_after_train(false);
     EXPECT_TRUE(ParseText(net_text, "net", parameters.mutable_net_param()).ok());
     if (!parameters.has_snapshot_prefix()) parameters.set_snapshot_prefix(folder_ / "snap");
     return parameters;
