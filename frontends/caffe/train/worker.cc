@@ -21,6 +21,8 @@
 #include "frontends/caffe/train/reporter.h"
 #include "frontends/caffe/train/results.h"
 #include "frontends/caffe/train/session_sync.h"
+#include "poseidon/plan/payload.h"
+#include "poseidon/plan/slices.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -196,6 +198,7 @@ class Run {
   Result<std::vector<Duration>> ClockOffsets();
   Status WriteTrace();
   Status Finish(double seconds);
+  plan::Plan OwnPlan() const;
   json Summary(double seconds) const;
   void PrintEnd(const json& summary);
 
@@ -415,11 +418,28 @@ Status Run::Finish(double seconds) {
   return OkStatus();
 }
 
+// The plan with this worker's own bytes, exact, where the plan has the busiest worker's: slices of
+// different workers may differ by 16 elements.
+plan::Plan Run::OwnPlan() const {
+  plan::Plan own = session_->plan();
+  const auto shards = static_cast<std::uint16_t>(
+      task_.options.servers > 0 ? task_.options.servers : task_.options.workers);
+  const auto slices = plan::AssignSlices(sync_->specs(), shards);
+  for (std::size_t i = 0; i < own.layers.size(); ++i) {
+    const plan::LayerPayload payload =
+        plan::PayloadOf(sync_->specs()[i], slices[i], own.layers[i], own.cluster);
+    const plan::NodeBytes& bytes = payload.workers[static_cast<std::size_t>(task_.rank)];
+    own.layers[i].bytes_sent = bytes.sent;
+    own.layers[i].bytes_received = bytes.received;
+  }
+  return own;
+}
+
 json Run::Summary(double seconds) const {
   json plan = json::array();
   json step = {{"predicted", 0.0}, {"measured", reporter_->median_step_seconds()}};
   if (sync_) {
-    const plan::Plan& used = session_->plan();
+    const plan::Plan used = OwnPlan();
     const auto outcomes =
         OutcomesOf(sync_->before_final_plan(), statistics_, sync_->steps_under_final_plan());
     step["predicted"] = used.step_seconds;
@@ -483,7 +503,7 @@ json Run::Summary(double seconds) const {
 void Run::PrintEnd(const json& summary) {
   Output& out = env_.output;
   if (sync_) {
-    const plan::Plan& used = session_->plan();
+    const plan::Plan used = OwnPlan();
     const auto outcomes =
         OutcomesOf(sync_->before_final_plan(), statistics_, sync_->steps_under_final_plan());
     out.Print("\nplan (per worker and step):\n" + plan::PlanTable(used, sync_->specs(), outcomes) +
