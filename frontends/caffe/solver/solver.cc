@@ -204,10 +204,9 @@ Status Solver::Iterate(bool display) {
     POSEIDON_RETURN_IF_ERROR(ForwardBackward(pass, &pass_loss));
     loss += pass_loss;
   }
-  // Layers that backward did not come to (nothing reaches the loss through them) have a gradient
-  // all the same: zero.
-  for (auto layer = synced_layers_.rbegin(); layer != synced_layers_.rend(); ++layer) {
-    POSEIDON_RETURN_IF_ERROR(Announce(*layer));
+  for (const int layer : synced_layers_) {
+    POSEIDON_CHECK(sync_ == nullptr || layers_[static_cast<std::size_t>(layer)].announced,
+                   "backward left out a layer that is trained");
   }
   const LearningRate rate =
       LearningRateAt(parameters_, position_.iteration, position_.current_step);

@@ -95,9 +95,10 @@ TEST_F(SolverTest, ResumesBitForBit) {
        {"momentum: 0.9 weight_decay: 0.01", "type: 'Nesterov' momentum: 0.9", "type: 'AdaGrad'",
         "type: 'RMSProp' rms_decay: 0.9", "type: 'AdaDelta' momentum: 0.9 delta: 1e-6",
         "type: 'Adam' momentum: 0.9", "momentum: 0.9 iter_size: 3 clip_gradients: 0.5"}) {
-    const SolverParameter parameters = Parameters(
-        NetText(folder_ / "db", 4, kDropout),
-        std::string(kind) + " lr_policy: 'multistep' gamma: 0.5 stepvalue: 2 stepvalue: 7");
+    const SolverParameter parameters =
+        Parameters(NetText(folder_ / "db", 4, kDropout),
+                   std::string(kind) +
+                       " lr_policy: 'multistep' gamma: 0.5 stepvalue: 2 stepvalue: 3 stepvalue: 7");
     Recorder straight_log;
     SolverOptions options;
     options.observer = &straight_log;
