@@ -24,6 +24,9 @@ golden: setup ## compare with golden cases: make golden DIR=folder
 	@scripts/build.sh release poseidon_golden
 	@build/release/bin/poseidon_golden "$(DIR)"
 
+bench: build ## what the trainer costs, beside itself and beside eager PyTorch
+	@.venv/bin/python3 benchmarks/trainer_bench.py
+
 build: ## the poseidon command, into build/release/bin
 	@scripts/setup.sh demo
 	@scripts/build.sh release $(if $(wildcard build/release/CMakeCache.txt),,-DPOSEIDON_TESTS=OFF -DPOSEIDON_BENCHMARKS=OFF) poseidon
@@ -42,4 +45,4 @@ format: ## clang-format over our sources
 clean: ## remove what was built; .venv and demo/ stay
 	rm -rf build
 
-.PHONY: help demo test check soak golden build setup tidy format clean
+.PHONY: help demo test check soak golden bench build setup tidy format clean
