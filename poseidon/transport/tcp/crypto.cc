@@ -34,8 +34,8 @@ unsigned char* Chars(MutableBytes bytes) { return reinterpret_cast<unsigned char
 
 // OpenSSL takes parameters as pointers to mutable memory that it only reads.
 OSSL_PARAM Digestname() {
-  static char kSha256[] = "SHA256";
-  return OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, kSha256, 0);
+  static char sha256[] = "SHA256";
+  return OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, sha256, 0);
 }
 OSSL_PARAM Octets(const char* name, ConstBytes bytes) {
   return OSSL_PARAM_construct_octet_string(name, const_cast<std::byte*>(bytes.data()),

@@ -150,6 +150,7 @@ TEST(IoExecutor, TakesTasksFromManyThreads) {
   IoExecutor executor;
   int count = 0;
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 500; ++i) {

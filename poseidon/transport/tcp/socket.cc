@@ -123,7 +123,7 @@ bool EverythingArrived(int fd) {
 
 bool Discard(int fd) {
   constexpr int kCalls = 16;
-  std::array<std::byte, 16 * 1024> bin;
+  std::array<std::byte, 16'384> bin;
   for (int i = 0; i < kCalls; ++i) {
     const SocketCall call = Receive(fd, bin);
     if (call.would_block()) return true;

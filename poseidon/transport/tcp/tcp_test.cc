@@ -86,7 +86,7 @@ class Peer {
   Peer(Executor& executor, std::unique_ptr<Connection> connection)
       : executor_(&executor), connection_(std::move(connection)) {}
   Peer(Peer&&) = default;
-  Peer& operator=(Peer&& other) {
+  Peer& operator=(Peer&& other) noexcept {
     Drop();
     executor_ = other.executor_;
     connection_ = std::move(other.connection_);
@@ -103,7 +103,7 @@ class Peer {
   std::future<ReadOutcome> StartRead(std::vector<MutableBytes> into, std::size_t min_bytes) {
     auto done = std::make_shared<std::promise<ReadOutcome>>();
     On(*executor_, [&] {
-      connection_->Read(into, min_bytes, [done](Status status, std::size_t bytes) {
+      connection_->Read(into, min_bytes, [done](const Status& status, std::size_t bytes) {
         done->set_value({status, bytes});
       });
     });
@@ -111,8 +111,9 @@ class Peer {
   }
   std::future<Status> StartWrite(std::vector<ConstBytes> from) {
     auto done = std::make_shared<std::promise<Status>>();
-    On(*executor_,
-       [&] { connection_->Write(from, [done](Status status) { done->set_value(status); }); });
+    On(*executor_, [&] {
+      connection_->Write(from, [done](const Status& status) { done->set_value(status); });
+    });
     return done->get_future();
   }
   ReadOutcome Read(MutableBytes into) { return StartRead({into}, into.size()).get(); }
@@ -289,7 +290,7 @@ class RawSocket {
 class Relay {
  public:
   using Change = std::function<void(MutableBytes piece, std::size_t offset, bool to_server)>;
-  Relay(Address server, std::size_t piece, Change change = {})
+  Relay(const Address& server, std::size_t piece, Change change = {})
       : piece_(piece), change_(std::move(change)), door_(RawSocket::Listening()) {
     thread_ = std::thread([this, server] {
       const RawSocket client = door_.Accept();
@@ -600,7 +601,7 @@ TEST_P(Tcp, ACompletionMayDropItsConnection) {
   std::byte room;
   const MutableBytes into[] = {{&room, 1}};
   On(client.executor(), [&] {
-    near->Read(into, 1, [&](Status, std::size_t) {
+    near->Read(into, 1, [&](const Status&, std::size_t) {
       near.reset();
       dropped.set_value();
     });
@@ -894,6 +895,7 @@ TEST_P(Tcp, AThousandIdleConnectionsKeepNoMemberOut) {
   const Address address = server.Listen();
   ExpectOpenForMembers(server, address);
   std::vector<RawSocket> crowd;
+  crowd.reserve(1000);
   for (int i = 0; i < 1000; ++i) crowd.push_back(RawSocket::ConnectTo(address));
   ExpectOpenForMembers(server, address);
   // Also while more of them keep coming.
@@ -915,6 +917,7 @@ TEST_P(Tcp, HoldsNoMoreStrangersThanItMay) {
   Member server(options);
   const Address address = server.Listen();
   std::vector<RawSocket> crowd;
+  crowd.reserve(10);
   for (int i = 0; i < 10; ++i) crowd.push_back(RawSocket::ConnectTo(address));
   for (std::size_t i = 0; i < 6; ++i) EXPECT_TRUE(crowd[i].ReceiveAll().empty());
   EXPECT_EQ(server.strangers().crowded_out, 6u);
@@ -1073,7 +1076,7 @@ TEST_F(TcpAuth, BytesThatArrivedBeforeAResetAreRead) {
 
 // One peer that always has bytes ready does not keep another's from being read.
 TEST_F(TcpAuth, ABusyPeerLeavesTurnsToOthers) {
-  constexpr std::size_t kTurn = 256 * 1024;
+  constexpr std::size_t kTurn = std::size_t{256} << 10;
   TcpOptions options = Options();
   options.socket.receive_buffer_bytes = 200 * 1024;
   Member server(options);
@@ -1087,7 +1090,7 @@ TEST_F(TcpAuth, ABusyPeerLeavesTurnsToOthers) {
 
   ASSERT_TRUE(quiet.Send(AsBytes("x")));
   std::size_t ready = 0;
-  const ByteBuffer bytes(64 * 1024);
+  const ByteBuffer bytes(std::size_t{64} << 10);
   for (;;) {
     const ssize_t n = ::send(busy.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0) break;
@@ -1097,7 +1100,7 @@ TEST_F(TcpAuth, ABusyPeerLeavesTurnsToOthers) {
 
   std::size_t busy_bytes = 0;
   std::promise<std::size_t> busy_bytes_before_quiet;
-  ByteBuffer bin(64 * 1024);
+  ByteBuffer bin(std::size_t{64} << 10);
   std::byte room;
   const MutableBytes into_bin[] = {bin};
   const MutableBytes into_room[] = {{&room, 1}};

@@ -44,9 +44,9 @@ constexpr char kGroups[] = "X25519:P-256";
 
 constexpr std::size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB
 constexpr std::size_t kSendBytes = 8 * kRecordBytes;            // plain bytes per system call
-constexpr std::size_t kReceiveBytes = 128 * 1024;
+constexpr std::size_t kReceiveBytes = std::size_t{128} << 10;
 // A hello with pre-shared key and answer is under 1 KiB; a stranger gets no more than this.
-constexpr std::size_t kHandshakeBytes = 16 * 1024;
+constexpr std::size_t kHandshakeBytes = std::size_t{16} << 10;
 
 // What a refused peer is told when OpenSSL has nothing to say: the alert handshake_failure.
 constexpr std::array<std::byte, 7> kAlert = {std::byte{21}, std::byte{3}, std::byte{3},
