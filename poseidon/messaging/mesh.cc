@@ -172,7 +172,9 @@ Status Mesh::OnControlFrame(Channel& from, const wire::FrameHeader& header, Cons
   if (peer != nullptr) return observer_.OnControl(*peer, message);
   const auto stranger = strangers_.find(&from);
   if (stranger == strangers_.end()) return OkStatus();
-  return observer_.OnIntroduction(stranger->second, message);
+  // Held here: Identify takes it out of strangers_.
+  const std::shared_ptr<Channel> channel = stranger->second;
+  return observer_.OnIntroduction(channel, message);
 }
 
 void Mesh::OnSent(Channel&, const wire::FrameHeader& header, TimePoint begin) {
