@@ -2,16 +2,7 @@
 # libtorch out of the installed Python wheel: target TorchWheel::TorchWheel (c10 and torch_cpu only).
 # The wheel carries an old google/protobuf among its headers, so its include folder is searched
 # after the system's (-idirafter): a source may then include ATen and a .pb.h of Debian's protoc.
-# POSEIDON_PYTHON names the interpreter that has torch (default: .venv of the checkout, else python3).
-if(NOT POSEIDON_PYTHON)
-  if(EXISTS "${PROJECT_SOURCE_DIR}/.venv/bin/python3")
-    set(POSEIDON_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python3")
-  else()
-    set(POSEIDON_PYTHON python3)
-  endif()
-endif()
-set(POSEIDON_PYTHON "${POSEIDON_PYTHON}" CACHE STRING "Python interpreter that has torch installed")
-
+# POSEIDON_PYTHON, which the root CMakeLists.txt sets, names the interpreter that has torch.
 execute_process(
   COMMAND "${POSEIDON_PYTHON}" -c
     "import importlib.util as u, importlib.metadata as m; print(u.find_spec('torch').submodule_search_locations[0]); print(m.version('torch'))"
