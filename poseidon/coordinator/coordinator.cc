@@ -113,7 +113,10 @@ void Coordinator::OnJoin(ConnectionId connection, const wire::Join& join, bool h
   JoinRequest request;
   request.connection = connection;
   request.role = join.role == wire::Role::kServer ? Role::kServer : Role::kWorker;
-  if (join.requested_rank >= 0) request.rank = Rank(static_cast<std::uint16_t>(join.requested_rank));
+  // A number beyond all ranks stays one, so that it is refused by name.
+  if (join.requested_rank >= 0) {
+    request.rank = Rank(static_cast<std::uint16_t>(std::min(join.requested_rank, 0xffff)));
+  }
   request.hosts_coordinator = hosts_coordinator;
   request.host = join.host;
   request.address = join.listen_host;
@@ -230,6 +233,7 @@ Status Coordinator::OnMeasured(MemberId from, const wire::Measured& measured) {
     return DataLoss("measurements came that fit no declared model");
   }
   Model& model = found->second;
+  if (model.planned) return OkStatus();  // a worker that reports again changes no plan
   model.measured.insert_or_assign(worker->rank, measured);
   if (model.measured.size() < state_.options.workers) return OkStatus();
 
@@ -244,6 +248,7 @@ Status Coordinator::OnMeasured(MemberId from, const wire::Measured& measured) {
     EndWith(plan.status(), std::nullopt);
     return OkStatus();
   }
+  model.planned = true;
   plan->epoch = PlanEpoch(1);
   plan->switch_step = Step(options_.final_plan_step);
   SendToAll(wire::Agreed{measured.model, model.layers, *plan, options_.final_plan_step});

@@ -70,6 +70,7 @@ class Coordinator {
     plan::ClusterSpec cluster;
     std::size_t acknowledged = 0;
     std::map<Rank, wire::Measured> measured;
+    bool planned = false;  // the final plan has been made
   };
 
   void Apply(const Event& event);

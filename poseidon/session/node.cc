@@ -8,6 +8,7 @@
 #include "poseidon/sfb/rebuild.h"
 #include "poseidon/sync/kv_syncer.h"
 #include "poseidon/sync/sfb_syncer.h"
+#include "poseidon/wire/plan_codec.h"
 
 namespace poseidon::session {
 namespace {
@@ -115,6 +116,7 @@ void Node::JoinCoordinator() {
                                                     options_.coordinator.ToString()));
         }
         const auto channel = mesh_.AddStranger(*std::move(connection));
+        to_coordinator_ = channel.get();
         wire::Join join;
         join.role = options_.role;
         join.requested_rank = options_.requested_rank;
@@ -173,7 +175,7 @@ Status Node::OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger,
 Status Node::OnMessage(MemberId from, const wire::Message& message) {
   if (phase_ == Phase::kEnded) return OkStatus();
   const bool from_host = from == kHostMember;
-  if (coordinator_ != nullptr && from != self_) coordinator_->OnHeard(from);
+  if (coordinator_ != nullptr && from != self_) coordinator_->OnHeard(from, env_.io.now());
   return std::visit(
       Overloaded{
           [&](const wire::Welcome& m) {
@@ -419,9 +421,13 @@ void Node::RunProductTests(std::vector<plan::LayerSpec> layers) {
 
 Status Node::OnAgreed(const wire::Agreed& agreed) {
   if (agreed.model != kModel) return DataLoss("a plan came for an unknown model");
+  POSEIDON_RETURN_IF_ERROR(wire::CheckPlanFits(agreed.plan, agreed.layers));
   if (!provisional_plan_) {
     SetUpModel(agreed);
     return OkStatus();
+  }
+  if (agreed.plan.layers.size() != provisional_plan_->layers.size()) {
+    return DataLoss("the final plan is not of the layers that were agreed on");
   }
   final_plan_ = agreed.plan;
   if (!is_worker()) return OkStatus();
@@ -585,7 +591,7 @@ void Node::OnStrangerClosed(const messaging::Channel& stranger, const Status& re
     coordinator_->OnJoinerLost(connection);
     return;
   }
-  if (phase_ == Phase::kJoining && !options_.hosts_coordinator) {
+  if (phase_ == Phase::kJoining && &stranger == to_coordinator_) {
     End(reason.WithPrefix("the coordinator at " + options_.coordinator.ToString() +
                           " closed the connection"));
   }

@@ -30,7 +30,7 @@ struct NodeOptions {
   wire::Role role = wire::Role::kWorker;
   std::uint16_t workers = 1;
   std::uint16_t servers = 0;          // dedicated ones; 0: every worker hosts a shard
-  std::int32_t requested_rank = -1;   // of a worker; -1: any
+  std::int32_t requested_rank = -1;   // of a server: its number among them; -1: any
   bool hosts_coordinator = false;     // exactly one worker of the job; it becomes rank 0
   std::string host = "localhost";     // the machine's name, for people
   transport::Address listen{"127.0.0.1", 0};
@@ -178,6 +178,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   std::map<MemberId, TimePoint> heard_at_;
 
   std::map<coordinator::ConnectionId, std::shared_ptr<messaging::Channel>> joiners_;
+  const messaging::Channel* to_coordinator_ = nullptr;  // of a joiner; compared, never used
   std::uint64_t next_connection_ = 1;
   std::vector<std::pair<std::shared_ptr<messaging::Channel>, wire::Hello>> early_hellos_;
 

@@ -13,6 +13,7 @@
 namespace poseidon::integration {
 namespace {
 
+using Numbers = std::vector<std::uint16_t>;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using transport::tcp::Security;
@@ -81,6 +82,256 @@ TEST_P(CoreTest, ReplicasEqualTheOracleBitForBit) {
     ASSERT_TRUE(job.Run());
     job.ExpectAllWell();
     job.ExpectExactPayload();
+  }
+}
+
+// Layers that go on by themselves, absent ranks, weights, factors from the first step.
+TEST_P(CoreTest, AbsentRanksWeightsAndFreeRunningLayers) {
+  for (const std::uint16_t workers : Numbers{2, 3, 5}) {
+    for (const std::uint16_t servers : Numbers{0, 2}) {
+      SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(servers) + " servers");
+      JobOptions options = OddJob(workers, servers);
+      options.steps = 30;
+      options.lockstep = false;
+      options.gradients = {.seed = workers, .absent = 0.3, .max_rows = 4, .weighted = true};
+      options.node.planning = Forced({{"fc1", plan::Scheme::kFactorBroadcast}});
+      options.max_compute = std::chrono::microseconds(world_->is_virtual() ? 500 : 0);
+      const std::unique_ptr<World> world = GetParam().make();
+      Job job(*world, options);
+      ASSERT_TRUE(job.Run());
+      job.ExpectAllWell();
+    }
+  }
+}
+
+// More than a chunk, more than a frame, more than any buffer.
+TEST_P(CoreTest, LargeTensorsTravelInPieces) {
+  for (const std::uint16_t servers : Numbers{0, 1}) {
+    JobOptions options = OddJob(3, servers);
+    options.steps = 4;
+    options.layers = InForwardOrder(
+        {Dense("large", 700'001), FullyConnected("fc", 301, 1009), Dense("small", 5)});
+    options.node.planning = Forced({{"fc", plan::Scheme::kFactorBroadcast}});
+    options.gradients.max_rows = 300;
+    options.node.channel = {};
+    options.node.probe_bytes = 1 << 20;
+    options.collective_elements = 300'000;
+    const std::unique_ptr<World> world = GetParam().make();
+    Job job(*world, options);
+    ASSERT_TRUE(job.Run());
+    job.ExpectAllWell();
+    job.ExpectExactPayload();
+  }
+}
+
+TEST_P(CoreTest, TheFinalPlanHoldsFromItsSwitchStepEverywhere) {
+  for (const std::uint64_t switch_step : {0u, 1u, 7u}) {
+    SCOPED_TRACE(switch_step);
+    JobOptions options = OddJob(3, 0);
+    options.steps = 12;
+    // By bytes this layer goes as factors; before anything was measured it is dense.
+    options.layers = InForwardOrder({FullyConnected("fat", 300, 200), Dense("thin", 100)});
+    options.gradients.max_rows = 4;
+    options.node.planning.policy = plan::Policy::kBytes;
+    options.node.final_plan_step = switch_step;
+    const std::unique_ptr<World> world = GetParam().make();
+    Job job(*world, options);
+    ASSERT_TRUE(job.Run());
+    job.ExpectAllWell();
+    const Outcome& first = job.outcome(MemberId(0));
+    EXPECT_EQ(first.provisional->layers[0].scheme, plan::Scheme::kKeyValue);
+    EXPECT_EQ(first.final_plan->layers[0].scheme, plan::Scheme::kFactorBroadcast);
+    EXPECT_EQ(first.final_plan->switch_step, Step(switch_step));
+    EXPECT_EQ(first.final_plan->epoch, PlanEpoch(1));
+    // So many steps dense, the others as factors, and not one both or neither way.
+    job.ExpectExactPayload();
+  }
+}
+
+TEST_P(CoreTest, PinnedSchemesHoldFromTheFirstStep) {
+  JobOptions options = OddJob(2, 0);
+  options.steps = 12;
+  options.node.planning =
+      Forced({{"fc1", plan::Scheme::kFactorBroadcast}, {"fc2", plan::Scheme::kKeyValue}});
+  Job job(*world_, options);
+  ASSERT_TRUE(job.Run());
+  job.ExpectAllWell();
+  job.ExpectExactPayload();
+  for (const auto& plan :
+       {job.outcome(MemberId(1)).provisional, job.outcome(MemberId(1)).final_plan}) {
+    EXPECT_EQ(plan->layers[3].scheme, plan::Scheme::kFactorBroadcast);
+    EXPECT_TRUE(plan->layers[3].forced);
+    EXPECT_EQ(plan->layers[5].scheme, plan::Scheme::kKeyValue);
+  }
+}
+
+TEST_P(CoreTest, AnUnknownPinnedLayerEndsTheJobForAll) {
+  JobOptions options = OddJob(2, 1);
+  options.node.planning = Forced({{"fc9", plan::Scheme::kFactorBroadcast}});
+  Job job(*world_, options);
+  ASSERT_TRUE(job.Run());
+  job.ExpectAllBlame(kNoCulprit);
+  for (std::uint16_t m = 0; m < 3; ++m) {
+    EXPECT_THAT(job.outcome(MemberId(m)).failure.message(), HasSubstr("fc9"));
+  }
+}
+
+// An engine that gives other bits: its layers go the dense way, forced or not.
+class OtherBits final : public sfb::ProductEngine {
+ public:
+  explicit OtherBits(sfb::ProductEngine& engine) : engine_(engine) {}
+  Status Multiply(const Product& product) override {
+    Status status = engine_.Multiply(product);
+    product.out[0] ^= std::byte{1};
+    return status;
+  }
+  std::string description() const override { return "other bits"; }
+
+ private:
+  sfb::ProductEngine& engine_;
+};
+
+TEST_P(CoreTest, EnginesThatDifferSendTheirLayersTheDenseWay) {
+  const auto blas = sfb::MakeBlasEngine(1);
+  OtherBits other(*blas);
+  JobOptions options = OddJob(3, 0);
+  options.steps = 12;
+  options.node.planning = Forced({{"fc1", plan::Scheme::kFactorBroadcast}});
+  options.engine = [&](Rank rank) -> sfb::ProductEngine* {
+    return rank == Rank(2) ? static_cast<sfb::ProductEngine*>(&other) : blas.get();
+  };
+  {
+    Job job(*world_, options);
+    ASSERT_TRUE(job.Run());
+    job.ExpectAllWell();
+    job.ExpectExactPayload();
+    EXPECT_EQ(job.outcome(MemberId(0)).final_plan->layers[3].scheme, plan::Scheme::kKeyValue);
+    EXPECT_THAT(job.outcome(MemberId(0)).final_plan->layers[3].reason, HasSubstr("product"));
+  }
+}
+
+TEST_P(CoreTest, WithoutAnEngineEverythingIsDense) {
+  JobOptions options = OddJob(2, 0);
+  options.steps = 12;
+  options.engine = [](Rank) { return nullptr; };
+  Job job(*world_, options);
+  ASSERT_TRUE(job.Run());
+  job.ExpectAllWell();
+  job.ExpectExactPayload();
+}
+
+TEST_P(CoreTest, NetsThatDifferAreToldApartOnEveryWorker) {
+  JobOptions options = OddJob(3, 1);
+  options.declared = [&](Rank rank) {
+    auto layers = OddLayers();
+    if (rank == Rank(2)) layers[1] = Dense("odd", 1024);
+    layers[1].forward_position = 1;
+    return layers;
+  };
+  Job job(*world_, options);
+  ASSERT_TRUE(job.Run());
+  job.ExpectAllBlame(kNoCulprit);
+  for (std::uint16_t m = 0; m < 4; ++m) {
+    const Status& failure = job.outcome(MemberId(m)).failure;
+    EXPECT_EQ(failure.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(failure.message(), AllOf(HasSubstr("layer 'odd'"), HasSubstr("worker 2"),
+                                         HasSubstr("1024"), HasSubstr("1023")));
+  }
+}
+
+TEST_P(CoreTest, AKilledWorkerIsBlamedByAll) {
+  for (const std::uint16_t victim : Numbers{1, 2, 3, 4}) {  // workers 1 to 3, server 0
+    SCOPED_TRACE(victim);
+    JobOptions options = OddJob(4, 1);
+    options.steps = 1'000'000;
+    const std::unique_ptr<World> world = GetParam().make();
+    Job job(*world, options);
+    job.Start();
+    ASSERT_TRUE(world->Await(job.landed(), 400));
+    job.Kill(MemberId(victim));
+    ASSERT_TRUE(job.AwaitEnd());
+    job.ExpectAllBlame(victim);
+    const std::string name = victim == 4 ? "server 0" : "worker " + std::to_string(victim);
+    EXPECT_THAT(job.outcome(MemberId(0)).failure.message(), HasSubstr(name));
+    EXPECT_EQ(job.outcome(MemberId(0)).failure.code(), StatusCode::kUnavailable);
+  }
+}
+
+TEST_P(CoreTest, TheKilledCoordinatorIsBlamedByAll) {
+  JobOptions options = OddJob(3, 1);
+  options.steps = 1'000'000;
+  Job job(*world_, options);
+  job.Start();
+  ASSERT_TRUE(world_->Await(job.landed(), 400));
+  job.Kill(MemberId(0));
+  ASSERT_TRUE(job.AwaitEnd());
+  job.ExpectAllBlame(0);
+  EXPECT_THAT(job.outcome(MemberId(2)).failure.message(), HasSubstr("worker 0"));
+}
+
+// An ABORT reaches everybody with its reason, and blames nobody who has not failed.
+TEST_P(CoreTest, AnAbortIsTheSameEverywhere) {
+  for (const std::uint16_t aborter : Numbers{0, 2, 3}) {
+    SCOPED_TRACE(aborter);
+    JobOptions options = OddJob(3, 1);
+    options.steps = 1'000'000;
+    const std::unique_ptr<World> world = GetParam().make();
+    Job job(*world, options);
+    job.Start();
+    ASSERT_TRUE(world->Await(job.landed(), 300));
+    job.Abort(MemberId(aborter), Status(StatusCode::kResourceExhausted, "the disk is full",
+                                        StatusScope::kJob, aborter));
+    ASSERT_TRUE(job.AwaitEnd());
+    job.ExpectAllBlame(aborter);
+    for (std::uint16_t m = 0; m < 4; ++m) {
+      EXPECT_EQ(job.outcome(MemberId(m)).failure.code(), StatusCode::kResourceExhausted);
+      EXPECT_THAT(job.outcome(MemberId(m)).failure.message(), HasSubstr("the disk is full"));
+    }
+  }
+}
+
+// A server that would need more memory than it may have refuses at the start, by name.
+TEST_P(CoreTest, AServerThatIsTooSmallSaysSo) {
+  JobOptions options = OddJob(2, 1);
+  options.layers = InForwardOrder({Dense("large", 1'000'000)});
+  options.node.memory_limit_bytes = 5 << 20;
+  Job job(*world_, options);
+  ASSERT_TRUE(job.Run());
+  job.ExpectAllBlame(2);
+  for (std::uint16_t m = 0; m < 3; ++m) {
+    EXPECT_THAT(job.outcome(MemberId(m)).failure.message(),
+                AllOf(HasSubstr("server 0"), HasSubstr("needs 12 MiB"), HasSubstr("5 MiB")));
+  }
+}
+
+TEST_P(CoreTest, AModelWithoutLayersOnlyMeets) {
+  JobOptions options = OddJob(3, 1);
+  options.layers.clear();
+  options.steps = 0;
+  Job job(*world_, options);
+  ASSERT_TRUE(job.Run());
+  job.ExpectAllWell();
+}
+
+// The core's own memory: (2 - 1/P) x weights for dense layers and 2 (P - 1) K (M + N) numbers for
+// factor layers, at most.
+TEST_P(CoreTest, MemoryStaysWithinItsBound) {
+  JobOptions options = OddJob(4, 0);
+  options.layers = InForwardOrder({Dense("large", 100'000), FullyConnected("fc", 100, 200)});
+  options.node.planning = Forced({{"fc", plan::Scheme::kFactorBroadcast}});
+  options.gradients.min_rows = 8;
+  options.gradients.max_rows = 8;
+  options.lockstep = false;
+  options.steps = 12;
+  options.collectives = false;
+  Job job(*world_, options);
+  ASSERT_TRUE(job.Run());
+  job.ExpectAllWell();
+  const std::uint64_t weights = (100'000 + 100 * 200 + 100) * 4;
+  const std::uint64_t factors = 2 * 3 * 8 * (100 + 200) * 4;
+  for (std::uint16_t m = 0; m < 4; ++m) {
+    EXPECT_LE(job.outcome(MemberId(m)).allocated_bytes, weights * 7 / 4 + factors);
+    EXPECT_GE(job.outcome(MemberId(m)).allocated_bytes, weights / 2) << "is it counted?";
   }
 }
 

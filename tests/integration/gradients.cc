@@ -60,7 +60,8 @@ std::uint32_t Gradients::Weight(Rank rank, LayerId layer, Step step) const {
 
 std::uint32_t Gradients::Rows(Rank rank, LayerId layer, Step step) const {
   if (Absent(rank, layer, step)) return 0;
-  return static_cast<std::uint32_t>(Draw(rank, layer, step, kRows) % (options_.max_rows + 1));
+  const std::uint64_t counts = options_.max_rows - options_.min_rows + 1;
+  return options_.min_rows + static_cast<std::uint32_t>(Draw(rank, layer, step, kRows) % counts);
 }
 
 void Gradients::FillDense(Rank rank, LayerId layer, Step step, std::byte* out) const {

@@ -24,9 +24,11 @@ namespace poseidon::integration {
 struct GradientOptions {
   std::uint64_t seed = 1;
   std::uint16_t ranks = 1;
-  double absent = 0;           // probability that a rank has nothing for a layer
-  std::uint32_t max_rows = 9;  // of a rank's factors; each count from 0 is drawn
-  bool weighted = false;       // key-value contributions carry weights
+  double absent = 0;  // probability that a rank has nothing for a layer
+  // Of a rank's factors; each count between is drawn.
+  std::uint32_t min_rows = 0;
+  std::uint32_t max_rows = 9;
+  bool weighted = false;  // key-value contributions carry weights
   // Every number of rank r is 2^r (times a small factor of the step): the sum of contributions is
   // the mask of the ranks that are in it, each counted once.
   bool powers_of_two = false;
