@@ -69,7 +69,8 @@ void RunMember() {
         output.Emit({{"event", "listening"},
                      {"host", input->task.listen_host},
                      {"port", address.port}});
-      }};
+      },
+      .joined = [&] { output.Emit({{"event", "joined"}}); }};
   const Status status = input->task.server ? caffe::RunServer(input->task, environment)
                                            : caffe::RunWorker(input->task, environment);
   if (!status.ok()) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 
 #include "frontends/caffe/train/worker.h"
@@ -167,6 +168,18 @@ std::vector<std::string> CommandFor(const TrainFlags& flags, const Host& host, b
   return argv;
 }
 
+// How every member ended and whom it blames, one object a line.
+void WriteMembers(const std::string& path, const launch::LaunchResult& result) {
+  std::ofstream file(path, std::ios::trunc);
+  for (const launch::MemberEnd& end : result.ends) {
+    file << nlohmann::json{{"member", end.name},
+                           {"pid", end.pid},
+                           {"end", end.how},
+                           {"failure", end.failure}}
+         << "\n";
+  }
+}
+
 void RunJob(TrainFlags& flags, Terminal& terminal) {
   const std::string own = OwnHostName();
   const std::vector<Host> placed = Placement(flags);
@@ -184,7 +197,7 @@ void RunJob(TrainFlags& flags, Terminal& terminal) {
     const bool server = i >= options.workers;
     caffe::MemberTask task;
     task.server = server;
-    task.rank = server ? -1 : static_cast<int>(i);
+    task.rank = static_cast<int>(server ? i - options.workers : i);
     task.host = spread ? placed[i].name : own;
     // Beyond loopback only where the user named hosts.
     task.listen_host = all_local ? "127.0.0.1" : placed[i].name;
@@ -202,11 +215,11 @@ void RunJob(TrainFlags& flags, Terminal& terminal) {
                        TaskJson(task, token)});
   }
   launch::LaunchOptions launching;
-  launching.grace_seconds = flags.options.dead_after + 10;
   launching.on_event = [&terminal](const std::string& member, const nlohmann::json& event) {
     Replay(event, member, terminal);
   };
   const launch::LaunchResult result = launch::Launch(members, launching);
+  WriteMembers(options.run_dir + "/members.jsonl", result);
   if (result.exit_code != kExitOk) Fail(result.failure, result.exit_code);
 }
 

@@ -260,7 +260,7 @@ class Machine {
       return asked + ", which belongs to the process that runs the coordinator";
     }
     for (const JoinRequest& other : state_.joined) {
-      if (other.rank == request.rank) {
+      if (other.role == request.role && other.rank == request.rank) {
         return asked + " by " + Describe(other) + " and by " + Describe(request);
       }
     }
@@ -280,7 +280,8 @@ class Machine {
     for (std::uint16_t rank = 0; rank < state_.options.workers; ++rank) {
       const bool taken =
           std::any_of(state_.joined.begin(), state_.joined.end(), [&](const auto& j) {
-            return j.rank == Rank(rank) || (j.hosts_coordinator && rank == 0);
+            return (j.role == Role::kWorker && j.rank == Rank(rank)) ||
+                   (j.hosts_coordinator && rank == 0);
           });
       if (!taken) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
     }
@@ -439,6 +440,12 @@ std::vector<Member> AssignMembers(const std::vector<JoinRequest>& joined, std::u
   for (const JoinRequest* request : ordered) {
     if (request->role == Role::kServer) places.push_back(request);
   }
+  // Servers that were given numbers come first, by number.
+  std::stable_sort(places.begin() + workers, places.end(),
+                   [](const JoinRequest* a, const JoinRequest* b) {
+                     if (a->rank && b->rank) return a->rank->value() < b->rank->value();
+                     return a->rank.has_value() && !b->rank.has_value();
+                   });
 
   std::vector<Member> members;
   for (std::size_t i = 0; i < places.size(); ++i) {

@@ -62,7 +62,7 @@ struct MembershipOptions {
 struct JoinRequest {
   ConnectionId connection;
   Role role = Role::kWorker;
-  std::optional<Rank> rank = {};   // of a worker, where the launcher chose one
+  std::optional<Rank> rank = {};   // where the launcher chose one; of a server: its number
   bool hosts_coordinator = false;  // it runs the coordinator: it becomes rank 0
   std::string host = {};           // the machine's name, for people and for placing ranks
   std::string address = {};        // where the others reach it, numeric
@@ -222,7 +222,8 @@ std::optional<TimePoint> NextDeadline(const MembershipState& state);
 
 // The roster of a complete set of joined processes: the coordinator's host process is rank 0,
 // requested ranks are granted, the other workers fill the gaps host by host, hosts and the workers
-// of one host in order of arrival. Servers follow in the same order.
+// of one host in order of arrival. Servers follow, by the number each asked for, else in the same
+// order.
 std::vector<Member> AssignMembers(const std::vector<JoinRequest>& joined, std::uint16_t workers);
 
 }  // namespace poseidon::coordinator

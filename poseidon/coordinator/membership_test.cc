@@ -121,6 +121,22 @@ std::vector<std::string> SuspectLines(const std::vector<Action>& actions) {
 
 // ---- forming
 
+TEST(Forming, ServersHaveTheNumbersTheyAskFor) {
+  Script script(Script::Options(2, 2));
+  EXPECT_THAT(script.At(0, Joined{Script::Request(1, "a", 0)}), IsEmpty());
+  for (std::uint16_t number : {std::uint16_t{1}, std::uint16_t{0}}) {
+    JoinRequest server = Script::Request(10u + number, number == 0 ? "c" : "d");
+    server.role = Role::kServer;
+    server.rank = Rank(number);
+    EXPECT_THAT(script.At(1, Joined{server}), IsEmpty());
+  }
+  // A server's number takes no worker's rank.
+  EXPECT_THAT(script.At(2, Joined{Script::Request(3, "b", 1)}), ElementsAre(Action(WelcomeAll{})));
+  ASSERT_EQ(script.state().members.size(), 4u);
+  EXPECT_EQ(Describe(script.state().members[2]), "server 0 on host c");
+  EXPECT_EQ(Describe(script.state().members[3]), "server 1 on host d");
+}
+
 TEST(Forming, WelcomesWhenEverybodyIsThereAndStartsWhenEverybodyIsReady) {
   Script script(Script::Options(2, 1));
   EXPECT_THAT(script.At(0, Joined{Script::Request(1, "a", 0)}), IsEmpty());

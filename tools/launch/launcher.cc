@@ -10,6 +10,7 @@
 #include <chrono>
 #include <iostream>
 #include <list>
+#include <set>
 #include <utility>
 
 #include "tools/launch/process.h"
@@ -22,6 +23,8 @@ using nlohmann::json;
 
 constexpr int kExitFailed = 1;
 constexpr int kExitPeerLost = 3;
+// What the accused of a verdict gets when everybody else has ended: a lost one would be gone.
+constexpr auto kLastMoment = std::chrono::milliseconds(500);
 
 struct Child {
   const MemberProcess* member = nullptr;
@@ -30,6 +33,8 @@ struct Child {
   bool output_open = true;
   std::optional<int> wait_status;
   std::optional<json> failure;
+  bool joined = false;
+  bool ended_by_us = false;
 };
 
 // One job from its first child to its last.
@@ -50,6 +55,9 @@ class Job {
   void OnLine(Child& child, const std::string& line);
   void ReadFrom(Child& child);
   void Reap();
+  void OnFailedChild();
+  void EndWithin(Clock::duration time);
+  void LetGo();
   void Tell(const std::string& command);
   void EndAll(int signal);
   bool AllEnded() const;
@@ -63,7 +71,6 @@ class Job {
   std::string start_failure_;
   int interrupts_ = 0;
   std::optional<Clock::time_point> deadline_;
-  bool killed_by_deadline_ = false;
 };
 
 Job::~Job() {
@@ -99,7 +106,7 @@ void Job::StartOthers(const json& listening) {
     task["coordinator"] = {{"host", listening.at("host")}, {"port", listening.at("port")}};
     if (const Status status = StartChild(members_[i], task); !status.ok()) {
       start_failure_ = "cannot start " + members_[i].name + ": " + status.message();
-      EndAll(SIGTERM);
+      LetGo();
       return;
     }
   }
@@ -137,7 +144,6 @@ void Job::Step() {
   }
   poll(polled.data(), polled.size(), timeout);
   if (deadline_ && Clock::now() >= *deadline_) {
-    killed_by_deadline_ = true;
     deadline_.reset();
     EndAll(SIGKILL);
   }
@@ -172,7 +178,25 @@ void Job::Tell(const std::string& command) {
 }
 
 void Job::EndAll(int signal) {
-  for (Child& child : children_) child.process.Signal(signal);
+  for (Child& child : children_) {
+    if (child.process.ended()) continue;
+    child.ended_by_us = true;
+    child.process.Signal(signal);
+  }
+}
+
+// Members whose input ends, end: also on other hosts, and also while they wait for others to join.
+void Job::LetGo() {
+  for (Child& child : children_) {
+    if (child.process.ended()) continue;
+    child.ended_by_us = true;
+    child.process.CloseInput();
+  }
+}
+
+void Job::EndWithin(Clock::duration time) {
+  const Clock::time_point deadline = Clock::now() + time;
+  if (!deadline_ || deadline < *deadline_) deadline_ = deadline;
 }
 
 void Job::ReadFrom(Child& child) {
@@ -199,6 +223,8 @@ void Job::OnLine(Child& child, const std::string& line) {
   const std::string kind = event.value("event", "");
   if (first && kind == "listening" && children_.size() == 1) {
     StartOthers(event);
+  } else if (kind == "joined") {
+    child.joined = true;
   } else if (kind == "failed") {
     if (!child.failure) child.failure = event;
   } else if (options_.on_event) {
@@ -215,20 +241,40 @@ void Job::Reap() {
     // A grandchild may hold the output open; what the child said is there by now.
     ReadFrom(child);
     child.output_open = false;
-    if (*status == 0 && !child.failure) continue;
-    // The others find out by themselves; this is for those that cannot.
-    if (!deadline_) {
-      deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                     std::chrono::duration<double>(options_.grace_seconds));
-    }
-    if (children_.size() < members_.size()) EndAll(SIGTERM);  // the job was never complete
+    if (*status != 0 || child.failure) OnFailedChild();
   }
+}
+
+// The other members find out by themselves; this is for those that cannot.
+void Job::OnFailedChild() {
+  EndWithin(std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(options_.grace_seconds)));
+  bool formed = children_.size() == members_.size();
+  std::size_t left = 0;
+  std::set<int> accused;
+  for (const Child& child : children_) {
+    formed &= child.joined;
+    left += child.process.ended() ? 0 : 1;
+    const int culprit = child.failure ? child.failure->value("culprit", -1) : -1;
+    if (culprit >= 0) accused.insert(culprit);
+  }
+  if (!formed) return LetGo();
+  if (left <= accused.size()) EndWithin(kLastMoment);
 }
 
 // Of all that failed: what the members agree on, else what happened to the first child.
 LaunchResult Job::Verdict() const {
-  if (!start_failure_.empty()) return {kExitFailed, start_failure_};
   LaunchResult result;
+  for (const Child& child : children_) {
+    result.ends.push_back({child.member->name, child.process.pid(),
+                           child.wait_status ? DescribeWaitStatus(*child.wait_status) : "",
+                           child.failure ? *child.failure : json()});
+  }
+  if (!start_failure_.empty()) {
+    result.exit_code = kExitFailed;
+    result.failure = start_failure_;
+    return result;
+  }
   for (const Child& child : children_) {
     if (!child.failure) continue;
     const bool lost = child.failure->value("culprit", -1) >= 0;
@@ -237,15 +283,19 @@ LaunchResult Job::Verdict() const {
       result.exit_code = lost ? kExitPeerLost : kExitFailed;
     }
   }
+  std::string ended;
   for (const Child& child : children_) {
     if (!child.wait_status || *child.wait_status == 0 || child.failure) continue;
-    const std::string what = child.member->name + " " + DescribeWaitStatus(*child.wait_status);
-    result.failure += (result.failure.empty() ? "" : "; ") + what;
+    if (child.ended_by_us) {
+      ended += (ended.empty() ? "" : ", ") + child.member->name;
+    } else {
+      result.failure += (result.failure.empty() ? "" : "; ") + child.member->name + " " +
+                        DescribeWaitStatus(*child.wait_status);
+    }
     if (result.exit_code == 0) result.exit_code = kExitFailed;
   }
-  if (killed_by_deadline_) {
-    result.failure += " (members that did not end by themselves were ended)";
-  }
+  if (result.exit_code != 0 && result.failure.empty()) result.failure = "the job was ended";
+  if (!ended.empty() && interrupts_ == 0) result.failure += " (ended by the launcher: " + ended + ")";
   return result;
 }
 

@@ -2,6 +2,8 @@
 #ifndef POSEIDON_TOOLS_LAUNCH_LAUNCHER_H_
 #define POSEIDON_TOOLS_LAUNCH_LAUNCHER_H_
 
+#include <sys/types.h>
+
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,8 +18,9 @@ namespace poseidon::launch {
 //
 // The talk between launcher and member, one JSON object a line. To the member: first its task, later
 // {"command": "stop"} or {"command": "snapshot"}; the end of the input means that the launcher is
-// gone. From the member: {"event": "listening", "host", "port"} from rank 0, {"event": "failed",
-// "message", "culprit", "code"}, and anything else for `on_event`.
+// gone. From the member: {"event": "listening", "host", "port"} from rank 0, {"event": "joined"} once
+// it is one of the job, {"event": "failed", "message", "culprit", "code"}, and anything else for
+// `on_event`.
 struct MemberProcess {
   std::string name;               // "worker 2 on host b"
   std::vector<std::string> argv;  // ends in the program or begins with ssh
@@ -25,15 +28,25 @@ struct MemberProcess {
 };
 
 struct LaunchOptions {
-  // What ended children leave the others: after this long they are ended too.
-  double grace_seconds = 40;
+  // What a failed child leaves the others: after this long they are ended too. Sooner where nobody is
+  // left to wait for: of a job that has not formed, and when all but the accused have ended.
+  double grace_seconds = 10;
   // Rank 0's task gets no address; every other task gets "coordinator": {"host", "port"}.
   std::function<void(const std::string& name, const nlohmann::json& event)> on_event;
+};
+
+// How a member ended.
+struct MemberEnd {
+  std::string name;
+  pid_t pid = 0;
+  std::string how;          // "exited with code 0"
+  nlohmann::json failure;   // its "failed" event; null where it said nothing
 };
 
 struct LaunchResult {
   int exit_code = 0;
   std::string failure;  // one sentence; empty after success
+  std::vector<MemberEnd> ends = {};
 };
 
 // Starts members[0], waits until it listens, starts the others, and stays until all have ended.

@@ -41,7 +41,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, leve
 // One member's part in the job. The token travels beside it, never here.
 struct MemberTask {
   bool server = false;
-  int rank = 0;  // of a worker
+  int rank = 0;  // of a worker; a server's number among the servers
   std::string host = "localhost";
   std::string listen_host = "127.0.0.1";
   std::uint16_t listen_port = 0;

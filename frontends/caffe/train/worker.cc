@@ -149,7 +149,7 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task) {
   node.role = task.server ? wire::Role::kServer : wire::Role::kWorker;
   node.workers = task.options.workers;
   node.servers = task.options.servers;
-  node.requested_rank = task.server ? -1 : task.rank;
+  node.requested_rank = task.rank;
   node.hosts_coordinator = !task.server && task.rank == 0;
   node.host = task.host;
   node.listen = {task.listen_host, task.listen_port};
@@ -169,10 +169,13 @@ Result<std::unique_ptr<session::Session>> OpenSession(const MemberTask& task,
       *environment.token};
   transport::tcp::TcpOptions tcp{.security = std::move(security), .log = &environment.output};
   POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Runtime> runtime, session::MakeTcpRuntime(tcp));
-  return session::Session::Open(std::move(runtime), options,
-                                [&](const transport::Address& address) {
-                                  if (environment.listening) environment.listening(address);
-                                });
+  POSEIDON_ASSIGN_OR_RETURN(
+      std::unique_ptr<session::Session> session,
+      session::Session::Open(std::move(runtime), options, [&](const transport::Address& address) {
+        if (environment.listening) environment.listening(address);
+      }));
+  if (environment.joined) environment.joined();
+  return session;
 }
 
 // One worker's training, from the solver file to the results.

@@ -27,6 +27,8 @@ struct MemberEnvironment {
   std::optional<transport::tcp::Token> token;
   // Rank 0: told where the others shall join.
   std::function<void(const transport::Address&)> listening;
+  // Told when every member has met every other.
+  std::function<void()> joined = {};
 };
 
 // Trains as one worker of the job, from reading the solver file to writing the run's results (rank
