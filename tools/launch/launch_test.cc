@@ -76,11 +76,35 @@ TEST(LauncherTest, OthersLearnWhereRankZeroListens) {
 TEST(LauncherTest, AFailureIsToldOnceAndEndsTheJob) {
   const LaunchResult result = Launch(
       {Shell("zero", R"(read task; echo '{"event":"listening","host":"h","port":7}';
+                        echo '{"event":"joined"}'; read command;
                         echo '{"event":"failed","message":"worker 1 died","culprit":1}'; exit 3)"),
-       Shell("one", "read task; kill -9 $$")},
-      {.grace_seconds = 20, .on_event = {}});
+       Shell("one", R"(read task; echo '{"event":"joined"}'; kill -9 $$)")},
+      {.grace_seconds = 0.2, .on_event = {}});
+  // Zero waits for a command that never comes: the launcher's patience with it ends.
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.failure, "one was killed by signal 9 (Killed) (ended by the launcher: zero)");
+  ASSERT_EQ(result.ends.size(), 2u);
+  EXPECT_EQ(result.ends[1].how, "was killed by signal 9 (Killed)");
+}
+
+TEST(LauncherTest, TheAccusedIsEndedWhenAllOthersHaveSpoken) {
+  const LaunchResult result = Launch(
+      {Shell("zero", R"(read task; echo '{"event":"listening","host":"h","port":7}';
+                        echo '{"event":"joined"}'; read command)"),
+       Shell("one", R"(read task; echo '{"event":"joined"}';
+                       echo '{"event":"failed","message":"zero is silent","culprit":0}'; exit 3)")},
+      {.grace_seconds = 600, .on_event = {}});
   EXPECT_EQ(result.exit_code, 3);
-  EXPECT_EQ(result.failure, "worker 1 died; one was killed by signal 9 (Killed)");
+  EXPECT_EQ(result.failure, "zero is silent (ended by the launcher: zero)");
+}
+
+TEST(LauncherTest, AJobThatHasNotFormedEndsWithItsFirstFailure) {
+  const LaunchResult result = Launch(
+      {Shell("zero", R"(read task; echo '{"event":"listening","host":"h","port":7}'; cat; exit 1)"),
+       Shell("one", "read task; exit 255")},
+      {.grace_seconds = 600, .on_event = {}});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.failure, "one exited with code 255 (ended by the launcher: zero)");
 }
 
 TEST(LauncherTest, WhoDoesNotEndIsEndedAfterTheGrace) {

@@ -233,6 +233,7 @@ void Job::OnLine(Child& child, const std::string& line) {
 }
 
 void Job::Reap() {
+  bool failed = false;
   for (Child& child : children_) {
     const std::optional<int> status = child.process.TryWait();
     if (!status) continue;
@@ -241,8 +242,9 @@ void Job::Reap() {
     // A grandchild may hold the output open; what the child said is there by now.
     ReadFrom(child);
     child.output_open = false;
-    if (*status != 0 || child.failure) OnFailedChild();
+    failed |= *status != 0 || child.failure;
   }
+  if (failed) OnFailedChild();
 }
 
 // The other members find out by themselves; this is for those that cannot.
