@@ -13,6 +13,8 @@ namespace {
 // One partial sum per block, whoever computes it; eight lanes inside, so that it can be vectorised.
 constexpr std::int64_t kBlock = 8192;
 constexpr std::int64_t kLanes = 8;
+// Blocks that one thread takes at least; fewer are not worth waking another.
+constexpr std::int64_t kGrain = 64;
 
 template <typename T>
 double BlockSum(const T* x, std::int64_t count) {
@@ -38,7 +40,7 @@ double Sum(const at::Tensor& tensor) {
   const T* x = tensor.const_data_ptr<T>();
   const std::int64_t count = tensor.numel();
   std::vector<double> parts(static_cast<std::size_t>((count + kBlock - 1) / kBlock));
-  at::parallel_for(0, static_cast<std::int64_t>(parts.size()), 4,
+  at::parallel_for(0, static_cast<std::int64_t>(parts.size()), kGrain,
                    [&](std::int64_t begin, std::int64_t end) {
                      for (std::int64_t b = begin; b < end; ++b) {
                        parts[static_cast<std::size_t>(b)] =

@@ -115,7 +115,7 @@ TEST_P(UpdateRuleTest, DoesNotDependOnThreads) {
   const SolverParameter s = Parameters(GetParam());
   auto rule = MakeUpdateRule(s);
   ASSERT_TRUE(rule.ok());
-  const std::int64_t count = 100'003;
+  const std::int64_t count = 3'000'003;
   at::Tensor results[2];
   for (int run = 0; run < 2; ++run) {
     at::set_num_threads(run + 1);
@@ -155,7 +155,7 @@ TEST(MakeUpdateRule, RefusesWithASentence) {
 }
 
 TEST(SumOfSquares, IsRightAndTheSameForAnyThreads) {
-  for (const std::int64_t count : {0, 1, 7, 8192, 8193, 300'001}) {
+  for (const std::int64_t count : {0, 1, 7, 8192, 8193, 1'000'001}) {
     const at::Tensor x = Random(count, at::kFloat, 3);
     double want = 0;
     for (std::int64_t i = 0; i < count; ++i) {
