@@ -8,6 +8,7 @@
 #include "poseidon/sfb/rebuild.h"
 #include "poseidon/sync/kv_syncer.h"
 #include "poseidon/sync/sfb_syncer.h"
+#include "poseidon/sync/staged_syncer.h"
 #include "poseidon/wire/plan_codec.h"
 
 namespace poseidon::session {
@@ -475,9 +476,13 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
     for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
       schedule::Scheduler::Layer layer;
       layer.forward_position = agreed.layers[i].forward_position;
-      layer.key_value = std::make_unique<sync::KvSyncer>(*client_, kv::Key{kModel, LayerId(i)});
+      layer.key_value =
+          Staged(std::make_unique<sync::KvSyncer>(*client_, kv::Key{kModel, LayerId(i)}),
+                 agreed.layers[i]);
       if (broadcaster_ && agreed.layers[i].factors) {
-        layer.factors = std::make_unique<sync::SfbSyncer>(*broadcaster_, kModel, LayerId(i));
+        layer.factors =
+            Staged(std::make_unique<sync::SfbSyncer>(*broadcaster_, kModel, LayerId(i)),
+                   agreed.layers[i]);
       }
       layers.push_back(std::move(layer));
     }
@@ -486,6 +491,18 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
     scheduler_->UsePlan(agreed.plan);
   }
   SendTo(kHostMember, wire::Declared{kModel});
+}
+
+// Where gradients live on a device, every syncer works on staged copies.
+std::unique_ptr<sync::Syncer> Node::Staged(std::unique_ptr<sync::Syncer> syncer,
+                                           const plan::LayerSpec& layer) {
+  if (env_.device == nullptr || env_.device->host_accessible()) return syncer;
+  sync::StagedSyncer::FactorRow row;
+  if (layer.factors) {
+    row.u_bytes = layer.factors->outputs * SizeOf(layer.dtype);
+    row.v_bytes = layer.factors->inputs * SizeOf(layer.dtype);
+  }
+  return std::make_unique<sync::StagedSyncer>(env_.io, std::move(syncer), *env_.device, row);
 }
 
 void Node::OnGo() {

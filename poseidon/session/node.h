@@ -14,6 +14,7 @@
 #include "poseidon/base/trace.h"
 #include "poseidon/coordinator/coordinator.h"
 #include "poseidon/coordinator/evidence.h"
+#include "poseidon/device/device.h"
 #include "poseidon/kv/client.h"
 #include "poseidon/kv/server.h"
 #include "poseidon/messaging/mesh.h"
@@ -59,6 +60,8 @@ struct NodeEnvironment {
   LogSink& log;
   sfb::ProductEngine* engine = nullptr;  // null: no layer uses factors
   TraceRecorder* trace = nullptr;
+  // Where gradients and factors live; made on `io`. Null: the host.
+  device::Device* device = nullptr;
 };
 
 // One member of a job, assembled: mesh, coordinator (in rank 0's process), key-value store, factor
@@ -154,6 +157,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void End(const Status& reason);
   void FinishEnding();
   kv::Topology MakeTopology() const;
+  std::unique_ptr<sync::Syncer> Staged(std::unique_ptr<sync::Syncer> syncer,
+                                       const plan::LayerSpec& layer);
   void RunProductTests(std::vector<plan::LayerSpec> layers);
   void PostDone(Completion& done, const Status& status);
   template <typename F>

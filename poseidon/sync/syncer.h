@@ -7,6 +7,7 @@
 
 #include "poseidon/base/executor.h"
 #include "poseidon/base/strong_id.h"
+#include "poseidon/device/device.h"
 #include "poseidon/messaging/channel.h"
 #include "poseidon/tensor/view.h"
 
@@ -24,6 +25,8 @@ struct SyncRequest {
   std::optional<Factors> factors;
   bool absent = false;        // contribute nothing, receive the mean of the others
   std::uint32_t weight = 0;   // key-value scheme: of this contribution in the mean; 0: unweighted
+  // On a device: what must have happened before gradient or factors hold their numbers.
+  device::Event ready = nullptr;
   Completion done;            // on the I/O executor
 };
 

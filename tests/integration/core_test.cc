@@ -105,6 +105,22 @@ TEST_P(CoreTest, AbsentRanksWeightsAndFreeRunningLayers) {
 }
 
 // More than a chunk, more than a frame, more than any buffer.
+// The same job on accelerators: a kernel makes each gradient after it was pushed, copies take time,
+// and memory of the device that is touched without a copy stops the program.
+TEST_P(CoreTest, GradientsOnADeviceComeOutTheSame) {
+  for (const std::uint16_t servers : Numbers{0, 2}) {
+    JobOptions options = OddJob(3, servers);
+    options.steps = 12;
+    options.on_device = true;
+    options.gradients = {.seed = 5, .absent = 0.1, .max_rows = 6};
+    options.node.planning = Forced({{"fc2", plan::Scheme::kFactorBroadcast}});
+    const std::unique_ptr<World> world = GetParam().make();
+    Job job(*world, options);
+    ASSERT_TRUE(job.Run());
+    job.ExpectAllWell();
+  }
+}
+
 TEST_P(CoreTest, LargeTensorsTravelInPieces) {
   for (const std::uint16_t servers : Numbers{0, 1}) {
     JobOptions options = OddJob(3, servers);

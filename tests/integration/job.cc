@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "poseidon/base/random.h"
+#include "poseidon/device/fake_device.h"
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/sfb/blas_engine.h"
@@ -49,6 +50,7 @@ class Job::Member {
     options_ = options;
     options_.listen = site_->listen();
     io().Post([this] {
+      MakeDevice();
       session::Runtime& runtime = site_->runtime();
       node_ = std::make_unique<session::Node>(
           session::NodeEnvironment{.io = runtime.io(),
@@ -56,7 +58,8 @@ class Job::Member {
                                    .completions = runtime.completions(),
                                    .context = runtime.context(),
                                    .log = log_,
-                                   .engine = engine()},
+                                   .engine = engine(),
+                                   .device = device()},
           options_,
           [this](const Status& failure) { home().Post([this, failure] { OnFailure(failure); }); });
       const Status listened = node_->Listen();
@@ -80,8 +83,14 @@ class Job::Member {
   }
   // Ends the member's threads, so that nothing of it runs any more.
   void Stop() {
-    if (!dead_) job_.world_.RunOn(io(), [this] { node_.reset(); });
+    if (!dead_) {
+      job_.world_.RunOn(io(), [this] {
+        node_.reset();
+        DropDevice();
+      });
+    }
     node_.reset();
+    DropDevice();
     site_.reset();
   }
   void Abort(const Status& reason) {
@@ -100,6 +109,9 @@ class Job::Member {
 
  protected:
   virtual sfb::ProductEngine* engine() { return nullptr; }
+  virtual void MakeDevice() {}  // on the I/O executor
+  virtual device::Device* device() { return nullptr; }
+  virtual void DropDevice() {}
   virtual void Begin() = 0;
 
   Executor& io() { return site_->runtime().io(); }
@@ -234,7 +246,17 @@ class Job::Worker final : public Member {
     sfb::AlignedBytes gradient;
     sfb::AlignedBytes u[2];
     sfb::AlignedBytes v[2];
+    // Where the worker has a device: the same there.
+    device::DeviceSpan on_device;
   };
+
+  void MakeDevice() override {
+    if (!options().on_device) return;
+    device_ = std::make_unique<device::FakeDevice>(
+        io(), device::FakeDeviceOptions{.copy_bytes_per_second = 1e9});
+  }
+  device::Device* device() override { return device_.get(); }
+  void DropDevice() override { device_.reset(); }
 
   sfb::ProductEngine* engine() override {
     return job_.options_.engine ? job_.options_.engine(Rank(id_.value())) : job_.engine_.get();
@@ -353,18 +375,73 @@ class Job::Worker final : public Member {
           Factors{run.u[parity].get(), run.v[parity].get(), static_cast<std::uint32_t>(rows)};
     }
     ++run.next_step;
-    ++in_flight_;
     Expect(
         "push of layer " + std::to_string(layer.value()),
         [this, layer, step, scheme](Status status) { OnLanded(layer, step, scheme, status); },
         [this, layer, request](Completion done) {
           request->done = std::move(done);
+          if (device_) MoveToDevice(runs_[layer.value()], *request);
           node().Push(layer, std::move(*request));
         });
   }
 
+  // What a kernel would do that ends after the push was made: the numbers are on the device when its
+  // event has happened, not before. On the I/O executor, where the device lives.
+  void MoveToDevice(LayerRun& run, sync::SyncRequest& request) {
+    if (run.on_device.address == nullptr) {
+      run.on_device = Allocated(request.gradient.bytes());
+    }
+    struct Move {
+      const std::byte* from;
+      device::DeviceSpan to;
+    };
+    // Who contributes nothing computes nothing: a kernel would write over the mean.
+    std::vector<Move> moves;
+    if (!request.absent) moves.push_back({request.gradient.memory, run.on_device});
+    request.gradient.memory = run.on_device.address;
+    if (request.factors) {
+      const plan::LayerSpec& spec = options().layers[LayerOf(run)];
+      const std::size_t size = SizeOf(spec.dtype);
+      moves.clear();
+      for (const auto& [memory, width] : {std::pair(&request.factors->u, spec.factors->outputs),
+                                          std::pair(&request.factors->v, spec.factors->inputs)}) {
+        const std::size_t bytes = request.factors->rows * width * size;
+        if (bytes == 0) continue;
+        moves.push_back({*memory, Allocated(bytes)});
+        *memory = moves.back().to.address;
+        borrowed_.push_back(moves.back().to);
+      }
+    }
+    if (!moves.empty()) {
+      request.ready = device_->Launch(std::chrono::microseconds(20), [this, moves] {
+        for (const Move& move : moves) {
+          std::memcpy(device_->InKernel(move.to).data(), move.from, move.to.size);
+        }
+      });
+    }
+    // The layer's result, as a kernel sees it, in the memory that the test compares; then the device
+    // memory of the factors is free again.
+    request.done = [this, layer = LayerOf(run), borrowed = std::exchange(borrowed_, {}),
+                    done = std::move(request.done)](Status status) mutable {
+      OnNode([this, layer, borrowed, done = std::move(done), status]() mutable {
+        LayerRun& landed = runs_[layer];
+        const MutableBytes seen = device_->InKernel(landed.on_device);
+        std::memcpy(landed.gradient.get(), seen.data(), seen.size());
+        for (const device::DeviceSpan& span : borrowed) device_->Free(span);
+        home().Post([done = std::move(done), status]() mutable { done(status); });
+      });
+    };
+  }
+  device::DeviceSpan Allocated(std::size_t bytes) {
+    Result<device::DeviceSpan> span = device_->Allocate(bytes);
+    POSEIDON_CHECK(span.ok(), span.status().message().c_str());
+    return *span;
+  }
+  std::size_t LayerOf(const LayerRun& run) const {
+    return static_cast<std::size_t>(&run - runs_.data());
+  }
+
   void OnLanded(LayerId layer, Step step, plan::Scheme scheme, const Status& status) {
-    --in_flight_;
     if (!status.ok()) return Fail(status);
     LayerRun& run = runs_[layer.value()];
     const plan::LayerSpec& spec = options().layers[layer.value()];
@@ -378,7 +455,8 @@ class Job::Worker final : public Member {
     ++outcome_.means;
     job_.landed_.Add();
     if (options().lockstep) {
-      if (in_flight_ > 0 || failed()) return;
+      if (++layers_landed_ < runs_.size()) return;
+      layers_landed_ = 0;
       if (run.next_step == options().steps) return BeginCollective();
       return BeginStep(run.next_step);
     }
@@ -452,9 +530,11 @@ class Job::Worker final : public Member {
     });
   }
 
+  std::unique_ptr<device::FakeDevice> device_;
+  std::vector<device::DeviceSpan> borrowed_;
   std::vector<LayerRun> runs_;
   std::vector<LayerId> waiting_for_plan_;
-  std::uint64_t in_flight_ = 0;
+  std::size_t layers_landed_ = 0;  // of the step under way
   std::size_t layers_done_ = 0;
   bool reported_ = false;
   std::vector<double> values_;

@@ -29,6 +29,9 @@ struct JobOptions {
   bool lockstep = true;
   // Before every push, up to this long; virtual worlds only.
   Duration max_compute{0};
+  // Gradients and factors live on an accelerator of the worker's own (device::FakeDevice), whose
+  // kernels make them and whose copies take time.
+  bool on_device = false;
   bool collectives = true;
   std::uint64_t collective_elements = 5000;
   // Where given, what a worker declares instead of `layers`, and its engine (null: none).
