@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/device/host_device.h"
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -11,8 +12,9 @@ namespace poseidon::device {
 
 Result<HostBuffer> HostDevice::AllocateHost(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
+  constexpr std::size_t kMost = PTRDIFF_MAX / kAlignment * kAlignment;  // of any object
   const std::size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* const memory = whole < bytes ? nullptr : std::aligned_alloc(kAlignment, whole);
+  void* const memory = bytes > kMost ? nullptr : std::aligned_alloc(kAlignment, whole);
   if (memory == nullptr && bytes > 0) {
     return ResourceExhausted("cannot allocate " + std::to_string(bytes) + " bytes of host memory");
   }
