@@ -39,4 +39,6 @@ convert() { # convert train|t10k DATABASE: the database appears complete or not 
 convert train "$images/train_lmdb"
 convert t10k "$images/test_lmdb"
 mkdir -p demo/run
-"$poseidon" train --solver examples/lenet/lenet_solver.prototxt --workers 4 --run-dir demo/run "$@"
+# The bytes policy, because on one machine the network is free and nothing would be broadcast.
+"$poseidon" train --solver examples/lenet/lenet_solver.prototxt --workers 4 --policy bytes \
+  --run-dir demo/run "$@"
