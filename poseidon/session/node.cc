@@ -590,8 +590,13 @@ void Node::Beat() {
   beat_timer_ = env_.io.PostAfter(options_.liveness.heartbeat_interval(), Guarded([this] { Beat(); }));
 }
 
-void Node::OnPeerClosed(MemberId peer, const Status&) {
+void Node::OnPeerClosed(MemberId peer, const Status& reason) {
   if (phase_ == Phase::kEnded) return;
+  if (reason.code() == StatusCode::kDataLoss) {
+    // The verdict will speak of a lost member; that it was lost for what it sent is known only here.
+    env_.log.Log(LogLevel::kError,
+                 "closed the connection to " + NameOf(peer.value()) + ": " + reason.message());
+  }
   if (coordinator_) {
     coordinator_->OnLost(peer, self_);
   } else {
