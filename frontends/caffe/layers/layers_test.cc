@@ -62,7 +62,7 @@ TEST(Layers, UnknownFillerNamesTheLayer) {
 }
 
 TEST(Pooling, WindowsThatHoldNothingAreRefused) {
-  EXPECT_THAT(Why("1x1x6x6", "Pooling", "pooling_param { kernel_size: 1 stride: 4 }"),
+  EXPECT_THAT(Why("1x1x5x5", "Pooling", "pooling_param { kernel_size: 1 stride: 4 }"),
               StartsWith("there is such a net"));
   EXPECT_EQ(Why("1x1x7x7", "Pooling", "pooling_param { kernel_size: 1 stride: 4 }"),
             "layer 'l' (Pooling): the last window starts outside the input of shape 1x1x7x7 "

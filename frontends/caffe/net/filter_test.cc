@@ -68,7 +68,7 @@ std::string Split(const std::string& text) {
     for (const auto& bottom : layer.bottom()) out += " " + bottom;
     out += " ->";
     for (const auto& top : layer.top()) out += " " + top;
-    for (const float weight : layer.loss_weight()) out += " *" + std::to_string(weight)[0];
+    for (const float weight : layer.loss_weight()) out += std::string(" *") + std::to_string(weight)[0];
     out += "\n";
   }
   return out;
