@@ -610,10 +610,11 @@ TEST_P(TransportConformance, ACompletionMayDestroyItsConnection) {
     const Ends ends = Join(0, 1);
     ASSERT_NE(ends.accepting, nullptr);
     std::array<std::byte, 64> memory{};
+    const std::array<std::byte, 1> sent{};  // the other thread's: not part of `memory`
     const auto one = MakeOutcome();
     const auto other = MakeOutcome();
     On(1, [&] {
-      ends.accepting->Write(std::array{ConstBytes(memory).first(1)}, [](Status) {});
+      ends.accepting->Write(std::array{ConstBytes(sent)}, [](Status) {});
     });
     const ByteBuffer many(GetParam().many_bytes);
     On(0, [&] {
