@@ -63,15 +63,15 @@ class SchedulerTest : public ::testing::Test {
       request.step = Step(step);
       request.factors = factors;
       request.absent = absent;
-      bool inside = true;
-      request.done = [this, &landed, &inside](Status status) {
-        EXPECT_FALSE(inside && io_->OnExecutor());
+      auto inside = std::make_shared<bool>(true);
+      request.done = [this, &landed, inside](Status status) {
+        EXPECT_FALSE(*inside && io_->OnExecutor());
         EXPECT_TRUE(completions_->OnExecutor());
         ++landed.fired;
         landed.status = std::move(status);
       };
       scheduler_->Push(LayerId(layer), std::move(request));
-      inside = false;
+      *inside = false;
       EXPECT_EQ(landed.fired, 0) << "never inside the call";
     });
     simulation_.Run();
