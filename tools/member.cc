@@ -24,14 +24,15 @@ using nlohmann::json;
 caffe::Requests* signal_requests = nullptr;
 
 extern "C" void OnTerminate(int) {
-  if (signal_requests != nullptr) signal_requests->stop.store(true);
+  if (signal_requests != nullptr) signal_requests->terminate.store(true);
 }
 
 void Obey(const std::string& command, const caffe::TrainOptions& options,
           caffe::Requests& requests) {
+  if (command == "terminate") requests.terminate.store(true);
   const std::string effect = command == "interrupt" ? options.sigint_effect
                              : command == "hangup"  ? options.sighup_effect
-                                                    : "stop";
+                                                    : "none";
   if (effect == "stop") requests.stop.store(true);
   if (effect == "snapshot") requests.snapshot.store(true);
 }

@@ -86,12 +86,11 @@ const caffe::TrainOptions* signal_options = nullptr;
 
 extern "C" void OnSignal(int signal_number) {
   if (signal_requests == nullptr) return;
-  const std::string& effect = signal_number == SIGINT   ? signal_options->sigint_effect
-                              : signal_number == SIGHUP ? signal_options->sighup_effect
-                                                        : signal_options->sigint_effect;
-  // SIGTERM always stops, with a snapshot.
-  if (signal_number == SIGTERM || effect == "stop") signal_requests->stop.store(true);
-  if (signal_number != SIGTERM && effect == "snapshot") signal_requests->snapshot.store(true);
+  if (signal_number == SIGTERM) return signal_requests->terminate.store(true);
+  const std::string& effect =
+      signal_number == SIGINT ? signal_options->sigint_effect : signal_options->sighup_effect;
+  if (effect == "stop") signal_requests->stop.store(true);
+  if (effect == "snapshot") signal_requests->snapshot.store(true);
 }
 
 void RunAlone(const TrainFlags& flags, Terminal& terminal) {
@@ -133,6 +132,7 @@ std::vector<Host> Placement(const TrainFlags& flags) {
   if (!hosts.ok()) Fail(hosts.status().message());
   Result<std::vector<Host>> placed = launch::PlaceMembers(*hosts, flags.options.workers);
   if (!placed.ok()) Fail(placed.status().message());
+  if (const Status s = launch::CheckReachable(*hosts); !s.ok()) Fail(s.message());
   // Dedicated servers go round the hosts.
   for (std::uint16_t s = 0; s < flags.options.servers; ++s) {
     Host host = (*hosts)[s % hosts->size()];
@@ -210,9 +210,11 @@ void RunJob(TrainFlags& flags, Terminal& terminal) {
     task.options = options;
     const std::string name = server ? "server " + std::to_string(i - options.workers)
                                     : "worker " + std::to_string(i);
-    members.push_back({name + " on host " + task.host,
-                       CommandFor(flags, placed[i], launch::IsLocal(placed[i].name, own)),
-                       TaskJson(task, token)});
+    const bool local = launch::IsLocal(placed[i].name, own);
+    members.push_back({.name = name + " on host " + task.host,
+                       .argv = CommandFor(flags, placed[i], local),
+                       .task = TaskJson(task, token),
+                       .remote = !local});
   }
   launch::LaunchOptions launching;
   launching.on_event = [&terminal](const std::string& member, const nlohmann::json& event) {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/launch/hosts.h"
 
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
 #include <charconv>
 #include <fstream>
 #include <limits>
@@ -54,6 +58,23 @@ Result<Host> ParseLine(const std::vector<std::string>& words, std::size_t hosts_
   return InvalidArgument("expected 'NAME', 'NAME:SLOTS', 'NAME slots=N' or 'ID IP PORT'");
 }
 
+enum class Reach { kUnknown, kLoopback, kNetwork };
+
+// Where connections to `name` go from here; unknown for names that only ssh knows.
+Reach ReachOf(const std::string& name) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0 || found == nullptr) {
+    return Reach::kUnknown;
+  }
+  const auto* address = reinterpret_cast<const sockaddr_in*>(found->ai_addr);
+  const bool loopback = (ntohl(address->sin_addr.s_addr) >> 24) == 127;
+  freeaddrinfo(found);
+  return loopback ? Reach::kLoopback : Reach::kNetwork;
+}
+
 }  // namespace
 
 Result<std::vector<Host>> ParseHosts(std::string_view text) {
@@ -89,6 +110,20 @@ Result<std::vector<Host>> ReadHostFile(const std::string& path) {
 
 bool IsLocal(const std::string& name, const std::string& own_name) {
   return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own_name;
+}
+
+Status CheckReachable(const std::vector<Host>& hosts) {
+  const Host* loopback = nullptr;
+  const Host* network = nullptr;
+  for (const Host& host : hosts) {
+    const Reach reach = ReachOf(host.name);
+    if (reach == Reach::kLoopback && loopback == nullptr) loopback = &host;
+    if (reach == Reach::kNetwork && network == nullptr) network = &host;
+  }
+  if (loopback == nullptr || network == nullptr) return OkStatus();
+  return InvalidArgument("host " + loopback->name + " is a loopback address, which host " +
+                         network->name +
+                         " cannot reach; name it by its address in the network");
 }
 
 Result<std::vector<Host>> PlaceMembers(const std::vector<Host>& hosts, std::size_t count) {

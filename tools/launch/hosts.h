@@ -29,6 +29,10 @@ Result<std::vector<Host>> ReadHostFile(const std::string& path);
 // True for names of this machine: localhost, 127.0.0.1, ::1, its own host name.
 bool IsLocal(const std::string& name, const std::string& own_name);
 
+// OK when members on these hosts can reach each other as far as this machine can tell: not where some
+// names mean loopback here and others do not. kInvalidArgument naming one of each.
+Status CheckReachable(const std::vector<Host>& hosts);
+
 // The host of each of `count` members: slots filled host by host. kInvalidArgument when there are
 // fewer slots than members.
 Result<std::vector<Host>> PlaceMembers(const std::vector<Host>& hosts, std::size_t count);

@@ -40,6 +40,14 @@ TEST(HostsTest, ReadsHostFilesOldAndNew) {
   std::remove(path.c_str());
 }
 
+TEST(HostsTest, LoopbackCannotBeReachedFromElsewhere) {
+  EXPECT_TRUE(CheckReachable({{"localhost", 1, 0}, {"127.0.0.2", 1, 0}}).ok());
+  EXPECT_TRUE(CheckReachable({{"192.0.2.1", 1, 0}, {"192.0.2.2", 1, 0}}).ok());
+  const Status status = CheckReachable({{"192.0.2.1", 1, 0}, {"127.0.1.1", 1, 0}});
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("host 127.0.1.1"), std::string::npos) << status.message();
+}
+
 TEST(HostsTest, PlacesMembersHostByHost) {
   const auto placed = PlaceMembers({{"a", 2, 0}, {"b", 2, 0}}, 3);
   ASSERT_TRUE(placed.ok());

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <list>
@@ -33,9 +34,18 @@ struct Child {
   bool output_open = true;
   std::optional<int> wait_status;
   std::optional<json> failure;
+  bool spoke = false;  // an event came
   bool joined = false;
   bool ended_by_us = false;
 };
+
+// Where a member was to start elsewhere and never spoke, what ended is the command that should have
+// reached it; its own words are on standard error.
+std::string DescribeEnd(const Child& child) {
+  std::string how = DescribeWaitStatus(*child.wait_status);
+  if (!child.member->remote || child.spoke) return how;
+  return "could not be started: " + child.member->argv.front() + " " + how;
+}
 
 // One job from its first child to its last.
 class Job {
@@ -56,6 +66,7 @@ class Job {
   void ReadFrom(Child& child);
   void Reap();
   void OnFailedChild();
+  bool Formed() const;
   void EndWithin(Clock::duration time);
   void LetGo();
   void Tell(const std::string& command);
@@ -163,6 +174,8 @@ void Job::OnSignal() {
       default:
         if (++interrupts_ > 1) {
           EndAll(SIGKILL);
+        } else if (!Formed()) {
+          LetGo();
         } else {
           Tell(info.ssi_signo == SIGINT ? "interrupt" : "terminate");
         }
@@ -171,10 +184,8 @@ void Job::OnSignal() {
 }
 
 void Job::Tell(const std::string& command) {
-  for (Child& child : children_) {
-    if (child.process.ended()) continue;
-    static_cast<void>(child.process.WriteLine(json{{"command", command}}.dump()));
-  }
+  Process& leader = children_.front().process;
+  if (!leader.ended()) static_cast<void>(leader.WriteLine(json{{"command", command}}.dump()));
 }
 
 void Job::EndAll(int signal) {
@@ -192,6 +203,12 @@ void Job::LetGo() {
     child.ended_by_us = true;
     child.process.CloseInput();
   }
+}
+
+bool Job::Formed() const {
+  return children_.size() == members_.size() &&
+         std::all_of(children_.begin(), children_.end(),
+                     [](const Child& child) { return child.joined; });
 }
 
 void Job::EndWithin(Clock::duration time) {
@@ -219,6 +236,7 @@ void Job::OnLine(Child& child, const std::string& line) {
     std::cout << line << std::endl;  // not ours: something the member's libraries print
     return;
   }
+  child.spoke = true;
   const bool first = child.member == &members_.front();
   const std::string kind = event.value("event", "");
   if (first && kind == "listening" && children_.size() == 1) {
@@ -251,16 +269,14 @@ void Job::Reap() {
 void Job::OnFailedChild() {
   EndWithin(std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(options_.grace_seconds)));
-  bool formed = children_.size() == members_.size();
   std::size_t left = 0;
   std::set<int> accused;
   for (const Child& child : children_) {
-    formed &= child.joined;
     left += child.process.ended() ? 0 : 1;
     const int culprit = child.failure ? child.failure->value("culprit", -1) : -1;
     if (culprit >= 0) accused.insert(culprit);
   }
-  if (!formed) return LetGo();
+  if (!Formed()) return LetGo();
   if (left <= accused.size()) EndWithin(kLastMoment);
 }
 
@@ -292,7 +308,7 @@ LaunchResult Job::Verdict() const {
       ended += (ended.empty() ? "" : ", ") + child.member->name;
     } else {
       result.failure += (result.failure.empty() ? "" : "; ") + child.member->name + " " +
-                        DescribeWaitStatus(*child.wait_status);
+                        DescribeEnd(child);
     }
     if (result.exit_code == 0) result.exit_code = kExitFailed;
   }

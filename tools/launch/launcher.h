@@ -17,14 +17,15 @@ namespace poseidon::launch {
 // One process of a job: how to start it and what it is told on its standard input.
 //
 // The talk between launcher and member, one JSON object a line. To the member: first its task, later
-// {"command": "stop"} or {"command": "snapshot"}; the end of the input means that the launcher is
-// gone. From the member: {"event": "listening", "host", "port"} from rank 0, {"event": "joined"} once
-// it is one of the job, {"event": "failed", "message", "culprit", "code"}, and anything else for
-// `on_event`.
+// {"command": "terminate" | "interrupt" | "hangup"}, to rank 0 only, because what one worker is asked
+// for, all do at the same iteration; the end of the input means that the launcher is gone. From the
+// member: {"event": "listening", "host", "port"} from rank 0, {"event": "joined"} once it is one of
+// the job, {"event": "failed", "message", "culprit", "code"}, and anything else for `on_event`.
 struct MemberProcess {
   std::string name;               // "worker 2 on host b"
   std::vector<std::string> argv;  // ends in the program or begins with ssh
   nlohmann::json task;            // secrets travel here, never in argv
+  bool remote = false;            // argv is a command that starts the program elsewhere
 };
 
 struct LaunchOptions {
@@ -50,7 +51,8 @@ struct LaunchResult {
 };
 
 // Starts members[0], waits until it listens, starts the others, and stays until all have ended.
-// SIGINT and SIGTERM ask the members to stop (snapshot and exit), a second one ends them. Children
+// SIGTERM asks the job to stop with a snapshot, SIGINT and SIGHUP for what the member's options say;
+// a second SIGINT or SIGTERM, or one before all have joined, ends the members. Children
 // never outlive this process.
 // Thread: the main thread, once; it blocks SIGINT, SIGTERM, SIGHUP and SIGCHLD for the program.
 LaunchResult Launch(const std::vector<MemberProcess>& members, const LaunchOptions& options);

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots: resuming, stopping by a signal, fine-tuning, scoring, and disks that refuse."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+
+import pytest
+
+import job as jobs
+
+# The schemes decide the bits, so they are fixed.
+PINNED = ("--scheme", "ip1=sfb", "--scheme", "ip2=kv")
+# Long enough to be interrupted at any iteration, whatever the machine.
+ENDLESS = 10_000_000
+
+
+def state(folder, iteration, prefix="snap"):
+    return folder / f"{prefix}_iter_{iteration}.solverstate"
+
+
+def model(folder, iteration, prefix="snap"):
+    return folder / f"{prefix}_iter_{iteration}.caffemodel"
+
+
+def snapshots(folder, prefix="snap"):
+    """Iterations of which both files are there."""
+    numbers = {int(path.stem.rpartition("_")[2]) for path in folder.glob(f"{prefix}_iter_*.solverstate")}
+    return sorted(n for n in numbers if model(folder, n, prefix).exists())
+
+
+@pytest.mark.parametrize("options", (
+    (), ("--sync",), ("--workers", 2, *PINNED), ("--workers", 2, "--servers", 1, *PINNED)))
+def test_resume_goes_on_bit_for_bit(bench, options):
+    net = bench.lenet(dropout=True)
+    fields = {"net": net, "snapshot_prefix": bench.folder / "snap", "lr_policy": "step", "gamma": 0.5,
+              "stepsize": 12}
+    whole = bench.train(bench.solver("whole.prototxt", snapshot=15, **fields), *options,
+                        run_dir="whole")
+    assert snapshots(bench.folder) == [15, 30]
+    resumed = bench.train(bench.solver("resumed.prototxt", **fields), *options,
+                          "--snapshot", state(bench.folder, 15), run_dir="resumed")
+    assert resumed.summary["weights_hash"] == whole.summary["weights_hash"]
+    assert resumed.summary["iterations"] == 30
+    assert "iteration 20," in resumed.out.text and "iteration 10," not in resumed.out.text
+    assert resumed.summary["test"] == whole.summary["test"]
+
+
+def test_resume_follows_the_plan_beside_the_snapshot(bench):
+    fields = {"snapshot_prefix": bench.folder / "snap"}
+    bench.train(bench.solver(snapshot=30, **fields), "--workers", 2, "--scheme", "ip2=sfb")
+    resumed = bench.train(bench.solver(max_iter=60, **fields), "--workers", 2, "--snapshot",
+                          state(bench.folder, 30), run_dir="resumed")
+    plan = {entry["layer"]: entry for entry in resumed.summary["plan"]}
+    assert plan["ip2"]["scheme"] == "sfb" and "plan file" in plan["ip2"]["reason"]
+
+
+@pytest.mark.parametrize("workers", (1, 3))
+def test_another_number_of_workers_takes_over(bench, workers):
+    """Weights, history and position come along; the first loss is what the last one was."""
+    fields = {"snapshot_prefix": bench.folder / "snap", "test_initialization": True}
+    first = bench.train(bench.solver(snapshot=30, **fields), "--workers", 2, *PINNED)
+    second = bench.train(bench.solver(max_iter=60, **fields), "--workers", workers, "--snapshot",
+                         state(bench.folder, 30), run_dir="second")
+    metrics = [json.loads(line) for line in (second.run_dir / "metrics.jsonl").open()]
+    assert metrics[0]["kind"] == "test" and metrics[0]["iteration"] == 30
+    assert metrics[0]["outputs"]["accuracy"] == first.summary["test"]["accuracy"]
+    assert metrics[0]["outputs"]["loss"] == pytest.approx(first.summary["test"]["loss"], rel=1e-5)
+    assert second.summary["iterations"] == 60
+    assert second.summary["replicas_equal"] is True
+    assert second.summary["test"]["loss"] < first.summary["test"]["loss"]
+
+
+def interrupted(bench, options, target, signal_number=signal.SIGTERM):
+    """A run of endless training that is told to stop, by a signal to the launcher (target None) or
+    to a member; where it stopped."""
+    solver = bench.solver("endless.prototxt", max_iter=ENDLESS, test_interval=ENDLESS,
+                          display=20, snapshot_prefix=bench.folder / "snap")
+    members = 1 if "--workers" not in options else options[1 + options.index("--workers")]
+    with bench.start(solver, *options, run_dir="interrupted") as job:
+        pids = job.members(members) if members > 1 else []
+        assert job.out.wait(r"^iteration 20,")
+        os.kill(job.pid if target is None else pids[target], signal_number)
+        assert job.finish() == 0, job.err.text
+        assert job.err.text == ""
+    done = snapshots(bench.folder)
+    assert len(done) == 1, done
+    summary = jobs.summary_of(bench.folder / "interrupted")
+    assert summary["iterations"] == done[0] >= 20
+    return done[0], summary
+
+
+@pytest.mark.parametrize("options,target", (
+    ((), None), (("--workers", 2, *PINNED), None), (("--workers", 2, *PINNED), 0),
+    (("--workers", 2, *PINNED), 1)))
+def test_sigterm_writes_a_snapshot_and_ends_well(bench, options, target):
+    at, summary = interrupted(bench, options, target)
+    # The snapshot is where the run stopped: resuming for no iteration gives the same weights ...
+    fields = {"net": bench.folder / "net.prototxt", "test_interval": ENDLESS,
+              "snapshot_prefix": bench.folder / "snap"}
+    same = bench.train(bench.solver(max_iter=at, **fields), *options, "--snapshot",
+                       state(bench.folder, at), run_dir="same")
+    assert same.summary["weights_hash"] == summary["weights_hash"]
+    # ... and going on is what an uninterrupted run does.
+    resumed = bench.train(bench.solver(max_iter=at + 10, **fields), *options, "--snapshot",
+                          state(bench.folder, at), run_dir="resumed")
+    whole = bench.train(bench.solver(max_iter=at + 10, **fields), *options, run_dir="whole")
+    assert resumed.summary["weights_hash"] == whole.summary["weights_hash"]
+
+
+def test_sigint_and_sighup_do_what_the_flags_say(bench):
+    solver = bench.solver(max_iter=ENDLESS, test_interval=ENDLESS, display=20,
+                          snapshot_prefix=bench.folder / "snap")
+    with bench.start(solver, "--workers", 2, "--sigint_effect", "snapshot", "--sighup_effect",
+                     "stop") as job:
+        job.members(2)
+        os.kill(job.pid, signal.SIGINT)
+        assert job.out.wait(r"^snapshot .*solverstate")
+        os.kill(job.pid, signal.SIGHUP)
+        assert job.finish() == 0, job.err.text
+    # snapshot_after_train is off in these solvers, and a plain stop writes none.
+    assert len(snapshots(bench.folder)) == 1
+
+
+def test_fine_tuning_begins_with_the_weights_of_the_layers_named_alike(bench):
+    fields = {"snapshot_prefix": bench.folder / "snap"}
+    first = bench.train(bench.solver(snapshot=30, **fields), "--workers", 2)
+    renamed = (bench.folder / "net.prototxt").read_text().replace('"ip2"', '"other"')
+    tuned = bench.train(
+        bench.solver(net=bench.write("renamed.prototxt", renamed), **fields), "--workers", 2,
+        "--weights", model(bench.folder, 30), run_dir="tuned")
+    metrics = [json.loads(line) for line in (tuned.run_dir / "metrics.jsonl").open()]
+    # The last layer starts anew, everything below it is trained.
+    assert metrics[0]["outputs"]["loss"] > 1
+    same = bench.train(bench.solver(**fields), "--workers", 2, "--weights", model(bench.folder, 30),
+                       run_dir="same")
+    metrics = [json.loads(line) for line in (same.run_dir / "metrics.jsonl").open()]
+    assert metrics[0]["iteration"] == 0
+    assert metrics[0]["outputs"]["loss"] == pytest.approx(first.summary["test"]["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("workers", (1, 3))
+def test_the_test_command_scores_what_training_reported(bench, workers):
+    done = bench.train(bench.solver(max_iter=15, snapshot=15, snapshot_prefix=bench.folder / "snap"),
+                       "--workers", workers)
+    scored = jobs.run(bench.poseidon, "test", "--model", bench.folder / "net.prototxt", "--weights",
+                      model(bench.folder, 15), "--iterations", 5, "--threads", 1)
+    assert scored.code == 0, scored.err.text
+    values = dict(line.split(" = ")[:2] for line in scored.out.lines if " = " in line)
+    assert float(values["accuracy"]) == pytest.approx(done.summary["test"]["accuracy"], rel=1e-5)
+    assert float(values["loss"].split()[0]) == pytest.approx(done.summary["test"]["loss"], rel=1e-4)
+
+
+def check_refused_snapshots(bench, done, folder, reason):
+    """Training went on to its end, said why there was no snapshot, and left the earlier one."""
+    assert done.summary["iterations"] == 30 and done.summary["replicas_equal"]
+    complaints = [line for line in done.err.lines if "no snapshot at iteration" in line]
+    assert complaints and all(reason in line for line in complaints), done.err.text
+    assert not [path for path in folder.iterdir() if "tmp" in path.name], list(folder.iterdir())
+    first = min(snapshots(folder))
+    assert not set(snapshots(folder)) - {first}
+    again = bench.train(bench.solver("again.prototxt", net=bench.folder / "net.prototxt",
+                                     max_iter=first + 5, test_interval=None, test_iter=None,
+                                     snapshot_prefix=bench.folder / "elsewhere"),
+                        "--workers", 2, *PINNED, "--snapshot", state(folder, first), run_dir="again")
+    assert again.summary["iterations"] == first + 5
+
+
+def with_first_snapshot(bench, folder, max_iter=5):
+    bench.train(bench.solver(max_iter=max_iter, snapshot=max_iter, test_interval=None,
+                             test_iter=None, snapshot_prefix=folder / "snap"),
+                "--workers", 2, *PINNED, run_dir="before")
+    return bench.solver(snapshot=10, snapshot_prefix=folder / "snap")
+
+
+def test_a_file_size_limit_stops_snapshots_not_training(bench):
+    folder = bench.folder / "limited"
+    folder.mkdir()
+    solver = with_first_snapshot(bench, folder)
+    size = model(folder, 5).stat().st_size
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, size - 1))
+
+    # The results of the run are larger than a model: they too are refused, after training.
+    with bench.start(solver, "--workers", 2, *PINNED, before=limit) as job:
+        code = job.finish()
+    assert code == 1
+    complaints = [line for line in job.err.lines if "no snapshot at iteration" in line]
+    assert len(complaints) == 3 and all("File too large" in line for line in complaints)
+    assert "trace.json" in job.err.lines[-1]
+    assert snapshots(folder) == [5]
+    assert not [path for path in folder.iterdir() if "tmp" in path.name]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 256 KiB; skips where nothing can be mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder],
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"cannot mount a small file system: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_stops_snapshots_not_training(bench, small_disk):
+    solver = with_first_snapshot(bench, small_disk)
+    free = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_bsize - 8192))
+    done = bench.train(solver, "--workers", 2, *PINNED)
+    check_refused_snapshots(bench, done, small_disk, "No space left on device")
+
+
+def test_a_read_only_disk_stops_snapshots_not_training(bench, small_disk):
+    solver = with_first_snapshot(bench, small_disk, max_iter=10)
+    bench.write("solver.prototxt", (bench.folder / "solver.prototxt").read_text()
+                .replace("max_iter: 30", f"max_iter: {ENDLESS}")
+                .replace("snapshot: 10", f"snapshot: {ENDLESS}"))
+    with bench.start(solver, "--workers", 2, *PINNED) as job:
+        job.members(2)
+        subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+        os.kill(job.pid, signal.SIGHUP)
+        # Training says why and goes on.
+        assert job.err.wait("no snapshot at iteration .*Read-only file system")
+        before = len(job.out.lines)
+        with job.out.changed:
+            assert job.out.changed.wait_for(
+                lambda: len([l for l in job.out.lines if l.startswith("iteration")]) > before + 1,
+                jobs.PATIENCE)
+        os.kill(job.pid, signal.SIGINT)
+        assert job.finish() == 0
+    assert snapshots(small_disk) == [10]
+    # A solver that will want snapshots there is refused at the start.
+    refused = jobs.run(bench.poseidon, *bench.arguments(solver, (), "refused"))
+    assert refused.code == 1 and len(refused.err.lines) == 1
+    assert "Read-only file system" in refused.err.text
+    again = bench.train(bench.solver("again.prototxt", net=bench.folder / "net.prototxt",
+                                     max_iter=15, test_interval=None, test_iter=None,
+                                     snapshot_prefix=bench.folder / "elsewhere"),
+                        "--workers", 2, "--snapshot", state(small_disk, 10), run_dir="again")
+    assert again.summary["iterations"] == 15

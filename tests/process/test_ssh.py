@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several machines: network namespaces joined by a bridge, a real sshd in each, and `poseidon train
+--hosts` from the first. Needs root, iproute2 and sshd."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+import job as jobs
+
+ENDLESS = 10_000_000
+PINNED = ("--scheme", "ip1=sfb", "--scheme", "ip2=kv")
+
+
+def ip(*arguments, check=True):
+    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=check)
+
+
+def missing():
+    """Why this machine cannot run these tests; None where it can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    for program in ("ip", "ssh", "ssh-keygen"):
+        if shutil.which(program) is None:
+            return f"needs {program}"
+    if sshd() is None:
+        return "needs sshd"
+    done = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
+    return None if done.returncode == 0 else "needs network namespaces"
+
+
+def sshd():
+    return shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+class Machines:
+    """Namespaces with the addresses 10.209.0.1, .2, ... and an sshd each."""
+
+    def __init__(self, folder, count, cleanup):
+        self.folder = folder
+        self.prefix = f"poseidon-{os.getpid()}"
+        self.addresses = [f"10.209.0.{i + 1}" for i in range(count)]
+        self.daemons = []
+        hub = self.make_namespace("hub", cleanup)
+        ip("-n", hub, "link", "add", "bridge", "type", "bridge")
+        ip("-n", hub, "link", "set", "bridge", "up")
+        self.make_keys()
+        for i, address in enumerate(self.addresses):
+            name = self.make_namespace(str(i), cleanup)
+            ip("-n", hub, "link", "add", f"port{i}", "type", "veth", "peer", "name", "eth0",
+               "netns", name)
+            ip("-n", hub, "link", "set", f"port{i}", "master", "bridge", "up")
+            ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+            self.start_sshd(name, address, cleanup)
+
+    def name(self, which):
+        return f"{self.prefix}-{which}"
+
+    def make_namespace(self, which, cleanup):
+        name = self.name(which)
+        ip("netns", "add", name)
+        cleanup.callback(ip, "netns", "delete", name, check=False)
+        ip("-n", name, "link", "set", "lo", "up")
+        return name
+
+    def make_keys(self):
+        for key in ("host_key", "user_key"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+                            self.folder / key], check=True)
+        host = (self.folder / "host_key.pub").read_text()
+        (self.folder / "known_hosts").write_text("".join(f"{a} {host}" for a in self.addresses))
+        shutil.copy(self.folder / "user_key.pub", self.folder / "authorized_keys")
+        self.client = self.folder / "ssh_config"
+        self.client.write_text(f"""
+IdentityFile {self.folder}/user_key
+IdentitiesOnly yes
+UserKnownHostsFile {self.folder}/known_hosts
+GlobalKnownHostsFile /dev/null
+StrictHostKeyChecking yes
+LogLevel ERROR
+""")
+
+    def start_sshd(self, name, address, cleanup):
+        config = self.folder / f"sshd_config_{address}"
+        config.write_text(f"""
+ListenAddress {address}:22
+HostKey {self.folder}/host_key
+AuthorizedKeysFile {self.folder}/authorized_keys
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+""")
+        daemon = subprocess.Popen(["ip", "netns", "exec", name, sshd(), "-D", "-e", "-f", config],
+                                  text=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE)
+        cleanup.callback(self.stop, daemon)
+        said = jobs.Lines(daemon.stderr)
+        assert said.wait("Server listening on"), said.text
+        self.daemons.append(daemon)
+
+    @staticmethod
+    def stop(daemon):
+        """The daemon and what it started."""
+        def descendants(pid):
+            for child in jobs.children_of(pid):
+                yield from descendants(child)
+                yield child
+        for pid in [*descendants(daemon.pid), daemon.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        daemon.wait()
+
+    def hosts(self, slots=1):
+        return ",".join(f"{address}:{slots}" for address in self.addresses)
+
+    def options(self, bench, slots=1):
+        """Options of a job that is started on the first machine."""
+        return (["--hosts", self.hosts(slots), "--workers", slots * len(self.addresses), "--ssh",
+                 f"ssh -F {self.client}", "--program", bench.poseidon],
+                {"wrapper": ("ip", "netns", "exec", self.name(0))})
+
+
+@pytest.fixture
+def machines(tmp_path, request):
+    with contextlib.ExitStack() as cleanup:
+        separation = pathlib.Path("/run/sshd")  # sshd insists on it
+        if not separation.exists():
+            separation.mkdir(mode=0o755)
+            cleanup.callback(separation.rmdir)
+        folder = tmp_path / "ssh"
+        folder.mkdir(mode=0o700)
+        yield Machines(folder, getattr(request, "param", 2), cleanup)
+
+
+def member_processes(bench):
+    """All `poseidon member` processes that run in the bench's folder, by namespace address."""
+    found = []
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.isdigit() and os.readlink(f"/proc/{entry}/cwd") == str(bench.folder):
+                words = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+                if words[:2] == [bench.poseidon.encode(), b"member"]:
+                    found.append(int(entry))
+    return found
+
+
+@pytest.mark.parametrize("machines,slots,servers", ((2, 1, 0), (2, 2, 1), (3, 1, 0)),
+                         indirect=("machines",))
+def test_machines_train_as_one_machine_does(bench, machines, slots, servers):
+    arguments, how = machines.options(bench, slots)
+    workers = slots * len(machines.addresses)
+    solver = bench.solver()
+    spread = bench.train(solver, *arguments, "--servers", servers, *PINNED, run_dir="spread", **how)
+    assert spread.summary["workers"] == workers
+    assert spread.summary["replicas_equal"] is True
+    assert spread.summary["traffic"]["encryption_bytes_sent"] > 1000
+    for entry in spread.summary["plan"]:
+        assert entry["counted_bytes"] == entry["predicted_bytes"], entry
+    here = bench.train(solver, "--workers", workers, "--servers", servers, *PINNED, run_dir="here")
+    assert spread.summary["weights_hash"] == here.summary["weights_hash"]
+    assert not member_processes(bench)
+
+
+def start_endless(bench, machines, *more):
+    arguments, how = machines.options(bench)
+    solver = bench.solver(max_iter=ENDLESS, test_interval=ENDLESS,
+                          snapshot_prefix=bench.folder / "snap")
+    return bench.start(solver, *arguments, *PINNED, *more, **how)
+
+
+def test_members_listen_on_their_own_address_and_end_with_the_launcher(bench, machines):
+    with start_endless(bench, machines) as job:
+        assert job.out.wait(r"^iteration 10,"), job.err.text
+        members = member_processes(bench)
+        assert len(members) == 2
+        addresses = sorted(address for address, _ in jobs.listening_sockets(members))
+        assert addresses == machines.addresses
+        endings = [jobs.Ending(pid) for pid in members]
+        os.kill(job.pid, signal.SIGKILL)
+        assert not jobs.wait_for_ends(endings, time.monotonic() + 10)
+    assert not member_processes(bench)
+
+
+def test_sigterm_at_the_launcher_reaches_the_other_machine(bench, machines):
+    with start_endless(bench, machines) as job:
+        assert job.out.wait(r"^iteration 10,"), job.err.text
+        os.kill(job.pid, signal.SIGTERM)
+        assert job.finish() == 0, job.err.text
+    assert len(list(bench.folder.glob("snap_iter_*.solverstate"))) == 1
+    assert not member_processes(bench)
+
+
+def test_a_killed_member_on_another_machine_is_named(bench, machines):
+    with start_endless(bench, machines) as job:
+        assert job.out.wait(r"^iteration 10,"), job.err.text
+        (victim,) = [pid for pid in member_processes(bench)
+                     if jobs.listening_sockets([pid]) and
+                     next(iter(jobs.listening_sockets([pid])))[0] == machines.addresses[1]]
+        os.kill(victim, signal.SIGKILL)
+        assert job.finish() == 3
+    assert f"worker 1 on host {machines.addresses[1]}" in job.err.lines[-1]
+    assert not member_processes(bench)
+
+
+def test_a_machine_that_vanishes_is_named(bench, machines):
+    """No reset, no end of stream: only silence."""
+    with start_endless(bench, machines, "--dead-after", 5) as job:
+        assert job.out.wait(r"^iteration 10,"), job.err.text
+        endings = [jobs.Ending(pid) for pid in member_processes(bench)]
+        began = time.monotonic()
+        ip("-n", machines.name("hub"), "link", "set", "port1", "down")
+        assert job.finish() == 3
+        took = time.monotonic() - began
+        print(f"the job ended {took:.3f} s after the machine had vanished")
+        assert f"worker 1 on host {machines.addresses[1]}" in job.err.lines[-1]
+        assert took < 5 + 2
+        # The lost machine's member finds itself alone and ends as well.
+        assert not jobs.wait_for_ends(endings, began + 30)
+    assert not member_processes(bench)
+
+
+def test_ssh_that_refuses_our_key_is_one_sentence(bench, machines):
+    (machines.folder / "authorized_keys").write_text("")
+    with start_endless(bench, machines) as job:
+        assert job.finish() == 1
+    sentences = [line for line in job.err.lines if line.startswith("poseidon: ")]
+    assert len(sentences) == 1
+    assert f"worker 0 on host {machines.addresses[0]}" in sentences[0]
+    assert "ssh" in sentences[0]
+    assert not member_processes(bench)

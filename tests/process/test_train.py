@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs of `poseidon train`: who synchronises how, and what a run leaves behind."""
+
+import json
+import math
+
+import pytest
+
+KEYS = {"workers": int, "iterations": int, "seconds": float, "images_per_s": float, "test": dict,
+        "plan": list, "step_seconds": dict, "hidden_share": float, "replicas_equal": bool,
+        "weights_hash": str}
+PLAN_KEYS = {"layer": str, "scheme": str, "rows": list, "predicted_bytes": dict,
+             "counted_bytes": dict, "predicted_seconds": float, "measured_seconds": float}
+LAYERS = {"conv1", "ip1", "ip2"}
+
+
+def check_results(done, workers, iterations=30):
+    """What every finished run has: a complete summary that agrees with itself."""
+    summary = done.summary
+    for name, kind in KEYS.items():
+        assert isinstance(summary[name], kind), name
+    assert summary["workers"] == workers
+    assert summary["iterations"] == iterations
+    assert summary["seconds"] > 0 and summary["images_per_s"] > 0
+    assert set(summary["test"]) == {"accuracy", "loss"}
+    assert 0 <= summary["hidden_share"] <= 1
+    assert summary["replicas_equal"] is True
+    assert len(bytes.fromhex(summary["weights_hash"])) == 32
+    assert summary["step_seconds"]["measured"] > 0
+    assert summary["step_seconds"]["predicted"] >= 0
+    metrics = [json.loads(line) for line in (done.run_dir / "metrics.jsonl").open()]
+    assert [m["iteration"] for m in metrics if m["kind"] == "train"] == [0, 10, 20, 30]
+    tests = [m for m in metrics if m["kind"] == "test"]
+    assert [m["iteration"] for m in tests] == [0, 15, 30]
+    assert tests[-1]["outputs"] == summary["test"]
+    losses = [m["loss"] for m in metrics if m["kind"] == "train"]
+    assert losses[-1] < losses[0] / 2, losses
+    assert all(math.isfinite(loss) for loss in losses)
+
+
+def check_plan(done, workers, schemes=None):
+    """Every layer has its line; counted bytes are what was predicted, exactly."""
+    plan = {entry["layer"]: entry for entry in done.summary["plan"]}
+    assert set(plan) == LAYERS
+    for name, entry in plan.items():
+        for key, kind in PLAN_KEYS.items():
+            assert isinstance(entry[key], kind), (name, key, entry[key])
+        assert entry["scheme"] in ("kv", "sfb")
+        for direction in ("sent", "received"):
+            assert isinstance(entry["counted_bytes"][direction], int)
+        assert entry["counted_bytes"] == entry["predicted_bytes"], name
+    for name, scheme in (schemes or {}).items():
+        assert plan[name]["scheme"] == scheme, plan[name]
+    if plan["ip1"]["scheme"] == "sfb":
+        assert plan["ip1"]["rows"] == [12] * workers
+    text = done.out.text
+    assert all(name in text for name in LAYERS) and "predicted step" in text
+    return plan
+
+
+def test_one_worker_alone(bench):
+    done = bench.train(bench.solver())
+    check_results(done, 1)
+    assert done.summary["plan"] == []
+    assert done.summary["hidden_share"] == 1
+    assert done.summary["test"]["accuracy"] > 0.8
+
+
+def test_one_worker_with_all_of_the_synchronisation_changes_no_bit(bench):
+    solver = bench.solver()
+    synced = bench.train(solver, "--sync", run_dir="synced")
+    check_results(synced, 1)
+    plan = check_plan(synced, 1)
+    assert all(entry["counted_bytes"] == {"sent": 0, "received": 0} for entry in plan.values())
+    alone = bench.train(solver, run_dir="alone")
+    assert synced.summary["weights_hash"] == alone.summary["weights_hash"]
+
+
+@pytest.mark.parametrize("workers", (2, 3, 4))
+def test_workers(bench, workers):
+    done = bench.train(bench.solver(), "--workers", workers)
+    check_results(done, workers)
+    check_plan(done, workers)
+
+
+@pytest.mark.parametrize("servers", (1, 2))
+def test_dedicated_servers(bench, servers):
+    done = bench.train(bench.solver(), "--workers", 2, "--servers", servers)
+    check_results(done, 2)
+    check_plan(done, 2)
+    assert done.summary["servers"] == servers
+    ends = [json.loads(line) for line in (done.run_dir / "members.jsonl").open()]
+    assert [end["end"] for end in ends] == ["exited with code 0"] * (2 + servers)
+
+
+def test_fewest_bytes(bench):
+    """The published rule: factors exactly where K P <= 2 M N / (M + N)."""
+    done = bench.train(bench.solver(), "--workers", 2, "--policy", "bytes")
+    check_results(done, 2)
+    # ip1: 24 <= 2*48*252/300 = 80.6; ip2: 24 > 2*10*48/58 = 16.6
+    plan = check_plan(done, 2, {"conv1": "kv", "ip1": "sfb", "ip2": "kv"})
+    assert plan["ip1"]["counted_bytes"]["sent"] == 12 * (48 + 252) * 4
+
+
+def test_forced_schemes(bench):
+    solver = bench.solver()
+    done = bench.train(solver, "--workers", 2, "--scheme", "ip1=kv", "--scheme", "ip2=sfb")
+    check_results(done, 2)
+    plan = check_plan(done, 2, {"ip1": "kv", "ip2": "sfb"})
+    assert plan["ip2"]["counted_bytes"]["sent"] == 12 * (10 + 48) * 4
+    # Half of the layer leaves as contributions to the other's shard, half as this shard's results.
+    assert plan["ip1"]["counted_bytes"]["sent"] == 48 * (252 + 1) * 4
+
+
+def test_a_plan_file_pins_every_layer(bench):
+    solver = bench.solver()
+    first = bench.train(solver, "--workers", 2, "--scheme", "ip1=sfb", "--scheme", "ip2=sfb",
+                        run_dir="first")
+    plan = json.loads((first.run_dir / "plan.json").read_text())
+    assert {layer["layer"]: layer["scheme"] for layer in plan["layers"]} == {
+        "conv1": "kv", "ip1": "sfb", "ip2": "sfb"}
+    second = bench.train(solver, "--workers", 2, "--plan", first.run_dir / "plan.json",
+                         run_dir="second")
+    check_plan(second, 2, {"conv1": "kv", "ip1": "sfb", "ip2": "sfb"})
+    assert first.summary["weights_hash"] == second.summary["weights_hash"]
+
+
+@pytest.mark.parametrize("options", (
+    ("--workers", 2, "--scheme", "ip1=sfb", "--scheme", "ip2=kv"),
+    ("--workers", 3, "--scheme", "ip1=kv", "--scheme", "ip2=sfb"),
+    ("--workers", 2, "--servers", 2, "--scheme", "ip1=kv", "--scheme", "ip2=kv"),
+))
+def test_twice_the_same_bits(bench, options):
+    solver = bench.solver(net=bench.lenet(dropout=True))
+    hashes = {bench.train(solver, *options, run_dir=f"run{i}").summary["weights_hash"]
+              for i in range(2)}
+    assert len(hashes) == 1
+    other_seed = bench.solver(net=bench.lenet(dropout=True), random_seed=8)
+    assert bench.train(other_seed, *options).summary["weights_hash"] not in hashes
+
+
+def test_a_global_batch_is_shared(bench):
+    done = bench.train(bench.solver(net=bench.lenet(batch=24)), "--workers", 2, "--global-batch",
+                       "--scheme", "ip1=sfb")
+    check_results(done, 2)
+    plan = check_plan(done, 2)
+    assert plan["ip1"]["rows"] == [12, 12]
+
+
+def test_encrypted_on_loopback(bench):
+    done = bench.train(bench.solver(), "--workers", 2, "--wire", "tls")
+    check_results(done, 2)
+    check_plan(done, 2)
+    assert done.summary["traffic"]["encryption_bytes_sent"] > 1000
+
+
+def spans_of(trace):
+    """Of each worker: its spans, with begin and end in microseconds."""
+    workers = {}
+    for event in trace["traceEvents"]:
+        if event["ph"] != "X":
+            continue
+        label, _, layer = event["name"].partition(" ")
+        assert event["dur"] >= 0 and event["ts"] >= 0
+        workers.setdefault(event["pid"], []).append({
+            "label": label, "layer": layer, "lane": event["cat"], "step": event["args"]["step"],
+            "begin": event["ts"], "end": event["ts"] + event["dur"]})
+    return workers
+
+
+def test_communication_overlaps_both_passes(bench):
+    """Bytes of a layer leave before backward ends, and the next forward starts before the last
+    result has landed. The upper layer's gradient has 2.5 MB, the layers below it work long."""
+    solver = bench.solver(net=bench.lenet(batch=48, hidden=2500), test_interval=None,
+                          test_iter=None)
+    done = bench.train(solver, "--workers", 2, "--wire", "auth", "--scheme", "ip1=kv")
+    trace = json.loads((done.run_dir / "trace.json").read_text())
+    names = {event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"}
+    assert {"worker 0", "worker 1", "compute", "send", "receive", "sum", "wait"} <= names
+    workers = spans_of(trace)
+    assert sorted(workers) == [0, 1]
+    leaves_early, starts_early = set(), set()
+    for worker, spans in workers.items():
+        assert {span["lane"] for span in spans} >= {"compute", "send", "receive", "sum"}
+        assert {span["layer"] for span in spans} >= LAYERS
+        for step in range(29):
+            of = [span for span in spans if span["step"] == step]
+            backward_ends = max(span["end"] for span in of if span["label"] == "backward")
+            sends = [span for span in of
+                     if span["lane"] == "send" and span["label"] in ("push", "factor")]
+            if any(span["begin"] < backward_ends for span in sends):
+                leaves_early.add((worker, step))
+            last_landed = max(span["end"] for span in of if span["lane"] == "receive")
+            forward_begins = min(span["begin"] for span in spans
+                                 if span["step"] == step + 1 and span["label"] == "forward")
+            if forward_begins < last_landed:
+                starts_early.add((worker, step))
+    print(f"of 58 steps, {len(leaves_early)} send during backward, "
+          f"{len(starts_early)} begin the next forward with results under way")
+    assert leaves_early and starts_early
