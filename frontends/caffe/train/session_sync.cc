@@ -25,6 +25,11 @@ std::string ShapeOf(const caffe::Layer& layer) {
 
 }  // namespace
 
+SolverAction ActionFor(const Wish& wish) {
+  if (wish.stop) return wish.snapshot ? SolverAction::kSnapshotAndStop : SolverAction::kStop;
+  return wish.snapshot ? SolverAction::kSnapshot : SolverAction::kNone;
+}
+
 SessionSync::SessionSync(session::Session& session, Net& net, std::vector<int> synced_layers,
                          Options options)
     : session_(session), net_(net), options_(std::move(options)), dtype_(net.options().dtype) {
@@ -94,13 +99,16 @@ Status SessionSync::BeginStep(std::uint64_t step) {
   if (!reported_ && step_.value() + kReportAhead >= options_.final_plan_step) ReportMeasurements();
   const bool was_final = session_.plan_is_final();
   if (!was_final && step_.value() >= options_.final_plan_step) {
-    // The counts of the final plan begin with nothing of an earlier step under way.
+    // The counts of the final plan begin with nothing of an earlier step under way, here or at
+    // another worker that still sends to this one or already sends for the next.
     POSEIDON_RETURN_IF_ERROR(AwaitAll());
+    POSEIDON_RETURN_IF_ERROR(session_.Barrier());
   }
   Result<const plan::Plan*> plan = session_.BeginStep(step_);
   if (!plan.ok()) return plan.status();
   if (!was_final && session_.plan_is_final()) {
     before_final_ = session_.Collect();
+    POSEIDON_RETURN_IF_ERROR(session_.Barrier());
     session_.ResetTimings();
     if (options_.final_plan) options_.final_plan();
   }
@@ -189,11 +197,7 @@ Status SessionSync::SumDoubles(std::span<double> values) { return session_.Sum(V
 Result<SolverAction> SessionSync::Agreed() {
   if (!wishes_summed_.valid()) return SolverAction::kNone;
   POSEIDON_RETURN_IF_ERROR(wishes_summed_.get());
-  const bool stop = wishes_[0] > 0;
-  const bool snapshot = wishes_[1] > 0;
-  if (stop && snapshot) return SolverAction::kSnapshotAndStop;
-  if (stop) return SolverAction::kStop;
-  return snapshot ? SolverAction::kSnapshot : SolverAction::kNone;
+  return ActionFor({.stop = wishes_[0] > 0, .snapshot = wishes_[1] > 0});
 }
 
 }  // namespace poseidon::caffe

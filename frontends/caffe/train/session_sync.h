@@ -24,6 +24,7 @@ struct Wish {
   bool stop = false;
   bool snapshot = false;
 };
+SolverAction ActionFor(const Wish& wish);
 
 // The solver's view of a job: layers of a net become layers of a session, one for one.
 //

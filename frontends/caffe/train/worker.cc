@@ -252,7 +252,9 @@ Status Run::Prepare() {
 }
 
 Wish Run::TakeWish() {
-  return {.stop = env_.requests.stop.load(), .snapshot = env_.requests.snapshot.exchange(false)};
+  const bool terminate = env_.requests.terminate.load();
+  const bool snapshot = env_.requests.snapshot.exchange(false);
+  return {.stop = terminate || env_.requests.stop.load(), .snapshot = terminate || snapshot};
 }
 
 // On several workers the answer is what all of them brought together at the iteration's beginning; a
@@ -262,9 +264,7 @@ SolverAction Run::Poll() {
     const Result<SolverAction> agreed = sync_->Agreed();
     return agreed.ok() ? *agreed : SolverAction::kNone;
   }
-  const Wish wish = TakeWish();
-  if (wish.stop) return SolverAction::kSnapshotAndStop;
-  return wish.snapshot ? SolverAction::kSnapshot : SolverAction::kNone;
+  return ActionFor(TakeWish());
 }
 
 double Run::HiddenShare() const { return session_ ? session_->Collect().hidden_share() : 1.0; }
@@ -397,6 +397,7 @@ Status Run::WriteTrace() {
 Status Run::Finish(double seconds) {
   hash_ = WeightsHash(solver_->net());
   if (session_) {
+    POSEIDON_RETURN_IF_ERROR(session_->Barrier());  // nobody waits for bytes of this worker
     statistics_ = session_->Collect();
     POSEIDON_ASSIGN_OR_RETURN(std::vector<ByteBuffer> hashes, session_->Gather(AsBytes(hash_)));
     for (const ByteBuffer& other : hashes) {
