@@ -746,13 +746,25 @@ void Node::FinishEnding() {
     env_.completions.Post([done = std::move(waiting), reason = failure_] { done(reason); });
   }
   PostDone(left_, ended_well_ ? OkStatus() : failure_);
-  over_ = true;
-  for (Completion& waiting : std::exchange(awaiting_end_, {})) {
-    PostDone(waiting, ended_well_ ? OkStatus() : failure_);
-  }
+  // A product under way still writes a gradient. Behind it, and behind the completion that its end
+  // posts, there is nothing in flight any more.
+  env_.compute.Post([this, weak = std::weak_ptr<Node*>(alive_), &io = env_.io] {
+    io.Post([this, weak, &io] {
+      io.Post([this, weak] {
+        if (weak.lock()) TellOver();
+      });
+    });
+  });
   if (on_failure_) {
     auto told = std::exchange(on_failure_, {});
     if (!ended_well_) told(failure_);
+  }
+}
+
+void Node::TellOver() {
+  over_ = true;
+  for (Completion& waiting : std::exchange(awaiting_end_, {})) {
+    PostDone(waiting, ended_well_ ? OkStatus() : failure_);
   }
 }
 

@@ -156,6 +156,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void SendTo(MemberId to, const wire::Message& message);
   void End(const Status& reason);
   void FinishEnding();
+  void TellOver();
   kv::Topology MakeTopology() const;
   std::unique_ptr<sync::Syncer> Staged(std::unique_ptr<sync::Syncer> syncer,
                                        const plan::LayerSpec& layer);
@@ -170,7 +171,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   Phase phase_ = Phase::kNew;
   Status failure_;  // why it ended; "the job has ended" after an orderly end
   bool ended_well_ = false;
-  bool over_ = false;  // FinishEnding has run
+  bool over_ = false;  // nothing is in flight any more
   StatusCode abort_code_ = StatusCode::kUnavailable;
 
   std::unique_ptr<transport::Listener> listener_;
