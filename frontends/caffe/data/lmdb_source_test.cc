@@ -40,25 +40,27 @@ void WriteRecords(const std::string& path, std::uint64_t count, std::size_t valu
 
 // Values inside leaf pages, on one overflow page and on several; one leaf up to a tree of depth 3.
 TEST(LmdbSource, ReadsWhatLmdbWrote) {
-  for (const std::size_t value_bytes : {1, 800, 3000, 20000}) {
-    for (const std::uint64_t count : {1, 2, 5, 300, 5000}) {
-      if (count * value_bytes > 20'000'000) continue;
-      TestFolder folder;
-      WriteRecords(folder / "db", count, value_bytes);
-      auto source = OpenRecords(Database::kLmdb, folder / "db");
-      ASSERT_TRUE(source.ok()) << source.status().ToString();
-      ASSERT_EQ((*source)->size(), count);
-      for (std::uint64_t i = 0; i < count; ++i) {
-        auto record = (*source)->At(i);
-        ASSERT_TRUE(record.ok()) << record.status().ToString();
-        ASSERT_EQ(record->key, TestKey(i));
-        ASSERT_EQ(record->value, std::string(value_bytes + i % 7, static_cast<char>('a' + i % 26)));
-      }
-      for (const std::uint64_t i : {count - 1, count / 2, std::uint64_t{0}, count / 3}) {
-        auto record = (*source)->At(i);
-        ASSERT_TRUE(record.ok());
-        EXPECT_EQ(record->key, TestKey(i));
-      }
+  struct Size {
+    std::size_t value_bytes;
+    std::uint64_t count;
+  };
+  for (const auto [value_bytes, count] :
+       {Size{1, 1}, Size{1, 5000}, Size{800, 300}, Size{3000, 2000}, Size{20000, 150}}) {
+    TestFolder folder;
+    WriteRecords(folder / "db", count, value_bytes);
+    auto source = OpenRecords(Database::kLmdb, folder / "db");
+    ASSERT_TRUE(source.ok()) << source.status().ToString();
+    ASSERT_EQ((*source)->size(), count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      auto record = (*source)->At(i);
+      ASSERT_TRUE(record.ok()) << record.status().ToString();
+      ASSERT_EQ(record->key, TestKey(i));
+      ASSERT_EQ(record->value, std::string(value_bytes + i % 7, static_cast<char>('a' + i % 26)));
+    }
+    for (const std::uint64_t i : {count - 1, count / 2, std::uint64_t{0}, count / 3}) {
+      auto record = (*source)->At(i);
+      ASSERT_TRUE(record.ok());
+      EXPECT_EQ(record->key, TestKey(i));
     }
   }
 }
@@ -104,7 +106,7 @@ TEST(LmdbSource, SaysWhatIsWrongWithTheFolder) {
 TEST(LmdbSource, SurvivesCorruption) {
   for (const std::size_t value_bytes : {50, 9000}) {
     TestFolder folder;
-    WriteRecords(folder / "db", 500, value_bytes);
+    WriteRecords(folder / "db", value_bytes > 4096 ? 60 : 500, value_bytes);
     const std::string whole = ReadAll(folder / "db/data.mdb");
     std::mt19937 random(1);
     int refused = 0;
@@ -136,7 +138,6 @@ TEST(LmdbSource, SurvivesCorruption) {
 TEST(LmdbSource, NoticesAWriter) {
   TestFolder folder;
   WriteRecords(folder / "db", 100, 500);
-  WriteRecords(folder / "other", 100, 500);
   auto source = OpenRecords(Database::kLmdb, folder / "db");
   ASSERT_TRUE(source.ok());
   ASSERT_TRUE((*source)->At(0).ok());
