@@ -83,14 +83,15 @@ class Job::Member {
   }
   // Ends the member's threads, so that nothing of it runs any more.
   void Stop() {
-    if (!dead_) {
+    if (dead_ && job_.world_.is_virtual()) {  // its executors run nothing any more
+      node_.reset();
+      DropDevice();
+    } else {
       job_.world_.RunOn(io(), [this] {
         node_.reset();
         DropDevice();
       });
     }
-    node_.reset();
-    DropDevice();
     site_.reset();
   }
   void Abort(const Status& reason) {
@@ -510,6 +511,7 @@ class Job::Worker final : public Member {
   }
 
   void Leave() {
+    job_.leaving_.Add();
     OnNode([this] {
       outcome_.allocated_bytes = node().allocated_bytes();
       home().Post([this] {
