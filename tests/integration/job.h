@@ -83,9 +83,11 @@ class Job {
   const Outcome& outcome(MemberId member) const;
   Site& site(MemberId member);
   Gradients& gradients() { return gradients_; }
-  // Workers that have compared at least this many results.
-  std::uint64_t means_landed() const { return landed_.value(); }
+  // Members that have met all others; results that workers have compared, all together.
+  std::uint64_t ready() const { return ready_.value(); }
   const Tally& landed() const { return landed_; }
+  // Workers that have everything and say goodbye.
+  std::uint64_t leaving() const { return leaving_.value(); }
 
   // Every member ended well, and every result of every step was compared.
   void ExpectAllWell() const;
@@ -106,6 +108,7 @@ class Job {
   Tally listening_;
   Tally ready_;
   Tally landed_;
+  Tally leaving_;
   Tally ended_;
   std::vector<std::unique_ptr<Member>> members_;
 };
