@@ -731,6 +731,8 @@ void Node::End(const Status& reason) {
                                    end_timer_ = 0;
                                    FinishEnding();
                                  }));
+  // Told before anything completes with it: a push that comes now is refused at once.
+  if (auto told = std::exchange(on_failure_, {}); told && !ended_well_) told(failure_);
 }
 
 void Node::FinishEnding() {
@@ -755,10 +757,6 @@ void Node::FinishEnding() {
       });
     });
   });
-  if (on_failure_) {
-    auto told = std::exchange(on_failure_, {});
-    if (!ended_well_) told(failure_);
-  }
 }
 
 void Node::TellOver() {

@@ -68,8 +68,9 @@ struct NodeEnvironment {
 // broadcasting, scheduler. Asynchronous throughout; session.h is the blocking face for front ends.
 //
 // Thread: every member is called on `io`; completions fire on `completions` unless said otherwise.
-// Failure: the first one is final. It is told once through `on_failure` (on `io`), with the culprit's
-// member id where there is one; everything outstanding completes with it.
+// Failure: the first one is final. It is told once through `on_failure` (on `io`; it must not destroy
+// the node), with the culprit's member id where there is one, before anything completes with it;
+// everything outstanding does, within the moment that the last words to the others may take.
 class Node final : public messaging::MeshObserver, public coordinator::CoordinatorPort {
  public:
   Node(const NodeEnvironment& environment, const NodeOptions& options,

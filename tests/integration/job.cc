@@ -74,6 +74,8 @@ class Job::Member {
   // Without a word, as a process that is killed.
   void Die() {
     dead_ = true;
+    // In other worlds nobody is killed that may have ended.
+    over_when_it_died_ = job_.world_.is_virtual() && over_;
     if (job_.world_.is_virtual()) {
       auto& world = dynamic_cast<VirtualWorld&>(job_.world_);
       world.simulation().Kill(VirtualWorld::ProcessOf(*site_));
@@ -99,6 +101,7 @@ class Job::Member {
   }
 
   bool dead() const { return dead_; }
+  bool over_when_it_died() const { return over_when_it_died_; }
   Site& site() { return *site_; }
   const transport::Address& address() const { return address_; }
   const Outcome& outcome() const { return outcome_; }
@@ -206,6 +209,7 @@ class Job::Member {
   bool told_ = false;
   bool over_ = false;
   bool dead_ = false;
+  bool over_when_it_died_ = false;
 };
 
 class Job::Server final : public Member {
@@ -386,8 +390,8 @@ class Job::Worker final : public Member {
         });
   }
 
-  // What a kernel would do that ends after the push was made: the numbers are on the device when its
-  // event has happened, not before. On the I/O executor, where the device lives.
+  // What a kernel would do that ends after the push was made: the numbers are on the device when
+  // its event has happened, not before. On the I/O executor, where the device lives.
   void MoveToDevice(LayerRun& run, sync::SyncRequest& request) {
     if (run.on_device.address == nullptr) {
       run.on_device = Allocated(request.gradient.bytes());
@@ -420,8 +424,8 @@ class Job::Worker final : public Member {
         }
       });
     }
-    // The layer's result, as a kernel sees it, in the memory that the test compares; then the device
-    // memory of the factors is free again.
+    // The layer's result, as a kernel sees it, in the memory that the test compares; then the
+    // device memory of the factors is free again.
     request.done = [this, layer = LayerOf(run), borrowed = std::exchange(borrowed_, {}),
                     done = std::move(request.done)](Status status) mutable {
       OnNode([this, layer, borrowed, done = std::move(done), status]() mutable {
@@ -594,9 +598,12 @@ void Job::Start() {
 bool Job::AwaitReady() { return world_.Await(ready_, members()); }
 
 bool Job::AwaitEnd() {
-  const auto living = static_cast<std::uint64_t>(
-      std::count_if(members_.begin(), members_.end(), [](const auto& m) { return !m->dead(); }));
-  const bool ended = world_.Await(ended_, living);
+  // Those who died may have ended before.
+  const auto awaited =
+      static_cast<std::uint64_t>(std::count_if(members_.begin(), members_.end(), [](const auto& m) {
+        return !m->dead() || m->over_when_it_died();
+      }));
+  const bool ended = world_.Await(ended_, awaited);
   if (!ended && world_.is_virtual()) {
     for (const auto& member : members_) {
       ADD_FAILURE() << "member " << (&member - members_.data()) << " waits for "

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blocking door: every worker a thread of its own that knows nothing but a Session.
+#include "poseidon/session/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "poseidon/plan/payload.h"
+#include "poseidon/sfb/blas_engine.h"
+#include "tests/integration/gradients.h"
+#include "tests/integration/job.h"
+
+namespace poseidon::integration {
+namespace {
+
+using session::Runtime;
+using session::Session;
+using session::SessionOptions;
+using ::testing::HasSubstr;
+using transport::tcp::Security;
+
+// Where the runtimes of one job come from.
+class Door {
+ public:
+  virtual ~Door() = default;
+  virtual std::unique_ptr<Runtime> Open(const std::string& name) = 0;
+  virtual std::string HostOf(const std::string& name) const = 0;
+};
+
+class InprocDoor final : public Door {
+ public:
+  std::unique_ptr<Runtime> Open(const std::string& name) override {
+    return session::MakeInprocRuntime(network_, name);
+  }
+  std::string HostOf(const std::string& name) const override { return name; }
+
+ private:
+  transport::InprocNetwork network_;
+};
+
+class TcpDoor final : public Door {
+ public:
+  explicit TcpDoor(Security::Mode mode)
+      : security_{mode, transport::tcp::Token::Generate().value()} {}
+  std::unique_ptr<Runtime> Open(const std::string&) override {
+    return session::MakeTcpRuntime({.security = security_}).value();
+  }
+  std::string HostOf(const std::string&) const override { return "127.0.0.1"; }
+
+ private:
+  const Security security_;
+};
+
+struct DoorCase {
+  const char* name;
+  std::unique_ptr<Door> (*make)();
+  friend std::ostream& operator<<(std::ostream& out, const DoorCase& c) { return out << c.name; }
+};
+
+// Starts `workers` + `servers` threads, each with a session of its own, and joins them.
+class SessionTest : public ::testing::TestWithParam<DoorCase> {
+ protected:
+  using Body = std::function<void(std::unique_ptr<Session>)>;
+
+  SessionOptions Options(std::uint16_t workers, std::uint16_t servers) {
+    SessionOptions options;
+    options.node.workers = workers;
+    options.node.servers = servers;
+    options.node.probe_bytes = 100'000;
+    options.engine = engine_.get();
+    return options;
+  }
+  // `worker` gets the session of each rank in a thread of its own; servers wait for the end.
+  void Run(const SessionOptions& options, const Body& worker) {
+    std::promise<transport::Address> listening;
+    std::shared_future<transport::Address> coordinator = listening.get_future().share();
+    std::vector<std::thread> threads;
+    const std::uint16_t members =
+        static_cast<std::uint16_t>(options.node.workers + options.node.servers);
+    for (std::uint16_t m = 0; m < members; ++m) {
+      threads.emplace_back([&, m] {
+        const bool is_worker = m < options.node.workers;
+        const std::string name = (is_worker ? "w" : "s") + std::to_string(m);
+        SessionOptions own = options;
+        own.node.role = is_worker ? wire::Role::kWorker : wire::Role::kServer;
+        own.node.hosts_coordinator = m == 0;
+        own.node.requested_rank = is_worker ? m : -1;
+        own.node.host = name;
+        own.node.listen = {door_->HostOf(name), 0};
+        UniqueFunction<void(const transport::Address&)> tell;
+        if (m == 0) {
+          tell = [&](const transport::Address& address) { listening.set_value(address); };
+        } else {
+          own.node.coordinator = coordinator.get();
+        }
+        auto session = Session::Open(door_->Open(name), own, std::move(tell));
+        ASSERT_TRUE(session.ok()) << session.status().ToString();
+        if (is_worker) {
+          EXPECT_EQ((*session)->rank(), Rank(m));
+          worker(*std::move(session));
+        } else {
+          const Status ended = (*session)->AwaitEnd();
+          std::lock_guard lock(mutex_);
+          servers_ended_.push_back(ended);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  const std::unique_ptr<Door> door_ = GetParam().make();
+  const std::unique_ptr<sfb::ProductEngine> engine_ = sfb::MakeBlasEngine(1);
+  std::mutex mutex_;
+  std::vector<Status> servers_ended_;
+};
+
+// A training loop as a front end writes it: layers pushed in backward order, waited for in forward
+// order; metrics summed, settings broadcast, odds and ends gathered.
+TEST_P(SessionTest, ATrainingLoop) {
+  constexpr std::uint16_t kWorkers = 3;
+  constexpr std::uint64_t kSteps = 20;
+  const auto layers = InForwardOrder(
+      {Dense("conv", 3001), FullyConnected("fc", 40, 50), Dense("scale", 7, DType::kF64)});
+  Gradients gradients({.seed = 3, .ranks = kWorkers, .min_rows = 1, .max_rows = 6}, layers);
+  SessionOptions options = Options(kWorkers, 1);
+  options.node.planning.forced = {{"fc", plan::Scheme::kFactorBroadcast}};
+  options.node.final_plan_step = 4;
+  Run(options, [&](std::unique_ptr<Session> session) {
+    const Rank rank = session->rank();
+    EXPECT_EQ(session->roster().size(), kWorkers + 1u);
+    EXPECT_THAT(session->NameOf(kWorkers), HasSubstr("server 0 on host s3"));
+    const auto committed = session->Commit(layers);
+    ASSERT_TRUE(committed.ok()) << committed.status().ToString();
+    std::vector<ByteBuffer> memory;
+    for (const plan::LayerSpec& layer : layers) memory.emplace_back(layer.bytes());
+    std::array<std::vector<float>, 2> u;
+    std::array<std::vector<float>, 2> v;
+    std::atomic<int> landed_calls{0};
+    for (std::uint64_t s = 0; s < kSteps; ++s) {
+      const Step step(s);
+      const auto plan = session->BeginStep(step);
+      ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+      EXPECT_EQ(session->plan_is_final(), s >= 4);
+      for (std::uint32_t i = 3; i-- > 0;) {
+        const TensorView view{memory[i].data(), layers[i].elements, layers[i].dtype};
+        const LayerId layer(i);
+        const auto landed = [&landed_calls](Status) { ++landed_calls; };
+        if ((*plan)->layers[i].scheme == plan::Scheme::kKeyValue) {
+          gradients.FillDense(rank, layer, step, memory[i].data());
+          session->Push({.layer = layer, .step = step, .gradient = view, .landed = landed});
+        } else {
+          const std::uint32_t rows = gradients.Rows(rank, layer, step);
+          u[s % 2].resize(rows * 40u);
+          v[s % 2].resize(rows * 50u);
+          std::byte* const u_memory = reinterpret_cast<std::byte*>(u[s % 2].data());
+          std::byte* const v_memory = reinterpret_cast<std::byte*>(v[s % 2].data());
+          gradients.FillFactors(rank, layer, step, u_memory, v_memory);
+          session->PushFactors({.layer = layer,
+                                .step = step,
+                                .factors = {u_memory, v_memory, rows},
+                                .gradient = view,
+                                .landed = landed});
+        }
+      }
+      if (s == 1) {
+        std::vector<wire::Measured::Layer> measured(3, {1e-3, 1e-3, 0});
+        measured[1].rows = gradients.Rows(rank, LayerId(1), step);
+        session->Report(measured);
+      }
+      for (std::uint32_t i = 0; i < 3; ++i) {
+        const Status status = session->Wait(LayerId(i));
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        EXPECT_TRUE(session->Landed(LayerId(i)));
+        const auto scheme = (*plan)->layers[i].scheme;
+        EXPECT_EQ(memory[i], gradients.Mean(LayerId(i), step, scheme, *engine_))
+            << "rank " << rank.value() << ", layer " << i << ", step " << s;
+      }
+      double loss = 1.5 * (rank.value() + 1);
+      ASSERT_TRUE(session->Sum(ViewOf(std::span(&loss, 1))).ok());
+      EXPECT_EQ(loss, 1.5 * 6);
+    }
+    std::vector<float> weights(1000, rank == Rank(1) ? 4.25f : -1.0f);
+    ASSERT_TRUE(session->Broadcast(ViewOf(std::span(weights)), Rank(1)).ok());
+    EXPECT_EQ(weights, std::vector<float>(1000, 4.25f));
+    ASSERT_TRUE(session->Barrier().ok());
+    // Everybody's bytes, of lengths that differ, one of them none.
+    const std::string own(rank.value() * 13u, static_cast<char>('a' + rank.value()));
+    const auto gathered = session->Gather(AsBytes(own));
+    ASSERT_TRUE(gathered.ok());
+    ASSERT_EQ(gathered->size(), kWorkers);
+    for (std::uint16_t r = 0; r < kWorkers; ++r) {
+      EXPECT_EQ(AsString((*gathered)[r]), std::string(r * 13u, static_cast<char>('a' + r)));
+    }
+    std::vector<double> metrics(3, 0.5);
+    std::future<Status> summed = session->StartSum(ViewOf(std::span(metrics)));
+    ASSERT_TRUE(summed.get().ok());
+    EXPECT_EQ(metrics, std::vector<double>(3, 1.5));
+
+    const session::Statistics statistics = session->Collect();
+    ASSERT_EQ(statistics.layers.size(), 3u);
+    EXPECT_EQ(landed_calls, static_cast<int>(3 * kSteps));
+    EXPECT_EQ(statistics.layers[0].steps, kSteps);
+    EXPECT_EQ(statistics.layers[0].key_value.sent.payload_bytes, kSteps * layers[0].bytes());
+    EXPECT_EQ(statistics.layers[0].key_value.received.payload_bytes, kSteps * layers[0].bytes());
+    std::uint64_t rows_out = 0;
+    for (std::uint64_t s = 0; s < kSteps; ++s) {
+      rows_out += gradients.Rows(rank, LayerId(1), Step(s)) * (kWorkers - 1u);
+    }
+    EXPECT_EQ(statistics.layers[1].factors.sent.payload_bytes, rows_out * (40 + 50) * 4);
+    EXPECT_EQ(statistics.layers[1].key_value.sent.payload_bytes, 0u);
+    EXPECT_GE(statistics.hidden_share(), 0);
+    EXPECT_LE(statistics.hidden_share(), 1);
+    EXPECT_GE(statistics.wire.wire_bytes_out, statistics.wire.bytes_written);
+    session->ResetTimings();
+    EXPECT_EQ(session->Collect().layers[0].steps, 0u);
+    EXPECT_TRUE(session->Leave().ok());
+    EXPECT_TRUE(session->failure().ok());
+    // The job is over: what comes afterwards fails, and does not hang.
+    EXPECT_FALSE(session->Barrier().ok());
+  });
+  ASSERT_EQ(servers_ended_.size(), 1u);
+  EXPECT_TRUE(servers_ended_[0].ok()) << servers_ended_[0].ToString();
+}
+
+TEST_P(SessionTest, OneWorkerNeedsNoNetwork) {
+  const auto layers = InForwardOrder({Dense("a", 100)});
+  Run(Options(1, 0), [&](std::unique_ptr<Session> session) {
+    ASSERT_TRUE(session->Commit(layers).ok());
+    std::vector<float> gradient(100, 2.5f);
+    session->Push({.layer = LayerId(0), .step = Step(0), .gradient = ViewOf(std::span(gradient))});
+    ASSERT_TRUE(session->Wait(LayerId(0)).ok());
+    EXPECT_EQ(gradient, std::vector<float>(100, 2.5f));
+    EXPECT_EQ(session->Collect().wire.wire_bytes_out, 0u);
+    EXPECT_TRUE(session->Leave().ok());
+  });
+}
+
+// A session that goes away without Leave is a death, and everybody's next wait says whose.
+TEST_P(SessionTest, WhoGoesWithoutLeavingIsBlamed) {
+  const auto layers = InForwardOrder({Dense("a", 5000)});
+  Run(Options(3, 1), [&](std::unique_ptr<Session> session) {
+    ASSERT_TRUE(session->Commit(layers).ok());
+    if (session->rank() == Rank(1)) return;
+    std::vector<float> gradient(5000, 1.0f);
+    session->Push({.layer = LayerId(0), .step = Step(0), .gradient = ViewOf(std::span(gradient))});
+    const Status status = session->Wait(LayerId(0));
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_EQ(status.culprit(), 1);
+    EXPECT_THAT(status.message(), HasSubstr("worker 1 on host w1"));
+    EXPECT_EQ(session->failure(), status);
+    EXPECT_EQ(session->Barrier().culprit(), 1);
+    EXPECT_EQ(session->BeginStep(Step(1)).status().culprit(), 1);
+    EXPECT_EQ(session->AwaitEnd().culprit(), 1);
+  });
+  ASSERT_EQ(servers_ended_.size(), 1u);
+  EXPECT_EQ(servers_ended_[0].culprit(), 1);
+}
+
+TEST_P(SessionTest, AnAbortGoesOutWithItsReason) {
+  const auto layers = InForwardOrder({Dense("a", 5000)});
+  Run(Options(3, 0), [&](std::unique_ptr<Session> session) {
+    ASSERT_TRUE(session->Commit(layers).ok());
+    if (session->rank() == Rank(2)) {
+      session->Abort(Status(StatusCode::kAborted, "interrupted by the user", StatusScope::kJob));
+      EXPECT_EQ(session->AwaitEnd().code(), StatusCode::kAborted);
+      return;
+    }
+    std::vector<float> gradient(5000, 1.0f);
+    session->Push({.layer = LayerId(0), .step = Step(0), .gradient = ViewOf(std::span(gradient))});
+    const Status status = session->Wait(LayerId(0));
+    EXPECT_EQ(status.code(), StatusCode::kAborted);
+    EXPECT_EQ(status.culprit(), kNoCulprit);
+    EXPECT_THAT(status.message(), HasSubstr("interrupted by the user"));
+  });
+}
+
+// An engine whose products wait until they are told to go on.
+class GatedEngine final : public sfb::ProductEngine {
+ public:
+  explicit GatedEngine(sfb::ProductEngine& engine) : engine_(engine) {}
+  Status Multiply(const Product& product) override {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+    return engine_.Multiply(product);
+  }
+  std::string description() const override { return "gated"; }
+  void Close() { Set(false); }
+  void Open() { Set(true); }
+  void AwaitProduct() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ > 0; });
+  }
+
+ private:
+  void Set(bool open) {
+    std::lock_guard lock(mutex_);
+    open_ = open;
+    waiting_ = 0;
+    changed_.notify_all();
+  }
+  sfb::ProductEngine& engine_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+  int waiting_ = 0;
+};
+
+// A session may be destroyed while a product is under way: it ends the product first, whose memory
+// and engine are the caller's.
+TEST_P(SessionTest, AProductUnderWayIsOutlived) {
+  const auto layers = InForwardOrder({FullyConnected("fc", 10, 20)});
+  GatedEngine gated(*engine_);
+  SessionOptions options = Options(2, 0);
+  options.node.planning.forced = {{"fc", plan::Scheme::kFactorBroadcast}};
+  options.engine = &gated;
+  std::promise<Status> seen;
+  Run(options, [&](std::unique_ptr<Session> session) {
+    ASSERT_TRUE(session->Commit(layers).ok());
+    ASSERT_TRUE(session->Barrier().ok());
+    if (session->rank() == Rank(0)) gated.Close();
+    ASSERT_TRUE(session->Barrier().ok());
+    std::vector<float> u(10, 1.0f);
+    std::vector<float> v(20, 1.0f);
+    std::vector<float> gradient(210);
+    session->PushFactors({.layer = LayerId(0),
+                          .step = Step(0),
+                          .factors = {reinterpret_cast<std::byte*>(u.data()),
+                                      reinterpret_cast<std::byte*>(v.data()), 1},
+                          .gradient = ViewOf(std::span(gradient))});
+    gated.AwaitProduct();
+    if (session->rank() == Rank(1)) {
+      // The gate opens only after rank 0 has seen this one's end, that is, after its node is gone.
+      std::thread opener([&] {
+        seen.get_future().wait();
+        gated.Open();
+      });
+      session.reset();
+      opener.join();
+      return;
+    }
+    // This one's product is under way as well: its memory is free when the product has ended.
+    EXPECT_EQ(session->Barrier().culprit(), 1);
+    EXPECT_FALSE(session->Landed(LayerId(0)));
+    seen.set_value({});
+    EXPECT_EQ(session->AwaitEnd().culprit(), 1);
+    EXPECT_TRUE(session->Landed(LayerId(0)));
+    EXPECT_EQ(session->Wait(LayerId(0)).culprit(), 1);
+  });
+}
+
+TEST_P(SessionTest, WhoComesTooManyIsRefusedWithAReason) {
+  std::promise<transport::Address> listening;
+  SessionOptions options = Options(1, 0);
+  options.node.hosts_coordinator = true;
+  options.node.listen = {door_->HostOf("w0"), 0};
+  auto first = Session::Open(door_->Open("w0"), options,
+                             [&](const transport::Address& a) { listening.set_value(a); });
+  ASSERT_TRUE(first.ok());
+  SessionOptions late = Options(1, 0);
+  late.node.listen = {door_->HostOf("w1"), 0};
+  late.node.coordinator = listening.get_future().get();
+  const auto second = Session::Open(door_->Open("w1"), late);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(second.status().message(), HasSubstr("the coordinator refused: the job has started"));
+  EXPECT_TRUE((*first)->Barrier().ok()) << "the job did not notice";
+  EXPECT_TRUE((*first)->Leave().ok());
+}
+
+TEST_P(SessionTest, NobodyAtTheCoordinatorsAddressIsAnErrorWithTheAddress) {
+  SessionOptions options = Options(2, 0);
+  options.node.listen = {door_->HostOf("w1"), 0};
+  options.node.coordinator = {door_->HostOf("w0"), 1};
+  options.node.join_timeout = std::chrono::milliseconds(50);
+  const auto session = Session::Open(door_->Open("w1"), options);
+  ASSERT_FALSE(session.ok());
+  EXPECT_THAT(session.status().message(), HasSubstr(":1"));
+}
+
+TEST_P(SessionTest, MisuseIsAnErrorNotACrash) {
+  const auto layers = InForwardOrder({Dense("a", 100), FullyConnected("fc", 2, 3)});
+  Run(Options(1, 0), [&](std::unique_ptr<Session> session) {
+    EXPECT_EQ(session->BeginStep(Step(0)).status().code(), StatusCode::kFailedPrecondition);
+    ASSERT_TRUE(session->Commit(layers).ok());
+    std::vector<float> gradient(9);
+    std::vector<float> rows(3);
+    // Factors where the plan says dense.
+    session->PushFactors({.layer = LayerId(1),
+                          .step = Step(0),
+                          .factors = {reinterpret_cast<std::byte*>(rows.data()),
+                                      reinterpret_cast<std::byte*>(rows.data()), 1},
+                          .gradient = ViewOf(std::span(gradient).first(8))});
+    const Status status = session->Wait(LayerId(1));
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr("the plan's scheme for it is kv"));
+    EXPECT_TRUE(session->Leave().ok());
+  });
+}
+
+std::string NameOfDoor(const ::testing::TestParamInfo<DoorCase>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Doors, SessionTest,
+    ::testing::Values(
+        DoorCase{"Inproc", [] { return std::unique_ptr<Door>(new InprocDoor); }},
+        DoorCase{"Tls", [] { return std::unique_ptr<Door>(new TcpDoor(Security::Mode::kTls)); }},
+        DoorCase{"Auth", [] { return std::unique_ptr<Door>(new TcpDoor(Security::Mode::kAuth)); }}),
+    NameOfDoor);
+
+}  // namespace
+}  // namespace poseidon::integration
