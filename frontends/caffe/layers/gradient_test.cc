@@ -55,6 +55,10 @@ GradientCheck InTest() { return {.phase = TEST}; }
   "layer { name: 'l' type: '" type "' bottom: 'data' bottom: 'label' top: 'out' " options " }"
 #define TWO(type, options) \
   "layer { name: 'l' type: '" type "' bottom: 'data' bottom: 'b' top: 'out' " options " }"
+#define RECURRENT(type, more, options)                                                           \
+  "layer { name: 'l' type: '" type "' bottom: 'data' bottom: 'cont' top: 'out' " more            \
+  " recurrent_param { num_output: 3 weight_filler { type: 'uniform' min: -1 } bias_filler { type: " \
+  "'uniform' } " options " } }"
 
 const Case kCases[] = {
     {"absval", "data 3x4", ONE("AbsVal", "")},
@@ -172,6 +176,15 @@ const Case kCases[] = {
     {"power_zero", "data 3x4", ONE("Power", "power_param { power: 0 }")},
     {"prelu", "data 2x3x4", ONE("PReLU", "")},
     {"prelu_shared_inplace", "data 2x3x4", IN_PLACE("PReLU", "prelu_param { channel_shared: true }")},
+    {"lstm", "data 3x2x3 cont 3x2 st 2x2 h 1x2x3 c 1x2x3",
+     RECURRENT("LSTM", "bottom: 'st' bottom: 'h' bottom: 'c' top: 'h1' top: 'c1'",
+               "expose_hidden: true")
+     "layer { name: 's' type: 'Silence' bottom: 'h1' bottom: 'c1' }",
+     {.ranges = {{"cont", {0, 2, true}}}, .without_gradient = {"cont", "h", "c"}}},
+    {"rnn", "data 4x2x3 cont 4x2 st 2x2 h 1x2x3",
+     RECURRENT("RNN", "bottom: 'st' bottom: 'h' top: 'h1'", "expose_hidden: true")
+     "layer { name: 's' type: 'Silence' bottom: 'h1' }",
+     {.ranges = {{"cont", {0, 2, true}}}, .without_gradient = {"cont", "h"}}},
     {"reduction_sum", "data 2x3x4", ONE("Reduction", "reduction_param { axis: 1 coeff: 2 }")},
     {"reduction_mean", "data 2x3x4", ONE("Reduction", "reduction_param { operation: MEAN }")},
     {"reduction_asum", "data 2x3x4",

@@ -13,15 +13,24 @@
 namespace poseidon::caffe {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 14;  // elements worth a thread's while
+constexpr std::int64_t kGrain = 1 << 12;  // blocks worth a thread's while
 
-// Sets element i of `tensor` to at(i).
-template <typename F>
-void SetEach(const at::Tensor& tensor, const F& at) {
+using Block = std::array<double, 4>;
+
+// Sets elements 4b .. 4b + 3 of `tensor` to the numbers of block(b).
+template <typename MakeBlock>
+void SetBlocks(const at::Tensor& tensor, const MakeBlock& make_block) {
+  const std::int64_t count = tensor.numel();
   const auto fill = [&](auto* out) {
     using Scalar = std::remove_pointer_t<decltype(out)>;
-    at::parallel_for(0, tensor.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) out[i] = static_cast<Scalar>(at(i));
+    at::parallel_for(0, (count + 3) / 4, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t b = begin; b < end; ++b) {
+        const Block numbers = make_block(b);
+        const std::int64_t last = std::min<std::int64_t>(4, count - 4 * b);
+        for (std::int64_t i = 0; i < last; ++i) {
+          out[4 * b + i] = static_cast<Scalar>(numbers[static_cast<std::size_t>(i)]);
+        }
+      }
     });
   };
   if (tensor.scalar_type() == at::kDouble) {
@@ -31,20 +40,25 @@ void SetEach(const at::Tensor& tensor, const F& at) {
   }
 }
 
-// Block b of the stream holds elements 4b .. 4b + 3.
-double UniformAt(const RandomStream& stream, std::int64_t i, double low, double high) {
-  const auto words = stream.Draw(0, static_cast<std::uint64_t>(i) / 4);
-  return low + (high - low) * UnitInterval(words[static_cast<std::size_t>(i % 4)]);
+Block UniformBlock(const RandomStream& stream, std::int64_t b, double low, double high) {
+  const auto words = stream.Draw(0, static_cast<std::uint64_t>(b));
+  Block block;
+  for (std::size_t i = 0; i < 4; ++i) block[i] = low + (high - low) * UnitInterval(words[i]);
+  return block;
 }
 
-// Box and Muller: words 0, 1 of a block give elements 4b, 4b + 1; words 2, 3 the other two.
-double GaussianAt(const RandomStream& stream, std::int64_t i, double mean, double deviation) {
-  const auto words = stream.Draw(0, static_cast<std::uint64_t>(i) / 4);
-  const std::size_t pair = static_cast<std::size_t>(i % 4) & 2U;
-  const double u = 1.0 - UnitInterval(words[pair]);  // (0, 1]
-  const double angle = 2 * std::numbers::pi * UnitInterval(words[pair + 1]);
-  const double radius = std::sqrt(-2 * std::log(u));
-  return mean + deviation * radius * ((i & 1) == 0 ? std::cos(angle) : std::sin(angle));
+// Box and Muller: two words make two numbers.
+Block GaussianBlock(const RandomStream& stream, std::int64_t b, double mean, double deviation) {
+  const auto words = stream.Draw(0, static_cast<std::uint64_t>(b));
+  Block block;
+  for (std::size_t pair = 0; pair < 4; pair += 2) {
+    const double u = 1.0 - UnitInterval(words[pair]);  // (0, 1]
+    const double angle = 2 * std::numbers::pi * UnitInterval(words[pair + 1]);
+    const double radius = deviation * std::sqrt(-2 * std::log(u));
+    block[pair] = mean + radius * std::cos(angle);
+    block[pair + 1] = mean + radius * std::sin(angle);
+  }
+  return block;
 }
 
 // The n of xavier and msra.
@@ -66,25 +80,29 @@ void FillGaussian(const FillerParameter& filler, const RandomStream& stream, dou
   const double keep = sparse ? static_cast<double>(filler.sparse()) /
                                    static_cast<double>(tensor.size(0))
                              : 1.0;
-  SetEach(tensor, [&](std::int64_t i) {
+  SetBlocks(tensor, [&](std::int64_t b) {
+    Block block = GaussianBlock(stream, b, mean, deviation);
     if (sparse) {
       // Sample 1 of the stream decides who stays, sample 0 holds the values.
-      const auto words = stream.Draw(1, static_cast<std::uint64_t>(i) / 4);
-      if (UnitInterval(words[static_cast<std::size_t>(i % 4)]) >= keep) return 0.0;
+      const auto words = stream.Draw(1, static_cast<std::uint64_t>(b));
+      for (std::size_t i = 0; i < 4; ++i) {
+        if (UnitInterval(words[i]) >= keep) block[i] = 0;
+      }
     }
-    return GaussianAt(stream, i, mean, deviation);
+    return block;
   });
+}
+
+void FillUniform(const RandomStream& stream, double low, double high, const at::Tensor& tensor) {
+  SetBlocks(tensor, [&](std::int64_t b) { return UniformBlock(stream, b, low, high); });
 }
 
 void FillPositiveUnitBall(const RandomStream& stream, const at::Tensor& tensor) {
   const std::int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 1;
   const std::int64_t width = tensor.numel() / rows;
-  SetEach(tensor, [&](std::int64_t i) { return UniformAt(stream, i, 0, 1); });
-  for (std::int64_t row = 0; row < rows; ++row) {
-    double sum = 0;
-    for (std::int64_t i = 0; i < width; ++i) sum += UniformAt(stream, row * width + i, 0, 1);
-    tensor.view({rows, width}).select(0, row).div_(sum);
-  }
+  FillUniform(stream, 0, 1, tensor);
+  const at::Tensor matrix = tensor.view({rows, width});
+  matrix.div_(matrix.sum(at::IntArrayRef{1}, /*keepdim=*/true, at::kDouble));
 }
 
 // Interpolation weights for up-sampling by a Deconvolution layer.
@@ -98,7 +116,14 @@ Status FillBilinear(const at::Tensor& tensor) {
   const auto weight = [&](std::int64_t at) {
     return 1 - std::fabs(static_cast<double>(at) / factor - centre);
   };
-  SetEach(tensor, [&](std::int64_t i) { return weight(i % side) * weight(i / side % side); });
+  SetBlocks(tensor, [&](std::int64_t b) {
+    Block block;
+    for (std::int64_t i = 0; i < 4; ++i) {
+      const std::int64_t at = 4 * b + i;
+      block[static_cast<std::size_t>(i)] = weight(at % side) * weight(at / side % side);
+    }
+    return block;
+  });
   return OkStatus();
 }
 
@@ -114,15 +139,14 @@ Status Fill(const FillerParameter& filler, const RandomStream& stream, const at:
   if (type == "constant") {
     tensor.fill_(filler.value());
   } else if (type == "uniform") {
-    SetEach(tensor,
-            [&](std::int64_t i) { return UniformAt(stream, i, filler.min(), filler.max()); });
+    FillUniform(stream, filler.min(), filler.max(), tensor);
   } else if (type == "gaussian") {
     FillGaussian(filler, stream, filler.mean(), filler.std(), tensor);
   } else if (type == "positive_unitball") {
     FillPositiveUnitBall(stream, tensor);
   } else if (type == "xavier") {
     const double bound = std::sqrt(3 / FanOf(filler, tensor));
-    SetEach(tensor, [&](std::int64_t i) { return UniformAt(stream, i, -bound, bound); });
+    FillUniform(stream, -bound, bound, tensor);
   } else if (type == "msra") {
     FillGaussian(filler, stream, 0, std::sqrt(2 / FanOf(filler, tensor)), tensor);
   } else if (type == "bilinear") {
