@@ -735,6 +735,19 @@ void Node::End(const Status& reason) {
   if (auto told = std::exchange(on_failure_, {}); told && !ended_well_) told(failure_);
 }
 
+void Node::Vanish() {
+  on_failure_ = {};
+  if (phase_ != Phase::kEnded) {
+    phase_ = Phase::kEnded;
+    failure_ = Unavailable("the session was closed");
+  } else if (end_timer_ == 0) {
+    return;  // has ended
+  } else {
+    env_.io.Cancel(std::exchange(end_timer_, 0));
+  }
+  FinishEnding();
+}
+
 void Node::FinishEnding() {
   mesh_.CloseAll(failure_);
   if (client_) client_->Abandon(failure_);

@@ -71,6 +71,8 @@ struct NodeEnvironment {
 // Failure: the first one is final. It is told once through `on_failure` (on `io`; it must not destroy
 // the node), with the culprit's member id where there is one, before anything completes with it;
 // everything outstanding does, within the moment that the last words to the others may take.
+// Lifetime: destroyed on `io` while no product of its pushes is under way on `compute`, because products
+// read its memory; AwaitEnd tells when.
 class Node final : public messaging::MeshObserver, public coordinator::CoordinatorPort {
  public:
   Node(const NodeEnvironment& environment, const NodeOptions& options,
@@ -110,6 +112,9 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void Leave(Completion done);
   // Ends the job for everybody. `reason` should carry the culprit, if any.
   void Abort(const Status& reason);
+  // Ends at once and without a word, as a process that is killed: the others see a lost member. Not told
+  // through `on_failure`.
+  void Vanish();
   // `done` fires when the job has ended here and everything outstanding has been completed: OK after
   // the orderly end, else the failure. For dedicated servers, which leave when the workers have.
   void AwaitEnd(Completion done);

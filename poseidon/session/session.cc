@@ -71,8 +71,13 @@ Result<std::unique_ptr<Session>> Session::Open(
   return session;
 }
 
+// The others must not wait for a product that is under way here; the node must, whose memory it reads.
 Session::~Session() {
-  RunOnIo([this] { node_.reset(); });
+  if (node_) {
+    RunOnIo([this] { node_->Vanish(); });
+    Begin([this](Completion done) { node_->AwaitEnd(std::move(done)); }).wait();
+    RunOnIo([this] { node_.reset(); });
+  }
   runtime_.reset();
 }
 

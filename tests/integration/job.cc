@@ -80,7 +80,7 @@ class Job::Member {
       auto& world = dynamic_cast<VirtualWorld&>(job_.world_);
       world.simulation().Kill(VirtualWorld::ProcessOf(*site_));
     } else {
-      job_.world_.RunOn(io(), [this] { node_.reset(); });
+      job_.world_.RunOn(io(), [this] { node_->Vanish(); });
     }
   }
   // Ends the member's threads, so that nothing of it runs any more.
@@ -89,6 +89,10 @@ class Job::Member {
       node_.reset();
       DropDevice();
     } else {
+      job_.world_.RunOn(io(), [this] {
+        if (node_) node_->Vanish();
+      });
+      job_.world_.RunOn(site_->runtime().compute(), [] {});  // no product is under way any more
       job_.world_.RunOn(io(), [this] {
         node_.reset();
         DropDevice();
