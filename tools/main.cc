@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `poseidon` command: one subcommand per file.
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -37,6 +39,18 @@ void RestartWithComputeSettings(char** argv) {
   // Without /proc everything works, only slower.
 }
 
+// The library would say that a subcommand is missing.
+void RefuseUnknownCommand(const CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front().starts_with('-')) return;
+  std::string known;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == arguments.front()) return;
+    if (command->get_group().empty()) continue;
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  Fail("unknown command '" + arguments.front() + "', expected one of " + known);
+}
+
 }  // namespace
 
 void Fail(const std::string& sentence, int code) {
@@ -56,6 +70,7 @@ int Main(int argc, char** argv) {
   AddMember(app);
   try {
     std::vector<std::string> arguments = WithTwoDashes(argc, argv);
+    RefuseUnknownCommand(app, arguments);
     std::reverse(arguments.begin(), arguments.end());
     app.parse(arguments);
   } catch (const CLI::RuntimeError& error) {

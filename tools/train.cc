@@ -132,7 +132,6 @@ std::vector<Host> Placement(const TrainFlags& flags) {
   if (!hosts.ok()) Fail(hosts.status().message());
   Result<std::vector<Host>> placed = launch::PlaceMembers(*hosts, flags.options.workers);
   if (!placed.ok()) Fail(placed.status().message());
-  if (const Status s = launch::CheckReachable(*hosts); !s.ok()) Fail(s.message());
   // Dedicated servers go round the hosts.
   for (std::uint16_t s = 0; s < flags.options.servers; ++s) {
     Host host = (*hosts)[s % hosts->size()];
@@ -192,6 +191,14 @@ void RunJob(TrainFlags& flags, Terminal& terminal) {
   options.run_dir = std::filesystem::absolute(options.run_dir).string();
   const Token token = JobToken(flags);
 
+  // Beyond loopback only where the user named hosts.
+  std::vector<std::string> addresses(placed.size(), "127.0.0.1");
+  if (!all_local) {
+    Result<std::vector<std::string>> found = launch::AddressesOf(placed, own);
+    if (!found.ok()) Fail(found.status().message());
+    addresses = *std::move(found);
+  }
+
   std::vector<MemberProcess> members;
   for (std::size_t i = 0; i < placed.size(); ++i) {
     const bool server = i >= options.workers;
@@ -199,8 +206,7 @@ void RunJob(TrainFlags& flags, Terminal& terminal) {
     task.server = server;
     task.rank = static_cast<int>(server ? i - options.workers : i);
     task.host = spread ? placed[i].name : own;
-    // Beyond loopback only where the user named hosts.
-    task.listen_host = all_local ? "127.0.0.1" : placed[i].name;
+    task.listen_host = addresses[i];
     task.listen_port = placed[i].port;
     task.tls = tls;
     task.local_members = 0;

@@ -52,7 +52,8 @@ def missing_net(bench):
 
 @case
 def solver_without_net(bench):
-    return ["--solver", bench.write("solver.prototxt", "base_lr: 0.1\nmax_iter: 1\n")], ["net"]
+    solver = bench.write("solver.prototxt", 'lr_policy: "fixed"\nmax_iter: 1\n')
+    return ["--solver", solver], ["0 training nets"]
 
 
 @case
@@ -129,8 +130,8 @@ def labels_out_of_range(bench):
 
 
 @case
-def test_nets_without_test_iter(bench):
-    return ["--solver", bench.solver(test_iter=None)], ["test_iter"]
+def interval_of_zero(bench):
+    return ["--solver", bench.solver(test_interval=0)], ["test_interval"]
 
 
 # ---- databases
@@ -144,7 +145,7 @@ def missing_database(bench):
 @case
 def empty_database(bench):
     source = lmdb_files.write(bench.folder / "empty-lmdb", [])
-    return ["--solver", with_source(bench, source)], [str(source), "no records"]
+    return ["--solver", with_source(bench, source)], [str(source), "is empty"]
 
 
 @case
@@ -419,10 +420,16 @@ def free_port():
 
 
 @case
-def localhost_among_other_hosts(bench):
-    """Others cannot reach what listens on this machine's loopback."""
-    return (["--solver", bench.solver(), "--hosts", "localhost:1,192.0.2.7:1", "--workers", 2,
-             "--ssh", "/bin/false"], ["localhost", "192.0.2.7"])
+def loopback_among_other_hosts(bench):
+    """The other host cannot reach it."""
+    return (["--solver", bench.solver(), "--hosts", "127.0.0.2:1,192.0.2.7:1", "--workers", 2,
+             "--ssh", "/bin/false"], ["127.0.0.2", "192.0.2.7"])
+
+
+@case
+def host_without_address(bench):
+    return (["--solver", bench.solver(), "--hosts", "localhost:1,no..name:1", "--workers", 2,
+             "--ssh", "/bin/false"], ["no..name", "address"])
 
 
 @pytest.mark.parametrize("make", CASES)

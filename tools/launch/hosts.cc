@@ -3,9 +3,14 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -58,21 +63,45 @@ Result<Host> ParseLine(const std::vector<std::string>& words, std::size_t hosts_
   return InvalidArgument("expected 'NAME', 'NAME:SLOTS', 'NAME slots=N' or 'ID IP PORT'");
 }
 
-enum class Reach { kUnknown, kLoopback, kNetwork };
+std::string Numeric(const in_addr& address) {
+  std::array<char, INET_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET, &address, text.data(), text.size());
+  return text.data();
+}
 
-// Where connections to `name` go from here; unknown for names that only ssh knows.
-Reach ReachOf(const std::string& name) {
+bool IsLoopback(const in_addr& address) { return (ntohl(address.s_addr) >> 24) == 127; }
+
+Result<in_addr> Resolve(const std::string& name) {
   addrinfo hints{};
   hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0 || found == nullptr) {
-    return Reach::kUnknown;
+  const int error = getaddrinfo(name.c_str(), nullptr, &hints, &found);
+  if (error != 0) {
+    return InvalidArgument("host '" + name + "' has no IPv4 address here (" + gai_strerror(error) +
+                           "); name it by its address");
   }
-  const auto* address = reinterpret_cast<const sockaddr_in*>(found->ai_addr);
-  const bool loopback = (ntohl(address->sin_addr.s_addr) >> 24) == 127;
+  sockaddr_in address{};
+  std::memcpy(&address, found->ai_addr, sizeof(address));
   freeaddrinfo(found);
-  return loopback ? Reach::kLoopback : Reach::kNetwork;
+  return address.sin_addr;
+}
+
+// The address with which this machine reaches `peer`; nothing is sent to learn it.
+Result<in_addr> OwnAddressTowards(const in_addr& peer) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr = peer;
+  address.sin_port = htons(9);
+  socklen_t size = sizeof(address);
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const bool known = fd >= 0 && connect(fd, generic, size) == 0 &&
+                     getsockname(fd, generic, &size) == 0;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (known) return address.sin_addr;
+  return Unavailable("there is no way to host " + Numeric(peer) + ": " + std::strerror(error));
 }
 
 }  // namespace
@@ -112,18 +141,28 @@ bool IsLocal(const std::string& name, const std::string& own_name) {
   return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own_name;
 }
 
-Status CheckReachable(const std::vector<Host>& hosts) {
-  const Host* loopback = nullptr;
-  const Host* network = nullptr;
+Result<std::vector<std::string>> AddressesOf(const std::vector<Host>& hosts,
+                                             const std::string& own_name) {
+  std::vector<in_addr> resolved;
+  std::optional<in_addr> network;  // one that is not loopback
   for (const Host& host : hosts) {
-    const Reach reach = ReachOf(host.name);
-    if (reach == Reach::kLoopback && loopback == nullptr) loopback = &host;
-    if (reach == Reach::kNetwork && network == nullptr) network = &host;
+    POSEIDON_ASSIGN_OR_RETURN(const in_addr address, Resolve(host.name));
+    if (!IsLoopback(address)) network = address;
+    resolved.push_back(address);
   }
-  if (loopback == nullptr || network == nullptr) return OkStatus();
-  return InvalidArgument("host " + loopback->name + " is a loopback address, which host " +
-                         network->name +
-                         " cannot reach; name it by its address in the network");
+  std::vector<std::string> addresses;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (network && IsLoopback(resolved[i])) {
+      if (!IsLocal(hosts[i].name, own_name)) {
+        return InvalidArgument("host '" + hosts[i].name + "' is the loopback address " +
+                               Numeric(resolved[i]) + " here, which host " + Numeric(*network) +
+                               " cannot reach; name it by its address in the network");
+      }
+      POSEIDON_ASSIGN_OR_RETURN(resolved[i], OwnAddressTowards(*network));
+    }
+    addresses.push_back(Numeric(resolved[i]));
+  }
+  return addresses;
 }
 
 Result<std::vector<Host>> PlaceMembers(const std::vector<Host>& hosts, std::size_t count) {

@@ -29,9 +29,12 @@ Result<std::vector<Host>> ReadHostFile(const std::string& path);
 // True for names of this machine: localhost, 127.0.0.1, ::1, its own host name.
 bool IsLocal(const std::string& name, const std::string& own_name);
 
-// OK when members on these hosts can reach each other as far as this machine can tell: not where some
-// names mean loopback here and others do not. kInvalidArgument naming one of each.
-Status CheckReachable(const std::vector<Host>& hosts);
+// The numeric address of every host, where its members listen and the others reach them: what its
+// name means here. This machine, where its own name means loopback (as many systems have it) and other
+// hosts are on the network, gets its address towards them. kInvalidArgument for a name without
+// address, and for another host on loopback that the rest cannot reach.
+Result<std::vector<std::string>> AddressesOf(const std::vector<Host>& hosts,
+                                             const std::string& own_name);
 
 // The host of each of `count` members: slots filled host by host. kInvalidArgument when there are
 // fewer slots than members.

@@ -40,12 +40,20 @@ TEST(HostsTest, ReadsHostFilesOldAndNew) {
   std::remove(path.c_str());
 }
 
-TEST(HostsTest, LoopbackCannotBeReachedFromElsewhere) {
-  EXPECT_TRUE(CheckReachable({{"localhost", 1, 0}, {"127.0.0.2", 1, 0}}).ok());
-  EXPECT_TRUE(CheckReachable({{"192.0.2.1", 1, 0}, {"192.0.2.2", 1, 0}}).ok());
-  const Status status = CheckReachable({{"192.0.2.1", 1, 0}, {"127.0.1.1", 1, 0}});
-  ASSERT_FALSE(status.ok());
-  EXPECT_NE(status.message().find("host 127.0.1.1"), std::string::npos) << status.message();
+TEST(HostsTest, HostsHaveAddressesThatTheOthersReach) {
+  auto addresses = AddressesOf({{"localhost", 1, 0}, {"127.0.0.2", 1, 0}}, "here");
+  ASSERT_TRUE(addresses.ok()) << addresses.status().message();
+  EXPECT_EQ(*addresses, (std::vector<std::string>{"127.0.0.1", "127.0.0.2"}));
+  addresses = AddressesOf({{"192.0.2.1", 1, 0}, {"192.0.2.2", 1, 0}}, "here");
+  ASSERT_TRUE(addresses.ok());
+  EXPECT_EQ(*addresses, (std::vector<std::string>{"192.0.2.1", "192.0.2.2"}));
+
+  addresses = AddressesOf({{"192.0.2.1", 1, 0}, {"127.0.1.1", 1, 0}}, "here");
+  ASSERT_FALSE(addresses.ok());
+  EXPECT_NE(addresses.status().message().find("'127.0.1.1' is the loopback"), std::string::npos);
+  addresses = AddressesOf({{"no..name", 1, 0}, {"127.0.1.1", 1, 0}}, "here");
+  ASSERT_FALSE(addresses.ok());
+  EXPECT_NE(addresses.status().message().find("'no..name' has no IPv4"), std::string::npos);
 }
 
 TEST(HostsTest, PlacesMembersHostByHost) {
