@@ -474,7 +474,8 @@ typedef struct poseidon_statistics {
   uint64_t wire_bytes_received;
   double busy_seconds;           // at least one layer in flight
   double waited_seconds;         // spent in poseidon_wait
-  double hidden_share;           // of the communication, behind computation: 0 to 1
+  double hidden_share;           // of the communication, behind computation: 0 to 1; waiting for
+                                 // slower workers counts as not hidden
   uint64_t allocated_bytes;      // by the core, for landing places and sums
   double link_bytes_per_second;  // measured once; 0: unknown
   double link_latency_seconds;

@@ -46,7 +46,8 @@ struct Statistics {
   std::uint64_t allocated_bytes = 0;  // by the core, for landing places and sums
   LinkMeasurement link;
 
-  // Share of the communication that computation hid: 1 - waited / busy, within [0, 1].
+  // Share of the communication that computation hid: 1 - waited / busy, within [0, 1]. Waiting for a
+  // worker that computes longer counts as waiting.
   double hidden_share() const;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/solver/layer_clock.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 // Steps before the final plan's at which the measurements are sent: early enough that the plan is
 // there when its step begins.
 constexpr std::uint64_t kReportAhead = 2;
+// Numbers that the workers share at an iteration's beginning, before those of each worker.
+constexpr std::size_t kWishes = 2;
 
 std::string ShapeOf(const caffe::Layer& layer) {
   std::string text;
@@ -37,7 +40,7 @@ SessionSync::SessionSync(session::Session& session, Net& net, std::vector<int> s
 }
 
 SessionSync::~SessionSync() {
-  if (wishes_summed_.valid()) wishes_summed_.wait();
+  if (shared_summed_.valid()) shared_summed_.wait();
 }
 
 void SessionSync::DescribeLayers(const std::vector<int>& synced_layers) {
@@ -92,10 +95,7 @@ TensorView SessionSync::GradientOf(const Layer& layer) const {
 Status SessionSync::BeginStep(std::uint64_t step) {
   if (!first_step_) first_step_ = step;
   step_ = Step(step - *first_step_);
-  const Wish wish = options_.wish ? options_.wish() : Wish{};
-  wishes_ = {wish.stop ? 1.0 : 0.0, wish.snapshot ? 1.0 : 0.0};
-  wishes_summed_ = session_.StartSum(ViewOf(std::span(wishes_)));
-
+  BeginIteration();
   if (!reported_ && step_.value() + kReportAhead >= options_.final_plan_step) ReportMeasurements();
   const bool was_final = session_.plan_is_final();
   if (!was_final && step_.value() >= options_.final_plan_step) {
@@ -110,6 +110,8 @@ Status SessionSync::BeginStep(std::uint64_t step) {
     before_final_ = session_.Collect();
     POSEIDON_RETURN_IF_ERROR(session_.Barrier());
     session_.ResetTimings();
+    overlap_ = {};
+    last_pace_.reset();
     if (options_.final_plan) options_.final_plan();
   }
   if (session_.plan_is_final()) ++final_steps_;
@@ -121,6 +123,21 @@ Status SessionSync::BeginStep(std::uint64_t step) {
     }
   }
   return OkStatus();
+}
+
+// Tells the others what this worker wants, and how long it computed in the iteration that has ended.
+void SessionSync::BeginIteration() {
+  const TimePoint now = SteadyNow();
+  last_pace_ = std::exchange(pace_, Pace{.begin = now});
+  shared_.assign(kWishes + session_.workers(), 0.0);
+  const Wish wish = options_.wish ? options_.wish() : Wish{};
+  shared_[0] = wish.stop ? 1.0 : 0.0;
+  shared_[1] = wish.snapshot ? 1.0 : 0.0;
+  if (last_pace_) {
+    last_pace_->seconds = ToSeconds(now - last_pace_->begin);
+    shared_[kWishes + session_.rank().value()] = last_pace_->seconds - last_pace_->waited;
+  }
+  shared_summed_ = session_.StartSum(ViewOf(std::span(shared_)));
 }
 
 Status SessionSync::AwaitAll() {
@@ -186,7 +203,9 @@ Status SessionSync::GradientReady(int net_layer) {
 
 Status SessionSync::Await(int net_layer) {
   const std::size_t index = by_net_layer_.at(net_layer);
+  const TimePoint begin = SteadyNow();
   const Status status = session_.Wait(LayerId(static_cast<std::uint32_t>(index)));
+  if (pace_) pace_->waited += ToSeconds(SteadyNow() - begin);
   layers_[index].lent.clear();
   layers_[index].in_flight = false;
   return status;
@@ -195,9 +214,13 @@ Status SessionSync::Await(int net_layer) {
 Status SessionSync::SumDoubles(std::span<double> values) { return session_.Sum(ViewOf(values)); }
 
 Result<SolverAction> SessionSync::Agreed() {
-  if (!wishes_summed_.valid()) return SolverAction::kNone;
-  POSEIDON_RETURN_IF_ERROR(wishes_summed_.get());
-  return ActionFor({.stop = wishes_[0] > 0, .snapshot = wishes_[1] > 0});
+  if (!shared_summed_.valid()) return SolverAction::kNone;
+  POSEIDON_RETURN_IF_ERROR(shared_summed_.get());
+  if (last_pace_) {
+    const double slowest = *std::max_element(shared_.begin() + kWishes, shared_.end());
+    overlap_.AddStep(last_pace_->seconds, last_pace_->waited, slowest);
+  }
+  return ActionFor({.stop = shared_[0] > 0, .snapshot = shared_[1] > 0});
 }
 
 }  // namespace poseidon::caffe

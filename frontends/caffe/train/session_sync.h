@@ -14,6 +14,7 @@
 #include "frontends/caffe/solver/collectives.h"
 #include "frontends/caffe/solver/gradient_sync.h"
 #include "frontends/caffe/solver/solver.h"
+#include "frontends/caffe/train/overlap.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/session/session.h"
 
@@ -68,6 +69,8 @@ class SessionSync final : public GradientSync, public Collectives {
   const session::Statistics& before_final_plan() const { return before_final_; }
   // Worker `rank`'s rows are taken from the plan; these are ours in the last step, by session layer.
   const std::vector<std::uint32_t>& rows() const { return rows_; }
+  // What waiting was for, since the final plan took over (before: since the beginning).
+  const OverlapMeter& overlap() const { return overlap_; }
 
  private:
   struct Layer {
@@ -98,9 +101,21 @@ class SessionSync final : public GradientSync, public Collectives {
   std::uint64_t final_steps_ = 0;
   session::Statistics before_final_;
   std::vector<std::uint32_t> rows_;
-  // Of the iteration under way: stop and snapshot wishes, summed over the workers.
-  std::vector<double> wishes_;
-  std::future<Status> wishes_summed_;
+  // How long the iteration under way, and the one before it, took this worker.
+  struct Pace {
+    TimePoint begin;
+    double waited = 0;   // seconds, for layers
+    double seconds = 0;  // to the beginning of the next
+  };
+  void BeginIteration();
+
+  OverlapMeter overlap_;
+  std::optional<Pace> pace_;
+  std::optional<Pace> last_pace_;
+  // Of the iteration under way, summed over the workers: stop and snapshot wishes, then for each worker
+  // the seconds it computed in the iteration before, which only it adds to.
+  std::vector<double> shared_;
+  std::future<Status> shared_summed_;
 };
 
 }  // namespace poseidon::caffe

@@ -164,9 +164,16 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task) {
 Result<std::unique_ptr<session::Session>> OpenSession(const MemberTask& task,
                                                       const MemberEnvironment& environment,
                                                       session::SessionOptions options) {
+  std::optional<transport::tcp::Token> token = environment.token;
+  if (environment.meeting) {
+    POSEIDON_ASSIGN_OR_RETURN(const Meeting meeting, environment.meeting());
+    options.node.listen = meeting.listen;
+    options.node.coordinator = meeting.coordinator;
+    token.emplace(meeting.token);
+  }
   transport::tcp::Security security{
       task.tls ? transport::tcp::Security::Mode::kTls : transport::tcp::Security::Mode::kAuth,
-      *environment.token};
+      *std::move(token)};
   transport::tcp::TcpOptions tcp{.security = std::move(security), .log = &environment.output};
   POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Runtime> runtime, session::MakeTcpRuntime(tcp));
   POSEIDON_ASSIGN_OR_RETURN(
@@ -196,7 +203,7 @@ class Run {
   SolverAction Poll();
   Status Join();
   Status TrainTogether();
-  double HiddenShare() const;
+  double HiddenShare(double busy) const;
   std::string LayerName(std::int32_t number) const;
   Result<std::vector<Duration>> ClockOffsets();
   Status WriteTrace();
@@ -267,7 +274,8 @@ SolverAction Run::Poll() {
   return ActionFor(TakeWish());
 }
 
-double Run::HiddenShare() const { return session_ ? session_->Collect().hidden_share() : 1.0; }
+// `busy`: seconds with a layer on its way.
+double Run::HiddenShare(double busy) const { return sync_ ? sync_->overlap().hidden_share(busy) : 1.0; }
 
 std::string Run::LayerName(std::int32_t number) const {
   if (number < 0) return "";
@@ -324,7 +332,9 @@ Status Run::TrainTogether() {
   reporting.images_per_iteration = static_cast<std::uint64_t>(rows) *
                                    static_cast<std::uint64_t>(solver_->parameters().iter_size()) *
                                    task_.options.workers;
-  if (task_.options.workers > 1) reporting.hidden_share = [this] { return HiddenShare(); };
+  if (task_.options.workers > 1) {
+    reporting.hidden_share = [this] { return HiddenShare(session_->Collect().busy_seconds); };
+  }
   // The plan stays beside the snapshot, for the run that resumes from it.
   reporting.on_snapshot = [this](const SnapshotReport& report) {
     if (!sync_ || !leads() || !report.status.ok()) return;
@@ -474,7 +484,7 @@ json Run::Summary(double seconds) const {
                   {"test", reporter_->last_test()},
                   {"plan", std::move(plan)},
                   {"step_seconds", std::move(step)},
-                  {"hidden_share", session_ ? statistics_.hidden_share() : 1.0},
+                  {"hidden_share", HiddenShare(statistics_.busy_seconds)},
                   {"replicas_equal", replicas_equal_},
                   {"weights_hash", hash_},
                   {"threads", threads_}};
@@ -495,7 +505,8 @@ json Run::Summary(double seconds) const {
         {"encryption_bytes_received", statistics_.wire.wire_bytes_in - statistics_.wire.bytes_read},
         {"wire_bytes_sent", statistics_.wire.wire_bytes_out},
         {"wire_bytes_received", statistics_.wire.wire_bytes_in}};
-    summary["waited_seconds"] = statistics_.waited_seconds;
+    summary["waited_seconds"] = {{"communication", sync_->overlap().exposed()},
+                                 {"slower_workers", sync_->overlap().skew()}};
     summary["busy_seconds"] = statistics_.busy_seconds;
     summary["core_allocated_bytes"] = statistics_.allocated_bytes;
     summary["link"] = {{"bytes_per_second", statistics_.link.bytes_per_second},
@@ -513,9 +524,14 @@ void Run::PrintEnd(const json& summary) {
     out.Print("\nplan (per worker and step):\n" + plan::PlanTable(used, sync_->specs(), outcomes) +
               plan::PlanSummary(used, reporter_->median_step_seconds()) + "\n" +
               plan::WhatWouldHelp(used, sync_->specs()));
-    char line[160];
-    std::snprintf(line, sizeof(line), "communication hidden behind computation: %.0f %%",
-                  100 * statistics_.hidden_share());
+    const OverlapMeter& overlap = sync_->overlap();
+    const double steps = static_cast<double>(std::max<std::uint64_t>(1, overlap.steps()));
+    char line[200];
+    std::snprintf(line, sizeof(line),
+                  "communication hidden behind computation: %.0f %% (waited per step: %.1f ms for bytes, "
+                  "%.1f ms for slower workers)",
+                  100 * HiddenShare(statistics_.busy_seconds), 1e3 * overlap.exposed() / steps,
+                  1e3 * overlap.skew() / steps);
     out.Print(line);
   }
   std::string tests;

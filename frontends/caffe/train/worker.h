@@ -8,6 +8,7 @@
 
 #include "frontends/caffe/train/options.h"
 #include "frontends/caffe/train/output.h"
+#include "poseidon/base/result.h"
 #include "poseidon/base/status.h"
 #include "poseidon/transport/tcp/token.h"
 #include "poseidon/transport/transport.h"
@@ -21,6 +22,13 @@ struct Requests {
   std::atomic<bool> snapshot{false};  // once; taken by the solver
 };
 
+// Where a member meets the others.
+struct Meeting {
+  transport::Address listen;       // where this member does
+  transport::Address coordinator;  // where rank 0 does; unused by rank 0
+  transport::tcp::Token token;
+};
+
 struct MemberEnvironment {
   Output& output;
   Requests& requests;
@@ -30,6 +38,8 @@ struct MemberEnvironment {
   std::function<void(const transport::Address&)> listening;
   // Told when every member has met every other.
   std::function<void()> joined = {};
+  // Asked when the member is ready to join, where its task and `token` do not say it.
+  std::function<Result<Meeting>()> meeting = {};
 };
 
 // Trains as one worker of the job, from reading the solver file to writing the run's results (rank

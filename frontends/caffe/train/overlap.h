@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_OVERLAP_H_
+#define POSEIDON_FRONTENDS_CAFFE_TRAIN_OVERLAP_H_
+
+#include <cstdint>
+
+namespace poseidon::caffe {
+
+// Tells what waiting was for: synchronous workers wait for bytes, and for each other. A step cannot be
+// shorter than its slowest worker's computing; what it took beyond that is communication that nothing
+// hid. All times in seconds, of one worker, summed over steps.
+class OverlapMeter {
+ public:
+  // `seconds` from the beginning of a step to the beginning of the next, `waited` of them spent waiting
+  // for layers; `slowest` is the longest that any worker computed (its seconds without its waiting).
+  void AddStep(double seconds, double waited, double slowest);
+
+  // Waited for bytes, that is, beyond the slowest worker: 0 to waited().
+  double exposed() const;
+  // Waited for slower workers, the rest.
+  double skew() const { return waited_ - exposed(); }
+  double waited() const { return waited_; }
+  std::uint64_t steps() const { return steps_; }
+
+  // Share of the communication that computing hid, 0 to 1, where `busy` is the time during which
+  // some layer was on its way; what was only waiting for a slower worker is no communication.
+  double hidden_share(double busy) const;
+
+ private:
+  std::uint64_t steps_ = 0;
+  double seconds_ = 0;
+  double waited_ = 0;
+  double slowest_ = 0;
+};
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_TRAIN_OVERLAP_H_
