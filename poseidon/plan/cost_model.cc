@@ -157,14 +157,18 @@ const NodeBytes& StepModel::worker_bytes(std::size_t layer, Scheme scheme) const
   return choice(layer, scheme).busiest_worker;
 }
 
-StepPrediction StepModel::Predict(std::span<const Scheme> schemes) const {
+StepPrediction StepModel::Predict(std::span<const Scheme> schemes, const Speeds& speeds) const {
   POSEIDON_CHECK(schemes.size() == dense_.size(), "a prediction needs a scheme for each layer");
   std::vector<LayerCost> chain;
   chain.reserve(schemes.size());
   std::vector<NodeBytes> workers(cluster_.workers);
   for (const std::size_t i : forward_order_) {
     const Choice& chosen = choice(i, schemes[i]);
-    chain.push_back(chosen.cost);
+    chain.push_back({.forward = chosen.cost.forward / speeds.computing,
+                     .backward = chosen.cost.backward / speeds.computing,
+                     .transfer = chosen.cost.transfer / speeds.network,
+                     .latency = chosen.cost.latency,
+                     .rebuild = chosen.cost.rebuild / speeds.rebuilding});
     for (std::size_t w = 0; w < chosen.workers.size(); ++w) {
       workers[w] = workers[w] + chosen.workers[w];
     }

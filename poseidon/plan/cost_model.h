@@ -66,6 +66,13 @@ struct StepPrediction {
   friend bool operator==(const StepPrediction&, const StepPrediction&) = default;
 };
 
+// How many times as fast as measured each resource is taken to be.
+struct Speeds {
+  double computing = 1;   // forward and backward
+  double rebuilding = 1;  // the product of everybody's factors
+  double network = 1;     // its rate, not its latency
+};
+
 // The cost of each layer under each scheme, computed once, and the prediction of any choice.
 class StepModel {
  public:
@@ -74,7 +81,7 @@ class StepModel {
             const ClusterSpec& cluster, std::span<const LayerMeasurement> measured);
 
   // `schemes`: one per layer; factors only where the layer has them and its rows are known.
-  StepPrediction Predict(std::span<const Scheme> schemes) const;
+  StepPrediction Predict(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;
   // The layer's cost under the scheme, by declaration index.
   const LayerCost& cost(std::size_t layer, Scheme scheme) const;
   const NodeBytes& worker_bytes(std::size_t layer, Scheme scheme) const;

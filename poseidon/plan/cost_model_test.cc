@@ -250,6 +250,33 @@ TEST(BusiestMachine, DedicatedServersAreNodesOfTheirOwnOrShareALink) {
             (NodeBytes{64'000 * 8 / 2, 64'000 * 8 / 2}));
 }
 
+// Worked out by hand: f = 1, 2; b = 2, 4; 3 MB and 6 MB of gradient on 3 workers, which is 4 MB and
+// 8 MB each way, at 1 MB/s.
+TEST(StepModel, PredictsTwoLayersAsByHand) {
+  const std::vector<LayerSpec> layers = {
+      {.name = "a", .elements = 750'000},
+      {.name = "b", .elements = 1'500'000, .forward_position = 1}};
+  ClusterSpec cluster;
+  cluster.workers = 3;
+  cluster.bandwidth = 1e6;
+  const auto slices = AssignSlices(layers, 3);
+  const std::vector<LayerMeasurement> measured = {{.forward_seconds = 1, .backward_seconds = 2},
+                                                  {.forward_seconds = 2, .backward_seconds = 4}};
+  const StepModel model(layers, slices, cluster, measured);
+  const std::vector<Scheme> schemes(2, Scheme::kKeyValue);
+  const StepPrediction now = model.Predict(schemes);
+  EXPECT_DOUBLE_EQ(now.compute, 9);
+  // Either 9 + 4, or 4 + 8 and the last layer's 2 + 4: 18.
+  EXPECT_DOUBLE_EQ(now.step, 18);
+  // Backward of b ends at 4, its transfer at 12, that of a at 16, and 3 of forward follow.
+  EXPECT_DOUBLE_EQ(now.wait_free, 19);
+  // 9 + 2 against 6 + 6.
+  EXPECT_DOUBLE_EQ(model.Predict(schemes, {.network = 2}).step, 12);
+  // 4.5 + 4 against 12 + 3.
+  EXPECT_DOUBLE_EQ(model.Predict(schemes, {.computing = 2}).step, 15);
+  EXPECT_DOUBLE_EQ(model.Predict(schemes, {.rebuilding = 2}).step, 18);
+}
+
 TEST(StepModel, CoresDoNoMoreThanTheirTime) {
   const LayerSpec layer{.name = "l", .shape = "", .elements = 1'000'000};
   ClusterSpec cluster;

@@ -59,6 +59,21 @@ std::string PercentText(double share) {
   return std::to_string(static_cast<long>(std::lround(100 * share))) + " %";
 }
 
+std::vector<Scheme> SchemesOf(const Plan& plan) {
+  std::vector<Scheme> schemes;
+  for (const LayerPlan& layer : plan.layers) schemes.push_back(layer.scheme);
+  return schemes;
+}
+
+// The plan's layers on `cluster`, which has the plan's workers and servers.
+StepModel ModelOf(const Plan& plan, std::span<const LayerSpec> layers, const ClusterSpec& cluster) {
+  std::vector<LayerMeasurement> measured;
+  for (const LayerPlan& layer : plan.layers) measured.push_back(layer.measured);
+  const std::uint32_t shards = cluster.servers == 0 ? cluster.workers : cluster.servers;
+  return StepModel(layers, AssignSlices(layers, static_cast<std::uint16_t>(shards)), cluster,
+                   measured);
+}
+
 }  // namespace
 
 std::string PlanTable(const Plan& plan, std::span<const LayerSpec> layers,
@@ -138,17 +153,9 @@ std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers) {
   POSEIDON_CHECK(plan.layers.size() == layers.size(), "the plan is for other layers");
   if (plan.cluster.workers == 1) return "one worker waits for no network";
   if (plan.step_seconds <= 0) return "what would help is known once the first steps are measured";
-  std::vector<Scheme> schemes;
-  std::vector<LayerMeasurement> measured;
-  for (const LayerPlan& layer : plan.layers) {
-    schemes.push_back(layer.scheme);
-    measured.push_back(layer.measured);
-  }
-  const auto slices = AssignSlices(
-      layers, static_cast<std::uint16_t>(plan.cluster.servers == 0 ? plan.cluster.workers
-                                                                   : plan.cluster.servers));
+  const std::vector<Scheme> schemes = SchemesOf(plan);
   const auto step_with = [&](const ClusterSpec& cluster) {
-    return StepModel(layers, slices, cluster, measured).Predict(schemes).step;
+    return ModelOf(plan, layers, cluster).Predict(schemes).step;
   };
   ClusterSpec faster_network = plan.cluster;
   faster_network.bandwidth *= 2;
@@ -176,6 +183,56 @@ std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers) {
   return std::string("what would help most: ") + best.what + " makes the step " +
          SecondsText(best.step) + " instead of " + SecondsText(now) + " (" +
          FactorText(now / best.step) + ")";
+}
+
+Doubled DoubledOf(const Plan& plan, std::span<const LayerSpec> layers) {
+  POSEIDON_CHECK(plan.layers.size() == layers.size(), "the plan is for other layers");
+  const std::vector<Scheme> schemes = SchemesOf(plan);
+  const StepModel model = ModelOf(plan, layers, plan.cluster);
+  ClusterSpec spare_core = plan.cluster;
+  spare_core.cores_per_worker += 1;
+  return {.computing = model.Predict(schemes, {.computing = 2}).step,
+          .rebuilding = model.Predict(schemes, {.rebuilding = 2}).step,
+          .network = model.Predict(schemes, {.network = 2}).step,
+          .cores = ModelOf(plan, layers, spare_core).Predict(schemes).step};
+}
+
+std::string WhatBounds(const Plan& plan, std::span<const LayerSpec> layers) {
+  if (plan.step_seconds <= 0) return "what bounds the step is known once it is measured";
+  const Doubled doubled = DoubledOf(plan, layers);
+  struct Resource {
+    const char* name;
+    const char* doubled;
+    double step;
+    bool used;
+  };
+  const auto with_factors = [](const LayerPlan& layer) {
+    return layer.scheme == Scheme::kFactorBroadcast;
+  };
+  const Resource resources[] = {
+      {"computing", "computing twice as fast", doubled.computing, true},
+      {"the network", "a network twice as fast", doubled.network, plan.cluster.workers > 1},
+      {"rebuilding from factors", "rebuilding twice as fast", doubled.rebuilding,
+       std::any_of(plan.layers.begin(), plan.layers.end(), with_factors)},
+      {"serving the network by the cores that compute", "one more core per worker", doubled.cores,
+       plan.cluster.cpu_seconds_per_wire_byte > 0},
+  };
+  const Resource* bound = &resources[0];
+  for (const Resource& resource : resources) {
+    if (resource.used && resource.step < bound->step) bound = &resource;
+  }
+  const auto gain = [&](const Resource& resource) {
+    return std::string(resource.doubled) + " makes the step " + SecondsText(resource.step) +
+           " instead of " + SecondsText(plan.step_seconds) + " (" +
+           FactorText(plan.step_seconds / resource.step) + ")";
+  };
+  std::string text = std::string(bound->name) + " bounds the step: " + gain(*bound);
+  for (const Resource& resource : resources) {
+    if (&resource == bound || !resource.used) continue;
+    text += std::string(", ") + resource.doubled + " " +
+            FactorText(plan.step_seconds / resource.step);
+  }
+  return text;
 }
 
 }  // namespace poseidon::plan

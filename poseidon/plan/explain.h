@@ -33,6 +33,19 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds = 0);
 // One line: which change of the cluster would shorten the step most, and to what.
 std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers);
 
+// The step's seconds with these schemes if one resource were twice as fast.
+struct Doubled {
+  double computing = 0;   // forward and backward
+  double rebuilding = 0;  // the product of everybody's factors
+  double network = 0;     // its rate
+  double cores = 0;       // one more core per worker for serving the network
+};
+Doubled DoubledOf(const Plan& plan, std::span<const LayerSpec> layers);
+
+// One line: which resource bounds the step, how much faster the step is with twice as much of it,
+// and what twice as much of the others does.
+std::string WhatBounds(const Plan& plan, std::span<const LayerSpec> layers);
+
 }  // namespace poseidon::plan
 
 #endif  // POSEIDON_PLAN_EXPLAIN_H_

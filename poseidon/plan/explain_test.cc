@@ -10,6 +10,7 @@
 namespace poseidon::plan {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(Units, HaveThreeDigits) {
@@ -83,6 +84,20 @@ TEST(WhatWouldHelp, NamesTheNetworkOrComputing) {
   EXPECT_THAT(WhatWouldHelp(MakeExample(10e9), Layers()), HasSubstr("computing bounds the step"));
   const Plan provisional = ProvisionalPlan(Layers(), MakeExample(1).cluster, {}).value();
   EXPECT_THAT(WhatWouldHelp(provisional, Layers()), HasSubstr("known once"));
+}
+
+TEST(WhatBounds, NamesTheResourceWhoseDoublingHelpsMost) {
+  EXPECT_THAT(WhatBounds(MakeExample(20e6), Layers()),
+              AllOf(HasSubstr("the network bounds the step: a network twice as fast makes the step "),
+                    HasSubstr(", computing twice as fast 1."), HasSubstr(", rebuilding twice")));
+  const Plan fast = MakeExample(20e9);
+  EXPECT_THAT(WhatBounds(fast, Layers()),
+              AllOf(HasSubstr("computing bounds the step: computing twice as fast makes the step "),
+                    HasSubstr("a network twice as fast 1.00x")));
+  const Doubled doubled = DoubledOf(fast, Layers());
+  EXPECT_LT(doubled.computing, 0.6 * fast.step_seconds);
+  EXPECT_LE(doubled.network, fast.step_seconds);
+  EXPECT_DOUBLE_EQ(doubled.cores, fast.step_seconds);
 }
 
 }  // namespace
