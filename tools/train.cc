@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `poseidon train`: one worker in this process, or a launcher of members here and over ssh.
 #include <signal.h>
-#include <unistd.h>
 
-#include <array>
-#include <chrono>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -14,6 +10,9 @@
 #include "tools/commands.h"
 #include "tools/launch/hosts.h"
 #include "tools/launch/launcher.h"
+#include "tools/placed.h"
+#include "tools/run_dir.h"
+#include "tools/signals.h"
 #include "tools/task_json.h"
 #include "tools/terminal.h"
 
@@ -36,23 +35,10 @@ struct TrainFlags {
   std::string stage;
 };
 
-std::string OwnHostName() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
 std::string OwnProgram() {
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
   return error ? "poseidon" : path.string();
-}
-
-std::string DefaultRunDir(const std::string& solver) {
-  const std::time_t now = std::time(nullptr);
-  std::array<char, 32> text{};
-  std::tm local{};
-  std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", localtime_r(&now, &local));
-  return "runs/" + std::filesystem::path(solver).stem().string() + "-" + text.data();
 }
 
 void CompleteOptions(TrainFlags& flags) {
@@ -73,34 +59,16 @@ void CompleteOptions(TrainFlags& flags) {
     options.stages.push_back(flags.stage.substr(begin, end - begin));
     begin = end + 1;
   }
-  if (options.run_dir.empty()) options.run_dir = DefaultRunDir(options.solver);
-  std::error_code error;
-  std::filesystem::create_directories(options.run_dir, error);
-  if (error) Fail("cannot make run directory " + options.run_dir + ": " + error.message());
 }
 
 // ---- one worker in this process
 
-caffe::Requests* signal_requests = nullptr;
-const caffe::TrainOptions* signal_options = nullptr;
-
-extern "C" void OnSignal(int signal_number) {
-  if (signal_requests == nullptr) return;
-  if (signal_number == SIGTERM) return signal_requests->terminate.store(true);
-  const std::string& effect =
-      signal_number == SIGINT ? signal_options->sigint_effect : signal_options->sighup_effect;
-  if (effect == "stop") signal_requests->stop.store(true);
-  if (effect == "snapshot") signal_requests->snapshot.store(true);
-}
-
 void RunAlone(const TrainFlags& flags, Terminal& terminal) {
-  caffe::Requests requests;
-  signal_requests = &requests;
-  signal_options = &flags.options;
-  for (const int s : {SIGINT, SIGTERM, SIGHUP}) signal(s, OnSignal);
+  SignalRequests signals(flags.options);
+  signals.Begin();
   signal(SIGPIPE, SIG_IGN);
   caffe::MemberTask task;
-  task.host = OwnHostName();
+  task.host = launch::OwnName();
   task.options = flags.options;
   std::optional<Token> token;
   if (flags.options.sync) {
@@ -108,8 +76,7 @@ void RunAlone(const TrainFlags& flags, Terminal& terminal) {
     if (!generated.ok()) Fail(generated.status().message());
     token = *generated;
   }
-  const Status status = caffe::RunWorker(task, {terminal, requests, token, {}});
-  signal_requests = nullptr;
+  const Status status = caffe::RunWorker(task, {terminal, signals.requests(), token, {}});
   if (!status.ok()) Fail(status.message());
 }
 
@@ -180,7 +147,7 @@ void WriteMembers(const std::string& path, const launch::LaunchResult& result) {
 }
 
 void RunJob(TrainFlags& flags, Terminal& terminal) {
-  const std::string own = OwnHostName();
+  const std::string own = launch::OwnName();
   const std::vector<Host> placed = Placement(flags);
   const bool spread = !flags.hosts.empty() || !flags.hostfile.empty();
   bool all_local = true;
@@ -271,9 +238,17 @@ void AddTrain(CLI::App& app) {
       ->check(CLI::Range(3, 1000000));
   c->add_option("--dtype", o.dtype, "f32, or f64 for numeric tests")
       ->check(CLI::IsMember({"f32", "f64"}));
-  c->callback([flags] {
+  c->callback([flags, c] {
     CompleteOptions(*flags);
     Terminal terminal;
+    // What the user says counts for more than the environment.
+    const bool told = c->count("--workers") + c->count("--hosts") + c->count("--hostfile") > 0;
+    const auto place = told ? std::nullopt : OwnMembership();
+    if (place) {
+      RunPlaced(*place, flags->options, flags->token_file, terminal);
+      return;
+    }
+    MakeRunDir(flags->options);
     const bool alone = flags->options.workers == 1 && flags->options.servers == 0 &&
                        flags->hosts.empty() && flags->hostfile.empty();
     if (alone) {

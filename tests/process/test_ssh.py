@@ -232,6 +232,34 @@ def test_a_machine_that_vanishes_is_named(bench, machines):
     assert not member_processes(bench)
 
 
+@pytest.mark.parametrize("master", (True, False))
+def test_processes_of_a_launcher_on_two_machines(bench, machines, master):
+    """As mpirun would start them, one a machine: they meet at MASTER_ADDR, or by a file beside the
+    token's, in the folder that both see."""
+    token = bench.write("token", "5e" * 32)
+    token.chmod(0o600)
+    solver = bench.solver()
+    with contextlib.ExitStack() as stack:
+        started = []
+        for rank in (1, 0):
+            environment = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2",
+                           "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+            if master:
+                environment.update(MASTER_ADDR=machines.addresses[0], MASTER_PORT="29500")
+            else:
+                # Rank 0 tells its address from its default route.
+                ip("-n", machines.name(str(rank)), "route", "add", "default", "via",
+                   machines.addresses[1 - rank])
+            started.append(stack.enter_context(bench.start(
+                solver, *PINNED, "--token-file", token, environment=environment,
+                wrapper=("ip", "netns", "exec", machines.name(rank)))))
+        assert [one.finish() for one in started] == [0, 0], [one.err.text for one in started]
+    summary = jobs.summary_of(bench.folder / "run")
+    assert summary["workers"] == 2 and summary["replicas_equal"] is True
+    assert summary["traffic"]["encryption_bytes_sent"] > 1000
+    assert not list(bench.folder.glob("token.*"))
+
+
 def test_ssh_that_refuses_our_key_is_one_sentence(bench, machines):
     (machines.folder / "authorized_keys").write_text("")
     with start_endless(bench, machines) as job:

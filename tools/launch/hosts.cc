@@ -88,7 +88,7 @@ Result<in_addr> Resolve(const std::string& name) {
 }
 
 // The address with which this machine reaches `peer`; nothing is sent to learn it.
-Result<in_addr> OwnAddressTowards(const in_addr& peer) {
+Result<in_addr> AddressTowards(const in_addr& peer) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr = peer;
@@ -137,6 +137,11 @@ Result<std::vector<Host>> ReadHostFile(const std::string& path) {
   return hosts;
 }
 
+std::string OwnName() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
 bool IsLocal(const std::string& name, const std::string& own_name) {
   return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own_name;
 }
@@ -158,11 +163,38 @@ Result<std::vector<std::string>> AddressesOf(const std::vector<Host>& hosts,
                                Numeric(resolved[i]) + " here, which host " + Numeric(*network) +
                                " cannot reach; name it by its address in the network");
       }
-      POSEIDON_ASSIGN_OR_RETURN(resolved[i], OwnAddressTowards(*network));
+      POSEIDON_ASSIGN_OR_RETURN(resolved[i], AddressTowards(*network));
     }
     addresses.push_back(Numeric(resolved[i]));
   }
   return addresses;
+}
+
+Result<std::string> AddressOf(const std::string& name) {
+  POSEIDON_ASSIGN_OR_RETURN(const in_addr address, Resolve(name));
+  return Numeric(address);
+}
+
+bool IsLoopbackAddress(const std::string& address) {
+  in_addr parsed{};
+  return inet_pton(AF_INET, address.c_str(), &parsed) == 1 && IsLoopback(parsed);
+}
+
+Result<std::string> OwnAddressTowards(const std::string& peer) {
+  POSEIDON_ASSIGN_OR_RETURN(const in_addr address, Resolve(peer));
+  POSEIDON_ASSIGN_OR_RETURN(const in_addr own, AddressTowards(address));
+  return Numeric(own);
+}
+
+Result<std::string> OwnNetworkAddress(const std::string& own_name) {
+  in_addr world{};
+  inet_pton(AF_INET, "192.0.2.1", &world);  // of documents: every default route leads there
+  const Result<in_addr> routed = AddressTowards(world);
+  if (routed.ok()) return Numeric(*routed);
+  const Result<in_addr> named = Resolve(own_name);
+  if (named.ok() && !IsLoopback(*named)) return Numeric(*named);
+  return Unavailable("neither the default route nor the name of this host, " + own_name +
+                     ", tells its address in the network; give MASTER_ADDR and MASTER_PORT");
 }
 
 Result<std::vector<Host>> PlaceMembers(const std::vector<Host>& hosts, std::size_t count) {

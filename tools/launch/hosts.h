@@ -26,6 +26,9 @@ Result<std::vector<Host>> ParseHosts(std::string_view text);
 // ids count from 0; '#' begins a comment. Errors name file and line.
 Result<std::vector<Host>> ReadHostFile(const std::string& path);
 
+// This machine's name; "localhost" where it has none.
+std::string OwnName();
+
 // True for names of this machine: localhost, 127.0.0.1, ::1, its own host name.
 bool IsLocal(const std::string& name, const std::string& own_name);
 
@@ -35,6 +38,19 @@ bool IsLocal(const std::string& name, const std::string& own_name);
 // address, and for another host on loopback that the rest cannot reach.
 Result<std::vector<std::string>> AddressesOf(const std::vector<Host>& hosts,
                                              const std::string& own_name);
+
+// The numeric address of `name` here. kInvalidArgument where it has none.
+Result<std::string> AddressOf(const std::string& name);
+
+bool IsLoopbackAddress(const std::string& address);
+
+// This machine's numeric address as the host at `peer`, a numeric address, sees it. kUnavailable where
+// nothing leads there.
+Result<std::string> OwnAddressTowards(const std::string& peer);
+
+// This machine's address in the network: the one with which it reaches the world, else its name's.
+// kUnavailable where it has only loopback.
+Result<std::string> OwnNetworkAddress(const std::string& own_name);
 
 // The host of each of `count` members: slots filled host by host. kInvalidArgument when there are
 // fewer slots than members.

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/launch/note.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+namespace poseidon::launch {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks{20};
+
+std::optional<Note> ReadNote(const std::string& path) {
+  std::ifstream file(path);
+  Note note;
+  if (file >> note.host >> note.port >> note.writer) return note;
+  return std::nullopt;
+}
+
+bool HasEnded(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
+
+}  // namespace
+
+Status LeaveNote(const std::string& path, const Note& note) {
+  const std::string written = path + "." + std::to_string(note.writer);
+  std::ofstream file(written, std::ios::trunc);
+  file << note.host << " " << note.port << " " << note.writer << "\n";
+  file.close();
+  if (file && std::rename(written.c_str(), path.c_str()) == 0) return OkStatus();
+  const int error = errno;
+  std::remove(written.c_str());
+  return Unavailable("the other processes cannot be told where to join: " + path +
+                     " cannot be written: " + std::strerror(error));
+}
+
+Result<Note> AwaitNote(const std::string& path, const NoteWait& wait) {
+  const auto deadline = std::chrono::steady_clock::now() + wait.timeout;
+  while (std::chrono::steady_clock::now() < deadline) {
+    const std::optional<Note> note = ReadNote(path);
+    if (note && !(wait.same_host && HasEnded(note->writer))) return *note;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(wait.timeout).count();
+  return Unavailable("rank 0 has not said in " + path + " within " + std::to_string(seconds) +
+                     " s where it listens: it has failed, or does not share that folder");
+}
+
+Result<std::string> PrivateFolder(const std::string& parent) {
+  const std::string path = parent + "/poseidon-" + std::to_string(geteuid());
+  struct stat status {};
+  if ((mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) || lstat(path.c_str(), &status) != 0) {
+    return PermissionDenied("folder " + path + " cannot be made: " + std::strerror(errno));
+  }
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
+    return PermissionDenied(path + " is not a folder of this user alone, expected mode 0700");
+  }
+  return path;
+}
+
+}  // namespace poseidon::launch
