@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member whose launcher is not ours: it finds its place in the environment, and the others by files.
+// A member whose launcher is not ours: it finds its place in the environment, and the others by
+// files.
 #include "tools/placed.h"
 
 #include <signal.h>
@@ -84,8 +85,8 @@ class MeetingFiles {
   }
 
  private:
-  // What keeps this job's files apart from those of others. Where the launcher has no name for it: the
-  // run directory, else the process that started all of them.
+  // What keeps this job's files apart from those of others. Where the launcher has no name for it:
+  // the run directory, else the process that started all of them.
   std::string JobName(const std::string& run_dir) const {
     std::string job = place_.job;
     if (job.empty() && !run_dir.empty()) {

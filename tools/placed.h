@@ -15,8 +15,8 @@ namespace poseidon::tools {
 std::optional<launch::Membership> OwnMembership();
 
 // Trains as one of the processes that mpirun, srun or torchrun started: the last --servers of them
-// are dedicated servers, the others workers. On one host they meet by files in a folder of this user
-// in the system's temporary folder; on several at MASTER_ADDR:MASTER_PORT, or by a file beside
+// are dedicated servers, the others workers. On one host they meet by files in a folder of this
+// user in the system's temporary folder; on several at MASTER_ADDR:MASTER_PORT, or by a file beside
 // `token_file`, which all hosts share. Fails with a sentence.
 void RunPlaced(const launch::Membership& place, caffe::TrainOptions options,
                const std::string& token_file, caffe::Output& output);

@@ -6,8 +6,8 @@
 
 namespace poseidon::tools {
 
-// Makes the run directory, one named after the solver and the time where none is given. Fails with a
-// sentence.
+// Makes the run directory, one named after the solver and the time where none is given. Fails with
+// a sentence.
 void MakeRunDir(caffe::TrainOptions& options);
 
 }  // namespace poseidon::tools

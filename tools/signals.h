@@ -8,8 +8,8 @@
 namespace poseidon::tools {
 
 // Turns signals to a process that trains by itself into requests to its worker: SIGTERM, and SIGINT
-// and SIGHUP with the effects that the options say. One at a time in a process; `options` outlives it.
-// Until Begin() a signal ends the process; afterwards too when it is gone.
+// and SIGHUP with the effects that the options say. One at a time in a process; `options` outlives
+// it. Until Begin() a signal ends the process; afterwards too when it is gone.
 class SignalRequests {
  public:
   explicit SignalRequests(const caffe::TrainOptions& options) : options_(options) {}

@@ -22,8 +22,8 @@ struct Host {
 // "a:2,b:2": names with slots (default 1). kInvalidArgument naming the entry that is wrong.
 Result<std::vector<Host>> ParseHosts(std::string_view text);
 
-// A host file: one host a line, "NAME", "NAME slots=N", "NAME:N", or the old form "ID IP PORT" whose
-// ids count from 0; '#' begins a comment. Errors name file and line.
+// A host file: one host a line, "NAME", "NAME slots=N", "NAME:N", or the old form "ID IP PORT"
+// whose ids count from 0; '#' begins a comment. Errors name file and line.
 Result<std::vector<Host>> ReadHostFile(const std::string& path);
 
 // This machine's name; "localhost" where it has none.
@@ -33,9 +33,9 @@ std::string OwnName();
 bool IsLocal(const std::string& name, const std::string& own_name);
 
 // The numeric address of every host, where its members listen and the others reach them: what its
-// name means here. This machine, where its own name means loopback (as many systems have it) and other
-// hosts are on the network, gets its address towards them. kInvalidArgument for a name without
-// address, and for another host on loopback that the rest cannot reach.
+// name means here. This machine, where its own name means loopback (as many systems have it) and
+// other hosts are on the network, gets its address towards them. kInvalidArgument for a name
+// without address, and for another host on loopback that the rest cannot reach.
 Result<std::vector<std::string>> AddressesOf(const std::vector<Host>& hosts,
                                              const std::string& own_name);
 
@@ -44,8 +44,8 @@ Result<std::string> AddressOf(const std::string& name);
 
 bool IsLoopbackAddress(const std::string& address);
 
-// This machine's numeric address as the host at `peer`, a numeric address, sees it. kUnavailable where
-// nothing leads there.
+// This machine's numeric address as the host at `peer`, a numeric address, sees it. kUnavailable
+// where nothing leads there.
 Result<std::string> OwnAddressTowards(const std::string& peer);
 
 // This machine's address in the network: the one with which it reaches the world, else its name's.

@@ -13,8 +13,8 @@ namespace poseidon::launch {
 
 using Environment = std::map<std::string, std::string>;
 
-// The place of this process among those that mpirun, srun or torchrun started, as they say it in the
-// environment.
+// The place of this process among those that mpirun, srun or torchrun started, as they say it in
+// the environment.
 struct Membership {
   std::string launcher;  // "mpirun", for people
   int rank = 0;

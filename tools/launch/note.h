@@ -20,7 +20,8 @@ struct Note {
   pid_t writer = 0;
 };
 
-// Writes the note, as a whole, over one that an earlier job may have left. kUnavailable with the path.
+// Writes the note, as a whole, over one that an earlier job may have left. kUnavailable with the
+// path.
 Status LeaveNote(const std::string& path, const Note& note);
 
 struct NoteWait {
@@ -31,8 +32,9 @@ struct NoteWait {
 // Blocks, looking again and again: nothing tells of new files on a file system of several hosts.
 Result<Note> AwaitNote(const std::string& path, const NoteWait& wait);
 
-// A folder in `parent` of this user's alone, for files of members that share a host; made where there
-// is none. kPermissionDenied when what is there belongs to somebody else or is open to others.
+// A folder in `parent` of this user's alone, for files of members that share a host; made where
+// there is none. kPermissionDenied when what is there belongs to somebody else or is open to
+// others.
 Result<std::string> PrivateFolder(const std::string& parent);
 
 }  // namespace poseidon::launch
