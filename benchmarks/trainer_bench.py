@@ -4,8 +4,10 @@
 
   benchmarks/trainer_bench.py [--poseidon PATH] [--pairs N] [--only overhead,eager,memory] [--json FILE]
 
-overhead  one worker with hooks, scheduler and its own shard against plain training: pairs of runs
-          in alternating order, medians of the iteration time, mean ratio and its 95 % upper bound
+overhead  one worker with hooks, scheduler and its own shard against plain training: two runs that
+          take turns of a quarter of a second (the other is stopped), because runs one after the other
+          differ by more than what is measured; median ratio of neighbouring turns and the upper end
+          of its 95 % interval (order statistics, no assumption about the noise)
 eager     forward and backward of LeNet and AlexNet against the same net in eager PyTorch, on the same
           threads, alternating
 memory    what the core allocates for landing places and sums, against its bound
@@ -14,11 +16,13 @@ Ratios compare runs of one invocation; absolute times depend on the machine. Nee
 that has torch (.venv/bin/python3).
 """
 import argparse
+import contextlib
 import json
 import math
 import os
 import pathlib
 import re
+import signal
 import statistics
 import struct
 import subprocess
@@ -27,6 +31,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+TURN_SECONDS = 0.25
+WARM_UP_SECONDS = 2
 
 
 def conv(name, bottom, outputs, kernel, stride=1, pad=0, group=1):
@@ -116,13 +122,48 @@ def eager_milliseconds(net, shape, iterations):
     return 1e3 * (time.perf_counter() - begin) / iterations
 
 
-def upper_bound(ratios):
-    """Mean and the upper end of its two-sided 95 % interval (normal approximation with t for n<30)."""
-    mean = statistics.mean(ratios)
-    if len(ratios) < 2:
-        return mean, math.inf
-    t = 1.96 + 2.4 / (len(ratios) - 1)
-    return mean, mean + t * statistics.stdev(ratios) / math.sqrt(len(ratios))
+def median_interval(values):
+    """The two-sided 95 % interval of the median: how many of n values lie below it is binomial."""
+    ordered = sorted(values)
+    reach = 0.98 * math.sqrt(len(ordered)) + 1
+    low = max(0, math.floor(len(ordered) / 2 - reach))
+    high = min(len(ordered) - 1, math.ceil(len(ordered) / 2 + reach) - 1)
+    return ordered[low], ordered[high]
+
+
+class TurnTaker:
+    """A training run that stands still except in its turns. Ended, by its id, on exit."""
+
+    def __init__(self, poseidon, folder, name, *flags):
+        self.metrics = pathlib.Path(folder) / name / "metrics.jsonl"
+        self.process = subprocess.Popen([poseidon, "train", *flags, "--run-dir", name], cwd=folder,
+                                        stdout=subprocess.DEVNULL, start_new_session=True)
+        while not self.metrics.exists() or self.metrics.stat().st_size == 0:
+            if self.process.poll() is not None:
+                sys.exit(f"the {name} run ended with {self.process.returncode}")
+            time.sleep(0.05)
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        self.read = self.metrics.stat().st_size
+
+    def turn(self, seconds):
+        """Median seconds of the iterations that lie within the next turn as a whole."""
+        os.killpg(self.process.pid, signal.SIGCONT)
+        time.sleep(seconds)
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        with open(self.metrics, "rb") as file:
+            file.seek(self.read)
+            lines = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+        self.read += sum(map(len, lines))
+        times = [json.loads(line)["seconds"] for line in lines]
+        # The first line ends the iteration that the last stop cut.
+        return statistics.median(after - before for before, after in zip(times, times[1:]))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 class Bench:
@@ -152,14 +193,15 @@ class Bench:
         self.run("convert-mnist", "images", "labels", str(path))
         return path
 
-    def solver(self, iterations):
+    def solver(self, iterations, display=0):
         net = f"""name: "LeNet"
 layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ scale: 0.00390625 }}
   data_param {{ source: "{self.database()}" batch_size: 64 backend: LMDB }} }}\n""" + lenet_layers()
         (self.folder / "net.prototxt").write_text(net)
         path = self.folder / "solver.prototxt"
         path.write_text(f'net: "net.prototxt" base_lr: 0.01 momentum: 0.9 weight_decay: 0.0005 '
-                        f'lr_policy: "fixed" max_iter: {iterations} snapshot_after_train: false\n')
+                        f'lr_policy: "fixed" max_iter: {iterations} display: {display} '
+                        f'test_initialization: false snapshot_after_train: false\n')
         return path
 
     def train(self, name, *flags):
@@ -167,19 +209,24 @@ layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ s
         return json.loads((self.folder / name / "summary.json").read_text())
 
     def overhead(self):
-        ratios = []
-        for pair in range(self.args.pairs):
-            order = [("plain", []), ("sync", ["--sync"])]
-            if pair % 2:
-                order.reverse()
-            seconds = {name: self.train(name, "--threads", str(self.args.threads), *flags)["step_seconds"]["measured"]
-                       for name, flags in order}
-            ratios.append(seconds["sync"] / seconds["plain"])
-        mean, upper = upper_bound(ratios)
-        print(f"overhead   --workers 1 --sync over --workers 1, LeNet: mean {100 * (mean - 1):+.2f} %, "
-              f"95 % upper bound {100 * (upper - 1):+.2f} %, median {100 * (statistics.median(ratios) - 1):+.2f} %, "
-              f"{len(ratios)} pairs of {self.args.iterations} iterations (goal: +1.10 %, bound +1.50 %)")
-        self.results["overhead"] = {"mean": mean, "upper95": upper, "ratios": ratios}
+        solver = self.solver(10**6, display=1)
+        with contextlib.ExitStack() as stack:
+            runs = {name: stack.enter_context(TurnTaker(
+                        self.args.poseidon, self.folder, name, "--solver", str(solver),
+                        "--threads", str(self.args.threads), *flags))
+                    for name, flags in (("plain", ()), ("sync", ("--sync",)))}
+            for run in runs.values():
+                run.turn(WARM_UP_SECONDS)
+            ratios = []
+            for pair in range(self.args.pairs):
+                order = ["plain", "sync"] if pair % 2 == 0 else ["sync", "plain"]
+                seconds = {name: runs[name].turn(TURN_SECONDS) for name in order}
+                ratios.append(seconds["sync"] / seconds["plain"])
+        median, (low, high) = statistics.median(ratios), median_interval(ratios)
+        print(f"overhead   --workers 1 --sync over --workers 1, LeNet: {100 * (median - 1):+.2f} % "
+              f"[{100 * (low - 1):+.2f}, {100 * (high - 1):+.2f}] at 95 %, "
+              f"{len(ratios)} pairs of turns (goal: +1.10 %, upper end +1.50 %)")
+        self.results["overhead"] = {"median": median, "low95": low, "high95": high, "ratios": ratios}
 
     def eager(self):
         import torch
@@ -221,7 +268,7 @@ layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ s
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--poseidon", default=str(ROOT / "build/release/bin/poseidon"))
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--pairs", type=int, default=400)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--threads", type=int, default=max(1, (os.cpu_count() or 1) // 2))
