@@ -15,6 +15,8 @@ inline constexpr int kExitMemberLost = 3;  // a member of the job died or froze
 void AddTrain(CLI::App& app);
 void AddTest(CLI::App& app);
 void AddTime(CLI::App& app);
+void AddPlan(CLI::App& app);
+void AddProfile(CLI::App& app);
 void AddDeviceQuery(CLI::App& app);
 void AddConvertMnist(CLI::App& app);
 // What a launcher starts; reads its task from standard input.

@@ -65,6 +65,8 @@ int Main(int argc, char** argv) {
   AddTrain(app);
   AddTest(app);
   AddTime(app);
+  AddPlan(app);
+  AddProfile(app);
   AddDeviceQuery(app);
   AddConvertMnist(app);
   AddMember(app);

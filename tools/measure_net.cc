@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/measure_net.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "frontends/caffe/solver/solver.h"
+#include "frontends/caffe/train/aten_engine.h"
+#include "poseidon/sfb/rebuild.h"
+
+namespace poseidon::tools {
+namespace {
+
+using profile::Profile;
+
+// The trainer's clock remembers so many iterations.
+constexpr int kWindow = 9;
+// Of a byte between two hosts, encrypted, both ends together.
+constexpr double kCpuSecondsPerWireByte = 1.1e-9;
+
+unsigned Cores() { return std::max(1u, std::thread::hardware_concurrency()); }
+
+caffe::SolverParameter SolverOf(const MeasureOptions& options) {
+  caffe::SolverParameter solver;
+  solver.set_net(options.model);
+  solver.set_lr_policy("fixed");
+  solver.set_base_lr(0);
+  solver.set_momentum(0.9F);
+  solver.set_weight_decay(0.0005F);
+  solver.set_snapshot_after_train(false);
+  solver.mutable_train_state()->set_level(options.level);
+  std::istringstream stages(options.stages);
+  for (std::string stage; std::getline(stages, stage, ',');) {
+    solver.mutable_train_state()->add_stage(stage);
+  }
+  return solver;
+}
+
+// Mean seconds per layer of the net over whole windows of iterations.
+Result<std::vector<caffe::LayerSeconds>> Timed(caffe::Solver& solver, int iterations) {
+  const int windows = (iterations + kWindow - 1) / kWindow;
+  std::vector<caffe::LayerSeconds> means(static_cast<std::size_t>(solver.net().layer_count()));
+  // The first iteration pays for memory and plans of its own; so does the update of the second.
+  POSEIDON_RETURN_IF_ERROR(solver.Step(2));
+  for (int window = 0; window < windows; ++window) {
+    POSEIDON_RETURN_IF_ERROR(solver.Step(kWindow));
+    const std::vector<caffe::LayerSeconds> now = solver.layer_clock().Means();
+    for (std::size_t i = 0; i < means.size(); ++i) {
+      means[i].forward += now[i].forward / windows;
+      means[i].backward += now[i].backward / windows;
+    }
+  }
+  return means;
+}
+
+// The layer as the trainer declares it, without times.
+profile::Layer LayerOf(caffe::Net& net, int index, std::size_t position) {
+  caffe::Layer& net_layer = net.layer(index);
+  profile::Layer layer;
+  layer.spec.name = net_layer.name();
+  layer.spec.elements = static_cast<std::uint64_t>(net.layer_params(index).data.numel());
+  layer.spec.forward_position = static_cast<std::uint32_t>(position);
+  for (const caffe::LearnableParam& param : net.learnable_params()) {
+    if (param.layer != index) continue;
+    layer.spec.shape +=
+        (layer.spec.shape.empty() ? "" : "+") + caffe::ShapeText(param.blob.data.sizes());
+    profile::Tensor tensor{.name = layer.spec.name + "." + std::to_string(param.index), .shape = {}};
+    for (const std::int64_t dimension : param.blob.data.sizes()) {
+      tensor.shape.push_back(static_cast<std::uint64_t>(dimension));
+    }
+    if (tensor.shape.empty()) tensor.shape = {1};
+    layer.tensors.push_back(std::move(tensor));
+  }
+  caffe::FactorSource* const factors = net_layer.factors();
+  if (factors != nullptr && factors->FactorCapable()) {
+    layer.spec.factors = plan::FactorShape{.outputs = static_cast<std::uint64_t>(factors->M()),
+                                           .inputs = static_cast<std::uint64_t>(factors->N()),
+                                           .bias = factors->has_bias()};
+    layer.rows = static_cast<std::uint32_t>(factors->K());
+  }
+  return layer;
+}
+
+// The rows of the first blob: what a data layer gives.
+std::uint32_t BatchOf(const caffe::Net& net) {
+  for (int i = 0; i < net.layer_count(); ++i) {
+    for (const caffe::Blob* top : net.tops(i)) {
+      if (top->data.dim() > 0 && top->data.size(0) > 0) {
+        return static_cast<std::uint32_t>(top->data.size(0));
+      }
+    }
+  }
+  return 1;
+}
+
+// Of the largest fully connected layer; 0 where there is none.
+Result<double> ProductFlops(const Profile& profile, int threads) {
+  const profile::Layer* largest = nullptr;
+  for (const profile::Layer& layer : profile.layers) {
+    const bool larger = largest == nullptr || layer.spec.elements > largest->spec.elements;
+    if (layer.spec.factors && larger) largest = &layer;
+  }
+  if (largest == nullptr) return 0.0;
+  const plan::FactorShape& shape = *largest->spec.factors;
+  const auto engine = caffe::MakeAtenEngine(threads);
+  POSEIDON_ASSIGN_OR_RETURN(
+      const sfb::ProductTest test,
+      sfb::TestProduct(shape, largest->spec.dtype, largest->rows, *engine));
+  return 2.0 * largest->rows * static_cast<double>(shape.outputs) *
+         static_cast<double>(shape.inputs) / std::max(test.seconds, 1e-9);
+}
+
+}  // namespace
+
+Result<Profile> MeasureNet(const MeasureOptions& options) {
+  const int threads = options.threads > 0 ? options.threads : static_cast<int>(Cores());
+  at::set_num_threads(threads);
+  caffe::SolverOptions solver_options;
+  solver_options.folder = std::filesystem::path(options.model).parent_path().string();
+  solver_options.writes_snapshots = false;
+  POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<caffe::Solver> solver,
+                            caffe::Solver::Create(SolverOf(options), std::move(solver_options)));
+  POSEIDON_ASSIGN_OR_RETURN(const std::vector<caffe::LayerSeconds> seconds,
+                            Timed(*solver, options.iterations));
+
+  Profile profile;
+  caffe::Net& net = solver->net();
+  profile.name =
+      net.name().empty() ? std::filesystem::path(options.model).stem().string() : net.name();
+  profile.source = "measured on " + std::to_string(threads) + " threads of " +
+                   std::to_string(Cores()) + " cores";
+  profile.batch = BatchOf(net);
+  profile.cpu_seconds_per_wire_byte = kCpuSecondsPerWireByte;
+  profile.cores_per_worker = Cores();
+  profile.compute_threads = static_cast<std::uint32_t>(threads);
+  const std::set<int> synced(solver->SyncedLayers().begin(), solver->SyncedLayers().end());
+  if (synced.empty()) {
+    return InvalidArgument("net " + options.model + " has no layer that is trained, so there is "
+                           "nothing to plan");
+  }
+  // Neighbours without parameters count with the layer before them, the first ones with the first.
+  caffe::LayerSeconds before;
+  for (int i = 0; i < net.layer_count(); ++i) {
+    const caffe::LayerSeconds& own = seconds[static_cast<std::size_t>(i)];
+    if (synced.count(i) > 0) {
+      profile.layers.push_back(LayerOf(net, i, profile.layers.size()));
+      profile.layers.back().forward_seconds = std::exchange(before.forward, 0);
+      profile.layers.back().backward_seconds = std::exchange(before.backward, 0);
+    }
+    double& forward = profile.layers.empty() ? before.forward : profile.layers.back().forward_seconds;
+    double& backward =
+        profile.layers.empty() ? before.backward : profile.layers.back().backward_seconds;
+    forward += own.forward;
+    backward += own.backward;
+  }
+  POSEIDON_ASSIGN_OR_RETURN(profile.product_flops, ProductFlops(profile, threads));
+  return profile;
+}
+
+}  // namespace poseidon::tools

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profile/quantities.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace poseidon::profile {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ParseRate, TakesNumbersWithUnits) {
+  EXPECT_DOUBLE_EQ(*ParseRate("10Gbit"), 10e9);
+  EXPECT_DOUBLE_EQ(*ParseRate("2.5 Gbit/s"), 2.5e9);
+  EXPECT_DOUBLE_EQ(*ParseRate("100mbps"), 100e6);
+  EXPECT_DOUBLE_EQ(*ParseRate("64kbit"), 64e3);
+  EXPECT_DOUBLE_EQ(*ParseRate("1e9bit"), 1e9);
+}
+
+TEST(ParseRate, RefusesInOneSentence) {
+  for (const char* text : {"", "fast", "10", "10GB", "0Gbit", "-1Gbit", "nanGbit", "infGbit",
+                           "10Gbit/h", "1e400bit"}) {
+    const Result<double> rate = ParseRate(text);
+    ASSERT_FALSE(rate.ok()) << text;
+    EXPECT_THAT(rate.status().message(), HasSubstr("rate '" + std::string(text) + "'"));
+    EXPECT_THAT(rate.status().message(), HasSubstr("10Gbit"));
+  }
+}
+
+TEST(ParseDuration, TakesNumbersWithUnits) {
+  EXPECT_DOUBLE_EQ(*ParseDuration("100us"), 100e-6);
+  EXPECT_DOUBLE_EQ(*ParseDuration("0.5 ms"), 0.5e-3);
+  EXPECT_DOUBLE_EQ(*ParseDuration("2s"), 2);
+  EXPECT_DOUBLE_EQ(*ParseDuration("0s"), 0);
+  for (const char* text : {"", "100", "-1us", "1 hour", "infs"}) {
+    EXPECT_FALSE(ParseDuration(text).ok()) << text;
+  }
+}
+
+TEST(RateText, HasAUnit) {
+  EXPECT_EQ(RateText(10e9), "10 Gbit/s");
+  EXPECT_EQ(RateText(2.5e9), "2.5 Gbit/s");
+  EXPECT_EQ(RateText(100e6), "100 Mbit/s");
+  EXPECT_EQ(RateText(1e9), "1 Gbit/s");
+  EXPECT_EQ(RateText(500), "500 bit/s");
+}
+
+}  // namespace
+}  // namespace poseidon::profile
