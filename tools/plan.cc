@@ -137,23 +137,23 @@ void RunPlan(Flags& flags) {
                              {"latency_seconds", flags.setting.latency},
                              {"goodput", flags.setting.goodput},
                              {"servers", flags.setting.servers}};
-  std::cout << Heading(profile);
+  std::string text = Heading(profile);
   if (one) {
     const Point point = ValueOrFail(Predict(
         profile, flags.setting, static_cast<std::uint32_t>(flags.workers), rate));
-    std::cout << PointText(point, profile, flags.setting);
+    text += PointText(point, profile, flags.setting);
     document["prediction"] = PredictionJson(point, profile);
   }
   if (flags.sweep) {
     const Sweep sweep = ValueOrFail(RunSweep(profile, flags.setting));
-    std::cout << "\n" << SweepText(sweep, profile);
+    text += "\n" + SweepText(sweep, profile);
     document["sweep"] = SweepJson(sweep, profile);
   }
-  std::cout << std::flush;
+  std::cout << text << std::flush;
   if (flags.json.empty()) return;
-  const std::string text =
+  const std::string json =
       document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  if (const Status s = caffe::WriteTextFile(flags.json, text); !s.ok()) Fail(s.message());
+  if (const Status s = caffe::WriteTextFile(flags.json, json); !s.ok()) Fail(s.message());
 }
 
 }  // namespace

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`poseidon plan` on profiles of known models, against the bounds reckoned here a second time.
+
+  plan_command_test.py POSEIDON
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from benchmarks.profiles.timing import profile, text_of  # noqa: E402
+
+POSEIDON = sys.argv.pop(1)
+GOODPUT = 0.956
+
+
+def plan(*arguments, text=None):
+    return subprocess.run([POSEIDON, "plan", *arguments], input=text, capture_output=True, text=True, timeout=120)
+
+
+def dense_bounds(document, workers, rate, latency):
+    """T* and T_wfbp with every layer's gradient cut into slices, from the formulas."""
+    layers = document["layers"]
+    compute = [layer["forward_seconds"] + layer["backward_seconds"] for layer in layers]
+    transfer = [2 * layer["elements"] * 4 * (workers - 1) / workers / (rate / 8 * GOODPUT) for layer in layers]
+    least = max([sum(compute)] + [sum(transfer[:j + 1]) + 2 * latency + sum(compute[j:]) for j in range(len(layers))])
+    free = done = 0
+    for layer, seconds in reversed(list(zip(layers, transfer))):
+        done += layer["backward_seconds"]
+        free = max(free, done) + seconds
+    return least, sum(layer["forward_seconds"] for layer in layers) + free + 2 * latency
+
+
+class PlanCommand(unittest.TestCase):
+    def test_bounds_are_those_of_the_formulas(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder, "plan.json")
+            for name, workers, rate in (("vgg19-22k", 8, 10), ("resnet-50", 4, 5), ("bert-base", 8, 25), ("mlp", 2, 1)):
+                document = profile(name)
+                done = plan("-", "--workers", str(workers), "--rate", f"{rate}Gbit", "--latency", "100us",
+                            "--json", str(out), text=text_of(document))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                got = json.loads(out.read_text())["prediction"]
+                least, wait_free = dense_bounds(document, workers, rate * 1e9, 100e-6)
+                with self.subTest(name):
+                    self.assertAlmostEqual(got["dense_step_seconds"] / least, 1, delta=1e-3)
+                    self.assertAlmostEqual(got["dense_wfbp_seconds"] / wait_free, 1, delta=1e-3)
+                    self.assertLessEqual(got["step_seconds"], got["dense_step_seconds"] * (1 + 1e-9))
+                    self.assertLessEqual(got["speedup"], workers)
+                    self.assertIn(got["what_bounds"], done.stdout)
+
+    def test_the_sweep_covers_the_grid(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder, "plan.json")
+            done = plan("-", "--sweep", "--policy", "bytes", "--json", str(out), text=text_of(profile("alexnet")))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            document = json.loads(out.read_text())
+            self.assertNotIn("prediction", document)
+            sweep = document["sweep"]
+            self.assertEqual({(p["workers"], p["rate_bits_per_second"]) for p in sweep["points"]},
+                             {(p, r * 1e9) for p in (2, 4, 8, 16, 32, 64) for r in (1, 10, 25, 40, 100)})
+            # The published rule: factors while 256 P <= 2 M N / (M + N), whatever the rate.
+            changes = {(c["layer"], c["workers"]) for c in sweep["crossovers"]}
+            self.assertEqual(changes, {("fc6", 23), ("fc7", 17), ("fc8", 7)})
+            self.assertEqual(len(sweep["crossovers"]), 15)
+
+    def test_refuses_in_one_line(self):
+        text = text_of(profile("mlp"))
+        for arguments, words in ((("-", "--workers", "2"), "--rate"), (("-", "--rate", "1Gbit"), "--workers"),
+                                 (("-", "--workers", "2", "--rate", "fast"), "10Gbit"),
+                                 (("-", "--workers", "2", "--rate", "1Gbit", "--scheme", "fc9=kv"), "fc9"),
+                                 (("-", "--workers", "2", "--rate", "1Gbit", "--scheme", "fc1"), "LAYER=kv"),
+                                 (("/nonexistent.json", "--sweep"), "/nonexistent.json cannot be read"),
+                                 (("/nonexistent.prototxt", "--sweep"), "/nonexistent.prototxt")):
+            done = plan(*arguments, text=text)
+            self.assertEqual(done.returncode, 1, arguments)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertTrue(done.stderr.startswith("poseidon: "), done.stderr)
+            self.assertIn(words, done.stderr)
+            self.assertEqual(done.stdout, "", arguments)
+
+
+if __name__ == "__main__":
+    unittest.main()
