@@ -7,12 +7,13 @@
 namespace poseidon::kv {
 
 Server::Server(Executor& executor, messaging::Mesh& mesh, const Topology& topology,
-               TraceRecorder* trace)
+               TraceRecorder* trace, messaging::Order order)
     : executor_(executor),
       mesh_(mesh),
       topology_(topology),
       shard_(topology.self_shard().value()),
       trace_(trace),
+      order_(order),
       alive_(std::make_shared<Server*>(this)) {}
 
 void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
@@ -171,7 +172,8 @@ void Server::SendResult(const Key& key, Hosted& hosted, const Shard::Progress& p
     out.header = header;
     out.header.rank = Rank(r);
     out.payload = sum;
-    out.priority = {messaging::Priority::kData, header.step.value(), hosted.position};
+    out.priority =
+        messaging::PriorityOf(order_, messaging::Leg::kResult, header.step, hosted.position);
     out.left = [weak = std::weak_ptr<Server*>(alive_), key](Status status) {
       if (const auto server = weak.lock()) (*server)->OnResultLeft(key, status);
     };

@@ -12,6 +12,7 @@
 #include "poseidon/kv/shard.h"
 #include "poseidon/kv/topology.h"
 #include "poseidon/messaging/mesh.h"
+#include "poseidon/messaging/order.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/slices.h"
 
@@ -28,7 +29,8 @@ inline constexpr std::uint64_t kMaxCollectiveBytes = std::uint64_t{1} << 32;
 class Server final : public messaging::FrameSink {
  public:
   // Pre: topology.self_shard(). `trace` may be null.
-  Server(Executor& executor, messaging::Mesh& mesh, const Topology& topology, TraceRecorder* trace);
+  Server(Executor& executor, messaging::Mesh& mesh, const Topology& topology, TraceRecorder* trace,
+         messaging::Order order = messaging::Order::kNextForward);
 
   // The layers of a model, with the slices every member computes alike (plan::AssignSlices).
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers,
@@ -88,6 +90,7 @@ class Server final : public messaging::FrameSink {
   const Topology topology_;
   const std::uint16_t shard_;
   TraceRecorder* const trace_;
+  const messaging::Order order_;
   std::map<Key, Hosted> hosted_;
   Status abandoned_;
   // Guards the completions of results in flight against a server that is gone.

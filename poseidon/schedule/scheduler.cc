@@ -8,21 +8,28 @@ namespace poseidon::schedule {
 
 std::string_view NameOf(LayerState state) {
   switch (state) {
-    case LayerState::kIdle: return "idle";
-    case LayerState::kInFlight: return "in flight";
-    case LayerState::kFailed: return "failed";
+    case LayerState::kIdle:
+      return "idle";
+    case LayerState::kInFlight:
+      return "in flight";
+    case LayerState::kFailed:
+      return "failed";
   }
   return "?";
 }
 
-Scheduler::Scheduler(Executor& io, Executor& completions, std::vector<Layer> layers)
-    : io_(io), completions_(completions), alive_(std::make_shared<Scheduler*>(this)) {
+Scheduler::Scheduler(Executor& io, Executor& completions, std::vector<Layer> layers,
+                     messaging::Order order)
+    : io_(io),
+      completions_(completions),
+      order_(order),
+      alive_(std::make_shared<Scheduler*>(this)) {
   for (Layer& layer : layers) {
     rows_.emplace_back();
     rows_.back().layer = std::move(layer);
   }
-  schemes_.push_back({Step(0), PlanEpoch(0),
-                      std::vector<plan::Scheme>(rows_.size(), plan::Scheme::kKeyValue)});
+  schemes_.push_back(
+      {Step(0), PlanEpoch(0), std::vector<plan::Scheme>(rows_.size(), plan::Scheme::kKeyValue)});
 }
 
 Scheduler::~Scheduler() = default;
@@ -75,7 +82,8 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
   if (in_flight_++ == 0) busy_since_ = row.pushed_at;
 
   request.plan_epoch = schemes.epoch;
-  request.priority = PriorityOf(request.step, row.layer.forward_position);
+  request.priority = messaging::PriorityOf(order_, messaging::Leg::kContribution, request.step,
+                                           row.layer.forward_position);
   auto done = std::make_shared<Completion>(std::move(request.done));
   request.done = [weak = std::weak_ptr<Scheduler*>(alive_), layer, done,
                   &completions = completions_](Status status) {
@@ -85,8 +93,8 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
       completions.Post([done, status] { (*done)(status); });
     }
   };
-  sync::Syncer& syncer = scheme == plan::Scheme::kFactorBroadcast ? *row.layer.factors
-                                                                   : *row.layer.key_value;
+  sync::Syncer& syncer =
+      scheme == plan::Scheme::kFactorBroadcast ? *row.layer.factors : *row.layer.key_value;
   syncer.Start(std::move(request));
 }
 

@@ -10,6 +10,7 @@
 
 #include "poseidon/base/executor.h"
 #include "poseidon/base/trace.h"
+#include "poseidon/messaging/order.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/sync/syncer.h"
@@ -22,11 +23,6 @@ namespace poseidon::schedule {
 // A layer between two steps, and its legal moves: kIdle -> kInFlight -> kIdle, kInFlight -> kFailed.
 enum class LayerState : std::uint8_t { kIdle, kInFlight, kFailed };
 std::string_view NameOf(LayerState state);
-
-// Who leaves first among the ready: a pure function. Smaller is sooner.
-inline messaging::Priority PriorityOf(Step step, std::uint32_t forward_position) {
-  return {messaging::Priority::kData, step.value(), forward_position};
-}
 
 // What a layer's synchronisation took, from the push to the landed mean.
 struct LayerTiming {
@@ -46,7 +42,8 @@ class Scheduler {
     std::unique_ptr<sync::Syncer> key_value;
     std::unique_ptr<sync::Syncer> factors;  // null where the layer has none
   };
-  Scheduler(Executor& io, Executor& completions, std::vector<Layer> layers);
+  Scheduler(Executor& io, Executor& completions, std::vector<Layer> layers,
+            messaging::Order order = messaging::Order::kNextForward);
   ~Scheduler();
 
   // The schemes to follow from `plan.switch_step` on.
@@ -84,6 +81,7 @@ class Scheduler {
 
   Executor& io_;
   Executor& completions_;
+  const messaging::Order order_;
   std::vector<Row> rows_;
   std::vector<Schemes> schemes_;  // ascending `from`
   std::uint32_t in_flight_ = 0;

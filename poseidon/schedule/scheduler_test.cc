@@ -94,18 +94,14 @@ class SchedulerTest : public ::testing::Test {
   std::unique_ptr<Scheduler> scheduler_;
 };
 
-TEST(PriorityOf, TheOlderStepThenTheLowerLayer) {
-  EXPECT_LT(PriorityOf(Step(4), 9), PriorityOf(Step(5), 0));
-  EXPECT_LT(PriorityOf(Step(5), 0), PriorityOf(Step(5), 1));
-  EXPECT_LT(messaging::kControlPriority, PriorityOf(Step(0), 0));
-}
-
 TEST_F(SchedulerTest, APushLeavesAtOnceAndCompletesOnceItHasLanded) {
   Landed landed;
   Push(0, 3, landed);
   EXPECT_EQ(scheduler_->state(LayerId(0)), LayerState::kInFlight);
   ASSERT_TRUE(dense_[0]->held.has_value());
-  EXPECT_EQ(dense_[0]->held->priority, PriorityOf(Step(3), 10));
+  EXPECT_EQ(dense_[0]->held->priority,
+            messaging::PriorityOf(messaging::Order::kNextForward, messaging::Leg::kContribution,
+                                  Step(3), 10));
   EXPECT_EQ(dense_[0]->held->step, Step(3));
   EXPECT_EQ(landed.fired, 0);
   simulation_.RunFor(milliseconds(30));

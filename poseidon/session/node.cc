@@ -30,8 +30,8 @@ Overloaded(Fs...) -> Overloaded<Fs...>;
 coordinator::Member MemberOf(const wire::RosterEntry& entry) {
   coordinator::Member member;
   member.id = entry.member;
-  member.role = entry.role == wire::Role::kServer ? coordinator::Role::kServer
-                                                  : coordinator::Role::kWorker;
+  member.role =
+      entry.role == wire::Role::kServer ? coordinator::Role::kServer : coordinator::Role::kWorker;
   member.rank = entry.rank;
   member.host = entry.host;
   member.address = entry.listen_host;
@@ -254,7 +254,7 @@ Status Node::OnWelcome(const wire::Welcome& welcome) {
 
   const kv::Topology topology = MakeTopology();
   if (topology.self_shard()) {
-    server_ = std::make_unique<kv::Server>(env_.io, mesh_, topology, env_.trace);
+    server_ = std::make_unique<kv::Server>(env_.io, mesh_, topology, env_.trace, options_.order);
     mesh_.Route(wire::FrameType::kPush, *server_);
   }
   if (is_worker()) {
@@ -263,7 +263,8 @@ Status Node::OnWelcome(const wire::Welcome& welcome) {
     if (env_.engine != nullptr) {
       broadcaster_ = std::make_unique<sfb::Broadcaster>(
           env_.io, env_.compute, mesh_,
-          sfb::Broadcaster::Roster{self_, rank_, topology.worker_of_rank}, *env_.engine, env_.trace);
+          sfb::Broadcaster::Roster{self_, rank_, topology.worker_of_rank}, *env_.engine,
+          env_.trace);
       mesh_.Route(wire::FrameType::kFactor, *broadcaster_);
     }
   }
@@ -305,8 +306,8 @@ void Node::ConnectToPeers() {
         Guarded([this, entry](Result<std::unique_ptr<transport::Connection>> connection) {
           if (phase_ == Phase::kEnded) return;
           if (!connection.ok()) {
-            return Abort(connection.status().WithPrefix("cannot reach " +
-                                                        NameOf(entry.member.value())));
+            return Abort(
+                connection.status().WithPrefix("cannot reach " + NameOf(entry.member.value())));
           }
           const auto channel = mesh_.AddStranger(*std::move(connection));
           mesh_.Identify(channel, entry.member);
@@ -361,7 +362,8 @@ void Node::Commit(std::vector<plan::LayerSpec> layers,
                   UniqueFunction<void(Result<plan::Plan>)> done) {
   committed_ = std::move(done);
   if (phase_ == Phase::kEnded) {
-    env_.completions.Post([done = std::exchange(committed_, {}), reason = failure_] { done(reason); });
+    env_.completions.Post(
+        [done = std::exchange(committed_, {}), reason = failure_] { done(reason); });
     return;
   }
   RunProductTests(std::move(layers));
@@ -381,9 +383,9 @@ void Node::RunProductTests(std::vector<plan::LayerSpec> layers) {
       if (engine == nullptr) layer.factors.reset();
       std::uint64_t hash = 0;
       if (layer.factors && workers > 1 && failure.ok()) {
-        const auto known =
-            std::find_if(tested.begin(), tested.end(),
-                         [&](const auto& entry) { return entry.first == *layer.factors; });
+        const auto known = std::find_if(tested.begin(), tested.end(), [&](const auto& entry) {
+          return entry.first == *layer.factors;
+        });
         if (known != tested.end()) {
           hash = known->second;
         } else if (Result<sfb::ProductTest> test = sfb::TestProduct(
@@ -458,7 +460,8 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
     if (!is_worker()) {
       const std::uint64_t needed = server_->declared_bytes();
       const std::string amount = std::to_string((needed + (1u << 20) - 1) >> 20) + " MiB";
-      env_.log.Log(LogLevel::kNotice, NameOf(self_.value()) + " needs " + amount + " for its shard");
+      env_.log.Log(LogLevel::kNotice,
+                   NameOf(self_.value()) + " needs " + amount + " for its shard");
       if (options_.memory_limit_bytes != 0 && needed > options_.memory_limit_bytes) {
         return Abort(Status(StatusCode::kResourceExhausted,
                             NameOf(self_.value()) + " needs " + amount +
@@ -480,14 +483,13 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
           Staged(std::make_unique<sync::KvSyncer>(*client_, kv::Key{kModel, LayerId(i)}),
                  agreed.layers[i]);
       if (broadcaster_ && agreed.layers[i].factors) {
-        layer.factors =
-            Staged(std::make_unique<sync::SfbSyncer>(*broadcaster_, kModel, LayerId(i)),
-                   agreed.layers[i]);
+        layer.factors = Staged(std::make_unique<sync::SfbSyncer>(*broadcaster_, kModel, LayerId(i)),
+                               agreed.layers[i]);
       }
       layers.push_back(std::move(layer));
     }
-    scheduler_ =
-        std::make_unique<schedule::Scheduler>(env_.io, env_.completions, std::move(layers));
+    scheduler_ = std::make_unique<schedule::Scheduler>(env_.io, env_.completions, std::move(layers),
+                                                       options_.order);
     scheduler_->UsePlan(agreed.plan);
   }
   SendTo(kHostMember, wire::Declared{kModel});
@@ -507,9 +509,8 @@ std::unique_ptr<sync::Syncer> Node::Staged(std::unique_ptr<sync::Syncer> syncer,
 
 void Node::OnGo() {
   if (!committed_ || !provisional_plan_) return;
-  env_.completions.Post([done = std::exchange(committed_, {}), plan = *provisional_plan_] {
-    done(plan);
-  });
+  env_.completions.Post(
+      [done = std::exchange(committed_, {}), plan = *provisional_plan_] { done(plan); });
 }
 
 void Node::Report(const wire::Measured& measured) { SendTo(kHostMember, measured); }
@@ -587,13 +588,15 @@ void Node::Beat() {
     }
     if (phase_ == Phase::kEnded) return;
   }
-  beat_timer_ = env_.io.PostAfter(options_.liveness.heartbeat_interval(), Guarded([this] { Beat(); }));
+  beat_timer_ =
+      env_.io.PostAfter(options_.liveness.heartbeat_interval(), Guarded([this] { Beat(); }));
 }
 
 void Node::OnPeerClosed(MemberId peer, const Status& reason) {
   if (phase_ == Phase::kEnded) return;
   if (reason.code() == StatusCode::kDataLoss) {
-    // The verdict will speak of a lost member; that it was lost for what it sent is known only here.
+    // The verdict will speak of a lost member; that it was lost for what it sent is known only
+    // here.
     env_.log.Log(LogLevel::kError,
                  "closed the connection to " + NameOf(peer.value()) + ": " + reason.message());
   }
@@ -622,10 +625,9 @@ void Node::OnStrangerClosed(const messaging::Channel& stranger, const Status& re
 Status Node::OnAbortMessage(MemberId from, const wire::Abort& abort) {
   if (abort.generation != mesh_.generation()) return OkStatus();
   if (coordinator_) return coordinator_->OnMessage(from, abort);
-  const auto culprit =
-      abort.culprit == kNoCulprit
-          ? std::nullopt
-          : std::optional(MemberId(static_cast<std::uint16_t>(abort.culprit)));
+  const auto culprit = abort.culprit == kNoCulprit
+                           ? std::nullopt
+                           : std::optional(MemberId(static_cast<std::uint16_t>(abort.culprit)));
   abort_code_ = static_cast<StatusCode>(abort.code);
   Weigh(coordinator::PeerAborted{from, culprit, abort.reason});
   return OkStatus();
@@ -668,8 +670,7 @@ void Node::ArmEvidenceTimer() {
   if (!evidence_ || phase_ == Phase::kEnded) return;
   const std::optional<TimePoint> due = coordinator::NextDeadline(*evidence_);
   if (!due) return;
-  evidence_timer_ = env_.io.PostAfter(std::max(Duration{0}, *due - env_.io.now()),
-                                      Guarded([this] {
+  evidence_timer_ = env_.io.PostAfter(std::max(Duration{0}, *due - env_.io.now()), Guarded([this] {
                                         evidence_timer_ = 0;
                                         Weigh(coordinator::EvidenceTick{});
                                       }));
@@ -723,8 +724,7 @@ void Node::End(const Status& reason) {
   phase_ = Phase::kEnded;
   failure_ = reason.ok() ? FailedPrecondition("the job has ended") : reason;
   ended_well_ = reason.ok();
-  const Status closing =
-      reason.ok() ? Unavailable("the job has ended") : reason;
+  const Status closing = reason.ok() ? Unavailable("the job has ended") : reason;
   mesh_.CloseAllWhenDrained(closing);
   const Duration wait = mesh_.drained() ? Duration{0} : kLastWords;
   end_timer_ = env_.io.PostAfter(wait, Guarded([this] {
@@ -755,7 +755,8 @@ void Node::FinishEnding() {
   if (broadcaster_) broadcaster_->Abandon(failure_);
   PostDone(ready_, failure_);
   if (committed_) {
-    env_.completions.Post([done = std::exchange(committed_, {}), reason = failure_] { done(reason); });
+    env_.completions.Post(
+        [done = std::exchange(committed_, {}), reason = failure_] { done(reason); });
   }
   for (auto& waiting : std::exchange(awaiting_plan_, {})) {
     env_.completions.Post([done = std::move(waiting), reason = failure_] { done(reason); });

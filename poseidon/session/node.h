@@ -42,6 +42,7 @@ struct NodeOptions {
   plan::PlanOptions planning;
   std::uint64_t final_plan_step = 10;
   messaging::ChannelOptions channel;
+  messaging::Order order = messaging::Order::kNextForward;  // the same on every member
   std::uint64_t memory_limit_bytes = 0;  // a dedicated server refuses to need more; 0: no limit
   std::uint64_t probe_bytes = 4u << 20;  // sent once to measure the link; 0: no measurement
   double cores = 1;  // that this member may use; less than 1 where members share one

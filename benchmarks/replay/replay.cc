@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+// One worker of a replayed training job: the product's own session, scheduler and transport under a
+// model whose computing is slept. Prints one JSON object per measured step and one at the end; the
+// driver benchmarks/cluster starts one per network namespace.
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "benchmarks/replay/scaled_model.h"
+#include "benchmarks/replay/stream.h"
+#include "poseidon/base/random.h"
+#include "poseidon/plan/cost_model.h"
+#include "poseidon/plan/slices.h"
+#include "poseidon/session/session.h"
+#include "poseidon/sfb/rebuild.h"
+#include "tools/profile/quantities.h"
+
+namespace poseidon::replay {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::string profile;
+  double scale = 1;
+  std::uint16_t workers = 2;
+  std::uint16_t rank = 0;
+  std::string listen = "127.0.0.1";
+  std::string coordinator = "127.0.0.1";
+  std::uint16_t port = 0;
+  std::string token_file;
+  std::string wire = "auth";
+  std::string policy = "time";
+  std::string scheme;  // kv, sfb: forced for all layers that can
+  std::string mode = "poseidon";
+  std::string rate;  // of a port, for T*; empty: as the link was measured
+  std::uint64_t steps = 20;
+  std::uint64_t warm_up = 5;
+  double jitter = 0;     // relative standard deviation of every layer's time
+  double straggler = 1;  // factor on the last rank's times
+  std::size_t chunk = 0;
+  int send_buffer = -1;
+};
+
+// How a published system schedules, as an order on the wire and a rule for the next forward pass.
+struct Mode {
+  const char* name;
+  messaging::Order order;
+  bool waits_for_all;  // the next step begins when every layer has landed
+};
+constexpr Mode kModes[] = {
+    {"poseidon", messaging::Order::kNextForward, false},
+    {"wfbp", messaging::Order::kArrival, true},
+    {"p3", messaging::Order::kLayer, false},
+    {"dear", messaging::Order::kTwoPhase, false},
+};
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Charges products to the stream that also plays forward and backward. While the members compare test
+// products it writes zeros, so that all bits are equal; afterwards nobody reads what it would write.
+class ChargedEngine final : public sfb::ProductEngine {
+ public:
+  ChargedEngine(Stream& stream, double flops) : stream_(stream), flops_(flops) {}
+  void EndTests() { testing_ = false; }
+
+  Status Multiply(const Product& product) override {
+    const double elements = static_cast<double>(product.outputs * product.inputs);
+    if (testing_) std::memset(product.out, 0, product.outputs * product.inputs * SizeOf(product.dtype));
+    if (flops_ > 0) {
+      stream_.Run(2.0 * static_cast<double>(product.rows) * elements / flops_, /*idle=*/true);
+    }
+    return OkStatus();
+  }
+  std::string description() const override { return "replay"; }
+
+ private:
+  Stream& stream_;
+  const double flops_;
+  bool testing_ = true;
+};
+
+// What each worker's layers take in each step, known to all workers: they draw the same numbers.
+class ComputeTimes {
+ public:
+  ComputeTimes(const ScaledModel& model, const Options& options) : model_(model), options_(options) {}
+
+  double factor(std::uint16_t rank, std::uint64_t step, std::size_t layer, int pass) const {
+    double factor = rank + 1 == options_.workers ? options_.straggler : 1.0;
+    if (options_.jitter > 0) {
+      Random random(Mix64(rank + 1000003 * (step + 1000003 * (layer * 2 + static_cast<std::size_t>(pass)))));
+      // The sum of twelve uniform numbers has variance 1.
+      double sum = -6;
+      for (int i = 0; i < 12; ++i) sum += static_cast<double>(random.Below(1u << 30)) / (1u << 30);
+      factor *= std::max(0.2, 1 + options_.jitter * sum);
+    }
+    return factor;
+  }
+  double forward(std::uint16_t rank, std::uint64_t step, std::size_t layer) const {
+    return model_.layers[layer].forward_seconds * factor(rank, step, layer, 0);
+  }
+  // A layer that hands over its factors does not compute their product.
+  double backward(std::uint16_t rank, std::uint64_t step, std::size_t layer, bool factors) const {
+    const ScaledLayer& one = model_.layers[layer];
+    const double whole = factors ? std::max(0.0, one.backward_seconds - one.product_seconds)
+                                 : one.backward_seconds;
+    return whole * factor(rank, step, layer, 1);
+  }
+
+ private:
+  const ScaledModel& model_;
+  const Options& options_;
+};
+
+class Worker {
+ public:
+  Worker(const Options& options, const Mode& mode, ScaledModel model)
+      : options_(options),
+        mode_(mode),
+        model_(std::move(model)),
+        times_(model_, options_),
+        engine_(stream_, model_.product_flops) {}
+
+  Status Run() {
+    POSEIDON_RETURN_IF_ERROR(Join());
+    const std::vector<plan::LayerSpec> specs = model_.specs();
+    Result<plan::Plan> provisional = session_->Commit(specs);
+    POSEIDON_RETURN_IF_ERROR(provisional.status());
+    engine_.EndTests();
+    std::vector<wire::Measured::Layer> measured;
+    for (const ScaledLayer& layer : model_.layers) {
+      measured.push_back({layer.forward_seconds, layer.backward_seconds, layer.rows});
+    }
+    session_->Report(measured);
+    MakeBuffers();
+    POSEIDON_RETURN_IF_ERROR(session_->Barrier());
+    for (std::uint64_t step = 0; step < options_.warm_up + options_.steps; ++step) {
+      POSEIDON_RETURN_IF_ERROR(PlayStep(step));
+    }
+    POSEIDON_RETURN_IF_ERROR(AwaitAll());
+    EndStep();
+    PrintSteps();
+    PrintSummary();
+    return session_->Leave();
+  }
+
+ private:
+  Status Join() {
+    session::SessionOptions options;
+    options.engine = &engine_;
+    session::NodeOptions& node = options.node;
+    node.workers = options_.workers;
+    node.requested_rank = options_.rank;
+    node.hosts_coordinator = options_.rank == 0;
+    node.host = options_.listen;
+    node.listen = {options_.listen, options_.rank == 0 ? options_.port : std::uint16_t{0}};
+    node.coordinator = {options_.coordinator, options_.port};
+    node.order = mode_.order;
+    node.final_plan_step = 2;
+    node.cores = std::max(1u, std::thread::hardware_concurrency());
+    if (options_.chunk > 0) node.channel = {options_.chunk, options_.chunk};
+    const auto policy = plan::ParsePolicy(options_.policy);
+    if (!policy) return InvalidArgument("policy '" + options_.policy + "' is unknown");
+    node.planning.policy = *policy;
+    if (!options_.scheme.empty()) {
+      const auto scheme = plan::ParseScheme(options_.scheme);
+      if (!scheme) return InvalidArgument("scheme '" + options_.scheme + "' is unknown");
+      for (const ScaledLayer& layer : model_.layers) {
+        if (layer.spec.factors) node.planning.forced[layer.spec.name] = *scheme;
+      }
+    }
+    POSEIDON_ASSIGN_OR_RETURN(transport::tcp::Token token,
+                              transport::tcp::Token::FromFile(options_.token_file));
+    transport::tcp::TcpOptions tcp{
+        .security = {options_.wire == "tls" ? transport::tcp::Security::Mode::kTls
+                                            : transport::tcp::Security::Mode::kAuth,
+                     token}};
+    if (options_.send_buffer >= 0) tcp.socket.send_buffer_bytes = options_.send_buffer;
+    POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Runtime> runtime,
+                              session::MakeTcpRuntime(tcp));
+    POSEIDON_ASSIGN_OR_RETURN(session_, session::Session::Open(std::move(runtime), options));
+    return OkStatus();
+  }
+
+  void MakeBuffers() {
+    for (const ScaledLayer& layer : model_.layers) {
+      gradients_.push_back(sfb::AllocateAligned(layer.spec.bytes()));
+      std::memset(gradients_.back().get(), 0, layer.spec.bytes());
+      std::uint64_t bytes = 0;
+      if (layer.spec.factors) {
+        bytes = layer.rows * std::max(layer.spec.factors->outputs, layer.spec.factors->inputs) *
+                SizeOf(layer.spec.dtype);
+      }
+      factors_.push_back(sfb::AllocateAligned(std::max<std::uint64_t>(bytes, 64)));
+      std::memset(factors_.back().get(), 0, std::max<std::uint64_t>(bytes, 64));
+    }
+    pushed_.assign(model_.layers.size(), false);
+  }
+
+  bool ByFactors(const plan::Plan& plan, std::size_t layer) const {
+    return plan.layers[layer].scheme == plan::Scheme::kFactorBroadcast;
+  }
+
+  Status Await(std::size_t layer) {
+    if (!pushed_[layer]) return OkStatus();
+    pushed_[layer] = false;
+    return session_->Wait(LayerId(static_cast<std::uint32_t>(layer)));
+  }
+  Status AwaitAll() {
+    for (std::size_t i = 0; i < model_.layers.size(); ++i) POSEIDON_RETURN_IF_ERROR(Await(i));
+    return OkStatus();
+  }
+
+  // Begins at the moment the last backward pass ended, and so does the measured step.
+  void EndStep() {
+    const double now = Now();
+    const double cpu = CpuSeconds();
+    if (step_begin_ > 0) {
+      seconds_.push_back(now - step_begin_);
+      cpu_.push_back(cpu - cpu_begin_);
+    }
+    step_begin_ = now;
+    cpu_begin_ = cpu;
+  }
+
+  Status PlayStep(std::uint64_t step) {
+    EndStep();
+    if (step == options_.warm_up) before_ = session_->Collect();
+    Result<const plan::Plan*> plan = session_->BeginStep(Step(step));
+    POSEIDON_RETURN_IF_ERROR(plan.status());
+    const std::size_t layers = model_.layers.size();
+    bool idle = step == 0;
+    for (std::size_t i = 0; i < layers; ++i) {
+      const bool waits = pushed_[i] && !session_->Landed(LayerId(static_cast<std::uint32_t>(i)));
+      POSEIDON_RETURN_IF_ERROR(Await(i));
+      stream_.Run(times_.forward(options_.rank, step, i), idle || waits || waited_for_all_);
+      idle = false;
+      waited_for_all_ = false;
+    }
+    for (std::size_t i = layers; i-- > 0;) {
+      const bool factors = ByFactors(**plan, i);
+      stream_.Run(times_.backward(options_.rank, step, i, factors), /*idle=*/false);
+      Push(step, i, factors);
+    }
+    if (mode_.waits_for_all) {
+      POSEIDON_RETURN_IF_ERROR(AwaitAll());
+      waited_for_all_ = true;
+    }
+    return OkStatus();
+  }
+
+  void Push(std::uint64_t step, std::size_t i, bool factors) {
+    const ScaledLayer& layer = model_.layers[i];
+    const LayerId id(static_cast<std::uint32_t>(i));
+    const TensorView gradient{gradients_[i].get(), layer.spec.elements, layer.spec.dtype};
+    pushed_[i] = true;
+    if (!factors) {
+      session_->Push({.layer = id, .step = Step(step), .gradient = gradient});
+      return;
+    }
+    session_->PushFactors({.layer = id,
+                           .step = Step(step),
+                           .factors = {factors_[i].get(), factors_[i].get(), layer.rows},
+                           .gradient = gradient});
+  }
+
+  void Print(const json& line) {
+    std::printf("%s\n", line.dump().c_str());
+    std::fflush(stdout);
+  }
+  void PrintSteps() {
+    for (std::size_t i = options_.warm_up; i < seconds_.size(); ++i) {
+      Print({{"rank", options_.rank},
+             {"step", i - options_.warm_up},
+             {"seconds", seconds_[i]},
+             {"cpu_seconds", cpu_[i]}});
+    }
+  }
+
+  double MedianOf(const std::vector<double>& all) const {
+    std::vector<double> sorted(all.begin() + static_cast<std::ptrdiff_t>(options_.warm_up), all.end());
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+
+  // The bound for the schemes that were used: the slowest worker's times of every step, on a fluid
+  // network of the given rate.
+  struct Bounds {
+    double least = 0;
+    double wait_free = 0;
+  };
+  Bounds BoundsOf(const plan::Plan& plan, double bytes_per_second) const {
+    plan::ClusterSpec cluster = plan.cluster;
+    cluster.bandwidth = bytes_per_second;
+    cluster.latency = 0;
+    cluster.cpu_seconds_per_wire_byte = 0;
+    cluster.rebuild_flops = model_.product_flops;
+    const std::vector<plan::LayerSpec> specs = model_.specs();
+    const auto slices = plan::AssignSlices(specs, options_.workers);
+    const auto measured = model_.measurements(options_.workers);
+    const plan::StepModel model(specs, slices, cluster, measured);
+    Bounds sum;
+    for (std::uint64_t step = options_.warm_up; step < options_.warm_up + options_.steps; ++step) {
+      std::vector<plan::LayerCost> costs;
+      for (std::size_t i = 0; i < specs.size(); ++i) {
+        plan::LayerCost cost = model.cost(i, plan.layers[i].scheme);
+        cost.forward = cost.backward = 0;
+        for (std::uint16_t r = 0; r < options_.workers; ++r) {
+          cost.forward = std::max(cost.forward, times_.forward(r, step, i));
+          cost.backward = std::max(cost.backward, times_.backward(r, step, i, ByFactors(plan, i)));
+        }
+        costs.push_back(cost);
+      }
+      sum.least += plan::LeastStepSeconds(costs) / static_cast<double>(options_.steps);
+      sum.wait_free += plan::WaitFreeStepSeconds(costs) / static_cast<double>(options_.steps);
+    }
+    return sum;
+  }
+
+  void PrintSummary() {
+    const session::Statistics after = session_->Collect();
+    const plan::Plan& plan = session_->plan();
+    double rate = after.link.bytes_per_second;
+    if (!options_.rate.empty()) {
+      // A port's rate carries frames; TCP's share of full-sized ones is 0.956 at 1,500 bytes.
+      rate = profile::ParseRate(options_.rate).value() / 8 * 0.956;
+    }
+    const Bounds bounds = BoundsOf(plan, rate);
+    json schemes = json::object();
+    std::uint64_t sent = 0;
+    for (std::size_t i = 0; i < plan.layers.size(); ++i) {
+      if (model_.layers[i].spec.factors) {
+        schemes[model_.layers[i].spec.name] = plan::NameOf(plan.layers[i].scheme);
+      }
+      sent += plan.layers[i].bytes_sent;
+    }
+    const double steps = static_cast<double>(options_.steps);
+    Print({{"rank", options_.rank},
+           {"summary",
+            {{"mode", mode_.name},
+             {"median_seconds", MedianOf(seconds_)},
+             {"median_cpu_seconds", MedianOf(cpu_)},
+             {"t_star", bounds.least},
+             {"t_wfbp", bounds.wait_free},
+             {"predicted_seconds", plan.step_seconds},
+             {"compute_seconds", plan.compute_seconds},
+             {"single_worker_seconds", model_.step_seconds()},
+             {"link_bytes_per_second", after.link.bytes_per_second},
+             {"link_latency_seconds", after.link.latency_seconds},
+             {"payload_bytes_per_step", sent},
+             {"wire_bytes_out_per_step",
+              static_cast<double>(after.wire.wire_bytes_out - before_.wire.wire_bytes_out) / steps},
+             {"schemes", schemes}}}});
+  }
+
+  const Options& options_;
+  const Mode& mode_;
+  const ScaledModel model_;
+  const ComputeTimes times_;
+  Stream stream_;
+  ChargedEngine engine_;
+  std::unique_ptr<session::Session> session_;
+  std::vector<sfb::AlignedBytes> gradients_;
+  std::vector<sfb::AlignedBytes> factors_;
+  std::vector<bool> pushed_;
+  bool waited_for_all_ = false;
+  double step_begin_ = 0;
+  double cpu_begin_ = 0;
+  std::vector<double> seconds_;
+  std::vector<double> cpu_;
+  session::Statistics before_;
+};
+
+Status Play(const Options& options) {
+  const auto* mode = std::find_if(std::begin(kModes), std::end(kModes),
+                                  [&](const Mode& m) { return options.mode == m.name; });
+  if (mode == std::end(kModes)) {
+    return InvalidArgument("mode '" + options.mode + "' is unknown, expected poseidon, wfbp, p3 or dear");
+  }
+  POSEIDON_ASSIGN_OR_RETURN(profile::Profile profile, profile::ReadProfile(options.profile));
+  if (!options.rate.empty()) POSEIDON_RETURN_IF_ERROR(profile::ParseRate(options.rate).status());
+  prctl(PR_SET_TIMERSLACK, 1000);
+  Worker worker(options, *mode, Scale(profile, options.scale));
+  return worker.Run();
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Replays one worker's training steps through the Poseidon core", "poseidon_replay");
+  app.add_option("--profile", options.profile, "JSON profile, - for standard input")->required();
+  app.add_option("--scale", options.scale, "sizes divided by this")->check(CLI::Range(1.0, 1e6));
+  app.add_option("--workers", options.workers)->check(CLI::Range(1, 64));
+  app.add_option("--rank", options.rank);
+  app.add_option("--listen", options.listen, "this worker's address");
+  app.add_option("--coordinator", options.coordinator, "rank 0's address");
+  app.add_option("--port", options.port, "rank 0's port")->required();
+  app.add_option("--token-file", options.token_file)->required();
+  app.add_option("--wire", options.wire)->check(CLI::IsMember({"auth", "tls"}));
+  app.add_option("--policy", options.policy)->check(CLI::IsMember({"time", "bytes"}));
+  app.add_option("--scheme", options.scheme, "for every fully connected layer")
+      ->check(CLI::IsMember({"kv", "sfb"}));
+  app.add_option("--mode", options.mode, "poseidon, wfbp, p3 or dear");
+  app.add_option("--rate", options.rate, "a port's set rate, for T*: 1Gbit");
+  app.add_option("--steps", options.steps)->check(CLI::Range(1, 100000));
+  app.add_option("--warm-up", options.warm_up)->check(CLI::Range(3, 1000));
+  app.add_option("--jitter", options.jitter, "relative standard deviation of computing")
+      ->check(CLI::Range(0.0, 0.5));
+  app.add_option("--straggler", options.straggler, "factor on the last rank's computing")
+      ->check(CLI::Range(0.1, 10.0));
+  app.add_option("--chunk", options.chunk, "bytes of a frame");
+  app.add_option("--send-buffer", options.send_buffer, "SO_SNDBUF, 0: the system's");
+  CLI11_PARSE(app, argc, argv);
+  const Status status = Play(options);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "poseidon_replay: %s\n", status.message().c_str());
+  return 1;
+}
+
+}  // namespace
+}  // namespace poseidon::replay
+
+int main(int argc, char** argv) { return poseidon::replay::Main(argc, argv); }

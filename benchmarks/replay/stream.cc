@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "benchmarks/replay/stream.h"
+
+#include <cerrno>
+#include <ctime>
+
+#include <algorithm>
+#include <cmath>
+
+namespace poseidon::replay {
+
+double Now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+void SleepUntil(double when) {
+  timespec until{};
+  until.tv_sec = static_cast<time_t>(std::floor(when));
+  until.tv_nsec = static_cast<long>(1e9 * (when - std::floor(when)));
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+  }
+}
+
+void Stream::Run(double seconds, bool idle) {
+  double due = 0;
+  {
+    std::lock_guard lock(mutex_);
+    free_at_ = (idle ? std::max(free_at_, Now()) : free_at_) + seconds;
+    busy_ += seconds;
+    due = free_at_;
+  }
+  SleepUntil(due);
+}
+
+double Stream::busy() const {
+  std::lock_guard lock(mutex_);
+  return busy_;
+}
+
+}  // namespace poseidon::replay
