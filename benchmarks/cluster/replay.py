@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model's computing, slept: profile, scaled sizes and the stream, as benchmarks/replay plays them.
+
+Both replays must agree in every number here, or their step times cannot be compared: sizes divided by
+one factor (scaled_model.cc), times with jitter and straggler (ComputeTimes in replay.cc), and deadlines
+on one stream (stream.cc).
+"""
+import ctypes
+import json
+import math
+import pathlib
+import sys
+import time
+
+PR_SET_TIMERSLACK = 29
+CLOCK_MONOTONIC, TIMER_ABSTIME = 1, 1
+MASK = (1 << 64) - 1
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Layer:
+    """A layer of a scaled model: tensors as lists of dimensions, in the profile's order."""
+
+    def __init__(self, layer, scale):
+        self.name = layer["name"]
+        self.forward_seconds = layer["forward_seconds"]
+        self.backward_seconds = layer["backward_seconds"]
+        if layer.get("factors"):
+            factors = layer["factors"]
+            outputs = divided(factors["outputs"], math.sqrt(scale))
+            self.tensors = [[outputs, divided(factors["inputs"], math.sqrt(scale))]]
+            self.tensors += [[outputs]] if factors["bias"] else []
+        else:
+            self.tensors = [[divided(math.prod(tensor["shape"]), scale)]
+                            for tensor in layer.get("tensors", [])]
+
+
+def divided(value, by):
+    """Rounded half away from zero as std::llround does, at least 1."""
+    return max(1, math.floor(value / by + 0.5))
+
+
+def read_profile(path, scale):
+    """A profile's name and layers, sizes divided by scale; '-' is stdin. Raises OSError, ValueError,
+    KeyError."""
+    text = sys.stdin.read() if path == "-" else pathlib.Path(path).read_text()
+    profile = json.loads(text)
+    return profile["name"], [Layer(layer, scale) for layer in profile["layers"]]
+
+
+def mix64(x):
+    x = (x + 0x9E3779B97F4A7C15) & MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def uniform(seed):
+    """The numbers of poseidon/base/random.h (xoshiro256**) from a seed, each in [0, 1) as a multiple of
+    2^-30."""
+    state = []
+    for _ in range(4):
+        seed = mix64(seed)
+        state.append(seed)
+    while True:
+        product = (state[1] * 5) & MASK
+        result = (((product << 7) | (product >> 57)) * 9) & MASK
+        carried = (state[1] << 17) & MASK
+        state[2] ^= state[0]
+        state[3] ^= state[1]
+        state[1] ^= state[2]
+        state[0] ^= state[3]
+        state[2] ^= carried
+        state[3] = ((state[3] << 45) | (state[3] >> 19)) & MASK
+        yield (result * (1 << 30) >> 64) / (1 << 30)
+
+
+class ComputeTimes:
+    """What a rank's layers take in each step; every rank could draw every other's."""
+
+    def __init__(self, layers, workers, jitter, straggler):
+        self.layers = layers
+        self.workers = workers
+        self.jitter = jitter
+        self.straggler = straggler
+
+    def factor(self, rank, step, layer, backward):
+        factor = self.straggler if rank + 1 == self.workers else 1.0
+        if self.jitter > 0:
+            draws = uniform(mix64(rank + 1000003 * (step + 1000003 * (layer * 2 + backward))))
+            total = -6 + sum(next(draws) for _ in range(12))
+            factor *= max(0.2, 1 + self.jitter * total)
+        return factor
+
+    def of_step(self, rank, step):
+        """Seconds of every layer's forward and backward pass."""
+        return ([layer.forward_seconds * self.factor(rank, step, i, 0)
+                 for i, layer in enumerate(self.layers)],
+                [layer.backward_seconds * self.factor(rank, step, i, 1)
+                 for i, layer in enumerate(self.layers)])
+
+
+class Stream:
+    """The accelerator that is slept: what it runs ends at deadlines that add up, so that waking late
+    does not make the model slower.
+
+    late_seconds    by which wake-ups came after their deadlines, summed: if it is not small, the
+                    machine could not carry the run
+    """
+
+    def __init__(self):
+        libc.prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)
+        self.free_at = 0.0
+        self.late_seconds = 0.0
+
+    def run(self, seconds, idle):
+        """Computes for so long, from when the stream was free; if it was `idle`, from now."""
+        if idle:
+            self.free_at = max(self.free_at, time.monotonic())
+        self.free_at += seconds
+        sleep_until(self.free_at)
+        self.late_seconds += max(0.0, time.monotonic() - self.free_at)
+
+
+class Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+def sleep_until(when):
+    """Sleeps until time.monotonic() is `when`, an absolute deadline."""
+    whole = math.floor(when)
+    until = Timespec(whole, int((when - whole) * 1e9))
+    while libc.clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, ctypes.byref(until), None) != 0:
+        pass
