@@ -73,7 +73,8 @@ profile::Layer LayerOf(caffe::Net& net, int index, std::size_t position) {
     if (param.layer != index) continue;
     layer.spec.shape +=
         (layer.spec.shape.empty() ? "" : "+") + caffe::ShapeText(param.blob.data.sizes());
-    profile::Tensor tensor{.name = layer.spec.name + "." + std::to_string(param.index), .shape = {}};
+    profile::Tensor tensor{.name = layer.spec.name + "." + std::to_string(param.index),
+                           .shape = {}};
     for (const std::int64_t dimension : param.blob.data.sizes()) {
       tensor.shape.push_back(static_cast<std::uint64_t>(dimension));
     }
@@ -112,9 +113,8 @@ Result<double> ProductFlops(const Profile& profile, int threads) {
   if (largest == nullptr) return 0.0;
   const plan::FactorShape& shape = *largest->spec.factors;
   const auto engine = caffe::MakeAtenEngine(threads);
-  POSEIDON_ASSIGN_OR_RETURN(
-      const sfb::ProductTest test,
-      sfb::TestProduct(shape, largest->spec.dtype, largest->rows, *engine));
+  POSEIDON_ASSIGN_OR_RETURN(const sfb::ProductTest test,
+                            sfb::TestProduct(shape, largest->spec.dtype, largest->rows, *engine));
   return 2.0 * largest->rows * static_cast<double>(shape.outputs) *
          static_cast<double>(shape.inputs) / std::max(test.seconds, 1e-9);
 }
@@ -144,7 +144,8 @@ Result<Profile> MeasureNet(const MeasureOptions& options) {
   profile.compute_threads = static_cast<std::uint32_t>(threads);
   const std::set<int> synced(solver->SyncedLayers().begin(), solver->SyncedLayers().end());
   if (synced.empty()) {
-    return InvalidArgument("net " + options.model + " has no layer that is trained, so there is "
+    return InvalidArgument("net " + options.model +
+                           " has no layer that is trained, so there is "
                            "nothing to plan");
   }
   // Neighbours without parameters count with the layer before them, the first ones with the first.
@@ -156,7 +157,8 @@ Result<Profile> MeasureNet(const MeasureOptions& options) {
       profile.layers.back().forward_seconds = std::exchange(before.forward, 0);
       profile.layers.back().backward_seconds = std::exchange(before.backward, 0);
     }
-    double& forward = profile.layers.empty() ? before.forward : profile.layers.back().forward_seconds;
+    double& forward =
+        profile.layers.empty() ? before.forward : profile.layers.back().forward_seconds;
     double& backward =
         profile.layers.empty() ? before.backward : profile.layers.back().backward_seconds;
     forward += own.forward;

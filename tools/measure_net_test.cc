@@ -68,10 +68,11 @@ TEST_F(MeasureNetTest, DescribesWhatIsTrained) {
 TEST_F(MeasureNetTest, FailsInOneSentence) {
   EXPECT_THAT(MeasureNet({.model = "/nonexistent/net.prototxt"}).status().message(),
               HasSubstr("/nonexistent/net.prototxt"));
-  EXPECT_THAT(MeasureNet(Net(R"(layer { name: "s" type: "Silence" bottom: "data" bottom: "label" })"))
-                  .status()
-                  .message(),
-              HasSubstr("no layer that is trained"));
+  EXPECT_THAT(
+      MeasureNet(Net(R"(layer { name: "s" type: "Silence" bottom: "data" bottom: "label" })"))
+          .status()
+          .message(),
+      HasSubstr("no layer that is trained"));
 }
 
 }  // namespace

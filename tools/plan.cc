@@ -55,8 +55,8 @@ void CompleteSetting(Flags& flags) {
   flags.setting.options.policy = *plan::ParsePolicy(flags.policy);
   for (const std::string& entry : flags.schemes) {
     const std::size_t equals = entry.rfind('=');
-    const auto scheme = equals == std::string::npos ? std::nullopt
-                                                    : plan::ParseScheme(entry.substr(equals + 1));
+    const auto scheme =
+        equals == std::string::npos ? std::nullopt : plan::ParseScheme(entry.substr(equals + 1));
     if (!scheme) Fail("--scheme " + entry + ": expected LAYER=kv or LAYER=sfb");
     flags.setting.options.forced[entry.substr(0, equals)] = *scheme;
   }
@@ -89,22 +89,23 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
   };
   std::string text = std::to_string(point.workers) + " workers";
   if (setting.servers > 0) text += " and " + std::to_string(setting.servers) + " servers";
-  text += " at " + profile::RateText(point.rate) + " (" +
-          plan::BytesText(static_cast<std::uint64_t>(plan.cluster.bandwidth)) +
-          "/s of payload each way), latency " + plan::SecondsText(setting.latency) + ", policy " +
-          std::string(NameOf(plan.policy)) + "\n\n" + PlanTable(plan, layers) +
-          "\npredicted                                                         step   speed-up over "
-          "one worker\n" +
-          Line("this plan, the least possible (T*)", plan.step_seconds, plan.speedup) +
-          Line("this plan, overlapped with backward only (T_wfbp)", plan.wfbp_seconds,
-               speedup(plan.wfbp_seconds)) +
-          Line("key-value only, the least possible", plan.dense_step_seconds,
-               speedup(plan.dense_step_seconds)) +
-          Line("key-value only, overlapped with backward only", point.dense_wfbp_seconds,
-               point.dense_wfbp_speedup()) +
-          Line("computing alone, rebuilding included", plan.compute_seconds,
-               speedup(plan.compute_seconds)) +
-          "\n" + PlanSummary(plan) + "\n" + WhatBounds(plan, layers) + "\n";
+  text +=
+      " at " + profile::RateText(point.rate) + " (" +
+      plan::BytesText(static_cast<std::uint64_t>(plan.cluster.bandwidth)) +
+      "/s of payload each way), latency " + plan::SecondsText(setting.latency) + ", policy " +
+      std::string(NameOf(plan.policy)) + "\n\n" + PlanTable(plan, layers) +
+      "\npredicted                                                         step   speed-up over "
+      "one worker\n" +
+      Line("this plan, the least possible (T*)", plan.step_seconds, plan.speedup) +
+      Line("this plan, overlapped with backward only (T_wfbp)", plan.wfbp_seconds,
+           speedup(plan.wfbp_seconds)) +
+      Line("key-value only, the least possible", plan.dense_step_seconds,
+           speedup(plan.dense_step_seconds)) +
+      Line("key-value only, overlapped with backward only", point.dense_wfbp_seconds,
+           point.dense_wfbp_speedup()) +
+      Line("computing alone, rebuilding included", plan.compute_seconds,
+           speedup(plan.compute_seconds)) +
+      "\n" + PlanSummary(plan) + "\n" + WhatBounds(plan, layers) + "\n";
   return text;
 }
 
@@ -139,8 +140,8 @@ void RunPlan(Flags& flags) {
                              {"servers", flags.setting.servers}};
   std::string text = Heading(profile);
   if (one) {
-    const Point point = ValueOrFail(Predict(
-        profile, flags.setting, static_cast<std::uint32_t>(flags.workers), rate));
+    const Point point = ValueOrFail(
+        Predict(profile, flags.setting, static_cast<std::uint32_t>(flags.workers), rate));
     text += PointText(point, profile, flags.setting);
     document["prediction"] = PredictionJson(point, profile);
   }
@@ -161,8 +162,9 @@ void RunPlan(Flags& flags) {
 void AddPlan(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   CLI::App* c = app.add_subcommand("plan", "Predict a net's step on a cluster, layer by layer");
-  c->add_option("target", flags->target,
-                "Net prototxt (is measured here), or a profile: a .json file, or - for standard input")
+  c->add_option(
+       "target", flags->target,
+       "Net prototxt (is measured here), or a profile: a .json file, or - for standard input")
       ->required();
   c->add_option("--workers", flags->workers, "Number of workers")->check(CLI::Range(1, 1024));
   c->add_option("--rate", flags->rate, "Rate of every worker's link: 10Gbit, 100Mbit");

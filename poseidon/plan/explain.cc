@@ -229,8 +229,8 @@ std::string WhatBounds(const Plan& plan, std::span<const LayerSpec> layers) {
   std::string text = std::string(bound->name) + " bounds the step: " + gain(*bound);
   for (const Resource& resource : resources) {
     if (&resource == bound || !resource.used) continue;
-    text += std::string(", ") + resource.doubled + " " +
-            FactorText(plan.step_seconds / resource.step);
+    text +=
+        std::string(", ") + resource.doubled + " " + FactorText(plan.step_seconds / resource.step);
   }
   return text;
 }

@@ -87,9 +87,10 @@ TEST(WhatWouldHelp, NamesTheNetworkOrComputing) {
 }
 
 TEST(WhatBounds, NamesTheResourceWhoseDoublingHelpsMost) {
-  EXPECT_THAT(WhatBounds(MakeExample(20e6), Layers()),
-              AllOf(HasSubstr("the network bounds the step: a network twice as fast makes the step "),
-                    HasSubstr(", computing twice as fast 1."), HasSubstr(", rebuilding twice")));
+  EXPECT_THAT(
+      WhatBounds(MakeExample(20e6), Layers()),
+      AllOf(HasSubstr("the network bounds the step: a network twice as fast makes the step "),
+            HasSubstr(", computing twice as fast 1."), HasSubstr(", rebuilding twice")));
   const Plan fast = MakeExample(20e9);
   EXPECT_THAT(WhatBounds(fast, Layers()),
               AllOf(HasSubstr("computing bounds the step: computing twice as fast makes the step "),

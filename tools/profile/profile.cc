@@ -84,7 +84,8 @@ class Fields {
   const json* Find(const char* name, const std::string& expected) {
     if (!failure_->ok()) return nullptr;
     const json* value = Optional(name);
-    if (value == nullptr) Refuse("field " + std::string(name) + " is missing, expected " + expected);
+    if (value == nullptr)
+      Refuse("field " + std::string(name) + " is missing, expected " + expected);
     return value;
   }
 
@@ -119,8 +120,7 @@ std::uint64_t ElementsOf(const Tensor& tensor) {
   return elements;
 }
 
-Layer TakeLayer(const json& object, std::size_t index, const std::string& origin,
-                Status* failure) {
+Layer TakeLayer(const json& object, std::size_t index, const std::string& origin, Status* failure) {
   Layer layer;
   layer.spec.name =
       Fields(object, origin + ", layers[" + std::to_string(index) + "]", failure).Text("name");
@@ -136,8 +136,8 @@ Layer TakeLayer(const json& object, std::size_t index, const std::string& origin
   std::uint64_t elements = 0;
   const json& tensors = fields.List("tensors");
   for (std::size_t i = 0; i < tensors.size() && fields.ok(); ++i) {
-    layer.tensors.push_back(TakeTensor(
-        tensors[i], fields.where() + ", tensors[" + std::to_string(i) + "]", failure));
+    layer.tensors.push_back(
+        TakeTensor(tensors[i], fields.where() + ", tensors[" + std::to_string(i) + "]", failure));
     elements += ElementsOf(layer.tensors.back());
   }
   if (fields.ok() && elements != layer.spec.elements) {
@@ -282,8 +282,8 @@ std::vector<plan::LayerSpec> LayersOf(const Profile& profile) {
 std::vector<plan::LayerMeasurement> MeasurementsOf(const Profile& profile, std::uint32_t workers) {
   std::vector<plan::LayerMeasurement> measured;
   for (const Layer& layer : profile.layers) {
-    measured.push_back({.forward_seconds = layer.forward_seconds,
-                        .backward_seconds = layer.backward_seconds});
+    measured.push_back(
+        {.forward_seconds = layer.forward_seconds, .backward_seconds = layer.backward_seconds});
     if (layer.rows > 0) measured.back().rows.assign(workers, layer.rows);
   }
   return measured;

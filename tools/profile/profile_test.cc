@@ -52,7 +52,8 @@ TEST(ParseProfile, TakesEveryField) {
                                         .factors = plan::FactorShape{10, 20, true}}));
   EXPECT_FALSE(layers[0].factors);
   const auto measured = MeasurementsOf(*profile, 3);
-  EXPECT_EQ(measured[0], (plan::LayerMeasurement{.forward_seconds = 0.25, .backward_seconds = 0.5}));
+  EXPECT_EQ(measured[0],
+            (plan::LayerMeasurement{.forward_seconds = 0.25, .backward_seconds = 0.5}));
   EXPECT_EQ(measured[1].rows, std::vector<std::uint32_t>(3, 16));
   const plan::ClusterSpec cluster = ClusterOf(*profile);
   EXPECT_DOUBLE_EQ(cluster.rebuild_flops, 2e9);
@@ -98,6 +99,9 @@ TEST(ParseProfile, NamesOriginLayerAndField) {
            Case{R"("rows": 16)", R"("rows": 1.5)",
                 "profile x.json, layer 'fc': field rows is 1.5, expected an integer from 1 to "
                 "4294967295"},
+           Case{R"("rows": 16)", R"("rows": 0)",
+                "profile x.json, layer 'fc': field rows is 0, expected an integer from 1 to "
+                "4294967295"},
            Case{R"("bias": true)", R"("bias": 1)",
                 "profile x.json, layer 'fc', factors: field bias is 1, expected true or false"},
            Case{R"("shape": [10, 20])", R"("shape": [10, 21])",
@@ -128,16 +132,14 @@ TEST(ParseProfile, RefusesOtherDocuments) {
   EXPECT_EQ(ParseProfile("", "x").status().message(), "profile x is not JSON");
   EXPECT_EQ(ParseProfile(std::string(100'000, '['), "x").status().message(),
             "profile x is not JSON");
-  EXPECT_EQ(
-      ParseProfile(R"({"format":1,"name":"","source":"","batch":1,"layers":[]})", "x")
-          .status()
-          .message(),
-      "profile x: field layers is [], expected a list with at least one entry");
-  EXPECT_EQ(
-      ParseProfile(R"({"format":1,"name":"","source":"","batch":1,"layers":[7]})", "x")
-          .status()
-          .message(),
-      "profile x, layers[0]: is not an object, expected {...}");
+  EXPECT_EQ(ParseProfile(R"({"format":1,"name":"","source":"","batch":1,"layers":[]})", "x")
+                .status()
+                .message(),
+            "profile x: field layers is [], expected a list with at least one entry");
+  EXPECT_EQ(ParseProfile(R"({"format":1,"name":"","source":"","batch":1,"layers":[7]})", "x")
+                .status()
+                .message(),
+            "profile x, layers[0]: is not an object, expected {...}");
 }
 
 // Broken anywhere, a profile is a profile or a sentence.

@@ -34,10 +34,18 @@ double Scaled(const std::string& text, std::initializer_list<Unit> units) {
 }  // namespace
 
 Result<double> ParseRate(const std::string& text) {
-  const double rate = Scaled(
-      text, {{"bit", 1},       {"bit/s", 1},      {"bps", 1},      {"kbit", 1e3},  {"kbit/s", 1e3},
-             {"kbps", 1e3},    {"mbit", 1e6},     {"mbit/s", 1e6}, {"mbps", 1e6},  {"gbit", 1e9},
-             {"gbit/s", 1e9},  {"gbps", 1e9}});
+  const double rate = Scaled(text, {{"bit", 1},
+                                    {"bit/s", 1},
+                                    {"bps", 1},
+                                    {"kbit", 1e3},
+                                    {"kbit/s", 1e3},
+                                    {"kbps", 1e3},
+                                    {"mbit", 1e6},
+                                    {"mbit/s", 1e6},
+                                    {"mbps", 1e6},
+                                    {"gbit", 1e9},
+                                    {"gbit/s", 1e9},
+                                    {"gbps", 1e9}});
   if (std::isfinite(rate) && rate > 0) return rate;
   return InvalidArgument("rate '" + text +
                          "' is not understood, expected a number with bit, kbit, Mbit or Gbit "
@@ -47,8 +55,9 @@ Result<double> ParseRate(const std::string& text) {
 Result<double> ParseDuration(const std::string& text) {
   const double seconds = Scaled(text, {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}});
   if (std::isfinite(seconds) && seconds >= 0) return seconds;
-  return InvalidArgument("duration '" + text +
-                         "' is not understood, expected a number with ns, us, ms or s, as in 100us");
+  return InvalidArgument(
+      "duration '" + text +
+      "' is not understood, expected a number with ns, us, ms or s, as in 100us");
 }
 
 std::string RateText(double bits_per_second) {

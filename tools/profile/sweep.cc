@@ -83,8 +83,8 @@ std::string CourseOf(std::size_t layer, const Sweep& sweep) {
             std::string(NameOf(sweep.at(0, j).plan.layers[layer].scheme));
     for (const Crossover& crossover : sweep.crossovers) {
       if (crossover.layer != layer || crossover.rate != sweep.rates[j]) continue;
-      text += ", " + std::string(NameOf(crossover.from)) + " from " +
-              std::to_string(crossover.workers);
+      text +=
+          ", " + std::string(NameOf(crossover.from)) + " from " + std::to_string(crossover.workers);
     }
   }
   return text;
@@ -92,9 +92,8 @@ std::string CourseOf(std::size_t layer, const Sweep& sweep) {
 
 bool NeverChanges(std::size_t layer, const Sweep& sweep) {
   const Scheme first = sweep.points.front().plan.layers[layer].scheme;
-  return std::all_of(sweep.points.begin(), sweep.points.end(), [&](const Point& point) {
-    return point.plan.layers[layer].scheme == first;
-  });
+  return std::all_of(sweep.points.begin(), sweep.points.end(),
+                     [&](const Point& point) { return point.plan.layers[layer].scheme == first; });
 }
 
 std::string Named(const std::vector<std::size_t>& layers, const Profile& profile) {

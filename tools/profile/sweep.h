@@ -32,9 +32,7 @@ struct Point {
   double dense_wfbp_seconds = 0;
 
   double dense_wfbp_speedup() const {
-    return dense_wfbp_seconds > 0
-               ? workers * plan.single_worker_seconds / dense_wfbp_seconds
-               : 0;
+    return dense_wfbp_seconds > 0 ? workers * plan.single_worker_seconds / dense_wfbp_seconds : 0;
   }
 };
 
@@ -57,7 +55,7 @@ struct Crossover {
 struct Sweep {
   std::vector<std::uint32_t> workers;  // ascending
   std::vector<double> rates;
-  std::vector<Point> points;  // of workers[i] and rates[j] at i * rates.size() + j
+  std::vector<Point> points;          // of workers[i] and rates[j] at i * rates.size() + j
   std::vector<Crossover> crossovers;  // by rate, then layer, then workers
 
   const Point& at(std::size_t worker, std::size_t rate) const {
@@ -71,8 +69,8 @@ Result<Sweep> RunSweep(const Profile& profile, const Setting& setting,
                        const std::vector<std::uint32_t>& workers = {2, 4, 8, 16, 32, 64},
                        const std::vector<double>& rates = {1e9, 10e9, 25e9, 40e9, 100e9});
 
-// For people: speed-ups as a table, and below it what changes scheme where; layers that change alike
-// share a line.
+// For people: speed-ups as a table, and below it what changes scheme where; layers that change
+// alike share a line.
 std::string SweepText(const Sweep& sweep, const Profile& profile);
 
 nlohmann::json PointJson(const Point& point, const Profile& profile);

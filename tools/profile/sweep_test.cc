@@ -65,11 +65,10 @@ TEST(RunSweep, FindsWhereALayerChangesItsScheme) {
   ASSERT_EQ(sweep.points.size(), 10u);
   EXPECT_EQ(sweep.at(2, 1).workers, 8u);
   EXPECT_EQ(sweep.at(2, 1).rate, 10e9);
-  EXPECT_EQ(sweep.crossovers,
-            (std::vector<Crossover>{
-                {1, 1e9, 11, Scheme::kFactorBroadcast, Scheme::kKeyValue},
-                {1, 10e9, 11, Scheme::kFactorBroadcast, Scheme::kKeyValue},
-            }));
+  EXPECT_EQ(sweep.crossovers, (std::vector<Crossover>{
+                                  {1, 1e9, 11, Scheme::kFactorBroadcast, Scheme::kKeyValue},
+                                  {1, 10e9, 11, Scheme::kFactorBroadcast, Scheme::kKeyValue},
+                              }));
   const std::string text = SweepText(sweep, Example());
   EXPECT_THAT(text, HasSubstr("workers          1 Gbit/s         10 Gbit/s\n      2"));
   EXPECT_THAT(text, HasSubstr("  fc: 1 Gbit/s sfb, kv from 11; 10 Gbit/s sfb, kv from 11\n"));
