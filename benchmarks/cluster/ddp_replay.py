@@ -156,19 +156,20 @@ def play_profile(options):
         "mode": f"ddp-{options.connections}", "profile": name, "torch": torch.__version__,
         "median_seconds": statistics.median(seconds), "median_cpu_seconds": statistics.median(cpu),
         "least_seconds": min(seconds), "most_seconds": max(seconds),
-        "late_seconds_per_step": late / options.steps,
+        "median_late_seconds": statistics.median(late), "p99_late_seconds": late[int(len(late) * 0.99)],
         "single_worker_seconds": math.fsum(layer.forward_seconds + layer.backward_seconds
                                            for layer in layers),
         "gradient_bytes": sum(4 * p.numel() for p in model.all)}})
 
 
 def play_steps(model, wrapped, drawn, warm_up):
-    """All steps; seconds and CPU seconds of each one after the warm-up, and all lateness of those."""
+    """All steps; seconds and CPU seconds of each one after the warm-up, and how late
+    those steps' wake-ups were, sorted."""
     seconds, cpu = [], []
     began, used = time.monotonic(), cpu_seconds()
     for step, times in enumerate(drawn):
         if step == warm_up:
-            model.stream.late_seconds = 0.0
+            model.stream.late.clear()
         model.begin(times)
         wrapped(torch.zeros(1, requires_grad=True)).sum().backward()
         model.first = False
@@ -177,7 +178,7 @@ def play_steps(model, wrapped, drawn, warm_up):
             seconds.append(now - began)
             cpu.append(now_used - used)
         began, used = now, now_used
-    return seconds, cpu, model.stream.late_seconds
+    return seconds, cpu, sorted(model.stream.late)
 
 
 def allreduce(size, options):

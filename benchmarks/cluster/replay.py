@@ -105,14 +105,14 @@ class Stream:
     """The accelerator that is slept: what it runs ends at deadlines that add up, so that waking late
     does not make the model slower.
 
-    late_seconds    by which wake-ups came after their deadlines, summed: if it is not small, the
-                    machine could not carry the run
+    late    seconds by which each wake-up came after its deadline: if they are not small, the
+            machine could not carry the run
     """
 
     def __init__(self):
         libc.prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)
         self.free_at = 0.0
-        self.late_seconds = 0.0
+        self.late = []
 
     def run(self, seconds, idle):
         """Computes for so long, from when the stream was free; if it was `idle`, from now."""
@@ -120,7 +120,7 @@ class Stream:
             self.free_at = max(self.free_at, time.monotonic())
         self.free_at += seconds
         sleep_until(self.free_at)
-        self.late_seconds += max(0.0, time.monotonic() - self.free_at)
+        self.late.append(time.monotonic() - self.free_at)
 
 
 class Timespec(ctypes.Structure):
