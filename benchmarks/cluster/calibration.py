@@ -24,7 +24,7 @@ import emulation
 LEAST, MOST = 0.94, 1.02   # of the set rate; full frames of 1500 bytes carry 0.957
 WARM_UP = 2.0              # seconds before the window opens: an incast begins with losses
 ROUNDS = 200
-PACE = 0.956               # of the rate, in payload, that a node's paced connections send together
+PACE = 0.952               # of the rate, in payload, that a node's paced connections send together
 CHECK = pathlib.Path(__file__).resolve().parent / "link_check.py"
 
 

@@ -20,18 +20,21 @@ import sys
 import time
 
 PORT = 7077
-PIECE = 128 * 1024
+PIECE = 128 * 1024    # read at once
+MOST = 1024 * 1024    # offered at once: more than falls due between two ticks at 1 Gbit/s
 TAIL = 0.05       # seconds that senders go on after the window, so that its end is like its middle
+TICK = 0.004      # seconds between looks at what is due at a pace
+CATCH_UP = 1.25   # of the pace, for a connection that has fallen behind
 SO_MAX_PACING_RATE = 47
 SINK, ECHO = b"s", b"e"
 
 
 def connect(address, kind, pace=None):
-    """A connection to another node's check, which treats it as `kind`; `pace` bounds its bytes per
-    second."""
+    """A connection to another node's check, which treats it as `kind`; with a pace, in bytes per
+    second, the kernel spreads what it sends."""
     connection = socket.create_connection((address, PORT), timeout=10)
     if pace:
-        connection.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pace)
+        connection.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, int(CATCH_UP * pace))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(kind)
     return connection
@@ -47,7 +50,7 @@ class Check:
         self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
         self.selector.register(sys.stdin, selectors.EVENT_READ, self.hear)
         self.buffer = bytearray(PIECE)
-        self.piece = memoryview(bytes(PIECE))
+        self.bytes = memoryview(bytes(MOST))
         self.window = (0.0, 0.0)
         self.received = 0
         self.line = None
@@ -106,23 +109,42 @@ class Check:
 
     def flow(self, order):
         self.received, self.window = 0, (order["from"], order["until"])
-        outgoing = [connect(address, SINK, order["pace"]) for address in order["to"]]
+        pace, end = order["pace"], order["until"] + TAIL
+        outgoing = [connect(address, SINK, pace) for address in order["to"]]
         self.turn_until(order["begin"])
         for connection in outgoing:
             connection.setblocking(False)
-            self.selector.register(connection, selectors.EVENT_WRITE, self.give)
-        self.turn_until(order["until"] + TAIL)
+        if pace:
+            self.give_at_pace(outgoing, pace, order["begin"], end)
+        else:
+            self.give_all(outgoing, end)
         for connection in outgoing:
-            self.selector.unregister(connection)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             connection.close()  # with a reset: what is queued must not reach into the next window
         return {"received_bytes": self.received}
 
-    def give(self, connection):
+    def give_all(self, outgoing, end):
+        for connection in outgoing:
+            self.selector.register(connection, selectors.EVENT_WRITE, self.give)
+        self.turn_until(end)
+        for connection in outgoing:
+            self.selector.unregister(connection)
+
+    def give_at_pace(self, outgoing, pace, begin, end):
+        """Each connection has sent `pace` times the time since `begin`; one that lost time catches up."""
+        sent = [0] * len(outgoing)
+        while (now := time.monotonic()) < end:
+            for i, connection in enumerate(outgoing):
+                due = min(int(pace * (now - begin)) - sent[i], MOST)
+                if due > 0:
+                    sent[i] += self.give(connection, due)
+            self.turn_until(min(now + TICK, end))
+
+    def give(self, connection, count=MOST):
         try:
-            connection.send(self.piece)
+            return connection.send(self.bytes[:count])
         except BlockingIOError:
-            pass
+            return 0
 
     def turn_until(self, when):
         while (left := when - time.monotonic()) > 0:
