@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libposeidon.so as Python sees it: the structs and functions of poseidon/session/poseidon.h, by ctypes.
+
+Nothing here decides anything. A call that fails raises PoseidonError with the core's own sentence. ctypes
+lets go of the interpreter lock for as long as a call lasts.
+"""
+import ctypes
+import os
+import pathlib
+from ctypes import (CFUNCTYPE, POINTER, byref, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint8,
+                    c_uint32, c_uint64, c_void_p)
+
+OK = 0
+NO_CULPRIT = -1
+F64, F32, I64 = 1, 2, 5
+NEVER = 2 ** 64 - 1
+KEY_VALUE, FACTOR_BROADCAST = 1, 2
+WIRE = {"auto": 0, "tls": 1, "auth": 2}
+POLICY = {"time": 1, "bytes": 2}
+
+
+class PoseidonError(RuntimeError):
+    """What the core says: `message`, `code` ("UNAVAILABLE"), and `culprit`, the member to blame or None."""
+
+    def __init__(self, message, code="FAILED_PRECONDITION", culprit=None):
+        super().__init__(message)
+        self.message, self.code, self.culprit = message, code, culprit
+
+
+class Struct(ctypes.Structure):
+    """A struct of the header: begins with its size, everything else is zero unless given."""
+
+    def __init__(self, **fields):
+        super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
+
+
+class Status(Struct):
+    _fields_ = [("struct_size", c_size_t), ("code", c_int32), ("scope", c_int32), ("culprit", c_int32),
+                ("reserved", c_uint32), ("message", c_char * 1000)]
+
+
+class View(Struct):
+    _fields_ = [("struct_size", c_size_t), ("memory", c_void_p), ("elements", c_uint64), ("dtype", c_int32),
+                ("device_type", c_int32), ("device_id", c_int32), ("reserved", c_uint32), ("ready", c_void_p),
+                ("done", c_void_p)]
+
+
+Listening = CFUNCTYPE(None, c_void_p, c_char_p, c_uint32)
+Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
+
+
+class Options(Struct):
+    _fields_ = [("struct_size", c_size_t), ("role", c_int32), ("hosts_coordinator", c_int32),
+                ("workers", c_uint32), ("servers", c_uint32), ("requested_rank", c_int32),
+                ("listen_port", c_uint32), ("listen_host", c_char_p), ("advertise_host", c_char_p),
+                ("coordinator_host", c_char_p), ("coordinator_port", c_uint32), ("wire", c_int32),
+                ("host", c_char_p), ("listening", Listening), ("listening_user", c_void_p),
+                ("token_file", c_char_p), ("token_bytes", POINTER(c_uint8)), ("token_fd", c_int32),
+                ("threads", c_uint32), ("cores", c_uint32), ("reserved", c_uint32),
+                ("join_timeout_seconds", c_double), ("dead_after_seconds", c_double), ("policy", c_int32),
+                ("reserved2", c_uint32), ("schemes", c_char_p), ("plan_pin", c_char_p),
+                ("final_plan_step", c_uint64), ("engine", c_void_p), ("log", Log), ("log_user", c_void_p),
+                ("trace_spans", c_uint64), ("memory_limit_bytes", c_uint64), ("probe_bytes", c_uint64)]
+
+
+class Layer(Struct):
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", c_char_p), ("elements", c_uint64),
+                ("dtype", c_int32), ("forward_position", c_uint32), ("outputs", c_uint64),
+                ("inputs", c_uint64), ("bias", c_int32), ("reserved", c_uint32)]
+
+
+class LayerPlan(Struct):
+    _fields_ = [("struct_size", c_size_t), ("scheme", c_int32), ("forced", c_int32), ("bytes_sent", c_uint64),
+                ("bytes_received", c_uint64), ("transfer_seconds", c_double), ("rebuild_seconds", c_double),
+                ("reason", c_char * 512)]
+
+
+class Push(Struct):
+    _fields_ = [("struct_size", c_size_t), ("absent", c_int32), ("weight", c_uint32), ("landed", c_void_p),
+                ("landed_user", c_void_p)]
+
+
+class Factors(Struct):
+    _fields_ = [("struct_size", c_size_t), ("u", POINTER(View)), ("v", POINTER(View)), ("rows", c_uint32),
+                ("reserved", c_uint32)]
+
+
+class Measurement(Struct):
+    _fields_ = [("struct_size", c_size_t), ("forward_seconds", c_double), ("backward_seconds", c_double),
+                ("rows", c_uint32), ("reserved", c_uint32)]
+
+
+class Traffic(ctypes.Structure):
+    _fields_ = [(name, c_uint64) for name in
+                ("frames_sent", "header_bytes_sent", "payload_bytes_sent", "frames_received",
+                 "header_bytes_received", "payload_bytes_received")]
+
+
+class Statistics(Struct):
+    _fields_ = [("struct_size", c_size_t), ("control", Traffic), ("collectives", Traffic),
+                ("wire_bytes_sent", c_uint64), ("wire_bytes_received", c_uint64), ("busy_seconds", c_double),
+                ("waited_seconds", c_double), ("hidden_share", c_double), ("allocated_bytes", c_uint64),
+                ("link_bytes_per_second", c_double), ("link_latency_seconds", c_double)]
+
+
+# Arguments of the functions used, without the status that comes last in all of those that can fail.
+SESSION = MODEL = c_void_p
+FALLIBLE = {
+    "make_token_file": [c_char_p],
+    "open": [POINTER(Options), POINTER(SESSION)],
+    "leave": [SESSION],
+    "failure": [SESSION],
+    "model_new": [SESSION, POINTER(MODEL)],
+    "declare": [MODEL, POINTER(Layer), POINTER(c_uint32)],
+    "commit": [MODEL],
+    "get_layer_plan": [MODEL, c_uint32, POINTER(LayerPlan)],
+    "begin_step": [MODEL, c_uint64],
+    "scheme_of": [MODEL, c_uint32, c_uint64, POINTER(c_int32)],
+    "push_dense": [MODEL, c_uint32, c_uint64, POINTER(View), POINTER(Push)],
+    "push_factors": [MODEL, c_uint32, c_uint64, POINTER(Factors), POINTER(View), POINTER(Push)],
+    "wait": [MODEL, c_uint32],
+    "measured": [MODEL, c_uint32, POINTER(Measurement)],
+    "report": [MODEL],
+    "sum": [SESSION, POINTER(View)],
+    "broadcast": [SESSION, POINTER(View), c_uint32],
+    "barrier": [SESSION],
+    "get_statistics": [SESSION, POINTER(Statistics)],
+}
+PLAIN = {
+    "code_name": (c_char_p, [c_int32]),
+    "rank": (c_uint32, [SESSION]),
+    "workers": (c_uint32, [SESSION]),
+    "member_name": (c_size_t, [SESSION, c_int32, c_char_p, c_size_t]),
+    "abort": (None, [SESSION, c_char_p]),
+    "close": (None, [SESSION]),
+    "plan_text": (c_size_t, [MODEL, c_char_p, c_size_t]),
+}
+
+
+def candidates():
+    """Where the library may be, the user's word first."""
+    named = os.environ.get("POSEIDON_LIBRARY")
+    if named:
+        return [named]
+    here = pathlib.Path(__file__).resolve().parent
+    checkout = here.parents[2] / "build" / "release" / "poseidon" / "session" / "libposeidon.so"
+    return [str(path) for path in (here / "libposeidon.so", checkout) if path.exists()] + ["libposeidon.so.0"]
+
+
+def load():
+    tried = candidates()
+    try:
+        library = ctypes.CDLL(tried[0])
+    except OSError as error:
+        raise ImportError(f"libposeidon.so cannot be loaded ({error}), expected POSEIDON_LIBRARY to name it, "
+                          "a build in build/release, or the library where the loader looks") from None
+    for name, arguments in FALLIBLE.items():
+        function = getattr(library, "poseidon_" + name)
+        function.argtypes, function.restype = [*arguments, POINTER(Status)], c_int32
+    for name, (result, arguments) in PLAIN.items():
+        function = getattr(library, "poseidon_" + name)
+        function.argtypes, function.restype = arguments, result
+    return library
+
+
+class Library:
+    """The functions, without their prefix; those that can fail raise instead of taking a status."""
+
+    def __init__(self):
+        library = load()
+        for name in FALLIBLE:
+            setattr(self, name, self.raising(library, getattr(library, "poseidon_" + name)))
+        for name in PLAIN:
+            setattr(self, name, getattr(library, "poseidon_" + name))
+
+    @staticmethod
+    def raising(library, function):
+        def call(*arguments):
+            status = Status()
+            if function(*arguments, byref(status)) != OK:
+                raise PoseidonError(status.message.decode(errors="replace"),
+                                    library.poseidon_code_name(status.code).decode(),
+                                    None if status.culprit == NO_CULPRIT else status.culprit)
+        return call

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Poseidon under a PyTorch training script.
+
+  import poseidon.torch
+  poseidon.torch.init()                                     # as torchrun started us
+  poseidon.torch.wrap(model, optimizer, overlap=True)       # the one line
+  ...                                                       # the training loop as it was
+  poseidon.torch.shutdown()
+"""
+import atexit
+import os
+import sys
+
+import torch
+
+from .. import library as _c
+from .. import session as _session
+from ..library import PoseidonError
+from ..session import make_token_file
+from .exchange import Exchange
+
+__all__ = ["Exchange", "PoseidonError", "init", "make_token_file", "rank", "shutdown", "wrap", "workers"]
+
+_joined = None
+
+
+def init(rank=None, workers=None, coordinator=None, port=None, listen=None, token_file=None, threads=None,
+         cores=None, **options):
+    """Joins the job; returns when all workers are there.
+
+    What is left out comes from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and POSEIDON_TOKEN_FILE (the file
+    that make_token_file wrote, the same for all). `threads` multiply factors: as many as torch has. Further
+    options: wire ("tls", "auth"), schemes ({"fc1": "sfb"}), plan_pin, final_plan_step (None: the first plan
+    stays), policy ("time", "bytes"), servers, join_timeout, dead_after, host, log (a function of level and line).
+    """
+    global _joined
+    if _joined is not None:
+        raise PoseidonError("poseidon.torch.init was called twice, expected once per process")
+    place = _session.Place.find(rank, workers, coordinator, port, listen)
+    token_file = token_file or os.environ.get("POSEIDON_TOKEN_FILE")
+    if place.workers > 1 and not token_file:
+        raise PoseidonError("the job's token is missing, expected POSEIDON_TOKEN_FILE or token_file= to name a "
+                            "file written by poseidon.make_token_file", "PERMISSION_DENIED")
+    if cores is None:
+        neighbours = _session.variable_number("LOCAL_WORLD_SIZE", 1)
+        cores = max(1, len(os.sched_getaffinity(0)) // neighbours)
+    announce = meet_at_agent(place) if port is None else None
+    words = _session.open_options(place, token_file, threads=threads or torch.get_num_threads(), cores=cores,
+                                  **options)
+    if announce is not None:
+        words.listening = announce
+    _joined = _session.Session(words)
+    atexit.register(_end)
+
+
+def meet_at_agent(place):
+    """Under torchrun its agent listens at MASTER_PORT, with a store. Rank 0 takes a free port and leaves its
+    number there; the others read it. The callback for rank 0, else None."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or place.workers == 1:
+        return None
+    store = torch.distributed.TCPStore(place.coordinator, place.port, is_master=False)
+    key = "poseidon/port/" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if place.rank > 0:
+        place.port = int(store.get(key))
+        return None
+    place.port = 0
+    return _c.Listening(lambda user, host, port: store.set(key, str(port)))
+
+
+def joined():
+    if _joined is None:
+        raise PoseidonError("poseidon.torch.init has not been called")
+    return _joined
+
+
+def rank():
+    return joined().rank
+
+
+def workers():
+    return joined().workers
+
+
+def wrap(model, optimizer=None, overlap=False, factors=True):
+    """Synchronises the gradients of `model` from now on; all workers start from rank 0's parameters.
+
+    After backward(), `.grad` holds the mean over all workers. With overlap backward() returns at once and
+    optimizer.step() only notes that it was called: each layer is updated right before it runs in the next
+    forward pass (SGD, Adam, AdamW; one backward per step; nothing may look at `.grad`). factors=False keeps
+    all gradients whole. Returns the Exchange, with synchronize() and plan().
+    """
+    return Exchange(joined(), model, optimizer, overlap, factors)
+
+
+def shutdown():
+    """Leaves the job in order; blocks until all workers have come here."""
+    global _joined
+    if _joined is not None:
+        leaving, _joined = _joined, None
+        atexit.unregister(_end)
+        leaving.leave()
+
+
+def _end():
+    """A script that ends without shutdown() ends the job for everybody, and says why."""
+    global _joined
+    failure = getattr(sys, "last_value", None)
+    reason = f"its script failed: {type(failure).__name__}: {failure}" if failure is not None else \
+        "its script ended without poseidon.torch.shutdown()"
+    if _joined is not None:
+        _joined.abort(" ".join(reason.split())[:400])
+        _joined.close()
+        _joined = None

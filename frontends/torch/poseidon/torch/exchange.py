@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One model's gradients on their way through the core, step by step.
+
+Backward hands every layer over as soon as its gradient exists. When the backward pass ends, what no
+gradient reached is handed over as absent; then either everything is waited for (the default: `.grad` is
+the mean when `backward()` returns), or, with overlap, nothing is: every layer is waited for, and updated by
+the user's own optimizer, right before its module runs in the next forward pass.
+"""
+import ctypes
+
+import torch
+from torch.autograd import Variable
+
+from .. import library as c
+from .layers import State, broadcast, layers_of, view_of
+from .linear import Linear
+from .measure import Account
+
+# Optimizers that update every parameter by itself, so that layers may be updated one at a time.
+BY_PARAMETER = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+ABSENT = c.Push(absent=1)
+
+
+class Exchange:
+    """What `poseidon.torch.wrap` returns. Belongs to the thread that trains."""
+
+    def __init__(self, session, model, optimizer=None, overlap=False, factors=True):
+        if overlap and type(optimizer) not in BY_PARAMETER:
+            raise c.PoseidonError(f"overlap is not possible with {type(optimizer).__name__}, expected one of "
+                                  + ", ".join(kind.__name__ for kind in BY_PARAMETER), "INVALID_ARGUMENT")
+        self.session, self.optimizer, self.overlap = session, optimizer, overlap
+        self.c = session.c
+        self.step = 0
+        self.begun = False
+        self.in_backward = False
+        self.updating = None  # the optimizer's groups as step() found them; None: no step() since backward
+        self.layers, self.users = layers_of(model, factors)
+        broadcast(session, model)
+        self.declare()
+        last = max(0, session.final_plan_step - 2)
+        self.account = Account(self.layers, last) if session.final_plan_step != c.NEVER else None
+        self.attach(model)
+
+    def declare(self):
+        self.model = ctypes.c_void_p()
+        self.c.model_new(self.session.handle, ctypes.byref(self.model))
+        for position, layer in enumerate(self.layers):
+            number = ctypes.c_uint32()
+            self.c.declare(self.model, ctypes.byref(layer.declaration(position)), ctypes.byref(number))
+            layer.id, layer.exchange = number.value, self
+        self.c.commit(self.model)
+
+    def attach(self, model):
+        for module, layers in self.users.items():
+            if layers[0].factors:
+                module.__class__ = Linear
+                module.poseidon_layer = layers[0]
+            module.register_forward_pre_hook(self.before_module)
+        model.register_forward_pre_hook(self.before_forward, prepend=True)
+        model.register_forward_hook(self.after_forward)
+        for layer in self.layers:
+            for index, parameter in enumerate(layer.parameters):
+                parameter.register_post_accumulate_grad_hook(self.hook(layer, index))
+        if self.optimizer is not None:
+            self.optimizer.register_step_pre_hook(self.before_update)
+            self.optimizer.register_step_post_hook(self.after_update)
+        if self.overlap:
+            self.groups = self.groups_by_layer()
+            kind = type(self.optimizer)
+            self.update = getattr(kind.step, "__wrapped__", kind.step)  # without step()'s own hooks
+            model.register_state_dict_pre_hook(lambda *_: self.synchronize())
+            self.optimizer.register_state_dict_pre_hook(lambda *_: self.synchronize())
+
+    # ---- forward
+
+    def before_forward(self, model, arguments):
+        if torch.is_grad_enabled():
+            self.in_backward = False  # of a backward pass that failed
+            self.begin()
+        for layer in self.layers:  # used by someone else than their own module: nobody will wait later
+            if layer.state is State.FLYING and not layer.called:
+                self.finish(layer)
+        if self.account:
+            self.account.restart()
+
+    def before_module(self, module, arguments):
+        layers = self.users[module]
+        if self.account:
+            self.account.charge()
+        for layer in layers:
+            layer.called = True
+            if layer.state is State.FLYING:
+                self.land(layer)
+                if self.account:
+                    self.account.restart(self.account.forward, layer)
+                self.finish(layer)
+        if self.account:
+            self.account.charge(self.account.forward, layers[0])
+
+    def after_forward(self, model, arguments, result):
+        if self.account:
+            self.account.charge()
+
+    def begin(self):
+        if not self.begun:
+            self.c.begin_step(self.model, self.step)
+            self.begun = True
+            if self.account:
+                self.account.begin_step(self.step)
+
+    # ---- backward
+
+    def hook(self, layer, index):
+        def arrived(parameter):
+            self.enter_backward()
+            if layer.emitted:
+                if parameter.grad is not None:
+                    raise c.PoseidonError(f"layer '{layer.name}' is used both as a module and by its tensors, "
+                                          "expected factors=False in wrap for such a model")
+                if layer.state is not State.FLYING:
+                    self.push(layer)
+            elif parameter.grad is not None:
+                self.check_here(layer)
+                layer.take(index)
+                layer.arrived[index] = True
+                layer.waiting_for -= 1
+                if layer.waiting_for == 0:
+                    self.push(layer)
+        return arrived
+
+    def emit(self, layer, dy, x):
+        """One use's factors of a Linear's gradient, from its backward pass."""
+        self.enter_backward()
+        self.check_here(layer)
+        if layer.flat is None:
+            layer.place()
+        old = [p.grad for p in layer.parameters]
+        if not layer.emitted:
+            layer.emitted, layer.rows = True, 0
+        layer.rows += len(dy)
+        if self.scheme(layer) == c.FACTOR_BROADCAST:
+            if old[0] is not None:  # accumulated: the mean will land over it
+                self.collect(layer, old)
+                layer.before = layer.flat.clone()
+            # Lent until the next forward pass: the caller's own batch may not live as long.
+            layer.pending.append((dy, x.clone() if self.overlap and not x.requires_grad else x))
+        else:
+            self.collect(layer, old)
+            self.add_product(layer, dy, x, fresh=old[0] is None and not any(layer.arrived))
+            layer.arrived = [True] * len(layer.parameters)
+        layer.forget()
+        if layer.uses == 1:
+            self.push(layer)
+
+    @staticmethod
+    def collect(layer, gradients):
+        """Accumulated gradients go into the layer's memory, if they are not there."""
+        for view, gradient in zip(layer.views, gradients):
+            if gradient is not None and gradient.data_ptr() != view.data_ptr():
+                view.copy_(gradient)
+
+    @staticmethod
+    def add_product(layer, dy, x, fresh):
+        weight, *bias = layer.views
+        if fresh:
+            torch.mm(dy.t(), x, out=weight)
+        else:
+            weight.addmm_(dy.t(), x)
+        for view in bias:
+            if fresh:
+                torch.sum(dy, 0, out=view)
+            else:
+                view.add_(dy.sum(0))
+
+    def enter_backward(self):
+        if self.in_backward:
+            return
+        self.in_backward = True
+        self.begin()
+        self.updating = None
+        Variable._execution_engine.queue_callback(self.end_backward)
+
+    def check_here(self, layer):
+        if layer.state is State.FLYING:
+            raise c.PoseidonError(f"the gradient of layer '{layer.name}' came twice, expected one backward pass "
+                                  "per optimizer.step() with overlap" if self.overlap else
+                                  f"the gradient of layer '{layer.name}' came twice in one backward pass")
+        layer.state = State.HERE
+
+    def scheme(self, layer):
+        if not layer.factors:
+            return c.KEY_VALUE
+        scheme = ctypes.c_int32()
+        self.c.scheme_of(self.model, layer.id, self.step, ctypes.byref(scheme))
+        return scheme.value
+
+    def push(self, layer):
+        if self.account:
+            self.account.charge(self.account.backward, layer)
+        if self.scheme(layer) == c.FACTOR_BROADCAST:
+            self.push_factors(layer)
+        else:
+            layer.lent = layer.flat
+            self.c.push_dense(self.model, layer.id, self.step, ctypes.byref(layer.view), None)
+        layer.state = State.FLYING
+
+    def push_factors(self, layer):
+        if any(layer.arrived):
+            raise c.PoseidonError(f"layer '{layer.name}' goes as factors but its gradient came whole, expected "
+                                  f"schemes '{layer.name}=kv' where it runs under autocast or by its tensors")
+        factors = c.Factors()
+        if layer.pending:
+            u, v = (pieces[0] if len(pieces) == 1 else torch.cat(pieces) for pieces in zip(*layer.pending))
+            views = view_of(u), view_of(v)
+            factors.u, factors.v = map(ctypes.pointer, views)
+            factors.rows = len(u)
+            layer.lent = u, v, views
+        self.c.push_factors(self.model, layer.id, self.step, ctypes.byref(factors), ctypes.byref(layer.view),
+                            None)
+        layer.pending = []
+
+    def end_backward(self):
+        """Runs when autograd has nothing left: the layers that it did not reach go now."""
+        if self.account:
+            self.account.charge()
+        for layer in self.layers:
+            if layer.state is not State.FLYING:
+                self.push_rest(layer)
+        if self.account and self.step == self.account.last_step:
+            self.report()
+        self.step += 1
+        self.begun = self.in_backward = False
+        for layer in self.layers:
+            layer.next_backward()
+            if self.overlap:
+                layer.forget()
+        if not self.overlap:
+            for layer in self.layers:
+                self.land(layer)
+                layer.give()
+                layer.release()
+                layer.state = State.HERE
+        if self.account:
+            self.account.restart()
+
+    def push_rest(self, layer):
+        layer.state = State.HERE
+        if layer.flat is None:
+            layer.place()
+        if layer.pending or any(layer.arrived):  # a use or a tensor is missing, not the layer
+            for view, arrived in zip(layer.views, layer.arrived):
+                if not layer.pending and not arrived:
+                    view.zero_()
+            self.push(layer)
+        elif any(p.grad is not None for p in layer.parameters):  # from a backward pass before
+            for index, parameter in enumerate(layer.parameters):
+                if parameter.grad is not None:
+                    layer.take(index)
+                else:
+                    layer.views[index].zero_()
+            if self.scheme(layer) == c.FACTOR_BROADCAST:
+                layer.before = layer.flat.clone()
+            self.push(layer)
+        elif self.scheme(layer) == c.FACTOR_BROADCAST:
+            self.push(layer)
+        else:
+            layer.lent = layer.flat
+            self.c.push_dense(self.model, layer.id, self.step, ctypes.byref(layer.view), ctypes.byref(ABSENT))
+            layer.state = State.FLYING
+
+    # ---- landing and updating
+
+    def land(self, layer):
+        if layer.state is State.FLYING:
+            self.c.wait(self.model, layer.id)
+            layer.lent = ()
+            layer.state = State.LANDED
+            if layer.before is not None:
+                layer.flat.add_(layer.before)
+                layer.before = None
+
+    def finish(self, layer):
+        """Waits for the layer's mean and, after optimizer.step(), updates its parameters. Overlap only."""
+        self.land(layer)
+        if layer.state is not State.LANDED or self.updating is None:
+            return
+        layer.state = State.HERE
+        layer.give()
+        whole = self.optimizer.param_groups
+        self.optimizer.param_groups = [{**self.updating[number], "params": parameters}
+                                       for number, parameters in self.groups[layer]]
+        try:
+            with torch.no_grad():
+                self.update(self.optimizer)
+        finally:
+            self.optimizer.param_groups = whole
+        layer.forget()
+        layer.release()
+
+    def groups_by_layer(self):
+        number_of = {p: number for number, group in enumerate(self.optimizer.param_groups)
+                     for p in group["params"]}
+        groups = {}
+        for layer in self.layers:
+            parts = {}
+            for parameter in layer.parameters:
+                if parameter in number_of:
+                    parts.setdefault(number_of[parameter], []).append(parameter)
+            groups[layer] = list(parts.items())
+        return groups
+
+    def before_update(self, optimizer, arguments, words):
+        """optimizer.step() itself has nothing to do with overlap, because all gradients are None: what it
+        would do now is done layer by layer later, with the learning rates of now."""
+        if self.overlap:
+            if any(argument is not None for argument in (*arguments[1:], *words.values())):
+                raise c.PoseidonError("optimizer.step was given a closure, expected none with overlap",
+                                      "INVALID_ARGUMENT")
+            self.updating = [dict(group) for group in optimizer.param_groups]
+            for layer in self.layers:
+                if layer.state is State.LANDED:
+                    self.finish(layer)
+        elif self.account:
+            self.account.restart()
+
+    def after_update(self, optimizer, arguments, words):
+        if self.account and not self.overlap:
+            self.account.share()
+
+    def synchronize(self):
+        """Every parameter is what it will be before the next forward pass: needed with overlap before
+        parameters are read other than by the model's own forward pass or state_dict()."""
+        if self.overlap:
+            for layer in self.layers:
+                self.finish(layer)
+
+    # ---- the plan
+
+    def report(self):
+        for layer in self.layers:
+            forward, backward = self.account.per_step(layer)
+            measured = c.Measurement(forward_seconds=forward, backward_seconds=backward,
+                                     rows=layer.rows if layer.factors else 0)
+            self.c.measured(self.model, layer.id, ctypes.byref(measured))
+        self.c.report(self.model)
+        self.account = None
+
+    def plan(self):
+        """name -> (kv or sfb, the reason in words), of the newest plan."""
+        plan = {}
+        for layer in self.layers:
+            known = c.LayerPlan()
+            self.c.get_layer_plan(self.model, layer.id, ctypes.byref(known))
+            plan[layer.name] = ("sfb" if known.scheme == c.FACTOR_BROADCAST else "kv",
+                                known.reason.decode(errors="replace"))
+        return plan
+
+    def plan_text(self):
+        """The newest plan as lines of name=scheme, for init(plan_pin=...)."""
+        length = self.c.plan_text(self.model, None, 0)
+        text = ctypes.create_string_buffer(length + 1)
+        self.c.plan_text(self.model, text, len(text))
+        return text.value.decode()

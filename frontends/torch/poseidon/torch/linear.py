@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nn.Linear whose weight gradient is left to the core.
+
+The gradient of a weight is dW = dy^T x. Where the plan sends factors, backward hands over dy and x and
+never multiplies them; elsewhere it multiplies straight into the layer's memory, which saves a copy.
+"""
+import torch
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+
+class LinearGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, layer):
+        ctx.layer = layer
+        ctx.save_for_backward(x, weight)
+        return functional.linear(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, weight = ctx.saved_tensors
+        rows = dy.reshape(-1, dy.shape[-1]).contiguous()
+        # The factors leave first: the network works while dx is computed.
+        ctx.layer.exchange.emit(ctx.layer, rows, x.reshape(-1, x.shape[-1]).contiguous())
+        dx = rows.mm(weight).view(x.shape) if ctx.needs_input_grad[0] else None
+        return dx, None, None, None
+
+
+class Linear(torch.nn.Linear):
+    """What wrap makes of a plain nn.Linear: the same object and parameters, another backward pass."""
+
+    poseidon_layer = None
+
+    def forward(self, x):
+        layer = self.poseidon_layer
+        # Under autocast, or in another precision, the gradient comes whole, through the parameter's hook.
+        if (layer is None or not torch.is_grad_enabled() or not self.weight.requires_grad
+                or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu")):
+            return super().forward(x)
+        layer.uses += 1
+        return LinearGradient.apply(x, self.weight, self.bias, layer)
