@@ -24,8 +24,9 @@ golden: setup ## compare with golden cases: make golden DIR=folder
 	@scripts/build.sh release poseidon_golden
 	@build/release/bin/poseidon_golden "$(DIR)"
 
-bench: build ## what the trainer costs, beside itself and beside eager PyTorch
-	@.venv/bin/python3 benchmarks/trainer_bench.py
+bench: build ## ratios against the recorded ones (root, about 5 minutes) and what the trainer costs
+	@.venv/bin/python3 benchmarks/trainer_bench.py --pairs 100
+	@.venv/bin/python3 -B -m benchmarks.performance --compare
 
 build: ## the poseidon command, into build/release/bin
 	@scripts/setup.sh demo

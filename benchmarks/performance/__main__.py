@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the cells of a grid and writes docs/performance.md, its plots and raw results.
+
+  python3 -m benchmarks.performance                        # the quick grid; needs root
+  python3 -m benchmarks.performance --grid full            # cells that are there are not measured again
+  python3 -m benchmarks.performance --only resnet-50-p4-1x,mlp-p2-1G
+  python3 -m benchmarks.performance --list                 # the cells and what they take
+  python3 -m benchmarks.performance --render               # measures nothing
+  python3 -m benchmarks.performance --compare              # the smoke grid against the recorded ratios
+
+A cell is measured again when its inputs changed: setting, profile, sources or machine.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+
+def in_the_checkouts_python():
+    """torch and matplotlib lie in .venv of the checkout."""
+    python = ROOT / ".venv" / "bin" / "python3"
+    if python.exists() and pathlib.Path(sys.prefix).resolve() != (ROOT / ".venv").resolve():
+        os.execv(python, [str(python), "-B", "-m", "benchmarks.performance", *sys.argv[1:]])
+
+
+def parse(arguments):
+    from . import grid
+    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.performance", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--grid", choices=grid.GRIDS, default="quick")
+    parser.add_argument("--only", help="names of cells, with commas")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--list", action="store_true", help="print the cells")
+    what.add_argument("--render", action="store_true", help="write the document from what is there")
+    what.add_argument("--compare", action="store_true", help="say what got worse since the recorded results")
+    parser.add_argument("--again", action="store_true", help="measure cells that are there as well")
+    options = parser.parse_args(arguments)
+    options.cells = grid.GRIDS["smoke" if options.compare else options.grid]()
+    options.chosen = options.cells
+    if options.only:
+        names = options.only.split(",")
+        if unknown := set(names) - {cell.name for cell in options.cells}:
+            parser.error(f"the grid {options.grid} has no cell {sorted(unknown)[0]}; --list names them")
+        options.chosen = [cell for cell in options.cells if cell.name in names]
+    return options
+
+
+def say(line):
+    print(line, flush=True)
+
+
+def say_cells(cells):
+    for cell in cells:
+        say(f"{cell.name:40} {rate(cell.real_rate)} as {rate(cell.port_rate)}, {cell.steps} steps, "
+            f"{cell.repeats} x {' '.join(cell.systems)}: at most about {cell.seconds / 60:.1f} min")
+    say(f"{len(cells)} cells, at most about {sum(cell.seconds for cell in cells) / 60:.0f} min")
+
+
+def rate(bits):
+    from .tables import rate_words
+    return rate_words(bits)
+
+
+def build():
+    subprocess.run([ROOT / "scripts" / "build.sh", "release", "-DPOSEIDON_BENCHMARKS=ON", "poseidon_replay"],
+                   check=True, stdout=subprocess.DEVNULL)
+
+
+def read(path):
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+
+
+def text_of(result):
+    """JSON with a line per turn and system, so that differences can be read."""
+    head = json.dumps({key: value for key, value in result.items() if key != "systems"}, indent=1)
+    systems = []
+    for name, system in result["systems"].items():
+        turns = ",\n   ".join(json.dumps(turn) for turn in system["turns"])
+        rest = "".join(f", {json.dumps(key)}: {json.dumps(value)}" for key, value in system.items()
+                       if key != "turns")
+        systems.append(f'  {json.dumps(name)}: {{"turns": [\n   {turns}\n  ]{rest}}}')
+    return head.removesuffix("\n}") + ',\n "systems": {\n' + ",\n".join(systems) + "\n }\n}\n"
+
+
+def measured(cell, sources):
+    """A new result of a cell, complete. Raises emulation.Refused."""
+    from . import machine, measure
+    result = measure.measure(cell, say)
+    on = machine.machine()
+    head = {"key": measure.key_of(cell, sources, on), "machine": on, "versions": machine.versions()}
+    return head | result
+
+
+def measure_all(options, folder):
+    """Measures what is missing or stale; every result is written as soon as it is there."""
+    from . import machine, measure
+    folder.mkdir(parents=True, exist_ok=True)
+    build()
+    sources = machine.sources()
+    for number, cell in enumerate(options.chosen, 1):
+        path = folder / f"{cell.name}.json"
+        there = read(path)
+        key = measure.key_of(cell, sources, machine.machine())
+        if there and there["key"] == key and not there.get("refused") and not options.again:
+            say(f"{number}/{len(options.chosen)} {cell.name}: there")
+            continue
+        say(f"{number}/{len(options.chosen)} {cell.name}: at most about {cell.seconds / 60:.1f} min")
+        path.write_text(text_of(measured(cell, sources)))
+
+
+def render(cells, folder, document):
+    from . import plots, tables
+    results = [result for cell in cells if (result := read(folder / f"{cell.name}.json"))]
+    passed = [result for result in results if result["systems"]]
+    drawn = plots.draw(passed, folder)
+    document.write_text(tables.document(cells, results, drawn))
+    say(f"{len(results)} of {len(cells)} cells in {document.relative_to(ROOT)}")
+
+
+def compare(cells, folder):
+    """Measures cells once more and prints which ratios got worse; the exit status."""
+    from . import figures, machine
+    build()
+    sources, found = machine.sources(), 0
+    for cell in cells:
+        recorded = read(folder / f"{cell.name}.json")
+        if not recorded or recorded.get("refused"):
+            say(f"{cell.name}: nothing is recorded to compare with")
+            continue
+        result = measured(cell, sources)
+        if result.get("refused"):
+            say(f"{cell.name}: not measured, the network was refused: {result['refused']}")
+            continue
+        for name, (ratio, _) in figures.ratios_of(result).items():
+            before = figures.ratios_of(recorded).get(name)
+            say(f"  {name}: {ratio:.3f}" + (f" (recorded {before[0]:.3f})" if before else ""))
+        for sentence in figures.worse(recorded, result):
+            found += 1
+            say(f"{cell.name}: WORSE: {sentence}")
+    say(f"{found} ratios got worse than recorded" if found else "no ratio got worse than recorded")
+    return 1 if found else 0
+
+
+def main(arguments):
+    options = parse(arguments)
+    if options.list:
+        say_cells(options.chosen)
+        return 0
+    smoke = options.grid == "smoke"
+    folder = ROOT / "build" / "performance" if smoke else DOCS / "performance"
+    document = ROOT / "build" / "performance.md" if smoke else DOCS / "performance.md"
+    if not options.render:
+        from . import measure
+        if reason := measure.emulation.missing():
+            say(f"performance: {reason}" + ("; nothing was compared" if options.compare else ""))
+            return 0 if options.compare else 1
+        try:
+            if options.compare:
+                return compare(options.chosen, DOCS / "performance")
+            measure_all(options, folder)
+        except measure.emulation.Refused as refusal:
+            say(f"performance: {refusal}")
+            return 1
+        except subprocess.CalledProcessError as failure:
+            return failure.returncode
+    render(options.cells, folder, document)
+    return 0
+
+
+if __name__ == "__main__":
+    in_the_checkouts_python()
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of a cell from its raw result, and what got worse between two results."""
+import dataclasses
+import statistics
+
+LEAST_SPREAD = 0.01  # of a ratio: what two runs on a quiet machine differ by
+
+
+@dataclasses.dataclass
+class Figures:
+    """Of one system in one cell, over all its turns.
+
+    seconds     median over turns of the median step; quartiles are those of all steps
+    bound       T*(trace) of the schemes it used; DDP's is that of the dense run
+    spread      half of what the middle half of the steps, or the turns, differ by, relative
+    """
+    seconds: float
+    quartiles: tuple
+    bound: float | None
+    spread: float
+    first: dict
+
+    @property
+    def to_bound(self):
+        return self.seconds / self.bound if self.bound else None
+
+
+def median_of(turns, name):
+    found = [turn[name] for turn in turns if turn.get(name) is not None]
+    return statistics.median(found) if found else None
+
+
+def quartiles_of(values):
+    if len(values) < 2:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def figures_of(result):
+    """Figures by system of a cell's result; what did not finish is left out."""
+    found = {}
+    turns_of = {name: system["turns"] for name, system in result["systems"].items() if system["turns"]}
+    dense = median_of(turns_of.get("dense", []), "t_star")
+    for name, turns in turns_of.items():
+        medians = [turn["median_seconds"] for turn in turns]
+        seconds = statistics.median(medians)
+        low, high = quartiles_of([s for turn in turns for s in turn["seconds"]])
+        spread = max((high - low) / 2, (max(medians) - min(medians)) / 2) / seconds
+        bound = dense if name.startswith("ddp") else median_of(turns, "t_star")
+        first = {key: median_of(turns, key) for key in (
+            "predicted_seconds", "cpu_seconds_per_step", "retransmits", "dropped", "peak_to_mean",
+            "max_to_mean_bytes", "wire_bytes_per_step", "payload_bytes_per_step", "t_wfbp",
+            "single_worker_seconds", "p99_late_seconds")}
+        first["by_factors"] = turns[-1].get("by_factors", [])
+        found[name] = Figures(seconds, (low, high), bound, spread, first)
+    return found
+
+
+def best_ddp(figures):
+    """DDP with the connections that serve it best; None if it did not run."""
+    return min((f for name, f in figures.items() if name.startswith("ddp")),
+               key=lambda f: f.seconds, default=None)
+
+
+def ratios_of(result):
+    """What is compared between machines and days, with its spread; lower is better: name -> (ratio,
+    spread)."""
+    figures = figures_of(result)
+    ddp = best_ddp(figures)
+    ratios = {}
+    for name in ("poseidon", "dense"):
+        if name in figures:
+            f = figures[name]
+            if f.bound:
+                ratios[f"{name} / T*"] = (f.to_bound, f.spread)
+            if ddp:
+                ratios[f"{name} / DDP"] = (f.seconds / ddp.seconds, f.spread + ddp.spread)
+    return ratios
+
+
+def worse(recorded, measured):
+    """Sentences on the ratios of `measured` that exceed the recorded ones by more than both spreads,
+    and on what was recorded and is missing."""
+    before, now = ratios_of(recorded), ratios_of(measured)
+    for name, (ratio, spread) in before.items():
+        if name not in now:
+            yield f"{name} was {ratio:.3f} and is missing"
+            continue
+        limit = ratio * (1 + max(spread, LEAST_SPREAD) + max(now[name][1], LEAST_SPREAD))
+        if now[name][0] > limit:
+            yield f"{name} was {ratio:.3f} and is {now[name][0]:.3f}, allowed was {limit:.3f}"

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures a cell: its systems by turns in one emulated network that passed the gate."""
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from . import grid, machine
+
+ROOT = machine.ROOT
+CLUSTER = ROOT / "benchmarks" / "cluster"
+sys.path.insert(0, str(CLUSTER))
+import calibration  # noqa: E402
+import emulation    # noqa: E402
+import sampler      # noqa: E402
+
+REPLAY = ROOT / "build" / "release" / "bin" / "poseidon_replay"
+ATTEMPTS = 3     # of the gate, before a cell is refused
+GATE_WINDOW = 1.0
+PORT = 29500
+PATIENCE = 30    # seconds beyond three times what a turn should take
+
+
+class Failed(Exception):
+    """A system did not finish; the message is one sentence."""
+
+
+def key_of(cell, sources, on):
+    """The hash of everything that a cell's result depends on."""
+    profile = json.dumps(grid.document(cell.profile), sort_keys=True)
+    inputs = {"cell": cell.described(), "sources": sources, "machine": on,
+              "profile": hashlib.sha256(profile.encode()).hexdigest(),
+              "systems": [[str(word) for word in grid.SYSTEMS[name].options] for name in cell.systems]}
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def measure(cell, say):
+    """A cell's result as a JSON object without key and machine; with "refused" if the network did
+    not pass. Raises emulation.Refused where none can be made at all."""
+    result = {"cell": cell.described(), "name": cell.name, "date": machine.today(), "systems": {}}
+    link = emulation.Link(rate=cell.port_rate, queue=cell.queue)
+    for attempt in range(ATTEMPTS):
+        with emulation.Cluster(cell.workers, link) as cluster:
+            gate = calibration.calibrate(cluster, seconds=GATE_WINDOW)
+            say(calibration.line(gate))
+            result["gate"] = gate_in_short(gate) | {"attempts": attempt + 1}
+            if gate["passed"]:
+                with tempfile.TemporaryDirectory() as folder:
+                    take_turns(cell, cluster, pathlib.Path(folder), result["systems"], say)
+                return result
+    result["refused"] = gate["reason"]
+    return result
+
+
+def gate_in_short(gate):
+    short = {"passed": gate["passed"], "reason": gate["reason"],
+             "round_trip_seconds": gate["round_trip"]["median_seconds"]}
+    for phase in ("ring", "all_to_all", "incast"):
+        short[phase] = {"least_share": gate[phase].get("least_share"),
+                        "retransmits": gate[phase]["retransmits"],
+                        "machine_busy": gate[phase]["machine_busy"]}
+    return short
+
+
+def take_turns(cell, cluster, folder, systems, say):
+    """Runs every system once per repeat, in an order drawn anew; a system that fails is not run again."""
+    (folder / "profile.json").write_text(json.dumps(grid.document(cell.profile)))
+    token = folder / "token"
+    token.touch(mode=0o600)
+    token.write_text(os.urandom(32).hex() + "\n")
+    draw = random.Random(grid.SEED)
+    for repeat in range(cell.repeats):
+        for name in draw.sample(cell.systems, len(cell.systems)):
+            system = systems.setdefault(name, {"turns": []})
+            if "failed" in system:
+                continue
+            try:
+                turn = run_turn(cell, cluster, folder, grid.SYSTEMS[name])
+            except Failed as failure:
+                system["failed"] = str(failure)
+                say(f"  {name}: {failure}")
+                continue
+            system["turns"].append(turn)
+            say(f"  {name} {repeat + 1}/{cell.repeats}: {turn['median_seconds']:.4f} s"
+                + (f", {turn['median_seconds'] / turn['t_star']:.3f} T*" if "t_star" in turn else ""))
+
+
+def words_of(cell, cluster, folder, system, rank):
+    network = ["--workers", cell.workers, "--rank", rank, "--coordinator", cluster.addresses[0],
+               "--port", PORT]
+    play = ["--profile", folder / "profile.json", "--scale", cell.scale, "--steps", cell.steps,
+            "--warm-up", grid.WARM_UP, "--jitter", cell.jitter, "--straggler", cell.straggler]
+    if system.program == "ddp":
+        return [sys.executable, "-B", CLUSTER / "ddp_replay.py", *network, *play, *system.options]
+    return [REPLAY, *network, *play, "--listen", cluster.addresses[rank], "--token-file",
+            folder / "token", "--rate", f"{cell.port_rate / 1e6:.6f}Mbit", *system.options]
+
+
+def run_turn(cell, cluster, folder, system):
+    """One run of one system on all nodes. Raises Failed."""
+    before = cluster.counters()
+    with sampler.Sampler(cluster) as samples:
+        outputs = run_all(cell, cluster, folder, system)
+    traffic = emulation.difference(cluster.counters(), before)
+    return turn_of(cell, [lines_of(output) for output in outputs], samples.samples, traffic)
+
+
+def run_all(cell, cluster, folder, system):
+    """What each rank printed. Raises Failed if one fails or takes too long."""
+    files = [(folder / f"out{rank}", folder / f"error{rank}") for rank in range(cell.workers)]
+    processes = []
+    for rank, (out, error) in enumerate(files):
+        with open(out, "w") as to, open(error, "w") as errors:
+            processes.append(cluster.run(rank, words_of(cell, cluster, folder, system, rank),
+                                         stdout=to, stderr=errors))
+    deadline = time.monotonic() + PATIENCE + 3 * (grid.WARM_UP + cell.steps) * cell.longest_step
+    late = await_all(processes, deadline)
+    codes = [process.poll() for process in processes]
+    cluster.end(*processes)
+    if late:
+        raise Failed("it had not finished when three times the expected time was over")
+    for rank, code in enumerate(codes):
+        if code:
+            told = files[rank][1].read_text(errors="replace").strip().splitlines()
+            raise Failed(f"rank {rank} ended with {code}" + (f": {without_paths(told[-1])}" if told else ""))
+    return [out.read_text() for out, _ in files]
+
+
+def without_paths(text):
+    """Results are published: words with a folder in them keep only their last part."""
+    return re.sub(r"(?:/[\w.+-]+)+/([\w.+-]+)", r"\1", text)
+
+
+def await_all(processes, deadline):
+    """Until all have ended or one has failed; whether the deadline came first."""
+    for process in processes:
+        while True:
+            try:
+                process.wait(0.2)
+                break
+            except subprocess.TimeoutExpired:
+                if any(other.poll() for other in processes):
+                    return False
+                if time.monotonic() > deadline:
+                    return True
+        if process.returncode:
+            return False
+    return False
+
+
+def lines_of(output):
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def turn_of(cell, ranks, samples, traffic):
+    """A turn's figures from what the ranks printed: a step is the mean of the ranks' times for it."""
+    steps = [[line["seconds"] for line in lines if "seconds" in line] for lines in ranks]
+    cpu = [[line["cpu_seconds"] for line in lines if "cpu_seconds" in line] for lines in ranks]
+    summaries = [line["summary"] for lines in ranks for line in lines if "summary" in line]
+    count = min(map(len, steps), default=0)
+    if len(summaries) < cell.workers or count < cell.steps:
+        raise Failed(f"{count} steps were printed, expected {cell.steps}")
+    seconds = [statistics.fmean(rank[i] for rank in steps) for i in range(count)]
+    first = summaries[0]
+    turn = {"median_seconds": statistics.median(seconds), "seconds": [round(s, 6) for s in seconds],
+            "cpu_seconds_per_step": sum(statistics.median(rank) for rank in cpu),
+            "retransmits": sum(node["retransmits"] for node in traffic),
+            "dropped": sum(node["dropped_at_sender"] + node["dropped_at_port"] for node in traffic)}
+    for name in ("t_star", "t_wfbp", "predicted_seconds", "single_worker_seconds",
+                 "link_bytes_per_second", "median_late_seconds", "p99_late_seconds"):
+        if name in first:
+            turn[name] = first[name]
+    if "payload_bytes_per_step" in first:
+        turn["payload_bytes_per_step"] = max(s["payload_bytes_per_step"] for s in summaries)
+        turn["by_factors"] = sorted(layer for layer, scheme in first["schemes"].items() if scheme == "sfb")
+    return turn | burstiness(samples, sum(seconds), cell.workers, count)
+
+
+def burstiness(samples, seconds, nodes, steps):
+    """Of the measured steps, which are the last traffic of a run: the highest peak of 10 ms against
+    that link's mean, bytes per step of the mean node, and the busiest node's against the mean."""
+    totals = [sum(sample[1]) for sample in samples]
+    last = next((i for i in range(len(samples) - 1, 0, -1) if totals[i] > totals[i - 1]), 0)
+    cut = [sample for sample in samples[:last + 1] if sample[0] >= samples[last][0] - seconds]
+    if len(cut) < 3:
+        return {}
+    links = [sampler.link_summary(cut, which, node) for which in (1, 2) for node in range(nodes)]
+    sent = [link["bytes"] for link in links[:nodes]]
+    if not all(sent):
+        return {}
+    return {"wire_bytes_per_step": round(statistics.fmean(sent) / steps),
+            "max_to_mean_bytes": round(max(sent) / statistics.fmean(sent), 4),
+            "peak_to_mean": max(link["peak_to_mean"] or 0 for link in links)}

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The grid, cache keys, figures, tables and the comparison; without root, without a network."""
+import copy
+import json
+import pathlib
+import re
+import tempfile
+import unittest
+
+from benchmarks.performance import figures, grid, machine, measure, tables
+
+HERE = pathlib.Path(__file__).resolve().parent
+ON = {"cpu": "a CPU", "cores": 2, "memory_gib": 8, "kernel": "6.1"}
+
+
+def turn(seconds, bound=None, **more):
+    made = {"median_seconds": sorted(seconds)[len(seconds) // 2], "seconds": seconds,
+            "cpu_seconds_per_step": 0.05, "retransmits": 3, "dropped": 0, "peak_to_mean": 1.4,
+            "max_to_mean_bytes": 1.001, "wire_bytes_per_step": 20_000_000}
+    if bound:
+        made |= {"t_star": bound, "t_wfbp": 0.4, "predicted_seconds": 0.31, "single_worker_seconds": 0.25,
+                 "payload_bytes_per_step": 19_000_000, "by_factors": ["fc"]}
+    return made | more
+
+
+def recorded():
+    """A small result of a cell, as it is stored."""
+    cell = grid.Cell("resnet-50", 4, "1x")
+    gate = {"passed": True, "reason": "", "round_trip_seconds": 40e-6, "attempts": 1,
+            **{phase: {"least_share": 0.951, "retransmits": 0, "machine_busy": 0.3}
+               for phase in ("ring", "all_to_all", "incast")}}
+    return {"key": "k", "machine": ON, "date": "2026-01-02", "name": cell.name, "cell": cell.described(),
+            "versions": {"poseidon": "abc", "gcc": "12", "python": "3.11", "torch": "2.13"}, "gate": gate,
+            "systems": {
+                "poseidon": {"turns": [turn([0.300, 0.302, 0.304], 0.298), turn([0.301, 0.303, 0.305], 0.298)]},
+                "dense": {"turns": [turn([0.310, 0.312, 0.314], 0.306)]},
+                "wfbp": {"turns": [turn([0.40, 0.41, 0.42], 0.306)]},
+                "ddp-1": {"turns": [turn([0.50, 0.51, 0.52])]},
+                "ddp-4": {"turns": [turn([0.44, 0.45, 0.46])]}}}
+
+
+def slower(result, system, factor):
+    changed = copy.deepcopy(result)
+    for one in changed["systems"][system]["turns"]:
+        one["median_seconds"] *= factor
+        one["seconds"] = [seconds * factor for seconds in one["seconds"]]
+    return changed
+
+
+class Grids(unittest.TestCase):
+    def test_sizes_and_times(self):
+        self.assertEqual(len(grid.smoke()), 2)
+        self.assertEqual(len(grid.quick()), 12)
+        for name, minutes in (("smoke", 4), ("quick", 40), ("full", 360)):
+            with self.subTest(name):
+                self.assertLessEqual(sum(cell.seconds for cell in grid.GRIDS[name]()) / 60, minutes)
+
+    def test_names_are_unique_and_one_grid_holds_the_other(self):
+        names = {name: [cell.name for cell in cells()] for name, cells in grid.GRIDS.items()}
+        for cells in names.values():
+            self.assertEqual(len(cells), len(set(cells)))
+        self.assertLessEqual(set(names["smoke"]), set(names["quick"]))
+        self.assertLessEqual(set(grid.quick()), set(grid.full()))
+
+    def test_ports_stay_within_what_two_cores_carry(self):
+        for cell in grid.full():
+            with self.subTest(cell.name):
+                self.assertLessEqual(cell.port_rate, grid.MOST_PORT_RATE[cell.workers])
+                self.assertGreaterEqual(cell.scale, 1)
+                self.assertAlmostEqual(cell.port_rate * cell.scale / cell.real_rate, 1, 6)
+                self.assertIn("poseidon", cell.systems)
+
+    def test_rates_in_ridges(self):
+        once, twice = grid.Cell("vgg19", 4, "1x"), grid.Cell("vgg19", 4, "2x")
+        self.assertAlmostEqual(twice.real_rate, 2 * once.real_rate)
+        self.assertEqual(grid.Cell("vgg19", 4, 10e9).real_rate, 10e9)
+
+
+class Keys(unittest.TestCase):
+    def test_changes_with_every_input(self):
+        cell = grid.Cell("resnet-50", 4, "1x")
+        others = [(grid.Cell("resnet-50", 4, "2x"), "s", ON), (grid.Cell("vgg16", 4, "1x"), "s", ON),
+                  (grid.Cell("resnet-50", 2, "1x"), "s", ON),
+                  (grid.Cell("resnet-50", 4, "1x", queue=0.001), "s", ON),
+                  (grid.Cell("resnet-50", 4, "1x", jitter=0.02), "s", ON),
+                  (grid.Cell("resnet-50", 4, "1x", repeats=3), "s", ON),
+                  (cell, "t", ON), (cell, "s", ON | {"kernel": "6.2"})]
+        keys = [measure.key_of(*inputs) for inputs in [(cell, "s", ON), *others]]
+        self.assertEqual(len(keys), len(set(keys)))
+        self.assertEqual(keys[0], measure.key_of(grid.Cell("resnet-50", 4, "1x"), "s", dict(ON)))
+
+    def test_sources_count_but_tests_and_prose_do_not(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "core").mkdir()
+            (root / "core" / "a.cc").write_text("int a;")
+            first = machine.sources(root, ("core",))
+            (root / "core" / "README.md").write_text("prose")
+            (root / "core" / "a_test.cc").write_text("a test")
+            self.assertEqual(machine.sources(root, ("core",)), first)
+            (root / "core" / "a.cc").write_text("int b;")
+            self.assertNotEqual(machine.sources(root, ("core",)), first)
+            second = machine.sources(root, ("core",))
+            (root / "core" / "a.cc").rename(root / "core" / "b.cc")
+            self.assertNotEqual(machine.sources(root, ("core",)), second)
+
+    def test_the_machine_has_no_name_and_no_path(self):
+        text = json.dumps(machine.machine())
+        self.assertNotIn("/", text)
+        self.assertEqual(set(machine.machine()), {"cpu", "cores", "memory_gib", "kernel"})
+
+
+class Turns(unittest.TestCase):
+    CELL = grid.Cell("mlp", 2, 1e9)
+
+    def ranks(self, steps, offset=0.0):
+        summary = {"summary": {"mode": "poseidon", "t_star": 0.3, "payload_bytes_per_step": 10,
+                               "schemes": {"fc1": "sfb", "fc2": "kv"}}}
+        return [[*({"rank": r, "step": i, "seconds": 0.3 + r * offset, "cpu_seconds": 0.01}
+                   for i in range(steps)), summary] for r in range(2)]
+
+    def test_a_step_is_the_mean_of_the_ranks(self):
+        found = measure.turn_of(self.CELL, self.ranks(self.CELL.steps, 0.2), [], [])
+        self.assertAlmostEqual(found["median_seconds"], 0.4)
+        self.assertAlmostEqual(found["cpu_seconds_per_step"], 0.02)
+        self.assertEqual(found["by_factors"], ["fc1"])
+
+    def test_missing_steps_are_a_failure(self):
+        with self.assertRaises(measure.Failed):
+            measure.turn_of(self.CELL, self.ranks(self.CELL.steps - 1), [], [])
+
+    def test_bursts_are_those_of_the_measured_steps(self):
+        # A burst of the start at 0 s, then 1 s of 10 kB per 10 ms with one of 30 kB.
+        samples, sent = [[-1.0, [0, 0], [0, 0]], [0.0, [9_000_000] * 2, [9_000_000] * 2]], 9_000_000
+        for i in range(1, 101):
+            sent += 30_000 if i == 50 else 10_000
+            samples.append([i / 100, [sent] * 2, [sent] * 2])
+        samples.append([1.5, [sent] * 2, [sent] * 2])
+        found = measure.burstiness(samples, 1.0, 2, 10)
+        self.assertAlmostEqual(found["peak_to_mean"], 3 / 1.02, 2)
+        self.assertEqual(found["max_to_mean_bytes"], 1)
+        self.assertEqual(found["wire_bytes_per_step"], 102_000)
+
+    def test_no_folder_is_published(self):
+        self.assertEqual(measure.without_paths("cannot open /some/where/token: gone"), "cannot open token: gone")
+
+
+class Tables(unittest.TestCase):
+    def test_the_document_is_complete(self):
+        cells = [grid.Cell("resnet-50", 4, "1x"), grid.Cell("mlp", 2, 1e9)]
+        text = tables.document(cells, [recorded()], [("bytes.svg", "Bytes per scheme.")])
+        self.assertNotIn("{{", text)
+        self.assertIn("1 of the 2 cells", text)
+        self.assertIn("Not measured yet: `mlp-p2-1G`", text)
+        self.assertIn("performance/bytes.svg", text)
+        # Ratio to T*, DDP's best against Poseidon.
+        row = next(line for line in text.splitlines() if line.startswith("| resnet-50, P=4") and "0.298" in line)
+        self.assertIn("1.015 [1.01", row)
+        self.assertIn("| 1.49 |", row)
+        for line in re.findall(r"^\|.*\|$", text, re.M):
+            self.assertGreater(line.count("|"), 2, line)
+
+    def test_rows_are_as_wide_as_their_heads(self):
+        text = tables.document([], [recorded()], [])
+        for block in re.findall(r"(?:^\|.*\|\n)+", text, re.M):
+            widths = {line.count("|") for line in block.splitlines()}
+            self.assertEqual(len(widths), 1, block)
+
+    def test_what_misses_a_goal_is_named(self):
+        self.assertIn("1 of 1 cells within 1.02", tables.goals([recorded()]))
+        missed = tables.goals([slower(recorded(), "poseidon", 1.6)])
+        self.assertIn("above 1.02 T\\*, Poseidon: resnet-50", missed)
+        self.assertIn("slower than DDP, Poseidon: resnet-50", missed)
+
+    def test_refused_and_failed_cells_are_named(self):
+        refused = recorded() | {"refused": "the goodput is 80 %", "systems": {}}
+        failed = recorded()
+        failed["systems"]["dear"] = {"turns": [], "failed": "rank 1 ended with 1"}
+        text = tables.document([], [refused, failed], [])
+        self.assertIn("refused by the gate: the goodput is 80 %", text)
+        self.assertIn("dear did not finish: rank 1 ended with 1", text)
+
+
+class Comparison(unittest.TestCase):
+    def test_noise_is_not_a_regression(self):
+        self.assertEqual(list(figures.worse(recorded(), recorded())), [])
+        self.assertEqual(list(figures.worse(recorded(), slower(recorded(), "poseidon", 1.015))), [])
+        self.assertEqual(list(figures.worse(recorded(), slower(recorded(), "poseidon", 0.9))), [])
+
+    def test_a_slower_system_is_found(self):
+        found = list(figures.worse(recorded(), slower(recorded(), "poseidon", 1.05)))
+        self.assertTrue(any(line.startswith("poseidon / T* was 1.015") for line in found), found)
+        self.assertFalse([line for line in found if line.startswith("dense")], found)
+
+    def test_a_machine_that_is_slower_as_a_whole_is_not_slower_than_ddp(self):
+        result = recorded()
+        for system in result["systems"]:
+            result = slower(result, system, 1.2)
+        self.assertFalse([line for line in figures.worse(recorded(), result) if "DDP" in line])
+
+    def test_a_larger_recorded_spread_allows_more(self):
+        noisy = recorded()
+        noisy["systems"]["poseidon"]["turns"] = [turn([0.28, 0.302, 0.33], 0.298)]
+        self.assertEqual(list(figures.worse(noisy, slower(recorded(), "poseidon", 1.04))), [])
+
+    def test_what_is_missing_is_said(self):
+        without = recorded()
+        del without["systems"]["dense"]
+        self.assertTrue(any("missing" in line for line in figures.worse(recorded(), without)))
+
+
+if __name__ == "__main__":
+    unittest.main()
