@@ -174,7 +174,10 @@ class Worker {
     node.order = mode_.order;
     node.final_plan_step = 2;
     node.cores = std::max(1u, std::thread::hardware_concurrency());
-    if (options_.chunk > 0) node.channel = {options_.chunk, options_.chunk};
+    if (options_.chunk > 0) {
+      node.flow = {options_.chunk, options_.chunk};
+      node.flow_is_fixed = true;
+    }
     const auto policy = plan::ParsePolicy(options_.policy);
     if (!policy) return InvalidArgument("policy '" + options_.policy + "' is unknown");
     node.planning.policy = *policy;
@@ -191,7 +194,10 @@ class Worker {
         .security = {options_.wire == "tls" ? transport::tcp::Security::Mode::kTls
                                             : transport::tcp::Security::Mode::kAuth,
                      token}};
-    if (options_.send_buffer >= 0) tcp.socket.send_buffer_bytes = options_.send_buffer;
+    if (options_.send_buffer >= 0) {
+      tcp.socket.send_buffer_bytes = options_.send_buffer;
+      node.flow_is_fixed = true;
+    }
     POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Runtime> runtime,
                               session::MakeTcpRuntime(tcp));
     POSEIDON_ASSIGN_OR_RETURN(session_, session::Session::Open(std::move(runtime), options));
@@ -423,8 +429,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 0.5));
   app.add_option("--straggler", options.straggler, "factor on the last rank's computing")
       ->check(CLI::Range(0.1, 10.0));
-  app.add_option("--chunk", options.chunk, "bytes of a frame");
-  app.add_option("--send-buffer", options.send_buffer, "SO_SNDBUF, 0: the system's");
+  app.add_option("--chunk", options.chunk, "bytes of a frame, instead of what the link asks for");
+  app.add_option("--send-buffer", options.send_buffer, "SO_SNDBUF instead of what the link asks for, 0: the system's");
   CLI11_PARSE(app, argc, argv);
   const Status status = Play(options);
   if (status.ok()) return 0;

@@ -11,22 +11,28 @@ namespace {
 constexpr std::size_t kMaxFramesPerWrite = 256;
 
 // A chunk of nothing would never end, and one above the protocol's bound would be refused.
-ChannelOptions Bounded(ChannelOptions options) {
-  options.chunk_bytes = std::clamp<std::size_t>(options.chunk_bytes, 1, wire::kMaxPayload);
-  options.write_bytes = std::max<std::size_t>(options.write_bytes, 1);
-  return options;
+Flow Bounded(Flow flow) {
+  flow.chunk_bytes = std::clamp<std::size_t>(flow.chunk_bytes, 1, wire::kMaxPayload);
+  flow.write_bytes = std::max<std::size_t>(flow.write_bytes, 1);
+  return flow;
 }
 
 }  // namespace
 
 Channel::Channel(Executor& executor, std::unique_ptr<transport::Connection> connection,
-                 ChannelOptions options, ChannelReceiver& receiver)
+                 const Flow& flow, ChannelReceiver& receiver)
     : executor_(executor),
       connection_(std::move(connection)),
-      options_(Bounded(options)),
       receiver_(&receiver),
       checksums_(!connection_->integrity_protected()),
-      last_received_(executor.now()) {}
+      last_received_(executor.now()) {
+  SetFlow(flow);
+}
+
+void Channel::SetFlow(const Flow& flow) {
+  flow_ = Bounded(flow);
+  if (flow.send_buffer_bytes > 0) connection_->LimitUndelivered(flow.send_buffer_bytes);
+}
 
 Channel::~Channel() = default;
 
@@ -35,7 +41,8 @@ void Channel::Start() { ReadHeader(); }
 void Channel::Send(Outgoing message) {
   if (closed_ || !write_failure_.ok()) {
     if (message.left) {
-      executor_.Post([left = std::move(message.left)] { left(Unavailable("the channel is closed")); });
+      executor_.Post(
+          [left = std::move(message.left)] { left(Unavailable("the channel is closed")); });
     }
     return;
   }
@@ -58,11 +65,11 @@ void Channel::WriteNext() {
   written_frames_.clear();
   std::vector<ConstBytes> buffers;
   std::size_t total = 0;
-  while (!queue_.empty() && total < options_.write_bytes && headers_.size() < kMaxFramesPerWrite) {
+  while (!queue_.empty() && total < flow_.write_bytes && headers_.size() < kMaxFramesPerWrite) {
     auto first = queue_.begin();
     Entry& entry = first->second;
     const ConstBytes rest = entry.message.payload.subspan(entry.sent);
-    const ConstBytes chunk = rest.first(std::min(rest.size(), options_.chunk_bytes));
+    const ConstBytes chunk = rest.first(std::min(rest.size(), flow_.chunk_bytes));
 
     wire::FrameHeader header = entry.message.header;
     header.length = static_cast<std::uint32_t>(chunk.size());
@@ -83,14 +90,16 @@ void Channel::WriteNext() {
   }
   writing_ = true;
   write_began_ = executor_.now();
-  connection_->Write(buffers, [self = shared_from_this()](Status status) { self->OnWritten(status); });
+  connection_->Write(buffers,
+                     [self = shared_from_this()](Status status) { self->OnWritten(status); });
 }
 
 void Channel::OnWritten(const Status& status) {
   writing_ = false;
   std::vector<Outgoing> finished = std::exchange(finishing_, {});
   if (status.ok() && receiver_ != nullptr) {
-    for (const wire::FrameHeader& header : written_frames_) receiver_->OnSent(*this, header, write_began_);
+    for (const wire::FrameHeader& header : written_frames_)
+      receiver_->OnSent(*this, header, write_began_);
   }
   for (Outgoing& message : finished) {
     if (message.left) message.left(status);
@@ -121,9 +130,10 @@ void Channel::FailQueue(const Status& failure) {
 void Channel::ReadHeader() {
   if (closed_) return;
   const std::array<MutableBytes, 1> into = {MutableBytes(header_bytes_).subspan(header_have_)};
-  connection_->Read(into, into[0].size(), [self = shared_from_this()](Status status, std::size_t n) {
-    self->OnHeaderBytes(status, n);
-  });
+  connection_->Read(into, into[0].size(),
+                    [self = shared_from_this()](Status status, std::size_t n) {
+                      self->OnHeaderBytes(status, n);
+                    });
 }
 
 void Channel::OnHeaderBytes(const Status& status, std::size_t bytes) {
@@ -220,7 +230,8 @@ void Channel::Close(const Status& reason) {
   FailQueue(failure);
   connection_->Close(reason);
   executor_.Post([self = shared_from_this(), reason] {
-    if (self->receiver_ != nullptr) std::exchange(self->receiver_, nullptr)->OnClosed(*self, reason);
+    if (self->receiver_ != nullptr)
+      std::exchange(self->receiver_, nullptr)->OnClosed(*self, reason);
   });
 }
 

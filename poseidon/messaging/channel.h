@@ -11,6 +11,7 @@
 
 #include "poseidon/base/bytes.h"
 #include "poseidon/base/executor.h"
+#include "poseidon/messaging/flow.h"
 #include "poseidon/transport/transport.h"
 #include "poseidon/wire/frame.h"
 
@@ -40,13 +41,6 @@ struct Outgoing {
   Completion left;
 };
 
-struct ChannelOptions {
-  // Largest payload of one data frame, and what goes out in one gathered write: an urgent message
-  // waits for at most one write and what the socket buffer holds.
-  std::size_t chunk_bytes = 256 * 1024;
-  std::size_t write_bytes = 256 * 1024;
-};
-
 class Channel;
 
 // What a channel tells its owner; see FrameSink for the contract of the first two.
@@ -64,17 +58,20 @@ class ChannelReceiver {
 // Whole messages over one connection, by priority, in frames, so that an urgent layer overtakes a
 // large one between two writes.
 //
-// Thread: lives on the connection's executor. Lifetime: held by shared_ptr, because reads and writes
-// in flight must find it alive; `receiver` must outlive the channel's OnClosed (after Close, no
-// callback but that one OnClosed follows, posted).
+// Thread: lives on the connection's executor. Lifetime: held by shared_ptr, because reads and
+// writes in flight must find it alive; `receiver` must outlive the channel's OnClosed (after Close,
+// no callback but that one OnClosed follows, posted).
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
-  Channel(Executor& executor, std::unique_ptr<transport::Connection> connection,
-          ChannelOptions options, ChannelReceiver& receiver);
+  Channel(Executor& executor, std::unique_ptr<transport::Connection> connection, const Flow& flow,
+          ChannelReceiver& receiver);
   ~Channel();
 
   // Begins to read. Call once, after the shared_ptr exists.
   void Start();
+  // From the next write on. An urgent message waits for at most one write and what the system
+  // holds.
+  void SetFlow(const Flow& flow);
   // Queues a message; frames of one priority leave in the order of the calls.
   void Send(Outgoing message);
   // Ends the channel; messages not yet sent complete with `reason`.
@@ -119,7 +116,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   Executor& executor_;
   std::unique_ptr<transport::Connection> connection_;
-  const ChannelOptions options_;
+  Flow flow_;
   ChannelReceiver* receiver_;
   const bool checksums_;
 

@@ -108,7 +108,7 @@ Priority At(std::uint64_t step, std::uint32_t position) {
 class ChannelTest : public ::testing::Test {
  protected:
   // Two channels over one connection; `checked` where the connection does not protect itself.
-  void Join(ChannelOptions options, std::size_t buffer_bytes, bool checked = false) {
+  void Join(Flow options, std::size_t buffer_bytes, bool checked = false) {
     link_.emplace(buffer_bytes);
     link_->Connect();
     a_ = std::make_shared<Channel>(link_->left(), link_->TakeLeft(checked), options, at_a_);
@@ -117,7 +117,7 @@ class ChannelTest : public ::testing::Test {
     link_->OnRight([this] { b_->Start(); });
   }
   // One channel, and the bare connection on the other side.
-  void JoinBare(ChannelOptions options, std::size_t buffer_bytes, bool checked = false) {
+  void JoinBare(Flow options, std::size_t buffer_bytes, bool checked = false) {
     link_.emplace(buffer_bytes);
     link_->Connect();
     a_ = std::make_shared<Channel>(link_->left(), link_->TakeLeft(checked), options, at_a_);
@@ -485,6 +485,7 @@ class ResetConnection final : public transport::Connection {
     executor_.Post([done = std::move(done)] { done(Unavailable("the connection was reset")); });
   }
   void Close(Status reason) override { inner_->Close(std::move(reason)); }
+  void LimitUndelivered(std::size_t) override {}
   const std::string& peer_name() const override { return inner_->peer_name(); }
   bool integrity_protected() const override { return true; }
   transport::ConnectionCounters counters() const override { return inner_->counters(); }
@@ -501,7 +502,7 @@ TEST_F(HostilePeer, LastWordsAreReadAfterAFailedWrite) {
   link_->OnLeft([this] {
     a_ = std::make_shared<Channel>(
         link_->left(), std::make_unique<ResetConnection>(link_->left(), link_->TakeLeft(false)),
-        ChannelOptions{}, at_a_);
+        Flow{}, at_a_);
     a_->Start();
   });
   const ByteBuffer payload = Pattern(100, 1);
@@ -592,7 +593,7 @@ TEST_F(ChannelTest, ChunksStayWithinTheProtocolsBounds) {
     Recorder to;
     TestLink link(1 << 16);
     link.Connect();
-    const ChannelOptions options{.chunk_bytes = chunk, .write_bytes = chunk};
+    const Flow options{.chunk_bytes = chunk, .write_bytes = chunk};
     auto a = std::make_shared<Channel>(link.left(), link.TakeLeft(false), options, from);
     auto b = std::make_shared<Channel>(link.right(), link.TakeRight(false), options, to);
     const ByteBuffer payload = Pattern(chunk == 0 ? 50 : (3u << 20) + 1, 1);
@@ -615,8 +616,8 @@ TEST(Channels, EverythingArrivesWhateverTheSizes) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
-    const ChannelOptions options{.chunk_bytes = 1 + random.Below(3000),
-                                 .write_bytes = 1 + random.Below(6000)};
+    const Flow options{.chunk_bytes = 1 + random.Below(3000),
+                       .write_bytes = 1 + random.Below(6000)};
     TestLink link(1 + random.Below(random.Chance(0.3) ? 16 : 8192), seed);
     link.Connect();
     const bool checked = random.Chance(0.5);

@@ -39,8 +39,7 @@ Mesh::~Mesh() {
 void Mesh::Route(wire::FrameType type, FrameSink& sink) { sinks_[IndexOf(type)] = &sink; }
 
 std::shared_ptr<Channel> Mesh::AddStranger(std::unique_ptr<transport::Connection> connection) {
-  auto channel =
-      std::make_shared<Channel>(executor_, std::move(connection), options_.channel, *this);
+  auto channel = std::make_shared<Channel>(executor_, std::move(connection), options_.flow, *this);
   strangers_.emplace(channel.get(), channel);
   channel->Start();
   return channel;
@@ -52,6 +51,11 @@ bool Mesh::Identify(const std::shared_ptr<Channel>& channel, MemberId peer) {
   channels_.emplace(peer, channel);
   peers_.emplace(channel.get(), peer);
   return true;
+}
+
+void Mesh::SetFlow(const Flow& flow) {
+  options_.flow = flow;
+  for (auto& [peer, channel] : channels_) channel->SetFlow(flow);
 }
 
 void Mesh::Send(MemberId to, Outgoing message) {
@@ -186,12 +190,19 @@ void Mesh::Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begi
   if (options_.trace == nullptr || header.model != ModelId(0)) return;
   const char* label = nullptr;
   switch (header.type) {
-    case wire::FrameType::kPush: label = "push"; break;
-    case wire::FrameType::kResult: label = "result"; break;
-    case wire::FrameType::kFactor: label = "factor"; break;
+    case wire::FrameType::kPush:
+      label = "push";
+      break;
+    case wire::FrameType::kResult:
+      label = "result";
+      break;
+    case wire::FrameType::kFactor:
+      label = "factor";
+      break;
     case wire::FrameType::kControl:
     case wire::FrameType::kHeartbeat:
-    case wire::FrameType::kProbe: return;
+    case wire::FrameType::kProbe:
+      return;
   }
   options_.trace->Record({lane, static_cast<std::int32_t>(header.layer.value()),
                           header.step.value(), begin, executor_.now(), header.length, label});

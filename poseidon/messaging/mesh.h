@@ -31,7 +31,7 @@ class MeshObserver {
 };
 
 struct MeshOptions {
-  ChannelOptions channel;
+  Flow flow;
   std::size_t max_control_bytes = 64u << 20;
   TraceRecorder* trace = nullptr;  // records data frames sent and received; may be null
 };
@@ -57,6 +57,8 @@ class Mesh final : public ChannelReceiver {
   // From now on `channel` is the connection to `peer`. False when `peer` has one already.
   bool Identify(const std::shared_ptr<Channel>& channel, MemberId peer);
 
+  // Of every connection, from now on.
+  void SetFlow(const Flow& flow);
   // Sends to an identified peer; a peer without a channel completes `left` with kUnavailable.
   // Generation is stamped here.
   void Send(MemberId to, Outgoing message);
@@ -96,7 +98,7 @@ class Mesh final : public ChannelReceiver {
   void Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begin);
 
   Executor& executor_;
-  const MeshOptions options_;
+  MeshOptions options_;
   MeshObserver& observer_;
   Generation generation_;
   std::array<FrameSink*, 8> sinks_{};

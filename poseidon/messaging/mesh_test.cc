@@ -80,8 +80,8 @@ class MeshTest : public ::testing::Test {
   void SetUp() override {
     link_.Connect();
     link_.OnLeft([this] {
-      mesh_ = std::make_unique<Mesh>(link_.left(), MeshOptions{.channel = {.chunk_bytes = 1000}},
-                                     owner_);
+      mesh_ =
+          std::make_unique<Mesh>(link_.left(), MeshOptions{.flow = {.chunk_bytes = 1000}}, owner_);
       owner_.mesh = mesh_.get();
       mesh_->set_generation(Generation(7));
       mesh_->Route(wire::FrameType::kPush, sink_);

@@ -9,8 +9,8 @@
 #include "poseidon/base/strong_id.h"
 #include "poseidon/messaging/channel.h"
 
-// Which of the layers that are ready leaves first. One order is the product's; the others are those of
-// published systems, for comparisons on the same code. Pure functions.
+// Which of the layers that are ready leaves first. One order is the product's; the others are those
+// of published systems, for comparisons on the same code. Pure functions.
 namespace poseidon::messaging {
 
 enum class Order : std::uint8_t {
@@ -25,9 +25,12 @@ enum class Leg : std::uint8_t { kContribution, kResult };
 
 constexpr Priority PriorityOf(Order order, Leg leg, Step step, std::uint32_t forward_position) {
   switch (order) {
-    case Order::kNextForward: break;
-    case Order::kArrival: return {Priority::kData, step.value(), 0};
-    case Order::kLayer: return {Priority::kData, 0, forward_position};
+    case Order::kNextForward:
+      break;
+    case Order::kArrival:
+      return {Priority::kData, step.value(), 0};
+    case Order::kLayer:
+      return {Priority::kData, 0, forward_position};
     case Order::kTwoPhase:
       return {Priority::kData, step.value(), leg == Leg::kResult ? forward_position + 1 : 0};
   }
@@ -37,16 +40,21 @@ constexpr Priority PriorityOf(Order order, Leg leg, Step step, std::uint32_t for
 // "next-forward", "arrival", "layer", "two-phase".
 constexpr std::string_view NameOf(Order order) {
   switch (order) {
-    case Order::kNextForward: return "next-forward";
-    case Order::kArrival: return "arrival";
-    case Order::kLayer: return "layer";
-    case Order::kTwoPhase: return "two-phase";
+    case Order::kNextForward:
+      return "next-forward";
+    case Order::kArrival:
+      return "arrival";
+    case Order::kLayer:
+      return "layer";
+    case Order::kTwoPhase:
+      return "two-phase";
   }
   return "?";
 }
 
 constexpr std::optional<Order> ParseOrder(std::string_view name) {
-  for (const Order order : {Order::kNextForward, Order::kArrival, Order::kLayer, Order::kTwoPhase}) {
+  for (const Order order :
+       {Order::kNextForward, Order::kArrival, Order::kLayer, Order::kTwoPhase}) {
     if (NameOf(order) == name) return order;
   }
   return std::nullopt;

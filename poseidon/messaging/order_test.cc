@@ -32,12 +32,14 @@ TEST(PriorityOf, TwoPhaseSendsResultsBehindEveryContributionOfTheStep) {
   constexpr Order order = Order::kTwoPhase;
   EXPECT_LT(PriorityOf(order, kPush, Step(5), 9), PriorityOf(order, Leg::kResult, Step(5), 0));
   EXPECT_EQ(PriorityOf(order, kPush, Step(5), 9), PriorityOf(order, kPush, Step(5), 0));
-  EXPECT_LT(PriorityOf(order, Leg::kResult, Step(5), 0), PriorityOf(order, Leg::kResult, Step(5), 1));
+  EXPECT_LT(PriorityOf(order, Leg::kResult, Step(5), 0),
+            PriorityOf(order, Leg::kResult, Step(5), 1));
   EXPECT_LT(PriorityOf(order, Leg::kResult, Step(4), 9), PriorityOf(order, kPush, Step(5), 0));
 }
 
 TEST(Order, NamesComeBack) {
-  for (const Order order : {Order::kNextForward, Order::kArrival, Order::kLayer, Order::kTwoPhase}) {
+  for (const Order order :
+       {Order::kNextForward, Order::kArrival, Order::kLayer, Order::kTwoPhase}) {
     EXPECT_EQ(ParseOrder(NameOf(order)), order);
   }
   EXPECT_FALSE(ParseOrder("random"));

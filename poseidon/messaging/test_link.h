@@ -27,6 +27,7 @@ class UnprotectedConnection final : public transport::Connection {
     inner_->Write(from, std::move(done));
   }
   void Close(Status reason) override { inner_->Close(std::move(reason)); }
+  void LimitUndelivered(std::size_t bytes) override { inner_->LimitUndelivered(bytes); }
   const std::string& peer_name() const override { return inner_->peer_name(); }
   bool integrity_protected() const override { return false; }
   transport::ConnectionCounters counters() const override { return inner_->counters(); }

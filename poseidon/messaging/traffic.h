@@ -23,9 +23,8 @@ struct TrafficCell {
 };
 
 // What one member moved, by layer and scheme; frames of no layer (control, heartbeat, probe) and
-// one-off keys have cells of their own. Bytes that the transport adds (TLS records) are not here but
-// in transport::ConnectionCounters.
-// Thread: the mesh's executor.
+// one-off keys have cells of their own. Bytes that the transport adds (TLS records) are not here
+// but in transport::ConnectionCounters. Thread: the mesh's executor.
 class Traffic {
  public:
   void CountSent(const wire::FrameHeader& header) { Add(CellOf(header).sent, header); }

@@ -58,7 +58,7 @@ Node::Node(const NodeEnvironment& environment, const NodeOptions& options,
     : env_(environment),
       options_(options),
       on_failure_(std::move(on_failure)),
-      mesh_(environment.io, {.channel = options.channel, .trace = environment.trace}, *this),
+      mesh_(environment.io, {.flow = options.flow, .trace = environment.trace}, *this),
       alive_(std::make_shared<Node*>(this)) {}
 
 Node::~Node() {
@@ -347,6 +347,10 @@ void Node::OnStart() {
   if (roster_.size() == 1 || options_.probe_bytes == 0) return PostDone(ready_, OkStatus());
   probe_->Run(Guarded([this](LinkMeasurement link) {
     link_ = link;
+    if (!options_.flow_is_fixed) {
+      mesh_.SetFlow(
+          messaging::FlowFor({link.bytes_per_second, link.latency_seconds}, mesh_.peers().size()));
+    }
     PostDone(ready_, OkStatus());
   }));
 }

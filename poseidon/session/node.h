@@ -41,7 +41,8 @@ struct NodeOptions {
   coordinator::LivenessRule liveness;
   plan::PlanOptions planning;
   std::uint64_t final_plan_step = 10;
-  messaging::ChannelOptions channel;
+  messaging::Flow flow;  // until the link has been measured, which then decides
+  bool flow_is_fixed = false;
   messaging::Order order = messaging::Order::kNextForward;  // the same on every member
   std::uint64_t memory_limit_bytes = 0;  // a dedicated server refuses to need more; 0: no limit
   std::uint64_t probe_bytes = 4u << 20;  // sent once to measure the link; 0: no measurement

@@ -101,6 +101,7 @@ class VirtualNetwork::SimConnection final : public Connection {
     end_->Write(from, std::move(done));
   }
   void Close(Status reason) override { end_->Close(reason); }
+  void LimitUndelivered(std::size_t) override {}
   const std::string& peer_name() const override { return peer_name_; }
   bool integrity_protected() const override { return integrity_protected_; }
   ConnectionCounters counters() const override { return end_->counters(); }

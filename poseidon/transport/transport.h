@@ -60,6 +60,10 @@ class Connection {
   // reads what was written before and then the end. Closing twice is harmless.
   virtual void Close(Status reason) = 0;
 
+  // About how many bytes the system may hold that the peer's has not got yet, from now on: they can no
+  // longer be overtaken. Without effect where there is no such buffer.
+  virtual void LimitUndelivered(std::size_t bytes) = 0;
+
   // For log lines: "10.0.0.2:4711".
   virtual const std::string& peer_name() const = 0;
   // True when the bytes on the wire carry their own integrity check (TLS), so that frames need no

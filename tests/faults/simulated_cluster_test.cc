@@ -119,11 +119,12 @@ Cluster DrawCluster(std::uint64_t seed) {
   world.simulation.seed = seed;
   // Before every task, and a frame takes two: more would make a member slower than any machine.
   world.simulation.max_jitter = random.Chance(0.3) ? Duration{0} : Below(random, microseconds(50));
-  job.node.channel.chunk_bytes =
+  job.node.flow_is_fixed = random.Chance(0.5);
+  job.node.flow.chunk_bytes =
       Skewed(random, std::min<std::uint64_t>(262'144, world.network.send_buffer_bytes));
-  job.node.channel.write_bytes = std::max<std::size_t>(
-      job.node.channel.chunk_bytes, Skewed(random, world.network.send_buffer_bytes));
-  if (!single_bytes && job.node.channel.chunk_bytes < 100) job.node.channel.chunk_bytes += 100;
+  job.node.flow.write_bytes = std::max<std::size_t>(
+      job.node.flow.chunk_bytes, Skewed(random, world.network.send_buffer_bytes));
+  if (!single_bytes && job.node.flow.chunk_bytes < 100) job.node.flow.chunk_bytes += 100;
 
   const std::uint16_t members = static_cast<std::uint16_t>(job.workers + job.servers);
   if (members > 1 && random.Chance(0.4)) {
@@ -137,8 +138,8 @@ Cluster DrawCluster(std::uint64_t seed) {
   std::ostringstream words;
   words << "seed " << seed << ": P " << job.workers << ", S " << job.servers << ", " << layers
         << " layers, " << job.steps << " steps, final plan at " << job.node.final_plan_step
-        << ", chunks of " << job.node.channel.chunk_bytes << ", writes of "
-        << job.node.channel.write_bytes << ", rate " << world.rate << " B/s, latency "
+        << ", chunks of " << job.node.flow.chunk_bytes << ", writes of "
+        << job.node.flow.write_bytes << ", rate " << world.rate << " B/s, latency "
         << ToSeconds(world.network.latency) * 1e6 << " us, jitter "
         << ToSeconds(world.network.max_jitter) * 1e6 << " us, oversleep "
         << ToSeconds(world.simulation.max_jitter) * 1e6 << " us, sockets of "

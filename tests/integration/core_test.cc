@@ -57,7 +57,8 @@ JobOptions OddJob(std::uint16_t workers, std::uint16_t servers) {
   options.servers = servers;
   options.layers = OddLayers();
   options.node.probe_bytes = 0;
-  options.node.channel = {.chunk_bytes = 3001, .write_bytes = 9000};
+  options.node.flow = {.chunk_bytes = 3001, .write_bytes = 9000};
+  options.node.flow_is_fixed = true;
   return options;
 }
 
@@ -129,7 +130,8 @@ TEST_P(CoreTest, LargeTensorsTravelInPieces) {
         {Dense("large", 700'001), FullyConnected("fc", 301, 1009), Dense("small", 5)});
     options.node.planning = Forced({{"fc", plan::Scheme::kFactorBroadcast}});
     options.gradients.max_rows = 300;
-    options.node.channel = {};
+    options.node.flow = {};
+    options.node.flow_is_fixed = false;
     options.node.probe_bytes = 1 << 20;
     options.collective_elements = 300'000;
     const std::unique_ptr<World> world = GetParam().make();

@@ -29,7 +29,7 @@ class Peer : public messaging::MeshObserver {
  public:
   explicit Peer(Site& site)
       : io_(site.runtime().io()),
-        mesh_(io_, {.channel = {.chunk_bytes = 3000, .write_bytes = 6000}}, *this) {
+        mesh_(io_, {.flow = {.chunk_bytes = 3000, .write_bytes = 6000}}, *this) {
     mesh_.set_generation(Generation(1));
   }
   Status OnControl(MemberId, ConstBytes) override { return DataLoss("nothing is said here"); }

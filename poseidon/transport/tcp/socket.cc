@@ -96,6 +96,8 @@ void SetSocketOptions(int fd, const SocketOptions& options) {
   }
 }
 
+void SetSendBuffer(int fd, int bytes) { SetOption(fd, SOL_SOCKET, SO_SNDBUF, bytes); }
+
 bool SocketCall::would_block() const { return error == EAGAIN || error == EWOULDBLOCK; }
 
 SocketCall Receive(int fd, MutableBytes into) {

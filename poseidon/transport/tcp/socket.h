@@ -45,6 +45,8 @@ class SocketAddress {
 Result<UniqueFd> OpenSocket(const SocketAddress& address, const SocketOptions& options);
 // For sockets that came from accept and do not inherit everything.
 void SetSocketOptions(int fd, const SocketOptions& options);
+// SO_SNDBUF alone.
+void SetSendBuffer(int fd, int bytes);
 
 // What a call on a socket came to: `bytes` moved, or an errno (EAGAIN: it would block).
 struct SocketCall {

@@ -30,6 +30,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void Read(std::span<const MutableBytes> into, std::size_t min_bytes, ReadCompletion done);
   void Write(std::span<const ConstBytes> from, Completion done);
   void Close(const Status& reason);
+  void LimitUndelivered(std::size_t bytes);
 
   const std::string& peer() const { return link_.peer; }
   bool integrity_protected() const { return link_.codec->integrity_protected(); }
@@ -207,6 +208,11 @@ void Stream::EndLinger() {
   link_.socket.reset();
 }
 
+void Stream::LimitUndelivered(std::size_t bytes) {
+  if (closed_ || !link_.socket) return;
+  SetSendBuffer(link_.socket->fd(), static_cast<int>(std::min<std::size_t>(bytes, 1u << 30)));
+}
+
 ConnectionCounters Stream::counters() const {
   ConnectionCounters counters = counters_;
   counters.wire_bytes_in = link_.codec->wire_bytes_in();
@@ -233,6 +239,10 @@ class TcpConnection final : public Connection {
   void Close(Status reason) override {
     CheckExecutor();
     stream_->Close(reason);
+  }
+  void LimitUndelivered(std::size_t bytes) override {
+    CheckExecutor();
+    stream_->LimitUndelivered(bytes);
   }
   const std::string& peer_name() const override { return stream_->peer(); }
   bool integrity_protected() const override { return stream_->integrity_protected(); }

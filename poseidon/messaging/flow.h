@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_MESSAGING_FLOW_H_
+#define POSEIDON_MESSAGING_FLOW_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace poseidon::messaging {
+
+// How much is committed to a connection at a time. What has been committed cannot be overtaken by a
+// more urgent layer; too little leaves the link idle.
+struct Flow {
+  std::size_t chunk_bytes = 256 * 1024;  // of one data frame
+  std::size_t write_bytes =
+      256 * 1024;                     // of one gathered write, after which the queue is looked at
+  std::size_t send_buffer_bytes = 0;  // that the system may hold undelivered; 0: as it is
+
+  friend bool operator==(const Flow&, const Flow&) = default;
+};
+
+// A link as one member sees it.
+struct LinkSpeed {
+  double bytes_per_second = 0;  // of one direction; 0: unknown
+  double latency_seconds = 0;   // one way
+};
+
+// What suits `peers` connections that share `link`: chunks of half a millisecond of link time,
+// halved with each doubling of members above 8; over all connections the bytes of one round trip
+// and a millisecond, but on each at least two round trips' worth, so that a lone busy peer gets the
+// whole link. Measured: ARCHITECTURE.md, "Bytes in flight". Pure; the defaults where the rate is
+// unknown.
+Flow FlowFor(const LinkSpeed& link, std::size_t peers);
+
+}  // namespace poseidon::messaging
+
+#endif  // POSEIDON_MESSAGING_FLOW_H_

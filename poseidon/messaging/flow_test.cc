@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/messaging/flow.h"
+
+#include <gtest/gtest.h>
+
+#include "poseidon/wire/frame.h"
+
+namespace poseidon::messaging {
+namespace {
+
+constexpr double kGigabit = 125e6;
+
+TEST(FlowFor, AnUnknownLinkKeepsTheDefaults) {
+  EXPECT_EQ(FlowFor({}, 3), Flow{});
+  EXPECT_EQ(FlowFor({kGigabit, 50e-6}, 0), Flow{});
+}
+
+TEST(FlowFor, ChunksAreHalfAMillisecond) {
+  EXPECT_EQ(FlowFor({kGigabit, 50e-6}, 3).chunk_bytes, 64u * 1024);
+  EXPECT_EQ(FlowFor({10 * kGigabit, 50e-6}, 3).chunk_bytes, 1024u * 1024);
+  EXPECT_EQ(FlowFor({kGigabit / 10, 50e-6}, 3).chunk_bytes, 16u * 1024);
+  EXPECT_EQ(FlowFor({100 * kGigabit, 50e-6}, 3).chunk_bytes, wire::kMaxPayload);
+}
+
+TEST(FlowFor, ChunksShrinkWithTheCrowdAboveEight) {
+  EXPECT_EQ(FlowFor({kGigabit, 50e-6}, 7).chunk_bytes, FlowFor({kGigabit, 50e-6}, 1).chunk_bytes);
+  EXPECT_EQ(FlowFor({kGigabit, 50e-6}, 15).chunk_bytes * 2,
+            FlowFor({kGigabit, 50e-6}, 7).chunk_bytes);
+}
+
+TEST(FlowFor, AllConnectionsTogetherHoldARoundTripAndAMillisecond) {
+  const std::size_t one = FlowFor({kGigabit, 50e-6}, 1).send_buffer_bytes;
+  EXPECT_NEAR(static_cast<double>(one), kGigabit * 1.1e-3, 1);
+  EXPECT_NEAR(static_cast<double>(FlowFor({kGigabit, 50e-6}, 3).send_buffer_bytes),
+              static_cast<double>(one) / 3, 1);
+}
+
+TEST(FlowFor, ALonePeerOnALongLinkGetsAllOfIt) {
+  // 10 ms there and back: two round trips at full rate, however many peers there are.
+  EXPECT_NEAR(static_cast<double>(FlowFor({kGigabit, 5e-3}, 7).send_buffer_bytes),
+              2 * kGigabit * 10e-3, 1);
+}
+
+TEST(FlowFor, BoundsHold) {
+  EXPECT_EQ(FlowFor({1e3, 0}, 63).send_buffer_bytes, 16u * 1024);
+  EXPECT_EQ(FlowFor({1e12, 1}, 1).send_buffer_bytes, 4u * 1024 * 1024);
+}
+
+}  // namespace
+}  // namespace poseidon::messaging
