@@ -80,14 +80,16 @@ def read(path):
 
 def text_of(result):
     """JSON with a line per turn and system, so that differences can be read."""
-    head = json.dumps({key: value for key, value in result.items() if key != "systems"}, indent=1)
+    head = json.dumps({key: value for key, value in result.items() if key not in ("systems", "timeline")},
+                      indent=1)
     systems = []
     for name, system in result["systems"].items():
         turns = ",\n   ".join(json.dumps(turn) for turn in system["turns"])
         rest = "".join(f", {json.dumps(key)}: {json.dumps(value)}" for key, value in system.items()
                        if key != "turns")
         systems.append(f'  {json.dumps(name)}: {{"turns": [\n   {turns}\n  ]{rest}}}')
-    return head.removesuffix("\n}") + ',\n "systems": {\n' + ",\n".join(systems) + "\n }\n}\n"
+    timeline = f',\n "timeline": {json.dumps(result["timeline"])}' if "timeline" in result else ""
+    return head.removesuffix("\n}") + timeline + ',\n "systems": {\n' + ",\n".join(systems) + "\n }\n}\n"
 
 
 def measured(cell, sources):

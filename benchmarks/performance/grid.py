@@ -43,7 +43,6 @@ SYSTEMS = {system.name: system for system in (
 )}
 FEW = ("poseidon", "dense", "ddp-1", "ddp-4")
 MAIN = ("poseidon", "dense", "wfbp", "ddp-1", "ddp-4")
-MODES = ("poseidon", "dense", "wfbp", "p3", "dear", "ddp-1", "ddp-4")
 EVERY = tuple(SYSTEMS)
 
 
@@ -58,6 +57,7 @@ class Cell:
     straggler: float = 1.0
     systems: tuple = MAIN
     repeats: int = 2
+    timeline: bool = False  # also record one step of dense and of wfbp
 
     @property
     def name(self):
@@ -110,7 +110,7 @@ class Cell:
                 "real_rate_bits": self.real_rate, "port_rate_bits": self.port_rate,
                 "scale": self.scale, "queue_seconds": self.queue, "jitter": self.jitter,
                 "straggler": self.straggler, "systems": list(self.systems),
-                "repeats": self.repeats, "steps": self.steps, "warm_up": WARM_UP, "seed": SEED}
+                "repeats": self.repeats, "timeline": self.timeline, "steps": self.steps, "warm_up": WARM_UP, "seed": SEED}
 
 
 @functools.cache
@@ -123,7 +123,7 @@ def quick():
     return [
         Cell("resnet-50", 4, "1x", systems=EVERY),
         Cell("vgg19-22k", 8, 10e9, systems=FEW),
-        Cell("vgg19-22k", 4, 10e9, systems=MODES),
+        Cell("vgg19-22k", 4, 10e9, timeline=True),
         Cell("mlp", 2, 1e9),
         Cell("vgg19-22k", 2, 10e9, systems=FEW),
         Cell("resnet-50", 4, "2x"),

@@ -25,6 +25,7 @@ REPLAY = ROOT / "build" / "release" / "bin" / "poseidon_replay"
 ATTEMPTS = 3     # of the gate, before a cell is refused
 GATE_WINDOW = 1.0
 PORT = 29500
+TRAFFIC = 20_000  # bytes of all links in 10 ms that are more than heartbeats and goodbyes
 PATIENCE = 30    # seconds beyond three times what a turn should take
 
 
@@ -54,6 +55,8 @@ def measure(cell, say):
             if gate["passed"]:
                 with tempfile.TemporaryDirectory() as folder:
                     take_turns(cell, cluster, pathlib.Path(folder), result["systems"], say)
+                    if cell.timeline:
+                        result["timeline"] = timeline(cell, cluster, pathlib.Path(folder), say)
                 return result
     result["refused"] = gate["reason"]
     return result
@@ -92,15 +95,48 @@ def take_turns(cell, cluster, folder, systems, say):
                 + (f", {turn['median_seconds'] / turn['t_star']:.3f} T*" if "t_star" in turn else ""))
 
 
-def words_of(cell, cluster, folder, system, rank):
+def timeline(cell, cluster, folder, say):
+    """The spans of one step of rank 1, dense beside backward-only overlap. Not a part of any figure:
+    recording costs time."""
+    found = {}
+    for name in ("dense", "wfbp"):
+        try:
+            run_all(cell, cluster, folder, grid.SYSTEMS[name], traced=True)
+            found[name] = merged(json.loads((folder / "trace1").read_text()))
+        except Failed as failure:
+            say(f"  timeline of {name}: {failure}")
+    return found
+
+
+def merged(spans, gap=0.002):
+    """Spans of frames joined to one per lane and layer where no more than `gap` seconds lie between them,
+    as [lane, layer, begin, end], of the last two steps, from the first forward pass on."""
+    start = min(begin for lane, label, _, _, begin, _, _ in spans if label == "forward")
+    open_spans, done = {}, []
+    for lane, label, layer, _, begin, end, _ in sorted(spans, key=lambda span: span[4]):
+        place = (lane, label if lane == "compute" else "", layer)
+        before = open_spans.get(place)
+        if before and begin - before[3] <= gap:
+            before[3] = max(before[3], end)
+            continue
+        open_spans[place] = [lane, layer, begin, end]
+        done.append(open_spans[place])
+    return [[lane, layer, round(begin - start, 5), round(end - start, 5)]
+            for lane, layer, begin, end in done if end > start]
+
+
+def words_of(cell, cluster, folder, system, rank, traced):
     network = ["--workers", cell.workers, "--rank", rank, "--coordinator", cluster.addresses[0],
                "--port", PORT]
-    play = ["--profile", folder / "profile.json", "--scale", cell.scale, "--steps", cell.steps,
+    # Ours measures its last step until everything has landed, a step that none follows; it is left out.
+    steps = cell.steps + (system.program == "ours")
+    play = ["--profile", folder / "profile.json", "--scale", cell.scale, "--steps", steps,
             "--warm-up", grid.WARM_UP, "--jitter", cell.jitter, "--straggler", cell.straggler]
     if system.program == "ddp":
         return [sys.executable, "-B", CLUSTER / "ddp_replay.py", *network, *play, *system.options]
     return [REPLAY, *network, *play, "--listen", cluster.addresses[rank], "--token-file",
-            folder / "token", "--rate", f"{cell.port_rate / 1e6:.6f}Mbit", *system.options]
+            folder / "token", "--rate", f"{cell.port_rate / 1e6:.6f}Mbit",
+            *(["--trace", folder / f"trace{rank}"] if traced else []), *system.options]
 
 
 def run_turn(cell, cluster, folder, system):
@@ -112,13 +148,13 @@ def run_turn(cell, cluster, folder, system):
     return turn_of(cell, [lines_of(output) for output in outputs], samples.samples, traffic)
 
 
-def run_all(cell, cluster, folder, system):
+def run_all(cell, cluster, folder, system, traced=False):
     """What each rank printed. Raises Failed if one fails or takes too long."""
     files = [(folder / f"out{rank}", folder / f"error{rank}") for rank in range(cell.workers)]
     processes = []
     for rank, (out, error) in enumerate(files):
         with open(out, "w") as to, open(error, "w") as errors:
-            processes.append(cluster.run(rank, words_of(cell, cluster, folder, system, rank),
+            processes.append(cluster.run(rank, words_of(cell, cluster, folder, system, rank, traced),
                                          stdout=to, stderr=errors))
     deadline = time.monotonic() + PATIENCE + 3 * (grid.WARM_UP + cell.steps) * cell.longest_step
     late = await_all(processes, deadline)
@@ -164,9 +200,10 @@ def turn_of(cell, ranks, samples, traffic):
     steps = [[line["seconds"] for line in lines if "seconds" in line] for lines in ranks]
     cpu = [[line["cpu_seconds"] for line in lines if "cpu_seconds" in line] for lines in ranks]
     summaries = [line["summary"] for lines in ranks for line in lines if "summary" in line]
-    count = min(map(len, steps), default=0)
-    if len(summaries) < cell.workers or count < cell.steps:
-        raise Failed(f"{count} steps were printed, expected {cell.steps}")
+    printed = min(map(len, steps), default=0)
+    count = cell.steps
+    if len(summaries) < cell.workers or printed < count:
+        raise Failed(f"{printed} steps were printed, expected {count}")
     seconds = [statistics.fmean(rank[i] for rank in steps) for i in range(count)]
     first = summaries[0]
     turn = {"median_seconds": statistics.median(seconds), "seconds": [round(s, 6) for s in seconds],
@@ -180,14 +217,15 @@ def turn_of(cell, ranks, samples, traffic):
     if "payload_bytes_per_step" in first:
         turn["payload_bytes_per_step"] = max(s["payload_bytes_per_step"] for s in summaries)
         turn["by_factors"] = sorted(layer for layer, scheme in first["schemes"].items() if scheme == "sfb")
-    return turn | burstiness(samples, sum(seconds), cell.workers, count)
+    whole = sum(statistics.fmean(rank[i] for rank in steps) for i in range(printed))
+    return turn | burstiness(samples, whole, cell.workers, printed)
 
 
 def burstiness(samples, seconds, nodes, steps):
     """Of the measured steps, which are the last traffic of a run: the highest peak of 10 ms against
     that link's mean, bytes per step of the mean node, and the busiest node's against the mean."""
     totals = [sum(sample[1]) for sample in samples]
-    last = next((i for i in range(len(samples) - 1, 0, -1) if totals[i] > totals[i - 1]), 0)
+    last = next((i for i in range(len(samples) - 1, 0, -1) if totals[i] > totals[i - 1] + TRAFFIC), 0)
     cut = [sample for sample in samples[:last + 1] if sample[0] >= samples[last][0] - seconds]
     if len(cut) < 3:
         return {}

@@ -125,6 +125,14 @@ class Turns(unittest.TestCase):
         self.assertAlmostEqual(found["cpu_seconds_per_step"], 0.02)
         self.assertEqual(found["by_factors"], ["fc1"])
 
+    def test_a_step_that_none_follows_is_left_out(self):
+        ranks = self.ranks(self.CELL.steps + 1)
+        for lines in ranks:
+            lines[-2]["seconds"] = 9.0
+        found = measure.turn_of(self.CELL, ranks, [], [])
+        self.assertEqual(len(found["seconds"]), self.CELL.steps)
+        self.assertAlmostEqual(found["median_seconds"], 0.3)
+
     def test_missing_steps_are_a_failure(self):
         with self.assertRaises(measure.Failed):
             measure.turn_of(self.CELL, self.ranks(self.CELL.steps - 1), [], [])
@@ -135,11 +143,18 @@ class Turns(unittest.TestCase):
         for i in range(1, 101):
             sent += 30_000 if i == 50 else 10_000
             samples.append([i / 100, [sent] * 2, [sent] * 2])
-        samples.append([1.5, [sent] * 2, [sent] * 2])
+        samples.append([1.5, [sent + 100] * 2, [sent + 100] * 2])  # a goodbye
         found = measure.burstiness(samples, 1.0, 2, 10)
         self.assertAlmostEqual(found["peak_to_mean"], 3 / 1.02, 2)
         self.assertEqual(found["max_to_mean_bytes"], 1)
         self.assertEqual(found["wire_bytes_per_step"], 102_000)
+
+    def test_frames_of_a_layer_become_one_span(self):
+        spans = [["compute", "forward", 0, 5, 10.0, 10.1, 0], ["send", "push", 0, 5, 10.10, 10.11, 9],
+                 ["send", "push", 0, 5, 10.111, 10.12, 9], ["send", "push", 1, 5, 10.12, 10.13, 9],
+                 ["send", "push", 0, 5, 10.2, 10.21, 9], ["send", "push", 0, 4, 9.8, 9.9, 9]]
+        self.assertEqual(measure.merged(spans), [
+            ["compute", 0, 0, 0.1], ["send", 0, 0.1, 0.12], ["send", 1, 0.12, 0.13], ["send", 0, 0.2, 0.21]])
 
     def test_no_folder_is_published(self):
         self.assertEqual(measure.without_paths("cannot open /some/where/token: gone"), "cannot open token: gone")

@@ -130,7 +130,33 @@ def scheme_bytes(results, path):
     return "Bytes per scheme."
 
 
-PLOTS = {"speed-up.svg": speed_up, "bandwidth.svg": bandwidth, "bytes.svg": scheme_bytes}
+LANES = ("compute", "send", "receive", "wait")
+
+
+def timeline(results, path):
+    """Two steps of one worker, ours beside backward-only overlap."""
+    result = next((r for r in results if len(r.get("timeline") or {}) == 2), None)
+    if not result:
+        return None
+    plt = pyplot()
+    figure, axes = plt.subplots(2, 1, figsize=(9, 4.2), sharex=True)
+    layers = 1 + max(span[1] for spans in result["timeline"].values() for span in spans)
+    colors = plt.get_cmap("turbo")
+    for axis, (name, spans) in zip(axes, result["timeline"].items()):
+        for lane, layer, begin, end in spans:
+            if lane in LANES:
+                axis.barh(LANES.index(lane), end - begin, left=begin, height=0.8, linewidth=0,
+                          color="#bbbbbb" if lane == "wait" else colors(0.05 + 0.9 * layer / layers))
+        axis.set(yticks=range(len(LANES)), yticklabels=LANES, title=STYLES[name][0])
+        axis.invert_yaxis()
+    axes[-1].set_xlabel("seconds")
+    save(plt, figure, path)
+    cell = result["cell"]
+    return (f"Two steps of one worker, {cell['profile']}, P={cell['workers']}, "
+            f"{cell['real_rate_bits'] / 1e9:.3g} Gbit/s, every layer in its color from blue (first) to red (last).")
+
+
+PLOTS = {"speed-up.svg": speed_up, "bandwidth.svg": bandwidth, "bytes.svg": scheme_bytes, "timeline.svg": timeline}
 
 
 def draw(results, folder):

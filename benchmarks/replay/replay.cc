@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,6 +19,7 @@
 #include "benchmarks/replay/scaled_model.h"
 #include "benchmarks/replay/stream.h"
 #include "poseidon/base/random.h"
+#include "poseidon/base/trace.h"
 #include "poseidon/plan/cost_model.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/session/session.h"
@@ -49,6 +51,7 @@ struct Options {
   double straggler = 1;  // factor on the last rank's times
   std::size_t chunk = 0;
   int send_buffer = -1;
+  std::string trace;  // file for the spans of the last two steps; empty: none
 };
 
 // How a published system schedules, as an order on the wire and a rule for the next forward pass.
@@ -57,6 +60,7 @@ struct Mode {
   messaging::Order order;
   bool waits_for_all;  // the next step begins when every layer has landed
 };
+constexpr std::uint64_t kTracedSteps = 2;
 constexpr Mode kModes[] = {
     {"poseidon", messaging::Order::kNextForward, false},
     {"wfbp", messaging::Order::kArrival, true},
@@ -157,6 +161,7 @@ class Worker {
     EndStep();
     PrintSteps();
     PrintSummary();
+    POSEIDON_RETURN_IF_ERROR(WriteTrace());
     return session_->Leave();
   }
 
@@ -164,6 +169,7 @@ class Worker {
   Status Join() {
     session::SessionOptions options;
     options.engine = &engine_;
+    if (!options_.trace.empty()) options.trace = &trace_;
     session::NodeOptions& node = options.node;
     node.workers = options_.workers;
     node.requested_rank = options_.rank;
@@ -248,6 +254,7 @@ class Worker {
   Status PlayStep(std::uint64_t step) {
     EndStep();
     if (step == options_.warm_up) before_ = session_->Collect();
+    if (step + kTracedSteps == options_.warm_up + options_.steps) trace_.Take();
     Result<const plan::Plan*> plan = session_->BeginStep(Step(step));
     POSEIDON_RETURN_IF_ERROR(plan.status());
     const std::size_t layers = model_.layers.size();
@@ -255,13 +262,15 @@ class Worker {
     for (std::size_t i = 0; i < layers; ++i) {
       const bool waits = pushed_[i] && !session_->Landed(LayerId(static_cast<std::uint32_t>(i)));
       POSEIDON_RETURN_IF_ERROR(Await(i));
-      stream_.Run(times_.forward(options_.rank, step, i), idle || waits || waited_for_all_);
+      Compute(step, i, "forward", times_.forward(options_.rank, step, i),
+              idle || waits || waited_for_all_);
       idle = false;
       waited_for_all_ = false;
     }
     for (std::size_t i = layers; i-- > 0;) {
       const bool factors = ByFactors(**plan, i);
-      stream_.Run(times_.backward(options_.rank, step, i, factors), /*idle=*/false);
+      Compute(step, i, "backward", times_.backward(options_.rank, step, i, factors),
+              /*idle=*/false);
       Push(step, i, factors);
     }
     if (mode_.waits_for_all) {
@@ -269,6 +278,14 @@ class Worker {
       waited_for_all_ = true;
     }
     return OkStatus();
+  }
+
+  void Compute(std::uint64_t step, std::size_t i, const char* pass, double seconds, bool idle) {
+    stream_.Run(seconds, idle);
+    if (options_.trace.empty()) return;
+    const Duration end = FromSeconds(Now());
+    trace_.Record({TraceLane::kCompute, static_cast<std::int32_t>(i), step,
+                   {end - FromSeconds(seconds)}, {end}, 0, pass});
   }
 
   void Push(std::uint64_t step, std::size_t i, bool factors) {
@@ -297,6 +314,22 @@ class Worker {
              {"seconds", seconds_[i]},
              {"cpu_seconds", cpu_[i]}});
     }
+  }
+
+  // One array per span: lane, label, layer, step, begin, end, bytes.
+  Status WriteTrace() {
+    if (options_.trace.empty()) return OkStatus();
+    static constexpr const char* kLanes[] = {"compute", "send", "receive", "sum", "rebuild", "wait"};
+    json spans = json::array();
+    for (const TraceSpan& span : trace_.Take()) {
+      spans.push_back({kLanes[static_cast<std::size_t>(span.lane)], span.label, span.layer, span.step,
+                       ToSeconds(span.begin.since_origin), ToSeconds(span.end.since_origin),
+                       span.bytes});
+    }
+    std::ofstream file(options_.trace);
+    file << spans.dump() << '\n';
+    if (!file.flush()) return Unavailable("the trace '" + options_.trace + "' cannot be written");
+    return OkStatus();
   }
 
   double MedianOf(const std::vector<double>& all) const {
@@ -381,6 +414,7 @@ class Worker {
   const ComputeTimes times_;
   Stream stream_;
   ChargedEngine engine_;
+  TraceRecorder trace_;  // before the session, which records into it
   std::unique_ptr<session::Session> session_;
   std::vector<sfb::AlignedBytes> gradients_;
   std::vector<sfb::AlignedBytes> factors_;
@@ -431,6 +465,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.1, 10.0));
   app.add_option("--chunk", options.chunk, "bytes of a frame, instead of what the link asks for");
   app.add_option("--send-buffer", options.send_buffer, "SO_SNDBUF instead of what the link asks for, 0: the system's");
+  app.add_option("--trace", options.trace, "write the spans of the last two steps to this file");
   CLI11_PARSE(app, argc, argv);
   const Status status = Play(options);
   if (status.ok()) return 0;
