@@ -25,7 +25,7 @@ REPLAY = ROOT / "build" / "release" / "bin" / "poseidon_replay"
 ATTEMPTS = 3     # of the gate, before a cell is refused
 GATE_WINDOW = 1.0
 PORT = 29500
-TRAFFIC = 20_000  # bytes of all links in 10 ms that are more than heartbeats and goodbyes
+TRAFFIC = 10_000  # bytes of all links in 10 ms that are more than heartbeats and goodbyes
 PATIENCE = 30    # seconds beyond three times what a turn should take
 
 
