@@ -3,6 +3,8 @@
 import dataclasses
 import statistics
 
+from . import grid
+
 LEAST_SPREAD = 0.01  # of a ratio: what two runs on a quiet machine differ by
 
 
@@ -42,7 +44,8 @@ def figures_of(result):
     found = {}
     turns_of = {name: system["turns"] for name, system in result["systems"].items() if system["turns"]}
     dense = median_of(turns_of.get("dense", []), "t_star")
-    for name, turns in turns_of.items():
+    for name in sorted(turns_of, key=list(grid.SYSTEMS).index):
+        turns = turns_of[name]
         medians = [turn["median_seconds"] for turn in turns]
         seconds = statistics.median(medians)
         low, high = quartiles_of([s for turn in turns for s in turn["seconds"]])

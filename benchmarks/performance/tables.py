@@ -79,11 +79,11 @@ def prediction_table(results):
 
 
 def mode_table(results):
-    names = ("dense", "wfbp", "p3", "dear", "ddp-1", "ddp-4")
+    names = ("dense", "tls", "wfbp", "p3", "dear", "ddp-1", "ddp-4")
     rows = []
     for result in results:
         f = figures_of(result)
-        if any(name in f for name in ("wfbp", "p3", "dear")):
+        if any(name in f for name in ("tls", "wfbp", "p3", "dear")):
             rows.append([setting(result), *(with_spread(f.get(name)) for name in names)])
     return table(["setting", *names], rows)
 
