@@ -160,6 +160,14 @@ class Turns(unittest.TestCase):
         self.assertEqual(measure.without_paths("cannot open /some/where/token: gone"), "cannot open token: gone")
 
 
+class Medians(unittest.TestCase):
+    def test_ddp_is_held_to_the_dense_bound(self):
+        found = figures.figures_of(recorded())
+        self.assertEqual(list(found), ["poseidon", "dense", "wfbp", "ddp-1", "ddp-4"])
+        self.assertEqual(found["ddp-4"].bound, 0.306)
+        self.assertAlmostEqual(found["poseidon"].seconds, 0.3025)
+
+
 class Tables(unittest.TestCase):
     def test_the_document_is_complete(self):
         cells = [grid.Cell("resnet-50", 4, "1x"), grid.Cell("mlp", 2, 1e9)]
