@@ -52,8 +52,12 @@ def save(plt, figure, path):
 
 
 def panels(plt, count):
-    figure, axes = plt.subplots(1, count, figsize=(4.2 * count, 3.2), squeeze=False)
-    return figure, axes[0]
+    across = min(count, 3)
+    down = -(-count // across)
+    figure, axes = plt.subplots(down, across, figsize=(4.2 * across, 3.2 * down), squeeze=False)
+    for unused in axes.flat[count:]:
+        unused.set_visible(False)
+    return figure, axes.flat
 
 
 def speed_up(results, path):
@@ -104,13 +108,14 @@ def bandwidth(results, path):
 
 def scheme_bytes(results, path):
     """Bytes per scheme."""
-    rows = []
+    rows, seen = [], set()
     for result in results:
-        f = figures_of(result)
-        if usual(result) and {"poseidon", "dense"} <= f.keys():
+        f, which = figures_of(result), (result["cell"]["profile"], result["cell"]["workers"])
+        if which not in seen and usual(result) and {"poseidon", "dense"} <= f.keys():
             sent = [f[n].first["payload_bytes_per_step"] for n in ("dense", "poseidon")]
             if all(sent):
                 cell = result["cell"]
+                seen.add(which)
                 rows.append((f"{cell['profile']}, P={cell['workers']}, {cell['real_rate_bits'] / 1e9:.3g}G",
                              *(s * cell["scale"] / 1e6 for s in sent)))
     if not rows:
@@ -125,7 +130,7 @@ def scheme_bytes(results, path):
     axis.set(yticks=list(places), yticklabels=[row[0] for row in rows],
              xlabel="MB sent by the busiest worker per step, before scaling")
     axis.invert_yaxis()
-    axis.legend(frameon=False, fontsize=7)
+    axis.legend(frameon=False, fontsize=7, loc="lower left", bbox_to_anchor=(0, 1), ncol=2)
     save(plt, figure, path)
     return "Bytes per scheme."
 
@@ -147,8 +152,8 @@ def timeline(results, path):
             if lane in LANES:
                 axis.barh(LANES.index(lane), end - begin, left=begin, height=0.8, linewidth=0,
                           color="#bbbbbb" if lane == "wait" else colors(0.05 + 0.9 * layer / layers))
-        axis.set(yticks=range(len(LANES)), yticklabels=LANES, title=STYLES[name][0])
-        axis.invert_yaxis()
+        axis.set(yticks=range(len(LANES)), yticklabels=LANES, ylim=(len(LANES) - 0.5, -0.5),
+                 title=STYLES[name][0])
     axes[-1].set_xlabel("seconds")
     save(plt, figure, path)
     cell = result["cell"]
