@@ -106,11 +106,17 @@ def missing():
     """Why this machine cannot emulate a cluster, as a sentence; None where it can."""
     if os.geteuid() != 0:
         return "an emulated cluster needs root"
-    for program in ("ip", "tc", "unshare"):
+    for program in ("ip", "tc", "unshare", "nsenter"):
         if shutil.which(program) is None:
             return f"an emulated cluster needs the program {program}"
     done = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
     return None if done.returncode == 0 else "this machine does not allow network namespaces"
+
+
+def inside(namespace):
+    """The words before a command that is to run in a namespace. Not ip's own -n: that remounts /sys, which
+    a chroot does not allow."""
+    return "nsenter", f"--net=/run/netns/{namespace}"
 
 
 def command(*words, check=True):
@@ -239,7 +245,7 @@ class Cluster:
 
     def make(self):
         self.make_namespace(self.hub)
-        command("ip", "-n", self.hub, "link", "add", "bridge", "type", "bridge", "stp_state", 0,
+        command(*inside(self.hub), "ip", "link", "add", "bridge", "type", "bridge", "stp_state", 0,
                 "forward_delay", 0, "mcast_snooping", 0)
         for i in range(self.nodes):
             self.make_namespace(self.name(i))
@@ -248,14 +254,14 @@ class Cluster:
             self.start_delay_stage()
         for i in range(self.nodes):
             self.join(i)
-        command("ip", "-n", self.hub, "link", "set", "bridge", "up")
+        command(*inside(self.hub), "ip", "link", "set", "bridge", "up")
 
     def make_namespace(self, name):
         self.undo.callback(remove, name)
         command("ip", "netns", "add", name)
-        command("ip", "-n", name, "link", "set", "lo", "up")
+        command(*inside(name), "ip", "link", "set", "lo", "up")
         net = "/proc/sys/net"
-        command("ip", "netns", "exec", name, "sh", "-c",
+        command(*inside(name), "sh", "-c",
                 f"echo 1 > {net}/ipv6/conf/default/disable_ipv6;"
                 f"echo 1 > {net}/ipv4/tcp_no_metrics_save")  # no run learns from the one before
 
@@ -272,21 +278,21 @@ class Cluster:
     def join(self, i):
         name, port = self.name(i), f"port{i}"
         if not self.link.latency:
-            command("ip", "-n", self.hub, "link", "add", port, "type", "veth", "peer", "name",
+            command(*inside(self.hub), "ip", "link", "add", port, "type", "veth", "peer", "name",
                     "eth0", "netns", name)
-        command("ip", "-n", name, "address", "add", f"{self.addresses[i]}/24", "dev", "eth0")
+        command(*inside(name), "ip", "address", "add", f"{self.addresses[i]}/24", "dev", "eth0")
         self.shape(name, "eth0")
         self.shape(self.hub, port)
-        command("ip", "-n", self.hub, "link", "set", port, "master", "bridge", "up")
-        command("ip", "-n", name, "link", "set", "eth0", "up")
+        command(*inside(self.hub), "ip", "link", "set", port, "master", "bridge", "up")
+        command(*inside(name), "ip", "link", "set", "eth0", "up")
         # By route: as a namespace's default, a kernel may refuse what it allows here.
-        command("ip", "-n", name, "route", "replace", f"{SUBNET}.0/24", "dev", "eth0", "src",
+        command(*inside(name), "ip", "route", "replace", f"{SUBNET}.0/24", "dev", "eth0", "src",
                 self.addresses[i], "congctl", self.congestion)
 
     def shape(self, namespace, device):
         link = self.link
         if link.rate is not None:
-            command("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", "rate",
+            command(*inside(namespace), "tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate",
                     f"{int(link.rate)}bit", "burst", link.burst, "latency",
                     f"{max(1, round(link.queue * 1e6))}us")
 
@@ -301,7 +307,7 @@ class Cluster:
         return self.spawn(self.name(index), argv, **options)
 
     def spawn(self, namespace, argv, **options):
-        words = ["ip", "netns", "exec", namespace, *(str(word) for word in argv)]
+        words = [*inside(namespace), *(str(word) for word in argv)]
         process = subprocess.Popen(words, **{"stdin": subprocess.DEVNULL, "process_group": 0,
                                              **options})
         self.processes.append(process)
@@ -333,7 +339,7 @@ class Cluster:
         return [self.counters_of(i) for i in range(self.nodes)]
 
     def counters_of(self, i):
-        text = command("ip", "netns", "exec", self.name(i), "cat", "/proc/net/dev", "/proc/net/snmp")
+        text = command(*inside(self.name(i)), "cat", "/proc/net/dev", "/proc/net/snmp")
         eth0 = re.search(r"eth0:(.*)", text)[1].split()
         head, values = re.findall(r"^Tcp: (.*)$", text, re.MULTILINE)
         tcp = dict(zip(head.split(), map(int, values.split())))
@@ -345,7 +351,7 @@ class Cluster:
 
     @staticmethod
     def drops(namespace, device):
-        queues = json.loads(command("tc", "-n", namespace, "-s", "-j", "qdisc", "show", "dev", device))
+        queues = json.loads(command(*inside(namespace), "tc", "-s", "-j", "qdisc", "show", "dev", device))
         return sum(queue.get("drops", 0) for queue in queues)
 
 

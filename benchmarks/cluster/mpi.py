@@ -37,7 +37,7 @@ def shell(prefix, *words):
     words = [word for word in words if not word.startswith("-")] if words[0].startswith("-") else words
     address, *rest = words
     index = int(address.rpartition(".")[2]) - 1
-    os.execvp("ip", ["ip", "netns", "exec", f"{prefix}-{index}", "unshare", "--uts", "sh", "-c",
+    os.execvp("nsenter", ["nsenter", f"--net=/run/netns/{prefix}-{index}", "unshare", "--uts", "sh", "-c",
                      f"hostname node{index} && {' '.join(rest)}"])
 
 

@@ -62,7 +62,7 @@ def test_both_ends_of_every_link_are_shaped():
     with emulation.Cluster(2, emulation.Link(rate=200e6, queue=0.001)) as cluster:
         for where in ((cluster.name(0), "eth0"), (cluster.name(1), "eth0"),
                       (cluster.hub, "port0"), (cluster.hub, "port1")):
-            queue = emulation.command("tc", "-n", where[0], "qdisc", "show", "dev", where[1])
+            queue = emulation.command(*emulation.inside(where[0]), "tc", "qdisc", "show", "dev", where[1])
             assert "tbf" in queue and "rate 200Mbit" in queue and "lat 1ms" in queue
 
 

@@ -22,11 +22,21 @@ def ip(*arguments, check=True):
     return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=check)
 
 
+def inside(namespace):
+    """The words before a command that runs in a namespace. Not `ip -n`: that remounts /sys, which a chroot
+    does not allow."""
+    return "nsenter", f"--net=/run/netns/{namespace}"
+
+
+def ip_in(namespace, *arguments):
+    subprocess.run([*inside(namespace), "ip", *arguments], capture_output=True, text=True, check=True)
+
+
 def missing():
     """Why this machine cannot run these tests; None where it can."""
     if os.geteuid() != 0:
         return "needs root"
-    for program in ("ip", "ssh", "ssh-keygen"):
+    for program in ("ip", "nsenter", "ssh", "ssh-keygen"):
         if shutil.which(program) is None:
             return f"needs {program}"
     if sshd() is None:
@@ -51,16 +61,16 @@ class Machines:
         self.addresses = [f"10.209.0.{i + 1}" for i in range(count)]
         self.daemons = []
         hub = self.make_namespace("hub", cleanup)
-        ip("-n", hub, "link", "add", "bridge", "type", "bridge")
-        ip("-n", hub, "link", "set", "bridge", "up")
+        ip_in(hub, "link", "add", "bridge", "type", "bridge")
+        ip_in(hub, "link", "set", "bridge", "up")
         self.make_keys()
         for i, address in enumerate(self.addresses):
             name = self.make_namespace(str(i), cleanup)
-            ip("-n", hub, "link", "add", f"port{i}", "type", "veth", "peer", "name", "eth0",
+            ip_in(hub, "link", "add", f"port{i}", "type", "veth", "peer", "name", "eth0",
                "netns", name)
-            ip("-n", hub, "link", "set", f"port{i}", "master", "bridge", "up")
-            ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
-            ip("-n", name, "link", "set", "eth0", "up")
+            ip_in(hub, "link", "set", f"port{i}", "master", "bridge", "up")
+            ip_in(name, "address", "add", f"{address}/24", "dev", "eth0")
+            ip_in(name, "link", "set", "eth0", "up")
             self.start_sshd(name, address, cleanup)
 
     def name(self, which):
@@ -70,7 +80,7 @@ class Machines:
         name = self.name(which)
         ip("netns", "add", name)
         cleanup.callback(ip, "netns", "delete", name, check=False)
-        ip("-n", name, "link", "set", "lo", "up")
+        ip_in(name, "link", "set", "lo", "up")
         return name
 
     def make_keys(self):
@@ -103,7 +113,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 """)
-        daemon = subprocess.Popen(["ip", "netns", "exec", name, sshd(), "-D", "-e", "-f", config],
+        daemon = subprocess.Popen([*inside(name), sshd(), "-D", "-e", "-f", config],
                                   text=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.PIPE)
         cleanup.callback(self.stop, daemon)
@@ -130,7 +140,7 @@ PermitRootLogin prohibit-password
         """Options of a job that is started on the first machine."""
         return (["--hosts", self.hosts(slots), "--workers", slots * len(self.addresses), "--ssh",
                  f"ssh -F {self.client}", "--program", bench.poseidon],
-                {"wrapper": ("ip", "netns", "exec", self.name(0))})
+                {"wrapper": inside(self.name(0))})
 
 
 @pytest.fixture
@@ -221,7 +231,7 @@ def test_a_machine_that_vanishes_is_named(bench, machines):
         assert job.out.wait(r"^iteration 10,"), job.err.text
         endings = [jobs.Ending(pid) for pid in member_processes(bench)]
         began = time.monotonic()
-        ip("-n", machines.name("hub"), "link", "set", "port1", "down")
+        ip_in(machines.name("hub"), "link", "set", "port1", "down")
         assert job.finish() == 3
         took = time.monotonic() - began
         print(f"the job ended {took:.3f} s after the machine had vanished")
@@ -248,11 +258,11 @@ def test_processes_of_a_launcher_on_two_machines(bench, machines, master):
                 environment.update(MASTER_ADDR=machines.addresses[0], MASTER_PORT="29500")
             else:
                 # Rank 0 tells its address from its default route.
-                ip("-n", machines.name(str(rank)), "route", "add", "default", "via",
+                ip_in(machines.name(str(rank)), "route", "add", "default", "via",
                    machines.addresses[1 - rank])
             started.append(stack.enter_context(bench.start(
                 solver, *PINNED, "--token-file", token, environment=environment,
-                wrapper=("ip", "netns", "exec", machines.name(rank)))))
+                wrapper=inside(machines.name(rank)))))
         assert [one.finish() for one in started] == [0, 0], [one.err.text for one in started]
     summary = jobs.summary_of(bench.folder / "run")
     assert summary["workers"] == 2 and summary["replicas_equal"] is True
