@@ -158,7 +158,8 @@ def timeline(results, path):
     save(plt, figure, path)
     cell = result["cell"]
     return (f"Two steps of one worker, {cell['profile']}, P={cell['workers']}, "
-            f"{cell['real_rate_bits'] / 1e9:.3g} Gbit/s, every layer in its color from blue (first) to red (last).")
+            f"{cell['real_rate_bits'] / 1e9:.3g} Gbit/s, every layer in its color from blue (first) to "
+            "red (last); a run of its own, not among the figures.")
 
 
 PLOTS = {"speed-up.svg": speed_up, "bandwidth.svg": bandwidth, "bytes.svg": scheme_bytes, "timeline.svg": timeline}
