@@ -8,6 +8,8 @@ namespace poseidon::session {
 namespace {
 
 constexpr int kEchoes = 3;
+// The first round opens the congestion window and is not counted; of the others the median.
+constexpr std::size_t kRounds = 4;
 constexpr std::uint64_t kMaxProbeBytes = 1u << 30;
 
 }  // namespace
@@ -41,11 +43,11 @@ void LinkProbe::OnEcho(MemberId from, const wire::Echo& echo) {
 }
 
 void LinkProbe::SendBytes() {
-  outgoing_.resize(bytes_);
+  ByteBuffer zeros(bytes_);
   messaging::Outgoing out;
   out.header.type = wire::FrameType::kProbe;
   out.header.total = bytes_;
-  out.owned = std::move(outgoing_);
+  out.owned = std::move(zeros);
   out.priority = {messaging::Priority::kData, 0, 0};
   mesh_.Send(next_, std::move(out));
 }
@@ -72,7 +74,10 @@ Status LinkProbe::OnFrame(MemberId from, const wire::FrameHeader& header, ConstB
 
 void LinkProbe::OnReport(const wire::ProbeReport& report) {
   if (!done_) return;
-  result_.bytes_per_second = report.bytes_per_second;
+  rates_.push_back(report.bytes_per_second);
+  if (rates_.size() < kRounds) return SendBytes();
+  std::sort(rates_.begin() + 1, rates_.end());
+  result_.bytes_per_second = rates_[1 + (kRounds - 1) / 2];
   std::exchange(done_, {})(result_);
 }
 

@@ -3,7 +3,7 @@
 #define POSEIDON_SESSION_LINK_PROBE_H_
 
 #include <cstdint>
-#include <memory>
+#include <vector>
 
 #include "poseidon/base/executor.h"
 #include "poseidon/messaging/mesh.h"
@@ -18,7 +18,7 @@ struct LinkMeasurement {
 };
 
 // Measures the link once, at start-up: the round trip of three small messages to the next member in
-// the ring, then the rate at which `bytes` arrive there while everybody sends to the next.
+// the ring, then the rate at which `bytes` arrive there while everybody sends to the next, several times.
 // Thread: the mesh's executor. Lifetime: the mesh outlives it.
 class LinkProbe final : public messaging::FrameSink {
  public:
@@ -46,7 +46,7 @@ class LinkProbe final : public messaging::FrameSink {
   LinkMeasurement result_;
   int echoes_ = 0;
   TimePoint echo_sent_;
-  ByteBuffer outgoing_;
+  std::vector<double> rates_;  // by round
   std::uint64_t received_ = 0;
   std::uint64_t first_frame_ = 0;
   TimePoint first_at_;
