@@ -140,9 +140,10 @@ def gate_table(results):
         rows.append([setting(result), rate_words(cell["port_rate_bits"]), f"{cell['scale']:.3g}",
                      *(share(phase) for phase in ("ring", "all_to_all", "incast")),
                      f"{gate['round_trip_seconds'] * 1e6:.0f}", str(gate.get("attempts", 1)),
-                     result.get("refused") and "refused" or "passed"])
+                     "refused" if result.get("refused") else "passed",
+                     str(result["versions"]["poseidon"])])
     return table(["setting", "port", "sizes divided by", "ring", "all to all", "incast",
-                  "round trip, us", "attempts", "gate"], rows)
+                  "round trip, us", "attempts", "gate", "commit"], rows)
 
 
 
