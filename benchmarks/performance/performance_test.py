@@ -171,11 +171,13 @@ class Medians(unittest.TestCase):
 class Tables(unittest.TestCase):
     def test_the_document_is_complete(self):
         cells = [grid.Cell("resnet-50", 4, "1x"), grid.Cell("mlp", 2, 1e9)]
-        text = tables.document(cells, [recorded()], [("bytes.svg", "Bytes per scheme.")])
+        text = tables.document(cells, [recorded()], [("bytes.svg", "Bytes per scheme."), ("speed-up.svg", None)])
         self.assertNotIn("{{", text)
         self.assertIn("1 of the 2 cells", text)
         self.assertIn("Not measured yet: `mlp-p2-1G`", text)
         self.assertIn("performance/bytes.svg", text)
+        self.assertIn("`speed-up.svg` needs cells", text)
+        self.assertIn("prediction within 5 % in 3 of 3 turns", text)
         # Ratio to T*, DDP's best against Poseidon.
         row = next(line for line in text.splitlines() if line.startswith("| resnet-50, P=4") and "0.298" in line)
         self.assertIn("1.015 [1.01", row)

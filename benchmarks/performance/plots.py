@@ -166,11 +166,12 @@ PLOTS = {"speed-up.svg": speed_up, "bandwidth.svg": bandwidth, "bytes.svg": sche
 
 
 def draw(results, folder):
-    """All plots that the results allow, into a folder: (file name, caption). Needs matplotlib."""
+    """All plots that the results allow, into a folder: (file name, caption), without a caption if too
+    few results are there. Needs matplotlib."""
     drawn = []
     for name, plot in PLOTS.items():
-        if caption := plot(results, folder / name):
-            drawn.append((name, caption))
-        else:
+        caption = plot(results, folder / name)
+        drawn.append((name, caption))
+        if not caption:
             (folder / name).unlink(missing_ok=True)
     return drawn

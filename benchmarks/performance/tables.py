@@ -72,10 +72,12 @@ def prediction_table(results):
         f = figures_of(result)
         row = [setting(result)]
         for name in ("poseidon", "dense"):
-            predicted = f[name].first["predicted_seconds"] if name in f else None
-            row += ([number(predicted), number(predicted / f[name].seconds)] if predicted else ["-", "-"])
+            turns = result["systems"].get(name, {"turns": []})["turns"]
+            row += [number(f[name].first["predicted_seconds"]) if name in f else "-",
+                    " and ".join(number(t["predicted_seconds"] / t["median_seconds"]) for t in turns) or "-"]
         rows.append(row)
-    return table(["setting", "Poseidon predicted, s", "/ measured", "dense predicted, s", "/ measured"], rows)
+    return table(["setting", "Poseidon predicted, s", "/ measured, by turn", "dense predicted, s",
+                  "/ measured, by turn"], rows)
 
 
 def mode_table(results):
@@ -179,12 +181,12 @@ def goals(results):
         lines += [f"above {GOAL:g} T\\*, {words}: {setting(r)}: {f.to_bound:.3f}" for r, f in above]
         lines += [f"slower than DDP, {words}: {setting(r)}: {f.seconds / d.seconds:.3f} of its step"
                   for r, f, d in slower]
-    predicted = [f["poseidon"].first["predicted_seconds"] / f["poseidon"].seconds
-                 for f in map(figures_of, results)
-                 if "poseidon" in f and f["poseidon"].first["predicted_seconds"]]
+    predicted = [turn["predicted_seconds"] / turn["median_seconds"] for result in results
+                 for name in ("poseidon", "dense")
+                 for turn in result["systems"].get(name, {"turns": []})["turns"]]
     if predicted:
         good = sum(abs(p - 1) <= 0.05 for p in predicted)
-        lines.append(f"prediction within 5 % in {good} of {len(predicted)} cells.")
+        lines.append(f"prediction within 5 % in {good} of {len(predicted)} turns of Poseidon and of dense.")
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -214,13 +216,21 @@ def systems_table(results):
                  [[name, system.words] for name, system in grid.SYSTEMS.items() if name in ran])
 
 
+def plots_in(plots):
+    """Plots with their captions; without one, that more cells are needed."""
+    parts = [f"![{caption}](performance/{name})\n\n{caption}" if caption
+             else f"`{name}` needs cells that were not measured." for name, caption in plots]
+    return "\n\n".join(parts)
+
+
 def document(cells, results, plots):
-    """The whole text. `plots` are names of SVG files beside the results, in order, with a caption."""
+    """The whole text. `plots` are names of SVG files beside the results, in order, with a caption,
+    or None where there were too few results."""
     passed = [result for result in results if result["systems"]]
     parts = {"head": head(results) if results else "", "coverage": coverage(cells, results),
              "goals": goals(passed), "systems": systems_table(passed), "steps": step_table(passed),
              "modes": mode_table(passed), "predictions": prediction_table(passed),
              "schemes": scheme_table(passed), "cpu": cpu_table(passed), "bursts": burst_table(passed),
              "gate": gate_table(results),
-             "plots": "\n\n".join(f"![{caption}](performance/{name})\n\n{caption}" for name, caption in plots)}
+             "plots": plots_in(plots)}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], TEMPLATE.read_text())
