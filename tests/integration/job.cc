@@ -97,6 +97,10 @@ class Job::Member {
         node_.reset();
         DropDevice();
       });
+      // What the node's end completed may still run, and use the site.
+      job_.world_.RunOn(home(), [] {});
+      job_.world_.RunOn(io(), [] {});
+      job_.world_.RunOn(home(), [] {});
     }
     site_.reset();
   }
