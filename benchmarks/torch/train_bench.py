@@ -112,7 +112,7 @@ class Ddp:
         dist.init_process_group("gloo", rank=options.rank, world_size=options.workers,
                                 init_method=f"tcp://{options.coordinator}:{options.port}")
         self.module = torch.nn.parallel.DistributedDataParallel(
-            model, gradient_as_bucket_view=True, broadcast_buffers=False, static_graph=True)
+            model, gradient_as_bucket_view=True, forward_sync_buffers=False, static_graph=True)
 
     def finish(self, losses):
         dist.all_reduce(losses)

@@ -22,6 +22,7 @@ from .exchange import Exchange
 __all__ = ["Exchange", "PoseidonError", "init", "make_token_file", "rank", "shutdown", "wrap", "workers"]
 
 _joined = None
+_wrapped = None
 
 
 def init(rank=None, workers=None, coordinator=None, port=None, listen=None, token_file=None, threads=None,
@@ -89,14 +90,18 @@ def wrap(model, optimizer=None, overlap=False, factors=True):
     forward pass (SGD, Adam, AdamW; one backward per step; nothing may look at `.grad`). factors=False keeps
     all gradients whole. Returns the Exchange, with synchronize() and plan().
     """
-    return Exchange(joined(), model, optimizer, overlap, factors)
+    global _wrapped
+    _wrapped = Exchange(joined(), model, optimizer, overlap, factors)
+    return _wrapped
 
 
 def shutdown():
-    """Leaves the job in order; blocks until all workers have come here."""
-    global _joined
+    """Leaves the job in order; blocks until all workers have come here. The model stays, on its own."""
+    global _joined, _wrapped
     if _joined is not None:
-        leaving, _joined = _joined, None
+        if _wrapped is not None:
+            _wrapped.detach()
+        leaving, _joined, _wrapped = _joined, None, None
         atexit.unregister(_end)
         leaving.leave()
 

@@ -7,18 +7,51 @@ the mean when `backward()` returns), or, with overlap, nothing is: every layer i
 the user's own optimizer, right before its module runs in the next forward pass.
 """
 import ctypes
+import functools
 
 import torch
 from torch.autograd import Variable
 
 from .. import library as c
-from .layers import State, broadcast, layers_of, view_of
+from .layers import broadcast, layers_of, view_of
 from .linear import Linear
 from .measure import Account
 
 # Optimizers that update every parameter by itself, so that layers may be updated one at a time.
 BY_PARAMETER = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 ABSENT = c.Push(absent=1)
+
+
+class Hook:
+    """A module's hook, which copies and pickles of the module leave behind."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def __call__(self, *arguments):
+        return self.call(*arguments)
+
+    def __reduce__(self):
+        return Hook, (nothing,)
+
+
+def nothing(*_):
+    pass
+
+
+class ZeroGrad:
+    """zero_grad of a model or an optimizer, for which torch has no hook. Copies get the plain one."""
+
+    def __init__(self, exchange, keeper):
+        self.exchange, self.keeper = exchange, keeper
+        self.plain = functools.partial(type(keeper).zero_grad, keeper)
+
+    def __call__(self, set_to_none=True):
+        self.exchange.drop()
+        self.plain(set_to_none)
+
+    def __reduce__(self):
+        return functools.partial, (type(self.keeper).zero_grad, self.keeper)
 
 
 class Exchange:
@@ -28,7 +61,7 @@ class Exchange:
         if overlap and type(optimizer) not in BY_PARAMETER:
             raise c.PoseidonError(f"overlap is not possible with {type(optimizer).__name__}, expected one of "
                                   + ", ".join(kind.__name__ for kind in BY_PARAMETER), "INVALID_ARGUMENT")
-        self.session, self.optimizer, self.overlap = session, optimizer, overlap
+        self.session, self.root, self.optimizer, self.overlap = session, model, optimizer, overlap
         self.c = session.c
         self.step = 0
         self.begun = False
@@ -51,25 +84,39 @@ class Exchange:
         self.c.commit(self.model)
 
     def attach(self, model):
+        hooks = self.hooks = []
         for module, layers in self.users.items():
             if layers[0].factors:
                 module.__class__ = Linear
                 module.poseidon_layer = layers[0]
-            module.register_forward_pre_hook(self.before_module)
-        model.register_forward_pre_hook(self.before_forward, prepend=True)
-        model.register_forward_hook(self.after_forward)
+            hooks.append(module.register_forward_pre_hook(Hook(self.before_module)))
+        hooks.append(model.register_forward_pre_hook(Hook(self.before_forward), prepend=True))
+        hooks.append(model.register_forward_hook(Hook(self.after_forward)))
         for layer in self.layers:
             for index, parameter in enumerate(layer.parameters):
-                parameter.register_post_accumulate_grad_hook(self.hook(layer, index))
+                hooks.append(parameter.register_post_accumulate_grad_hook(self.hook(layer, index)))
         if self.optimizer is not None:
-            self.optimizer.register_step_pre_hook(self.before_update)
-            self.optimizer.register_step_post_hook(self.after_update)
+            hooks.append(self.optimizer.register_step_pre_hook(self.before_update))
+            hooks.append(self.optimizer.register_step_post_hook(self.after_update))
         if self.overlap:
             self.groups = self.groups_by_layer()
             kind = type(self.optimizer)
             self.update = getattr(kind.step, "__wrapped__", kind.step)  # without step()'s own hooks
-            model.register_state_dict_pre_hook(lambda *_: self.synchronize())
-            self.optimizer.register_state_dict_pre_hook(lambda *_: self.synchronize())
+            for keeper in (model, self.optimizer):
+                hooks.append(keeper.register_state_dict_pre_hook(Hook(lambda *_: self.synchronize())))
+                keeper.zero_grad = ZeroGrad(self, keeper)
+
+    def detach(self):
+        """Waits for what is under way and leaves the model to itself, with its last weights."""
+        for layer in self.layers:
+            self.finish(layer)
+        for hook in self.hooks:
+            hook.remove()
+        for module in self.users:
+            if isinstance(module, Linear):
+                module.poseidon_layer = None
+        for keeper in (self.root, self.optimizer) if self.overlap else ():
+            vars(keeper).pop("zero_grad", None)
 
     # ---- forward
 
@@ -78,7 +125,7 @@ class Exchange:
             self.in_backward = False  # of a backward pass that failed
             self.begin()
         for layer in self.layers:  # used by someone else than their own module: nobody will wait later
-            if layer.state is State.FLYING and not layer.called:
+            if layer.flying and not layer.called:
                 self.finish(layer)
         if self.account:
             self.account.restart()
@@ -89,11 +136,7 @@ class Exchange:
             self.account.charge()
         for layer in layers:
             layer.called = True
-            if layer.state is State.FLYING:
-                self.land(layer)
-                if self.account:
-                    self.account.restart(self.account.forward, layer)
-                self.finish(layer)
+            self.finish(layer)
         if self.account:
             self.account.charge(self.account.forward, layers[0])
 
@@ -117,10 +160,11 @@ class Exchange:
                 if parameter.grad is not None:
                     raise c.PoseidonError(f"layer '{layer.name}' is used both as a module and by its tensors, "
                                           "expected factors=False in wrap for such a model")
-                if layer.state is not State.FLYING:
+                if not layer.flying:
                     self.push(layer)
             elif parameter.grad is not None:
-                self.check_here(layer)
+                if layer.flying:
+                    self.refuse(layer)
                 layer.take(index)
                 layer.arrived[index] = True
                 layer.waiting_for -= 1
@@ -131,7 +175,8 @@ class Exchange:
     def emit(self, layer, dy, x):
         """One use's factors of a Linear's gradient, from its backward pass."""
         self.enter_backward()
-        self.check_here(layer)
+        if layer.flying:
+            self.refuse(layer)
         if layer.flat is None:
             layer.place()
         old = [p.grad for p in layer.parameters]
@@ -139,14 +184,13 @@ class Exchange:
             layer.emitted, layer.rows = True, 0
         layer.rows += len(dy)
         if self.scheme(layer) == c.FACTOR_BROADCAST:
-            if old[0] is not None:  # accumulated: the mean will land over it
-                self.collect(layer, old)
+            if self.collect(layer, old):  # the mean will land over it
                 layer.before = layer.flat.clone()
             # Lent until the next forward pass: the caller's own batch may not live as long.
             layer.pending.append((dy, x.clone() if self.overlap and not x.requires_grad else x))
         else:
-            self.collect(layer, old)
-            self.add_product(layer, dy, x, fresh=old[0] is None and not any(layer.arrived))
+            more = self.collect(layer, old)
+            self.add_product(layer, dy, x, fresh=not more and not any(layer.arrived))
             layer.arrived = [True] * len(layer.parameters)
         layer.forget()
         if layer.uses == 1:
@@ -154,10 +198,15 @@ class Exchange:
 
     @staticmethod
     def collect(layer, gradients):
-        """Accumulated gradients go into the layer's memory, if they are not there."""
+        """Brings accumulated gradients into the layer's memory; False where there are none."""
+        if all(gradient is None for gradient in gradients):
+            return False
         for view, gradient in zip(layer.views, gradients):
-            if gradient is not None and gradient.data_ptr() != view.data_ptr():
+            if gradient is None:
+                view.zero_()
+            elif gradient.data_ptr() != view.data_ptr():
                 view.copy_(gradient)
+        return True
 
     @staticmethod
     def add_product(layer, dy, x, fresh):
@@ -176,16 +225,20 @@ class Exchange:
         if self.in_backward:
             return
         self.in_backward = True
+        for layer in self.layers:  # of the step before: those that this forward pass did not run
+            if layer.flying:
+                if not self.begun or any(p.grad is not None for p in layer.parameters):
+                    self.refuse(layer)
+                self.finish(layer)
         self.begin()
         self.updating = None
         Variable._execution_engine.queue_callback(self.end_backward)
 
-    def check_here(self, layer):
-        if layer.state is State.FLYING:
-            raise c.PoseidonError(f"the gradient of layer '{layer.name}' came twice, expected one backward pass "
-                                  "per optimizer.step() with overlap" if self.overlap else
-                                  f"the gradient of layer '{layer.name}' came twice in one backward pass")
-        layer.state = State.HERE
+    @staticmethod
+    def refuse(layer):
+        raise c.PoseidonError(f"the gradient of layer '{layer.name}' came again before its mean, expected one "
+                              "backward pass per forward pass of the wrapped model and no reentrant "
+                              "checkpointing")
 
     def scheme(self, layer):
         if not layer.factors:
@@ -202,7 +255,7 @@ class Exchange:
         else:
             layer.lent = layer.flat
             self.c.push_dense(self.model, layer.id, self.step, ctypes.byref(layer.view), None)
-        layer.state = State.FLYING
+        layer.flying = True
 
     def push_factors(self, layer):
         if any(layer.arrived):
@@ -224,7 +277,7 @@ class Exchange:
         if self.account:
             self.account.charge()
         for layer in self.layers:
-            if layer.state is not State.FLYING:
+            if not layer.flying:
                 self.push_rest(layer)
         if self.account and self.step == self.account.last_step:
             self.report()
@@ -239,12 +292,10 @@ class Exchange:
                 self.land(layer)
                 layer.give()
                 layer.release()
-                layer.state = State.HERE
         if self.account:
             self.account.restart()
 
     def push_rest(self, layer):
-        layer.state = State.HERE
         if layer.flat is None:
             layer.place()
         if layer.pending or any(layer.arrived):  # a use or a tensor is missing, not the layer
@@ -252,12 +303,7 @@ class Exchange:
                 if not layer.pending and not arrived:
                     view.zero_()
             self.push(layer)
-        elif any(p.grad is not None for p in layer.parameters):  # from a backward pass before
-            for index, parameter in enumerate(layer.parameters):
-                if parameter.grad is not None:
-                    layer.take(index)
-                else:
-                    layer.views[index].zero_()
+        elif self.collect(layer, [p.grad for p in layer.parameters]):  # of a backward pass before
             if self.scheme(layer) == c.FACTOR_BROADCAST:
                 layer.before = layer.flat.clone()
             self.push(layer)
@@ -266,26 +312,35 @@ class Exchange:
         else:
             layer.lent = layer.flat
             self.c.push_dense(self.model, layer.id, self.step, ctypes.byref(layer.view), ctypes.byref(ABSENT))
-            layer.state = State.FLYING
+            layer.flying = True
 
     # ---- landing and updating
 
     def land(self, layer):
-        if layer.state is State.FLYING:
+        if layer.flying:
             self.c.wait(self.model, layer.id)
             layer.lent = ()
-            layer.state = State.LANDED
+            layer.flying = False
             if layer.before is not None:
                 layer.flat.add_(layer.before)
                 layer.before = None
 
     def finish(self, layer):
-        """Waits for the layer's mean and, after optimizer.step(), updates its parameters. Overlap only."""
-        self.land(layer)
-        if layer.state is not State.LANDED or self.updating is None:
+        """With overlap: waits for the layer's mean, and updates its parameters if step() has been called."""
+        if not layer.flying:
             return
-        layer.state = State.HERE
-        layer.give()
+        self.land(layer)
+        if self.account:  # the update counts as forward
+            self.account.restart(self.account.forward, layer)
+        if not layer.dropped:
+            layer.give()
+        if self.updating is not None:
+            self.update_layer(layer)
+            layer.forget()
+        layer.dropped = False
+        layer.release()
+
+    def update_layer(self, layer):
         whole = self.optimizer.param_groups
         self.optimizer.param_groups = [{**self.updating[number], "params": parameters}
                                        for number, parameters in self.groups[layer]]
@@ -294,8 +349,6 @@ class Exchange:
                 self.update(self.optimizer)
         finally:
             self.optimizer.param_groups = whole
-        layer.forget()
-        layer.release()
 
     def groups_by_layer(self):
         number_of = {p: number for number, group in enumerate(self.optimizer.param_groups)
@@ -310,22 +363,26 @@ class Exchange:
         return groups
 
     def before_update(self, optimizer, arguments, words):
-        """optimizer.step() itself has nothing to do with overlap, because all gradients are None: what it
-        would do now is done layer by layer later, with the learning rates of now."""
+        """With overlap optimizer.step() itself has nothing to do, because the gradients under way are None
+        meanwhile: what it would do now is done layer by layer later, with the learning rates of now."""
         if self.overlap:
             if any(argument is not None for argument in (*arguments[1:], *words.values())):
                 raise c.PoseidonError("optimizer.step was given a closure, expected none with overlap",
                                       "INVALID_ARGUMENT")
-            self.updating = [dict(group) for group in optimizer.param_groups]
-            for layer in self.layers:
-                if layer.state is State.LANDED:
-                    self.finish(layer)
+            self.updating = [{key: value.clone() if torch.is_tensor(value) else value
+                              for key, value in group.items()} for group in optimizer.param_groups]
         elif self.account:
             self.account.restart()
 
     def after_update(self, optimizer, arguments, words):
         if self.account and not self.overlap:
             self.account.share()
+
+    def drop(self):
+        """zero_grad was called: gradients under way that no step() has asked for are not wanted."""
+        if self.updating is None:
+            for layer in self.layers:
+                layer.dropped = layer.flying
 
     def synchronize(self):
         """Every parameter is what it will be before the next forward pass: needed with overlap before

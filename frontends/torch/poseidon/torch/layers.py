@@ -5,20 +5,11 @@ A layer is what one module owns directly: a Linear's weight and bias, a convolut
 gradient is one piece of memory; the tensors' `.grad` are views into it. Where a layer is one tensor, the
 memory that autograd made is lent as it is.
 """
-import ctypes
-import enum
-
 import torch
 
 from .. import library as c
 
 DTYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.int64: c.I64}
-
-
-class State(enum.Enum):
-    HERE = 1    # nothing is under way
-    FLYING = 2  # handed to the core, its memory is lent
-    LANDED = 3  # the mean has come, the optimizer has not used it (overlap only)
 
 
 def view_of(tensor):
@@ -42,7 +33,8 @@ class Layer:
         self.elements = sum(self.sizes)
         self.flat = None   # memory of the gradient; made when first needed
         self.views = None  # of `flat`, one per parameter
-        self.state = State.HERE
+        self.flying = False   # handed to the core, its memory is lent
+        self.dropped = False  # zero_grad was called meanwhile
         self.waiting_for = len(parameters)  # gradients of this backward pass
         self.arrived = [False] * len(parameters)
         self.lent = ()        # what must live, unchanged, until the mean has landed

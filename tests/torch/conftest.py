@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of several real processes over loopback, each a run of worker.py."""
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+FRONT_END = HERE.parents[1] / "frontends" / "torch"
+sys.path.insert(0, str(FRONT_END))
+
+import poseidon  # noqa: E402
+
+PATIENCE = 60 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
+FACTORS = {"wide": "sfb", "twice": "sfb", "some": "sfb", "never": "sfb", "last": "sfb"}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Ended:
+    def __init__(self, process, output, errors):
+        self.code, self.output, self.errors = process.returncode, output, errors
+
+    @property
+    def failure(self):
+        """What a worker that caught a PoseidonError said of it."""
+        return json.loads(self.output.strip().splitlines()[-1])
+
+
+class Job:
+    """Runs worker.py once per rank to its end."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.count = 0
+
+    def case(self, **words):
+        self.count += 1
+        token = self.folder / "job.token"
+        poseidon.make_token_file(token)
+        return {"workers": 2, "steps": 6, "optimizer": "sgd", "overlap": False, "schemes": None, "micro": 1,
+                "final_plan_step": None, "set_to_none": True, "skipped": [], "port": free_port(),
+                "token": str(token), "result": str(self.folder / f"result-{self.count}-"), **words}
+
+    def run(self, case):
+        file = self.folder / "case.json"
+        file.write_text(json.dumps(case))
+        workers = [subprocess.Popen([sys.executable, "-B", str(HERE / "worker.py"), str(file), str(rank)],
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                   for rank in range(case["workers"])]
+        try:
+            return [Ended(worker, *worker.communicate(timeout=PATIENCE)) for worker in workers]
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+
+    def train(self, **words):
+        """A job that has to succeed: its case, and what every rank saved; all weights are the same."""
+        import torch  # not above: without torch the tests that need it are skipped
+        case = self.case(**words)
+        for rank, ended in enumerate(self.run(case)):
+            assert ended.code == 0, f"rank {rank} ended with {ended.code}\n{ended.output}\n{ended.errors}"
+        results = [torch.load(case["result"] + str(rank)) for rank in range(case["workers"])]
+        for result in results[1:]:
+            assert differing(results[0]["weights"], result["weights"]) == []
+        return case, results
+
+
+def differing(one, other):
+    """Names of learned tensors that are not equal bit for bit; statistics are each rank's own."""
+    import torch
+    return [name for name, tensor in one.items()
+            if "running" not in name and not torch.equal(tensor, other[name])]
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job(tmp_path)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong is said in one sentence, as a Python exception."""
+import copy
+import os
+import pickle
+import signal
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
+
+import poseidon  # noqa: E402
+import poseidon.torch  # noqa: E402
+from conftest import FRONT_END, HERE, PATIENCE, free_port  # noqa: E402
+from poseidon import PoseidonError  # noqa: E402
+
+
+@pytest.fixture
+def alone():
+    poseidon.torch.init(rank=0, workers=1)
+    yield
+    poseidon.torch.shutdown()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_killed_worker_is_named_by_all_others(job, overlap):
+    ended = job.run(job.case(workers=3, death=[1, 3], overlap=overlap))
+    assert ended[1].code == -signal.SIGKILL
+    for rank in (0, 2):
+        assert ended[rank].code == 3, ended[rank].errors
+        assert ended[rank].failure["culprit"] == 1
+        assert "worker 1" in ended[rank].failure["message"]
+
+
+def test_a_failing_script_tells_the_others_why(job):
+    ended = job.run(job.case(raises=[1, 2]))
+    assert ended[1].code == 1
+    assert ended[0].code == 3, ended[0].errors
+    assert ended[0].failure["culprit"] == 1
+    assert "ValueError: the data are gone" in ended[0].failure["message"]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_gradient_that_comes_again_before_its_mean_is_refused(alone, overlap):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    poseidon.torch.wrap(model, optimizer, overlap=overlap)
+    loss = model(torch.ones(1, 3)).sum()
+    loss.backward(retain_graph=True)
+    if overlap:
+        with pytest.raises(PoseidonError, match="layer '0' came again before its mean, expected one backward"):
+            loss.backward()
+    else:
+        loss.backward()
+        assert torch.equal(model[0].weight.grad, torch.full((2, 3), 2.0))
+
+
+def test_a_token_is_needed(monkeypatch):
+    monkeypatch.delenv("POSEIDON_TOKEN_FILE", raising=False)
+    with pytest.raises(PoseidonError, match="token is missing, expected POSEIDON_TOKEN_FILE"):
+        poseidon.torch.init(rank=0, workers=2, port=1)
+
+
+def test_a_place_is_needed(monkeypatch):
+    monkeypatch.delenv("MASTER_PORT", raising=False)
+    with pytest.raises(PoseidonError, match="rank 0's port is not known"):
+        poseidon.torch.init(rank=1, workers=2, token_file="x")
+    monkeypatch.setenv("RANK", "two")
+    with pytest.raises(PoseidonError, match="variable RANK is 'two', expected a number"):
+        poseidon.torch.init()
+
+
+def test_overlap_needs_an_optimizer_that_updates_by_parameter(alone):
+    model = torch.nn.Linear(3, 2)
+    with pytest.raises(PoseidonError, match="overlap is not possible with LBFGS, expected one of SGD, Adam"):
+        poseidon.torch.wrap(model, torch.optim.LBFGS(model.parameters()), overlap=True)
+
+
+def test_half_precision_is_refused_by_name(alone):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2).half())
+    with pytest.raises(PoseidonError, match="'1.weight' is torch.float16, expected float32 or float64"):
+        poseidon.torch.wrap(model)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))],
+                         ids=["deepcopy", "pickle"])
+def test_copies_of_a_wrapped_model_are_on_their_own(alone, copied):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    poseidon.torch.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), overlap=True)
+    other = copied(model)
+    for _ in range(2):
+        other.zero_grad()
+        other(torch.ones(1, 3)).sum().backward()
+        assert torch.equal(other[0].weight.grad, torch.ones(2, 3))
+        assert model[0].weight.grad is None
+
+
+def test_autocast_takes_the_dense_path(alone):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    poseidon.torch.wrap(model)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(torch.ones(1, 3)).float().sum().backward()
+    assert torch.equal(model[0].weight.grad, torch.ones(2, 3))
+
+
+def test_the_example_runs_under_torchrun(tmp_path):
+    token = tmp_path / "job.token"
+    poseidon.make_token_file(token)
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
+         str(free_port()), str(HERE.parents[1] / "examples" / "torch" / "mlp.py")],
+        env={**os.environ, "PYTHONPATH": str(FRONT_END), "POSEIDON_TOKEN_FILE": str(token),
+             "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert "step 80 loss" in done.stdout and "layer 4:" in done.stdout

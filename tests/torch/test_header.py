@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ctypes declarations say what poseidon.h says."""
+import ctypes
+import pathlib
+import re
+
+from poseidon import library
+
+HEADER = pathlib.Path(__file__).resolve().parents[2] / "poseidon" / "session" / "poseidon.h"
+SCALARS = {"size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32,
+           "uint64_t": ctypes.c_uint64, "double": ctypes.c_double, "poseidon_code": ctypes.c_int32,
+           "poseidon_traffic": library.Traffic}
+STRUCTS = {"status": library.Status, "view": library.View, "options": library.Options,
+           "layer": library.Layer, "layer_plan": library.LayerPlan, "push": library.Push,
+           "factors": library.Factors, "measurement": library.Measurement,
+           "statistics": library.Statistics, "traffic": library.Traffic}
+
+
+def declared():
+    text = re.sub(r"//[^\n]*", "", HEADER.read_text())
+    return text
+
+
+def fields_of(text, struct):
+    """(name, type) of each field, the type as ctypes has it; None stands for any pointer."""
+    body = re.search(r"typedef struct poseidon_%s \{(.*?)\n\} poseidon_%s;" % (struct, struct), text, re.S)[1]
+    for field in filter(None, (" ".join(part.split()) for part in body.split(";"))):
+        function = re.match(r".*\(\*(\w+)\)\(", field)
+        array = re.fullmatch(r"char (\w+)\[(\d+)\]", field)
+        if function:
+            yield function[1], None
+        elif array:
+            yield array[1], ctypes.c_char * int(array[2])
+        elif "*" in field:
+            yield field.rpartition("*")[2].strip(), None
+        else:
+            kind, name = field.split()
+            yield name, SCALARS[kind]
+
+
+def test_structs():
+    text = declared()
+    for name, struct in STRUCTS.items():
+        expected = list(fields_of(text, name))
+        assert [field for field, _ in struct._fields_] == [field for field, _ in expected], name
+        for (field, ours), (_, theirs) in zip(struct._fields_, expected):
+            assert (ctypes.sizeof(ours) == ctypes.sizeof(ctypes.c_void_p) and not issubclass(ours, ctypes.c_size_t)
+                    if theirs is None else ours is theirs), f"{name}.{field}"
+
+
+def test_functions():
+    text = " ".join(declared().split())
+    functions = dict(re.findall(r"POSEIDON_API [\w \*]*?poseidon_(\w+)\((.*?)\);", text))
+    for name, arguments in library.FALLIBLE.items():
+        given = functions[name].split(",")
+        assert len(given) == len(arguments) + 1 and "poseidon_status*" in given[-1], name
+    for name, (_, arguments) in library.PLAIN.items():
+        assert len(functions[name].split(",")) == len(arguments), name
+
+
+def test_numbers():
+    text = declared()
+    number = lambda name: int(re.search(r"POSEIDON_%s = (-?\d+)" % name, text)[1])
+    assert (number("F32"), number("F64"), number("I64")) == (library.F32, library.F64, library.I64)
+    assert number("KEY_VALUE") == library.KEY_VALUE and number("NO_CULPRIT") == library.NO_CULPRIT
+    assert number("FACTOR_BROADCAST") == library.FACTOR_BROADCAST
+    assert library.WIRE == {"auto": number("WIRE_AUTO"), "tls": number("WIRE_TLS"), "auth": number("WIRE_AUTH")}
+    assert library.POLICY == {"time": number("POLICY_TIME"), "bytes": number("POLICY_BYTES")}
