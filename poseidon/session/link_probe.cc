@@ -7,7 +7,10 @@
 namespace poseidon::session {
 namespace {
 
-constexpr int kEchoes = 3;
+constexpr int kEchoes = 5;
+// Members begin at slightly different moments. Until the last has its round trips, nobody fills the links:
+// a round trip behind someone's megabytes would pass for a long link.
+constexpr Duration kSettle = std::chrono::milliseconds(50);
 // The first round opens the congestion window and is not counted; of the others the median.
 constexpr std::size_t kRounds = 4;
 constexpr std::uint64_t kMaxProbeBytes = 1u << 30;
@@ -15,7 +18,11 @@ constexpr std::uint64_t kMaxProbeBytes = 1u << 30;
 }  // namespace
 
 LinkProbe::LinkProbe(Executor& executor, messaging::Mesh& mesh, MemberId next, std::uint64_t bytes)
-    : executor_(executor), mesh_(mesh), next_(next), bytes_(bytes) {
+    : executor_(executor),
+      mesh_(mesh),
+      next_(next),
+      bytes_(bytes),
+      alive_(std::make_shared<LinkProbe*>(this)) {
   mesh_.Route(wire::FrameType::kProbe, *this);
 }
 
@@ -39,7 +46,9 @@ void LinkProbe::OnEcho(MemberId from, const wire::Echo& echo) {
   result_.latency_seconds =
       echoes_ == 0 ? one_way : std::min(result_.latency_seconds, one_way);
   if (++echoes_ < kEchoes) return SendEcho();
-  SendBytes();
+  executor_.PostAfter(kSettle, [weak = std::weak_ptr<LinkProbe*>(alive_)] {
+    if (const auto probe = weak.lock()) (*probe)->SendBytes();
+  });
 }
 
 void LinkProbe::SendBytes() {

@@ -3,6 +3,7 @@
 #define POSEIDON_SESSION_LINK_PROBE_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "poseidon/base/executor.h"
@@ -17,7 +18,7 @@ struct LinkMeasurement {
   double latency_seconds = 0;   // one way
 };
 
-// Measures the link once, at start-up: the round trip of three small messages to the next member in
+// Measures the link once, at start-up: the round trip of a few small messages to the next member in
 // the ring, then the rate at which `bytes` arrive there while everybody sends to the next, several times.
 // Thread: the mesh's executor. Lifetime: the mesh outlives it.
 class LinkProbe final : public messaging::FrameSink {
@@ -50,6 +51,7 @@ class LinkProbe final : public messaging::FrameSink {
   std::uint64_t received_ = 0;
   std::uint64_t first_frame_ = 0;
   TimePoint first_at_;
+  std::shared_ptr<LinkProbe*> alive_;
 };
 
 }  // namespace poseidon::session
