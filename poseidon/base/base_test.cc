@@ -72,6 +72,20 @@ TEST(UniqueFunction, OwnsMoveOnlyThingsAndFreesThem) {
   EXPECT_EQ(counted.use_count(), 1);
 }
 
+// Long ones are summed in three stretches side by side; byte after byte they are not.
+TEST(Bytes, CrcOfLongOnesIsThatOfTheirBytes) {
+  std::string text;
+  for (int i = 0; i < 10'000; ++i) text.push_back(static_cast<char>(i * i * 31 + i / 7));
+  for (const std::size_t begin : {0, 1, 5}) {
+    for (const std::size_t size : {3'071, 3'072, 3'073, 6'144, 9'217, 9'990}) {
+      const std::string part = text.substr(begin, size);
+      std::uint32_t slow = 0;
+      for (const char c : part) slow = Crc32c(AsBytes(std::string(1, c)), slow);
+      EXPECT_EQ(Crc32c(AsBytes(part)), slow) << begin << ", " << size;
+    }
+  }
+}
+
 TEST(Bytes, HexAndCrc) {
   EXPECT_EQ(ToHex(AsBytes(std::string_view("\x00\x7f\xff", 3))), "007fff");
   // RFC 3720 appendix B.4.
