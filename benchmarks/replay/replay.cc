@@ -21,6 +21,7 @@
 #include "poseidon/base/random.h"
 #include "poseidon/base/trace.h"
 #include "poseidon/plan/cost_model.h"
+#include "poseidon/plan/planner.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/session/session.h"
 #include "poseidon/sfb/rebuild.h"
@@ -41,7 +42,7 @@ struct Options {
   std::uint16_t port = 0;
   std::string token_file;
   std::string wire = "auth";
-  std::string policy = "time";
+  std::string policy;  // empty: the mode's
   std::string scheme;  // kv, sfb: forced for all layers that can
   std::string mode = "poseidon";
   std::string rate;  // of a port, for T*; empty: as the link was measured
@@ -51,6 +52,7 @@ struct Options {
   double straggler = 1;  // factor on the last rank's times
   std::size_t chunk = 0;
   int send_buffer = -1;
+  double pair_mib = 4;  // of a key-value pair before scaling, where the mode has pairs
   std::string trace;  // file for the spans of the last two steps; empty: none
 };
 
@@ -59,6 +61,9 @@ struct Mode {
   const char* name;
   messaging::Order order;
   bool waits_for_all;  // the next step begins when every layer has landed
+  // A key-value store of fixed-size pairs, each whole at one server, which answers when it has all
+  // contributions; large frames, the system's buffers, schemes by bytes.
+  bool pairs = false;
 };
 constexpr std::uint64_t kTracedSteps = 2;
 constexpr Mode kModes[] = {
@@ -66,6 +71,7 @@ constexpr Mode kModes[] = {
     {"wfbp", messaging::Order::kArrival, true},
     {"p3", messaging::Order::kLayer, false},
     {"dear", messaging::Order::kTwoPhase, false},
+    {"ps-2017", messaging::Order::kArrival, true, /*pairs=*/true},
 };
 
 double CpuSeconds() {
@@ -132,6 +138,39 @@ class ComputeTimes {
   const Options& options_;
 };
 
+Result<plan::PlanOptions> Planning(const Options& options, const Mode& mode,
+                                   const ScaledModel& model) {
+  plan::PlanOptions planning;
+  const std::string name =
+      !options.policy.empty() ? options.policy : mode.pairs ? "bytes" : "time";
+  const auto policy = plan::ParsePolicy(name);
+  if (!policy) return InvalidArgument("policy '" + name + "' is unknown");
+  planning.policy = *policy;
+  if (options.scheme.empty()) return planning;
+  const auto scheme = plan::ParseScheme(options.scheme);
+  if (!scheme) return InvalidArgument("scheme '" + options.scheme + "' is unknown");
+  for (const ScaledLayer& layer : model.layers) {
+    if (layer.spec.factors) planning.forced[layer.spec.name] = *scheme;
+  }
+  return planning;
+}
+
+// What the mode makes of a model: where it has pairs, the layers that it will not send as factors are
+// cut.
+Result<ScaledModel> AsModeSeesIt(const Options& options, const Mode& mode, ScaledModel model) {
+  if (!mode.pairs) return model;
+  POSEIDON_ASSIGN_OR_RETURN(plan::PlanOptions planning, Planning(options, mode, model));
+  POSEIDON_ASSIGN_OR_RETURN(plan::Plan plan,
+                            plan::MakePlan(model.specs(), {.workers = options.workers},
+                                           model.measurements(options.workers), planning));
+  std::vector<bool> whole;
+  for (const plan::LayerPlan& layer : plan.layers) {
+    whole.push_back(layer.scheme == plan::Scheme::kFactorBroadcast);
+  }
+  const double elements = options.pair_mib * (1 << 20) / sizeof(float) / options.scale;
+  return CutIntoPairs(model, std::max<std::uint64_t>(1, static_cast<std::uint64_t>(elements)), whole);
+}
+
 class Worker {
  public:
   Worker(const Options& options, const Mode& mode, ScaledModel model)
@@ -178,28 +217,25 @@ class Worker {
     node.listen = {options_.listen, options_.rank == 0 ? options_.port : std::uint16_t{0}};
     node.coordinator = {options_.coordinator, options_.port};
     node.order = mode_.order;
+    if (mode_.pairs) {
+      node.placement = plan::Placement::kWhole;
+      node.flow = {wire::kMaxPayload, wire::kMaxPayload};
+      node.flow_is_fixed = true;
+    }
     node.final_plan_step = 2;
     node.cores = std::max(1u, std::thread::hardware_concurrency());
     if (options_.chunk > 0) {
       node.flow = {options_.chunk, options_.chunk};
       node.flow_is_fixed = true;
     }
-    const auto policy = plan::ParsePolicy(options_.policy);
-    if (!policy) return InvalidArgument("policy '" + options_.policy + "' is unknown");
-    node.planning.policy = *policy;
-    if (!options_.scheme.empty()) {
-      const auto scheme = plan::ParseScheme(options_.scheme);
-      if (!scheme) return InvalidArgument("scheme '" + options_.scheme + "' is unknown");
-      for (const ScaledLayer& layer : model_.layers) {
-        if (layer.spec.factors) node.planning.forced[layer.spec.name] = *scheme;
-      }
-    }
+    POSEIDON_ASSIGN_OR_RETURN(node.planning, Planning(options_, mode_, model_));
     POSEIDON_ASSIGN_OR_RETURN(transport::tcp::Token token,
                               transport::tcp::Token::FromFile(options_.token_file));
     transport::tcp::TcpOptions tcp{
         .security = {options_.wire == "tls" ? transport::tcp::Security::Mode::kTls
                                             : transport::tcp::Security::Mode::kAuth,
                      token}};
+    if (mode_.pairs) tcp.socket.send_buffer_bytes = 0;
     if (options_.send_buffer >= 0) {
       tcp.socket.send_buffer_bytes = options_.send_buffer;
       node.flow_is_fixed = true;
@@ -431,12 +467,14 @@ Status Play(const Options& options) {
   const auto* mode = std::find_if(std::begin(kModes), std::end(kModes),
                                   [&](const Mode& m) { return options.mode == m.name; });
   if (mode == std::end(kModes)) {
-    return InvalidArgument("mode '" + options.mode + "' is unknown, expected poseidon, wfbp, p3 or dear");
+    return InvalidArgument("mode '" + options.mode + "' is unknown, expected poseidon, wfbp, p3, dear or ps-2017");
   }
   POSEIDON_ASSIGN_OR_RETURN(profile::Profile profile, profile::ReadProfile(options.profile));
   if (!options.rate.empty()) POSEIDON_RETURN_IF_ERROR(profile::ParseRate(options.rate).status());
   prctl(PR_SET_TIMERSLACK, 1000);
-  Worker worker(options, *mode, Scale(profile, options.scale));
+  POSEIDON_ASSIGN_OR_RETURN(ScaledModel model,
+                            AsModeSeesIt(options, *mode, Scale(profile, options.scale)));
+  Worker worker(options, *mode, std::move(model));
   return worker.Run();
 }
 
@@ -452,10 +490,12 @@ int Main(int argc, char** argv) {
   app.add_option("--port", options.port, "rank 0's port")->required();
   app.add_option("--token-file", options.token_file)->required();
   app.add_option("--wire", options.wire)->check(CLI::IsMember({"auth", "tls"}));
-  app.add_option("--policy", options.policy)->check(CLI::IsMember({"time", "bytes"}));
+  app.add_option("--policy", options.policy, "instead of the mode's")->check(CLI::IsMember({"time", "bytes"}));
   app.add_option("--scheme", options.scheme, "for every fully connected layer")
       ->check(CLI::IsMember({"kv", "sfb"}));
-  app.add_option("--mode", options.mode, "poseidon, wfbp, p3 or dear");
+  app.add_option("--mode", options.mode, "poseidon, wfbp, p3, dear or ps-2017");
+  app.add_option("--pair-mib", options.pair_mib, "of a key-value pair before scaling, in ps-2017")
+      ->check(CLI::Range(0.001, 1024.0));
   app.add_option("--rate", options.rate, "a port's set rate, for T*: 1Gbit");
   app.add_option("--steps", options.steps)->check(CLI::Range(1, 100000));
   app.add_option("--warm-up", options.warm_up)->check(CLI::Range(3, 1000));

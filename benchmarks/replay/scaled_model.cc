@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 
 namespace poseidon::replay {
 namespace {
@@ -59,6 +61,31 @@ ScaledModel Scale(const profile::Profile& profile, double scale) {
     model.layers.push_back(std::move(scaled));
   }
   return model;
+}
+
+ScaledModel CutIntoPairs(const ScaledModel& model, std::uint64_t pair_elements,
+                         const std::vector<bool>& whole) {
+  ScaledModel cut;
+  cut.product_flops = model.product_flops;
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const ScaledLayer& layer = model.layers[i];
+    const std::uint64_t pairs = (layer.spec.elements + pair_elements - 1) / pair_elements;
+    for (std::uint64_t n = 0; n < (whole[i] ? 1 : pairs); ++n) {
+      ScaledLayer pair = layer;
+      pair.spec.forward_position = static_cast<std::uint32_t>(cut.layers.size());
+      if (!whole[i]) {
+        pair.spec.name += "/" + std::to_string(n);
+        pair.spec.elements = std::min(pair_elements, layer.spec.elements - n * pair_elements);
+        pair.spec.factors.reset();
+        pair.rows = 0;
+        pair.product_seconds = 0;
+        if (n > 0) pair.forward_seconds = 0;
+        if (n + 1 < pairs) pair.backward_seconds = 0;
+      }
+      cut.layers.push_back(std::move(pair));
+    }
+  }
+  return cut;
 }
 
 }  // namespace poseidon::replay

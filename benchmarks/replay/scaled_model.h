@@ -36,6 +36,13 @@ struct ScaledModel {
 // does the rate of products. Every number stays at least 1.
 ScaledModel Scale(const profile::Profile& profile, double scale);
 
+// The model as a store of key-value pairs sees it: every layer not in `whole` cut into pairs of at most
+// `pair_elements`, each of them a layer of its own without factors. The first pair carries the forward
+// pass, the last one, which a backward pass meets first, the backward pass: all pairs are ready when the
+// layer is. Pre: pair_elements > 0, whole.size() == layers.size().
+ScaledModel CutIntoPairs(const ScaledModel& model, std::uint64_t pair_elements,
+                         const std::vector<bool>& whole);
+
 }  // namespace poseidon::replay
 
 #endif  // POSEIDON_BENCHMARKS_REPLAY_SCALED_MODEL_H_

@@ -56,6 +56,32 @@ TEST(Scale, ComputingTakesAsLong) {
   EXPECT_NEAR(charged(small), charged(whole), 0.001 * charged(whole));
 }
 
+TEST(CutIntoPairs, KeepsBytesAndTimes) {
+  const ScaledModel model = Scale(TwoLayers(), 1);
+  const ScaledModel cut = CutIntoPairs(model, 300'000, {false, true});
+  ASSERT_EQ(cut.layers.size(), 5u);
+  EXPECT_TRUE(plan::Validate(cut.specs()).ok());
+  std::uint64_t elements = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    elements += cut.layers[i].spec.elements;
+    EXPECT_LE(cut.layers[i].spec.elements, 300'000u);
+  }
+  EXPECT_EQ(elements, 1'000'000u);
+  EXPECT_NEAR(cut.step_seconds(), model.step_seconds(), 1e-12);
+  // The forward pass waits for the first pair; no pair is ready before the whole backward pass.
+  EXPECT_EQ(cut.layers[0].forward_seconds, 0.01);
+  EXPECT_EQ(cut.layers[3].backward_seconds, 0.02);
+  EXPECT_TRUE(cut.layers[4].spec.factors.has_value());
+  EXPECT_EQ(cut.layers[4].spec.forward_position, 4u);
+}
+
+TEST(CutIntoPairs, FactorLayersMayBeCutToo) {
+  const ScaledModel cut = CutIntoPairs(Scale(TwoLayers(), 1), 10'000'000, {false, false});
+  ASSERT_EQ(cut.layers.size(), 5u);
+  for (const ScaledLayer& layer : cut.layers) EXPECT_FALSE(layer.spec.factors.has_value());
+  EXPECT_EQ(cut.layers[4].spec.elements, 6'004'000u);
+}
+
 TEST(Scale, NothingVanishes) {
   const ScaledModel model = Scale(TwoLayers(), 1e12);
   EXPECT_EQ(model.layers[0].spec.elements, 1u);

@@ -17,7 +17,8 @@ Server::Server(Executor& executor, messaging::Mesh& mesh, const Topology& topolo
       alive_(std::make_shared<Server*>(this)) {}
 
 void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
-                     const std::vector<std::vector<plan::Slice>>& slices) {
+                     const std::vector<std::vector<plan::Slice>>& slices,
+                     plan::Placement placement) {
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
     for (const plan::Slice& slice : slices[i]) {
       if (slice.shard != shard_) continue;
@@ -26,11 +27,13 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
       hosted.dtype = layers[i].dtype;
       hosted.layer_bytes = layers[i].bytes();
       hosted.position = layers[i].forward_position;
-      hosted.shard = std::make_unique<Shard>(Shard::Spec{.elements = slice.count,
-                                                         .dtype = layers[i].dtype,
-                                                         .ranks = topology_.ranks(),
-                                                         .local_rank = topology_.self_rank,
-                                                         .scaling = Scaling::kMean});
+      hosted.shard =
+          std::make_unique<Shard>(Shard::Spec{.elements = slice.count,
+                                              .dtype = layers[i].dtype,
+                                              .ranks = topology_.ranks(),
+                                              .local_rank = topology_.self_rank,
+                                              .scaling = Scaling::kMean,
+                                              .whole = placement == plan::Placement::kWhole});
       hosted_.insert_or_assign(Key{model, LayerId(i)}, std::move(hosted));
     }
   }

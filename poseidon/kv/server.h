@@ -32,9 +32,12 @@ class Server final : public messaging::FrameSink {
   Server(Executor& executor, messaging::Mesh& mesh, const Topology& topology, TraceRecorder* trace,
          messaging::Order order = messaging::Order::kNextForward);
 
-  // The layers of a model, with the slices every member computes alike (plan::AssignSlices).
+  // The layers of a model, with the slices every member computes alike (plan::AssignSlices). Owners
+  // of whole layers sum and answer when all contributions are whole, as the stores did that place
+  // so.
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers,
-               const std::vector<std::vector<plan::Slice>>& slices);
+               const std::vector<std::vector<plan::Slice>>& slices,
+               plan::Placement placement = plan::Placement::kEven);
 
   // The local worker's contribution to this shard's slice of `key`: `slice_memory` is where its
   // slice lies, and where the sum shall be written. `done` fires when the sum is whole and every

@@ -109,6 +109,7 @@ Shard::Progress Shard::Advance() {
   std::uint64_t ready = bytes_;
   for (const Arrival& a : arrivals_) ready = std::min(ready, a.arrived);
   ready -= ready % SizeOf(spec_.dtype);
+  if (spec_.whole && ready < bytes_) return {};
   const Progress progress{summed_, ready, MayRead(clocks_, round_ + 1, 0)};
   if (ready > summed_) {
     if (!spec_.local_rank && !sum_buffer_) {

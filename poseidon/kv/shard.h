@@ -30,6 +30,7 @@ class Shard {
     std::uint16_t ranks = 1;
     std::optional<Rank> local_rank = std::nullopt;
     Scaling scaling = Scaling::kMean;
+    bool whole = false;  // nothing is summed before every contribution has arrived to its end
   };
   // A stretch of the slice, in bytes from its beginning, whose sum has just been written.
   struct Progress {
@@ -56,7 +57,8 @@ class Shard {
   // `absent` only the place counts. Lent until the step is complete.
   Status Local(Step step, std::byte* memory, bool absent, std::uint32_t weight);
 
-  // Sums what all ranks cover by now and nothing before did. `begin == end` when that is nothing.
+  // Sums what all ranks cover by now and nothing before did. `begin == end` when that is nothing,
+  // or not yet everything where spec.whole.
   Progress Advance();
   // The sum, valid where Advance said so, until all ranks have begun the next step.
   const std::byte* sum() const { return sum_; }

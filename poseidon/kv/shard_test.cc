@@ -144,6 +144,27 @@ TEST(Shard, SumsAdvancePrefixByPrefix) {
   EXPECT_EQ(sums.values(), Reference(all));
 }
 
+TEST(Shard, WholeSlicesAreSummedAtOnce) {
+  const auto all = Contributions(3, 2, 100);
+  Shard shard({.elements = 100, .ranks = 2, .whole = true});
+  for (int step = 0; step < 2; ++step) {
+    Sums sums;
+    const auto deliver = [&](std::uint16_t rank, std::uint64_t offset, std::uint64_t bytes) {
+      ASSERT_TRUE(Deliver(shard, Rank(rank), Step(kStep.value() + static_cast<std::uint64_t>(step)),
+                          all[rank], offset, bytes)
+                      .ok());
+      sums.Take(shard);
+    };
+    deliver(0, 0, 400);
+    deliver(1, 0, 396);
+    EXPECT_EQ(sums.size(), 0u);
+    EXPECT_EQ(sums.completed(), 0);
+    deliver(1, 396, 4);
+    EXPECT_EQ(sums.completed(), 1);
+    EXPECT_EQ(sums.values(), Reference(all));
+  }
+}
+
 TEST(Shard, StepsFollowOneAnotherInTheSameMemory) {
   Shard shard({.elements = 50, .ranks = 2, .local_rank = Rank(0)});
   std::uint64_t allocated = 0;

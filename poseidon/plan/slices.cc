@@ -34,10 +34,17 @@ std::vector<Slice> MakeSlices(std::uint64_t elements, DType dtype, std::uint16_t
 }
 
 std::vector<std::vector<Slice>> AssignSlices(std::span<const LayerSpec> layers,
-                                             std::uint16_t shards) {
+                                             std::uint16_t shards, Placement placement) {
   POSEIDON_CHECK(shards > 0, "slices need a shard to own them");
-  std::vector<std::uint64_t> load(shards, 0);
   std::vector<std::vector<Slice>> slices(layers.size());
+  if (placement == Placement::kWhole) {
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      if (layers[i].elements == 0) continue;
+      slices[i] = {{.shard = static_cast<std::uint16_t>(i % shards), .count = layers[i].elements}};
+    }
+    return slices;
+  }
+  std::vector<std::uint64_t> load(shards, 0);
   std::vector<std::size_t> small;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (layers[i].bytes() < kSmallTensorBytes) {

@@ -19,6 +19,13 @@ struct Slice {
   friend bool operator==(const Slice&, const Slice&) = default;
 };
 
+// How layers are spread over shards.
+enum class Placement : std::uint8_t {
+  kEven,   // every layer in equal slices, small ones whole where least lies: the product's
+  kWhole,  // every layer whole at one owner, owners in turn: key-value stores of 2017, to compare
+           // with
+};
+
 // A tensor of fewer bytes has one owner.
 inline constexpr std::uint64_t kSmallTensorBytes = 4096;
 // Slices begin at multiples of this many elements, and their sizes differ by at most as many.
@@ -31,9 +38,11 @@ std::vector<Slice> MakeSlices(std::uint64_t elements, DType dtype, std::uint16_t
 
 // The slices of every layer, in declaration order. The owners of small tensors are chosen so that
 // the bytes per shard come out even: the largest first, each to the shard that has the least (the
-// lowest of equals). The same on every member, and independent of the plan.
+// lowest of equals). With kWhole layer i belongs to shard i modulo shards, whatever its size. The
+// same on every member, and independent of the plan.
 std::vector<std::vector<Slice>> AssignSlices(std::span<const LayerSpec> layers,
-                                             std::uint16_t shards);
+                                             std::uint16_t shards,
+                                             Placement placement = Placement::kEven);
 
 }  // namespace poseidon::plan
 

@@ -119,6 +119,16 @@ TEST(AssignSlices, SmallTensorsSpreadOverShards) {
   EXPECT_EQ(slices[2][0].shard, 2);
 }
 
+TEST(AssignSlices, WholeLayersGoToTheirOwnersInTurn) {
+  const std::vector<LayerSpec> layers = {Dense("a", 20), Dense("b", 5'000'000), Dense("c", 10),
+                                         Dense("d", 500)};
+  const auto slices = AssignSlices(layers, 3, Placement::kWhole);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const Slice whole{.shard = static_cast<std::uint16_t>(i % 3), .count = layers[i].elements};
+    EXPECT_EQ(slices[i], std::vector<Slice>{whole}) << i;
+  }
+}
+
 TEST(Validate, NamesTheLayer) {
   std::vector<LayerSpec> layers = {Dense("conv1", 500), Dense("ip1", 4010)};
   layers[1].factors = FactorShape{.outputs = 10, .inputs = 400, .bias = true};

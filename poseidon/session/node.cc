@@ -458,9 +458,9 @@ Status Node::OnAgreed(const wire::Agreed& agreed) {
 void Node::SetUpModel(const wire::Agreed& agreed) {
   provisional_plan_ = agreed.plan;
   const kv::Topology topology = MakeTopology();
-  const auto slices = plan::AssignSlices(agreed.layers, topology.shards());
+  const auto slices = plan::AssignSlices(agreed.layers, topology.shards(), options_.placement);
   if (server_) {
-    server_->Declare(kModel, agreed.layers, slices);
+    server_->Declare(kModel, agreed.layers, slices, options_.placement);
     if (!is_worker()) {
       const std::uint64_t needed = server_->declared_bytes();
       const std::string amount = std::to_string((needed + (1u << 20) - 1) >> 20) + " MiB";

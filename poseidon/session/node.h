@@ -44,6 +44,7 @@ struct NodeOptions {
   messaging::Flow flow;  // until the link has been measured, which then decides
   bool flow_is_fixed = false;
   messaging::Order order = messaging::Order::kNextForward;  // the same on every member
+  plan::Placement placement = plan::Placement::kEven;       // likewise
   std::uint64_t memory_limit_bytes = 0;  // a dedicated server refuses to need more; 0: no limit
   std::uint64_t probe_bytes = 4u << 20;  // sent once to measure the link; 0: no measurement
   double cores = 1;  // that this member may use; less than 1 where members share one

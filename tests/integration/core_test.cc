@@ -142,6 +142,25 @@ TEST_P(CoreTest, LargeTensorsTravelInPieces) {
   }
 }
 
+// As key-value stores of 2017 placed layers: the same bits, at whole owners.
+TEST_P(CoreTest, WholeLayersAtTheirOwners) {
+  for (const auto& [workers, servers] :
+       std::vector<std::pair<std::uint16_t, std::uint16_t>>{{1, 0}, {2, 0}, {4, 0}, {3, 2}}) {
+    SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(servers) + " servers");
+    JobOptions options = OddJob(workers, servers);
+    options.steps = 20;
+    options.gradients.seed = workers;
+    options.gradients.absent = 0.1;
+    options.node.placement = plan::Placement::kWhole;
+    options.node.order = messaging::Order::kArrival;
+    options.node.planning = Forced({{"fc2", plan::Scheme::kFactorBroadcast}});
+    const std::unique_ptr<World> world = GetParam().make();
+    Job job(*world, options);
+    ASSERT_TRUE(job.Run());
+    job.ExpectAllWell();
+  }
+}
+
 TEST_P(CoreTest, TheFinalPlanHoldsFromItsSwitchStepEverywhere) {
   for (const std::uint64_t switch_step : {0u, 1u, 7u}) {
     SCOPED_TRACE(switch_step);

@@ -645,7 +645,7 @@ void Job::ExpectAllWell() const {
 
 void Job::ExpectExactPayload() const {
   const std::uint16_t shards = options_.servers > 0 ? options_.servers : options_.workers;
-  const auto slices = plan::AssignSlices(options_.layers, shards);
+  const auto slices = plan::AssignSlices(options_.layers, shards, options_.node.placement);
   const Outcome& first = members_[0]->outcome();
   ASSERT_TRUE(first.provisional.has_value());
   for (std::uint32_t i = 0; i < options_.layers.size(); ++i) {
