@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 
+import background
 import calibration
 import emulation
 import mpi
@@ -48,6 +49,8 @@ def add_network(parser, command):
     parser.add_argument("--json", type=pathlib.Path, help="write the report to this file")
     if command == "calibrate":
         return
+    parser.add_argument("--background", type=float, default=0.0, metavar="SHARE",
+                        help="of every link's rate that others' traffic takes meanwhile: 0.2")
     parser.add_argument("--ungated", action="store_true", help="run without calibration")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="-- PROGRAM ARGS...")
 
@@ -138,7 +141,8 @@ def run_command(cluster, options):
     if report["calibration"]:
         calibration.require(report["calibration"])
     before, began = cluster.counters(), time.monotonic()
-    with sampler.Sampler(cluster) as samples:
+    with (background.Background(cluster, options.background) as others,
+          sampler.Sampler(cluster) as samples):
         if options.command == "mpi":
             report["exit_codes"] = [mpi.run(cluster, options.program).wait()]
         else:
@@ -146,6 +150,8 @@ def run_command(cluster, options):
     report["seconds"] = time.monotonic() - began
     report["traffic"] = emulation.difference(cluster.counters(), before)
     report["burstiness"] = samples.summary()
+    report["background"] = others.summary()
+    print(sampler.line(report["burstiness"]), file=sys.stderr, flush=True)
     write_report(options, report)
     return next((1 for code in report["exit_codes"] if code != 0), 0)
 

@@ -51,6 +51,17 @@ class Sampler:
         return found
 
 
+def line(summary):
+    """A summary in one line for people."""
+    if not summary:
+        return "burstiness: the program was too short to tell"
+    peaks = [link["peak_to_mean"] for way in ("sent", "received") for link in summary[way]
+             if link["peak_to_mean"]]
+    most = max(summary["sent_max_to_mean_bytes"] or 1, summary["received_max_to_mean_bytes"] or 1)
+    return (f"burstiness: peak/mean of {1e3 * PERIOD:g} ms {max(peaks, default=0):.2f}, max/mean bytes of the "
+            f"nodes {most:.3f}")
+
+
 def link_summary(samples, which, node):
     """Of one link and direction. Rates come from the samples' own times: a late sample is not a
     burst."""

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+import background
 import calibration
 import emulation
 
@@ -150,6 +151,28 @@ def test_run_replaces_words_and_passes_failures_on():
     assert done.returncode == 1
     assert sorted(done.stdout.splitlines()) == ["[0] 0 of 2 at 10.77.0.1, first 10.77.0.1",
                                                 "[1] 1 of 2 at 10.77.0.2, first 10.77.0.1"]
+
+
+def test_background_traffic_keeps_to_its_share_and_ends():
+    with emulation.Cluster(3, emulation.Link(rate=200e6)) as cluster:
+        before = cluster.counters()
+        with background.Background(cluster, 0.2) as others:
+            cluster.run(0, ["sleep", "1"]).wait()
+        pids = [program.pid for program in others.programs]
+        sent = emulation.difference(cluster.counters(), before)
+    assert [emulation.started(pid) for pid in pids] == [None] * 3
+    summary = others.summary()
+    # Never more than was asked for; how much less, the machine decides.
+    for node, received in zip(sent, summary["received_bytes"]):
+        assert 0 < received <= node["received_bytes"]
+    assert 0 < summary["arrived_share"] <= 0.2 * 1.05
+
+
+@pytest.mark.parametrize("link, share, words", [
+    (UNSHAPED, 0.2, "the link has none"), (emulation.Link(rate=1e9), 1.5, "between 0 and 1")])
+def test_background_traffic_that_cannot_be_is_refused(link, share, words):
+    with emulation.Cluster(2, link) as cluster, pytest.raises(emulation.Refused, match=words):
+        background.Background(cluster, share)
 
 
 def test_run_without_a_program_is_one_sentence():
