@@ -48,6 +48,7 @@ struct Options {
   std::string rate;  // of a port, for T*; empty: as the link was measured
   std::uint64_t steps = 20;
   std::uint64_t warm_up = 5;
+  std::string compute = "sleep";
   double jitter = 0;     // relative standard deviation of every layer's time
   double straggler = 1;  // factor on the last rank's times
   std::size_t chunk = 0;
@@ -178,6 +179,7 @@ class Worker {
         mode_(mode),
         model_(std::move(model)),
         times_(model_, options_),
+        stream_(options_.compute == "spin" ? Stream::Kind::kSpins : Stream::Kind::kSleeps),
         engine_(stream_, model_.product_flops) {}
 
   Status Run() {
@@ -499,6 +501,8 @@ int Main(int argc, char** argv) {
   app.add_option("--rate", options.rate, "a port's set rate, for T*: 1Gbit");
   app.add_option("--steps", options.steps)->check(CLI::Range(1, 100000));
   app.add_option("--warm-up", options.warm_up)->check(CLI::Range(3, 1000));
+  app.add_option("--compute", options.compute, "sleep, or spin: burn this machine's CPU time")
+      ->check(CLI::IsMember({"sleep", "spin"}));
   app.add_option("--jitter", options.jitter, "relative standard deviation of computing")
       ->check(CLI::Range(0.0, 0.5));
   app.add_option("--straggler", options.straggler, "factor on the last rank's computing")

@@ -23,7 +23,32 @@ void SleepUntil(double when) {
   }
 }
 
+namespace {
+
+double ThreadCpuSeconds() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+void Spin(double seconds) {
+  const double until = ThreadCpuSeconds() + seconds;
+  volatile std::uint64_t work = 1;
+  while (ThreadCpuSeconds() < until) {
+    for (int i = 0; i < 4000; ++i) work = work * 6364136223846793005u + 1;
+  }
+}
+
+}  // namespace
+
 void Stream::Run(double seconds, bool idle) {
+  if (kind_ == Kind::kSpins) {
+    std::lock_guard core(core_);
+    Spin(seconds);
+    std::lock_guard lock(mutex_);
+    busy_ += seconds;
+    return;
+  }
   double due = 0;
   {
     std::lock_guard lock(mutex_);
