@@ -4,6 +4,7 @@
 
   ddp_replay.py --profile FILE --scale 10 --workers 4 --rank {rank} --coordinator {coordinator}
   ddp_replay.py --allreduce 67108864,268435456 --workers 4 --rank {rank} --coordinator {coordinator}
+  ddp_replay.py --orders --workers 4 --rank {rank} --coordinator {coordinator}
 
 Every layer is an autograd function that sleeps to its deadline, forward and backward, around dummy
 parameters of the layer's tensors; DDP's own hooks see the gradients layer by layer, as in training.
@@ -38,6 +39,7 @@ def parse(arguments):
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--profile", help="JSON profile, - for standard input")
     what.add_argument("--allreduce", help="only all-reduces, of these bytes: 1024,67108864")
+    what.add_argument("--orders", action="store_true", help="all-reduces as standard input orders")
     parser.add_argument("--scale", type=float, default=1, help="sizes divided by this")
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--rank", type=int, required=True)
@@ -49,6 +51,8 @@ def parse(arguments):
     parser.add_argument("--static-graph", action="store_true")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warm-up", type=int, default=5)
+    parser.add_argument("--compute", choices=("sleep", "spin"), default="sleep",
+                        help="spin: burn this machine's CPU time")
     parser.add_argument("--jitter", type=float, default=0, help="relative deviation of computing")
     parser.add_argument("--straggler", type=float, default=1, help="factor on the last rank's computing")
     return parser.parse_args(arguments)
@@ -86,13 +90,13 @@ class Model(torch.nn.Module):
     that an accelerator would have made, and every later mean is the mean of means.
     """
 
-    def __init__(self, layers, rank):
+    def __init__(self, layers, rank, spins=False):
         super().__init__()
         self.rank = rank
         self.layers = [[torch.nn.Parameter(torch.zeros(shape)) for shape in layer.tensors]
                        for layer in layers]
         self.all = torch.nn.ParameterList(p for layer in self.layers for p in layer)
-        self.stream = replay.Stream()
+        self.stream = replay.Stream(spins)
         self.forward_seconds = self.backward_seconds = None
         self.first = True
 
@@ -145,7 +149,7 @@ def play_profile(options):
     name, layers = replay.read_profile(options.profile, options.scale)
     times = replay.ComputeTimes(layers, options.workers, options.jitter, options.straggler)
     drawn = [times.of_step(options.rank, step) for step in range(options.warm_up + options.steps)]
-    model = Model(layers, options.rank)
+    model = Model(layers, options.rank, options.compute == "spin")
     wrapped = wrap(model, options)
     seconds, cpu, late = play_steps(model, wrapped, drawn, options.warm_up)
     if (shape := model.wrong(options.workers)) is not None:
@@ -201,11 +205,31 @@ def allreduce(size, options):
         "least_seconds": min(seconds), "most_seconds": max(seconds)}})
 
 
+def obey_orders():
+    """All-reduces ordered on standard input, "SIZE REPEATS", answered as poseidon_allreduce does: the
+    mean of so many behind one another. Sums of zeros stay zeros; before, a size proves its sum."""
+    for line in sys.stdin:
+        size, repeats = map(int, line.split())
+        tensor = torch.ones(max(1, size // 4))
+        dist.all_reduce(tensor)
+        if not torch.all(tensor == dist.get_world_size()):
+            sys.exit(f"ddp_replay: the sum of {size} bytes is wrong")
+        tensor.zero_()
+        dist.barrier()
+        began, used = time.monotonic(), cpu_seconds()
+        for _ in range(repeats):
+            dist.all_reduce(tensor)
+        took, burnt = time.monotonic() - began, cpu_seconds() - used
+        say({"bytes": size, "repeats": repeats, "seconds": took / repeats, "cpu_seconds": burnt / repeats})
+
+
 def main(arguments):
     options = parse(arguments)
     connect(options)
     if options.profile:
         play_profile(options)
+    elif options.orders:
+        obey_orders()
     else:
         for size in options.allreduce.split(","):
             allreduce(int(size), options)

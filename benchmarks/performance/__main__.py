@@ -3,7 +3,7 @@
 
   python3 -m benchmarks.performance                        # the quick grid; needs root
   python3 -m benchmarks.performance --grid full            # cells that are there are not measured again
-  python3 -m benchmarks.performance --only resnet-50-p4-1x,mlp-p2-1G
+  python3 -m benchmarks.performance --only resnet-50-p4-1x,mlp-p2-1G,dense-path
   python3 -m benchmarks.performance --list                 # the cells and what they take
   python3 -m benchmarks.performance --render               # measures nothing
   python3 -m benchmarks.performance --compare              # the smoke grid against the recorded ratios
@@ -19,6 +19,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+DENSE_PATH = "dense-path"  # all-reduces over unshaped links, beside the cells
 
 
 def in_the_checkouts_python():
@@ -41,12 +42,15 @@ def parse(arguments):
     parser.add_argument("--again", action="store_true", help="measure cells that are there as well")
     options = parser.parse_args(arguments)
     options.cells = grid.GRIDS["smoke" if options.compare else options.grid]()
-    options.chosen = options.cells
+    options.beside = [] if options.compare or options.grid == "smoke" else grid.beside()
+    options.chosen = options.cells + options.beside
+    options.dense_path = not options.compare and options.grid != "smoke"
     if options.only:
-        names = options.only.split(",")
-        if unknown := set(names) - {cell.name for cell in options.cells}:
+        names = set(options.only.split(","))
+        if unknown := names - {cell.name for cell in options.chosen} - {DENSE_PATH}:
             parser.error(f"the grid {options.grid} has no cell {sorted(unknown)[0]}; --list names them")
-        options.chosen = [cell for cell in options.cells if cell.name in names]
+        options.chosen = [cell for cell in options.chosen if cell.name in names]
+        options.dense_path = DENSE_PATH in names
     return options
 
 
@@ -61,14 +65,23 @@ def say_cells(cells):
     say(f"{len(cells)} cells, at most about {sum(cell.seconds for cell in cells) / 60:.0f} min")
 
 
+def say_grid(options):
+    say_cells([cell for cell in options.cells if cell in options.chosen])
+    if beside := [cell for cell in options.beside if cell in options.chosen]:
+        say("beside the grid:")
+        say_cells(beside)
+    if options.dense_path:
+        say(f"{DENSE_PATH:40} all-reduces over unshaped links: at most about 3 min")
+
+
 def rate(bits):
     from .tables import rate_words
     return rate_words(bits)
 
 
 def build():
-    subprocess.run([ROOT / "scripts" / "build.sh", "release", "-DPOSEIDON_BENCHMARKS=ON", "poseidon_replay"],
-                   check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([ROOT / "scripts" / "build.sh", "release", "-DPOSEIDON_BENCHMARKS=ON", "poseidon_replay",
+                    "poseidon_allreduce"], check=True, stdout=subprocess.DEVNULL)
 
 
 def read(path):
@@ -116,14 +129,34 @@ def measure_all(options, folder):
             continue
         say(f"{number}/{len(options.chosen)} {cell.name}: at most about {cell.seconds / 60:.1f} min")
         path.write_text(text_of(measured(cell, sources)))
+    if options.dense_path:
+        measure_dense_path(options, folder, sources)
 
 
-def render(cells, folder, document):
+def measure_dense_path(options, folder, sources):
+    from . import dense_path, machine, measure
+    on = machine.machine()
+    path, key = folder / f"{DENSE_PATH}.json", dense_path.key_of(sources, on)
+    there = read(path)
+    if there and there["key"] == key and not options.again:
+        return say(f"{DENSE_PATH}: there")
+    say(f"{DENSE_PATH}: at most about 3 min")
+    try:
+        result = {"key": key, "machine": on, "versions": machine.versions()} | dense_path.measure_all(say)
+    except measure.Failed as failure:
+        return say(f"{DENSE_PATH}: {failure}")
+    path.write_text(dense_path.text_of(result))
+
+
+def render(cells, beside, folder, document):
     from . import plots, tables
-    results = [result for cell in cells if (result := read(folder / f"{cell.name}.json"))]
+    def there(of):
+        return [result for cell in of if (result := read(folder / f"{cell.name}.json"))]
+    results = there(cells)
     passed = [result for result in results if result["systems"]]
     drawn = plots.draw(passed, folder)
-    document.write_text(tables.document(cells, results, drawn))
+    document.write_text(tables.document(cells, results, drawn, there(beside),
+                                        read(folder / f"{DENSE_PATH}.json")))
     say(f"{len(results)} of {len(cells)} cells in {document.relative_to(ROOT)}")
 
 
@@ -154,7 +187,7 @@ def compare(cells, folder):
 def main(arguments):
     options = parse(arguments)
     if options.list:
-        say_cells(options.chosen)
+        say_grid(options)
         return 0
     smoke = options.grid == "smoke"
     folder = ROOT / "build" / "performance" if smoke else DOCS / "performance"
@@ -173,7 +206,7 @@ def main(arguments):
             return 1
         except subprocess.CalledProcessError as failure:
             return failure.returncode
-    render(options.cells, folder, document)
+    render(options.cells, options.beside, folder, document)
     return 0
 
 

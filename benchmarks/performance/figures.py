@@ -54,7 +54,8 @@ def figures_of(result):
         first = {key: median_of(turns, key) for key in (
             "predicted_seconds", "cpu_seconds_per_step", "retransmits", "dropped", "peak_to_mean",
             "max_to_mean_bytes", "wire_bytes_per_step", "payload_bytes_per_step", "t_wfbp",
-            "single_worker_seconds", "p99_late_seconds")}
+            "single_worker_seconds", "p99_late_seconds",
+            "background_share")}
         first["by_factors"] = turns[-1].get("by_factors", [])
         found[name] = Figures(seconds, (low, high), bound, spread, first)
     return found

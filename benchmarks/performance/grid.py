@@ -38,11 +38,14 @@ SYSTEMS = {system.name: system for system in (
            "dense, priority by layer"),
     System("dear", "ours", ("--mode", "dear", "--policy", "time", "--scheme", "kv"),
            "dense, reduce-scatter in backward, all-gather in forward"),
+    System("ps-2017", "ours", ("--mode", "ps-2017"),
+           "as the system of 2017: key-value pairs of 4 MB whole at servers in turn, factors where they "
+           "are fewer bytes, order of arrival, a wait at the end of backward"),
     System("ddp-1", "ddp", ("--connections", 1), "PyTorch DDP over gloo, one connection"),
     System("ddp-4", "ddp", ("--connections", 4), "PyTorch DDP over gloo, four connections"),
 )}
-FEW = ("poseidon", "dense", "ddp-1", "ddp-4")
-MAIN = ("poseidon", "dense", "wfbp", "ddp-1", "ddp-4")
+FEW = ("poseidon", "dense", "ps-2017", "ddp-1", "ddp-4")
+MAIN = ("poseidon", "dense", "wfbp", "ps-2017", "ddp-1", "ddp-4")
 EVERY = tuple(SYSTEMS)
 
 
@@ -58,6 +61,9 @@ class Cell:
     systems: tuple = MAIN
     repeats: int = 2
     timeline: bool = False  # also record one step of dense and of wfbp
+    background: float = 0.0  # of the rate that others' traffic takes on every link
+    compute: str = "sleep"  # or spin: it burns this machine's CPU time, beside the network's
+    full_size: bool = False  # nothing is scaled, whatever the machine carries
 
     @property
     def name(self):
@@ -65,6 +71,9 @@ class Cell:
         extra = [f"queue{self.queue * 1e3:g}ms"] if self.queue != 0.050 else []
         extra += [f"jitter{self.jitter * 100:g}"] if self.jitter else []
         extra += [f"straggler{self.straggler:g}"] if self.straggler != 1 else []
+        extra += [f"background{self.background * 100:g}"] if self.background else []
+        extra += ["full"] if self.full_size else []
+        extra += [self.compute] if self.compute != "sleep" else []
         return "-".join([self.profile, f"p{self.workers}", rate, *extra])
 
     @property
@@ -76,7 +85,7 @@ class Cell:
 
     @property
     def scale(self):
-        return max(1.0, self.real_rate / MOST_PORT_RATE[self.workers])
+        return 1.0 if self.full_size else max(1.0, self.real_rate / MOST_PORT_RATE[self.workers])
 
     @property
     def port_rate(self):
@@ -89,7 +98,7 @@ class Cell:
         elements = sum(layer["elements"] for layer in profile["layers"])
         share = 2 * (self.workers - 1) / self.workers
         return (timing.seconds_of(profile) * self.straggler
-                + share * elements * 32 / (self.real_rate * 0.956))
+                + share * elements * 32 / (self.real_rate * (1 - self.background) * 0.956))
 
     @property
     def steps(self):
@@ -109,8 +118,9 @@ class Cell:
         return {"profile": self.profile, "workers": self.workers, "rate": self.rate,
                 "real_rate_bits": self.real_rate, "port_rate_bits": self.port_rate,
                 "scale": self.scale, "queue_seconds": self.queue, "jitter": self.jitter,
-                "straggler": self.straggler, "systems": list(self.systems),
-                "repeats": self.repeats, "timeline": self.timeline, "steps": self.steps, "warm_up": WARM_UP, "seed": SEED}
+                "straggler": self.straggler, "background": self.background, "compute": self.compute,
+                "systems": list(self.systems), "repeats": self.repeats, "timeline": self.timeline,
+                "steps": self.steps, "warm_up": WARM_UP, "seed": SEED}
 
 
 @functools.cache
@@ -123,17 +133,25 @@ def quick():
     return [
         Cell("resnet-50", 4, "1x", systems=EVERY),
         Cell("vgg19-22k", 8, 10e9, systems=FEW),
-        Cell("vgg19-22k", 4, 10e9, timeline=True),
-        Cell("mlp", 2, 1e9),
+        Cell("vgg19-22k", 4, 10e9, systems=FEW, timeline=True),
+        Cell("mlp", 2, 1e9, systems=FEW),
         Cell("vgg19-22k", 2, 10e9, systems=FEW),
         Cell("resnet-50", 4, "2x"),
         Cell("resnet-50", 4, "0.5x"),
-        Cell("resnet-50", 4, "1x", jitter=0.05, straggler=1.2),
-        Cell("resnet-50", 4, "1x", queue=0.001),
-        Cell("bert-base", 4, "1x"),
-        Cell("alexnet", 4, 10e9),
-        Cell("inception-v3", 2, "1x"),
+        Cell("resnet-50", 4, "1x", jitter=0.05, straggler=1.2, systems=FEW),
+        Cell("resnet-50", 4, "1x", queue=0.001, systems=FEW),
+        Cell("bert-base", 4, "1x", systems=FEW),
+        Cell("alexnet", 4, 10e9, systems=FEW),
+        Cell("inception-v3", 2, "1x", systems=FEW),
     ]
+
+
+def beside():
+    """Measured with the quick and the full grid, and not among their twelve or hundred: others' traffic
+    on every link, and a job at full size and rate, computing slept and burning the machine's own cores."""
+    full = {"full_size": True, "systems": FEW, "repeats": 1}
+    return [Cell("resnet-50", 4, "1x", background=0.2, systems=FEW, repeats=1),
+            Cell("resnet-50", 2, "1x", **full), Cell("resnet-50", 2, "1x", compute="spin", **full)]
 
 
 GOALS = ("vgg19", "vgg19-22k", "resnet-50", "inception-v3", "alexnet", "bert-base")

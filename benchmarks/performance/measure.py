@@ -17,6 +17,7 @@ from . import grid, machine
 ROOT = machine.ROOT
 CLUSTER = ROOT / "benchmarks" / "cluster"
 sys.path.insert(0, str(CLUSTER))
+import background   # noqa: E402
 import calibration  # noqa: E402
 import emulation    # noqa: E402
 import sampler      # noqa: E402
@@ -131,21 +132,29 @@ def words_of(cell, cluster, folder, system, rank, traced):
     # Ours measures its last step until everything has landed, a step that none follows; it is left out.
     steps = cell.steps + (system.program == "ours")
     play = ["--profile", folder / "profile.json", "--scale", cell.scale, "--steps", steps,
-            "--warm-up", grid.WARM_UP, "--jitter", cell.jitter, "--straggler", cell.straggler]
+            "--warm-up", grid.WARM_UP, "--jitter", cell.jitter, "--straggler", cell.straggler,
+            "--compute", cell.compute]
     if system.program == "ddp":
         return [sys.executable, "-B", CLUSTER / "ddp_replay.py", *network, *play, *system.options]
     return [REPLAY, *network, *play, "--listen", cluster.addresses[rank], "--token-file",
-            folder / "token", "--rate", f"{cell.port_rate / 1e6:.6f}Mbit",
+            folder / "token", "--rate", f"{cell.port_rate * (1 - cell.background) / 1e6:.6f}Mbit",
             *(["--trace", folder / f"trace{rank}"] if traced else []), *system.options]
 
 
 def run_turn(cell, cluster, folder, system):
     """One run of one system on all nodes. Raises Failed."""
     before = cluster.counters()
-    with sampler.Sampler(cluster) as samples:
+    with (background.Background(cluster, cell.background) as others,
+          sampler.Sampler(cluster) as samples):
         outputs = run_all(cell, cluster, folder, system)
     traffic = emulation.difference(cluster.counters(), before)
-    return turn_of(cell, [lines_of(output) for output in outputs], samples.samples, traffic)
+    turn = turn_of(cell, [lines_of(output) for output in outputs], samples.samples, traffic)
+    if arrived := others.summary():
+        turn["background_share"] = arrived["arrived_share"]
+        others_bytes = arrived["arrived_share"] * cell.port_rate / 8 * turn["median_seconds"]
+        if "wire_bytes_per_step" in turn:
+            turn["wire_bytes_per_step"] = round(turn["wire_bytes_per_step"] - others_bytes)
+    return turn
 
 
 def run_all(cell, cluster, folder, system, traced=False):
@@ -223,7 +232,8 @@ def turn_of(cell, ranks, samples, traffic):
 
 def burstiness(samples, seconds, nodes, steps):
     """Of the measured steps, which are the last traffic of a run: the highest peak of 10 ms against
-    that link's mean, bytes per step of the mean node, and the busiest node's against the mean."""
+    that link's mean, bytes per step of the mean node, and the busiest node's against the mean, in the
+    direction where that is more."""
     totals = [sum(sample[1]) for sample in samples]
     last = next((i for i in range(len(samples) - 1, 0, -1) if totals[i] > totals[i - 1] + TRAFFIC), 0)
     cut = [sample for sample in samples[:last + 1] if sample[0] >= samples[last][0] - seconds]
@@ -231,8 +241,9 @@ def burstiness(samples, seconds, nodes, steps):
         return {}
     links = [sampler.link_summary(cut, which, node) for which in (1, 2) for node in range(nodes)]
     sent = [link["bytes"] for link in links[:nodes]]
-    if not all(sent):
+    received = [link["bytes"] for link in links[nodes:]]
+    if not all(sent) or not all(received):
         return {}
     return {"wire_bytes_per_step": round(statistics.fmean(sent) / steps),
-            "max_to_mean_bytes": round(max(sent) / statistics.fmean(sent), 4),
+            "max_to_mean_bytes": round(max(max(way) / statistics.fmean(way) for way in (sent, received)), 4),
             "peak_to_mean": max(link["peak_to_mean"] or 0 for link in links)}

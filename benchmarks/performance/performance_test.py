@@ -7,7 +7,7 @@ import re
 import tempfile
 import unittest
 
-from benchmarks.performance import figures, grid, machine, measure, tables
+from benchmarks.performance import dense_path, figures, grid, machine, measure, tables
 
 HERE = pathlib.Path(__file__).resolve().parent
 ON = {"cpu": "a CPU", "cores": 2, "memory_gib": 8, "kernel": "6.1"}
@@ -76,6 +76,21 @@ class Grids(unittest.TestCase):
         self.assertEqual(grid.Cell("vgg19", 4, 10e9).real_rate, 10e9)
 
 
+    def test_what_stands_beside_the_grid(self):
+        beside = grid.beside()
+        names = {cell.name for cell in grid.full() + grid.smoke()}
+        self.assertFalse(names & {cell.name for cell in beside})
+        self.assertEqual({cell.compute for cell in beside if cell.full_size}, {"sleep", "spin"})
+        for cell in beside:
+            if cell.full_size:
+                self.assertEqual((cell.scale, cell.workers), (1, 2))
+        self.assertLessEqual(sum(cell.seconds for cell in beside) / 60, 6)
+
+    def test_ours_stands_beside_the_system_of_2017_everywhere(self):
+        for cell in grid.full() + grid.smoke() + grid.beside():
+            self.assertIn("ps-2017", cell.systems)
+
+
 class Keys(unittest.TestCase):
     def test_changes_with_every_input(self):
         cell = grid.Cell("resnet-50", 4, "1x")
@@ -83,6 +98,8 @@ class Keys(unittest.TestCase):
                   (grid.Cell("resnet-50", 2, "1x"), "s", ON),
                   (grid.Cell("resnet-50", 4, "1x", queue=0.001), "s", ON),
                   (grid.Cell("resnet-50", 4, "1x", jitter=0.02), "s", ON),
+                  (grid.Cell("resnet-50", 4, "1x", background=0.2), "s", ON),
+                  (grid.Cell("resnet-50", 4, "1x", compute="spin"), "s", ON),
                   (grid.Cell("resnet-50", 4, "1x", repeats=3), "s", ON),
                   (cell, "t", ON), (cell, "s", ON | {"kernel": "6.2"})]
         keys = [measure.key_of(*inputs) for inputs in [(cell, "s", ON), *others]]
@@ -204,6 +221,48 @@ class Tables(unittest.TestCase):
         text = tables.document([], [refused, failed], [])
         self.assertIn("refused by the gate: the goodput is 80 %", text)
         self.assertIn("dear did not finish: rank 1 ended with 1", text)
+
+
+def path_row(size, ours, gloo, cpu=0.5):
+    row = {"bytes": size}
+    for name, seconds in (("poseidon", ours), ("tls", 2 * ours), ("gloo-1", gloo), ("gloo-4", 1.1 * gloo)):
+        row[name] = {"seconds": [0.9 * seconds, seconds, 1.1 * seconds],
+                     "cpu_seconds": [cpu * seconds] * 3}
+    return row
+
+
+class DensePath(unittest.TestCase):
+    MEASURED = {"rows": {"2": [path_row(1024, 2e-4, 1e-4), path_row(64 << 20, 0.04, 0.08)],
+                         "4": [path_row(64 << 20, 0.2, 0.21)]}}
+
+    def test_the_faster_gloo_counts_round_by_round(self):
+        row = path_row(1024, 2e-4, 1e-4)
+        self.assertEqual(dense_path.best_gloo(row), "gloo-1")
+        self.assertAlmostEqual(dense_path.ratio(row), 0.5)
+        row["gloo-1"]["seconds"][0] *= 100  # one round was disturbed
+        self.assertAlmostEqual(dense_path.ratio(row), 0.5)
+
+    def test_sizes_that_miss_are_named(self):
+        goals = tables.dense_path_goals(self.MEASURED)
+        self.assertIn("P=2: 1 of 1 sizes from 64 MiB at 1.5 times", goals)
+        self.assertIn("slower at 1 KiB (0.50)", goals)
+        self.assertIn("P=4: 0 of 1 sizes from 64 MiB at 1.1 times", goals)
+
+    def test_the_document_has_both(self):
+        beside = recorded()
+        beside["cell"] = beside["cell"] | {"background": 0.2}
+        beside["systems"]["dense"]["turns"][0]["background_share"] = 0.199
+        text = tables.document([], [recorded()], [], [beside], self.MEASURED)
+        self.assertIn("background 20% | dense | 0.312", text)
+        self.assertIn("19.9%", text)
+        self.assertIn("| P=2, 64 MiB | 40 ms | 80 ms |", text)
+        for block in re.findall(r"(?:^\|.*\|\n)+", text, re.M):
+            self.assertEqual(len({line.count("|") for line in block.splitlines()}), 1, block)
+
+    def test_what_all_ranks_send(self):
+        self.assertEqual(dense_path.payload(100, 2), 200)
+        self.assertEqual(dense_path.payload(100, 4), 600)
+        self.assertGreaterEqual(dense_path.repeats(1 << 30, 4), 2)
 
 
 class Comparison(unittest.TestCase):

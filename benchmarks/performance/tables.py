@@ -4,7 +4,7 @@ import pathlib
 import re
 import statistics
 
-from . import grid
+from . import dense_path, grid
 from .figures import best_ddp, figures_of
 
 TEMPLATE = pathlib.Path(__file__).resolve().parent / "template.md"
@@ -33,6 +33,10 @@ def setting(result):
         words.append(f"jitter {cell['jitter']:.0%}")
     if cell["straggler"] != 1:
         words.append(f"straggler {cell['straggler']:g}x")
+    if cell.get("background"):
+        words.append(f"background {cell['background']:.0%}")
+    if cell.get("compute", "sleep") != "sleep":
+        words.append("computing burns CPU")
     return ", ".join(words)
 
 
@@ -81,11 +85,11 @@ def prediction_table(results):
 
 
 def mode_table(results):
-    names = ("dense", "tls", "wfbp", "p3", "dear", "ddp-1", "ddp-4")
+    names = ("dense", "tls", "wfbp", "p3", "dear", "ps-2017", "ddp-1", "ddp-4")
     rows = []
     for result in results:
         f = figures_of(result)
-        if any(name in f for name in ("tls", "wfbp", "p3", "dear")):
+        if any(name in f for name in ("tls", "wfbp", "p3", "dear", "ps-2017")):
             rows.append([setting(result), *(with_spread(f.get(name)) for name in names)])
     return table(["setting", *names], rows)
 
@@ -118,6 +122,91 @@ def burst_table(results):
                 number(f.first["retransmits"], 0), number(f.first["dropped"], 0)]
     return per_system(results, ["MB sent per worker and step at full size", "peak / mean of 10 ms",
                                 "max / mean bytes", "retransmits", "drops"], cells)
+
+
+def evenness_table(results):
+    """Ours beside the system of 2017: how bursty the links are, how even the nodes."""
+    names = ("poseidon", "dense", "ps-2017")
+    rows = []
+    for result in results:
+        f = figures_of(result)
+        if "ps-2017" in f:
+            chosen = [*(f.get(name) for name in names), best_ddp(f)]
+            rows.append([setting(result),
+                         *(number(c and c.first["peak_to_mean"], 2) for c in chosen),
+                         *(number(c and c.first["max_to_mean_bytes"], 3) for c in chosen)])
+    return table(["setting", *(f"{name}, peak / mean" for name in (*names, "DDP")),
+                  *(f"{name}, max / mean bytes" for name in (*names, "DDP"))], rows)
+
+
+def beside_table(beside, results):
+    """Cells beside the grid: every system, and where the grid has the same setting undisturbed, that."""
+    usual = {result["name"]: figures_of(result) for result in results}
+    rows = []
+    for result in beside:
+        cell, found = result["cell"], figures_of(result)
+        name = grid.Cell(cell["profile"], cell["workers"], cell["rate"]).name
+        for system, f in found.items():
+            undisturbed = usual.get(name, {}).get(system) if cell.get("background") else None
+            cpu = f.first["cpu_seconds_per_step"]
+            rows.append([setting(result), system, number(f.seconds), with_spread(f),
+                         number(undisturbed and undisturbed.seconds),
+                         number(f.first["peak_to_mean"], 2),
+                         f"{cpu / f.seconds / (result['machine'].get('cores') or 1):.0%}",
+                         number(cpu), f"{f.first['background_share']:.1%}" if f.first["background_share"] else "-"])
+    return table(["setting", "system", "step, s", "/ T\\*", "undisturbed, s", "peak / mean of 10 ms",
+                  "of the machine", "CPU s per step, all workers", "background that arrived"], rows)
+
+
+def dense_path_table(measured):
+    """All-reduces over unshaped links, P by P and size by size."""
+    rows = []
+    for nodes, sizes in measured["rows"].items():
+        for row in sizes:
+            gloo = dense_path.best_gloo(row)
+            payload = dense_path.payload(row["bytes"], int(nodes)) / 1e9
+            per_gigabyte = [dense_path.median(row, name, "cpu_seconds") / payload
+                            for name in ("poseidon", gloo, "tls")]
+            large = row["bytes"] >= 1 << 20
+            rows.append([f"P={nodes}, {dense_path.size_words(row['bytes'])}",
+                         *(microseconds(dense_path.median(row, name)) for name in ("poseidon", gloo, "tls")),
+                         gloo.removeprefix("gloo-"),
+                         number(dense_path.ratio(row), 2), number(dense_path.ratio(row, "tls"), 2),
+                         *(number(x, 2) if large else "-" for x in per_gigabyte),
+                         number(1 / dense_path.cpu_ratio(row), 2)])
+    return table(["all-reduce of", "Poseidon", "gloo", "encrypted", "gloo's connections", "gloo / Poseidon",
+                  "gloo / encrypted", "CPU s per payload GB, Poseidon", "gloo", "encrypted",
+                  "CPU, Poseidon / gloo"], rows)
+
+
+def microseconds(seconds):
+    return f"{seconds * 1e3:.4g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.4g} us"
+
+
+def dense_path_goals(measured):
+    """Which sizes miss what is asked of the dense path."""
+    lines = []
+    for nodes, sizes in measured["rows"].items():
+        goal = dense_path.GOALS[int(nodes)]
+        large = [row for row in sizes if row["bytes"] >= dense_path.LARGE]
+        lines.append(f"P={nodes}: {sum(dense_path.ratio(row) >= goal for row in large)} of {len(large)} sizes from "
+                     f"{dense_path.size_words(dense_path.LARGE)} at {goal:g} times gloo's rate or more, "
+                     f"{sum(dense_path.cpu_ratio(row) > 1 for row in large)} at fewer CPU seconds; "
+                     + slower_words([row for row in sizes if dense_path.ratio(row) < 1]))
+        for row in large:
+            tls = (dense_path.median(row, "tls", "cpu_seconds")
+                   / (dense_path.payload(row["bytes"], int(nodes)) / 1e9))
+            if tls > dense_path.TLS_GOAL:
+                lines.append(f"P={nodes}, {dense_path.size_words(row['bytes'])}: encryption takes {tls:.2f} CPU "
+                             f"seconds per payload GB, the goal is {dense_path.TLS_GOAL:g}.")
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def slower_words(rows):
+    if not rows:
+        return "no size slower."
+    return "slower at " + ", ".join(f"{dense_path.size_words(row['bytes'])} ({dense_path.ratio(row):.2f})"
+                                    for row in rows) + "."
 
 
 def scheme_table(results):
@@ -230,14 +319,21 @@ def plots_in(plots):
     return "\n\n".join(parts)
 
 
-def document(cells, results, plots):
+def document(cells, results, plots, beside=(), measured_path=None):
     """The whole text. `plots` are names of SVG files beside the results, in order, with a caption,
-    or None where there were too few results."""
+    or None where there were too few results; `beside` are results of cells beside the grid,
+    `measured_path` those of the dense path."""
     passed = [result for result in results if result["systems"]]
     parts = {"head": head(results) if results else "", "coverage": coverage(cells, results),
              "goals": goals(passed), "systems": systems_table(passed), "steps": step_table(passed),
              "modes": mode_table(passed), "predictions": prediction_table(passed),
              "schemes": scheme_table(passed), "cpu": cpu_table(passed), "bursts": burst_table(passed),
-             "gate": gate_table(results),
+             "evenness": evenness_table(passed),
+             "rounds": str(dense_path.ROUNDS),
+             "gate": gate_table([*results, *beside]),
+             "beside": beside_table([r for r in beside if r["systems"]], passed) if beside
+                       else "Not measured yet.",
+             "dense_path": dense_path_table(measured_path) if measured_path else "Not measured yet.",
+             "dense_path_goals": dense_path_goals(measured_path) if measured_path else "",
              "plots": plots_in(plots)}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], TEMPLATE.read_text())
