@@ -24,6 +24,7 @@ std::vector<std::vector<float>> RandomRanks(std::size_t ranks, std::size_t eleme
 
 std::vector<Contribution> Contributions(const std::vector<std::vector<float>>& ranks) {
   std::vector<Contribution> list;
+  list.reserve(ranks.size());
   for (const auto& r : ranks) list.push_back({reinterpret_cast<const std::byte*>(r.data()), 0});
   return list;
 }

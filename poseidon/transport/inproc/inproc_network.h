@@ -16,7 +16,7 @@ class Hub;
 
 struct InprocOptions {
   // How far a writer may be ahead of its reader, per connection and direction.
-  std::size_t buffer_bytes = 256 * 1024;
+  std::size_t buffer_bytes = std::size_t{256} * 1024;
   // Pause before a refused connect is tried again; doubles up to 64 times this.
   Duration first_retry = std::chrono::milliseconds(1);
 };
