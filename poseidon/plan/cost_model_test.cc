@@ -243,7 +243,7 @@ TEST(BusiestMachine, DedicatedServersAreNodesOfTheirOwnOrShareALink) {
   const auto slices = MakeSlices(layer.elements, layer.dtype, 2, 0);
   // A server of half the layer serves eight workers.
   EXPECT_EQ(BusiestMachine(layer, slices, Scheme::kKeyValue, cluster, {}),
-            (NodeBytes{8 * 32'000, 8 * 32'000}));
+            (NodeBytes{256'000, 256'000}));
   // On a worker's machine: MN (P + S - 2) / S each way.
   cluster.servers_share_worker_hosts = true;
   EXPECT_EQ(BusiestMachine(layer, slices, Scheme::kKeyValue, cluster, {}),

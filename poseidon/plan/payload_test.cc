@@ -73,7 +73,7 @@ TEST(Payload, AgreesWithThePublishedExample) {
   // 3.67 M with factors, both directions summed (Zhang et al., USENIX ATC 2017, table 1).
   const LayerSpec layer{.name = "fc",
                         .shape = "4096x4096",
-                        .elements = 4096 * 4096,
+                        .elements = 16'777'216,
                         .factors = FactorShape{4096, 4096, false}};
   const auto slices = MakeSlices(layer.elements, layer.dtype, 8, 0);
   ClusterSpec cluster;
