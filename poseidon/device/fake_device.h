@@ -30,7 +30,7 @@ struct FakeDeviceOptions {
 // Thread: any, except that destruction is on the executor.
 class FakeDevice final : public Device {
  public:
-  FakeDevice(Executor& executor, FakeDeviceOptions options = {});
+  explicit FakeDevice(Executor& executor, FakeDeviceOptions options = {});
   ~FakeDevice() override;
   FakeDevice(const FakeDevice&) = delete;
   FakeDevice& operator=(const FakeDevice&) = delete;
