@@ -167,7 +167,7 @@ Status Mesh::OnControlFrame(Channel& from, const wire::FrameHeader& header, Cons
   if (header.offset != control.have) return DataLoss("a control message has a gap");
   if (control.have == 0) control.message.resize(header.total);
   if (header.total != control.message.size()) return DataLoss("a control message changed its size");
-  std::copy(payload.begin(), payload.end(), control.message.begin() + control.have);
+  std::copy(payload.begin(), payload.end(), control.message.data() + control.have);
   control.have += payload.size();
   if (control.have < control.message.size()) return OkStatus();
 

@@ -9,7 +9,7 @@ namespace {
 constexpr Leg kPush = Leg::kContribution;
 
 TEST(PriorityOf, NextForwardIsTheOlderStepThenTheLowerLayer) {
-  constexpr Order order = Order::kNextForward;
+  const Order order = Order::kNextForward;
   EXPECT_LT(PriorityOf(order, kPush, Step(4), 9), PriorityOf(order, kPush, Step(5), 0));
   EXPECT_LT(PriorityOf(order, kPush, Step(5), 0), PriorityOf(order, Leg::kResult, Step(5), 1));
   EXPECT_EQ(PriorityOf(order, kPush, Step(5), 3), PriorityOf(order, Leg::kResult, Step(5), 3));
@@ -17,19 +17,19 @@ TEST(PriorityOf, NextForwardIsTheOlderStepThenTheLowerLayer) {
 }
 
 TEST(PriorityOf, ArrivalKnowsNoLayers) {
-  constexpr Order order = Order::kArrival;
+  const Order order = Order::kArrival;
   EXPECT_EQ(PriorityOf(order, kPush, Step(5), 9), PriorityOf(order, Leg::kResult, Step(5), 0));
   EXPECT_LT(PriorityOf(order, kPush, Step(4), 9), PriorityOf(order, kPush, Step(5), 0));
 }
 
 TEST(PriorityOf, LayerKnowsNoSteps) {
-  constexpr Order order = Order::kLayer;
+  const Order order = Order::kLayer;
   EXPECT_LT(PriorityOf(order, kPush, Step(5), 0), PriorityOf(order, Leg::kResult, Step(4), 1));
   EXPECT_EQ(PriorityOf(order, kPush, Step(5), 1), PriorityOf(order, kPush, Step(4), 1));
 }
 
 TEST(PriorityOf, TwoPhaseSendsResultsBehindEveryContributionOfTheStep) {
-  constexpr Order order = Order::kTwoPhase;
+  const Order order = Order::kTwoPhase;
   EXPECT_LT(PriorityOf(order, kPush, Step(5), 9), PriorityOf(order, Leg::kResult, Step(5), 0));
   EXPECT_EQ(PriorityOf(order, kPush, Step(5), 9), PriorityOf(order, kPush, Step(5), 0));
   EXPECT_LT(PriorityOf(order, Leg::kResult, Step(5), 0),

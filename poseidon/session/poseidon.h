@@ -41,6 +41,8 @@
 //
 // Nothing here reads the environment, writes to a stream or keeps state outside its handles.
 
+// C's names, not the tree's. NOLINTBEGIN(readability-identifier-naming)
+
 #define POSEIDON_VERSION_MAJOR 0
 #define POSEIDON_VERSION_MINOR 1
 
@@ -527,5 +529,6 @@ POSEIDON_API poseidon_code poseidon_take_trace(poseidon_session* session,
 #ifdef __cplusplus
 }  // extern "C"
 #endif
+// NOLINTEND(readability-identifier-naming)
 
 #endif  // POSEIDON_SESSION_POSEIDON_H_

@@ -84,6 +84,7 @@ TEST(FactorStore, TheUsualCaseLandsInTheConcatenationItself) {
   FactorStore store(kShape, DType::kF32, 3);
   for (std::uint16_t r = 0; r < 3; ++r) store.Expect(Rank(r), 4);
   std::vector<Rows> all;
+  all.reserve(3);
   for (int r = 0; r < 3; ++r) all.push_back(MakeRows(random, 4));
   ASSERT_TRUE(store.Put(Rank(1), Step(0), all[1].factors()).ok());
   EXPECT_FALSE(store.Complete(Step(0)));
