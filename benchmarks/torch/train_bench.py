@@ -12,6 +12,7 @@ curve (mean over workers) and a hash of the parameters, which is the same on eve
 is made by rank 0 where there is none.
 """
 import argparse
+import ctypes
 import hashlib
 import json
 import os
@@ -142,7 +143,8 @@ def train(options, module, optimizer, data):
 def hash_of(model):
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(parameter.detach().contiguous().numpy().tobytes())
+        tensor = parameter.detach().contiguous()
+        digest.update(ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()))
     return digest.hexdigest()[:16]
 
 

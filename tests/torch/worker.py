@@ -19,7 +19,8 @@ BATCH = 6
 
 class Net(nn.Module):
     """A convolution with a norm, Linears with and without bias, one of them used twice, a bare tensor, a
-    Linear that only `sometimes` runs and one that never does."""
+    Linear and a norm that only `sometimes` run and a Linear that never does. The bare tensor, the convolution
+    and the norms are one layer."""
 
     def __init__(self):
         super().__init__()
@@ -29,6 +30,7 @@ class Net(nn.Module):
         self.twice = nn.Linear(40, 40, bias=False)
         self.scale = nn.Parameter(torch.ones(40))
         self.some = nn.Linear(40, 40)
+        self.some_norm = nn.LayerNorm(40)
         self.never = nn.Linear(40, 3)
         self.last = nn.Linear(40, 5)
 
@@ -37,7 +39,7 @@ class Net(nn.Module):
         x = torch.relu(self.wide(x))
         x = self.twice(torch.tanh(self.twice(x))) * self.scale
         if sometimes:
-            x = x + self.some(x)
+            x = x + self.some_norm(self.some(x))
         return self.last(x)
 
 
@@ -68,7 +70,7 @@ def scheduler_of(optimizer):
 
 def backward(model, step, rank, micro):
     samples, labels = batch_of(step, rank, micro)
-    loss = nn.functional.cross_entropy(model(samples, runs_sometimes(step, rank)), labels)
+    loss = nn.functional.cross_entropy(model(samples, runs_sometimes(step + micro, rank)), labels)
     loss.backward()
     return loss.item()
 

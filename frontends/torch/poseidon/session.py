@@ -118,6 +118,12 @@ class Session:
         self.workers = self.c.workers(self.handle)
         self.final_plan_step = options.final_plan_step or 10
 
+    @property
+    def named_layers(self):
+        """Layers for which the user forces a scheme."""
+        pairs = (self.options.schemes or b"").decode().replace("\n", ";").split(";")
+        return {pair.rpartition("=")[0].strip() for pair in pairs}
+
     def member_name(self, member):
         name = ctypes.create_string_buffer(256)
         self.c.member_name(self.handle, member, name, len(name))

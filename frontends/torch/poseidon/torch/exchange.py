@@ -67,7 +67,7 @@ class Exchange:
         self.begun = False
         self.in_backward = False
         self.updating = None  # the optimizer's groups as step() found them; None: no step() since backward
-        self.layers, self.users = layers_of(model, factors)
+        self.layers, self.users = layers_of(model, factors, session.named_layers)
         broadcast(session, model)
         self.declare()
         last = max(0, session.final_plan_step - 2)
@@ -93,8 +93,8 @@ class Exchange:
         hooks.append(model.register_forward_pre_hook(Hook(self.before_forward), prepend=True))
         hooks.append(model.register_forward_hook(Hook(self.after_forward)))
         for layer in self.layers:
-            for index, parameter in enumerate(layer.parameters):
-                hooks.append(parameter.register_post_accumulate_grad_hook(self.hook(layer, index)))
+            hooks += [parameter.register_post_accumulate_grad_hook(self.hook(layer))
+                      for parameter in layer.parameters]
         if self.optimizer is not None:
             hooks.append(self.optimizer.register_step_pre_hook(self.before_update))
             hooks.append(self.optimizer.register_step_post_hook(self.after_update))
@@ -124,8 +124,8 @@ class Exchange:
         if torch.is_grad_enabled():
             self.in_backward = False  # of a backward pass that failed
             self.begin()
-        for layer in self.layers:  # used by someone else than their own module: nobody will wait later
-            if layer.flying and not layer.called:
+        for layer in self.layers:  # used by someone else than their own modules: nobody will wait later
+            if layer.flying and layer.uncalled:
                 self.finish(layer)
         if self.account:
             self.account.restart()
@@ -135,9 +135,9 @@ class Exchange:
         if self.account:
             self.account.charge()
         for layer in layers:
-            layer.called = True
+            layer.uncalled.discard(module)
             self.finish(layer)
-        if self.account:
+        if self.account and layers[0].first is module:  # else time runs on for the layer before
             self.account.charge(self.account.forward, layers[0])
 
     def after_forward(self, model, arguments, result):
@@ -153,7 +153,7 @@ class Exchange:
 
     # ---- backward
 
-    def hook(self, layer, index):
+    def hook(self, layer):
         def arrived(parameter):
             self.enter_backward()
             if layer.emitted:
@@ -165,12 +165,18 @@ class Exchange:
             elif parameter.grad is not None:
                 if layer.flying:
                     self.refuse(layer)
-                layer.take(index)
-                layer.arrived[index] = True
-                layer.waiting_for -= 1
-                if layer.waiting_for == 0:
-                    self.push(layer)
+                self.accept(layer, parameter.grad)
         return arrived
+
+    def accept(self, layer, gradient):
+        if gradient.is_sparse:
+            raise c.PoseidonError(f"a gradient of layer '{layer.name}' is sparse, expected a dense one "
+                                  "(Embedding with sparse=False)", "UNIMPLEMENTED")
+        layer.whole = True
+        layer.waiting_for -= 1
+        if layer.waiting_for == 0:
+            layer.gather()
+            self.push(layer)
 
     def emit(self, layer, dy, x):
         """One use's factors of a Linear's gradient, from its backward pass."""
@@ -179,34 +185,21 @@ class Exchange:
             self.refuse(layer)
         if layer.flat is None:
             layer.place()
-        old = [p.grad for p in layer.parameters]
         if not layer.emitted:
             layer.emitted, layer.rows = True, 0
         layer.rows += len(dy)
+        accumulates = layer.gather()
         if self.scheme(layer) == c.FACTOR_BROADCAST:
-            if self.collect(layer, old):  # the mean will land over it
+            if accumulates:  # the mean will land over it
                 layer.before = layer.flat.clone()
             # Lent until the next forward pass: the caller's own batch may not live as long.
             layer.pending.append((dy, x.clone() if self.overlap and not x.requires_grad else x))
         else:
-            more = self.collect(layer, old)
-            self.add_product(layer, dy, x, fresh=not more and not any(layer.arrived))
-            layer.arrived = [True] * len(layer.parameters)
+            self.add_product(layer, dy, x, fresh=not accumulates and not layer.whole)
+            layer.whole = True
         layer.forget()
         if layer.uses == 1:
             self.push(layer)
-
-    @staticmethod
-    def collect(layer, gradients):
-        """Brings accumulated gradients into the layer's memory; False where there are none."""
-        if all(gradient is None for gradient in gradients):
-            return False
-        for view, gradient in zip(layer.views, gradients):
-            if gradient is None:
-                view.zero_()
-            elif gradient.data_ptr() != view.data_ptr():
-                view.copy_(gradient)
-        return True
 
     @staticmethod
     def add_product(layer, dy, x, fresh):
@@ -253,12 +246,15 @@ class Exchange:
         if self.scheme(layer) == c.FACTOR_BROADCAST:
             self.push_factors(layer)
         else:
-            layer.lent = layer.flat
-            self.c.push_dense(self.model, layer.id, self.step, ctypes.byref(layer.view), None)
+            self.push_dense(layer)
+
+    def push_dense(self, layer, words=None):
+        layer.lent = layer.flat
+        self.c.push_dense(self.model, layer.id, self.step, ctypes.byref(layer.view), words)
         layer.flying = True
 
     def push_factors(self, layer):
-        if any(layer.arrived):
+        if layer.whole:
             raise c.PoseidonError(f"layer '{layer.name}' goes as factors but its gradient came whole, expected "
                                   f"schemes '{layer.name}=kv' where it runs under autocast or by its tensors")
         factors = c.Factors()
@@ -270,6 +266,7 @@ class Exchange:
             layer.lent = u, v, views
         self.c.push_factors(self.model, layer.id, self.step, ctypes.byref(factors), ctypes.byref(layer.view),
                             None)
+        layer.flying = True
         layer.pending = []
 
     def end_backward(self):
@@ -296,23 +293,19 @@ class Exchange:
             self.account.restart()
 
     def push_rest(self, layer):
-        if layer.flat is None:
-            layer.place()
-        if layer.pending or any(layer.arrived):  # a use or a tensor is missing, not the layer
-            for view, arrived in zip(layer.views, layer.arrived):
-                if not layer.pending and not arrived:
-                    view.zero_()
+        if layer.emitted:  # a use is missing, not the layer
             self.push(layer)
-        elif self.collect(layer, [p.grad for p in layer.parameters]):  # of a backward pass before
+        elif layer.gather():  # some of its tensors' gradients, or those of a backward pass before
             if self.scheme(layer) == c.FACTOR_BROADCAST:
                 layer.before = layer.flat.clone()
             self.push(layer)
-        elif self.scheme(layer) == c.FACTOR_BROADCAST:
-            self.push(layer)
         else:
-            layer.lent = layer.flat
-            self.c.push_dense(self.model, layer.id, self.step, ctypes.byref(layer.view), ctypes.byref(ABSENT))
-            layer.flying = True
+            if layer.flat is None:
+                layer.place()
+            if self.scheme(layer) == c.FACTOR_BROADCAST:
+                self.push(layer)
+            else:
+                self.push_dense(layer, ctypes.byref(ABSENT))
 
     # ---- landing and updating
 
