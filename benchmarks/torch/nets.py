@@ -19,7 +19,7 @@ def mlp():
         nn.Linear(4096, 10)), (1, 28, 28), 10
 
 
-def alexnet():
+def alexnet(side=227, features=9216):
     """Caffe's AlexNet without dropout, so that all runs of a seed compute the same; 61.0 million."""
     return nn.Sequential(
         nn.Conv2d(3, 96, 11, stride=4), nn.ReLU(), nn.LocalResponseNorm(5), nn.MaxPool2d(3, 2),
@@ -27,8 +27,13 @@ def alexnet():
         nn.Conv2d(256, 384, 3, padding=1), nn.ReLU(),
         nn.Conv2d(384, 384, 3, padding=1, groups=2), nn.ReLU(),
         nn.Conv2d(384, 256, 3, padding=1, groups=2), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Flatten(),
-        nn.Linear(9216, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(),
-        nn.Linear(4096, 1000)), (3, 227, 227), 1000
+        nn.Linear(features, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(),
+        nn.Linear(4096, 1000)), (3, side, side), 1000
+
+
+def small_alexnet():
+    """The same on images of 67x67, which leave one place per filter to the Linears: 24.3 million."""
+    return alexnet(67, 256)
 
 
 class Block(nn.Module):
@@ -59,7 +64,7 @@ def resnet():
 
 
 NETS = {"lenet": (lenet, 64, 0.01), "mlp": (mlp, 64, 0.01), "alexnet": (alexnet, 16, 0.001),
-        "resnet": (resnet, 32, 0.05)}  # makers, batch sizes, learning rates
+        "alexnet-67": (small_alexnet, 16, 0.001), "resnet": (resnet, 32, 0.05)}  # makers, batch sizes, learning rates
 
 
 def batches(seed, rank, count, size, shape, classes):

@@ -1,22 +1,29 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Real training of small networks, through Poseidon or through PyTorch's DDP over gloo.
+"""Real training of small networks, through Poseidon and through PyTorch's DDP over gloo, by turns.
 
-  train_bench.py --backend poseidon --net mlp --workers 2 --rank {rank} --listen {address} \\
-      --coordinator {coordinator} --token-file FILE
-  train_bench.py --backend ddp --net mlp --workers 2 --rank {rank} --coordinator {coordinator}
+  train_bench.py --net mlp --systems overlap,waiting,ddp,local --workers 2 --rank {rank} \\
+      --listen {address} --coordinator {coordinator} --token-file FILE
 
-One process per worker, the same seed, data and optimizer for both. Prints one JSON object per measured
-step, {"rank", "step", "seconds", "cpu_seconds"} as benchmarks/cluster says, and a summary with the loss
-curve (mean over workers) and a hash of the parameters, which is the same on every rank. The token file
-is made by rank 0 where there is none.
+One process per worker trains a copy of the net per system: same seed, data and optimizer. Turns of all
+systems follow one another in an order drawn from the seed, so that what disturbs the machine disturbs all.
+Prints one JSON object per counted step, {"rank", "system", "turn", "step", "seconds", "cpu_seconds"}, and a
+summary per system with the loss curve (mean over workers) and a hash of the parameters, which is the same on
+every rank. The token file is made by rank 0 where there is none.
+
+  overlap   Poseidon, each layer waited for before it runs in the next forward pass
+  waiting   Poseidon, all waited for at the end of backward
+  ddp       DistributedDataParallel over gloo, bucket views, static graph
+  local     nothing is synchronised: what computing alone takes while all workers compute
 """
 import argparse
+import copy
 import ctypes
 import hashlib
 import json
 import os
 import pathlib
+import random
 import resource
 import statistics
 import sys
@@ -30,31 +37,35 @@ import torch.distributed as dist  # noqa: E402
 
 import nets  # noqa: E402
 
+MOST_STEPS = 25  # of a turn
+
 
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--backend", choices=("poseidon", "ddp"), required=True)
     parser.add_argument("--net", choices=nets.NETS, required=True)
+    parser.add_argument("--systems", type=lambda text: text.split(","), default=["overlap", "waiting", "ddp"])
     parser.add_argument("--batch", type=int, help="per worker (default: the net's own)")
-    parser.add_argument("--steps", type=int, default=20, help="measured ones")
-    parser.add_argument("--warm-up", type=int, default=8)
+    parser.add_argument("--turns", type=int, default=3, help="of every system")
+    parser.add_argument("--turn-seconds", type=float, default=2.0, help="of counted steps, at least one step")
     parser.add_argument("--plan-step", type=int, default=6, help="Poseidon's final plan; 0: the first stays")
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--listen", help="own address")
     parser.add_argument("--coordinator", default="127.0.0.1", help="rank 0's address")
-    parser.add_argument("--port", type=int, default=29500, help="rank 0's port")
+    parser.add_argument("--port", type=int, default=29500, help="rank 0's first port; each system takes one")
     parser.add_argument("--token-file", help="of the job, for Poseidon")
-    parser.add_argument("--wire", default="auto", help="auto, tls or auth")
+    parser.add_argument("--wire", default="auth", help="auth: not encrypted, as DDP; tls, auto")
     parser.add_argument("--schemes", help="layer=kv or layer=sfb, ';' between")
-    parser.add_argument("--no-overlap", action="store_true", help="Poseidon: wait at the end of backward")
     parser.add_argument("--no-factors", action="store_true", help="Poseidon: all gradients whole")
     parser.add_argument("--interface", default="eth0", help="of gloo, beyond loopback")
     parser.add_argument("--connections", type=int, default=1, help="gloo's between two ranks")
     parser.add_argument("--optimizer", choices=("sgd", "adam"), default="sgd")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if unknown := set(options.systems) - set(SYSTEMS):
+        parser.error(f"there is no system {sorted(unknown)[0]}, expected some of {', '.join(SYSTEMS)}")
+    return options
 
 
 def say(line):
@@ -66,78 +77,112 @@ def cpu_seconds():
     return used.ru_utime + used.ru_stime
 
 
-class Poseidon:
-    """The module to call, and what a run needs beside it."""
+class Local:
+    """A system's copy of the net, how it trains, and the losses of all its steps."""
 
-    def __init__(self, options, model, optimizer):
-        import poseidon.torch
-        self.poseidon, self.module = poseidon.torch, model
-        if options.workers > 1:
-            if not options.token_file:
-                sys.exit("train_bench: --token-file is missing, expected a path that all workers share")
-            self.meet(options)
-        poseidon.torch.init(
-            rank=options.rank, workers=options.workers, coordinator=options.coordinator, port=options.port,
-            listen=options.listen, token_file=options.token_file, wire=options.wire, schemes=options.schemes,
-            threads=options.threads, cores=max(1, os.cpu_count() // options.workers),
-            final_plan_step=options.plan_step or None)
-        self.exchange = poseidon.torch.wrap(model, optimizer, overlap=not options.no_overlap,
-                                            factors=not options.no_factors)
+    warm_up = 2
+    uncounted = 0  # steps at the beginning of a turn
 
-    @staticmethod
-    def meet(options):
-        path = pathlib.Path(options.token_file)
-        if options.rank == 0 and not path.exists():
-            import poseidon
-            poseidon.make_token_file(path)
-        until = time.monotonic() + 60
-        while not path.exists() and time.monotonic() < until:
-            time.sleep(0.05)
+    def __init__(self, options, model, port):
+        self.options, self.model = options, copy.deepcopy(model)
+        self.module = self.model
+        rate = nets.NETS[options.net][2]
+        kinds = {"sgd": lambda p: torch.optim.SGD(p, lr=rate, momentum=0.9, weight_decay=5e-4, fused=True),
+                 "adam": lambda p: torch.optim.Adam(p, lr=1e-3, fused=True)}
+        self.optimizer = kinds[options.optimizer](self.model.parameters())
+        self.losses = []
+        self.begin(options, port)
 
-    def finish(self, losses):
-        from poseidon.torch.layers import view_of
-        self.exchange.synchronize()
-        self.exchange.session.sum(view_of(losses))
-        known = self.exchange.session.statistics()
-        told = {"plan": {name: scheme for name, (scheme, _) in self.exchange.plan().items()},
-                "wire_bytes_sent": known.wire_bytes_sent, "hidden_share": known.hidden_share,
-                "link_bytes_per_second": known.link_bytes_per_second}
-        self.poseidon.shutdown()
-        return told
+    def begin(self, options, port):
+        pass
 
+    def run(self, data, steps):
+        """Seconds and CPU seconds of each step, from the end of the step before."""
+        took = []
+        began, used = time.monotonic(), cpu_seconds()
+        for _ in range(steps):
+            samples, labels = data[len(self.losses) % len(data)]
+            self.optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(self.module(samples), labels)
+            loss.backward()
+            self.optimizer.step()
+            self.losses.append(loss.detach())
+            now, now_used = time.monotonic(), cpu_seconds()
+            took.append((now - began, now_used - used))
+            began, used = now, now_used
+        self.land()
+        return took
 
-class Ddp:
-    def __init__(self, options, model, optimizer):
-        if options.coordinator != "127.0.0.1":
-            os.environ["GLOO_SOCKET_IFNAME"] = ",".join([options.interface] * options.connections)
-        dist.init_process_group("gloo", rank=options.rank, world_size=options.workers,
-                                init_method=f"tcp://{options.coordinator}:{options.port}")
-        self.module = torch.nn.parallel.DistributedDataParallel(
-            model, gradient_as_bucket_view=True, forward_sync_buffers=False, static_graph=True)
+    def land(self):
+        pass
 
-    def finish(self, losses):
-        dist.all_reduce(losses)
-        dist.destroy_process_group()
+    def end(self):
         return {}
 
 
-def train(options, module, optimizer, data):
-    """Losses of all steps; seconds and CPU seconds of the measured ones."""
-    losses, seconds, cpu = [], [], []
-    began, used = time.monotonic(), cpu_seconds()
-    for step in range(options.warm_up + options.steps):
-        samples, labels = data[step % len(data)]
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(module(samples), labels)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
-        now, now_used = time.monotonic(), cpu_seconds()
-        if step >= options.warm_up:
-            seconds.append(now - began)
-            cpu.append(now_used - used)
-        began, used = now, now_used
-    return torch.stack(losses), seconds, cpu
+class Waiting(Local):
+    overlap = False
+
+    def begin(self, options, port):
+        self.warm_up = options.plan_step + 3
+        from poseidon.session import Place, Session, open_options
+        from poseidon.torch.exchange import Exchange
+        self.session = Session(open_options(
+            Place.find(options.rank, options.workers, options.coordinator, port, options.listen),
+            options.token_file, wire=options.wire, schemes=options.schemes, threads=options.threads,
+            cores=max(1, os.cpu_count() // options.workers), final_plan_step=options.plan_step or None))
+        self.exchange = Exchange(self.session, self.model, self.optimizer, self.overlap,
+                                 factors=not options.no_factors)
+
+    def land(self):
+        self.exchange.synchronize()
+
+    def end(self):
+        known = self.session.statistics()
+        told = {"schemes": {name: scheme for name, (scheme, _) in self.exchange.plan().items()},
+                "wire_bytes_sent": known.wire_bytes_sent, "hidden_share": known.hidden_share,
+                "link_bytes_per_second": known.link_bytes_per_second}
+        self.exchange.detach()
+        self.session.leave()
+        return told
+
+
+class Overlap(Waiting):
+    overlap = True
+    uncounted = 1  # finds nothing under way
+
+
+class Ddp(Local):
+    def begin(self, options, port):
+        self.module = torch.nn.parallel.DistributedDataParallel(
+            self.model, gradient_as_bucket_view=True, forward_sync_buffers=False, static_graph=True)
+
+
+SYSTEMS = {"overlap": Overlap, "waiting": Waiting, "ddp": Ddp, "local": Local}
+
+
+def join_gloo(options):
+    """DDP's group, which also counts the steps of a turn and adds up losses."""
+    if options.coordinator != "127.0.0.1":
+        os.environ["GLOO_SOCKET_IFNAME"] = ",".join([options.interface] * options.connections)
+    dist.init_process_group("gloo", rank=options.rank, world_size=options.workers,
+                            init_method=f"tcp://{options.coordinator}:{options.port}")
+
+
+def mean_of_workers(numbers):
+    total = torch.tensor(numbers, dtype=torch.float64)
+    dist.all_reduce(total)
+    return (total / dist.get_world_size()).tolist()
+
+
+def meet(options):
+    """Waits for the job's secret, which rank 0 makes where there is none."""
+    path = pathlib.Path(options.token_file or sys.exit(
+        "train_bench: --token-file is missing, expected a path that all workers share"))
+    if options.rank == 0 and not path.exists():
+        import poseidon
+        poseidon.make_token_file(path)
+    dist.barrier()
 
 
 def hash_of(model):
@@ -148,30 +193,47 @@ def hash_of(model):
     return digest.hexdigest()[:16]
 
 
+def take_turns(options, systems, data):
+    """The counted steps by system, as (turn, seconds, CPU seconds)."""
+    steps, counted = {}, {name: [] for name in systems}
+    for name, system in systems.items():
+        least = min(seconds for seconds, _ in system.run(data, system.warm_up)[1:])
+        steps[name] = max(1, min(MOST_STEPS, round(options.turn_seconds / mean_of_workers([least])[0])))
+    draw = random.Random(options.seed)
+    for turn in range(options.turns):
+        for name in draw.sample(list(systems), len(systems)):
+            dist.barrier()
+            took = systems[name].run(data, systems[name].uncounted + steps[name])
+            counted[name] += [(turn, *each) for each in took[systems[name].uncounted:]]
+    return counted
+
+
 def main(arguments):
     options = parse(arguments)
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    make, batch, rate = nets.NETS[options.net]
+    make, batch, _ = nets.NETS[options.net]
     model, shape, classes = make()
     data = nets.batches(options.seed, options.rank, 8, options.batch or batch, shape, classes)
-    kinds = {"sgd": lambda p: torch.optim.SGD(p, lr=rate, momentum=0.9, weight_decay=5e-4, fused=True),
-             "adam": lambda p: torch.optim.Adam(p, lr=1e-3, fused=True)}
-    optimizer = kinds[options.optimizer](model.parameters())
-    backend = {"poseidon": Poseidon, "ddp": Ddp}[options.backend](options, model, optimizer)
-    losses, seconds, cpu = train(options, backend.module, optimizer, data)
-    told = backend.finish(losses)
-    for step, (took, used) in enumerate(zip(seconds, cpu)):
-        say({"rank": options.rank, "step": step, "seconds": took, "cpu_seconds": used})
-    curve = [round(loss, 6) for loss in (losses / options.workers).tolist()]
-    say({"rank": options.rank, "summary": {
-        "backend": options.backend, "net": options.net, "batch": options.batch or batch,
-        "workers": options.workers, "overlap": options.backend == "poseidon" and not options.no_overlap,
-        "median_seconds": statistics.median(seconds), "least_seconds": min(seconds),
-        "most_seconds": max(seconds), "median_cpu_seconds": statistics.median(cpu),
-        "final_loss": curve[-1], "losses": curve, "weights": hash_of(model),
-        "gradient_bytes": sum(p.numel() * p.element_size() for p in model.parameters()),
-        "torch": torch.__version__, **told}})
+    join_gloo(options)
+    meet(options)
+    systems = {name: SYSTEMS[name](options, model, options.port + number)
+               for number, name in enumerate(options.systems, 1)}
+    counted = take_turns(options, systems, data)
+    for name, system in systems.items():
+        for step, (turn, seconds, cpu) in enumerate(counted[name]):
+            say({"rank": options.rank, "system": name, "turn": turn, "step": step,
+                 "seconds": round(seconds, 6), "cpu_seconds": round(cpu, 6)})
+        curve = [round(loss, 6) for loss in mean_of_workers([loss.item() for loss in system.losses])]
+        dist.barrier()
+        say({"rank": options.rank, "system": name, "summary": {
+            "net": options.net, "batch": options.batch or batch, "workers": options.workers,
+            "median_seconds": statistics.median(seconds for _, seconds, _ in counted[name]),
+            "median_cpu_seconds": statistics.median(cpu for _, _, cpu in counted[name]),
+            "final_loss": curve[-1], "losses": curve, **system.end(), "weights": hash_of(system.model),
+            "gradient_bytes": sum(p.numel() * p.element_size() for p in model.parameters()),
+            "torch": torch.__version__}})
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains small networks in emulated clusters, through Poseidon and through DDP, and writes what steps took.
+
+  python3 -m benchmarks.torch                  # all cells, at most 15 minutes; needs root
+  python3 -m benchmarks.torch --only mlp       # of some nets
+  python3 -m benchmarks.torch --only mlp-p2-1G,lenet
+  python3 -m benchmarks.torch --render         # measures nothing
+
+Raw results are docs/performance/torch-*.json, the table is docs/performance/torch.md. A cell is measured again
+when its inputs changed (setting, sources or machine) or when others used the cores meanwhile.
+"""
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "performance"
+
+
+def parse(arguments):
+    from . import grid
+    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.torch", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="nets or cells, with commas")
+    parser.add_argument("--list", action="store_true", help="print the cells")
+    parser.add_argument("--render", action="store_true", help="write the table from what is there")
+    parser.add_argument("--again", action="store_true", help="measure cells that are there as well")
+    options = parser.parse_args(arguments)
+    options.chosen = grid.cells()
+    if options.only:
+        names = options.only.split(",")
+        called = lambda cell: (cell.net, cell.name, cell.name.removeprefix("torch-"))
+        for name in names:
+            if not any(name in called(cell) for cell in options.chosen):
+                parser.error(f"there is no net or cell {name}; --list names them")
+        options.chosen = [cell for cell in options.chosen if set(called(cell)) & set(names)]
+    return options
+
+
+def say(line):
+    print(line, flush=True)
+
+
+def text_of(result):
+    """JSON with a line per system, so that differences can be read."""
+    head = json.dumps({key: value for key, value in result.items() if key != "systems"}, indent=1)
+    systems = ",\n".join(f"  {json.dumps(name)}: {json.dumps(system)}" for name, system in result["systems"].items())
+    return head.removesuffix("\n}") + ',\n "systems": {\n' + systems + "\n }\n}\n"
+
+
+def measure_all(cells, again):
+    """Measures what is missing or stale; the exit status."""
+    from benchmarks.performance import machine
+    from . import measure, tables
+    subprocess.run([ROOT / "scripts" / "build.sh", "release", "poseidon_shared"], check=True,
+                   stdout=subprocess.DEVNULL)
+    sources, on = machine.sources(folders=measure.SOURCES), machine.machine()
+    stale = []
+    for cell in cells:
+        path = FOLDER / f"{cell.name}.json"
+        there = json.loads(path.read_text()) if path.exists() else None
+        if (there and there["key"] == measure.key_of(cell, sources, on) and not again
+                and tables.undisturbed(there) >= tables.LEAST_SHARE):
+            say(f"{cell.name}: there")
+        else:
+            stale.append(cell)
+    failed = 0
+    for (workers, _), group in itertools.groupby(stale, lambda cell: (cell.workers, cell.rate)):
+        group = list(group)
+        with measure.network(workers, group[0].described()["rate_bits"], say) as (cluster, gate):
+            for cell in group:
+                try:
+                    systems = measure.measure(cell, cluster)
+                except measure.Failed as failure:
+                    say(f"{cell.name}: {failure}")
+                    failed = 1
+                    continue
+                result = {"key": measure.key_of(cell, sources, on), "name": cell.name, "date": machine.today(),
+                          "machine": on, "versions": machine.versions(), "cell": cell.described(), "gate": gate,
+                          "systems": systems}
+                FOLDER.mkdir(parents=True, exist_ok=True)
+                (FOLDER / f"{cell.name}.json").write_text(text_of(result))
+                say(f"{cell.name}: " + ", ".join(f"{name} {tables.ms(tables.seconds_of(result, name))} ms"
+                                                 for name in systems)
+                    + f"; {tables.undisturbed(result):.0%} of the cores")
+    return failed
+
+
+def main(arguments):
+    from . import measure, tables
+    options = parse(arguments)
+    if options.list:
+        for cell in options.chosen:
+            say(cell.name)
+        return 0
+    failed = 0
+    if not options.render:
+        if reason := measure.emulation.missing():
+            say(f"torch: {reason}")
+            return 1
+        try:
+            failed = measure_all(options.chosen, options.again)
+        except measure.emulation.Refused as refusal:
+            say(f"torch: {refusal}")
+            return 1
+        except subprocess.CalledProcessError as failure:
+            return failure.returncode
+    document = FOLDER / "torch.md"
+    document.write_text("# Training through PyTorch\n\nWritten by `python3 -m benchmarks.torch`.\n\n"
+                        + tables.section(FOLDER))
+    say(f"the table is in {document.relative_to(ROOT)}")
+    return failed
+
+
+if __name__ == "__main__":
+    PYTHON = ROOT / ".venv" / "bin" / "python3"
+    if PYTHON.exists() and pathlib.Path(sys.prefix).resolve() != (ROOT / ".venv").resolve():
+        os.execv(PYTHON, [str(PYTHON), "-B", "-m", "benchmarks.torch", *sys.argv[1:]])
+    sys.exit(main(sys.argv[1:]))

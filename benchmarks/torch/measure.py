@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures trainings in emulated clusters that passed the gate."""
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from benchmarks.performance import machine
+
+from . import grid
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks" / "cluster"))
+import calibration  # noqa: E402
+import emulation    # noqa: E402
+
+LIBRARY = ROOT / "build" / "release" / "poseidon" / "session" / "libposeidon.so"
+SOURCES = ("poseidon", "frontends/torch", "benchmarks/torch/train_bench.py", "benchmarks/torch/nets.py",
+           "benchmarks/cluster", "scripts/dependencies.txt")
+ATTEMPTS = 3     # of the gate
+PATIENCE = 400   # seconds that a training may take
+
+
+class Failed(Exception):
+    """A training did not finish; the message is one sentence."""
+
+
+def key_of(cell, sources, on):
+    """The hash of everything that a result depends on."""
+    inputs = {"cell": cell.described(), "sources": sources, "machine": on}
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:24]
+
+
+@contextlib.contextmanager
+def network(workers, rate, say):
+    """A cluster that passed the gate, and the gate in short. Raises emulation.Refused."""
+    for attempt in range(ATTEMPTS):
+        with emulation.Cluster(workers, emulation.Link(rate=rate)) as cluster:
+            report = calibration.calibrate(cluster, seconds=1.0)
+            say(calibration.line(report))
+            if report["passed"] or attempt == ATTEMPTS - 1:
+                calibration.require(report)
+                phases = {phase: report[phase].get("least_share") for phase in ("ring", "all_to_all", "incast")}
+                yield cluster, {"attempts": attempt + 1, "least_shares": phases,
+                                "round_trip_seconds": report["round_trip"]["median_seconds"]}
+                return
+
+
+def measure(cell, cluster):
+    """A training's result: what each system's steps took, as the mean of the workers, and its losses.
+    Raises Failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        token = pathlib.Path(folder) / "token"
+        token.touch(mode=0o600)
+        token.write_text(os.urandom(32).hex() + "\n")
+        outputs = run(cell, cluster, token, pathlib.Path(folder))
+    lines = [[json.loads(line) for line in output.splitlines() if line.startswith("{")] for output in outputs]
+    return {name: system_of(name, lines) for name in grid.SYSTEMS}
+
+
+def run(cell, cluster, token, folder):
+    """What each worker printed."""
+    words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(grid.SYSTEMS),
+             "--turns", grid.TURNS, "--turn-seconds", grid.TURN_SECONDS, "--seed", grid.SEED,
+             "--plan-step", cell.plan_step, "--workers", cell.workers,
+             "--coordinator", cluster.addresses[0], "--token-file", token]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "POSEIDON_LIBRARY": str(LIBRARY)}
+    processes, files = [], [(folder / f"out{rank}", folder / f"error{rank}") for rank in range(cell.workers)]
+    for rank, (out, error) in enumerate(files):
+        with open(out, "w") as to, open(error, "w") as errors:
+            processes.append(cluster.run(rank, [*words, "--rank", rank, "--listen", cluster.addresses[rank]],
+                                         stdout=to, stderr=errors, env=environment))
+    try:
+        codes = [process.wait(PATIENCE) for process in processes]
+    except subprocess.TimeoutExpired:
+        raise Failed(f"it had not finished after {PATIENCE} s") from None
+    finally:
+        cluster.end(*processes)
+    for rank, code in enumerate(codes):
+        if code:
+            told = files[rank][1].read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            raise Failed(f"rank {rank} ended with {code}: {re.sub(r'(?:/[^ /:]+)+/', '', told[-1])}")
+    return [out.read_text() for out, _ in files]
+
+
+def system_of(name, ranks):
+    steps = [[line for line in lines if line["system"] == name and "seconds" in line] for lines in ranks]
+    summaries = [line["summary"] for lines in ranks for line in lines
+                 if line["system"] == name and "summary" in line]
+    weights = {summary["weights"] for summary in summaries}
+    if name != "local" and len(weights) > 1:
+        raise Failed(f"the workers ended with different weights by {name}")
+    turns = {}
+    for of_step in zip(*steps):
+        turns.setdefault(of_step[0]["turn"], []).append(
+            round(sum(line["seconds"] for line in of_step) / len(ranks), 6))
+    cpu = sorted(sum(line["cpu_seconds"] for line in of_step) for of_step in zip(*steps))
+    kept = {key: summaries[0][key] for key in ("batch", "gradient_bytes", "losses", "schemes", "hidden_share")
+            if key in summaries[0]}
+    return {"turns": list(turns.values()), "cpu_seconds_per_step": round(cpu[len(cpu) // 2], 6), **kept,
+            "weights": sorted(weights)}

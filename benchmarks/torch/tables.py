@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the trainings say, as figures and as a section in Markdown. Needs no torch."""
+import json
+import random
+import statistics
+
+from . import grid
+
+RESAMPLES = 1000
+LEAST_SHARE = 0.9  # of the cores; below it a cell is measured again
+TOLERANCE = 0.02  # of the loss of the first step: sums in another order drift apart
+
+
+def results_in(folder):
+    """Of the grid's cells, those that are there."""
+    paths = [folder / f"{cell.name}.json" for cell in grid.cells()]
+    return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
+def seconds_of(result, name):
+    """The median of all counted steps."""
+    return statistics.median(step for turn in result["systems"][name]["turns"] for step in turn)
+
+
+def undisturbed(result):
+    """The part of the cores that the workers had while they only computed; the rest went to strangers."""
+    cores = min(result["cell"]["workers"], result["machine"]["cores"])
+    return result["systems"]["local"]["cpu_seconds_per_step"] / (seconds_of(result, "local") * cores)
+
+
+def ratio(result, name, to="ddp"):
+    """Steps of `to` in steps of `name`, with the bounds of 95 %: turns are drawn again, of both systems
+    together since they followed one another, and steps within them."""
+    one, other = (result["systems"][system]["turns"] for system in (name, to))
+    draw = random.Random(grid.SEED)
+    found = []
+    for _ in range(RESAMPLES):
+        turns = draw.choices(range(len(one)), k=len(one))
+        ours, theirs = ([step for turn in turns for step in draw.choices(taken[turn], k=len(taken[turn]))]
+                        for taken in (one, other))
+        found.append(statistics.median(theirs) / statistics.median(ours))
+    found.sort()
+    low, high = found[int(0.025 * RESAMPLES)], found[int(0.975 * RESAMPLES)]
+    return seconds_of(result, to) / seconds_of(result, name), low, high
+
+
+def losses(result, name, to="ddp"):
+    """The step to which both have come, its two losses, and the largest difference up to there, in parts of
+    the loss of the first step."""
+    one, other = (result["systems"][system]["losses"] for system in (name, to))
+    steps = min(len(one), len(other))
+    most = max(abs(a - b) for a, b in zip(one, other)) / other[0]
+    return steps, one[steps - 1], other[steps - 1], most
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def setting(result):
+    cell = result["cell"]
+    rate = {"100M": "100 Mbit/s", "1G": "1 Gbit/s"}.get(cell["rate"], "unshaped")
+    return f"{grid.NETS[cell['net']]}, P={cell['workers']}, {rate}"
+
+
+def ms(seconds):
+    return f"{seconds * 1e3:.4g}"
+
+
+def with_bounds(found):
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*found)
+
+
+def step_table(results):
+    rows = []
+    for result in results:
+        rows.append([setting(result), *(ms(seconds_of(result, name)) for name in ("local", "ddp", "waiting",
+                                                                                 "overlap")),
+                     with_bounds(ratio(result, "waiting")), with_bounds(ratio(result, "overlap"))])
+    return table(["net, workers, links", "local, ms", "DDP, ms", "waiting, ms", "overlap, ms",
+                  "DDP / waiting [95 %]", "DDP / overlap [95 %]"], rows)
+
+
+def other_table(results):
+    rows = []
+    for result in results:
+        systems = result["systems"]
+        cpu = [ms(systems[name]["cpu_seconds_per_step"]) for name in ("local", "ddp", "waiting", "overlap")]
+        steps, ours, theirs, most = losses(result, "overlap")
+        factors = [name for name, scheme in systems["overlap"]["schemes"].items() if scheme == "sfb"]
+        rows.append([setting(result), *cpu, f"{undisturbed(result):.0%}", " ".join(factors) or "none",
+                     f"{ours:.4f} and {theirs:.4f}", str(steps), f"{most:.1e}"])
+    return table(["net, workers, links", "local: CPU ms of all workers", "DDP", "waiting", "overlap",
+                  "cores for the workers", "by factors", "loss, ours and DDP's", "at step",
+                  "largest difference so far"], rows)
+
+
+def goals(results):
+    """What the goals ask, cell by cell."""
+    asked = {cell.name: cell.goal for cell in grid.cells()}
+    missed, met = [], []
+    for result in results:
+        goal = asked[result["name"]]
+        for name in ("overlap", "waiting"):
+            value, low, _ = ratio(result, name)
+            if goal and (name == "overlap" or goal < 1):
+                reached = low if goal < 1 else value
+                (met if reached >= goal else missed).append(
+                    f"{setting(result)}, {name}: {reached:.2f}, asked {goal:g}"
+                    + (" (lower bound)" if goal < 1 else ""))
+            if losses(result, name)[3] > TOLERANCE:
+                missed.append(f"{setting(result)}, {name}: its losses differ from DDP's by more than "
+                              f"{TOLERANCE:.0%} of the first")
+    lines = [f"{len(met)} of {len(met) + len(missed)} goals are reached.", *(f"missed: {line}" for line in missed),
+             *(f"to be measured again: {setting(result)}: strangers used the cores, {undisturbed(result):.0%} "
+               "were left"
+               for result in results if undisturbed(result) < LEAST_SHARE)]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def section(folder):
+    """All of it, for a document that has its own heading."""
+    results = results_in(folder)
+    if not results:
+        return "Nothing was measured yet."
+    dates = sorted({result["date"] for result in results})
+    machine = results[0]["machine"]
+    words = "\n".join(f"- *{name}*: {what}" for name, what in grid.SYSTEMS.items())
+    return f"""Real training, computed on the cores that serve the network. One process per worker holds a copy of the net
+per system; the systems train by turns, {grid.TURNS} each, in an order drawn from the seed. One thread per worker, SGD
+with momentum, nothing encrypted. Times are medians of all turns' steps and the mean of the workers; the bounds
+of the ratios are bootstrapped over turns and steps. Measured {" to ".join(dates[:1] + dates[1:][-1:])} on {machine["cpu"]},
+{machine["cores"]} cores for all workers.
+
+{words}
+
+{goals(results)}
+
+{step_table(results)}
+
+{other_table(results)}
+"""

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The comparison with DDP: what it computes from steps and losses, and one training of it over loopback."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))
+
+from benchmarks.torch import grid, tables  # noqa: E402
+from conftest import PATIENCE, free_port  # noqa: E402
+
+
+def system(turns, losses=(2.0, 1.0), cpu=1.0):
+    return {"turns": turns, "losses": list(losses), "cpu_seconds_per_step": cpu, "schemes": {"1": "sfb"}}
+
+
+def result(name, ours, theirs, **words):
+    cell = next(cell for cell in grid.cells() if cell.name == name)
+    return {"name": name, "cell": cell.described(), "date": "2000-01-01",
+            "machine": {"cpu": "some", "cores": 2},
+            "systems": {"overlap": system(ours, **words), "waiting": system(ours), "ddp": system(theirs),
+                        "local": system(ours)}}
+
+
+def test_a_ratio_has_the_bounds_of_its_turns():
+    found = result("torch-mlp-p2-1G", [[1.0, 1.1, 0.9], [1.0, 1.1, 0.9]], [[4.0, 4.4, 3.6], [4.0, 4.4, 3.6]])
+    value, low, high = tables.ratio(found, "overlap")
+    assert value == pytest.approx(4) and 3 < low < 4 < high < 5
+    restless = result("torch-mlp-p2-1G", [[1.0] * 3, [2.0] * 3], [[4.0] * 3, [4.0] * 3])
+    assert tables.ratio(restless, "overlap")[1:] == (2, 4)
+
+
+def test_strangers_on_the_cores_are_named():
+    found = result("torch-mlp-p2-1G", [[1.0]], [[5.0]])
+    assert tables.undisturbed(found) == 0.5 and "strangers used the cores, 50% were left" in tables.goals([found])
+
+
+def test_losses_are_compared_where_both_have_come():
+    found = result("torch-mlp-p2-1G", [[1.0]], [[1.0]], losses=(2.0, 1.1, 0.5))
+    assert tables.losses(found, "overlap") == (2, 1.1, 1.0, pytest.approx(0.05))
+
+
+def test_missed_goals_are_named():
+    lines = tables.goals([result("torch-mlp-p2-1G", [[1.0]], [[3.0]], losses=(2.0, 1.5)),
+                          result("torch-lenet-p2-1G", [[1.0]], [[1.0]])])
+    assert "2 of 4 goals are reached" in lines
+    assert "missed: MLP 784-4096-4096-10, P=2, 1 Gbit/s, overlap: 3.00, asked 4" in lines
+    assert "overlap: its losses differ from DDP's by more than 2%" in lines
+
+
+def test_all_systems_of_a_training_learn_the_same(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed for this interpreter")
+    port = free_port()
+    workers = [subprocess.Popen(
+        [sys.executable, "-B", str(ROOT / "benchmarks" / "torch" / "train_bench.py"), "--net", "lenet",
+         "--systems", "overlap,waiting,ddp", "--batch", "4", "--workers", "2", "--rank", str(rank), "--turns", "1",
+         "--turn-seconds", "0", "--port", str(port), "--token-file", str(tmp_path / "token")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        for rank in range(2)]
+    try:
+        ended = [worker.communicate(timeout=PATIENCE) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    said = [[json.loads(line) for line in output.splitlines()] for output, _ in ended]
+    summaries = [{line["system"]: line["summary"] for line in lines if "summary" in line} for lines in said]
+    assert set(summaries[0]) == {"overlap", "waiting", "ddp"}, ended
+    for name, summary in summaries[0].items():
+        assert summary["weights"] == summaries[1][name]["weights"]
+        both = list(zip(summary["losses"], summaries[0]["ddp"]["losses"]))
+        assert len(both) == 3 and both == [(pytest.approx(b, abs=1e-4), b) for _, b in both]
