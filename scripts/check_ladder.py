@@ -20,7 +20,7 @@ RUNGS = [
     ["poseidon/optim", "poseidon/device", "poseidon/plan", "poseidon/sim"],
     ["poseidon/wire"],
     ["poseidon/messaging"],
-    ["poseidon/kv", "poseidon/sfb", "poseidon/coordinator"],
+    ["poseidon/kv", "poseidon/sfb", "poseidon/local", "poseidon/coordinator"],
     ["poseidon/sync"],
     ["poseidon/schedule"],
     ["poseidon/session"],

@@ -229,6 +229,13 @@ void AddTrain(CLI::App& app) {
   c->add_option("--plan", o.plan_file, "Follow the schemes of this plan.json");
   c->add_option("--wire", o.wire, "auto (TLS between hosts), tls or auth")
       ->check(CLI::IsMember({"auto", "tls", "auth"}));
+  c->add_option("--levels", o.levels,
+                "host: workers of one host combine through its memory before the network; flat: each "
+                "for himself; auto: host where several hosts have several workers")
+      ->check(CLI::IsMember({"flat", "host", "auto"}));
+  c->add_option("--machines", o.machines,
+                "By rank, which machine's memory a worker shares, instead of what it sees: a,a,b,b")
+      ->delimiter(',');
   c->add_option("--token-file", flags->token_file, "The job's secret, 64 hexadecimal digits");
   c->add_option("--dead-after", o.dead_after, "Seconds of silence after which a member is dead")
       ->check(CLI::Range(1.0, 86400.0));

@@ -7,8 +7,9 @@
   cluster.py mpi --nodes 4 --rate 200Mbit -- PROGRAM ARGS...
   cluster.py clean
 
-run starts PROGRAM once per node with {rank}, {nodes}, {address} (its own) and {coordinator} (node 0's
-address) replaced in its arguments, prints what they print behind their rank, and ends with 0 if all
+run starts PROGRAM once per node (--per-node: so many times, with consecutive ranks) with {rank}, {node},
+{nodes}, {workers} (all of them), {address} (its node's) and {coordinator} (node 0's) replaced in its
+arguments, prints what they print behind their rank, and ends with 0 if all
 did. The network is calibrated first, and nothing runs on one that does not pass; --ungated leaves
 that out. mpi starts PROGRAM with mpirun, one process per node.
 """
@@ -52,6 +53,8 @@ def add_network(parser, command):
     parser.add_argument("--background", type=float, default=0.0, metavar="SHARE",
                         help="of every link's rate that others' traffic takes meanwhile: 0.2")
     parser.add_argument("--ungated", action="store_true", help="run without calibration")
+    if command == "run":
+        parser.add_argument("--per-node", type=int, default=1, help="programs on every node")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="-- PROGRAM ARGS...")
 
 
@@ -79,11 +82,13 @@ def calibrate_command(cluster, options):
     return 0 if report["passed"] else 1
 
 
-def words_for(cluster, rank, program):
-    """A program's words as the node of that rank runs them."""
+def words_for(cluster, rank, program, per_node=1):
+    """A program's words as its node runs them for that rank."""
+    node = rank // per_node
     for word in program:
-        for key, value in (("rank", rank), ("nodes", cluster.nodes),
-                           ("address", cluster.addresses[rank]),
+        for key, value in (("rank", rank), ("node", node), ("nodes", cluster.nodes),
+                           ("workers", cluster.nodes * per_node),
+                           ("address", cluster.addresses[node]),
                            ("coordinator", cluster.addresses[0])):
             word = word.replace("{" + key + "}", str(value))
         yield word
@@ -96,19 +101,19 @@ def prefixed(stream, prefix, to):
 
 
 class Programs:
-    """One program per node, their output prefixed and passed on."""
+    """The same number of programs on every node, their output prefixed and passed on."""
 
-    def __init__(self, cluster, program):
+    def __init__(self, cluster, program, per_node=1):
         self.cluster = cluster
         self.ended = threading.Condition()
         self.codes = {}
         self.threads = []
         self.processes = []
-        for rank in range(cluster.nodes):
-            self.start(rank, list(words_for(cluster, rank, program)))
+        for rank in range(cluster.nodes * per_node):
+            self.start(rank, rank // per_node, list(words_for(cluster, rank, program, per_node)))
 
-    def start(self, rank, words):
-        process = self.cluster.run(rank, words, stdout=-1, stderr=-1, text=True, errors="replace")
+    def start(self, rank, node, words):
+        process = self.cluster.run(node, words, stdout=-1, stderr=-1, text=True, errors="replace")
         self.processes.append(process)
         for target, *arguments in ((prefixed, process.stdout, f"[{rank}] ", sys.stdout),
                                    (prefixed, process.stderr, f"[{rank}] ", sys.stderr),
@@ -146,7 +151,7 @@ def run_command(cluster, options):
         if options.command == "mpi":
             report["exit_codes"] = [mpi.run(cluster, options.program).wait()]
         else:
-            report["exit_codes"] = Programs(cluster, options.program).finish()
+            report["exit_codes"] = Programs(cluster, options.program, options.per_node).finish()
     report["seconds"] = time.monotonic() - began
     report["traffic"] = emulation.difference(cluster.counters(), before)
     report["burstiness"] = samples.summary()

@@ -45,6 +45,8 @@ struct Options {
   std::string policy;  // empty: the mode's
   std::string scheme;  // kv, sfb: forced for all layers that can
   std::string mode = "poseidon";
+  std::string levels = "flat";
+  std::string machine;
   std::string rate;  // of a port, for T*; empty: as the link was measured
   std::uint64_t steps = 20;
   std::uint64_t warm_up = 5;
@@ -224,6 +226,8 @@ class Worker {
       node.flow = {wire::kMaxPayload, wire::kMaxPayload};
       node.flow_is_fixed = true;
     }
+    node.levels = plan::ParseLevels(options_.levels).value();
+    node.machine = options_.machine;
     node.final_plan_step = 2;
     node.cores = std::max(1u, std::thread::hardware_concurrency());
     if (options_.chunk > 0) {
@@ -389,7 +393,7 @@ class Worker {
     cluster.cpu_seconds_per_wire_byte = 0;
     cluster.rebuild_flops = model_.product_flops;
     const std::vector<plan::LayerSpec> specs = model_.specs();
-    const auto slices = plan::AssignSlices(specs, options_.workers);
+    const auto slices = plan::AssignSlices(specs, cluster.shards());
     const auto measured = model_.measurements(options_.workers);
     const plan::StepModel model(specs, slices, cluster, measured);
     Bounds sum;
@@ -498,6 +502,8 @@ int Main(int argc, char** argv) {
   app.add_option("--mode", options.mode, "poseidon, wfbp, p3, dear or ps-2017");
   app.add_option("--pair-mib", options.pair_mib, "of a key-value pair before scaling, in ps-2017")
       ->check(CLI::Range(0.001, 1024.0));
+  app.add_option("--levels", options.levels)->check(CLI::IsMember({"flat", "host", "auto"}));
+  app.add_option("--machine", options.machine, "workers that name the same one can share memory");
   app.add_option("--rate", options.rate, "a port's set rate, for T*: 1Gbit");
   app.add_option("--steps", options.steps)->check(CLI::Range(1, 100000));
   app.add_option("--warm-up", options.warm_up)->check(CLI::Range(3, 1000));

@@ -23,7 +23,8 @@ wire::RosterEntry RosterEntryOf(const Member& member) {
           .rank = member.rank,
           .host = member.host,
           .listen_host = member.address,
-          .listen_port = member.port};
+          .listen_port = member.port,
+          .machine = member.machine};
 }
 
 }  // namespace
@@ -78,7 +79,11 @@ void Coordinator::Act(const Action& action) {
           [this](const WelcomeAll&) {
             wire::Welcome welcome;
             welcome.generation = state_.options.generation;
-            for (const Member& m : state_.members) welcome.roster.push_back(RosterEntryOf(m));
+            const bool flat = HostOfRank().empty();
+            for (const Member& m : state_.members) {
+              welcome.roster.push_back(RosterEntryOf(m));
+              if (flat) welcome.roster.back().machine.clear();
+            }
             for (const Member& m : state_.members) {
               port_.AdmitJoiner(m.connection, m.id);
               welcome.member = m.id;
@@ -122,6 +127,7 @@ void Coordinator::OnJoin(ConnectionId connection, const wire::Join& join, bool h
   request.address = join.listen_host;
   request.port = join.listen_port;
   request.protocol_version = options_.membership.protocol_version;
+  request.machine = join.machine;
   Apply(Joined{std::move(request)});
 }
 
@@ -141,6 +147,14 @@ void Coordinator::EndWith(const Status& reason, std::optional<MemberId> culprit)
   if (ended()) return;
   verdict_code_ = reason.code();
   Apply(Aborted{MemberId(0), culprit, reason.message()});
+}
+
+std::vector<std::uint32_t> Coordinator::HostOfRank() const {
+  std::vector<std::string> machines;
+  for (const Member& member : state_.members) {
+    if (member.role == Role::kWorker) machines.push_back(member.machine);
+  }
+  return plan::HostOfRank(machines, options_.levels);
 }
 
 const Member* Coordinator::WorkerOf(MemberId member) const {
@@ -203,6 +217,7 @@ Status Coordinator::OnDeclare(MemberId from, const wire::Declare& declare) {
     EndWith(agreement.status(), std::nullopt);
     return OkStatus();
   }
+  agreement->cluster.host_of_rank = HostOfRank();
   plan::PlanOptions planning = options_.planning;
   planning.products_agree = agreement->products_agree;
   Result<plan::Plan> plan = plan::ProvisionalPlan(agreement->layers, agreement->cluster, planning);

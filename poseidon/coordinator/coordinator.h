@@ -10,6 +10,7 @@
 #include "poseidon/base/executor.h"
 #include "poseidon/base/log.h"
 #include "poseidon/coordinator/membership.h"
+#include "poseidon/plan/hosts.h"
 #include "poseidon/plan/planner.h"
 #include "poseidon/wire/messages.h"
 
@@ -33,6 +34,7 @@ class CoordinatorPort {
 struct CoordinatorOptions {
   MembershipOptions membership;
   plan::PlanOptions planning;
+  plan::Levels levels = plan::Levels::kFlat;
   // The step from which the plan made of measurements holds; workers wait for it there.
   std::uint64_t final_plan_step = 10;
 };
@@ -82,6 +84,8 @@ class Coordinator {
   Status OnMeasured(MemberId from, const wire::Measured& measured);
   void EndWith(const Status& reason, std::optional<MemberId> culprit);
   const Member* WorkerOf(MemberId member) const;
+  // By rank, where workers combine on their hosts first; empty where each speaks for itself.
+  std::vector<std::uint32_t> HostOfRank() const;
 
   Executor& executor_;
   CoordinatorPort& port_;

@@ -460,7 +460,8 @@ std::vector<Member> AssignMembers(const std::vector<JoinRequest>& joined, std::u
                              .connection = request.connection,
                              .host = request.host,
                              .address = request.address,
-                             .port = request.port});
+                             .port = request.port,
+                             .machine = request.machine});
   }
   return members;
 }

@@ -68,6 +68,7 @@ struct JoinRequest {
   std::string address = {};        // where the others reach it, numeric
   std::uint16_t port = 0;
   std::uint16_t protocol_version = 1;
+  std::string machine = {};  // whose memory it could share; empty: nobody's
 
   friend bool operator==(const JoinRequest&, const JoinRequest&) = default;
 };
@@ -82,6 +83,7 @@ struct Member {
   std::string host;
   std::string address;
   std::uint16_t port = 0;
+  std::string machine = {};
 
   friend bool operator==(const Member&, const Member&) = default;
 };

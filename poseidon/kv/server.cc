@@ -32,7 +32,10 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                                               .dtype = layers[i].dtype,
                                               .ranks = topology_.ranks(),
                                               .local_rank = topology_.self_rank,
-                                              .scaling = Scaling::kMean,
+                                              .scaling = topology_.workers == 0
+                                                         ? Scaling::kMean
+                                                         : Scaling::kMeanOfSums,
+                                              .workers = topology_.workers,
                                               .whole = placement == plan::Placement::kWhole});
       hosted_.insert_or_assign(Key{model, LayerId(i)}, std::move(hosted));
     }

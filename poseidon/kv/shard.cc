@@ -122,8 +122,9 @@ Shard::Progress Shard::Advance() {
     for (const Arrival& a : arrivals_) {
       contributions.push_back({a.memory == nullptr ? nullptr : a.memory + summed_, a.weight});
     }
-    SumInRankOrder(contributions, spec_.ranks, (ready - summed_) / SizeOf(spec_.dtype), spec_.dtype,
-                   spec_.scaling, sum_ + summed_);
+    SumInRankOrder(contributions, spec_.workers == 0 ? spec_.ranks : spec_.workers,
+                   (ready - summed_) / SizeOf(spec_.dtype), spec_.dtype, spec_.scaling,
+                   sum_ + summed_);
     summed_ = ready;
   }
   if (progress.complete) {

@@ -30,6 +30,7 @@ class Shard {
     std::uint16_t ranks = 1;
     std::optional<Rank> local_rank = std::nullopt;
     Scaling scaling = Scaling::kMean;
+    std::uint16_t workers = 0;  // that an unweighted mean divides by; 0: as many as ranks
     bool whole = false;  // nothing is summed before every contribution has arrived to its end
   };
   // A stretch of the slice, in bytes from its beginning, whose sum has just been written.

@@ -24,6 +24,9 @@ struct Topology {
   std::optional<Rank> self_rank;        // absent on a dedicated server
   std::vector<MemberId> worker_of_rank; // by rank: P of them
   std::vector<MemberId> owner_of_shard; // by shard: the P workers, or the S dedicated servers
+  // Where ranks are hosts, whose contributions are sums over their workers: of all hosts. 0: each rank
+  // is one worker.
+  std::uint16_t workers = 0;
 
   std::uint16_t ranks() const { return static_cast<std::uint16_t>(worker_of_rank.size()); }
   std::uint16_t shards() const { return static_cast<std::uint16_t>(owner_of_shard.size()); }

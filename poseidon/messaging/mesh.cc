@@ -202,6 +202,7 @@ void Mesh::Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begi
     case wire::FrameType::kControl:
     case wire::FrameType::kHeartbeat:
     case wire::FrameType::kProbe:
+    case wire::FrameType::kLocal:
       return;
   }
   options_.trace->Record({lane, static_cast<std::int32_t>(header.layer.value()),

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "poseidon/plan/hosts.h"
+
 namespace poseidon::plan {
 
 // What the machines and the network between them can do. A rate of 0 means unknown: whatever it
@@ -14,6 +16,8 @@ struct ClusterSpec {
   std::uint32_t servers = 0;  // S dedicated server processes; 0: every worker hosts a shard
   // The dedicated servers run on the first S workers' machines and share their links.
   bool servers_share_worker_hosts = false;
+  // Where workers of one host combine first (plan/hosts.h): the host of each rank. Empty: flat workers.
+  std::vector<std::uint32_t> host_of_rank = {};
   double bandwidth = 0;      // bytes per second and direction that a worker gets while all send
   double latency = 0;        // seconds one way
   double rebuild_flops = 0;  // FLOP per second of the product that rebuilds a gradient from factors
@@ -23,6 +27,15 @@ struct ClusterSpec {
   double cores_per_worker = 1;  // less than 1 where workers outnumber cores
   std::uint32_t compute_threads =
       1;  // cores beyond these serve the network without slowing compute
+
+  // Who takes part in the network's schemes: hosts where workers combine first, else workers.
+  std::uint32_t contributors() const {
+    return host_of_rank.empty() ? workers : HostCount(host_of_rank);
+  }
+  // Shards of the key-value store.
+  std::uint16_t shards() const {
+    return static_cast<std::uint16_t>(servers == 0 ? contributors() : servers);
+  }
 
   friend bool operator==(const ClusterSpec&, const ClusterSpec&) = default;
 };

@@ -87,9 +87,9 @@ NodeBytes BusiestMachine(const LayerSpec& layer, std::span<const Slice> slices, 
     // A machine with a worker and a server exchanges what a worker with a shard of its own does.
     std::vector<Slice> placed(slices.begin(), slices.end());
     for (Slice& slice : placed) {
-      slice.shard = static_cast<std::uint16_t>(slice.shard % cluster.workers);
+      slice.shard = static_cast<std::uint16_t>(slice.shard % cluster.contributors());
     }
-    return Busiest(KeyValuePayload(placed, layer.dtype, cluster.workers, 0));
+    return Busiest(KeyValuePayload(placed, layer.dtype, cluster.contributors(), 0));
   }
   return Busiest(PayloadUnder(layer, slices, scheme, cluster, rows));
 }
@@ -115,11 +115,11 @@ LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme s
   if (scheme == Scheme::kKeyValue) {
     if (!measured.backward_has_weight_product) cost.backward += own_product;
     // Push there, sum back.
-    if (cluster.workers > 1 || cluster.servers > 0) cost.latency = 2 * cluster.latency;
+    if (cluster.contributors() > 1 || cluster.servers > 0) cost.latency = 2 * cluster.latency;
     return cost;
   }
   if (measured.backward_has_weight_product) cost.backward -= std::min(own_product, cost.backward);
-  if (cluster.workers > 1) cost.latency = cluster.latency;
+  if (cluster.contributors() > 1) cost.latency = cluster.latency;
   if (has_rows) {
     cost.rebuild = ProductSeconds(
         *layer.factors,

@@ -69,7 +69,7 @@ std::vector<Scheme> SchemesOf(const Plan& plan) {
 StepModel ModelOf(const Plan& plan, std::span<const LayerSpec> layers, const ClusterSpec& cluster) {
   std::vector<LayerMeasurement> measured;
   for (const LayerPlan& layer : plan.layers) measured.push_back(layer.measured);
-  const std::uint32_t shards = cluster.servers == 0 ? cluster.workers : cluster.servers;
+  const std::uint32_t shards = cluster.shards();
   return StepModel(layers, AssignSlices(layers, static_cast<std::uint16_t>(shards)), cluster,
                    measured);
 }
@@ -139,7 +139,13 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
   } else {
     text = "nothing was measured yet; ";
   }
-  text += "a worker sends " + BytesText(bytes) + " per step";
+  if (plan.cluster.host_of_rank.empty()) {
+    text += "a worker sends " + BytesText(bytes) + " per step";
+  } else {
+    text += std::to_string(plan.cluster.workers) + " workers combine on " +
+            std::to_string(plan.cluster.contributors()) + " hosts; a host sends " +
+            BytesText(bytes) + " per step";
+  }
   if (plan.dense_bytes_sent > bytes) {
     const double saved =
         1 - static_cast<double>(bytes) / static_cast<double>(plan.dense_bytes_sent);

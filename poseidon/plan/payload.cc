@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "poseidon/base/check.h"
 
@@ -55,14 +56,33 @@ LayerPayload FactorPayload(const FactorShape& shape, DType dtype,
   return payload;
 }
 
+namespace {
+
+// What hosts exchange is their leaders' traffic.
+LayerPayload AtLeaders(LayerPayload payload, const ClusterSpec& cluster) {
+  if (cluster.host_of_rank.empty()) return payload;
+  const std::vector<NodeBytes> hosts =
+      std::exchange(payload.workers, std::vector<NodeBytes>(cluster.workers));
+  for (std::uint32_t host = 0; host < hosts.size(); ++host) {
+    payload.workers[RanksOf(cluster.host_of_rank, host).front()] = hosts[host];
+  }
+  return payload;
+}
+
+}  // namespace
+
 LayerPayload PayloadOf(const LayerSpec& layer, std::span<const Slice> slices,
                        const LayerPlan& layer_plan, const ClusterSpec& cluster) {
   if (layer_plan.scheme == Scheme::kKeyValue) {
-    return KeyValuePayload(slices, layer.dtype, cluster.workers, cluster.servers);
+    return AtLeaders(
+        KeyValuePayload(slices, layer.dtype, cluster.contributors(), cluster.servers), cluster);
   }
   POSEIDON_CHECK(layer.factors.has_value(), "factors are broadcast of a layer that has none");
-  LayerPayload payload = FactorPayload(*layer.factors, layer.dtype, layer_plan.measured.rows);
-  payload.workers.resize(cluster.workers);
+  LayerPayload payload =
+      FactorPayload(*layer.factors, layer.dtype,
+                    SumByHost(cluster.host_of_rank, layer_plan.measured.rows));
+  payload.workers.resize(cluster.contributors());
+  payload = AtLeaders(std::move(payload), cluster);
   payload.servers.resize(cluster.servers);
   return payload;
 }

@@ -44,7 +44,9 @@ LayerPayload KeyValuePayload(std::span<const Slice> slices, DType dtype, std::ui
 LayerPayload FactorPayload(const FactorShape& shape, DType dtype,
                            std::span<const std::uint32_t> rows);
 
-// By the scheme of `layer_plan`, with the rows it was measured with.
+// By the scheme of `layer_plan`, with the rows it was measured with. Where workers combine on their
+// hosts first, a host's leader exchanges for all its workers what a worker does above, with P hosts
+// and the sum of their rows, and the others nothing.
 LayerPayload PayloadOf(const LayerSpec& layer, std::span<const Slice> slices,
                        const LayerPlan& layer_plan, const ClusterSpec& cluster);
 

@@ -79,6 +79,9 @@ Status Check(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
                            " servers was asked for, expected 1 to 65535 workers and at most as "
                            "many servers");
   }
+  if (!AreHosts(cluster.host_of_rank, cluster.workers)) {
+    return InvalidArgument("the hosts of the workers are not numbered by their lowest ranks");
+  }
   for (const auto& [name, value] :
        {std::pair("bandwidth", cluster.bandwidth), std::pair("latency", cluster.latency),
         std::pair("rate of the rebuild product", cluster.rebuild_flops),
@@ -124,7 +127,7 @@ struct PublishedRule {
 
 PublishedRule ApplyPublishedRule(const FactorShape& shape, const ClusterSpec& cluster,
                                  const std::vector<std::uint32_t>& rows) {
-  const auto workers = static_cast<long double>(cluster.workers);
+  const auto workers = static_cast<long double>(cluster.contributors());
   const auto servers = static_cast<long double>(cluster.servers);
   const auto weights =
       static_cast<long double>(shape.outputs) * static_cast<long double>(shape.inputs);
@@ -331,16 +334,12 @@ std::optional<Fixed> FixedScheme(const LayerSpec& layer, std::size_t index,
   return std::nullopt;
 }
 
-std::uint16_t ShardCount(const ClusterSpec& cluster) {
-  return static_cast<std::uint16_t>(cluster.servers == 0 ? cluster.workers : cluster.servers);
-}
-
 }  // namespace
 
 Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
                       std::span<const LayerMeasurement> measurements, const PlanOptions& options) {
   POSEIDON_RETURN_IF_ERROR(Check(layers, cluster, measurements, options));
-  const auto slices = AssignSlices(layers, ShardCount(cluster));
+  const auto slices = AssignSlices(layers, cluster.shards());
   const StepModel model(layers, slices, cluster, measurements);
   const Reasons reasons(layers, model, measurements, options);
 
@@ -360,7 +359,8 @@ Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& clus
       layer_plan.reason = fixed->forced ? reasons.Forced(i) : fixed->reason;
     } else if (options.policy == Policy::kBytes) {
       const PublishedRule rule =
-          ApplyPublishedRule(*layers[i].factors, cluster, measurements[i].rows);
+          ApplyPublishedRule(*layers[i].factors, cluster,
+                             SumByHost(cluster.host_of_rank, measurements[i].rows));
       schemes[i] = rule.factors_win() ? Scheme::kFactorBroadcast : Scheme::kKeyValue;
       layer_plan.reason = reasons.ByBytes(i, rule);
     } else {

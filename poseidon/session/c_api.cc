@@ -369,6 +369,12 @@ Result<NodeOptions> TakeNodeOptions(const poseidon_options& options) {
   // Rank 0 is its host's alone to have, so 0 can stand for any.
   if (options.requested_rank > 0) node.requested_rank = options.requested_rank;
   node.host = TextOr(options.host, "localhost");
+  if (options.levels < POSEIDON_LEVELS_FLAT || options.levels > POSEIDON_LEVELS_AUTO) {
+    return InvalidArgument("levels is " + std::to_string(options.levels) +
+                           ", expected POSEIDON_LEVELS_FLAT, _HOST or _AUTO");
+  }
+  node.levels = static_cast<plan::Levels>(options.levels);
+  node.machine = options.machine != nullptr ? options.machine : local::ThisMachine();
   node.listen.host = TextOr(options.listen_host, "127.0.0.1");
   POSEIDON_ASSIGN_OR_RETURN(node.listen.port, TakePort(options.listen_port, "listen_port"));
   node.advertise_host = TextOr(options.advertise_host, "");
@@ -1032,6 +1038,7 @@ poseidon_code poseidon_get_layer_statistics(const poseidon_model* model, uint32_
     given.factors = TrafficOf(known.factors);
     given.steps = known.steps;
     given.seconds = known.seconds;
+    given.local_bytes = known.local_bytes;
     return Give("poseidon_layer_statistics", given, statistics);
   });
 }

@@ -6,7 +6,9 @@
 
 #include "poseidon/plan/slices.h"
 #include "poseidon/sfb/rebuild.h"
+#include "poseidon/sync/follower_syncer.h"
 #include "poseidon/sync/kv_syncer.h"
+#include "poseidon/sync/leader_syncer.h"
 #include "poseidon/sync/sfb_syncer.h"
 #include "poseidon/sync/staged_syncer.h"
 #include "poseidon/wire/plan_codec.h"
@@ -85,6 +87,7 @@ void Node::MakeCoordinator() {
   options.membership.form_within = options_.join_timeout;
   options.membership.liveness = options_.liveness;
   options.planning = options_.planning;
+  options.levels = options_.levels;
   options.final_plan_step = options_.final_plan_step;
   coordinator_ = std::make_unique<coordinator::Coordinator>(env_.io, *this, env_.log, options);
 }
@@ -100,6 +103,7 @@ void Node::Start(Completion ready) {
   join.listen_host =
       options_.advertise_host.empty() ? listener_->address().host : options_.advertise_host;
   join.listen_port = listener_->address().port;
+  join.machine = is_worker() ? options_.machine : "";
   if (!options_.hosts_coordinator) return JoinCoordinator();
 
   env_.io.Post(Guarded([this, join] {
@@ -125,6 +129,7 @@ void Node::JoinCoordinator() {
         join.listen_host =
             options_.advertise_host.empty() ? listener_->address().host : options_.advertise_host;
         join.listen_port = listener_->address().port;
+        join.machine = is_worker() ? options_.machine : "";
         mesh_.SendControl(*channel, wire::Encode(join));
       }));
 }
@@ -198,6 +203,7 @@ Status Node::OnMessage(MemberId from, const wire::Message& message) {
             return OkStatus();
           },
           [&](const wire::Abort& m) { return OnAbortMessage(from, m); },
+          [&](const wire::Segment& m) { return OnSegment(from, m); },
           [&](const wire::Echo& m) {
             if (probe_) probe_->OnEcho(from, m);
             return OkStatus();
@@ -252,25 +258,14 @@ Status Node::OnWelcome(const wire::Welcome& welcome) {
   rank_ = roster_[self_.value()].rank;
   mesh_.set_generation(welcome.generation);
 
-  const kv::Topology topology = MakeTopology();
-  if (topology.self_shard()) {
-    server_ = std::make_unique<kv::Server>(env_.io, mesh_, topology, env_.trace, options_.order);
-    mesh_.Route(wire::FrameType::kPush, *server_);
+  std::vector<std::string> machines;
+  for (const wire::RosterEntry& entry : roster_) {
+    if (entry.role == wire::Role::kWorker) machines.push_back(entry.machine);
   }
-  if (is_worker()) {
-    client_ = std::make_unique<kv::Client>(env_.io, mesh_, topology, server_.get());
-    mesh_.Route(wire::FrameType::kResult, *client_);
-    if (env_.engine != nullptr) {
-      broadcaster_ = std::make_unique<sfb::Broadcaster>(
-          env_.io, env_.compute, mesh_,
-          sfb::Broadcaster::Roster{self_, rank_, topology.worker_of_rank}, *env_.engine,
-          env_.trace);
-      mesh_.Route(wire::FrameType::kFactor, *broadcaster_);
-    }
-  }
-  const auto members = static_cast<std::uint16_t>(roster_.size());
-  const MemberId next(static_cast<std::uint16_t>((self_.value() + 1) % members));
-  probe_ = std::make_unique<LinkProbe>(env_.io, mesh_, next, options_.probe_bytes);
+  // The coordinator has left out the machines where everybody shall speak for himself.
+  host_of_rank_ = plan::HostOfRank(machines, plan::Levels::kHost);
+  MakeStore();
+  probe_ = std::make_unique<LinkProbe>(env_.io, mesh_, ProbedMember(), options_.probe_bytes);
 
   if (coordinator_ == nullptr) {
     std::vector<coordinator::Member> all;
@@ -281,6 +276,100 @@ Status Node::OnWelcome(const wire::Welcome& welcome) {
   Beat();
   ConnectToPeers();
   return OkStatus();
+}
+
+// Layers are exchanged among workers, or among hosts by their leaders; one-off keys always among
+// workers.
+void Node::MakeStore() {
+  const kv::Topology flat = MakeTopology();
+  const kv::Topology topology = levelled() ? AmongHosts(flat) : flat;
+  if (levelled()) MakeLocal(flat.worker_of_rank);
+  if (topology.self_shard()) {
+    server_ = std::make_unique<kv::Server>(env_.io, mesh_, topology, env_.trace, options_.order);
+    mesh_.Route(wire::FrameType::kPush, *server_);
+  }
+  if (topology.self_rank) {
+    client_ = std::make_unique<kv::Client>(env_.io, mesh_, topology, server_.get());
+    mesh_.Route(wire::FrameType::kResult, *client_);
+    if (env_.engine != nullptr) {
+      broadcaster_ = std::make_unique<sfb::Broadcaster>(
+          env_.io, env_.compute, mesh_,
+          sfb::Broadcaster::Roster{self_, *topology.self_rank, topology.worker_of_rank,
+                                   topology.workers},
+          *env_.engine, env_.trace);
+      mesh_.Route(wire::FrameType::kFactor, *broadcaster_);
+    }
+  }
+  if (!levelled()) return;
+  if (flat.self_shard()) {
+    one_off_server_ = std::make_unique<kv::Server>(env_.io, mesh_, flat, nullptr, options_.order);
+    pushes_ = std::make_unique<ModelRouter>(server_.get(), *one_off_server_);
+    mesh_.Route(wire::FrameType::kPush, *pushes_);
+  }
+  if (is_worker()) {
+    one_off_client_ = std::make_unique<kv::Client>(env_.io, mesh_, flat, one_off_server_.get());
+    results_ = std::make_unique<ModelRouter>(client_.get(), *one_off_client_);
+    mesh_.Route(wire::FrameType::kResult, *results_);
+  }
+}
+
+kv::Topology Node::AmongHosts(kv::Topology flat) const {
+  kv::Topology topology;
+  topology.self = self_;
+  topology.workers = flat.ranks();
+  for (std::uint16_t host = 0; host < plan::HostCount(host_of_rank_); ++host) {
+    const std::uint16_t leader = plan::RanksOf(host_of_rank_, host).front();
+    topology.worker_of_rank.push_back(flat.worker_of_rank[leader]);
+    if (flat.self_rank == Rank(leader)) topology.self_rank = Rank(host);
+  }
+  const bool dedicated = flat.owner_of_shard != flat.worker_of_rank;
+  topology.owner_of_shard =
+      dedicated ? std::move(flat.owner_of_shard) : topology.worker_of_rank;
+  return topology;
+}
+
+void Node::MakeLocal(const std::vector<MemberId>& worker_of_rank) {
+  if (!is_worker()) return;
+  const std::vector<std::uint16_t> ranks =
+      plan::RanksOf(host_of_rank_, host_of_rank_[rank_.value()]);
+  if (ranks.front() == rank_.value()) {
+    std::vector<MemberId> members;
+    for (const std::uint16_t rank : ranks) members.push_back(worker_of_rank[rank]);
+    leader_ = std::make_unique<local::Leader>(env_.io, mesh_, std::move(members), env_.trace);
+    mesh_.Route(wire::FrameType::kLocal, *leader_);
+    return;
+  }
+  const auto place = std::find(ranks.begin(), ranks.end(), rank_.value()) - ranks.begin();
+  follower_ = std::make_unique<local::Follower>(
+      env_.io, mesh_,
+      local::Follower::Place{.self_rank = rank_,
+                             .leader = worker_of_rank[ranks.front()],
+                             .place = static_cast<std::uint32_t>(place),
+                             .places = static_cast<std::uint32_t>(ranks.size())});
+  mesh_.Route(wire::FrameType::kLocal, *follower_);
+}
+
+// The next in the ring of those that exchange layers, or this member itself: then nothing is probed.
+MemberId Node::ProbedMember() const {
+  if (!levelled()) {
+    return MemberId(static_cast<std::uint16_t>((self_.value() + 1) % roster_.size()));
+  }
+  std::vector<MemberId> ring = AmongHosts(MakeTopology()).worker_of_rank;
+  for (const wire::RosterEntry& entry : roster_) {
+    if (entry.role == wire::Role::kServer) ring.push_back(entry.member);
+  }
+  const auto found = std::find(ring.begin(), ring.end(), self_);
+  if (found == ring.end()) return self_;
+  return found + 1 == ring.end() ? ring.front() : *(found + 1);
+}
+
+std::size_t Node::layer_peers() const {
+  if (!levelled()) return mesh_.peers().size();
+  const kv::Topology topology = AmongHosts(MakeTopology());
+  const std::size_t owners = topology.owner_of_shard == topology.worker_of_rank
+                                 ? 0
+                                 : topology.owner_of_shard.size();
+  return topology.worker_of_rank.size() + owners - 1;
 }
 
 kv::Topology Node::MakeTopology() const {
@@ -344,12 +433,12 @@ void Node::OnPeerConnected() {
 void Node::OnStart() {
   if (phase_ != Phase::kReady) return;
   phase_ = Phase::kRunning;
-  if (roster_.size() == 1 || options_.probe_bytes == 0) return PostDone(ready_, OkStatus());
+  if (ProbedMember() == self_ || options_.probe_bytes == 0) return PostDone(ready_, OkStatus());
   probe_->Run(Guarded([this](LinkMeasurement link) {
     link_ = link;
     if (!options_.flow_is_fixed) {
       mesh_.SetFlow(
-          messaging::FlowFor({link.bytes_per_second, link.latency_seconds}, mesh_.peers().size()));
+          messaging::FlowFor({link.bytes_per_second, link.latency_seconds}, layer_peers()));
     }
     PostDone(ready_, OkStatus());
   }));
@@ -441,7 +530,8 @@ Status Node::OnAgreed(const wire::Agreed& agreed) {
   scheduler_->UsePlan(agreed.plan);
   if (broadcaster_) {
     for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
-      const std::vector<std::uint32_t>& rows = agreed.plan.layers[i].measured.rows;
+      const std::vector<std::uint32_t> rows =
+          plan::SumByHost(host_of_rank_, agreed.plan.layers[i].measured.rows);
       for (std::uint16_t r = 0; r < rows.size(); ++r) {
         if (agreed.plan.layers[i].scheme == plan::Scheme::kFactorBroadcast) {
           broadcaster_->Expect(kModel, LayerId(i), Rank(r), rows[r]);
@@ -457,8 +547,12 @@ Status Node::OnAgreed(const wire::Agreed& agreed) {
 
 void Node::SetUpModel(const wire::Agreed& agreed) {
   provisional_plan_ = agreed.plan;
-  const kv::Topology topology = MakeTopology();
-  const auto slices = plan::AssignSlices(agreed.layers, topology.shards(), options_.placement);
+  if (agreed.plan.cluster.host_of_rank != host_of_rank_) {
+    return Abort(Status(StatusCode::kInternal, "the plan is for other hosts than the roster's",
+                        StatusScope::kJob));
+  }
+  const auto slices = plan::AssignSlices(agreed.layers, agreed.plan.cluster.shards(),
+                                         options_.placement);
   if (server_) {
     server_->Declare(kModel, agreed.layers, slices, options_.placement);
     if (!is_worker()) {
@@ -477,18 +571,21 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
     }
   }
   if (is_worker()) {
-    client_->Declare(kModel, slices);
+    if (client_) client_->Declare(kModel, slices);
     if (broadcaster_) broadcaster_->Declare(kModel, agreed.layers);
+    Status shared;
+    if (leader_) shared = leader_->Declare(kModel, agreed.layers);
+    if (follower_) shared = follower_->Declare(kModel, agreed.layers);
+    if (!shared.ok()) return CannotShare(shared);
     std::vector<schedule::Scheduler::Layer> layers;
     for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
       schedule::Scheduler::Layer layer;
       layer.forward_position = agreed.layers[i].forward_position;
       layer.key_value =
-          Staged(std::make_unique<sync::KvSyncer>(*client_, kv::Key{kModel, LayerId(i)}),
-                 agreed.layers[i]);
-      if (broadcaster_ && agreed.layers[i].factors) {
-        layer.factors = Staged(std::make_unique<sync::SfbSyncer>(*broadcaster_, kModel, LayerId(i)),
-                               agreed.layers[i]);
+          Staged(SyncerOf(LayerId(i), plan::Scheme::kKeyValue), agreed.layers[i]);
+      if (env_.engine != nullptr && agreed.layers[i].factors) {
+        layer.factors =
+            Staged(SyncerOf(LayerId(i), plan::Scheme::kFactorBroadcast), agreed.layers[i]);
       }
       layers.push_back(std::move(layer));
     }
@@ -496,7 +593,41 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
                                                        options_.order);
     scheduler_->UsePlan(agreed.plan);
   }
-  SendTo(kHostMember, wire::Declared{kModel});
+  AnswerDeclared();
+}
+
+std::unique_ptr<sync::Syncer> Node::SyncerOf(LayerId layer, plan::Scheme scheme) {
+  if (follower_) return std::make_unique<sync::FollowerSyncer>(*follower_, layer, scheme);
+  std::unique_ptr<sync::Syncer> syncer;
+  if (scheme == plan::Scheme::kKeyValue) {
+    syncer = std::make_unique<sync::KvSyncer>(*client_, kv::Key{kModel, layer});
+  } else {
+    syncer = std::make_unique<sync::SfbSyncer>(*broadcaster_, kModel, layer);
+  }
+  if (!leader_) return syncer;
+  return std::make_unique<sync::LeaderSyncer>(*leader_, std::move(syncer), layer, scheme);
+}
+
+Status Node::OnSegment(MemberId from, const wire::Segment& offer) {
+  if (!follower_) return DataLoss("shared memory is offered to a worker that leads its host");
+  if (const Status attached = follower_->Attach(from, offer); !attached.ok()) {
+    CannotShare(attached);
+    return OkStatus();
+  }
+  if (scheduler_) AnswerDeclared();
+  return OkStatus();
+}
+
+void Node::CannotShare(const Status& reason) {
+  Abort(Status(reason.code(),
+               NameOf(self_.value()) + " cannot combine with the other workers of its host: " +
+                   reason.message() + "; train with --levels=flat",
+               StatusScope::kJob));
+}
+
+// Declared here: also the shared memory is there.
+void Node::AnswerDeclared() {
+  if (!follower_ || follower_->attached()) SendTo(kHostMember, wire::Declared{kModel});
 }
 
 // Where gradients live on a device, every syncer works on staged copies.
@@ -512,6 +643,7 @@ std::unique_ptr<sync::Syncer> Node::Staged(std::unique_ptr<sync::Syncer> syncer,
 }
 
 void Node::OnGo() {
+  if (leader_) leader_->Close();
   if (!committed_ || !provisional_plan_) return;
   env_.completions.Post(
       [done = std::exchange(committed_, {}), plan = *provisional_plan_] { done(plan); });
@@ -547,7 +679,8 @@ void Node::Collective(TensorView view, bool contribute, Completion done) {
   Completion posted = [shared, &completions = env_.completions](Status status) {
     completions.Post([shared, status] { (*shared)(status); });
   };
-  if (phase_ == Phase::kEnded || !client_) {
+  kv::Client* const client = one_off_client_ ? one_off_client_.get() : client_.get();
+  if (phase_ == Phase::kEnded || client == nullptr) {
     posted(failure_.ok() ? FailedPrecondition("a collective was called before the start")
                          : failure_);
     return;
@@ -556,7 +689,7 @@ void Node::Collective(TensorView view, bool contribute, Completion done) {
     posted(OkStatus());
     return;
   }
-  client_->PushPull({.key = {wire::kCollectiveModel, LayerId(next_collective_++)},
+  client->PushPull({.key = {wire::kCollectiveModel, LayerId(next_collective_++)},
                      .step = Step(0),
                      .gradient = view,
                      .absent = !contribute,
@@ -567,8 +700,13 @@ void Node::Collective(TensorView view, bool contribute, Completion done) {
 }
 
 std::uint64_t Node::allocated_bytes() const {
-  return (server_ ? server_->allocated_bytes() : 0) +
+  return (server_ ? server_->allocated_bytes() : 0) + (leader_ ? leader_->allocated_bytes() : 0) +
+         (one_off_server_ ? one_off_server_->allocated_bytes() : 0) +
          (broadcaster_ ? broadcaster_->allocated_bytes() : 0);
+}
+
+std::uint64_t Node::local_bytes(LayerId layer) const {
+  return leader_ ? leader_->moved_bytes(layer) : follower_ ? follower_->moved_bytes(layer) : 0;
 }
 
 // ---- who lives
@@ -756,7 +894,11 @@ void Node::FinishEnding() {
   mesh_.CloseAll(failure_);
   if (client_) client_->Abandon(failure_);
   if (server_) server_->Abandon(failure_);
+  if (one_off_client_) one_off_client_->Abandon(failure_);
+  if (one_off_server_) one_off_server_->Abandon(failure_);
   if (broadcaster_) broadcaster_->Abandon(failure_);
+  if (leader_) leader_->Abandon(failure_);
+  if (follower_) follower_->Abandon(failure_);
   PostDone(ready_, failure_);
   if (committed_) {
     env_.completions.Post(

@@ -17,9 +17,12 @@
 #include "poseidon/device/device.h"
 #include "poseidon/kv/client.h"
 #include "poseidon/kv/server.h"
+#include "poseidon/local/follower.h"
+#include "poseidon/local/leader.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/schedule/scheduler.h"
 #include "poseidon/session/link_probe.h"
+#include "poseidon/session/model_router.h"
 #include "poseidon/sfb/broadcaster.h"
 #include "poseidon/transport/transport.h"
 
@@ -34,6 +37,10 @@ struct NodeOptions {
   std::int32_t requested_rank = -1;   // of a server: its number among them; -1: any
   bool hosts_coordinator = false;     // exactly one worker of the job; it becomes rank 0
   std::string host = "localhost";     // the machine's name, for people
+  // Whose memory this worker shares (local::ThisMachine); empty: nobody's. Workers of one machine combine
+  // on it before anything crosses the network, if the `levels` of the member with the coordinator say so.
+  std::string machine;
+  plan::Levels levels = plan::Levels::kFlat;
   transport::Address listen{"127.0.0.1", 0};
   std::string advertise_host;         // where others reach `listen`; empty: listen.host
   transport::Address coordinator;     // where rank 0 listens; unused by rank 0
@@ -125,6 +132,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   const messaging::Mesh& mesh() const { return mesh_; }
   const schedule::Scheduler* scheduler() const { return scheduler_.get(); }
   schedule::Scheduler* scheduler() { return scheduler_.get(); }
+  // What this worker wrote to its host's shared memory or read from it; 0 where it shares none.
+  std::uint64_t local_bytes(LayerId layer) const;
   // What the core has allocated for landing places and sums.
   std::uint64_t allocated_bytes() const;
   const LinkMeasurement& link() const { return link_; }
@@ -167,6 +176,17 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void FinishEnding();
   void TellOver();
   kv::Topology MakeTopology() const;
+  // Among hosts, where workers combine on theirs first.
+  kv::Topology AmongHosts(kv::Topology flat) const;
+  bool levelled() const { return !host_of_rank_.empty(); }
+  void MakeStore();
+  void MakeLocal(const std::vector<MemberId>& worker_of_rank);
+  MemberId ProbedMember() const;
+  std::size_t layer_peers() const;
+  Status OnSegment(MemberId from, const wire::Segment& offer);
+  void AnswerDeclared();
+  void CannotShare(const Status& reason);
+  std::unique_ptr<sync::Syncer> SyncerOf(LayerId layer, plan::Scheme scheme);
   std::unique_ptr<sync::Syncer> Staged(std::unique_ptr<sync::Syncer> syncer,
                                        const plan::LayerSpec& layer);
   void RunProductTests(std::vector<plan::LayerSpec> layers);
@@ -203,8 +223,18 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   std::unique_ptr<LinkProbe> probe_;
   LinkMeasurement link_;
 
+  std::vector<std::uint32_t> host_of_rank_;  // empty: flat
+  // One of them where workers combine on their hosts first; they hold the memory that the rest works on.
+  std::unique_ptr<local::Leader> leader_;
+  std::unique_ptr<local::Follower> follower_;
+  // Of the layers; among hosts, where workers combine first, and then null in followers.
   std::unique_ptr<kv::Server> server_;
   std::unique_ptr<kv::Client> client_;
+  // Of one-off keys, always among workers; the same two where these exchange layers as well.
+  std::unique_ptr<kv::Server> one_off_server_;
+  std::unique_ptr<kv::Client> one_off_client_;
+  std::unique_ptr<ModelRouter> pushes_;
+  std::unique_ptr<ModelRouter> results_;
   std::unique_ptr<sfb::Broadcaster> broadcaster_;
   std::unique_ptr<schedule::Scheduler> scheduler_;
   std::optional<plan::Plan> provisional_plan_;

@@ -145,6 +145,9 @@ enum {  // how members prove that they belong to the job, and what others can re
   POSEIDON_WIRE_AUTH = 2   // both ends prove the token, then plain frames with checksums
 };
 
+// Workers of one host combine through its memory before anything crosses the network: never, always,
+// or where there are several hosts and one of them has several workers.
+enum { POSEIDON_LEVELS_FLAT = 0, POSEIDON_LEVELS_HOST = 1, POSEIDON_LEVELS_AUTO = 2 };
 enum { POSEIDON_POLICY_TIME = 1, POSEIDON_POLICY_BYTES = 2 };  // 0 is TIME
 
 enum {
@@ -236,6 +239,11 @@ typedef struct poseidon_options {
   uint64_t trace_spans;         // how many to keep for poseidon_take_trace; 0: no trace
   uint64_t memory_limit_bytes;  // a dedicated server refuses to need more; 0: no limit
   uint64_t probe_bytes;         // sent once to measure the link; 0: 4 MiB; POSEIDON_NEVER: none
+
+  int32_t levels;  // rank 0's word counts
+  uint32_t reserved3;
+  // Workers that name the same machine can share memory; NULL: as the system says; "": with nobody.
+  const char* machine;
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;
@@ -466,6 +474,7 @@ typedef struct poseidon_layer_statistics {
   poseidon_traffic factors;
   uint64_t steps;
   double seconds;  // from push to landed mean, summed over the steps
+  uint64_t local_bytes;  // written to the host's shared memory or read from it
 } poseidon_layer_statistics;
 
 typedef struct poseidon_statistics {

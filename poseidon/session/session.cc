@@ -261,7 +261,8 @@ Statistics Session::Collect() {
             {.key_value = traffic.layer(LayerId(i), plan::Scheme::kKeyValue),
              .factors = traffic.layer(LayerId(i), plan::Scheme::kFactorBroadcast),
              .steps = timing.steps,
-             .seconds = timing.seconds});
+             .seconds = timing.seconds,
+             .local_bytes = node_->local_bytes(LayerId(i))});
       }
       statistics.busy_seconds = ToSeconds(scheduler->busy());
     }

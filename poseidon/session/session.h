@@ -34,6 +34,7 @@ struct LayerStatistics {
   messaging::TrafficCell factors;
   std::uint64_t steps = 0;
   double seconds = 0;  // from push to landed mean, summed over the steps
+  std::uint64_t local_bytes = 0;  // written to the host's shared memory or read from it
 };
 
 struct Statistics {

@@ -145,7 +145,9 @@ void Broadcaster::RebuildIfComplete(const LayerKey& key) {
   if (!all.ok()) return OnRebuilt(key, step, all.status());
 
   // The mean over workers: the one place where a factor layer is scaled is the product's alpha.
-  const double alpha = 1.0 / static_cast<double>(roster_.worker_of_rank.size());
+  const double alpha = 1.0 / static_cast<double>(roster_.workers == 0
+                                                     ? roster_.worker_of_rank.size()
+                                                     : roster_.workers);
   compute_.Post([this, weak = std::weak_ptr<Broadcaster*>(alive_), key, step, factors = *all, alpha,
                  shape = state.shape, dtype = state.dtype, gradient = state.outstanding->gradient,
                  &executor = executor_, &engine = engine_, &compute = compute_, trace = trace_] {

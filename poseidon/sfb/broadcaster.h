@@ -27,6 +27,9 @@ class Broadcaster final : public messaging::FrameSink {
     MemberId self;
     Rank self_rank;
     std::vector<MemberId> worker_of_rank;
+    // Where ranks are hosts, whose factors are those of all their workers: of all hosts. 0: each rank
+    // is one worker.
+    std::uint16_t workers = 0;
   };
   Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh, const Roster& roster,
               ProductEngine& engine, TraceRecorder* trace);

@@ -36,9 +36,13 @@ void Sum(std::span<const Contribution> contributions, std::size_t ranks, std::ui
     present.push_back(c);
     total_weight += c.weight;
   }
-  const bool weighted = total_weight != 0;
-  const T divisor = weighted ? static_cast<T>(total_weight) : static_cast<T>(ranks);
-  const bool scale = scaling == Scaling::kMean && divisor != T{1} && !std::is_integral_v<T>;
+  const bool sums = scaling == Scaling::kMeanOfSums;
+  const bool weighted = total_weight != 0 && !sums;
+  if (sums && total_weight != 0) {
+    std::erase_if(present, [](const Contribution& c) { return c.weight == 0; });
+  }
+  const T divisor = total_weight != 0 ? static_cast<T>(total_weight) : static_cast<T>(ranks);
+  const bool scale = scaling != Scaling::kNone && divisor != T{1} && !std::is_integral_v<T>;
   const T factor = scale ? T{1} / divisor : T{1};
   if (present.size() == 1 && !weighted && !scale &&
       present[0].memory == reinterpret_cast<const std::byte*>(out)) {

@@ -23,12 +23,15 @@ constexpr bool HasSum(DType dtype) {
 
 // What a finished sum is multiplied by: 1 over the divisor, in the dtype's own arithmetic. A mean
 // over P workers divides by P; with weights by their sum. i64 sums are never scaled.
-enum class Scaling : std::uint8_t { kNone = 0, kMean = 1 };
+// kMeanOfSums: the contributions are weighted sums already, made with kNone, and their weights the sums
+// of what is in them: they count in the divisor only.
+enum class Scaling : std::uint8_t { kNone = 0, kMean = 1, kMeanOfSums = 2 };
 
 // Writes out[i] = scale * (((c0[i] + c1[i]) + c2[i]) + ...), in the order of `contributions` (rank
 // order), for `elements` numbers of `dtype`. Weighted when any weight is not 0: each number is
 // multiplied by its contribution's weight first, and the mean divides by the sum of the weights of
-// the contributions that are present; unweighted, it divides by `ranks`.
+// the contributions that are present; unweighted, it divides by `ranks`. A weight of 0 among others
+// adds nothing.
 // `out` may be the memory of one of the contributions; other overlaps are not allowed.
 // With every contribution absent the result is zero. The same inputs give the same bits for any
 // split of the element range into calls.

@@ -76,6 +76,21 @@ TEST(SumTest, WeightsMakeTheMeanOverSamples) {
   EXPECT_EQ(out, (1.0 * 3 + 4.0) / 4.0);
 }
 
+// Sums by host of 3 * 1 + 1 * 4 and of 2 * 5; then their mean over all samples, or over all ranks.
+TEST(SumTest, AMeanOfSumsCountsWeightsInTheDivisorOnly) {
+  std::vector<double> a = {7.0}, b = {10.0}, c = {99.0};
+  double out = 0;
+  const std::vector<Contribution> weighted = {
+      {ViewOf(a).memory, 4}, {ViewOf(b).memory, 2}, {ViewOf(c).memory, 0}};
+  SumInRankOrder(weighted, 9, 1, DType::kF64, Scaling::kMeanOfSums,
+                 reinterpret_cast<std::byte*>(&out));
+  EXPECT_EQ(out, 17.0 * (1.0 / 6.0));
+  const std::vector<Contribution> plain = {{ViewOf(a).memory, 0}, {}, {ViewOf(b).memory, 0}};
+  SumInRankOrder(plain, 4, 1, DType::kF64, Scaling::kMeanOfSums,
+                 reinterpret_cast<std::byte*>(&out));
+  EXPECT_EQ(out, 17.0 / 4.0);
+}
+
 TEST(SumTest, IntegersAreNeverScaled) {
   std::vector<std::int64_t> a = {5, -7}, b = {1LL << 40, 2};
   std::vector<Contribution> list = {{ViewOf(a).memory, 0}, {ViewOf(b).memory, 0}};

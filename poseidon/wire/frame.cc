@@ -30,7 +30,7 @@ constexpr std::size_t kChecked = kHeaderBytes - sizeof(std::uint32_t);
 
 bool IsFrameType(std::uint8_t type) {
   return type >= static_cast<std::uint8_t>(FrameType::kControl) &&
-         type <= static_cast<std::uint8_t>(FrameType::kProbe);
+         type <= static_cast<std::uint8_t>(FrameType::kLocal);
 }
 
 bool IsScheme(std::uint8_t scheme) {

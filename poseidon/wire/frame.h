@@ -29,6 +29,7 @@ enum class FrameType : std::uint8_t {
   kResult = 4,     // part of a slice's sum
   kFactor = 5,     // part of a rank's factor u or v
   kProbe = 6,      // bytes sent to measure the link at start-up
+  kLocal = 7,      // no payload; a share (to the host's leader) or the mean (from it) lies in the segment
 };
 
 // Bits of FrameHeader::flags.
@@ -47,11 +48,12 @@ struct FrameHeader {
   PlanEpoch plan_epoch;
   Step step;
   ModelId model;
-  Rank rank;            // whose contribution this is (push, factor)
+  Rank rank;            // whose contribution this is (push, factor, local); a host's number where hosts contribute
   LayerId layer;
   std::uint64_t offset = 0;  // of this payload's first byte within the whole (layer, factor, message)
   std::uint64_t total = 0;   // bytes of the whole
-  std::uint32_t rows = 0;    // factor: rows K of this rank; push: weight of the contribution, 0 none
+  std::uint32_t rows = 0;    // factor: rows K of this rank; push: weight of the contribution, 0 none;
+                             // local: either, by the scheme
   DType dtype = DType::kF32;
   plan::Scheme scheme = plan::Scheme::kKeyValue;
   std::uint16_t flags = 0;

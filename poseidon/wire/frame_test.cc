@@ -88,7 +88,7 @@ TEST(FrameHeader, TheBytesAreThoseOfTheProtocol) {
 }
 
 TEST(FrameHeader, EveryTypeAndDtypeTravels) {
-  for (std::uint8_t type = 1; type <= 6; ++type) {
+  for (std::uint8_t type = 1; type <= 7; ++type) {
     FrameHeader h;
     h.type = static_cast<FrameType>(type);
     h.dtype = static_cast<DType>(1 + type % 5);
@@ -119,7 +119,7 @@ TEST(FrameHeader, IllegalValuesWithAGoodChecksumAreRefused) {
            Forgery{0, "XX", "magic"},
            Forgery{2, "\x02", "version 2, expected 1"},
            Forgery{3, zero, "unknown type 0"},
-           Forgery{3, "\x07", "unknown type 7"},
+           Forgery{3, "\x08", "unknown type 8"},
            Forgery{3, "\xff", "unknown type 255"},
            Forgery{52, zero, "unknown dtype 0"},
            Forgery{52, "\x06", "unknown dtype 6"},

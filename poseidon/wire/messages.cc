@@ -21,6 +21,7 @@ void Put(ByteWriter& w, const Join& m) {
   w.Text(Clip(m.host, kMaxHost));
   w.Text(Clip(m.listen_host, kMaxHost));
   w.U16(m.listen_port);
+  w.Text(Clip(m.machine, kMaxHost));
 }
 Role TakeRole(ByteReader& r) {
   const auto role = static_cast<Role>(r.U8());
@@ -33,6 +34,7 @@ void Take(ByteReader& r, Join& m) {
   m.host = r.Text(kMaxHost);
   m.listen_host = r.Text(kMaxHost);
   m.listen_port = r.U16();
+  m.machine = r.Text(kMaxHost);
 }
 
 void Put(ByteWriter& w, const Welcome& m) {
@@ -46,12 +48,13 @@ void Put(ByteWriter& w, const Welcome& m) {
     w.Text(Clip(e.host, kMaxHost));
     w.Text(Clip(e.listen_host, kMaxHost));
     w.U16(e.listen_port);
+    w.Text(Clip(e.machine, kMaxHost));
   }
 }
 void Take(ByteReader& r, Welcome& m) {
   m.generation = Generation(r.U32());
   m.member = MemberId(r.U16());
-  const std::uint32_t count = r.Count(kMaxMembers, 15);
+  const std::uint32_t count = r.Count(kMaxMembers, 19);
   for (std::uint32_t i = 0; i < count; ++i) {
     RosterEntry e;
     e.member = MemberId(r.U16());
@@ -60,6 +63,7 @@ void Take(ByteReader& r, Welcome& m) {
     e.host = r.Text(kMaxHost);
     e.listen_host = r.Text(kMaxHost);
     e.listen_port = r.U16();
+    e.machine = r.Text(kMaxHost);
     m.roster.push_back(std::move(e));
   }
   if (m.member.value() >= count) r.Fail();
@@ -207,6 +211,21 @@ void Take(ByteReader& r, Echo& m) {
 
 void Put(ByteWriter& w, const ProbeReport& m) { w.F64(m.bytes_per_second); }
 void Take(ByteReader& r, ProbeReport& m) { m.bytes_per_second = r.F64(); }
+
+void Put(ByteWriter& w, const Segment& m) {
+  w.U16(m.model.value());
+  w.U32(m.process);
+  w.U32(m.descriptor);
+  w.U64(m.bytes);
+  w.U64(m.nonce);
+}
+void Take(ByteReader& r, Segment& m) {
+  m.model = ModelId(r.U16());
+  m.process = r.U32();
+  m.descriptor = r.U32();
+  m.bytes = r.U64();
+  m.nonce = r.U64();
+}
 
 template <std::size_t I = 0>
 Result<Message> TakeAlternative(std::size_t index, ByteReader& reader) {

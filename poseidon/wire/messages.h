@@ -27,6 +27,7 @@ struct Join {
   std::string host;                  // for messages and stable ranks
   std::string listen_host;           // where other members reach the joiner
   std::uint16_t listen_port = 0;
+  std::string machine = {};          // whose memory it could share; empty: nobody's
   friend bool operator==(const Join&, const Join&) = default;
 };
 
@@ -37,6 +38,7 @@ struct RosterEntry {
   std::string host;
   std::string listen_host;
   std::uint16_t listen_port = 0;
+  std::string machine = {};  // workers of one machine combine on it first; empty: this one does not
   friend bool operator==(const RosterEntry&, const RosterEntry&) = default;
 };
 
@@ -157,8 +159,19 @@ struct ProbeReport {
   friend bool operator==(const ProbeReport&, const ProbeReport&) = default;
 };
 
+// A host's first worker -> the host's others: the memory in which they combine (local/segment.h).
+struct Segment {
+  ModelId model;
+  std::uint32_t process = 0;     // that has it open
+  std::uint32_t descriptor = 0;  // under this number
+  std::uint64_t bytes = 0;
+  std::uint64_t nonce = 0;       // that lies at its beginning
+  friend bool operator==(const Segment&, const Segment&) = default;
+};
+
 using Message = std::variant<Join, Welcome, Refuse, Hello, Ready, Start, Declare, Agreed, Declared,
-                             Go, Measured, Suspect, Abort, Leave, Goodbye, Echo, ProbeReport>;
+                             Go, Measured, Suspect, Abort, Leave, Goodbye, Echo, ProbeReport,
+                             Segment>;
 
 ByteBuffer Encode(const Message& message);
 Result<Message> Decode(ConstBytes bytes);

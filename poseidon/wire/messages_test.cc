@@ -44,7 +44,7 @@ plan::Plan PlanOf(std::size_t layers) {
 // One of every message, in the order of the variant, so that none can be forgotten.
 std::vector<Message> OneOfEach() {
   return {
-      Join{Role::kServer, 3, "host a", "10.0.0.2", 4711},
+      Join{Role::kServer, 3, "host a", "10.0.0.2", 4711, "machine 7"},
       Welcome{Generation(7),
               MemberId(1),
               {{MemberId(0), Role::kWorker, Rank(0), "a", "10.0.0.1", 1},
@@ -65,6 +65,7 @@ std::vector<Message> OneOfEach() {
       Goodbye{},
       Echo{42, true},
       ProbeReport{1.25e8},
+      Segment{ModelId(0), 4711, 12, 1ull << 40, 0x1234'5678'9abc'def0},
   };
 }
 

@@ -75,6 +75,8 @@ void PutCluster(ByteWriter& out, const ClusterSpec& cluster) {
   out.U32(cluster.workers);
   out.U32(cluster.servers);
   out.Bool(cluster.servers_share_worker_hosts);
+  out.U32(static_cast<std::uint32_t>(cluster.host_of_rank.size()));
+  for (const std::uint32_t host : cluster.host_of_rank) out.U32(host);
   out.F64(cluster.bandwidth);
   out.F64(cluster.latency);
   out.F64(cluster.rebuild_flops);
@@ -91,6 +93,10 @@ ClusterSpec GetCluster(ByteReader& in) {
     in.Fail();
   }
   cluster.servers_share_worker_hosts = in.Bool();
+  const std::uint32_t ranks = in.Count(kMaxMembers, 4);
+  cluster.host_of_rank.reserve(ranks);
+  for (std::uint32_t i = 0; i < ranks; ++i) cluster.host_of_rank.push_back(in.U32());
+  if (!plan::AreHosts(cluster.host_of_rank, cluster.workers)) in.Fail();
   cluster.bandwidth = Quantity(in);
   cluster.latency = Quantity(in);
   cluster.rebuild_flops = Quantity(in);

@@ -32,6 +32,7 @@ Plan MakeExample() {
   plan::ClusterSpec cluster;
   cluster.workers = 3;
   cluster.servers = 2;
+  cluster.host_of_rank = {0, 1, 0};
   cluster.bandwidth = 119.5e6;
   cluster.latency = 1e-4;
   cluster.rebuild_flops = 3e10;
@@ -84,6 +85,9 @@ TEST(PlanCodec, IllegalValuesAreRefused) {
   EXPECT_FALSE(DecodePlan(EncodePlan(plan)).ok());
   plan = MakeExample();
   plan.cluster.bandwidth = -1;
+  EXPECT_FALSE(DecodePlan(EncodePlan(plan)).ok());
+  plan = MakeExample();
+  plan.cluster.host_of_rank = {0, 2, 0};
   EXPECT_FALSE(DecodePlan(EncodePlan(plan)).ok());
   plan = MakeExample();
   plan.cluster.workers = 0;

@@ -65,6 +65,13 @@ Cluster DrawCluster(std::uint64_t seed) {
   JobOptions& job = c.job;
   job.workers = static_cast<std::uint16_t>(random.Between(1, 6));
   job.servers = static_cast<std::uint16_t>(random.Chance(0.5) ? 0 : random.Between(1, 3));
+  // A machine of one's own, or one of up to three that several share.
+  const std::uint64_t machines = random.Chance(0.5) ? 0 : random.Between(1, 3);
+  for (std::uint16_t w = 0; machines > 0 && w < job.workers; ++w) {
+    const auto letter = static_cast<char>('a' + random.Below(machines));
+    job.machines.push_back(random.Chance(0.1) ? "" : std::string(1, letter));
+  }
+  job.node.levels = random.Chance(0.2) ? plan::Levels::kAuto : plan::Levels::kHost;
   job.steps = single_bytes ? 3 : random.Between(2, 15);
   job.node.final_plan_step = random.Below(job.steps + 3);
   job.node.planning.policy = random.Chance(0.5) ? plan::Policy::kBytes : plan::Policy::kTime;
@@ -146,6 +153,7 @@ Cluster DrawCluster(std::uint64_t seed) {
         << world.network.send_buffer_bytes << (single_bytes ? ", single bytes" : "")
         << (job.lockstep ? ", in lockstep" : "") << (job.gradients.absent > 0 ? ", absences" : "")
         << (job.gradients.weighted ? ", weights" : "");
+  for (const std::string& machine : job.machines) words << (machine.empty() ? " -" : " " + machine);
   if (c.fault != Fault::kNone) {
     words << ", member " << c.victim << (c.fault == Fault::kKill ? " is killed" : " freezes")
           << " after " << c.after_means << " results and " << ToSeconds(c.and_then) * 1e3

@@ -8,7 +8,6 @@
 
 #include "poseidon/base/check.h"
 #include "poseidon/base/random.h"
-#include "poseidon/tensor/sum.h"
 
 namespace poseidon::integration {
 namespace {
@@ -115,22 +114,55 @@ const ByteBuffer& Gradients::Mean(LayerId layer, Step step, plan::Scheme scheme,
                                                          : ProductOf(layer, step, engine);
 }
 
+std::vector<std::vector<std::uint16_t>> Gradients::Hosts() const {
+  std::vector<std::vector<std::uint16_t>> hosts;
+  for (std::uint16_t r = 0; r < options_.ranks; ++r) {
+    const std::size_t host = options_.host_of_rank.empty() ? r : options_.host_of_rank[r];
+    if (host == hosts.size()) hosts.emplace_back();
+    hosts[host].push_back(r);
+  }
+  return hosts;
+}
+
+// With plain loops, to be compared with what the product's own sums make.
+template <typename T>
+void Gradients::SumByHand(LayerId layer, Step step, T* mean) const {
+  const std::uint64_t n = layers_[layer.value()].elements;
+  std::uint64_t weights = 0;
+  bool any = false;
+  std::fill_n(mean, n, T{0});
+  for (const std::vector<std::uint16_t>& host : Hosts()) {
+    std::vector<T> sum;
+    for (const std::uint16_t r : host) {
+      if (Absent(Rank(r), layer, step)) continue;
+      const std::uint32_t weight = Weight(Rank(r), layer, step);
+      std::vector<T> own(n);
+      FillDense(Rank(r), layer, step, reinterpret_cast<std::byte*>(own.data()));
+      weights += weight;
+      const bool first = sum.empty();
+      sum.resize(n);
+      for (std::uint64_t i = 0; i < n; ++i) {
+        const T number = weight == 0 ? own[i] : own[i] * static_cast<T>(weight);
+        sum[i] = first ? number : sum[i] + number;
+      }
+    }
+    if (sum.empty()) continue;
+    for (std::uint64_t i = 0; i < n; ++i) mean[i] = any ? mean[i] + sum[i] : sum[i];
+    any = true;
+  }
+  const T divisor = weights == 0 ? static_cast<T>(options_.ranks) : static_cast<T>(weights);
+  if (divisor == T{1}) return;
+  for (std::uint64_t i = 0; i < n; ++i) mean[i] = mean[i] * (T{1} / divisor);
+}
+
 ByteBuffer Gradients::SumOf(LayerId layer, Step step) const {
   const plan::LayerSpec& spec = layers_[layer.value()];
-  std::vector<ByteBuffer> all;
-  std::vector<Contribution> contributions;
-  for (std::uint16_t r = 0; r < options_.ranks; ++r) {
-    all.emplace_back(spec.bytes());
-    FillDense(Rank(r), layer, step, all.back().data());
-  }
-  for (std::uint16_t r = 0; r < options_.ranks; ++r) {
-    const bool absent = Absent(Rank(r), layer, step);
-    contributions.push_back(
-        {absent ? nullptr : all[r].data(), absent ? 0 : Weight(Rank(r), layer, step)});
-  }
   ByteBuffer mean(spec.bytes());
-  SumInRankOrder(contributions, options_.ranks, spec.elements, spec.dtype, Scaling::kMean,
-                 mean.data());
+  if (spec.dtype == DType::kF64) {
+    SumByHand(layer, step, reinterpret_cast<double*>(mean.data()));
+  } else {
+    SumByHand(layer, step, reinterpret_cast<float*>(mean.data()));
+  }
   return mean;
 }
 
@@ -146,9 +178,11 @@ ByteBuffer Gradients::ProductOf(LayerId layer, Step step, sfb::ProductEngine& en
   const sfb::AlignedBytes u = sfb::AllocateAligned(rows * m * size);
   const sfb::AlignedBytes v = sfb::AllocateAligned(rows * n * size);
   std::uint64_t at = 0;
-  for (std::uint16_t r = 0; r < options_.ranks; ++r) {
-    FillFactors(Rank(r), layer, step, u.get() + at * m * size, v.get() + at * n * size);
-    at += Rows(Rank(r), layer, step);
+  for (const std::vector<std::uint16_t>& host : Hosts()) {
+    for (const std::uint16_t r : host) {
+      FillFactors(Rank(r), layer, step, u.get() + at * m * size, v.get() + at * n * size);
+      at += Rows(Rank(r), layer, step);
+    }
   }
   const double alpha = 1.0 / options_.ranks;
   const Status status = engine.Multiply({.dtype = spec.dtype,

@@ -24,6 +24,8 @@ namespace poseidon::integration {
 struct GradientOptions {
   std::uint64_t seed = 1;
   std::uint16_t ranks = 1;
+  // Where workers combine on their hosts first: the host of each rank. Empty: flat.
+  std::vector<std::uint32_t> host_of_rank = {};
   double absent = 0;  // probability that a rank has nothing for a layer
   // Of a rank's factors; each count between is drawn.
   std::uint32_t min_rows = 0;
@@ -46,14 +48,18 @@ class Gradients {
   void FillDense(Rank rank, LayerId layer, Step step, std::byte* out) const;
   void FillFactors(Rank rank, LayerId layer, Step step, std::byte* u, std::byte* v) const;
 
-  // The mean over all ranks: a sum in rank order of whole tensors, or one product of the
-  // concatenated factors by `engine`. Kept while a rank may still ask. Thread: any.
+  // The mean over all ranks: a sum in rank order of whole tensors, on each host and then over the
+  // hosts' sums, or one product by `engine` of the factors concatenated in the same order. Kept while a rank may still ask. Thread: any.
   const ByteBuffer& Mean(LayerId layer, Step step, plan::Scheme scheme, sfb::ProductEngine& engine);
   // The ranks and how often each is in a result of powers of two, for a message.
   std::string Explain(LayerId layer, Step step, ConstBytes result) const;
 
  private:
   std::uint64_t Draw(Rank rank, LayerId layer, Step step, std::uint64_t what) const;
+  // The ranks of each host; flat: of each rank.
+  std::vector<std::vector<std::uint16_t>> Hosts() const;
+  template <typename T>
+  void SumByHand(LayerId layer, Step step, T* mean) const;
   ByteBuffer SumOf(LayerId layer, Step step) const;
   ByteBuffer ProductOf(LayerId layer, Step step, sfb::ProductEngine& engine) const;
 

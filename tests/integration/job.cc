@@ -536,6 +536,7 @@ class Job::Worker final : public Member {
                 outcome_.key_value.push_back(traffic.layer(LayerId(i), plan::Scheme::kKeyValue));
                 outcome_.factors.push_back(
                     traffic.layer(LayerId(i), plan::Scheme::kFactorBroadcast));
+                outcome_.local_bytes.push_back(node().local_bytes(LayerId(i)));
               }
               outcome_.collective_traffic = traffic.collectives();
               node().Leave(std::move(done));
@@ -561,6 +562,7 @@ Job::Job(World& world, const JobOptions& options)
           [&] {
             GradientOptions gradients = options.gradients;
             gradients.ranks = options.workers;
+            gradients.host_of_rank = plan::HostOfRank(options.machines, options.node.levels);
             return gradients;
           }(),
           options.layers),
@@ -595,6 +597,7 @@ void Job::Start() {
     node.requested_rank = worker ? m : -1;
     node.hosts_coordinator = m == 0;
     node.host = members_[m]->site().listen().host;
+    if (m < options_.machines.size()) node.machine = options_.machines[m];
     if (m > 0) node.coordinator = members_[0]->address();
     members_[m]->Start(node);
     if (m == 0) {
@@ -644,10 +647,11 @@ void Job::ExpectAllWell() const {
 }
 
 void Job::ExpectExactPayload() const {
-  const std::uint16_t shards = options_.servers > 0 ? options_.servers : options_.workers;
-  const auto slices = plan::AssignSlices(options_.layers, shards, options_.node.placement);
   const Outcome& first = members_[0]->outcome();
   ASSERT_TRUE(first.provisional.has_value());
+  const plan::ClusterSpec& cluster = first.provisional->cluster;
+  ASSERT_EQ(cluster.host_of_rank, plan::HostOfRank(options_.machines, options_.node.levels));
+  const auto slices = plan::AssignSlices(options_.layers, cluster.shards(), options_.node.placement);
   for (std::uint32_t i = 0; i < options_.layers.size(); ++i) {
     const plan::LayerSpec& spec = options_.layers[i];
     std::vector<plan::NodeBytes> key_value(members());
@@ -655,23 +659,22 @@ void Job::ExpectExactPayload() const {
     for (std::uint64_t step = 0; step < options_.steps; ++step) {
       const bool final_holds = step >= options_.node.final_plan_step;
       const plan::Plan& plan = final_holds ? *first.final_plan : *first.provisional;
-      const plan::LayerPayload dense =
-          plan::KeyValuePayload(slices[i], spec.dtype, options_.workers, options_.servers);
+      plan::LayerPlan layer_plan;
+      layer_plan.scheme = plan.layers[i].scheme;
+      for (std::uint16_t r = 0; spec.factors && r < options_.workers; ++r) {
+        layer_plan.measured.rows.push_back(gradients_.Rows(Rank(r), LayerId(i), Step(step)));
+      }
+      const plan::LayerPayload payload = plan::PayloadOf(spec, slices[i], layer_plan, cluster);
       if (plan.layers[i].scheme == plan::Scheme::kKeyValue) {
         for (std::uint16_t m = 0; m < members(); ++m) {
           key_value[m] =
               key_value[m] +
-              (m < options_.workers ? dense.workers[m] : dense.servers[m - options_.workers]);
+              (m < options_.workers ? payload.workers[m] : payload.servers[m - options_.workers]);
         }
         continue;
       }
-      std::vector<std::uint32_t> rows;
-      for (std::uint16_t r = 0; r < options_.workers; ++r) {
-        rows.push_back(gradients_.Rows(Rank(r), LayerId(i), Step(step)));
-      }
-      const plan::LayerPayload sparse = plan::FactorPayload(*spec.factors, spec.dtype, rows);
       for (std::uint16_t m = 0; m < options_.workers; ++m) {
-        factors[m] = factors[m] + sparse.workers[m];
+        factors[m] = factors[m] + payload.workers[m];
       }
     }
     for (std::uint16_t m = 0; m < members(); ++m) {

@@ -23,6 +23,8 @@ struct JobOptions {
   std::vector<plan::LayerSpec> layers;
   GradientOptions gradients;
   std::uint64_t steps = 50;
+  // The machine of each rank; with node.levels workers of one machine combine first.
+  std::vector<std::string> machines = {};
   // What all members are told; roles, ranks and addresses are filled in.
   session::NodeOptions node;
   // A step begins when all layers of the last one have landed; else each layer goes on by itself.
@@ -54,6 +56,7 @@ struct Outcome {
   std::uint64_t allocated_bytes = 0;
   std::vector<messaging::TrafficCell> key_value;  // by layer
   std::vector<messaging::TrafficCell> factors;
+  std::vector<std::uint64_t> local_bytes;  // by layer
   messaging::TrafficCell collective_traffic;
   std::vector<std::string> log;
 };

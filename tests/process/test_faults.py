@@ -72,12 +72,15 @@ def test_a_lost_member_is_named_by_all(bench, number):
     victim = {"rank 0": 0, "worker": source.randrange(1, workers),
               "server": workers + source.randrange(max(servers, 1))}[role]
     moment = source.uniform(0, 1.5)
+    levels = source.choice(("flat", "host"))
+    shared = set(os.listdir("/dev/shm"))
     names = [f"worker {i}" for i in range(workers)] + [f"server {i}" for i in range(servers)]
     print(f"drill {number} of seed {SEED}: {fault} {names[victim]} of {workers} workers and "
-          f"{servers} servers {moment:.3f} s into training")
+          f"{servers} servers, {levels}, {moment:.3f} s into training")
 
     with bench.start(solver_of(bench), "--workers", workers, "--servers", servers, "--scheme",
-                     "ip1=sfb", "--dead-after", DEAD_AFTER) as job:
+                     "ip1=sfb", "--levels", levels, "--machines", ",".join("aabb"[:workers]),
+                     "--dead-after", DEAD_AFTER) as job:
         pids = job.members(workers + servers)
         sockets = jobs.listening_sockets(pids)
         assert len(sockets) == len(pids)
@@ -119,6 +122,7 @@ def test_a_lost_member_is_named_by_all(bench, number):
         # Nothing stays behind.
         assert not [pid for pid in pids if jobs.stat_of(pid)]
         assert all(port_is_free(*socket) for socket in sockets)
+        assert not set(os.listdir("/dev/shm")) - shared
         assert took <= WITHIN[fault], f"{took:.3f} s, expected {WITHIN[fault]} s"
         assert all_took <= WITHIN[fault] + 2
     check_last_snapshot(bench, workers)

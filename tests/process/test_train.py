@@ -93,6 +93,25 @@ def test_dedicated_servers(bench, servers):
     assert [end["end"] for end in ends] == ["exited with code 0"] * (2 + servers)
 
 
+@pytest.mark.parametrize("machines", ("a,a,b,b", "a,a,a,b", "a,a"))
+def test_two_levels(bench, machines):
+    """Workers of one machine combine first: what the leader counts is what hosts exchange."""
+    solver = bench.solver()
+    workers = len(machines.split(","))
+    options = ("--workers", workers, "--scheme", "ip1=sfb")
+    done = bench.train(solver, *options, "--levels", "host", "--machines", machines, run_dir="levels")
+    check_results(done, workers)
+    plan = check_plan(done, workers, {"ip1": "sfb"})
+    hosts, local = len(set(machines.split(","))), machines.count("a")
+    assert plan["ip1"]["counted_bytes"]["sent"] == (hosts - 1) * local * 12 * (48 + 252) * 4
+    assert done.summary["traffic"]["shared_memory_bytes"] > 0
+    again = bench.train(solver, *options, "--levels", "host", "--machines", machines, run_dir="again")
+    assert again.summary["weights_hash"] == done.summary["weights_hash"]
+    flat = bench.train(solver, *options, "--levels", "flat", "--machines", machines, run_dir="flat")
+    assert flat.summary["traffic"]["shared_memory_bytes"] == 0
+    assert flat.summary["test"]["loss"] == pytest.approx(done.summary["test"]["loss"], rel=1e-3)
+
+
 def test_fewest_bytes(bench):
     """The published rule: factors exactly where K P <= 2 M N / (M + N)."""
     done = bench.train(bench.solver(), "--workers", 2, "--policy", "bytes")

@@ -25,6 +25,8 @@ struct TrainOptions {
   std::map<std::string, std::string> schemes;  // layer to "kv" or "sfb"
   std::string plan_file;                       // plan.json to follow
   std::string wire = "auto";                   // auto, tls, auth
+  std::string levels = "auto";                 // flat, host, auto: plan/hosts.h
+  std::vector<std::string> machines;           // by rank, instead of what each worker sees
   double dead_after = 30;                      // seconds
   int threads = 0;                             // compute threads of a worker; 0: share the cores
   std::string run_dir;
@@ -35,7 +37,7 @@ struct TrainOptions {
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, level, stages, workers,
                                    servers, sync, global_batch, policy, schemes, plan_file, wire,
-                                   dead_after, threads, run_dir, sigint_effect, sighup_effect,
+                                   levels, machines, dead_after, threads, run_dir, sigint_effect, sighup_effect,
                                    dtype, final_plan_step)
 
 // One member's part in the job. The token travels beside it, never here.

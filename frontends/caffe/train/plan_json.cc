@@ -33,6 +33,7 @@ json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& laye
           {"switch_step", plan.switch_step.value()},
           {"workers", plan.cluster.workers},
           {"servers", plan.cluster.servers},
+          {"host_of_rank", plan.cluster.host_of_rank},
           {"bandwidth_bytes_per_second", plan.cluster.bandwidth},
           {"latency_seconds", plan.cluster.latency},
           {"rebuild_flops", plan.cluster.rebuild_flops},

@@ -152,6 +152,14 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task) {
   node.requested_rank = task.rank;
   node.hosts_coordinator = !task.server && task.rank == 0;
   node.host = task.host;
+  const auto levels = plan::ParseLevels(task.options.levels);
+  if (!levels) {
+    return InvalidArgument("levels is '" + task.options.levels + "', expected flat, host or auto");
+  }
+  node.levels = *levels;
+  const auto rank = static_cast<std::size_t>(task.rank);
+  node.machine =
+      rank < task.options.machines.size() ? task.options.machines[rank] : local::ThisMachine();
   node.listen = {task.listen_host, task.listen_port};
   node.coordinator = {task.coordinator_host, task.coordinator_port};
   node.liveness.dead_after = FromSeconds(task.options.dead_after);
@@ -436,9 +444,7 @@ Status Run::Finish(double seconds) {
 // different workers may differ by 16 elements.
 plan::Plan Run::OwnPlan() const {
   plan::Plan own = session_->plan();
-  const auto shards = static_cast<std::uint16_t>(
-      task_.options.servers > 0 ? task_.options.servers : task_.options.workers);
-  const auto slices = plan::AssignSlices(sync_->specs(), shards);
+  const auto slices = plan::AssignSlices(sync_->specs(), own.cluster.shards());
   for (std::size_t i = 0; i < own.layers.size(); ++i) {
     const plan::LayerPayload payload =
         plan::PayloadOf(sync_->specs()[i], slices[i], own.layers[i], own.cluster);
@@ -494,13 +500,16 @@ json Run::Summary(double seconds) const {
     };
     std::uint64_t headers_out = statistics_.control.sent.header_bytes +
                                 statistics_.collectives.sent.header_bytes;
+    std::uint64_t local_bytes = 0;
     for (const session::LayerStatistics& layer : statistics_.layers) {
+      local_bytes += layer.local_bytes;
       headers_out += layer.key_value.sent.header_bytes + layer.factors.sent.header_bytes;
     }
     summary["traffic"] = {
         {"control_payload", count(statistics_.control)},
         {"collective_payload", count(statistics_.collectives)},
         {"header_bytes_sent", headers_out},
+        {"shared_memory_bytes", local_bytes},
         {"encryption_bytes_sent", statistics_.wire.wire_bytes_out - statistics_.wire.bytes_written},
         {"encryption_bytes_received", statistics_.wire.wire_bytes_in - statistics_.wire.bytes_read},
         {"wire_bytes_sent", statistics_.wire.wire_bytes_out},

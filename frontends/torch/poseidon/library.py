@@ -17,6 +17,7 @@ NEVER = 2 ** 64 - 1
 KEY_VALUE, FACTOR_BROADCAST = 1, 2
 WIRE = {"auto": 0, "tls": 1, "auth": 2}
 POLICY = {"time": 1, "bytes": 2}
+LEVELS = {"flat": 0, "host": 1, "auto": 2}
 
 
 class PoseidonError(RuntimeError):
@@ -60,7 +61,8 @@ class Options(Struct):
                 ("join_timeout_seconds", c_double), ("dead_after_seconds", c_double), ("policy", c_int32),
                 ("reserved2", c_uint32), ("schemes", c_char_p), ("plan_pin", c_char_p),
                 ("final_plan_step", c_uint64), ("engine", c_void_p), ("log", Log), ("log_user", c_void_p),
-                ("trace_spans", c_uint64), ("memory_limit_bytes", c_uint64), ("probe_bytes", c_uint64)]
+                ("trace_spans", c_uint64), ("memory_limit_bytes", c_uint64), ("probe_bytes", c_uint64),
+                ("levels", c_int32), ("reserved3", c_uint32), ("machine", c_char_p)]
 
 
 class Layer(Struct):

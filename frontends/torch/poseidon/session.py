@@ -85,10 +85,11 @@ class Place:
 
 def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=None, plan_pin=None,
                  final_plan_step=0, policy="time", servers=0, join_timeout=120.0, dead_after=30.0, host=None,
-                 log=None):
+                 log=None, levels="auto"):
     """The C struct of these words; None for final_plan_step keeps the first plan."""
     encode = lambda text: None if text is None else str(text).encode()
-    for name, word, known in (("wire", wire, c.WIRE), ("policy", policy, c.POLICY)):
+    for name, word, known in (("wire", wire, c.WIRE), ("policy", policy, c.POLICY),
+                              ("levels", levels, c.LEVELS)):
         if word not in known:
             raise c.PoseidonError(f"{name} is '{word}', expected one of {', '.join(known)}", "INVALID_ARGUMENT")
     if isinstance(schemes, dict):
@@ -99,7 +100,7 @@ def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=Non
         coordinator_host=encode(place.coordinator), coordinator_port=place.port, wire=c.WIRE[wire],
         host=encode(host or socket.gethostname()), token_file=encode(token_file), threads=threads,
         cores=cores, join_timeout_seconds=join_timeout, dead_after_seconds=dead_after,
-        policy=c.POLICY[policy], schemes=encode(schemes), plan_pin=encode(plan_pin),
+        policy=c.POLICY[policy], levels=c.LEVELS[levels], schemes=encode(schemes), plan_pin=encode(plan_pin),
         final_plan_step=c.NEVER if final_plan_step is None else final_plan_step)
     if log is not None:
         options.log = c.Log(lambda user, level, line: log(level, line.decode(errors="replace")))

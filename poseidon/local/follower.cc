@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/local/follower.h"
+
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "poseidon/local/stretches.h"
+
+namespace poseidon::local {
+
+Follower::Follower(Executor& executor, messaging::Mesh& mesh, const Place& place)
+    : executor_(executor), mesh_(mesh), place_(place) {}
+
+Status Follower::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
+  model_ = model;
+  POSEIDON_ASSIGN_OR_RETURN(layout_, Layout::Of(layers, place_.places));
+  for (plan::LayerSpec& layer : layers) {
+    layers_.emplace_back();
+    layers_.back().spec = std::move(layer);
+  }
+  return AttachIfBoth();
+}
+
+Status Follower::Attach(MemberId from, const wire::Segment& offer) {
+  if (from != place_.leader || offer_) {
+    return DataLoss("shared memory is offered twice, or not by the leader of this host");
+  }
+  offer_ = std::make_unique<wire::Segment>(offer);
+  return AttachIfBoth();
+}
+
+Status Follower::AttachIfBoth() {
+  if (!offer_ || layers_.empty()) return OkStatus();
+  if (offer_->model != model_ || offer_->bytes != layout_.bytes()) {
+    return DataLoss("the leader offers " + std::to_string(offer_->bytes) +
+                    " bytes of shared memory, expected " + std::to_string(layout_.bytes()));
+  }
+  POSEIDON_ASSIGN_OR_RETURN(segment_, Segment::Attach(*offer_));
+  return OkStatus();
+}
+
+std::byte* Follower::Slot(LayerId layer, std::uint32_t place) const {
+  return segment_->memory().data() + layout_.OffsetOf(layer, place);
+}
+
+void Follower::Contribute(const Share& share, PlanEpoch epoch, Completion done) {
+  LayerState& state = layers_.at(share.layer.value());
+  POSEIDON_CHECK(!state.round, "one step per layer at a time");
+  Status refused = abandoned_;
+  if (share.scheme == plan::Scheme::kFactorBroadcast && !share.absent &&
+      share.factors.rows > layout_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) {
+    refused = InvalidArgument(
+        "layer '" + state.spec.name + "' brings " + std::to_string(share.factors.rows) +
+        " rows, at most " +
+        std::to_string(layout_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) +
+        " fit the shared memory of its host: train with --levels=flat");
+  }
+  if (!refused.ok()) {
+    executor_.Post([done = std::move(done), refused] { done(refused); });
+    return;
+  }
+  state.round = std::make_shared<Round>();
+  state.round->share = share;
+  state.round->done = std::move(done);
+  CopyIn(state, epoch);
+}
+
+void Follower::CopyIn(LayerState& state, PlanEpoch epoch) {
+  const Share& share = state.round->share;
+  if (share.absent) return Tell(state, epoch);
+  std::byte* const slot = Slot(share.layer, place_.place);
+  if (share.scheme == plan::Scheme::kFactorBroadcast) {
+    const std::uint64_t u_bytes = FactorUBytes(state.spec, share.factors.rows);
+    const std::uint64_t bytes = FactorBytes(state.spec, share.factors.rows);
+    if (bytes > 0) {
+      std::memcpy(slot, share.factors.u, u_bytes);
+      std::memcpy(slot + u_bytes, share.factors.v, bytes - u_bytes);
+    }
+    state.moved += bytes;
+    return Tell(state, epoch);
+  }
+  state.moved += state.spec.bytes();
+  InStretches(
+      executor_, state.round, state.spec.bytes(),
+      [slot, from = share.gradient.memory](std::uint64_t begin, std::uint64_t end) {
+        std::memcpy(slot + begin, from + begin, end - begin);
+      },
+      [this, &state, epoch] { Tell(state, epoch); });
+}
+
+void Follower::Tell(LayerState& state, PlanEpoch epoch) {
+  Round& round = *state.round;
+  round.told = true;
+  // What lies in the slot is seen by whoever reads this word.
+  std::atomic_thread_fence(std::memory_order_release);
+  messaging::Outgoing word;
+  word.header.type = wire::FrameType::kLocal;
+  word.header.plan_epoch = epoch;
+  word.header.step = round.share.step;
+  word.header.model = model_;
+  word.header.rank = place_.self_rank;
+  word.header.layer = round.share.layer;
+  word.header.dtype = state.spec.dtype;
+  word.header.scheme = round.share.scheme;
+  if (round.share.absent) {
+    word.header.flags = wire::kFlagAbsent;
+  } else {
+    word.header.rows = round.share.scheme == plan::Scheme::kFactorBroadcast
+                           ? round.share.factors.rows
+                           : round.share.weight;
+  }
+  word.priority = messaging::kControlPriority;
+  mesh_.Send(place_.leader, std::move(word));
+}
+
+Result<MutableBytes> Follower::PlaceFor(MemberId, const wire::FrameHeader&) {
+  return DataLoss("a word about shared memory carries bytes");
+}
+
+// The leader's word that the mean is there: legal while this worker waits for it.
+Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
+  if (!abandoned_.ok()) return abandoned_;
+  if (from != place_.leader || header.model != model_ ||
+      header.layer.value() >= layers_.size() || header.total != 0) {
+    return DataLoss("a word about shared memory names no layer, or is not the leader's");
+  }
+  LayerState& state = layers_[header.layer.value()];
+  if (!state.round || !state.round->told || state.round->landing ||
+      state.round->share.step != header.step || state.round->share.scheme != header.scheme) {
+    return DataLoss("a mean of layer '" + state.spec.name + "' came that nobody waits for");
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+  state.round->landing = true;
+  const std::uint64_t bytes = state.spec.bytes();
+  state.moved += bytes;
+  InStretches(
+      executor_, state.round, bytes,
+      [mean = Slot(header.layer, 0), into = state.round->share.gradient.memory](
+          std::uint64_t begin, std::uint64_t end) {
+        std::memcpy(into + begin, mean + begin, end - begin);
+      },
+      [this, &state] { Finish(state, OkStatus()); });
+  return OkStatus();
+}
+
+void Follower::Finish(LayerState& state, const Status& status) {
+  const std::shared_ptr<Round> round = std::exchange(state.round, nullptr);
+  executor_.Post([round, status] { round->done(status); });
+}
+
+void Follower::Abandon(const Status& reason) {
+  abandoned_ = reason;
+  for (LayerState& state : layers_) {
+    if (state.round) Finish(state, reason);
+  }
+}
+
+std::uint64_t Follower::moved_bytes(LayerId layer) const {
+  return layer.value() < layers_.size() ? layers_[layer.value()].moved : 0;
+}
+
+}  // namespace poseidon::local

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/local/layout.h"
+
+#include <algorithm>
+
+namespace poseidon::local {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
+
+}  // namespace
+
+std::uint64_t FactorUBytes(const plan::LayerSpec& layer, std::uint64_t rows) {
+  return rows * layer.factors->outputs * SizeOf(layer.dtype);
+}
+std::uint64_t FactorBytes(const plan::LayerSpec& layer, std::uint64_t rows) {
+  return rows * layer.factors->elements_per_row() * SizeOf(layer.dtype);
+}
+
+Result<Layout> Layout::Of(std::span<const plan::LayerSpec> layers, std::uint32_t places) {
+  Layout layout;
+  for (const plan::LayerSpec& layer : layers) {
+    // At most 2^40 elements of 8 bytes (plan::Validate), and 4,096 rows of them.
+    std::uint64_t bytes = layer.bytes();
+    if (layer.factors) bytes = std::max(bytes, FactorBytes(layer, kLeastRows));
+    bytes = (bytes + kPage - 1) / kPage * kPage;
+    layout.slots_.push_back({layout.bytes_, bytes});
+    if (bytes > (kMostBytes - layout.bytes_) / places) {
+      return ResourceExhausted("the shared memory of " + std::to_string(places) +
+                               " workers cannot hold layer '" + layer.name + "'");
+    }
+    layout.bytes_ += bytes * places;
+  }
+  return layout;
+}
+
+std::uint64_t Layout::OffsetOf(LayerId layer, std::uint32_t place) const {
+  const Slot& slot = slots_.at(layer.value());
+  return slot.offset + slot.bytes * place;
+}
+
+}  // namespace poseidon::local

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/local/leader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "poseidon/local/stretches.h"
+#include "poseidon/tensor/sum.h"
+
+namespace poseidon::local {
+
+Leader::Leader(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> members,
+               TraceRecorder* trace)
+    : executor_(executor), mesh_(mesh), members_(std::move(members)), trace_(trace) {}
+
+Status Leader::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
+  model_ = model;
+  for (plan::LayerSpec& layer : layers) {
+    layers_.emplace_back();
+    layers_.back().spec = std::move(layer);
+    layers_.back().arrivals.resize(members_.size());
+  }
+  if (members_.size() == 1) return OkStatus();
+  std::vector<plan::LayerSpec> specs;
+  for (const LayerState& state : layers_) specs.push_back(state.spec);
+  POSEIDON_ASSIGN_OR_RETURN(layout_,
+                            Layout::Of(specs, static_cast<std::uint32_t>(members_.size())));
+  POSEIDON_ASSIGN_OR_RETURN(segment_, Segment::Make(layout_.bytes()));
+  wire::Segment offer = segment_->offer();
+  offer.model = model;
+  for (std::size_t place = 1; place < members_.size(); ++place) {
+    mesh_.SendControl(members_[place], wire::Encode(offer));
+  }
+  return OkStatus();
+}
+
+void Leader::Close() {
+  if (segment_) segment_->Close();
+}
+
+std::byte* Leader::Slot(LayerId layer, std::size_t place) const {
+  return segment_->memory().data() + layout_.OffsetOf(layer, static_cast<std::uint32_t>(place));
+}
+
+// ---- shares come in
+
+Result<MutableBytes> Leader::PlaceFor(MemberId, const wire::FrameHeader&) {
+  return DataLoss("a word about shared memory carries bytes");
+}
+
+Status Leader::Fits(const LayerState& state, const Arrival& arrival) const {
+  const bool factors = arrival.scheme == plan::Scheme::kFactorBroadcast;
+  if (factors && !state.spec.factors) {
+    return DataLoss("a worker of this host brings factors of layer '" + state.spec.name +
+                    "', which has none");
+  }
+  if (state.round && !state.round->begun &&
+      (arrival.step != state.round->share.step || arrival.scheme != state.round->share.scheme)) {
+    return DataLoss("a worker of this host brings layer '" + state.spec.name + "' of step " +
+                    std::to_string(arrival.step.value()) + " as " +
+                    std::string(plan::NameOf(arrival.scheme)) + ", expected step " +
+                    std::to_string(state.round->share.step.value()) + " as " +
+                    std::string(plan::NameOf(state.round->share.scheme)));
+  }
+  return OkStatus();
+}
+
+Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
+  if (!abandoned_.ok()) return abandoned_;
+  const auto place = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), from) -
+                                              members_.begin());
+  if (place == 0 || place == members_.size()) {
+    return DataLoss("member " + std::to_string(from.value()) +
+                    " speaks of shared memory, which it does not share");
+  }
+  if (header.model != model_ || header.layer.value() >= layers_.size() || header.total != 0) {
+    return DataLoss("a word about shared memory names no layer");
+  }
+  LayerState& state = layers_[header.layer.value()];
+  if (state.arrivals[place].here) {
+    return DataLoss("member " + std::to_string(from.value()) + " brings layer '" +
+                    state.spec.name + "' twice");
+  }
+  const Arrival arrival{.here = true,
+                        .step = header.step,
+                        .scheme = header.scheme,
+                        .absent = (header.flags & wire::kFlagAbsent) != 0,
+                        .count = header.rows};
+  POSEIDON_RETURN_IF_ERROR(Fits(state, arrival));
+  if (arrival.scheme == plan::Scheme::kFactorBroadcast &&
+      FactorBytes(state.spec, arrival.count) > layout_.slot_bytes(header.layer)) {
+    return DataLoss("a worker of this host brings more rows of layer '" + state.spec.name +
+                    "' than its slot holds");
+  }
+  state.arrivals[place] = arrival;
+  CombineIfComplete(state);
+  return OkStatus();
+}
+
+void Leader::Combine(const Share& share, UniqueFunction<void(Result<Combined>)> combined) {
+  if (!abandoned_.ok()) {
+    executor_.Post([combined = std::move(combined), reason = abandoned_] { combined(reason); });
+    return;
+  }
+  LayerState& state = layers_.at(share.layer.value());
+  POSEIDON_CHECK(!state.round, "one step per layer at a time");
+  state.round = std::make_shared<Round>();
+  state.round->share = share;
+  state.round->combined = std::move(combined);
+  for (const Arrival& arrival : state.arrivals) {
+    if (!arrival.here) continue;
+    if (const Status status = Fits(state, arrival); !status.ok()) return Fail(state, status);
+  }
+  CombineIfComplete(state);
+}
+
+void Leader::Fail(LayerState& state, const Status& reason) {
+  const std::shared_ptr<Round> round = std::exchange(state.round, nullptr);
+  executor_.Post([round, reason] {
+    if (round->combined) round->combined(reason);
+    if (round->done) round->done(reason);
+  });
+}
+
+// ---- what they make together
+
+void Leader::CombineIfComplete(LayerState& state) {
+  if (!state.round || state.round->begun) return;
+  if (!std::all_of(state.arrivals.begin() + 1, state.arrivals.end(),
+                   [](const Arrival& arrival) { return arrival.here; })) {
+    return;
+  }
+  // What the others wrote before they sent the word is seen from here on.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  Round& round = *state.round;
+  round.begun = true;
+  std::vector<Arrival> arrivals(members_.size());
+  std::swap(arrivals, state.arrivals);
+  const Share& share = round.share;
+  const bool factors = share.scheme == plan::Scheme::kFactorBroadcast;
+  arrivals[0] = {.here = true,
+                 .step = share.step,
+                 .scheme = share.scheme,
+                 .absent = share.absent,
+                 .count = share.absent ? 0 : factors ? share.factors.rows : share.weight};
+  round.result.gradient = share.gradient;
+  if (segment_) round.result.gradient.memory = Slot(share.layer, 0);
+  if (factors) {
+    CombineFactors(state, arrivals);
+  } else {
+    CombineDense(state, std::move(arrivals));
+  }
+}
+
+void Leader::CombineDense(LayerState& state, std::vector<Arrival> arrivals) {
+  const std::shared_ptr<Round> round = state.round;
+  std::vector<Contribution> contributions;
+  std::uint64_t weight = 0;
+  std::size_t present = 0;
+  for (std::size_t place = 0; place < arrivals.size(); ++place) {
+    if (arrivals[place].absent) continue;
+    const std::byte* const memory =
+        place == 0 ? round->share.gradient.memory : Slot(round->share.layer, place);
+    contributions.push_back({memory, arrivals[place].count});
+    weight += arrivals[place].count;
+    ++present;
+  }
+  if (weight > std::numeric_limits<std::uint32_t>::max()) {
+    return Fail(state, InvalidArgument("the weights of layer '" + state.spec.name +
+                                       "' on this host add up to more than 32 bits hold"));
+  }
+  round->result.absent = present == 0;
+  round->result.weight = static_cast<std::uint32_t>(weight);
+  // Nothing to add, and nothing to move.
+  if (present == 0 || (!segment_ && weight == 0)) return Answer(round);
+
+  const std::uint64_t bytes = state.spec.bytes();
+  state.moved += (contributions.size() - (arrivals[0].absent ? 0 : 1)) * bytes;
+  const DType dtype = state.spec.dtype;
+  const TimePoint begin = executor_.now();
+  InStretches(
+      executor_, round, bytes,
+      [contributions, dtype, out = round->result.gradient.memory](std::uint64_t first,
+                                                                  std::uint64_t end) {
+        std::vector<Contribution> part = contributions;
+        for (Contribution& c : part) c.memory += first;
+        SumInRankOrder(part, part.size(), (end - first) / SizeOf(dtype), dtype, Scaling::kNone,
+                       out + first);
+      },
+      [this, weak = std::weak_ptr<Round>(round), begin, bytes] {
+        const auto self = weak.lock();
+        if (trace_ != nullptr) {
+          trace_->Record({TraceLane::kSum, static_cast<std::int32_t>(self->share.layer.value()),
+                          self->share.step.value(), begin, executor_.now(), bytes, "local sum"});
+        }
+        Answer(self);
+      });
+}
+
+void Leader::CombineFactors(LayerState& state, const std::vector<Arrival>& arrivals) {
+  Round& round = *state.round;
+  std::uint64_t rows = 0;
+  for (const Arrival& arrival : arrivals) rows += arrival.count;
+  if (rows > std::numeric_limits<std::uint32_t>::max()) {
+    return Fail(state, InvalidArgument("the rows of layer '" + state.spec.name +
+                                       "' on this host are more than 32 bits count"));
+  }
+  round.result.factors = round.share.factors;
+  if (segment_) {
+    state.u.resize(FactorUBytes(state.spec, rows));
+    state.v.resize(FactorBytes(state.spec, rows) - state.u.size());
+    std::byte* u = state.u.data();
+    std::byte* v = state.v.data();
+    for (std::size_t place = 0; place < arrivals.size(); ++place) {
+      const std::uint64_t own = arrivals[place].count;
+      if (own == 0) continue;
+      const std::uint64_t u_bytes = FactorUBytes(state.spec, own);
+      const std::uint64_t v_bytes = FactorBytes(state.spec, own) - u_bytes;
+      const std::byte* const slot = place == 0 ? nullptr : Slot(round.share.layer, place);
+      std::memcpy(u, place == 0 ? round.share.factors.u : slot, u_bytes);
+      std::memcpy(v, place == 0 ? round.share.factors.v : slot + u_bytes, v_bytes);
+      u += u_bytes;
+      v += v_bytes;
+      if (place > 0) state.moved += u_bytes + v_bytes;
+    }
+    round.result.factors = {state.u.data(), state.v.data(), static_cast<std::uint32_t>(rows)};
+  } else if (arrivals[0].count == 0) {
+    round.result.factors = {};
+  }
+  Answer(state.round);
+}
+
+void Leader::Answer(const std::shared_ptr<Round>& round) {
+  std::exchange(round->combined, {})(round->result);
+}
+
+// ---- the mean goes out
+
+void Leader::Spread(LayerId layer, const Status& status, Completion done) {
+  LayerState& state = layers_.at(layer.value());
+  if (!status.ok() || !state.round) {
+    state.round.reset();
+    return done(status.ok() ? abandoned_ : status);
+  }
+  const std::shared_ptr<Round> round = state.round;
+  round->done = std::move(done);
+  std::atomic_thread_fence(std::memory_order_release);
+  for (std::size_t place = 1; place < members_.size(); ++place) {
+    messaging::Outgoing word;
+    word.header.type = wire::FrameType::kLocal;
+    word.header.step = round->share.step;
+    word.header.model = model_;
+    word.header.layer = layer;
+    word.header.dtype = state.spec.dtype;
+    word.header.scheme = round->share.scheme;
+    word.priority = messaging::kControlPriority;
+    mesh_.Send(members_[place], std::move(word));
+  }
+  const std::byte* const mean = round->result.gradient.memory;
+  const std::uint64_t bytes = mean == round->share.gradient.memory ? 0 : state.spec.bytes();
+  state.moved += bytes;
+  InStretches(
+      executor_, round, bytes,
+      [mean, into = round->share.gradient.memory](std::uint64_t begin, std::uint64_t end) {
+        std::memcpy(into + begin, mean + begin, end - begin);
+      },
+      [&state] {
+        const std::shared_ptr<Round> finished = std::exchange(state.round, nullptr);
+        finished->done(OkStatus());
+      });
+}
+
+void Leader::Abandon(const Status& reason) {
+  abandoned_ = reason;
+  for (LayerState& state : layers_) {
+    if (state.round) Fail(state, reason);
+  }
+}
+
+std::uint64_t Leader::moved_bytes(LayerId layer) const {
+  return layer.value() < layers_.size() ? layers_[layer.value()].moved : 0;
+}
+
+std::uint64_t Leader::allocated_bytes() const {
+  std::uint64_t sum = 0;
+  for (const LayerState& state : layers_) {
+    sum += state.u.capacity() + state.v.capacity();
+    if (segment_) sum += state.spec.bytes() * members_.size();
+  }
+  return sum;
+}
+
+}  // namespace poseidon::local

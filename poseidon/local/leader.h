@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_LOCAL_LEADER_H_
+#define POSEIDON_LOCAL_LEADER_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "poseidon/base/trace.h"
+#include "poseidon/local/layout.h"
+#include "poseidon/local/segment.h"
+#include "poseidon/local/share.h"
+#include "poseidon/messaging/mesh.h"
+
+namespace poseidon::local {
+
+// The worker that speaks for its host. Two moves per layer and step: Combine, when all workers of the
+// host have brought their shares, gives what they bring together; when the mean of all hosts lies where
+// Combine said, Spread gives it to everyone here. Sums are in rank order, factors concatenated likewise.
+//
+// Thread: the mesh's executor, in stretches, so that the network is served meanwhile. Lifetime: the mesh
+// outlives it; it outlives whatever still reads or writes what Combine gave.
+class Leader final : public messaging::FrameSink {
+ public:
+  // `members`: the host's workers in rank order, this one first. `trace` may be null.
+  Leader(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> members,
+         TraceRecorder* trace);
+
+  // Makes the segment for these layers and offers it to the others. Alone on its host it needs none.
+  Status Declare(ModelId model, std::vector<plan::LayerSpec> layers);
+  // All have attached; nobody does from now on.
+  void Close();
+
+  struct Combined {
+    TensorView gradient;  // the unscaled sum, and where the mean shall be written
+    Factors factors;      // factor scheme: all workers' rows; lent until Spread
+    bool absent = false;  // nobody brings anything
+    std::uint32_t weight = 0;
+  };
+  // One step per layer at a time. `combined` may be called within the call.
+  void Combine(const Share& share, UniqueFunction<void(Result<Combined>)> combined);
+  // Pre: Combine has answered for this layer. `done` fires when the mean lies in the share's gradient;
+  // the share's memory is free then. With a failure there is nothing to spread.
+  void Spread(LayerId layer, const Status& status, Completion done);
+
+  // Fails what waits, and whatever follows.
+  void Abandon(const Status& reason);
+
+  // Written to the segment or read from it, for one layer and all.
+  std::uint64_t moved_bytes(LayerId layer) const;
+  // What the dense slots of all workers take in the segment.
+  std::uint64_t allocated_bytes() const;
+
+  // FrameSink, for kLocal: never any bytes.
+  Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override;
+  Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
+
+ private:
+  // A follower's word that its slot is filled.
+  struct Arrival {
+    bool here = false;
+    Step step;
+    plan::Scheme scheme = plan::Scheme::kKeyValue;
+    bool absent = false;
+    std::uint32_t count = 0;  // weight or rows
+  };
+  // This worker's step under way. Whoever still works for it holds it weakly.
+  struct Round {
+    Share share;
+    bool begun = false;  // all shares are there
+    UniqueFunction<void(Result<Combined>)> combined;
+    Combined result;
+    Completion done;  // of Spread
+  };
+  struct LayerState {
+    plan::LayerSpec spec;
+    std::vector<Arrival> arrivals;  // by place; the first stays unused
+    std::shared_ptr<Round> round;
+    ByteBuffer u;  // the concatenation
+    ByteBuffer v;
+    std::uint64_t moved = 0;
+  };
+
+  std::byte* Slot(LayerId layer, std::size_t place) const;
+  Status Fits(const LayerState& state, const Arrival& arrival) const;
+  void CombineIfComplete(LayerState& state);
+  void CombineDense(LayerState& state, std::vector<Arrival> arrivals);
+  void CombineFactors(LayerState& state, const std::vector<Arrival>& arrivals);
+  void Answer(const std::shared_ptr<Round>& round);
+  void Fail(LayerState& state, const Status& reason);
+
+  Executor& executor_;
+  messaging::Mesh& mesh_;
+  const std::vector<MemberId> members_;
+  TraceRecorder* const trace_;
+  ModelId model_;
+  Layout layout_;
+  std::unique_ptr<Segment> segment_;  // null where this worker is alone
+  std::vector<LayerState> layers_;
+  Status abandoned_;
+};
+
+}  // namespace poseidon::local
+
+#endif  // POSEIDON_LOCAL_LEADER_H_

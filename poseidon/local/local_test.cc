@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// What leader and follower refuse, and how they end. That they combine rightly is shown by whole jobs:
+// tests/integration/levels_test.cc.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "poseidon/local/follower.h"
+#include "poseidon/local/leader.h"
+#include "poseidon/sim/simulation.h"
+
+namespace poseidon::local {
+namespace {
+
+class NobodyWatches final : public messaging::MeshObserver {
+  Status OnControl(MemberId, ConstBytes) override { return OkStatus(); }
+  Status OnIntroduction(const std::shared_ptr<messaging::Channel>&, ConstBytes) override {
+    return OkStatus();
+  }
+  void OnPeerClosed(MemberId, const Status&) override {}
+  void OnStrangerClosed(const messaging::Channel&, const Status&) override {}
+};
+
+// Layer 0 dense, layer 1 with factors; no connection, so that words go nowhere.
+class LocalTest : public ::testing::Test {
+ protected:
+  static std::vector<plan::LayerSpec> Layers() {
+    return {{.name = "dense", .elements = 100},
+            {.name = "fc", .elements = 10 * 5, .factors = plan::FactorShape{10, 5, false}}};
+  }
+  static wire::FrameHeader Word(std::uint32_t layer, std::uint64_t step, std::uint32_t count = 0) {
+    wire::FrameHeader header;
+    header.type = wire::FrameType::kLocal;
+    header.layer = LayerId(layer);
+    header.step = Step(step);
+    header.rows = count;
+    header.scheme = layer == 1 ? plan::Scheme::kFactorBroadcast : plan::Scheme::kKeyValue;
+    return header;
+  }
+  Share ShareOf(std::uint32_t layer, std::uint64_t step) {
+    Share share;
+    share.layer = LayerId(layer);
+    share.step = Step(step);
+    share.scheme = layer == 1 ? plan::Scheme::kFactorBroadcast : plan::Scheme::kKeyValue;
+    share.gradient = ViewOf(std::span(gradient_).first(layer == 1 ? 50 : 100));
+    share.factors = {reinterpret_cast<const std::byte*>(factor_.data()),
+                     reinterpret_cast<const std::byte*>(factor_.data()), 2};
+    return share;
+  }
+
+  sim::Simulation simulation_{sim::SimulationOptions{}};
+  const std::unique_ptr<Executor> io_ = simulation_.MakeExecutor(simulation_.AddProcess("worker"));
+  NobodyWatches nobody_;
+  messaging::Mesh mesh_{*io_, {}, nobody_};
+  std::vector<float> gradient_ = std::vector<float>(100, 1);
+  std::vector<float> factor_ = std::vector<float>(20, 1);
+};
+
+class LeaderTest : public LocalTest {
+ protected:
+  LeaderTest() {
+    EXPECT_TRUE(leader_.Declare(ModelId(0), Layers()).ok());
+  }
+  Status Say(std::uint16_t from, const wire::FrameHeader& header) {
+    return leader_.OnFrame(MemberId(from), header, {});
+  }
+  Leader leader_{*io_, mesh_, {MemberId(3), MemberId(4), MemberId(7)}, nullptr};
+};
+
+TEST_F(LeaderTest, WordsThatFitNothingAreRefused) {
+  EXPECT_FALSE(leader_.PlaceFor(MemberId(4), Word(0, 1)).ok());
+  EXPECT_FALSE(Say(5, Word(0, 1)).ok()) << "of another host";
+  EXPECT_FALSE(Say(3, Word(0, 1)).ok()) << "its own";
+  EXPECT_FALSE(Say(4, Word(2, 1)).ok()) << "no such layer";
+  wire::FrameHeader word = Word(0, 1);
+  word.model = ModelId(1);
+  EXPECT_FALSE(Say(4, word).ok());
+  word = Word(0, 1);
+  word.scheme = plan::Scheme::kFactorBroadcast;
+  EXPECT_FALSE(Say(4, word).ok()) << "factors of a dense layer";
+  EXPECT_TRUE(Say(4, Word(1, 1, kLeastRows)).ok());
+  EXPECT_FALSE(Say(7, Word(1, 1, kLeastRows + 100)).ok()) << "more rows than the slot holds";
+  EXPECT_FALSE(Say(4, Word(1, 1, 1)).ok()) << "twice";
+}
+
+TEST_F(LeaderTest, AWordForAnotherStepIsRefusedOrFailsTheStep) {
+  std::optional<Status> answer;
+  const auto take = [&](Result<Leader::Combined> combined) { answer = combined.status(); };
+  leader_.Combine(ShareOf(0, 5), take);
+  EXPECT_FALSE(Say(4, Word(0, 6)).ok());
+  EXPECT_FALSE(answer.has_value());
+
+  EXPECT_TRUE(Say(4, Word(1, 6)).ok());
+  leader_.Combine(ShareOf(1, 5), take);
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->code(), StatusCode::kDataLoss);
+}
+
+TEST_F(LeaderTest, CombinesWhenTheLastWordIsThereAndSpreads) {
+  std::optional<Leader::Combined> combined;
+  leader_.Combine(ShareOf(0, 5), [&](Result<Leader::Combined> result) { combined = *result; });
+  EXPECT_TRUE(Say(7, Word(0, 5)).ok());
+  EXPECT_FALSE(combined.has_value());
+  wire::FrameHeader absent = Word(0, 5);
+  absent.flags = wire::kFlagAbsent;
+  EXPECT_TRUE(Say(4, absent).ok());
+  ASSERT_TRUE(combined.has_value());
+  // The own ones, and the zeros in the slot of member 7.
+  EXPECT_EQ(reinterpret_cast<const float*>(combined->gradient.memory)[99], 1.0f);
+  reinterpret_cast<float*>(combined->gradient.memory)[99] = 42;
+  bool done = false;
+  leader_.Spread(LayerId(0), OkStatus(), [&](Status status) { done = status.ok(); });
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  EXPECT_TRUE(done);
+  EXPECT_EQ(gradient_[99], 42.0f);
+  EXPECT_TRUE(Say(4, Word(0, 6)).ok()) << "the next step";
+}
+
+TEST_F(LeaderTest, AbandonFailsWhatWaitsAndWhatFollows) {
+  std::vector<StatusCode> answers;
+  const auto take = [&](Result<Leader::Combined> c) { answers.push_back(c.status().code()); };
+  leader_.Combine(ShareOf(0, 5), take);
+  leader_.Abandon(Unavailable("over"));
+  EXPECT_TRUE(answers.empty());
+  leader_.Combine(ShareOf(1, 5), take);
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  EXPECT_EQ(answers, std::vector(2, StatusCode::kUnavailable));
+  EXPECT_FALSE(Say(4, Word(0, 5)).ok());
+}
+
+class FollowerTest : public LocalTest {
+ protected:
+  Follower follower_{
+      *io_, mesh_, {.self_rank = Rank(1), .leader = MemberId(0), .place = 1, .places = 2}};
+};
+
+TEST_F(FollowerTest, AttachesToItsLeadersSegmentOfTheRightSizeOnly) {
+  const auto layout = Layout::Of(Layers(), 2);
+  const auto segment = Segment::Make(layout->bytes());
+  ASSERT_TRUE(follower_.Declare(ModelId(0), Layers()).ok());
+  EXPECT_FALSE(follower_.Attach(MemberId(2), (*segment)->offer()).ok());
+  const auto small = Segment::Make(layout->bytes() - 4096);
+  EXPECT_FALSE(follower_.Attach(MemberId(0), (*small)->offer()).ok());
+  EXPECT_FALSE(follower_.attached());
+}
+
+TEST_F(FollowerTest, AMeanThatNobodyWaitsForIsRefused) {
+  const auto segment = Segment::Make(Layout::Of(Layers(), 2)->bytes());
+  ASSERT_TRUE(follower_.Attach(MemberId(0), (*segment)->offer()).ok());
+  ASSERT_TRUE(follower_.Declare(ModelId(0), Layers()).ok());
+  ASSERT_TRUE(follower_.attached());
+  EXPECT_FALSE(follower_.OnFrame(MemberId(0), Word(0, 5), {}).ok());
+  std::optional<Status> done;
+  follower_.Contribute(ShareOf(0, 5), PlanEpoch(0), [&](Status status) { done = status; });
+  EXPECT_FALSE(follower_.OnFrame(MemberId(2), Word(0, 5), {}).ok()) << "not the leader's";
+  EXPECT_FALSE(follower_.OnFrame(MemberId(0), Word(0, 6), {}).ok()) << "another step";
+  EXPECT_FALSE(follower_.OnFrame(MemberId(0), Word(9, 5), {}).ok()) << "no layer";
+  EXPECT_TRUE(follower_.OnFrame(MemberId(0), Word(0, 5), {}).ok());
+  EXPECT_FALSE(done.has_value()) << "not within the call";
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  ASSERT_TRUE(done.has_value());
+  EXPECT_TRUE(done->ok());
+  EXPECT_EQ(gradient_[0], 0.0f) << "what lay in the leader's slot";
+}
+
+TEST_F(FollowerTest, MoreRowsThanTheSlotHoldsAreTheUsersMistake) {
+  const auto segment = Segment::Make(Layout::Of(Layers(), 2)->bytes());
+  ASSERT_TRUE(follower_.Declare(ModelId(0), Layers()).ok());
+  ASSERT_TRUE(follower_.Attach(MemberId(0), (*segment)->offer()).ok());
+  Share share = ShareOf(1, 5);
+  share.factors.rows = kLeastRows + 100;
+  std::optional<Status> done;
+  follower_.Contribute(share, PlanEpoch(0), [&](Status status) { done = status; });
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  ASSERT_TRUE(done.has_value());
+  EXPECT_EQ(done->code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace poseidon::local

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_LOCAL_SEGMENT_H_
+#define POSEIDON_LOCAL_SEGMENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "poseidon/base/bytes.h"
+#include "poseidon/base/result.h"
+#include "poseidon/wire/messages.h"
+
+namespace poseidon::local {
+
+// Memory that several processes of one machine map. It is never in a file system: whoever attaches
+// opens the maker's descriptor below /proc, which the kernel allows the maker's own user only, and the
+// memory is gone with the last process that maps it, however that ends. Pages cost memory when they
+// are first touched; until then they are zero.
+//
+// Thread: any; what lies in it is its users' to order.
+class Segment {
+ public:
+  // kResourceExhausted where there is not so much address space or no descriptor.
+  static Result<std::unique_ptr<Segment>> Make(std::uint64_t bytes);
+  // The segment that `offer` describes. kUnavailable where it cannot be reached, kDataLoss where what is
+  // there is no such segment: another size, another nonce, or memory that its maker could still shrink.
+  static Result<std::unique_ptr<Segment>> Attach(const wire::Segment& offer);
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  // What Attach needs elsewhere, until Close. The maker's only.
+  wire::Segment offer() const;
+  // From now on nobody attaches. Of one that was attached to: no effect.
+  void Close();
+
+  // Page-aligned.
+  MutableBytes memory() const;
+
+ private:
+  Segment() = default;
+  Status Map(int descriptor, std::uint64_t bytes);
+
+  int descriptor_ = -1;
+  std::byte* mapped_ = nullptr;
+  std::uint64_t bytes_ = 0;  // without the page that holds the nonce
+};
+
+// What tells whether two processes can share memory: equal texts where they can. Of the running kernel
+// and the process ids it shows to this process; empty where it tells neither.
+std::string ThisMachine();
+
+}  // namespace poseidon::local
+
+#endif  // POSEIDON_LOCAL_SEGMENT_H_

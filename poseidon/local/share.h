@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_LOCAL_SHARE_H_
+#define POSEIDON_LOCAL_SHARE_H_
+
+#include <cstdint>
+
+#include "poseidon/base/strong_id.h"
+#include "poseidon/plan/scheme.h"
+#include "poseidon/tensor/view.h"
+
+namespace poseidon::local {
+
+// What one worker brings to one step of one layer. Lent, unchanged, until the mean lies in `gradient`;
+// a leader's gradient may be written before.
+struct Share {
+  LayerId layer;
+  Step step;
+  plan::Scheme scheme = plan::Scheme::kKeyValue;
+  TensorView gradient;  // host memory: what is brought in the key-value scheme, where the mean lands in
+                        // every scheme
+  Factors factors;      // what is brought in the factor scheme; rows may be 0
+  bool absent = false;  // brings nothing
+  std::uint32_t weight = 0;  // key-value scheme: in the mean; 0: unweighted
+};
+
+}  // namespace poseidon::local
+
+#endif  // POSEIDON_LOCAL_SHARE_H_

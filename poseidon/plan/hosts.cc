@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/plan/hosts.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+namespace poseidon::plan {
+
+std::vector<std::uint32_t> HostOfRank(std::span<const std::string> machines, Levels levels) {
+  std::vector<std::uint32_t> host_of_rank;
+  std::map<std::string, std::uint32_t> known;
+  std::uint32_t hosts = 0;
+  for (const std::string& machine : machines) {
+    std::uint32_t host = hosts;
+    if (!machine.empty()) host = known.emplace(machine, hosts).first->second;
+    if (host == hosts) ++hosts;
+    host_of_rank.push_back(host);
+  }
+  const bool nobody_shares = hosts == machines.size();
+  if (levels == Levels::kFlat || nobody_shares || (levels == Levels::kAuto && hosts == 1)) return {};
+  return host_of_rank;
+}
+
+std::uint32_t HostCount(std::span<const std::uint32_t> host_of_rank) {
+  return host_of_rank.empty() ? 0
+                              : *std::max_element(host_of_rank.begin(), host_of_rank.end()) + 1;
+}
+
+std::vector<std::uint16_t> RanksOf(std::span<const std::uint32_t> host_of_rank,
+                                   std::uint32_t host) {
+  std::vector<std::uint16_t> ranks;
+  for (std::size_t r = 0; r < host_of_rank.size(); ++r) {
+    if (host_of_rank[r] == host) ranks.push_back(static_cast<std::uint16_t>(r));
+  }
+  return ranks;
+}
+
+bool AreHosts(std::span<const std::uint32_t> host_of_rank, std::uint32_t workers) {
+  if (host_of_rank.empty()) return true;
+  std::uint32_t hosts = 0;
+  for (const std::uint32_t host : host_of_rank) {
+    if (host > hosts) return false;
+    if (host == hosts) ++hosts;
+  }
+  return host_of_rank.size() == workers && hosts < workers;
+}
+
+std::vector<std::uint32_t> SumByHost(std::span<const std::uint32_t> host_of_rank,
+                                     std::span<const std::uint32_t> values) {
+  if (host_of_rank.empty() || values.empty()) return {values.begin(), values.end()};
+  std::vector<std::uint32_t> sums(HostCount(host_of_rank), 0);
+  for (std::size_t r = 0; r < values.size(); ++r) {
+    std::uint32_t& sum = sums[host_of_rank[r]];
+    sum += std::min(values[r], std::numeric_limits<std::uint32_t>::max() - sum);
+  }
+  return sums;
+}
+
+}  // namespace poseidon::plan

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_PLAN_HOSTS_H_
+#define POSEIDON_PLAN_HOSTS_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Two levels: the workers of one host combine what they have through the host's memory, and one of
+// them, the leader, takes part in the network's schemes for all. Pure functions of who runs where.
+namespace poseidon::plan {
+
+// The numbers are those of the C header.
+enum class Levels : std::uint8_t {
+  kFlat = 0,  // every worker speaks for itself
+  kHost = 1,  // workers of one host combine first
+  kAuto = 2,  // as kHost where there are several hosts and one of them has several workers, else flat
+};
+
+constexpr std::string_view NameOf(Levels levels) {
+  switch (levels) {
+    case Levels::kFlat:
+      return "flat";
+    case Levels::kHost:
+      return "host";
+    case Levels::kAuto:
+      return "auto";
+  }
+  return "?";
+}
+constexpr std::optional<Levels> ParseLevels(std::string_view name) {
+  for (const Levels levels : {Levels::kFlat, Levels::kHost, Levels::kAuto}) {
+    if (NameOf(levels) == name) return levels;
+  }
+  return std::nullopt;
+}
+
+// The host of each rank, from the machine that each worker says it runs on (empty: one of its own).
+// Hosts are numbered in the order of their lowest ranks. Empty where all stay flat: nobody shares a
+// machine, or `levels` says so.
+std::vector<std::uint32_t> HostOfRank(std::span<const std::string> machines, Levels levels);
+
+// How many hosts there are; 0 for flat workers.
+std::uint32_t HostCount(std::span<const std::uint32_t> host_of_rank);
+// The ranks of one host, ascending. The first is its leader.
+std::vector<std::uint16_t> RanksOf(std::span<const std::uint32_t> host_of_rank, std::uint32_t host);
+
+// True for what HostOfRank can have answered about so many workers.
+bool AreHosts(std::span<const std::uint32_t> host_of_rank, std::uint32_t workers);
+
+// `values` by rank, added up by host, at most what fits; as they are for flat workers.
+std::vector<std::uint32_t> SumByHost(std::span<const std::uint32_t> host_of_rank,
+                                     std::span<const std::uint32_t> values);
+
+}  // namespace poseidon::plan
+
+#endif  // POSEIDON_PLAN_HOSTS_H_

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/plan/hosts.h"
+
+#include <gtest/gtest.h>
+
+#include "poseidon/plan/cost_model.h"
+#include "poseidon/plan/payload.h"
+#include "poseidon/plan/planner.h"
+
+namespace poseidon::plan {
+namespace {
+
+using Machines = std::vector<std::string>;
+using Hosts = std::vector<std::uint32_t>;
+
+TEST(Hosts, AreNumberedByTheirLowestRanks) {
+  EXPECT_EQ(HostOfRank(Machines{"b", "a", "b", "", "a", ""}, Levels::kHost),
+            (Hosts{0, 1, 0, 2, 1, 3}));
+  EXPECT_EQ(HostCount(Hosts{0, 1, 0, 2}), 3u);
+  EXPECT_EQ(RanksOf(Hosts{0, 1, 0, 2}, 0), (std::vector<std::uint16_t>{0, 2}));
+  EXPECT_EQ(SumByHost(Hosts{0, 1, 0}, std::vector<std::uint32_t>{1, 2, 4}),
+            (std::vector<std::uint32_t>{5, 2}));
+}
+
+TEST(Hosts, FlatWhereThatIsWantedOrAllThereIs) {
+  EXPECT_TRUE(HostOfRank(Machines{"a", "a", "b"}, Levels::kFlat).empty());
+  EXPECT_TRUE(HostOfRank(Machines{"", ""}, Levels::kHost).empty());
+  EXPECT_TRUE(HostOfRank(Machines{"a", "b"}, Levels::kHost).empty());
+  EXPECT_TRUE(HostOfRank(Machines{"a", "a"}, Levels::kAuto).empty());
+  EXPECT_EQ(HostOfRank(Machines{"a", "a"}, Levels::kHost), (Hosts{0, 0}));
+  EXPECT_EQ(HostOfRank(Machines{"a", "a", "b"}, Levels::kAuto), (Hosts{0, 0, 1}));
+}
+
+TEST(Hosts, OnlyWhatHostOfRankAnswersAreHosts) {
+  EXPECT_TRUE(AreHosts(Hosts{}, 4));
+  EXPECT_TRUE(AreHosts(Hosts{0, 0, 1}, 3));
+  EXPECT_FALSE(AreHosts(Hosts{0, 0, 1}, 4));
+  EXPECT_FALSE(AreHosts(Hosts{0, 1, 2}, 3)) << "nobody combines";
+  EXPECT_FALSE(AreHosts(Hosts{0, 2, 2}, 3)) << "a gap";
+  EXPECT_FALSE(AreHosts(Hosts{1, 1, 0}, 3));
+}
+
+// 2 x 4: what crosses is what two workers exchange, with the rows of four each.
+TEST(Hosts, TheirBytesCrossOnce) {
+  const LayerSpec layer{
+      .name = "fc", .elements = 1024 * 512, .factors = FactorShape{1024, 512, false}};
+  ClusterSpec levels{.workers = 8, .host_of_rank = {0, 0, 0, 0, 1, 1, 1, 1}};
+  LayerPlan dense;
+  const auto slices = MakeSlices(layer.elements, layer.dtype, levels.shards(), 0);
+  ASSERT_EQ(levels.shards(), 2);
+  LayerPayload payload = PayloadOf(layer, slices, dense, levels);
+  EXPECT_EQ(payload.workers[0], (NodeBytes{layer.bytes(), layer.bytes()}));
+  EXPECT_EQ(payload.workers[1], NodeBytes{});
+  EXPECT_EQ(payload.workers[4], (NodeBytes{layer.bytes(), layer.bytes()}));
+
+  LayerPlan factors;
+  factors.scheme = Scheme::kFactorBroadcast;
+  factors.measured.rows = {1, 2, 3, 4, 5, 6, 7, 8};
+  payload = PayloadOf(layer, slices, factors, levels);
+  EXPECT_EQ(payload.workers[0], (NodeBytes{10 * 1536 * 4, 26 * 1536 * 4}));
+  EXPECT_EQ(payload.workers[3], NodeBytes{});
+  EXPECT_EQ(payload.workers[4], (NodeBytes{26 * 1536 * 4, 10 * 1536 * 4}));
+}
+
+// M = N = 300, K rows each, 2 hosts of 4: 2 (4K) (M+N) elements of factors, 2 MN of slices.
+TEST(Hosts, ThePublishedRuleCountsThem) {
+  const std::vector<LayerSpec> layers = {
+      {.name = "fc", .elements = 300 * 300, .factors = FactorShape{300, 300, false}}};
+  const ClusterSpec levels{.workers = 8, .host_of_rank = {0, 0, 0, 0, 1, 1, 1, 1}};
+  std::vector<LayerMeasurement> measured(1);
+  for (const auto& [rows, scheme] : {std::pair(37u, Scheme::kFactorBroadcast),   // 177,600 <= 180,000
+                                     std::pair(38u, Scheme::kKeyValue)}) {       // 182,400
+    measured[0].rows.assign(8, rows);
+    const auto plan = MakePlan(layers, levels, measured, {.policy = Policy::kBytes});
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(plan->layers[0].scheme, scheme) << rows;
+  }
+}
+
+}  // namespace
+}  // namespace poseidon::plan

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers of one host combine through shared memory before anything crosses the network: the same bits
+// as one process that sums by host, nearly those of flat workers, exactly the bytes of hosts, and the
+// same promises when somebody dies.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "poseidon/plan/payload.h"
+#include "poseidon/plan/slices.h"
+#include "poseidon/sfb/blas_engine.h"
+#include "tests/integration/job.h"
+
+namespace poseidon::integration {
+namespace {
+
+using Machines = std::vector<std::string>;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using transport::tcp::Security;
+
+struct WorldCase {
+  const char* name;
+  std::unique_ptr<World> (*make)();
+  friend std::ostream& operator<<(std::ostream& out, const WorldCase& c) { return out << c.name; }
+};
+
+std::unique_ptr<World> MakeVirtualWorld() {
+  VirtualOptions options;
+  options.simulation.max_jitter = std::chrono::microseconds(20);
+  options.network.cut = sim::Cut::kRandomSegments;
+  options.network.max_jitter = std::chrono::microseconds(100);
+  options.rate = 125e6;
+  return std::make_unique<VirtualWorld>(options);
+}
+
+// 2 x 2, 2 x 4, uneven, with a worker alone, one host only, ranks that are not contiguous by host.
+const std::vector<Machines> kTopologies = {
+    {"a", "a", "b", "b"},
+    {"a", "a", "a", "a", "b", "b", "b", "b"},
+    {"a", "a", "a", "b"},
+    {"a", "b", "b"},
+    {"a", "a", ""},
+    {"a", "a", "a"},
+    {"a", "b", "a", "c", "b"},
+};
+
+std::string NameOf(const Machines& machines) {
+  std::string name;
+  for (const std::string& machine : machines) name += machine.empty() ? "-" : machine;
+  return name;
+}
+
+JobOptions OddJob(const Machines& machines, std::uint16_t servers = 0) {
+  JobOptions options;
+  options.workers = static_cast<std::uint16_t>(machines.size());
+  options.servers = servers;
+  options.machines = machines;
+  options.steps = 20;
+  options.layers =
+      InForwardOrder({Dense("one", 1), Dense("odd", 1023), Dense("prime", 4099, DType::kF64),
+                      FullyConnected("fc1", 31, 17), Dense("page", 4097),
+                      FullyConnected("fc2", 40, 30, false, DType::kF64), Dense("few", 3)});
+  options.node.levels = plan::Levels::kHost;
+  options.node.planning.forced["fc2"] = plan::Scheme::kFactorBroadcast;
+  options.node.probe_bytes = 0;
+  options.node.flow = {.chunk_bytes = 3001, .write_bytes = 9000};
+  options.node.flow_is_fixed = true;
+  return options;
+}
+
+class LevelsTest : public ::testing::TestWithParam<WorldCase> {
+ protected:
+  std::unique_ptr<World> world_ = GetParam().make();
+};
+
+// The switch from the provisional to the final plan at step 10 changes fc1 from dense to factors.
+TEST_P(LevelsTest, ReplicasEqualTheOracleBitForBit) {
+  for (const Machines& machines : kTopologies) {
+    for (const std::uint16_t servers : {std::uint16_t{0}, std::uint16_t{2}}) {
+      SCOPED_TRACE(NameOf(machines) + ", " + std::to_string(servers) + " servers");
+      JobOptions options = OddJob(machines, servers);
+      options.gradients.seed = machines.size() * 10 + servers;
+      options.node.planning.policy = plan::Policy::kBytes;
+      const std::unique_ptr<World> world = GetParam().make();
+      Job job(*world, options);
+      ASSERT_TRUE(job.Run());
+      job.ExpectAllWell();
+      job.ExpectExactPayload();
+    }
+  }
+}
+
+TEST_P(LevelsTest, AbsentRanksWeightsUnequalRowsAndFreeRunningLayers) {
+  for (const Machines& machines : kTopologies) {
+    for (const bool weighted : {false, true}) {
+      SCOPED_TRACE(NameOf(machines) + (weighted ? ", weighted" : ""));
+      JobOptions options = OddJob(machines);
+      options.lockstep = false;
+      options.gradients = {.seed = 3, .absent = 0.4, .max_rows = 40, .weighted = weighted};
+      options.node.planning.forced["fc1"] = plan::Scheme::kFactorBroadcast;
+      options.max_compute = std::chrono::microseconds(world_->is_virtual() ? 500 : 0);
+      const std::unique_ptr<World> world = GetParam().make();
+      Job job(*world, options);
+      ASSERT_TRUE(job.Run());
+      job.ExpectAllWell();
+    }
+  }
+}
+
+TEST_P(LevelsTest, LargeLayersMoveInStretchesAndGradientsMayLieOnDevices) {
+  for (const bool on_device : {false, true}) {
+    JobOptions options = OddJob({"a", "a", "b", "b"});
+    options.steps = 4;
+    options.on_device = on_device;
+    options.layers = InForwardOrder(
+        {Dense("large", 700'001), FullyConnected("fc", 301, 1009), Dense("small", 5)});
+    options.node.planning.forced = {{"fc", plan::Scheme::kFactorBroadcast}};
+    options.gradients.max_rows = 500;  // more bytes than the dense gradient's
+    options.node.flow = {};
+    options.node.flow_is_fixed = false;
+    options.node.probe_bytes = 1 << 20;
+    const std::unique_ptr<World> world = GetParam().make();
+    Job job(*world, options);
+    ASSERT_TRUE(job.Run());
+    job.ExpectAllWell();
+    job.ExpectExactPayload();
+  }
+}
+
+// A follower sends no byte of any layer; what crosses is what two workers exchange.
+TEST_P(LevelsTest, EachHostsBytesCrossTheNetworkOnce) {
+  JobOptions options = OddJob({"a", "a", "b", "b"});
+  options.node.planning.forced["fc1"] = plan::Scheme::kKeyValue;
+  options.node.planning.forced["fc2"] = plan::Scheme::kKeyValue;
+  Job job(*world_, options);
+  ASSERT_TRUE(job.Run());
+  job.ExpectAllWell();
+  const auto slices = plan::AssignSlices(options.layers, 2);
+  for (std::size_t i = 0; i < options.layers.size(); ++i) {
+    const plan::LayerSpec& spec = options.layers[i];
+    const plan::LayerPayload two = plan::KeyValuePayload(slices[i], spec.dtype, 2, 0);
+    EXPECT_EQ(job.outcome(MemberId(0)).key_value[i].sent.payload_bytes,
+              options.steps * two.workers[0].sent);
+    EXPECT_EQ(job.outcome(MemberId(1)).key_value[i].sent.payload_bytes, 0u);
+    EXPECT_EQ(job.outcome(MemberId(1)).key_value[i].received.payload_bytes, 0u);
+    EXPECT_EQ(job.outcome(MemberId(2)).key_value[i].sent.payload_bytes,
+              options.steps * two.workers[1].sent);
+    // In and out of the segment.
+    EXPECT_EQ(job.outcome(MemberId(1)).local_bytes[i], options.steps * 2 * spec.bytes());
+    EXPECT_EQ(job.outcome(MemberId(2)).local_bytes[i], options.steps * 2 * spec.bytes());
+  }
+}
+
+// The oracles, which the products of the tests above equal bit for bit, compared with each other.
+TEST(Levels, DifferFromFlatWorkersByRoundingsOnly) {
+  const std::vector<plan::LayerSpec> layers = {Dense("dense", 5000), FullyConnected("fc", 31, 17)};
+  const auto engine = sfb::MakeBlasEngine(1);
+  for (const Machines& machines : kTopologies) {
+    GradientOptions options{.seed = 9, .ranks = static_cast<std::uint16_t>(machines.size())};
+    Gradients flat(options, layers);
+    options.host_of_rank = plan::HostOfRank(machines, plan::Levels::kHost);
+    Gradients levels(options, layers);
+    for (const plan::Scheme scheme :
+         {plan::Scheme::kKeyValue, plan::Scheme::kFactorBroadcast}) {
+      const LayerId layer(scheme == plan::Scheme::kKeyValue ? 0 : 1);
+      const ByteBuffer& a = flat.Mean(layer, Step(0), scheme, *engine);
+      const ByteBuffer& b = levels.Mean(layer, Step(0), scheme, *engine);
+      const auto* x = reinterpret_cast<const float*>(a.data());
+      const auto* y = reinterpret_cast<const float*>(b.data());
+      double difference = 0;
+      double size = 0;
+      for (std::size_t i = 0; i < a.size() / sizeof(float); ++i) {
+        difference += std::pow(double{x[i]} - double{y[i]}, 2);
+        size += std::pow(double{x[i]}, 2);
+      }
+      EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(size)) << NameOf(machines);
+      const bool by_host = std::is_sorted(options.host_of_rank.begin(), options.host_of_rank.end());
+      if (scheme == plan::Scheme::kFactorBroadcast && by_host) {
+        EXPECT_EQ(a, b) << "one product of the same rows in the same order: " << NameOf(machines);
+      }
+    }
+  }
+}
+
+TEST_P(LevelsTest, WhoDoesNotWantLevelsStaysFlat) {
+  for (const plan::Levels levels : {plan::Levels::kFlat, plan::Levels::kAuto}) {
+    JobOptions options = OddJob({"a", "a", "a"});  // auto: one host has no network to spare
+    options.node.levels = levels;
+    const std::unique_ptr<World> world = GetParam().make();
+    Job job(*world, options);
+    ASSERT_TRUE(job.Run());
+    job.ExpectAllWell();
+    job.ExpectExactPayload();
+    EXPECT_TRUE(job.outcome(MemberId(0)).provisional->cluster.host_of_rank.empty());
+    EXPECT_THAT(job.outcome(MemberId(1)).local_bytes, Each(0u));
+  }
+}
+
+// Whoever dies, leader, follower or a worker alone, is blamed by all others, and nobody waits.
+TEST_P(LevelsTest, AKilledWorkerIsBlamedByAll) {
+  const Machines machines = {"a", "a", "b", "b", "c"};
+  for (std::uint16_t victim = 0; victim < machines.size(); ++victim) {
+    for (const std::uint64_t after : {std::uint64_t{1}, std::uint64_t{77}}) {
+      SCOPED_TRACE("victim " + std::to_string(victim) + " after " + std::to_string(after));
+      JobOptions options = OddJob(machines);
+      options.steps = 100'000;
+      options.lockstep = false;
+      const std::unique_ptr<World> world = GetParam().make();
+      Job job(*world, options);
+      job.Start();
+      ASSERT_TRUE(world->Await(job.landed(), after));
+      job.Kill(MemberId(victim));
+      ASSERT_TRUE(job.AwaitEnd());
+      job.ExpectAllBlame(victim);
+    }
+  }
+}
+
+TEST_P(LevelsTest, NothingIsLeftInTheFileSystem) {
+  const auto entries = [] {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+      names.push_back(entry.path().filename());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  };
+  const std::vector<std::string> before = entries();
+  JobOptions options = OddJob({"a", "a", "b", "b"});
+  options.steps = 100'000;
+  Job job(*world_, options);
+  job.Start();
+  ASSERT_TRUE(world_->Await(job.landed(), 50));
+  EXPECT_EQ(entries(), before);
+  job.Kill(MemberId(1));
+  ASSERT_TRUE(job.AwaitEnd());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Worlds, LevelsTest,
+    ::testing::Values(WorldCase{"Inproc", &MakeInprocWorld},
+                      WorldCase{"Auth", [] { return MakeTcpWorld(Security::Mode::kAuth); }},
+                      WorldCase{"Virtual", &MakeVirtualWorld}),
+    [](const auto& param) { return std::string(param.param.name); });
+
+}  // namespace
+}  // namespace poseidon::integration
