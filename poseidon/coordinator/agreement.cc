@@ -73,6 +73,8 @@ Result<Agreement> Agree(std::span<const wire::Declare> by_rank, std::uint32_t se
     plan::ClusterSpec& cluster = agreement.cluster;
     cluster.bandwidth = LeastKnown(cluster.bandwidth, own.bandwidth);
     cluster.latency = std::max(cluster.latency, own.latency);
+    cluster.copy_bytes_per_second =
+        LeastKnown(cluster.copy_bytes_per_second, own.copy_bytes_per_second);
     cluster.rebuild_flops = LeastKnown(cluster.rebuild_flops, own.rebuild_flops);
     cluster.cores_per_worker = std::min(cluster.cores_per_worker, own.cores);
     cluster.cpu_seconds_per_wire_byte =

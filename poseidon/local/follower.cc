@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/local/follower.h"
 
-#include <atomic>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -93,8 +92,6 @@ void Follower::CopyIn(LayerState& state, PlanEpoch epoch) {
 void Follower::Tell(LayerState& state, PlanEpoch epoch) {
   Round& round = *state.round;
   round.told = true;
-  // What lies in the slot is seen by whoever reads this word.
-  std::atomic_thread_fence(std::memory_order_release);
   messaging::Outgoing word;
   word.header.type = wire::FrameType::kLocal;
   word.header.plan_epoch = epoch;
@@ -131,7 +128,6 @@ Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBy
       state.round->share.step != header.step || state.round->share.scheme != header.scheme) {
     return DataLoss("a mean of layer '" + state.spec.name + "' came that nobody waits for");
   }
-  std::atomic_thread_fence(std::memory_order_acquire);
   state.round->landing = true;
   const std::uint64_t bytes = state.spec.bytes();
   state.moved += bytes;

@@ -2,7 +2,6 @@
 #include "poseidon/local/leader.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -134,8 +133,6 @@ void Leader::CombineIfComplete(LayerState& state) {
                    [](const Arrival& arrival) { return arrival.here; })) {
     return;
   }
-  // What the others wrote before they sent the word is seen from here on.
-  std::atomic_thread_fence(std::memory_order_acquire);
   Round& round = *state.round;
   round.begun = true;
   std::vector<Arrival> arrivals(members_.size());
@@ -248,7 +245,6 @@ void Leader::Spread(LayerId layer, const Status& status, Completion done) {
   }
   const std::shared_ptr<Round> round = state.round;
   round->done = std::move(done);
-  std::atomic_thread_fence(std::memory_order_release);
   for (std::size_t place = 1; place < members_.size(); ++place) {
     messaging::Outgoing word;
     word.header.type = wire::FrameType::kLocal;

@@ -17,7 +17,8 @@ namespace poseidon::local {
 // memory is gone with the last process that maps it, however that ends. Pages cost memory when they
 // are first touched; until then they are zero.
 //
-// Thread: any; what lies in it is its users' to order.
+// Thread: any. What was written to it before a message is seen by whoever has received the message: both
+// went through the kernel, or an executor's lock.
 class Segment {
  public:
   // kResourceExhausted where there is not so much address space or no descriptor.

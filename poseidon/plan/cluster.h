@@ -18,6 +18,7 @@ struct ClusterSpec {
   bool servers_share_worker_hosts = false;
   // Where workers of one host combine first (plan/hosts.h): the host of each rank. Empty: flat workers.
   std::vector<std::uint32_t> host_of_rank = {};
+  double copy_bytes_per_second = 0;  // to and from the memory that a host's workers share
   double bandwidth = 0;      // bytes per second and direction that a worker gets while all send
   double latency = 0;        // seconds one way
   double rebuild_flops = 0;  // FLOP per second of the product that rebuilds a gradient from factors

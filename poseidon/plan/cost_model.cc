@@ -31,6 +31,29 @@ LayerPayload PayloadUnder(const LayerSpec& layer, std::span<const Slice> slices,
   return PayloadOf(layer, slices, layer_plan, cluster);
 }
 
+// What a layer waits for on its host before and after the network: the shares go into the shared memory
+// and are added or put together by the leader; the mean, which the leader writes there, is copied out.
+double LocalSeconds(const LayerSpec& layer, Scheme scheme, const ClusterSpec& cluster,
+                    std::span<const std::uint32_t> rows) {
+  std::uint64_t most_bytes = 0;  // of one host
+  for (std::uint32_t host = 0; host < HostCount(cluster.host_of_rank); ++host) {
+    const std::vector<std::uint16_t> ranks = RanksOf(cluster.host_of_rank, host);
+    if (ranks.size() == 1) continue;
+    std::uint64_t bytes = layer.bytes();  // out
+    if (scheme == Scheme::kKeyValue) {
+      bytes += (1 + ranks.size()) * layer.bytes();  // in, and added
+    } else {
+      for (const std::uint16_t rank : ranks) {
+        if (rank < rows.size()) {
+          bytes += 2 * rows[rank] * layer.factors->elements_per_row() * SizeOf(layer.dtype);
+        }
+      }
+    }
+    most_bytes = std::max(most_bytes, bytes);
+  }
+  return SecondsFor(most_bytes, cluster.copy_bytes_per_second);
+}
+
 }  // namespace
 
 // Counting from layer 0, with T the step time: from the end of layer j's backward to its next
@@ -112,14 +135,15 @@ LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme s
           ? ProductSeconds(*layer.factors,
                            *std::max_element(measured.rows.begin(), measured.rows.end()), cluster)
           : 0;
+  cost.latency = LocalSeconds(layer, scheme, cluster, measured.rows);
   if (scheme == Scheme::kKeyValue) {
     if (!measured.backward_has_weight_product) cost.backward += own_product;
     // Push there, sum back.
-    if (cluster.contributors() > 1 || cluster.servers > 0) cost.latency = 2 * cluster.latency;
+    if (cluster.contributors() > 1 || cluster.servers > 0) cost.latency += 2 * cluster.latency;
     return cost;
   }
   if (measured.backward_has_weight_product) cost.backward -= std::min(own_product, cost.backward);
-  if (cluster.contributors() > 1) cost.latency = cluster.latency;
+  if (cluster.contributors() > 1) cost.latency += cluster.latency;
   if (has_rows) {
     cost.rebuild = ProductSeconds(
         *layer.factors,

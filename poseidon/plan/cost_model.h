@@ -22,7 +22,7 @@ struct LayerCost {
   double forward = 0;
   double backward = 0;
   double transfer = 0;  // that the busiest link is busy with it
-  double latency = 0;   // that its bytes are under way, whatever the link does meanwhile
+  double latency = 0;   // that its bytes are under way, or copied on the host, whatever the link does
   double rebuild = 0;   // computing after the transfer, before the next forward
 };
 

@@ -62,6 +62,19 @@ TEST(Hosts, TheirBytesCrossOnce) {
   EXPECT_EQ(payload.workers[4], (NodeBytes{26 * 1536 * 4, 10 * 1536 * 4}));
 }
 
+// Three workers on the larger host: the layer goes in, is added three times, and comes out.
+TEST(Hosts, CopiesDelayALayer) {
+  const LayerSpec layer{.name = "fc", .elements = 1000, .factors = FactorShape{100, 10, false}};
+  ClusterSpec levels{.workers = 4, .host_of_rank = {0, 1, 0, 0}, .copy_bytes_per_second = 1e6};
+  levels.latency = 0.5;
+  const auto slices = MakeSlices(layer.elements, layer.dtype, levels.shards(), 0);
+  const LayerMeasurement measured{.rows = {1, 2, 3, 4}};
+  EXPECT_DOUBLE_EQ(CostOf(layer, slices, Scheme::kKeyValue, levels, measured).latency,
+                   1.0 + 5 * 4000 / 1e6);
+  EXPECT_DOUBLE_EQ(CostOf(layer, slices, Scheme::kFactorBroadcast, levels, measured).latency,
+                   0.5 + (4000 + 2 * 8 * 110 * 4) / 1e6);
+}
+
 // M = N = 300, K rows each, 2 hosts of 4: 2 (4K) (M+N) elements of factors, 2 MN of slices.
 TEST(Hosts, ThePublishedRuleCountsThem) {
   const std::vector<LayerSpec> layers = {

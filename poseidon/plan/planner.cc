@@ -85,6 +85,7 @@ Status Check(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
   for (const auto& [name, value] :
        {std::pair("bandwidth", cluster.bandwidth), std::pair("latency", cluster.latency),
         std::pair("rate of the rebuild product", cluster.rebuild_flops),
+        std::pair("rate of copies", cluster.copy_bytes_per_second),
         std::pair("CPU time per byte", cluster.cpu_seconds_per_wire_byte),
         std::pair("number of cores", cluster.cores_per_worker)}) {
     if (!IsQuantity(value)) {

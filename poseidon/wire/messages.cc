@@ -103,6 +103,7 @@ void Put(ByteWriter& w, const Declare& m) {
   w.F64(m.cores);
   w.U32(m.compute_threads);
   w.F64(m.cpu_seconds_per_wire_byte);
+  w.F64(m.copy_bytes_per_second);
 }
 void TakeLayers(ByteReader& r, std::vector<plan::LayerSpec>& layers) {
   Result<std::vector<plan::LayerSpec>> decoded = DecodeLayers(r.Block(kMaxBlock));
@@ -123,6 +124,7 @@ void Take(ByteReader& r, Declare& m) {
   m.cores = r.F64();
   m.compute_threads = r.U32();
   m.cpu_seconds_per_wire_byte = r.F64();
+  m.copy_bytes_per_second = r.F64();
 }
 
 void Put(ByteWriter& w, const Agreed& m) {

@@ -77,6 +77,7 @@ void PutCluster(ByteWriter& out, const ClusterSpec& cluster) {
   out.Bool(cluster.servers_share_worker_hosts);
   out.U32(static_cast<std::uint32_t>(cluster.host_of_rank.size()));
   for (const std::uint32_t host : cluster.host_of_rank) out.U32(host);
+  out.F64(cluster.copy_bytes_per_second);
   out.F64(cluster.bandwidth);
   out.F64(cluster.latency);
   out.F64(cluster.rebuild_flops);
@@ -97,6 +98,7 @@ ClusterSpec GetCluster(ByteReader& in) {
   cluster.host_of_rank.reserve(ranks);
   for (std::uint32_t i = 0; i < ranks; ++i) cluster.host_of_rank.push_back(in.U32());
   if (!plan::AreHosts(cluster.host_of_rank, cluster.workers)) in.Fail();
+  cluster.copy_bytes_per_second = Quantity(in);
   cluster.bandwidth = Quantity(in);
   cluster.latency = Quantity(in);
   cluster.rebuild_flops = Quantity(in);

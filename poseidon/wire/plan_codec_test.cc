@@ -33,6 +33,7 @@ Plan MakeExample() {
   cluster.workers = 3;
   cluster.servers = 2;
   cluster.host_of_rank = {0, 1, 0};
+  cluster.copy_bytes_per_second = 4e9;
   cluster.bandwidth = 119.5e6;
   cluster.latency = 1e-4;
   cluster.rebuild_flops = 3e10;

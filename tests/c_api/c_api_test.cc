@@ -211,6 +211,7 @@ TEST(Mistakes, OptionsAreRefusedWithASentence) {
             POSEIDON_NOT_FOUND);
   EXPECT_THAT(refusal([](auto& o) { o.wire = 9; }).message, HasSubstr("wire is 9"));
   EXPECT_THAT(refusal([](auto& o) { o.policy = 9; }).message, HasSubstr("policy is 9"));
+  EXPECT_THAT(refusal([](auto& o) { o.levels = 3; }).message, HasSubstr("levels is 3"));
   EXPECT_THAT(refusal([](auto& o) { o.requested_rank = 1; }).message, HasSubstr("requested_rank"));
   EXPECT_THAT(refusal([](auto& o) { o.listen_port = 70000; }).message, HasSubstr("listen_port"));
   EXPECT_THAT(refusal([](auto& o) { o.listen_host = "0.0.0.0"; }).message,

@@ -59,6 +59,14 @@ def test_a_program_runs_in_each_node_and_nothing_is_left():
     assert of(cluster.prefix) == []
 
 
+def test_several_programs_run_in_each_node():
+    done = cluster_command("run", "--nodes", 2, "--per-node", 2, "--rate", "unshaped", "--ungated", "--",
+                           "echo", "{rank} of {workers} in {node} of {nodes} at {address}")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        f"[{r}] {r} of 4 in {r // 2} of 2 at {emulation.SUBNET}.{r // 2 + 1}" for r in range(4)]
+
+
 def test_both_ends_of_every_link_are_shaped():
     with emulation.Cluster(2, emulation.Link(rate=200e6, queue=0.001)) as cluster:
         for where in ((cluster.name(0), "eth0"), (cluster.name(1), "eth0"),

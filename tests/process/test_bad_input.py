@@ -298,6 +298,12 @@ def unknown_scheme(bench):
 
 
 @case
+def machines_of_other_workers(bench):
+    return (["--solver", bench.solver(), "--workers", 3, "--machines", "a,b"],
+            ["machines names 2", "3 workers"])
+
+
+@case
 def scheme_without_layer(bench):
     return ["--solver", bench.solver(), "--workers", 2, "--scheme", "sfb"], ["LAYER=kv"]
 

@@ -157,9 +157,14 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task) {
     return InvalidArgument("levels is '" + task.options.levels + "', expected flat, host or auto");
   }
   node.levels = *levels;
+  const std::vector<std::string>& machines = task.options.machines;
+  if (!machines.empty() && machines.size() != task.options.workers) {
+    return InvalidArgument("machines names " + std::to_string(machines.size()) +
+                           ", expected one for each of the " +
+                           std::to_string(task.options.workers) + " workers");
+  }
   const auto rank = static_cast<std::size_t>(task.rank);
-  node.machine =
-      rank < task.options.machines.size() ? task.options.machines[rank] : local::ThisMachine();
+  node.machine = rank < machines.size() ? machines[rank] : local::ThisMachine();
   node.listen = {task.listen_host, task.listen_port};
   node.coordinator = {task.coordinator_host, task.coordinator_port};
   node.liveness.dead_after = FromSeconds(task.options.dead_after);
