@@ -32,6 +32,7 @@ class VirtualExecutor final : public Executor {
   // Guarded by the simulation's mutex.
   TaskQueue queue_;
   std::optional<Simulation::Wake> wake_;
+  TimePoint free_at_;  // its last task has taken its time by then
   bool closing_ = false;
 };
 
@@ -47,7 +48,12 @@ VirtualExecutor::~VirtualExecutor() {
 void VirtualExecutor::Post(Task task) {
   std::lock_guard lock(simulation_.mutex_);
   if (closing_ || !simulation_.At(process_).alive) return;  // dies with the argument, unlocked
-  queue_.Post(simulation_.now_, simulation_.next_sequence_++, std::move(task));
+  const std::uint64_t sequence = simulation_.next_sequence_++;
+  if (simulation_.spent_ == Duration::zero()) {
+    queue_.Post(simulation_.now_, sequence, std::move(task));
+  } else {  // others may still post for an earlier time
+    queue_.PostAt(simulation_.now_ + simulation_.spent_, sequence, std::move(task));
+  }
   simulation_.Schedule(*this);
 }
 
@@ -57,7 +63,8 @@ TimerId VirtualExecutor::PostAfter(Duration delay, Task task) {
   std::lock_guard lock(simulation_.mutex_);
   const TimerId id = simulation_.next_sequence_++;
   if (closing_ || !simulation_.At(process_).alive) return id;
-  queue_.PostAt(simulation_.now_ + std::min(delay, kForever), id, std::move(task));
+  queue_.PostAt(simulation_.now_ + simulation_.spent_ + std::min(delay, kForever), id,
+                std::move(task));
   simulation_.Schedule(*this);
   return id;
 }
@@ -156,7 +163,8 @@ void Simulation::Schedule(VirtualExecutor& executor) {
     oversleep = Duration(static_cast<std::int64_t>(
         random_.Below(static_cast<std::uint64_t>(options_.max_jitter.count()) + 1)));
   }
-  executor.wake_ = Wake{std::max(now_, next->due) + oversleep, next->sequence, &executor};
+  executor.wake_ = Wake{std::max({now_, next->due, executor.free_at_}) + oversleep, next->sequence,
+                        &executor};
   wakes_.insert(*executor.wake_);
 }
 
@@ -183,6 +191,12 @@ const Simulation::Process& Simulation::At(ProcessId process) const {
   return processes_[process.value()];
 }
 
+void Simulation::Spend(Duration time) {
+  std::lock_guard lock(mutex_);
+  POSEIDON_CHECK(current_ != nullptr && time >= Duration::zero(), "a task spends time, not less than none");
+  spent_ += time;
+}
+
 bool Simulation::Step() {
   std::unique_lock lock(mutex_);
   POSEIDON_CHECK(current_ == nullptr, "a simulation is not run from one of its own tasks");
@@ -203,6 +217,7 @@ bool Simulation::Step() {
   task = nullptr;
   lock.lock();
   current_ = nullptr;
+  executor.free_at_ = now_ + std::exchange(spent_, Duration::zero());
   Schedule(executor);
   return true;
 }
@@ -241,7 +256,7 @@ bool Simulation::RunUntil(const std::function<bool()>& reached, Duration limit) 
 
 TimePoint Simulation::now() const {
   std::lock_guard lock(mutex_);
-  return now_;
+  return now_ + spent_;
 }
 std::uint64_t Simulation::events() const {
   std::lock_guard lock(mutex_);

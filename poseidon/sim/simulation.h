@@ -33,7 +33,7 @@ struct SimulationOptions {
   Duration max_jitter{0};
 };
 
-// The clock and the one event queue. Compute that takes time is a PostAfter.
+// The clock and the one event queue. Compute that takes time is a PostAfter, or a task that spends it.
 //
 // Thread: everything runs, and is to be called, in the thread that calls Run; only the members of
 // Executor may be called from others as well (and a run in which others do does not repeat).
@@ -59,6 +59,10 @@ class Simulation {
   void Resume(ProcessId process);
   bool alive(ProcessId process) const;
   const std::string& name(ProcessId process) const;
+
+  // The task under way takes this much longer: its executor is busy until then, and for whatever it does
+  // from now on it is that much later. Called from a task.
+  void Spend(Duration time);
 
   // Runs the next task, moving the clock to its time; false when there is none.
   bool Step();
@@ -106,6 +110,7 @@ class Simulation {
   mutable std::mutex mutex_;
   Random random_;
   TimePoint now_;
+  Duration spent_{0};  // by the task under way
   std::uint64_t next_sequence_ = 1;
   std::uint64_t events_ = 0;
   std::uint64_t hash_ = 0;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -40,6 +41,7 @@ struct VirtualNetwork::Wire {
     // What this side sends. `unacknowledged` bytes have left tx and hold room in the send buffer,
     // `unread` ones hold room in the peer's receive buffer.
     ByteQueue tx;
+    std::size_t send_buffer = 0;
     std::size_t unacknowledged = 0;
     std::size_t unread = 0;
     std::uint64_t delivered = 0;
@@ -64,6 +66,7 @@ class VirtualNetwork::End final : public MemoryStream {
       : MemoryStream(on), fabric_(fabric), wire_(std::move(wire)), side_(side) {}
   void Attach();
   void Answer() { Advance(); }
+  void LimitUndelivered(std::size_t bytes);
 
  private:
   std::size_t Take(MutableBytes into) override { return own().rx.Pop(into); }
@@ -101,7 +104,7 @@ class VirtualNetwork::SimConnection final : public Connection {
     end_->Write(from, std::move(done));
   }
   void Close(Status reason) override { end_->Close(reason); }
-  void LimitUndelivered(std::size_t) override {}
+  void LimitUndelivered(std::size_t bytes) override { end_->LimitUndelivered(bytes); }
   const std::string& peer_name() const override { return peer_name_; }
   bool integrity_protected() const override { return integrity_protected_; }
   ConnectionCounters counters() const override { return end_->counters(); }
@@ -203,7 +206,16 @@ class VirtualNetwork::Fabric {
   std::size_t RoomToSend(const Wire& wire, std::size_t side) const {
     const Wire::Side& sender = wire.sides[side];
     const std::size_t held = sender.tx.size() + sender.unacknowledged;
-    return options_.send_buffer_bytes - std::min(held, options_.send_buffer_bytes);
+    return sender.send_buffer - std::min(held, sender.send_buffer);
+  }
+  void LimitUndelivered(const std::shared_ptr<Wire>& wire, std::size_t side, std::size_t bytes) {
+    wire->sides[side].send_buffer = std::max<std::size_t>(bytes, 1);
+    Wake(wire, side);
+  }
+  bool IsHollow(ConstBytes bytes) const {
+    const std::less_equal<const std::byte*> before;
+    return !options_.hollow.empty() && before(options_.hollow.data(), bytes.data()) &&
+           before(bytes.data() + bytes.size(), options_.hollow.data() + options_.hollow.size());
   }
 
   // Lines the side up at its port if it has something to send that its peer has room for.
@@ -325,8 +337,8 @@ class VirtualNetwork::Fabric {
     port.turns.pop_front();
     Wire::Side& sender = turn.wire->sides[turn.side];
     sender.queued = false;
-    ByteBuffer bytes =
-        sender.tx.Pop(std::min(DrawSegment(), options_.receive_buffer_bytes - sender.unread));
+    ByteQueue bytes =
+        sender.tx.Take(std::min(DrawSegment(), options_.receive_buffer_bytes - sender.unread));
     sender.end_sent = sender.closed && sender.tx.empty();
     const std::size_t size = bytes.size();
     sender.unacknowledged += size;
@@ -344,7 +356,7 @@ class VirtualNetwork::Fabric {
   }
 
   // A segment has left the port; it passes the receiving port once it has arrived there.
-  void Launch(const Turn& turn, ByteBuffer bytes, bool end) {
+  void Launch(const Turn& turn, ByteQueue bytes, bool end) {
     InOrder(turn.wire, turn.side, [this, turn, end, bytes = std::move(bytes)]() mutable {
       Host& host = At(turn.wire->sides[1 - turn.side].host);
       if (IsLocal(*turn.wire) || host.options.rate_in <= 0) {
@@ -360,7 +372,7 @@ class VirtualNetwork::Fabric {
     });
   }
 
-  void Deliver(const Turn& turn, ByteBuffer bytes, bool end) {
+  void Deliver(const Turn& turn, ByteQueue bytes, bool end) {
     const std::shared_ptr<Wire>& wire = turn.wire;
     Wire::Side& from = wire->sides[turn.side];
     Wire::Side& to = wire->sides[1 - turn.side];
@@ -371,7 +383,7 @@ class VirtualNetwork::Fabric {
     });
     const bool resets = fault != resets_.end();
     if (resets) {
-      bytes.resize(fault->bytes - std::min(fault->bytes, from.delivered));
+      bytes = bytes.Take(fault->bytes - std::min(fault->bytes, from.delivered));
       resets_.erase(fault);
     }
     const std::size_t size = bytes.size();
@@ -485,6 +497,7 @@ void VirtualNetwork::Fabric::Ask(HostId from, ProcessId process, const Address& 
     const auto wire = std::make_shared<Wire>();
     wire->sides[0].host = from;
     wire->sides[0].process = process;
+    for (Wire::Side& side : wire->sides) side.send_buffer = options_.send_buffer_bytes;
     wire->sides[1].host = to;
     wire->sides[1].process = door->second.process;
     std::erase_if(wires_, [](const auto& weak) { return weak.expired(); });
@@ -529,8 +542,16 @@ Status VirtualNetwork::End::WriteEnd() const {
 
 std::size_t VirtualNetwork::End::Put(ConstBytes from) {
   const std::size_t count = std::min(from.size(), fabric_.RoomToSend(*wire_, side_));
-  own().tx.Push(from.first(count));
+  if (fabric_.IsHollow(from)) {
+    own().tx.PushHollow(count);
+  } else {
+    own().tx.Push(from.first(count));
+  }
   return count;
+}
+
+void VirtualNetwork::End::LimitUndelivered(std::size_t bytes) {
+  fabric_.LimitUndelivered(wire_, side_, bytes);
 }
 
 void VirtualNetwork::End::Took(std::size_t bytes) { fabric_.Consumed(wire_, side_, bytes); }

@@ -35,8 +35,8 @@ struct NetworkOptions {
   Duration loopback_latency = std::chrono::microseconds(5);
   // Each segment and signal takes a random time up to this longer; a stream keeps its order.
   Duration max_jitter{0};
-  // Bytes that were taken from the writer and not yet acknowledged by the peer's host; bytes under way
-  // to or waiting for the reader.
+  // Bytes that were taken from the writer and not yet acknowledged by the peer's host, unless the
+  // connection limits them itself; bytes under way to or waiting for the reader.
   std::size_t send_buffer_bytes = 256 * 1024;
   std::size_t receive_buffer_bytes = 256 * 1024;
   // Connections of a port take turns in segments of this size.
@@ -46,6 +46,9 @@ struct NetworkOptions {
   Duration retry = std::chrono::milliseconds(10);
   // What connections say of themselves; false makes protocols check their frames.
   bool integrity_protected = false;
+  // Bytes written from this memory take room and time on the network as any others, but are not copied:
+  // where they would land everything stays as it was. For large numbers of zeros.
+  ConstBytes hollow = {};
 };
 
 // Payload bytes through a host's port.
