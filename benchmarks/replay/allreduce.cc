@@ -39,6 +39,8 @@ struct Options {
   std::uint16_t port = 0;
   std::string token_file;
   std::string wire = "auth";
+  std::size_t chunk = 0;
+  int send_buffer = -1;
 };
 
 double CpuSeconds() {
@@ -85,10 +87,18 @@ class Worker {
     node.cores = std::max(1u, std::thread::hardware_concurrency());
     POSEIDON_ASSIGN_OR_RETURN(transport::tcp::Token token,
                               transport::tcp::Token::FromFile(options_.token_file));
-    const transport::tcp::TcpOptions tcp{
+    if (options_.chunk > 0) {
+      node.flow = {options_.chunk, options_.chunk};
+      node.flow_is_fixed = true;
+    }
+    transport::tcp::TcpOptions tcp{
         .security = {options_.wire == "tls" ? transport::tcp::Security::Mode::kTls
                                             : transport::tcp::Security::Mode::kAuth,
                      token}};
+    if (options_.send_buffer >= 0) {
+      tcp.socket.send_buffer_bytes = options_.send_buffer;
+      node.flow_is_fixed = true;
+    }
     POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Runtime> runtime,
                               session::MakeTcpRuntime(tcp));
     POSEIDON_ASSIGN_OR_RETURN(session_, session::Session::Open(std::move(runtime), options));
@@ -149,6 +159,8 @@ int Main(int argc, char** argv) {
   app.add_option("--coordinator", options.coordinator, "rank 0's address");
   app.add_option("--port", options.port, "rank 0's port")->required();
   app.add_option("--token-file", options.token_file)->required();
+  app.add_option("--chunk", options.chunk, "bytes of a frame, instead of what the link asks for");
+  app.add_option("--send-buffer", options.send_buffer, "SO_SNDBUF instead of what the link asks for, 0: the system's");
   app.add_option("--wire", options.wire)->check(CLI::IsMember({"auth", "tls"}));
   CLI11_PARSE(app, argc, argv);
   const Status status = Worker(options).Run();
