@@ -9,6 +9,8 @@ namespace {
 
 // Frames per gathered write: beyond this the kernel's limit on buffers (1024) comes into view.
 constexpr std::size_t kMaxFramesPerWrite = 256;
+// A payload is checked piece by piece as it arrives, while the processor still holds what was copied.
+constexpr std::size_t kCheckedAtOnce = 128 * 1024;
 
 // A chunk of nothing would never end, and one above the protocol's bound would be refused.
 Flow Bounded(Flow flow) {
@@ -147,6 +149,7 @@ void Channel::OnHeaderBytes(const Status& status, std::size_t bytes) {
   header_at_ = last_received_;
   header_have_ = 0;
   landed_ = 0;
+  landed_crc_ = 0;
   landing_ = {};
   if (header_.length == 0) {
     DispatchFrame();
@@ -170,7 +173,8 @@ void Channel::OnHeaderBytes(const Status& status, std::size_t bytes) {
 void Channel::ReadPayload() {
   const MutableBytes rest = landing_.subspan(landed_);
   const std::array<MutableBytes, 2> into = {rest, MutableBytes(header_bytes_)};
-  connection_->Read(into, rest.size(), [self = shared_from_this()](Status status, std::size_t n) {
+  const std::size_t wanted = Checked() ? std::min(rest.size(), kCheckedAtOnce) : rest.size();
+  connection_->Read(into, wanted, [self = shared_from_this()](Status status, std::size_t n) {
     self->OnPayloadBytes(status, n);
   });
 }
@@ -179,13 +183,14 @@ void Channel::OnPayloadBytes(const Status& status, std::size_t bytes) {
   if (closed_) return;
   if (!status.ok()) return Fail(status);
   last_received_ = executor_.now();
-  const std::size_t rest = landing_.size() - landed_;
-  header_have_ = bytes - rest;
-  landed_ = landing_.size();
-  if (header_.payload_crc != 0 || checksums_) {
-    if (Crc32c(landing_) != header_.payload_crc) {
-      return Fail(DataLoss("a frame's payload fails its checksum"));
-    }
+  const MutableBytes rest = landing_.subspan(landed_);
+  const MutableBytes piece = rest.first(std::min(bytes, rest.size()));
+  landed_ += piece.size();
+  if (Checked()) landed_crc_ = Crc32c(piece, landed_crc_);
+  if (landed_ < landing_.size()) return ReadPayload();
+  header_have_ = bytes - rest.size();
+  if (Checked() && landed_crc_ != header_.payload_crc) {
+    return Fail(DataLoss("a frame's payload fails its checksum"));
   }
   DispatchFrame();
   if (closed_) return;

@@ -110,6 +110,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void ReadHeader();
   void OnHeaderBytes(const Status& status, std::size_t bytes);
   void ReadPayload();
+  // Whether the payload under way is held against its checksum.
+  bool Checked() const { return checksums_ || header_.payload_crc != 0; }
   void OnPayloadBytes(const Status& status, std::size_t bytes);
   void DispatchFrame();
   void Fail(const Status& reason);
@@ -139,6 +141,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   MutableBytes landing_;
   ByteBuffer scratch_;
   std::size_t landed_ = 0;
+  std::uint32_t landed_crc_ = 0;  // of those bytes
   TimePoint last_received_;
   TimePoint header_at_;
   TimePoint write_began_;
