@@ -14,15 +14,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "benchmarks/replay/rules.h"
 #include "benchmarks/replay/scaled_model.h"
 #include "benchmarks/replay/stream.h"
-#include "poseidon/base/random.h"
 #include "poseidon/base/trace.h"
-#include "poseidon/plan/cost_model.h"
-#include "poseidon/plan/planner.h"
-#include "poseidon/plan/slices.h"
 #include "poseidon/session/session.h"
 #include "poseidon/sfb/rebuild.h"
 #include "tools/profile/quantities.h"
@@ -59,23 +57,7 @@ struct Options {
   std::string trace;  // file for the spans of the last two steps; empty: none
 };
 
-// How a published system schedules, as an order on the wire and a rule for the next forward pass.
-struct Mode {
-  const char* name;
-  messaging::Order order;
-  bool waits_for_all;  // the next step begins when every layer has landed
-  // A key-value store of fixed-size pairs, each whole at one server, which answers when it has all
-  // contributions; large frames, the system's buffers, schemes by bytes.
-  bool pairs = false;
-};
 constexpr std::uint64_t kTracedSteps = 2;
-constexpr Mode kModes[] = {
-    {"poseidon", messaging::Order::kNextForward, false},
-    {"wfbp", messaging::Order::kArrival, true},
-    {"p3", messaging::Order::kLayer, false},
-    {"dear", messaging::Order::kTwoPhase, false},
-    {"ps-2017", messaging::Order::kArrival, true, /*pairs=*/true},
-};
 
 double CpuSeconds() {
   rusage usage{};
@@ -109,78 +91,13 @@ class ChargedEngine final : public sfb::ProductEngine {
   bool testing_ = true;
 };
 
-// What each worker's layers take in each step, known to all workers: they draw the same numbers.
-class ComputeTimes {
- public:
-  ComputeTimes(const ScaledModel& model, const Options& options) : model_(model), options_(options) {}
-
-  double factor(std::uint16_t rank, std::uint64_t step, std::size_t layer, int pass) const {
-    double factor = rank + 1 == options_.workers ? options_.straggler : 1.0;
-    if (options_.jitter > 0) {
-      Random random(Mix64(rank + 1000003 * (step + 1000003 * (layer * 2 + static_cast<std::size_t>(pass)))));
-      // The sum of twelve uniform numbers has variance 1.
-      double sum = -6;
-      for (int i = 0; i < 12; ++i) sum += static_cast<double>(random.Below(1u << 30)) / (1u << 30);
-      factor *= std::max(0.2, 1 + options_.jitter * sum);
-    }
-    return factor;
-  }
-  double forward(std::uint16_t rank, std::uint64_t step, std::size_t layer) const {
-    return model_.layers[layer].forward_seconds * factor(rank, step, layer, 0);
-  }
-  // A layer that hands over its factors does not compute their product.
-  double backward(std::uint16_t rank, std::uint64_t step, std::size_t layer, bool factors) const {
-    const ScaledLayer& one = model_.layers[layer];
-    const double whole = factors ? std::max(0.0, one.backward_seconds - one.product_seconds)
-                                 : one.backward_seconds;
-    return whole * factor(rank, step, layer, 1);
-  }
-
- private:
-  const ScaledModel& model_;
-  const Options& options_;
-};
-
-Result<plan::PlanOptions> Planning(const Options& options, const Mode& mode,
-                                   const ScaledModel& model) {
-  plan::PlanOptions planning;
-  const std::string name =
-      !options.policy.empty() ? options.policy : mode.pairs ? "bytes" : "time";
-  const auto policy = plan::ParsePolicy(name);
-  if (!policy) return InvalidArgument("policy '" + name + "' is unknown");
-  planning.policy = *policy;
-  if (options.scheme.empty()) return planning;
-  const auto scheme = plan::ParseScheme(options.scheme);
-  if (!scheme) return InvalidArgument("scheme '" + options.scheme + "' is unknown");
-  for (const ScaledLayer& layer : model.layers) {
-    if (layer.spec.factors) planning.forced[layer.spec.name] = *scheme;
-  }
-  return planning;
-}
-
-// What the mode makes of a model: where it has pairs, the layers that it will not send as factors are
-// cut.
-Result<ScaledModel> AsModeSeesIt(const Options& options, const Mode& mode, ScaledModel model) {
-  if (!mode.pairs) return model;
-  POSEIDON_ASSIGN_OR_RETURN(plan::PlanOptions planning, Planning(options, mode, model));
-  POSEIDON_ASSIGN_OR_RETURN(plan::Plan plan,
-                            plan::MakePlan(model.specs(), {.workers = options.workers},
-                                           model.measurements(options.workers), planning));
-  std::vector<bool> whole;
-  for (const plan::LayerPlan& layer : plan.layers) {
-    whole.push_back(layer.scheme == plan::Scheme::kFactorBroadcast);
-  }
-  const double elements = options.pair_mib * (1 << 20) / sizeof(float) / options.scale;
-  return CutIntoPairs(model, std::max<std::uint64_t>(1, static_cast<std::uint64_t>(elements)), whole);
-}
-
 class Worker {
  public:
   Worker(const Options& options, const Mode& mode, ScaledModel model)
       : options_(options),
         mode_(mode),
         model_(std::move(model)),
-        times_(model_, options_),
+        times_(model_, {options_.workers, options_.jitter, options_.straggler}),
         stream_(options_.compute == "spin" ? Stream::Kind::kSpins : Stream::Kind::kSleeps),
         engine_(stream_, model_.product_flops) {}
 
@@ -234,7 +151,8 @@ class Worker {
       node.flow = {options_.chunk, options_.chunk};
       node.flow_is_fixed = true;
     }
-    POSEIDON_ASSIGN_OR_RETURN(node.planning, Planning(options_, mode_, model_));
+    POSEIDON_ASSIGN_OR_RETURN(node.planning,
+                              PlanningOf({options_.policy, options_.scheme}, mode_, model_));
     POSEIDON_ASSIGN_OR_RETURN(transport::tcp::Token token,
                               transport::tcp::Token::FromFile(options_.token_file));
     transport::tcp::TcpOptions tcp{
@@ -274,7 +192,9 @@ class Worker {
   Status Await(std::size_t layer) {
     if (!pushed_[layer]) return OkStatus();
     pushed_[layer] = false;
-    return session_->Wait(LayerId(static_cast<std::uint32_t>(layer)));
+    const LayerId id(static_cast<std::uint32_t>(layer));
+    idle_ = idle_ || !session_->Landed(id);
+    return session_->Wait(id);
   }
   Status AwaitAll() {
     for (std::size_t i = 0; i < model_.layers.size(); ++i) POSEIDON_RETURN_IF_ERROR(Await(i));
@@ -299,31 +219,29 @@ class Worker {
     if (step + kTracedSteps == options_.warm_up + options_.steps) trace_.Take();
     Result<const plan::Plan*> plan = session_->BeginStep(Step(step));
     POSEIDON_RETURN_IF_ERROR(plan.status());
-    const std::size_t layers = model_.layers.size();
-    bool idle = step == 0;
-    for (std::size_t i = 0; i < layers; ++i) {
-      const bool waits = pushed_[i] && !session_->Landed(LayerId(static_cast<std::uint32_t>(i)));
-      POSEIDON_RETURN_IF_ERROR(Await(i));
-      Compute(step, i, "forward", times_.forward(options_.rank, step, i),
-              idle || waits || waited_for_all_);
-      idle = false;
-      waited_for_all_ = false;
-    }
-    for (std::size_t i = layers; i-- > 0;) {
+    for (const Action& action : StepOf(mode_, model_.layers.size())) {
+      const std::size_t i = action.layer;
       const bool factors = ByFactors(**plan, i);
-      Compute(step, i, "backward", times_.backward(options_.rank, step, i, factors),
-              /*idle=*/false);
-      Push(step, i, factors);
-    }
-    if (mode_.waits_for_all) {
-      POSEIDON_RETURN_IF_ERROR(AwaitAll());
-      waited_for_all_ = true;
+      switch (action.kind) {
+        case Action::Kind::kAwait:
+          POSEIDON_RETURN_IF_ERROR(Await(i));
+          break;
+        case Action::Kind::kForward:
+          Compute(step, i, "forward", times_.forward(options_.rank, step, i));
+          break;
+        case Action::Kind::kBackward:
+          Compute(step, i, "backward", times_.backward(options_.rank, step, i, factors));
+          break;
+        case Action::Kind::kPush:
+          Push(step, i, factors);
+          break;
+      }
     }
     return OkStatus();
   }
 
-  void Compute(std::uint64_t step, std::size_t i, const char* pass, double seconds, bool idle) {
-    stream_.Run(seconds, idle);
+  void Compute(std::uint64_t step, std::size_t i, const char* pass, double seconds) {
+    stream_.Run(seconds, std::exchange(idle_, false));
     if (options_.trace.empty()) return;
     const Duration end = FromSeconds(Now());
     trace_.Record({TraceLane::kCompute, static_cast<std::int32_t>(i), step,
@@ -380,40 +298,6 @@ class Worker {
     return sorted[sorted.size() / 2];
   }
 
-  // The bound for the schemes that were used: the slowest worker's times of every step, on a fluid
-  // network of the given rate.
-  struct Bounds {
-    double least = 0;
-    double wait_free = 0;
-  };
-  Bounds BoundsOf(const plan::Plan& plan, double bytes_per_second) const {
-    plan::ClusterSpec cluster = plan.cluster;
-    cluster.bandwidth = bytes_per_second;
-    cluster.latency = 0;
-    cluster.cpu_seconds_per_wire_byte = 0;
-    cluster.rebuild_flops = model_.product_flops;
-    const std::vector<plan::LayerSpec> specs = model_.specs();
-    const auto slices = plan::AssignSlices(specs, cluster.shards());
-    const auto measured = model_.measurements(options_.workers);
-    const plan::StepModel model(specs, slices, cluster, measured);
-    Bounds sum;
-    for (std::uint64_t step = options_.warm_up; step < options_.warm_up + options_.steps; ++step) {
-      std::vector<plan::LayerCost> costs;
-      for (std::size_t i = 0; i < specs.size(); ++i) {
-        plan::LayerCost cost = model.cost(i, plan.layers[i].scheme);
-        cost.forward = cost.backward = 0;
-        for (std::uint16_t r = 0; r < options_.workers; ++r) {
-          cost.forward = std::max(cost.forward, times_.forward(r, step, i));
-          cost.backward = std::max(cost.backward, times_.backward(r, step, i, ByFactors(plan, i)));
-        }
-        costs.push_back(cost);
-      }
-      sum.least += plan::LeastStepSeconds(costs) / static_cast<double>(options_.steps);
-      sum.wait_free += plan::WaitFreeStepSeconds(costs) / static_cast<double>(options_.steps);
-    }
-    return sum;
-  }
-
   void PrintSummary() {
     const session::Statistics after = session_->Collect();
     const plan::Plan& plan = session_->plan();
@@ -422,7 +306,8 @@ class Worker {
       // A port's rate carries frames; TCP's share of full-sized ones is 0.956 at 1,500 bytes.
       rate = profile::ParseRate(options_.rate).value() / 8 * 0.956;
     }
-    const Bounds bounds = BoundsOf(plan, rate);
+    const Bounds bounds = BoundsOf(model_, times_, plan, options_.workers, rate, options_.warm_up,
+                                   options_.steps);
     json schemes = json::object();
     std::uint64_t sent = 0;
     for (std::size_t i = 0; i < plan.layers.size(); ++i) {
@@ -461,7 +346,7 @@ class Worker {
   std::vector<sfb::AlignedBytes> gradients_;
   std::vector<sfb::AlignedBytes> factors_;
   std::vector<bool> pushed_;
-  bool waited_for_all_ = false;
+  bool idle_ = true;  // has waited since it last computed
   double step_begin_ = 0;
   double cpu_begin_ = 0;
   std::vector<double> seconds_;
@@ -470,17 +355,15 @@ class Worker {
 };
 
 Status Play(const Options& options) {
-  const auto* mode = std::find_if(std::begin(kModes), std::end(kModes),
-                                  [&](const Mode& m) { return options.mode == m.name; });
-  if (mode == std::end(kModes)) {
-    return InvalidArgument("mode '" + options.mode + "' is unknown, expected poseidon, wfbp, p3, dear or ps-2017");
-  }
+  POSEIDON_ASSIGN_OR_RETURN(const Mode mode, ModeNamed(options.mode));
   POSEIDON_ASSIGN_OR_RETURN(profile::Profile profile, profile::ReadProfile(options.profile));
   if (!options.rate.empty()) POSEIDON_RETURN_IF_ERROR(profile::ParseRate(options.rate).status());
   prctl(PR_SET_TIMERSLACK, 1000);
   POSEIDON_ASSIGN_OR_RETURN(ScaledModel model,
-                            AsModeSeesIt(options, *mode, Scale(profile, options.scale)));
-  Worker worker(options, *mode, std::move(model));
+                            AsModeSeesIt({options.policy, options.scheme}, mode,
+                                         Scale(profile, options.scale), options.workers,
+                                         PairElements(options.pair_mib, options.scale)));
+  Worker worker(options, mode, std::move(model));
   return worker.Run();
 }
 

@@ -2,10 +2,8 @@
 #include "benchmarks/replay/stream.h"
 
 #include <cerrno>
-#include <ctime>
-
-#include <algorithm>
 #include <cmath>
+#include <ctime>
 
 namespace poseidon::replay {
 
@@ -44,24 +42,14 @@ void Spin(double seconds) {
 void Stream::Run(double seconds, bool idle) {
   if (kind_ == Kind::kSpins) {
     std::lock_guard core(core_);
-    Spin(seconds);
-    std::lock_guard lock(mutex_);
-    busy_ += seconds;
-    return;
+    return Spin(seconds);
   }
   double due = 0;
   {
     std::lock_guard lock(mutex_);
-    free_at_ = (idle ? std::max(free_at_, Now()) : free_at_) + seconds;
-    busy_ += seconds;
-    due = free_at_;
+    due = timeline_.Queue(seconds, idle, Now());
   }
   SleepUntil(due);
-}
-
-double Stream::busy() const {
-  std::lock_guard lock(mutex_);
-  return busy_;
 }
 
 }  // namespace poseidon::replay

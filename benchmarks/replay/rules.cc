@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "benchmarks/replay/rules.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "poseidon/base/random.h"
+#include "poseidon/plan/cost_model.h"
+#include "poseidon/plan/slices.h"
+
+namespace poseidon::replay {
+namespace {
+
+constexpr Mode kModes[] = {
+    {"poseidon", messaging::Order::kNextForward, false},
+    {"wfbp", messaging::Order::kArrival, true},
+    {"p3", messaging::Order::kLayer, false},
+    {"dear", messaging::Order::kTwoPhase, false},
+    {"ps-2017", messaging::Order::kArrival, true, /*pairs=*/true},
+};
+
+}  // namespace
+
+Result<Mode> ModeNamed(const std::string& name) {
+  const auto* mode = std::find_if(std::begin(kModes), std::end(kModes),
+                                  [&](const Mode& m) { return name == m.name; });
+  if (mode == std::end(kModes)) {
+    return InvalidArgument("mode '" + name +
+                           "' is unknown, expected poseidon, wfbp, p3, dear or ps-2017");
+  }
+  return *mode;
+}
+
+std::vector<Action> StepOf(const Mode& mode, std::size_t layers) {
+  using Kind = Action::Kind;
+  std::vector<Action> step;
+  for (std::size_t i = 0; i < layers; ++i) {
+    step.push_back({Kind::kAwait, i});
+    step.push_back({Kind::kForward, i});
+  }
+  for (std::size_t i = layers; i-- > 0;) {
+    step.push_back({Kind::kBackward, i});
+    step.push_back({Kind::kPush, i});
+  }
+  if (mode.waits_for_all) {
+    for (std::size_t i = 0; i < layers; ++i) step.push_back({Kind::kAwait, i});
+  }
+  return step;
+}
+
+Result<plan::PlanOptions> PlanningOf(const Wishes& wishes, const Mode& mode,
+                                     const ScaledModel& model) {
+  plan::PlanOptions planning;
+  const std::string name = !wishes.policy.empty() ? wishes.policy : mode.pairs ? "bytes" : "time";
+  const auto policy = plan::ParsePolicy(name);
+  if (!policy) return InvalidArgument("policy '" + name + "' is unknown");
+  planning.policy = *policy;
+  if (wishes.scheme.empty()) return planning;
+  const auto scheme = plan::ParseScheme(wishes.scheme);
+  if (!scheme) return InvalidArgument("scheme '" + wishes.scheme + "' is unknown");
+  for (const ScaledLayer& layer : model.layers) {
+    if (layer.spec.factors) planning.forced[layer.spec.name] = *scheme;
+  }
+  return planning;
+}
+
+Result<ScaledModel> AsModeSeesIt(const Wishes& wishes, const Mode& mode, ScaledModel model,
+                                 std::uint16_t workers, double pair_elements) {
+  if (!mode.pairs) return model;
+  POSEIDON_ASSIGN_OR_RETURN(plan::PlanOptions planning, PlanningOf(wishes, mode, model));
+  POSEIDON_ASSIGN_OR_RETURN(plan::Plan plan,
+                            plan::MakePlan(model.specs(), {.workers = workers},
+                                           model.measurements(workers), planning));
+  std::vector<bool> whole;
+  for (const plan::LayerPlan& layer : plan.layers) {
+    whole.push_back(layer.scheme == plan::Scheme::kFactorBroadcast);
+  }
+  return CutIntoPairs(model, std::max<std::uint64_t>(1, static_cast<std::uint64_t>(pair_elements)),
+                      whole);
+}
+
+double ComputeTimes::factor(std::uint16_t rank, std::uint64_t step, std::size_t layer,
+                            int pass) const {
+  double factor = rank + 1 == unevenness_.workers ? unevenness_.straggler : 1.0;
+  if (unevenness_.jitter > 0) {
+    Random random(
+        Mix64(rank + 1000003 * (step + 1000003 * (layer * 2 + static_cast<std::size_t>(pass)))));
+    // The sum of twelve uniform numbers has variance 1.
+    double sum = -6;
+    for (int i = 0; i < 12; ++i) sum += static_cast<double>(random.Below(1u << 30)) / (1u << 30);
+    factor *= std::max(0.2, 1 + unevenness_.jitter * sum);
+  }
+  return factor;
+}
+
+double ComputeTimes::forward(std::uint16_t rank, std::uint64_t step, std::size_t layer) const {
+  return model_.layers[layer].forward_seconds * factor(rank, step, layer, 0);
+}
+
+double ComputeTimes::backward(std::uint16_t rank, std::uint64_t step, std::size_t layer,
+                              bool factors) const {
+  const ScaledLayer& one = model_.layers[layer];
+  const double whole =
+      factors ? std::max(0.0, one.backward_seconds - one.product_seconds) : one.backward_seconds;
+  return whole * factor(rank, step, layer, 1);
+}
+
+Bounds BoundsOf(const ScaledModel& model, const ComputeTimes& times, const plan::Plan& plan,
+                std::uint16_t workers, double bytes_per_second, std::uint64_t first,
+                std::uint64_t steps) {
+  plan::ClusterSpec cluster = plan.cluster;
+  cluster.bandwidth = bytes_per_second;
+  cluster.latency = 0;
+  cluster.cpu_seconds_per_wire_byte = 0;
+  cluster.rebuild_flops = model.product_flops;
+  const std::vector<plan::LayerSpec> specs = model.specs();
+  const auto slices = plan::AssignSlices(specs, cluster.shards());
+  const plan::StepModel whole(specs, slices, cluster, model.measurements(workers));
+  Bounds sum;
+  for (std::uint64_t step = first; step < first + steps; ++step) {
+    std::vector<plan::LayerCost> costs;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      const plan::Scheme scheme = plan.layers[i].scheme;
+      plan::LayerCost cost = whole.cost(i, scheme);
+      cost.forward = cost.backward = 0;
+      for (std::uint16_t r = 0; r < workers; ++r) {
+        cost.forward = std::max(cost.forward, times.forward(r, step, i));
+        cost.backward = std::max(
+            cost.backward, times.backward(r, step, i, scheme == plan::Scheme::kFactorBroadcast));
+      }
+      costs.push_back(cost);
+    }
+    sum.least += plan::LeastStepSeconds(costs) / static_cast<double>(steps);
+    sum.wait_free += plan::WaitFreeStepSeconds(costs) / static_cast<double>(steps);
+  }
+  return sum;
+}
+
+}  // namespace poseidon::replay

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_BENCHMARKS_REPLAY_RULES_H_
+#define POSEIDON_BENCHMARKS_REPLAY_RULES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "benchmarks/replay/scaled_model.h"
+#include "poseidon/base/result.h"
+#include "poseidon/messaging/order.h"
+#include "poseidon/plan/plan.h"
+#include "poseidon/plan/planner.h"
+
+// What a played step consists of and how long its parts take: the same whether it is slept
+// (replay.cc) or simulated (benchmarks/simulate).
+namespace poseidon::replay {
+
+// How a published system schedules, as an order on the wire and a rule for the next forward pass.
+struct Mode {
+  const char* name = "";
+  messaging::Order order = messaging::Order::kNextForward;
+  bool waits_for_all = false;  // the next step begins when every layer has landed
+  // A key-value store of fixed-size pairs, each whole at one server, which answers when it has all
+  // contributions; large frames, the system's buffers, schemes by bytes.
+  bool pairs = false;
+};
+// kInvalidArgument naming the modes there are.
+Result<Mode> ModeNamed(const std::string& name);
+
+// One thing after the other of a worker's step.
+struct Action {
+  enum class Kind : std::uint8_t { kAwait, kForward, kBackward, kPush };
+  Kind kind = Kind::kAwait;
+  std::size_t layer = 0;
+};
+std::vector<Action> StepOf(const Mode& mode, std::size_t layers);
+
+// What a user may say of the plan: empty where the mode decides. `scheme` is forced on all layers that have
+// factors.
+struct Wishes {
+  std::string policy;
+  std::string scheme;
+};
+Result<plan::PlanOptions> PlanningOf(const Wishes& wishes, const Mode& mode,
+                                     const ScaledModel& model);
+
+// Of a pair of so many MiB before scaling.
+constexpr double PairElements(double mib, double scale) { return mib * (1 << 20) / sizeof(float) / scale; }
+// What the mode makes of a model: where it has pairs, the layers that it will not send as factors are cut
+// into such of `pair_elements`.
+Result<ScaledModel> AsModeSeesIt(const Wishes& wishes, const Mode& mode, ScaledModel model,
+                                 std::uint16_t workers, double pair_elements);
+
+// How workers differ from each other and steps from one another.
+struct Unevenness {
+  std::uint16_t workers = 1;
+  double jitter = 0;     // relative standard deviation of every layer's time
+  double straggler = 1;  // factor on the last rank's times
+};
+
+// What each worker's layers take in each step, known to all workers: they draw the same numbers.
+// Lifetime: the model outlives it.
+class ComputeTimes {
+ public:
+  ComputeTimes(const ScaledModel& model, const Unevenness& unevenness)
+      : model_(model), unevenness_(unevenness) {}
+
+  double forward(std::uint16_t rank, std::uint64_t step, std::size_t layer) const;
+  // A layer that hands over its factors does not compute their product.
+  double backward(std::uint16_t rank, std::uint64_t step, std::size_t layer, bool factors) const;
+
+ private:
+  double factor(std::uint16_t rank, std::uint64_t step, std::size_t layer, int pass) const;
+
+  const ScaledModel& model_;
+  const Unevenness unevenness_;
+};
+
+// The mean bound of `steps` steps from `first` for the schemes that were used: the slowest worker's
+// times of every step, on a fluid network of the given rate.
+struct Bounds {
+  double least = 0;      // T*
+  double wait_free = 0;  // T_wfbp
+};
+Bounds BoundsOf(const ScaledModel& model, const ComputeTimes& times, const plan::Plan& plan,
+                std::uint16_t workers, double bytes_per_second, std::uint64_t first,
+                std::uint64_t steps);
+
+}  // namespace poseidon::replay
+
+#endif  // POSEIDON_BENCHMARKS_REPLAY_RULES_H_
