@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated speed-up of a profile against the number of workers, beside its bound and other schedules.
+
+  python3 -m benchmarks.simulate.curves vgg19-22k resnet-50 --rate 10Gbit --json curves.json --plot curves.svg
+  python3 -m benchmarks.simulate.curves --from curves.json --plot curves.svg
+
+Needs build/release/bin/poseidon_simulate; the plot needs matplotlib. A point of many workers takes minutes: sizes
+and rate are divided by the scale of SCALES, which leaves times as they are.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SIMULATE = ROOT / "build" / "release" / "bin" / "poseidon_simulate"
+WORKERS = (1, 2, 4, 8, 16, 32, 64)
+# What is simulated: name -> options, label, color, marker.
+SYSTEMS = {"poseidon": ((), "Poseidon", "#4c72b0", "o"),
+           "dense": (("--scheme", "kv"), "Poseidon, key-value only", "#55a868", "s"),
+           "wfbp": (("--scheme", "kv", "--mode", "wfbp"), "key-value only, backward-only overlap", "#dd8452", "v")}
+KEPT = ("median_seconds", "t_star", "t_wfbp", "ratio", "speedup", "single_worker_seconds", "predicted_seconds",
+        "wire_bytes_per_step", "max_to_mean_bytes", "peak_to_mean", "chunk_bytes", "events", "took_seconds")
+
+
+class Failed(Exception):
+    """A point could not be simulated; the message is one sentence."""
+
+
+def profile_of(name):
+    done = subprocess.run([sys.executable, "-B", "-m", "benchmarks.profiles", name], capture_output=True, text=True,
+                          check=False, cwd=ROOT)
+    if done.returncode:
+        raise Failed(f"there is no profile '{name}'")
+    return done.stdout
+
+
+def point(profile, workers, system, options):
+    """What one simulation found, as a JSON object. One worker has no network to simulate."""
+    if workers == 1:
+        seconds = sum(layer["forward_seconds"] + layer["backward_seconds"]
+                      for layer in json.loads(profile)["layers"])
+        return {"workers": 1, "median_seconds": seconds, "t_star": seconds, "ratio": 1, "speedup": 1}
+    done = subprocess.run([SIMULATE, "--profile", "-", "--workers", str(workers), "--rate", options.rate,
+                           "--latency", options.latency, "--scale", str(options.scale), "--steps",
+                           str(options.steps), "--segment", str(options.segment), *SYSTEMS[system][0]],
+                          input=profile, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"{system}, {workers} workers: {done.stderr.strip()}")
+    found = json.loads(done.stdout)
+    factors = sorted(layer for layer, scheme in found["schemes"].items() if scheme == "sfb")
+    return {"workers": workers, "by_factors": factors} | {key: found[key] for key in KEPT}
+
+
+def simulate(options):
+    document = {"format": 1, "rate": options.rate, "latency": options.latency, "scale": options.scale, "curves": []}
+    for name in options.profiles:
+        profile = profile_of(name)
+        for system in options.systems:
+            points = []
+            for workers in options.workers:
+                points.append(point(profile, workers, system, options))
+                last = points[-1]
+                print(f"{name:12} {system:9} P={workers:<3} {last['median_seconds']:.4f} s  {last['speedup']:6.2f}x  "
+                      f"{last['ratio']:.3f} T*", flush=True)
+            document["curves"].append({"profile": name, "system": system, "points": points})
+    return document
+
+
+def plot(document, path):
+    import matplotlib
+    matplotlib.use("svg" if path.suffix == ".svg" else "agg")
+    matplotlib.rcParams.update({"svg.hashsalt": "poseidon", "svg.fonttype": "none", "font.size": 9,
+                                "axes.spines.top": False, "axes.spines.right": False})
+    import matplotlib.pyplot as plt
+    profiles = list(dict.fromkeys(curve["profile"] for curve in document["curves"]))
+    figure, axes = plt.subplots(1, len(profiles), figsize=(4.4 * len(profiles), 3.6), squeeze=False)
+    for axis, profile in zip(axes.flat, profiles):
+        curves = [curve for curve in document["curves"] if curve["profile"] == profile]
+        workers = [point["workers"] for point in curves[0]["points"]]
+        axis.plot(workers, workers, color="#999999", linewidth=0.8, linestyle="--", label="linear")
+        for curve in curves:
+            _, label, color, marker = SYSTEMS[curve["system"]]
+            points = curve["points"]
+            if curve["system"] != "wfbp":
+                axis.plot(workers, [p["speedup"] * p["ratio"] for p in points], color=color, linewidth=4, alpha=0.25)
+            axis.plot(workers, [p["speedup"] for p in points], label=label, color=color, marker=marker, markersize=4,
+                      linewidth=1.2)
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log", base=2)
+        axis.set(title=f"{profile}, {document['rate']}", xlabel="workers", ylabel="speed-up over one worker",
+                 xticks=workers, xticklabels=workers, yticks=workers, yticklabels=workers)
+        axis.minorticks_off()
+        axis.legend(frameon=False, fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.simulate.curves", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profiles", nargs="*")
+    parser.add_argument("--rate", default="10Gbit")
+    parser.add_argument("--latency", default="50us")
+    parser.add_argument("--workers", type=lambda text: [int(word) for word in text.split(",")], default=WORKERS)
+    parser.add_argument("--systems", type=lambda text: text.split(","), default=list(SYSTEMS))
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1)
+    parser.add_argument("--segment", type=int, default=65536)
+    parser.add_argument("--from", dest="source", type=pathlib.Path, help="plot these results, simulate nothing")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--plot", type=pathlib.Path)
+    options = parser.parse_args(arguments)
+    if bool(options.profiles) == bool(options.source):
+        parser.error("expected profiles to simulate, or --from with results")
+    if unknown := set(options.systems) - SYSTEMS.keys():
+        parser.error(f"system '{sorted(unknown)[0]}' is unknown, expected {', '.join(SYSTEMS)}")
+    return options
+
+
+def main(arguments):
+    options = parse(arguments)
+    try:
+        document = json.loads(options.source.read_text()) if options.source else simulate(options)
+    except (Failed, OSError) as failure:
+        print(f"curves: {failure}", file=sys.stderr)
+        return 1
+    if options.json:
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    if options.plot:
+        plot(document, options.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "benchmarks/simulate/scene.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "benchmarks/replay/stream.h"
+#include "poseidon/base/check.h"
+#include "poseidon/base/log.h"
+#include "poseidon/session/node.h"
+#include "poseidon/sfb/engine.h"
+#include "poseidon/sim/simulation.h"
+#include "poseidon/sim/virtual_network.h"
+
+namespace poseidon::simulate {
+namespace {
+
+using replay::Action;
+
+constexpr std::uint16_t kPort = 1;
+constexpr std::uint64_t kFinalPlanStep = 2;
+constexpr Duration kSampled = std::chrono::milliseconds(10);
+constexpr Duration kPatience = std::chrono::hours(24 * 365);
+
+std::string NameOf(std::uint16_t rank) { return "worker" + std::to_string(rank); }
+
+// Zeros for as many gradients as are asked for; untouched pages cost nothing.
+class Zeros {
+ public:
+  explicit Zeros(std::size_t size) : size_(std::max<std::size_t>(size, 1)) {
+    void* const memory =
+        mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    POSEIDON_CHECK(memory != MAP_FAILED, "there is address space for one layer");
+    memory_ = static_cast<std::byte*>(memory);
+  }
+  ~Zeros() { munmap(memory_, size_); }
+  Zeros(const Zeros&) = delete;
+  Zeros& operator=(const Zeros&) = delete;
+  std::byte* memory() const { return memory_; }
+  ConstBytes span() const { return {memory_, size_}; }
+
+ private:
+  const std::size_t size_;
+  std::byte* memory_ = nullptr;
+};
+
+// Products take their time on the timeline that forward and backward use. While the members compare test
+// products it writes zeros, so that all bits are equal; afterwards nobody reads what it would write.
+class TimedEngine final : public sfb::ProductEngine {
+ public:
+  TimedEngine(sim::Simulation& simulation, replay::Timeline& timeline, double flops)
+      : simulation_(simulation), timeline_(timeline), flops_(flops) {}
+  void EndTests() { testing_ = false; }
+
+  Status Multiply(const Product& product) override {
+    const auto elements = static_cast<double>(product.outputs * product.inputs);
+    if (testing_) {
+      std::memset(product.out, 0, product.outputs * product.inputs * SizeOf(product.dtype));
+    } else if (flops_ > 0) {
+      const double seconds = 2.0 * static_cast<double>(product.rows) * elements / flops_;
+      const Duration now = simulation_.now().since_origin;
+      const Duration due = FromSeconds(timeline_.Queue(seconds, /*idle=*/true, ToSeconds(now)));
+      simulation_.Spend(std::max(Duration{0}, due - now));
+    }
+    return OkStatus();
+  }
+  std::string description() const override { return "simulated"; }
+
+ private:
+  sim::Simulation& simulation_;
+  replay::Timeline& timeline_;
+  const double flops_;
+  bool testing_ = true;
+};
+
+// What all workers share.
+struct Stage {
+  const Scene& scene;
+  const plan::Plan& plan;
+  const std::vector<plan::LayerSpec>& declared;
+  const replay::ComputeTimes& times;
+  const std::vector<Action>& step;
+  const Zeros& zeros;
+  sim::Simulation& simulation;
+  sim::VirtualNetwork& network;
+  std::uint64_t left = 0;  // workers that are through
+  Status failure;
+
+  std::uint64_t last_step() const { return scene.warm_up + scene.steps; }
+};
+
+// One worker: a process on a host of its own. Its front end lives on the executor on which completions
+// fire, its node on the I/O executor.
+class Worker {
+ public:
+  Worker(Stage& stage, std::uint16_t rank)
+      : stage_(stage),
+        rank_(rank),
+        host_(stage.network.AddHost({.name = NameOf(rank),
+                                     .rate_out = stage.scene.bytes_per_second,
+                                     .rate_in = stage.scene.bytes_per_second})),
+        process_(stage.simulation.AddProcess(NameOf(rank))),
+        front_(stage.simulation.MakeExecutor(process_)),
+        compute_(stage.simulation.MakeExecutor(process_)),
+        io_(stage.simulation.MakeExecutor(process_)),
+        context_(stage.network.MakeContext(host_, process_, *io_)),
+        engine_(stage.simulation, timeline_, stage.scene.model.product_flops),
+        in_flight_(stage.declared.size(), false),
+        waited_(stage.declared.size(), 0) {}
+
+  void Start() {
+    OnIo([this] {
+      const bool factors =
+          std::any_of(stage_.declared.begin(), stage_.declared.end(),
+                      [](const plan::LayerSpec& layer) { return layer.factors.has_value(); });
+      node_ = std::make_unique<session::Node>(
+          session::NodeEnvironment{.io = *io_,
+                                   .compute = *compute_,
+                                   .completions = *front_,
+                                   .context = *context_,
+                                   .log = log_,
+                                   .engine = factors ? &engine_ : nullptr},
+          Options(), [this](const Status& failure) { Fail(failure); });
+      if (const Status listened = node_->Listen(); !listened.ok()) return Fail(listened);
+      node_->Start([this](const Status& status) { Then(status, &Worker::Commit); });
+    });
+  }
+
+  // The node is destroyed where it lives, when no product reads its memory any more.
+  void End() {
+    OnIo([this] {
+      if (node_ == nullptr) return;
+      node_->Vanish();
+      node_->AwaitEnd([this](const Status&) { OnIo([this] { node_.reset(); }); });
+    });
+  }
+
+  const std::vector<TimePoint>& ends() const { return ends_; }
+  const std::vector<double>& waited() const { return waited_; }
+  sim::HostId host() const { return host_; }
+  const session::LinkMeasurement& link() const { return node_->link(); }
+
+ private:
+  session::NodeOptions Options() const {
+    session::NodeOptions options;
+    options.workers = stage_.scene.unevenness.workers;
+    options.requested_rank = rank_;
+    options.hosts_coordinator = rank_ == 0;
+    options.host = NameOf(rank_);
+    options.listen = {NameOf(rank_), kPort};
+    options.coordinator = {NameOf(0), kPort};
+    options.order = stage_.scene.mode.order;
+    options.final_plan_step = kFinalPlanStep;
+    // Test products take no virtual time, so the members could not plan; they follow ours.
+    for (std::size_t i = 0; i < stage_.declared.size(); ++i) {
+      options.planning.forced[stage_.declared[i].name] = stage_.plan.layers[i].scheme;
+    }
+    if (stage_.scene.flow) {
+      options.flow = *stage_.scene.flow;
+      options.flow_is_fixed = true;
+    }
+    return options;
+  }
+
+  void OnIo(Task task) { io_->Post(std::move(task)); }
+  void Fail(const Status& failure) {
+    if (stage_.failure.ok()) stage_.failure = failure;
+  }
+  void Then(const Status& status, void (Worker::*next)()) {
+    status.ok() ? (this->*next)() : Fail(status);
+  }
+
+  void Commit() {
+    OnIo([this] {
+      node_->Commit(stage_.declared, [this](const Result<plan::Plan>& plan) {
+        Then(plan.status(), &Worker::Report);
+      });
+    });
+  }
+  void Report() {
+    engine_.EndTests();
+    OnIo([this] {
+      wire::Measured measured;
+      for (const replay::ScaledLayer& layer : stage_.scene.model.layers) {
+        measured.layers.push_back({layer.forward_seconds, layer.backward_seconds, layer.rows});
+      }
+      node_->Report(measured);
+      node_->Collective(ViewOf(std::span(&barrier_, 1)), true, [this](const Status& status) {
+        Then(status, &Worker::BeginStep);
+      });
+    });
+  }
+
+  // A step begins at the moment the one before has ended.
+  void BeginStep() {
+    ends_.push_back(stage_.simulation.now());
+    at_ = 0;
+    if (step_ > stage_.last_step()) return AwaitAll();
+    if (step_ != kFinalPlanStep) return Continue();
+    OnIo([this] {
+      node_->AwaitFinalPlan([this](const Result<plan::Plan>& plan) {
+        Then(plan.status(), &Worker::Continue);
+      });
+    });
+  }
+
+  // Goes through the step until it has to wait.
+  void Continue() {
+    for (; at_ < stage_.step.size(); ++at_) {
+      const Action& action = stage_.step[at_];
+      const std::size_t layer = action.layer;
+      switch (action.kind) {
+        case Action::Kind::kAwait:
+          if (in_flight_[layer]) {
+            awaited_ = layer;
+            awaited_since_ = front_->now();
+            idle_ = true;
+            return;
+          }
+          break;
+        case Action::Kind::kForward:
+          return Compute(stage_.times.forward(rank_, step_, layer));
+        case Action::Kind::kBackward:
+          return Compute(stage_.times.backward(rank_, step_, layer, ByFactors(layer)));
+        case Action::Kind::kPush:
+          Push(layer);
+          break;
+      }
+    }
+    ++step_;
+    BeginStep();
+  }
+
+  void Compute(double seconds) {
+    ++at_;
+    const Duration now = front_->now().since_origin;
+    const Duration due =
+        FromSeconds(timeline_.Queue(seconds, std::exchange(idle_, false), ToSeconds(now)));
+    front_->PostAfter(std::max(Duration{0}, due - now), [this] { Continue(); });
+  }
+
+  bool ByFactors(std::size_t layer) const {
+    return step_ >= kFinalPlanStep
+               ? stage_.plan.layers[layer].scheme == plan::Scheme::kFactorBroadcast
+               : stage_.declared[layer].factors.has_value();
+  }
+
+  void Push(std::size_t layer) {
+    in_flight_[layer] = true;
+    const plan::LayerSpec& spec = stage_.declared[layer];
+    sync::SyncRequest request;
+    request.step = Step(step_);
+    request.gradient = {stage_.zeros.memory(), spec.elements, spec.dtype};
+    if (ByFactors(layer)) {
+      request.factors = Factors{stage_.zeros.memory(), stage_.zeros.memory(),
+                                stage_.scene.model.layers[layer].rows};
+    }
+    request.done = [this, layer](const Status& status) { OnLanded(layer, status); };
+    OnIo([this, layer, request = std::move(request)]() mutable {
+      node_->Push(LayerId(static_cast<std::uint32_t>(layer)), std::move(request));
+    });
+  }
+
+  void OnLanded(std::size_t layer, const Status& status) {
+    if (!status.ok()) return Fail(status);
+    in_flight_[layer] = false;
+    if (leaving_) return AwaitAll();
+    if (awaited_ == layer) {
+      awaited_.reset();
+      if (step_ >= stage_.scene.warm_up && step_ < stage_.last_step()) {
+        waited_[layer] += ToSeconds(front_->now() - awaited_since_);
+      }
+      Continue();
+    }
+  }
+
+  void AwaitAll() {
+    leaving_ = true;
+    if (std::find(in_flight_.begin(), in_flight_.end(), true) != in_flight_.end()) return;
+    OnIo([this] {
+      node_->Leave([this](const Status& status) {
+        if (!status.ok()) return Fail(status);
+        ++stage_.left;
+      });
+    });
+  }
+
+  Stage& stage_;
+  const std::uint16_t rank_;
+  const sim::HostId host_;
+  const sim::ProcessId process_;
+  const std::unique_ptr<Executor> front_;
+  const std::unique_ptr<Executor> compute_;
+  const std::unique_ptr<Executor> io_;
+  const std::unique_ptr<transport::Context> context_;
+  NullLogSink log_;
+  replay::Timeline timeline_;
+  TimedEngine engine_;
+  std::unique_ptr<session::Node> node_;
+
+  std::int64_t barrier_ = 1;
+  std::vector<bool> in_flight_;
+  std::optional<std::size_t> awaited_;
+  TimePoint awaited_since_;
+  std::vector<double> waited_;  // in the measured steps, by layer
+  bool idle_ = true;  // has waited since it last computed
+  bool leaving_ = false;
+  std::uint64_t step_ = 0;
+  std::size_t at_ = 0;  // in the step
+  std::vector<TimePoint> ends_;
+};
+
+// All workers of the stage; their nodes end before they do.
+class Cast {
+ public:
+  explicit Cast(Stage& stage) : simulation_(stage.simulation) {
+    for (std::uint16_t rank = 0; rank < stage.scene.unevenness.workers; ++rank) {
+      workers_.push_back(std::make_unique<Worker>(stage, rank));
+    }
+  }
+  ~Cast() {
+    for (const auto& worker : workers_) worker->End();
+    simulation_.Run();
+  }
+  Cast(const Cast&) = delete;
+  Cast& operator=(const Cast&) = delete;
+  const std::vector<std::unique_ptr<Worker>>& workers() const { return workers_; }
+
+ private:
+  sim::Simulation& simulation_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+// What passed every port by every 10 ms.
+class Sampler {
+ public:
+  Sampler(sim::Simulation& simulation, const sim::VirtualNetwork& network)
+      : network_(network),
+        executor_(simulation.MakeExecutor(simulation.AddProcess("sampler"), /*jitter=*/false)) {}
+
+  void Start(std::vector<sim::HostId> hosts) {
+    hosts_ = std::move(hosts);
+    executor_->Post([this] { Sample(); });
+  }
+  void Stop() { stopped_ = true; }
+
+  // Of the samples within [begin, end].
+  void Sum(TimePoint begin, TimePoint end, std::uint64_t steps, Findings& findings) const {
+    double total = 0;
+    double most = 0;
+    for (std::size_t host = 0; host < hosts_.size(); ++host) {
+      for (const auto direction : {&sim::HostTraffic::out, &sim::HostTraffic::in}) {
+        double peak = 0;
+        double bytes = 0;
+        std::uint64_t windows = 0;
+        for (std::size_t i = 1; i < samples_.size(); ++i) {
+          if (samples_[i - 1].at < begin || samples_[i].at > end) continue;
+          const auto passed = static_cast<double>(samples_[i].traffic[host].*direction -
+                                                  samples_[i - 1].traffic[host].*direction);
+          bytes += passed;
+          peak = std::max(peak, passed);
+          ++windows;
+        }
+        if (windows == 0 || bytes == 0) continue;
+        const double mean = bytes / static_cast<double>(windows);
+        findings.peak_to_mean = std::max(findings.peak_to_mean, peak / mean);
+        const double whole = mean * (ToSeconds(end - begin) / ToSeconds(kSampled));
+        total += whole;
+        most = std::max(most, whole);
+      }
+    }
+    if (total == 0) return;
+    const double mean = total / (2.0 * static_cast<double>(hosts_.size()));
+    findings.mean_bytes = mean / static_cast<double>(steps);
+    findings.max_to_mean = most / mean;
+  }
+
+ private:
+  struct Moment {
+    TimePoint at;
+    std::vector<sim::HostTraffic> traffic;
+  };
+  void Sample() {
+    if (stopped_) return;
+    Moment& moment = samples_.emplace_back();
+    moment.at = executor_->now();
+    for (const sim::HostId host : hosts_) moment.traffic.push_back(network_.traffic(host));
+    executor_->PostAfter(kSampled, [this] { Sample(); });
+  }
+
+  const sim::VirtualNetwork& network_;
+  const std::unique_ptr<Executor> executor_;
+  std::vector<sim::HostId> hosts_;
+  std::vector<Moment> samples_;
+  bool stopped_ = false;
+};
+
+Result<plan::Plan> PlanOf(const Scene& scene) {
+  plan::ClusterSpec cluster;
+  cluster.workers = scene.unevenness.workers;
+  cluster.bandwidth = scene.bytes_per_second;
+  cluster.latency = ToSeconds(scene.latency);
+  cluster.rebuild_flops = scene.model.product_flops;
+  return plan::MakePlan(scene.model.specs(), cluster, scene.model.measurements(cluster.workers),
+                        scene.planning);
+}
+
+std::size_t BytesOfLargest(const Scene& scene) {
+  std::uint64_t most = 0;
+  for (const replay::ScaledLayer& layer : scene.model.layers) {
+    most = std::max(most, layer.spec.bytes());
+    if (!layer.spec.factors) continue;
+    const std::uint64_t width = std::max(layer.spec.factors->outputs, layer.spec.factors->inputs);
+    most = std::max(most, layer.rows * width * SizeOf(layer.spec.dtype));
+  }
+  return most;
+}
+
+}  // namespace
+
+double Findings::median_seconds() const {
+  std::vector<double> sorted = step_seconds;
+  std::sort(sorted.begin(), sorted.end());
+  return sorted.empty() ? 0 : sorted[sorted.size() / 2];
+}
+
+Result<Findings> Play(const Scene& scene) {
+  const std::uint16_t workers = scene.unevenness.workers;
+  POSEIDON_ASSIGN_OR_RETURN(const plan::Plan plan, PlanOf(scene));
+  // Layers that go the key-value way are declared without factors, so that no test product is made.
+  std::vector<plan::LayerSpec> declared = scene.model.specs();
+  for (std::size_t i = 0; i < declared.size(); ++i) {
+    if (plan.layers[i].scheme == plan::Scheme::kKeyValue) declared[i].factors.reset();
+  }
+  const replay::ComputeTimes times(scene.model, scene.unevenness);
+  const std::vector<Action> step = replay::StepOf(scene.mode, declared.size());
+  const Zeros zeros(BytesOfLargest(scene));
+  sim::Simulation simulation;
+  sim::VirtualNetwork network(simulation, {.latency = scene.latency,
+                                           .segment_bytes = scene.segment_bytes,
+                                           .integrity_protected = true,
+                                           .hollow = zeros.span()});
+  Stage stage{scene, plan, declared, times, step, zeros, simulation, network};
+  Sampler sampler(simulation, network);
+  const Cast all(stage);
+  const std::vector<std::unique_ptr<Worker>>& cast = all.workers();
+  std::vector<sim::HostId> hosts;
+  for (const auto& worker : cast) hosts.push_back(worker->host());
+  sampler.Start(std::move(hosts));
+  for (const auto& worker : cast) worker->Start();
+  simulation.RunUntil([&] { return stage.left == workers || !stage.failure.ok(); }, kPatience);
+  sampler.Stop();
+  POSEIDON_RETURN_IF_ERROR(stage.failure);
+  if (stage.left < workers) return Internal("the simulated job stands still");
+
+  Findings findings;
+  findings.plan = plan;
+  findings.events = simulation.events();
+  const session::LinkMeasurement& link = cast[0]->link();
+  findings.link = {link.bytes_per_second, link.latency_seconds};
+  findings.flow = scene.flow ? *scene.flow : messaging::FlowFor(findings.link, workers - 1u);
+  findings.bounds = replay::BoundsOf(scene.model, times, plan, workers, scene.bytes_per_second,
+                                     scene.warm_up, scene.steps);
+  TimePoint begin = cast[0]->ends()[scene.warm_up];
+  TimePoint end;
+  for (const auto& worker : cast) {
+    begin = std::min(begin, worker->ends()[scene.warm_up]);
+    end = std::max(end, worker->ends()[stage.last_step()]);
+  }
+  sampler.Sum(begin, end, scene.steps, findings);
+  findings.waited_seconds.assign(declared.size(), 0);
+  for (const auto& worker : cast) {
+    for (std::size_t i = 0; i < declared.size(); ++i) {
+      findings.waited_seconds[i] +=
+          worker->waited()[i] / (static_cast<double>(workers) * static_cast<double>(scene.steps));
+    }
+  }
+  for (std::uint64_t i = scene.warm_up; i < stage.last_step(); ++i) {
+    double sum = 0;
+    for (const auto& worker : cast) sum += ToSeconds(worker->ends()[i + 1] - worker->ends()[i]);
+    findings.step_seconds.push_back(sum / workers);
+  }
+  return findings;
+}
+
+}  // namespace poseidon::simulate

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "benchmarks/simulate/scene.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace poseidon::simulate {
+namespace {
+
+using std::chrono::microseconds;
+
+replay::ScaledLayer Layer(std::uint64_t elements, double forward, double backward) {
+  replay::ScaledLayer layer;
+  layer.spec.elements = elements;
+  layer.forward_seconds = forward;
+  layer.backward_seconds = backward;
+  return layer;
+}
+
+replay::ScaledLayer FullyConnected(std::uint64_t outputs, std::uint64_t inputs, std::uint32_t rows,
+                                   double seconds) {
+  replay::ScaledLayer layer = Layer(outputs * inputs + outputs, seconds, 2 * seconds);
+  layer.spec.factors = plan::FactorShape{outputs, inputs, true};
+  layer.rows = rows;
+  layer.product_seconds = seconds;
+  return layer;
+}
+
+replay::ScaledModel Model(std::vector<replay::ScaledLayer> layers, double product_flops = 0) {
+  for (std::uint32_t i = 0; i < layers.size(); ++i) {
+    layers[i].spec.name = "layer" + std::to_string(i);
+    layers[i].spec.forward_position = i;
+  }
+  return {.layers = std::move(layers), .product_flops = product_flops};
+}
+
+// Convolutions with much computing and few numbers, then fully connected layers with many.
+replay::ScaledModel Convolutional() {
+  return Model({Layer(40'000, 0.010, 0.020), Layer(200'000, 0.010, 0.020),
+                Layer(800'000, 0.010, 0.020), FullyConnected(1000, 4000, 16, 0.002),
+                FullyConnected(1000, 1000, 16, 0.001)});
+}
+
+// A network as near to a fluid as messages with headers allow.
+Scene Fluid(replay::ScaledModel model, std::uint16_t workers, double bytes_per_second) {
+  Scene scene;
+  scene.model = std::move(model);
+  scene.mode = replay::ModeNamed("poseidon").value();
+  scene.unevenness.workers = workers;
+  scene.bytes_per_second = bytes_per_second;
+  scene.flow = messaging::Flow{16 * 1024, 16 * 1024, 16 * 1024};
+  scene.segment_bytes = 4 * 1024;
+  return scene;
+}
+
+Findings Played(const Scene& scene) {
+  Result<Findings> found = Play(scene);
+  EXPECT_TRUE(found.ok()) << found.status().message();
+  return found.ok() ? *std::move(found) : Findings{};
+}
+
+// Rates around the ridge, where the transfers take as long as the computing.
+class FluidLimit : public testing::TestWithParam<std::tuple<int, double>> {};
+
+TEST_P(FluidLimit, StepsReachTheBound) {
+  const auto [workers, ridge] = GetParam();
+  const replay::ScaledModel model = Convolutional();
+  double bytes = 0;
+  for (const replay::ScaledLayer& layer : model.layers) {
+    bytes += 2.0 * static_cast<double>(layer.spec.bytes()) * (workers - 1) / workers;
+  }
+  Scene scene =
+      Fluid(model, static_cast<std::uint16_t>(workers), ridge * bytes / model.step_seconds());
+  scene.planning = replay::PlanningOf("time", "kv", model).value();
+  const Findings found = Played(scene);
+  for (const double seconds : found.step_seconds) {
+    EXPECT_GE(seconds, 0.9999 * found.bounds.least);
+    EXPECT_LE(seconds, 1.02 * found.bounds.least) << "waited for layer 0 for "
+                                                  << found.waited_seconds[0] << " s";
+  }
+  EXPECT_LE(found.max_to_mean, 1.01);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rates, FluidLimit,
+                         testing::Combine(testing::Values(2, 3, 4, 8),
+                                          testing::Values(0.5, 1.0, 2.0)));
+
+TEST(Scene, WithoutTheNextForwardsHelpStepsTakeWhatTheModelSays) {
+  Scene scene = Fluid(Convolutional(), 4, 0);
+  scene.planning = replay::PlanningOf("time", "kv", scene.model).value();
+  scene.bytes_per_second = 400e6;
+  scene.mode = replay::ModeNamed("wfbp").value();
+  const Findings found = Played(scene);
+  EXPECT_GT(found.bounds.wait_free, 1.1 * found.bounds.least);
+  EXPECT_NEAR(found.median_seconds(), found.bounds.wait_free, 0.02 * found.bounds.wait_free);
+}
+
+TEST(Scene, FactorsSpareBytesAndAreMultipliedInTime) {
+  const replay::ScaledModel model = [] {
+    replay::ScaledModel m = Convolutional();
+    m.product_flops = 2.0 * 16 * 1000 * 4000 / 0.002;
+    return m;
+  }();
+  Scene scene = Fluid(model, 4, 250e6);
+  const Findings found = Played(scene);
+  EXPECT_EQ(found.plan.layers[3].scheme, plan::Scheme::kFactorBroadcast);
+  EXPECT_GE(found.median_seconds(), 0.9999 * found.bounds.least);
+  EXPECT_LE(found.median_seconds(), 1.02 * found.bounds.least);
+  scene.planning = replay::PlanningOf("time", "kv", model).value();
+  const Findings dense = Played(scene);
+  EXPECT_LT(found.median_seconds(), 0.8 * dense.median_seconds());
+  EXPECT_LT(found.mean_bytes, 0.5 * dense.mean_bytes);
+}
+
+TEST(Scene, UnevenWorkersAreHeldToTheSlowestOnesTimes) {
+  Scene scene = Fluid(Convolutional(), 4, 2e9);
+  scene.unevenness.straggler = 1.5;
+  scene.unevenness.jitter = 0.05;
+  const Findings found = Played(scene);
+  EXPECT_GT(found.bounds.least, 1.4 * scene.model.step_seconds());
+  double sum = 0;
+  for (const double seconds : found.step_seconds) sum += seconds;
+  const double mean = sum / static_cast<double>(found.step_seconds.size());
+  EXPECT_NEAR(mean, found.bounds.least, 0.03 * found.bounds.least);
+}
+
+TEST(Scene, RepeatsToTheNanosecond) {
+  Scene scene = Fluid(Convolutional(), 3, 300e6);
+  scene.latency = microseconds(30);
+  scene.flow.reset();
+  const Findings once = Played(scene);
+  const Findings again = Played(scene);
+  EXPECT_EQ(once.step_seconds, again.step_seconds);
+  EXPECT_EQ(once.events, again.events);
+  EXPECT_NEAR(once.link.latency_seconds, 30e-6, 5e-6);
+  EXPECT_NEAR(once.link.bytes_per_second, 300e6, 0.02 * 300e6);
+}
+
+TEST(Scene, RefusesAPlanForALayerThatIsNotThere) {
+  Scene scene = Fluid(Convolutional(), 2, 1e9);
+  scene.planning.forced["conv9"] = plan::Scheme::kKeyValue;
+  EXPECT_EQ(Play(scene).status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace poseidon::simulate

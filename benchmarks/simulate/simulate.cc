@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plays a whole training job on virtual time and prints what it found as one JSON object.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "benchmarks/simulate/scene.h"
+#include "tools/profile/profile.h"
+#include "tools/profile/quantities.h"
+
+namespace poseidon::simulate {
+namespace {
+
+using nlohmann::json;
+
+struct Flags {
+  std::string profile;
+  double scale = 1;
+  std::uint16_t workers = 2;
+  std::string rate;
+  double goodput = 0.956;
+  std::string latency = "50us";
+  std::string mode = "poseidon";
+  std::string policy = "time";
+  std::string scheme;
+  double jitter = 0;
+  double straggler = 1;
+  std::size_t segment = 16 * 1024;
+  std::size_t chunk = 0;
+  std::size_t send_buffer = 0;
+  std::uint64_t warm_up = 3;
+  std::uint64_t steps = 5;
+};
+
+Result<Scene> SceneOf(const Flags& flags, const profile::Profile& profile) {
+  Scene scene;
+  scene.model = replay::Scale(profile, flags.scale);
+  POSEIDON_ASSIGN_OR_RETURN(scene.mode, replay::ModeNamed(flags.mode));
+  POSEIDON_ASSIGN_OR_RETURN(scene.planning,
+                            replay::PlanningOf(flags.policy, flags.scheme, scene.model));
+  POSEIDON_ASSIGN_OR_RETURN(const double rate, profile::ParseRate(flags.rate));
+  POSEIDON_ASSIGN_OR_RETURN(const double latency, profile::ParseDuration(flags.latency));
+  scene.unevenness = {flags.workers, flags.jitter, flags.straggler};
+  scene.bytes_per_second = rate / flags.scale / 8 * flags.goodput;
+  scene.latency = FromSeconds(latency + 0.5e-9);
+  scene.segment_bytes = flags.segment;
+  if (flags.chunk > 0 || flags.send_buffer > 0) {
+    scene.flow = messaging::FlowFor({scene.bytes_per_second, latency}, flags.workers - 1u);
+    if (flags.chunk > 0) scene.flow->chunk_bytes = scene.flow->write_bytes = flags.chunk;
+    if (flags.send_buffer > 0) scene.flow->send_buffer_bytes = flags.send_buffer;
+  }
+  scene.warm_up = flags.warm_up;
+  scene.steps = flags.steps;
+  return scene;
+}
+
+json JsonOf(const Flags& flags, const profile::Profile& profile, const Scene& scene,
+            const Findings& found) {
+  json schemes = json::object();
+  std::uint64_t sent = 0;
+  for (std::size_t i = 0; i < found.plan.layers.size(); ++i) {
+    const plan::LayerSpec& spec = scene.model.layers[i].spec;
+    if (spec.factors) schemes[spec.name] = plan::NameOf(found.plan.layers[i].scheme);
+    sent += found.plan.layers[i].bytes_sent;
+  }
+  json waited = json::object();
+  for (std::size_t i = 0; i < found.waited_seconds.size(); ++i) {
+    if (found.waited_seconds[i] > 0) {
+      waited[scene.model.layers[i].spec.name] = found.waited_seconds[i];
+    }
+  }
+  const double median = found.median_seconds();
+  const double single = scene.model.step_seconds();
+  return {{"model", profile.name},
+          {"mode", scene.mode.name},
+          {"workers", flags.workers},
+          {"rate_bits_per_second", scene.bytes_per_second * flags.scale * 8 / flags.goodput},
+          {"goodput", flags.goodput},
+          {"latency_seconds", ToSeconds(scene.latency)},
+          {"scale", flags.scale},
+          {"jitter", flags.jitter},
+          {"straggler", flags.straggler},
+          {"segment_bytes", scene.segment_bytes},
+          {"chunk_bytes", found.flow.chunk_bytes},
+          {"send_buffer_bytes", found.flow.send_buffer_bytes},
+          {"median_seconds", median},
+          {"seconds", found.step_seconds},
+          {"t_star", found.bounds.least},
+          {"t_wfbp", found.bounds.wait_free},
+          {"ratio", median / found.bounds.least},
+          {"predicted_seconds", found.plan.step_seconds},
+          {"single_worker_seconds", single},
+          {"speedup", flags.workers * single / median},
+          {"link_bytes_per_second", found.link.bytes_per_second},
+          {"link_latency_seconds", found.link.latency_seconds},
+          {"payload_bytes_per_step", sent},
+          {"wire_bytes_per_step", std::round(found.mean_bytes)},
+          {"max_to_mean_bytes", found.max_to_mean},
+          {"peak_to_mean", found.peak_to_mean},
+          {"schemes", schemes},
+          {"waited_seconds", waited},
+          {"events", found.events}};
+}
+
+Status Run(const Flags& flags) {
+  POSEIDON_ASSIGN_OR_RETURN(const profile::Profile profile, profile::ReadProfile(flags.profile));
+  POSEIDON_ASSIGN_OR_RETURN(const Scene scene, SceneOf(flags, profile));
+  const auto begin = std::chrono::steady_clock::now();
+  POSEIDON_ASSIGN_OR_RETURN(const Findings found, Play(scene));
+  json document = JsonOf(flags, profile, scene, found);
+  document["took_seconds"] =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::printf("%s\n", document.dump().c_str());
+  return OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Plays a training job of many workers on virtual time", "poseidon_simulate");
+  app.add_option("--profile", flags.profile, "JSON profile, - for standard input")->required();
+  app.add_option("--workers", flags.workers)->check(CLI::Range(2, 1024));
+  app.add_option("--rate", flags.rate, "of every worker's link, before scaling: 10Gbit")->required();
+  app.add_option("--goodput", flags.goodput, "share of the rate that our frames get")
+      ->check(CLI::Range(0.01, 1.0));
+  app.add_option("--latency", flags.latency, "one way: 50us");
+  app.add_option("--scale", flags.scale, "sizes and rate divided by this")
+      ->check(CLI::Range(1.0, 1e6));
+  app.add_option("--mode", flags.mode, "poseidon, wfbp, p3 or dear");
+  app.add_option("--policy", flags.policy)->check(CLI::IsMember({"time", "bytes"}));
+  app.add_option("--scheme", flags.scheme, "for every fully connected layer")
+      ->check(CLI::IsMember({"kv", "sfb"}));
+  app.add_option("--jitter", flags.jitter, "relative standard deviation of computing")
+      ->check(CLI::Range(0.0, 0.5));
+  app.add_option("--straggler", flags.straggler, "factor on the last rank's computing")
+      ->check(CLI::Range(0.1, 10.0));
+  app.add_option("--segment", flags.segment, "bytes in which connections share a port")
+      ->check(CLI::Range(1, 1 << 30));
+  app.add_option("--chunk", flags.chunk, "bytes of a frame, instead of what the link asks for");
+  app.add_option("--send-buffer", flags.send_buffer,
+                 "bytes a connection holds undelivered, instead of what the link asks for");
+  app.add_option("--steps", flags.steps)->check(CLI::Range(1, 100000));
+  app.add_option("--warm-up", flags.warm_up)->check(CLI::Range(3, 1000));
+  CLI11_PARSE(app, argc, argv);
+  const Status status = Run(flags);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "poseidon_simulate: %s\n", status.message().c_str());
+  return 1;
+}
+
+}  // namespace
+}  // namespace poseidon::simulate
+
+int main(int argc, char** argv) { return poseidon::simulate::Main(argc, argv); }
