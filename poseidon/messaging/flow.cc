@@ -2,14 +2,18 @@
 #include "poseidon/messaging/flow.h"
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 
 #include "poseidon/wire/frame.h"
 
 namespace poseidon::messaging {
 namespace {
 
-constexpr double kChunkSeconds = 0.5e-3;
+// What an urgent layer waits for is a chunk on every connection. Smaller ones cost CPU: each is a write, a
+// read and two headers.
+constexpr double kChunksSeconds = 1.5e-3;
+constexpr double kMostChunkSeconds = 0.5e-3;
+constexpr double kLeastChunkSeconds = 0.1e-3;
 constexpr double kQueueSeconds = 1e-3;
 constexpr std::size_t kLeastChunk = 16 * 1024;
 constexpr std::size_t kLeastBuffer = 16 * 1024;
@@ -19,15 +23,16 @@ constexpr std::size_t kMostBuffer = 4 * 1024 * 1024;
 
 Flow FlowFor(const LinkSpeed& link, std::size_t peers) {
   if (link.bytes_per_second <= 0 || peers == 0) return {};
-  const double crowd = std::max(1.0, static_cast<double>(peers + 1) / 8.0);
-  const auto chunk = static_cast<std::size_t>(link.bytes_per_second * kChunkSeconds / crowd);
+  const double chunk_seconds = std::clamp(kChunksSeconds / static_cast<double>(peers),
+                                          kLeastChunkSeconds, kMostChunkSeconds);
+  const double chunk = std::clamp<double>(link.bytes_per_second * chunk_seconds, kLeastChunk,
+                                          wire::kMaxPayload);
   const double round_trip = 2 * link.latency_seconds;
   const double share =
       link.bytes_per_second * (round_trip + kQueueSeconds) / static_cast<double>(peers);
   const double alone = 2 * link.bytes_per_second * round_trip;
   Flow flow;
-  flow.chunk_bytes = std::clamp<std::size_t>(std::bit_ceil(std::max<std::size_t>(chunk, 1)),
-                                             kLeastChunk, wire::kMaxPayload);
+  flow.chunk_bytes = std::size_t{1} << std::lround(std::log2(chunk));
   flow.write_bytes = flow.chunk_bytes;
   flow.send_buffer_bytes =
       std::clamp(static_cast<std::size_t>(std::max(share, alone)), kLeastBuffer, kMostBuffer);

@@ -24,11 +24,11 @@ struct LinkSpeed {
   double latency_seconds = 0;   // one way
 };
 
-// What suits `peers` connections that share `link`: chunks of half a millisecond of link time,
-// halved with each doubling of members above 8; over all connections the bytes of one round trip
-// and a millisecond, but on each at least two round trips' worth, so that a lone busy peer gets the
-// whole link. Measured: ARCHITECTURE.md, "Bytes in flight". Pure; the defaults where the rate is
-// unknown.
+// What suits `peers` connections that share `link`: chunks of a millisecond and a half of link time over
+// all connections, of a tenth to half a millisecond on each, rounded to a power of two; in buffers over
+// all connections the bytes of one round trip and a millisecond, but on each at least two round trips'
+// worth, so that a lone busy peer gets the whole link. Measured: ARCHITECTURE.md, "Bytes in flight". Pure;
+// the defaults where the rate is unknown.
 Flow FlowFor(const LinkSpeed& link, std::size_t peers);
 
 }  // namespace poseidon::messaging

@@ -17,15 +17,18 @@ TEST(FlowFor, AnUnknownLinkKeepsTheDefaults) {
 
 TEST(FlowFor, ChunksAreHalfAMillisecond) {
   EXPECT_EQ(FlowFor({kGigabit, 50e-6}, 3).chunk_bytes, 64u * 1024);
-  EXPECT_EQ(FlowFor({10 * kGigabit, 50e-6}, 3).chunk_bytes, 1024u * 1024);
+  EXPECT_EQ(FlowFor({10 * kGigabit, 50e-6}, 3).chunk_bytes, 512u * 1024);
   EXPECT_EQ(FlowFor({kGigabit / 10, 50e-6}, 3).chunk_bytes, 16u * 1024);
   EXPECT_EQ(FlowFor({100 * kGigabit, 50e-6}, 3).chunk_bytes, wire::kMaxPayload);
 }
 
-TEST(FlowFor, ChunksShrinkWithTheCrowdAboveEight) {
-  EXPECT_EQ(FlowFor({kGigabit, 50e-6}, 7).chunk_bytes, FlowFor({kGigabit, 50e-6}, 1).chunk_bytes);
-  EXPECT_EQ(FlowFor({kGigabit, 50e-6}, 15).chunk_bytes * 2,
-            FlowFor({kGigabit, 50e-6}, 7).chunk_bytes);
+TEST(FlowFor, ChunksOfAllConnectionsAreAMillisecondAndAHalf) {
+  EXPECT_EQ(FlowFor({10 * kGigabit, 50e-6}, 1).chunk_bytes,
+            FlowFor({10 * kGigabit, 50e-6}, 3).chunk_bytes);
+  EXPECT_EQ(FlowFor({10 * kGigabit, 50e-6}, 7).chunk_bytes, 256u * 1024);
+  EXPECT_EQ(FlowFor({10 * kGigabit, 50e-6}, 15).chunk_bytes, 128u * 1024);
+  // Not less than a tenth of a millisecond on each.
+  EXPECT_EQ(FlowFor({10 * kGigabit, 50e-6}, 63).chunk_bytes, 128u * 1024);
 }
 
 TEST(FlowFor, AllConnectionsTogetherHoldARoundTripAndAMillisecond) {
