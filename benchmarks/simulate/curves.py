@@ -4,8 +4,8 @@
   python3 -m benchmarks.simulate.curves vgg19-22k resnet-50 --rate 10Gbit --json curves.json --plot curves.svg
   python3 -m benchmarks.simulate.curves --from curves.json --plot curves.svg
 
-Needs build/release/bin/poseidon_simulate; the plot needs matplotlib. A point of many workers takes minutes: sizes
-and rate are divided by the scale of SCALES, which leaves times as they are.
+Needs build/release/bin/poseidon_simulate; the plot needs matplotlib. 64 workers take minutes; a scale, by which
+sizes and rate are divided, spares the sums their time.
 """
 import argparse
 import json
@@ -106,9 +106,9 @@ def parse(arguments):
     parser.add_argument("--latency", default="50us")
     parser.add_argument("--workers", type=lambda text: [int(word) for word in text.split(",")], default=WORKERS)
     parser.add_argument("--systems", type=lambda text: text.split(","), default=list(SYSTEMS))
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1)
-    parser.add_argument("--segment", type=int, default=65536)
+    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--scale", type=float, default=4)
+    parser.add_argument("--segment", type=int, default=16384)
     parser.add_argument("--from", dest="source", type=pathlib.Path, help="plot these results, simulate nothing")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--plot", type=pathlib.Path)

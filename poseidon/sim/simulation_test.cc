@@ -157,6 +157,32 @@ TEST(Simulation, ExemptExecutorsKeepTheirTimes) {
   simulation.Run();
 }
 
+TEST(Simulation, ATaskThatSpendsTimeKeepsItsExecutorBusyAndWhatItPostsWaits) {
+  Simulation simulation;
+  const ProcessId process = simulation.AddProcess("p");
+  const auto busy = simulation.MakeExecutor(process);
+  const auto other = simulation.MakeExecutor(process);
+  std::string course;
+  const auto note = [&](const char* what) {
+    course += what + std::to_string(simulation.now().since_origin / milliseconds(1)) + " ";
+  };
+  busy->Post([&] {
+    other->Post([&] { note("before"); });
+    simulation.Spend(milliseconds(4));
+    simulation.Spend(milliseconds(1));
+    EXPECT_EQ(busy->now(), At(milliseconds(5)));
+    other->Post([&] { note("result"); });
+    other->PostAfter(milliseconds(2), [&] { note("later"); });
+  });
+  busy->Post([&] { note("next"); });
+  other->PostAfter(milliseconds(3), [&] {
+    note("meanwhile");
+    other->Post([&] { note("and"); });
+  });
+  simulation.Run();
+  EXPECT_EQ(course, "before0 meanwhile3 and3 next5 result5 later7 ");
+}
+
 TEST(SimulationDeathTest, OutlivesItsExecutors) {
   EXPECT_DEATH(
       {

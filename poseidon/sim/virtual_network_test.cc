@@ -158,6 +158,41 @@ TEST_F(VirtualNetworkTest, ASmallSendBufferCapsTheRateAtOneBufferPerRoundTrip) {
   EXPECT_EQ(Elapsed(seen, begin), milliseconds(9 * 20 + 10) + microseconds(200));
 }
 
+TEST_F(VirtualNetworkTest, AConnectionMayLimitWhatItHoldsUndelivered) {
+  Build(2, {.latency = milliseconds(10), .segment_bytes = 20'000}, 1e9);
+  Connection* const connection = Join(0, 1);
+  Seen seen;
+  ReadAll(1, nodes_[1].accepted[0].get(), seen);
+  nodes_[0].executor->Post([connection] { connection->LimitUndelivered(20'000); });
+  simulation_.Run();
+  const TimePoint begin = simulation_.now();
+  Write(0, connection, 200'000);
+  simulation_.Run();
+  EXPECT_EQ(Elapsed(seen, begin), milliseconds(9 * 20 + 10) + microseconds(200));
+}
+
+TEST_F(VirtualNetworkTest, HollowMemoryTakesTimeButIsNotCopied) {
+  const ByteBuffer hollow(100'000, std::byte{1});
+  Build(2, {.latency = milliseconds(3), .segment_bytes = 10'000, .hollow = hollow}, 1e6, 0);
+  Connection* const connection = Join(0, 1);
+  Seen seen;
+  seen.buffer.assign(200'000, std::byte{7});
+  ReadAll(1, nodes_[1].accepted[0].get(), seen);
+  const TimePoint begin = simulation_.now();
+  const ByteBuffer header(8, std::byte{2});
+  nodes_[0].executor->Post([&] {
+    connection->Write(
+        std::array{ConstBytes(header), ConstBytes(hollow).subspan(50), ConstBytes(header)},
+        [](Status) {});
+  });
+  simulation_.Run();
+  EXPECT_EQ(seen.bytes, 8 + 99'950 + 8u);
+  EXPECT_EQ(Elapsed(seen, begin), microseconds(99'966) + milliseconds(3));
+  // The first read gets the first segment: the header, and behind it nothing was written.
+  EXPECT_EQ(seen.buffer[0], std::byte{2});
+  EXPECT_EQ(seen.buffer[100], std::byte{7});
+}
+
 TEST_F(VirtualNetworkTest, ConnectionsOfAPortTakeTurns) {
   Build(3, {.latency = microseconds(0), .segment_bytes = 1000}, 1e6, 0);
   Connection* const large = Join(0, 1);
@@ -388,6 +423,24 @@ TEST(ByteQueue, GivesBackWhatItTookInAnyPieces) {
   EXPECT_TRUE(queue.empty());
   queue.Push(AsBytes("1"));
   EXPECT_EQ(AsString(queue.Pop(5)), "1");
+}
+
+TEST(ByteQueue, MovesItsFirstBytesToAnother) {
+  ByteQueue queue;
+  queue.Push(AsBytes("abcd"));
+  queue.PushHollow(3);
+  queue.Push(AsBytes("ef"));
+  ByteQueue first = queue.Take(2);
+  first.Push(queue.Take(4));
+  EXPECT_EQ(first.size(), 6u);
+  EXPECT_EQ(queue.size(), 3u);
+  std::string text = "......";
+  EXPECT_EQ(first.Pop(MutableBytes(reinterpret_cast<std::byte*>(text.data()), 6)), 6u);
+  EXPECT_EQ(text, "abcd..");
+  text = "......";
+  EXPECT_EQ(queue.Pop(MutableBytes(reinterpret_cast<std::byte*>(text.data()), 6)), 3u);
+  EXPECT_EQ(text, ".ef...");
+  EXPECT_TRUE(queue.empty());
 }
 
 }  // namespace
