@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -78,6 +78,12 @@ class TimedEngine final : public sfb::ProductEngine {
   const double flops_;
   bool testing_ = true;
 };
+
+// A store of pairs sends large frames and leaves the buffers as they are.
+std::optional<messaging::Flow> FixedFlow(const Scene& scene) {
+  if (scene.flow || !scene.mode.pairs) return scene.flow;
+  return messaging::Flow{wire::kMaxPayload, wire::kMaxPayload, 0};
+}
 
 // What all workers share.
 struct Stage {
@@ -156,13 +162,14 @@ class Worker {
     options.listen = {NameOf(rank_), kPort};
     options.coordinator = {NameOf(0), kPort};
     options.order = stage_.scene.mode.order;
+    if (stage_.scene.mode.pairs) options.placement = plan::Placement::kWhole;
     options.final_plan_step = kFinalPlanStep;
     // Test products take no virtual time, so the members could not plan; they follow ours.
     for (std::size_t i = 0; i < stage_.declared.size(); ++i) {
       options.planning.forced[stage_.declared[i].name] = stage_.plan.layers[i].scheme;
     }
-    if (stage_.scene.flow) {
-      options.flow = *stage_.scene.flow;
+    if (const std::optional<messaging::Flow> flow = FixedFlow(stage_.scene)) {
+      options.flow = *flow;
       options.flow_is_fixed = true;
     }
     return options;
@@ -464,7 +471,7 @@ Result<Findings> Play(const Scene& scene) {
   findings.events = simulation.events();
   const session::LinkMeasurement& link = cast[0]->link();
   findings.link = {link.bytes_per_second, link.latency_seconds};
-  findings.flow = scene.flow ? *scene.flow : messaging::FlowFor(findings.link, workers - 1u);
+  findings.flow = FixedFlow(scene).value_or(messaging::FlowFor(findings.link, workers - 1u));
   findings.bounds = replay::BoundsOf(scene.model, times, plan, workers, scene.bytes_per_second,
                                      scene.warm_up, scene.steps);
   TimePoint begin = cast[0]->ends()[scene.warm_up];

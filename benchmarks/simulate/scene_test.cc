@@ -44,6 +44,10 @@ replay::ScaledModel Convolutional() {
                 FullyConnected(1000, 1000, 16, 0.001)});
 }
 
+plan::PlanOptions KeyValueOnly(const replay::ScaledModel& model) {
+  return replay::PlanningOf({"time", "kv"}, {}, model).value();
+}
+
 // A network as near to a fluid as messages with headers allow.
 Scene Fluid(replay::ScaledModel model, std::uint16_t workers, double bytes_per_second) {
   Scene scene;
@@ -74,7 +78,7 @@ TEST_P(FluidLimit, StepsReachTheBound) {
   }
   Scene scene =
       Fluid(model, static_cast<std::uint16_t>(workers), ridge * bytes / model.step_seconds());
-  scene.planning = replay::PlanningOf("time", "kv", model).value();
+  scene.planning = KeyValueOnly(model);
   const Findings found = Played(scene);
   for (const double seconds : found.step_seconds) {
     EXPECT_GE(seconds, 0.9999 * found.bounds.least);
@@ -90,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Rates, FluidLimit,
 
 TEST(Scene, WithoutTheNextForwardsHelpStepsTakeWhatTheModelSays) {
   Scene scene = Fluid(Convolutional(), 4, 0);
-  scene.planning = replay::PlanningOf("time", "kv", scene.model).value();
+  scene.planning = KeyValueOnly(scene.model);
   scene.bytes_per_second = 400e6;
   scene.mode = replay::ModeNamed("wfbp").value();
   const Findings found = Played(scene);
@@ -109,7 +113,7 @@ TEST(Scene, FactorsSpareBytesAndAreMultipliedInTime) {
   EXPECT_EQ(found.plan.layers[3].scheme, plan::Scheme::kFactorBroadcast);
   EXPECT_GE(found.median_seconds(), 0.9999 * found.bounds.least);
   EXPECT_LE(found.median_seconds(), 1.02 * found.bounds.least);
-  scene.planning = replay::PlanningOf("time", "kv", model).value();
+  scene.planning = KeyValueOnly(model);
   const Findings dense = Played(scene);
   EXPECT_LT(found.median_seconds(), 0.8 * dense.median_seconds());
   EXPECT_LT(found.mean_bytes, 0.5 * dense.mean_bytes);

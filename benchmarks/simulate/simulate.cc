@@ -16,6 +16,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr double kPairMib = 4;  // as poseidon_replay has it
+
 struct Flags {
   std::string profile;
   double scale = 1;
@@ -24,7 +26,7 @@ struct Flags {
   double goodput = 0.956;
   std::string latency = "50us";
   std::string mode = "poseidon";
-  std::string policy = "time";
+  std::string policy;  // empty: the mode's
   std::string scheme;
   double jitter = 0;
   double straggler = 1;
@@ -37,10 +39,14 @@ struct Flags {
 
 Result<Scene> SceneOf(const Flags& flags, const profile::Profile& profile) {
   Scene scene;
-  scene.model = replay::Scale(profile, flags.scale);
   POSEIDON_ASSIGN_OR_RETURN(scene.mode, replay::ModeNamed(flags.mode));
+  const replay::Wishes wishes{flags.policy, flags.scheme};
+  POSEIDON_ASSIGN_OR_RETURN(
+      scene.model, replay::AsModeSeesIt(wishes, scene.mode, replay::Scale(profile, flags.scale),
+                                        flags.workers,
+                                        replay::PairElements(kPairMib, flags.scale)));
   POSEIDON_ASSIGN_OR_RETURN(scene.planning,
-                            replay::PlanningOf(flags.policy, flags.scheme, scene.model));
+                            replay::PlanningOf(wishes, scene.mode, scene.model));
   POSEIDON_ASSIGN_OR_RETURN(const double rate, profile::ParseRate(flags.rate));
   POSEIDON_ASSIGN_OR_RETURN(const double latency, profile::ParseDuration(flags.latency));
   scene.unevenness = {flags.workers, flags.jitter, flags.straggler};
@@ -128,8 +134,9 @@ int Main(int argc, char** argv) {
   app.add_option("--latency", flags.latency, "one way: 50us");
   app.add_option("--scale", flags.scale, "sizes and rate divided by this")
       ->check(CLI::Range(1.0, 1e6));
-  app.add_option("--mode", flags.mode, "poseidon, wfbp, p3 or dear");
-  app.add_option("--policy", flags.policy)->check(CLI::IsMember({"time", "bytes"}));
+  app.add_option("--mode", flags.mode, "poseidon, wfbp, p3, dear or ps-2017");
+  app.add_option("--policy", flags.policy, "instead of the mode's")
+      ->check(CLI::IsMember({"time", "bytes"}));
   app.add_option("--scheme", flags.scheme, "for every fully connected layer")
       ->check(CLI::IsMember({"kv", "sfb"}));
   app.add_option("--jitter", flags.jitter, "relative standard deviation of computing")
