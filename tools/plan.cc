@@ -88,6 +88,9 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
     return step > 0 ? point.workers * plan.single_worker_seconds / step : 0;
   };
   std::string text = std::to_string(point.workers) + " workers";
+  if (!plan.cluster.host_of_rank.empty()) {
+    text += " on " + std::to_string(plan.cluster.contributors()) + " hosts";
+  }
   if (setting.servers > 0) text += " and " + std::to_string(setting.servers) + " servers";
   text +=
       " at " + profile::RateText(point.rate) + " (" +
@@ -137,7 +140,8 @@ void RunPlan(Flags& flags) {
                              {"policy", flags.policy},
                              {"latency_seconds", flags.setting.latency},
                              {"goodput", flags.setting.goodput},
-                             {"servers", flags.setting.servers}};
+                             {"servers", flags.setting.servers},
+                             {"per_host", flags.setting.per_host}};
   std::string text = Heading(profile);
   if (one) {
     const Point point = ValueOrFail(
@@ -172,6 +176,9 @@ void AddPlan(CLI::App& app) {
   c->add_option("--servers", flags->setting.servers,
                 "Dedicated server processes (0: workers host the shards)")
       ->check(CLI::Range(0, 1024));
+  c->add_option("--per-host", flags->setting.per_host,
+                "Workers on a host, which combine through its memory first and share its link")
+      ->check(CLI::Range(1, 1024));
   c->add_option("--policy", flags->policy, "What the plan makes least: time or bytes")
       ->check(CLI::IsMember({"time", "bytes"}));
   c->add_option("--scheme", flags->schemes, "LAYER=kv or LAYER=sfb, repeatable");

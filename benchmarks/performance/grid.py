@@ -41,12 +41,17 @@ SYSTEMS = {system.name: system for system in (
     System("ps-2017", "ours", ("--mode", "ps-2017"),
            "as the system of 2017: key-value pairs of 4 MB whole at servers in turn, factors where they "
            "are fewer bytes, order of arrival, a wait at the end of backward"),
+    System("flat", "ours", ("--mode", "poseidon", "--scheme", "kv", "--levels", "flat"),
+           "as dense, where workers share a machine"),
+    System("levels", "ours", ("--mode", "poseidon", "--scheme", "kv", "--levels", "host"),
+           "as flat, but workers of one machine combine through its memory first"),
     System("ddp-1", "ddp", ("--connections", 1), "PyTorch DDP over gloo, one connection"),
     System("ddp-4", "ddp", ("--connections", 4), "PyTorch DDP over gloo, four connections"),
 )}
 FEW = ("poseidon", "dense", "ps-2017", "ddp-1", "ddp-4")
 MAIN = ("poseidon", "dense", "wfbp", "ps-2017", "ddp-1", "ddp-4")
-EVERY = tuple(SYSTEMS)
+SHARING = ("flat", "levels")
+EVERY = tuple(name for name in SYSTEMS if name not in SHARING)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +68,7 @@ class Cell:
     timeline: bool = False  # also record one step of dense and of wfbp
     background: float = 0.0  # of the rate that others' traffic takes on every link
     compute: str = "sleep"  # or spin: it burns this machine's CPU time, beside the network's
+    per_node: int = 1  # workers on each machine, which share its port
     full_size: bool = False  # nothing is scaled, whatever the machine carries
 
     @property
@@ -72,9 +78,14 @@ class Cell:
         extra += [f"jitter{self.jitter * 100:g}"] if self.jitter else []
         extra += [f"straggler{self.straggler:g}"] if self.straggler != 1 else []
         extra += [f"background{self.background * 100:g}"] if self.background else []
+        extra += [f"on{self.nodes}"] if self.per_node > 1 else []
         extra += ["full"] if self.full_size else []
         extra += [self.compute] if self.compute != "sleep" else []
         return "-".join([self.profile, f"p{self.workers}", rate, *extra])
+
+    @property
+    def nodes(self):
+        return self.workers // self.per_node
 
     @property
     def real_rate(self):
@@ -85,7 +96,7 @@ class Cell:
 
     @property
     def scale(self):
-        return 1.0 if self.full_size else max(1.0, self.real_rate / MOST_PORT_RATE[self.workers])
+        return 1.0 if self.full_size else max(1.0, self.real_rate / MOST_PORT_RATE[self.nodes])
 
     @property
     def port_rate(self):
@@ -96,7 +107,7 @@ class Cell:
         """Seconds of a step whose computing and sending do not overlap: no system is slower for long."""
         profile = document(self.profile)
         elements = sum(layer["elements"] for layer in profile["layers"])
-        share = 2 * (self.workers - 1) / self.workers
+        share = 2 * self.per_node * (self.workers - 1) / self.workers
         return (timing.seconds_of(profile) * self.straggler
                 + share * elements * 32 / (self.real_rate * (1 - self.background) * 0.956))
 
@@ -117,7 +128,7 @@ class Cell:
         """All that the result depends on, besides sources, machine and profile."""
         return {"profile": self.profile, "workers": self.workers, "rate": self.rate,
                 "real_rate_bits": self.real_rate, "port_rate_bits": self.port_rate,
-                "scale": self.scale, "queue_seconds": self.queue, "jitter": self.jitter,
+                "scale": self.scale, "per_node": self.per_node, "queue_seconds": self.queue, "jitter": self.jitter,
                 "straggler": self.straggler, "background": self.background, "compute": self.compute,
                 "systems": list(self.systems), "repeats": self.repeats, "timeline": self.timeline,
                 "steps": self.steps, "warm_up": WARM_UP, "seed": SEED}
@@ -148,10 +159,13 @@ def quick():
 
 def beside():
     """Measured with the quick and the full grid, and not among their twelve or hundred: others' traffic
-    on every link, and a job at full size and rate, computing slept and burning the machine's own cores."""
+    on every link, a job at full size and rate, computing slept and burning the machine's own cores, and
+    two machines of two and of four workers."""
     full = {"full_size": True, "systems": FEW, "repeats": 1}
     return [Cell("resnet-50", 4, "1x", background=0.2, systems=FEW, repeats=1),
-            Cell("resnet-50", 2, "1x", **full), Cell("resnet-50", 2, "1x", compute="spin", **full)]
+            Cell("resnet-50", 2, "1x", **full), Cell("resnet-50", 2, "1x", compute="spin", **full),
+            Cell("vgg19-22k", 4, 10e9, per_node=2, systems=SHARING, repeats=1),
+            Cell("vgg19-22k", 8, 10e9, per_node=4, systems=SHARING, repeats=1)]
 
 
 GOALS = ("vgg19", "vgg19-22k", "resnet-50", "inception-v3", "alexnet", "bert-base")

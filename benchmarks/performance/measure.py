@@ -49,7 +49,7 @@ def measure(cell, say):
     result = {"cell": cell.described(), "name": cell.name, "date": machine.today(), "systems": {}}
     link = emulation.Link(rate=cell.port_rate, queue=cell.queue)
     for attempt in range(ATTEMPTS):
-        with emulation.Cluster(cell.workers, link) as cluster:
+        with emulation.Cluster(cell.nodes, link) as cluster:
             gate = calibration.calibrate(cluster, seconds=GATE_WINDOW)
             say(calibration.line(gate))
             result["gate"] = gate_in_short(gate) | {"attempts": attempt + 1}
@@ -136,9 +136,20 @@ def words_of(cell, cluster, folder, system, rank, traced):
             "--compute", cell.compute]
     if system.program == "ddp":
         return [sys.executable, "-B", CLUSTER / "ddp_replay.py", *network, *play, *system.options]
-    return [REPLAY, *network, *play, "--listen", cluster.addresses[rank], "--token-file",
-            folder / "token", "--rate", f"{cell.port_rate * (1 - cell.background) / 1e6:.6f}Mbit",
+    node = rank // cell.per_node
+    machine_of = ["--machine", f"node{node}"] if cell.per_node > 1 else []
+    return [REPLAY, *network, *play, "--listen", cluster.addresses[node], *machine_of, "--token-file",
+            folder / "token", "--rate",
+            f"{rate_of_a_worker(cell, system) * (1 - cell.background) / 1e6:.6f}Mbit",
             *(["--trace", folder / f"trace{rank}"] if traced else []), *system.options]
+
+
+def rate_of_a_worker(cell, system):
+    """Bit/s at which a worker's bytes move while all send: a port's, or where flat workers share one
+    and some of their bytes stay on the machine, what that comes to."""
+    if cell.per_node == 1 or system.name != "flat":
+        return cell.port_rate
+    return cell.port_rate * (cell.workers - 1) / (cell.per_node * (cell.workers - cell.per_node))
 
 
 def run_turn(cell, cluster, folder, system):
@@ -163,7 +174,8 @@ def run_all(cell, cluster, folder, system, traced=False):
     processes = []
     for rank, (out, error) in enumerate(files):
         with open(out, "w") as to, open(error, "w") as errors:
-            processes.append(cluster.run(rank, words_of(cell, cluster, folder, system, rank, traced),
+            processes.append(cluster.run(rank // cell.per_node,
+                                         words_of(cell, cluster, folder, system, rank, traced),
                                          stdout=to, stderr=errors))
     deadline = time.monotonic() + PATIENCE + 3 * (grid.WARM_UP + cell.steps) * cell.longest_step
     late = await_all(processes, deadline)
@@ -227,7 +239,7 @@ def turn_of(cell, ranks, samples, traffic):
         turn["payload_bytes_per_step"] = max(s["payload_bytes_per_step"] for s in summaries)
         turn["by_factors"] = sorted(layer for layer, scheme in first["schemes"].items() if scheme == "sfb")
     whole = sum(statistics.fmean(rank[i] for rank in steps) for i in range(printed))
-    return turn | burstiness(samples, whole, cell.workers, printed)
+    return turn | burstiness(samples, whole, cell.nodes, printed)
 
 
 def burstiness(samples, seconds, nodes, steps):

@@ -84,11 +84,20 @@ class Grids(unittest.TestCase):
         for cell in beside:
             if cell.full_size:
                 self.assertEqual((cell.scale, cell.workers), (1, 2))
-        self.assertLessEqual(sum(cell.seconds for cell in beside) / 60, 6)
+        self.assertLessEqual(sum(cell.seconds for cell in beside) / 60, 9)
+        self.assertEqual({(cell.nodes, cell.per_node) for cell in beside if cell.per_node > 1},
+                         {(2, 2), (2, 4)})
+
+    def test_flat_workers_share_the_port_of_their_machine(self):
+        cell = grid.Cell("vgg19-22k", 4, 10e9, per_node=2)
+        self.assertEqual((cell.nodes, cell.port_rate), (2, 1e9))
+        # Of a worker's bytes two thirds cross, on half a port.
+        self.assertEqual(measure.rate_of_a_worker(cell, grid.SYSTEMS["flat"]), 0.75e9)
+        self.assertEqual(measure.rate_of_a_worker(cell, grid.SYSTEMS["levels"]), 1e9)
 
     def test_ours_stands_beside_the_system_of_2017_everywhere(self):
         for cell in grid.full() + grid.smoke() + grid.beside():
-            self.assertIn("ps-2017", cell.systems)
+            self.assertTrue("ps-2017" in cell.systems or cell.per_node > 1)
 
 
 class Keys(unittest.TestCase):
@@ -98,6 +107,7 @@ class Keys(unittest.TestCase):
                   (grid.Cell("resnet-50", 2, "1x"), "s", ON),
                   (grid.Cell("resnet-50", 4, "1x", queue=0.001), "s", ON),
                   (grid.Cell("resnet-50", 4, "1x", jitter=0.02), "s", ON),
+                  (grid.Cell("resnet-50", 4, "1x", per_node=2), "s", ON),
                   (grid.Cell("resnet-50", 4, "1x", background=0.2), "s", ON),
                   (grid.Cell("resnet-50", 4, "1x", compute="spin"), "s", ON),
                   (grid.Cell("resnet-50", 4, "1x", repeats=3), "s", ON),

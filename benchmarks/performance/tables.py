@@ -24,7 +24,9 @@ def rate_words(bits):
 def setting(result):
     """A cell in words: profile, workers, rate, and what differs from the usual."""
     cell = result["cell"]
-    words = [f"{cell['profile']}, P={cell['workers']}, {rate_words(cell['real_rate_bits'])}"]
+    shared = cell.get("per_node", 1)
+    many = f" ({cell['workers'] // shared} x {shared})" if shared > 1 else ""
+    words = [f"{cell['profile']}, P={cell['workers']}{many}, {rate_words(cell['real_rate_bits'])}"]
     if isinstance(cell["rate"], str):
         words[0] += f" ({cell['rate']} ridge)"
     if cell["queue_seconds"] != 0.050:

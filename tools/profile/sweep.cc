@@ -137,13 +137,14 @@ Result<Point> Predict(const Profile& profile, const Setting& setting, std::uint3
   plan::ClusterSpec cluster = ClusterOf(profile);
   cluster.workers = workers;
   cluster.servers = setting.servers;
+  for (std::uint32_t r = 0; setting.per_host > 1 && workers > 1 && r < workers; ++r) {
+    cluster.host_of_rank.push_back(r / setting.per_host);
+  }
   cluster.bandwidth = rate / 8 * setting.goodput;
   cluster.latency = setting.latency;
   Point point{.workers = workers, .rate = rate, .plan = {}};
   POSEIDON_ASSIGN_OR_RETURN(point.plan, MakePlan(layers, cluster, measured, setting.options));
-  const std::uint32_t shards = cluster.servers == 0 ? workers : cluster.servers;
-  const plan::StepModel model(layers, AssignSlices(layers, static_cast<std::uint16_t>(shards)),
-                              cluster, measured);
+  const plan::StepModel model(layers, AssignSlices(layers, cluster.shards()), cluster, measured);
   const std::vector<Scheme> dense(layers.size(), Scheme::kKeyValue);
   point.dense_wfbp_seconds = model.Predict(dense).wait_free;
   return point;

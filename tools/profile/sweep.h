@@ -20,6 +20,7 @@ struct Setting {
   double goodput = 0.956;  // of the line rate, that the payload gets
   double latency = 0;      // seconds one way
   std::uint32_t servers = 0;
+  std::uint32_t per_host = 1;  // workers that combine on their host first
   plan::PlanOptions options;
 };
 

@@ -51,6 +51,17 @@ TEST(Predict, IsTheBoundByHand) {
   EXPECT_NEAR(factors.dense_wfbp_seconds, 4.044, 1e-9);
 }
 
+// Eight workers on two hosts exchange what two workers would.
+TEST(Predict, WorkersOfOneHostShareItsLink) {
+  Setting setting;
+  setting.goodput = 1;
+  setting.per_host = 4;
+  setting.options.forced["fc"] = Scheme::kKeyValue;
+  const Point point = Predict(Example(), setting, 8, 8e6).value();
+  EXPECT_NEAR(point.plan.step_seconds, 4.004 + 0.03, 1e-9);
+  EXPECT_EQ(point.plan.cluster.contributors(), 2u);
+}
+
 TEST(Predict, RefusesUnknownLayers) {
   Setting setting;
   setting.options.forced["fc9"] = Scheme::kKeyValue;
