@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import select
 import statistics
 import subprocess
 import sys
@@ -26,6 +27,7 @@ SIZES = tuple(1024 * 4 ** n for n in range(10))  # 1 KiB to 256 MiB
 LARGE = 64 << 20         # from here on the goals of rate and CPU hold
 ROUNDS = 5
 TURN = 0.15              # seconds of all-reduces, about
+PATIENCE = 60            # seconds until a turn is over
 SYSTEMS = {"poseidon": "Poseidon", "tls": "Poseidon, encrypted", "gloo-1": "gloo, one connection",
            "gloo-4": "gloo, four connections"}
 PORTS = {name: 29500 + i for i, name in enumerate(SYSTEMS)}
@@ -74,10 +76,11 @@ class System:
                 print(size, count, file=program.stdin, flush=True)
         answers = []
         for program, errors in zip(self.programs, self.errors):
-            line = program.stdout.readline()
+            ready, _, _ = select.select([program.stdout], [], [], PATIENCE)
+            line = program.stdout.readline() if ready else ""
             if not line:
                 told = errors.read_text(errors="replace").strip().splitlines()
-                raise measure.Failed(f"{self.name} ended at {size} bytes"
+                raise measure.Failed(f"{self.name} did not finish a turn of {size} bytes"
                               + (f": {measure.without_paths(told[-1])}" if told else ""))
             answers.append(json.loads(line))
         return (statistics.fmean(a["seconds"] for a in answers), sum(a["cpu_seconds"] for a in answers))
