@@ -119,6 +119,12 @@ def goals(results):
     return "\n".join(f"- {line}" for line in lines)
 
 
+def coverage(results):
+    missing = [cell.name for cell in grid.cells() if cell.name not in {result["name"] for result in results}]
+    return (f"- {len(results)} of {len(grid.cells())} cells were measured."
+            + (" Not yet: " + ", ".join(f"`{name}`" for name in missing) + "." if missing else ""))
+
+
 def section(folder):
     """All of it, for a document that has its own heading."""
     results = results_in(folder)
@@ -135,6 +141,7 @@ of the ratios are bootstrapped over turns and steps. Measured {" to ".join(dates
 
 {words}
 
+{coverage(results)}
 {goals(results)}
 
 {step_table(results)}
