@@ -80,8 +80,8 @@ def rate(bits):
 
 
 def build():
-    subprocess.run([ROOT / "scripts" / "build.sh", "release", "-DPOSEIDON_BENCHMARKS=ON", "poseidon_replay",
-                    "poseidon_allreduce"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([ROOT / "scripts" / "build.sh", "release", "-DPOSEIDON_BENCHMARKS=ON", "poseidon",
+                    "poseidon_replay", "poseidon_allreduce", "poseidon_simulate"], check=True, stdout=subprocess.DEVNULL)
 
 
 def read(path):
@@ -131,6 +131,7 @@ def measure_all(options, folder):
         path.write_text(text_of(measured(cell, sources)))
     if options.dense_path:
         measure_dense_path(options, folder, sources)
+        calculate_all(options, folder, sources)
 
 
 def measure_dense_path(options, folder, sources):
@@ -148,13 +149,26 @@ def measure_dense_path(options, folder, sources):
     path.write_text(dense_path.text_of(result))
 
 
+def calculate_all(options, folder, sources):
+    """The plots that need no network: what the planner and the simulator say."""
+    from . import calculated
+    for name, command in calculated.COMMANDS.items():
+        path = folder / f"{name}.json"
+        if (there := read(path)) and there["key"] == sources and not options.again:
+            say(f"{name}: there")
+            continue
+        say(f"{name}: {command.patience}")
+        if reason := calculated.run(command, path, sources):
+            say(f"{name}: {reason}")
+
+
 def render(cells, beside, folder, document):
-    from . import plots, tables
+    from . import calculated, plots, tables
     def there(of):
         return [result for cell in of if (result := read(folder / f"{cell.name}.json"))]
     results = there(cells)
     passed = [result for result in results if result["systems"]]
-    drawn = plots.draw(passed, folder)
+    drawn = plots.draw(passed, folder) + calculated.draw(folder)
     document.write_text(tables.document(cells, results, drawn, there(beside),
                                         read(folder / f"{DENSE_PATH}.json")))
     say(f"{len(results)} of {len(cells)} cells in {document.relative_to(ROOT)}")

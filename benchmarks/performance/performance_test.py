@@ -203,7 +203,7 @@ class Tables(unittest.TestCase):
         self.assertIn("1 of the 2 cells", text)
         self.assertIn("Not measured yet: `mlp-p2-1G`", text)
         self.assertIn("performance/bytes.svg", text)
-        self.assertIn("`speed-up.svg` needs cells", text)
+        self.assertIn("`speed-up.svg` needs results", text)
         self.assertIn("prediction within 5 % in 3 of 3 turns", text)
         # Ratio to T*, DDP's best against Poseidon.
         row = next(line for line in text.splitlines() if line.startswith("| resnet-50, P=4") and "0.298" in line)

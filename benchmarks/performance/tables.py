@@ -4,9 +4,12 @@ import pathlib
 import re
 import statistics
 
+from benchmarks.torch import tables as training
+
 from . import dense_path, grid
 from .figures import best_ddp, figures_of
 
+RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "performance"
 TEMPLATE = pathlib.Path(__file__).resolve().parent / "template.md"
 GOAL = 1.02  # of T*(trace)
 
@@ -317,7 +320,7 @@ def systems_table(results):
 def plots_in(plots):
     """Plots with their captions; without one, that more cells are needed."""
     parts = [f"![{caption}](performance/{name})\n\n{caption}" if caption
-             else f"`{name}` needs cells that were not measured." for name, caption in plots]
+             else f"`{name}` needs results that are not there." for name, caption in plots]
     return "\n\n".join(parts)
 
 
@@ -337,5 +340,6 @@ def document(cells, results, plots, beside=(), measured_path=None):
                        else "Not measured yet.",
              "dense_path": dense_path_table(measured_path) if measured_path else "Not measured yet.",
              "dense_path_goals": dense_path_goals(measured_path) if measured_path else "",
+             "training": training.section(RESULTS),
              "plots": plots_in(plots)}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], TEMPLATE.read_text())

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plots of docs/performance.md that need no network: made by the planner and by the simulator."""
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A module that takes --json, --plot and --from, what it is called with, and what its plot shows."""
+    module: str
+    arguments: tuple
+    caption: str
+    patience: str
+
+
+COMMANDS = {
+    "crossover": Command(
+        "benchmarks.performance.crossover", ("vgg19-22k", "--layer", "fc6"),
+        "Where the plan sends a layer by factors, by workers, gradient rows and rate; calculated.",
+        "some seconds"),
+    "simulated": Command(
+        "benchmarks.simulate.curves", ("vgg19-22k", "resnet-50", "--scale", "10"),
+        "Speed-up over one worker to 64 workers, simulated: the product's nodes on virtual time; "
+        "wide lines are the bound.",
+        "some minutes"),
+}
+
+
+def python(command, *arguments):
+    return subprocess.run([sys.executable, "-B", "-m", command.module, *map(str, arguments)], cwd=ROOT, check=False,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def run(command, path, key):
+    """Writes results with `key` to `path`; the reason if it could not."""
+    done = python(command, *command.arguments, "--json", path)
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or ["it failed"])[-1]
+    path.write_text(json.dumps({"key": key} | json.loads(path.read_text()), indent=1) + "\n")
+    return None
+
+
+def draw(folder):
+    """(file name, caption) of every plot, without a caption where there is no result."""
+    drawn = []
+    for name, command in COMMANDS.items():
+        path, plot = folder / f"{name}.json", folder / f"{name}.svg"
+        made = path.exists() and not python(command, "--from", path, "--plot", plot).returncode
+        drawn.append((plot.name, command.caption if made else None))
+    return drawn
