@@ -75,7 +75,7 @@ TEST(UniqueFunction, OwnsMoveOnlyThingsAndFreesThem) {
 // Long ones are summed in three stretches side by side; byte after byte they are not.
 TEST(Bytes, CrcOfLongOnesIsThatOfTheirBytes) {
   std::string text;
-  for (int i = 0; i < 10'000; ++i) text.push_back(static_cast<char>(i * i * 31 + i / 7));
+  for (unsigned i = 0; i < 10'000; ++i) text.push_back(static_cast<char>(i * i * 31 + i / 7));
   for (const std::size_t begin : {0, 1, 5}) {
     for (const std::size_t size : {3'071, 3'072, 3'073, 6'144, 9'217, 9'990}) {
       const std::string part = text.substr(begin, size);
