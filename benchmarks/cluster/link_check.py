@@ -21,7 +21,7 @@ import time
 
 PORT = 7077
 PIECE = 128 * 1024    # read at once
-MOST = 1024 * 1024    # offered at once: more than falls due between two ticks at 1 Gbit/s
+MOST = 4096 * 1024    # offered at once: more than falls due between two ticks at 4 Gbit/s
 TAIL = 0.05       # seconds that senders go on after the window, so that its end is like its middle
 TICK = 0.004      # seconds between looks at what is due at a pace
 CATCH_UP = 1.25   # of the pace, for a connection that has fallen behind

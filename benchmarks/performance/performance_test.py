@@ -262,7 +262,9 @@ class DensePath(unittest.TestCase):
         beside = recorded()
         beside["cell"] = beside["cell"] | {"background": 0.2}
         beside["systems"]["dense"]["turns"][0]["background_share"] = 0.199
-        text = tables.document([], [recorded()], [], [beside], self.MEASURED)
+        refused = recorded() | {"name": "full", "refused": "the goodput is 80 %", "systems": {}}
+        text = tables.document([], [recorded()], [], [beside, refused], self.MEASURED)
+        self.assertIn("`full` was refused by the gate", text)
         self.assertIn("background 20% | dense | 0.312", text)
         self.assertIn("19.9%", text)
         self.assertIn("| P=2, 64 MiB | 40 ms | 80 ms |", text)

@@ -163,6 +163,16 @@ def beside_table(beside, results):
                   "of the machine", "CPU s per step, all workers", "background that arrived"], rows)
 
 
+def beside_part(beside, results):
+    """The table of the cells beside the grid, and which of them the gate refused."""
+    if not beside:
+        return "Not measured yet."
+    refused = [f"- `{result['name']}` was refused by the gate: {result['refused']}."
+               for result in beside if result.get("refused")]
+    return "\n".join([beside_table([result for result in beside if result["systems"]], results),
+                      *([""] if refused else []), *refused])
+
+
 def dense_path_table(measured):
     """All-reduces over unshaped links, P by P and size by size."""
     rows = []
@@ -336,8 +346,7 @@ def document(cells, results, plots, beside=(), measured_path=None):
              "evenness": evenness_table(passed),
              "rounds": str(dense_path.ROUNDS),
              "gate": gate_table([*results, *beside]),
-             "beside": beside_table([r for r in beside if r["systems"]], passed) if beside
-                       else "Not measured yet.",
+             "beside": beside_part(beside, passed),
              "dense_path": dense_path_table(measured_path) if measured_path else "Not measured yet.",
              "dense_path_goals": dense_path_goals(measured_path) if measured_path else "",
              "training": training.section(RESULTS),
