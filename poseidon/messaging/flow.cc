@@ -9,14 +9,15 @@
 namespace poseidon::messaging {
 namespace {
 
-// What an urgent layer waits for is a chunk on every connection. Smaller ones cost CPU: each is a write, a
-// read and two headers.
+// What an urgent layer waits for is a chunk on every connection.
 constexpr double kChunksSeconds = 1.5e-3;
 constexpr double kMostChunkSeconds = 0.5e-3;
 constexpr double kLeastChunkSeconds = 0.1e-3;
 constexpr double kQueueSeconds = 1e-3;
-constexpr std::size_t kLeastChunk = 16 * 1024;
-constexpr std::size_t kLeastBuffer = 16 * 1024;
+// Below these the kernel sends small segments: 8 workers at 400 Mbit/s with 16 KiB each took 1.16 of the
+// bound and 1.7 times the CPU time of 64 KiB, which took 1.02.
+constexpr std::size_t kLeastChunk = 64 * 1024;
+constexpr std::size_t kLeastBuffer = 64 * 1024;
 constexpr std::size_t kMostBuffer = 4 * 1024 * 1024;
 
 }  // namespace
