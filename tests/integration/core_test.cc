@@ -9,6 +9,7 @@
 
 #include "poseidon/sfb/blas_engine.h"
 #include "tests/integration/job.h"
+#include "tests/integration/odd_job.h"
 
 namespace poseidon::integration {
 namespace {
@@ -16,34 +17,6 @@ namespace {
 using Numbers = std::vector<std::uint16_t>;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using transport::tcp::Security;
-
-struct WorldCase {
-  const char* name;
-  std::unique_ptr<World> (*make)();
-  friend std::ostream& operator<<(std::ostream& out, const WorldCase& c) { return out << c.name; }
-};
-
-std::unique_ptr<World> MakeVirtualWorld() {
-  VirtualOptions options;
-  options.simulation.max_jitter = std::chrono::microseconds(20);
-  options.network.cut = sim::Cut::kRandomSegments;
-  options.network.max_jitter = std::chrono::microseconds(100);
-  options.rate = 125e6;
-  return std::make_unique<VirtualWorld>(options);
-}
-
-const WorldCase kInproc{"Inproc", &MakeInprocWorld};
-const WorldCase kTls{"Tls", [] { return MakeTcpWorld(Security::Mode::kTls); }};
-const WorldCase kAuth{"Auth", [] { return MakeTcpWorld(Security::Mode::kAuth); }};
-const WorldCase kVirtual{"Virtual", &MakeVirtualWorld};
-
-// Sizes that divide nothing, numbers of both widths, with and without factors.
-std::vector<plan::LayerSpec> OddLayers() {
-  return InForwardOrder({Dense("one", 1), Dense("odd", 1023), Dense("prime", 4099, DType::kF64),
-                         FullyConnected("fc1", 31, 17), Dense("page", 4097),
-                         FullyConnected("fc2", 40, 30, false, DType::kF64), Dense("few", 3)});
-}
 
 plan::PlanOptions Forced(std::map<std::string, plan::Scheme> schemes) {
   plan::PlanOptions options;
@@ -51,23 +24,10 @@ plan::PlanOptions Forced(std::map<std::string, plan::Scheme> schemes) {
   return options;
 }
 
-JobOptions OddJob(std::uint16_t workers, std::uint16_t servers) {
-  JobOptions options;
-  options.workers = workers;
-  options.servers = servers;
-  options.layers = OddLayers();
-  options.node.probe_bytes = 0;
-  options.node.flow = {.chunk_bytes = 3001, .write_bytes = 9000};
-  options.node.flow_is_fixed = true;
-  return options;
-}
-
 class CoreTest : public ::testing::TestWithParam<WorldCase> {
  protected:
   std::unique_ptr<World> world_ = GetParam().make();
 };
-
-std::string NameOfWorld(const ::testing::TestParamInfo<WorldCase>& info) { return info.param.name; }
 
 // Fifty steps, every result of every layer at every rank equal to the oracle's bits; the switch
 // from the provisional to the final plan at step 10 changes fc1 from dense to factors.

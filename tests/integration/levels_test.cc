@@ -16,6 +16,7 @@
 #include "poseidon/plan/slices.h"
 #include "poseidon/sfb/blas_engine.h"
 #include "tests/integration/job.h"
+#include "tests/integration/odd_job.h"
 
 namespace poseidon::integration {
 namespace {
@@ -23,22 +24,6 @@ namespace {
 using Machines = std::vector<std::string>;
 using ::testing::Each;
 using ::testing::HasSubstr;
-using transport::tcp::Security;
-
-struct WorldCase {
-  const char* name;
-  std::unique_ptr<World> (*make)();
-  friend std::ostream& operator<<(std::ostream& out, const WorldCase& c) { return out << c.name; }
-};
-
-std::unique_ptr<World> MakeVirtualWorld() {
-  VirtualOptions options;
-  options.simulation.max_jitter = std::chrono::microseconds(20);
-  options.network.cut = sim::Cut::kRandomSegments;
-  options.network.max_jitter = std::chrono::microseconds(100);
-  options.rate = 125e6;
-  return std::make_unique<VirtualWorld>(options);
-}
 
 // 2 x 2, 2 x 4, uneven, with a worker alone, one host only, ranks that are not contiguous by host.
 const std::vector<Machines> kTopologies = {
@@ -58,20 +43,11 @@ std::string NameOf(const Machines& machines) {
 }
 
 JobOptions OddJob(const Machines& machines, std::uint16_t servers = 0) {
-  JobOptions options;
-  options.workers = static_cast<std::uint16_t>(machines.size());
-  options.servers = servers;
+  JobOptions options = integration::OddJob(static_cast<std::uint16_t>(machines.size()), servers);
   options.machines = machines;
   options.steps = 20;
-  options.layers =
-      InForwardOrder({Dense("one", 1), Dense("odd", 1023), Dense("prime", 4099, DType::kF64),
-                      FullyConnected("fc1", 31, 17), Dense("page", 4097),
-                      FullyConnected("fc2", 40, 30, false, DType::kF64), Dense("few", 3)});
   options.node.levels = plan::Levels::kHost;
   options.node.planning.forced["fc2"] = plan::Scheme::kFactorBroadcast;
-  options.node.probe_bytes = 0;
-  options.node.flow = {.chunk_bytes = 3001, .write_bytes = 9000};
-  options.node.flow_is_fixed = true;
   return options;
 }
 
@@ -243,12 +219,8 @@ TEST_P(LevelsTest, NothingIsLeftInTheFileSystem) {
   ASSERT_TRUE(job.AwaitEnd());
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Worlds, LevelsTest,
-    ::testing::Values(WorldCase{"Inproc", &MakeInprocWorld},
-                      WorldCase{"Auth", [] { return MakeTcpWorld(Security::Mode::kAuth); }},
-                      WorldCase{"Virtual", &MakeVirtualWorld}),
-    [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(Worlds, LevelsTest, ::testing::Values(kInproc, kAuth, kVirtual),
+                         NameOfWorld);
 
 }  // namespace
 }  // namespace poseidon::integration
