@@ -8,8 +8,6 @@
 // {"bytes", "repeats", "seconds", "cpu_seconds"}: the mean all-reduce of so many behind one another, and
 // what this process burnt on it. Before it is timed, a size proves its mean. The end of the input ends
 // the job.
-#include <sys/resource.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -18,10 +16,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "benchmarks/replay/member.h"
 #include "poseidon/session/session.h"
 #include "poseidon/sfb/rebuild.h"
 
@@ -31,26 +29,9 @@ namespace {
 constexpr std::uint64_t kNeverFinal = std::uint64_t{1} << 60;  // the provisional plan is dense
 
 struct Options {
+  Member member;
   std::vector<std::uint64_t> sizes;
-  std::uint16_t workers = 2;
-  std::uint16_t rank = 0;
-  std::string listen = "127.0.0.1";
-  std::string coordinator = "127.0.0.1";
-  std::uint16_t port = 0;
-  std::string token_file;
-  std::string wire = "auth";
-  std::size_t chunk = 0;
-  int send_buffer = -1;
 };
-
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 class Worker {
  public:
@@ -76,32 +57,8 @@ class Worker {
  private:
   Status Join() {
     session::SessionOptions options;
-    session::NodeOptions& node = options.node;
-    node.workers = options_.workers;
-    node.requested_rank = options_.rank;
-    node.hosts_coordinator = options_.rank == 0;
-    node.host = options_.listen;
-    node.listen = {options_.listen, options_.rank == 0 ? options_.port : std::uint16_t{0}};
-    node.coordinator = {options_.coordinator, options_.port};
-    node.final_plan_step = kNeverFinal;
-    node.cores = std::max(1u, std::thread::hardware_concurrency());
-    POSEIDON_ASSIGN_OR_RETURN(transport::tcp::Token token,
-                              transport::tcp::Token::FromFile(options_.token_file));
-    if (options_.chunk > 0) {
-      node.flow = {options_.chunk, options_.chunk};
-      node.flow_is_fixed = true;
-    }
-    transport::tcp::TcpOptions tcp{
-        .security = {options_.wire == "tls" ? transport::tcp::Security::Mode::kTls
-                                            : transport::tcp::Security::Mode::kAuth,
-                     token}};
-    if (options_.send_buffer >= 0) {
-      tcp.socket.send_buffer_bytes = options_.send_buffer;
-      node.flow_is_fixed = true;
-    }
-    POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Runtime> runtime,
-                              session::MakeTcpRuntime(tcp));
-    POSEIDON_ASSIGN_OR_RETURN(session_, session::Session::Open(std::move(runtime), options));
+    options.node.final_plan_step = kNeverFinal;
+    POSEIDON_ASSIGN_OR_RETURN(session_, Open(options_.member, options));
     return OkStatus();
   }
 
@@ -114,9 +71,9 @@ class Worker {
     const LayerId layer(static_cast<std::uint32_t>(found - options_.sizes.begin()));
     const TensorView view{memory_.get(), size / sizeof(float), DType::kF32};
     float* const values = reinterpret_cast<float*>(memory_.get());
-    std::fill_n(values, view.elements, static_cast<float>(options_.rank + 1));
+    std::fill_n(values, view.elements, static_cast<float>(options_.member.rank + 1));
     POSEIDON_RETURN_IF_ERROR(AllReduce(layer, view));
-    const float mean = static_cast<float>(options_.workers + 1) / 2;
+    const float mean = static_cast<float>(options_.member.workers + 1) / 2;
     if (!std::all_of(values, values + view.elements, [&](float x) { return x == mean; })) {
       return DataLoss("the mean of " + std::to_string(size) + " bytes is wrong");
     }
@@ -153,15 +110,7 @@ int Main(int argc, char** argv) {
       ->required()
       ->delimiter(',')
       ->check(CLI::Range(std::uint64_t{4}, std::uint64_t{1} << 34));
-  app.add_option("--workers", options.workers)->check(CLI::Range(1, 64));
-  app.add_option("--rank", options.rank);
-  app.add_option("--listen", options.listen, "this worker's address");
-  app.add_option("--coordinator", options.coordinator, "rank 0's address");
-  app.add_option("--port", options.port, "rank 0's port")->required();
-  app.add_option("--token-file", options.token_file)->required();
-  app.add_option("--chunk", options.chunk, "bytes of a frame, instead of what the link asks for");
-  app.add_option("--send-buffer", options.send_buffer, "SO_SNDBUF instead of what the link asks for, 0: the system's");
-  app.add_option("--wire", options.wire)->check(CLI::IsMember({"auth", "tls"}));
+  AddFlags(app, options.member);
   CLI11_PARSE(app, argc, argv);
   const Status status = Worker(options).Run();
   if (status.ok()) return 0;

@@ -3,7 +3,6 @@
 // model whose computing is slept. Prints one JSON object per measured step and one at the end; the
 // driver benchmarks/cluster starts one per network namespace.
 #include <sys/prctl.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -13,10 +12,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "benchmarks/replay/member.h"
 #include "benchmarks/replay/rules.h"
 #include "benchmarks/replay/scaled_model.h"
 #include "benchmarks/replay/stream.h"
@@ -31,15 +30,9 @@ namespace {
 using nlohmann::json;
 
 struct Options {
+  Member member;
   std::string profile;
   double scale = 1;
-  std::uint16_t workers = 2;
-  std::uint16_t rank = 0;
-  std::string listen = "127.0.0.1";
-  std::string coordinator = "127.0.0.1";
-  std::uint16_t port = 0;
-  std::string token_file;
-  std::string wire = "auth";
   std::string policy;  // empty: the mode's
   std::string scheme;  // kv, sfb: forced for all layers that can
   std::string mode = "poseidon";
@@ -51,22 +44,11 @@ struct Options {
   std::string compute = "sleep";
   double jitter = 0;     // relative standard deviation of every layer's time
   double straggler = 1;  // factor on the last rank's times
-  std::size_t chunk = 0;
-  int send_buffer = -1;
   double pair_mib = 4;  // of a key-value pair before scaling, where the mode has pairs
   std::string trace;  // file for the spans of the last two steps; empty: none
 };
 
 constexpr std::uint64_t kTracedSteps = 2;
-
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 // Charges products to the stream that also plays forward and backward. While the members compare test
 // products it writes zeros, so that all bits are equal; afterwards nobody reads what it would write.
@@ -97,7 +79,7 @@ class Worker {
       : options_(options),
         mode_(mode),
         model_(std::move(model)),
-        times_(model_, {options_.workers, options_.jitter, options_.straggler}),
+        times_(model_, {options_.member.workers, options_.jitter, options_.straggler}),
         stream_(options_.compute == "spin" ? Stream::Kind::kSpins : Stream::Kind::kSleeps),
         engine_(stream_, model_.product_flops) {}
 
@@ -131,12 +113,6 @@ class Worker {
     options.engine = &engine_;
     if (!options_.trace.empty()) options.trace = &trace_;
     session::NodeOptions& node = options.node;
-    node.workers = options_.workers;
-    node.requested_rank = options_.rank;
-    node.hosts_coordinator = options_.rank == 0;
-    node.host = options_.listen;
-    node.listen = {options_.listen, options_.rank == 0 ? options_.port : std::uint16_t{0}};
-    node.coordinator = {options_.coordinator, options_.port};
     node.order = mode_.order;
     if (mode_.pairs) {
       node.placement = plan::Placement::kWhole;
@@ -146,27 +122,10 @@ class Worker {
     node.levels = plan::ParseLevels(options_.levels).value();
     node.machine = options_.machine;
     node.final_plan_step = 2;
-    node.cores = std::max(1u, std::thread::hardware_concurrency());
-    if (options_.chunk > 0) {
-      node.flow = {options_.chunk, options_.chunk};
-      node.flow_is_fixed = true;
-    }
     POSEIDON_ASSIGN_OR_RETURN(node.planning,
                               PlanningOf({options_.policy, options_.scheme}, mode_, model_));
-    POSEIDON_ASSIGN_OR_RETURN(transport::tcp::Token token,
-                              transport::tcp::Token::FromFile(options_.token_file));
-    transport::tcp::TcpOptions tcp{
-        .security = {options_.wire == "tls" ? transport::tcp::Security::Mode::kTls
-                                            : transport::tcp::Security::Mode::kAuth,
-                     token}};
-    if (mode_.pairs) tcp.socket.send_buffer_bytes = 0;
-    if (options_.send_buffer >= 0) {
-      tcp.socket.send_buffer_bytes = options_.send_buffer;
-      node.flow_is_fixed = true;
-    }
-    POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Runtime> runtime,
-                              session::MakeTcpRuntime(tcp));
-    POSEIDON_ASSIGN_OR_RETURN(session_, session::Session::Open(std::move(runtime), options));
+    POSEIDON_ASSIGN_OR_RETURN(session_,
+                              Open(options_.member, options, /*system_buffers=*/mode_.pairs));
     return OkStatus();
   }
 
@@ -227,10 +186,10 @@ class Worker {
           POSEIDON_RETURN_IF_ERROR(Await(i));
           break;
         case Action::Kind::kForward:
-          Compute(step, i, "forward", times_.forward(options_.rank, step, i));
+          Compute(step, i, "forward", times_.forward(options_.member.rank, step, i));
           break;
         case Action::Kind::kBackward:
-          Compute(step, i, "backward", times_.backward(options_.rank, step, i, factors));
+          Compute(step, i, "backward", times_.backward(options_.member.rank, step, i, factors));
           break;
         case Action::Kind::kPush:
           Push(step, i, factors);
@@ -269,7 +228,7 @@ class Worker {
   }
   void PrintSteps() {
     for (std::size_t i = options_.warm_up; i < seconds_.size(); ++i) {
-      Print({{"rank", options_.rank},
+      Print({{"rank", options_.member.rank},
              {"step", i - options_.warm_up},
              {"seconds", seconds_[i]},
              {"cpu_seconds", cpu_[i]}});
@@ -306,7 +265,7 @@ class Worker {
       // A port's rate carries frames; TCP's share of full-sized ones is 0.956 at 1,500 bytes.
       rate = profile::ParseRate(options_.rate).value() / 8 * 0.956;
     }
-    const Bounds bounds = BoundsOf(model_, times_, plan, options_.workers, rate, options_.warm_up,
+    const Bounds bounds = BoundsOf(model_, times_, plan, options_.member.workers, rate, options_.warm_up,
                                    options_.steps);
     json schemes = json::object();
     std::uint64_t sent = 0;
@@ -317,7 +276,7 @@ class Worker {
       sent += plan.layers[i].bytes_sent;
     }
     const double steps = static_cast<double>(options_.steps);
-    Print({{"rank", options_.rank},
+    Print({{"rank", options_.member.rank},
            {"summary",
             {{"mode", mode_.name},
              {"median_seconds", MedianOf(seconds_)},
@@ -361,7 +320,7 @@ Status Play(const Options& options) {
   prctl(PR_SET_TIMERSLACK, 1000);
   POSEIDON_ASSIGN_OR_RETURN(ScaledModel model,
                             AsModeSeesIt({options.policy, options.scheme}, mode,
-                                         Scale(profile, options.scale), options.workers,
+                                         Scale(profile, options.scale), options.member.workers,
                                          PairElements(options.pair_mib, options.scale)));
   Worker worker(options, mode, std::move(model));
   return worker.Run();
@@ -372,13 +331,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Replays one worker's training steps through the Poseidon core", "poseidon_replay");
   app.add_option("--profile", options.profile, "JSON profile, - for standard input")->required();
   app.add_option("--scale", options.scale, "sizes divided by this")->check(CLI::Range(1.0, 1e6));
-  app.add_option("--workers", options.workers)->check(CLI::Range(1, 64));
-  app.add_option("--rank", options.rank);
-  app.add_option("--listen", options.listen, "this worker's address");
-  app.add_option("--coordinator", options.coordinator, "rank 0's address");
-  app.add_option("--port", options.port, "rank 0's port")->required();
-  app.add_option("--token-file", options.token_file)->required();
-  app.add_option("--wire", options.wire)->check(CLI::IsMember({"auth", "tls"}));
+  AddFlags(app, options.member);
   app.add_option("--policy", options.policy, "instead of the mode's")->check(CLI::IsMember({"time", "bytes"}));
   app.add_option("--scheme", options.scheme, "for every fully connected layer")
       ->check(CLI::IsMember({"kv", "sfb"}));
@@ -396,8 +349,6 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 0.5));
   app.add_option("--straggler", options.straggler, "factor on the last rank's computing")
       ->check(CLI::Range(0.1, 10.0));
-  app.add_option("--chunk", options.chunk, "bytes of a frame, instead of what the link asks for");
-  app.add_option("--send-buffer", options.send_buffer, "SO_SNDBUF instead of what the link asks for, 0: the system's");
   app.add_option("--trace", options.trace, "write the spans of the last two steps to this file");
   CLI11_PARSE(app, argc, argv);
   const Status status = Play(options);

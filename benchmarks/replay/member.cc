@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "benchmarks/replay/member.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace poseidon::replay {
+
+void AddFlags(CLI::App& app, Member& member) {
+  app.add_option("--workers", member.workers)->check(CLI::Range(1, 64));
+  app.add_option("--rank", member.rank);
+  app.add_option("--listen", member.listen, "this worker's address");
+  app.add_option("--coordinator", member.coordinator, "rank 0's address");
+  app.add_option("--port", member.port, "rank 0's port")->required();
+  app.add_option("--token-file", member.token_file)->required();
+  app.add_option("--wire", member.wire)->check(CLI::IsMember({"auth", "tls"}));
+  app.add_option("--chunk", member.chunk, "bytes of a frame, instead of what the link asks for");
+  app.add_option("--send-buffer", member.send_buffer,
+                 "SO_SNDBUF instead of what the link asks for, 0: the system's");
+}
+
+Result<std::unique_ptr<session::Session>> Open(const Member& member, session::SessionOptions options,
+                                               bool system_buffers) {
+  session::NodeOptions& node = options.node;
+  node.workers = member.workers;
+  node.requested_rank = member.rank;
+  node.hosts_coordinator = member.rank == 0;
+  node.host = member.listen;
+  node.listen = {member.listen, member.rank == 0 ? member.port : std::uint16_t{0}};
+  node.coordinator = {member.coordinator, member.port};
+  node.cores = std::max(1u, std::thread::hardware_concurrency());
+  if (member.chunk > 0) {
+    node.flow = {member.chunk, member.chunk};
+    node.flow_is_fixed = true;
+  }
+  POSEIDON_ASSIGN_OR_RETURN(transport::tcp::Token token,
+                            transport::tcp::Token::FromFile(member.token_file));
+  transport::tcp::TcpOptions tcp{
+      .security = {member.wire == "tls" ? transport::tcp::Security::Mode::kTls
+                                        : transport::tcp::Security::Mode::kAuth,
+                   token}};
+  if (system_buffers) tcp.socket.send_buffer_bytes = 0;
+  if (member.send_buffer >= 0) {
+    tcp.socket.send_buffer_bytes = member.send_buffer;
+    node.flow_is_fixed = true;
+  }
+  POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Runtime> runtime,
+                            session::MakeTcpRuntime(tcp));
+  return session::Session::Open(std::move(runtime), options);
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+}  // namespace poseidon::replay

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_BENCHMARKS_REPLAY_MEMBER_H_
+#define POSEIDON_BENCHMARKS_REPLAY_MEMBER_H_
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "poseidon/base/result.h"
+#include "poseidon/session/session.h"
+
+// How a program of benchmarks/replay becomes one worker of a job, on its command line and in the core.
+namespace poseidon::replay {
+
+struct Member {
+  std::uint16_t workers = 2;
+  std::uint16_t rank = 0;
+  std::string listen = "127.0.0.1";
+  std::string coordinator = "127.0.0.1";
+  std::uint16_t port = 0;
+  std::string token_file;
+  std::string wire = "auth";
+  std::size_t chunk = 0;  // 0: what the link asks for
+  int send_buffer = -1;   // likewise below 0
+};
+void AddFlags(CLI::App& app, Member& member);
+
+// Opens the session. `options` holds what the program wants of it, `member` where it stands and what
+// overrides its flow; `system_buffers` leaves the sockets' send buffers to the system.
+Result<std::unique_ptr<session::Session>> Open(const Member& member, session::SessionOptions options,
+                                               bool system_buffers = false);
+
+// User and system time of this process so far.
+double CpuSeconds();
+
+}  // namespace poseidon::replay
+
+#endif  // POSEIDON_BENCHMARKS_REPLAY_MEMBER_H_
