@@ -14,14 +14,13 @@ import subprocess
 import sys
 import tempfile
 
+from .plots import pyplot
+from .standalone import Failed, add_outputs, save, write
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 POSEIDON = ROOT / "build" / "release" / "bin" / "poseidon"
 BATCHES = (4, 8, 16, 32, 64, 128, 256, 512)
 COLORS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3")
-
-
-class Failed(Exception):
-    """The plan could not be made; the message is one sentence."""
 
 
 def run(words, text=None):
@@ -42,9 +41,10 @@ def schemes(sweep, layer, rate):
     return sorted(pieces)
 
 
-def compute(name, layer, batches):
+def compute(options):
+    name, layer = options.profile, options.layer
     document = {"format": 1, "profile": name, "layer": layer, "batches": []}
-    for batch in batches:
+    for batch in options.batches:
         text = run([sys.executable, "-B", "-m", "benchmarks.profiles", name, "--batch", batch])
         found = next((l for l in json.loads(text)["layers"] if l["name"] == layer and "factors" in l), None)
         if found is None:
@@ -68,11 +68,7 @@ def spans(pieces, last):
 
 
 def plot(document, path):
-    import matplotlib
-    matplotlib.use("svg" if path.suffix == ".svg" else "agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "poseidon", "svg.fonttype": "none", "font.size": 9,
-                                "axes.spines.top": False, "axes.spines.right": False})
-    import matplotlib.pyplot as plt
+    plt = pyplot()
     rates, workers = document["rates_bits_per_second"], document["workers"]
     rows = [entry["rows"] for entry in document["batches"]]
     figure, axis = plt.subplots(figsize=(6.4, 4.2))
@@ -92,9 +88,7 @@ def plot(document, path):
              ylim=(rows[0] / 1.5, rows[-1] * 1.5))
     axis.minorticks_off()
     axis.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
+    save(figure, path)
 
 
 def main(arguments):
@@ -103,23 +97,11 @@ def main(arguments):
     parser.add_argument("profile", nargs="?")
     parser.add_argument("--layer", default="fc6")
     parser.add_argument("--batches", type=lambda text: [int(word) for word in text.split(",")], default=BATCHES)
-    parser.add_argument("--from", dest="source", type=pathlib.Path, help="plot this, plan nothing")
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--plot", type=pathlib.Path)
+    add_outputs(parser, "plot this, plan nothing")
     options = parser.parse_args(arguments)
     if bool(options.profile) == bool(options.source):
         parser.error("expected a profile, or --from with results")
-    try:
-        document = (json.loads(options.source.read_text()) if options.source
-                    else compute(options.profile, options.layer, options.batches))
-    except (Failed, OSError) as failure:
-        print(f"crossover: {failure}", file=sys.stderr)
-        return 1
-    if options.json:
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-    if options.plot:
-        plot(document, options.plot)
-    return 0
+    return write("crossover", options, compute, plot)
 
 
 if __name__ == "__main__":

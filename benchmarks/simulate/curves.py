@@ -13,6 +13,9 @@ import pathlib
 import subprocess
 import sys
 
+from benchmarks.performance.plots import pyplot
+from benchmarks.performance.standalone import Failed, add_outputs, save, write
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIMULATE = ROOT / "build" / "release" / "bin" / "poseidon_simulate"
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
@@ -22,10 +25,6 @@ SYSTEMS = {"poseidon": ((), "Poseidon", "#4c72b0", "o"),
            "wfbp": (("--scheme", "kv", "--mode", "wfbp"), "key-value only, backward-only overlap", "#dd8452", "v")}
 KEPT = ("median_seconds", "t_star", "t_wfbp", "ratio", "speedup", "single_worker_seconds", "predicted_seconds",
         "wire_bytes_per_step", "max_to_mean_bytes", "peak_to_mean", "chunk_bytes", "events", "took_seconds")
-
-
-class Failed(Exception):
-    """A point could not be simulated; the message is one sentence."""
 
 
 def profile_of(name):
@@ -69,11 +68,7 @@ def simulate(options):
 
 
 def plot(document, path):
-    import matplotlib
-    matplotlib.use("svg" if path.suffix == ".svg" else "agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "poseidon", "svg.fonttype": "none", "font.size": 9,
-                                "axes.spines.top": False, "axes.spines.right": False})
-    import matplotlib.pyplot as plt
+    plt = pyplot()
     profiles = list(dict.fromkeys(curve["profile"] for curve in document["curves"]))
     figure, axes = plt.subplots(1, len(profiles), figsize=(4.4 * len(profiles), 3.6), squeeze=False)
     for axis, profile in zip(axes.flat, profiles):
@@ -93,9 +88,7 @@ def plot(document, path):
                  xticks=workers, xticklabels=workers, yticks=workers, yticklabels=workers)
         axis.minorticks_off()
         axis.legend(frameon=False, fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
+    save(figure, path)
 
 
 def parse(arguments):
@@ -109,9 +102,7 @@ def parse(arguments):
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--scale", type=float, default=4)
     parser.add_argument("--segment", type=int, default=16384)
-    parser.add_argument("--from", dest="source", type=pathlib.Path, help="plot these results, simulate nothing")
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--plot", type=pathlib.Path)
+    add_outputs(parser, "plot these results, simulate nothing")
     options = parser.parse_args(arguments)
     if bool(options.profiles) == bool(options.source):
         parser.error("expected profiles to simulate, or --from with results")
@@ -121,17 +112,7 @@ def parse(arguments):
 
 
 def main(arguments):
-    options = parse(arguments)
-    try:
-        document = json.loads(options.source.read_text()) if options.source else simulate(options)
-    except (Failed, OSError) as failure:
-        print(f"curves: {failure}", file=sys.stderr)
-        return 1
-    if options.json:
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-    if options.plot:
-        plot(document, options.plot)
-    return 0
+    return write("curves", parse(arguments), simulate, plot)
 
 
 if __name__ == "__main__":
