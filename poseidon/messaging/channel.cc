@@ -216,16 +216,6 @@ void Channel::CloseWhenDrained(const Status& reason) {
   if (idle() || !write_failure_.ok()) Close(reason);
 }
 
-// Everything queued completes, posted: a completion never runs inside the call that took it.
-void Channel::DropQueue(const Status& failure) {
-  std::map<QueueKey, Entry> queue = std::exchange(queue_, {});
-  for (auto& [key, entry] : queue) {
-    if (entry.message.left) {
-      executor_.Post([left = std::move(entry.message.left), failure] { left(failure); });
-    }
-  }
-}
-
 void Channel::Close(const Status& reason) {
   if (closed_) return;
   closed_ = true;

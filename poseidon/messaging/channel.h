@@ -103,8 +103,6 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   void WriteNext();
   void OnWritten(const Status& status);
-  void EndWriting(const Status& reason);
-  void DropQueue(const Status& failure);
   void StopWriting(const Status& failure);
   void FailQueue(const Status& failure);
   void ReadHeader();
@@ -127,7 +125,6 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool writing_ = false;
   Status write_failure_;  // nothing can be sent any more; what the peer sent is still read
   bool closed_ = false;
-  Status write_end_;  // why nothing is written any more, while reading goes on
   bool close_when_drained_ = false;
   Status drained_reason_;
   // What the write under way reads: encoded headers, and the messages that end with it.
