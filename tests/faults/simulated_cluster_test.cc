@@ -167,10 +167,11 @@ Cluster DrawCluster(std::uint64_t seed) {
   return c;
 }
 
-// A server freezes unnoticed where all it owed has left already and the workers are done before its
-// silence is long enough to be told: then the job has ended well, for all who live.
-bool EndedWithoutTheFrozenServer(const Job& job, const Cluster& c) {
-  if (c.fault != Fault::kFreeze || c.victim < c.job.workers) return false;
+// A server freezes or dies unnoticed where all it owed has left already and the workers are done
+// before its silence, or the end of its connections, can tell: then the job has ended well, for all
+// who live.
+bool EndedWithoutTheServer(const Job& job, const Cluster& c) {
+  if (c.victim < c.job.workers) return false;
   for (std::uint16_t m = 0; m < job.members(); ++m) {
     const Outcome& outcome = job.outcome(MemberId(m));
     const bool has_everything =
@@ -212,7 +213,7 @@ std::uint64_t RunCluster(const Cluster& c) {
       const Duration bound = c.job.node.liveness.dead_after + milliseconds(500);
       if (formed) {
         simulation.RunUntil(at + bound);
-        const bool unneeded = EndedWithoutTheFrozenServer(job, c);
+        const bool unneeded = EndedWithoutTheServer(job, c);
         for (std::uint16_t m = 0; m < job.members(); ++m) {
           if (m == c.victim || late || unneeded) continue;
           EXPECT_EQ(job.outcome(MemberId(m)).failures_told, 1) << "member " << m;
@@ -226,7 +227,7 @@ std::uint64_t RunCluster(const Cluster& c) {
       ADD_FAILURE() << "somebody waits for ever after the fault";
       return 0;
     }
-    const bool unneeded = EndedWithoutTheFrozenServer(job, c);
+    const bool unneeded = EndedWithoutTheServer(job, c);
     for (std::uint16_t m = 0; m < job.members(); ++m) {
       if (m == c.victim || unneeded) continue;
       const Outcome& outcome = job.outcome(MemberId(m));
