@@ -25,7 +25,7 @@ inline std::string AsString(ConstBytes bytes) {
 std::string ToHex(ConstBytes bytes);
 
 // CRC-32C (Castagnoli, RFC 3720 appendix B.4) of `bytes`, continuing from `crc` (0 at the start).
-// Uses the SSE4.2 instruction where the processor has it.
+// As fast as the processor's carry-less multiplication allows (ISA-L).
 std::uint32_t Crc32c(ConstBytes bytes, std::uint32_t crc = 0);
 
 }  // namespace poseidon
