@@ -118,7 +118,7 @@ Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
     return DataLoss("a contribution without bytes is not marked absent");
   } else {
     POSEIDON_RETURN_IF_ERROR(
-        hosted->shard->Landed(header.rank, header.step, payload.size(), header.rows));
+        hosted->shard->Landed(header.rank, header.step, payload, header.rows));
   }
   Advance(Key{header.model, header.layer}, *hosted);
   return OkStatus();

@@ -23,6 +23,7 @@ void Shard::BeginRound(Step step) {
   for (Arrival& a : arrivals_) {
     a.arrived = 0;
     a.memory = nullptr;
+    a.memory_at = 0;
     a.weight = 0;
     a.begun = false;
   }
@@ -52,6 +53,16 @@ Status Shard::Check(Rank rank, Step step) {
   return OkStatus();
 }
 
+// Whether `length` bytes more of this rank complete whole elements that can be summed at once.
+bool Shard::OthersCover(Rank rank, std::uint64_t length) const {
+  const std::uint64_t begin = arrivals_[rank.value()].arrived;
+  if (spec_.whole || begin != summed_ || length % SizeOf(spec_.dtype) != 0) return false;
+  for (std::uint16_t r = 0; r < spec_.ranks; ++r) {
+    if (r != rank.value() && arrivals_[r].arrived < begin + length) return false;
+  }
+  return true;
+}
+
 Result<MutableBytes> Shard::PlaceFor(Rank rank, Step step, std::uint64_t offset,
                                      std::uint64_t length) {
   POSEIDON_RETURN_IF_ERROR(Check(rank, step));
@@ -60,6 +71,7 @@ Result<MutableBytes> Shard::PlaceFor(Rank rank, Step step, std::uint64_t offset,
     return DataLoss("a contribution of rank " + std::to_string(rank.value()) +
                     " does not continue at byte " + std::to_string(a.arrived));
   }
+  if (OthersCover(rank, length)) return MutableBytes{};
   if (!a.slot) {
     a.slot.reset(new std::byte[bytes_]);
     allocated_ += bytes_;
@@ -67,7 +79,7 @@ Result<MutableBytes> Shard::PlaceFor(Rank rank, Step step, std::uint64_t offset,
   return MutableBytes(a.slot.get() + offset, length);
 }
 
-Status Shard::Landed(Rank rank, Step step, std::uint64_t length, std::uint32_t weight) {
+Status Shard::Landed(Rank rank, Step step, ConstBytes bytes, std::uint32_t weight) {
   POSEIDON_RETURN_IF_ERROR(Check(rank, step));
   Arrival& a = arrivals_[rank.value()];
   if (a.begun && a.weight != weight) {
@@ -75,8 +87,12 @@ Status Shard::Landed(Rank rank, Step step, std::uint64_t length, std::uint32_t w
   }
   a.begun = true;
   a.weight = weight;
-  a.memory = a.slot.get();
-  a.arrived += length;
+  POSEIDON_CHECK(a.arrived == summed_ || a.memory == nullptr || a.memory == a.slot.get(),
+                 "what landed anywhere is summed before more lands");
+  const bool in_slot = a.slot && bytes.data() == a.slot.get() + a.arrived;
+  a.memory = in_slot ? a.slot.get() : bytes.data();
+  a.memory_at = in_slot ? 0 : a.arrived;
+  a.arrived += bytes.size();
   if (a.arrived == bytes_) ++clocks_[rank.value()];
   return OkStatus();
 }
@@ -120,7 +136,8 @@ Shard::Progress Shard::Advance() {
     std::vector<Contribution> contributions;
     contributions.reserve(arrivals_.size());
     for (const Arrival& a : arrivals_) {
-      contributions.push_back({a.memory == nullptr ? nullptr : a.memory + summed_, a.weight});
+      contributions.push_back(
+          {a.memory == nullptr ? nullptr : a.memory + (summed_ - a.memory_at), a.weight});
     }
     SumInRankOrder(contributions, spec_.workers == 0 ? spec_.ranks : spec_.workers,
                    (ready - summed_) / SizeOf(spec_.dtype), spec_.dtype, spec_.scaling,

@@ -17,10 +17,12 @@ namespace poseidon::kv {
 // One slice of one key at its owner: collects every rank's contribution to a step and sums them in
 // rank order, as far as all of them have arrived. No network here: bytes and ranks only.
 //
-// Memory: one landing slot of slice size per rank that is not local, allocated when its first bytes
-// come; the sum is written over the local contribution, or, without a local rank, into one more
-// buffer. Slots can be single: a rank pushes step t+1 only when it holds the whole sum of step t,
-// and the sum of t+1 is written only where all contributions of t+1 are in.
+// Memory: at most one landing slot of slice size per rank that is not local, allocated when the first
+// bytes come that must wait for another rank's; bytes that nobody waits for but they are summed from
+// where they landed, while the processor's cache still has them. The sum is written over the local
+// contribution, or, without a local rank, into one more buffer. Slots can be single: a rank pushes
+// step t+1 only when it holds the whole sum of step t, and the sum of t+1 is written only where all
+// contributions of t+1 are in.
 // Thread: the owner's executor.
 class Shard {
  public:
@@ -48,10 +50,12 @@ class Shard {
   std::uint64_t allocated_bytes() const { return allocated_; }
 
   // Where `length` bytes of a remote rank's contribution at `offset` land. They must continue what
-  // has arrived of this rank's contribution to the current step; kDataLoss otherwise.
+  // has arrived of this rank's contribution to the current step; kDataLoss otherwise. Empty where
+  // every other rank has come that far: anywhere, since the next Advance sums them.
   Result<MutableBytes> PlaceFor(Rank rank, Step step, std::uint64_t offset, std::uint64_t length);
-  // Those bytes are there. `weight` as in tensor/sum.h, the same in every part.
-  Status Landed(Rank rank, Step step, std::uint64_t length, std::uint32_t weight);
+  // Those bytes are there, at `bytes`; where PlaceFor said anywhere, they stay until Advance has
+  // run, which is the next call. `weight` as in tensor/sum.h, the same in every part.
+  Status Landed(Rank rank, Step step, ConstBytes bytes, std::uint32_t weight);
   // The rank adds nothing to this step.
   Status Absent(Rank rank, Step step);
   // The local rank's contribution lies whole at `memory`, where the sum shall be written; with
@@ -67,7 +71,8 @@ class Shard {
  private:
   struct Arrival {
     std::unique_ptr<std::byte[]> slot;
-    const std::byte* memory = nullptr;  // null: absent
+    const std::byte* memory = nullptr;  // of what has arrived and is not summed; null: absent
+    std::uint64_t memory_at = 0;        // the place of its first byte within the slice
     std::uint64_t arrived = 0;
     std::uint32_t weight = 0;
     bool begun = false;
@@ -75,6 +80,7 @@ class Shard {
 
   Status Check(Rank rank, Step step);
   void BeginRound(Step step);
+  bool OthersCover(Rank rank, std::uint64_t length) const;
 
   const Spec spec_;
   const std::uint64_t bytes_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,9 +49,11 @@ std::vector<float> Reference(const std::vector<std::vector<float>>& all,
 Status Deliver(Shard& shard, Rank rank, Step step, const std::vector<float>& all,
                std::uint64_t offset, std::uint64_t bytes, std::uint32_t weight = 0) {
   POSEIDON_ASSIGN_OR_RETURN(MutableBytes place, shard.PlaceFor(rank, step, offset, bytes));
+  const ConstBytes part(reinterpret_cast<const std::byte*>(all.data()) + offset, bytes);
+  if (place.empty()) return shard.Landed(rank, step, part, weight);
   EXPECT_EQ(place.size(), bytes);
-  std::memcpy(place.data(), reinterpret_cast<const std::byte*>(all.data()) + offset, bytes);
-  return shard.Landed(rank, step, bytes, weight);
+  std::copy(part.begin(), part.end(), place.begin());
+  return shard.Landed(rank, step, place, weight);
 }
 
 // Collects what Advance reports: the stretches must continue one another.
@@ -186,6 +189,27 @@ TEST(Shard, StepsFollowOneAnotherInTheSameMemory) {
   EXPECT_EQ(allocated, 200u) << "one slot for the one remote rank";
 }
 
+// Bytes that complete a stretch are summed where they landed; only those that must wait take a slot,
+// also when a frame ends within a number.
+TEST(Shard, OnlyWhatWaitsTakesASlot) {
+  const auto all = Contributions(3, 2, 100);
+  Shard shard({.elements = 100, .ranks = 2, .local_rank = Rank(0)});
+  for (const bool unaligned : {false, true}) {
+    std::vector<float> local = all[0];
+    const Step step = unaligned ? kStep.next() : kStep;
+    ASSERT_TRUE(shard.Local(step, ViewOf(local).memory, false, 0).ok());
+    Sums sums;
+    std::uint64_t offset = 0;
+    for (const std::uint64_t bytes : {100, unaligned ? 7 : 8, unaligned ? 93 : 92, 200}) {
+      ASSERT_TRUE(Deliver(shard, Rank(1), step, all[1], offset, bytes).ok());
+      sums.Take(shard);
+      offset += bytes;
+    }
+    EXPECT_EQ(sums.values(), Reference(all));
+    EXPECT_EQ(shard.allocated_bytes(), unaligned ? 400u : 0u);
+  }
+}
+
 TEST(Shard, AbsentRanksAddNothing) {
   const auto all = Contributions(3, 4, 33);
   for (unsigned mask = 0; mask < 16; ++mask) {
@@ -217,6 +241,7 @@ TEST(Shard, WeightsWeigh) {
   Sums sums;
   for (std::uint16_t r = 0; r < 3; ++r) {
     ASSERT_TRUE(Deliver(shard, Rank(r), kStep, all[r], 0, 100, weights[r]).ok());
+    sums.Take(shard);
     ASSERT_TRUE(Deliver(shard, Rank(r), kStep, all[r], 100, 180, weights[r]).ok());
     sums.Take(shard);
   }
@@ -240,8 +265,8 @@ TEST(Shard, DoublesAndCountsAreSummedInTheirOwnArithmetic) {
   double a = 0.1;
   const double b = 0.2;
   ASSERT_TRUE(doubles.Local(kStep, reinterpret_cast<std::byte*>(&a), false, 0).ok());
-  std::memcpy(doubles.PlaceFor(Rank(1), kStep, 0, 8).value().data(), &b, 8);
-  ASSERT_TRUE(doubles.Landed(Rank(1), kStep, 8, 0).ok());
+  EXPECT_TRUE(doubles.PlaceFor(Rank(1), kStep, 0, 8).value().empty());
+  ASSERT_TRUE(doubles.Landed(Rank(1), kStep, std::as_bytes(std::span(&b, 1)), 0).ok());
   EXPECT_TRUE(doubles.Advance().complete);
   EXPECT_EQ(a, (0.1 + 0.2) * 0.5);
 
@@ -253,8 +278,8 @@ TEST(Shard, DoublesAndCountsAreSummedInTheirOwnArithmetic) {
   std::int64_t c = (std::int64_t{1} << 60) + 1;
   const std::int64_t d = 2;
   ASSERT_TRUE(counts.Local(kStep, reinterpret_cast<std::byte*>(&c), false, 0).ok());
-  std::memcpy(counts.PlaceFor(Rank(1), kStep, 0, 8).value().data(), &d, 8);
-  ASSERT_TRUE(counts.Landed(Rank(1), kStep, 8, 0).ok());
+  EXPECT_TRUE(counts.PlaceFor(Rank(1), kStep, 0, 8).value().empty());
+  ASSERT_TRUE(counts.Landed(Rank(1), kStep, std::as_bytes(std::span(&d, 1)), 0).ok());
   EXPECT_TRUE(counts.Advance().complete);
   EXPECT_EQ(c, (std::int64_t{1} << 60) + 3);
 }
