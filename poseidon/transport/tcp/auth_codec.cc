@@ -105,6 +105,10 @@ Codec::Moved AuthCodec::Read(ReadCursor& into, Amount amount) {
     into.Advance(size);
     moved.bytes += size;
     wire_bytes_in_ += size;
+    if (size < vectors.bytes && moved.bytes < amount.enough) {
+      moved.next = Next::kReadable;  // the system has no more: to ask it once more would tell the same
+      return moved;
+    }
   }
   return moved;
 }
@@ -124,6 +128,10 @@ Codec::Moved AuthCodec::Write(WriteCursor& from, std::size_t limit) {
     from.Advance(size);
     moved.bytes += size;
     wire_bytes_out_ += size;
+    if (size < vectors.bytes) {
+      moved.next = Next::kWritable;
+      return moved;
+    }
   }
   return moved;
 }
