@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <vector>
 
 #include "poseidon/base/check.h"
@@ -11,18 +10,30 @@
 namespace poseidon {
 namespace {
 
-// Elements handled per block: each block of `out` stays in the first-level cache while every
-// contribution is added to it, so memory is read once per contribution and written once.
+// Elements handled per block, where the sum of more than two contributions stays in the first-level
+// cache until it is whole: memory is read once per contribution and written once.
 constexpr std::uint64_t kBlock = 2048;
 
 template <typename T>
-void AddBlock(const T* __restrict__ from, T weight, bool weighted, std::uint64_t n,
-              T* __restrict__ sum) {
-  if (weighted) {
-    for (std::uint64_t i = 0; i < n; ++i) sum[i] += from[i] * weight;
-  } else {
-    for (std::uint64_t i = 0; i < n; ++i) sum[i] += from[i];
+struct Term {
+  const T* from;
+  T weight;
+};
+
+// out = (a + b) scale, element by element; `out` may be where `a` or `b` is. A weight or scale of 1
+// changes no bits.
+template <typename T>
+void AddPair(const Term<T>& a, const Term<T>& b, T scale, std::uint64_t n, T* out) {
+#pragma omp simd
+  for (std::uint64_t i = 0; i < n; ++i) {
+    out[i] = (a.from[i] * a.weight + b.from[i] * b.weight) * scale;
   }
+}
+
+template <typename T>
+void Scale(const Term<T>& a, T scale, std::uint64_t n, T* out) {
+#pragma omp simd
+  for (std::uint64_t i = 0; i < n; ++i) out[i] = a.from[i] * a.weight * scale;
 }
 
 template <typename T>
@@ -49,30 +60,24 @@ void Sum(std::span<const Contribution> contributions, std::size_t ranks, std::ui
     return;  // one worker: the sum is already where it belongs
   }
 
-  // The block is summed beside `out`, because `out` may be one of the contributions.
+  const auto term = [&](std::size_t c, std::uint64_t begin) {
+    return Term<T>{reinterpret_cast<const T*>(present[c].memory) + begin,
+                   weighted ? static_cast<T>(present[c].weight) : T{1}};
+  };
+  const std::size_t count = present.size();
+  if (count == 0) return static_cast<void>(std::fill_n(out, elements, T{0}));
+  if (count == 1) return Scale(term(0, 0), factor, elements, out);
+  if (count == 2) return AddPair(term(0, 0), term(1, 0), factor, elements, out);
+  // Beside `out`, because `out` may be one of the contributions still to come.
   alignas(64) std::array<T, kBlock> sum;
+  const Term<T> so_far{sum.data(), T{1}};
   for (std::uint64_t begin = 0; begin < elements; begin += kBlock) {
     const std::uint64_t n = std::min(kBlock, elements - begin);
-    if (present.empty()) {
-      std::fill_n(out + begin, n, T{0});
-      continue;
+    AddPair(term(0, begin), term(1, begin), T{1}, n, sum.data());
+    for (std::size_t c = 2; c + 1 < count; ++c) {
+      AddPair(so_far, term(c, begin), T{1}, n, sum.data());
     }
-    const T* first = reinterpret_cast<const T*>(present[0].memory) + begin;
-    if (weighted) {
-      const T weight = static_cast<T>(present[0].weight);
-      for (std::uint64_t i = 0; i < n; ++i) sum[i] = first[i] * weight;
-    } else {
-      std::memcpy(sum.data(), first, n * sizeof(T));
-    }
-    for (std::size_t c = 1; c < present.size(); ++c) {
-      AddBlock(reinterpret_cast<const T*>(present[c].memory) + begin,
-               static_cast<T>(present[c].weight), weighted, n, sum.data());
-    }
-    if (scale) {
-      for (std::uint64_t i = 0; i < n; ++i) out[begin + i] = sum[i] * factor;
-    } else {
-      std::memcpy(out + begin, sum.data(), n * sizeof(T));
-    }
+    AddPair(so_far, term(count - 1, begin), factor, n, out + begin);
   }
 }
 
