@@ -152,6 +152,11 @@ LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme s
   return cost;
 }
 
+double JudgedSeconds(const StepPrediction& prediction) {
+  constexpr double kHiddenIsNotFree = 0.03;
+  return prediction.step + kHiddenIsNotFree * prediction.link;
+}
+
 StepModel::StepModel(std::span<const LayerSpec> layers, std::span<const std::vector<Slice>> slices,
                      const ClusterSpec& cluster, std::span<const LayerMeasurement> measured)
     : cluster_(cluster), forward_order_(ForwardOrder(layers)) {
@@ -200,6 +205,7 @@ StepPrediction StepModel::Predict(std::span<const Scheme> schemes, const Speeds&
   StepPrediction prediction{.step = LeastStepSeconds(chain),
                             .wait_free = WaitFreeStepSeconds(chain),
                             .compute = ComputeSeconds(chain)};
+  for (const LayerCost& cost : chain) prediction.link += cost.transfer;
   std::uint64_t most = 0;
   for (const NodeBytes& worker : workers) {
     prediction.busiest_worker.sent = std::max(prediction.busiest_worker.sent, worker.sent);

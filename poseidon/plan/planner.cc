@@ -15,8 +15,8 @@
 namespace poseidon::plan {
 namespace {
 
-// Two step times are equal when they differ by less: measurements are no better than this, and of
-// equally good plans the simpler one is taken.
+// Two times are equal when they differ by less: measurements are no better than this, and of equally
+// good plans the simpler one is taken.
 constexpr double kRelativeTie = 2e-3;
 
 constexpr const char* kRowsUnknown = "its rows are not known";
@@ -150,7 +150,7 @@ PublishedRule ApplyPublishedRule(const FactorShape& shape, const ClusterSpec& cl
   return rule;
 }
 
-// Chooses for all open layers together the schemes of least predicted step time. A few layers:
+// Chooses for all open layers together the schemes of least JudgedSeconds. A few layers:
 // every choice is tried. More: two resources bind, computing (rebuilds) and the link, and if only
 // their sums mattered, the best choice for some exchange rate between the two would be factors
 // wherever the link time saved, at that rate, exceeds the computing added. So every such choice is
@@ -161,7 +161,7 @@ class TimeSearch {
   TimeSearch(const StepModel& model, std::vector<Scheme> fixed, std::vector<std::size_t> open)
       : model_(model), best_(std::move(fixed)), open_(std::move(open)) {
     for (const std::size_t i : open_) best_[i] = Scheme::kKeyValue;
-    best_step_ = model_.Predict(best_).step;
+    least_ = Judge(best_);
   }
 
   std::vector<Scheme> Run() {
@@ -183,12 +183,15 @@ class TimeSearch {
     double added_compute;
   };
 
-  // Takes `schemes` over if their step is shorter.
+  double Judge(const std::vector<Scheme>& schemes) const {
+    return JudgedSeconds(model_.Predict(schemes));
+  }
+  // Takes `schemes` over if they are better.
   bool Try(const std::vector<Scheme>& schemes) {
-    const double step = model_.Predict(schemes).step;
-    if (!Shorter(step, best_step_)) return false;
+    const double seconds = Judge(schemes);
+    if (!Shorter(seconds, least_)) return false;
     best_ = schemes;
-    best_step_ = step;
+    least_ = seconds;
     return true;
   }
   static Scheme Other(Scheme scheme) {
@@ -233,7 +236,7 @@ class TimeSearch {
       Try(schemes);
     }
   }
-  // Back to slices wherever factors do not shorten the step, those that save least first.
+  // Back to slices wherever factors make nothing better, those that save least first.
   void DropUseless() {
     std::vector<std::size_t> chosen;
     for (const std::size_t i : open_) {
@@ -248,15 +251,14 @@ class TimeSearch {
     for (const std::size_t i : chosen) {
       std::vector<Scheme> schemes = best_;
       schemes[i] = Scheme::kKeyValue;
-      const double step = model_.Predict(schemes).step;
-      if (!Shorter(best_step_, step)) best_ = schemes;
+      if (!Shorter(least_, Judge(schemes))) best_ = schemes;
     }
   }
 
   static constexpr std::size_t kFewEnoughForAll = 10;
   const StepModel& model_;
   std::vector<Scheme> best_;
-  double best_step_ = 0;
+  double least_ = 0;
   const std::vector<std::size_t> open_;
 };
 
@@ -283,8 +285,8 @@ class Reasons {
     const bool bytes_less = factors.transfer < model_.cost(i, Scheme::kKeyValue).transfer;
     const std::string rebuild = ", rebuild " + SecondsText(factors.rebuild);
     if (chosen == Scheme::kFactorBroadcast) {
-      return "step " + SecondsText(step) + ", with slices " + SecondsText(other_step) + ": " +
-             Bytes(i) + rebuild;
+      return "step " + SecondsText(step) + ", with slices " + SecondsText(other_step) +
+             (Shorter(step, other_step) ? ": " : " but more bytes to hide: ") + Bytes(i) + rebuild;
     }
     if (!Shorter(step, other_step)) {
       return "factors would not shorten the step" +

@@ -109,14 +109,34 @@ TEST(TimePolicy, TakesFactorsWhereTheLinkIsSlowAndSlicesWhereItIsFast) {
 }
 
 TEST(TimePolicy, OfEqualPlansTakesSlices) {
-  // The bytes hide entirely and rebuilding is free: nothing is gained, so slices.
+  // The few bytes hide entirely and rebuilding is free: nothing is gained, so slices.
   const auto layers = LeNet();
   const Plan plan = MustPlan(layers, Cluster(4, 5e9, 0), Measured(layers, 4, 64, 1, 2));
   for (const LayerPlan& layer : plan.layers) EXPECT_EQ(layer.scheme, Scheme::kKeyValue);
   EXPECT_THAT(plan.layers[2].reason, HasSubstr("would not shorten the step"));
 }
 
-// All choices of the factor layers, the best step.
+// As VGG19-22K on 8 workers at 10 Gbit/s: with slices for the widest layer the bound is one hundredth
+// lower, and the link is busy for most of the step. Emulated, that plan took 5 % longer than its bound,
+// the one with factors 0.1 %.
+TEST(TimePolicy, HiddenBytesAreNotFree) {
+  const std::vector<LayerSpec> layers = {Convolution("conv", 20'000, 0),
+                                         FullyConnected("fc6", 4096, 25'088, 1),
+                                         FullyConnected("fc8", 21'841, 4096, 2)};
+  auto measured = Measured(layers, 8, 32, 0.05, 0.1);
+  measured[0].backward_seconds = 0.6;
+  const Plan plan = MustPlan(layers, Cluster(8, 1.19e9, 4.4e12), measured);
+  EXPECT_EQ(plan.layers[2].scheme, Scheme::kFactorBroadcast);
+  EXPECT_THAT(plan.layers[2].reason, HasSubstr("but more bytes to hide: slices"));
+  const Plan slices = MustPlan(layers, plan.cluster, measured,
+                               {.forced = {{"fc8", Scheme::kKeyValue}}});
+  EXPECT_EQ(slices.layers[1].scheme, Scheme::kFactorBroadcast);
+  EXPECT_LT(slices.step_seconds, plan.step_seconds);
+  EXPECT_LT(plan.step_seconds, 1.02 * slices.step_seconds);
+  EXPECT_GT(slices.layers[2].bytes_sent, 20 * plan.layers[2].bytes_sent);
+}
+
+// All choices of the factor layers, the least judged time.
 double BruteForce(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
                   std::span<const LayerMeasurement> measured) {
   const auto slices = AssignSlices(layers, static_cast<std::uint16_t>(cluster.workers));
@@ -130,9 +150,15 @@ double BruteForce(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
       legal = legal && layers[i].factors.has_value();
       schemes[i] = Scheme::kFactorBroadcast;
     }
-    if (legal) best = std::min(best, model.Predict(schemes).step);
+    if (legal) best = std::min(best, JudgedSeconds(model.Predict(schemes)));
   }
   return best;
+}
+
+double JudgedSecondsOf(const Plan& plan) {
+  StepPrediction prediction{.step = plan.step_seconds};
+  for (const LayerPlan& layer : plan.layers) prediction.link += layer.transfer_seconds;
+  return JudgedSeconds(prediction);
 }
 
 struct RandomJob {
@@ -175,8 +201,7 @@ TEST(TimePolicy, FindsTheBestOfAllChoices) {
     const Plan plan = MustPlan(job.layers, job.cluster, job.measured);
     const double best = BruteForce(job.layers, job.cluster, job.measured);
     // Step times closer than measurements tell apart count as equal, and then slices are taken.
-    ASSERT_LE(plan.step_seconds, best * 1.005) << "job " << i;
-    EXPECT_LE(plan.step_seconds, plan.dense_step_seconds);
+    ASSERT_LE(JudgedSecondsOf(plan), best * 1.005) << "job " << i;
     EXPECT_EQ(plan, MustPlan(job.layers, job.cluster, job.measured));
     const auto factors = std::count_if(plan.layers.begin(), plan.layers.end(), [](const auto& l) {
       return l.scheme == Scheme::kFactorBroadcast;
@@ -197,7 +222,7 @@ TEST(TimePolicy, ComesCloseToTheBestOfManyLayers) {
     ++searched;
     const Plan plan = MustPlan(job.layers, job.cluster, job.measured);
     const double best = BruteForce(job.layers, job.cluster, job.measured);
-    worst = std::max(worst, plan.step_seconds / best);
+    worst = std::max(worst, JudgedSecondsOf(plan) / best);
   }
   EXPECT_LT(worst, 1.01);
   RecordProperty("worst", std::to_string(worst));
