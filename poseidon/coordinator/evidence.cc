@@ -53,14 +53,19 @@ class Weighing {
     if (!Watched(lost.peer)) return;
     Of(lost.peer).lost = true;
     if (lost.peer == kCoordinatorHost) {
-      // No verdict will come. What was seen before stays the first evidence.
+      // No verdict will come. What a peer said before stays the first evidence; that one ended does
+      // not: the coordinator, had it lived then, would have said so, and a peer that had not met all
+      // others yet ends without a word to them when the coordinator does.
+      if (state_.pending_is_a_loss) state_.pending.reset();
       Note(kCoordinatorHost,
            Name(kCoordinatorHost) + ", which runs the coordinator, ended without a word");
       return End();
     }
     actions_.push_back(ReportLost{lost.peer});
     // Once this member is done a peer may leave before the word that all are done has come here.
-    if (!state_.own_done) Note(lost.peer, Name(lost.peer) + " ended without a word");
+    if (state_.own_done || state_.pending) return;
+    Note(lost.peer, Name(lost.peer) + " ended without a word");
+    state_.pending_is_a_loss = true;
   }
 
   void On(const PeerAborted& aborted) {

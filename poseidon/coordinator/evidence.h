@@ -15,7 +15,7 @@
 //
 // A lost peer is reported and the verdict awaited for kVerdictWait; only then the member's own,
 // first evidence counts. The coordinator's own silence or end cannot bring a verdict: it is the
-// evidence.
+// evidence, unless a peer had said otherwise before.
 namespace poseidon::coordinator {
 
 inline constexpr MemberId kCoordinatorHost{0};
@@ -89,6 +89,7 @@ struct EvidenceState {
   bool finished = false;
   std::optional<EndWith> pending;  // the first evidence, while the verdict is awaited
   TimePoint pending_since;
+  bool pending_is_a_loss = false;  // nobody said it
   std::optional<EndWith> ended;
 
   friend bool operator==(const EvidenceState&, const EvidenceState&) = default;

@@ -82,6 +82,24 @@ TEST(Evidence, TheCoordinatorsEndIsBlamedAtOnce) {
           MemberId(0), "worker 0 on host a, which runs the coordinator, ended without a word"})));
 }
 
+// Seed 3272 of the simulated clusters: the coordinator's host died while the job formed, and a worker that
+// had not met this one yet was gone before its own end came here.
+TEST(Evidence, TheCoordinatorsEndExplainsALossButNotAWord) {
+  Script script;
+  EXPECT_THAT(script.At(0.1, PeerLost{MemberId(2)}),
+              ElementsAre(EvidenceAction(ReportLost{MemberId(2)})));
+  EXPECT_THAT(
+      script.At(0.2, PeerLost{MemberId(0)}),
+      ElementsAre(EvidenceAction(EndWith{
+          MemberId(0), "worker 0 on host a, which runs the coordinator, ended without a word"})));
+
+  Script told;
+  told.At(0.1, PeerAborted{MemberId(2), MemberId(3), "worker 3 is silent"});
+  told.At(0.11, PeerLost{MemberId(3)});
+  EXPECT_THAT(told.At(0.2, PeerLost{MemberId(0)}),
+              ElementsAre(EvidenceAction(EndWith{MemberId(3), "worker 3 is silent"})));
+}
+
 TEST(Evidence, APeersWordAboutTheCoordinatorIsTakenAfterTheWait) {
   Script script;
   EXPECT_THAT(script.At(0.1, PeerAborted{MemberId(2), MemberId(0), "worker 0 is silent"}),
