@@ -21,7 +21,7 @@ struct Term {
 };
 
 // out = (a + b) scale, element by element; `out` may be where `a` or `b` is. A weight or scale of 1
-// changes no bits.
+// changes no number.
 template <typename T>
 void AddPair(const Term<T>& a, const Term<T>& b, T scale, std::uint64_t n, T* out) {
 #pragma omp simd

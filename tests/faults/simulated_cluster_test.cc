@@ -118,8 +118,8 @@ Cluster DrawCluster(std::uint64_t seed) {
   world.network.receive_buffer_bytes = world.network.send_buffer_bytes;
   world.network.latency = Below(random, random.Chance(0.2) ? milliseconds(20) : milliseconds(1));
   world.network.max_jitter = random.Chance(0.3) ? Duration{0} : Below(random, milliseconds(5));
-  // Not so small that the largest layer crosses a link in more than a thousand pieces, but for the
-  // clusters whose subject that is: nobody would wait for them.
+  // Not so small that the largest layer crosses a link in more than a thousand pieces: nobody would
+  // wait for that. Single bytes know no segments, and their clusters are small.
   std::uint64_t largest = 0;
   for (const auto& layer : job.layers) largest = std::max(largest, layer.bytes());
   world.network.segment_bytes = std::max(Skewed(random, 16'384), largest / 1000);

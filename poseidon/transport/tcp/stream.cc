@@ -14,9 +14,6 @@
 namespace poseidon::transport::tcp {
 namespace {
 
-// Bytes that one connection may move in one direction before the others have their turn: a large frame
-// and the headers around it.
-constexpr std::size_t kBytesPerTurn = std::size_t{260} << 10;
 // How long a closed connection waits until the peer's system has all that was written.
 constexpr Duration kLinger = std::chrono::seconds(2);
 

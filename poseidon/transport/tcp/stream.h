@@ -2,6 +2,7 @@
 #ifndef POSEIDON_TRANSPORT_TCP_STREAM_H_
 #define POSEIDON_TRANSPORT_TCP_STREAM_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,10 @@ struct Link {
   std::unique_ptr<Codec> codec;
   std::string peer;
 };
+
+// Bytes that one connection may move in one direction before the others have their turn: a frame of
+// the default size and the headers around it.
+inline constexpr std::size_t kBytesPerTurn = std::size_t{260} << 10;
 
 // The connection over a link whose codec has authenticated the peer.
 std::unique_ptr<Connection> NewConnection(IoExecutor& executor, Link link);

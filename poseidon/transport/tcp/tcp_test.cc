@@ -40,6 +40,7 @@
 #include "poseidon/transport/tcp/descriptor.h"
 #include "poseidon/transport/tcp/hello.h"
 #include "poseidon/transport/tcp/io_executor.h"
+#include "poseidon/transport/tcp/stream.h"
 #include "poseidon/transport/tcp/tcp_context.h"
 
 namespace poseidon::transport::tcp {
@@ -1080,7 +1081,6 @@ TEST_F(TcpAuth, BytesThatArrivedBeforeAResetAreRead) {
 
 // One peer that always has bytes ready does not keep another's from being read.
 TEST_F(TcpAuth, ABusyPeerLeavesTurnsToOthers) {
-  constexpr std::size_t kTurn = std::size_t{256} << 10;
   TcpOptions options = Options();
   options.socket.receive_buffer_bytes = 200 * 1024;
   Member server(options);
@@ -1100,7 +1100,7 @@ TEST_F(TcpAuth, ABusyPeerLeavesTurnsToOthers) {
     if (n < 0) break;
     ready += static_cast<std::size_t>(n);
   }
-  if (ready < 2 * kTurn) GTEST_SKIP() << "the system holds too few bytes in flight";
+  if (ready < 2 * kBytesPerTurn) GTEST_SKIP() << "the system holds too few bytes in flight";
 
   std::size_t busy_bytes = 0;
   std::promise<std::size_t> busy_bytes_before_quiet;
@@ -1122,7 +1122,7 @@ TEST_F(TcpAuth, ABusyPeerLeavesTurnsToOthers) {
       busy_bytes_before_quiet.set_value(busy_bytes);
     });
   });
-  EXPECT_LE(busy_bytes_before_quiet.get_future().get(), kTurn);
+  EXPECT_LE(busy_bytes_before_quiet.get_future().get(), kBytesPerTurn);
   busy.FinishWriting();
   over.get_future().wait();
   EXPECT_EQ(busy_bytes, ready);
