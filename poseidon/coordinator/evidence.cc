@@ -53,10 +53,9 @@ class Weighing {
     if (!Watched(lost.peer)) return;
     Of(lost.peer).lost = true;
     if (lost.peer == kCoordinatorHost) {
-      // No verdict will come. What a peer said before stays the first evidence; that one ended does
-      // not: the coordinator, had it lived then, would have said so, and a peer that had not met all
-      // others yet ends without a word to them when the coordinator does.
-      if (state_.pending_is_a_loss) state_.pending.reset();
+      // No verdict will come. What was seen before stays the first evidence, but for a peer's end while
+      // the job forms: it may not have met this member yet, and ended because the coordinator did.
+      if (state_.pending_is_unmet) state_.pending.reset();
       Note(kCoordinatorHost,
            Name(kCoordinatorHost) + ", which runs the coordinator, ended without a word");
       return End();
@@ -65,7 +64,7 @@ class Weighing {
     // Once this member is done a peer may leave before the word that all are done has come here.
     if (state_.own_done || state_.pending) return;
     Note(lost.peer, Name(lost.peer) + " ended without a word");
-    state_.pending_is_a_loss = true;
+    state_.pending_is_unmet = !state_.formed;
   }
 
   void On(const PeerAborted& aborted) {
@@ -80,6 +79,7 @@ class Weighing {
     Note(culprit, aborted.reason);
   }
 
+  void On(const Formed&) { state_.formed = true; }
   void On(const OwnDone&) { state_.own_done = true; }
   void On(const FinishHeard&) { state_.finished = true; }
 

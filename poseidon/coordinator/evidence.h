@@ -15,7 +15,7 @@
 //
 // A lost peer is reported and the verdict awaited for kVerdictWait; only then the member's own,
 // first evidence counts. The coordinator's own silence or end cannot bring a verdict: it is the
-// evidence, unless a peer had said otherwise before.
+// evidence, unless something was seen before.
 namespace poseidon::coordinator {
 
 inline constexpr MemberId kCoordinatorHost{0};
@@ -38,6 +38,8 @@ struct PeerAborted {
   std::optional<MemberId> culprit;
   std::string reason;
 };
+// The coordinator said that all members have met.
+struct Formed {};
 // This member has finished its part.
 struct OwnDone {};
 // The coordinator said that everybody is done: streams may end now.
@@ -45,7 +47,7 @@ struct FinishHeard {};
 struct EvidenceTick {};
 
 using EvidenceEvent =
-    std::variant<PeerHeard, PeerLost, PeerAborted, OwnDone, FinishHeard, EvidenceTick>;
+    std::variant<PeerHeard, PeerLost, PeerAborted, Formed, OwnDone, FinishHeard, EvidenceTick>;
 
 // ---- actions
 
@@ -85,11 +87,12 @@ struct EvidenceState {
   std::vector<PeerState> peers;  // by member id; one's own is unused
   TimePoint last_event;          // when this member last ran
   TimePoint last_look;           // when it last got an EvidenceTick
+  bool formed = false;
   bool own_done = false;
   bool finished = false;
   std::optional<EndWith> pending;  // the first evidence, while the verdict is awaited
   TimePoint pending_since;
-  bool pending_is_a_loss = false;  // nobody said it
+  bool pending_is_unmet = false;  // the end of a peer that may not have met this member
   std::optional<EndWith> ended;
 
   friend bool operator==(const EvidenceState&, const EvidenceState&) = default;

@@ -84,7 +84,7 @@ TEST(Evidence, TheCoordinatorsEndIsBlamedAtOnce) {
 
 // Seed 3272 of the simulated clusters: the coordinator's host died while the job formed, and a worker that
 // had not met this one yet was gone before its own end came here.
-TEST(Evidence, TheCoordinatorsEndExplainsALossButNotAWord) {
+TEST(Evidence, TheCoordinatorsEndExplainsALossWhileTheJobForms) {
   Script script;
   EXPECT_THAT(script.At(0.1, PeerLost{MemberId(2)}),
               ElementsAre(EvidenceAction(ReportLost{MemberId(2)})));
@@ -98,6 +98,13 @@ TEST(Evidence, TheCoordinatorsEndExplainsALossButNotAWord) {
   told.At(0.11, PeerLost{MemberId(3)});
   EXPECT_THAT(told.At(0.2, PeerLost{MemberId(0)}),
               ElementsAre(EvidenceAction(EndWith{MemberId(3), "worker 3 is silent"})));
+
+  Script formed;
+  formed.At(0.05, Formed{});
+  formed.At(0.1, PeerLost{MemberId(2)});
+  EXPECT_THAT(
+      formed.At(0.2, PeerLost{MemberId(0)}),
+      ElementsAre(EvidenceAction(EndWith{MemberId(2), "worker 2 on host c ended without a word"})));
 }
 
 TEST(Evidence, APeersWordAboutTheCoordinatorIsTakenAfterTheWait) {
