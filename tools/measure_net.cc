@@ -15,6 +15,7 @@
 
 #include "frontends/caffe/solver/solver.h"
 #include "frontends/caffe/train/aten_engine.h"
+#include "poseidon/base/thread_executor.h"
 #include "poseidon/sfb/rebuild.h"
 
 namespace poseidon::tools {
@@ -113,8 +114,10 @@ Result<double> ProductFlops(const Profile& profile, int threads) {
   if (largest == nullptr) return 0.0;
   const plan::FactorShape& shape = *largest->spec.factors;
   const auto engine = caffe::MakeAtenEngine(threads);
-  POSEIDON_ASSIGN_OR_RETURN(const sfb::ProductTest test,
-                            sfb::TestProduct(shape, largest->spec.dtype, largest->rows, *engine));
+  const ThreadExecutor clock("clock");
+  POSEIDON_ASSIGN_OR_RETURN(
+      const sfb::ProductTest test,
+      sfb::TestProduct(shape, largest->spec.dtype, largest->rows, *engine, clock));
   return 2.0 * largest->rows * static_cast<double>(shape.outputs) *
          static_cast<double>(shape.inputs) / std::max(test.seconds, 1e-9);
 }

@@ -26,7 +26,6 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
       hosted.slice = slice;
       hosted.dtype = layers[i].dtype;
       hosted.layer_bytes = layers[i].bytes();
-      hosted.position = layers[i].forward_position;
       hosted.shard =
           std::make_unique<Shard>(Shard::Spec{.elements = slice.count,
                                               .dtype = layers[i].dtype,
@@ -39,6 +38,16 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                                               .whole = placement == plan::Placement::kWhole});
       hosted_.insert_or_assign(Key{model, LayerId(i)}, std::move(hosted));
     }
+  }
+}
+
+void Server::UsePlan(ModelId model, const plan::Plan& plan) {
+  for (const plan::LayerPlan& layer : plan.layers) {
+    const auto found = hosted_.find(Key{model, layer.layer});
+    if (found == hosted_.end()) continue;
+    Hosted& hosted = found->second;
+    hosted.position = std::exchange(hosted.planned, layer.send_position);
+    hosted.planned_from = plan.switch_step;
   }
 }
 
@@ -170,6 +179,8 @@ void Server::SendResult(const Key& key, Hosted& hosted, const Shard::Progress& p
   header.offset = hosted.slice.first * SizeOf(hosted.dtype) + progress.begin;
   header.total = hosted.layer_bytes;
   header.dtype = hosted.dtype;
+  const std::uint32_t position =
+      header.step >= hosted.planned_from ? hosted.planned : hosted.position;
   const ConstBytes sum(hosted.shard->sum() + progress.begin, progress.end - progress.begin);
   for (std::uint16_t r = 0; r < topology_.ranks(); ++r) {
     const MemberId worker = topology_.worker_of_rank[r];
@@ -178,8 +189,7 @@ void Server::SendResult(const Key& key, Hosted& hosted, const Shard::Progress& p
     out.header = header;
     out.header.rank = Rank(r);
     out.payload = sum;
-    out.priority =
-        messaging::PriorityOf(order_, messaging::Leg::kResult, header.step, hosted.position);
+    out.priority = messaging::PriorityOf(order_, messaging::Leg::kResult, header.step, position);
     out.left = [weak = std::weak_ptr<Server*>(alive_), key](Status status) {
       if (const auto server = weak.lock()) (*server)->OnResultLeft(key, status);
     };

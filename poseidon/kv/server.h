@@ -14,6 +14,7 @@
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/messaging/order.h"
 #include "poseidon/plan/layer.h"
+#include "poseidon/plan/plan.h"
 #include "poseidon/plan/slices.h"
 
 namespace poseidon::kv {
@@ -38,6 +39,9 @@ class Server final : public messaging::FrameSink {
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                const std::vector<std::vector<plan::Slice>>& slices,
                plan::Placement placement = plan::Placement::kEven);
+  // Results leave in the plan's order from its switch step on: the parts of one result never change
+  // their order. Call in the order of the switch steps.
+  void UsePlan(ModelId model, const plan::Plan& plan);
 
   // The local worker's contribution to this shard's slice of `key`: `slice_memory` is where its
   // slice lies, and where the sum shall be written. `done` fires when the sum is whole and every
@@ -71,7 +75,10 @@ class Server final : public messaging::FrameSink {
     plan::Slice slice;
     DType dtype = DType::kF32;
     std::uint64_t layer_bytes = 0;
-    std::uint32_t position = 0;  // in the forward pass: the priority of results
+    // Of the results that are ready, the lowest leaves first: `planned` from step `planned_from` on.
+    std::uint32_t position = 0;
+    std::uint32_t planned = 0;
+    Step planned_from;
     bool one_off = false;
     std::unique_ptr<Shard> shard;
     Completion local_done;

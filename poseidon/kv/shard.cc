@@ -87,9 +87,9 @@ Status Shard::Landed(Rank rank, Step step, ConstBytes bytes, std::uint32_t weigh
   }
   a.begun = true;
   a.weight = weight;
-  POSEIDON_CHECK(a.arrived == summed_ || a.memory == nullptr || a.memory == a.slot.get(),
-                 "what landed anywhere is summed before more lands");
   const bool in_slot = a.slot && bytes.data() == a.slot.get() + a.arrived;
+  POSEIDON_CHECK(in_slot || OthersCover(rank, bytes.size()),
+                 "bytes outside the slot can be summed at once");
   a.memory = in_slot ? a.slot.get() : bytes.data();
   a.memory_at = in_slot ? 0 : a.arrived;
   a.arrived += bytes.size();

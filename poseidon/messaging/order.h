@@ -14,7 +14,7 @@
 namespace poseidon::messaging {
 
 enum class Order : std::uint8_t {
-  kNextForward,  // the older step, then the layer that the next forward pass needs first
+  kNextForward,  // the older step, then the layer that the next forward pass needs first, as planned
   kArrival,      // the older step, then as they come: wait-free backpropagation (ATC 2017)
   kLayer,        // the lowest layer, whatever the step: P3 (MLSys 2019)
   kTwoPhase,     // contributions as they come, results behind them by layer: DeAR (ICDCS 2023)
@@ -23,18 +23,19 @@ enum class Order : std::uint8_t {
 // A contribution on its way to its owner (or a factor to the peers), or the owner's result.
 enum class Leg : std::uint8_t { kContribution, kResult };
 
-constexpr Priority PriorityOf(Order order, Leg leg, Step step, std::uint32_t forward_position) {
+// `position`: the plan's (plan/send_order.h), the forward pass's where nothing is rebuilt.
+constexpr Priority PriorityOf(Order order, Leg leg, Step step, std::uint32_t position) {
   switch (order) {
     case Order::kNextForward:
       break;
     case Order::kArrival:
       return {Priority::kData, step.value(), 0};
     case Order::kLayer:
-      return {Priority::kData, 0, forward_position};
+      return {Priority::kData, 0, position};
     case Order::kTwoPhase:
-      return {Priority::kData, step.value(), leg == Leg::kResult ? forward_position + 1 : 0};
+      return {Priority::kData, step.value(), leg == Leg::kResult ? position + 1 : 0};
   }
-  return {Priority::kData, step.value(), forward_position};
+  return {Priority::kData, step.value(), position};
 }
 
 // "next-forward", "arrival", "layer", "two-phase".

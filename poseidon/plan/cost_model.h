@@ -60,7 +60,7 @@ struct StepPrediction {
   double step = 0;         // LeastStepSeconds, or longer where the cores have more work than that
   double wait_free = 0;    // WaitFreeStepSeconds, likewise
   double compute = 0;      // ComputeSeconds
-  double link = 0;         // that the busiest link is busy, hidden behind computing or not
+  double link = 0;         // that the busiest link is busy at most, hidden behind computing or not
   double network_cpu = 0;  // core seconds that the busiest worker spends on sending and receiving
   NodeBytes busiest_worker = {};  // the whole step's, of the worker with most
 
@@ -69,7 +69,7 @@ struct StepPrediction {
 
 // What plans are compared by: the step, and a thirty-third of the link's time. The step is a bound
 // that only a link without jitter and bursts reaches, and what a plan misses it by grows with what it
-// has to hide: a plan that sends a fifth of the bytes for one hundredth more computing is the faster one.
+// has to hide: a plan that sends a third of the bytes for one hundredth more computing is the faster one.
 double JudgedSeconds(const StepPrediction& prediction);
 
 // How many times as fast as measured each resource is taken to be.

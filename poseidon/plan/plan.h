@@ -26,6 +26,8 @@ struct LayerPlan {
   std::uint64_t bytes_received = 0;
   double transfer_seconds = 0;  // on the busiest link
   double rebuild_seconds = 0;   // the product of all workers' factors
+  // Its place among layers whose bytes wait for the same link, 0 leaves first (plan/send_order.h).
+  std::uint32_t send_position = 0;
 
   friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
 };

@@ -9,6 +9,7 @@
 
 #include "poseidon/plan/cost_model.h"
 #include "poseidon/plan/payload.h"
+#include "poseidon/plan/send_order.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/plan/units.h"
 
@@ -288,6 +289,10 @@ class Reasons {
       return "step " + SecondsText(step) + ", with slices " + SecondsText(other_step) +
              (Shorter(step, other_step) ? ": " : " but more bytes to hide: ") + Bytes(i) + rebuild;
     }
+    if (Shorter(other_step, step)) {
+      return "step " + SecondsText(step) + ", with factors " + SecondsText(other_step) +
+             " but more bytes to hide: " + Bytes(i) + rebuild;
+    }
     if (!Shorter(step, other_step)) {
       return "factors would not shorten the step" +
              std::string(bytes_less ? " (its bytes hide behind computing): " : ": ") + Bytes(i) +
@@ -335,6 +340,20 @@ std::optional<Fixed> FixedScheme(const LayerSpec& layer, std::size_t index,
   if (cluster.workers == 1) return Fixed{.reason = "one worker has nothing to broadcast"};
   if (measured.rows.empty()) return Fixed{.reason = kRowsUnknown};
   return std::nullopt;
+}
+
+void SetSendOrder(std::span<const LayerSpec> layers, const StepModel& model,
+                  const std::vector<Scheme>& schemes, Plan& plan) {
+  const std::vector<std::size_t> forward = ForwardOrder(layers);
+  std::vector<LayerCost> chain;
+  chain.reserve(forward.size());
+  for (const std::size_t i : forward) chain.push_back(model.cost(i, schemes[i]));
+  const std::vector<std::uint32_t> places = SendOrder(chain);
+  for (std::size_t k = 0; k < forward.size(); ++k) {
+    LayerPlan& layer_plan = plan.layers[forward[k]];
+    layer_plan.send_position = places[k];
+    if (places[k] < k) layer_plan.reason += "; leaves before what forward needs first";
+  }
 }
 
 }  // namespace
@@ -387,6 +406,7 @@ Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& clus
     layer_plan.transfer_seconds = model.cost(i, schemes[i]).transfer;
     layer_plan.rebuild_seconds = model.cost(i, schemes[i]).rebuild;
   }
+  SetSendOrder(layers, model, schemes, plan);
   const std::vector<Scheme> dense(layers.size(), Scheme::kKeyValue);
   const StepPrediction dense_prediction = model.Predict(dense);
   plan.step_seconds = prediction.step;

@@ -202,6 +202,7 @@ TEST(TimePolicy, FindsTheBestOfAllChoices) {
     const double best = BruteForce(job.layers, job.cluster, job.measured);
     // Step times closer than measurements tell apart count as equal, and then slices are taken.
     ASSERT_LE(JudgedSecondsOf(plan), best * 1.005) << "job " << i;
+    EXPECT_LE(plan.step_seconds, 1.033 * plan.dense_step_seconds);
     EXPECT_EQ(plan, MustPlan(job.layers, job.cluster, job.measured));
     const auto factors = std::count_if(plan.layers.begin(), plan.layers.end(), [](const auto& l) {
       return l.scheme == Scheme::kFactorBroadcast;

@@ -17,7 +17,7 @@ enum class Scheme : std::uint8_t {
 
 // What the planner makes least.
 enum class Policy : std::uint8_t {
-  kTime = 1,   // the predicted step time, over all layers together
+  kTime = 1,   // the predicted step time, and a little of the link's, over all layers together
   kBytes = 2,  // the bytes of the busiest machine, layer by layer: the published rule
 };
 

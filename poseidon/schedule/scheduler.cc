@@ -28,24 +28,27 @@ Scheduler::Scheduler(Executor& io, Executor& completions, std::vector<Layer> lay
     rows_.emplace_back();
     rows_.back().layer = std::move(layer);
   }
-  schemes_.push_back(
-      {Step(0), PlanEpoch(0), std::vector<plan::Scheme>(rows_.size(), plan::Scheme::kKeyValue)});
+  Choices choices{Step(0), PlanEpoch(0), std::vector<Choice>(rows_.size())};
+  for (std::uint32_t i = 0; i < rows_.size(); ++i) choices.by_layer[i].position = i;
+  choices_.push_back(std::move(choices));
 }
 
 Scheduler::~Scheduler() = default;
 
 void Scheduler::UsePlan(const plan::Plan& plan) {
-  Schemes schemes{plan.switch_step, plan.epoch, {}};
-  for (const plan::LayerPlan& layer : plan.layers) schemes.by_layer.push_back(layer.scheme);
-  while (!schemes_.empty() && schemes_.back().from >= schemes.from) schemes_.pop_back();
-  schemes_.push_back(std::move(schemes));
+  Choices choices{plan.switch_step, plan.epoch, {}};
+  for (const plan::LayerPlan& layer : plan.layers) {
+    choices.by_layer.push_back({layer.scheme, layer.send_position});
+  }
+  while (!choices_.empty() && choices_.back().from >= choices.from) choices_.pop_back();
+  choices_.push_back(std::move(choices));
 }
 
-const Scheduler::Schemes& Scheduler::SchemesAt(Step step) const {
-  for (auto it = schemes_.rbegin(); it != schemes_.rend(); ++it) {
+const Scheduler::Choices& Scheduler::ChoicesAt(Step step) const {
+  for (auto it = choices_.rbegin(); it != choices_.rend(); ++it) {
     if (it->from <= step) return *it;
   }
-  return schemes_.front();
+  return choices_.front();
 }
 
 Status Scheduler::Check(const Row& row, LayerId layer, const sync::SyncRequest& request,
@@ -70,8 +73,8 @@ Status Scheduler::Check(const Row& row, LayerId layer, const sync::SyncRequest& 
 
 void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
   Row& row = rows_.at(layer.value());
-  const Schemes& schemes = SchemesAt(request.step);
-  const plan::Scheme scheme = schemes.by_layer[layer.value()];
+  const Choices& choices = ChoicesAt(request.step);
+  const auto [scheme, position] = choices.by_layer[layer.value()];
   if (const Status status = Check(row, layer, request, scheme); !status.ok()) {
     completions_.Post([done = std::move(request.done), status] { done(status); });
     return;
@@ -81,9 +84,9 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
   row.pushed_at = io_.now();
   if (in_flight_++ == 0) busy_since_ = row.pushed_at;
 
-  request.plan_epoch = schemes.epoch;
-  request.priority = messaging::PriorityOf(order_, messaging::Leg::kContribution, request.step,
-                                           row.layer.forward_position);
+  request.plan_epoch = choices.epoch;
+  request.priority =
+      messaging::PriorityOf(order_, messaging::Leg::kContribution, request.step, position);
   auto done = std::make_shared<Completion>(std::move(request.done));
   request.done = [weak = std::weak_ptr<Scheduler*>(alive_), layer, done,
                   &completions = completions_](Status status) {

@@ -38,7 +38,6 @@ struct LayerTiming {
 class Scheduler {
  public:
   struct Layer {
-    std::uint32_t forward_position = 0;
     std::unique_ptr<sync::Syncer> key_value;
     std::unique_ptr<sync::Syncer> factors;  // null where the layer has none
   };
@@ -46,7 +45,8 @@ class Scheduler {
             messaging::Order order = messaging::Order::kNextForward);
   ~Scheduler();
 
-  // The schemes to follow from `plan.switch_step` on.
+  // The schemes and the order to follow from `plan.switch_step` on. Before any plan everything goes the
+  // key-value way, by declaration.
   void UsePlan(const plan::Plan& plan);
 
   // Begins one step of one layer. The scheme is the plan's for that step; factors without a factor
@@ -68,13 +68,17 @@ class Scheduler {
     TimePoint pushed_at;
     LayerTiming timing;
   };
-  struct Schemes {
+  struct Choice {
+    plan::Scheme scheme = plan::Scheme::kKeyValue;
+    std::uint32_t position = 0;  // of those that are ready, the lowest leaves first
+  };
+  struct Choices {
     Step from;
     PlanEpoch epoch;
-    std::vector<plan::Scheme> by_layer;
+    std::vector<Choice> by_layer;
   };
 
-  const Schemes& SchemesAt(Step step) const;
+  const Choices& ChoicesAt(Step step) const;
   Status Check(const Row& row, LayerId layer, const sync::SyncRequest& request,
                plan::Scheme scheme) const;
   void OnDone(LayerId layer, Completion done, const Status& status);
@@ -83,7 +87,7 @@ class Scheduler {
   Executor& completions_;
   const messaging::Order order_;
   std::vector<Row> rows_;
-  std::vector<Schemes> schemes_;  // ascending `from`
+  std::vector<Choices> choices_;  // ascending `from`
   std::uint32_t in_flight_ = 0;
   TimePoint busy_since_;
   Duration busy_{0};

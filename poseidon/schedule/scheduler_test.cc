@@ -41,7 +41,6 @@ class SchedulerTest : public ::testing::Test {
         io_(simulation_.MakeExecutor(process_)) {
     std::vector<Scheduler::Layer> layers(3);
     for (std::uint32_t i = 0; i < 3; ++i) {
-      layers[i].forward_position = 10 + i;
       auto dense = std::make_unique<HeldSyncer>();
       dense_.push_back(dense.get());
       layers[i].key_value = std::move(dense);
@@ -82,6 +81,7 @@ class SchedulerTest : public ::testing::Test {
     plan.epoch = PlanEpoch(epoch);
     plan.layers.resize(3);
     plan.layers[1].scheme = of_layer_1;
+    plan.layers[1].send_position = 20 + epoch;
     return plan;
   }
 
@@ -101,7 +101,7 @@ TEST_F(SchedulerTest, APushLeavesAtOnceAndCompletesOnceItHasLanded) {
   ASSERT_TRUE(dense_[0]->held.has_value());
   EXPECT_EQ(dense_[0]->held->priority,
             messaging::PriorityOf(messaging::Order::kNextForward, messaging::Leg::kContribution,
-                                  Step(3), 10));
+                                  Step(3), 0));
   EXPECT_EQ(dense_[0]->held->step, Step(3));
   EXPECT_EQ(landed.fired, 0);
   simulation_.RunFor(milliseconds(30));
@@ -169,6 +169,7 @@ TEST_F(SchedulerTest, ThePlanDecidesFromItsSwitchStepOn) {
   Push(1, 9, before);
   ASSERT_TRUE(dense_[1]->held.has_value());
   EXPECT_EQ(dense_[1]->held->plan_epoch, PlanEpoch(0));
+  EXPECT_EQ(dense_[1]->held->priority.position, 20u);
   dense_[1]->Land(*io_);
   simulation_.Run();
   Landed dense;
@@ -179,6 +180,7 @@ TEST_F(SchedulerTest, ThePlanDecidesFromItsSwitchStepOn) {
   Push(1, 10, after, Factors{});
   ASSERT_TRUE(factors_->held.has_value());
   EXPECT_EQ(factors_->held->plan_epoch, PlanEpoch(1));
+  EXPECT_EQ(factors_->held->priority.position, 21u);
   factors_->Land(*io_);
   simulation_.Run();
   EXPECT_EQ(after.fired, 1);

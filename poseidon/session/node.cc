@@ -18,8 +18,9 @@ namespace {
 
 constexpr ModelId kModel{0};
 constexpr MemberId kHostMember{0};
-// How long the last words (ABORT, goodbye) may take to leave; a frozen peer never reads them.
-constexpr Duration kLastWords = std::chrono::milliseconds(50);
+// How long the last words (ABORT, goodbye) may take to leave, behind what the sockets hold already; a
+// frozen peer never reads them.
+constexpr Duration kLastWords = std::chrono::milliseconds(200);
 constexpr std::uint64_t kProductTestRows = 64;
 
 template <typename... Fs>
@@ -449,6 +450,7 @@ void Node::OnPeerConnected() {
 void Node::OnStart() {
   if (phase_ != Phase::kReady) return;
   phase_ = Phase::kRunning;
+  Weigh(coordinator::Formed{});
   if (ProbedMember() == self_ || options_.probe_bytes == 0) return PostDone(ready_, OkStatus());
   probe_->Run(Guarded([this](LinkMeasurement link) {
     link_ = link;
@@ -499,7 +501,7 @@ void Node::RunProductTests(std::vector<plan::LayerSpec> layers) {
         if (known != tested.end()) {
           hash = known->second;
         } else if (Result<sfb::ProductTest> test = sfb::TestProduct(
-                       *layer.factors, layer.dtype, kProductTestRows * workers, *engine);
+                       *layer.factors, layer.dtype, kProductTestRows * workers, *engine, compute);
                    test.ok()) {
           hash = test->hash;
           tested.emplace_back(*layer.factors, hash);
@@ -509,7 +511,7 @@ void Node::RunProductTests(std::vector<plan::LayerSpec> layers) {
           // The rate of the largest product is the one that matters.
           if (flops > most_flops) {
             most_flops = flops;
-            declare.rebuild_flops = flops / std::max(test->seconds, 1e-9);
+            declare.rebuild_flops = test->seconds > 0 ? flops / test->seconds : 0;
           }
         } else {
           failure = test.status().WithPrefix("layer '" + layer.name + "'");
@@ -544,6 +546,7 @@ Status Node::OnAgreed(const wire::Agreed& agreed) {
     return DataLoss("the final plan is not of the layers that were agreed on");
   }
   final_plan_ = agreed.plan;
+  if (server_) server_->UsePlan(kModel, agreed.plan);
   if (!is_worker()) return OkStatus();
   scheduler_->UsePlan(agreed.plan);
   if (broadcaster_) {
@@ -573,6 +576,7 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
                                          options_.placement);
   if (server_) {
     server_->Declare(kModel, agreed.layers, slices, options_.placement);
+    server_->UsePlan(kModel, agreed.plan);
     if (!is_worker()) {
       const std::uint64_t needed = server_->declared_bytes();
       const std::string amount = std::to_string((needed + (1u << 20) - 1) >> 20) + " MiB";
@@ -598,7 +602,6 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
     std::vector<schedule::Scheduler::Layer> layers;
     for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
       schedule::Scheduler::Layer layer;
-      layer.forward_position = agreed.layers[i].forward_position;
       layer.key_value =
           Staged(SyncerOf(LayerId(i), plan::Scheme::kKeyValue), agreed.layers[i]);
       if (env_.engine != nullptr && agreed.layers[i].factors) {

@@ -487,7 +487,8 @@ typedef struct poseidon_statistics {
   double waited_seconds;         // spent in poseidon_wait
   double hidden_share;           // of the communication, behind computation: 0 to 1; waiting for
                                  // slower workers counts as not hidden
-  uint64_t allocated_bytes;      // by the core, for landing places and sums
+  uint64_t allocated_bytes;      // by the core, for landing places and sums, without the
+                                 // connections' own buffers of a frame each
   double link_bytes_per_second;  // measured once; 0: unknown
   double link_latency_seconds;
 } poseidon_statistics;

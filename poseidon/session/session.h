@@ -44,7 +44,7 @@ struct Statistics {
   transport::ConnectionCounters wire;  // includes what encryption adds
   double busy_seconds = 0;    // at least one layer in flight
   double waited_seconds = 0;  // the front end blocked in Wait
-  std::uint64_t allocated_bytes = 0;  // by the core, for landing places and sums
+  std::uint64_t allocated_bytes = 0;  // by the core, for landing places and sums; not the channels' frames
   LinkMeasurement link;
 
   // Share of the communication that computation hid: 1 - waited / busy, within [0, 1]. Waiting for a

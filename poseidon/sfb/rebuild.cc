@@ -2,7 +2,6 @@
 #include "poseidon/sfb/rebuild.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -79,7 +78,7 @@ Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concat
 }
 
 Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std::uint64_t rows,
-                                ProductEngine& engine) {
+                                ProductEngine& engine, const Executor& clock) {
   const std::size_t size = SizeOf(dtype);
   const std::uint64_t out_bytes =
       (shape.outputs * shape.inputs + (shape.bias ? shape.outputs : 0)) * size;
@@ -94,11 +93,10 @@ Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std
   FillFixed(dtype, v.get(), rows * shape.inputs, 2);
   ProductTest test;
   for (int repeat = 0; repeat < 3; ++repeat) {
-    const auto begin = std::chrono::steady_clock::now();
+    const TimePoint begin = clock.now();
     POSEIDON_RETURN_IF_ERROR(RebuildGradient(shape, dtype, {u.get(), v.get(), rows}, 1.0 / 3.0,
                                              engine, out.get()));
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds = ToSeconds(clock.now() - begin);
     test.seconds = repeat == 0 ? seconds : std::min(test.seconds, seconds);
   }
   // Two checksums of the same bytes, started differently: 64 bits against chance collisions.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "poseidon/base/executor.h"
 #include "poseidon/base/result.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/sfb/engine.h"
@@ -36,13 +37,13 @@ Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concat
 
 // A hash of the engine's product for this layer on `rows` rows of fixed pseudo-random numbers:
 // members whose hashes are equal rebuild equal bits. Also returns the seconds the product took, the
-// best of three. Thread: compute executor.
+// best of three by the clock of `clock`, where virtual time stands still. Thread: compute executor.
 struct ProductTest {
   std::uint64_t hash = 0;
   double seconds = 0;
 };
 Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std::uint64_t rows,
-                                ProductEngine& engine);
+                                ProductEngine& engine, const Executor& clock);
 
 }  // namespace poseidon::sfb
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "poseidon/base/random.h"
+#include "poseidon/base/thread_executor.h"
 #include "poseidon/sfb/blas_engine.h"
 
 namespace poseidon::sfb {
@@ -140,27 +141,29 @@ TEST(BlasEngine, RefusesHalves) {
 }
 
 TEST(ProductTest, HashesAreEqualForEqualBitsOnly) {
+  const ThreadExecutor clock("clock");
   for (const DType dtype : {DType::kF32, DType::kF64}) {
     const plan::FactorShape shape{19, 23, true};
     const auto blas = MakeBlasEngine(1);
-    const std::uint64_t hash = TestProduct(shape, dtype, 40, *blas).value().hash;
-    EXPECT_EQ(TestProduct(shape, dtype, 40, *MakeBlasEngine(1)).value().hash, hash);
-    EXPECT_NE(TestProduct(shape, dtype, 41, *blas).value().hash, hash);
-    EXPECT_GE(TestProduct(shape, dtype, 40, *blas).value().seconds, 0);
+    const std::uint64_t hash = TestProduct(shape, dtype, 40, *blas, clock).value().hash;
+    EXPECT_EQ(TestProduct(shape, dtype, 40, *MakeBlasEngine(1), clock).value().hash, hash);
+    EXPECT_NE(TestProduct(shape, dtype, 41, *blas, clock).value().hash, hash);
+    EXPECT_GE(TestProduct(shape, dtype, 40, *blas, clock).value().seconds, 0);
 
     LoopEngine loops;
     LoopEngine broken;
     broken.FlipOneBit();
-    EXPECT_EQ(TestProduct(shape, dtype, 40, loops).value().hash,
-              TestProduct(shape, dtype, 40, loops).value().hash);
-    EXPECT_NE(TestProduct(shape, dtype, 40, broken).value().hash,
-              TestProduct(shape, dtype, 40, loops).value().hash);
+    EXPECT_EQ(TestProduct(shape, dtype, 40, loops, clock).value().hash,
+              TestProduct(shape, dtype, 40, loops, clock).value().hash);
+    EXPECT_NE(TestProduct(shape, dtype, 40, broken, clock).value().hash,
+              TestProduct(shape, dtype, 40, loops, clock).value().hash);
   }
 }
 
 TEST(ProductTest, AnEnginesFailureIsTold) {
   FailingEngine engine;
-  EXPECT_EQ(TestProduct({2, 2, true}, DType::kF32, 4, engine).status().code(),
+  const ThreadExecutor clock("clock");
+  EXPECT_EQ(TestProduct({2, 2, true}, DType::kF32, 4, engine, clock).status().code(),
             StatusCode::kUnimplemented);
 }
 

@@ -36,6 +36,7 @@ plan::Plan PlanOf(std::size_t layers) {
     layer.layer = LayerId(i);
     layer.reason = "fewer bytes";
     layer.measured.rows = {64, 0};
+    layer.send_position = 1 - i;
     plan.layers.push_back(layer);
   }
   return plan;

@@ -121,6 +121,7 @@ void PutLayerPlan(ByteWriter& out, const LayerPlan& layer) {
   out.U64(layer.bytes_received);
   out.F64(layer.transfer_seconds);
   out.F64(layer.rebuild_seconds);
+  out.U32(layer.send_position);
 }
 
 LayerPlan GetLayerPlan(ByteReader& in) {
@@ -138,6 +139,7 @@ LayerPlan GetLayerPlan(ByteReader& in) {
   layer.bytes_received = in.U64();
   layer.transfer_seconds = Quantity(in);
   layer.rebuild_seconds = Quantity(in);
+  layer.send_position = in.U32();
   return layer;
 }
 

@@ -26,6 +26,7 @@ json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& laye
                     {"forward_seconds", layer.measured.forward_seconds},
                     {"backward_seconds", layer.measured.backward_seconds},
                     {"predicted_bytes", {{"sent", layer.bytes_sent}, {"received", layer.bytes_received}}},
+                    {"send_position", layer.send_position},
                     {"predicted_seconds", layer.transfer_seconds + layer.rebuild_seconds}});
   }
   return {{"format", 1},

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/kv/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "poseidon/messaging/test_link.h"
+
+namespace poseidon::kv {
+namespace {
+
+using messaging::testing::TestLink;
+using ::testing::ElementsAre;
+
+class Nobody final : public messaging::MeshObserver {
+ public:
+  Status OnControl(MemberId, ConstBytes) override { return OkStatus(); }
+  Status OnIntroduction(const std::shared_ptr<messaging::Channel>&, ConstBytes) override {
+    return OkStatus();
+  }
+  void OnPeerClosed(MemberId, const Status&) override {}
+  void OnStrangerClosed(const messaging::Channel&, const Status&) override {}
+};
+
+// Where the results' first bytes lie, as they come.
+class Results final : public messaging::FrameSink {
+ public:
+  Result<MutableBytes> PlaceFor(MemberId, const wire::FrameHeader&) override {
+    return MutableBytes{};
+  }
+  Status OnFrame(MemberId, const wire::FrameHeader& header, ConstBytes) override {
+    if (header.layer == LayerId(1)) offsets.push_back(header.offset);
+    return OkStatus();
+  }
+  std::vector<std::uint64_t> offsets;
+};
+
+// Worker 0 with the only shard on the left, worker 1 on the right.
+TEST(Server, APlanDoesNotReorderTheStretchesOfAResult) {
+  constexpr Step kStep{4};
+  constexpr std::uint64_t kStretch = 4000;
+  const std::vector<plan::LayerSpec> layers = {
+      {.name = "a", .elements = 1000}, {.name = "b", .elements = 4000, .forward_position = 1}};
+  const std::vector<std::vector<plan::Slice>> slices = {
+      {{.shard = 0, .first = 0, .count = 1000}}, {{.shard = 0, .first = 0, .count = 4000}}};
+  plan::Plan plan;
+  plan.layers = {{.layer = LayerId(0), .send_position = 0},
+                 {.layer = LayerId(1), .send_position = 1}};
+
+  TestLink link(1000);  // so that all but the first stretch have to queue
+  Nobody nobody;
+  Results results;
+  std::unique_ptr<messaging::Mesh> left;
+  std::unique_ptr<messaging::Mesh> right;
+  std::unique_ptr<Server> server;
+  std::vector<float> local(4000, 1);
+  const std::vector<float> remote(4000, 2);
+  link.Connect();
+  link.OnRight([&] {
+    right = std::make_unique<messaging::Mesh>(link.right(), messaging::MeshOptions{}, nobody);
+    right->Route(wire::FrameType::kResult, results);
+    ASSERT_TRUE(right->Identify(right->AddStranger(link.TakeRight(true)), MemberId(0)));
+  });
+  link.OnLeft([&] {
+    left = std::make_unique<messaging::Mesh>(link.left(), messaging::MeshOptions{}, nobody);
+    ASSERT_TRUE(left->Identify(left->AddStranger(link.TakeLeft(true)), MemberId(1)));
+    server = std::make_unique<Server>(link.left(), *left,
+                                      Topology{.self = MemberId(0),
+                                               .self_rank = Rank(0),
+                                               .worker_of_rank = {MemberId(0), MemberId(1)},
+                                               .owner_of_shard = {MemberId(0)}},
+                                      nullptr);
+    server->Declare(ModelId(0), layers, slices);
+    server->UsePlan(ModelId(0), plan);
+    server->Local({.key = {ModelId(0), LayerId(1)},
+                   .step = kStep,
+                   .slice = slices[1][0],
+                   .layer_elements = 4000,
+                   .slice_memory = reinterpret_cast<std::byte*>(local.data())});
+    for (std::uint64_t offset = 0; offset < 4 * kStretch; offset += kStretch) {
+      if (offset == 2 * kStretch) {  // the next plan, in which the layer leaves first from step 5 on
+        plan.switch_step = kStep.next();
+        plan.layers[1].send_position = 0;
+        plan.layers[0].send_position = 1;
+        server->UsePlan(ModelId(0), plan);
+      }
+      wire::FrameHeader header;
+      header.type = wire::FrameType::kPush;
+      header.step = kStep;
+      header.layer = LayerId(1);
+      header.rank = Rank(1);
+      header.total = 4 * kStretch;
+      header.offset = offset;
+      header.length = kStretch;
+      const ConstBytes payload(reinterpret_cast<const std::byte*>(remote.data()) + offset, kStretch);
+      ASSERT_TRUE(server->PlaceFor(MemberId(1), header).value().empty());
+      ASSERT_TRUE(server->OnFrame(MemberId(1), header, payload).ok());
+    }
+  });
+  link.Run();
+  EXPECT_THAT(results.offsets, ElementsAre(0, kStretch, 2 * kStretch, 3 * kStretch));
+  EXPECT_EQ(local, std::vector<float>(4000, 1.5f));
+  link.OnLeft([&] {
+    server.reset();
+    left.reset();
+  });
+  link.OnRight([&] { right.reset(); });
+  link.Run();
+}
+
+}  // namespace
+}  // namespace poseidon::kv

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/plan/send_order.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "poseidon/base/check.h"
+
+namespace poseidon::plan {
+namespace {
+
+constexpr double kWorthIt = 0.99;
+constexpr std::size_t kMostMoved = 8;
+// Playing a step looks at every layer at every event.
+constexpr std::size_t kMostLayers = 1000;
+
+// One step from its first backward to its last forward: all layers have landed before the next backward
+// begins, so every step is alike.
+class Play {
+ public:
+  Play(std::span<const LayerCost> layers, std::span<const std::uint32_t> places)
+      : layers_(layers), places_(places), states_(layers.size()) {}
+
+  double Run() {
+    while (next_forward_ < layers_.size()) {
+      const Work link = First(Stage::kSending);
+      const Work processor = ProcessorWork();
+      double least = std::min(link.left(), processor.left());
+      for (const State& state : states_) {
+        if (state.stage == Stage::kTravelling) least = std::min(least, state.left);
+      }
+      POSEIDON_CHECK(least < std::numeric_limits<double>::infinity(), "a step goes on");
+      now_ += least;
+      for (std::size_t i = 0; i < states_.size(); ++i) {
+        if (states_[i].stage == Stage::kTravelling) Spend(i, least);
+      }
+      if (link.state != nullptr) Spend(link.layer, least);
+      if (processor.state != nullptr) {
+        Spend(processor.layer, least);
+      } else if (processor.chain != nullptr) {
+        SpendOnChain(least);
+      }
+    }
+    return now_;
+  }
+
+ private:
+  enum class Stage { kComputing, kSending, kTravelling, kRebuilding, kLanded };
+  struct State {
+    Stage stage = Stage::kComputing;
+    double left = 0;
+  };
+  struct Work {
+    const State* state = nullptr;
+    std::size_t layer = 0;
+    const double* chain = nullptr;
+    double left() const {
+      if (state != nullptr) return state->left;
+      return chain != nullptr ? *chain : std::numeric_limits<double>::infinity();
+    }
+  };
+
+  Work First(Stage stage) const {
+    Work first;
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      if (states_[i].stage != stage) continue;
+      if (first.state == nullptr || places_[i] < places_[first.layer]) first = {&states_[i], i};
+    }
+    return first;
+  }
+  Work ProcessorWork() {
+    const Work rebuild = First(Stage::kRebuilding);
+    if (rebuild.state != nullptr) return rebuild;
+    if (backward_left_ == 0 && states_[next_forward_].stage != Stage::kLanded) return {};
+    if (!chain_busy_) {
+      chain_left_ = backward_left_ > 0 ? layers_[backward_left_ - 1].backward
+                                       : layers_[next_forward_].forward;
+      chain_busy_ = true;
+    }
+    return {.chain = &chain_left_};
+  }
+  void Spend(std::size_t i, double seconds) {
+    State& state = states_[i];
+    state.left -= seconds;
+    while (state.left <= 0 && state.stage != Stage::kLanded) {
+      state.stage = static_cast<Stage>(static_cast<int>(state.stage) + 1);
+      state.left = state.stage == Stage::kSending      ? layers_[i].transfer
+                   : state.stage == Stage::kTravelling ? layers_[i].latency
+                   : state.stage == Stage::kRebuilding ? layers_[i].rebuild
+                                                       : 0;
+    }
+  }
+  void SpendOnChain(double seconds) {
+    chain_left_ -= seconds;
+    if (chain_left_ > 0) return;
+    chain_busy_ = false;
+    if (backward_left_ > 0) {
+      Spend(--backward_left_, 0);
+    } else {
+      ++next_forward_;
+    }
+  }
+
+  const std::span<const LayerCost> layers_;
+  const std::span<const std::uint32_t> places_;
+  std::vector<State> states_;
+  double now_ = 0;
+  std::size_t backward_left_ = layers_.size();  // layers whose backward is not over
+  std::size_t next_forward_ = 0;
+  bool chain_busy_ = false;
+  double chain_left_ = 0;
+};
+
+std::vector<std::uint32_t> ToFront(std::span<const std::uint32_t> places, std::size_t layer) {
+  std::vector<std::uint32_t> moved(places.begin(), places.end());
+  for (std::uint32_t& place : moved) place += place < places[layer] ? 1 : 0;
+  moved[layer] = 0;
+  return moved;
+}
+
+}  // namespace
+
+double PlayedStepSeconds(std::span<const LayerCost> layers, std::span<const std::uint32_t> places) {
+  POSEIDON_CHECK(places.size() == layers.size(), "every layer has a place");
+  return Play(layers, places).Run();
+}
+
+std::vector<std::uint32_t> SendOrder(std::span<const LayerCost> layers) {
+  std::vector<std::uint32_t> places(layers.size());
+  std::iota(places.begin(), places.end(), 0u);
+  std::vector<std::size_t> rebuilt;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].rebuild > 0) rebuilt.push_back(i);
+  }
+  if (rebuilt.empty() || layers.size() > kMostLayers) return places;
+  std::stable_sort(rebuilt.begin(), rebuilt.end(), [&](std::size_t a, std::size_t b) {
+    return layers[a].rebuild > layers[b].rebuild;
+  });
+  rebuilt.resize(std::min(rebuilt.size(), kMostMoved));
+  double least = PlayedStepSeconds(layers, places);
+  for (std::size_t moves = 0; moves < kMostMoved; ++moves) {
+    std::vector<std::uint32_t> best;
+    for (const std::size_t i : rebuilt) {
+      std::vector<std::uint32_t> moved = ToFront(places, i);
+      const double seconds = PlayedStepSeconds(layers, moved);
+      if (seconds >= least * (best.empty() ? kWorthIt : 1)) continue;
+      least = seconds;
+      best = std::move(moved);
+    }
+    if (best.empty()) break;
+    places = std::move(best);
+  }
+  return places;
+}
+
+}  // namespace poseidon::plan
