@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-from .plots import pyplot
-from .standalone import Failed, add_outputs, save, write
+from .plots import pyplot, save
+from .standalone import Failed, add_outputs, write
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 POSEIDON = ROOT / "build" / "release" / "bin" / "poseidon"
@@ -88,7 +88,7 @@ def plot(document, path):
              ylim=(rows[0] / 1.5, rows[-1] * 1.5))
     axis.minorticks_off()
     axis.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
-    save(figure, path)
+    save(plt, figure, path)
 
 
 def main(arguments):

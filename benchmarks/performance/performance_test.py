@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The grid, cache keys, figures, tables and the comparison; without root, without a network."""
 import copy
+import importlib.util
 import json
 import pathlib
 import re
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -275,6 +278,35 @@ class DensePath(unittest.TestCase):
         self.assertEqual(dense_path.payload(100, 2), 200)
         self.assertEqual(dense_path.payload(100, 4), 600)
         self.assertGreaterEqual(dense_path.repeats(1 << 30, 4), 2)
+
+
+@unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed")
+class Calculated(unittest.TestCase):
+    POINT = {"workers": 2, "speedup": 1.9, "ratio": 1.01}
+    RESULTS = {
+        "benchmarks.performance.crossover": {
+            "profile": "vgg19-22k", "layer": "fc6", "outputs": 4096, "inputs": 25088, "workers": [2, 4],
+            "rates_bits_per_second": [1e9], "batches": [{"rows": 32, "schemes": [[[2, "sfb"], [4, "kv"]]]}]},
+        "benchmarks.simulate.curves": {
+            "rate": "10Gbit", "curves": [{"profile": "vgg19-22k", "system": "poseidon", "points": [POINT]}]}}
+
+    def test_results_are_plotted_and_copied(self):
+        for module, document in self.RESULTS.items():
+            with self.subTest(module), tempfile.TemporaryDirectory() as folder:
+                source, copied, plot = (pathlib.Path(folder) / name for name in ("a.json", "b.json", "c.svg"))
+                source.write_text(json.dumps(document))
+                done = subprocess.run([sys.executable, "-B", "-m", module, "--from", source, "--json", copied,
+                                       "--plot", plot], cwd=machine.ROOT, capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(json.loads(copied.read_text()), document)
+                self.assertIn("vgg19-22k", plot.read_text())
+
+    def test_results_that_are_not_there_are_one_sentence(self):
+        for module in self.RESULTS:
+            done = subprocess.run([sys.executable, "-B", "-m", module, "--from", "nowhere.json"], cwd=machine.ROOT,
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, r"^\w+: .*nowhere\.json'\n$")
 
 
 class Comparison(unittest.TestCase):

@@ -47,7 +47,7 @@ def curves(axis, members, x_of, y_of):
 
 def save(plt, figure, path):
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None, "Creator": None})
+    figure.savefig(path, metadata={"Date": None, "Creator": None} if path.suffix == ".svg" else None)
     plt.close(figure)
 
 

@@ -27,11 +27,3 @@ def write(name, options, calculate, plot):
     if options.plot:
         plot(document, options.plot)
     return 0
-
-
-def save(figure, path):
-    """As SVG without a date, or as what the name ends in."""
-    from .plots import pyplot
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    pyplot().close(figure)

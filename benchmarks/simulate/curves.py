@@ -13,8 +13,8 @@ import pathlib
 import subprocess
 import sys
 
-from benchmarks.performance.plots import pyplot
-from benchmarks.performance.standalone import Failed, add_outputs, save, write
+from benchmarks.performance.plots import pyplot, save
+from benchmarks.performance.standalone import Failed, add_outputs, write
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIMULATE = ROOT / "build" / "release" / "bin" / "poseidon_simulate"
@@ -88,7 +88,7 @@ def plot(document, path):
                  xticks=workers, xticklabels=workers, yticks=workers, yticklabels=workers)
         axis.minorticks_off()
         axis.legend(frameon=False, fontsize=7)
-    save(figure, path)
+    save(plt, figure, path)
 
 
 def parse(arguments):
