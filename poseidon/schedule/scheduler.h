@@ -15,9 +15,9 @@
 #include "poseidon/plan/plan.h"
 #include "poseidon/sync/syncer.h"
 
-// Wait-free backpropagation: a layer's gradient leaves the moment it exists, in the order in which
-// the next forward pass will want the results (Zhang et al., USENIX ATC 2017, section 3; priorities
-// across steps as in DESIGN: the older step first, then the lowest layer).
+// Wait-free backpropagation: a layer's gradient leaves the moment it exists (Zhang et al., USENIX ATC
+// 2017, section 3), the older step first, then in the plan's order (plan/send_order.h): mostly that in
+// which the next forward pass will want the results.
 namespace poseidon::schedule {
 
 // A layer between two steps, and its legal moves: kIdle -> kInFlight -> kIdle, kInFlight -> kFailed.
