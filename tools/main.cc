@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `poseidon` command: one subcommand per file.
+#include <malloc.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -51,6 +53,15 @@ void RefuseUnknownCommand(const CLI::App& app, const std::vector<std::string>& a
   Fail("unknown command '" + arguments.front() + "', expected one of " + known);
 }
 
+// Every iteration takes and frees the same blocks. Left alone, the C library gives the top of the heap
+// back whenever nothing happens to lie above it, and the kernel clears it anew each time: a third of a
+// step of LeNet.
+void KeepTheHeap() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 16 << 20);
+}
+
 }  // namespace
 
 void Fail(const std::string& sentence, int code) {
@@ -59,6 +70,7 @@ void Fail(const std::string& sentence, int code) {
 }
 
 int Main(int argc, char** argv) {
+  KeepTheHeap();
   RestartWithComputeSettings(argv);
   CLI::App app("Trains deep networks data-parallel over ordinary Ethernet.", "poseidon");
   app.require_subcommand(1);
