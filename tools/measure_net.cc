@@ -112,14 +112,12 @@ Result<double> ProductFlops(const Profile& profile, int threads) {
     if (layer.spec.factors && larger) largest = &layer;
   }
   if (largest == nullptr) return 0.0;
-  const plan::FactorShape& shape = *largest->spec.factors;
   const auto engine = caffe::MakeAtenEngine(threads);
   const ThreadExecutor clock("clock");
   POSEIDON_ASSIGN_OR_RETURN(
       const sfb::ProductTest test,
-      sfb::TestProduct(shape, largest->spec.dtype, largest->rows, *engine, clock));
-  return 2.0 * largest->rows * static_cast<double>(shape.outputs) *
-         static_cast<double>(shape.inputs) / std::max(test.seconds, 1e-9);
+      sfb::TestProduct(*largest->spec.factors, largest->spec.dtype, largest->rows, *engine, clock));
+  return test.rate();
 }
 
 }  // namespace

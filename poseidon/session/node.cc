@@ -505,13 +505,10 @@ void Node::RunProductTests(std::vector<plan::LayerSpec> layers) {
                    test.ok()) {
           hash = test->hash;
           tested.emplace_back(*layer.factors, hash);
-          const double flops = 2.0 * static_cast<double>(kProductTestRows * workers) *
-                               static_cast<double>(layer.factors->outputs) *
-                               static_cast<double>(layer.factors->inputs);
           // The rate of the largest product is the one that matters.
-          if (flops > most_flops) {
-            most_flops = flops;
-            declare.rebuild_flops = test->seconds > 0 ? flops / test->seconds : 0;
+          if (test->flops > most_flops) {
+            most_flops = test->flops;
+            declare.rebuild_flops = test->rate();
           }
         } else {
           failure = test.status().WithPrefix("layer '" + layer.name + "'");

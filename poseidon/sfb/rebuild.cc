@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "poseidon/base/bytes.h"
+#include "poseidon/base/random.h"
 
 namespace poseidon::sfb {
 namespace {
@@ -25,9 +26,7 @@ void ColumnSums(const T* u, std::uint64_t rows, std::uint64_t outputs, T alpha, 
 template <typename T>
 void FillFixed(T* numbers, std::uint64_t count, std::uint64_t stream) {
   for (std::uint64_t i = 0; i < count; ++i) {
-    std::uint64_t x = (i + 1) * 0x9e3779b97f4a7c15ull + stream;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    const std::uint64_t x = Mix64((stream << 48) + i);
     numbers[i] = static_cast<T>(static_cast<double>(x >> 40) / double(1 << 23) - 1.0);
   }
 }
@@ -38,6 +37,17 @@ void FillFixed(DType dtype, std::byte* memory, std::uint64_t count, std::uint64_
   } else {
     FillFixed(reinterpret_cast<float*>(memory), count, stream);
   }
+}
+
+// Over words of eight bytes, the last filled up with zeros.
+std::uint64_t HashOf(ConstBytes bytes) {
+  std::uint64_t hash = bytes.size();
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof hash) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, std::min(sizeof word, bytes.size() - at));
+    hash = Mix64(hash ^ word);
+  }
+  return hash;
 }
 
 }  // namespace
@@ -92,6 +102,8 @@ Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std
   FillFixed(dtype, u.get(), rows * shape.outputs, 1);
   FillFixed(dtype, v.get(), rows * shape.inputs, 2);
   ProductTest test;
+  test.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(shape.outputs) *
+               static_cast<double>(shape.inputs);
   for (int repeat = 0; repeat < 3; ++repeat) {
     const TimePoint begin = clock.now();
     POSEIDON_RETURN_IF_ERROR(RebuildGradient(shape, dtype, {u.get(), v.get(), rows}, 1.0 / 3.0,
@@ -99,9 +111,7 @@ Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std
     const double seconds = ToSeconds(clock.now() - begin);
     test.seconds = repeat == 0 ? seconds : std::min(test.seconds, seconds);
   }
-  // Two checksums of the same bytes, started differently: 64 bits against chance collisions.
-  const ConstBytes bytes(out.get(), out_bytes);
-  test.hash = (std::uint64_t{Crc32c(bytes, 0x5eed)} << 32) | Crc32c(bytes);
+  test.hash = HashOf(ConstBytes(out.get(), out_bytes));
   return test;
 }
 

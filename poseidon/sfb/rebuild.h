@@ -41,6 +41,9 @@ Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concat
 struct ProductTest {
   std::uint64_t hash = 0;
   double seconds = 0;
+  double flops = 0;  // of the weight product, a multiplication and an addition counting two
+  // Operations per second; 0 where no time passed.
+  double rate() const { return seconds > 0 ? flops / seconds : 0; }
 };
 Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std::uint64_t rows,
                                 ProductEngine& engine, const Executor& clock);
