@@ -19,6 +19,7 @@ Server::Server(Executor& executor, messaging::Mesh& mesh, const Topology& topolo
 void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                      const std::vector<std::vector<plan::Slice>>& slices,
                      plan::Placement placement) {
+  plans_.insert_or_assign(model, plan::History(layers.size()));
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
     for (const plan::Slice& slice : slices[i]) {
       if (slice.shard != shard_) continue;
@@ -42,13 +43,7 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
 }
 
 void Server::UsePlan(ModelId model, const plan::Plan& plan) {
-  for (const plan::LayerPlan& layer : plan.layers) {
-    const auto found = hosted_.find(Key{model, layer.layer});
-    if (found == hosted_.end()) continue;
-    Hosted& hosted = found->second;
-    hosted.position = std::exchange(hosted.planned, layer.send_position);
-    hosted.planned_from = plan.switch_step;
-  }
+  plans_.at(model).Use(plan);
 }
 
 // A one-off key exists from its first contribution to its last result.
@@ -170,6 +165,12 @@ void Server::Advance(const Key& key, Hosted& hosted) {
   FinishIfDone(key, hosted);
 }
 
+// One-off keys are in no plan.
+std::uint32_t Server::SendPosition(const Key& key, Step step) const {
+  const auto plans = plans_.find(key.model);
+  return plans == plans_.end() ? 0 : plans->second.At(step).by_layer[key.layer.value()].send_position;
+}
+
 void Server::SendResult(const Key& key, Hosted& hosted, const Shard::Progress& progress) {
   wire::FrameHeader header;
   header.type = wire::FrameType::kResult;
@@ -179,8 +180,8 @@ void Server::SendResult(const Key& key, Hosted& hosted, const Shard::Progress& p
   header.offset = hosted.slice.first * SizeOf(hosted.dtype) + progress.begin;
   header.total = hosted.layer_bytes;
   header.dtype = hosted.dtype;
-  const std::uint32_t position =
-      header.step >= hosted.planned_from ? hosted.planned : hosted.position;
+  const messaging::Priority priority = messaging::PriorityOf(
+      order_, messaging::Leg::kResult, header.step, SendPosition(key, header.step));
   const ConstBytes sum(hosted.shard->sum() + progress.begin, progress.end - progress.begin);
   for (std::uint16_t r = 0; r < topology_.ranks(); ++r) {
     const MemberId worker = topology_.worker_of_rank[r];
@@ -189,7 +190,7 @@ void Server::SendResult(const Key& key, Hosted& hosted, const Shard::Progress& p
     out.header = header;
     out.header.rank = Rank(r);
     out.payload = sum;
-    out.priority = messaging::PriorityOf(order_, messaging::Leg::kResult, header.step, position);
+    out.priority = priority;
     out.left = [weak = std::weak_ptr<Server*>(alive_), key](Status status) {
       if (const auto server = weak.lock()) (*server)->OnResultLeft(key, status);
     };

@@ -13,6 +13,7 @@
 #include "poseidon/kv/topology.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/messaging/order.h"
+#include "poseidon/plan/history.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/plan/slices.h"
@@ -40,7 +41,7 @@ class Server final : public messaging::FrameSink {
                const std::vector<std::vector<plan::Slice>>& slices,
                plan::Placement placement = plan::Placement::kEven);
   // Results leave in the plan's order from its switch step on: the parts of one result never change
-  // their order. Call in the order of the switch steps.
+  // their order. Pre: the model was declared.
   void UsePlan(ModelId model, const plan::Plan& plan);
 
   // The local worker's contribution to this shard's slice of `key`: `slice_memory` is where its
@@ -75,10 +76,6 @@ class Server final : public messaging::FrameSink {
     plan::Slice slice;
     DType dtype = DType::kF32;
     std::uint64_t layer_bytes = 0;
-    // Of the results that are ready, the lowest leaves first: `planned` from step `planned_from` on.
-    std::uint32_t position = 0;
-    std::uint32_t planned = 0;
-    Step planned_from;
     bool one_off = false;
     std::unique_ptr<Shard> shard;
     Completion local_done;
@@ -91,6 +88,7 @@ class Server final : public messaging::FrameSink {
   Hosted& AddOneOff(const Key& key, std::uint64_t elements, DType dtype);
   Status CheckSender(MemberId from, const wire::FrameHeader& header) const;
   void Advance(const Key& key, Hosted& hosted);
+  std::uint32_t SendPosition(const Key& key, Step step) const;
   void SendResult(const Key& key, Hosted& hosted, const Shard::Progress& progress);
   void OnResultLeft(const Key& key, const Status& status);
   void FinishIfDone(const Key& key, Hosted& hosted);
@@ -102,6 +100,7 @@ class Server final : public messaging::FrameSink {
   TraceRecorder* const trace_;
   const messaging::Order order_;
   std::map<Key, Hosted> hosted_;
+  std::map<ModelId, plan::History> plans_;
   Status abandoned_;
   // Guards the completions of results in flight against a server that is gone.
   std::shared_ptr<Server*> alive_;

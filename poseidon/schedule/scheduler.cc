@@ -23,33 +23,17 @@ Scheduler::Scheduler(Executor& io, Executor& completions, std::vector<Layer> lay
     : io_(io),
       completions_(completions),
       order_(order),
+      plans_(layers.size()),
       alive_(std::make_shared<Scheduler*>(this)) {
   for (Layer& layer : layers) {
     rows_.emplace_back();
     rows_.back().layer = std::move(layer);
   }
-  Choices choices{Step(0), PlanEpoch(0), std::vector<Choice>(rows_.size())};
-  for (std::uint32_t i = 0; i < rows_.size(); ++i) choices.by_layer[i].position = i;
-  choices_.push_back(std::move(choices));
 }
 
 Scheduler::~Scheduler() = default;
 
-void Scheduler::UsePlan(const plan::Plan& plan) {
-  Choices choices{plan.switch_step, plan.epoch, {}};
-  for (const plan::LayerPlan& layer : plan.layers) {
-    choices.by_layer.push_back({layer.scheme, layer.send_position});
-  }
-  while (!choices_.empty() && choices_.back().from >= choices.from) choices_.pop_back();
-  choices_.push_back(std::move(choices));
-}
-
-const Scheduler::Choices& Scheduler::ChoicesAt(Step step) const {
-  for (auto it = choices_.rbegin(); it != choices_.rend(); ++it) {
-    if (it->from <= step) return *it;
-  }
-  return choices_.front();
-}
+void Scheduler::UsePlan(const plan::Plan& plan) { plans_.Use(plan); }
 
 Status Scheduler::Check(const Row& row, LayerId layer, const sync::SyncRequest& request,
                         plan::Scheme scheme) const {
@@ -73,8 +57,8 @@ Status Scheduler::Check(const Row& row, LayerId layer, const sync::SyncRequest& 
 
 void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
   Row& row = rows_.at(layer.value());
-  const Choices& choices = ChoicesAt(request.step);
-  const auto [scheme, position] = choices.by_layer[layer.value()];
+  const plan::History::Entry& plan = plans_.At(request.step);
+  const auto [scheme, position] = plan.by_layer[layer.value()];
   if (const Status status = Check(row, layer, request, scheme); !status.ok()) {
     completions_.Post([done = std::move(request.done), status] { done(status); });
     return;
@@ -84,7 +68,7 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
   row.pushed_at = io_.now();
   if (in_flight_++ == 0) busy_since_ = row.pushed_at;
 
-  request.plan_epoch = choices.epoch;
+  request.plan_epoch = plan.epoch;
   request.priority =
       messaging::PriorityOf(order_, messaging::Leg::kContribution, request.step, position);
   auto done = std::make_shared<Completion>(std::move(request.done));

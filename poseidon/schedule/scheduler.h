@@ -11,6 +11,7 @@
 #include "poseidon/base/executor.h"
 #include "poseidon/base/trace.h"
 #include "poseidon/messaging/order.h"
+#include "poseidon/plan/history.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/sync/syncer.h"
@@ -45,8 +46,7 @@ class Scheduler {
             messaging::Order order = messaging::Order::kNextForward);
   ~Scheduler();
 
-  // The schemes and the order to follow from `plan.switch_step` on. Before any plan everything goes the
-  // key-value way, by declaration.
+  // The schemes and the order to follow from `plan.switch_step` on.
   void UsePlan(const plan::Plan& plan);
 
   // Begins one step of one layer. The scheme is the plan's for that step; factors without a factor
@@ -68,17 +68,7 @@ class Scheduler {
     TimePoint pushed_at;
     LayerTiming timing;
   };
-  struct Choice {
-    plan::Scheme scheme = plan::Scheme::kKeyValue;
-    std::uint32_t position = 0;  // of those that are ready, the lowest leaves first
-  };
-  struct Choices {
-    Step from;
-    PlanEpoch epoch;
-    std::vector<Choice> by_layer;
-  };
 
-  const Choices& ChoicesAt(Step step) const;
   Status Check(const Row& row, LayerId layer, const sync::SyncRequest& request,
                plan::Scheme scheme) const;
   void OnDone(LayerId layer, Completion done, const Status& status);
@@ -87,7 +77,7 @@ class Scheduler {
   Executor& completions_;
   const messaging::Order order_;
   std::vector<Row> rows_;
-  std::vector<Choices> choices_;  // ascending `from`
+  plan::History plans_;
   std::uint32_t in_flight_ = 0;
   TimePoint busy_since_;
   Duration busy_{0};

@@ -543,9 +543,8 @@ Status Node::OnAgreed(const wire::Agreed& agreed) {
     return DataLoss("the final plan is not of the layers that were agreed on");
   }
   final_plan_ = agreed.plan;
-  if (server_) server_->UsePlan(kModel, agreed.plan);
+  FollowPlan(agreed.plan);
   if (!is_worker()) return OkStatus();
-  scheduler_->UsePlan(agreed.plan);
   if (broadcaster_) {
     for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
       const std::vector<std::uint32_t> rows =
@@ -573,7 +572,6 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
                                          options_.placement);
   if (server_) {
     server_->Declare(kModel, agreed.layers, slices, options_.placement);
-    server_->UsePlan(kModel, agreed.plan);
     if (!is_worker()) {
       const std::uint64_t needed = server_->declared_bytes();
       const std::string amount = std::to_string((needed + (1u << 20) - 1) >> 20) + " MiB";
@@ -609,9 +607,14 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
     }
     scheduler_ = std::make_unique<schedule::Scheduler>(env_.io, env_.completions, std::move(layers),
                                                        options_.order);
-    scheduler_->UsePlan(agreed.plan);
   }
+  FollowPlan(agreed.plan);
   AnswerDeclared();
+}
+
+void Node::FollowPlan(const plan::Plan& plan) {
+  if (server_) server_->UsePlan(kModel, plan);
+  if (scheduler_) scheduler_->UsePlan(plan);
 }
 
 std::unique_ptr<sync::Syncer> Node::SyncerOf(LayerId layer, plan::Scheme scheme) {

@@ -165,6 +165,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void OnStart();
   Status OnAgreed(const wire::Agreed& agreed);
   void SetUpModel(const wire::Agreed& agreed);
+  void FollowPlan(const plan::Plan& plan);
   void OnGo();
   Status OnAbortMessage(MemberId from, const wire::Abort& abort);
   void OnGoodbye();
