@@ -62,9 +62,8 @@ class Weighing {
     }
     actions_.push_back(ReportLost{lost.peer});
     // Once this member is done a peer may leave before the word that all are done has come here.
-    if (state_.own_done || state_.pending) return;
-    Note(lost.peer, Name(lost.peer) + " ended without a word");
-    state_.pending_is_unmet = !state_.formed;
+    if (state_.own_done) return;
+    Note(lost.peer, Name(lost.peer) + " ended without a word", !state_.formed);
   }
 
   void On(const PeerAborted& aborted) {
@@ -114,10 +113,11 @@ class Weighing {
   std::string Name(MemberId peer) const { return Describe(state_.members[peer.value()]); }
 
   // Only the first evidence counts; the rest are its echoes.
-  void Note(std::optional<MemberId> culprit, std::string reason) {
+  void Note(std::optional<MemberId> culprit, std::string reason, bool unmet = false) {
     if (state_.pending) return;
     state_.pending = EndWith{culprit, std::move(reason)};
     state_.pending_since = now_;
+    state_.pending_is_unmet = unmet;
   }
   void End() {
     state_.ended = state_.pending;
