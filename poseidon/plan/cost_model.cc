@@ -186,21 +186,28 @@ const NodeBytes& StepModel::worker_bytes(std::size_t layer, Scheme scheme) const
   return choice(layer, scheme).busiest_worker;
 }
 
-StepPrediction StepModel::Predict(std::span<const Scheme> schemes, const Speeds& speeds) const {
+std::vector<LayerCost> StepModel::Chain(std::span<const Scheme> schemes,
+                                        const Speeds& speeds) const {
   POSEIDON_CHECK(schemes.size() == dense_.size(), "a prediction needs a scheme for each layer");
   std::vector<LayerCost> chain;
   chain.reserve(schemes.size());
-  std::vector<NodeBytes> workers(cluster_.workers);
   for (const std::size_t i : forward_order_) {
-    const Choice& chosen = choice(i, schemes[i]);
-    chain.push_back({.forward = chosen.cost.forward / speeds.computing,
-                     .backward = chosen.cost.backward / speeds.computing,
-                     .transfer = chosen.cost.transfer / speeds.network,
-                     .latency = chosen.cost.latency,
-                     .rebuild = chosen.cost.rebuild / speeds.rebuilding});
-    for (std::size_t w = 0; w < chosen.workers.size(); ++w) {
-      workers[w] = workers[w] + chosen.workers[w];
-    }
+    const LayerCost& chosen = cost(i, schemes[i]);
+    chain.push_back({.forward = chosen.forward / speeds.computing,
+                     .backward = chosen.backward / speeds.computing,
+                     .transfer = chosen.transfer / speeds.network,
+                     .latency = chosen.latency,
+                     .rebuild = chosen.rebuild / speeds.rebuilding});
+  }
+  return chain;
+}
+
+StepPrediction StepModel::Predict(std::span<const Scheme> schemes, const Speeds& speeds) const {
+  const std::vector<LayerCost> chain = Chain(schemes, speeds);
+  std::vector<NodeBytes> workers(cluster_.workers);
+  for (std::size_t i = 0; i < schemes.size(); ++i) {
+    const std::vector<NodeBytes>& of_layer = choice(i, schemes[i]).workers;
+    for (std::size_t w = 0; w < of_layer.size(); ++w) workers[w] = workers[w] + of_layer[w];
   }
   StepPrediction prediction{.step = LeastStepSeconds(chain),
                             .wait_free = WaitFreeStepSeconds(chain),

@@ -68,8 +68,9 @@ struct StepPrediction {
 };
 
 // What plans are compared by: the step, and a thirty-third of the link's time. The step is a bound
-// that only a link without jitter and bursts reaches, and what a plan misses it by grows with what it
-// has to hide: a plan that sends a third of the bytes for one hundredth more computing is the faster one.
+// that only a link without jitter and bursts reaches, and what a plan misses it by grows with what
+// it has to hide: a plan that sends a third of the bytes for one hundredth more computing is the
+// faster one.
 double JudgedSeconds(const StepPrediction& prediction);
 
 // How many times as fast as measured each resource is taken to be.
@@ -88,6 +89,9 @@ class StepModel {
 
   // `schemes`: one per layer; factors only where the layer has them and its rows are known.
   StepPrediction Predict(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;
+  // The costs in forward order, of the layers in `forward_order` (declaration indices).
+  std::vector<LayerCost> Chain(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;
+  const std::vector<std::size_t>& forward_order() const { return forward_order_; }
   // The layer's cost under the scheme, by declaration index.
   const LayerCost& cost(std::size_t layer, Scheme scheme) const;
   const NodeBytes& worker_bytes(std::size_t layer, Scheme scheme) const;

@@ -4,8 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <random>
+
+#include "poseidon/plan/test_chain.h"
 
 namespace poseidon::plan {
 namespace {
@@ -124,18 +125,6 @@ class ChainPlay {
   std::vector<std::size_t> queue_;
   double now_ = 0;
 };
-
-std::vector<LayerCost> RandomChain(std::mt19937_64& random) {
-  std::uniform_real_distribution<double> unit(0, 1);
-  std::vector<LayerCost> layers(1 + random() % 20);
-  const double network = std::exp(4 * unit(random) - 2);
-  for (LayerCost& layer : layers) {
-    layer.forward = unit(random);
-    layer.backward = 2 * unit(random);
-    layer.transfer = random() % 5 == 0 ? 0 : network * std::pow(unit(random), 3) * 6;
-  }
-  return layers;
-}
 
 TEST(LeastStepSeconds, EqualsAPlayedStepOnRandomChains) {
   std::mt19937_64 random(5);

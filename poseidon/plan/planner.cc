@@ -284,22 +284,15 @@ class Reasons {
   std::string ByTime(std::size_t i, Scheme chosen, double step, double other_step) const {
     const LayerCost& factors = model_.cost(i, Scheme::kFactorBroadcast);
     const bool bytes_less = factors.transfer < model_.cost(i, Scheme::kKeyValue).transfer;
-    const std::string rebuild = ", rebuild " + SecondsText(factors.rebuild);
-    if (chosen == Scheme::kFactorBroadcast) {
-      return "step " + SecondsText(step) + ", with slices " + SecondsText(other_step) +
-             (Shorter(step, other_step) ? ": " : " but more bytes to hide: ") + Bytes(i) + rebuild;
-    }
-    if (Shorter(other_step, step)) {
-      return "step " + SecondsText(step) + ", with factors " + SecondsText(other_step) +
-             " but more bytes to hide: " + Bytes(i) + rebuild;
-    }
-    if (!Shorter(step, other_step)) {
+    const std::string numbers = Bytes(i) + ", rebuild " + SecondsText(factors.rebuild);
+    const bool with_factors = chosen == Scheme::kFactorBroadcast;
+    if (!with_factors && !Shorter(step, other_step) && !Shorter(other_step, step)) {
       return "factors would not shorten the step" +
-             std::string(bytes_less ? " (its bytes hide behind computing): " : ": ") + Bytes(i) +
-             rebuild;
+             std::string(bytes_less ? " (its bytes hide behind computing): " : ": ") + numbers;
     }
-    return "step " + SecondsText(step) + ", with factors " + SecondsText(other_step) + ": " +
-           Bytes(i) + rebuild;
+    return "step " + SecondsText(step) + ", with " + (with_factors ? "slices " : "factors ") +
+           SecondsText(other_step) +
+           (Shorter(step, other_step) ? ": " : " but more bytes to hide: ") + numbers;
   }
 
  private:
@@ -342,15 +335,10 @@ std::optional<Fixed> FixedScheme(const LayerSpec& layer, std::size_t index,
   return std::nullopt;
 }
 
-void SetSendOrder(std::span<const LayerSpec> layers, const StepModel& model,
-                  const std::vector<Scheme>& schemes, Plan& plan) {
-  const std::vector<std::size_t> forward = ForwardOrder(layers);
-  std::vector<LayerCost> chain;
-  chain.reserve(forward.size());
-  for (const std::size_t i : forward) chain.push_back(model.cost(i, schemes[i]));
-  const std::vector<std::uint32_t> places = SendOrder(chain);
-  for (std::size_t k = 0; k < forward.size(); ++k) {
-    LayerPlan& layer_plan = plan.layers[forward[k]];
+void SetSendOrder(const StepModel& model, const std::vector<Scheme>& schemes, Plan& plan) {
+  const std::vector<std::uint32_t> places = SendOrder(model.Chain(schemes));
+  for (std::size_t k = 0; k < places.size(); ++k) {
+    LayerPlan& layer_plan = plan.layers[model.forward_order()[k]];
     layer_plan.send_position = places[k];
     if (places[k] < k) layer_plan.reason += "; leaves before what forward needs first";
   }
@@ -406,7 +394,7 @@ Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& clus
     layer_plan.transfer_seconds = model.cost(i, schemes[i]).transfer;
     layer_plan.rebuild_seconds = model.cost(i, schemes[i]).rebuild;
   }
-  SetSendOrder(layers, model, schemes, plan);
+  SetSendOrder(model, schemes, plan);
   const std::vector<Scheme> dense(layers.size(), Scheme::kKeyValue);
   const StepPrediction dense_prediction = model.Predict(dense);
   plan.step_seconds = prediction.step;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "poseidon/base/check.h"
 
@@ -24,23 +25,22 @@ class Play {
 
   double Run() {
     while (next_forward_ < layers_.size()) {
-      const Work link = First(Stage::kSending);
-      const Work processor = ProcessorWork();
-      double least = std::min(link.left(), processor.left());
-      for (const State& state : states_) {
-        if (state.stage == Stage::kTravelling) least = std::min(least, state.left);
+      const std::optional<std::size_t> sending = First(Stage::kSending);
+      const std::optional<std::size_t> rebuilding = First(Stage::kRebuilding);
+      const bool chain_runs = !rebuilding && ChainIsReady();
+      const auto moves = [&](std::size_t i) {
+        return states_[i].stage == Stage::kTravelling || sending == i || rebuilding == i;
+      };
+      double least = chain_runs ? chain_left_ : std::numeric_limits<double>::infinity();
+      for (std::size_t i = 0; i < states_.size(); ++i) {
+        if (moves(i)) least = std::min(least, states_[i].left);
       }
       POSEIDON_CHECK(least < std::numeric_limits<double>::infinity(), "a step goes on");
       now_ += least;
       for (std::size_t i = 0; i < states_.size(); ++i) {
-        if (states_[i].stage == Stage::kTravelling) Spend(i, least);
+        if (moves(i)) Spend(i, least);
       }
-      if (link.state != nullptr) Spend(link.layer, least);
-      if (processor.state != nullptr) {
-        Spend(processor.layer, least);
-      } else if (processor.chain != nullptr) {
-        SpendOnChain(least);
-      }
+      if (chain_runs) SpendOnChain(least);
     }
     return now_;
   }
@@ -51,34 +51,13 @@ class Play {
     Stage stage = Stage::kComputing;
     double left = 0;
   };
-  struct Work {
-    const State* state = nullptr;
-    std::size_t layer = 0;
-    const double* chain = nullptr;
-    double left() const {
-      if (state != nullptr) return state->left;
-      return chain != nullptr ? *chain : std::numeric_limits<double>::infinity();
-    }
-  };
 
-  Work First(Stage stage) const {
-    Work first;
+  std::optional<std::size_t> First(Stage stage) const {
+    std::optional<std::size_t> first;
     for (std::size_t i = 0; i < states_.size(); ++i) {
-      if (states_[i].stage != stage) continue;
-      if (first.state == nullptr || places_[i] < places_[first.layer]) first = {&states_[i], i};
+      if (states_[i].stage == stage && (!first || places_[i] < places_[*first])) first = i;
     }
     return first;
-  }
-  Work ProcessorWork() {
-    const Work rebuild = First(Stage::kRebuilding);
-    if (rebuild.state != nullptr) return rebuild;
-    if (backward_left_ == 0 && states_[next_forward_].stage != Stage::kLanded) return {};
-    if (!chain_busy_) {
-      chain_left_ = backward_left_ > 0 ? layers_[backward_left_ - 1].backward
-                                       : layers_[next_forward_].forward;
-      chain_busy_ = true;
-    }
-    return {.chain = &chain_left_};
   }
   void Spend(std::size_t i, double seconds) {
     State& state = states_[i];
@@ -91,15 +70,22 @@ class Play {
                                                        : 0;
     }
   }
+  bool ChainIsReady() const {
+    return backward_left_ > 0 || states_[next_forward_].stage == Stage::kLanded;
+  }
   void SpendOnChain(double seconds) {
     chain_left_ -= seconds;
     if (chain_left_ > 0) return;
-    chain_busy_ = false;
     if (backward_left_ > 0) {
       Spend(--backward_left_, 0);
     } else {
       ++next_forward_;
     }
+    chain_left_ = NextOfChain();
+  }
+  double NextOfChain() const {
+    if (backward_left_ > 0) return layers_[backward_left_ - 1].backward;
+    return next_forward_ < layers_.size() ? layers_[next_forward_].forward : 0;
   }
 
   const std::span<const LayerCost> layers_;
@@ -108,8 +94,7 @@ class Play {
   double now_ = 0;
   std::size_t backward_left_ = layers_.size();  // layers whose backward is not over
   std::size_t next_forward_ = 0;
-  bool chain_busy_ = false;
-  double chain_left_ = 0;
+  double chain_left_ = NextOfChain();
 };
 
 std::vector<std::uint32_t> ToFront(std::span<const std::uint32_t> places, std::size_t layer) {

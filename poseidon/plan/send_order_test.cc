@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <numeric>
 #include <random>
+
+#include "poseidon/plan/test_chain.h"
 
 namespace poseidon::plan {
 namespace {
@@ -17,21 +19,6 @@ std::vector<std::uint32_t> ForwardOrder(std::size_t layers) {
   std::vector<std::uint32_t> places(layers);
   std::iota(places.begin(), places.end(), 0u);
   return places;
-}
-
-std::vector<LayerCost> RandomChain(std::mt19937_64& random, bool rebuilds) {
-  std::uniform_real_distribution<double> unit(0, 1);
-  std::vector<LayerCost> layers(1 + random() % 20);
-  const double network = std::exp(4 * unit(random) - 2);
-  for (LayerCost& layer : layers) {
-    layer.forward = unit(random);
-    layer.backward = 2 * unit(random);
-    layer.transfer = random() % 5 == 0 ? 0 : network * std::pow(unit(random), 3) * 6;
-    if (!rebuilds) continue;
-    layer.latency = 0.1 * unit(random);
-    layer.rebuild = random() % 2 == 0 ? 0 : unit(random);
-  }
-  return layers;
 }
 
 TEST(PlayedStepSeconds, IsTheLeastPossibleWithoutRebuilds) {
