@@ -70,8 +70,8 @@ void Fail(const std::string& sentence, int code) {
 }
 
 int Main(int argc, char** argv) {
-  KeepTheHeap();
   RestartWithComputeSettings(argv);
+  KeepTheHeap();
   CLI::App app("Trains deep networks data-parallel over ordinary Ethernet.", "poseidon");
   app.require_subcommand(1);
   AddTrain(app);
