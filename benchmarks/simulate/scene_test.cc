@@ -92,6 +92,25 @@ INSTANTIATE_TEST_SUITE_P(Rates, FluidLimit,
                          testing::Combine(testing::Values(2, 3, 4, 8),
                                           testing::Values(0.5, 1.0, 2.0)));
 
+// Many even layers on a link that is busy all the time: what is committed when the last gradients come
+// is in their way twice, and the members commit less by then.
+TEST(Scene, LittleIsCommittedWhenBackwardEnds) {
+  Scene scene;
+  scene.model = Model(std::vector<replay::ScaledLayer>(50, Layer(150'000, 0.0017, 0.0034)));
+  scene.mode = replay::ModeNamed("poseidon").value();
+  scene.planning = KeyValueOnly(scene.model);
+  scene.unevenness.workers = 4;
+  scene.bytes_per_second =
+      2 * 0.75 * 4 * 50 * 150'000 / scene.model.step_seconds();
+  scene.segment_bytes = 8 * 1024;
+  scene.latency = std::chrono::microseconds(40);
+  const Findings found = Played(scene);
+  EXPECT_LE(found.median_seconds(), 1.02 * found.bounds.least);
+  scene.flow = messaging::FlowFor({scene.bytes_per_second, 40e-6}, 3);
+  const Findings fixed = Played(scene);
+  EXPECT_GT(fixed.waited_seconds[0], 1.5 * found.waited_seconds[0]);
+}
+
 TEST(Scene, WithoutTheNextForwardsHelpStepsTakeWhatTheModelSays) {
   Scene scene = Fluid(Convolutional(), 4, 0);
   scene.planning = KeyValueOnly(scene.model);

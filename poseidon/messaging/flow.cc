@@ -9,35 +9,66 @@
 namespace poseidon::messaging {
 namespace {
 
-// What an urgent layer waits for is a chunk on every connection.
-constexpr double kChunksSeconds = 1.5e-3;
-constexpr double kMostChunkSeconds = 0.5e-3;
-constexpr double kLeastChunkSeconds = 0.1e-3;
-constexpr double kQueueSeconds = 1e-3;
-// Below these the kernel sends small segments: 8 workers at 400 Mbit/s with 16 KiB each took 1.16 of the
-// bound and 1.7 times the CPU time of 64 KiB, which took 1.02.
-constexpr std::size_t kLeastChunk = 64 * 1024;
-constexpr std::size_t kLeastBuffer = 64 * 1024;
-constexpr std::size_t kMostBuffer = 4 * 1024 * 1024;
+// What a flow holds at most, and what it never falls below, since the kernel then sends small
+// segments and wakes for each.
+struct Measure {
+  double chunks_seconds;  // over all connections: an urgent layer waits for a chunk on every one
+  double most_chunk_seconds;
+  double least_chunk_seconds;
+  double queue_seconds;  // over all connections, beyond the round trip
+  double round_trips;    // that each connection holds, alone or not
+  std::size_t least_chunk;
+  std::size_t least_buffer;
+};
 
-}  // namespace
+constexpr Measure kBulk{.chunks_seconds = 1.5e-3,
+                        .most_chunk_seconds = 0.5e-3,
+                        .least_chunk_seconds = 0.1e-3,
+                        .queue_seconds = 2e-3,
+                        .round_trips = 2,
+                        .least_chunk = 64 * 1024,
+                        .least_buffer = 128 * 1024};
+constexpr Measure kUrgent{.chunks_seconds = 0.4e-3,
+                          .most_chunk_seconds = 0.15e-3,
+                          .least_chunk_seconds = 0.05e-3,
+                          .queue_seconds = 0.5e-3,
+                          .round_trips = 1,
+                          .least_chunk = 16 * 1024,
+                          .least_buffer = 32 * 1024};
+constexpr std::size_t kMostBuffer = 8 * 1024 * 1024;
 
-Flow FlowFor(const LinkSpeed& link, std::size_t peers) {
+Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   if (link.bytes_per_second <= 0 || peers == 0) return {};
-  const double chunk_seconds = std::clamp(kChunksSeconds / static_cast<double>(peers),
-                                          kLeastChunkSeconds, kMostChunkSeconds);
-  const double chunk = std::clamp<double>(link.bytes_per_second * chunk_seconds, kLeastChunk,
+  const auto connections = static_cast<double>(peers);
+  const double chunk_seconds = std::clamp(measure.chunks_seconds / connections,
+                                          measure.least_chunk_seconds, measure.most_chunk_seconds);
+  const double chunk = std::clamp<double>(link.bytes_per_second * chunk_seconds,
+                                          static_cast<double>(measure.least_chunk),
                                           wire::kMaxPayload);
   const double round_trip = 2 * link.latency_seconds;
   const double share =
-      link.bytes_per_second * (round_trip + kQueueSeconds) / static_cast<double>(peers);
-  const double alone = 2 * link.bytes_per_second * round_trip;
+      link.bytes_per_second * (round_trip + measure.queue_seconds) / connections;
+  const double alone = measure.round_trips * link.bytes_per_second * round_trip;
   Flow flow;
   flow.chunk_bytes = std::size_t{1} << std::lround(std::log2(chunk));
   flow.write_bytes = flow.chunk_bytes;
-  flow.send_buffer_bytes =
-      std::clamp(static_cast<std::size_t>(std::max(share, alone)), kLeastBuffer, kMostBuffer);
+  flow.send_buffer_bytes = std::clamp(static_cast<std::size_t>(std::max(share, alone)),
+                                      measure.least_buffer, kMostBuffer);
   return flow;
+}
+
+}  // namespace
+
+Flow FlowFor(const LinkSpeed& link, std::size_t peers) { return FlowOf(kBulk, link, peers); }
+
+Flow UrgentFlowFor(const LinkSpeed& link, std::size_t peers) {
+  return FlowOf(kUrgent, link, peers);
+}
+
+double DrainSeconds(const Flow& flow, const LinkSpeed& link, std::size_t peers) {
+  if (link.bytes_per_second <= 0) return 0;
+  return static_cast<double>(peers * (flow.send_buffer_bytes + flow.write_bytes)) /
+         link.bytes_per_second;
 }
 
 }  // namespace poseidon::messaging

@@ -26,10 +26,18 @@ struct LinkSpeed {
 
 // What suits `peers` connections that share `link`: chunks of a millisecond and a half of link time over
 // all connections, of a tenth to half a millisecond on each, rounded to a power of two; in buffers over
-// all connections the bytes of one round trip and a millisecond, but on each at least two round trips'
-// worth, so that a lone busy peer gets the whole link. Measured: ARCHITECTURE.md, "Bytes in flight". Pure;
-// the defaults where the rate is unknown.
+// all connections the bytes of one round trip and two milliseconds, but on each at least two round
+// trips' worth, so that a lone busy peer gets the whole link. Measured: ARCHITECTURE.md, "Bytes in
+// flight". Pure; the defaults where the rate is unknown.
 Flow FlowFor(const LinkSpeed& link, std::size_t peers);
+
+// The same while what is committed delays the next forward pass by its whole time: as little as
+// keeps the link busy, which costs more system calls.
+Flow UrgentFlowFor(const LinkSpeed& link, std::size_t peers);
+
+// Until all that `flow` commits to `peers` connections has left, in seconds; 0 where the rate is
+// unknown.
+double DrainSeconds(const Flow& flow, const LinkSpeed& link, std::size_t peers);
 
 }  // namespace poseidon::messaging
 

@@ -31,9 +31,9 @@ TEST(FlowFor, ChunksOfAllConnectionsAreAMillisecondAndAHalf) {
   EXPECT_EQ(FlowFor({10 * kGigabit, 50e-6}, 63).chunk_bytes, 128u * 1024);
 }
 
-TEST(FlowFor, AllConnectionsTogetherHoldARoundTripAndAMillisecond) {
+TEST(FlowFor, AllConnectionsTogetherHoldARoundTripAndTwoMilliseconds) {
   const std::size_t one = FlowFor({10 * kGigabit, 50e-6}, 1).send_buffer_bytes;
-  EXPECT_NEAR(static_cast<double>(one), 10 * kGigabit * 1.1e-3, 1);
+  EXPECT_NEAR(static_cast<double>(one), 10 * kGigabit * 2.1e-3, 1);
   EXPECT_NEAR(static_cast<double>(FlowFor({10 * kGigabit, 50e-6}, 3).send_buffer_bytes),
               static_cast<double>(one) / 3, 1);
 }
@@ -45,8 +45,30 @@ TEST(FlowFor, ALonePeerOnALongLinkGetsAllOfIt) {
 }
 
 TEST(FlowFor, BoundsHold) {
-  EXPECT_EQ(FlowFor({1e3, 0}, 63).send_buffer_bytes, 64u * 1024);
-  EXPECT_EQ(FlowFor({1e12, 1}, 1).send_buffer_bytes, 4u * 1024 * 1024);
+  EXPECT_EQ(FlowFor({1e3, 0}, 63).send_buffer_bytes, 128u * 1024);
+  EXPECT_EQ(FlowFor({1e12, 1}, 1).send_buffer_bytes, 8u * 1024 * 1024);
+  EXPECT_EQ(UrgentFlowFor({1e3, 0}, 63).send_buffer_bytes, 32u * 1024);
+  EXPECT_EQ(UrgentFlowFor({1e3, 0}, 63).chunk_bytes, 16u * 1024);
+}
+
+TEST(UrgentFlowFor, CommitsHalfOrLessButARoundTripOnEach) {
+  for (const std::size_t peers : {1u, 3u, 7u, 31u}) {
+    for (const double rate : {kGigabit, 10 * kGigabit, 40 * kGigabit}) {
+      const LinkSpeed link{rate, 20e-6};
+      const Flow usual = FlowFor(link, peers);
+      const Flow urgent = UrgentFlowFor(link, peers);
+      EXPECT_LE(2 * DrainSeconds(urgent, link, peers), DrainSeconds(usual, link, peers))
+          << peers << " peers at " << rate;
+      EXPECT_GE(static_cast<double>(urgent.send_buffer_bytes), rate * 40e-6 - 1);
+    }
+  }
+  EXPECT_EQ(UrgentFlowFor({}, 3), Flow{});
+}
+
+TEST(DrainSeconds, IsWhatAllConnectionsCommitOverTheRate) {
+  const Flow flow{.chunk_bytes = 1000, .write_bytes = 2000, .send_buffer_bytes = 8000};
+  EXPECT_DOUBLE_EQ(DrainSeconds(flow, {1e6, 1e-3}, 3), 0.03);
+  EXPECT_EQ(DrainSeconds(flow, {}, 3), 0);
 }
 
 }  // namespace

@@ -13,6 +13,8 @@ namespace {
 
 constexpr double kWorthIt = 0.99;
 constexpr std::size_t kMostMoved = 8;
+// Links are never measured to the percent: at the ridge itself the processor counts.
+constexpr double kLinkBound = 1.1;
 // Playing a step looks at every layer at every event.
 constexpr std::size_t kMostLayers = 1000;
 
@@ -137,6 +139,21 @@ std::vector<std::uint32_t> SendOrder(std::span<const LayerCost> layers) {
     places = std::move(best);
   }
   return places;
+}
+
+std::vector<bool> LastOfBackward(std::span<const LayerSpec> layers, const Plan& plan,
+                                 double seconds) {
+  std::vector<bool> last(layers.size(), false);
+  double link = 0;
+  for (const LayerPlan& layer : plan.layers) link += layer.transfer_seconds;
+  if (link > kLinkBound * plan.compute_seconds) return last;
+  double left = 0;
+  for (const std::size_t i : ForwardOrder(layers)) {
+    if (left > seconds) break;
+    last[i] = true;
+    left += plan.layers[i].measured.backward_seconds;
+  }
+  return last;
 }
 
 }  // namespace poseidon::plan

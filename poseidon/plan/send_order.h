@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "poseidon/plan/cost_model.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/plan/plan.h"
 
 // Which layer leaves first where the bytes of several wait for the same link. Pure functions of a
 // chain of layers in forward order.
@@ -22,6 +24,13 @@ double PlayedStepSeconds(std::span<const LayerCost> layers, std::span<const std:
 // step, played, is shorter by one hundredth: while the others are under way, it is rebuilt. At most
 // eight layers are moved.
 std::vector<std::uint32_t> SendOrder(std::span<const LayerCost> layers);
+
+// The layers whose gradients come when at most `seconds` of the backward pass are left, by
+// declaration index: for them it matters what has been committed to the link before, since the next
+// forward pass will wait for them. None where `plan` has more to do for the link than for the
+// processor: there the link's idle moments cost more than any layer's wait.
+std::vector<bool> LastOfBackward(std::span<const LayerSpec> layers, const Plan& plan,
+                                 double seconds);
 
 }  // namespace poseidon::plan
 

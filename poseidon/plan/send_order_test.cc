@@ -75,5 +75,35 @@ TEST(SendOrder, IsNeverWorseThanTheForwardOrderNorBetterThanTheBound) {
   EXPECT_GT(moved, 30);
 }
 
+class LastOfBackwardTest : public ::testing::Test {
+ protected:
+  // Declared against the order of the forward pass: layer 3 runs first.
+  LastOfBackwardTest() : layers_(4) {
+    plan_.layers.resize(4);
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      layers_[i].forward_position = 3 - i;
+      plan_.layers[i].measured.backward_seconds = 0.010;
+      plan_.layers[i].transfer_seconds = 0.010;
+    }
+    plan_.compute_seconds = 0.060;
+  }
+  std::vector<bool> Last(double seconds) const { return LastOfBackward(layers_, plan_, seconds); }
+
+  std::vector<LayerSpec> layers_;
+  Plan plan_;
+};
+
+TEST_F(LastOfBackwardTest, AreThoseWithLittleBehindThem) {
+  EXPECT_THAT(Last(0), ElementsAre(false, false, false, true));
+  EXPECT_THAT(Last(0.015), ElementsAre(false, false, true, true));
+  EXPECT_THAT(Last(0.025), ElementsAre(false, true, true, true));
+  EXPECT_THAT(Last(1), ElementsAre(true, true, true, true));
+}
+
+TEST_F(LastOfBackwardTest, AreNoneWhereTheLinkHasMoreToDo) {
+  plan_.compute_seconds = 0.035;
+  EXPECT_THAT(Last(0.015), ElementsAre(false, false, false, false));
+}
+
 }  // namespace
 }  // namespace poseidon::plan

@@ -3,6 +3,7 @@
 #define POSEIDON_SCHEDULE_SCHEDULER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -49,6 +50,12 @@ class Scheduler {
   // The schemes and the order to follow from `plan.switch_step` on.
   void UsePlan(const plan::Plan& plan);
 
+  // The layers that end the backward pass, one flag per layer. What is committed to the network
+  // between the first of their pushes and their last mean delays the next forward pass by its whole
+  // time: `tell` hears true when that begins and false when it is over, from within Push and the
+  // syncers' completions.
+  void WatchLast(const std::vector<bool>& last, std::function<void(bool)> tell);
+
   // Begins one step of one layer. The scheme is the plan's for that step; factors without a factor
   // scheme, a step not after the layer's last one, or a second push before the first is done
   // complete with kFailedPrecondition.
@@ -67,17 +74,21 @@ class Scheduler {
     std::optional<Step> step;
     TimePoint pushed_at;
     LayerTiming timing;
+    bool ends_backward = false;
   };
 
   Status Check(const Row& row, LayerId layer, const sync::SyncRequest& request,
                plan::Scheme scheme) const;
   void OnDone(LayerId layer, Completion done, const Status& status);
+  void SetLastUnlanded(std::uint32_t layers);
 
   Executor& io_;
   Executor& completions_;
   const messaging::Order order_;
   std::vector<Row> rows_;
   plan::History plans_;
+  std::function<void(bool)> tell_last_;
+  std::uint32_t last_unlanded_ = 0;  // of the layers that end the backward pass, while it ends
   std::uint32_t in_flight_ = 0;
   TimePoint busy_since_;
   Duration busy_{0};

@@ -216,6 +216,52 @@ TEST_F(SchedulerTest, ALaterPlanForTheSameStepReplaces) {
   simulation_.Run();
 }
 
+class SchedulerLastTest : public SchedulerTest {
+ protected:
+  // Layers 0 and 1 end the backward pass.
+  SchedulerLastTest() {
+    scheduler_->WatchLast({true, true, false}, [this](bool ends) { told_.push_back(ends); });
+  }
+  void Land(std::uint32_t layer) {
+    dense_[layer]->Land(*io_);
+    simulation_.Run();
+  }
+  std::vector<bool> told_;
+};
+
+TEST_F(SchedulerLastTest, TheEndOfBackwardIsToldFromItsFirstPushToItsLastMean) {
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    told_.clear();
+    Landed landed[3];
+    Push(2, step, landed[2]);
+    EXPECT_THAT(told_, testing::IsEmpty());
+    Push(1, step, landed[1]);
+    EXPECT_THAT(told_, testing::ElementsAre(true));
+    Land(1);  // before layer 0 is even pushed
+    Push(0, step, landed[0]);
+    EXPECT_THAT(told_, testing::ElementsAre(true));
+    Land(0);
+    EXPECT_THAT(told_, testing::ElementsAre(true, false));
+    Land(2);
+    EXPECT_THAT(told_, testing::ElementsAre(true, false));
+  }
+}
+
+TEST_F(SchedulerLastTest, ALayerThatStaysAwayDoesNotKeepItGoing) {
+  Landed landed[4];
+  Push(2, 0, landed[0]);
+  Land(2);
+  Push(1, 0, landed[1]);
+  Land(1);
+  EXPECT_THAT(told_, testing::ElementsAre(true));
+  Push(2, 1, landed[2]);  // the next step, without layer 0
+  EXPECT_THAT(told_, testing::ElementsAre(true, false));
+  Push(1, 1, landed[3]);
+  EXPECT_THAT(told_, testing::ElementsAre(true, false, true));
+  Land(1);
+  Land(2);
+}
+
 TEST_F(SchedulerTest, AFailedLayerStaysFailed) {
   Landed landed;
   Push(0, 0, landed);

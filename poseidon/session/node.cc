@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "poseidon/plan/send_order.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/sfb/rebuild.h"
 #include "poseidon/sync/follower_syncer.h"
@@ -454,10 +455,7 @@ void Node::OnStart() {
   if (ProbedMember() == self_ || options_.probe_bytes == 0) return PostDone(ready_, OkStatus());
   probe_->Run(Guarded([this](LinkMeasurement link) {
     link_ = link;
-    if (!options_.flow_is_fixed) {
-      mesh_.SetFlow(
-          messaging::FlowFor({link.bytes_per_second, link.latency_seconds}, layer_peers()));
-    }
+    if (!options_.flow_is_fixed) mesh_.SetFlow(messaging::FlowFor(link_speed(), layer_peers()));
     PostDone(ready_, OkStatus());
   }));
 }
@@ -545,6 +543,7 @@ Status Node::OnAgreed(const wire::Agreed& agreed) {
   final_plan_ = agreed.plan;
   FollowPlan(agreed.plan);
   if (!is_worker()) return OkStatus();
+  CommitLittleAtTheEnd(agreed);
   if (broadcaster_) {
     for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
       const std::vector<std::uint32_t> rows =
@@ -610,6 +609,22 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
   }
   FollowPlan(agreed.plan);
   AnswerDeclared();
+}
+
+// While the backward pass ends, what is committed to the network is in the way of the layers that
+// the next forward pass needs first.
+void Node::CommitLittleAtTheEnd(const wire::Agreed& agreed) {
+  if (options_.flow_is_fixed || link_.bytes_per_second <= 0 || layer_peers() == 0) return;
+  const messaging::Flow usual = messaging::FlowFor(link_speed(), layer_peers());
+  const messaging::Flow urgent = messaging::UrgentFlowFor(link_speed(), layer_peers());
+  // A contribution waits for what its sender has committed, and its result for what the owner has.
+  const double waits = 2 * messaging::DrainSeconds(usual, link_speed(), layer_peers());
+  scheduler_->WatchLast(plan::LastOfBackward(agreed.layers, agreed.plan, waits),
+                        [this, usual, urgent](bool ends) { mesh_.SetFlow(ends ? urgent : usual); });
+}
+
+messaging::LinkSpeed Node::link_speed() const {
+  return {link_.bytes_per_second, link_.latency_seconds};
 }
 
 void Node::FollowPlan(const plan::Plan& plan) {

@@ -166,6 +166,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   Status OnAgreed(const wire::Agreed& agreed);
   void SetUpModel(const wire::Agreed& agreed);
   void FollowPlan(const plan::Plan& plan);
+  void CommitLittleAtTheEnd(const wire::Agreed& agreed);
+  messaging::LinkSpeed link_speed() const;
   void OnGo();
   Status OnAbortMessage(MemberId from, const wire::Abort& abort);
   void OnGoodbye();

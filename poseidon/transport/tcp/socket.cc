@@ -84,7 +84,7 @@ Result<UniqueFd> OpenSocket(const SocketAddress& address, const SocketOptions& o
 void SetSocketOptions(int fd, const SocketOptions& options) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (options.send_buffer_bytes > 0) {
-    SetOption(fd, SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes);
+    SetSendBuffer(fd, options.send_buffer_bytes);
   }
   if (options.receive_buffer_bytes > 0) {
     SetOption(fd, SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes);
@@ -96,7 +96,8 @@ void SetSocketOptions(int fd, const SocketOptions& options) {
   }
 }
 
-void SetSendBuffer(int fd, int bytes) { SetOption(fd, SOL_SOCKET, SO_SNDBUF, bytes); }
+// Linux doubles what it is told, for what it keeps beside the bytes; of full segments that is little.
+void SetSendBuffer(int fd, int bytes) { SetOption(fd, SOL_SOCKET, SO_SNDBUF, bytes / 2); }
 
 bool SocketCall::would_block() const { return error == EAGAIN || error == EWOULDBLOCK; }
 

@@ -18,9 +18,9 @@ namespace poseidon::transport::tcp {
 struct SocketOptions {
   // Congestion control of each socket; one that the system lacks leaves its default.
   std::string congestion_control = "cubic";
-  // 0 leaves the system's choice. A small send buffer is what lets an urgent gradient overtake:
+  // Bytes of the stream; 0 leaves the system's choice. A small send buffer is what lets an urgent gradient overtake:
   // bytes in the kernel can no longer be reordered.
-  int send_buffer_bytes = 64 * 1024;
+  int send_buffer_bytes = 128 * 1024;
   int receive_buffer_bytes = 0;
 };
 
@@ -45,7 +45,7 @@ class SocketAddress {
 Result<UniqueFd> OpenSocket(const SocketAddress& address, const SocketOptions& options);
 // For sockets that came from accept and do not inherit everything.
 void SetSocketOptions(int fd, const SocketOptions& options);
-// SO_SNDBUF alone.
+// The send buffer alone, in bytes of the stream.
 void SetSendBuffer(int fd, int bytes);
 
 // What a call on a socket came to: `bytes` moved, or an errno (EAGAIN: it would block).
