@@ -89,11 +89,7 @@ class Worker {
     Result<plan::Plan> provisional = session_->Commit(specs);
     POSEIDON_RETURN_IF_ERROR(provisional.status());
     engine_.EndTests();
-    std::vector<wire::Measured::Layer> measured;
-    for (const ScaledLayer& layer : model_.layers) {
-      measured.push_back({layer.forward_seconds, layer.backward_seconds, layer.rows});
-    }
-    session_->Report(measured);
+    session_->Report(times_.MeasuredBy(static_cast<std::uint16_t>(options_.member.rank)).layers);
     MakeBuffers();
     POSEIDON_RETURN_IF_ERROR(session_->Barrier());
     for (std::uint64_t step = 0; step < options_.warm_up + options_.steps; ++step) {

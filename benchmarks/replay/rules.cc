@@ -105,6 +105,35 @@ double ComputeTimes::backward(std::uint16_t rank, std::uint64_t step, std::size_
   return whole * factor(rank, step, layer, 1);
 }
 
+wire::Measured ComputeTimes::MeasuredBy(std::uint16_t rank) const {
+  constexpr std::uint64_t kSteps = 10;
+  wire::Measured measured;
+  for (std::size_t i = 0; i < model_.layers.size(); ++i) {
+    double forward_seconds = 0;
+    double backward_seconds = 0;
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      forward_seconds += forward(rank, step, i) / kSteps;
+      backward_seconds += backward(rank, step, i, /*factors=*/false) / kSteps;
+    }
+    measured.layers.push_back({forward_seconds, backward_seconds, model_.layers[i].rows});
+  }
+  return measured;
+}
+
+std::vector<plan::LayerMeasurement> ComputeTimes::MeasuredBySlowest() const {
+  std::vector<plan::LayerMeasurement> slowest(model_.layers.size());
+  for (std::uint16_t rank = 0; rank < unevenness_.workers; ++rank) {
+    const wire::Measured measured = MeasuredBy(rank);
+    for (std::size_t i = 0; i < slowest.size(); ++i) {
+      const wire::Measured::Layer& own = measured.layers[i];
+      slowest[i].forward_seconds = std::max(slowest[i].forward_seconds, own.forward_seconds);
+      slowest[i].backward_seconds = std::max(slowest[i].backward_seconds, own.backward_seconds);
+      if (model_.layers[i].spec.factors) slowest[i].rows.push_back(own.rows);
+    }
+  }
+  return slowest;
+}
+
 Bounds BoundsOf(const ScaledModel& model, const ComputeTimes& times, const plan::Plan& plan,
                 std::uint16_t workers, double bytes_per_second, std::uint64_t first,
                 std::uint64_t steps) {

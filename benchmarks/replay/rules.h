@@ -12,6 +12,7 @@
 #include "poseidon/messaging/order.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/plan/planner.h"
+#include "poseidon/wire/messages.h"
 
 // What a played step consists of and how long its parts take: the same whether it is slept
 // (replay.cc) or simulated (benchmarks/simulate).
@@ -70,6 +71,10 @@ class ComputeTimes {
   double forward(std::uint16_t rank, std::uint64_t step, std::size_t layer) const;
   // A layer that hands over its factors does not compute their product.
   double backward(std::uint16_t rank, std::uint64_t step, std::size_t layer, bool factors) const;
+  // What the rank's clock shows of each layer: the mean of the first steps.
+  wire::Measured MeasuredBy(std::uint16_t rank) const;
+  // Of each layer what the slowest rank measures, and the rows of all.
+  std::vector<plan::LayerMeasurement> MeasuredBySlowest() const;
 
  private:
   double factor(std::uint16_t rank, std::uint64_t step, std::size_t layer, int pass) const;

@@ -32,6 +32,25 @@ TEST(ModeNamed, NamesTheModesThereAre) {
   EXPECT_NE(status.message().find("wfbp, p3"), std::string::npos);
 }
 
+TEST(ComputeTimes, AreMeasuredAsTheyComeOut) {
+  ScaledModel model;
+  model.layers.resize(3);
+  for (ScaledLayer& layer : model.layers) {
+    layer.forward_seconds = 0.01;
+    layer.backward_seconds = 0.02;
+    layer.rows = 16;
+  }
+  const ComputeTimes times(model, {.workers = 2, .jitter = 0.05, .straggler = 1.5});
+  const wire::Measured own = times.MeasuredBy(0);
+  const wire::Measured slow = times.MeasuredBy(1);
+  ASSERT_EQ(own.layers.size(), 3u);
+  EXPECT_EQ(times.MeasuredBySlowest()[2].backward_seconds, slow.layers[2].backward_seconds);
+  EXPECT_NEAR(own.layers[1].forward_seconds, 0.01, 0.001);
+  EXPECT_NE(own.layers[1].forward_seconds, 0.01) << "jitter is in it";
+  EXPECT_NEAR(slow.layers[2].backward_seconds, 0.03, 0.003);
+  EXPECT_EQ(slow.layers[2].rows, 16u);
+}
+
 TEST(Timeline, WorkBehindWorkBeginsWhenThatWasDue) {
   Timeline timeline;
   EXPECT_EQ(timeline.Queue(2, /*idle=*/true, 10), 12);

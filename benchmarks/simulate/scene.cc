@@ -193,11 +193,7 @@ class Worker {
   void Report() {
     engine_.EndTests();
     OnIo([this] {
-      wire::Measured measured;
-      for (const replay::ScaledLayer& layer : stage_.scene.model.layers) {
-        measured.layers.push_back({layer.forward_seconds, layer.backward_seconds, layer.rows});
-      }
-      node_->Report(measured);
+      node_->Report(stage_.times.MeasuredBy(rank_));
       node_->Collective(ViewOf(std::span(&barrier_, 1)), true, [this](const Status& status) {
         Then(status, &Worker::BeginStep);
       });
@@ -408,14 +404,13 @@ class Sampler {
   bool stopped_ = false;
 };
 
-Result<plan::Plan> PlanOf(const Scene& scene) {
+Result<plan::Plan> PlanOf(const Scene& scene, const replay::ComputeTimes& times) {
   plan::ClusterSpec cluster;
   cluster.workers = scene.unevenness.workers;
   cluster.bandwidth = scene.bytes_per_second;
   cluster.latency = ToSeconds(scene.latency);
   cluster.rebuild_flops = scene.model.product_flops;
-  return plan::MakePlan(scene.model.specs(), cluster, scene.model.measurements(cluster.workers),
-                        scene.planning);
+  return plan::MakePlan(scene.model.specs(), cluster, times.MeasuredBySlowest(), scene.planning);
 }
 
 std::size_t BytesOfLargest(const Scene& scene) {
@@ -439,13 +434,13 @@ double Findings::median_seconds() const {
 
 Result<Findings> Play(const Scene& scene) {
   const std::uint16_t workers = scene.unevenness.workers;
-  POSEIDON_ASSIGN_OR_RETURN(const plan::Plan plan, PlanOf(scene));
+  const replay::ComputeTimes times(scene.model, scene.unevenness);
+  POSEIDON_ASSIGN_OR_RETURN(const plan::Plan plan, PlanOf(scene, times));
   // Layers that go the key-value way are declared without factors, so that no test product is made.
   std::vector<plan::LayerSpec> declared = scene.model.specs();
   for (std::size_t i = 0; i < declared.size(); ++i) {
     if (plan.layers[i].scheme == plan::Scheme::kKeyValue) declared[i].factors.reset();
   }
-  const replay::ComputeTimes times(scene.model, scene.unevenness);
   const std::vector<Action> step = replay::StepOf(scene.mode, declared.size());
   const Zeros zeros(BytesOfLargest(scene));
   sim::Simulation simulation;

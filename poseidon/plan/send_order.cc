@@ -146,7 +146,7 @@ std::vector<bool> LastOfBackward(std::span<const LayerSpec> layers, const Plan& 
   std::vector<bool> last(layers.size(), false);
   double link = 0;
   for (const LayerPlan& layer : plan.layers) link += layer.transfer_seconds;
-  if (link > kLinkBound * plan.compute_seconds) return last;
+  if (plan.compute_seconds <= 0 || link > kLinkBound * plan.compute_seconds) return last;
   double left = 0;
   for (const std::size_t i : ForwardOrder(layers)) {
     if (left > seconds) break;

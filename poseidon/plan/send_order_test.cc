@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "poseidon/plan/planner.h"
 #include "poseidon/plan/test_chain.h"
 
 namespace poseidon::plan {
@@ -81,6 +82,8 @@ class LastOfBackwardTest : public ::testing::Test {
   LastOfBackwardTest() : layers_(4) {
     plan_.layers.resize(4);
     for (std::uint32_t i = 0; i < 4; ++i) {
+      layers_[i].name = "layer" + std::to_string(i);
+      layers_[i].elements = 1000;
       layers_[i].forward_position = 3 - i;
       plan_.layers[i].measured.backward_seconds = 0.010;
       plan_.layers[i].transfer_seconds = 0.010;
@@ -102,6 +105,11 @@ TEST_F(LastOfBackwardTest, AreThoseWithLittleBehindThem) {
 
 TEST_F(LastOfBackwardTest, AreNoneWhereTheLinkHasMoreToDo) {
   plan_.compute_seconds = 0.035;
+  EXPECT_THAT(Last(0.015), ElementsAre(false, false, false, false));
+}
+
+TEST_F(LastOfBackwardTest, AreNoneWhereNothingWasMeasured) {
+  plan_ = ProvisionalPlan(layers_, {.workers = 2}, {}).value();
   EXPECT_THAT(Last(0.015), ElementsAre(false, false, false, false));
 }
 
