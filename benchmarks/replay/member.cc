@@ -19,7 +19,7 @@ void AddFlags(CLI::App& app, Member& member) {
   app.add_option("--wire", member.wire)->check(CLI::IsMember({"auth", "tls"}));
   app.add_option("--chunk", member.chunk, "bytes of a frame, instead of what the link asks for");
   app.add_option("--send-buffer", member.send_buffer,
-                 "SO_SNDBUF instead of what the link asks for, 0: the system's");
+                 "bytes that a socket holds undelivered instead of what the link asks for, 0: the system's");
 }
 
 Result<std::unique_ptr<session::Session>> Open(const Member& member, session::SessionOptions options,

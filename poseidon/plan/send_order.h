@@ -27,8 +27,9 @@ std::vector<std::uint32_t> SendOrder(std::span<const LayerCost> layers);
 
 // The layers whose gradients come when at most `seconds` of the backward pass are left, by
 // declaration index: for them it matters what has been committed to the link before, since the next
-// forward pass will wait for them. None where `plan` has more to do for the link than for the
-// processor (there the link's idle moments cost more than any layer's wait), or was not measured.
+// forward pass will wait for them. None where `plan` has a tenth more to do for the link
+// than for the processor (there the link's idle moments cost more than any layer's wait), or was not
+// measured.
 std::vector<bool> LastOfBackward(std::span<const LayerSpec> layers, const Plan& plan,
                                  double seconds);
 

@@ -104,6 +104,8 @@ TEST_F(LastOfBackwardTest, AreThoseWithLittleBehindThem) {
 }
 
 TEST_F(LastOfBackwardTest, AreNoneWhereTheLinkHasMoreToDo) {
+  plan_.compute_seconds = 0.038;  // a twentieth more
+  EXPECT_THAT(Last(0.015), ElementsAre(false, false, true, true));
   plan_.compute_seconds = 0.035;
   EXPECT_THAT(Last(0.015), ElementsAre(false, false, false, false));
 }

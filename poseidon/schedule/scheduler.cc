@@ -37,16 +37,22 @@ Scheduler::~Scheduler() = default;
 void Scheduler::UsePlan(const plan::Plan& plan) { plans_.Use(plan); }
 
 void Scheduler::WatchLast(const std::vector<bool>& last, std::function<void(bool)> tell) {
-  SetLastUnlanded(0);
+  TellLast(false);
   tell_last_ = std::move(tell);
   for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i].ends_backward = last.at(i);
 }
 
-void Scheduler::SetLastUnlanded(std::uint32_t layers) {
-  const bool before = last_unlanded_ > 0;
-  last_unlanded_ = layers;
-  const bool ends = layers > 0;
-  if (ends != before) tell_last_(ends);
+// Whether a layer that ends the backward pass of `step` is on its way, or still to be pushed.
+bool Scheduler::LastUnlanded(Step step) const {
+  return std::ranges::any_of(rows_, [step](const Row& row) {
+    const bool landed = row.state == LayerState::kIdle && row.step == step;
+    return row.ends_backward && row.state != LayerState::kFailed && !landed;
+  });
+}
+
+void Scheduler::TellLast(bool ends) {
+  if (ends != backward_ends_) tell_last_(ends);
+  backward_ends_ = ends;
 }
 
 Status Scheduler::Check(const Row& row, LayerId layer, const sync::SyncRequest& request,
@@ -81,11 +87,7 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
   row.step = request.step;
   row.pushed_at = io_.now();
   if (in_flight_++ == 0) busy_since_ = row.pushed_at;
-  if (!row.ends_backward) {
-    SetLastUnlanded(0);  // another backward pass is under way
-  } else if (last_unlanded_ == 0) {
-    SetLastUnlanded(static_cast<std::uint32_t>(std::ranges::count_if(rows_, &Row::ends_backward)));
-  }
+  TellLast(row.ends_backward);  // by another layer's push another backward pass has begun
 
   request.plan_epoch = plan.epoch;
   request.priority =
@@ -112,7 +114,7 @@ void Scheduler::OnDone(LayerId layer, Completion done, const Status& status) {
   row.timing.seconds += row.timing.last_seconds;
   ++row.timing.steps;
   if (--in_flight_ == 0) busy_ = busy_ + (now - busy_since_);
-  if (row.ends_backward && last_unlanded_ > 0) SetLastUnlanded(last_unlanded_ - 1);
+  if (backward_ends_) TellLast(LastUnlanded(*row.step));
   completions_.Post([done = std::move(done), status] { done(status); });
 }
 

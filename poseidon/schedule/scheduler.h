@@ -53,7 +53,7 @@ class Scheduler {
   // The layers that end the backward pass, one flag per layer. What is committed to the network
   // between the first of their pushes and their last mean delays the next forward pass by its whole
   // time: `tell` hears true when that begins and false when it is over, from within Push and the
-  // syncers' completions.
+  // syncers' completions. From the next push on.
   void WatchLast(const std::vector<bool>& last, std::function<void(bool)> tell);
 
   // Begins one step of one layer. The scheme is the plan's for that step; factors without a factor
@@ -80,7 +80,8 @@ class Scheduler {
   Status Check(const Row& row, LayerId layer, const sync::SyncRequest& request,
                plan::Scheme scheme) const;
   void OnDone(LayerId layer, Completion done, const Status& status);
-  void SetLastUnlanded(std::uint32_t layers);
+  bool LastUnlanded(Step step) const;
+  void TellLast(bool ends);
 
   Executor& io_;
   Executor& completions_;
@@ -88,7 +89,7 @@ class Scheduler {
   std::vector<Row> rows_;
   plan::History plans_;
   std::function<void(bool)> tell_last_;
-  std::uint32_t last_unlanded_ = 0;  // of the layers that end the backward pass, while it ends
+  bool backward_ends_ = false;  // as tell_last_ was told
   std::uint32_t in_flight_ = 0;
   TimePoint busy_since_;
   Duration busy_{0};

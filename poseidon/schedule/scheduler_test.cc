@@ -262,6 +262,42 @@ TEST_F(SchedulerLastTest, ALayerThatStaysAwayDoesNotKeepItGoing) {
   Land(2);
 }
 
+TEST_F(SchedulerLastTest, AFailedLayerIsNotWaitedFor) {
+  Landed landed[2];
+  Push(1, 0, landed[0]);
+  Push(0, 0, landed[1]);
+  dense_[1]->Land(*io_, Unavailable("gone"));
+  simulation_.Run();
+  EXPECT_THAT(told_, testing::ElementsAre(true));
+  Land(0);
+  EXPECT_THAT(told_, testing::ElementsAre(true, false));
+}
+
+TEST_F(SchedulerLastTest, WhatLandedBeforeItWasWatchedCounts) {
+  Landed landed[2];
+  scheduler_->WatchLast({false, false, false}, [](bool) {});
+  Push(1, 0, landed[0]);
+  Land(1);
+  scheduler_->WatchLast({true, true, false}, [this](bool ends) { told_.push_back(ends); });
+  Push(0, 0, landed[1]);
+  EXPECT_THAT(told_, testing::ElementsAre(true));
+  Land(0);
+  EXPECT_THAT(told_, testing::ElementsAre(true, false));
+}
+
+TEST_F(SchedulerLastTest, AllLayersMayBeLast) {
+  scheduler_->WatchLast({true, true, true}, [this](bool ends) { told_.push_back(ends); });
+  Landed landed[6];
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    told_.clear();
+    for (std::uint32_t layer : {2u, 1u, 0u}) Push(layer, step, landed[3 * step + layer]);
+    for (std::uint32_t layer : {2u, 0u}) Land(layer);
+    EXPECT_THAT(told_, testing::ElementsAre(true));
+    Land(1);
+    EXPECT_THAT(told_, testing::ElementsAre(true, false));
+  }
+}
+
 TEST_F(SchedulerTest, AFailedLayerStaysFailed) {
   Landed landed;
   Push(0, 0, landed);

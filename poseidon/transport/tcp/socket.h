@@ -18,8 +18,8 @@ namespace poseidon::transport::tcp {
 struct SocketOptions {
   // Congestion control of each socket; one that the system lacks leaves its default.
   std::string congestion_control = "cubic";
-  // Bytes of the stream; 0 leaves the system's choice. A small send buffer is what lets an urgent gradient overtake:
-  // bytes in the kernel can no longer be reordered.
+  // Bytes of the stream; 0 leaves the system's choice. A small send buffer is what lets an urgent
+  // gradient overtake: bytes in the kernel can no longer be reordered.
   int send_buffer_bytes = 128 * 1024;
   int receive_buffer_bytes = 0;
 };

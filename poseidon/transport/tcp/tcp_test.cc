@@ -542,7 +542,7 @@ TEST_P(Tcp, WhatWasWrittenBeforeCloseArrivesEvenIfBytesWereLeftUnread) {
   TcpOptions small = Options();
   small.socket.receive_buffer_bytes = 8 * 1024;
   TcpOptions large = Options();
-  large.socket.send_buffer_bytes = 200 * 1024;
+  large.socket.send_buffer_bytes = 400 * 1024;
   Member server(small);
   Member client(large);
   Peer near = client.Connect(server.Listen());
