@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "poseidon/base/random.h"
+#include "poseidon/coordinator/agreement.h"
 #include "poseidon/plan/cost_model.h"
 #include "poseidon/plan/slices.h"
 
@@ -121,17 +122,13 @@ wire::Measured ComputeTimes::MeasuredBy(std::uint16_t rank) const {
 }
 
 std::vector<plan::LayerMeasurement> ComputeTimes::MeasuredBySlowest() const {
-  std::vector<plan::LayerMeasurement> slowest(model_.layers.size());
+  std::vector<wire::Measured> by_rank;
   for (std::uint16_t rank = 0; rank < unevenness_.workers; ++rank) {
-    const wire::Measured measured = MeasuredBy(rank);
-    for (std::size_t i = 0; i < slowest.size(); ++i) {
-      const wire::Measured::Layer& own = measured.layers[i];
-      slowest[i].forward_seconds = std::max(slowest[i].forward_seconds, own.forward_seconds);
-      slowest[i].backward_seconds = std::max(slowest[i].backward_seconds, own.backward_seconds);
-      if (model_.layers[i].spec.factors) slowest[i].rows.push_back(own.rows);
-    }
+    by_rank.push_back(MeasuredBy(rank));
   }
-  return slowest;
+  plan::Plan before;  // all by keys
+  before.layers.resize(model_.layers.size());
+  return coordinator::Combine(by_rank, model_.specs(), before);
 }
 
 Bounds BoundsOf(const ScaledModel& model, const ComputeTimes& times, const plan::Plan& plan,

@@ -73,7 +73,7 @@ class ComputeTimes {
   double backward(std::uint16_t rank, std::uint64_t step, std::size_t layer, bool factors) const;
   // What the rank's clock shows of each layer: the mean of the first steps.
   wire::Measured MeasuredBy(std::uint16_t rank) const;
-  // Of each layer what the slowest rank measures, and the rows of all.
+  // What the coordinator makes of all ranks' measurements.
   std::vector<plan::LayerMeasurement> MeasuredBySlowest() const;
 
  private:

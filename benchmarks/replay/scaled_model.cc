@@ -52,8 +52,7 @@ ScaledModel Scale(const profile::Profile& profile, double scale) {
       scaled.spec.elements = small.outputs * small.inputs + (small.bias ? small.outputs : 0);
       scaled.rows = static_cast<std::uint32_t>(Divided(layer.rows, root));
       if (profile.product_flops > 0) {
-        scaled.product_seconds = 2.0 * layer.rows * static_cast<double>(whole.outputs) *
-                                 static_cast<double>(whole.inputs) / profile.product_flops;
+        scaled.product_seconds = whole.product_flops(layer.rows) / profile.product_flops;
       }
     } else {
       scaled.spec.elements = Divided(layer.spec.elements, scale);

@@ -168,7 +168,8 @@ void Server::Advance(const Key& key, Hosted& hosted) {
 // One-off keys are in no plan.
 std::uint32_t Server::SendPosition(const Key& key, Step step) const {
   const auto plans = plans_.find(key.model);
-  return plans == plans_.end() ? 0 : plans->second.At(step).by_layer[key.layer.value()].send_position;
+  if (plans == plans_.end()) return 0;
+  return plans->second.At(step).by_layer[key.layer.value()].send_position;
 }
 
 void Server::SendResult(const Key& key, Hosted& hosted, const Shard::Progress& progress) {

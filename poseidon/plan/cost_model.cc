@@ -119,8 +119,7 @@ NodeBytes BusiestMachine(const LayerSpec& layer, std::span<const Slice> slices, 
 
 double ProductSeconds(const FactorShape& shape, std::uint64_t rows, const ClusterSpec& cluster) {
   if (cluster.rebuild_flops <= 0) return 0;
-  return 2.0 * static_cast<double>(rows) * static_cast<double>(shape.outputs) *
-         static_cast<double>(shape.inputs) / cluster.rebuild_flops;
+  return shape.product_flops(rows) / cluster.rebuild_flops;
 }
 
 LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,

@@ -28,6 +28,12 @@ struct FactorShape {
 
   // Of one sample's two factor rows.
   std::uint64_t elements_per_row() const { return outputs + inputs; }
+  // Of the product that makes the weight gradient of `rows` factor rows; a multiplication and an
+  // addition count two.
+  double product_flops(std::uint64_t rows) const {
+    return 2.0 * static_cast<double>(rows) * static_cast<double>(outputs) *
+           static_cast<double>(inputs);
+  }
   friend bool operator==(const FactorShape&, const FactorShape&) = default;
 };
 

@@ -11,7 +11,7 @@
 #include "poseidon/plan/plan.h"
 
 // Which layer leaves first where the bytes of several wait for the same link. Pure functions of a
-// chain of layers in forward order.
+// chain of layers in forward order, or of a plan.
 namespace poseidon::plan {
 
 // The step time when of the layers that are ready the one with the lowest place has the link,
@@ -27,9 +27,8 @@ std::vector<std::uint32_t> SendOrder(std::span<const LayerCost> layers);
 
 // The layers whose gradients come when at most `seconds` of the backward pass are left, by
 // declaration index: for them it matters what has been committed to the link before, since the next
-// forward pass will wait for them. None where `plan` has a tenth more to do for the link
-// than for the processor (there the link's idle moments cost more than any layer's wait), or was not
-// measured.
+// forward pass will wait for them. None where `plan` has a tenth more to do for the link than for
+// the processor (there the link's idle moments cost more than any layer's wait), or was not measured.
 std::vector<bool> LastOfBackward(std::span<const LayerSpec> layers, const Plan& plan,
                                  double seconds);
 

@@ -615,7 +615,8 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
 // the next forward pass needs first. Which these are depends on this member's link, not on the plan
 // alone. The comparison systems' orders let nothing overtake in time.
 void Node::CommitLittleAtTheEnd(const wire::Agreed& agreed) {
-  if (options_.order != messaging::Order::kNextForward || options_.flow_is_fixed || link_.bytes_per_second <= 0 || layer_peers() == 0) return;
+  if (options_.order != messaging::Order::kNextForward || options_.flow_is_fixed) return;
+  if (link_.bytes_per_second <= 0 || layer_peers() == 0) return;
   const messaging::Flow usual = messaging::FlowFor(link_speed(), layer_peers());
   const messaging::Flow urgent = messaging::UrgentFlowFor(link_speed(), layer_peers());
   // A contribution waits for what its sender has committed, and its result for what the owner has.

@@ -102,8 +102,7 @@ Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std
   FillFixed(dtype, u.get(), rows * shape.outputs, 1);
   FillFixed(dtype, v.get(), rows * shape.inputs, 2);
   ProductTest test;
-  test.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(shape.outputs) *
-               static_cast<double>(shape.inputs);
+  test.flops = shape.product_flops(rows);
   for (int repeat = 0; repeat < 3; ++repeat) {
     const TimePoint begin = clock.now();
     POSEIDON_RETURN_IF_ERROR(RebuildGradient(shape, dtype, {u.get(), v.get(), rows}, 1.0 / 3.0,

@@ -41,7 +41,7 @@ Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concat
 struct ProductTest {
   std::uint64_t hash = 0;
   double seconds = 0;
-  double flops = 0;  // of the weight product, a multiplication and an addition counting two
+  double flops = 0;  // of the weight product
   // Operations per second; 0 where no time passed.
   double rate() const { return seconds > 0 ? flops / seconds : 0; }
 };
