@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <numeric>
 
 #include "poseidon/base/check.h"
@@ -54,17 +55,39 @@ double LocalSeconds(const LayerSpec& layer, Scheme scheme, const ClusterSpec& cl
   return SecondsFor(most_bytes, cluster.copy_bytes_per_second);
 }
 
+// Of the layers from the lowest rebuilt one on, none runs forward before the first of the rebuilt layers
+// 0..j has landed and all of these have been rebuilt. Until then layer i takes its transfer and its
+// latency, counted from the end of its own backward; those of the layers below it run meanwhile.
+double RebuildAfterLandingSeconds(std::span<const LayerCost> layers) {
+  double below = 0;  // sum of b over layers < j
+  double rebuilt = 0;
+  double first_landed = std::numeric_limits<double>::infinity();  // counted from the end of backward
+  double forward = 0;  // from the lowest rebuilt layer on
+  double longest = 0;
+  for (const LayerCost& layer : layers) {
+    if (layer.rebuild > 0) {
+      rebuilt += layer.rebuild;
+      first_landed = std::min(first_landed, layer.transfer + layer.latency - below);
+      longest = std::max(longest, rebuilt + first_landed);
+    }
+    if (rebuilt > 0) forward += layer.forward;
+    below += layer.backward;
+  }
+  return rebuilt > 0 ? below + longest + forward : 0;
+}
+
 }  // namespace
 
 // Counting from layer 0, with T the step time: from the end of layer j's backward to its next
 // forward lie T - sum over i >= j of (f_i + b_i) seconds. In that window the transfers of all
 // layers 0..j begin and end, since their gradients come later and their forwards earlier; and
 // behind the one that ends last come its latency and its rebuild. The window also holds layer j's
-// own path.
+// own path. What is rebuilt competes with forward and backward for the processor, but not before
+// it has landed.
 double LeastStepSeconds(std::span<const LayerCost> layers) {
   double outside = 0;  // sum of f + b over layers >= j
   for (const LayerCost& layer : layers) outside += layer.forward + layer.backward;
-  double least = ComputeSeconds(layers);
+  double least = std::max(ComputeSeconds(layers), RebuildAfterLandingSeconds(layers));
   double transfers = 0;  // sum of c over layers <= j
   double tail = 0;       // the least latency and rebuild of layers <= j
   for (std::size_t j = 0; j < layers.size(); ++j) {
@@ -80,12 +103,13 @@ double LeastStepSeconds(std::span<const LayerCost> layers) {
 
 // First come, first served: the transfer of layer i begins when its backward and all transfers
 // before it are over. The last to finish is behind one that never waited after some backward j
-// ended.
+// ended. Rebuilds follow one another.
 double WaitFreeStepSeconds(std::span<const LayerCost> layers) {
   double forward = 0;
   double backward = 0;
   double rebuild = 0;
   double link_free = 0;
+  double rebuilt = 0;  // when the rebuilds so far are over
   double finished = 0;
   for (std::size_t i = layers.size(); i-- > 0;) {
     const LayerCost& layer = layers[i];
@@ -93,7 +117,9 @@ double WaitFreeStepSeconds(std::span<const LayerCost> layers) {
     backward += layer.backward;
     rebuild += layer.rebuild;
     link_free = std::max(link_free, backward) + layer.transfer;
-    finished = std::max(finished, link_free + layer.latency + layer.rebuild);
+    const double landed = link_free + layer.latency;
+    if (layer.rebuild > 0) rebuilt = std::max(rebuilt, landed) + layer.rebuild;
+    finished = std::max({finished, landed, rebuilt});
   }
   return forward + std::max(finished, backward + rebuild);
 }

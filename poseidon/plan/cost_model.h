@@ -28,7 +28,8 @@ struct LayerCost {
 
 // The least step time of equal workers for this chain on a network that divides time freely: the
 // largest of all computing, of the transfers that must fit between the backward and the forward of
-// layer j for each j, and of one layer's own path for each layer. Without rebuilds and latency it
+// layer j for each j, of one layer's own path for each layer, and of what is left to compute when
+// the first of the layers to rebuild has landed. Without rebuilds and latency it
 // is exact, and reached by serving the lowest layer first, preempting; with them it is a lower
 // bound.
 double LeastStepSeconds(std::span<const LayerCost> layers);

@@ -162,6 +162,14 @@ TEST(LeastStepSeconds, HasATermForEachThingThatCanBind) {
   chain[1].latency = 0.5;
   chain[1].rebuild = 5;
   EXPECT_DOUBLE_EQ(LeastStepSeconds(chain), 3 + 4 + 20 + 0.5 + 5);
+  // Both are rebuilt, the upper one first: it lands 6 s after its backward, of which the lower one's
+  // backward hides 2.
+  chain = {{.forward = 1, .backward = 2, .transfer = 9, .rebuild = 5},
+           {.forward = 3, .backward = 4, .transfer = 5.5, .latency = 0.5, .rebuild = 10}};
+  EXPECT_DOUBLE_EQ(LeastStepSeconds(chain), 4 + 6 + 10 + 5 + 1 + 3);
+  // A lower layer that is not rebuilt runs forward meanwhile.
+  chain.insert(chain.begin(), {.forward = 4, .backward = 0});
+  EXPECT_DOUBLE_EQ(LeastStepSeconds(chain), 4 + 6 + 10 + 5 + 1 + 3);
 }
 
 TEST(LeastStepSeconds, IsALowerBoundWithRebuildsAndLatency) {
