@@ -924,6 +924,23 @@ poseidon_code poseidon_wait(poseidon_model* model, uint32_t layer, poseidon_stat
   });
 }
 
+poseidon_code poseidon_wait_any(poseidon_model* model, const uint32_t* layers, uint32_t count,
+                                uint32_t* landed, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    if (layers == nullptr || count == 0 || landed == nullptr) {
+      return InvalidArgument("poseidon_wait_any was given no layer or no place for the answer");
+    }
+    std::vector<LayerId> ids;
+    ids.reserve(count);
+    for (const std::uint32_t layer : std::span(layers, count)) {
+      POSEIDON_RETURN_IF_ERROR(CheckLayer(model, layer));
+      ids.emplace_back(layer);
+    }
+    *landed = model->session().WaitAny(ids).value();
+    return OkStatus();
+  });
+}
+
 int32_t poseidon_landed(const poseidon_model* model, uint32_t layer) {
   if (!CheckLayer(model, layer).ok()) return 1;
   return model->session().Landed(LayerId(layer)) ? 1 : 0;

@@ -417,6 +417,12 @@ POSEIDON_API poseidon_code poseidon_push_factors(poseidon_model* model, uint32_t
 // Thread: any but the callbacks'.
 POSEIDON_API poseidon_code poseidon_wait(poseidon_model* model, uint32_t layer,
                                          poseidon_status* status);
+// Blocks until the mean of one of `count` layers, at least one, has landed and sets *landed to the
+// first in the order given for which poseidon_wait would not block. A program that has to wait for
+// one layer can update another meanwhile. Thread: any but the callbacks'.
+POSEIDON_API poseidon_code poseidon_wait_any(poseidon_model* model, const uint32_t* layers,
+                                             uint32_t count, uint32_t* landed,
+                                             poseidon_status* status);
 // 1 where poseidon_wait would not block, else 0. Thread: any.
 POSEIDON_API int32_t poseidon_landed(const poseidon_model* model, uint32_t layer);
 

@@ -101,6 +101,12 @@ class Model {
           static_cast<const poseidon_factors*>(&factors), &gradient, more);
   }
   void Wait(uint32_t layer) { Check(poseidon_wait, model_, layer); }
+  // The first of `layers` that has landed.
+  uint32_t WaitAny(const std::vector<uint32_t>& layers) {
+    uint32_t landed = 0;
+    Check(poseidon_wait_any, model_, layers.data(), static_cast<uint32_t>(layers.size()), &landed);
+    return landed;
+  }
   bool Landed(uint32_t layer) const { return poseidon_landed(model_, layer) != 0; }
 
   void Measured(uint32_t layer, const poseidon_measurement& measurement) {

@@ -170,19 +170,31 @@ void Session::PushFactors(FactorPush push) {
   PushRequest(push.layer, std::move(request), std::move(push.landed));
 }
 
-Status Session::Wait(LayerId layer) {
+LayerId Session::WaitAny(std::span<const LayerId> layers) {
+  POSEIDON_CHECK(!layers.empty(), "somebody is waited for");
   std::unique_lock lock(mutex_);
-  const Pending& pending = pending_.at(layer.value());
-  if (pending.waiting) {
-    const TimePoint begin = now();
-    landed_.wait(lock, [&] { return !pending.waiting; });
-    const TimePoint end = now();
-    waited_ += end - begin;
-    if (options_.trace != nullptr) {
-      options_.trace->Record({TraceLane::kWait, static_cast<std::int32_t>(layer.value()),
-                              pending.step.value(), begin, end, 0, "wait"});
-    }
+  const auto first_landed = [&] {
+    return std::find_if(layers.begin(), layers.end(),
+                        [&](LayerId layer) { return !pending_.at(layer.value()).waiting; });
+  };
+  auto found = first_landed();
+  if (found != layers.end()) return *found;
+  const TimePoint begin = now();
+  landed_.wait(lock, [&] { return (found = first_landed()) != layers.end(); });
+  const TimePoint end = now();
+  waited_ += end - begin;
+  if (options_.trace != nullptr) {
+    const LayerId wanted = layers.front();
+    options_.trace->Record({TraceLane::kWait, static_cast<std::int32_t>(wanted.value()),
+                            pending_[wanted.value()].step.value(), begin, end, 0, "wait"});
   }
+  return *found;
+}
+
+Status Session::Wait(LayerId layer) {
+  WaitAny({&layer, 1});
+  std::lock_guard lock(mutex_);
+  const Pending& pending = pending_.at(layer.value());
   // What a layer was told is an echo of the job's failure, where there is one.
   return pending.status.ok() || failure_.ok() ? pending.status : failure_;
 }

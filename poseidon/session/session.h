@@ -43,7 +43,7 @@ struct Statistics {
   messaging::TrafficCell collectives;
   transport::ConnectionCounters wire;  // includes what encryption adds
   double busy_seconds = 0;    // at least one layer in flight
-  double waited_seconds = 0;  // the front end blocked in Wait
+  double waited_seconds = 0;  // the front end blocked in Wait or WaitAny
   std::uint64_t allocated_bytes = 0;  // by the core, for landing places and sums; not the channels' frames
   LinkMeasurement link;
 
@@ -56,7 +56,7 @@ struct Statistics {
 // for each step push every layer's gradient as soon as it exists, and wait for a layer when its mean
 // is needed.
 //
-// Thread: Push, PushFactors and Wait may be called from any thread; Open, Commit, BeginStep, the
+// Thread: Push, PushFactors, Wait and WaitAny may be called from any thread; Open, Commit, BeginStep, the
 // collectives, Leave and the destructor block and belong to one thread of the caller's.
 // Failure: the first failure of the job is final; every call returns it from then on, with the
 // culprit's member id where there is one.
@@ -113,6 +113,9 @@ class Session {
   void PushFactors(FactorPush push);
   // Blocks until the mean of the layer's last pushed step has landed.
   Status Wait(LayerId layer);
+  // Blocks until Wait would not block for one of `layers`, at least one, and returns the first such in
+  // the order given: whoever has to wait for one layer can do meanwhile what another waits for.
+  LayerId WaitAny(std::span<const LayerId> layers);
   // True when Wait would not block.
   bool Landed(LayerId layer) const;
 

@@ -456,6 +456,38 @@ TEST(Steps, LandedIsCalledOncePerPush) {
   }));
 }
 
+TEST(Steps, OfSeveralLayersTheFirstThatHasLandedIsNamed) {
+  Job job(2);
+  std::promise<void> b_landed;
+  std::shared_future<void> after = b_landed.get_future().share();
+  ExpectAllOk(job.Run([&](std::uint32_t rank, const poseidon_options& options) {
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t a = model.Declare(Dense("a", 4));
+    const std::uint32_t b = model.Declare(Dense("b", 4));
+    model.Commit();
+    std::vector<float> of_a(4, 1.0f);
+    std::vector<float> of_b(4, static_cast<float>(rank));
+    model.BeginStep(0);
+    model.Push(b, 0, View(of_b));
+    if (rank == 1) after.wait();  // so rank 0's mean of a cannot have landed
+    model.Push(a, 0, View(of_a));
+    if (rank == 0) {
+      EXPECT_EQ(model.WaitAny({a, b}), b);
+      EXPECT_EQ(of_b, std::vector<float>(4, 0.5f));
+      EXPECT_FALSE(model.Landed(a));
+      b_landed.set_value();
+      EXPECT_EQ(model.WaitAny({a}), a);
+    }
+    model.Wait(a);
+    EXPECT_EQ(model.WaitAny({b, a}), b);
+    EXPECT_THAT(FailureOf([&] { model.WaitAny({}); }).message, HasSubstr("no layer"));
+    EXPECT_THAT(FailureOf([&] { model.WaitAny({a, 2}); }).message,
+                HasSubstr("layer 2 does not exist"));
+    session.Leave();
+  }));
+}
+
 TEST(Steps, ALayerIsPushedAgainOnlyAfterItLanded) {
   Job job(2);
   std::promise<void> refused;

@@ -153,6 +153,7 @@ class ReferenceSync final : public GradientSync {
     return OkStatus();
   }
   Status Await(int) override { return std::exchange(combined_, true) ? OkStatus() : Combine(); }
+  int AwaitAny(std::span<const int> layers) override { return layers.front(); }
 
  private:
   struct Gradient {

@@ -38,6 +38,11 @@ def test_overlap_changes_no_bit(job, optimizer, schemes):
     assert differing(waiting[0]["weights"], overlapped[0]["weights"]) == []
 
 
+def test_what_has_landed_is_updated_while_another_layer_is_waited_for(job):
+    case, results = job.train(overlap=True, holds=True)
+    assert_close(results[0], worker.reference(case), 1e-6)
+
+
 def test_gradients_after_backward_are_the_mean_everywhere(job):
     _, results = job.train(reads_gradients=True, schemes={"wide": "sfb"})
     for one, other in zip(results[0]["gradients"], results[1]["gradients"]):

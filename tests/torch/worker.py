@@ -8,6 +8,7 @@ import os
 import pathlib
 import signal
 import sys
+import time
 
 import torch
 from torch import nn
@@ -75,6 +76,28 @@ def backward(model, step, rank, micro):
     return loss.item()
 
 
+def hold_back(case, rank, model, exchange):
+    """Rank 1's first backward pass stops before `wide` until rank 0, which waits for the layers below, has
+    updated `last`."""
+    updated = pathlib.Path(case["result"] + "updated")
+    if rank == 0:
+        update = exchange.update_layer
+
+        def tell(layer):
+            update(layer)
+            if layer.name == "last":
+                updated.touch()
+        exchange.update_layer = tell
+    else:
+        def hold(*_):
+            deadline = time.monotonic() + 20
+            while not updated.exists():
+                if time.monotonic() > deadline:
+                    raise RuntimeError("rank 0 has not updated its last layer")
+                time.sleep(0.01)
+        model.wide.register_full_backward_pre_hook(hold)
+
+
 def train(case, rank):
     import poseidon.torch
     poseidon.torch.init(rank=rank, workers=case["workers"], port=case["port"], token_file=case["token"],
@@ -83,6 +106,8 @@ def train(case, rank):
     optimizer = optimizer_of(case, model.parameters())
     scheduler = scheduler_of(optimizer)
     exchange = poseidon.torch.wrap(model, optimizer, overlap=case["overlap"])
+    if case.get("holds"):
+        hold_back(case, rank, model, exchange)
     schemes, gradients = [], []
     for step in range(case["steps"]):
         if case.get("death") == [rank, step]:

@@ -3,6 +3,7 @@
 #define POSEIDON_FRONTENDS_CAFFE_SOLVER_GRADIENT_SYNC_H_
 
 #include <cstdint>
+#include <span>
 
 #include "poseidon/base/status.h"
 
@@ -14,7 +15,7 @@ namespace poseidon::caffe {
 //
 // Thread: every member is called on the solver's thread, in the order
 //   BeginStep(t), [WantsFactors], GradientReady(layer) for each learnable layer in backward order,
-//   Await(layer) for each learnable layer (in the next forward's order, or all at once).
+//   Await(layer) for each learnable layer (in the next forward's order, or as AwaitAny names them).
 class GradientSync {
  public:
   virtual ~GradientSync() = default;
@@ -33,6 +34,10 @@ class GradientSync {
 
   // Blocks until the mean over the workers of the gradient of `layer` lies in its flat diff.
   virtual Status Await(int layer) = 0;
+
+  // Blocks until Await would not for one of `layers`, at least one, all ready and not yet awaited;
+  // returns the first such in the order given.
+  virtual int AwaitAny(std::span<const int> layers) = 0;
 };
 
 }  // namespace poseidon::caffe

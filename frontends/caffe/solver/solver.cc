@@ -284,24 +284,41 @@ Status Solver::Announce(int layer) {
   return sync_->GradientReady(layer);
 }
 
+// The time that one layer is waited for goes into updates of others whose means are there already.
 Status Solver::FinishLayer(int layer) {
-  LayerState& state = layers_[static_cast<std::size_t>(layer)];
-  if (!state.pending) return OkStatus();
-  const TimePoint begin = SteadyNow();
-  TimePoint arrived = begin;
-  if (!state.awaited) {
-    POSEIDON_RETURN_IF_ERROR(sync_->Await(layer));
-    state.awaited = true;
-    arrived = SteadyNow();
-    wait_seconds_ += ToSeconds(arrived - begin);
-    Trace(TraceLane::kWait, layer, pending_iteration_, begin, arrived, "wait");
+  const LayerState& state = layers_[static_cast<std::size_t>(layer)];
+  while (state.pending && !state.awaited) {
+    const TimePoint begin = SteadyNow();
+    const int landed = sync_->AwaitAny(UnderWay(layer));
+    POSEIDON_RETURN_IF_ERROR(sync_->Await(landed));
+    layers_[static_cast<std::size_t>(landed)].awaited = true;
+    const TimePoint end = SteadyNow();
+    wait_seconds_ += ToSeconds(end - begin);
+    Trace(TraceLane::kWait, layer, pending_iteration_, begin, end, "wait");
+    if (landed != layer) Update(landed);
   }
-  UpdateLayer(layer);
-  state.pending = false;
-  const TimePoint end = SteadyNow();
-  clock_.AddForward(layer, end - arrived);
-  Trace(TraceLane::kCompute, layer, pending_iteration_, arrived, end, "update");
+  if (state.pending) Update(layer);
   return OkStatus();
+}
+
+std::vector<int> Solver::UnderWay(int first) const {
+  std::vector<int> under_way = {first};
+  for (const int layer : synced_layers_) {
+    const LayerState& state = layers_[static_cast<std::size_t>(layer)];
+    if (state.pending && !state.awaited && layer != first) under_way.push_back(layer);
+  }
+  return under_way;
+}
+
+void Solver::Update(int layer) {
+  const TimePoint begin = SteadyNow();
+  for (const std::size_t index : layers_[static_cast<std::size_t>(layer)].params) {
+    UpdateParam(index);
+  }
+  layers_[static_cast<std::size_t>(layer)].pending = false;
+  const TimePoint end = SteadyNow();
+  clock_.AddForward(layer, end - begin);
+  Trace(TraceLane::kCompute, layer, pending_iteration_, begin, end, "update");
 }
 
 Status Solver::FinishPending() {
@@ -345,23 +362,21 @@ double Solver::ClipFactor() const {
   return norm > bound ? bound / norm : 1;
 }
 
-void Solver::UpdateLayer(int layer) {
-  for (const std::size_t index : layers_[static_cast<std::size_t>(layer)].params) {
-    const LearnableParam& param = net_->learnable_params()[index];
-    BlobUpdate update;
-    update.weights = param.blob.data;
-    update.gradient = param.blob.diff;
-    for (int slot = 0; slot < rule_->slots(); ++slot) {
-      update.history[static_cast<std::size_t>(slot)] = history_.at(index, slot);
-    }
-    update.iteration = pending_iteration_;
-    update.rate = pending_rate_ * static_cast<double>(param.lr_mult);
-    update.decay =
-        static_cast<double>(parameters_.weight_decay()) * static_cast<double>(param.decay_mult);
-    update.clip = pending_clip_;
-    update.average = 1.0 / parameters_.iter_size();
-    rule_->Apply(update);
+void Solver::UpdateParam(std::size_t index) {
+  const LearnableParam& param = net_->learnable_params()[index];
+  BlobUpdate update;
+  update.weights = param.blob.data;
+  update.gradient = param.blob.diff;
+  for (int slot = 0; slot < rule_->slots(); ++slot) {
+    update.history[static_cast<std::size_t>(slot)] = history_.at(index, slot);
   }
+  update.iteration = pending_iteration_;
+  update.rate = pending_rate_ * static_cast<double>(param.lr_mult);
+  update.decay =
+      static_cast<double>(parameters_.weight_decay()) * static_cast<double>(param.decay_mult);
+  update.clip = pending_clip_;
+  update.average = 1.0 / parameters_.iter_size();
+  rule_->Apply(update);
 }
 
 // Caffe's running mean: exact once average_loss values are in, a mean of fewer before.

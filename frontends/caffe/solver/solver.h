@@ -59,9 +59,9 @@ struct SolverOptions {
 //
 // The weights of a layer are updated just before its next forward pass, when its gradient has
 // arrived, not at the end of the iteration: communication of the lower layers hides the transfer of
-// the upper ones. Whoever looks at weights (a test, a snapshot, the caller after Step) finds all
-// updates done. With clip_gradients the norm needs all gradients, so all are awaited at the end of
-// backward.
+// the upper ones. While one layer is waited for, others that have arrived are updated. Whoever looks
+// at weights (a test, a snapshot, the caller after Step) finds all updates done. With
+// clip_gradients the norm needs all gradients, so all are awaited at the end of backward.
 //
 // Thread: one. Lifetime: observer, sync, collectives and trace outlive the solver's last call.
 class Solver {
@@ -135,10 +135,13 @@ class Solver {
   Status Announce(int layer);
   // Awaits and applies the pending gradient of a layer, if there is one.
   Status FinishLayer(int layer);
+  // `first` and behind it the other layers whose means have not been awaited, in the net's order.
+  std::vector<int> UnderWay(int first) const;
   Status FinishPending();
   Status AwaitPending();
   double ClipFactor() const;
-  void UpdateLayer(int layer);
+  void Update(int layer);
+  void UpdateParam(std::size_t index);
   void Smooth(double loss, std::uint64_t iteration);
   bool TestDue() const;
   std::uint64_t TestsBefore(std::uint64_t iteration) const;

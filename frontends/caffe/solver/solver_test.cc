@@ -370,6 +370,24 @@ TEST_F(SolverTest, TracesAndTimesLayers) {
   EXPECT_GT(means[ip1].backward, 0);
 }
 
+TEST_F(SolverTest, UpdatesWhatHasArrivedWhileAnotherLayerIsWaitedFor) {
+  TraceRecorder trace;
+  SolverOptions options;
+  options.trace = &trace;
+  auto solver = Make(Parameters(NetText(folder_ / "db", 4), ""), options);
+  TestCluster cluster(1, false);
+  TestCluster::Worker worker(&cluster, 0, &solver->net());  // says that ip2 arrived before ip1
+  solver->Connect(&worker, &worker);
+  ASSERT_TRUE(solver->Step(2).ok());
+  std::vector<std::int32_t> updated;
+  for (const TraceSpan& span : trace.Take()) {
+    if (std::strcmp(span.label, "update") == 0) updated.push_back(span.layer);
+  }
+  const int ip1 = solver->net().LayerIndex("ip1");
+  const int ip2 = solver->net().LayerIndex("ip2");
+  EXPECT_EQ(updated, (std::vector<std::int32_t>{ip2, ip1, ip2, ip1}));
+}
+
 TEST(LayerClock, GivesMeansOfTheLastIterationsWithoutTheFirst) {
   LayerClock clock(1);
   for (const int milliseconds : {900, 5, 4, 8, 6, 7}) {

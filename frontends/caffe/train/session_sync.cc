@@ -211,6 +211,17 @@ Status SessionSync::Await(int net_layer) {
   return status;
 }
 
+int SessionSync::AwaitAny(std::span<const int> net_layers) {
+  std::vector<LayerId> layers;
+  for (const int net_layer : net_layers) {
+    layers.emplace_back(static_cast<std::uint32_t>(by_net_layer_.at(net_layer)));
+  }
+  const TimePoint begin = SteadyNow();
+  const LayerId landed = session_.WaitAny(layers);
+  if (pace_) pace_->waited += ToSeconds(SteadyNow() - begin);
+  return layers_[landed.value()].net_layer;
+}
+
 Status SessionSync::SumDoubles(std::span<double> values) { return session_.Sum(ViewOf(values)); }
 
 Result<SolverAction> SessionSync::Agreed() {

@@ -58,6 +58,7 @@ class SessionSync final : public GradientSync, public Collectives {
   bool WantsFactors(int layer) const override;
   Status GradientReady(int layer) override;
   Status Await(int layer) override;
+  int AwaitAny(std::span<const int> layers) override;
   // Collectives:
   Status SumDoubles(std::span<double> values) override;
 

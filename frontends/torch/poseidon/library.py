@@ -121,6 +121,7 @@ FALLIBLE = {
     "push_dense": [MODEL, c_uint32, c_uint64, POINTER(View), POINTER(Push)],
     "push_factors": [MODEL, c_uint32, c_uint64, POINTER(Factors), POINTER(View), POINTER(Push)],
     "wait": [MODEL, c_uint32],
+    "wait_any": [MODEL, POINTER(c_uint32), c_uint32, POINTER(c_uint32)],
     "measured": [MODEL, c_uint32, POINTER(Measurement)],
     "report": [MODEL],
     "sum": [SESSION, POINTER(View)],

@@ -319,9 +319,19 @@ class Exchange:
                 layer.before = None
 
     def finish(self, layer):
-        """With overlap: waits for the layer's mean, and updates its parameters if step() has been called."""
-        if not layer.flying:
-            return
+        """With overlap: waits for the layer's mean, and updates its parameters if step() has been called; so
+        it does meanwhile for other layers whose means are there."""
+        while layer.flying:
+            self.finish_landed(self.first_landed(layer) if self.updating is not None else layer)
+
+    def first_landed(self, wanted):
+        flying = [wanted] + [layer for layer in self.layers if layer.flying and layer is not wanted]
+        ids = (ctypes.c_uint32 * len(flying))(*(layer.id for layer in flying))
+        landed = ctypes.c_uint32()
+        self.c.wait_any(self.model, ids, len(flying), ctypes.byref(landed))
+        return next(layer for layer in flying if layer.id == landed.value)
+
+    def finish_landed(self, layer):
         self.land(layer)
         if self.account:  # the update counts as forward
             self.account.restart(self.account.forward, layer)
