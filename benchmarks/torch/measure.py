@@ -67,7 +67,7 @@ def measure(cell, cluster):
 def run(cell, cluster, token, folder):
     """What each worker printed."""
     words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(grid.SYSTEMS),
-             "--turns", grid.TURNS, "--turn-seconds", grid.TURN_SECONDS, "--seed", grid.SEED,
+             "--turns", cell.turns, "--turn-seconds", grid.TURN_SECONDS, "--seed", grid.SEED,
              "--plan-step", cell.plan_step, "--workers", cell.workers,
              "--coordinator", cluster.addresses[0], "--token-file", token]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "POSEIDON_LIBRARY": str(LIBRARY)}

@@ -44,6 +44,11 @@ def ratio(result, name, to="ddp"):
     return seconds_of(result, to) / seconds_of(result, name), low, high
 
 
+def most_possible(result):
+    """DDP's steps in steps that synchronise nothing: no way of synchronising could reach more here."""
+    return seconds_of(result, "ddp") / seconds_of(result, "local")
+
+
 def losses(result, name, to="ddp"):
     """The step to which both have come, its two losses, and the largest difference up to there, in parts of
     the loss of the first step."""
@@ -77,9 +82,10 @@ def step_table(results):
     for result in results:
         rows.append([setting(result), *(ms(seconds_of(result, name)) for name in ("local", "ddp", "waiting",
                                                                                  "overlap")),
-                     with_bounds(ratio(result, "waiting")), with_bounds(ratio(result, "overlap"))])
+                     with_bounds(ratio(result, "waiting")), with_bounds(ratio(result, "overlap")),
+                     f"{most_possible(result):.2f}"])
     return table(["net, workers, links", "local, ms", "DDP, ms", "waiting, ms", "overlap, ms",
-                  "DDP / waiting [95 %]", "DDP / overlap [95 %]"], rows)
+                  "DDP / waiting [95 %]", "DDP / overlap [95 %]", "DDP / local"], rows)
 
 
 def other_table(results):
@@ -98,17 +104,19 @@ def other_table(results):
 
 def goals(results):
     """What the goals ask, cell by cell."""
-    asked = {cell.name: cell.goal for cell in grid.cells()}
+    asked = {cell.name: cell for cell in grid.cells()}
     missed, met = [], []
     for result in results:
-        goal = asked[result["name"]]
+        cell = asked[result["name"]]
         for name in ("overlap", "waiting"):
             value, low, _ = ratio(result, name)
-            if goal and (name == "overlap" or goal < 1):
-                reached = low if goal < 1 else value
-                (met if reached >= goal else missed).append(
-                    f"{setting(result)}, {name}: {reached:.2f}, asked {goal:g}"
-                    + (" (lower bound)" if goal < 1 else ""))
+            if cell.goal and (name == "overlap" or cell.no_slower):
+                reached = low if cell.no_slower else value
+                (met if reached >= cell.goal else missed).append(
+                    f"{setting(result)}, {name}: {reached:.2f}, asked {cell.goal:g}"
+                    + (" (lower bound)" if cell.no_slower else "")
+                    + (f"; without any synchronising it would be {most_possible(result):.2f}"
+                       if most_possible(result) < cell.goal else ""))
             if losses(result, name)[3] > TOLERANCE:
                 missed.append(f"{setting(result)}, {name}: its losses differ from DDP's by more than "
                               f"{TOLERANCE:.0%} of the first")
@@ -134,9 +142,10 @@ def section(folder):
     machine = results[0]["machine"]
     words = "\n".join(f"- *{name}*: {what}" for name, what in grid.SYSTEMS.items())
     return f"""Real training, computed on the cores that serve the network. One process per worker holds a copy of the net
-per system; the systems train by turns, {grid.TURNS} each, in an order drawn from the seed. One thread per worker, SGD
-with momentum, nothing encrypted. Times are medians of all turns' steps and the mean of the workers; the bounds
-of the ratios are bootstrapped over turns and steps. Measured {" to ".join(dates[:1] + dates[1:][-1:])} on {machine["cpu"]},
+per system; the systems train by turns, {grid.TURNS} each or, where the goal is to be no slower, {grid.NO_SLOWER_TURNS}, in an
+order drawn from the seed. One thread per worker, SGD with momentum, nothing encrypted. Times are medians of all
+turns' steps and the mean of the workers; the bounds of the ratios are bootstrapped over turns and steps. DDP /
+local is what no way of synchronising could exceed. Measured {" to ".join(dates[:1] + dates[1:][-1:])} on {machine["cpu"]},
 {machine["cores"]} cores for all workers.
 
 {words}
