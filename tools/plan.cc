@@ -99,7 +99,9 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
       std::string(NameOf(plan.policy)) + "\n\n" + PlanTable(plan, layers) +
       "\npredicted                                                         step   speed-up over "
       "one worker\n" +
-      Line("this plan, the least possible (T*)", plan.step_seconds, plan.speedup) +
+      Line("this plan", plan.step_seconds, plan.speedup) +
+      Line("this plan, the least possible (T*)", point.t_star_seconds,
+           speedup(point.t_star_seconds)) +
       Line("this plan, overlapped with backward only (T_wfbp)", plan.wfbp_seconds,
            speedup(plan.wfbp_seconds)) +
       Line("key-value only, the least possible", plan.dense_step_seconds,

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "poseidon/base/check.h"
+#include "poseidon/plan/send_order.h"
 
 namespace poseidon::plan {
 namespace {
@@ -228,6 +229,17 @@ std::vector<LayerCost> StepModel::Chain(std::span<const Scheme> schemes,
 }
 
 StepPrediction StepModel::Predict(std::span<const Scheme> schemes, const Speeds& speeds) const {
+  StepPrediction prediction = Bound(schemes, speeds);
+  const std::vector<LayerCost> chain = Chain(schemes, speeds);
+  const bool rebuilds =
+      std::any_of(chain.begin(), chain.end(), [](const LayerCost& cost) { return cost.rebuild > 0; });
+  if (!rebuilds || chain.size() > kMostPlayedLayers) return prediction;
+  prediction.step = std::max(prediction.step, PlayedStepSeconds(chain, SendOrder(chain)));
+  prediction.wait_free = std::max(prediction.wait_free, prediction.step);
+  return prediction;
+}
+
+StepPrediction StepModel::Bound(std::span<const Scheme> schemes, const Speeds& speeds) const {
   const std::vector<LayerCost> chain = Chain(schemes, speeds);
   std::vector<NodeBytes> workers(cluster_.workers);
   for (std::size_t i = 0; i < schemes.size(); ++i) {

@@ -58,7 +58,7 @@ LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme s
 
 // What a set of decisions leads to.
 struct StepPrediction {
-  double step = 0;         // LeastStepSeconds, or longer where the cores have more work than that
+  double step = 0;         // of a chain that is played, or longer where the cores have more work
   double wait_free = 0;    // WaitFreeStepSeconds, likewise
   double compute = 0;      // ComputeSeconds
   double link = 0;         // that the busiest link is busy at most, hidden behind computing or not
@@ -89,7 +89,13 @@ class StepModel {
             const ClusterSpec& cluster, std::span<const LayerMeasurement> measured);
 
   // `schemes`: one per layer; factors only where the layer has them and its rows are known.
+  //
+  // The step is LeastStepSeconds where nothing is rebuilt. That bound is not reached where much is,
+  // and a plan that is good by it alone may be slow: there a step is played (plan/send_order.h), in
+  // the order that SendOrder finds.
   StepPrediction Predict(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;
+  // The same with LeastStepSeconds in any case: never more than Predict says, and soon said.
+  StepPrediction Bound(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;
   // The costs in forward order, of the layers in `forward_order` (declaration indices).
   std::vector<LayerCost> Chain(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;
   const std::vector<std::size_t>& forward_order() const { return forward_order_; }

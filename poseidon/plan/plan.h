@@ -41,12 +41,12 @@ struct Plan {
   ClusterSpec cluster;
   std::vector<LayerPlan> layers;  // in declaration order, every declared layer
 
-  double step_seconds = 0;           // the least possible with these schemes (T*)
+  double step_seconds = 0;           // predicted with these schemes (StepModel::Predict)
   double compute_seconds = 0;        // of it, without any waiting: forward, backward, rebuilds
   double single_worker_seconds = 0;  // a step of one worker without a network
   double speedup = 0;                // workers * single_worker_seconds / step_seconds
   double wfbp_seconds = 0;        // if gradients overlapped with backward only, in order of arrival
-  double dense_step_seconds = 0;  // T* with the key-value scheme for every layer
+  double dense_step_seconds = 0;  // the same with the key-value scheme for every layer
   std::uint64_t dense_bytes_sent = 0;  // the busiest worker's, with the key-value scheme everywhere
 
   friend bool operator==(const Plan&, const Plan&) = default;

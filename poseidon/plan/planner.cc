@@ -189,6 +189,7 @@ class TimeSearch {
   }
   // Takes `schemes` over if they are better.
   bool Try(const std::vector<Scheme>& schemes) {
+    if (!Shorter(JudgedSeconds(model_.Bound(schemes)), least_)) return false;
     const double seconds = Judge(schemes);
     if (!Shorter(seconds, least_)) return false;
     best_ = schemes;

@@ -15,8 +15,8 @@ constexpr double kWorthIt = 0.99;
 constexpr std::size_t kMostMoved = 8;
 // Links are never measured to the percent: at the ridge itself the processor counts.
 constexpr double kLinkBound = 1.1;
-// Playing a step looks at every layer at every event.
-constexpr std::size_t kMostLayers = 1000;
+// Layers whose windows are this full decide the step, whatever is computed or measured exactly.
+constexpr double kNearlyFull = 0.98;
 
 // One step from its first backward to its last forward: all layers have landed before the next backward
 // begins, so every step is alike.
@@ -106,6 +106,30 @@ std::vector<std::uint32_t> ToFront(std::span<const std::uint32_t> places, std::s
   return moved;
 }
 
+// How much of the backward pass is left when the first gradient comes of those layers, from the first
+// one up, whose windows are full: had the transfers of the layers up to such a one to begin later, the
+// step would take longer. Counting and windows as in LeastStepSeconds.
+double BackwardLeftAtFullWindows(std::span<const std::size_t> order, const Plan& plan) {
+  double outside = 0;
+  for (const LayerPlan& layer : plan.layers) {
+    outside += layer.measured.forward_seconds + layer.measured.backward_seconds;
+  }
+  std::vector<double> windows;
+  double transfers = 0;
+  for (const std::size_t i : order) {
+    const LayerPlan& layer = plan.layers[i];
+    transfers += layer.transfer_seconds;
+    windows.push_back(outside + transfers);
+    outside -= layer.measured.forward_seconds + layer.measured.backward_seconds;
+  }
+  const double longest = *std::max_element(windows.begin(), windows.end());
+  double left = 0;
+  for (std::size_t j = 0; j + 1 < windows.size() && windows[j + 1] >= kNearlyFull * longest; ++j) {
+    left += plan.layers[order[j]].measured.backward_seconds;
+  }
+  return windows.front() >= kNearlyFull * longest ? left : 0;
+}
+
 }  // namespace
 
 double PlayedStepSeconds(std::span<const LayerCost> layers, std::span<const std::uint32_t> places) {
@@ -120,7 +144,7 @@ std::vector<std::uint32_t> SendOrder(std::span<const LayerCost> layers) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (layers[i].rebuild > 0) rebuilt.push_back(i);
   }
-  if (rebuilt.empty() || layers.size() > kMostLayers) return places;
+  if (rebuilt.empty() || layers.size() > kMostPlayedLayers) return places;
   std::stable_sort(rebuilt.begin(), rebuilt.end(), [&](std::size_t a, std::size_t b) {
     return layers[a].rebuild > layers[b].rebuild;
   });
@@ -147,9 +171,11 @@ std::vector<bool> LastOfBackward(std::span<const LayerSpec> layers, const Plan& 
   double link = 0;
   for (const LayerPlan& layer : plan.layers) link += layer.transfer_seconds;
   if (plan.compute_seconds <= 0 || link > kLinkBound * plan.compute_seconds) return last;
+  const std::vector<std::size_t> order = ForwardOrder(layers);
+  const double reach = BackwardLeftAtFullWindows(order, plan) + seconds;
   double left = 0;
-  for (const std::size_t i : ForwardOrder(layers)) {
-    if (left > seconds) break;
+  for (const std::size_t i : order) {
+    if (left > reach) break;
     last[i] = true;
     left += plan.layers[i].measured.backward_seconds;
   }

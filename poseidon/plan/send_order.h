@@ -14,6 +14,9 @@
 // chain of layers in forward order, or of a plan.
 namespace poseidon::plan {
 
+// Playing a step looks at every layer at every event: longer chains are not worth it.
+inline constexpr std::size_t kMostPlayedLayers = 1000;
+
 // The step time when of the layers that are ready the one with the lowest place has the link,
 // preempting the others, and one processor computes: rebuilds before the chain, and of those the
 // lowest place first. Seconds. `places`: one per layer, all different.

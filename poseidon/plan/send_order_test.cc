@@ -85,10 +85,11 @@ class LastOfBackwardTest : public ::testing::Test {
       layers_[i].name = "layer" + std::to_string(i);
       layers_[i].elements = 1000;
       layers_[i].forward_position = 3 - i;
+      plan_.layers[i].measured.forward_seconds = 0.010;
       plan_.layers[i].measured.backward_seconds = 0.010;
       plan_.layers[i].transfer_seconds = 0.010;
     }
-    plan_.compute_seconds = 0.060;
+    plan_.compute_seconds = 0.080;
   }
   std::vector<bool> Last(double seconds) const { return LastOfBackward(layers_, plan_, seconds); }
 
@@ -101,6 +102,15 @@ TEST_F(LastOfBackwardTest, AreThoseWithLittleBehindThem) {
   EXPECT_THAT(Last(0.015), ElementsAre(false, false, true, true));
   EXPECT_THAT(Last(0.025), ElementsAre(false, true, true, true));
   EXPECT_THAT(Last(1), ElementsAre(true, true, true, true));
+}
+
+// The first layer's bytes are so many that the next one's window is as full: 0.08 + 0.03 seconds, and
+// 0.06 + 0.05; that of the third, 0.04 + 0.06, is not.
+TEST_F(LastOfBackwardTest, ReachBeyondLayersWhoseWindowsAreFull) {
+  plan_.layers[3].transfer_seconds = 0.030;
+  plan_.layers[2].transfer_seconds = 0.020;
+  EXPECT_THAT(Last(0), ElementsAre(false, false, true, true));
+  EXPECT_THAT(Last(0.015), ElementsAre(false, true, true, true));
 }
 
 TEST_F(LastOfBackwardTest, AreNoneWhereTheLinkHasMoreToDo) {

@@ -345,7 +345,7 @@ typedef struct poseidon_plan {
   int32_t policy;
   uint32_t layers;
   uint32_t reserved;
-  double step_seconds;           // the least possible with these schemes
+  double step_seconds;           // predicted with these schemes
   double compute_seconds;        // of it, without any waiting
   double single_worker_seconds;  // a step of one worker without a network
   double speedup;

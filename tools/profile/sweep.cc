@@ -145,6 +145,9 @@ Result<Point> Predict(const Profile& profile, const Setting& setting, std::uint3
   Point point{.workers = workers, .rate = rate, .plan = {}};
   POSEIDON_ASSIGN_OR_RETURN(point.plan, MakePlan(layers, cluster, measured, setting.options));
   const plan::StepModel model(layers, AssignSlices(layers, cluster.shards()), cluster, measured);
+  std::vector<Scheme> schemes;
+  for (const plan::LayerPlan& layer : point.plan.layers) schemes.push_back(layer.scheme);
+  point.t_star_seconds = model.Bound(schemes).step;
   const std::vector<Scheme> dense(layers.size(), Scheme::kKeyValue);
   point.dense_wfbp_seconds = model.Predict(dense).wait_free;
   return point;
@@ -190,6 +193,7 @@ json PointJson(const Point& point, const Profile& profile) {
   return {{"workers", point.workers},
           {"rate_bits_per_second", point.rate},
           {"step_seconds", point.plan.step_seconds},
+          {"t_star_seconds", point.t_star_seconds},
           {"wfbp_seconds", point.plan.wfbp_seconds},
           {"compute_seconds", point.plan.compute_seconds},
           {"single_worker_seconds", point.plan.single_worker_seconds},

@@ -29,6 +29,7 @@ struct Point {
   std::uint32_t workers = 1;
   double rate = 0;  // of a link, bits per second and direction
   plan::Plan plan;
+  double t_star_seconds = 0;  // the least possible with the plan's schemes
   // With the key-value scheme for every layer and overlap in backward only.
   double dense_wfbp_seconds = 0;
 

@@ -38,6 +38,7 @@ TEST(Predict, IsTheBoundByHand) {
   const Point dense = Predict(Example(), setting, 2, 8e6).value();
   EXPECT_DOUBLE_EQ(dense.plan.single_worker_seconds, 0.06);
   EXPECT_NEAR(dense.plan.step_seconds, 4.004 + 0.03, 1e-9);
+  EXPECT_DOUBLE_EQ(dense.t_star_seconds, dense.plan.step_seconds);
   EXPECT_NEAR(dense.plan.wfbp_seconds, 0.02 + 0.02 + 4.004, 1e-9);
   EXPECT_DOUBLE_EQ(dense.dense_wfbp_seconds, dense.plan.wfbp_seconds);
   EXPECT_NEAR(dense.plan.speedup, 2 * 0.06 / 4.034, 1e-9);
