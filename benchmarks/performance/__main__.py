@@ -170,7 +170,7 @@ def render(cells, beside, folder, document):
     passed = [result for result in results if result["systems"]]
     drawn = plots.draw(passed, folder) + calculated.draw(folder)
     document.write_text(tables.document(cells, results, drawn, there(beside),
-                                        read(folder / f"{DENSE_PATH}.json")))
+                                        read(folder / f"{DENSE_PATH}.json"), read(folder / "unscaled.json")))
     say(f"{len(results)} of {len(cells)} cells in {document.relative_to(ROOT)}")
 
 

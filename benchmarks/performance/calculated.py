@@ -28,6 +28,11 @@ COMMANDS = {
         "Speed-up over one worker to 64 workers, simulated: the product's nodes on virtual time; "
         "wide lines are the bound.",
         "some minutes"),
+    "unscaled": Command(
+        "benchmarks.simulate.settings", (),
+        "Step over T\\* of every profile at 0.5, 1 and 2 times its ridge and at 10 Gbit/s, at full size and rate; "
+        "simulated.",
+        "some minutes"),
 }
 
 

@@ -288,7 +288,19 @@ class Calculated(unittest.TestCase):
             "profile": "vgg19-22k", "layer": "fc6", "outputs": 4096, "inputs": 25088, "workers": [2, 4],
             "rates_bits_per_second": [1e9], "batches": [{"rows": 32, "schemes": [[[2, "sfb"], [4, "kv"]]]}]},
         "benchmarks.simulate.curves": {
-            "rate": "10Gbit", "curves": [{"profile": "vgg19-22k", "system": "poseidon", "points": [POINT]}]}}
+            "rate": "10Gbit", "curves": [{"profile": "vgg19-22k", "system": "poseidon", "points": [POINT]}]},
+        "benchmarks.simulate.settings": {"points": [
+            {"profile": "vgg19-22k", "workers": 2, "rate": "1x", "ratio": 1.004, "median_seconds": 1.0,
+             "predicted_seconds": 1.01},
+            {"profile": "vgg19-22k", "workers": 4, "rate": 10e9, "ratio": 1.031, "median_seconds": 1.0,
+             "predicted_seconds": 0.9}]}}
+
+    def test_settings_beyond_the_goal_stand_out(self):
+        text = tables.unscaled_part(self.RESULTS["benchmarks.simulate.settings"])
+        self.assertIn("1 of 2 settings within 1.02 T\\*", text)
+        self.assertIn("Predicted within 5 %: 1 of 2", text)
+        self.assertIn("| vgg19-22k | 1.004 | **1.031** |", text)
+        self.assertIn("P=2, 1x | P=4, 10G", text)
 
     def test_results_are_plotted_and_copied(self):
         for module, document in self.RESULTS.items():

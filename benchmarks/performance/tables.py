@@ -301,6 +301,26 @@ def goals(results):
     return "\n".join(f"- {line}" for line in lines)
 
 
+def unscaled_part(document):
+    """Of simulations at full size and rate: how many keep the goal, and all ratios to T*."""
+    points = document["points"]
+    ratios = [found["ratio"] for found in points]
+    good = sum(ratio <= GOAL for ratio in ratios)
+    lines = [f"{good} of {len(ratios)} settings within {GOAL:g} T\\*; median {statistics.median(ratios):.3f}."]
+    columns = list(dict.fromkeys((found["workers"], found["rate"]) for found in points))
+    near = sum(abs(found["median_seconds"] / found["predicted_seconds"] - 1) <= 0.05 for found in points)
+    lines.append(f"Predicted within 5 %: {near} of {len(points)}.")
+    by_profile = {}
+    for found in points:
+        ratio = f"{found['ratio']:.3f}"
+        by_profile.setdefault(found["profile"], {})[found["workers"], found["rate"]] = (
+            ratio if found["ratio"] <= GOAL else f"**{ratio}**")
+    head = ["step / T\\*"] + [f"P={workers}, {rate if isinstance(rate, str) else f'{rate / 1e9:g}G'}"
+                             for workers, rate in columns]
+    rows = [[profile, *(of.get(column, "-") for column in columns)] for profile, of in by_profile.items()]
+    return "\n".join(f"- {line}" for line in lines) + "\n\n" + table(head, rows)
+
+
 def same(results, name, part):
     """What all results agree on, or all that they have."""
     found = sorted({str(result[name].get(part)) for result in results})
@@ -334,10 +354,10 @@ def plots_in(plots):
     return "\n\n".join(parts)
 
 
-def document(cells, results, plots, beside=(), measured_path=None):
+def document(cells, results, plots, beside=(), measured_path=None, unscaled=None):
     """The whole text. `plots` are names of SVG files beside the results, in order, with a caption,
     or None where there were too few results; `beside` are results of cells beside the grid,
-    `measured_path` those of the dense path."""
+    `measured_path` those of the dense path, `unscaled` those of benchmarks/simulate/settings.py."""
     passed = [result for result in results if result["systems"]]
     parts = {"head": head(results) if results else "", "coverage": coverage(cells, results),
              "goals": goals(passed), "systems": systems_table(passed), "steps": step_table(passed),
@@ -350,5 +370,6 @@ def document(cells, results, plots, beside=(), measured_path=None):
              "dense_path": dense_path_table(measured_path) if measured_path else "Not measured yet.",
              "dense_path_goals": dense_path_goals(measured_path) if measured_path else "",
              "training": training.section(RESULTS),
+             "unscaled": unscaled_part(unscaled) if unscaled else "Not simulated yet.",
              "plots": plots_in(plots)}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], TEMPLATE.read_text())

@@ -27,6 +27,9 @@ constexpr std::uint16_t kPort = 1;
 constexpr std::uint64_t kFinalPlanStep = 2;
 constexpr Duration kSampled = std::chrono::milliseconds(10);
 constexpr Duration kPatience = std::chrono::hours(24 * 365);
+// What Linux lets connections grow to that say nothing (the defaults of net.ipv4.tcp_wmem and tcp_rmem).
+constexpr std::size_t kSendBuffer = std::size_t{4} << 20;
+constexpr std::size_t kReceiveBuffer = std::size_t{6} << 20;
 
 std::string NameOf(std::uint16_t rank) { return "worker" + std::to_string(rank); }
 
@@ -50,8 +53,9 @@ class Zeros {
   std::byte* memory_ = nullptr;
 };
 
-// Products take their time on the timeline that forward and backward use. While the members compare test
-// products it writes zeros, so that all bits are equal; afterwards nobody reads what it would write.
+// Products take their time, on the timeline that forward and backward use once these run. While the members
+// compare test products it writes zeros, so that all bits are equal; afterwards nobody reads what it would
+// write.
 class TimedEngine final : public sfb::ProductEngine {
  public:
   TimedEngine(sim::Simulation& simulation, replay::Timeline& timeline, double flops)
@@ -59,15 +63,19 @@ class TimedEngine final : public sfb::ProductEngine {
   void EndTests() { testing_ = false; }
 
   Status Multiply(const Product& product) override {
-    const auto elements = static_cast<double>(product.outputs * product.inputs);
     if (testing_) {
       std::memset(product.out, 0, product.outputs * product.inputs * SizeOf(product.dtype));
-    } else if (flops_ > 0) {
-      const double seconds = 2.0 * static_cast<double>(product.rows) * elements / flops_;
-      const Duration now = simulation_.now().since_origin;
-      const Duration due = FromSeconds(timeline_.Queue(seconds, /*idle=*/true, ToSeconds(now)));
-      simulation_.Spend(std::max(Duration{0}, due - now));
     }
+    if (flops_ <= 0) return OkStatus();
+    const plan::FactorShape shape{product.outputs, product.inputs};
+    const double seconds = shape.product_flops(product.rows) / flops_;
+    if (testing_) {
+      simulation_.Spend(FromSeconds(seconds));
+      return OkStatus();
+    }
+    const Duration now = simulation_.now().since_origin;
+    const Duration due = FromSeconds(timeline_.Queue(seconds, /*idle=*/true, ToSeconds(now)));
+    simulation_.Spend(std::max(Duration{0}, due - now));
     return OkStatus();
   }
   std::string description() const override { return "simulated"; }
@@ -164,7 +172,7 @@ class Worker {
     options.order = stage_.scene.mode.order;
     if (stage_.scene.mode.pairs) options.placement = plan::Placement::kWhole;
     options.final_plan_step = kFinalPlanStep;
-    // Test products take no virtual time, so the members could not plan; they follow ours.
+    // Layers that go the key-value way are declared without factors: the members follow this plan.
     for (std::size_t i = 0; i < stage_.declared.size(); ++i) {
       options.planning.forced[stage_.declared[i].name] = stage_.plan.layers[i].scheme;
     }
@@ -445,6 +453,8 @@ Result<Findings> Play(const Scene& scene) {
   const Zeros zeros(BytesOfLargest(scene));
   sim::Simulation simulation;
   sim::VirtualNetwork network(simulation, {.latency = scene.latency,
+                                           .send_buffer_bytes = kSendBuffer,
+                                           .receive_buffer_bytes = kReceiveBuffer,
                                            .segment_bytes = scene.segment_bytes,
                                            .integrity_protected = true,
                                            .hollow = zeros.span()});
