@@ -307,9 +307,9 @@ class GatedEngine final : public sfb::ProductEngine {
   std::string description() const override { return "gated"; }
   void Close() { Set(false); }
   void Open() { Set(true); }
-  void AwaitProduct() {
+  void AwaitProducts(int count) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return waiting_ > 0; });
+    changed_.wait(lock, [&] { return waiting_ >= count; });
   }
 
  private:
@@ -348,7 +348,9 @@ TEST_P(SessionTest, AProductUnderWayIsOutlived) {
                           .factors = {reinterpret_cast<std::byte*>(u.data()),
                                       reinterpret_cast<std::byte*>(v.data()), 1},
                           .gradient = ViewOf(std::span(gradient))});
-    gated.AwaitProduct();
+    // Both ranks' products, which share the engine: a rank whose own has not begun when the other
+    // goes never begins it.
+    gated.AwaitProducts(2);
     if (session->rank() == Rank(1)) {
       // The gate opens only after rank 0 has seen this one's end, that is, after its node is gone.
       std::thread opener([&] {
