@@ -99,10 +99,14 @@ TEST(LauncherTest, OthersLearnWhereRankZeroListens) {
   EXPECT_EQ(seen, "one=yes");
 }
 
+// Rank 0's first events, in one write: the launcher takes both before anything of rank 1's, so the
+// job has formed as soon as rank 1 has joined.
+constexpr const char* kListensAndJoins =
+    R"(read task; printf '%s\n' '{"event":"listening","host":"h","port":7}' '{"event":"joined"}'; )";
+
 TEST(LauncherTest, AFailureIsToldOnceAndEndsTheJob) {
   const LaunchResult result = Launch(
-      {Shell("zero", R"(read task; echo '{"event":"listening","host":"h","port":7}';
-                        echo '{"event":"joined"}'; read command;
+      {Shell("zero", std::string(kListensAndJoins) + R"(read command;
                         echo '{"event":"failed","message":"worker 1 died","culprit":1}'; exit 3)"),
        Shell("one", R"(read task; echo '{"event":"joined"}'; kill -9 $$)")},
       {.grace_seconds = 0.2, .on_event = {}});
@@ -115,8 +119,7 @@ TEST(LauncherTest, AFailureIsToldOnceAndEndsTheJob) {
 
 TEST(LauncherTest, TheAccusedIsEndedWhenAllOthersHaveSpoken) {
   const LaunchResult result = Launch(
-      {Shell("zero", R"(read task; echo '{"event":"listening","host":"h","port":7}';
-                        echo '{"event":"joined"}'; read command)"),
+      {Shell("zero", std::string(kListensAndJoins) + "read command"),
        Shell("one", R"(read task; echo '{"event":"joined"}';
                        echo '{"event":"failed","message":"zero is silent","culprit":0}'; exit 3)")},
       {.grace_seconds = 600, .on_event = {}});
