@@ -2,13 +2,14 @@
 """Measures the cells of a grid and writes docs/performance.md, its plots and raw results.
 
   python3 -m benchmarks.performance                        # the quick grid; needs root
-  python3 -m benchmarks.performance --grid full            # cells that are there are not measured again
+  python3 -m benchmarks.performance --grid full            # at most 6 hours; goes on where it ended
   python3 -m benchmarks.performance --only resnet-50-p4-1x,mlp-p2-1G,dense-path
   python3 -m benchmarks.performance --list                 # the cells and what they take
   python3 -m benchmarks.performance --render               # measures nothing
   python3 -m benchmarks.performance --compare              # the smoke grid against the recorded ratios
 
-A cell is measured again when its inputs changed: setting, profile, sources or machine.
+A cell is measured again when its inputs changed: setting, profile, sources or machine. The document has all
+cells that are there, those of the quick grid in detail; docs/performance/cells.md has the detail of all.
 """
 import argparse
 import json
@@ -163,15 +164,18 @@ def calculate_all(options, folder, sources):
 
 
 def render(cells, beside, folder, document):
-    from . import calculated, plots, tables
+    """Writes the document, with `cells` in detail and all results of the folder in sum, and beside its plots
+    the detail of all."""
+    from . import calculated, grid, plots, tables
     def there(of):
         return [result for cell in of if (result := read(folder / f"{cell.name}.json"))]
-    results = there(cells)
+    results = there(grid.full())
     passed = [result for result in results if result["systems"]]
     drawn = plots.draw(passed, folder) + calculated.draw(folder)
     document.write_text(tables.document(cells, results, drawn, there(beside),
                                         read(folder / f"{DENSE_PATH}.json"), read(folder / "unscaled.json")))
-    say(f"{len(results)} of {len(cells)} cells in {document.relative_to(ROOT)}")
+    (folder / "cells.md").write_text(tables.every_cell(results))
+    say(f"{len(results)} cells in {document.relative_to(ROOT)}")
 
 
 def compare(cells, folder):
@@ -199,6 +203,7 @@ def compare(cells, folder):
 
 
 def main(arguments):
+    from . import grid
     options = parse(arguments)
     if options.list:
         say_grid(options)
@@ -220,7 +225,7 @@ def main(arguments):
             return 1
         except subprocess.CalledProcessError as failure:
             return failure.returncode
-    render(options.cells, options.beside, folder, document)
+    render(options.cells if smoke else grid.quick(), options.beside, folder, document)
     return 0
 
 

@@ -14,6 +14,7 @@ from benchmarks.performance import dense_path, figures, grid, machine, measure, 
 
 HERE = pathlib.Path(__file__).resolve().parent
 ON = {"cpu": "a CPU", "cores": 2, "memory_gib": 8, "kernel": "6.1"}
+CELLS = [grid.Cell("resnet-50", 4, "1x")]  # of recorded()
 
 
 def turn(seconds, bound=None, **more):
@@ -203,7 +204,7 @@ class Tables(unittest.TestCase):
         cells = [grid.Cell("resnet-50", 4, "1x"), grid.Cell("mlp", 2, 1e9)]
         text = tables.document(cells, [recorded()], [("bytes.svg", "Bytes per scheme."), ("speed-up.svg", None)])
         self.assertNotIn("{{", text)
-        self.assertIn("1 of the 2 cells", text)
+        self.assertIn("1 of the 2 cells that stand here in detail were measured, and 1 of the 105 of the full", text)
         self.assertIn("Not measured yet: `mlp-p2-1G`", text)
         self.assertIn("performance/bytes.svg", text)
         self.assertIn("`speed-up.svg` needs results", text)
@@ -216,22 +217,43 @@ class Tables(unittest.TestCase):
             self.assertGreater(line.count("|"), 2, line)
 
     def test_rows_are_as_wide_as_their_heads(self):
-        text = tables.document([], [recorded()], [])
+        text = tables.document(CELLS, [recorded()], [])
         for block in re.findall(r"(?:^\|.*\|\n)+", text, re.M):
             widths = {line.count("|") for line in block.splitlines()}
             self.assertEqual(len(widths), 1, block)
 
     def test_what_misses_a_goal_is_named(self):
         self.assertIn("1 of 1 cells within 1.02", tables.goals([recorded()]))
-        missed = tables.goals([slower(recorded(), "poseidon", 1.6)])
-        self.assertIn("above 1.02 T\\*, Poseidon: resnet-50", missed)
-        self.assertIn("slower than DDP, Poseidon: resnet-50", missed)
+        missed = [slower(recorded(), "poseidon", 1.6)]
+        self.assertIn("0 of 1 cells within 1.02", tables.goals(missed))
+        self.assertIn("slower than DDP, Poseidon: resnet-50", tables.goals(missed))
+        self.assertEqual(tables.missed_table([recorded()]), "None.")
+        simulated = {"points": [{"profile": "resnet-50", "workers": 4, "rate": "1x", "ratio": 1.004}]}
+        rows = tables.missed_table(missed, simulated).splitlines()[2:]
+        self.assertEqual(len(rows), 1)
+        self.assertRegex(rows[0], r"Poseidon \| 1\.624 .* \| 1\.004 \| 5% \| 0\.64")
+
+    def test_every_cell_has_its_place(self):
+        jittered = recorded() | {"name": "resnet-50-p4-1x-jitter5"}
+        jittered["cell"] = jittered["cell"] | {"jitter": 0.05}
+        other = slower(recorded(), "dense", 1.1) | {"name": "resnet-50-p8-2x"}
+        other["cell"] = other["cell"] | {"workers": 8, "rate": "2x", "real_rate_bits": 12e9}
+        text = tables.document(CELLS, [jittered, other, recorded()], [])
+        self.assertIn("| resnet-50 | - | - | - | - | - | 1.015 | - | - | - | - | 1.015 | - |", text)
+        self.assertIn("| resnet-50 | - | - | - | - | - | 1.020 | - | - | - | - | **1.122** | - |", text)
+        self.assertIn("jitter 5% | 1.015 | 1.020 | 1.49 |", text)
+        self.assertEqual(text.count("| resnet-50, P=8"), 1, "in detail only where it was asked for")
+        every = tables.every_cell([jittered, other, recorded()])
+        self.assertNotIn("{{", every)
+        firsts = [line.split(" | ")[0] for line in every.splitlines() if line.startswith("| resnet-50")][:3]
+        self.assertEqual([("jitter" in first, "P=8" in first) for first in firsts],
+                         [(False, False), (True, False), (False, True)])
 
     def test_refused_and_failed_cells_are_named(self):
         refused = recorded() | {"refused": "the goodput is 80 %", "systems": {}}
         failed = recorded()
         failed["systems"]["dear"] = {"turns": [], "failed": "rank 1 ended with 1"}
-        text = tables.document([], [refused, failed], [])
+        text = tables.document(CELLS, [refused, failed], [])
         self.assertIn("refused by the gate: the goodput is 80 %", text)
         self.assertIn("dear did not finish: rank 1 ended with 1", text)
 
@@ -266,7 +288,7 @@ class DensePath(unittest.TestCase):
         beside["cell"] = beside["cell"] | {"background": 0.2}
         beside["systems"]["dense"]["turns"][0]["background_share"] = 0.199
         refused = recorded() | {"name": "full", "refused": "the goodput is 80 %", "systems": {}}
-        text = tables.document([], [recorded()], [], [beside, refused], self.MEASURED)
+        text = tables.document(CELLS, [recorded()], [], [beside, refused], self.MEASURED)
         self.assertIn("`full` was refused by the gate", text)
         self.assertIn("background 20% | dense | 0.312", text)
         self.assertIn("19.9%", text)

@@ -2,7 +2,7 @@
 """The plots of docs/performance.md as SVG, from the cells' results."""
 import collections
 
-from .figures import best_ddp, figures_of
+from .figures import best_ddp, figures_of, usual
 
 STYLES = {"poseidon": ("Poseidon", "#0b5fa5", "o"), "dense": ("Poseidon, dense", "#3aa6dd", "s"),
           "ddp": ("PyTorch DDP", "#c44e52", "^"), "wfbp": ("backward-only overlap", "#dd8452", "v")}
@@ -17,16 +17,11 @@ def pyplot():
     return plt
 
 
-def usual(result):
-    cell = result["cell"]
-    return cell["queue_seconds"] == 0.050 and not cell["jitter"] and cell["straggler"] == 1
-
-
 def groups(results, key, least):
     """Usual results that share a key and differ in one thing, at least so many."""
     found = collections.defaultdict(list)
     for result in results:
-        if usual(result) and "poseidon" in figures_of(result):
+        if usual(result["cell"]) and "poseidon" in figures_of(result):
             found[key(result["cell"])].append(result)
     return {name: members for name, members in found.items() if len(members) >= least}
 
@@ -61,7 +56,8 @@ def panels(plt, count):
 
 
 def speed_up(results, path):
-    """P times the images of one worker: speed-up against P."""
+    """P times the images of one worker: speed-up against P, at the ridge and at 10 Gbit/s."""
+    results = [result for result in results if result["cell"]["rate"] in ("1x", 10e9)]
     found = groups(results, lambda c: (c["profile"], str(c["rate"]), c["real_rate_bits"]
                                        if not isinstance(c["rate"], str) else 0), 2)
     if not found:
@@ -84,7 +80,8 @@ def speed_up(results, path):
 
 
 def bandwidth(results, path):
-    """Step time against bandwidth, T* as a line."""
+    """Step time against bandwidth of four workers, T* as a line."""
+    results = [result for result in results if result["cell"]["workers"] == 4]
     found = groups(results, lambda c: (c["profile"], c["workers"]), 3)
     if not found:
         return None
@@ -111,7 +108,7 @@ def scheme_bytes(results, path):
     rows, seen = [], set()
     for result in results:
         f, which = figures_of(result), (result["cell"]["profile"], result["cell"]["workers"])
-        if which not in seen and usual(result) and {"poseidon", "dense"} <= f.keys():
+        if which not in seen and usual(result["cell"]) and {"poseidon", "dense"} <= f.keys():
             sent = [f[n].first["payload_bytes_per_step"] for n in ("dense", "poseidon")]
             if all(sent):
                 cell = result["cell"]

@@ -7,11 +7,13 @@ import statistics
 from benchmarks.torch import tables as training
 
 from . import dense_path, grid
-from .figures import best_ddp, figures_of
+from .figures import best_ddp, figures_of, usual
 
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "performance"
-TEMPLATE = pathlib.Path(__file__).resolve().parent / "template.md"
-GOAL = 1.02  # of T*(trace)
+TEMPLATES = pathlib.Path(__file__).resolve().parent
+GOAL = 1.02       # of T*(trace)
+PREDICTED = 0.05  # of the measured step, what a prediction may be off by
+OURS = {"poseidon": "Poseidon", "dense": "dense only"}  # the systems that the goals speak of
 
 
 def table(head, rows):
@@ -108,13 +110,17 @@ def per_system(results, head, cells_of):
     return table(["setting", "system", *head], rows)
 
 
+def busy(f, result):
+    """The share of the machine's cores that the workers' processes kept busy."""
+    return f"{f.first['cpu_seconds_per_step'] / f.seconds / (result['machine'].get('cores') or 1):.0%}"
+
+
 def cpu_table(results):
     def cells(f, result):
         wire, cpu = f.first["wire_bytes_per_step"], f.first["cpu_seconds_per_step"]
         total = wire * result["cell"]["workers"] if wire else None
-        share = cpu / f.seconds / (result.get("machine", {}).get("cores") or 1)
         full = cpu * result["cell"]["scale"] / f.seconds / result["cell"]["workers"]
-        return [number(cpu), f"{share:.0%}", number(total and cpu / (total / 1e9), 2), number(full, 2)]
+        return [number(cpu), busy(f, result), number(total and cpu / (total / 1e9), 2), number(full, 2)]
     return per_system(results, ["CPU s per step, all workers", "of the machine", "CPU s per wire GB",
                                 "cores per worker at full size"], cells)
 
@@ -153,12 +159,11 @@ def beside_table(beside, results):
         name = grid.Cell(cell["profile"], cell["workers"], cell["rate"]).name
         for system, f in found.items():
             undisturbed = usual.get(name, {}).get(system) if cell.get("background") else None
-            cpu = f.first["cpu_seconds_per_step"]
             rows.append([setting(result), system, number(f.seconds), with_spread(f),
                          number(undisturbed and undisturbed.seconds),
                          number(f.first["peak_to_mean"], 2),
-                         f"{cpu / f.seconds / (result['machine'].get('cores') or 1):.0%}",
-                         number(cpu), f"{f.first['background_share']:.1%}" if f.first["background_share"] else "-"])
+                         busy(f, result), number(f.first["cpu_seconds_per_step"]),
+                         f"{f.first['background_share']:.1%}" if f.first["background_share"] else "-"])
     return table(["setting", "system", "step, s", "/ T\\*", "undisturbed, s", "peak / mean of 10 ms",
                   "of the machine", "CPU s per step, all workers", "background that arrived"], rows)
 
@@ -254,11 +259,12 @@ def gate_table(results):
 
 
 def coverage(cells, results):
-    """Which cells of the grid stand here, which were refused or failed, and which are missing."""
-    by_name = {result["name"]: result for result in results}
-    lines = [f"{len([r for r in results if not r.get('refused')])} of the {len(cells)} cells of the grid "
-             "were measured."]
-    if missing := [cell.name for cell in cells if cell.name not in by_name]:
+    """How many cells of the grids were measured, which of `cells` are missing, and what was refused or failed."""
+    measured = {result["name"] for result in results if not result.get("refused")}
+    full = {cell.name for cell in grid.full()}
+    lines = [f"{len(measured & {cell.name for cell in cells})} of the {len(cells)} cells that stand here in detail "
+             f"were measured, and {len(measured & full)} of the {len(full)} of the full grid."]
+    if missing := [cell.name for cell in cells if cell.name not in {result["name"] for result in results}]:
         lines.append("Not measured yet: " + ", ".join(f"`{name}`" for name in missing) + ".")
     for result in results:
         if result.get("refused"):
@@ -274,31 +280,104 @@ def medians_of(result, system):
 
 
 def goals(results):
-    """What the goals ask of these cells, and which of them miss it."""
+    """How many cells keep what the goals ask; `missed_table` names the others."""
     lines = []
-    for system, words in (("poseidon", "Poseidon"), ("dense", "dense only")):
+    for system, words in OURS.items():
         found = [(result, figures_of(result)) for result in results]
         found = [(result, f[system], best_ddp(f)) for result, f in found if system in f]
         if not found:
             continue
-        above = [(r, f) for r, f, _ in found if f.bound and f.to_bound > GOAL]
+        within = sum(not f.bound or f.to_bound <= GOAL for _, f, _ in found)
         slower = [(r, f, d) for r, f, d in found if d and f.seconds > d.seconds]
-        lines.append(f"{words}: {len(found) - len(above)} of {len(found)} cells within {GOAL:g} T\\*, median "
+        lines.append(f"{words}: {within} of {len(found)} cells within {GOAL:g} T\\*, median "
                      f"{statistics.median(f.to_bound for _, f, _ in found):.3f} T\\*; "
                      f"slower than DDP in {len(slower)}.")
         lines += [f"a turn slower than DDP, {words}: {setting(r)}: {max(turns) / d.seconds:.3f} of its step"
                   for r, f, d in found
                   if d and max(turns := medians_of(r, system)) > d.seconds >= f.seconds]
-        lines += [f"above {GOAL:g} T\\*, {words}: {setting(r)}: {f.to_bound:.3f}" for r, f in above]
         lines += [f"slower than DDP, {words}: {setting(r)}: {f.seconds / d.seconds:.3f} of its step"
                   for r, f, d in slower]
-    predicted = [turn["predicted_seconds"] / turn["median_seconds"] for result in results
-                 for name in ("poseidon", "dense")
-                 for turn in result["systems"].get(name, {"turns": []})["turns"]]
+    predicted = [ratio for result in results for name in OURS for ratio in predicted_to_measured(result, name)]
     if predicted:
-        good = sum(abs(p - 1) <= 0.05 for p in predicted)
-        lines.append(f"prediction within 5 % in {good} of {len(predicted)} turns of Poseidon and of dense.")
+        lines.append(f"prediction within {PREDICTED * 100:g} % in {sum(abs(p - 1) <= PREDICTED for p in predicted)} of "
+                     f"{len(predicted)} turns of Poseidon and of dense.")
     return "\n".join(f"- {line}" for line in lines)
+
+
+def predicted_to_measured(result, system):
+    """Of every turn."""
+    return [turn["predicted_seconds"] / turn["median_seconds"]
+            for turn in result["systems"].get(system, {"turns": []})["turns"]]
+
+
+def missed_table(results, unscaled=None):
+    """The cells above GOAL or predicted badly, with what tells the network's part from the cores': what the same
+    setting takes simulated at full size, and how busy the two cores were."""
+    simulated = {(found["profile"], found["workers"], found["rate"]): found["ratio"]
+                 for found in (unscaled or {"points": []})["points"]}
+    rows = []
+    for result in results:
+        cell = result["cell"]
+        for system, f in figures_of(result).items():
+            if system not in OURS:
+                continue
+            predicted = predicted_to_measured(result, system)
+            if f.to_bound <= GOAL and all(abs(p - 1) <= PREDICTED for p in predicted):
+                continue
+            undisturbed = simulated.get((cell["profile"], cell["workers"], cell["rate"])) if usual(cell) else None
+            rows.append([setting(result), OURS[system], with_spread(f),
+                         number(undisturbed if system == "poseidon" else None), busy(f, result),
+                         " and ".join(map(number, predicted)), f"{cell['scale']:.3g}"])
+    return table(["setting", "system", "/ T\\*", "simulated at full size", "of the machine's CPU",
+                  "predicted / measured, by turn", "sizes divided by"], rows) if rows else "None."
+
+
+RATES = ("0.5x", "1x", "2x", 10e9)  # of the full grid, at every P
+
+
+def matrix(results, head, text_of):
+    """Profiles by workers and rate, of the cells that nothing disturbs."""
+    of = {(r["cell"]["profile"], r["cell"]["workers"], r["cell"]["rate"]): text_of(figures_of(r))
+          for r in results if usual(r["cell"])}
+    columns = [(workers, rate) for workers in (2, 4, 8) for rate in RATES]
+    profiles = [name for name in grid.GOALS + grid.OTHERS if any((name, *column) in of for column in columns)]
+    rows = [[name, *(of.get((name, *column), "-") for column in columns)] for name in profiles]
+    return table([head, *map(column_words, columns)], rows)
+
+
+def column_words(column):
+    workers, rate = column
+    return f"P={workers}, {rate if isinstance(rate, str) else f'{rate / 1e9:g}G'}"
+
+
+def to_bound(system):
+    def text_of(figures):
+        f = figures.get(system)
+        return "-" if f is None else emphasized(f.to_bound, f.to_bound > GOAL)
+    return text_of
+
+
+def emphasized(ratio, stands_out, places=3):
+    return f"**{ratio:.{places}f}**" if stands_out else f"{ratio:.{places}f}"
+
+
+def ddp_over_ours(figures):
+    ours, ddp = figures.get("poseidon"), best_ddp(figures)
+    return "-" if not ours or not ddp else emphasized(ddp.seconds / ours.seconds, ddp.seconds < ours.seconds, 2)
+
+
+def settings_part(results):
+    """All measured cells of the full grid, a number each."""
+    disturbed = [[setting(r), to_bound("poseidon")(f), to_bound("dense")(f), ddp_over_ours(f)]
+                 for r, f in ((r, figures_of(r)) for r in results)
+                 if not usual(r["cell"]) or r["cell"]["rate"] not in RATES]
+    parts = [matrix(results, "Poseidon / T\\*", to_bound("poseidon")),
+             matrix(results, "dense / dense T\\*", to_bound("dense")),
+             matrix(results, "DDP / Poseidon", ddp_over_ours)]
+    if disturbed:
+        parts.append(table(["disturbed or at another rate", "Poseidon / T\\*", "dense / dense T\\*",
+                            "DDP / Poseidon"], disturbed))
+    return "\n\n".join(parts)
 
 
 def unscaled_part(document):
@@ -312,11 +391,9 @@ def unscaled_part(document):
     lines.append(f"Predicted within 5 %: {near} of {len(points)}.")
     by_profile = {}
     for found in points:
-        ratio = f"{found['ratio']:.3f}"
         by_profile.setdefault(found["profile"], {})[found["workers"], found["rate"]] = (
-            ratio if found["ratio"] <= GOAL else f"**{ratio}**")
-    head = ["step / T\\*"] + [f"P={workers}, {rate if isinstance(rate, str) else f'{rate / 1e9:g}G'}"
-                             for workers, rate in columns]
+            emphasized(found["ratio"], found["ratio"] > GOAL))
+    head = ["step / T\\*", *map(column_words, columns)]
     rows = [[profile, *(of.get(column, "-") for column in columns)] for profile, of in by_profile.items()]
     return "\n".join(f"- {line}" for line in lines) + "\n\n" + table(head, rows)
 
@@ -354,22 +431,43 @@ def plots_in(plots):
     return "\n\n".join(parts)
 
 
-def document(cells, results, plots, beside=(), measured_path=None, unscaled=None):
-    """The whole text. `plots` are names of SVG files beside the results, in order, with a caption,
-    or None where there were too few results; `beside` are results of cells beside the grid,
-    `measured_path` those of the dense path, `unscaled` those of benchmarks/simulate/settings.py."""
+def in_detail(results):
+    """The tables with a row for every cell, or for every cell and system."""
     passed = [result for result in results if result["systems"]]
-    parts = {"head": head(results) if results else "", "coverage": coverage(cells, results),
-             "goals": goals(passed), "systems": systems_table(passed), "steps": step_table(passed),
-             "modes": mode_table(passed), "predictions": prediction_table(passed),
-             "schemes": scheme_table(passed), "cpu": cpu_table(passed), "bursts": burst_table(passed),
-             "evenness": evenness_table(passed),
-             "rounds": str(dense_path.ROUNDS),
-             "gate": gate_table([*results, *beside]),
-             "beside": beside_part(beside, passed),
-             "dense_path": dense_path_table(measured_path) if measured_path else "Not measured yet.",
-             "dense_path_goals": dense_path_goals(measured_path) if measured_path else "",
-             "training": training.section(RESULTS),
-             "unscaled": unscaled_part(unscaled) if unscaled else "Not simulated yet.",
-             "plots": plots_in(plots)}
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], TEMPLATE.read_text())
+    return {"steps": step_table(passed), "modes": mode_table(passed), "predictions": prediction_table(passed),
+            "schemes": scheme_table(passed), "cpu": cpu_table(passed), "bursts": burst_table(passed),
+            "evenness": evenness_table(passed)}
+
+
+def document(cells, results, plots, beside=(), measured_path=None, unscaled=None):
+    """The whole text: all `results` in the sums and matrices, those of `cells` in detail. `plots` are names of
+    SVG files beside the results, in order, with a caption, or None where there were too few results; `beside` are
+    results of cells beside the grid, `measured_path` those of the dense path, `unscaled` those of
+    benchmarks/simulate/settings.py."""
+    passed = [result for result in results if result["systems"]]
+    names = {cell.name for cell in cells}
+    shown = [result for result in results if result["name"] in names]
+    return filled("template.md", in_detail(shown) | {
+        "head": head(results) if results else "", "coverage": coverage(cells, results),
+        "goals": goals(passed), "missed": missed_table(passed, unscaled),
+        "settings": settings_part(passed), "systems": systems_table(passed),
+        "rounds": str(dense_path.ROUNDS),
+        "gate": gate_table([*shown, *beside]),
+        "beside": beside_part(beside, passed),
+        "dense_path": dense_path_table(measured_path) if measured_path else "Not measured yet.",
+        "dense_path_goals": dense_path_goals(measured_path) if measured_path else "",
+        "training": training.section(RESULTS),
+        "unscaled": unscaled_part(unscaled) if unscaled else "Not simulated yet.",
+        "plots": plots_in(plots)})
+
+
+def every_cell(results):
+    """The second document: the detail of all results, profile by profile."""
+    profiles = grid.GOALS + grid.OTHERS
+    ordered = sorted(results, key=lambda r: (profiles.index(r["cell"]["profile"]), r["cell"]["workers"],
+                                             r["cell"]["real_rate_bits"], not usual(r["cell"]), r["name"]))
+    return filled("cells.md", in_detail(ordered) | {"gate": gate_table(ordered)})
+
+
+def filled(template, parts):
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], (TEMPLATES / template).read_text())
