@@ -4,7 +4,7 @@ import dataclasses
 
 RATES = {"100M": 100e6, "1G": 1e9, "unshaped": None}
 TURNS = 4
-NO_SLOWER_TURNS = 12  # where the goal is a bound of the ratio and not its median
+NO_SLOWER_TURNS = 36  # where the goal is a bound of the ratio and not its median
 TURN_SECONDS = 1.5  # of counted steps, of every system, at least one step
 SEED = 1
 SYSTEMS = {

@@ -29,19 +29,18 @@ def undisturbed(result):
 
 
 def ratio(result, name, to="ddp"):
-    """Steps of `to` in steps of `name`, with the bounds of 95 %: turns are drawn again, of both systems
-    together since they followed one another, and steps within them."""
-    one, other = (result["systems"][system]["turns"] for system in (name, to))
+    """Steps of `to` in steps of `name`: the median over turns of a turn's medians, which followed one another, so
+    that a machine that is slower for a while is slower for both. With the bounds of 95 %: turns are drawn again,
+    and steps within them."""
+    pairs = list(zip(*(result["systems"][system]["turns"] for system in (name, to))))
     draw = random.Random(grid.SEED)
-    found = []
-    for _ in range(RESAMPLES):
-        turns = draw.choices(range(len(one)), k=len(one))
-        ours, theirs = ([step for turn in turns for step in draw.choices(taken[turn], k=len(taken[turn]))]
-                        for taken in (one, other))
-        found.append(statistics.median(theirs) / statistics.median(ours))
-    found.sort()
-    low, high = found[int(0.025 * RESAMPLES)], found[int(0.975 * RESAMPLES)]
-    return seconds_of(result, to) / seconds_of(result, name), low, high
+    found = sorted(median_ratio([[draw.choices(taken, k=len(taken)) for taken in pair]
+                                 for pair in draw.choices(pairs, k=len(pairs))]) for _ in range(RESAMPLES))
+    return median_ratio(pairs), found[int(0.025 * RESAMPLES)], found[int(0.975 * RESAMPLES)]
+
+
+def median_ratio(pairs):
+    return statistics.median(statistics.median(theirs) / statistics.median(ours) for ours, theirs in pairs)
 
 
 def most_possible(result):
@@ -144,7 +143,8 @@ def section(folder):
     return f"""Real training, computed on the cores that serve the network. One process per worker holds a copy of the net
 per system; the systems train by turns, {grid.TURNS} each or, where the goal is to be no slower, {grid.NO_SLOWER_TURNS}, in an
 order drawn from the seed. One thread per worker, SGD with momentum, nothing encrypted. Times are medians of all
-turns' steps and the mean of the workers; the bounds of the ratios are bootstrapped over turns and steps. DDP /
+turns' steps and the mean of the workers. A ratio is the median over turns of the ratio within a turn, whose
+systems ran one right after another; its bounds are bootstrapped over turns and steps. DDP /
 local is what no way of synchronising could exceed. Measured {" to ".join(dates[:1] + dates[1:][-1:])} on {machine["cpu"]},
 {machine["cores"]} cores for all workers.
 

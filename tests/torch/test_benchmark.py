@@ -35,6 +35,11 @@ def test_a_ratio_has_the_bounds_of_its_turns():
     assert tables.ratio(restless, "overlap")[1:] == (2, 4)
 
 
+def test_a_machine_that_is_slower_for_a_while_changes_no_ratio():
+    found = result("torch-mlp-p2-1G", [[1.0] * 3, [2.0] * 3, [3.0] * 3], [[4.0] * 3, [8.0] * 3, [12.0] * 3])
+    assert tables.ratio(found, "overlap") == (4, 4, 4)
+
+
 def test_strangers_on_the_cores_are_named():
     found = result("torch-mlp-p2-1G", [[1.0]], [[5.0]])
     assert tables.undisturbed(found) == 0.5 and "strangers used the cores, 50% were left" in tables.goals([found])
