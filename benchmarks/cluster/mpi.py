@@ -16,10 +16,10 @@ import emulation
 SELF = pathlib.Path(__file__).resolve()
 
 
-def run(cluster, program):
-    """Starts mpirun with a program on every node; the process. Raises Refused without Open MPI.
-    Every node has a host name of its own: by one name MPI would take them for one host and pass
-    its messages through memory."""
+def run(cluster, program, **options):
+    """Starts mpirun with a program on every node; the process, which prints what all of them print. Raises Refused
+    without Open MPI. Options are subprocess.Popen's. Every node has a host name of its own: by one name MPI would
+    take them for one host and pass its messages through memory."""
     if shutil.which("mpirun") is None:
         raise emulation.Refused("mpirun is not installed, expected Open MPI (openmpi-bin)")
     agent = shlex.join([sys.executable, "-B", str(SELF), cluster.prefix])
@@ -29,7 +29,7 @@ def run(cluster, program):
                            ",".join(cluster.addresses), "--map-by", "node", "--bind-to", "none",
                            "--mca", "plm_rsh_agent", agent, "--mca", "btl", "tcp,self",
                            "--mca", "pml", "ob1", "--mca", "mpi_yield_when_idle", "1", *eth0,
-                           *program], hostname="node0")
+                           *program], hostname="node0", **options)
 
 
 def shell(prefix, *words):

@@ -13,7 +13,7 @@ class Figures:
     """Of one system in one cell, over all its turns.
 
     seconds     median over turns of the median step; quartiles are those of all steps
-    bound       T*(trace) of the schemes it used; DDP's is that of the dense run
+    bound       T*(trace) of the schemes it used; that of all-reduces is the dense run's
     spread      half of what the middle half of the steps, or the turns, differ by, relative
     """
     seconds: float
@@ -50,7 +50,7 @@ def figures_of(result):
         seconds = statistics.median(medians)
         low, high = quartiles_of([s for turn in turns for s in turn["seconds"]])
         spread = max((high - low) / 2, (max(medians) - min(medians)) / 2) / seconds
-        bound = dense if name.startswith("ddp") else median_of(turns, "t_star")
+        bound = dense if grid.SYSTEMS[name].program != "ours" else median_of(turns, "t_star")
         first = {key: median_of(turns, key) for key in (
             "predicted_seconds", "cpu_seconds_per_step", "retransmits", "dropped", "peak_to_mean",
             "max_to_mean_bytes", "wire_bytes_per_step", "payload_bytes_per_step", "t_wfbp",

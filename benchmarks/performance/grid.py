@@ -10,7 +10,7 @@ from benchmarks.profiles import timing
 MOST_PORT_RATE = {2: 1e9, 4: 1e9, 8: 400e6}
 FULL_RATE = 2.5e9        # of two workers that are not scaled: what the gate passes on two cores
 GATE_SECONDS = 18        # of calibrating, and of making and removing the network
-START_SECONDS = {"ours": 2, "ddp": 5}
+START_SECONDS = {"ours": 2, "ddp": 5, "mpi": 3}
 WARM_UP = 5              # steps: the plan is final after the second, the link's rate is known by then
 STEPS = (6, 20)          # measured steps of a turn, least and most
 TURN_SECONDS = 7         # of measured steps, within those bounds
@@ -19,9 +19,9 @@ SEED = 1                 # of the order of turns; compute times draw from rank, 
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """Something that runs a profile: `options` of poseidon_replay or of ddp_replay.py."""
+    """Something that runs a profile: `options` of poseidon_replay, of ddp_replay.py or of mpi_replay.py."""
     name: str
-    program: str  # ours, ddp
+    program: str  # ours, ddp, mpi
     options: tuple
     words: str
 
@@ -48,9 +48,11 @@ SYSTEMS = {system.name: system for system in (
            "as flat, but workers of one machine combine through its memory first"),
     System("ddp-1", "ddp", ("--connections", 1), "PyTorch DDP over gloo, one connection"),
     System("ddp-4", "ddp", ("--connections", 4), "PyTorch DDP over gloo, four connections"),
+    System("mpi", "mpi", (), "Open MPI's all-reduce, a ring, of DDP's buckets, by a thread beside backward"),
 )}
 FEW = ("poseidon", "dense", "ps-2017", "ddp-1", "ddp-4")
 MAIN = ("poseidon", "dense", "wfbp", "ps-2017", "ddp-1", "ddp-4")
+PEERS = (*FEW, "mpi")
 SHARING = ("flat", "levels")
 EVERY = tuple(name for name in SYSTEMS if name not in SHARING)
 
@@ -119,8 +121,7 @@ class Cell:
     @property
     def seconds(self):
         """What the cell takes at most, about."""
-        start = {"ours": START_SECONDS["ours"],
-                 "ddp": START_SECONDS["ddp"] * max(1, self.workers / 4)}
+        start = START_SECONDS | {"ddp": START_SECONDS["ddp"] * max(1, self.workers / 4)}
         turns = sum(start[SYSTEMS[system].program] + (WARM_UP + self.steps) * self.longest_step
                     for system in self.systems)
         return GATE_SECONDS + self.repeats * turns
@@ -177,7 +178,7 @@ OTHERS = ("googlenet", "vgg16", "resnet-152", "mlp", "lstm")
 def full():
     """The goals' profiles at every P and rate, the others at P=4, and what disturbs."""
     cells = quick()
-    cells += [Cell(profile, workers, rate, systems=FEW)
+    cells += [Cell(profile, workers, rate, systems=PEERS if rate == "1x" else FEW)
               for profile in GOALS for workers in (2, 4, 8) for rate in ("0.5x", "1x", "2x", 10e9)]
     cells += [Cell(profile, 4, rate, systems=FEW)
               for profile in OTHERS for rate in ("0.5x", "1x", 10e9)]

@@ -20,6 +20,7 @@ sys.path.insert(0, str(CLUSTER))
 import background   # noqa: E402
 import calibration  # noqa: E402
 import emulation    # noqa: E402
+import mpi          # noqa: E402
 import sampler      # noqa: E402
 
 REPLAY = ROOT / "build" / "release" / "bin" / "poseidon_replay"
@@ -127,6 +128,7 @@ def merged(spans, gap=0.002):
 
 
 def words_of(cell, cluster, folder, system, rank, traced):
+    """The command line of a rank; of an MPI's ranks it is the same."""
     network = ["--workers", cell.workers, "--rank", rank, "--coordinator", cluster.addresses[0],
                "--port", PORT]
     # Ours measures its last step until everything has landed, a step that none follows; it is left out.
@@ -136,6 +138,8 @@ def words_of(cell, cluster, folder, system, rank, traced):
             "--compute", cell.compute]
     if system.program == "ddp":
         return [sys.executable, "-B", CLUSTER / "ddp_replay.py", *network, *play, *system.options]
+    if system.program == "mpi":
+        return [sys.executable, "-B", CLUSTER / "mpi_replay.py", *play, *system.options]
     node = rank // cell.per_node
     machine_of = ["--machine", f"node{node}"] if cell.per_node > 1 else []
     return [REPLAY, *network, *play, "--listen", cluster.addresses[node], *machine_of, "--token-file",
@@ -159,7 +163,7 @@ def run_turn(cell, cluster, folder, system):
           sampler.Sampler(cluster) as samples):
         outputs = run_all(cell, cluster, folder, system)
     traffic = emulation.difference(cluster.counters(), before)
-    turn = turn_of(cell, [lines_of(output) for output in outputs], samples.samples, traffic)
+    turn = turn_of(cell, outputs, samples.samples, traffic)
     if arrived := others.summary():
         turn["background_share"] = arrived["arrived_share"]
         others_bytes = arrived["arrived_share"] * cell.port_rate / 8 * turn["median_seconds"]
@@ -169,14 +173,15 @@ def run_turn(cell, cluster, folder, system):
 
 
 def run_all(cell, cluster, folder, system, traced=False):
-    """What each rank printed. Raises Failed if one fails or takes too long."""
-    files = [(folder / f"out{rank}", folder / f"error{rank}") for rank in range(cell.workers)]
+    """The lines that each rank printed. Raises Failed if one fails or takes too long."""
+    by_mpirun = system.program == "mpi"
+    files = [(folder / f"out{number}", folder / f"error{number}") for number in range(1 if by_mpirun else cell.workers)]
     processes = []
     for rank, (out, error) in enumerate(files):
+        words = words_of(cell, cluster, folder, system, rank, traced)
         with open(out, "w") as to, open(error, "w") as errors:
-            processes.append(cluster.run(rank // cell.per_node,
-                                         words_of(cell, cluster, folder, system, rank, traced),
-                                         stdout=to, stderr=errors))
+            processes.append(by_mpi(cluster, words, stdout=to, stderr=errors) if by_mpirun else
+                             cluster.run(rank // cell.per_node, words, stdout=to, stderr=errors))
     deadline = time.monotonic() + PATIENCE + 3 * (grid.WARM_UP + cell.steps) * cell.longest_step
     late = await_all(processes, deadline)
     codes = [process.poll() for process in processes]
@@ -186,8 +191,21 @@ def run_all(cell, cluster, folder, system, traced=False):
     for rank, code in enumerate(codes):
         if code:
             told = files[rank][1].read_text(errors="replace").strip().splitlines()
-            raise Failed(f"rank {rank} ended with {code}" + (f": {without_paths(told[-1])}" if told else ""))
-    return [out.read_text() for out, _ in files]
+            raise Failed(f"{'mpirun' if by_mpirun else f'rank {rank}'} ended with {code}"
+                         + (f": {without_paths(told[-1])}" if told else ""))
+    return by_rank([line for out, _ in files for line in lines_of(out.read_text())], cell.workers)
+
+
+def by_mpi(cluster, words, **options):
+    """mpi.run(); without an MPI one system is missing, not all."""
+    try:
+        return mpi.run(cluster, words, **options)
+    except emulation.Refused as refusal:
+        raise Failed(str(refusal)) from None
+
+
+def by_rank(lines, workers):
+    return [[line for line in lines if line["rank"] == rank] for rank in range(workers)]
 
 
 def without_paths(text):

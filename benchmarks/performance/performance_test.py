@@ -187,6 +187,10 @@ class Turns(unittest.TestCase):
         self.assertEqual(measure.merged(spans), [
             ["compute", 0, 0, 0.1], ["send", 0, 0.1, 0.12], ["send", 1, 0.12, 0.13], ["send", 0, 0.2, 0.21]])
 
+    def test_what_mpirun_joins_is_told_apart(self):
+        a, b = ([{"rank": rank, "step": step} for step in range(2)] for rank in range(2))
+        self.assertEqual(measure.by_rank([b[0], a[0], a[1], b[1]], 2), [a, b])
+
     def test_no_folder_is_published(self):
         self.assertEqual(measure.without_paths("cannot open /some/where/token: gone"), "cannot open token: gone")
 

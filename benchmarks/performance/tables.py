@@ -92,7 +92,7 @@ def prediction_table(results):
 
 
 def mode_table(results):
-    names = ("dense", "tls", "wfbp", "p3", "dear", "ps-2017", "ddp-1", "ddp-4")
+    names = ("dense", "tls", "wfbp", "p3", "dear", "ps-2017", "ddp-1", "ddp-4", "mpi")
     rows = []
     for result in results:
         f = figures_of(result)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The emulated cluster: what it makes is gone afterwards, however it ends; and its gate refuses a
 network that is not what it announces. Needs root and iproute2."""
+import importlib.util
+import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,6 +68,25 @@ def test_several_programs_run_in_each_node():
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [
         f"[{r}] {r} of 4 in {r // 2} of 2 at {emulation.SUBNET}.{r // 2 + 1}" for r in range(4)]
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None,
+                    reason="Open MPI or mpi4py is not installed")
+def test_a_profile_is_played_through_an_mpi(tmp_path):
+    layers = [{"name": name, "forward_seconds": 0.001, "backward_seconds": 0.002, "elements": elements,
+               "tensors": [{"name": "w", "shape": [elements]}]} for name, elements in (("a", 300_000), ("b", 5))]
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps({"name": "two", "layers": layers}))
+    done = cluster_command("mpi", "--nodes", 2, "--rate", "unshaped", "--ungated", "--", sys.executable, "-B",
+                           FOLDER / "mpi_replay.py", "--profile", profile, "--steps", 3, "--warm-up", 1)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    for rank in range(2):
+        own = [line for line in lines if line["rank"] == rank]
+        assert [line["step"] for line in own[:-1]] == [0, 1, 2]
+        assert all(line["seconds"] > 0.006 for line in own[:-1])
+        assert own[-1]["summary"]["gradient_bytes"] == 4 * 300_005
+        assert own[-1]["summary"]["mpi"].startswith("Open MPI")
 
 
 def test_both_ends_of_every_link_are_shaped():
