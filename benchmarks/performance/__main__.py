@@ -31,7 +31,7 @@ def in_the_checkouts_python():
 
 
 def parse(arguments):
-    from . import grid
+    from . import calculated, grid
     parser = argparse.ArgumentParser(prog="python3 -m benchmarks.performance", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--grid", choices=grid.GRIDS, default="quick")
@@ -46,12 +46,14 @@ def parse(arguments):
     options.beside = [] if options.compare or options.grid == "smoke" else grid.beside()
     options.chosen = options.cells + options.beside
     options.dense_path = not options.compare and options.grid != "smoke"
+    options.calculated = list(calculated.COMMANDS) if options.dense_path else []
     if options.only:
         names = set(options.only.split(","))
-        if unknown := names - {cell.name for cell in options.chosen} - {DENSE_PATH}:
+        if unknown := names - {cell.name for cell in options.chosen} - {DENSE_PATH, *options.calculated}:
             parser.error(f"the grid {options.grid} has no cell {sorted(unknown)[0]}; --list names them")
         options.chosen = [cell for cell in options.chosen if cell.name in names]
         options.dense_path = DENSE_PATH in names
+        options.calculated = [name for name in options.calculated if name in names]
     return options
 
 
@@ -67,12 +69,15 @@ def say_cells(cells):
 
 
 def say_grid(options):
+    from . import calculated
     say_cells([cell for cell in options.cells if cell in options.chosen])
     if beside := [cell for cell in options.beside if cell in options.chosen]:
         say("beside the grid:")
         say_cells(beside)
     if options.dense_path:
         say(f"{DENSE_PATH:40} all-reduces over unshaped links: at most about 3 min")
+    for name in options.calculated:
+        say(f"{name:40} calculated: {calculated.COMMANDS[name].patience}")
 
 
 def rate(bits):
@@ -132,7 +137,7 @@ def measure_all(options, folder):
         path.write_text(text_of(measured(cell, sources)))
     if options.dense_path:
         measure_dense_path(options, folder, sources)
-        calculate_all(options, folder, sources)
+    calculate_all(options, folder, sources)
 
 
 def measure_dense_path(options, folder, sources):
@@ -151,15 +156,16 @@ def measure_dense_path(options, folder, sources):
 
 
 def calculate_all(options, folder, sources):
-    """The plots that need no network: what the planner and the simulator say."""
+    """What needs no network: what the planner and the simulator say."""
     from . import calculated
-    for name, command in calculated.COMMANDS.items():
-        path = folder / f"{name}.json"
-        if (there := read(path)) and there["key"] == sources and not options.again:
+    for name in options.calculated:
+        command, path = calculated.COMMANDS[name], folder / f"{name}.json"
+        key = command.key(sources, folder)
+        if (there := read(path)) and there["key"] == key and not options.again:
             say(f"{name}: there")
             continue
         say(f"{name}: {command.patience}")
-        if reason := calculated.run(command, path, sources):
+        if reason := calculated.run(command, path, key):
             say(f"{name}: {reason}")
 
 
@@ -173,8 +179,9 @@ def render(cells, beside, folder, document):
     passed = [result for result in results if result["systems"]]
     drawn = plots.draw(passed, folder) + calculated.draw(folder)
     document.write_text(tables.document(cells, results, drawn, there(beside),
-                                        read(folder / f"{DENSE_PATH}.json"), read(folder / "unscaled.json")))
-    (folder / "cells.md").write_text(tables.every_cell(results))
+                                        read(folder / f"{DENSE_PATH}.json"), read(folder / "unscaled.json"),
+                                        read(folder / "agreement.json")))
+    (folder / "cells.md").write_text(tables.every_cell(results, read(folder / "agreement.json")))
     say(f"{len(results)} cells in {document.relative_to(ROOT)}")
 
 

@@ -1,21 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of docs/performance.md that need no network: made by the planner and by the simulator."""
+"""Parts of docs/performance.md that need no network: made by the planner and by the simulator."""
 import dataclasses
+import hashlib
 import json
 import pathlib
 import subprocess
 import sys
+
+from . import grid
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A module that takes --json, --plot and --from, what it is called with, and what its plot shows."""
+    """A module that takes --json, what it is called with, and what its plot shows: with a caption it takes --plot
+    and --from as well. Without, it reads the cells' results."""
     module: str
     arguments: tuple
-    caption: str
+    caption: str | None
     patience: str
+
+    def key(self, sources, folder):
+        """The hash of everything that its result depends on."""
+        if self.caption:
+            return sources
+        paths = [folder / f"{cell.name}.json" for cell in grid.full() + grid.beside()]
+        return hashlib.sha256("".join([sources, *(path.read_text() for path in paths if path.exists())]).encode()
+                              ).hexdigest()
 
 
 COMMANDS = {
@@ -33,6 +45,7 @@ COMMANDS = {
         "Step over T\\* of every profile at 0.5, 1 and 2 times its ridge and at 10 Gbit/s, at full size and rate; "
         "simulated.",
         "some minutes"),
+    "agreement": Command("benchmarks.simulate.compare", (), None, "a second for each run of ours"),
 }
 
 
@@ -54,6 +67,8 @@ def draw(folder):
     """(file name, caption) of every plot, without a caption where there is no result."""
     drawn = []
     for name, command in COMMANDS.items():
+        if not command.caption:
+            continue
         path, plot = folder / f"{name}.json", folder / f"{name}.svg"
         made = path.exists() and not python(command, "--from", path, "--plot", plot).returncode
         drawn.append((plot.name, command.caption if made else None))

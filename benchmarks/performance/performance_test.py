@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
-from benchmarks.performance import dense_path, figures, grid, machine, measure, tables
+from benchmarks.performance import calculated, dense_path, figures, grid, machine, measure, tables
+from benchmarks.simulate import compare
 
 HERE = pathlib.Path(__file__).resolve().parent
 ON = {"cpu": "a CPU", "cores": 2, "memory_gib": 8, "kernel": "6.1"}
@@ -260,6 +262,37 @@ class Tables(unittest.TestCase):
         text = tables.document(CELLS, [refused, failed], [])
         self.assertIn("refused by the gate: the goodput is 80 %", text)
         self.assertIn("dear did not finish: rank 1 ended with 1", text)
+
+
+class Agreement(unittest.TestCase):
+    MADE = {"runs": [{"cell": "resnet-50-p4-1x", "system": system, "emulated_seconds": 1.0,
+                      "simulated_seconds": seconds} for system, seconds in (("poseidon", 0.98), ("dense", 0.9))]}
+
+    def test_runs_that_are_off_are_named(self):
+        text = tables.document(CELLS, [recorded()], [], agreement=self.MADE)
+        self.assertIn("1 of 2 runs of 1 cells within 5 % of the emulated step; mean of the errors' size 6.0%", text)
+        self.assertIn("- `resnet-50-p4-1x`, dense: -10.0%", text)
+        self.assertIn("(1x ridge) | 0.980 | 0.900 |", tables.every_cell([recorded()], self.MADE))
+
+    def test_it_is_made_again_when_a_cell_is_measured_again(self):
+        command = calculated.COMMANDS["agreement"]
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            keys = [command.key("s", folder)]
+            for stem, text in (("dense-path", "other"), ("resnet-50-p4-1x", "{}"), ("resnet-50-p4-1x", "[]")):
+                (folder / f"{stem}.json").write_text(text)
+                keys.append(command.key("s", folder))
+        self.assertEqual(keys[0], keys[1])
+        self.assertEqual(len(set(keys)), 3)
+
+    def test_only_what_the_simulator_knows_is_compared(self):
+        with unittest.mock.patch.object(compare, "simulated", return_value=0.3):
+            runs = list(compare.runs_of(recorded(), None))
+            shared = recorded()
+            shared["cell"] = shared["cell"] | {"per_node": 2}
+            self.assertEqual(list(compare.runs_of(shared, None)), [])
+        self.assertEqual([run["system"] for run in runs], ["poseidon", "dense", "wfbp"])
+        self.assertEqual(runs[0]["emulated_seconds"], 0.302)
 
 
 def path_row(size, ours, gloo, cpu=0.5):

@@ -4,6 +4,7 @@ import pathlib
 import re
 import statistics
 
+from benchmarks.simulate import compare
 from benchmarks.torch import tables as training
 
 from . import dense_path, grid
@@ -398,6 +399,27 @@ def unscaled_part(document):
     return "\n".join(f"- {line}" for line in lines) + "\n\n" + table(head, rows)
 
 
+def agreement_goals(document):
+    """How far the simulator is off over all runs, and which runs by more than PREDICTED."""
+    errors = [compare.off(run) for run in document["runs"]]
+    near = sum(abs(error) <= PREDICTED for error in errors)
+    lines = [f"{near} of {len(errors)} runs of {len({run['cell'] for run in document['runs']})} cells within "
+             f"{PREDICTED * 100:g} % of the emulated step; mean of the errors' size "
+             f"{statistics.fmean(map(abs, errors)):.1%}."]
+    lines += [f"`{run['cell']}`, {run['system']}: {error:+.1%}"
+              for run, error in zip(document["runs"], errors) if abs(error) > PREDICTED]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def agreement_table(results, document):
+    """Simulated in emulated steps, by cell and system."""
+    off = {(run["cell"], run["system"]): f"{1 + compare.off(run):.3f}" for run in document["runs"]}
+    systems = [name for name in grid.SYSTEMS if any(name == system for _, system in off)]
+    rows = [[setting(result), *(off.get((result["name"], name), "-") for name in systems)]
+            for result in results if any((result["name"], name) in off for name in systems)]
+    return table(["simulated / emulated", *systems], rows)
+
+
 def same(results, name, part):
     """What all results agree on, or all that they have."""
     found = sorted({str(result[name].get(part)) for result in results})
@@ -439,11 +461,11 @@ def in_detail(results):
             "evenness": evenness_table(passed)}
 
 
-def document(cells, results, plots, beside=(), measured_path=None, unscaled=None):
+def document(cells, results, plots, beside=(), measured_path=None, unscaled=None, agreement=None):
     """The whole text: all `results` in the sums and matrices, those of `cells` in detail. `plots` are names of
     SVG files beside the results, in order, with a caption, or None where there were too few results; `beside` are
-    results of cells beside the grid, `measured_path` those of the dense path, `unscaled` those of
-    benchmarks/simulate/settings.py."""
+    results of cells beside the grid, `measured_path` those of the dense path, `unscaled` and `agreement` those of
+    benchmarks/simulate, settings.py and compare.py."""
     passed = [result for result in results if result["systems"]]
     names = {cell.name for cell in cells}
     shown = [result for result in results if result["name"] in names]
@@ -458,15 +480,18 @@ def document(cells, results, plots, beside=(), measured_path=None, unscaled=None
         "dense_path_goals": dense_path_goals(measured_path) if measured_path else "",
         "training": training.section(RESULTS),
         "unscaled": unscaled_part(unscaled) if unscaled else "Not simulated yet.",
+        "agreement": agreement_goals(agreement) if agreement else "Not simulated yet.",
         "plots": plots_in(plots)})
 
 
-def every_cell(results):
+def every_cell(results, agreement=None):
     """The second document: the detail of all results, profile by profile."""
     profiles = grid.GOALS + grid.OTHERS
     ordered = sorted(results, key=lambda r: (profiles.index(r["cell"]["profile"]), r["cell"]["workers"],
                                              r["cell"]["real_rate_bits"], not usual(r["cell"]), r["name"]))
-    return filled("cells.md", in_detail(ordered) | {"gate": gate_table(ordered)})
+    return filled("cells.md", in_detail(ordered) | {
+        "gate": gate_table(ordered),
+        "agreement": agreement_table(ordered, agreement) if agreement else "Not simulated yet."})
 
 
 def filled(template, parts):

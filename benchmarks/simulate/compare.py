@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulator beside what emulated clusters showed: step times of recorded cells, and how far off it is.
 
-  python3 -m benchmarks.simulate.compare docs/performance/*.json
+  python3 -m benchmarks.simulate.compare                              # all cells of docs/performance
   python3 -m benchmarks.simulate.compare --goodput 0.91 --latency 40us CELL.json...
+  ... --json agreement.json                                           # the step times
 
-Cells are those of benchmarks/performance; of their turns the least disturbed one counts. What a port's frames get of
-its rate and the latency are the only numbers that may be set by some cells, to predict the others.
+Cells are those of benchmarks/performance; of their turns the least disturbed one counts. The simulator's network
+has three numbers, none set by a step time: what a port's frames get of its rate (full frames carry 95.7 %), half an
+idle round trip of the gate, and the bytes in which connections share a port.
 """
 import argparse
 import json
@@ -17,6 +19,7 @@ import sys
 from benchmarks.performance import grid
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs" / "performance"
 SIMULATE = ROOT / "build" / "release" / "bin" / "poseidon_simulate"
 LEFT_OUT = ("--wire",)  # encryption costs CPU time, of which the simulator knows nothing
 
@@ -35,38 +38,53 @@ def simulated(cell, options, settings):
     return json.loads(done.stdout)["median_seconds"]
 
 
+def runs_of(result, settings):
+    """Every run of a cell that can be simulated: cell, system, emulated and simulated seconds of a step."""
+    cell = result["cell"]
+    if cell.get("background") or cell.get("compute", "sleep") != "sleep" or cell.get("per_node", 1) > 1:
+        return  # neither others' traffic, nor others on the cores, nor shared ports are simulated
+    for name, measured in result["systems"].items():
+        system = grid.SYSTEMS.get(name)
+        if (not system or system.program != "ours" or not measured["turns"]
+                or any(word in LEFT_OUT for word in system.options)):
+            continue
+        if (seconds := simulated(cell, system.options, settings)) is not None:
+            yield {"cell": result["name"], "system": name, "simulated_seconds": seconds,
+                   "emulated_seconds": min(turn["median_seconds"] for turn in measured["turns"])}
+
+
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python3 -m benchmarks.simulate.compare", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cells", nargs="+", type=pathlib.Path)
+    parser.add_argument("cells", nargs="*", type=pathlib.Path)
     parser.add_argument("--goodput", type=float, default=0.956)
     parser.add_argument("--latency", default="40us")
     parser.add_argument("--segment", type=int, default=8192)
+    parser.add_argument("--json", type=pathlib.Path, help="write the step times to this file")
     settings = parser.parse_args(arguments)
-    errors = []
-    for path in settings.cells:
+    runs = []
+    for path in settings.cells or sorted(RESULTS.glob("*.json")):
         result = json.loads(path.read_text())
-        if not isinstance(result, dict) or not result.get("systems") or not result["cell"].get("port_rate_bits"):
+        if not isinstance(result, dict) or not result.get("systems") or "port_rate_bits" not in result["cell"]:
             continue
-        if result["cell"].get("background") or result["cell"].get("compute", "sleep") != "sleep":
-            continue  # neither others' traffic nor others on the cores are simulated
-        for name, measured in result["systems"].items():
-            system = grid.SYSTEMS.get(name)
-            if not system or system.program != "ours" or not measured["turns"]:
-                continue
-            if any(word in LEFT_OUT for word in system.options):
-                continue
-            seconds = simulated(result["cell"], system.options, settings)
-            if seconds is None:
-                continue
-            emulated = min(turn["median_seconds"] for turn in measured["turns"])
-            errors.append(seconds / emulated - 1)
-            print(f"{path.stem:28} {name:9} emulated {emulated:.4f} s  simulated {seconds:.4f} s  {errors[-1]:+.1%}",
-                  flush=True)
-    if errors:
-        print(f"{len(errors)} runs: mean of |error| {statistics.fmean(map(abs, errors)):.1%}, "
-              f"most {max(map(abs, errors)):.1%}")
-    return 0 if errors else 1
+        for run in runs_of(result, settings):
+            runs.append(run)
+            print(f"{run['cell']:28} {run['system']:9} emulated {run['emulated_seconds']:.4f} s  simulated "
+                  f"{run['simulated_seconds']:.4f} s  {off(run):+.1%}", flush=True)
+    if not runs:
+        print("compare: no result can be simulated, expected files that benchmarks.performance wrote", file=sys.stderr)
+        return 1
+    errors = [abs(off(run)) for run in runs]
+    print(f"{len(runs)} runs: mean of |error| {statistics.fmean(errors):.1%}, most {max(errors):.1%}")
+    if settings.json:
+        settings.json.write_text(json.dumps({"goodput": settings.goodput, "latency": settings.latency,
+                                             "segment_bytes": settings.segment, "runs": runs}, indent=1) + "\n")
+    return 0
+
+
+def off(run):
+    """What the simulated step is longer by, as a share of the emulated one."""
+    return run["simulated_seconds"] / run["emulated_seconds"] - 1
 
 
 if __name__ == "__main__":
