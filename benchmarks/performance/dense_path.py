@@ -21,6 +21,7 @@ from . import grid, machine, measure
 
 emulation = measure.emulation
 
+HERE = pathlib.Path(__file__).resolve().parent
 ALLREDUCE = measure.REPLAY.parent / "poseidon_allreduce"
 NODES = (2, 4)
 SIZES = tuple(1024 * 4 ** n for n in range(10))  # 1 KiB to 256 MiB
@@ -29,7 +30,7 @@ ROUNDS = 5
 TURN = 0.15              # seconds of all-reduces, about
 PATIENCE = 60            # seconds until a turn is over
 SYSTEMS = {"poseidon": "Poseidon", "tls": "Poseidon, encrypted", "gloo-1": "gloo, one connection",
-           "gloo-4": "gloo, four connections"}
+           "gloo-4": "gloo, four connections", "bare": "the bytes alone, through plain TCP"}
 PORTS = {name: 29500 + i for i, name in enumerate(SYSTEMS)}
 GOALS = {2: 1.5, 4: 1.1}  # gloo's time over ours
 TLS_GOAL = 1.1            # CPU seconds per payload GB, both ends
@@ -96,6 +97,9 @@ class System:
 
 
 def words(name, cluster, rank, token):
+    if name == "bare":
+        return [sys.executable, "-B", HERE / "bare_stream.py", "--peers", ",".join(cluster.addresses), "--rank", rank,
+                "--port", PORTS[name]]
     place = ["--workers", cluster.nodes, "--rank", rank, "--coordinator", cluster.addresses[0],
              "--port", PORTS[name]]
     if name.startswith("gloo"):

@@ -297,7 +297,8 @@ class Agreement(unittest.TestCase):
 
 def path_row(size, ours, gloo, cpu=0.5):
     row = {"bytes": size}
-    for name, seconds in (("poseidon", ours), ("tls", 2 * ours), ("gloo-1", gloo), ("gloo-4", 1.1 * gloo)):
+    for name, seconds in (("poseidon", ours), ("tls", 2 * ours), ("gloo-1", gloo), ("gloo-4", 1.1 * gloo),
+                          ("bare", 0.8 * gloo)):
         row[name] = {"seconds": [0.9 * seconds, seconds, 1.1 * seconds],
                      "cpu_seconds": [cpu * seconds] * 3}
     return row
@@ -329,7 +330,8 @@ class DensePath(unittest.TestCase):
         self.assertIn("`full` was refused by the gate", text)
         self.assertIn("background 20% | dense | 0.312", text)
         self.assertIn("19.9%", text)
-        self.assertIn("| P=2, 64 MiB | 40 ms | 80 ms |", text)
+        self.assertIn("| P=2, 64 MiB | 40 ms | 80 ms | 80 ms | 64 ms |", text)
+        self.assertIn("P=2, 64 MiB: the bytes alone, neither summed nor checked, would be 1.25 times gloo's rate", text)
         for block in re.findall(r"(?:^\|.*\|\n)+", text, re.M):
             self.assertEqual(len({line.count("|") for line in block.splitlines()}), 1, block)
 

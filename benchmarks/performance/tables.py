@@ -187,16 +187,16 @@ def dense_path_table(measured):
             gloo = dense_path.best_gloo(row)
             payload = dense_path.payload(row["bytes"], int(nodes)) / 1e9
             per_gigabyte = [dense_path.median(row, name, "cpu_seconds") / payload
-                            for name in ("poseidon", gloo, "tls")]
+                            for name in ("poseidon", gloo, "tls", "bare")]
             large = row["bytes"] >= 1 << 20
             rows.append([f"P={nodes}, {dense_path.size_words(row['bytes'])}",
-                         *(microseconds(dense_path.median(row, name)) for name in ("poseidon", gloo, "tls")),
+                         *(microseconds(dense_path.median(row, name)) for name in ("poseidon", gloo, "tls", "bare")),
                          gloo.removeprefix("gloo-"),
                          number(dense_path.ratio(row), 2), number(dense_path.ratio(row, "tls"), 2),
                          *(number(x, 2) if large else "-" for x in per_gigabyte),
                          number(1 / dense_path.cpu_ratio(row), 2)])
-    return table(["all-reduce of", "Poseidon", "gloo", "encrypted", "gloo's connections", "gloo / Poseidon",
-                  "gloo / encrypted", "CPU s per payload GB, Poseidon", "gloo", "encrypted",
+    return table(["all-reduce of", "Poseidon", "gloo", "encrypted", "bare TCP", "gloo's connections", "gloo / Poseidon",
+                  "gloo / encrypted", "CPU s per payload GB, Poseidon", "gloo", "encrypted", "bare TCP",
                   "CPU, Poseidon / gloo"], rows)
 
 
@@ -215,6 +215,10 @@ def dense_path_goals(measured):
                      f"{sum(dense_path.cpu_ratio(row) > 1 for row in large)} at fewer CPU seconds; "
                      + slower_words([row for row in sizes if dense_path.ratio(row) < 1]))
         for row in large:
+            bare = dense_path.ratio(row, "bare")
+            if bare < goal:
+                lines.append(f"P={nodes}, {dense_path.size_words(row['bytes'])}: the bytes alone, neither summed nor "
+                             f"checked, would be {bare:.2f} times gloo's rate.")
             tls = (dense_path.median(row, "tls", "cpu_seconds")
                    / (dense_path.payload(row["bytes"], int(nodes)) / 1e9))
             if tls > dense_path.TLS_GOAL:
