@@ -235,9 +235,10 @@ class Tables(unittest.TestCase):
         self.assertIn("slower than DDP, Poseidon: resnet-50", tables.goals(missed))
         self.assertEqual(tables.missed_table([recorded()]), "None.")
         simulated = {"points": [{"profile": "resnet-50", "workers": 4, "rate": "1x", "ratio": 1.004}]}
-        rows = tables.missed_table(missed, simulated).splitlines()[2:]
+        as_scaled = {"runs": [{"cell": "resnet-50-p4-1x", "system": "poseidon", "simulated_seconds": 0.298 * 1.2}]}
+        rows = tables.missed_table(missed, simulated, as_scaled).splitlines()[2:]
         self.assertEqual(len(rows), 1)
-        self.assertRegex(rows[0], r"Poseidon \| 1\.624 .* \| 1\.004 \| 5% \| 0\.64")
+        self.assertRegex(rows[0], r"Poseidon \| 1\.624 .* \| 1\.200 \| 1\.004 \| 5\.07 \| 5% \| 0\.64")
 
     def test_every_cell_has_its_place(self):
         jittered = recorded() | {"name": "resnet-50-p4-1x-jitter5"}

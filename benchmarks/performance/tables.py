@@ -315,11 +315,12 @@ def predicted_to_measured(result, system):
             for turn in result["systems"].get(system, {"turns": []})["turns"]]
 
 
-def missed_table(results, unscaled=None):
-    """The cells above GOAL or predicted badly, with what tells the network's part from the cores': what the same
-    setting takes simulated at full size, and how busy the two cores were."""
-    simulated = {(found["profile"], found["workers"], found["rate"]): found["ratio"]
+def missed_table(results, unscaled=None, agreement=None):
+    """The cells above GOAL or predicted badly, with what tells apart what scaling leaves as it is, and what the
+    cores and the machine's neighbours cost: the same setting simulated at full size and as it was scaled."""
+    full_size = {(found["profile"], found["workers"], found["rate"]): found["ratio"]
                  for found in (unscaled or {"points": []})["points"]}
+    scaled = {(run["cell"], run["system"]): run["simulated_seconds"] for run in (agreement or {"runs": []})["runs"]}
     rows = []
     for result in results:
         cell = result["cell"]
@@ -329,12 +330,13 @@ def missed_table(results, unscaled=None):
             predicted = predicted_to_measured(result, system)
             if f.to_bound <= GOAL and all(abs(p - 1) <= PREDICTED for p in predicted):
                 continue
-            undisturbed = simulated.get((cell["profile"], cell["workers"], cell["rate"])) if usual(cell) else None
-            rows.append([setting(result), OURS[system], with_spread(f),
-                         number(undisturbed if system == "poseidon" else None), busy(f, result),
-                         " and ".join(map(number, predicted)), f"{cell['scale']:.3g}"])
-    return table(["setting", "system", "/ T\\*", "simulated at full size", "of the machine's CPU",
-                  "predicted / measured, by turn", "sizes divided by"], rows) if rows else "None."
+            ideal = full_size.get((cell["profile"], cell["workers"], cell["rate"])) if usual(cell) else None
+            as_scaled = scaled.get((result["name"], system))
+            rows.append([setting(result), OURS[system], with_spread(f), number(as_scaled and as_scaled / f.bound),
+                         number(ideal if system == "poseidon" else None), f"{cell['scale']:.3g}", busy(f, result),
+                         " and ".join(map(number, predicted))])
+    return table(["setting", "system", "/ T\\*", "simulated, scaled", "simulated at full size", "sizes divided by",
+                  "of the machine's CPU", "predicted / measured, by turn"], rows) if rows else "None."
 
 
 RATES = ("0.5x", "1x", "2x", 10e9)  # of the full grid, at every P
@@ -475,7 +477,7 @@ def document(cells, results, plots, beside=(), measured_path=None, unscaled=None
     shown = [result for result in results if result["name"] in names]
     return filled("template.md", in_detail(shown) | {
         "head": head(results) if results else "", "coverage": coverage(cells, results),
-        "goals": goals(passed), "missed": missed_table(passed, unscaled),
+        "goals": goals(passed), "missed": missed_table(passed, unscaled, agreement),
         "settings": settings_part(passed), "systems": systems_table(passed),
         "rounds": str(dense_path.ROUNDS),
         "gate": gate_table([*shown, *beside]),
