@@ -26,6 +26,7 @@ import sampler      # noqa: E402
 REPLAY = ROOT / "build" / "release" / "bin" / "poseidon_replay"
 ATTEMPTS = 3     # of the gate, before a cell is refused
 GATE_WINDOW = 1.0
+UNDISTURBED = ("ring", "all_to_all")  # of the gate, what must hold after the turns as well
 PORT = 29500
 TRAFFIC = 10_000  # bytes of all links in 10 ms that are more than heartbeats and goodbyes
 PATIENCE = 30    # seconds beyond three times what a turn should take
@@ -45,8 +46,8 @@ def key_of(cell, sources, on):
 
 
 def measure(cell, say):
-    """A cell's result as a JSON object without key and machine; with "refused" if the network did
-    not pass. Raises emulation.Refused where none can be made at all."""
+    """A cell's result as a JSON object without key and machine; with "refused" if the network did not pass, before
+    its turns and after them. Raises emulation.Refused where none can be made at all."""
     result = {"cell": cell.described(), "name": cell.name, "date": machine.today(), "systems": {}}
     link = emulation.Link(rate=cell.port_rate, queue=cell.queue)
     for attempt in range(ATTEMPTS):
@@ -54,14 +55,38 @@ def measure(cell, say):
             gate = calibration.calibrate(cluster, seconds=GATE_WINDOW)
             say(calibration.line(gate))
             result["gate"] = gate_in_short(gate) | {"attempts": attempt + 1}
+            result["refused"] = gate["reason"]
             if gate["passed"]:
-                with tempfile.TemporaryDirectory() as folder:
-                    take_turns(cell, cluster, pathlib.Path(folder), result["systems"], say)
-                    if cell.timeline:
-                        result["timeline"] = timeline(cell, cluster, pathlib.Path(folder), say)
-                return result
-    result["refused"] = gate["reason"]
+                measured = measure_between_gates(cell, cluster, say)
+                after = calibration.calibrate(cluster, seconds=GATE_WINDOW)
+                result["gate"]["after"] = {phase: after[phase].get("least_share") for phase in UNDISTURBED}
+                result["refused"] = disturbed(after)
+                if not result["refused"]:
+                    del result["refused"]
+                    return result | measured
+                say(f"  not taken: {result['refused']}")
     return result
+
+
+def measure_between_gates(cell, cluster, say):
+    """The part of a result that is measured: systems, and the timeline if the cell has one."""
+    measured = {"systems": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        take_turns(cell, cluster, pathlib.Path(folder), measured["systems"], say)
+        if cell.timeline:
+            measured["timeline"] = timeline(cell, cluster, pathlib.Path(folder), say)
+    return measured
+
+
+def disturbed(after):
+    """Why what was measured before this calibration is not taken, as a sentence; empty if it is. An incast has no
+    say: it begins with losses, whose luck differs without any disturbance."""
+    for phase in UNDISTURBED:
+        share = after[phase].get("least_share")
+        if share is not None and share < calibration.LEAST:
+            return (f"after the turns the goodput in the {phase} measurement was {share:.1%} of the rate, expected at "
+                    f"least {calibration.LEAST:.0%}")
+    return ""
 
 
 def gate_in_short(gate):

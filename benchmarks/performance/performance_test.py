@@ -193,6 +193,13 @@ class Turns(unittest.TestCase):
         a, b = ([{"rank": rank, "step": step} for step in range(2)] for rank in range(2))
         self.assertEqual(measure.by_rank([b[0], a[0], a[1], b[1]], 2), [a, b])
 
+    def test_a_machine_that_was_disturbed_gives_no_figure(self):
+        after = {"ring": {"least_share": 0.951}, "all_to_all": {"least_share": 0.948}, "incast": {"least_share": 0.8}}
+        self.assertEqual(measure.disturbed(after), "")
+        after["all_to_all"]["least_share"] = 0.91
+        self.assertIn("after the turns the goodput in the all_to_all measurement was 91.0%", measure.disturbed(after))
+        self.assertEqual(measure.disturbed({phase: {} for phase in after}), "")  # without a rate
+
     def test_no_folder_is_published(self):
         self.assertEqual(measure.without_paths("cannot open /some/where/token: gone"), "cannot open token: gone")
 

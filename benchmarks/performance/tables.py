@@ -255,11 +255,13 @@ def gate_table(results):
         share = lambda phase: "-" if gate[phase]["least_share"] is None else f"{gate[phase]['least_share']:.1%}"
         rows.append([setting(result), rate_words(cell["port_rate_bits"]), f"{cell['scale']:.3g}",
                      *(share(phase) for phase in ("ring", "all_to_all", "incast")),
+                     *(f"{gate['after'][phase]:.1%}" if gate.get("after", {}).get(phase) else "-"
+                       for phase in ("ring", "all_to_all")),
                      f"{gate['round_trip_seconds'] * 1e6:.0f}", str(gate.get("attempts", 1)),
                      "refused" if result.get("refused") else "passed",
                      str(result["versions"]["poseidon"])])
-    return table(["setting", "port", "sizes divided by", "ring", "all to all", "incast",
-                  "round trip, us", "attempts", "gate", "commit"], rows)
+    return table(["setting", "port", "sizes divided by", "ring", "all to all", "incast", "ring afterwards",
+                  "all to all afterwards", "round trip, us", "attempts", "gate", "commit"], rows)
 
 
 
