@@ -58,7 +58,7 @@ def measure(cell, say):
             result["refused"] = gate["reason"]
             if gate["passed"]:
                 measured = measure_between_gates(cell, cluster, say)
-                after = calibration.calibrate(cluster, seconds=GATE_WINDOW)
+                after = calibrate_after(cluster)
                 result["gate"]["after"] = {phase: after[phase].get("least_share") for phase in UNDISTURBED}
                 result["refused"] = disturbed(after)
                 if not result["refused"]:
@@ -76,6 +76,16 @@ def measure_between_gates(cell, cluster, say):
         if cell.timeline:
             measured["timeline"] = timeline(cell, cluster, pathlib.Path(folder), say)
     return measured
+
+
+def calibrate_after(cluster):
+    """The calibration after the turns. As before them it has some attempts: what lasts as long as they do was
+    there during the turns too, a second's hiccup of the machine says nothing about them."""
+    for _ in range(ATTEMPTS):
+        after = calibration.calibrate(cluster, seconds=GATE_WINDOW)
+        if not disturbed(after):
+            break
+    return after
 
 
 def disturbed(after):

@@ -200,6 +200,13 @@ class Turns(unittest.TestCase):
         self.assertIn("after the turns the goodput in the all_to_all measurement was 91.0%", measure.disturbed(after))
         self.assertEqual(measure.disturbed({phase: {} for phase in after}), "")  # without a rate
 
+    def test_a_hiccup_after_the_turns_is_forgiven_a_slow_machine_is_not(self):
+        fine = {"ring": {"least_share": 0.951}, "all_to_all": {"least_share": 0.948}}
+        hiccup = {"ring": {"least_share": 0.85}, "all_to_all": {"least_share": 0.948}}
+        for calibrations, taken in ([hiccup, fine], fine), ([hiccup] * measure.ATTEMPTS, hiccup):
+            with unittest.mock.patch.object(measure.calibration, "calibrate", side_effect=calibrations):
+                self.assertEqual(measure.calibrate_after(None), taken)
+
     def test_no_folder_is_published(self):
         self.assertEqual(measure.without_paths("cannot open /some/where/token: gone"), "cannot open token: gone")
 
