@@ -144,20 +144,22 @@ Bounds BoundsOf(const ScaledModel& model, const ComputeTimes& times, const plan:
   const plan::StepModel whole(specs, slices, cluster, model.measurements(workers));
   Bounds sum;
   for (std::uint64_t step = first; step < first + steps; ++step) {
-    std::vector<plan::LayerCost> costs;
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      const plan::Scheme scheme = plan.layers[i].scheme;
-      plan::LayerCost cost = whole.cost(i, scheme);
-      cost.forward = cost.backward = 0;
-      for (std::uint16_t r = 0; r < workers; ++r) {
-        cost.forward = std::max(cost.forward, times.forward(r, step, i));
-        cost.backward = std::max(
-            cost.backward, times.backward(r, step, i, scheme == plan::Scheme::kFactorBroadcast));
+    Bounds slowest;
+    for (std::uint16_t rank = 0; rank < workers; ++rank) {
+      std::vector<plan::LayerCost> costs;
+      for (std::size_t i = 0; i < specs.size(); ++i) {
+        const plan::Scheme scheme = plan.layers[i].scheme;
+        plan::LayerCost cost = whole.cost(i, scheme);
+        cost.forward = times.forward(rank, step, i);
+        cost.backward =
+            times.backward(rank, step, i, scheme == plan::Scheme::kFactorBroadcast);
+        costs.push_back(cost);
       }
-      costs.push_back(cost);
+      slowest.least = std::max(slowest.least, plan::LeastStepSeconds(costs));
+      slowest.wait_free = std::max(slowest.wait_free, plan::WaitFreeStepSeconds(costs));
     }
-    sum.least += plan::LeastStepSeconds(costs) / static_cast<double>(steps);
-    sum.wait_free += plan::WaitFreeStepSeconds(costs) / static_cast<double>(steps);
+    sum.least += slowest.least / static_cast<double>(steps);
+    sum.wait_free += slowest.wait_free / static_cast<double>(steps);
   }
   return sum;
 }

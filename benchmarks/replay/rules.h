@@ -83,8 +83,9 @@ class ComputeTimes {
   const Unevenness unevenness_;
 };
 
-// The mean bound of `steps` steps from `first` for the schemes that were used: the slowest worker's
-// times of every step, on a fluid network of the given rate.
+// The mean bound of `steps` steps from `first` for the schemes that were used, on a fluid network of the
+// given rate. A step's bound is that of its slowest worker: of every worker's own times, the highest. (Each
+// layer's slowest time, whoever's, makes a trace that no worker has, and no bound.)
 struct Bounds {
   double least = 0;      // T*
   double wait_free = 0;  // T_wfbp

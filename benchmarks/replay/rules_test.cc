@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "benchmarks/replay/stream.h"
@@ -49,6 +50,40 @@ TEST(ComputeTimes, AreMeasuredAsTheyComeOut) {
   EXPECT_NE(own.layers[1].forward_seconds, 0.01) << "jitter is in it";
   EXPECT_NEAR(slow.layers[2].backward_seconds, 0.03, 0.003);
   EXPECT_EQ(slow.layers[2].rows, 16u);
+}
+
+TEST(BoundsOf, AreThoseOfOneWorkersTimes) {
+  ScaledModel model;
+  model.layers.resize(40);
+  for (ScaledLayer& layer : model.layers) {
+    layer.spec.elements = 10;
+    layer.forward_seconds = 0.01;
+    layer.backward_seconds = 0.02;
+    layer.rows = 16;
+  }
+  constexpr std::uint16_t kWorkers = 4;
+  constexpr std::uint64_t kFirst = 5;
+  constexpr std::uint64_t kSteps = 3;
+  const ComputeTimes times(model, {.workers = kWorkers, .jitter = 0.05});
+  plan::Plan plan;
+  plan.cluster.workers = kWorkers;
+  plan.layers.resize(model.layers.size());
+  const double rate = 1e15;  // the network takes no time
+  const Bounds bounds = BoundsOf(model, times, plan, kWorkers, rate, kFirst, kSteps);
+  double expected = 0;
+  for (std::uint64_t step = kFirst; step < kFirst + kSteps; ++step) {
+    double slowest = 0;
+    for (std::uint16_t rank = 0; rank < kWorkers; ++rank) {
+      double seconds = 0;
+      for (std::size_t i = 0; i < model.layers.size(); ++i) {
+        seconds += times.forward(rank, step, i) + times.backward(rank, step, i, /*factors=*/false);
+      }
+      slowest = std::max(slowest, seconds);
+    }
+    expected += slowest / kSteps;
+  }
+  EXPECT_NEAR(bounds.least, expected, 1e-6);
+  EXPECT_NEAR(bounds.wait_free, expected, 1e-6);
 }
 
 TEST(Timeline, WorkBehindWorkBeginsWhenThatWasDue) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clusters drawn from a seed: sizes, schemes, links, delays, and sometimes a death. Whatever is
+// Clusters drawn from a seed: sizes, schemes, orders, links, delays, and sometimes a death. Whatever is
 // drawn, the same must hold: every contribution counted once, every replica equal to the oracle bit
 // for bit, nobody waits for ever, and whoever dies is blamed by all the others.
 //
@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -145,6 +146,13 @@ Cluster DrawCluster(std::uint64_t seed) {
     c.after_means = random.Below(total);
     c.and_then = Below(random, milliseconds(30));
   }
+  // Half of them as a published system would send (benchmarks/replay, Mode).
+  if (random.Chance(0.5)) {
+    constexpr messaging::Order kOrders[] = {messaging::Order::kArrival, messaging::Order::kLayer,
+                                            messaging::Order::kTwoPhase};
+    job.node.order = kOrders[random.Below(std::size(kOrders))];
+    if (random.Chance(0.3)) job.node.placement = plan::Placement::kWhole;
+  }
 
   std::ostringstream words;
   words << "seed " << seed << ": P " << job.workers << ", S " << job.servers << ", " << layers
@@ -156,7 +164,9 @@ Cluster DrawCluster(std::uint64_t seed) {
         << ToSeconds(world.simulation.max_jitter) * 1e6 << " us, sockets of "
         << world.network.send_buffer_bytes << (single_bytes ? ", single bytes" : "")
         << (job.lockstep ? ", in lockstep" : "") << (job.gradients.absent > 0 ? ", absences" : "")
-        << (job.gradients.weighted ? ", weights" : "");
+        << (job.gradients.weighted ? ", weights" : "") << ", order "
+        << messaging::NameOf(job.node.order)
+        << (job.node.placement == plan::Placement::kWhole ? ", layers whole" : "");
   for (const std::string& machine : job.machines) words << (machine.empty() ? " -" : " " + machine);
   if (c.fault != Fault::kNone) {
     words << ", member " << c.victim << (c.fault == Fault::kKill ? " is killed" : " freezes")

@@ -65,7 +65,6 @@ TEST_P(CoreTest, AbsentRanksWeightsAndFreeRunningLayers) {
   }
 }
 
-// More than a chunk, more than a frame, more than any buffer.
 // The same job on accelerators: a kernel makes each gradient after it was pushed, copies take time,
 // and memory of the device that is touched without a copy stops the program.
 TEST_P(CoreTest, GradientsOnADeviceComeOutTheSame) {
@@ -82,6 +81,7 @@ TEST_P(CoreTest, GradientsOnADeviceComeOutTheSame) {
   }
 }
 
+// More than a chunk, more than a frame, more than any buffer.
 TEST_P(CoreTest, LargeTensorsTravelInPieces) {
   for (const std::uint16_t servers : Numbers{0, 1}) {
     JobOptions options = OddJob(3, servers);
@@ -118,6 +118,29 @@ TEST_P(CoreTest, WholeLayersAtTheirOwners) {
     Job job(*world, options);
     ASSERT_TRUE(job.Run());
     job.ExpectAllWell();
+  }
+}
+
+// The orders of published systems move the same bytes and give the same bits, through pieces so small that
+// layers overtake one another.
+TEST_P(CoreTest, EveryOrderOnTheWire) {
+  for (const messaging::Order order :
+       {messaging::Order::kArrival, messaging::Order::kLayer, messaging::Order::kTwoPhase}) {
+    for (const auto& [workers, servers] :
+         std::vector<std::pair<std::uint16_t, std::uint16_t>>{{3, 0}, {2, 2}}) {
+      SCOPED_TRACE(std::string(messaging::NameOf(order)) + ", " + std::to_string(servers) +
+                   " servers");
+      JobOptions options = OddJob(workers, servers);
+      options.steps = 20;
+      options.lockstep = false;
+      options.gradients = {.seed = workers, .absent = 0.1, .max_rows = 6};
+      options.node.order = order;
+      options.node.planning = Forced({{"fc2", plan::Scheme::kFactorBroadcast}});
+      const std::unique_ptr<World> world = GetParam().make();
+      Job job(*world, options);
+      ASSERT_TRUE(job.Run());
+      job.ExpectAllWell();
+    }
   }
 }
 
