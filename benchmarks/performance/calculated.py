@@ -37,8 +37,8 @@ COMMANDS = {
         "some seconds"),
     "simulated": Command(
         "benchmarks.simulate.curves", ("vgg19-22k", "resnet-50", "--scale", "10"),
-        "Speed-up over one worker to 64 workers, simulated: the product's nodes on virtual time; "
-        "wide lines are the bound.",
+        "Speed-up over one worker to 64 workers, simulated: the product's nodes on virtual time, sizes and rates "
+        "divided by 10; wide lines are the bound.",
         "some minutes"),
     "unscaled": Command(
         "benchmarks.simulate.settings", (),

@@ -55,7 +55,7 @@ def figures_of(result):
             "predicted_seconds", "cpu_seconds_per_step", "retransmits", "dropped", "peak_to_mean",
             "max_to_mean_bytes", "wire_bytes_per_step", "payload_bytes_per_step", "t_wfbp",
             "single_worker_seconds", "p99_late_seconds",
-            "background_share")}
+            "background_share", "machine_busy", "machine_stolen")}
         first["by_factors"] = turns[-1].get("by_factors", [])
         found[name] = Figures(seconds, (low, high), bound, spread, first)
     return found
@@ -64,7 +64,7 @@ def figures_of(result):
 def usual(cell):
     """Whether nothing disturbs a cell, and every worker has a port of its own."""
     return (cell["queue_seconds"] == 0.050 and not cell["jitter"] and cell["straggler"] == 1
-            and not cell.get("background") and cell.get("per_node", 1) == 1)
+            and not cell.get("background") and not cell.get("latency_seconds") and cell.get("per_node", 1) == 1)
 
 
 def best_ddp(figures):

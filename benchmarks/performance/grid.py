@@ -8,6 +8,7 @@ from benchmarks.profiles import timing
 
 # A port of the emulated network carries at most this, so that two cores carry all of them.
 MOST_PORT_RATE = {2: 1e9, 4: 1e9, 8: 400e6}
+DELAYED_PORT_RATE = 200e6  # what the delay stage carries
 FULL_RATE = 2.5e9        # of two workers that are not scaled: what the gate passes on two cores
 GATE_SECONDS = 21        # of calibrating before and after, and of making and removing the network
 START_SECONDS = {"ours": 1.5, "ddp": 4.5, "mpi": 2}
@@ -70,6 +71,7 @@ class Cell:
     repeats: int = 2
     timeline: bool = False  # also record one step of dense and of wfbp
     background: float = 0.0  # of the rate that others' traffic takes on every link
+    latency: float = 0.0     # one way, in a delay stage, which carries ports of 200 Mbit/s
     compute: str = "sleep"  # or spin: it burns this machine's CPU time, beside the network's
     per_node: int = 1  # workers on each machine, which share its port
     full_size: bool = False  # nothing is scaled, whatever the machine carries
@@ -81,6 +83,7 @@ class Cell:
         extra += [f"jitter{self.jitter * 100:g}"] if self.jitter else []
         extra += [f"straggler{self.straggler:g}"] if self.straggler != 1 else []
         extra += [f"background{self.background * 100:g}"] if self.background else []
+        extra += [f"latency{self.latency * 1e3:g}ms"] if self.latency else []
         extra += [f"on{self.nodes}"] if self.per_node > 1 else []
         extra += ["full"] if self.full_size else []
         extra += [self.compute] if self.compute != "sleep" else []
@@ -99,7 +102,8 @@ class Cell:
 
     @property
     def scale(self):
-        return 1.0 if self.full_size else max(1.0, self.real_rate / MOST_PORT_RATE[self.nodes])
+        most = DELAYED_PORT_RATE if self.latency else MOST_PORT_RATE[self.nodes]
+        return 1.0 if self.full_size else max(1.0, self.real_rate / most)
 
     @property
     def port_rate(self):
@@ -132,6 +136,7 @@ class Cell:
                 "real_rate_bits": self.real_rate, "port_rate_bits": self.port_rate,
                 "scale": self.scale, "per_node": self.per_node, "queue_seconds": self.queue, "jitter": self.jitter,
                 "straggler": self.straggler, "background": self.background, "compute": self.compute,
+                "latency_seconds": self.latency,
                 "systems": list(self.systems), "repeats": self.repeats, "timeline": self.timeline,
                 "steps": self.steps, "warm_up": WARM_UP, "seed": SEED}
 
@@ -161,10 +166,11 @@ def quick():
 
 def beside():
     """Measured with the quick and the full grid, and not among their twelve or hundred: others' traffic
-    on every link, a job at full size and rate, computing slept and burning the machine's own cores, and
-    two machines of two and of four workers."""
+    on every link, links of 5 ms, a job at full size and rate, computing slept and burning the machine's
+    own cores, and two machines of two and of four workers."""
     full = {"full_size": True, "systems": FEW, "repeats": 1}
     return [Cell("resnet-50", 4, "1x", background=0.2, systems=FEW, repeats=1),
+            Cell("vgg19-22k", 4, 10e9, latency=0.005, systems=FEW, repeats=1),
             Cell("resnet-50", 2, FULL_RATE, **full),
             Cell("resnet-50", 2, FULL_RATE, compute="spin", **full),
             Cell("vgg19-22k", 4, 10e9, per_node=2, systems=SHARING, repeats=1),

@@ -49,7 +49,7 @@ def measure(cell, say):
     """A cell's result as a JSON object without key and machine; with "refused" if the network did not pass, before
     its turns and after them. Raises emulation.Refused where none can be made at all."""
     result = {"cell": cell.described(), "name": cell.name, "date": machine.today(), "systems": {}}
-    link = emulation.Link(rate=cell.port_rate, queue=cell.queue)
+    link = emulation.Link(rate=cell.port_rate, queue=cell.queue, latency=cell.latency)
     for attempt in range(ATTEMPTS):
         with emulation.Cluster(cell.nodes, link) as cluster:
             gate = calibration.calibrate(cluster, seconds=GATE_WINDOW)
@@ -193,18 +193,31 @@ def rate_of_a_worker(cell, system):
 
 def run_turn(cell, cluster, folder, system):
     """One run of one system on all nodes. Raises Failed."""
-    before = cluster.counters()
+    before, cores = cluster.counters(), cores_so_far()
     with (background.Background(cluster, cell.background) as others,
           sampler.Sampler(cluster) as samples):
         outputs = run_all(cell, cluster, folder, system)
     traffic = emulation.difference(cluster.counters(), before)
-    turn = turn_of(cell, outputs, samples.samples, traffic)
+    turn = turn_of(cell, outputs, samples.samples, traffic) | shares_since(cores)
     if arrived := others.summary():
         turn["background_share"] = arrived["arrived_share"]
         others_bytes = arrived["arrived_share"] * cell.port_rate / 8 * turn["median_seconds"]
         if "wire_bytes_per_step" in turn:
             turn["wire_bytes_per_step"] = round(turn["wire_bytes_per_step"] - others_bytes)
     return turn
+
+
+def cores_so_far():
+    """What all cores of the machine have spent, in clock ticks: (everything, idle, stolen by other machines)."""
+    fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    user, nice, system, idle, waiting, irq, soft, stolen = map(int, fields)
+    return user + nice + system + idle + waiting + irq + soft + stolen, idle + waiting, stolen
+
+
+def shares_since(before):
+    """Of the whole machine, from a turn's start to its end: what was not idle, and what others stole."""
+    total, idle, stolen = (now - then for now, then in zip(cores_so_far(), before))
+    return {"machine_busy": round(1 - idle / total, 3), "machine_stolen": round(stolen / total, 4)} if total else {}
 
 
 def run_all(cell, cluster, folder, system, traced=False):

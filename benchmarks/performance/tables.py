@@ -43,6 +43,8 @@ def setting(result):
         words.append(f"straggler {cell['straggler']:g}x")
     if cell.get("background"):
         words.append(f"background {cell['background']:.0%}")
+    if cell.get("latency_seconds"):
+        words.append(f"latency {cell['latency_seconds'] * 1e3:g} ms")
     if cell.get("compute", "sleep") != "sleep":
         words.append("computing burns CPU")
     return ", ".join(words)
@@ -102,6 +104,15 @@ def mode_table(results):
     return table(["setting", *names], rows)
 
 
+def mode_seconds_table(results):
+    """The steps behind mode_table, which holds each to the bound of what it sends."""
+    names = ("poseidon", "dense", "tls", "wfbp", "p3", "dear", "ps-2017", "ddp-1", "ddp-4", "mpi")
+    found = [(result, figures_of(result)) for result in results]
+    return table(["step, s", *names],
+                 [[setting(result), *(number(f[name].seconds) if name in f else "-" for name in names)]
+                  for result, f in found if "ps-2017" in f])
+
+
 def per_system(results, head, cells_of):
     """A table with a row per cell and system that ran."""
     rows = []
@@ -109,6 +120,13 @@ def per_system(results, head, cells_of):
         for name, f in figures_of(result).items():
             rows.append([setting(result), name, *cells_of(f, result)])
     return table(["setting", "system", *head], rows)
+
+
+def whole_machine(f):
+    """The share of the machine's cores that were not idle, and what other machines stole of it."""
+    if f.first["machine_busy"] is None:
+        return "-"
+    return f"{f.first['machine_busy']:.0%}, {f.first['machine_stolen']:.1%} stolen"
 
 
 def busy(f, result):
@@ -160,13 +178,17 @@ def beside_table(beside, results):
         name = grid.Cell(cell["profile"], cell["workers"], cell["rate"]).name
         for system, f in found.items():
             undisturbed = usual.get(name, {}).get(system) if cell.get("background") else None
+            wire, predicted = f.first["wire_bytes_per_step"], f.first["predicted_seconds"]
             rows.append([setting(result), system, number(f.seconds), with_spread(f),
-                         number(undisturbed and undisturbed.seconds),
-                         number(f.first["peak_to_mean"], 2),
+                         number(predicted and predicted / f.seconds), number(undisturbed and undisturbed.seconds),
+                         number(wire and wire * cell["scale"] / 1e6, 1),
+                         number(f.first["peak_to_mean"], 2), number(f.first["max_to_mean_bytes"], 3),
+                         number(f.first["retransmits"], 0),
                          busy(f, result), number(f.first["cpu_seconds_per_step"]),
                          f"{f.first['background_share']:.1%}" if f.first["background_share"] else "-"])
-    return table(["setting", "system", "step, s", "/ T\\*", "undisturbed, s", "peak / mean of 10 ms",
-                  "of the machine", "CPU s per step, all workers", "background that arrived"], rows)
+    return table(["setting", "system", "step, s", "/ T\\*", "predicted / measured", "undisturbed, s",
+                  "MB sent per machine and step at full size", "peak / mean of 10 ms", "max / mean bytes",
+                  "retransmits", "of the machine", "CPU s per step, all workers", "background that arrived"], rows)
 
 
 def beside_part(beside, results):
@@ -202,6 +224,11 @@ def dense_path_table(measured):
 
 def microseconds(seconds):
     return f"{seconds * 1e3:.4g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.4g} us"
+
+
+def machine_words(result):
+    machine = result["machine"]
+    return f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
 
 
 def dense_path_goals(measured):
@@ -336,9 +363,9 @@ def missed_table(results, unscaled=None, agreement=None):
             as_scaled = scaled.get((result["name"], system))
             rows.append([setting(result), OURS[system], with_spread(f), number(as_scaled and as_scaled / f.bound),
                          number(ideal if system == "poseidon" else None), f"{cell['scale']:.3g}", busy(f, result),
-                         " and ".join(map(number, predicted))])
+                         whole_machine(f), " and ".join(map(number, predicted))])
     return table(["setting", "system", "/ T\\*", "simulated, scaled", "simulated at full size", "sizes divided by",
-                  "of the machine's CPU", "predicted / measured, by turn"], rows) if rows else "None."
+                  "workers' share of the CPU", "the machine", "predicted / measured, by turn"], rows) if rows else "None."
 
 
 RATES = ("0.5x", "1x", "2x", 10e9)  # of the full grid, at every P
@@ -465,7 +492,7 @@ def in_detail(results):
     """The tables with a row for every cell, or for every cell and system."""
     passed = [result for result in results if result["systems"]]
     return {"steps": step_table(passed), "modes": mode_table(passed), "predictions": prediction_table(passed),
-            "schemes": scheme_table(passed), "cpu": cpu_table(passed), "bursts": burst_table(passed),
+            "mode_seconds": mode_seconds_table(passed), "schemes": scheme_table(passed), "cpu": cpu_table(passed), "bursts": burst_table(passed),
             "evenness": evenness_table(passed)}
 
 
@@ -484,6 +511,7 @@ def document(cells, results, plots, beside=(), measured_path=None, unscaled=None
         "rounds": str(dense_path.ROUNDS),
         "gate": gate_table([*shown, *beside]),
         "beside": beside_part(beside, passed),
+        "dense_path_machine": machine_words(measured_path) if measured_path else "",
         "dense_path": dense_path_table(measured_path) if measured_path else "Not measured yet.",
         "dense_path_goals": dense_path_goals(measured_path) if measured_path else "",
         "training": training.section(RESULTS),

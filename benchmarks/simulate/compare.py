@@ -6,8 +6,8 @@
   ... --json agreement.json                                           # the step times
 
 Cells are those of benchmarks/performance; of their turns the least disturbed one counts. The simulator's network
-has three numbers, none set by a step time: what a port's frames get of its rate (full frames carry 95.7 %), half an
-idle round trip of the gate, and the bytes in which connections share a port.
+has three numbers, none set by a step time: what a port's frames get of its rate (full frames carry 95.7 %), half a round trip
+between idle nodes (the gates' are 25 to 105 us), and the bytes in which connections share a port.
 """
 import argparse
 import json
@@ -41,8 +41,9 @@ def simulated(cell, options, settings):
 def runs_of(result, settings):
     """Every run of a cell that can be simulated: cell, system, emulated and simulated seconds of a step."""
     cell = result["cell"]
-    if cell.get("background") or cell.get("compute", "sleep") != "sleep" or cell.get("per_node", 1) > 1:
-        return  # neither others' traffic, nor others on the cores, nor shared ports are simulated
+    if (cell.get("background") or cell.get("latency_seconds") or cell.get("compute", "sleep") != "sleep"
+            or cell.get("per_node", 1) > 1):
+        return  # neither others' traffic, nor a delay stage, nor others on the cores, nor shared ports are simulated
     for name, measured in result["systems"].items():
         system = grid.SYSTEMS.get(name)
         if (not system or system.program != "ours" or not measured["turns"]
