@@ -170,7 +170,7 @@ def beside():
     own cores, and two machines of two and of four workers."""
     full = {"full_size": True, "systems": FEW, "repeats": 1}
     return [Cell("resnet-50", 4, "1x", background=0.2, systems=FEW, repeats=1),
-            Cell("vgg19-22k", 4, 10e9, latency=0.005, systems=FEW, repeats=1),
+            Cell("vgg19-22k", 2, "1x", latency=0.005, systems=FEW, repeats=1),
             Cell("resnet-50", 2, FULL_RATE, **full),
             Cell("resnet-50", 2, FULL_RATE, compute="spin", **full),
             Cell("vgg19-22k", 4, 10e9, per_node=2, systems=SHARING, repeats=1),
