@@ -10,7 +10,7 @@ SEED = 1
 SYSTEMS = {
     "overlap": "Poseidon, each layer waited for before it runs in the next forward pass",
     "waiting": "Poseidon, all layers waited for at the end of backward",
-    "ddp": "PyTorch DDP over gloo: bucket views, static graph",
+    "ddp": "PyTorch DDP over gloo, one connection: bucket views, static graph",
     "local": "nothing is synchronised, while all workers compute",
 }
 NETS = {
