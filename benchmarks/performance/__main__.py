@@ -2,7 +2,7 @@
 """Measures the cells of a grid and writes docs/performance.md, its plots and raw results.
 
   python3 -m benchmarks.performance                        # the quick grid; needs root
-  python3 -m benchmarks.performance --grid full            # at most 6 hours; goes on where it ended
+  python3 -m benchmarks.performance --grid full            # at most 6 hours, and training 40 minutes; resumable
   python3 -m benchmarks.performance --only resnet-50-p4-1x,mlp-p2-1G,dense-path
   python3 -m benchmarks.performance --list                 # the cells and what they take
   python3 -m benchmarks.performance --render               # measures nothing
@@ -21,6 +21,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 DENSE_PATH = "dense-path"  # all-reduces over unshaped links, beside the cells
+DENSE_PATH_PATIENCE = "3 to 8 min, by how fast the machine copies"
+TRAINING = "training"      # benchmarks.torch, with the full grid
 
 
 def in_the_checkouts_python():
@@ -46,13 +48,16 @@ def parse(arguments):
     options.beside = [] if options.compare or options.grid == "smoke" else grid.beside()
     options.chosen = options.cells + options.beside
     options.dense_path = not options.compare and options.grid != "smoke"
+    options.training = options.dense_path and options.grid == "full"
     options.calculated = list(calculated.COMMANDS) if options.dense_path else []
     if options.only:
         names = set(options.only.split(","))
-        if unknown := names - {cell.name for cell in options.chosen} - {DENSE_PATH, *options.calculated}:
+        known = {DENSE_PATH, TRAINING, *options.calculated, *(cell.name for cell in options.chosen)}
+        if unknown := names - known:
             parser.error(f"the grid {options.grid} has no cell {sorted(unknown)[0]}; --list names them")
         options.chosen = [cell for cell in options.chosen if cell.name in names]
         options.dense_path = DENSE_PATH in names
+        options.training = TRAINING in names
         options.calculated = [name for name in options.calculated if name in names]
     return options
 
@@ -75,7 +80,9 @@ def say_grid(options):
         say("beside the grid:")
         say_cells(beside)
     if options.dense_path:
-        say(f"{DENSE_PATH:40} all-reduces over unshaped links: at most about 3 min")
+        say(f"{DENSE_PATH:40} all-reduces over unshaped links: {DENSE_PATH_PATIENCE}")
+    if options.training:
+        say(f"{TRAINING:40} benchmarks.torch, real training beside DDP: about 40 min")
     for name in options.calculated:
         say(f"{name:40} calculated: {calculated.COMMANDS[name].patience}")
 
@@ -137,6 +144,9 @@ def measure_all(options, folder):
         path.write_text(text_of(measured(cell, sources)))
     if options.dense_path:
         measure_dense_path(options, folder, sources)
+    if options.training:
+        from benchmarks.torch import __main__ as training
+        training.main(["--again"] if options.again else [])
     calculate_all(options, folder, sources)
 
 
@@ -147,7 +157,7 @@ def measure_dense_path(options, folder, sources):
     there = read(path)
     if there and there["key"] == key and not options.again:
         return say(f"{DENSE_PATH}: there")
-    say(f"{DENSE_PATH}: at most about 3 min")
+    say(f"{DENSE_PATH}: {DENSE_PATH_PATIENCE}")
     try:
         result = {"key": key, "machine": on, "versions": machine.versions()} | dense_path.measure_all(say)
     except measure.Failed as failure:
