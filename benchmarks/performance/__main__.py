@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -222,6 +223,8 @@ def compare(cells, folder):
 def main(arguments):
     from . import grid
     options = parse(arguments)
+    # As an exception: what this program has started ends with it.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if options.list:
         say_grid(options)
         return 0

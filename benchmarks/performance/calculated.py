@@ -3,7 +3,9 @@
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -50,15 +52,24 @@ COMMANDS = {
 
 
 def python(command, *arguments):
-    return subprocess.run([sys.executable, "-B", "-m", command.module, *map(str, arguments)], cwd=ROOT, check=False,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    """Runs the command's module: (exit status, what it wrote to stderr). It and the simulators that it starts, a
+    process group, end when this is left by an exception."""
+    words = [sys.executable, "-B", "-m", command.module, *map(str, arguments)]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True) as child:
+        try:
+            _, errors = child.communicate()
+        except BaseException:
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
+    return child.returncode, errors
 
 
 def run(command, path, key):
     """Writes results with `key` to `path`; the reason if it could not."""
-    done = python(command, *command.arguments, "--json", path)
-    if done.returncode:
-        return (done.stderr.strip().splitlines() or ["it failed"])[-1]
+    status, errors = python(command, *command.arguments, "--json", path)
+    if status:
+        return (errors.strip().splitlines() or ["it failed"])[-1]
     path.write_text(json.dumps({"key": key} | json.loads(path.read_text()), indent=1) + "\n")
     return None
 
@@ -70,6 +81,6 @@ def draw(folder):
         if not command.caption:
             continue
         path, plot = folder / f"{name}.json", folder / f"{name}.svg"
-        made = path.exists() and not python(command, "--from", path, "--plot", plot).returncode
+        made = path.exists() and python(command, "--from", path, "--plot", plot)[0] == 0
         drawn.append((plot.name, command.caption if made else None))
     return drawn
