@@ -24,7 +24,8 @@ golden: setup ## compare with golden cases: make golden DIR=folder
 	@scripts/build.sh release poseidon_golden
 	@build/release/bin/poseidon_golden "$(DIR)"
 
-bench: setup build ## ratios against the recorded ones (root, about 5 minutes) and what the trainer costs
+bench: build ## ratios against the recorded ones (root, about 5 minutes) and what the trainer costs
+	@scripts/setup.sh test
 	@.venv/bin/python3 benchmarks/trainer_bench.py --pairs 100
 	@.venv/bin/python3 -B -m benchmarks.performance --compare
 

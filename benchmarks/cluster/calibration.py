@@ -65,11 +65,18 @@ class Checks:
         return {i: json.loads(line) for i, line in lines.items()}
 
 
-def busy_seconds():
-    """CPU seconds that all cores of the machine have spent so far, without idling."""
+def cores_so_far():
+    """What all cores of the machine have spent, in clock ticks: (everything, idle, stolen by other machines)."""
     fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-    user, nice, system, _, _, irq, soft, steal = map(int, fields)
-    return (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
+    user, nice, system, idle, waiting, irq, soft, stolen = map(int, fields)
+    return user + nice + system + idle + waiting + irq + soft + stolen, idle + waiting, stolen
+
+
+def shares_since(before):
+    """Of the whole machine since cores_so_far() said `before`, some ticks ago: what was not idle, and what
+    others stole."""
+    total, idle, stolen = (now - then for now, then in zip(cores_so_far(), before))
+    return {"machine_busy": round(1 - idle / total, 3), "machine_stolen": round(stolen / total, 4)}
 
 
 def pace(cluster):
@@ -83,20 +90,19 @@ def pace(cluster):
 def flow(cluster, checks, receivers, seconds, pace=None):
     """One measurement: node i sends to receivers[i], a list of indices. Goodput per node that
     receives, in bits per second."""
-    before, busy, began = cluster.counters(), busy_seconds(), time.monotonic()
+    before, cores = cluster.counters(), cores_so_far()
     begin = time.monotonic() + 0.2 + 0.02 * cluster.nodes  # all have connected by then
     times = {"pace": pace, "begin": begin, "from": begin + WARM_UP, "until": begin + WARM_UP + seconds}
     answers = checks.order({
         i: {"do": "flow", "to": [cluster.addresses[j] for j in receivers[i]], **times}
         for i in range(cluster.nodes)})
-    took = time.monotonic() - began
     counted = emulation.difference(cluster.counters(), before)
     return {
         "received_bits": [answers[i]["received_bytes"] * 8 / seconds for i in range(cluster.nodes)],
         "retransmits": sum(node["retransmits"] for node in counted),
         "segments": sum(node["segments"] for node in counted),
         "dropped": sum(node["dropped_at_sender"] + node["dropped_at_port"] for node in counted),
-        "machine_busy": round((busy_seconds() - busy) / took / os.cpu_count(), 3),
+        "machine_busy": shares_since(cores)["machine_busy"],
     }
 
 

@@ -55,17 +55,16 @@ def measure(cell, say):
             gate = calibration.calibrate(cluster, seconds=GATE_WINDOW)
             say(calibration.line(gate))
             result["gate"] = gate_in_short(gate) | {"attempts": attempt + 1}
-            result["refused"] = gate["reason"]
+            refused = gate["reason"]
             if gate["passed"]:
                 measured = measure_between_gates(cell, cluster, say)
                 after = calibrate_after(cluster)
                 result["gate"]["after"] = {phase: after[phase].get("least_share") for phase in UNDISTURBED}
-                result["refused"] = disturbed(after)
-                if not result["refused"]:
-                    del result["refused"]
+                refused = disturbed(after)
+                if not refused:
                     return result | measured
-                say(f"  not taken: {result['refused']}")
-    return result
+                say(f"  not taken: {refused}")
+    return result | {"refused": refused}
 
 
 def measure_between_gates(cell, cluster, say):
@@ -193,31 +192,18 @@ def rate_of_a_worker(cell, system):
 
 def run_turn(cell, cluster, folder, system):
     """One run of one system on all nodes. Raises Failed."""
-    before, cores = cluster.counters(), cores_so_far()
+    before, cores = cluster.counters(), calibration.cores_so_far()
     with (background.Background(cluster, cell.background) as others,
           sampler.Sampler(cluster) as samples):
         outputs = run_all(cell, cluster, folder, system)
     traffic = emulation.difference(cluster.counters(), before)
-    turn = turn_of(cell, outputs, samples.samples, traffic) | shares_since(cores)
+    turn = turn_of(cell, outputs, samples.samples, traffic) | calibration.shares_since(cores)
     if arrived := others.summary():
         turn["background_share"] = arrived["arrived_share"]
         others_bytes = arrived["arrived_share"] * cell.port_rate / 8 * turn["median_seconds"]
         if "wire_bytes_per_step" in turn:
             turn["wire_bytes_per_step"] = round(turn["wire_bytes_per_step"] - others_bytes)
     return turn
-
-
-def cores_so_far():
-    """What all cores of the machine have spent, in clock ticks: (everything, idle, stolen by other machines)."""
-    fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-    user, nice, system, idle, waiting, irq, soft, stolen = map(int, fields)
-    return user + nice + system + idle + waiting + irq + soft + stolen, idle + waiting, stolen
-
-
-def shares_since(before):
-    """Of the whole machine, from a turn's start to its end: what was not idle, and what others stole."""
-    total, idle, stolen = (now - then for now, then in zip(cores_so_far(), before))
-    return {"machine_busy": round(1 - idle / total, 3), "machine_stolen": round(stolen / total, 4)} if total else {}
 
 
 def run_all(cell, cluster, folder, system, traced=False):

@@ -92,6 +92,7 @@ class Grids(unittest.TestCase):
                 self.assertEqual((cell.scale, cell.workers), (1, 2))
         self.assertLessEqual(sum(cell.seconds for cell in beside) / 60, 11)
         self.assertEqual([cell.port_rate for cell in beside if cell.latency], [200e6])
+        self.assertEqual(grid.DELAYED_PORT_RATE, measure.emulation.LATENCY_RATE)
         self.assertEqual({(cell.nodes, cell.per_node) for cell in beside if cell.per_node > 1},
                          {(2, 2), (2, 4)})
 

@@ -94,19 +94,21 @@ def prediction_table(results):
                   "/ measured, by turn"], rows)
 
 
+SCHEDULES = ("dense", "tls", "wfbp", "p3", "dear", "ps-2017", "ddp-1", "ddp-4", "mpi")
+
+
 def mode_table(results):
-    names = ("dense", "tls", "wfbp", "p3", "dear", "ps-2017", "ddp-1", "ddp-4", "mpi")
     rows = []
     for result in results:
         f = figures_of(result)
         if any(name in f for name in ("tls", "wfbp", "p3", "dear", "ps-2017")):
-            rows.append([setting(result), *(with_spread(f.get(name)) for name in names)])
-    return table(["setting", *names], rows)
+            rows.append([setting(result), *(with_spread(f.get(name)) for name in SCHEDULES)])
+    return table(["setting", *SCHEDULES], rows)
 
 
 def mode_seconds_table(results):
     """The steps behind mode_table, which holds each to the bound of what it sends."""
-    names = ("poseidon", "dense", "tls", "wfbp", "p3", "dear", "ps-2017", "ddp-1", "ddp-4", "mpi")
+    names = ("poseidon", *SCHEDULES)
     found = [(result, figures_of(result)) for result in results]
     return table(["step, s", *names],
                  [[setting(result), *(number(f[name].seconds) if name in f else "-" for name in names)]
@@ -365,7 +367,8 @@ def missed_table(results, unscaled=None, agreement=None):
                          number(ideal if system == "poseidon" else None), f"{cell['scale']:.3g}", busy(f, result),
                          whole_machine(f), " and ".join(map(number, predicted))])
     return table(["setting", "system", "/ T\\*", "simulated, scaled", "simulated at full size", "sizes divided by",
-                  "workers' share of the CPU", "the machine", "predicted / measured, by turn"], rows) if rows else "None."
+                  "workers' share of the CPU", "the machine", "predicted / measured, by turn"],
+                 rows) if rows else "None."
 
 
 RATES = ("0.5x", "1x", "2x", 10e9)  # of the full grid, at every P
@@ -492,8 +495,8 @@ def in_detail(results):
     """The tables with a row for every cell, or for every cell and system."""
     passed = [result for result in results if result["systems"]]
     return {"steps": step_table(passed), "modes": mode_table(passed), "predictions": prediction_table(passed),
-            "mode_seconds": mode_seconds_table(passed), "schemes": scheme_table(passed), "cpu": cpu_table(passed), "bursts": burst_table(passed),
-            "evenness": evenness_table(passed)}
+            "mode_seconds": mode_seconds_table(passed), "schemes": scheme_table(passed), "cpu": cpu_table(passed),
+            "bursts": burst_table(passed), "evenness": evenness_table(passed)}
 
 
 def document(cells, results, plots, beside=(), measured_path=None, unscaled=None, agreement=None):

@@ -142,18 +142,18 @@ Bounds BoundsOf(const ScaledModel& model, const ComputeTimes& times, const plan:
   const std::vector<plan::LayerSpec> specs = model.specs();
   const auto slices = plan::AssignSlices(specs, cluster.shards());
   const plan::StepModel whole(specs, slices, cluster, model.measurements(workers));
+  std::vector<plan::LayerCost> costs;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    costs.push_back(whole.cost(i, plan.layers[i].scheme));
+  }
   Bounds sum;
   for (std::uint64_t step = first; step < first + steps; ++step) {
     Bounds slowest;
     for (std::uint16_t rank = 0; rank < workers; ++rank) {
-      std::vector<plan::LayerCost> costs;
       for (std::size_t i = 0; i < specs.size(); ++i) {
-        const plan::Scheme scheme = plan.layers[i].scheme;
-        plan::LayerCost cost = whole.cost(i, scheme);
-        cost.forward = times.forward(rank, step, i);
-        cost.backward =
-            times.backward(rank, step, i, scheme == plan::Scheme::kFactorBroadcast);
-        costs.push_back(cost);
+        const bool factors = plan.layers[i].scheme == plan::Scheme::kFactorBroadcast;
+        costs[i].forward = times.forward(rank, step, i);
+        costs[i].backward = times.backward(rank, step, i, factors);
       }
       slowest.least = std::max(slowest.least, plan::LeastStepSeconds(costs));
       slowest.wait_free = std::max(slowest.wait_free, plan::WaitFreeStepSeconds(costs));

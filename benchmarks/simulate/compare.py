@@ -6,8 +6,8 @@
   ... --json agreement.json                                           # the step times
 
 Cells are those of benchmarks/performance; of their turns the least disturbed one counts. The simulator's network
-has three numbers, none set by a step time: what a port's frames get of its rate (full frames carry 95.7 %), half a round trip
-between idle nodes (the gates' are 25 to 105 us), and the bytes in which connections share a port.
+has three numbers, none set by a step time: what a port's frames get of its rate (full frames carry 95.7 %), half a
+round trip between idle nodes (the gates' are 25 to 105 us), and the bytes in which connections share a port.
 """
 import argparse
 import json
