@@ -10,7 +10,6 @@
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <utility>
@@ -59,7 +58,7 @@ class MeetingFiles {
     const std::string folder = std::filesystem::absolute(note_).parent_path().string();
     if (access(folder.c_str(), W_OK) == 0) return OkStatus();
     return Unavailable("the other processes cannot be told where to join: folder " + folder +
-                       " cannot be written: " + std::strerror(errno));
+                       " cannot be written: " + ErrnoText(errno));
   }
 
   // Rank 0 makes the secret where the user gave none; the others read it once they have its note.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/base/status.h"
 
+#include <system_error>
+
 namespace poseidon {
 
 std::string_view StatusCodeName(StatusCode code) {
@@ -20,6 +22,8 @@ std::string_view StatusCodeName(StatusCode code) {
   }
   return "UNKNOWN";
 }
+
+std::string ErrnoText(int error) { return std::generic_category().message(error); }
 
 std::string Status::ToString() const {
   if (ok()) return "OK";

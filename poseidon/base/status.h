@@ -64,6 +64,8 @@ class [[nodiscard]] Status {
 
 inline Status OkStatus() { return {}; }
 std::string_view StatusCodeName(StatusCode code);
+// What the system says of an errno value: "No such file or directory". Thread: any.
+std::string ErrnoText(int error);
 
 // Shorthands for the frequent kinds, scope request.
 Status InvalidArgument(std::string message);

@@ -17,12 +17,6 @@
 namespace poseidon::local {
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
-// No machine has so much; a bound on what an offer can make this process map.
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
-
-std::string Reason() { return std::strerror(errno); }
-
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -56,7 +50,7 @@ Status Segment::Map(int descriptor, std::uint64_t bytes) {
                             MAP_SHARED | MAP_NORESERVE, descriptor, 0);
   if (mapped == MAP_FAILED) {
     return ResourceExhausted(std::to_string(bytes) + " bytes of shared memory cannot be mapped: " +
-                             Reason());
+                             ErrnoText(errno));
   }
   mapped_ = static_cast<std::byte*>(mapped);
   bytes_ = bytes;
@@ -73,14 +67,14 @@ Result<std::unique_ptr<Segment>> Segment::Make(std::uint64_t bytes) {
       ftruncate(descriptor.number(), static_cast<off_t>(kPage + bytes)) != 0 ||
       fcntl(descriptor.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return ResourceExhausted("no shared memory of " + std::to_string(bytes) +
-                             " bytes can be made: " + Reason());
+                             " bytes can be made: " + ErrnoText(errno));
   }
   std::unique_ptr<Segment> segment(new Segment());
   POSEIDON_RETURN_IF_ERROR(segment->Map(descriptor.number(), bytes));
   segment->descriptor_ = descriptor.Release();
   std::uint64_t nonce = 0;
   if (getrandom(&nonce, sizeof nonce, 0) != sizeof nonce) {
-    return Unavailable("the system gives no random numbers: " + Reason());
+    return Unavailable("the system gives no random numbers: " + ErrnoText(errno));
   }
   std::memcpy(segment->mapped_, &nonce, sizeof nonce);
   return segment;
@@ -102,7 +96,7 @@ Result<std::unique_ptr<Segment>> Segment::Attach(const wire::Segment& offer) {
   // Whatever else might be there: opening must not wait.
   const Descriptor descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (descriptor.number() < 0) {
-    return Unavailable("the shared memory " + path + " cannot be opened: " + Reason());
+    return Unavailable("the shared memory " + path + " cannot be opened: " + ErrnoText(errno));
   }
   struct stat facts{};
   const int seals = fcntl(descriptor.number(), F_GET_SEALS);

@@ -101,7 +101,7 @@ Result<in_addr> AddressTowards(const in_addr& peer) {
   const int error = errno;
   if (fd >= 0) close(fd);
   if (known) return address.sin_addr;
-  return Unavailable("there is no way to host " + Numeric(peer) + ": " + std::strerror(error));
+  return Unavailable("there is no way to host " + Numeric(peer) + ": " + ErrnoText(error));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <optional>
 #include <thread>
@@ -37,7 +36,7 @@ Status LeaveNote(const std::string& path, const Note& note) {
   const int error = errno;
   std::remove(written.c_str());
   return Unavailable("the other processes cannot be told where to join: " + path +
-                     " cannot be written: " + std::strerror(error));
+                     " cannot be written: " + ErrnoText(error));
 }
 
 Result<Note> AwaitNote(const std::string& path, const NoteWait& wait) {
@@ -56,7 +55,7 @@ Result<std::string> PrivateFolder(const std::string& parent) {
   const std::string path = parent + "/poseidon-" + std::to_string(geteuid());
   struct stat status {};
   if ((mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) || lstat(path.c_str(), &status) != 0) {
-    return PermissionDenied("folder " + path + " cannot be made: " + std::strerror(errno));
+    return PermissionDenied("folder " + path + " cannot be made: " + ErrnoText(errno));
   }
   if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
     return PermissionDenied(path + " is not a folder of this user alone, expected mode 0700");

@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 namespace poseidon::launch {
@@ -57,21 +56,21 @@ struct Pipe {
 Result<Process> Process::Start(const std::vector<std::string>& argv) {
   Pipe in, out, report;
   if (!in.Open() || !out.Open() || !report.Open()) {
-    return ResourceExhausted(std::string("no pipe for a child: ") + std::strerror(errno));
+    return ResourceExhausted("no pipe for a child: " + ErrnoText(errno));
   }
   std::vector<char*> arguments;
   for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid < 0) return ResourceExhausted(std::string("cannot fork: ") + std::strerror(errno));
+  if (pid < 0) return ResourceExhausted("cannot fork: " + ErrnoText(errno));
   if (pid == 0) BecomeChild(arguments.data(), parent, in, out, report.write);
 
   close(std::exchange(report.write, -1));
   int error = 0;
   if (read(report.read, &error, sizeof(error)) == sizeof(error)) {
     waitpid(pid, nullptr, 0);
-    return NotFound("cannot run " + argv[0] + ": " + std::strerror(error));
+    return NotFound("cannot run " + argv[0] + ": " + ErrnoText(error));
   }
   fcntl(out.read, F_SETFL, O_NONBLOCK);
   return Process(pid, std::exchange(in.write, -1), std::exchange(out.read, -1));
@@ -94,7 +93,7 @@ Status Process::WriteLine(const std::string& line) {
   while (done < text.size()) {
     const ssize_t n = write(input_, text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Unavailable(std::string("a child does not read: ") + std::strerror(errno));
+    if (n <= 0) return Unavailable("a child does not read: " + ErrnoText(errno));
     done += static_cast<std::size_t>(n);
   }
   return OkStatus();

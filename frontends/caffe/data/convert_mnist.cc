@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <span>
-#include <system_error>
 
 #include "frontends/caffe/data/lmdb_writer.h"
 #include "frontends/caffe/proto/caffe.pb.h"
@@ -33,7 +32,7 @@ class IdxFile {
     errno = 0;
     file_ = gzopen(path_.c_str(), "rb");
     if (file_ == nullptr) {
-      return NotFound(path_ + " cannot be opened: " + std::generic_category().message(errno));
+      return NotFound(path_ + " cannot be opened: " + ErrnoText(errno));
     }
     gzbuffer(file_, 1 << 17);
     POSEIDON_ASSIGN_OR_RETURN(const std::uint32_t found, Number());

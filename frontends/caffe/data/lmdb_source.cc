@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -148,8 +147,6 @@ class LmdbSource final : public RecordSource {
   std::vector<char> value_;
 };
 
-std::string Reason(int error) { return std::generic_category().message(error); }
-
 // The page size stands in the first meta, which therefore must be readable.
 Result<Meta> LmdbSource::LatestMeta() const {
   const Status foreign = DataLoss(
@@ -165,7 +162,7 @@ Result<Meta> LmdbSource::LatestMeta() const {
 
 Status LmdbSource::Start() {
   if (int error = file_.Open(path_ + "/data.mdb"); error != 0) {
-    const std::string message = "database " + path_ + " cannot be opened: " + Reason(error);
+    const std::string message = "database " + path_ + " cannot be opened: " + ErrnoText(error);
     return error == EACCES ? PermissionDenied(message) : NotFound(message);
   }
   POSEIDON_ASSIGN_OR_RETURN(meta_, LatestMeta());
@@ -176,7 +173,7 @@ Status LmdbSource::Start() {
     return InvalidArgument("database " + path_ + " has several values per key, expected one");
   }
   std::uint64_t actual = 0;
-  if (int error = file_.Size(actual); error != 0) return DataLoss(path_ + ": " + Reason(error));
+  if (int error = file_.Size(actual); error != 0) return DataLoss(path_ + ": " + ErrnoText(error));
   if (meta_.last_page >= actual / meta_.page_bytes) {
     return DataLoss("database " + path_ + " is truncated: data.mdb has " + std::to_string(actual) +
                     " bytes, expected " + std::to_string(meta_.last_page + 1) + " pages of " +
@@ -192,7 +189,7 @@ Status LmdbSource::DescendTo(std::uint64_t page) {
   level.number = page;
   level.bytes.resize(meta_.page_bytes);
   if (int error = file_.Read(level.bytes, page * meta_.page_bytes); error != 0) {
-    return Broken(Reason(error));
+    return Broken(ErrnoText(error));
   }
   level.flags = Load<std::uint16_t>(level.bytes, 10);
   const std::size_t lower = Load<std::uint16_t>(level.bytes, 12);
@@ -291,7 +288,7 @@ Result<Record> LmdbSource::Current() {
   }
   value_.resize(value_bytes + kPageHeader);
   if (int error = file_.Read(value_, page * meta_.page_bytes); error != 0) {
-    return Broken(Reason(error));
+    return Broken(ErrnoText(error));
   }
   if (Load<std::uint64_t>(value_, 0) != page ||
       (Load<std::uint16_t>(value_, 10) & kOverflowFlag) == 0) {

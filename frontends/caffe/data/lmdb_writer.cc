@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string Reason(int error) { return std::generic_category().message(error); }
-
 class Writer final : public LmdbWriter {
  public:
   Writer(std::string path, std::string folder)
@@ -100,7 +98,7 @@ Result<std::unique_ptr<LmdbWriter>> LmdbWriter::Create(const std::string& path,
   fs::remove_all(folder, error);
   if (!fs::create_directory(folder, error)) {
     return PermissionDenied("database " + target +
-                            " cannot be written: " + (error ? error.message() : Reason(EEXIST)));
+                            " cannot be written: " + (error ? error.message() : ErrnoText(EEXIST)));
   }
   auto writer = std::make_unique<Writer>(target, folder);
   POSEIDON_RETURN_IF_ERROR(writer->Start(value_bytes));

@@ -11,7 +11,6 @@
 
 #include <cctype>
 #include <cerrno>
-#include <cstring>
 #include <limits>
 #include <string_view>
 
@@ -19,8 +18,6 @@ namespace poseidon::caffe {
 namespace {
 
 using google::protobuf::Message;
-
-std::string ErrnoText() { return std::strerror(errno); }
 
 // A descriptor that closes itself.
 class File {
@@ -42,7 +39,7 @@ class File {
 };
 
 Status OpenFailure(const std::string& path) {
-  const std::string text = "cannot open " + path + ": " + ErrnoText();
+  const std::string text = "cannot open " + path + ": " + ErrnoText(errno);
   if (errno == ENOENT) return NotFound(text);
   if (errno == EACCES) return PermissionDenied(text);
   return InvalidArgument(text);
@@ -122,7 +119,7 @@ Status WriteAll(int fd, const std::string& bytes) {
     const ssize_t wrote = ::write(fd, bytes.data() + done, bytes.size() - done);
     if (wrote < 0) {
       if (errno == EINTR) continue;
-      return ResourceExhausted(ErrnoText());
+      return ResourceExhausted(ErrnoText(errno));
     }
     done += static_cast<std::size_t>(wrote);
   }
@@ -151,7 +148,7 @@ Status ReadTextFile(const std::string& path, Message* message) {
   google::protobuf::io::FileInputStream stream(file.fd());
   const Status status = ParseTextStream(&stream, path, message);
   if (stream.GetErrno() != 0) {
-    return DataLoss("cannot read " + path + ": " + std::strerror(stream.GetErrno()));
+    return DataLoss("cannot read " + path + ": " + ErrnoText(stream.GetErrno()));
   }
   return status;
 }
@@ -170,7 +167,7 @@ Status ReadBinaryFile(const std::string& path, Message* message) {
   google::protobuf::io::FileInputStream stream(file.fd());
   const Status status = ParseBinaryStream(&stream, path, message);
   if (stream.GetErrno() != 0) {
-    return DataLoss("cannot read " + path + ": " + std::strerror(stream.GetErrno()));
+    return DataLoss("cannot read " + path + ": " + ErrnoText(stream.GetErrno()));
   }
   return status;
 }
@@ -201,11 +198,11 @@ Status WriteFileAtomically(const std::string& bytes, const std::string& path) {
   if (const Status written = WriteAll(file.fd(), bytes); !written.ok()) {
     return fail(written.message());
   }
-  if (::fsync(file.fd()) != 0 || !file.Close()) return fail(ErrnoText());
-  if (::rename(draft.c_str(), path.c_str()) != 0) return fail(ErrnoText());
+  if (::fsync(file.fd()) != 0 || !file.Close()) return fail(ErrnoText(errno));
+  if (::rename(draft.c_str(), path.c_str()) != 0) return fail(ErrnoText(errno));
   File folder(FolderOf(path), O_RDONLY | O_DIRECTORY);
   if (!folder.is_open() || ::fsync(folder.fd()) != 0) {
-    return ResourceExhausted("cannot flush the folder of " + path + ": " + ErrnoText());
+    return ResourceExhausted("cannot flush the folder of " + path + ": " + ErrnoText(errno));
   }
   return OkStatus();
 }

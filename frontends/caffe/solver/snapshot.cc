@@ -85,7 +85,7 @@ Status CheckSnapshotPrefix(const std::string& prefix) {
   std::FILE* file = std::fopen(probe.c_str(), "wb");
   if (file == nullptr) {
     return PermissionDenied("snapshot_prefix " + prefix +
-                            " cannot be written: " + std::generic_category().message(errno));
+                            " cannot be written: " + ErrnoText(errno));
   }
   std::fclose(file);
   std::remove(probe.c_str());

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 
 namespace poseidon::caffe {
@@ -73,7 +72,7 @@ Result<std::map<std::string, plan::Scheme>> ReadPlanSchemes(const std::string& p
 Status WriteTextFile(const std::string& path, const std::string& text) {
   const std::string temporary = path + ".tmp" + std::to_string(getpid());
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return Unavailable("cannot write " + path + ": " + std::strerror(errno));
+  if (fd < 0) return Unavailable("cannot write " + path + ": " + ErrnoText(errno));
   std::size_t done = 0;
   int error = 0;
   while (done < text.size() && error == 0) {
@@ -86,7 +85,7 @@ Status WriteTextFile(const std::string& path, const std::string& text) {
   if (error == 0 && std::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   if (error == 0) return OkStatus();
   unlink(temporary.c_str());
-  return Unavailable("cannot write " + path + ": " + std::strerror(error));
+  return Unavailable("cannot write " + path + ": " + ErrnoText(error));
 }
 
 }  // namespace poseidon::caffe

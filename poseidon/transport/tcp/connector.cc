@@ -159,11 +159,11 @@ Status Connector::CannotConnect(int error) const {
     case ENETUNREACH:
     case EHOSTDOWN:
     case ENETDOWN:
-      return Unavailable("host " + name_ + " cannot be reached (" + ErrorText(error) + ")");
+      return Unavailable("host " + name_ + " cannot be reached (" + ErrnoText(error) + ")");
     case ETIMEDOUT:
-      return {StatusCode::kDeadlineExceeded, name_ + " did not answer (" + ErrorText(error) + ")"};
+      return {StatusCode::kDeadlineExceeded, name_ + " did not answer (" + ErrnoText(error) + ")"};
     default:
-      return Unavailable("cannot connect to " + name_ + " (" + ErrorText(error) + ")");
+      return Unavailable("cannot connect to " + name_ + " (" + ErrnoText(error) + ")");
   }
 }
 

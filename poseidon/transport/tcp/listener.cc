@@ -225,7 +225,7 @@ Result<UniqueFd> ListenAt(const Address& address, const SocketOptions& options) 
     case EACCES:
       return PermissionDenied("cannot listen at " + at + ": it is not permitted");
     default:
-      return Unavailable("cannot listen at " + at + " (" + ErrorText(errno) + ")");
+      return Unavailable("cannot listen at " + at + " (" + ErrnoText(errno) + ")");
   }
 }
 

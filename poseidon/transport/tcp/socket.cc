@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <system_error>
 
 namespace poseidon::transport::tcp {
 namespace {
@@ -20,12 +19,10 @@ void SetOption(int fd, int level, int name, int value) {
 }
 
 Result<SocketAddress> Unknown(int error) {
-  return Unavailable("the address of a socket is gone (" + ErrorText(error) + ")");
+  return Unavailable("the address of a socket is gone (" + ErrnoText(error) + ")");
 }
 
 }  // namespace
-
-std::string ErrorText(int error) { return std::generic_category().message(error); }
 
 Result<SocketAddress> SocketAddress::Parse(const Address& address) {
   const std::string host = address.host.empty() ? "127.0.0.1" : address.host;
@@ -75,7 +72,7 @@ bool operator==(const SocketAddress& a, const SocketAddress& b) {
 Result<UniqueFd> OpenSocket(const SocketAddress& address, const SocketOptions& options) {
   UniqueFd fd(::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) {
-    return ResourceExhausted("the system gives no socket (" + ErrorText(errno) + ")");
+    return ResourceExhausted("the system gives no socket (" + ErrnoText(errno) + ")");
   }
   SetSocketOptions(fd.get(), options);
   return fd;
@@ -148,7 +145,7 @@ Status ConnectionFailure(const std::string& peer, int error) {
     case EBADMSG:
       return failure(StatusCode::kDataLoss, "carried bytes that fail their check");
     default:
-      return failure(StatusCode::kUnavailable, "failed (" + ErrorText(error) + ")");
+      return failure(StatusCode::kUnavailable, "failed (" + ErrnoText(error) + ")");
   }
 }
 

@@ -66,7 +66,6 @@ bool Discard(int fd);
 // "connection to 10.0.0.2:4711 was reset" and the like, scope connection.
 Status ConnectionFailure(const std::string& peer, int error);
 Status ConnectionEnded(const std::string& peer);
-std::string ErrorText(int error);
 
 }  // namespace poseidon::transport::tcp
 

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <system_error>
 #include <utility>
 
 #include "poseidon/transport/tcp/crypto.h"
@@ -27,8 +26,6 @@ struct Text {
   std::array<char, kDigits + 1> chars{};
 };
 
-std::string ErrorText(int error) { return std::generic_category().message(error); }
-
 int DigitValue(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -42,7 +39,7 @@ Result<std::size_t> ReadAll(int fd, std::span<char> chars) {
   while (size < chars.size()) {
     const ssize_t n = ::read(fd, chars.data() + size, chars.size() - size);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return NotFound("it cannot be read (" + ErrorText(errno) + ")");
+    if (n < 0) return NotFound("it cannot be read (" + ErrnoText(errno) + ")");
     if (n == 0) break;
     size += static_cast<std::size_t>(n);
   }
@@ -53,7 +50,7 @@ Status WriteAll(int fd, std::span<const char> chars) {
   while (!chars.empty()) {
     const ssize_t n = ::write(fd, chars.data(), chars.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Unavailable("it cannot be written (" + ErrorText(errno) + ")");
+    if (n < 0) return Unavailable("it cannot be written (" + ErrnoText(errno) + ")");
     chars = chars.subspan(static_cast<std::size_t>(n));
   }
   return OkStatus();
@@ -103,8 +100,8 @@ Result<Token> Token::FromFile(const std::filesystem::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) {
     const Status status = errno == EACCES
-                              ? PermissionDenied("it cannot be opened (" + ErrorText(errno) + ")")
-                              : NotFound("it cannot be opened (" + ErrorText(errno) + ")");
+                              ? PermissionDenied("it cannot be opened (" + ErrnoText(errno) + ")")
+                              : NotFound("it cannot be opened (" + ErrnoText(errno) + ")");
     return status.WithPrefix(Name(path));
   }
   if (Status status = CheckPrivate(fd.get()); !status.ok()) return status.WithPrefix(Name(path));
@@ -146,11 +143,11 @@ Status Token::WriteFile(const std::filesystem::path& path) const {
   std::string temporary = path.string() + ".XXXXXX";
   const UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));  // creates it with mode 0600
   if (!fd.valid()) {
-    return PermissionDenied(Name(path) + " cannot be created (" + ErrorText(errno) + ")");
+    return PermissionDenied(Name(path) + " cannot be created (" + ErrnoText(errno) + ")");
   }
   Status status = WriteDescriptor(fd.get());
   if (status.ok() && (::fsync(fd.get()) != 0 || ::rename(temporary.c_str(), path.c_str()) != 0)) {
-    status = Unavailable("it cannot be written (" + ErrorText(errno) + ")");
+    status = Unavailable("it cannot be written (" + ErrnoText(errno) + ")");
   }
   if (!status.ok()) ::unlink(temporary.c_str());
   return status.WithPrefix(Name(path));
