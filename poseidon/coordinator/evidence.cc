@@ -3,19 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 #include <utility>
 
 #include "poseidon/base/check.h"
 
 namespace poseidon::coordinator {
 namespace {
-
-std::string Seconds(Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", ToSeconds(duration));
-  return text;
-}
 
 // One step: the state under change, and what was decided.
 class Weighing {
@@ -46,7 +39,7 @@ class Weighing {
     actions_.push_back(ReportSuspect{
         .peer = heard.peer,
         .heard_again = true,
-        .line = Name(heard.peer) + " is heard again after " + Seconds(silence) + " of silence"});
+        .line = Name(heard.peer) + " is heard again after " + InSeconds(silence) + " of silence"});
   }
 
   void On(const PeerLost& lost) {
@@ -94,13 +87,13 @@ class Weighing {
       actions_.push_back(
           ReportSuspect{.peer = member.id,
                         .heard_again = false,
-                        .line = Describe(member) + " has been silent for " + Seconds(silence)});
+                        .line = Describe(member) + " has been silent for " + InSeconds(silence)});
     }
     const Duration silence = now_ - Of(kCoordinatorHost).last_heard;
     if (silence >= rule.dead_after_silence()) {
       Note(kCoordinatorHost,
            Name(kCoordinatorHost) + ", which runs the coordinator, has been silent for " +
-               Seconds(silence) + ": it is frozen, or its host or network is gone");
+               InSeconds(silence) + ": it is frozen, or its host or network is gone");
       return End();
     }
     if (state_.pending && now_ >= state_.pending_since + kVerdictWait) End();

@@ -32,9 +32,9 @@ std::vector<Member> Roster(std::uint16_t workers) {
 }
 
 // What one member sees, at times given in seconds.
-class Script {
+class EvidenceScript {
  public:
-  Script() : state_(BeginEvidence(MemberId(1), Roster(4), LivenessRule{}, TimePoint{})) {}
+  EvidenceScript() : state_(BeginEvidence(MemberId(1), Roster(4), LivenessRule{}, TimePoint{})) {}
   std::vector<EvidenceAction> At(double seconds, const EvidenceEvent& event) {
     EvidenceTransition next = Weigh(std::move(state_), event, TimePoint{FromSeconds(seconds)});
     state_ = std::move(next.state);
@@ -47,7 +47,7 @@ class Script {
 };
 
 TEST(Evidence, TheVerdictCounts) {
-  Script script;
+  EvidenceScript script;
   EXPECT_THAT(script.At(1, PeerAborted{MemberId(0), MemberId(3), "worker 3 was killed"}),
               ElementsAre(EvidenceAction(EndWith{MemberId(3), "worker 3 was killed"})));
   EXPECT_THAT(script.At(1, PeerLost{MemberId(2)}), IsEmpty());
@@ -55,7 +55,7 @@ TEST(Evidence, TheVerdictCounts) {
 }
 
 TEST(Evidence, ALostPeerIsReportedAndTheVerdictAwaited) {
-  Script script;
+  EvidenceScript script;
   EXPECT_THAT(script.At(0.1, PeerLost{MemberId(2)}),
               ElementsAre(EvidenceAction(ReportLost{MemberId(2)})));
   EXPECT_EQ(NextDeadline(script.state()), TimePoint{FromSeconds(0.3)});
@@ -66,7 +66,7 @@ TEST(Evidence, ALostPeerIsReportedAndTheVerdictAwaited) {
 }
 
 TEST(Evidence, WithoutAVerdictTheOwnFirstEvidenceCounts) {
-  Script script;
+  EvidenceScript script;
   script.At(0.1, PeerLost{MemberId(2)});
   script.At(0.15, PeerAborted{MemberId(3), MemberId(0), "?"});
   EXPECT_THAT(
@@ -75,7 +75,7 @@ TEST(Evidence, WithoutAVerdictTheOwnFirstEvidenceCounts) {
 }
 
 TEST(Evidence, TheCoordinatorsEndIsBlamedAtOnce) {
-  Script script;
+  EvidenceScript script;
   EXPECT_THAT(
       script.At(0.1, PeerLost{MemberId(0)}),
       ElementsAre(EvidenceAction(EndWith{
@@ -85,7 +85,7 @@ TEST(Evidence, TheCoordinatorsEndIsBlamedAtOnce) {
 // Seed 3272 of the simulated clusters: the coordinator's host died while the job formed, and a worker that
 // had not met this one yet was gone before its own end came here.
 TEST(Evidence, TheCoordinatorsEndExplainsALossWhileTheJobForms) {
-  Script script;
+  EvidenceScript script;
   EXPECT_THAT(script.At(0.1, PeerLost{MemberId(2)}),
               ElementsAre(EvidenceAction(ReportLost{MemberId(2)})));
   EXPECT_THAT(
@@ -93,13 +93,13 @@ TEST(Evidence, TheCoordinatorsEndExplainsALossWhileTheJobForms) {
       ElementsAre(EvidenceAction(EndWith{
           MemberId(0), "worker 0 on host a, which runs the coordinator, ended without a word"})));
 
-  Script told;
+  EvidenceScript told;
   told.At(0.1, PeerAborted{MemberId(2), MemberId(3), "worker 3 is silent"});
   told.At(0.11, PeerLost{MemberId(3)});
   EXPECT_THAT(told.At(0.2, PeerLost{MemberId(0)}),
               ElementsAre(EvidenceAction(EndWith{MemberId(3), "worker 3 is silent"})));
 
-  Script formed;
+  EvidenceScript formed;
   formed.At(0.05, Formed{});
   formed.At(0.1, PeerLost{MemberId(2)});
   EXPECT_THAT(
@@ -108,7 +108,7 @@ TEST(Evidence, TheCoordinatorsEndExplainsALossWhileTheJobForms) {
 }
 
 TEST(Evidence, APeersWordAboutTheCoordinatorIsTakenAfterTheWait) {
-  Script script;
+  EvidenceScript script;
   EXPECT_THAT(script.At(0.1, PeerAborted{MemberId(2), MemberId(0), "worker 0 is silent"}),
               IsEmpty());
   EXPECT_THAT(script.At(0.12, PeerLost{MemberId(2)}), IsEmpty());
@@ -117,7 +117,7 @@ TEST(Evidence, APeersWordAboutTheCoordinatorIsTakenAfterTheWait) {
 }
 
 TEST(Evidence, ASilentPeerIsReportedButNotJudged) {
-  Script script;
+  EvidenceScript script;
   std::vector<EvidenceAction> all;
   for (double t = 0.5; t < 100; t += 0.5) {
     for (const MemberId peer : {MemberId(0), MemberId(3)}) script.At(t, PeerHeard{peer});
@@ -132,7 +132,7 @@ TEST(Evidence, ASilentPeerIsReportedButNotJudged) {
 }
 
 TEST(Evidence, OnceDoneAPeerMayLeaveBeforeTheWordHasCome) {
-  Script script;
+  EvidenceScript script;
   script.At(0.1, OwnDone{});
   EXPECT_THAT(script.At(0.2, PeerLost{MemberId(2)}),
               ElementsAre(EvidenceAction(ReportLost{MemberId(2)})));

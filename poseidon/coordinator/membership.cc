@@ -13,12 +13,6 @@ namespace {
 
 constexpr MemberId kHost{0};
 
-std::string Seconds(Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", ToSeconds(duration));
-  return text;
-}
-
 std::string_view Plural(Role role) { return role == Role::kWorker ? "workers" : "servers"; }
 
 // A process that is no member yet.
@@ -47,7 +41,7 @@ class Machine {
     if (!Watching() || absent <= state_.options.liveness.own_absence()) return;
     for (MemberState& member : state_.liveness) member.last_heard = member.last_heard + absent;
     for (auto& link : state_.silent_links) link.second = link.second + absent;
-    reason_ = "did not run for " + Seconds(absent) + ", which is not held against anyone";
+    reason_ = "did not run for " + InSeconds(absent) + ", which is not held against anyone";
   }
 
   void On(const Joined& joined) {
@@ -110,7 +104,7 @@ class Machine {
     member.last_heard = at;
     if (!member.suspected || now_ - at >= state_.options.liveness.suspect_after()) return;
     member.suspected = false;
-    reason_ = Name(heard.member) + " is heard again after " + Seconds(silence) + " of silence";
+    reason_ = Name(heard.member) + " is heard again after " + InSeconds(silence) + " of silence";
     actions_.push_back(NameSuspect{.member = heard.member, .heard_again = true, .line = reason_});
   }
 
@@ -290,7 +284,7 @@ class Machine {
           return j.rank || j.hosts_coordinator || j.role == Role::kServer;
         });
     std::string text =
-        "only " + Progress() + " have joined within " + Seconds(state_.options.form_within);
+        "only " + Progress() + " have joined within " + InSeconds(state_.options.form_within);
     if (ranks_tell && !missing.empty()) text += "; missing: rank " + missing;
     Judge(std::nullopt, std::move(text));
   }
@@ -308,13 +302,13 @@ class Machine {
       }
       if (silence >= rule.suspect_after() && !state.suspected) {
         state.suspected = true;
-        reason_ = coordinator::Describe(member) + " has been silent for " + Seconds(silence);
+        reason_ = coordinator::Describe(member) + " has been silent for " + InSeconds(silence);
         actions_.push_back(NameSuspect{.member = member.id, .heard_again = false, .line = reason_});
       }
     }
     if (longest == nullptr) return;
     Judge(longest->id, coordinator::Describe(*longest) + " has been silent for " +
-                           Seconds(now_ - Of(longest->id).last_heard) +
+                           InSeconds(now_ - Of(longest->id).last_heard) +
                            ": it is frozen, or its host or network is gone");
   }
 
@@ -336,7 +330,7 @@ class Machine {
       const bool blame_by = silent_links[by.value()] > silent_links[about.value()];
       return Judge(blame_by ? by : about, Name(by) + " has heard nothing from " + Name(about) +
                                               " for " +
-                                              Seconds(now_ - since + rule.suspect_after()) +
+                                              InSeconds(now_ - since + rule.suspect_after()) +
                                               ", though both reach the coordinator");
     }
   }
@@ -361,6 +355,11 @@ std::string Describe(const Member& member) {
   std::string text = member.role == Role::kWorker ? "worker " + std::to_string(member.rank.value())
                                                   : "server " + std::to_string(member.shard);
   if (!member.host.empty()) text += " on host " + member.host;
+  return text;
+}
+std::string InSeconds(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", ToSeconds(duration));
   return text;
 }
 

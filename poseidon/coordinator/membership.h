@@ -90,6 +90,8 @@ struct Member {
 
 // "worker 2 on host b", "server 1 on host c".
 std::string Describe(const Member& member);
+// "1.5 s".
+std::string InSeconds(Duration duration);
 
 // ---- events
 

@@ -3,13 +3,9 @@
 
 #include <algorithm>
 
+#include "poseidon/local/segment.h"
+
 namespace poseidon::local {
-namespace {
-
-constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
-
-}  // namespace
 
 std::uint64_t FactorUBytes(const plan::LayerSpec& layer, std::uint64_t rows) {
   return rows * layer.factors->outputs * SizeOf(layer.dtype);

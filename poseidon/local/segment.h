@@ -12,6 +12,10 @@
 
 namespace poseidon::local {
 
+inline constexpr std::uint64_t kPage = 4096;
+// No machine has so much; a bound on what an offer can make this process map.
+inline constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
+
 // Memory that several processes of one machine map. It is never in a file system: whoever attaches
 // opens the maker's descriptor below /proc, which the kernel allows the maker's own user only, and the
 // memory is gone with the last process that maps it, however that ends. Pages cost memory when they

@@ -16,7 +16,7 @@
 namespace poseidon::wire {
 namespace {
 
-std::vector<plan::LayerSpec> Layers() {
+std::vector<plan::LayerSpec> DeclaredLayers() {
   return {{.name = "conv1", .shape = "20x1x5x5+20", .elements = 520},
           {.name = "ip1",
            .shape = "500x800+500",
@@ -55,8 +55,8 @@ std::vector<Message> OneOfEach() {
       Ready{},
       Start{},
       Declare{
-          ModelId(0), Layers(), {0, 0x1234'5678'9abc'def0}, "OpenBLAS", 3e10, 1.2e9, 1e-4, 8, 7},
-      Agreed{ModelId(0), Layers(), PlanOf(2), 10},
+          ModelId(0), DeclaredLayers(), {0, 0x1234'5678'9abc'def0}, "OpenBLAS", 3e10, 1.2e9, 1e-4, 8, 7},
+      Agreed{ModelId(0), DeclaredLayers(), PlanOf(2), 10},
       Declared{ModelId(1)},
       Go{ModelId(2)},
       Measured{ModelId(0), {{1e-3, 2e-3, 64}, {0, 0, 0}}},
@@ -163,8 +163,8 @@ TEST(Messages, IllegalValuesAreRefused) {
   for (const Message& message : {
            Message(Join{static_cast<Role>(3), 0, "", "", 0}),
            Message(Welcome{{}, MemberId(2), {RosterEntry{}, RosterEntry{}}}),
-           Message(Declare{{}, Layers(), {1}, "", 0, 0, 0, 1, 1}),
-           Message(Agreed{{}, Layers(), PlanOf(1), 0}),
+           Message(Declare{{}, DeclaredLayers(), {1}, "", 0, 0, 0, 1, 1}),
+           Message(Agreed{{}, DeclaredLayers(), PlanOf(1), 0}),
            Message(Measured{{}, {{-1, 0, 0}}}),
            Message(Measured{{}, {{0, nan, 0}}}),
            Message(Abort{{}, 0, false, 99, ""}),

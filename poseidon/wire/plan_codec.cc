@@ -18,7 +18,7 @@ using plan::Plan;
 
 constexpr std::uint8_t kFormat = 1;
 constexpr std::size_t kMaxReasonBytes = 16384;
-constexpr std::uint32_t kMaxMembers = 0xffff;
+constexpr std::uint32_t kMaxRanks = 0xffff;
 
 // The fewest bytes one of them takes, which bounds how many a buffer of a given size can hold.
 constexpr std::size_t kLeastLayerBytes = 4 + 4 + 1 + 8 + 4 + 1;
@@ -90,11 +90,11 @@ ClusterSpec GetCluster(ByteReader& in) {
   ClusterSpec cluster;
   cluster.workers = in.U32();
   cluster.servers = in.U32();
-  if (cluster.workers < 1 || cluster.workers > kMaxMembers || cluster.servers > kMaxMembers) {
+  if (cluster.workers < 1 || cluster.workers > kMaxRanks || cluster.servers > kMaxRanks) {
     in.Fail();
   }
   cluster.servers_share_worker_hosts = in.Bool();
-  const std::uint32_t ranks = in.Count(kMaxMembers, 4);
+  const std::uint32_t ranks = in.Count(kMaxRanks, 4);
   cluster.host_of_rank.reserve(ranks);
   for (std::uint32_t i = 0; i < ranks; ++i) cluster.host_of_rank.push_back(in.U32());
   if (!plan::AreHosts(cluster.host_of_rank, cluster.workers)) in.Fail();
@@ -132,7 +132,7 @@ LayerPlan GetLayerPlan(ByteReader& in) {
   layer.measured.forward_seconds = Quantity(in);
   layer.measured.backward_seconds = Quantity(in);
   layer.measured.backward_has_weight_product = in.Bool();
-  const std::uint32_t ranks = in.Count(kMaxMembers, 4);
+  const std::uint32_t ranks = in.Count(kMaxRanks, 4);
   layer.measured.rows.reserve(ranks);
   for (std::uint32_t i = 0; i < ranks; ++i) layer.measured.rows.push_back(in.U32());
   layer.bytes_sent = in.U64();

@@ -41,22 +41,22 @@ LearningRate Sigmoid(const SolverParameter& s, std::uint64_t iteration, int curr
   return {s.base_lr() / (1 + std::exp(-s.gamma() * past)), current};
 }
 
-struct Entry {
+struct NamedPolicy {
   const char* name;
   Policy policy;
   bool needs_stepsize;
   bool needs_max_iter;
 };
-constexpr std::array<Entry, 7> kPolicies = {{{"fixed", Fixed, false, false},
-                                             {"step", Step, true, false},
-                                             {"exp", Exp, false, false},
-                                             {"inv", Inv, false, false},
-                                             {"multistep", MultiStep, false, false},
-                                             {"poly", Poly, false, true},
-                                             {"sigmoid", Sigmoid, true, false}}};
+constexpr std::array<NamedPolicy, 7> kPolicies = {{{"fixed", Fixed, false, false},
+                                                   {"step", Step, true, false},
+                                                   {"exp", Exp, false, false},
+                                                   {"inv", Inv, false, false},
+                                                   {"multistep", MultiStep, false, false},
+                                                   {"poly", Poly, false, true},
+                                                   {"sigmoid", Sigmoid, true, false}}};
 
-const Entry* Find(const std::string& name) {
-  for (const Entry& entry : kPolicies) {
+const NamedPolicy* Find(const std::string& name) {
+  for (const NamedPolicy& entry : kPolicies) {
     if (name == entry.name) return &entry;
   }
   return nullptr;
@@ -65,10 +65,10 @@ const Entry* Find(const std::string& name) {
 }  // namespace
 
 Status CheckLearningRate(const SolverParameter& solver) {
-  const Entry* entry = Find(solver.lr_policy());
+  const NamedPolicy* entry = Find(solver.lr_policy());
   if (entry == nullptr) {
     std::string known;
-    for (const Entry& e : kPolicies) known += (known.empty() ? "" : ", ") + std::string(e.name);
+    for (const NamedPolicy& e : kPolicies) known += (known.empty() ? "" : ", ") + std::string(e.name);
     return InvalidArgument("unknown lr_policy '" + solver.lr_policy() + "', expected one of " +
                            known);
   }
@@ -87,7 +87,7 @@ Status CheckLearningRate(const SolverParameter& solver) {
 
 LearningRate LearningRateAt(const SolverParameter& solver, std::uint64_t iteration,
                             int current_step) {
-  const Entry* entry = Find(solver.lr_policy());
+  const NamedPolicy* entry = Find(solver.lr_policy());
   POSEIDON_CHECK(entry != nullptr, "the learning rate policy was not checked");
   return entry->policy(solver, iteration, current_step);
 }

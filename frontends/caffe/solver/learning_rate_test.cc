@@ -13,14 +13,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-SolverParameter Parameters(const std::string& text) {
+SolverParameter RateParameters(const std::string& text) {
   SolverParameter parameters;
   EXPECT_TRUE(ParseText("base_lr: 0.5 " + text, "test", &parameters).ok());
   return parameters;
 }
 
 double RateAt(const std::string& text, std::uint64_t iteration) {
-  const SolverParameter parameters = Parameters(text);
+  const SolverParameter parameters = RateParameters(text);
   EXPECT_TRUE(CheckLearningRate(parameters).ok());
   return LearningRateAt(parameters, iteration, 0).rate;
 }
@@ -43,7 +43,7 @@ TEST(LearningRate, ClosedForms) {
 
 TEST(LearningRate, MultiStepTakesOneStepPerIteration) {
   const SolverParameter parameters =
-      Parameters("lr_policy: 'multistep' gamma: 0.5 stepvalue: 3 stepvalue: 4 stepvalue: 4");
+      RateParameters("lr_policy: 'multistep' gamma: 0.5 stepvalue: 3 stepvalue: 4 stepvalue: 4");
   int current = 0;
   const int want[] = {0, 0, 0, 1, 2, 3, 3, 3};
   for (std::uint64_t t = 0; t < 8; ++t) {
@@ -57,13 +57,13 @@ TEST(LearningRate, MultiStepTakesOneStepPerIteration) {
 }
 
 TEST(LearningRate, StepReportsItsStep) {
-  const SolverParameter parameters = Parameters("lr_policy: 'step' gamma: 0.5 stepsize: 10");
+  const SolverParameter parameters = RateParameters("lr_policy: 'step' gamma: 0.5 stepsize: 10");
   EXPECT_EQ(LearningRateAt(parameters, 39, 0).current_step, 3);
 }
 
 TEST(LearningRate, RefusesWithASentence) {
   const auto refusal = [](const std::string& text) {
-    return CheckLearningRate(Parameters(text)).message();
+    return CheckLearningRate(RateParameters(text)).message();
   };
   EXPECT_THAT(
       refusal("lr_policy: 'cosine'"),

@@ -8,17 +8,17 @@
 namespace poseidon::caffe {
 namespace {
 
-struct Entry {
+struct NamedRule {
   const char* type;
   RuleMaker make;
 };
 // A solver joins by one line here.
-constexpr std::array<Entry, 6> kRules = {{{"SGD", MakeSgd},
-                                          {"Nesterov", MakeNesterov},
-                                          {"AdaGrad", MakeAdaGrad},
-                                          {"RMSProp", MakeRmsProp},
-                                          {"AdaDelta", MakeAdaDelta},
-                                          {"Adam", MakeAdam}}};
+constexpr std::array<NamedRule, 6> kRules = {{{"SGD", MakeSgd},
+                                              {"Nesterov", MakeNesterov},
+                                              {"AdaGrad", MakeAdaGrad},
+                                              {"RMSProp", MakeRmsProp},
+                                              {"AdaDelta", MakeAdaDelta},
+                                              {"Adam", MakeAdam}}};
 
 }  // namespace
 
@@ -27,13 +27,13 @@ Result<std::unique_ptr<UpdateRule>> MakeUpdateRule(const SolverParameter& solver
   if (kind != "L1" && kind != "L2") {
     return InvalidArgument("unknown regularization_type '" + kind + "', expected L1 or L2");
   }
-  for (const Entry& entry : kRules) {
-    if (solver.type() == entry.type) {
-      return entry.make(solver, kind == "L1" ? Regularization::kL1 : Regularization::kL2);
+  for (const NamedRule& rule : kRules) {
+    if (solver.type() == rule.type) {
+      return rule.make(solver, kind == "L1" ? Regularization::kL1 : Regularization::kL2);
     }
   }
   std::string known;
-  for (const Entry& entry : kRules) known += (known.empty() ? "" : ", ") + std::string(entry.type);
+  for (const NamedRule& rule : kRules) known += (known.empty() ? "" : ", ") + std::string(rule.type);
   return InvalidArgument("unknown solver type '" + solver.type() + "', expected one of " + known);
 }
 

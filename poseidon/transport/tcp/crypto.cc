@@ -8,24 +8,16 @@
 #include <openssl/params.h>
 #include <openssl/rand.h>
 
-#include <memory>
-
 #include "poseidon/base/check.h"
+#include "poseidon/transport/tcp/openssl_ptr.h"
 
 namespace poseidon::transport::tcp {
 namespace {
 
-template <auto kFree>
-struct Free {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-using KdfPtr = std::unique_ptr<EVP_KDF, Free<EVP_KDF_free>>;
-using KdfContextPtr = std::unique_ptr<EVP_KDF_CTX, Free<EVP_KDF_CTX_free>>;
-using MacPtr = std::unique_ptr<EVP_MAC, Free<EVP_MAC_free>>;
-using MacContextPtr = std::unique_ptr<EVP_MAC_CTX, Free<EVP_MAC_CTX_free>>;
+using KdfPtr = OpenSslPtr<EVP_KDF, EVP_KDF_free>;
+using KdfContextPtr = OpenSslPtr<EVP_KDF_CTX, EVP_KDF_CTX_free>;
+using MacPtr = OpenSslPtr<EVP_MAC, EVP_MAC_free>;
+using MacContextPtr = OpenSslPtr<EVP_MAC_CTX, EVP_MAC_CTX_free>;
 
 const unsigned char* Chars(ConstBytes bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());

@@ -19,22 +19,16 @@
 
 #include "poseidon/base/check.h"
 #include "poseidon/transport/tcp/crypto.h"
+#include "poseidon/transport/tcp/openssl_ptr.h"
 #include "poseidon/transport/tcp/socket.h"
 
 namespace poseidon::transport::tcp {
 namespace {
 
-template <auto kFree>
-struct Free {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-using ContextPtr = std::unique_ptr<SSL_CTX, Free<SSL_CTX_free>>;
-using SslPtr = std::unique_ptr<SSL, Free<SSL_free>>;
-using SessionPtr = std::unique_ptr<SSL_SESSION, Free<SSL_SESSION_free>>;
-using BioMethodPtr = std::unique_ptr<BIO_METHOD, Free<BIO_meth_free>>;
+using ContextPtr = OpenSslPtr<SSL_CTX, SSL_CTX_free>;
+using SslPtr = OpenSslPtr<SSL, SSL_free>;
+using SessionPtr = OpenSslPtr<SSL_SESSION, SSL_SESSION_free>;
+using BioMethodPtr = OpenSslPtr<BIO_METHOD, BIO_meth_free>;
 
 constexpr std::string_view kIdentity = "poseidon";
 constexpr std::string_view kPurpose = "poseidon tls 1.3 external psk";
