@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `poseidon` command: one subcommand per file.
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
+#include <cstddef>
+#include <cstdio>
 #include <iostream>
+#include <iterator>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include "tools/commands.h"
@@ -27,18 +29,6 @@ std::vector<std::string> WithTwoDashes(int argc, char** argv) {
     arguments.push_back(std::move(argument));
   }
   return arguments;
-}
-
-// Idle threads of the compute library must sleep, not spin: beside a busy neighbour a spinning
-// two-thread product is a hundred times slower. And its products must have the same bits in every
-// process. Both are read from the environment when the library loads, before main.
-void RestartWithComputeSettings(char** argv) {
-  if (std::getenv("POSEIDON_COMPUTE_SETTINGS") != nullptr) return;
-  setenv("POSEIDON_COMPUTE_SETTINGS", "1", 1);
-  setenv("OMP_WAIT_POLICY", "passive", 0);
-  setenv("MKL_CBWR", "AUTO,STRICT", 0);
-  execv("/proc/self/exe", argv);
-  // Without /proc everything works, only slower.
 }
 
 // The library would say that a subcommand is missing.
@@ -64,13 +54,7 @@ void KeepTheHeap() {
 
 }  // namespace
 
-void Fail(const std::string& sentence, int code) {
-  std::cerr << "poseidon: " << sentence << std::endl;
-  throw CLI::RuntimeError(code);
-}
-
 int Main(int argc, char** argv) {
-  RestartWithComputeSettings(argv);
   KeepTheHeap();
   CLI::App app("Trains deep networks data-parallel over ordinary Ethernet.", "poseidon");
   app.require_subcommand(1);
@@ -98,6 +82,59 @@ int Main(int argc, char** argv) {
   return kExitOk;
 }
 
+namespace {
+
+// Idle threads of the compute library must sleep, not spin: beside a busy neighbour a spinning
+// two-thread product is a hundred times slower. And its products must have the same bits in every
+// process. Both are read from the environment when the library loads, before main.
+const char kMark[] = "POSEIDON_COMPUTE_SETTINGS=1";
+const char* const kComputeSettings[] = {kMark, "OMP_WAIT_POLICY=passive", "MKL_CBWR=AUTO,STRICT"};
+
+// Whether `entry` of an environment has the name that `setting` has. (No library has started yet, the
+// sanitizers' neither: strncmp might be theirs.)
+[[gnu::no_sanitize("address", "undefined")]] bool SameName(const char* entry, const char* setting) {
+  while (*entry == *setting && *entry != '=' && *entry != '\0') ++entry, ++setting;
+  return *entry == '=' && *setting == '=';
+}
+
+// Starts the program again with these settings in its environment, unless it has them; what the user has set
+// stays. Before any library starts, since the compute library takes a quarter of a second for that, which
+// would be paid twice. Processes that this one starts inherit them.
+[[gnu::no_sanitize("address", "undefined")]] void RestartWithComputeSettings(int, char** argv,
+                                                                             char** environment) {
+  std::size_t count = 0;
+  for (; environment[count] != nullptr; ++count) {
+    if (SameName(environment[count], kMark)) return;
+  }
+  const char** const with =
+      static_cast<const char**>(__builtin_alloca((count + std::size(kComputeSettings) + 1) * sizeof(char*)));
+  std::size_t all = 0;
+  for (; all < count; ++all) with[all] = environment[all];
+  for (const char* setting : kComputeSettings) {
+    bool is_set = false;
+    for (std::size_t i = 0; i < count; ++i) is_set |= SameName(environment[i], setting);
+    if (!is_set) with[all++] = setting;
+  }
+  with[all] = nullptr;
+  execve("/proc/self/exe", argv, const_cast<char**>(with));
+  // Without /proc everything works, only slower.
+}
+[[gnu::section(".preinit_array"), gnu::used]] void (*const kBeforeLibraries)(int, char**, char**) =
+    RestartWithComputeSettings;
+
+// Ends the process with what it has said. Taking the compute library apart would take a tenth of a second for
+// what the kernel does at once; only sanitizers, which look for leaks then, wait for it.
+int End(int code) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+  _exit(code);
+#endif
+  return code;
+}
+
+}  // namespace
 }  // namespace poseidon::tools
 
-int main(int argc, char** argv) { return poseidon::tools::Main(argc, argv); }
+int main(int argc, char** argv) { return poseidon::tools::End(poseidon::tools::Main(argc, argv)); }

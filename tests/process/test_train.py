@@ -3,6 +3,7 @@
 
 import json
 import math
+import pathlib
 
 import pytest
 
@@ -171,6 +172,16 @@ def test_encrypted_on_loopback(bench):
     check_results(done, 2)
     check_plan(done, 2)
     assert done.summary["traffic"]["encryption_bytes_sent"] > 1000
+
+
+def test_the_compute_library_is_told_how_to_compute(bench):
+    """Before it loads, in every process: by settings that a user may have made himself."""
+    with bench.start(bench.solver(max_iter=3000), "--workers", 2,
+                     environment={"OMP_WAIT_POLICY": "active"}) as job:
+        for pid in [job.pid, *job.members(2)]:
+            settings = pathlib.Path(f"/proc/{pid}/environ").read_text().split("\0")
+            assert [s for s in settings if s.startswith("MKL_CBWR=")] == ["MKL_CBWR=AUTO,STRICT"]
+            assert [s for s in settings if s.startswith("OMP_WAIT_POLICY=")] == ["OMP_WAIT_POLICY=active"]
 
 
 def spans_of(trace):
