@@ -14,6 +14,10 @@ target_compile_options(poseidon_warnings INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(poseidon_warnings INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
 endif()
+# Where sources are joined, GCC takes them for headers, in which a type of an anonymous namespace is a mistake.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_UNITY_BUILD)
+  target_compile_options(poseidon_warnings INTERFACE -Wno-subobject-linkage)
+endif()
 
 add_library(poseidon_flags INTERFACE)
 target_include_directories(poseidon_flags INTERFACE "${PROJECT_SOURCE_DIR}")
