@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the trainings say, as figures and as a section in Markdown. Needs no torch."""
+import functools
 import json
 import random
 import statistics
@@ -32,7 +33,11 @@ def ratio(result, name, to="ddp"):
     """Steps of `to` in steps of `name`: the median over turns of a turn's medians, which followed one another, so
     that a machine that is slower for a while is slower for both. With the bounds of 95 %: turns are drawn again,
     and steps within them."""
-    pairs = list(zip(*(result["systems"][system]["turns"] for system in (name, to))))
+    return with_bounds_of(tuple(zip(*(map(tuple, result["systems"][system]["turns"]) for system in (name, to)))))
+
+
+@functools.cache  # drawing takes a while, and every ratio stands in more than one place
+def with_bounds_of(pairs):
     draw = random.Random(grid.SEED)
     found = sorted(median_ratio([[draw.choices(taken, k=len(taken)) for taken in pair]
                                  for pair in draw.choices(pairs, k=len(pairs))]) for _ in range(RESAMPLES))
