@@ -92,7 +92,7 @@ const char* const kComputeSettings[] = {kMark, "OMP_WAIT_POLICY=passive", "MKL_C
 
 // Whether `entry` of an environment has the name that `setting` has. (No library has started yet, the
 // sanitizers' neither: strncmp might be theirs.)
-[[gnu::no_sanitize("address", "undefined")]] bool SameName(const char* entry, const char* setting) {
+__attribute__((no_sanitize("address", "undefined"))) bool SameName(const char* entry, const char* setting) {
   while (*entry == *setting && *entry != '=' && *entry != '\0') ++entry, ++setting;
   return *entry == '=' && *setting == '=';
 }
@@ -100,7 +100,7 @@ const char* const kComputeSettings[] = {kMark, "OMP_WAIT_POLICY=passive", "MKL_C
 // Starts the program again with these settings in its environment, unless it has them; what the user has set
 // stays. Before any library starts, since the compute library takes a quarter of a second for that, which
 // would be paid twice. Processes that this one starts inherit them.
-[[gnu::no_sanitize("address", "undefined")]] void RestartWithComputeSettings(int, char** argv,
+__attribute__((no_sanitize("address", "undefined"))) void RestartWithComputeSettings(int, char** argv,
                                                                              char** environment) {
   std::size_t count = 0;
   for (; environment[count] != nullptr; ++count) {
