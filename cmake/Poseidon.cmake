@@ -46,6 +46,12 @@ if(POSEIDON_SANITIZE)
   target_link_options(poseidon_flags INTERFACE ${_sanitize})
 endif()
 
+# One more label of tests that take minutes under sanitizers and show the least there.
+set(slow_when_sanitized)
+if(POSEIDON_SANITIZE)
+  set(slow_when_sanitized slow)
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE}")

@@ -74,7 +74,7 @@ both() { # joins two lists of labels
 for suite in "${suites[@]}"; do
   case $suite in
     release) run_suite release release "$left_out" -DPOSEIDON_TESTS=ON -DPOSEIDON_BENCHMARKS=ON "$patience" ;;
-    asan | tsan) run_suite "$suite" "$suite" "$(both "$left_out" 'slow|net')" ;;
+    asan | tsan) run_suite "$suite" "$suite" "$(both "$left_out" 'slow|net|python')" ;;
     check) run_suite check dev "$left_out" -- -L '^(unit|conformance)$' ;;
     fuzz)
       if command -v clang++-14 >/dev/null; then

@@ -31,6 +31,57 @@ std::vector<std::string> WithTwoDashes(int argc, char** argv) {
   return arguments;
 }
 
+// Idle threads of the compute library must sleep, not spin: beside a busy neighbour a spinning
+// two-thread product is a hundred times slower. And its products must have the same bits in every
+// process. Both are read from the environment when the library loads, before main.
+const char kMark[] = "POSEIDON_COMPUTE_SETTINGS=1";
+const char* const kComputeSettings[] = {kMark, "OMP_WAIT_POLICY=passive", "MKL_CBWR=AUTO,STRICT"};
+
+// Whether `entry` of an environment has the name that `setting` has. (No library has started yet,
+// the sanitizers' neither: strncmp might be theirs.)
+__attribute__((no_sanitize("address", "undefined"))) bool SameName(const char* entry,
+                                                                   const char* setting) {
+  while (*entry == *setting && *entry != '=' && *entry != '\0') ++entry, ++setting;
+  return *entry == '=' && *setting == '=';
+}
+
+// Starts the program again with these settings in its environment, unless it has them; what the
+// user has set stays. Before any library starts, since the compute library takes a quarter of a
+// second for that, which would be paid twice. Processes that this one starts inherit them.
+__attribute__((no_sanitize("address", "undefined"))) void RestartWithComputeSettings(
+    int, char** argv, char** environment) {
+  std::size_t count = 0;
+  for (; environment[count] != nullptr; ++count) {
+    if (SameName(environment[count], kMark)) return;
+  }
+  const char** const with = static_cast<const char**>(
+      __builtin_alloca((count + std::size(kComputeSettings) + 1) * sizeof(char*)));
+  std::size_t all = 0;
+  for (; all < count; ++all) with[all] = environment[all];
+  for (const char* setting : kComputeSettings) {
+    bool is_set = false;
+    for (std::size_t i = 0; i < count; ++i) is_set |= SameName(environment[i], setting);
+    if (!is_set) with[all++] = setting;
+  }
+  with[all] = nullptr;
+  execve("/proc/self/exe", argv, const_cast<char**>(with));
+  // Without /proc everything works, only slower.
+}
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const kBeforeLibraries)(int, char**, char**) = RestartWithComputeSettings;
+
+// Ends the process with what it has said. Taking the compute library apart would take a tenth of a
+// second for what the kernel does at once; only sanitizers, which look for leaks then, wait for it.
+int End(int code) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+  _exit(code);
+#endif
+  return code;
+}
+
 // The library would say that a subcommand is missing.
 void RefuseUnknownCommand(const CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front().starts_with('-')) return;
@@ -43,9 +94,9 @@ void RefuseUnknownCommand(const CLI::App& app, const std::vector<std::string>& a
   Fail("unknown command '" + arguments.front() + "', expected one of " + known);
 }
 
-// Every iteration takes and frees the same blocks. Left alone, the C library gives the top of the heap
-// back whenever nothing happens to lie above it, and the kernel clears it anew each time: a third of a
-// step of LeNet.
+// Every iteration takes and frees the same blocks. Left alone, the C library gives the top of the
+// heap back whenever nothing happens to lie above it, and the kernel clears it anew each time: a
+// third of a step of LeNet.
 void KeepTheHeap() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
@@ -82,59 +133,6 @@ int Main(int argc, char** argv) {
   return kExitOk;
 }
 
-namespace {
-
-// Idle threads of the compute library must sleep, not spin: beside a busy neighbour a spinning
-// two-thread product is a hundred times slower. And its products must have the same bits in every
-// process. Both are read from the environment when the library loads, before main.
-const char kMark[] = "POSEIDON_COMPUTE_SETTINGS=1";
-const char* const kComputeSettings[] = {kMark, "OMP_WAIT_POLICY=passive", "MKL_CBWR=AUTO,STRICT"};
-
-// Whether `entry` of an environment has the name that `setting` has. (No library has started yet, the
-// sanitizers' neither: strncmp might be theirs.)
-__attribute__((no_sanitize("address", "undefined"))) bool SameName(const char* entry, const char* setting) {
-  while (*entry == *setting && *entry != '=' && *entry != '\0') ++entry, ++setting;
-  return *entry == '=' && *setting == '=';
-}
-
-// Starts the program again with these settings in its environment, unless it has them; what the user has set
-// stays. Before any library starts, since the compute library takes a quarter of a second for that, which
-// would be paid twice. Processes that this one starts inherit them.
-__attribute__((no_sanitize("address", "undefined"))) void RestartWithComputeSettings(int, char** argv,
-                                                                             char** environment) {
-  std::size_t count = 0;
-  for (; environment[count] != nullptr; ++count) {
-    if (SameName(environment[count], kMark)) return;
-  }
-  const char** const with =
-      static_cast<const char**>(__builtin_alloca((count + std::size(kComputeSettings) + 1) * sizeof(char*)));
-  std::size_t all = 0;
-  for (; all < count; ++all) with[all] = environment[all];
-  for (const char* setting : kComputeSettings) {
-    bool is_set = false;
-    for (std::size_t i = 0; i < count; ++i) is_set |= SameName(environment[i], setting);
-    if (!is_set) with[all++] = setting;
-  }
-  with[all] = nullptr;
-  execve("/proc/self/exe", argv, const_cast<char**>(with));
-  // Without /proc everything works, only slower.
-}
-[[gnu::section(".preinit_array"), gnu::used]] void (*const kBeforeLibraries)(int, char**, char**) =
-    RestartWithComputeSettings;
-
-// Ends the process with what it has said. Taking the compute library apart would take a tenth of a second for
-// what the kernel does at once; only sanitizers, which look for leaks then, wait for it.
-int End(int code) {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  std::cout.flush();
-  std::cerr.flush();
-  std::fflush(nullptr);
-  _exit(code);
-#endif
-  return code;
-}
-
-}  // namespace
 }  // namespace poseidon::tools
 
 int main(int argc, char** argv) { return poseidon::tools::End(poseidon::tools::Main(argc, argv)); }

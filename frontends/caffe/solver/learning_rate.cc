@@ -68,7 +68,8 @@ Status CheckLearningRate(const SolverParameter& solver) {
   const NamedPolicy* entry = Find(solver.lr_policy());
   if (entry == nullptr) {
     std::string known;
-    for (const NamedPolicy& e : kPolicies) known += (known.empty() ? "" : ", ") + std::string(e.name);
+    for (const NamedPolicy& e : kPolicies)
+      known += (known.empty() ? "" : ", ") + std::string(e.name);
     return InvalidArgument("unknown lr_policy '" + solver.lr_policy() + "', expected one of " +
                            known);
   }

@@ -33,7 +33,8 @@ Result<std::unique_ptr<UpdateRule>> MakeUpdateRule(const SolverParameter& solver
     }
   }
   std::string known;
-  for (const NamedRule& rule : kRules) known += (known.empty() ? "" : ", ") + std::string(rule.type);
+  for (const NamedRule& rule : kRules)
+    known += (known.empty() ? "" : ", ") + std::string(rule.type);
   return InvalidArgument("unknown solver type '" + solver.type() + "', expected one of " + known);
 }
 
