@@ -482,7 +482,8 @@ void Node::Commit(std::vector<plan::LayerSpec> layers,
 // shape share one test.
 void Node::RunProductTests(std::vector<plan::LayerSpec> layers) {
   env_.compute.Post([this, weak = std::weak_ptr<Node*>(alive_), layers = std::move(layers),
-                     engine = env_.engine, workers = options_.workers, levels = levelled(),
+                     engine = env_.engine, workers = options_.workers,
+                     measure_copies = levelled() && options_.probe_bytes != 0,
                      &compute = env_.compute, &io = env_.io]() mutable {
     wire::Declare declare;
     declare.model = kModel;
@@ -514,7 +515,7 @@ void Node::RunProductTests(std::vector<plan::LayerSpec> layers) {
       }
       declare.product_hashes.push_back(hash);
     }
-    if (levels) declare.copy_bytes_per_second = CopyRate(compute);
+    if (measure_copies) declare.copy_bytes_per_second = CopyRate(compute);
     declare.layers = std::move(layers);
     declare.engine = engine != nullptr ? engine->description() : "";
     io.Post([this, weak, declare = std::move(declare), failure]() mutable {

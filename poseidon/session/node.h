@@ -53,7 +53,7 @@ struct NodeOptions {
   messaging::Order order = messaging::Order::kNextForward;  // the same on every member
   plan::Placement placement = plan::Placement::kEven;       // likewise
   std::uint64_t memory_limit_bytes = 0;  // a dedicated server refuses to need more; 0: no limit
-  std::uint64_t probe_bytes = 4u << 20;  // sent once to measure the link; 0: no measurement
+  std::uint64_t probe_bytes = 4u << 20;  // sent once to measure the link; 0: nothing is measured
   double cores = 1;  // that this member may use; less than 1 where members share one
   std::uint32_t compute_threads = 1;
   // What moving a byte costs a CPU worker, both ends and the sum together; 0: computing does not

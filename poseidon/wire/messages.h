@@ -84,7 +84,7 @@ struct Declare {
   double cores = 1;          // that this worker may use; less than 1 where workers share one
   std::uint32_t compute_threads = 1;
   double cpu_seconds_per_wire_byte = 0;
-  double copy_bytes_per_second = 0;  // within memory; 0: unknown, or workers stay flat
+  double copy_bytes_per_second = 0;  // within memory; 0: not measured, or workers stay flat
   friend bool operator==(const Declare&, const Declare&) = default;
 };
 
