@@ -11,8 +11,11 @@ constexpr int kEchoes = 5;
 // Members begin at slightly different moments. Until the last has its round trips, nobody fills the links:
 // a round trip behind someone's megabytes would pass for a long link.
 constexpr Duration kSettle = std::chrono::milliseconds(50);
-// The first round opens the congestion window and is not counted; of the others the median.
+// The first round opens the congestion window and is not counted; of the last three the median. Over a long
+// link the buffers hold back the first rounds, and grow with what these have found.
 constexpr std::size_t kRounds = 4;
+constexpr std::size_t kMostRounds = 24;
+constexpr double kFaster = 1.05;
 constexpr std::uint64_t kMaxProbeBytes = 1u << 30;
 
 }  // namespace
@@ -26,7 +29,8 @@ LinkProbe::LinkProbe(Executor& executor, messaging::Mesh& mesh, MemberId next, s
   mesh_.Route(wire::FrameType::kProbe, *this);
 }
 
-void LinkProbe::Run(UniqueFunction<void(LinkMeasurement)> done) {
+void LinkProbe::Run(UniqueFunction<void(LinkMeasurement)> found, UniqueFunction<void()> done) {
+  found_ = std::move(found);
   done_ = std::move(done);
   SendEcho();
 }
@@ -83,11 +87,19 @@ Status LinkProbe::OnFrame(MemberId from, const wire::FrameHeader& header, ConstB
 
 void LinkProbe::OnReport(const wire::ProbeReport& report) {
   if (!done_) return;
+  const bool faster = report.bytes_per_second > kFaster * fastest_;
+  fastest_ = std::max(fastest_, report.bytes_per_second);
   rates_.push_back(report.bytes_per_second);
-  if (rates_.size() < kRounds) return SendBytes();
-  std::sort(rates_.begin() + 1, rates_.end());
-  result_.bytes_per_second = rates_[1 + (kRounds - 1) / 2];
-  std::exchange(done_, {})(result_);
+  if (rates_.size() < kRounds || (faster && rates_.size() < kMostRounds)) {
+    result_.bytes_per_second = report.bytes_per_second;
+    found_(result_);
+    return SendBytes();
+  }
+  const auto last = rates_.end() - (kRounds - 1);
+  std::sort(last, rates_.end());
+  result_.bytes_per_second = last[(kRounds - 1) / 2];
+  found_(result_);
+  std::exchange(done_, {})();
 }
 
 }  // namespace poseidon::session

@@ -19,13 +19,16 @@ struct LinkMeasurement {
 };
 
 // Measures the link once, at start-up: the round trip of a few small messages to the next member in
-// the ring, then the rate at which `bytes` arrive there while everybody sends to the next, several times.
+// the ring, then the rate at which `bytes` arrive there while everybody sends to the next, several times, and
+// again while that gets faster, because a long link is filled only by buffers that its owner has grown.
 // Thread: the mesh's executor. Lifetime: the mesh outlives it.
 class LinkProbe final : public messaging::FrameSink {
  public:
   LinkProbe(Executor& executor, messaging::Mesh& mesh, MemberId next, std::uint64_t bytes);
 
-  void Run(UniqueFunction<void(LinkMeasurement)> done);
+  // `found` is told what each round has found, for flow control of the next, and last what all have; then
+  // `done` fires.
+  void Run(UniqueFunction<void(LinkMeasurement)> found, UniqueFunction<void()> done);
 
   // Messages from the neighbours.
   void OnEcho(MemberId from, const wire::Echo& echo);
@@ -43,11 +46,13 @@ class LinkProbe final : public messaging::FrameSink {
   messaging::Mesh& mesh_;
   const MemberId next_;
   const std::uint64_t bytes_;
-  UniqueFunction<void(LinkMeasurement)> done_;
+  UniqueFunction<void(LinkMeasurement)> found_;
+  UniqueFunction<void()> done_;
   LinkMeasurement result_;
   int echoes_ = 0;
   TimePoint echo_sent_;
   std::vector<double> rates_;  // by round
+  double fastest_ = 0;
   std::uint64_t received_ = 0;
   std::uint64_t first_frame_ = 0;
   TimePoint first_at_;

@@ -453,11 +453,12 @@ void Node::OnStart() {
   phase_ = Phase::kRunning;
   Weigh(coordinator::Formed{});
   if (ProbedMember() == self_ || options_.probe_bytes == 0) return PostDone(ready_, OkStatus());
-  probe_->Run(Guarded([this](LinkMeasurement link) {
-    link_ = link;
-    if (!options_.flow_is_fixed) mesh_.SetFlow(messaging::FlowFor(link_speed(), layer_peers()));
-    PostDone(ready_, OkStatus());
-  }));
+  probe_->Run(
+      Guarded([this](LinkMeasurement link) {
+        link_ = link;
+        if (!options_.flow_is_fixed) mesh_.SetFlow(messaging::FlowFor(link_speed(), layer_peers()));
+      }),
+      Guarded([this] { PostDone(ready_, OkStatus()); }));
 }
 
 void Node::PostDone(Completion& done, const Status& status) {

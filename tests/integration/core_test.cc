@@ -358,5 +358,24 @@ TEST_P(CoreTest, MemoryStaysWithinItsBound) {
 INSTANTIATE_TEST_SUITE_P(Worlds, CoreTest, ::testing::Values(kInproc, kTls, kAuth, kVirtual),
                          NameOfWorld);
 
+// What buffers of 256 KiB let through in 20 ms is a tenth of this link.
+TEST(LinkProbeTest, FillsALongLink) {
+  VirtualOptions long_link;
+  long_link.rate = 125e6;
+  long_link.network.latency = std::chrono::milliseconds(10);
+  long_link.network.send_buffer_bytes = 256 * 1024;
+  long_link.network.receive_buffer_bytes = 16 << 20;
+  VirtualWorld world(long_link);
+  JobOptions options = OddJob(2, 0);
+  options.steps = 1;
+  options.node.flow_is_fixed = false;
+  options.node.probe_bytes = 4 << 20;
+  Job job(world, options);
+  ASSERT_TRUE(job.Run());
+  const plan::ClusterSpec& cluster = job.outcome(MemberId(0)).provisional->cluster;
+  EXPECT_NEAR(cluster.bandwidth, long_link.rate, 0.1 * long_link.rate);
+  EXPECT_NEAR(cluster.latency, 10e-3, 1e-3);
+}
+
 }  // namespace
 }  // namespace poseidon::integration
