@@ -5,6 +5,12 @@
 #include <utility>
 
 namespace poseidon::kv {
+namespace {
+
+// Collectives that peers may be ahead of this member; more is no program.
+constexpr std::size_t kMaxOneOffKeys = 1u << 16;
+
+}  // namespace
 
 Server::Server(Executor& executor, messaging::Mesh& mesh, const Topology& topology,
                TraceRecorder* trace, messaging::Order order)
@@ -61,6 +67,7 @@ Server::Hosted& Server::AddOneOff(const Key& key, std::uint64_t elements, DType 
                                                      .ranks = topology_.ranks(),
                                                      .local_rank = topology_.self_rank,
                                                      .scaling = Scaling::kNone});
+  ++one_off_keys_;
   return hosted_.emplace(key, std::move(hosted)).first->second;
 }
 
@@ -73,6 +80,10 @@ Result<Server::Hosted*> Server::Find(const wire::FrameHeader& header) {
         !HasSum(header.dtype)) {
       return DataLoss("a one-off key has an impossible size of " + std::to_string(header.total) +
                       " bytes");
+    }
+    if (one_off_keys_ >= kMaxOneOffKeys) {
+      return ResourceExhausted("more than " + std::to_string(kMaxOneOffKeys) +
+                               " one-off keys are under way");
     }
     AddOneOff(key, header.total / size, header.dtype);
     found = hosted_.find(key);
@@ -140,6 +151,16 @@ void Server::Local(LocalPush push) {
     found = hosted_.find(push.key);
   }
   Hosted& hosted = found->second;
+  // A peer's frame may have made the key, of another size: its shard would write past this memory.
+  const std::uint64_t bytes = push.layer_elements * SizeOf(push.dtype);
+  if (hosted.one_off && (push.dtype != hosted.dtype || bytes != hosted.layer_bytes)) {
+    const Status differs = InvalidArgument(
+        "a collective is called with " + std::to_string(bytes) + " bytes of " +
+        std::string(NameOf(push.dtype)) + " here and with " + std::to_string(hosted.layer_bytes) +
+        " bytes of " + std::string(NameOf(hosted.dtype)) + " on another worker");
+    executor_.Post([done = std::move(push.done), differs] { done(differs); });
+    return;
+  }
   hosted.local_done = std::move(push.done);
   hosted.whole = false;
   const Status status = hosted.shard->Local(push.step, push.slice_memory, push.absent, push.weight);
@@ -214,7 +235,9 @@ void Server::FinishIfDone(const Key& key, Hosted& hosted) {
   if (hosted.local_done) {
     executor_.Post([done = std::exchange(hosted.local_done, {})] { done(OkStatus()); });
   }
-  if (hosted.one_off) hosted_.erase(key);
+  if (!hosted.one_off) return;
+  --one_off_keys_;
+  hosted_.erase(key);
 }
 
 void Server::Abandon(const Status& reason) {

@@ -46,7 +46,8 @@ class Server final : public messaging::FrameSink {
 
   // The local worker's contribution to this shard's slice of `key`: `slice_memory` is where its
   // slice lies, and where the sum shall be written. `done` fires when the sum is whole and every
-  // frame that reads it has left. For a one-off key `layer_elements` and `dtype` say what it is.
+  // frame that reads it has left. For a one-off key `layer_elements` and `dtype` say what it is:
+  // kInvalidArgument where a peer has said otherwise.
   struct LocalPush {
     Key key;
     Step step;
@@ -100,6 +101,7 @@ class Server final : public messaging::FrameSink {
   TraceRecorder* const trace_;
   const messaging::Order order_;
   std::map<Key, Hosted> hosted_;
+  std::size_t one_off_keys_ = 0;  // of hosted_
   std::map<ModelId, plan::History> plans_;
   Status abandoned_;
   // Guards the completions of results in flight against a server that is gone.

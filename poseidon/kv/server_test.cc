@@ -4,16 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "poseidon/messaging/test_link.h"
+#include "poseidon/sim/simulation.h"
 
 namespace poseidon::kv {
 namespace {
 
 using messaging::testing::TestLink;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class Nobody final : public messaging::MeshObserver {
  public:
@@ -109,6 +113,44 @@ TEST(Server, APlanDoesNotReorderTheStretchesOfAResult) {
   });
   link.OnRight([&] { right.reset(); });
   link.Run();
+}
+
+// Models that differ are compared when they are declared; what is broadcast before meets here.
+TEST(Server, ACollectiveOfTwoSizesIsAnErrorNotAWriteBeyondTheSmaller) {
+  sim::Simulation simulation{sim::SimulationOptions{}};
+  const auto io = simulation.MakeExecutor(simulation.AddProcess("worker"));
+  Nobody nobody;
+  messaging::Mesh mesh(*io, {}, nobody);
+  Server server(*io, mesh,
+                Topology{.self = MemberId(0),
+                         .self_rank = Rank(0),
+                         .worker_of_rank = {MemberId(0), MemberId(1)},
+                         .owner_of_shard = {MemberId(0)}},
+                nullptr);
+  wire::FrameHeader header;
+  header.type = wire::FrameType::kPush;
+  header.model = wire::kCollectiveModel;
+  header.rank = Rank(1);
+  header.length = 1000 * sizeof(float);
+  header.total = header.length;
+  const std::vector<float> remote(1000, 2);
+  const auto place = server.PlaceFor(MemberId(1), header);
+  ASSERT_TRUE(place.ok());
+  std::memcpy(place->data(), remote.data(), header.length);
+  ASSERT_TRUE(server.OnFrame(MemberId(1), header, ConstBytes(*place)).ok());
+  std::vector<float> local(10, 1);
+  std::optional<Status> done;
+  server.Local({.key = {wire::kCollectiveModel, LayerId(0)},
+                .step = Step(0),
+                .slice = {.shard = 0, .first = 0, .count = 10},
+                .layer_elements = 10,
+                .slice_memory = reinterpret_cast<std::byte*>(local.data()),
+                .done = [&](const Status& status) { done = status; }});
+  simulation.RunFor(std::chrono::milliseconds(1));
+  ASSERT_TRUE(done.has_value());
+  EXPECT_EQ(done->code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(done->message(), HasSubstr("40 bytes of f32 here and with 4000 bytes of f32"));
+  EXPECT_EQ(local, std::vector<float>(10, 1));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "poseidon/kv/shard.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 
 #include "poseidon/kv/staleness.h"
@@ -73,7 +74,11 @@ Result<MutableBytes> Shard::PlaceFor(Rank rank, Step step, std::uint64_t offset,
   }
   if (OthersCover(rank, length)) return MutableBytes{};
   if (!a.slot) {
-    a.slot.reset(new std::byte[bytes_]);
+    a.slot.reset(new (std::nothrow) std::byte[bytes_]);
+    if (!a.slot) {
+      return ResourceExhausted("there is no memory for the " + std::to_string(bytes_) +
+                               " bytes of a contribution of rank " + std::to_string(rank.value()));
+    }
     allocated_ += bytes_;
   }
   return MutableBytes(a.slot.get() + offset, length);

@@ -50,7 +50,8 @@ class Shard {
   std::uint64_t allocated_bytes() const { return allocated_; }
 
   // Where `length` bytes of a remote rank's contribution at `offset` land. They must continue what
-  // has arrived of this rank's contribution to the current step; kDataLoss otherwise. Empty where
+  // has arrived of this rank's contribution to the current step; kDataLoss otherwise, and
+  // kResourceExhausted where there is no memory for its slot. Empty where
   // every other rank has come that far: anywhere, since the next Advance sums them.
   Result<MutableBytes> PlaceFor(Rank rank, Step step, std::uint64_t offset, std::uint64_t length);
   // Those bytes are there, at `bytes`; where PlaceFor said anywhere, they stay until Advance has
