@@ -35,7 +35,7 @@ constexpr Measure kUrgent{.chunks_seconds = 0.4e-3,
                           .round_trips = 1,
                           .least_chunk = 16 * 1024,
                           .least_buffer = 32 * 1024};
-constexpr std::size_t kMostBuffer = 8 * 1024 * 1024;
+constexpr double kMostBuffer = 8 * 1024 * 1024;
 
 Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   if (link.bytes_per_second <= 0 || peers == 0) return {};
@@ -52,8 +52,8 @@ Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   Flow flow;
   flow.chunk_bytes = std::size_t{1} << std::lround(std::log2(chunk));
   flow.write_bytes = flow.chunk_bytes;
-  flow.send_buffer_bytes = std::clamp(static_cast<std::size_t>(std::max(share, alone)),
-                                      measure.least_buffer, kMostBuffer);
+  flow.send_buffer_bytes = static_cast<std::size_t>(std::clamp(
+      std::max(share, alone), static_cast<double>(measure.least_buffer), kMostBuffer));
   return flow;
 }
 

@@ -146,15 +146,22 @@ Result<MutableBytes> Mesh::PlaceFor(Channel& from, const wire::FrameHeader& head
 }
 
 Status Mesh::OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) {
-  traffic_.CountReceived(header);
   Trace(TraceLane::kReceive, header, from.header_at());
-  if (header.type == wire::FrameType::kControl) return OnControlFrame(from, header, payload);
+  if (header.type == wire::FrameType::kControl) {
+    traffic_.CountReceived(header);
+    return OnControlFrame(from, header, payload);
+  }
   const MemberId* peer = PeerOf(from);
   if (peer == nullptr) return DataLoss("a data frame came before the introduction");
-  if (header.type == wire::FrameType::kHeartbeat || IsStale(header)) return OkStatus();
-  FrameSink* sink = sinks_[IndexOf(header.type)];
-  if (sink == nullptr) return DataLoss("a frame of a type that this member does not take");
-  return sink->OnFrame(*peer, header, payload);
+  if (IsStale(header)) return OkStatus();
+  if (header.type != wire::FrameType::kHeartbeat) {
+    FrameSink* sink = sinks_[IndexOf(header.type)];
+    if (sink == nullptr) return DataLoss("a frame of a type that this member does not take");
+    POSEIDON_RETURN_IF_ERROR(sink->OnFrame(*peer, header, payload));
+  }
+  // Not before its sink has taken it: only then is its layer known to be one.
+  traffic_.CountReceived(header);
+  return OkStatus();
 }
 
 // Control messages may be longer than a frame: they are assembled here, in order, within a bound

@@ -67,8 +67,9 @@ class Sink final : public FrameSink {
   Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) override {
     EXPECT_EQ(from, kPeer);
     frames.push_back(header);
-    return OkStatus();
+    return refuse;
   }
+  Status refuse;
   ByteBuffer memory;
   std::vector<wire::FrameHeader> frames;
   int places = 0;
@@ -241,6 +242,21 @@ TEST_F(MeshTest, FramesOfAnotherGenerationAreDroppedUnread) {
   EXPECT_EQ(owner_.peers_closed, 0);
   WriteFrame(Push(), "data");
   EXPECT_EQ(sink_.frames.size(), 1u);
+}
+
+// Nobody has looked at the layer of a frame that is dropped, and a frame without bytes is never placed.
+TEST_F(MeshTest, AFrameOfNoLayerIsNotCounted) {
+  Introduce();
+  wire::FrameHeader wild = Push();
+  wild.layer = LayerId(0xffff'ffffu);
+  wild.generation = Generation(6);
+  wild.total = 0;
+  WriteFrame(wild, "");
+  EXPECT_EQ(owner_.peers_closed, 0);
+  sink_.refuse = DataLoss("no such layer");
+  wild.generation = Generation(7);
+  WriteFrame(wild, "");
+  EXPECT_EQ(owner_.closed_with.message(), "no such layer");
 }
 
 TEST_F(MeshTest, AMessageToNobodyFailsLater) {
