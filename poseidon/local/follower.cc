@@ -142,8 +142,9 @@ Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBy
 }
 
 void Follower::Finish(LayerState& state, const Status& status) {
+  // The round ends here, and with it the copying that a queued stretch would go on with.
   const std::shared_ptr<Round> round = std::exchange(state.round, nullptr);
-  executor_.Post([round, status] { round->done(status); });
+  executor_.Post([done = std::move(round->done), status] { done(status); });
 }
 
 void Follower::Abandon(const Status& reason) {

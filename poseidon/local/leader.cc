@@ -118,10 +118,11 @@ void Leader::Combine(const Share& share, UniqueFunction<void(Result<Combined>)> 
 }
 
 void Leader::Fail(LayerState& state, const Status& reason) {
+  // The round ends here, and with it the summing or copying that a queued stretch would go on with.
   const std::shared_ptr<Round> round = std::exchange(state.round, nullptr);
-  executor_.Post([round, reason] {
-    if (round->combined) round->combined(reason);
-    if (round->done) round->done(reason);
+  executor_.Post([combined = std::move(round->combined), done = std::move(round->done), reason] {
+    if (combined) combined(reason);
+    if (done) done(reason);
   });
 }
 

@@ -131,6 +131,27 @@ TEST_F(LeaderTest, AbandonFailsWhatWaitsAndWhatFollows) {
   EXPECT_FALSE(Say(4, Word(0, 5)).ok());
 }
 
+// More than one stretch of copying is posted behind another; what ends the job comes between them.
+TEST_F(LeaderTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {
+  const std::uint64_t elements = 3 * 256 * 1024 / sizeof(float);
+  Leader leader(*io_, mesh_, {MemberId(3), MemberId(4)}, nullptr);
+  ASSERT_TRUE(leader.Declare(ModelId(0), {{.name = "large", .elements = elements}}).ok());
+  std::vector<float> large(elements, 1);
+  Share share = ShareOf(0, 5);
+  share.gradient = ViewOf(std::span(large));
+  int combined = 0;
+  leader.Combine(share, [&](Result<Leader::Combined>) { ++combined; });
+  ASSERT_TRUE(leader.OnFrame(MemberId(4), Word(0, 5), {}).ok());
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  ASSERT_EQ(combined, 1);
+  std::vector<StatusCode> done;
+  leader.Spread(LayerId(0), OkStatus(), [&](const Status& status) { done.push_back(status.code()); });
+  ASSERT_TRUE(simulation_.Step()) << "the second stretch, which posts the last";
+  leader.Abandon(Unavailable("over"));
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  EXPECT_EQ(done, std::vector{StatusCode::kUnavailable});
+}
+
 class FollowerTest : public LocalTest {
  protected:
   Follower follower_{
@@ -164,6 +185,32 @@ TEST_F(FollowerTest, AMeanThatNobodyWaitsForIsRefused) {
   ASSERT_TRUE(done.has_value());
   EXPECT_TRUE(done->ok());
   EXPECT_EQ(gradient_[0], 0.0f) << "what lay in the leader's slot";
+}
+
+TEST_F(FollowerTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {
+  const std::uint64_t elements = 3 * 256 * 1024 / sizeof(float);
+  const std::vector<plan::LayerSpec> layers = {{.name = "large", .elements = elements}};
+  const auto segment = Segment::Make(Layout::Of(layers, 2)->bytes());
+  for (const bool landing : {false, true}) {
+    Follower follower(*io_, mesh_,
+                      {.self_rank = Rank(1), .leader = MemberId(0), .place = 1, .places = 2});
+    ASSERT_TRUE(follower.Attach(MemberId(0), (*segment)->offer()).ok());
+    ASSERT_TRUE(follower.Declare(ModelId(0), layers).ok());
+    std::vector<float> large(elements, 1);
+    Share share = ShareOf(0, 5);
+    share.gradient = ViewOf(std::span(large));
+    std::vector<StatusCode> done;
+    follower.Contribute(share, PlanEpoch(0),
+                        [&](const Status& status) { done.push_back(status.code()); });
+    if (landing) {
+      simulation_.RunFor(std::chrono::milliseconds(1));
+      ASSERT_TRUE(follower.OnFrame(MemberId(0), Word(0, 5), {}).ok());
+    }
+    ASSERT_TRUE(simulation_.Step()) << "the second stretch, which posts the last";
+    follower.Abandon(Unavailable("over"));
+    simulation_.RunFor(std::chrono::milliseconds(1));
+    EXPECT_EQ(done, std::vector{StatusCode::kUnavailable});
+  }
 }
 
 TEST_F(FollowerTest, MoreRowsThanTheSlotHoldsAreTheUsersMistake) {
