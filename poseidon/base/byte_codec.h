@@ -3,6 +3,7 @@
 #define POSEIDON_BASE_BYTE_CODEC_H_
 
 #include <bit>
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -69,6 +70,14 @@ class ByteReader {
   std::int32_t I32() { return static_cast<std::int32_t>(Number<std::uint32_t>()); }
   std::int64_t I64() { return static_cast<std::int64_t>(Number<std::uint64_t>()); }
   double F64() { return std::bit_cast<double>(Number<std::uint64_t>()); }
+  // A rate or a duration: a finite number, 0 or more; anything else fails the reader. Not -0.0, which
+  // would come back as another value's bits.
+  double Quantity() {
+    const double value = F64();
+    if (std::isfinite(value) && value >= 0 && !std::signbit(value)) return value;
+    Fail();
+    return 0;
+  }
   // Only 0 and 1 are flags; anything else fails the reader.
   bool Bool() {
     const std::uint8_t value = U8();

@@ -170,8 +170,14 @@ Status Coordinator::OnMessage(MemberId from, const wire::Message& message) {
             Apply(Ready{from});
             return OkStatus();
           },
+          [&](const wire::Probed&) {
+            if (probed_.insert(from).second && probed_.size() == state_.members.size()) {
+              SendToAll(wire::Begin{});
+            }
+            return OkStatus();
+          },
           [&](const wire::Declare& m) { return OnDeclare(from, m); },
-          [&](const wire::Declared& m) { return OnDeclared(m); },
+          [&](const wire::Declared& m) { return OnDeclared(from, m); },
           [&](const wire::Measured& m) { return OnMeasured(from, m); },
           [&](const wire::Suspect& m) {
             if (m.lost) {
@@ -207,6 +213,7 @@ Status Coordinator::OnDeclare(MemberId from, const wire::Declare& declare) {
   const Member* worker = WorkerOf(from);
   if (worker == nullptr) return DataLoss("a server declared layers");
   Model& model = models_[declare.model];
+  if (model.provisional) return DataLoss("a worker declared a model that is agreed on");
   model.declared.insert_or_assign(worker->rank, declare);
   if (model.declared.size() < state_.options.workers) return OkStatus();
 
@@ -233,9 +240,15 @@ Status Coordinator::OnDeclare(MemberId from, const wire::Declare& declare) {
   return OkStatus();
 }
 
-Status Coordinator::OnDeclared(const wire::Declared& declared) {
-  Model& model = models_[declared.model];
-  if (++model.acknowledged == state_.members.size()) SendToAll(wire::Go{declared.model});
+Status Coordinator::OnDeclared(MemberId from, const wire::Declared& declared) {
+  const auto found = models_.find(declared.model);
+  if (found == models_.end() || !found->second.provisional ||
+      !found->second.acknowledged.insert(from).second) {
+    return DataLoss("a member acknowledged a model twice, or one that is not agreed on");
+  }
+  if (found->second.acknowledged.size() == state_.members.size()) {
+    SendToAll(wire::Go{declared.model});
+  }
   return OkStatus();
 }
 

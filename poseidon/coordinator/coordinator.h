@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "poseidon/base/executor.h"
@@ -70,7 +71,7 @@ class Coordinator {
     std::vector<plan::LayerSpec> layers;
     std::vector<bool> products_agree;
     plan::ClusterSpec cluster;
-    std::size_t acknowledged = 0;
+    std::set<MemberId> acknowledged;
     std::map<Rank, wire::Measured> measured;
     bool planned = false;  // the final plan has been made
   };
@@ -80,7 +81,7 @@ class Coordinator {
   void ArmTimer();
   void SendToAll(const wire::Message& message);
   Status OnDeclare(MemberId from, const wire::Declare& declare);
-  Status OnDeclared(const wire::Declared& declared);
+  Status OnDeclared(MemberId from, const wire::Declared& declared);
   Status OnMeasured(MemberId from, const wire::Measured& measured);
   void EndWith(const Status& reason, std::optional<MemberId> culprit);
   const Member* WorkerOf(MemberId member) const;
@@ -92,6 +93,7 @@ class Coordinator {
   LogSink& log_;
   const CoordinatorOptions options_;
   MembershipState state_;
+  std::set<MemberId> probed_;  // members that know their links
   std::map<ModelId, Model> models_;
   StatusCode verdict_code_ = StatusCode::kUnavailable;  // of a death; an ABORT brings its own
   TimerId timer_ = 0;

@@ -94,6 +94,15 @@ Status Check(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
                              std::to_string(value) + ", expected a finite number, 0 or more");
     }
   }
+  for (const auto& [name, rate] :
+       {std::pair("bandwidth", cluster.bandwidth),
+        std::pair("rate of the rebuild product", cluster.rebuild_flops),
+        std::pair("rate of copies", cluster.copy_bytes_per_second)}) {
+    if (rate > 0 && rate < 1) {  // what it carries would take longer than can be reckoned with
+      return InvalidArgument("the " + std::string(name) +
+                             " of the cluster is less than 1 per second, expected 0 (unknown) or more");
+    }
+  }
   if (measurements.size() != layers.size()) {
     return InvalidArgument("measurements of " + std::to_string(measurements.size()) +
                            " layers were given, expected " + std::to_string(layers.size()));

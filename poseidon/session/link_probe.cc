@@ -12,8 +12,10 @@ constexpr int kEchoes = 5;
 // a round trip behind someone's megabytes would pass for a long link.
 constexpr Duration kSettle = std::chrono::milliseconds(50);
 // The first round opens the congestion window and is not counted; of the last three the median. Over a long
-// link the buffers hold back the first rounds, and grow with what these have found.
+// link the buffers hold back the first rounds, and grow with what these have found. One slow round, after a
+// loss, says nothing of that: only a second one behind it ends the growth.
 constexpr std::size_t kRounds = 4;
+constexpr int kSettled = 2;
 constexpr std::size_t kMostRounds = 24;
 constexpr double kFaster = 1.05;
 constexpr std::uint64_t kMaxProbeBytes = 1u << 30;
@@ -45,7 +47,10 @@ void LinkProbe::OnEcho(MemberId from, const wire::Echo& echo) {
     mesh_.SendControl(from, wire::Encode(wire::Echo{echo.token, true}));
     return;
   }
-  if (!done_ || from != next_) return;
+  if (!done_ || from != next_ || echoes_ == kEchoes ||
+      echo.token != static_cast<std::uint64_t>(echoes_)) {
+    return;
+  }
   const double one_way = ToSeconds(executor_.now() - echo_sent_) / 2;
   result_.latency_seconds =
       echoes_ == 0 ? one_way : std::min(result_.latency_seconds, one_way);
@@ -56,6 +61,7 @@ void LinkProbe::OnEcho(MemberId from, const wire::Echo& echo) {
 }
 
 void LinkProbe::SendBytes() {
+  ++sent_;
   ByteBuffer zeros(bytes_);
   messaging::Outgoing out;
   out.header.type = wire::FrameType::kProbe;
@@ -85,13 +91,14 @@ Status LinkProbe::OnFrame(MemberId from, const wire::FrameHeader& header, ConstB
   return OkStatus();
 }
 
-void LinkProbe::OnReport(const wire::ProbeReport& report) {
-  if (!done_) return;
-  const bool faster = report.bytes_per_second > kFaster * fastest_;
-  fastest_ = std::max(fastest_, report.bytes_per_second);
+void LinkProbe::OnReport(MemberId from, const wire::ProbeReport& report) {
+  if (!done_ || from != next_ || rates_.size() == sent_) return;
   rates_.push_back(report.bytes_per_second);
-  if (rates_.size() < kRounds || (faster && rates_.size() < kMostRounds)) {
-    result_.bytes_per_second = report.bytes_per_second;
+  not_faster_ = report.bytes_per_second > kFaster * fastest_ ? 0 : not_faster_ + 1;
+  fastest_ = std::max(fastest_, report.bytes_per_second);
+  const bool settled = rates_.size() >= kRounds && not_faster_ >= kSettled;
+  if (!settled && rates_.size() < kMostRounds) {
+    result_.bytes_per_second = fastest_;
     found_(result_);
     return SendBytes();
   }

@@ -20,19 +20,19 @@ struct LinkMeasurement {
 
 // Measures the link once, at start-up: the round trip of a few small messages to the next member in
 // the ring, then the rate at which `bytes` arrive there while everybody sends to the next, several times, and
-// again while that gets faster, because a long link is filled only by buffers that its owner has grown.
+// until that has twice not become faster, because a long link is filled only by buffers that its owner has grown.
 // Thread: the mesh's executor. Lifetime: the mesh outlives it.
 class LinkProbe final : public messaging::FrameSink {
  public:
   LinkProbe(Executor& executor, messaging::Mesh& mesh, MemberId next, std::uint64_t bytes);
 
-  // `found` is told what each round has found, for flow control of the next, and last what all have; then
-  // `done` fires.
+  // `found` is told the fastest that a round has found so far, for flow control of the next, and last what
+  // the link is taken for; then `done` fires.
   void Run(UniqueFunction<void(LinkMeasurement)> found, UniqueFunction<void()> done);
 
   // Messages from the neighbours.
   void OnEcho(MemberId from, const wire::Echo& echo);
-  void OnReport(const wire::ProbeReport& report);
+  void OnReport(MemberId from, const wire::ProbeReport& report);
 
   // FrameSink, for kProbe: the bytes are read and dropped.
   Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override;
@@ -52,7 +52,9 @@ class LinkProbe final : public messaging::FrameSink {
   int echoes_ = 0;
   TimePoint echo_sent_;
   std::vector<double> rates_;  // by round
+  std::size_t sent_ = 0;       // rounds; one more than rates_ while one is under way
   double fastest_ = 0;
+  int not_faster_ = 0;         // rounds since the last that was faster than all before
   std::uint64_t received_ = 0;
   std::uint64_t first_frame_ = 0;
   TimePoint first_at_;

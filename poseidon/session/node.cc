@@ -82,7 +82,7 @@ Node::Node(const NodeEnvironment& environment, const NodeOptions& options,
       alive_(std::make_shared<Node*>(this)) {}
 
 Node::~Node() {
-  for (const TimerId timer : {evidence_timer_, beat_timer_, end_timer_}) {
+  for (const TimerId timer : {join_timer_, evidence_timer_, beat_timer_, end_timer_}) {
     if (timer != 0) env_.io.Cancel(timer);
   }
 }
@@ -114,6 +114,14 @@ void Node::Start(Completion ready) {
   POSEIDON_CHECK(listener_ != nullptr && phase_ == Phase::kNew, "Listen comes before Start, once");
   ready_ = std::move(ready);
   phase_ = Phase::kJoining;
+  if (!options_.hosts_coordinator) return JoinCoordinator();
+
+  env_.io.Post(Guarded([this] {
+    if (phase_ != Phase::kEnded) coordinator_->OnJoin(coordinator::ConnectionId(0), OwnJoin(), true);
+  }));
+}
+
+wire::Join Node::OwnJoin() const {
   wire::Join join;
   join.role = options_.role;
   join.requested_rank = options_.requested_rank;
@@ -122,11 +130,7 @@ void Node::Start(Completion ready) {
       options_.advertise_host.empty() ? listener_->address().host : options_.advertise_host;
   join.listen_port = listener_->address().port;
   join.machine = is_worker() ? options_.machine : "";
-  if (!options_.hosts_coordinator) return JoinCoordinator();
-
-  env_.io.Post(Guarded([this, join] {
-    if (phase_ != Phase::kEnded) coordinator_->OnJoin(coordinator::ConnectionId(0), join, true);
-  }));
+  return join;
 }
 
 void Node::JoinCoordinator() {
@@ -140,16 +144,23 @@ void Node::JoinCoordinator() {
         }
         const auto channel = mesh_.AddStranger(*std::move(connection));
         to_coordinator_ = channel.get();
-        wire::Join join;
-        join.role = options_.role;
-        join.requested_rank = options_.requested_rank;
-        join.host = options_.host;
-        join.listen_host =
-            options_.advertise_host.empty() ? listener_->address().host : options_.advertise_host;
-        join.listen_port = listener_->address().port;
-        join.machine = is_worker() ? options_.machine : "";
-        mesh_.SendControl(*channel, wire::Encode(join));
+        mesh_.SendControl(*channel, wire::Encode(OwnJoin()));
+        AwaitWelcome();
       }));
+}
+
+// The coordinator answers when its own time to form is over, and says why. If nothing comes then, nobody is
+// there to speak, and nothing else would notice before the roster is known.
+void Node::AwaitWelcome() {
+  const Duration patience = options_.join_timeout + options_.liveness.dead_after_silence();
+  join_timer_ = env_.io.PostAfter(patience, Guarded([this] {
+    join_timer_ = 0;
+    if (phase_ != Phase::kJoining) return;
+    End(Status(StatusCode::kDeadlineExceeded,
+               "the coordinator at " + options_.coordinator.ToString() + " has not answered within " +
+                   coordinator::InSeconds(options_.join_timeout),
+               StatusScope::kJob));
+  }));
 }
 
 std::string Node::NameOf(std::int32_t member) const {
@@ -170,16 +181,18 @@ Status Node::OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger,
   POSEIDON_ASSIGN_OR_RETURN(wire::Message message, wire::Decode(bytes));
   if (const auto* join = std::get_if<wire::Join>(&message)) {
     if (coordinator_ == nullptr) return DataLoss("a process tried to join at a plain member");
-    const coordinator::ConnectionId connection(next_connection_++);
-    joiners_.emplace(connection, stranger);
-    coordinator_->OnJoin(connection, *join, false);
+    coordinator_->OnJoin(JoinerOf(stranger), *join, false);
     return OkStatus();
   }
   if (const auto* hello = std::get_if<wire::Hello>(&message)) return OnHello(stranger, *hello);
-  if (options_.hosts_coordinator || phase_ != Phase::kJoining) {
+  if (phase_ != Phase::kJoining || stranger.get() != to_coordinator_) {
     return DataLoss("a connection began with a message that is no introduction");
   }
   if (const auto* welcome = std::get_if<wire::Welcome>(&message)) {
+    if (const Status fits = CheckRoster(*welcome); !fits.ok()) {
+      End(fits.WithPrefix("the coordinator at " + options_.coordinator.ToString()));
+      return fits;
+    }
     mesh_.Identify(stranger, kHostMember);
     return OnWelcome(*welcome);
   }
@@ -196,6 +209,16 @@ Status Node::OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger,
   return DataLoss("a connection began with a message that is no introduction");
 }
 
+// Whoever joins twice on one connection is told apart from two who join.
+coordinator::ConnectionId Node::JoinerOf(const std::shared_ptr<messaging::Channel>& stranger) {
+  for (const auto& [connection, channel] : joiners_) {
+    if (channel == stranger) return connection;
+  }
+  const coordinator::ConnectionId connection(next_connection_++);
+  joiners_.emplace(connection, stranger);
+  return connection;
+}
+
 Status Node::OnMessage(MemberId from, const wire::Message& message) {
   if (phase_ == Phase::kEnded) return OkStatus();
   const bool from_host = from == kHostMember;
@@ -207,6 +230,10 @@ Status Node::OnMessage(MemberId from, const wire::Message& message) {
           },
           [&](const wire::Start&) {
             if (from_host) OnStart();
+            return OkStatus();
+          },
+          [&](const wire::Begin&) {
+            if (from_host) PostDone(ready_, OkStatus());
             return OkStatus();
           },
           [&](const wire::Agreed& m) {
@@ -227,7 +254,7 @@ Status Node::OnMessage(MemberId from, const wire::Message& message) {
             return OkStatus();
           },
           [&](const wire::ProbeReport& m) {
-            if (probe_) probe_->OnReport(m);
+            if (probe_) probe_->OnReport(from, m);
             return OkStatus();
           },
           [&](const auto& m) {
@@ -268,8 +295,24 @@ void Node::DismissJoiner(coordinator::ConnectionId connection) {
   channel->CloseWhenDrained(Unavailable("the joiner was refused"));
 }
 
+// Workers first, in the order of their ranks; numbers of members are places in the roster, and what the
+// job is made of is looked up by them.
+Status Node::CheckRoster(const wire::Welcome& welcome) const {
+  const std::vector<wire::RosterEntry>& roster = welcome.roster;
+  bool fits = (welcome.member == kHostMember) == options_.hosts_coordinator &&
+              roster[welcome.member.value()].role == options_.role;
+  for (std::size_t i = 0; i < roster.size(); ++i) {
+    const bool worker = roster[i].role == wire::Role::kWorker;
+    fits = fits && roster[i].member.value() == i && (!worker || roster[i].rank.value() == i) &&
+           (!worker || i == 0 || roster[i - 1].role == wire::Role::kWorker);
+  }
+  return fits ? OkStatus()
+              : DataLoss("sent a roster that is no job's, or one in which this member is another");
+}
+
 Status Node::OnWelcome(const wire::Welcome& welcome) {
   if (phase_ != Phase::kJoining) return DataLoss("a second welcome came");
+  if (join_timer_ != 0) env_.io.Cancel(std::exchange(join_timer_, 0));
   phase_ = Phase::kConnecting;
   self_ = welcome.member;
   roster_ = welcome.roster;
@@ -452,13 +495,13 @@ void Node::OnStart() {
   if (phase_ != Phase::kReady) return;
   phase_ = Phase::kRunning;
   Weigh(coordinator::Formed{});
-  if (ProbedMember() == self_ || options_.probe_bytes == 0) return PostDone(ready_, OkStatus());
+  if (ProbedMember() == self_ || options_.probe_bytes == 0) return SendTo(kHostMember, wire::Probed{});
   probe_->Run(
       Guarded([this](LinkMeasurement link) {
         link_ = link;
         if (!options_.flow_is_fixed) mesh_.SetFlow(messaging::FlowFor(link_speed(), layer_peers()));
       }),
-      Guarded([this] { PostDone(ready_, OkStatus()); }));
+      Guarded([this] { SendTo(kHostMember, wire::Probed{}); }));
 }
 
 void Node::PostDone(Completion& done, const Status& status) {
@@ -535,6 +578,14 @@ void Node::RunProductTests(std::vector<plan::LayerSpec> layers) {
 Status Node::OnAgreed(const wire::Agreed& agreed) {
   if (agreed.model != kModel) return DataLoss("a plan came for an unknown model");
   POSEIDON_RETURN_IF_ERROR(wire::CheckPlanFits(agreed.plan, agreed.layers));
+  const auto servers = static_cast<std::size_t>(
+      std::count_if(roster_.begin(), roster_.end(), [](const wire::RosterEntry& entry) {
+        return entry.role == wire::Role::kServer;
+      }));
+  if (agreed.plan.cluster.servers != servers ||
+      agreed.plan.cluster.workers != roster_.size() - servers) {
+    return DataLoss("the plan is for other workers and servers than the roster's");
+  }
   if (!provisional_plan_) {
     SetUpModel(agreed);
     return OkStatus();
@@ -904,6 +955,7 @@ void Node::OnVerdict(const coordinator::AbortAll& verdict) {
 void Node::End(const Status& reason) {
   if (phase_ == Phase::kEnded) return;
   phase_ = Phase::kEnded;
+  if (join_timer_ != 0) env_.io.Cancel(std::exchange(join_timer_, 0));
   failure_ = reason.ok() ? FailedPrecondition("the job has ended") : reason;
   ended_well_ = reason.ok();
   const Status closing = reason.ok() ? Unavailable("the job has ended") : reason;

@@ -157,6 +157,10 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
 
   void MakeCoordinator();
   void JoinCoordinator();
+  wire::Join OwnJoin() const;
+  void AwaitWelcome();
+  coordinator::ConnectionId JoinerOf(const std::shared_ptr<messaging::Channel>& stranger);
+  Status CheckRoster(const wire::Welcome& welcome) const;
   Status OnMessage(MemberId from, const wire::Message& message);
   Status OnWelcome(const wire::Welcome& welcome);
   void ConnectToPeers();
@@ -210,6 +214,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   messaging::Mesh mesh_;
   std::unique_ptr<coordinator::Coordinator> coordinator_;  // in rank 0's process
   std::optional<coordinator::EvidenceState> evidence_;     // elsewhere
+  TimerId join_timer_ = 0;  // of a joiner, until it is welcome
   TimerId evidence_timer_ = 0;
   TimerId beat_timer_ = 0;
   TimerId end_timer_ = 0;

@@ -118,13 +118,13 @@ void Take(ByteReader& r, Declare& m) {
   for (std::uint32_t i = 0; i < count; ++i) m.product_hashes.push_back(r.U64());
   if (count != m.layers.size()) r.Fail();
   m.engine = r.Text(kMaxReason);
-  m.rebuild_flops = r.F64();
-  m.bandwidth = r.F64();
-  m.latency = r.F64();
-  m.cores = r.F64();
+  m.rebuild_flops = r.Quantity();
+  m.bandwidth = r.Quantity();
+  m.latency = r.Quantity();
+  m.cores = r.Quantity();
   m.compute_threads = r.U32();
-  m.cpu_seconds_per_wire_byte = r.F64();
-  m.copy_bytes_per_second = r.F64();
+  m.cpu_seconds_per_wire_byte = r.Quantity();
+  m.copy_bytes_per_second = r.Quantity();
 }
 
 void Put(ByteWriter& w, const Agreed& m) {
@@ -162,10 +162,9 @@ void Take(ByteReader& r, Measured& m) {
   const std::uint32_t count = r.Count(plan::kMaxLayers, 20);
   for (std::uint32_t i = 0; i < count; ++i) {
     Measured::Layer layer;
-    layer.forward_seconds = r.F64();
-    layer.backward_seconds = r.F64();
+    layer.forward_seconds = r.Quantity();
+    layer.backward_seconds = r.Quantity();
     layer.rows = r.U32();
-    if (!(layer.forward_seconds >= 0) || !(layer.backward_seconds >= 0)) r.Fail();
     m.layers.push_back(layer);
   }
 }
@@ -193,7 +192,8 @@ void Take(ByteReader& r, Abort& m) {
   m.culprit = r.I32();
   m.verdict = r.Bool();
   m.code = r.U8();
-  if (m.code > static_cast<std::uint8_t>(StatusCode::kInternal)) r.Fail();
+  // "OK" would pass for the job's orderly end.
+  if (m.code == 0 || m.code > static_cast<std::uint8_t>(StatusCode::kInternal)) r.Fail();
   m.reason = r.Text(kMaxReason);
 }
 
@@ -212,7 +212,7 @@ void Take(ByteReader& r, Echo& m) {
 }
 
 void Put(ByteWriter& w, const ProbeReport& m) { w.F64(m.bytes_per_second); }
-void Take(ByteReader& r, ProbeReport& m) { m.bytes_per_second = r.F64(); }
+void Take(ByteReader& r, ProbeReport& m) { m.bytes_per_second = r.Quantity(); }
 
 void Put(ByteWriter& w, const Segment& m) {
   w.U16(m.model.value());
@@ -228,6 +228,11 @@ void Take(ByteReader& r, Segment& m) {
   m.bytes = r.U64();
   m.nonce = r.U64();
 }
+
+void Put(ByteWriter&, const Probed&) {}
+void Take(ByteReader&, Probed&) {}
+void Put(ByteWriter&, const Begin&) {}
+void Take(ByteReader&, Begin&) {}
 
 template <std::size_t I = 0>
 Result<Message> TakeAlternative(std::size_t index, ByteReader& reader) {

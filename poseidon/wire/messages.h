@@ -160,6 +160,15 @@ struct ProbeReport {
   friend bool operator==(const ProbeReport&, const ProbeReport&) = default;
 };
 
+// Member -> coordinator: knows its link. Coordinator -> all: everyone does, so that traffic disturbs no
+// measurement.
+struct Probed {
+  friend bool operator==(const Probed&, const Probed&) = default;
+};
+struct Begin {
+  friend bool operator==(const Begin&, const Begin&) = default;
+};
+
 // A host's first worker -> the host's others: the memory in which they combine (local/segment.h).
 struct Segment {
   ModelId model;
@@ -172,7 +181,7 @@ struct Segment {
 
 using Message = std::variant<Join, Welcome, Refuse, Hello, Ready, Start, Declare, Agreed, Declared,
                              Go, Measured, Suspect, Abort, Leave, Goodbye, Echo, ProbeReport,
-                             Segment>;
+                             Segment, Probed, Begin>;
 
 ByteBuffer Encode(const Message& message);
 Result<Message> Decode(ConstBytes bytes);

@@ -74,6 +74,8 @@ std::vector<Message> OneOfEach() {
       Echo{42, true},
       ProbeReport{1.25e8},
       Segment{ModelId(0), 4711, 12, 1ull << 40, 0x1234'5678'9abc'def0},
+      Probed{},
+      Begin{},
   };
 }
 
@@ -90,7 +92,7 @@ TEST(Messages, EmptyListsAndTextsTravel) {
   for (const Message& message :
        {Message(Join{}), Message(Welcome{{}, MemberId(0), {RosterEntry{}}}), Message(Refuse{}),
         Message(Declare{}), Message(Agreed{{}, {}, PlanOf(0), 0}), Message(Measured{}),
-        Message(Abort{})}) {
+        Message(Abort{.code = 1})}) {
     EXPECT_EQ(Decode(Encode(message)).value(), message) << "message " << message.index();
   }
 }
@@ -175,6 +177,10 @@ TEST(Messages, IllegalValuesAreRefused) {
            Message(Measured{{}, {{-1, 0, 0}}}),
            Message(Measured{{}, {{0, nan, 0}}}),
            Message(Abort{{}, 0, false, 99, ""}),
+           Message(Abort{{}, 0, false, 0, "an orderly end"}),
+           Message(ProbeReport{nan}),
+           Message(ProbeReport{std::numeric_limits<double>::infinity()}),
+           Message(Declare{{}, DeclaredLayers(), {1, 2}, "", 0, nan, 0, 1, 1}),
        }) {
     EXPECT_EQ(Decode(Encode(message)).status().code(), StatusCode::kDataLoss)
         << "message " << message.index();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/wire/plan_codec.h"
 
-#include <cmath>
 #include <string>
 
 #include "poseidon/base/byte_codec.h"
@@ -23,17 +22,6 @@ constexpr std::uint32_t kMaxRanks = 0xffff;
 // The fewest bytes one of them takes, which bounds how many a buffer of a given size can hold.
 constexpr std::size_t kLeastLayerBytes = 4 + 4 + 1 + 8 + 4 + 1;
 constexpr std::size_t kLeastLayerPlanBytes = 1 + 1 + 4 + 8 + 8 + 1 + 4 + 8 + 8 + 8 + 8;
-
-// A rate or a duration.
-double Quantity(ByteReader& in) {
-  const double value = in.F64();
-  // A NaN compares false, and -0.0 would come back as another value's bits.
-  if (!(value >= 0) || std::isinf(value) || std::signbit(value)) {
-    in.Fail();
-    return 0;
-  }
-  return value;
-}
 
 template <typename Enum>
 Enum Choice(ByteReader& in) {
@@ -98,12 +86,12 @@ ClusterSpec GetCluster(ByteReader& in) {
   cluster.host_of_rank.reserve(ranks);
   for (std::uint32_t i = 0; i < ranks; ++i) cluster.host_of_rank.push_back(in.U32());
   if (!plan::AreHosts(cluster.host_of_rank, cluster.workers)) in.Fail();
-  cluster.copy_bytes_per_second = Quantity(in);
-  cluster.bandwidth = Quantity(in);
-  cluster.latency = Quantity(in);
-  cluster.rebuild_flops = Quantity(in);
-  cluster.cpu_seconds_per_wire_byte = Quantity(in);
-  cluster.cores_per_worker = Quantity(in);
+  cluster.copy_bytes_per_second = in.Quantity();
+  cluster.bandwidth = in.Quantity();
+  cluster.latency = in.Quantity();
+  cluster.rebuild_flops = in.Quantity();
+  cluster.cpu_seconds_per_wire_byte = in.Quantity();
+  cluster.cores_per_worker = in.Quantity();
   cluster.compute_threads = in.U32();
   return cluster;
 }
@@ -129,16 +117,16 @@ LayerPlan GetLayerPlan(ByteReader& in) {
   layer.scheme = Choice<plan::Scheme>(in);
   layer.forced = in.Bool();
   layer.reason = in.Text(kMaxReasonBytes);
-  layer.measured.forward_seconds = Quantity(in);
-  layer.measured.backward_seconds = Quantity(in);
+  layer.measured.forward_seconds = in.Quantity();
+  layer.measured.backward_seconds = in.Quantity();
   layer.measured.backward_has_weight_product = in.Bool();
   const std::uint32_t ranks = in.Count(kMaxRanks, 4);
   layer.measured.rows.reserve(ranks);
   for (std::uint32_t i = 0; i < ranks; ++i) layer.measured.rows.push_back(in.U32());
   layer.bytes_sent = in.U64();
   layer.bytes_received = in.U64();
-  layer.transfer_seconds = Quantity(in);
-  layer.rebuild_seconds = Quantity(in);
+  layer.transfer_seconds = in.Quantity();
+  layer.rebuild_seconds = in.Quantity();
   layer.send_position = in.U32();
   return layer;
 }
@@ -191,12 +179,12 @@ Result<Plan> DecodePlan(ConstBytes bytes) {
   plan.switch_step = Step(in.U64());
   plan.policy = Choice<plan::Policy>(in);
   plan.cluster = GetCluster(in);
-  plan.step_seconds = Quantity(in);
-  plan.compute_seconds = Quantity(in);
-  plan.single_worker_seconds = Quantity(in);
-  plan.speedup = Quantity(in);
-  plan.wfbp_seconds = Quantity(in);
-  plan.dense_step_seconds = Quantity(in);
+  plan.step_seconds = in.Quantity();
+  plan.compute_seconds = in.Quantity();
+  plan.single_worker_seconds = in.Quantity();
+  plan.speedup = in.Quantity();
+  plan.wfbp_seconds = in.Quantity();
+  plan.dense_step_seconds = in.Quantity();
   plan.dense_bytes_sent = in.U64();
   const std::uint32_t count = in.Count(plan::kMaxLayers, kLeastLayerPlanBytes);
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
