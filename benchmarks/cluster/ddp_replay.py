@@ -151,11 +151,11 @@ def play_profile(options):
     drawn = [times.of_step(options.rank, step) for step in range(options.warm_up + options.steps)]
     model = Model(layers, options.rank, options.compute == "spin")
     wrapped = wrap(model, options)
-    seconds, cpu, late = play_steps(model, wrapped, drawn, options.warm_up)
+    ended, seconds, cpu, late = play_steps(model, wrapped, drawn, options.warm_up)
     if (shape := model.wrong(options.workers)) is not None:
         sys.exit(f"ddp_replay: the gradient of a parameter of shape {shape} is not the mean of all ranks")
-    for step, (took, used) in enumerate(zip(seconds, cpu)):
-        say({"rank": options.rank, "step": step, "seconds": took, "cpu_seconds": used})
+    for step, (when, took, used) in enumerate(zip(ended, seconds, cpu)):
+        say({"rank": options.rank, "step": step, "ended": when, "seconds": took, "cpu_seconds": used})
     say({"rank": options.rank, "summary": {
         "mode": f"ddp-{options.connections}", "profile": name, "torch": torch.__version__,
         "median_seconds": statistics.median(seconds), "median_cpu_seconds": statistics.median(cpu),
@@ -167,9 +167,9 @@ def play_profile(options):
 
 
 def play_steps(model, wrapped, drawn, warm_up):
-    """All steps; seconds and CPU seconds of each one after the warm-up, and how late
+    """All steps; end, seconds and CPU seconds of each one after the warm-up, and how late
     those steps' wake-ups were, sorted."""
-    seconds, cpu = [], []
+    ended, seconds, cpu = [], [], []
     began, used = time.monotonic(), cpu_seconds()
     for step, times in enumerate(drawn):
         if step == warm_up:
@@ -179,10 +179,11 @@ def play_steps(model, wrapped, drawn, warm_up):
         model.first = False
         now, now_used = time.monotonic(), cpu_seconds()
         if step >= warm_up:
+            ended.append(now)
             seconds.append(now - began)
             cpu.append(now_used - used)
         began, used = now, now_used
-    return seconds, cpu, sorted(model.stream.late)
+    return ended, seconds, cpu, sorted(model.stream.late)
 
 
 def allreduce(size, options):

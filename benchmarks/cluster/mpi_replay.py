@@ -112,10 +112,10 @@ def play_profile(options, world):
     times = replay.ComputeTimes(layers, workers, options.jitter, options.straggler)
     drawn = [times.of_step(rank, step) for step in range(options.warm_up + options.steps)]
     stream = replay.Stream(options.compute == "spin")
-    seconds, cpu = play_steps(stream, buckets, Reducer(world), drawn, options.warm_up)
+    ended, seconds, cpu = play_steps(stream, buckets, Reducer(world), drawn, options.warm_up)
     late = sorted(stream.late)
-    for step, (took, used) in enumerate(zip(seconds, cpu)):
-        say({"rank": rank, "step": step, "seconds": took, "cpu_seconds": used})
+    for step, (when, took, used) in enumerate(zip(ended, seconds, cpu)):
+        say({"rank": rank, "step": step, "ended": when, "seconds": took, "cpu_seconds": used})
     say({"rank": rank, "summary": {
         "mode": "mpi", "profile": name, "mpi": MPI.Get_library_version().split(",")[0],
         "median_seconds": statistics.median(seconds), "median_cpu_seconds": statistics.median(cpu),
@@ -138,8 +138,8 @@ def prove(world, buckets):
 
 
 def play_steps(stream, buckets, reducer, drawn, warm_up):
-    """Seconds and CPU seconds of each step after the warm-up; `stream.late` keeps theirs."""
-    seconds, cpu = [], []
+    """End, seconds and CPU seconds of each step after the warm-up; `stream.late` keeps theirs."""
+    ended, seconds, cpu = [], [], []
     count = len(buckets.all)
     began, used = time.monotonic(), cpu_seconds()
     for step, (forward, backward) in enumerate(drawn):
@@ -154,10 +154,11 @@ def play_steps(stream, buckets, reducer, drawn, warm_up):
         reducer.finish(count)
         now, now_used = time.monotonic(), cpu_seconds()
         if step >= warm_up:
+            ended.append(now)
             seconds.append(now - began)
             cpu.append(now_used - used)
         began, used = now, now_used
-    return seconds, cpu
+    return ended, seconds, cpu
 
 
 def allreduce(size, options, world):

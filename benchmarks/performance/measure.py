@@ -28,7 +28,6 @@ ATTEMPTS = 3     # of the gate, before a cell is refused
 GATE_WINDOW = 1.0
 UNDISTURBED = ("ring", "all_to_all")  # of the gate, what must hold after the turns as well
 PORT = 29500
-TRAFFIC = 10_000  # bytes of all links in 10 ms that are more than heartbeats and goodbyes
 PATIENCE = 30    # seconds beyond three times what a turn should take
 
 
@@ -200,8 +199,8 @@ def run_turn(cell, cluster, folder, system):
     turn = turn_of(cell, outputs, samples.samples, traffic) | calibration.shares_since(cores)
     if arrived := others.summary():
         turn["background_share"] = arrived["arrived_share"]
-        others_bytes = arrived["arrived_share"] * cell.port_rate / 8 * turn["median_seconds"]
-        if "wire_bytes_per_step" in turn:
+        if "window_seconds" in turn:
+            others_bytes = arrived["arrived_share"] * cell.port_rate / 8 * turn["window_seconds"] / cell.steps
             turn["wire_bytes_per_step"] = round(turn["wire_bytes_per_step"] - others_bytes)
     return turn
 
@@ -290,17 +289,32 @@ def turn_of(cell, ranks, samples, traffic):
     if "payload_bytes_per_step" in first:
         turn["payload_bytes_per_step"] = max(s["payload_bytes_per_step"] for s in summaries)
         turn["by_factors"] = sorted(layer for layer, scheme in first["schemes"].items() if scheme == "sfb")
-    whole = sum(statistics.fmean(rank[i] for rank in steps) for i in range(printed))
-    return turn | burstiness(samples, whole, cell.nodes, printed)
+    ended = [[line["ended"] for line in lines if "ended" in line] for lines in ranks]
+    begin = statistics.fmean(rank[0] for rank in ended) - seconds[0]
+    end = statistics.fmean(rank[count - 1] for rank in ended)
+    return turn | burstiness(between(samples, begin, end), cell.nodes, count)
 
 
-def burstiness(samples, seconds, nodes, steps):
-    """Of the measured steps, which are the last traffic of a run: the highest peak of 10 ms against
-    that link's mean, bytes per step of the mean node, and the busiest node's against the mean, in the
-    direction where that is more."""
-    totals = [sum(sample[1]) for sample in samples]
-    last = next((i for i in range(len(samples) - 1, 0, -1) if totals[i] > totals[i - 1] + TRAFFIC), 0)
-    cut = [sample for sample in samples[:last + 1] if sample[0] >= samples[last][0] - seconds]
+def between(samples, begin, end):
+    """The samples from `begin` to `end`, with one made at each of these moments by going straight from the sample
+    before it to the one after; none if the samples do not reach that far."""
+    if not samples or begin < samples[0][0] or end > samples[-1][0]:
+        return []
+    inside = [sample for sample in samples if begin < sample[0] < end]
+    return [sample_at(samples, begin), *inside, sample_at(samples, end)]
+
+
+def sample_at(samples, when):
+    after = next(i for i, sample in enumerate(samples) if sample[0] >= when)
+    (t0, *before), (t1, *behind) = samples[max(0, after - 1)], samples[after]
+    share = (when - t0) / (t1 - t0) if t1 > t0 else 0
+    return [when, *([a + share * (b - a) for a, b in zip(*totals)] for totals in zip(before, behind))]
+
+
+def burstiness(cut, nodes, steps):
+    """Of samples from the first measured step's begin to the last one's end, so that what one step leaves to the
+    next counts as often as it happens: the highest peak of 10 ms against that link's mean, bytes per step of the
+    mean node, and the busiest node's against the mean, in the direction where that is more."""
     if len(cut) < 3:
         return {}
     links = [sampler.link_summary(cut, which, node) for which in (1, 2) for node in range(nodes)]
@@ -308,6 +322,7 @@ def burstiness(samples, seconds, nodes, steps):
     received = [link["bytes"] for link in links[nodes:]]
     if not all(sent) or not all(received):
         return {}
-    return {"wire_bytes_per_step": round(statistics.fmean(sent) / steps),
+    return {"window_seconds": round(cut[-1][0] - cut[0][0], 4),
+            "wire_bytes_per_step": round(statistics.fmean(sent) / steps),
             "max_to_mean_bytes": round(max(max(way) / statistics.fmean(way) for way in (sent, received)), 4),
             "peak_to_mean": max(link["peak_to_mean"] or 0 for link in links)}

@@ -162,6 +162,7 @@ class Worker {
     const double cpu = CpuSeconds();
     if (step_begin_ > 0) {
       seconds_.push_back(now - step_begin_);
+      ended_.push_back(now);
       cpu_.push_back(cpu - cpu_begin_);
     }
     step_begin_ = now;
@@ -226,6 +227,7 @@ class Worker {
     for (std::size_t i = options_.warm_up; i < seconds_.size(); ++i) {
       Print({{"rank", options_.member.rank},
              {"step", i - options_.warm_up},
+             {"ended", ended_[i]},
              {"seconds", seconds_[i]},
              {"cpu_seconds", cpu_[i]}});
     }
@@ -305,6 +307,7 @@ class Worker {
   double step_begin_ = 0;
   double cpu_begin_ = 0;
   std::vector<double> seconds_;
+  std::vector<double> ended_;
   std::vector<double> cpu_;
   session::Statistics before_;
 };
