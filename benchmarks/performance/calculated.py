@@ -9,8 +9,11 @@ import signal
 import subprocess
 import sys
 
-from . import grid
+from . import grid, machine
 
+# Beside what cells are measured with.
+MADE_BY = ("benchmarks/simulate", "benchmarks/profiles", "benchmarks/performance/crossover.py",
+           "benchmarks/performance/grid.py")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -25,11 +28,11 @@ class Command:
 
     def key(self, sources, folder):
         """The hash of everything that its result depends on."""
-        if self.caption:
-            return sources
-        paths = [folder / f"{cell.name}.json" for cell in grid.full() + grid.beside()]
-        return hashlib.sha256("".join([sources, *(path.read_text() for path in paths if path.exists())]).encode()
-                              ).hexdigest()
+        made_by = [sources, machine.sources(folders=MADE_BY), *map(str, self.arguments)]
+        if not self.caption:
+            paths = [folder / f"{cell.name}.json" for cell in grid.full() + grid.beside()]
+            made_by += [path.read_text() for path in paths if path.exists()]
+        return hashlib.sha256("\0".join(made_by).encode()).hexdigest()
 
 
 COMMANDS = {

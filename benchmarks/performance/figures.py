@@ -6,25 +6,27 @@ import statistics
 from . import grid
 
 LEAST_SPREAD = 0.01  # of a ratio: what two runs on a quiet machine differ by
+OVERLAPPING = ("poseidon", "dense", "tls", "p3", "dear", "flat", "levels")  # a step's bytes reach into the next
 
 
 @dataclasses.dataclass
 class Figures:
     """Of one system in one cell, over all its turns.
 
-    seconds     median over turns of the median step; quartiles are those of all steps
+    seconds     median over turns of the median step
     bound       T*(trace) of the schemes it used; that of all-reduces is the dense run's
+    to_bound    median over turns of the median step over the turn's own bound: turns may differ in their plans
+    quartiles   of all steps, each over its turn's bound
     spread      half of what the middle half of the steps, or the turns, differ by, relative
+    plans       what the turns sent, (payload bytes per step, layers by factors), each plan once
     """
     seconds: float
-    quartiles: tuple
     bound: float | None
+    to_bound: float | None
+    quartiles: tuple | None
     spread: float
+    plans: list
     first: dict
-
-    @property
-    def to_bound(self):
-        return self.seconds / self.bound if self.bound else None
 
 
 def median_of(turns, name):
@@ -50,15 +52,39 @@ def figures_of(result):
         seconds = statistics.median(medians)
         low, high = quartiles_of([s for turn in turns for s in turn["seconds"]])
         spread = max((high - low) / 2, (max(medians) - min(medians)) / 2) / seconds
-        bound = dense if grid.SYSTEMS[name].program != "ours" else median_of(turns, "t_star")
+        ours = grid.SYSTEMS[name].program == "ours"
+        bounds = [turn.get("t_star") if ours else dense for turn in turns]
+        to_bound = quartiles = None
+        if all(bounds):
+            to_bound = statistics.median(median / bound for median, bound in zip(medians, bounds))
+            quartiles = quartiles_of([s / bound for turn, bound in zip(turns, bounds) for s in turn["seconds"]])
         first = {key: median_of(turns, key) for key in (
             "predicted_seconds", "cpu_seconds_per_step", "retransmits", "dropped", "peak_to_mean",
-            "max_to_mean_bytes", "wire_bytes_per_step", "payload_bytes_per_step", "t_wfbp",
+            "max_to_mean_bytes", "wire_bytes_per_step", "t_wfbp",
             "single_worker_seconds", "p99_late_seconds",
             "background_share", "machine_busy", "machine_stolen")}
+        first |= {key: None for key in unsure(result, name, turns)}
+        first["payload_bytes_per_step"] = turns[-1].get("payload_bytes_per_step")
         first["by_factors"] = turns[-1].get("by_factors", [])
-        found[name] = Figures(seconds, (low, high), bound, spread, first)
+        found[name] = Figures(seconds, statistics.median(bounds) if all(bounds) else None, to_bound, quartiles, spread,
+                              plans_of(turns), first)
     return found
+
+
+def unsure(result, name, turns):
+    """What is not told of turns from before their links were read between the ends of two steps: then what overlaps
+    counted as one step more, and others' traffic went on behind the last."""
+    if all("window_seconds" in turn for turn in turns):
+        return ()
+    if result["cell"].get("background"):
+        return "wire_bytes_per_step", "peak_to_mean", "max_to_mean_bytes"
+    return ("wire_bytes_per_step",) if name in OVERLAPPING else ()
+
+
+def plans_of(turns):
+    plans = [(turn["payload_bytes_per_step"], tuple(turn["by_factors"])) for turn in turns
+             if turn.get("payload_bytes_per_step")]
+    return list(dict.fromkeys(plans))
 
 
 def usual(cell):

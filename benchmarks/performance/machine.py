@@ -12,7 +12,7 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What the measured programs and the network are made of.
 SOURCES = ("poseidon", "tools/profile", "benchmarks/replay", "benchmarks/cluster",
-           "scripts/dependencies.txt")
+           "benchmarks/performance/measure.py", "scripts/dependencies.txt")
 
 
 def machine():

@@ -4,6 +4,7 @@ import pathlib
 import re
 import statistics
 
+from benchmarks.profiles import timing
 from benchmarks.simulate import compare
 from benchmarks.torch import tables as training
 
@@ -13,7 +14,10 @@ from .figures import best_ddp, figures_of, usual
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "performance"
 TEMPLATES = pathlib.Path(__file__).resolve().parent
 GOAL = 1.02       # of T*(trace)
+SAME = 0.005      # two steps that differ by less are as long
 PREDICTED = 0.05  # of the measured step, what a prediction may be off by
+PREDICTED_SYSTEMS = ("poseidon", "dense", "tls", "flat", "levels")  # others play what the planner does not know
+OVER_DDP = {"vgg19-22k-p8-10G": {"poseidon": 1.7, "dense": 1.2}}  # times, asked of a cell
 OURS = {"poseidon": "Poseidon", "dense": "dense only"}  # the systems that the goals speak of
 
 
@@ -58,7 +62,7 @@ def with_spread(figures):
     """A ratio to T* with its quartiles."""
     if figures is None or not figures.bound:
         return "-"
-    low, high = (q / figures.bound for q in figures.quartiles)
+    low, high = figures.quartiles
     return f"{figures.to_bound:.3f} [{low:.3f}, {high:.3f}]"
 
 
@@ -73,10 +77,12 @@ def step_table(results):
         ours, dense, ddp = f.get("poseidon"), f.get("dense"), best_ddp(f)
         if not ours:
             continue
-        rows.append([setting(result), number(ours.first["single_worker_seconds"]), number(ours.bound),
-                     number(ours.seconds), with_spread(ours), with_spread(dense),
+        cell = result["cell"]
+        rows.append([setting(result), f"{cell['repeats']} x {cell['steps']}",
+                     number(ours.first["single_worker_seconds"]), number(ours.bound),
+                     number(ours.first["t_wfbp"]), number(ours.seconds), with_spread(ours), with_spread(dense),
                      number(ddp and ddp.seconds), over(ddp, ours), over(ddp, dense)])
-    return table(["setting", "computing, s", "T\\*, s", "Poseidon, s", "Poseidon / T\\*",
+    return table(["setting", "turns x steps", "computing, s", "T\\*, s", "T_wfbp, s", "Poseidon, s", "Poseidon / T\\*",
                   "dense / dense T\\*", "DDP, s", "DDP / Poseidon", "DDP / dense"], rows)
 
 
@@ -138,12 +144,20 @@ def busy(f, result):
 
 def cpu_table(results):
     def cells(f, result):
-        wire, cpu = f.first["wire_bytes_per_step"], f.first["cpu_seconds_per_step"]
-        total = wire * result["cell"]["workers"] if wire else None
-        full = cpu * result["cell"]["scale"] / f.seconds / result["cell"]["workers"]
-        return [number(cpu), busy(f, result), number(total and cpu / (total / 1e9), 2), number(full, 2)]
-    return per_system(results, ["CPU s per step, all workers", "of the machine", "CPU s per wire GB",
+        workers, cpu = result["cell"]["workers"], f.first["cpu_seconds_per_step"]
+        payload = payload_of(f, result)
+        full = cpu * result["cell"]["scale"] / f.seconds / workers
+        return [number(cpu), busy(f, result), number(payload and cpu / (payload * workers / 1e9), 2), number(full, 2)]
+    return per_system(results, ["CPU s per step, all workers", "of the machine", "CPU s per payload GB",
                                 "cores per worker at full size"], cells)
+
+
+def payload_of(f, result):
+    """Bytes that the busiest worker must send per step: by its plan; of an all-reduce what the dense plan has."""
+    if f.plans:
+        return statistics.fmean(payload for payload, _ in f.plans)
+    dense = result["systems"].get("dense", {"turns": []})["turns"]
+    return dense[-1].get("payload_bytes_per_step") if dense else None
 
 
 def burst_table(results):
@@ -180,7 +194,8 @@ def beside_table(beside, results):
         name = grid.Cell(cell["profile"], cell["workers"], cell["rate"]).name
         for system, f in found.items():
             undisturbed = usual.get(name, {}).get(system) if cell.get("background") else None
-            wire, predicted = f.first["wire_bytes_per_step"], f.first["predicted_seconds"]
+            wire = f.first["wire_bytes_per_step"]
+            predicted = f.first["predicted_seconds"] if system in PREDICTED_SYSTEMS else None
             rows.append([setting(result), system, number(f.seconds), with_spread(f),
                          number(predicted and predicted / f.seconds), number(undisturbed and undisturbed.seconds),
                          number(wire and wire * cell["scale"] / 1e6, 1),
@@ -214,7 +229,8 @@ def dense_path_table(measured):
                             for name in ("poseidon", gloo, "tls", "bare")]
             large = row["bytes"] >= 1 << 20
             rows.append([f"P={nodes}, {dense_path.size_words(row['bytes'])}",
-                         *(microseconds(dense_path.median(row, name)) for name in ("poseidon", gloo, "tls", "bare")),
+                         *(microseconds(dense_path.median(row, name)) for name in ("poseidon", gloo, "tls")),
+                         microseconds(dense_path.median(row, "bare")) if large else "-",
                          gloo.removeprefix("gloo-"),
                          number(dense_path.ratio(row), 2), number(dense_path.ratio(row, "tls"), 2),
                          *(number(x, 2) if large else "-" for x in per_gigabyte),
@@ -270,10 +286,10 @@ def scheme_table(results):
         ours, dense = f.get("poseidon"), f.get("dense")
         if not ours or not dense:
             continue
-        sent = [x.first["payload_bytes_per_step"] for x in (ours, dense)]
-        if all(sent):
-            rows.append([setting(result), number(sent[1] * scale / 1e6, 1), number(sent[0] * scale / 1e6, 1),
-                         number(sent[1] / sent[0], 2), " ".join(ours.first["by_factors"]) or "none"])
+        for sent, by_factors in ours.plans:
+            [(most, _), *_] = dense.plans
+            rows.append([setting(result), number(most * scale / 1e6, 1), number(sent * scale / 1e6, 1),
+                         number(most / sent, 2), " ".join(by_factors) or "none"])
     return table(["setting", "dense, MB", "Poseidon, MB", "dense / Poseidon", "layers by factors"], rows)
 
 
@@ -282,14 +298,15 @@ def gate_table(results):
     for result in results:
         gate, cell = result["gate"], result["cell"]
         share = lambda phase: "-" if gate[phase]["least_share"] is None else f"{gate[phase]['least_share']:.1%}"
-        rows.append([setting(result), rate_words(cell["port_rate_bits"]), f"{cell['scale']:.3g}",
+        rows.append([setting(result), result["machine"]["cpu"], rate_words(cell["port_rate_bits"]),
+                     f"{cell['scale']:.3g}",
                      *(share(phase) for phase in ("ring", "all_to_all", "incast")),
                      *(f"{gate['after'][phase]:.1%}" if gate.get("after", {}).get(phase) else "-"
                        for phase in ("ring", "all_to_all")),
                      f"{gate['round_trip_seconds'] * 1e6:.0f}", str(gate.get("attempts", 1)),
                      "refused" if result.get("refused") else "passed",
                      str(result["versions"]["poseidon"])])
-    return table(["setting", "port", "sizes divided by", "ring", "all to all", "incast", "ring afterwards",
+    return table(["setting", "CPU", "port", "sizes divided by", "ring", "all to all", "incast", "ring afterwards",
                   "all to all afterwards", "round trip, us", "attempts", "gate", "commit"], rows)
 
 
@@ -333,11 +350,38 @@ def goals(results):
                   if d and max(turns := medians_of(r, system)) > d.seconds >= f.seconds]
         lines += [f"slower than DDP, {words}: {setting(r)}: {f.seconds / d.seconds:.3f} of its step"
                   for r, f, d in slower]
+    lines += over_ddp_goals(results) + [line for line in (against("ps-2017", results), against("dense", results)) if line]
     predicted = [ratio for result in results for name in OURS for ratio in predicted_to_measured(result, name)]
     if predicted:
         lines.append(f"prediction within {PREDICTED * 100:g} % in {sum(abs(p - 1) <= PREDICTED for p in predicted)} of "
                      f"{len(predicted)} turns of Poseidon and of dense.")
     return "\n".join(f"- {line}" for line in lines)
+
+
+def over_ddp_goals(results):
+    lines = []
+    for result in results:
+        f = figures_of(result)
+        for system, goal in OVER_DDP.get(result["name"], {}).items():
+            ddp = best_ddp(f)
+            if system in f and ddp:
+                lines.append(f"{setting(result)}, {OURS[system]}: {ddp.seconds / f[system].seconds:.2f} times DDP, asked "
+                             f"{goal:g}.")
+    return lines
+
+
+def against(system, results):
+    """Where Poseidon stands beside another way through the same core: what its plan and order are worth, cell by
+    cell."""
+    ratios = [(f[system].seconds / f["poseidon"].seconds, setting(result))
+              for result, f in ((r, figures_of(r)) for r in results) if system in f and "poseidon" in f]
+    if not ratios:
+        return None
+    behind = [f"{words} ({ratio:.3f})" for ratio, words in sorted(ratios) if ratio < 1 - SAME]
+    return (f"{system} takes {statistics.median(ratio for ratio, _ in ratios):.3f} of Poseidon's step in the median, at "
+            f"most {max(ratio for ratio, _ in ratios):.2f}, within {SAME:.1%} in "
+            f"{sum(abs(ratio - 1) <= SAME for ratio, _ in ratios)} of {len(ratios)} cells, less in "
+            + (f"{len(behind)}: {', '.join(behind)}." if behind else "none."))
 
 
 def predicted_to_measured(result, system):
@@ -405,14 +449,25 @@ def ddp_over_ours(figures):
     return "-" if not ours or not ddp else emphasized(ddp.seconds / ours.seconds, ddp.seconds < ours.seconds, 2)
 
 
+def system_over_ours(system):
+    def text_of(figures):
+        ours, other = figures.get("poseidon"), figures.get(system)
+        return "-" if not ours or not other else emphasized(other.seconds / ours.seconds, other.seconds < ours.seconds, 2)
+    return text_of
+
+
 def settings_part(results):
-    """All measured cells of the full grid, a number each."""
-    disturbed = [[setting(r), to_bound("poseidon")(f), to_bound("dense")(f), ddp_over_ours(f)]
-                 for r, f in ((r, figures_of(r)) for r in results)
-                 if not usual(r["cell"]) or r["cell"]["rate"] not in RATES]
+    """All cells of the full grid, a number each."""
+    of = {r["name"]: figures_of(r) for r in results}
+    rest = [(cell.name, {"cell": cell.described()}) for cell in grid.full()]
+    rest += [(r["name"], r) for r in results if r["name"] not in dict(rest)]
+    disturbed = [[setting(r), to_bound("poseidon")(of.get(name, {})), to_bound("dense")(of.get(name, {})),
+                  ddp_over_ours(of.get(name, {}))]
+                 for name, r in rest if not usual(r["cell"]) or r["cell"]["rate"] not in RATES]
     parts = [matrix(results, "Poseidon / T\\*", to_bound("poseidon")),
              matrix(results, "dense / dense T\\*", to_bound("dense")),
-             matrix(results, "DDP / Poseidon", ddp_over_ours)]
+             matrix(results, "DDP / Poseidon", ddp_over_ours),
+             matrix(results, "ps-2017 / Poseidon", system_over_ours("ps-2017"))]
     if disturbed:
         parts.append(table(["disturbed or at another rate", "Poseidon / T\\*", "dense / dense T\\*",
                             "DDP / Poseidon"], disturbed))
@@ -478,6 +533,18 @@ def head(results):
         ["seed", str(grid.SEED)]])
 
 
+def profiles_table():
+    rows = []
+    for name in grid.GOALS + grid.OTHERS:
+        profile = grid.document(name)
+        layers = profile["layers"]
+        rows.append([name, str(profile["batch"]), str(len(layers)), str(sum(len(layer["tensors"]) for layer in layers)),
+                     number(sum(layer["elements"] for layer in layers) / 1e6, 1), number(timing.seconds_of(profile)),
+                     *(rate_words(timing.ridge(profile, workers)) for workers in (2, 4, 8)), profile["source"]])
+    return table(["profile", "batch per worker", "layers", "tensors", "million parameters", "computing, s",
+                  *(f"ridge at P={workers}" for workers in (2, 4, 8)), "time from"], rows)
+
+
 def systems_table(results):
     ran = {name for result in results for name in result["systems"]}
     return table(["system", "what it is"],
@@ -508,9 +575,10 @@ def document(cells, results, plots, beside=(), measured_path=None, unscaled=None
     names = {cell.name for cell in cells}
     shown = [result for result in results if result["name"] in names]
     return filled("template.md", in_detail(shown) | {
-        "head": head(results) if results else "", "coverage": coverage(cells, results),
+        "head": head([*results, *beside]) if results else "", "coverage": coverage(cells, results),
+        "profiles": profiles_table(),
         "goals": goals(passed), "missed": missed_table(passed, unscaled, agreement),
-        "settings": settings_part(passed), "systems": systems_table(passed),
+        "settings": settings_part(passed), "systems": systems_table([*passed, *beside]),
         "rounds": str(dense_path.ROUNDS),
         "gate": gate_table([*shown, *beside]),
         "beside": beside_part(beside, passed),

@@ -52,7 +52,7 @@ class Cell:
 
 def cells():
     """By network, so that one network serves all its cells."""
-    goals = {("mlp", 2, "1G"): 4, ("mlp", 4, "1G"): 5, ("mlp", 2, "100M"): 20}
+    goals = {("mlp", 2, "1G"): 4, ("mlp", 4, "1G"): 5, ("mlp", 2, "100M"): 20, ("mlp", 4, "100M"): 20}
     goals |= {(net, 2, rate): 0.97 for net in ("lenet", "resnet") for rate in RATES}
     return [Cell(net, workers, rate, goals.get((net, workers, rate)))
             for workers, nets in ((2, NETS), (4, ("mlp",))) for rate in RATES for net in nets]
