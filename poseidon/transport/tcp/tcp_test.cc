@@ -708,7 +708,7 @@ TEST_P(Tcp, WaitsForAListenerThatIsNotThereYet) {
 TEST_P(Tcp, SaysThatNothingListens) {
   const Address address = RawSocket::Listening().address();
   Member client(Options());
-  const Status status = client.ConnectFailure(address, milliseconds(50));
+  const Status status = client.ConnectFailure(address, milliseconds(500));
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(status.message(), HasSubstr("nothing listens at " + address.ToString()));
 }
