@@ -25,6 +25,10 @@ Status ValidateOne(const LayerSpec& layer) {
                            " elements, expected 1 to " + std::to_string(kMaxElements));
   }
   if (!layer.factors) return OkStatus();
+  if (layer.dtype != DType::kF32 && layer.dtype != DType::kF64) {
+    return InvalidArgument(who + " has factors of " + std::string(NameOf(layer.dtype)) +
+                           ", expected f32 or f64");
+  }
   const FactorShape& shape = *layer.factors;
   // Bounded first, so that the product below cannot overflow.
   const bool in_bounds = shape.outputs >= 1 && shape.inputs >= 1 &&

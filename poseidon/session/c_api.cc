@@ -3,6 +3,7 @@
 // copies. Nothing is decided here but what a caller may ask when; no exception leaves.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <cstdio>
@@ -395,6 +396,11 @@ Result<NodeOptions> TakeNodeOptions(const poseidon_options& options) {
   POSEIDON_ASSIGN_OR_RETURN(node.planning, TakePlanning(options));
   if (options.final_plan_step != 0) node.final_plan_step = options.final_plan_step;
   node.memory_limit_bytes = options.memory_limit_bytes;
+  if (options.probe_bytes > kMaxProbeBytes && options.probe_bytes != POSEIDON_NEVER) {
+    return InvalidArgument("probe_bytes is " + std::to_string(options.probe_bytes) +
+                           ", expected at most " + std::to_string(kMaxProbeBytes) +
+                           " or POSEIDON_NEVER");
+  }
   if (options.probe_bytes != 0) {
     node.probe_bytes = options.probe_bytes == POSEIDON_NEVER ? 0 : options.probe_bytes;
   }
@@ -480,7 +486,7 @@ struct poseidon_model {
 
   poseidon_session* const owner;
   std::vector<Layer> layers;
-  bool committed = false;
+  std::atomic<bool> committed = false;  // asked by any thread
 
   mutable std::mutex mutex;
   std::optional<plan::Plan> provisional;  // guarded by mutex

@@ -18,7 +18,6 @@ constexpr std::size_t kRounds = 4;
 constexpr int kSettled = 2;
 constexpr std::size_t kMostRounds = 24;
 constexpr double kFaster = 1.05;
-constexpr std::uint64_t kMaxProbeBytes = 1u << 30;
 
 }  // namespace
 

@@ -18,12 +18,15 @@ struct LinkMeasurement {
   double latency_seconds = 0;   // one way
 };
 
+inline constexpr std::uint64_t kMaxProbeBytes = std::uint64_t{1} << 30;
+
 // Measures the link once, at start-up: the round trip of a few small messages to the next member in
 // the ring, then the rate at which `bytes` arrive there while everybody sends to the next, several times, and
 // until that has twice not become faster, because a long link is filled only by buffers that its owner has grown.
 // Thread: the mesh's executor. Lifetime: the mesh outlives it.
 class LinkProbe final : public messaging::FrameSink {
  public:
+  // Pre: bytes <= kMaxProbeBytes; nobody takes more.
   LinkProbe(Executor& executor, messaging::Mesh& mesh, MemberId next, std::uint64_t bytes);
 
   // `found` is told the fastest that a round has found so far, for flow control of the next, and last what

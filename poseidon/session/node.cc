@@ -587,6 +587,14 @@ Status Node::OnAgreed(const wire::Agreed& agreed) {
     return DataLoss("the plan is for other workers and servers than the roster's");
   }
   if (!provisional_plan_) {
+    if (is_worker() && agreed.final_plan_step != options_.final_plan_step) {
+      Abort(Status(StatusCode::kInvalidArgument,
+                   "follows the final plan from step " + std::to_string(options_.final_plan_step) +
+                       " on and worker 0 from step " + std::to_string(agreed.final_plan_step) +
+                       ", expected one number",
+                   StatusScope::kJob, self_.value()));
+      return OkStatus();
+    }
     SetUpModel(agreed);
     return OkStatus();
   }
@@ -778,6 +786,12 @@ void Node::Collective(TensorView view, bool contribute, Completion done) {
   }
   if (view.elements == 0) {
     posted(OkStatus());
+    return;
+  }
+  if (view.elements > kv::kMaxCollectiveBytes / SizeOf(view.dtype)) {
+    posted(InvalidArgument("a collective of " + std::to_string(view.elements) + " elements of " +
+                           std::string(poseidon::NameOf(view.dtype)) + " was called, at most " +
+                           std::to_string(kv::kMaxCollectiveBytes >> 20) + " MiB go at once"));
     return;
   }
   client->PushPull({.key = {wire::kCollectiveModel, LayerId(next_collective_++)},

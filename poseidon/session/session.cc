@@ -109,6 +109,10 @@ Result<const plan::Plan*> Session::BeginStep(Step step) {
   if (const Status failed = failure(); !failed.ok()) return failed;
   if (!provisional_plan_) return FailedPrecondition("a step began before the layers were committed");
   if (!final_plan_ && step.value() >= options_.node.final_plan_step) {
+    if (!reported_) {
+      return FailedPrecondition("step " + std::to_string(step.value()) +
+                                " follows the final plan, which waits for this worker's report");
+    }
     auto promise = std::make_shared<std::promise<Result<plan::Plan>>>();
     std::future<Result<plan::Plan>> future = promise->get_future();
     runtime_->io().Post([this, promise] {
@@ -123,6 +127,7 @@ Result<const plan::Plan*> Session::BeginStep(Step step) {
 }
 
 void Session::Report(const std::vector<wire::Measured::Layer>& layers) {
+  reported_ = true;
   wire::Measured measured;
   measured.layers = layers;
   runtime_->io().Post([this, measured = std::move(measured)] { node_->Report(measured); });
@@ -204,10 +209,18 @@ bool Session::Landed(LayerId layer) const {
   return !pending_.at(layer.value()).waiting;
 }
 
+// In pieces that every worker cuts alike: a sum has the same bits for any split.
 Status Session::Collective(TensorView view, bool contribute) {
-  return Await([this, view, contribute](Completion done) {
-    node_->Collective(view, contribute, std::move(done));
-  });
+  const std::uint64_t at_once =
+      std::max<std::uint64_t>(1, options_.collective_bytes / SizeOf(view.dtype));
+  for (std::uint64_t first = 0; first == 0 || first < view.elements; first += at_once) {
+    const TensorView piece{view.memory + first * SizeOf(view.dtype),
+                           std::min(at_once, view.elements - first), view.dtype};
+    POSEIDON_RETURN_IF_ERROR(Await([this, piece, contribute](Completion done) {
+      node_->Collective(piece, contribute, std::move(done));
+    }));
+  }
+  return OkStatus();
 }
 
 Status Session::Sum(TensorView view) { return Collective(view, true); }

@@ -2,6 +2,7 @@
 #ifndef POSEIDON_SESSION_SESSION_H_
 #define POSEIDON_SESSION_SESSION_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <future>
@@ -26,6 +27,8 @@ struct SessionOptions {
   sfb::ProductEngine* engine = nullptr;  // outlives the session; null: no layer uses factors
   LogSink* log = nullptr;                // outlives the session; null: silence
   TraceRecorder* trace = nullptr;        // outlives the session; null: no trace
+  // A longer collective goes in pieces of so many bytes; the same on every member.
+  std::uint64_t collective_bytes = 1u << 30;
 };
 
 // What one layer moved and took so far; bytes of this member.
@@ -81,7 +84,7 @@ class Session {
   // Declares this worker's layers and returns the provisional plan when all workers agree.
   Result<plan::Plan> Commit(const std::vector<plan::LayerSpec>& layers);
   // Called before a step's first forward pass. At the final plan's switch step it waits for that
-  // plan; returns the plan that holds for `step`.
+  // plan, kFailedPrecondition if this worker has not reported; returns the plan that holds for `step`.
   Result<const plan::Plan*> BeginStep(Step step);
   const plan::Plan& plan() const { return final_plan_ ? *final_plan_ : *provisional_plan_; }
   bool plan_is_final() const { return final_plan_.has_value(); }
@@ -169,6 +172,7 @@ class Session {
   std::vector<wire::RosterEntry> roster_;
   std::optional<plan::Plan> provisional_plan_;
   std::optional<plan::Plan> final_plan_;
+  std::atomic<bool> reported_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable landed_;

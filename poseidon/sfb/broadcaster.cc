@@ -174,7 +174,8 @@ void Broadcaster::OnRebuilt(const LayerKey& key, Step step, const Status& status
 
 void Broadcaster::OnLeft(const LayerKey& key, Step step, const Status& status) {
   LayerState& state = layers_.find(key)->second;
-  if (!state.outstanding || state.outstanding->step != step) return;
+  // Abandon has settled what had not left.
+  if (!abandoned_.ok() || !state.outstanding || state.outstanding->step != step) return;
   --state.outstanding->unsent;
   if (state.outstanding->failure.ok()) state.outstanding->failure = status;
   FinishIfDone(state);

@@ -21,7 +21,15 @@ std::size_t Index(Part part) { return static_cast<std::size_t>(part); }
 FactorStore::FactorStore(const plan::FactorShape& shape, DType dtype, std::uint16_t ranks)
     : shape_(shape), dtype_(dtype), expected_(ranks, 0) {}
 
-void FactorStore::Expect(Rank rank, std::uint32_t rows) { expected_.at(rank.value()) = rows; }
+// An expectation is a hint: what no step can bring gets no room.
+void FactorStore::Expect(Rank rank, std::uint32_t rows) {
+  if (rows <= most_rows()) expected_.at(rank.value()) = rows;
+}
+
+// Division, not multiplication: rows * width may wrap.
+std::uint64_t FactorStore::most_rows() const {
+  return kMaxFactorBytes / std::max(width(Part::kU), width(Part::kV));
+}
 
 FactorStore::Set* FactorStore::Find(Step step) {
   const auto found =
@@ -43,30 +51,38 @@ Result<FactorStore::Set*> FactorStore::Open(Step step) {
                     std::to_string(std::min(*sets_[0].step, *sets_[1].step).value()) +
                     " is not finished");
   }
+  POSEIDON_RETURN_IF_ERROR(LayOut(*unused));
   unused->step = step;
   unused->ranks.clear();
   unused->ranks.resize(expected_.size());
-  POSEIDON_RETURN_IF_ERROR(LayOut(*unused));
   return &*unused;
 }
 
 Status FactorStore::LayOut(Set& set) {
   if (set.room == expected_ && set.memory[0]) return OkStatus();
-  set.room = expected_;
-  set.first.assign(expected_.size(), 0);
+  std::vector<std::uint64_t> first(expected_.size(), 0);
   std::uint64_t rows = 0;
   for (std::size_t r = 0; r < expected_.size(); ++r) {
-    set.first[r] = rows;
+    first[r] = rows;
     rows += expected_[r];
   }
-  if (rows <= set.capacity && set.memory[0]) return OkStatus();
-  set.capacity = rows;
-  for (const Part part : {Part::kU, Part::kV}) {
-    set.memory[Index(part)] = AllocateAligned(rows * width(part));
-    if (rows > 0 && !set.memory[Index(part)]) {
-      return ResourceExhausted("no memory for " + std::to_string(rows) + " rows of factors");
+  if (rows > set.capacity || !set.memory[0]) {
+    // A set without room until both parts are there: laid out by half it would give places in no memory.
+    set.room.clear();
+    set.capacity = 0;
+    set.memory = {};
+    std::array<AlignedBytes, 2> memory;
+    for (const Part part : {Part::kU, Part::kV}) {
+      memory[Index(part)] = AllocateAligned(rows * width(part));
+      if (rows > 0 && !memory[Index(part)]) {
+        return ResourceExhausted("no memory for " + std::to_string(rows) + " rows of factors");
+      }
     }
+    set.memory = std::move(memory);
+    set.capacity = rows;
   }
+  set.room = expected_;
+  set.first = std::move(first);
   return OkStatus();
 }
 
@@ -84,8 +100,7 @@ Result<FactorStore::RankRows*> FactorStore::Begin(Rank rank, Step step, std::uin
     }
     return &own;
   }
-  // Division, not multiplication: rows * width may wrap.
-  if (rows > kMaxFactorBytes / std::max(width(Part::kU), width(Part::kV))) {
+  if (rows > most_rows()) {
     return DataLoss("rank " + std::to_string(rank.value()) + " announces " + std::to_string(rows) +
                     " rows, which is more than any batch");
   }

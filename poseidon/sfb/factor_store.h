@@ -29,7 +29,8 @@ class FactorStore {
  public:
   FactorStore(const plan::FactorShape& shape, DType dtype, std::uint16_t ranks);
 
-  // How many rows `rank` is expected to bring: room for the next set laid out.
+  // How many rows `rank` is expected to bring: room for the next set laid out. Ignored where no step can
+  // bring so many.
   void Expect(Rank rank, std::uint32_t rows);
 
   // Where `length` bytes at `offset` of a rank's factor land. `rows` must be the same in every part of
@@ -72,6 +73,7 @@ class FactorStore {
   std::uint64_t width(Part part) const {
     return (part == Part::kU ? shape_.outputs : shape_.inputs) * SizeOf(dtype_);
   }
+  std::uint64_t most_rows() const;  // of a rank in one step
   // The set that holds `step`, or null.
   Set* Find(Step step);
   const Set* Find(Step step) const { return const_cast<FactorStore*>(this)->Find(step); }

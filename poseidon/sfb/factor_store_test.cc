@@ -129,6 +129,40 @@ TEST(FactorStore, RowsMayChangeFromStepToStep) {
   }
 }
 
+// What a member says of its rows is a hint, and may be nonsense.
+TEST(FactorStore, AnExpectationThatNoStepCanMeetIsIgnored) {
+  Random random(3);
+  constexpr plan::FactorShape kWide{1 << 20, 1 << 20, false};
+  FactorStore store(kWide, DType::kF32, 2);
+  store.Expect(Rank(0), 0xffff'ffffu);
+  const std::vector<float> row(1 << 20, 1.0f);
+  const Factors one{reinterpret_cast<const std::byte*>(row.data()),
+                    reinterpret_cast<const std::byte*>(row.data()), 1};
+  ASSERT_TRUE(store.Put(Rank(0), Step(0), one).ok());
+  const auto place = store.PlaceFor(Rank(1), Step(0), Part::kV, 1, 0, 4 << 20);
+  ASSERT_TRUE(place.ok()) << place.status().ToString();
+  std::memset(place->data(), 0, place->size());
+}
+
+// Memory for u and none for v: the step fails, and the next frame finds no place instead of one in nothing.
+TEST(FactorStore, ASetThatWasNotLaidOutHasNoPlaces) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers end the process where there is no memory";
+#endif
+  constexpr std::uint16_t kRanks = 20'000;  // of 16 GiB each: no address space has them
+  constexpr plan::FactorShape kLopsided{1, 1 << 20, false};
+  FactorStore store(kLopsided, DType::kF32, kRanks);
+  for (std::uint16_t r = 0; r < kRanks; ++r) store.Expect(Rank(r), 4096);
+  const std::vector<float> row(1 << 20, 1.0f);
+  const Factors one{reinterpret_cast<const std::byte*>(row.data()),
+                    reinterpret_cast<const std::byte*>(row.data()), 1};
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_EQ(store.Put(Rank(0), Step(0), one).code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(store.PlaceFor(Rank(1), Step(0), Part::kV, 1, 0, 4 << 20).status().code(),
+              StatusCode::kResourceExhausted);
+  }
+}
+
 // A rank that is ahead sends its next rows while this member still multiplies the last ones.
 TEST(FactorStore, TheNextStepDoesNotDisturbTheOneUnderWay) {
   Random random(2);

@@ -47,9 +47,9 @@ void Sum(std::span<const Contribution> contributions, std::size_t ranks, std::ui
     present.push_back(c);
     total_weight += c.weight;
   }
-  const bool sums = scaling == Scaling::kMeanOfSums;
-  const bool weighted = total_weight != 0 && !sums;
-  if (sums && total_weight != 0) {
+  const bool weighted = total_weight != 0 && scaling != Scaling::kMeanOfSums;
+  // Not multiplied by it: a mean over no samples may hold NaNs.
+  if (total_weight != 0) {
     std::erase_if(present, [](const Contribution& c) { return c.weight == 0; });
   }
   const T divisor = total_weight != 0 ? static_cast<T>(total_weight) : static_cast<T>(ranks);

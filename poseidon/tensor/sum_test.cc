@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -74,6 +75,22 @@ TEST(SumTest, WeightsMakeTheMeanOverSamples) {
   double out = 0;
   SumInRankOrder(list, 2, 1, DType::kF64, Scaling::kMean, reinterpret_cast<std::byte*>(&out));
   EXPECT_EQ(out, (1.0 * 3 + 4.0) / 4.0);
+}
+
+// A worker without samples may bring what a mean over none is.
+TEST(SumTest, AWeightOfZeroAmongOthersAddsNothingWhateverLiesThere) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Scaling scaling : {Scaling::kNone, Scaling::kMean, Scaling::kMeanOfSums}) {
+    std::vector<double> a = {1.0, -0.0}, b = {nan, std::numeric_limits<double>::infinity()}, c = {4.0, -0.0};
+    const std::vector<Contribution> with = {
+        {ViewOf(a).memory, 3}, {ViewOf(b).memory, 0}, {ViewOf(c).memory, 1}};
+    const std::vector<Contribution> without = {{ViewOf(a).memory, 3}, {ViewOf(c).memory, 1}};
+    std::vector<double> expected(2);
+    SumInRankOrder(without, 2, 2, DType::kF64, scaling, ViewOf(expected).memory);
+    SumInRankOrder(with, 3, 2, DType::kF64, scaling, ViewOf(b).memory);
+    EXPECT_EQ(std::memcmp(b.data(), expected.data(), 2 * sizeof(double)), 0);
+    EXPECT_TRUE(std::signbit(b[1]));
+  }
 }
 
 // Sums by host of 3 * 1 + 1 * 4 and of 2 * 5; then their mean over all samples, or over all ranks.

@@ -211,6 +211,8 @@ TEST(Mistakes, OptionsAreRefusedWithASentence) {
             POSEIDON_NOT_FOUND);
   EXPECT_THAT(refusal([](auto& o) { o.wire = 9; }).message, HasSubstr("wire is 9"));
   EXPECT_THAT(refusal([](auto& o) { o.policy = 9; }).message, HasSubstr("policy is 9"));
+  EXPECT_THAT(refusal([](auto& o) { o.probe_bytes = 1ull << 50; }).message,
+              HasSubstr("probe_bytes is 1125899906842624, expected at most 1073741824"));
   EXPECT_THAT(refusal([](auto& o) { o.levels = 3; }).message, HasSubstr("levels is 3"));
   EXPECT_THAT(refusal([](auto& o) { o.requested_rank = 1; }).message, HasSubstr("requested_rank"));
   EXPECT_THAT(refusal([](auto& o) { o.listen_port = 70000; }).message, HasSubstr("listen_port"));
@@ -241,6 +243,10 @@ TEST(Mistakes, CallsOutOfTurnAreRefusedAndChangeNothing) {
   poseidon_layer half = Dense("half", 4);
   half.dtype = POSEIDON_F16;
   EXPECT_THAT(FailureOf([&] { model.Declare(half); }).message, HasSubstr("'half' has dtype 3"));
+  poseidon_layer counts = WithFactors("counts", 2, 3);
+  counts.dtype = POSEIDON_I64;
+  EXPECT_THAT(FailureOf([&] { model.Declare(counts); }).message,
+              HasSubstr("'counts' has factors of i64, expected f32 or f64"));
   const std::uint32_t f = model.Declare(WithFactors("f", 2, 3));
   model.Commit();
   EXPECT_EQ(FailureOf([&] { model.Commit(); }).code, POSEIDON_FAILED_PRECONDITION);
@@ -323,6 +329,42 @@ TEST(Mistakes, ModelsThatDifferEndTheJobForAll) {
     EXPECT_EQ(failure.code, POSEIDON_INVALID_ARGUMENT);
     EXPECT_EQ(failure.scope, POSEIDON_SCOPE_JOB);
     EXPECT_THAT(failure.message, HasSubstr("second"));
+  }
+}
+
+TEST(Mistakes, TheFinalPlanIsNotWaitedForByWhoHasNotReported) {
+  Job job(2);
+  ExpectAllOk(job.Run([](std::uint32_t, poseidon_options options) {
+    options.final_plan_step = 1;
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t a = model.Declare(Dense("a", 4));
+    model.Commit();
+    model.BeginStep(0);
+    const Failure early = FailureOf([&] { model.BeginStep(1); });
+    EXPECT_EQ(early.code, POSEIDON_FAILED_PRECONDITION);
+    EXPECT_THAT(early.message, HasSubstr("waits for this worker's report"));
+    model.Measured(a, POSEIDON_NEW(poseidon_measurement));
+    model.Report();
+    model.BeginStep(1);
+    session.Leave();
+  }));
+}
+
+TEST(Mistakes, WorkersThatWaitForTheFinalPlanAtDifferentStepsEndTheJobForAll) {
+  Job job(2);
+  for (const Failure& failure : job.Run([](std::uint32_t rank, poseidon_options options) {
+         options.final_plan_step = 5 + rank;
+         Session session(options);
+         Model model = session.NewModel();
+         model.Declare(Dense("a", 4));
+         model.Commit();
+         model.BeginStep(0);
+         session.Barrier();
+       })) {
+    EXPECT_EQ(failure.code, POSEIDON_INVALID_ARGUMENT);
+    EXPECT_EQ(failure.scope, POSEIDON_SCOPE_JOB);
+    EXPECT_THAT(failure.message, HasSubstr("from step 6 on and worker 0 from step 5"));
   }
 }
 

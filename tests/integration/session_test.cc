@@ -400,6 +400,27 @@ TEST_P(SessionTest, NobodyAtTheCoordinatorsAddressIsAnErrorWithTheAddress) {
   EXPECT_THAT(session.status().message(), HasSubstr(":1"));
 }
 
+TEST_P(SessionTest, ALongCollectiveGoesInPieces) {
+  SessionOptions options = Options(3, 0);
+  options.collective_bytes = 1000;
+  Run(options, [&](std::unique_ptr<Session> session) {
+    const float own = static_cast<float>(session->rank().value());
+    std::vector<float> numbers(777);
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = own + static_cast<float>(i);
+    ASSERT_TRUE(session->Sum(ViewOf(std::span(numbers))).ok());
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      ASSERT_EQ(numbers[i], 3 + 3 * static_cast<float>(i));
+    }
+    std::fill(numbers.begin(), numbers.end(), own);
+    ASSERT_TRUE(session->Broadcast(ViewOf(std::span(numbers)), Rank(2)).ok());
+    EXPECT_EQ(numbers, std::vector<float>(777, 2.0f));
+    // More than anybody takes at once is refused here, not by a peer that closes the connection.
+    const TensorView endless{reinterpret_cast<std::byte*>(numbers.data()), 1ull << 40, DType::kF32};
+    EXPECT_EQ(session->StartSum(endless).get().code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(session->Leave().ok());
+  });
+}
+
 TEST_P(SessionTest, MisuseIsAnErrorNotACrash) {
   const auto layers = InForwardOrder({Dense("a", 100), FullyConnected("fc", 2, 3)});
   Run(Options(1, 0), [&](std::unique_ptr<Session> session) {
