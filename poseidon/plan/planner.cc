@@ -341,7 +341,8 @@ std::optional<Fixed> FixedScheme(const LayerSpec& layer, std::size_t index,
   }
   if (!layer.factors) return Fixed{.reason = "its gradient is not a product of factors"};
   if (cluster.workers == 1) return Fixed{.reason = "one worker has nothing to broadcast"};
-  if (measured.rows.empty()) return Fixed{.reason = kRowsUnknown};
+  // No rows at all, where its gradient came whole: what factors would take is not known then either.
+  if (measured.rows.empty() || AllRows(measured) == 0) return Fixed{.reason = kRowsUnknown};
   return std::nullopt;
 }
 

@@ -108,6 +108,21 @@ TEST(TimePolicy, TakesFactorsWhereTheLinkIsSlowAndSlicesWhereItIsFast) {
   EXPECT_DOUBLE_EQ(fast.single_worker_seconds, 24e-3);
 }
 
+// Under autocast a layer's gradient comes whole: no rows were seen, and factors of none are not free.
+TEST(TimePolicy, NoRowsAtAllAreRowsThatAreNotKnown) {
+  const auto layers = LeNet();
+  ClusterSpec slow{.workers = 2, .bandwidth = 1e6, .rebuild_flops = 1e12};
+  for (const Policy policy : {Policy::kTime, Policy::kBytes}) {
+    PlanOptions options;
+    options.policy = policy;
+    EXPECT_EQ(MustPlan(layers, slow, Measured(layers, 2, 8, 1e-3, 1e-3), options).layers[2].scheme,
+              Scheme::kFactorBroadcast);
+    const Plan plan = MustPlan(layers, slow, Measured(layers, 2, 0, 1e-3, 1e-3), options);
+    EXPECT_EQ(plan.layers[2].scheme, Scheme::kKeyValue);
+    EXPECT_EQ(plan.layers[2].reason, "its rows are not known");
+  }
+}
+
 TEST(TimePolicy, OfEqualPlansTakesSlices) {
   // The few bytes hide entirely and rebuilding is free: nothing is gained, so slices.
   const auto layers = LeNet();
