@@ -29,9 +29,9 @@ bench: build ## ratios against the recorded ones (root, about 5 minutes) and wha
 	@.venv/bin/python3 benchmarks/trainer_bench.py --pairs 100
 	@.venv/bin/python3 -B -m benchmarks.performance --compare
 
-build: ## the poseidon command, into build/release/bin
+build: ## the poseidon command, into build/release/bin, and libposeidon.so for front ends
 	@scripts/setup.sh demo
-	@scripts/build.sh release $(if $(wildcard build/release/CMakeCache.txt),,-DPOSEIDON_TESTS=OFF -DPOSEIDON_BENCHMARKS=OFF) poseidon
+	@scripts/build.sh release $(if $(wildcard build/release/CMakeCache.txt),,-DPOSEIDON_TESTS=OFF -DPOSEIDON_BENCHMARKS=OFF) poseidon poseidon_shared
 
 setup: ## install what building and testing need
 	@scripts/setup.sh test
