@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
 import poseidon  # noqa: E402
+import poseidon.session  # noqa: E402
 import poseidon.torch  # noqa: E402
 from conftest import FRONT_END, HERE, PATIENCE, free_port  # noqa: E402
 from poseidon import PoseidonError  # noqa: E402
@@ -34,8 +35,11 @@ def test_a_killed_worker_is_named_by_all_others(job, overlap):
         assert "worker 1" in ended[rank].failure["message"]
 
 
-def test_a_failing_script_tells_the_others_why(job):
-    ended = job.run(job.case(raises=[1, 2]))
+@pytest.mark.parametrize("cleans_up", [False, True])
+def test_a_failing_script_tells_the_others_why(job, cleans_up):
+    """Also where it shuts down in a `finally`, which must not wait for those who wait for its gradients."""
+    ended = job.run(job.case(raises=[1, 2], **{"finally": cleans_up}))
+    assert "ValueError: the data are gone" in ended[1].errors
     assert ended[1].code == 1
     assert ended[0].code == 3, ended[0].errors
     assert ended[0].failure["culprit"] == 1
@@ -70,6 +74,37 @@ def test_a_place_is_needed(monkeypatch):
     monkeypatch.setenv("RANK", "two")
     with pytest.raises(PoseidonError, match="variable RANK is 'two', expected a number"):
         poseidon.torch.init()
+
+
+@pytest.mark.parametrize("local, expected", [("2", "127.0.0.1"), ("1", "10.1.2.3")])
+def test_a_machine_that_knows_itself_as_loopback_is_reached_all_the_same(monkeypatch, local, expected):
+    monkeypatch.setattr(poseidon.session, "numeric", lambda host: "127.0.1.1")
+    monkeypatch.setattr(poseidon.session, "own_address",
+                        lambda towards: "10.1.2.3" if towards in ("192.0.2.1", "10.1.2.3") else towards)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
+    for rank in range(2):
+        place = poseidon.session.Place.find(rank, 2, "me", 29500)
+        assert (place.coordinator, place.listen) == (expected, expected)
+
+
+def test_what_wants_a_gradient_only_after_wrap_is_named(alone):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
+    model[0].requires_grad_(False)
+    poseidon.torch.wrap(model)
+    model(torch.ones(1, 3)).sum().backward()
+    model[0].requires_grad_(True)
+    with pytest.raises(PoseidonError, match="parameter '0.weight' requires a gradient and did not when the model"):
+        model(torch.ones(1, 3))
+
+
+def test_what_a_linear_cannot_give_is_refused(alone):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh(), torch.nn.Linear(2, 1))
+    poseidon.torch.wrap(model)
+    x = torch.ones(1, 3, requires_grad=True)
+    with pytest.raises(PoseidonError, match="create_graph is not possible through layer '2', expected factors=False"):
+        torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    with pytest.raises(PoseidonError, match="autograd.grad asks for the weight of layer '2', which the core"):
+        torch.autograd.grad(model(x).sum(), model[2].weight)
 
 
 def test_overlap_needs_an_optimizer_that_updates_by_parameter(alone):

@@ -43,6 +43,12 @@ def test_a_tower_of_small_modules_is_one_layer(wrapped):
     assert declared(wrapped(nn.Sequential(*tower, nn.Flatten(), nn.Linear(8, 2)))) == {"0": 80, "41": 2}
 
 
+def test_many_tiny_modules_are_one_layer(wrapped):
+    exchange = wrapped(nn.Sequential(*(nn.BatchNorm1d(10) for _ in range(300))))
+    assert declared(exchange) == {"0": 600}
+    assert exchange.layers[0].shape == "600 tensors"
+
+
 def test_small_modules_join_over_large_ones_up_to_a_size(wrapped):
     half, tenth = Gain(LARGE // 2), LARGE // 10
     exchange = wrapped(nn.Sequential(Gain(tenth), Gain(LARGE), half, Gain(LARGE), Gain(tenth), Gain(LARGE // 2),

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training through poseidon.torch gives what one process gives that averages all workers' gradients."""
+import copy
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
+import poseidon.torch  # noqa: E402
 import worker  # noqa: E402
 from conftest import FACTORS, differing  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
 
 
 def assert_close(result, expected, tolerance):
@@ -68,3 +72,81 @@ def test_the_final_plan_comes_in_the_middle(job):
     for result in results:
         assert all(result["reasons"].values())
         assert result["schemes"][-1] == results[0]["schemes"][-1]
+
+
+@pytest.fixture
+def alone():
+    poseidon.torch.init(rank=0, workers=1)
+    yield
+    poseidon.torch.shutdown()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("of_input", [
+    lambda model, x: torch.autograd.grad(model(x).square().sum(), x),
+    lambda model, x: model(x).square().sum().backward(inputs=[x])], ids=["grad", "inputs"])
+def test_gradients_of_inputs_are_no_step(alone, overlap, of_input):
+    """As saliency and adversarial training ask for them, before the backward pass of the step."""
+    model = torch.nn.Sequential(torch.nn.Conv1d(1, 2, 2), torch.nn.Flatten(), torch.nn.Linear(4, 3),
+                                torch.nn.Tanh(), torch.nn.Linear(3, 1))
+    plain = copy.deepcopy(model)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (model, plain)]
+    exchange = poseidon.torch.wrap(model, optimizers[0], overlap=overlap)
+    for step in range(3):
+        for one, optimizer in zip((model, plain), optimizers):
+            x = torch.full((2, 1, 3), 0.5 + step, requires_grad=True)
+            optimizer.zero_grad()
+            of_input(one, x)
+            one(x).sum().backward()
+            optimizer.step()
+    exchange.synchronize()
+    assert exchange.step == 3
+    assert differing(model.state_dict(), plain.state_dict()) == []
+
+
+def hooked():
+    linear = torch.nn.Linear(4, 3)
+    linear.weight.register_hook(lambda gradient: gradient * (gradient > 0))
+    return linear
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("make", [
+    lambda: torch.nn.utils.spectral_norm(torch.nn.Linear(4, 3)),
+    lambda: torch.nn.utils.spectral_norm(torch.nn.Linear(4, 3, bias=False)),
+    lambda: torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 3)),
+    lambda: prune.random_unstructured(torch.nn.Linear(4, 3), "weight", 0.5),
+    lambda: torch.nn.Sequential(torch.nn.Unflatten(1, (1, 4)), prune.random_unstructured(
+        torch.nn.Conv1d(1, 3, 4), "weight", 0.5), torch.nn.Flatten()),
+    hooked], ids=["spectral", "spectral-no-bias", "weight-norm", "pruned", "pruned-convolution", "hooked"])
+def test_weights_that_are_computed_or_watched_train_as_they_would_alone(alone, make, overlap):
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(make(), torch.nn.Linear(3, 2))
+    torch.manual_seed(1)
+    plain = torch.nn.Sequential(make(), torch.nn.Linear(3, 2))
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (model, plain)]
+    exchange = poseidon.torch.wrap(model, optimizers[0], overlap=overlap)
+    for step in range(4):
+        x = torch.linspace(-1, 1 + step, 8).view(2, 4)
+        for one, optimizer in zip((model, plain), optimizers):
+            optimizer.zero_grad()
+            one(x).square().sum().backward()
+            optimizer.step()
+    exchange.synchronize()
+    for (name, one), other in zip(model.state_dict().items(), plain.state_dict().values()):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_parameters_that_join_the_optimizer_later_are_updated(alone):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+    exchange = poseidon.torch.wrap(model, optimizer, overlap=True)
+    before = model[0].weight.detach().clone()
+    for moved in (False, True):
+        optimizer.zero_grad()
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        exchange.synchronize()
+        assert torch.equal(model[0].weight, before) != moved
+        if not moved:
+            optimizer.add_param_group({"params": model[0].parameters()})

@@ -160,9 +160,14 @@ def reference(case):
 def main(case_file, rank):
     torch.set_num_threads(1)
     case = json.loads(pathlib.Path(case_file).read_text())
+    import poseidon.torch
     from poseidon import PoseidonError
     try:
-        train(case, rank)
+        try:
+            train(case, rank)
+        finally:
+            if case.get("finally"):
+                poseidon.torch.shutdown()
     except PoseidonError as error:
         print(json.dumps({"message": str(error), "code": error.code, "culprit": error.culprit}))
         sys.exit(3)

@@ -13,6 +13,8 @@ import socket
 
 from . import library as c
 
+ELSEWHERE = "192.0.2.1"  # of nobody (RFC 5737): the way there is the way to other machines
+
 _library = None
 
 
@@ -60,6 +62,15 @@ def own_address(towards):
         return probe.getsockname()[0]
 
 
+def reachable(coordinator, workers):
+    """Rank 0's address for all workers. A machine may know its own name as one of its loopback addresses (Debian
+    writes 127.0.1.1), at which nothing listens and which other machines cannot call."""
+    if not ipaddress.ip_address(coordinator).is_loopback or ":" in coordinator:
+        return coordinator
+    alone = variable_number("LOCAL_WORLD_SIZE", workers) == workers
+    return "127.0.0.1" if alone else own_address(ELSEWHERE)
+
+
 @dataclasses.dataclass
 class Place:
     """Which process of the job this is, and where rank 0 listens."""
@@ -76,7 +87,7 @@ class Place:
         workers = variable_number("WORLD_SIZE", 1) if workers is None else workers
         if not 0 <= rank < workers:
             raise c.PoseidonError(f"the rank is {rank}, expected 0 to {workers - 1}", "INVALID_ARGUMENT")
-        coordinator = numeric(coordinator or os.environ.get("MASTER_ADDR") or "127.0.0.1")
+        coordinator = reachable(numeric(coordinator or os.environ.get("MASTER_ADDR") or "127.0.0.1"), workers)
         port = variable_number("MASTER_PORT", 0) if port is None else port
         if workers > 1 and not port:
             raise c.PoseidonError("rank 0's port is not known, expected MASTER_PORT or port=", "INVALID_ARGUMENT")

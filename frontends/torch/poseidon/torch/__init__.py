@@ -97,8 +97,13 @@ def wrap(model, optimizer=None, overlap=False, factors=True):
 
 
 def shutdown():
-    """Leaves the job in order; blocks until all workers have come here. The model stays, on its own."""
+    """Leaves the job in order; blocks until all workers have come here. The model stays, on its own. While an
+    exception is under way (in a finally, or where it is caught) the job ends for everybody, as it does where a
+    script ends without this call: the others wait for gradients that will not come."""
     global _joined, _wrapped
+    failure = sys.exc_info()[1]
+    if failure is not None and not (isinstance(failure, SystemExit) and failure.code in (None, 0)):
+        return _end(failure)
     if _joined is not None:
         if _wrapped is not None:
             _wrapped.detach()
@@ -107,10 +112,10 @@ def shutdown():
         leaving.leave()
 
 
-def _end():
+def _end(failure=None):
     """A script that ends without shutdown() ends the job for everybody, and says why."""
     global _joined
-    failure = getattr(sys, "last_value", None)
+    failure = failure or getattr(sys, "last_value", None)
     reason = f"its script failed: {type(failure).__name__}: {failure}" if failure is not None else \
         "its script ended without poseidon.torch.shutdown()"
     if _joined is not None:

@@ -68,6 +68,7 @@ class Exchange:
         self.in_backward = False
         self.updating = None  # the optimizer's groups as step() found them; None: no step() since backward
         self.layers, self.users = layers_of(model, factors, session.named_layers)
+        self.known = {parameter for layer in self.layers for parameter in layer.parameters}
         broadcast(session, model)
         self.declare()
         last = max(0, session.final_plan_step - 2)
@@ -89,7 +90,8 @@ class Exchange:
             if layers[0].factors:
                 module.__class__ = Linear
                 module.poseidon_layer = layers[0]
-            hooks.append(module.register_forward_pre_hook(Hook(self.before_module)))
+            # Before hooks that compute a weight of parameters whose update is under way.
+            hooks.append(module.register_forward_pre_hook(Hook(self.before_module), prepend=True))
         hooks.append(model.register_forward_pre_hook(Hook(self.before_forward), prepend=True))
         hooks.append(model.register_forward_hook(Hook(self.after_forward)))
         for layer in self.layers:
@@ -146,10 +148,18 @@ class Exchange:
 
     def begin(self):
         if not self.begun:
+            self.check_parameters()
             self.c.begin_step(self.model, self.step)
             self.begun = True
             if self.account:
                 self.account.begin_step(self.step)
+
+    def check_parameters(self):
+        """What began to want a gradient after wrap is in no layer: every worker would go its own way."""
+        for name, parameter in self.root.named_parameters():
+            if parameter.requires_grad and parameter not in self.known:
+                raise c.PoseidonError(f"parameter '{name}' requires a gradient and did not when the model was wrapped, "
+                                      "expected wrap after the last change of requires_grad and of modules")
 
     # ---- backward
 
@@ -363,6 +373,7 @@ class Exchange:
                 if parameter in number_of:
                     parts.setdefault(number_of[parameter], []).append(parameter)
             groups[layer] = list(parts.items())
+        self.grouped = sum(len(group["params"]) for group in self.optimizer.param_groups)
         return groups
 
     def before_update(self, optimizer, arguments, words):
@@ -372,6 +383,8 @@ class Exchange:
             if any(argument is not None for argument in (*arguments[1:], *words.values())):
                 raise c.PoseidonError("optimizer.step was given a closure, expected none with overlap",
                                       "INVALID_ARGUMENT")
+            if self.grouped != sum(len(group["params"]) for group in optimizer.param_groups):
+                self.groups = self.groups_by_layer()
             self.updating = [{key: value.clone() if torch.is_tensor(value) else value
                               for key, value in group.items()} for group in optimizer.param_groups]
         elif self.account:

@@ -16,6 +16,9 @@ from .. import library as c
 # What modules are joined to at most: 1 ms at 1 Gbit/s, and cheap to copy into one piece.
 JOINED_BYTES = 128 << 10
 
+# Tensors of a joined layer that are told one by one.
+MOST_SHAPES = 8
+
 DTYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.int64: c.I64}
 
 
@@ -74,6 +77,8 @@ class Layer:
 
     @property
     def shape(self):
+        if len(self.parameters) > MOST_SHAPES:
+            return f"{len(self.parameters)} tensors"
         return "+".join("x".join(map(str, p.shape)) or "1" for p in self.parameters)
 
     def declaration(self, position):
@@ -146,9 +151,12 @@ def check(name, tensor, requires_sum=True):
 
 
 def can_send_factors(module, owners):
-    """A plain Linear, in float32, whose tensors are its own."""
+    """A plain Linear, in float32, whose tensors are its own: weight_norm and the like keep its class and compute
+    the weight of others."""
+    names = [name for name, _ in module.named_parameters(recurse=False)]
     tensors = [p for p in module.parameters(recurse=False)]
     return (type(module) is torch.nn.Linear and "forward" not in vars(module)
+            and names in (["weight"], ["weight", "bias"])
             and all(type(p) is torch.nn.Parameter and p.requires_grad and p.dtype == torch.float32
                     and owners[p] == 1 for p in tensors))
 

@@ -5,8 +5,20 @@ The gradient of a weight is dW = dy^T x. Where the plan sends factors, backward 
 never multiplies them; elsewhere it multiplies straight into the layer's memory, which saves a copy.
 """
 import torch
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+from ..library import PoseidonError
+
+
+def wanted(node, layer):
+    """Whether this backward pass is to leave a gradient at the weight; not so where autograd.grad or
+    backward(inputs=...) asks for others'."""
+    weight, _ = node.next_functions[1]
+    try:
+        return torch._C._will_engine_execute_node(weight)
+    except RuntimeError:
+        raise PoseidonError(f"autograd.grad asks for the weight of layer '{layer.name}', which the core computes, "
+                            "expected factors=False in wrap") from None
 
 
 class LinearGradient(torch.autograd.Function):
@@ -17,12 +29,15 @@ class LinearGradient(torch.autograd.Function):
         return functional.linear(x, weight, bias)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, dy):
+        if torch.is_grad_enabled():
+            raise PoseidonError(f"create_graph is not possible through layer '{ctx.layer.name}', expected "
+                                "factors=False in wrap")
         x, weight = ctx.saved_tensors
         rows = dy.reshape(-1, dy.shape[-1]).contiguous()
-        # The factors leave first: the network works while dx is computed.
-        ctx.layer.exchange.emit(ctx.layer, rows, x.reshape(-1, x.shape[-1]).contiguous())
+        if wanted(ctx, ctx.layer):
+            # The factors leave first: the network works while dx is computed.
+            ctx.layer.exchange.emit(ctx.layer, rows, x.reshape(-1, x.shape[-1]).contiguous())
         dx = rows.mm(weight).view(x.shape) if ctx.needs_input_grad[0] else None
         return dx, None, None, None
 
@@ -34,9 +49,12 @@ class Linear(torch.nn.Linear):
 
     def forward(self, x):
         layer = self.poseidon_layer
-        # Under autocast, or in another precision, the gradient comes whole, through the parameter's hook.
+        # Under autocast, in another precision, of a weight that is computed from the parameter, or with a hook
+        # that wants to see it, the gradient comes whole, through the parameter's hook.
         if (layer is None or not torch.is_grad_enabled() or not self.weight.requires_grad
-                or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu")):
+                or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu")
+                or self.weight is not layer.parameters[0]
+                or any(parameter._backward_hooks for parameter in layer.parameters)):
             return super().forward(x)
         layer.uses += 1
         return LinearGradient.apply(x, self.weight, self.bias, layer)
