@@ -150,3 +150,21 @@ def test_parameters_that_join_the_optimizer_later_are_updated(alone):
         assert torch.equal(model[0].weight, before) != moved
         if not moved:
             optimizer.add_param_group({"params": model[0].parameters()})
+
+
+def test_what_is_loaded_is_not_updated_by_the_step_before(alone):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    exchange = poseidon.torch.wrap(model, optimizer, overlap=True)
+    saved = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    for loaded in range(2):
+        optimizer.zero_grad()
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        (model, optimizer)[loaded].load_state_dict(saved[loaded])
+        if loaded == 0:
+            exchange.synchronize()
+            assert differing(model.state_dict(), saved[0]) == []
+        else:
+            exchange.synchronize()
+            assert optimizer.state_dict()["state"] == {}

@@ -106,6 +106,7 @@ class Exchange:
             self.update = getattr(kind.step, "__wrapped__", kind.step)  # without step()'s own hooks
             for keeper in (model, self.optimizer):
                 hooks.append(keeper.register_state_dict_pre_hook(Hook(lambda *_: self.synchronize())))
+                hooks.append(keeper.register_load_state_dict_pre_hook(Hook(lambda *_: self.synchronize())))
                 keeper.zero_grad = ZeroGrad(self, keeper)
 
     def detach(self):
