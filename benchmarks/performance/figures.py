@@ -13,17 +13,18 @@ OVERLAPPING = ("poseidon", "dense", "tls", "p3", "dear", "flat", "levels")  # a 
 class Figures:
     """Of one system in one cell, over all its turns.
 
-    seconds     median over turns of the median step
+    seconds     median over turns of the median step; quartiles are those of all steps
     bound       T*(trace) of the schemes it used; that of all-reduces is the dense run's
     to_bound    median over turns of the median step over the turn's own bound: turns may differ in their plans
-    quartiles   of all steps, each over its turn's bound
+    spread_to_bound  quartiles of all steps, each over its turn's bound
     spread      half of what the middle half of the steps, or the turns, differ by, relative
     plans       what the turns sent, (payload bytes per step, layers by factors), each plan once
     """
     seconds: float
+    quartiles: tuple
     bound: float | None
     to_bound: float | None
-    quartiles: tuple | None
+    spread_to_bound: tuple | None
     spread: float
     plans: list
     first: dict
@@ -54,20 +55,18 @@ def figures_of(result):
         spread = max((high - low) / 2, (max(medians) - min(medians)) / 2) / seconds
         ours = grid.SYSTEMS[name].program == "ours"
         bounds = [turn.get("t_star") if ours else dense for turn in turns]
-        to_bound = quartiles = None
+        to_bound = spread_to_bound = None
         if all(bounds):
             to_bound = statistics.median(median / bound for median, bound in zip(medians, bounds))
-            quartiles = quartiles_of([s / bound for turn, bound in zip(turns, bounds) for s in turn["seconds"]])
+            spread_to_bound = quartiles_of([s / bound for turn, bound in zip(turns, bounds) for s in turn["seconds"]])
         first = {key: median_of(turns, key) for key in (
             "predicted_seconds", "cpu_seconds_per_step", "retransmits", "dropped", "peak_to_mean",
             "max_to_mean_bytes", "wire_bytes_per_step", "t_wfbp",
             "single_worker_seconds", "p99_late_seconds",
             "background_share", "machine_busy", "machine_stolen")}
         first |= {key: None for key in unsure(result, name, turns)}
-        first["payload_bytes_per_step"] = turns[-1].get("payload_bytes_per_step")
-        first["by_factors"] = turns[-1].get("by_factors", [])
-        found[name] = Figures(seconds, statistics.median(bounds) if all(bounds) else None, to_bound, quartiles, spread,
-                              plans_of(turns), first)
+        found[name] = Figures(seconds, (low, high), statistics.median(bounds) if all(bounds) else None, to_bound,
+                              spread_to_bound, spread, plans_of(turns), first)
     return found
 
 

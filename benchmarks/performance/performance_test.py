@@ -235,6 +235,7 @@ class Medians(unittest.TestCase):
             turn([0.30] * 3, 0.30), turn([0.44] * 3, 0.40, payload_bytes_per_step=10_000_000, by_factors=[])]
         found = figures.figures_of(result)["poseidon"]
         self.assertAlmostEqual(found.to_bound, 1.05)
+        self.assertEqual(found.quartiles, (0.30, 0.44), "seconds, as the plots want them")
         self.assertEqual(found.plans, [(19_000_000, ("fc",)), (10_000_000, ())])
         rows = [line for line in tables.scheme_table([result]).splitlines()[2:]]
         self.assertEqual([row.split(" | ")[-1] for row in rows], ["fc |", "none |"])

@@ -109,8 +109,8 @@ def scheme_bytes(results, path):
     for result in results:
         f, which = figures_of(result), (result["cell"]["profile"], result["cell"]["workers"])
         if which not in seen and usual(result["cell"]) and {"poseidon", "dense"} <= f.keys():
-            sent = [f[n].first["payload_bytes_per_step"] for n in ("dense", "poseidon")]
-            if all(sent):
+            if f["dense"].plans and f["poseidon"].plans:
+                sent = [f[n].plans[-1][0] for n in ("dense", "poseidon")]
                 cell = result["cell"]
                 seen.add(which)
                 rows.append((f"{cell['profile']}, P={cell['workers']}, {cell['real_rate_bits'] / 1e9:.3g}G",

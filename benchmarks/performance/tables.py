@@ -62,7 +62,7 @@ def with_spread(figures):
     """A ratio to T* with its quartiles."""
     if figures is None or not figures.bound:
         return "-"
-    low, high = figures.quartiles
+    low, high = figures.spread_to_bound
     return f"{figures.to_bound:.3f} [{low:.3f}, {high:.3f}]"
 
 
@@ -459,11 +459,9 @@ def system_over_ours(system):
 def settings_part(results):
     """All cells of the full grid, a number each."""
     of = {r["name"]: figures_of(r) for r in results}
-    rest = [(cell.name, {"cell": cell.described()}) for cell in grid.full()]
-    rest += [(r["name"], r) for r in results if r["name"] not in dict(rest)]
-    disturbed = [[setting(r), to_bound("poseidon")(of.get(name, {})), to_bound("dense")(of.get(name, {})),
-                  ddp_over_ours(of.get(name, {}))]
-                 for name, r in rest if not usual(r["cell"]) or r["cell"]["rate"] not in RATES]
+    disturbed = [[setting({"cell": cell}), to_bound("poseidon")(f), to_bound("dense")(f), ddp_over_ours(f)]
+                 for cell, f in ((one.described(), of.get(one.name, {})) for one in grid.full())
+                 if not usual(cell) or cell["rate"] not in RATES]
     parts = [matrix(results, "Poseidon / T\\*", to_bound("poseidon")),
              matrix(results, "dense / dense T\\*", to_bound("dense")),
              matrix(results, "DDP / Poseidon", ddp_over_ours),
