@@ -18,7 +18,6 @@ import argparse
 import json
 import math
 import os
-import resource
 import statistics
 import sys
 import time
@@ -60,11 +59,6 @@ def parse(arguments):
 
 def say(line):
     print(json.dumps(line), flush=True)
-
-
-def cpu_seconds():
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 class Play(torch.autograd.Function):
@@ -151,15 +145,16 @@ def play_profile(options):
     drawn = [times.of_step(options.rank, step) for step in range(options.warm_up + options.steps)]
     model = Model(layers, options.rank, options.compute == "spin")
     wrapped = wrap(model, options)
-    ended, seconds, cpu, late = play_steps(model, wrapped, drawn, options.warm_up)
+    steps = play_steps(model, wrapped, drawn, options.warm_up)
+    late = sorted(model.stream.late)
     if (shape := model.wrong(options.workers)) is not None:
         sys.exit(f"ddp_replay: the gradient of a parameter of shape {shape} is not the mean of all ranks")
-    for step, (when, took, used) in enumerate(zip(ended, seconds, cpu)):
-        say({"rank": options.rank, "step": step, "ended": when, "seconds": took, "cpu_seconds": used})
+    for line in steps.lines(options.rank):
+        say(line)
     say({"rank": options.rank, "summary": {
         "mode": f"ddp-{options.connections}", "profile": name, "torch": torch.__version__,
-        "median_seconds": statistics.median(seconds), "median_cpu_seconds": statistics.median(cpu),
-        "least_seconds": min(seconds), "most_seconds": max(seconds),
+        "median_seconds": statistics.median(steps.seconds), "median_cpu_seconds": statistics.median(steps.cpu),
+        "least_seconds": min(steps.seconds), "most_seconds": max(steps.seconds),
         "median_late_seconds": statistics.median(late), "p99_late_seconds": late[int(len(late) * 0.99)],
         "single_worker_seconds": math.fsum(layer.forward_seconds + layer.backward_seconds
                                            for layer in layers),
@@ -167,23 +162,16 @@ def play_profile(options):
 
 
 def play_steps(model, wrapped, drawn, warm_up):
-    """All steps; end, seconds and CPU seconds of each one after the warm-up, and how late
-    those steps' wake-ups were, sorted."""
-    ended, seconds, cpu = [], [], []
-    began, used = time.monotonic(), cpu_seconds()
+    """All steps; those after the warm-up, and `model.stream.late` keeps how late their wake-ups were."""
+    steps = replay.Steps(warm_up)
     for step, times in enumerate(drawn):
         if step == warm_up:
             model.stream.late.clear()
         model.begin(times)
         wrapped(torch.zeros(1, requires_grad=True)).sum().backward()
         model.first = False
-        now, now_used = time.monotonic(), cpu_seconds()
-        if step >= warm_up:
-            ended.append(now)
-            seconds.append(now - began)
-            cpu.append(now_used - used)
-        began, used = now, now_used
-    return ended, seconds, cpu, sorted(model.stream.late)
+        steps.end(step)
+    return steps
 
 
 def allreduce(size, options):
@@ -193,11 +181,11 @@ def allreduce(size, options):
     for repetition in range(options.warm_up + options.steps):
         tensor.fill_(1.0)
         dist.barrier()
-        began, used = time.monotonic(), cpu_seconds()
+        began, used = time.monotonic(), replay.cpu_seconds()
         dist.all_reduce(tensor)
         if repetition >= options.warm_up:
             seconds.append(time.monotonic() - began)
-            cpu.append(cpu_seconds() - used)
+            cpu.append(replay.cpu_seconds() - used)
         if not torch.all(tensor == options.workers):
             sys.exit(f"ddp_replay: the sum of {size} bytes is wrong")
     say({"rank": options.rank, "summary": {
@@ -217,10 +205,10 @@ def obey_orders():
             sys.exit(f"ddp_replay: the sum of {size} bytes is wrong")
         tensor.zero_()
         dist.barrier()
-        began, used = time.monotonic(), cpu_seconds()
+        began, used = time.monotonic(), replay.cpu_seconds()
         for _ in range(repeats):
             dist.all_reduce(tensor)
-        took, burnt = time.monotonic() - began, cpu_seconds() - used
+        took, burnt = time.monotonic() - began, replay.cpu_seconds() - used
         say({"bytes": size, "repeats": repeats, "seconds": took / repeats, "cpu_seconds": burnt / repeats})
 
 

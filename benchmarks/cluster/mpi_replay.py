@@ -18,7 +18,6 @@ import json
 import math
 import os
 import queue
-import resource
 import statistics
 import sys
 import threading
@@ -54,11 +53,6 @@ def say(line):
     """In one write: mpirun joins what all ranks print."""
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
-
-
-def cpu_seconds():
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def floats(count, value=0.0):
@@ -112,14 +106,14 @@ def play_profile(options, world):
     times = replay.ComputeTimes(layers, workers, options.jitter, options.straggler)
     drawn = [times.of_step(rank, step) for step in range(options.warm_up + options.steps)]
     stream = replay.Stream(options.compute == "spin")
-    ended, seconds, cpu = play_steps(stream, buckets, Reducer(world), drawn, options.warm_up)
+    steps = play_steps(stream, buckets, Reducer(world), drawn, options.warm_up)
     late = sorted(stream.late)
-    for step, (when, took, used) in enumerate(zip(ended, seconds, cpu)):
-        say({"rank": rank, "step": step, "ended": when, "seconds": took, "cpu_seconds": used})
+    for line in steps.lines(rank):
+        say(line)
     say({"rank": rank, "summary": {
         "mode": "mpi", "profile": name, "mpi": MPI.Get_library_version().split(",")[0],
-        "median_seconds": statistics.median(seconds), "median_cpu_seconds": statistics.median(cpu),
-        "least_seconds": min(seconds), "most_seconds": max(seconds),
+        "median_seconds": statistics.median(steps.seconds), "median_cpu_seconds": statistics.median(steps.cpu),
+        "least_seconds": min(steps.seconds), "most_seconds": max(steps.seconds),
         "median_late_seconds": statistics.median(late), "p99_late_seconds": late[int(len(late) * 0.99)],
         "single_worker_seconds": math.fsum(layer.forward_seconds + layer.backward_seconds for layer in layers),
         "gradient_bytes": sum(4 * len(bucket) for bucket in buckets.all)}})
@@ -138,10 +132,9 @@ def prove(world, buckets):
 
 
 def play_steps(stream, buckets, reducer, drawn, warm_up):
-    """End, seconds and CPU seconds of each step after the warm-up; `stream.late` keeps theirs."""
-    ended, seconds, cpu = [], [], []
+    """All steps; those after the warm-up, and `stream.late` keeps how late their wake-ups were."""
     count = len(buckets.all)
-    began, used = time.monotonic(), cpu_seconds()
+    steps = replay.Steps(warm_up)
     for step, (forward, backward) in enumerate(drawn):
         if step == warm_up:
             stream.late.clear()
@@ -152,13 +145,8 @@ def play_steps(stream, buckets, reducer, drawn, warm_up):
             for bucket in buckets.ready[index]:
                 reducer.waiting.put(bucket)
         reducer.finish(count)
-        now, now_used = time.monotonic(), cpu_seconds()
-        if step >= warm_up:
-            ended.append(now)
-            seconds.append(now - began)
-            cpu.append(now_used - used)
-        began, used = now, now_used
-    return ended, seconds, cpu
+        steps.end(step)
+    return steps
 
 
 def allreduce(size, options, world):
@@ -168,11 +156,11 @@ def allreduce(size, options, world):
     seconds, cpu = [], []
     for repetition in range(options.warm_up + options.steps):
         world.Barrier()
-        began, used = time.monotonic(), cpu_seconds()
+        began, used = time.monotonic(), replay.cpu_seconds()
         world.Allreduce(MPI.IN_PLACE, [bucket, MPI.FLOAT])
         if repetition >= options.warm_up:
             seconds.append(time.monotonic() - began)
-            cpu.append(cpu_seconds() - used)
+            cpu.append(replay.cpu_seconds() - used)
     say({"rank": world.Get_rank(), "summary": {
         "mode": "mpi", "allreduce_bytes": size,
         "median_seconds": statistics.median(seconds), "median_cpu_seconds": statistics.median(cpu),

@@ -9,6 +9,7 @@ import ctypes
 import json
 import math
 import pathlib
+import resource
 import sys
 import time
 import zlib
@@ -75,6 +76,35 @@ def uniform(seed):
         state[2] ^= carried
         state[3] = ((state[3] << 45) | (state[3] >> 19)) & MASK
         yield (result * (1 << 30) >> 64) / (1 << 30)
+
+
+def cpu_seconds():
+    """User and system time of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+class Steps:
+    """The measured steps of a rank, those after the warm-up: when each ended on the monotonic clock, the seconds
+    since the end of the one before, and the CPU seconds meanwhile. The first begins with this."""
+
+    def __init__(self, warm_up):
+        self.warm_up = warm_up
+        self.ended, self.seconds, self.cpu = [], [], []
+        self.began, self.used = time.monotonic(), cpu_seconds()
+
+    def end(self, step):
+        now, used = time.monotonic(), cpu_seconds()
+        if step >= self.warm_up:
+            self.ended.append(now)
+            self.seconds.append(now - self.began)
+            self.cpu.append(used - self.used)
+        self.began, self.used = now, used
+
+    def lines(self, rank):
+        """What is printed of each."""
+        for step, (ended, seconds, cpu) in enumerate(zip(self.ended, self.seconds, self.cpu)):
+            yield {"rank": rank, "step": step, "ended": ended, "seconds": seconds, "cpu_seconds": cpu}
 
 
 class ComputeTimes:
