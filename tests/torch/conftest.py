@@ -85,3 +85,12 @@ def differing(one, other):
 @pytest.fixture
 def job(tmp_path):
     return Job(tmp_path)
+
+
+@pytest.fixture
+def alone():
+    """A job of one worker, in this process."""
+    import poseidon.torch
+    poseidon.torch.init(rank=0, workers=1)
+    yield
+    poseidon.torch.shutdown()

@@ -18,13 +18,6 @@ from conftest import FRONT_END, HERE, PATIENCE, free_port  # noqa: E402
 from poseidon import PoseidonError  # noqa: E402
 
 
-@pytest.fixture
-def alone():
-    poseidon.torch.init(rank=0, workers=1)
-    yield
-    poseidon.torch.shutdown()
-
-
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_killed_worker_is_named_by_all_others(job, overlap):
     ended = job.run(job.case(workers=3, death=[1, 3], overlap=overlap))

@@ -74,13 +74,6 @@ def test_the_final_plan_comes_in_the_middle(job):
         assert result["schemes"][-1] == results[0]["schemes"][-1]
 
 
-@pytest.fixture
-def alone():
-    poseidon.torch.init(rank=0, workers=1)
-    yield
-    poseidon.torch.shutdown()
-
-
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("of_input", [
     lambda model, x: torch.autograd.grad(model(x).square().sum(), x),

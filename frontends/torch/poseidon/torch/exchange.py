@@ -374,8 +374,12 @@ class Exchange:
                 if parameter in number_of:
                     parts.setdefault(number_of[parameter], []).append(parameter)
             groups[layer] = list(parts.items())
-        self.grouped = sum(len(group["params"]) for group in self.optimizer.param_groups)
+        self.grouped = self.optimized()
         return groups
+
+    def optimized(self):
+        """How many parameters the optimizer has; groups and their parameters are only ever added."""
+        return sum(len(group["params"]) for group in self.optimizer.param_groups)
 
     def before_update(self, optimizer, arguments, words):
         """With overlap optimizer.step() itself has nothing to do, because the gradients under way are None
@@ -384,7 +388,7 @@ class Exchange:
             if any(argument is not None for argument in (*arguments[1:], *words.values())):
                 raise c.PoseidonError("optimizer.step was given a closure, expected none with overlap",
                                       "INVALID_ARGUMENT")
-            if self.grouped != sum(len(group["params"]) for group in optimizer.param_groups):
+            if self.grouped != self.optimized():
                 self.groups = self.groups_by_layer()
             self.updating = [{key: value.clone() if torch.is_tensor(value) else value
                               for key, value in group.items()} for group in optimizer.param_groups]

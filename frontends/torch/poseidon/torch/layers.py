@@ -153,12 +153,11 @@ def check(name, tensor, requires_sum=True):
 def can_send_factors(module, owners):
     """A plain Linear, in float32, whose tensors are its own: weight_norm and the like keep its class and compute
     the weight of others."""
-    names = [name for name, _ in module.named_parameters(recurse=False)]
-    tensors = [p for p in module.parameters(recurse=False)]
+    own = dict(module.named_parameters(recurse=False))
     return (type(module) is torch.nn.Linear and "forward" not in vars(module)
-            and names in (["weight"], ["weight", "bias"])
+            and list(own) in (["weight"], ["weight", "bias"])
             and all(type(p) is torch.nn.Parameter and p.requires_grad and p.dtype == torch.float32
-                    and owners[p] == 1 for p in tensors))
+                    and owners[p] == 1 for p in own.values()))
 
 
 def layers_of(model, factors=True, apart=()):
