@@ -16,11 +16,6 @@
 namespace poseidon::coordinator {
 namespace {
 
-class NoLog final : public LogSink {
- public:
-  void Log(LogLevel, std::string_view) override {}
-};
-
 class Port final : public CoordinatorPort {
  public:
   void SendToMember(MemberId member, const wire::Message& message) override {
@@ -60,7 +55,7 @@ class CoordinatorTest : public ::testing::Test {
     return coordinator_.OnMessage(MemberId(member), message);
   }
 
-  NoLog log_;
+  NullLogSink log_;
   Port port_;
   sim::Simulation simulation_{sim::SimulationOptions{}};
   const std::unique_ptr<Executor> io_ = simulation_.MakeExecutor(simulation_.AddProcess("host"));

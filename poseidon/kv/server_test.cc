@@ -10,24 +10,16 @@
 #include <vector>
 
 #include "poseidon/messaging/test_link.h"
+#include "poseidon/messaging/test_observer.h"
 #include "poseidon/sim/simulation.h"
 
 namespace poseidon::kv {
 namespace {
 
+using messaging::testing::Nobody;
 using messaging::testing::TestLink;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-class Nobody final : public messaging::MeshObserver {
- public:
-  Status OnControl(MemberId, ConstBytes) override { return OkStatus(); }
-  Status OnIntroduction(const std::shared_ptr<messaging::Channel>&, ConstBytes) override {
-    return OkStatus();
-  }
-  void OnPeerClosed(MemberId, const Status&) override {}
-  void OnStrangerClosed(const messaging::Channel&, const Status&) override {}
-};
 
 // Where the results' first bytes lie, as they come.
 class Results final : public messaging::FrameSink {

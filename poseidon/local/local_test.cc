@@ -9,19 +9,11 @@
 
 #include "poseidon/local/follower.h"
 #include "poseidon/local/leader.h"
+#include "poseidon/messaging/test_observer.h"
 #include "poseidon/sim/simulation.h"
 
 namespace poseidon::local {
 namespace {
-
-class NobodyWatches final : public messaging::MeshObserver {
-  Status OnControl(MemberId, ConstBytes) override { return OkStatus(); }
-  Status OnIntroduction(const std::shared_ptr<messaging::Channel>&, ConstBytes) override {
-    return OkStatus();
-  }
-  void OnPeerClosed(MemberId, const Status&) override {}
-  void OnStrangerClosed(const messaging::Channel&, const Status&) override {}
-};
 
 // Layer 0 dense, layer 1 with factors; no connection, so that words go nowhere.
 class LocalTest : public ::testing::Test {
@@ -52,7 +44,7 @@ class LocalTest : public ::testing::Test {
 
   sim::Simulation simulation_{sim::SimulationOptions{}};
   const std::unique_ptr<Executor> io_ = simulation_.MakeExecutor(simulation_.AddProcess("worker"));
-  NobodyWatches nobody_;
+  messaging::testing::Nobody nobody_;
   messaging::Mesh mesh_{*io_, {}, nobody_};
   std::vector<float> gradient_ = std::vector<float>(100, 1);
   std::vector<float> factor_ = std::vector<float>(20, 1);

@@ -83,22 +83,22 @@ Status Check(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
   if (!AreHosts(cluster.host_of_rank, cluster.workers)) {
     return InvalidArgument("the hosts of the workers are not numbered by their lowest ranks");
   }
-  for (const auto& [name, value] :
-       {std::pair("bandwidth", cluster.bandwidth), std::pair("latency", cluster.latency),
-        std::pair("rate of the rebuild product", cluster.rebuild_flops),
-        std::pair("rate of copies", cluster.copy_bytes_per_second),
-        std::pair("CPU time per byte", cluster.cpu_seconds_per_wire_byte),
-        std::pair("number of cores", cluster.cores_per_worker)}) {
+  struct Value {
+    const char* name;
+    double value;
+    bool is_rate = false;
+  };
+  for (const auto& [name, value, is_rate] :
+       {Value{"bandwidth", cluster.bandwidth, true}, Value{"latency", cluster.latency},
+        Value{"rate of the rebuild product", cluster.rebuild_flops, true},
+        Value{"rate of copies", cluster.copy_bytes_per_second, true},
+        Value{"CPU time per byte", cluster.cpu_seconds_per_wire_byte},
+        Value{"number of cores", cluster.cores_per_worker}}) {
     if (!IsQuantity(value)) {
       return InvalidArgument("the " + std::string(name) + " of the cluster is " +
                              std::to_string(value) + ", expected a finite number, 0 or more");
     }
-  }
-  for (const auto& [name, rate] :
-       {std::pair("bandwidth", cluster.bandwidth),
-        std::pair("rate of the rebuild product", cluster.rebuild_flops),
-        std::pair("rate of copies", cluster.copy_bytes_per_second)}) {
-    if (rate > 0 && rate < 1) {  // what it carries would take longer than can be reckoned with
+    if (is_rate && value > 0 && value < 1) {  // what it carries would take longer than can be reckoned with
       return InvalidArgument("the " + std::string(name) +
                              " of the cluster is less than 1 per second, expected 0 (unknown) or more");
     }

@@ -9,22 +9,14 @@
 #include <memory>
 #include <vector>
 
+#include "poseidon/messaging/test_observer.h"
 #include "poseidon/sim/simulation.h"
 
 namespace poseidon::session {
 namespace {
 
+using messaging::testing::Nobody;
 using ::testing::ElementsAre;
-
-class Nobody final : public messaging::MeshObserver {
- public:
-  Status OnControl(MemberId, ConstBytes) override { return OkStatus(); }
-  Status OnIntroduction(const std::shared_ptr<messaging::Channel>&, ConstBytes) override {
-    return OkStatus();
-  }
-  void OnPeerClosed(MemberId, const Status&) override {}
-  void OnStrangerClosed(const messaging::Channel&, const Status&) override {}
-};
 
 // No connection: what the probe sends goes nowhere, and the test speaks for its neighbour.
 class LinkProbeTest : public ::testing::Test {

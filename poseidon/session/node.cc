@@ -82,9 +82,7 @@ Node::Node(const NodeEnvironment& environment, const NodeOptions& options,
       alive_(std::make_shared<Node*>(this)) {}
 
 Node::~Node() {
-  for (const TimerId timer : {join_timer_, evidence_timer_, beat_timer_, end_timer_}) {
-    if (timer != 0) env_.io.Cancel(timer);
-  }
+  for (TimerId* const timer : {&join_timer_, &evidence_timer_, &beat_timer_, &end_timer_}) Cancel(*timer);
 }
 
 Status Node::Listen() {
@@ -312,7 +310,7 @@ Status Node::CheckRoster(const wire::Welcome& welcome) const {
 
 Status Node::OnWelcome(const wire::Welcome& welcome) {
   if (phase_ != Phase::kJoining) return DataLoss("a second welcome came");
-  if (join_timer_ != 0) env_.io.Cancel(std::exchange(join_timer_, 0));
+  Cancel(join_timer_);
   phase_ = Phase::kConnecting;
   self_ = welcome.member;
   roster_ = welcome.roster;
@@ -502,6 +500,10 @@ void Node::OnStart() {
         if (!options_.flow_is_fixed) mesh_.SetFlow(messaging::FlowFor(link_speed(), layer_peers()));
       }),
       Guarded([this] { SendTo(kHostMember, wire::Probed{}); }));
+}
+
+void Node::Cancel(TimerId& timer) {
+  if (timer != 0) env_.io.Cancel(std::exchange(timer, 0));
 }
 
 void Node::PostDone(Completion& done, const Status& status) {
@@ -913,7 +915,7 @@ void Node::Weigh(const coordinator::EvidenceEvent& event) {
 }
 
 void Node::ArmEvidenceTimer() {
-  if (evidence_timer_ != 0) env_.io.Cancel(std::exchange(evidence_timer_, 0));
+  Cancel(evidence_timer_);
   if (!evidence_ || phase_ == Phase::kEnded) return;
   const std::optional<TimePoint> due = coordinator::NextDeadline(*evidence_);
   if (!due) return;
@@ -969,7 +971,7 @@ void Node::OnVerdict(const coordinator::AbortAll& verdict) {
 void Node::End(const Status& reason) {
   if (phase_ == Phase::kEnded) return;
   phase_ = Phase::kEnded;
-  if (join_timer_ != 0) env_.io.Cancel(std::exchange(join_timer_, 0));
+  Cancel(join_timer_);
   failure_ = reason.ok() ? FailedPrecondition("the job has ended") : reason;
   ended_well_ = reason.ok();
   const Status closing = reason.ok() ? Unavailable("the job has ended") : reason;
@@ -991,7 +993,7 @@ void Node::Vanish() {
   } else if (end_timer_ == 0) {
     return;  // has ended
   } else {
-    env_.io.Cancel(std::exchange(end_timer_, 0));
+    Cancel(end_timer_);
   }
   FinishEnding();
 }

@@ -197,6 +197,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   std::unique_ptr<sync::Syncer> Staged(std::unique_ptr<sync::Syncer> syncer,
                                        const plan::LayerSpec& layer);
   void RunProductTests(std::vector<plan::LayerSpec> layers);
+  void Cancel(TimerId& timer);
   void PostDone(Completion& done, const Status& status);
   template <typename F>
   auto Guarded(F f);

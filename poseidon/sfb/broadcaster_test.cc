@@ -8,23 +8,15 @@
 #include <memory>
 #include <vector>
 
+#include "poseidon/messaging/test_observer.h"
 #include "poseidon/sfb/blas_engine.h"
 #include "poseidon/sim/simulation.h"
 
 namespace poseidon::sfb {
 namespace {
 
+using messaging::testing::Nobody;
 using ::testing::ElementsAre;
-
-class Nobody final : public messaging::MeshObserver {
- public:
-  Status OnControl(MemberId, ConstBytes) override { return OkStatus(); }
-  Status OnIntroduction(const std::shared_ptr<messaging::Channel>&, ConstBytes) override {
-    return OkStatus();
-  }
-  void OnPeerClosed(MemberId, const Status&) override {}
-  void OnStrangerClosed(const messaging::Channel&, const Status&) override {}
-};
 
 // No connection: frames to the other worker fail to leave, a moment after they were sent.
 TEST(Broadcaster, AProductUnderWayAndFramesThatNeverLeftCompleteOnceTheJobIsOver) {

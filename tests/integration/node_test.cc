@@ -19,11 +19,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class NoLog final : public LogSink {
- public:
-  void Log(LogLevel, std::string_view) override {}
-};
-
 // Takes joins, and answers each with the same message, or with none.
 class FalseCoordinator final : public messaging::MeshObserver {
  public:
@@ -66,7 +61,7 @@ class FalseCoordinator final : public messaging::MeshObserver {
 
 // How the start of a worker ends that joins there.
 Status StartAt(World& world, const transport::Address& coordinator) {
-  NoLog log;
+  NullLogSink log;
   const auto site = world.MakeSite("worker");
   session::Runtime& runtime = site->runtime();
   std::unique_ptr<session::Node> node;
