@@ -50,12 +50,13 @@ Status BatchSource::ReadFirstRecord() {
 
 Status BatchSource::Take(std::uint64_t first, Batch* batch) {
   std::unique_lock lock(mutex_);
-  const std::uint64_t expected = ready_.empty() ? next_ : ready_.front().first;
+  const std::uint64_t expected = ready_.empty() ? reading_.value_or(next_) : ready_.front().first;
   if (!started_ || expected != first) {
     for (Read& read : ready_) {
       if (read.status.ok()) idle_.push_back(std::move(read.batch));
     }
     ready_.clear();
+    reading_.reset();
     next_ = first;
     ++course_;
   }
@@ -90,6 +91,7 @@ void BatchSource::ReadAhead() {
     if (stopping_) return;
     const std::uint64_t course = course_;
     Read read{.first = next_, .status = OkStatus(), .batch = TakeIdle()};
+    reading_ = next_;
     next_ += options_.stride;
     lock.unlock();
     if (!read.batch.images.defined()) read.batch = Fresh();
@@ -99,6 +101,7 @@ void BatchSource::ReadAhead() {
       idle_.push_back(std::move(read.batch));
       continue;
     }
+    reading_.reset();
     if (!read.status.ok()) failed_course = course;
     ready_.push_back(std::move(read));
     changed_.notify_all();

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -96,6 +97,7 @@ class BatchSource {
   bool started_ = false;
   bool stopping_ = false;
   std::uint64_t next_ = 0;  // where the reader goes on
+  std::optional<std::uint64_t> reading_;  // what it reads on the present course
   std::uint64_t course_ =
       0;  // counts changes of direction; what was read on an older one is dropped
   std::deque<Read> ready_;

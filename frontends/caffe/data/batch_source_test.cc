@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
 
 #include "frontends/caffe/data/share.h"
 #include "frontends/caffe/data/test_database.h"
@@ -13,6 +16,7 @@
 namespace poseidon::caffe {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -165,6 +169,22 @@ TEST_F(BatchSourceTest, EndsAtAnyMoment) {
       ASSERT_TRUE((*source)->Take(4 * static_cast<std::uint64_t>(k), &batch).ok());
     }
   }
+}
+
+// Whoever asks for what is being read waits for that, and it is not read again.
+TEST_F(BatchSourceTest, ReadsEachBatchOnce) {
+  std::vector<int> read(30, 0);
+  {
+    auto source = Open(1, 1, [&](std::uint64_t sample) {
+      if (sample < read.size()) ++read[sample];
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return RandomWords{};
+    });
+    ASSERT_TRUE(source.ok());
+    Batch batch;
+    for (std::uint64_t k = 0; k < read.size(); ++k) ASSERT_TRUE((*source)->Take(k, &batch).ok());
+  }
+  EXPECT_THAT(read, Each(1));
 }
 
 TEST_F(BatchSourceTest, ReadsNoFurtherThanItsQueue) {
