@@ -5,6 +5,14 @@
 #include <utility>
 
 namespace poseidon::kv {
+namespace {
+
+Status NothingPushed(const wire::FrameHeader& header) {
+  return DataLoss("a result came for layer " + std::to_string(header.layer.value()) +
+                  ", for which nothing was pushed");
+}
+
+}  // namespace
 
 Client::Client(Executor& executor, messaging::Mesh& mesh, const Topology& topology, Server* local)
     : executor_(executor),
@@ -112,8 +120,7 @@ Result<MutableBytes> Client::PlaceFor(MemberId from, const wire::FrameHeader& he
   const auto found = outstanding_.find(Key{header.model, header.layer});
   if (found == outstanding_.end()) {
     if (!abandoned_.ok()) return MutableBytes{};
-    return DataLoss("a result came for layer " + std::to_string(header.layer.value()) +
-                    ", for which nothing was pushed");
+    return NothingPushed(header);
   }
   POSEIDON_ASSIGN_OR_RETURN(std::size_t slice, SliceOf(from, header, found->second));
   static_cast<void>(slice);
@@ -123,7 +130,9 @@ Result<MutableBytes> Client::PlaceFor(MemberId from, const wire::FrameHeader& he
 Status Client::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
   const Key key{header.model, header.layer};
   const auto found = outstanding_.find(key);
-  if (found == outstanding_.end()) return OkStatus();
+  if (found == outstanding_.end()) {  // a frame without bytes had no place asked for
+    return abandoned_.ok() ? NothingPushed(header) : OkStatus();
+  }
   Outstanding& outstanding = found->second;
   POSEIDON_ASSIGN_OR_RETURN(std::size_t i, SliceOf(from, header, outstanding));
   outstanding.landed[i] += header.length;

@@ -118,6 +118,7 @@ Result<MutableBytes> Server::PlaceFor(MemberId from, const wire::FrameHeader& he
   if ((header.flags & wire::kFlagAbsent) != 0) {
     return DataLoss("an absent contribution carries bytes");
   }
+  if (!CheckOneOff(header).ok()) return MutableBytes{};  // told of once it is whole
   POSEIDON_ASSIGN_OR_RETURN(Hosted * hosted, Find(header));
   return hosted->shard->PlaceFor(header.rank, header.step,
                                  header.offset - hosted->slice.first * SizeOf(hosted->dtype),
@@ -126,6 +127,10 @@ Result<MutableBytes> Server::PlaceFor(MemberId from, const wire::FrameHeader& he
 
 Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
   POSEIDON_RETURN_IF_ERROR(CheckSender(from, header));
+  if (const Status differs = CheckOneOff(header); !differs.ok()) {
+    if (differing_) differing_(differs);
+    return OkStatus();
+  }
   POSEIDON_ASSIGN_OR_RETURN(Hosted * hosted, Find(header));
   if ((header.flags & wire::kFlagAbsent) != 0) {
     POSEIDON_RETURN_IF_ERROR(hosted->shard->Absent(header.rank, header.step));
@@ -151,16 +156,8 @@ void Server::Local(LocalPush push) {
     found = hosted_.find(push.key);
   }
   Hosted& hosted = found->second;
-  // A peer's frame may have made the key, of another size: its shard would write past this memory.
-  const std::uint64_t bytes = push.layer_elements * SizeOf(push.dtype);
-  if (hosted.one_off && (push.dtype != hosted.dtype || bytes != hosted.layer_bytes)) {
-    const Status differs = InvalidArgument(
-        "a collective is called with " + std::to_string(bytes) + " bytes of " +
-        std::string(NameOf(push.dtype)) + " here and with " + std::to_string(hosted.layer_bytes) +
-        " bytes of " + std::string(NameOf(hosted.dtype)) + " on another worker");
-    executor_.Post([done = std::move(push.done), differs] { done(differs); });
-    return;
-  }
+  POSEIDON_CHECK(!hosted.one_off || CheckOneOff(push.key, push.layer_elements * SizeOf(push.dtype), push.dtype).ok(),
+                 "the sum of another size would be written past this memory");
   hosted.local_done = std::move(push.done);
   hosted.whole = false;
   const Status status = hosted.shard->Local(push.step, push.slice_memory, push.absent, push.weight);
@@ -169,6 +166,22 @@ void Server::Local(LocalPush push) {
     return;
   }
   Advance(push.key, hosted);
+}
+
+Status Server::CheckOneOff(const Key& key, std::uint64_t bytes, DType dtype) const {
+  const auto found = hosted_.find(key);
+  if (found == hosted_.end() || (found->second.dtype == dtype && found->second.layer_bytes == bytes)) {
+    return OkStatus();
+  }
+  return InvalidArgument("a collective is called with " + std::to_string(bytes) + " bytes of " +
+                         std::string(NameOf(dtype)) + " by one worker and with " +
+                         std::to_string(found->second.layer_bytes) + " bytes of " +
+                         std::string(NameOf(found->second.dtype)) + " by another");
+}
+
+Status Server::CheckOneOff(const wire::FrameHeader& header) const {
+  if (header.model != wire::kCollectiveModel) return OkStatus();
+  return CheckOneOff(Key{header.model, header.layer}, header.total, header.dtype);
 }
 
 void Server::Advance(const Key& key, Hosted& hosted) {

@@ -3,9 +3,11 @@
 #define POSEIDON_KV_SERVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "poseidon/base/trace.h"
@@ -46,8 +48,8 @@ class Server final : public messaging::FrameSink {
 
   // The local worker's contribution to this shard's slice of `key`: `slice_memory` is where its
   // slice lies, and where the sum shall be written. `done` fires when the sum is whole and every
-  // frame that reads it has left. For a one-off key `layer_elements` and `dtype` say what it is:
-  // kInvalidArgument where a peer has said otherwise.
+  // frame that reads it has left. For a one-off key `layer_elements` and `dtype` say what it is.
+  // Pre: CheckOneOff.
   struct LocalPush {
     Key key;
     Step step;
@@ -60,6 +62,12 @@ class Server final : public messaging::FrameSink {
     Completion done;
   };
   void Local(LocalPush push);
+
+  // kInvalidArgument where this one-off key has had a contribution of another size or dtype: the collective will
+  // never be whole, and its sum does not fit the memory it would be written to.
+  Status CheckOneOff(const Key& key, std::uint64_t bytes, DType dtype) const;
+  // Told the same of contributions that come from peers, which are dropped.
+  void OnDiffering(std::function<void(const Status&)> differing) { differing_ = std::move(differing); }
 
   // Fails what local contributions wait for; nothing is accepted afterwards.
   void Abandon(const Status& reason);
@@ -85,6 +93,7 @@ class Server final : public messaging::FrameSink {
     bool whole = false;
   };
 
+  Status CheckOneOff(const wire::FrameHeader& header) const;
   Result<Hosted*> Find(const wire::FrameHeader& header);
   Hosted& AddOneOff(const Key& key, std::uint64_t elements, DType dtype);
   Status CheckSender(MemberId from, const wire::FrameHeader& header) const;
@@ -103,6 +112,7 @@ class Server final : public messaging::FrameSink {
   std::map<Key, Hosted> hosted_;
   std::size_t one_off_keys_ = 0;  // of hosted_
   std::map<ModelId, plan::History> plans_;
+  std::function<void(const Status&)> differing_;
   Status abandoned_;
   // Guards the completions of results in flight against a server that is gone.
   std::shared_ptr<Server*> alive_;

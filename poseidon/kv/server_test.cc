@@ -130,19 +130,13 @@ TEST(Server, ACollectiveOfTwoSizesIsAnErrorNotAWriteBeyondTheSmaller) {
   ASSERT_TRUE(place.ok());
   std::memcpy(place->data(), remote.data(), header.length);
   ASSERT_TRUE(server.OnFrame(MemberId(1), header, ConstBytes(*place)).ok());
-  std::vector<float> local(10, 1);
-  std::optional<Status> done;
-  server.Local({.key = {wire::kCollectiveModel, LayerId(0)},
-                .step = Step(0),
-                .slice = {.shard = 0, .first = 0, .count = 10},
-                .layer_elements = 10,
-                .slice_memory = reinterpret_cast<std::byte*>(local.data()),
-                .done = [&](const Status& status) { done = status; }});
-  simulation.RunFor(std::chrono::milliseconds(1));
-  ASSERT_TRUE(done.has_value());
-  EXPECT_EQ(done->code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(done->message(), HasSubstr("40 bytes of f32 here and with 4000 bytes of f32"));
-  EXPECT_EQ(local, std::vector<float>(10, 1));
+  const Key key{wire::kCollectiveModel, LayerId(0)};
+  const Status differs = server.CheckOneOff(key, 40, DType::kF32);
+  EXPECT_EQ(differs.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(differs.message(), HasSubstr("40 bytes of f32 by one worker and with 4000 bytes of f32 by"));
+  EXPECT_FALSE(server.CheckOneOff(key, 4000, DType::kF64).ok());
+  EXPECT_TRUE(server.CheckOneOff(key, 4000, DType::kF32).ok());
+  EXPECT_TRUE(server.CheckOneOff({wire::kCollectiveModel, LayerId(1)}, 40, DType::kF32).ok());
 }
 
 }  // namespace

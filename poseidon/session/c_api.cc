@@ -250,27 +250,51 @@ Result<TensorView> TakeView(const poseidon_view* given, const std::string& what)
   return TensorView{static_cast<std::byte*>(view.memory), view.elements, dtype};
 }
 
+// The first of `text`'s lines, or of its entries with ';' between, taken off it, without the blanks around it; a
+// backslash takes the character after it as it is.
+std::string TakeEntry(std::string_view& text) {
+  std::string entry;
+  std::size_t kept = 0, i = 0;
+  for (; i < text.size() && text[i] != '\n' && text[i] != ';'; ++i) {
+    const bool as_is = text[i] == '\\' && i + 1 < text.size();
+    if (as_is) ++i;
+    const bool blank = !as_is && (text[i] == ' ' || text[i] == '\r');
+    if (blank && entry.empty()) continue;
+    entry += text[i];
+    if (!blank) kept = entry.size();
+  }
+  entry.resize(kept);
+  text.remove_prefix(std::min(i + 1, text.size()));
+  return entry;
+}
+
+// A name as TakeEntry gives it back.
+std::string Escaped(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    if (c == '\\' || c == ';' || c == '\n' || c == '\r' || c == ' ') text += '\\';
+    text += c;
+  }
+  return text;
+}
+
 // Lines, or ';' between, of name=scheme; a name may hold '='.
 Status ParseSchemes(std::string_view text, const char* where,
                     std::map<std::string, plan::Scheme>& schemes) {
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find_first_of("\n;"), text.size());
-    std::string_view pair = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    while (!pair.empty() && (pair.back() == ' ' || pair.back() == '\r')) pair.remove_suffix(1);
-    while (!pair.empty() && pair.front() == ' ') pair.remove_prefix(1);
+    const std::string pair = TakeEntry(text);
     if (pair.empty()) continue;
     const std::size_t equals = pair.rfind('=');
     if (equals == std::string_view::npos || equals == 0) {
-      return InvalidArgument(std::string(where) + " has '" + std::string(pair) +
+      return InvalidArgument(std::string(where) + " has '" + pair +
                              "', expected name=kv or name=sfb");
     }
-    const std::string name(pair.substr(0, equals));
-    const std::string_view word = pair.substr(equals + 1);
+    const std::string name = pair.substr(0, equals);
+    const std::string word = pair.substr(equals + 1);
     const std::optional<plan::Scheme> scheme = plan::ParseScheme(word);
     if (!scheme) {
       return InvalidArgument(std::string(where) + " gives layer '" + name + "' the scheme '" +
-                             std::string(word) + "', expected kv or sfb");
+                             word + "', expected kv or sfb");
     }
     schemes.insert_or_assign(name, *scheme);
   }
@@ -874,7 +898,7 @@ size_t poseidon_plan_text(const poseidon_model* model, char* buffer, size_t capa
     std::lock_guard lock(model->mutex);
     if (model->plan() == nullptr) return OkStatus();
     for (std::size_t i = 0; i < model->layers.size(); ++i) {
-      text += model->layers[i].spec.name + "=" +
+      text += Escaped(model->layers[i].spec.name) + "=" +
               std::string(plan::NameOf(model->plan()->layers[i].scheme)) + "\n";
     }
     return OkStatus();
@@ -964,7 +988,8 @@ poseidon_code poseidon_measured(poseidon_model* model, uint32_t layer,
                              " and " + std::to_string(taken.backward_seconds) +
                              " s, expected finite times from 0");
     }
-    model->layers[layer].measured = {taken.forward_seconds, taken.backward_seconds, taken.rows};
+    // A sum with +0 makes 0 of -0, which is no quantity on the wire.
+    model->layers[layer].measured = {taken.forward_seconds + 0.0, taken.backward_seconds + 0.0, taken.rows};
     return OkStatus();
   });
 }

@@ -2,6 +2,7 @@
 #include "poseidon/session/node.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "poseidon/plan/send_order.h"
@@ -345,6 +346,7 @@ void Node::MakeStore() {
   if (levelled()) MakeLocal(flat.worker_of_rank);
   if (topology.self_shard()) {
     server_ = std::make_unique<kv::Server>(env_.io, mesh_, topology, env_.trace, options_.order);
+    server_->OnDiffering(std::bind_front(&Node::CollectivesDiffer, this));
     mesh_.Route(wire::FrameType::kPush, *server_);
   }
   if (topology.self_rank) {
@@ -362,6 +364,7 @@ void Node::MakeStore() {
   if (!levelled()) return;
   if (flat.self_shard()) {
     one_off_server_ = std::make_unique<kv::Server>(env_.io, mesh_, flat, nullptr, options_.order);
+    one_off_server_->OnDiffering(std::bind_front(&Node::CollectivesDiffer, this));
     pushes_ = std::make_unique<ModelRouter>(server_.get(), *one_off_server_);
     mesh_.Route(wire::FrameType::kPush, *pushes_);
   }
@@ -775,6 +778,11 @@ void Node::Push(LayerId layer, sync::SyncRequest request) {
   scheduler_->Push(layer, std::move(request));
 }
 
+// Such a collective is never whole, and each worker would wait for the others.
+void Node::CollectivesDiffer(const Status& how) {
+  Abort(Status(how.code(), how.message(), StatusScope::kJob));
+}
+
 void Node::Collective(TensorView view, bool contribute, Completion done) {
   auto shared = std::make_shared<Completion>(std::move(done));
   Completion posted = [shared, &completions = env_.completions](Status status) {
@@ -796,7 +804,16 @@ void Node::Collective(TensorView view, bool contribute, Completion done) {
                            std::to_string(kv::kMaxCollectiveBytes >> 20) + " MiB go at once"));
     return;
   }
-  client->PushPull({.key = {wire::kCollectiveModel, LayerId(next_collective_++)},
+  const kv::Key key{wire::kCollectiveModel, LayerId(next_collective_++)};
+  if (const kv::Server* const server = one_off_server_ ? one_off_server_.get() : server_.get()) {
+    const Status differs = server->CheckOneOff(key, view.bytes(), view.dtype);
+    if (!differs.ok()) {
+      CollectivesDiffer(differs);
+      posted(failure_);
+      return;
+    }
+  }
+  client->PushPull({.key = key,
                      .step = Step(0),
                      .gradient = view,
                      .absent = !contribute,

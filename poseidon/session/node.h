@@ -193,6 +193,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   Status OnSegment(MemberId from, const wire::Segment& offer);
   void AnswerDeclared();
   void CannotShare(const Status& reason);
+  void CollectivesDiffer(const Status& how);
   std::unique_ptr<sync::Syncer> SyncerOf(LayerId layer, plan::Scheme scheme);
   std::unique_ptr<sync::Syncer> Staged(std::unique_ptr<sync::Syncer> syncer,
                                        const plan::LayerSpec& layer);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <future>
@@ -601,6 +602,34 @@ TEST(Steps, APinnedPlanHoldsAndTheUserWins) {
   }));
 }
 
+TEST(Steps, APlansTextPinsLayersOfAnyName) {
+  const std::vector<std::string> names = {"a;b", " edges ", "back\\slash", "two\nlines", "x=kv"};
+  const auto text_of_plan = [&](const char* pin) {
+    Job job(2);
+    std::string text;
+    ExpectAllOk(job.Run([&](std::uint32_t rank, poseidon_options options) {
+      options.plan_pin = pin;
+      Session session(options);
+      Model model = session.NewModel();
+      for (const std::string& name : names) model.Declare(WithFactors(name.c_str(), 4, 4));
+      model.Commit();
+      if (rank == 0) text = model.PlanText();
+      session.Leave();
+    }));
+    return text;
+  };
+  std::string other;
+  for (const char c : text_of_plan(nullptr)) {  // each layer by the scheme that it was not sent by
+    other += c;
+    for (const auto& [now, then] : {std::pair("=kv\n", "=sfb\n"), std::pair("=sfb\n", "=kv\n")}) {
+      if (!other.ends_with(now)) continue;
+      other.replace(other.size() - std::strlen(now), std::string::npos, then);
+      break;
+    }
+  }
+  EXPECT_EQ(text_of_plan(other.c_str()), other);
+}
+
 TEST(Steps, TheEnginesOwnProductIsUsed) {
   struct Engine {
     std::atomic<int> products{0};
@@ -758,6 +787,26 @@ TEST(Collectives, SumBroadcastBarrierGather) {
               (std::vector<std::string>{"", "bbbbb", "cccccccccc"}));
     session.Leave();
   }));
+}
+
+// Each worker sums what the other does not; whose call comes first, and who owns the small one, both end.
+TEST(Collectives, OfTwoSizesEndTheJobForAll) {
+  for (const std::uint32_t small : {0u, 1u}) {
+    for (const int before : {0, 1}) {
+      Job job(2);
+      const std::vector<Failure> failures = job.Run([&](std::uint32_t rank, const poseidon_options& options) {
+        Session session(options);
+        for (int i = 0; i < before; ++i) session.Barrier();
+        std::vector<float> numbers(rank == small ? 10 : 2000, 1);
+        if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));  // most often rank 0's comes first
+        session.Sum(View(numbers));
+      });
+      for (const Failure& failure : failures) {
+        EXPECT_NE(failure.code, POSEIDON_OK);
+        EXPECT_THAT(failure.message, HasSubstr("collective")) << "small " << small << ", before " << before;
+      }
+    }
+  }
 }
 
 TEST(Trace, HoldsTheEnginesSpansAndTheCores) {

@@ -69,6 +69,51 @@ def test_a_place_is_needed(monkeypatch):
         poseidon.torch.init()
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_model_stays_when_the_job_is_shut_down_where_an_exception_is_caught(overlap):
+    poseidon.torch.init(rank=0, workers=1)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    poseidon.torch.wrap(model, optimizer, overlap=overlap)
+    try:
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        poseidon.torch.shutdown()
+        model.state_dict()
+    optimizer.zero_grad()
+    loss = model(torch.ones(1, 3)).sum()
+    loss.backward()
+    optimizer.step()
+    assert model(torch.ones(1, 3)).sum() < loss
+    poseidon.torch.init(rank=0, workers=1)  # again: nothing is left of the job before
+    poseidon.torch.shutdown()
+
+
+@pytest.mark.parametrize("host, expected", [
+    ("127.0.0.1", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("localhost", "127.0.0.1"), ("10.1.2.3", "10.1.2.3")])
+def test_an_address_that_was_given_is_taken(monkeypatch, host, expected):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    monkeypatch.setattr(poseidon.session, "own_address", lambda towards: "10.9.9.9" if towards == "192.0.2.1" else towards)
+    assert poseidon.session.Place.find(0, 2, host, 29500).coordinator == expected
+
+
+def test_without_a_network_all_workers_are_on_this_machine(monkeypatch):
+    def own_address(towards):
+        raise PoseidonError("rank 0's host cannot be reached", "UNAVAILABLE")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    monkeypatch.setattr(poseidon.session, "numeric", lambda host: "127.0.1.1")
+    monkeypatch.setattr(poseidon.session, "own_address", own_address)
+    assert poseidon.session.Place.find(0, 2, "me", 29500, "127.0.0.1").coordinator == "127.0.0.1"
+
+
+def test_layers_of_any_name_can_be_named():
+    names = {"a;b", " edges ", "back\\slash", "two\nlines", "x=kv", "plain.0"}
+    assert poseidon.session.names_in("\n".join(f"{poseidon.session.escaped(name)}=kv" for name in names)) == names
+    assert poseidon.session.names_in(" a=kv ; b=sfb\r\n;") == {"a", "b"}
+
+
 @pytest.mark.parametrize("local, expected", [("2", "127.0.0.1"), ("1", "10.1.2.3")])
 def test_a_machine_that_knows_itself_as_loopback_is_reached_all_the_same(monkeypatch, local, expected):
     monkeypatch.setattr(poseidon.session, "numeric", lambda host: "127.0.1.1")
@@ -96,8 +141,11 @@ def test_what_a_linear_cannot_give_is_refused(alone):
     x = torch.ones(1, 3, requires_grad=True)
     with pytest.raises(PoseidonError, match="create_graph is not possible through layer '2', expected factors=False"):
         torch.autograd.grad(model(x).sum(), x, create_graph=True)
-    with pytest.raises(PoseidonError, match="autograd.grad asks for the weight of layer '2', which the core"):
-        torch.autograd.grad(model(x).sum(), model[2].weight)
+    for asked in (model[2].weight, model[2].bias):
+        with pytest.raises(PoseidonError, match="autograd.grad asks for the weight or bias of layer '2', which the"):
+            torch.autograd.grad(model(x).sum(), asked)
+        with pytest.raises(PoseidonError, match="backward asks for one of weight and bias of layer '2', which the"):
+            model(x).sum().backward(inputs=[asked])
 
 
 def test_overlap_needs_an_optimizer_that_updates_by_parameter(alone):

@@ -9,6 +9,7 @@ import ctypes
 import dataclasses
 import ipaddress
 import os
+import re
 import socket
 
 from . import library as c
@@ -62,13 +63,19 @@ def own_address(towards):
         return probe.getsockname()[0]
 
 
-def reachable(coordinator, workers):
+def reachable(host, workers):
     """Rank 0's address for all workers. A machine may know its own name as one of its loopback addresses (Debian
-    writes 127.0.1.1), at which nothing listens and which other machines cannot call."""
-    if not ipaddress.ip_address(coordinator).is_loopback or ":" in coordinator:
-        return coordinator
-    alone = variable_number("LOCAL_WORLD_SIZE", workers) == workers
-    return "127.0.0.1" if alone else own_address(ELSEWHERE)
+    writes 127.0.1.1), at which nothing listens and which other machines cannot call. What is an address already,
+    and 127.0.0.1, is what its user wanted."""
+    address = numeric(host)
+    if address in (host, "127.0.0.1") or ":" in address or not ipaddress.ip_address(address).is_loopback:
+        return address
+    if variable_number("LOCAL_WORLD_SIZE", workers) == workers:
+        return "127.0.0.1"
+    try:
+        return own_address(ELSEWHERE)
+    except c.PoseidonError:  # without a network all workers are here
+        return "127.0.0.1"
 
 
 @dataclasses.dataclass
@@ -87,11 +94,22 @@ class Place:
         workers = variable_number("WORLD_SIZE", 1) if workers is None else workers
         if not 0 <= rank < workers:
             raise c.PoseidonError(f"the rank is {rank}, expected 0 to {workers - 1}", "INVALID_ARGUMENT")
-        coordinator = reachable(numeric(coordinator or os.environ.get("MASTER_ADDR") or "127.0.0.1"), workers)
+        coordinator = reachable(coordinator or os.environ.get("MASTER_ADDR") or "127.0.0.1", workers)
         port = variable_number("MASTER_PORT", 0) if port is None else port
         if workers > 1 and not port:
             raise c.PoseidonError("rank 0's port is not known, expected MASTER_PORT or port=", "INVALID_ARGUMENT")
         return Place(rank, workers, coordinator, port, listen or own_address(coordinator))
+
+
+def escaped(name):
+    """A layer's name as it stands in poseidon_options.schemes."""
+    return re.sub(r"([\\;\n\r ])", r"\\\1", name)
+
+
+def names_in(schemes):
+    """The layers' names in such a text."""
+    entries = re.findall(r"(?:\\.|[^\\;\n])+", schemes, re.DOTALL)
+    return {re.sub(r"\\(.)", r"\1", entry.strip(" \r").rpartition("=")[0], flags=re.DOTALL) for entry in entries}
 
 
 def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=None, plan_pin=None,
@@ -104,7 +122,7 @@ def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=Non
         if word not in known:
             raise c.PoseidonError(f"{name} is '{word}', expected one of {', '.join(known)}", "INVALID_ARGUMENT")
     if isinstance(schemes, dict):
-        schemes = "\n".join(f"{name}={scheme}" for name, scheme in schemes.items())
+        schemes = "\n".join(f"{escaped(name)}={scheme}" for name, scheme in schemes.items())
     options = c.Options(
         hosts_coordinator=place.rank == 0, workers=place.workers, servers=servers, requested_rank=place.rank,
         listen_host=encode(place.listen), listen_port=place.port if place.rank == 0 else 0,
@@ -133,8 +151,7 @@ class Session:
     @property
     def named_layers(self):
         """Layers for which the user forces a scheme."""
-        pairs = (self.options.schemes or b"").decode().replace("\n", ";").split(";")
-        return {pair.rpartition("=")[0].strip() for pair in pairs}
+        return names_in((self.options.schemes or b"").decode())
 
     def member_name(self, member):
         name = ctypes.create_string_buffer(256)

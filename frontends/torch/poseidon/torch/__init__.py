@@ -114,11 +114,14 @@ def shutdown():
 
 def _end(failure=None):
     """A script that ends without shutdown() ends the job for everybody, and says why."""
-    global _joined
+    global _joined, _wrapped
     failure = failure or getattr(sys, "last_value", None)
     reason = f"its script failed: {type(failure).__name__}: {failure}" if failure is not None else \
         "its script ended without poseidon.torch.shutdown()"
     if _joined is not None:
         _joined.abort(" ".join(reason.split())[:400])
         _joined.close()
-        _joined = None
+        if _wrapped is not None:
+            _wrapped.abandon()
+        _joined = _wrapped = None
+        atexit.unregister(_end)

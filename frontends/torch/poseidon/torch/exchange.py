@@ -121,6 +121,12 @@ class Exchange:
         for keeper in (self.root, self.optimizer) if self.overlap else ():
             vars(keeper).pop("zero_grad", None)
 
+    def abandon(self):
+        """As detach, once the session is closed: what was under way will not come, and nobody reads what was lent."""
+        for layer in self.layers:
+            layer.flying, layer.lent, layer.pending = False, (), []
+        self.detach()
+
     # ---- forward
 
     def before_forward(self, model, arguments):

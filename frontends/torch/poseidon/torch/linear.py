@@ -11,14 +11,17 @@ from ..library import PoseidonError
 
 
 def wanted(node, layer):
-    """Whether this backward pass is to leave a gradient at the weight; not so where autograd.grad or
+    """Whether this backward pass is to leave gradients at weight and bias; not so where autograd.grad or
     backward(inputs=...) asks for others'."""
-    weight, _ = node.next_functions[1]
     try:
-        return torch._C._will_engine_execute_node(weight)
+        asked = {torch._C._will_engine_execute_node(parameter) for parameter, _ in node.next_functions[1:] if parameter}
     except RuntimeError:
-        raise PoseidonError(f"autograd.grad asks for the weight of layer '{layer.name}', which the core computes, "
-                            "expected factors=False in wrap") from None
+        raise PoseidonError(f"autograd.grad asks for the weight or bias of layer '{layer.name}', which the core "
+                            "computes, expected factors=False in wrap") from None
+    if len(asked) > 1:
+        raise PoseidonError(f"backward asks for one of weight and bias of layer '{layer.name}', which the core "
+                            "computes together, expected factors=False in wrap")
+    return asked == {True}
 
 
 class LinearGradient(torch.autograd.Function):
