@@ -24,9 +24,11 @@ using profile::Sweep;
 struct Flags {
   std::string target;  // net prototxt, or a profile
   MeasureOptions measure;
+  std::vector<std::string> measuring;  // the options of it that were given
   int workers = 0;
   std::string rate;
   std::string latency = "100us";
+  std::string copy_rate;
   std::string policy = "time";
   std::vector<std::string> schemes;
   bool sweep = false;
@@ -43,6 +45,10 @@ T ValueOrFail(Result<T> result) {
 // A profile is named *.json or comes on standard input; anything else is a net, and is measured.
 Profile ProfileOf(const Flags& flags) {
   if (flags.target == "-" || flags.target.ends_with(".json")) {
+    if (!flags.measuring.empty()) {
+      Fail(flags.measuring.front() + " is for a net that is measured here, and " + flags.target +
+           " is a profile");
+    }
     return ValueOrFail(profile::ReadProfile(flags.target));
   }
   MeasureOptions measure = flags.measure;
@@ -52,6 +58,9 @@ Profile ProfileOf(const Flags& flags) {
 
 void CompleteSetting(Flags& flags) {
   flags.setting.latency = ValueOrFail(profile::ParseDuration(flags.latency));
+  if (!flags.copy_rate.empty()) {
+    flags.setting.copy_rate = ValueOrFail(profile::ParseRate(flags.copy_rate));
+  }
   flags.setting.options.policy = *plan::ParsePolicy(flags.policy);
   for (const std::string& entry : flags.schemes) {
     const std::size_t equals = entry.rfind('=');
@@ -111,6 +120,9 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
       Line("computing alone, rebuilding included", plan.compute_seconds,
            speedup(plan.compute_seconds)) +
       "\n" + PlanSummary(plan) + "\n" + WhatBounds(plan, layers) + "\n";
+  if (!plan.cluster.host_of_rank.empty() && setting.copy_rate == 0) {
+    text += "copies through a host's memory count as free; --copy-rate 80Gbit charges them\n";
+  }
   return text;
 }
 
@@ -122,6 +134,7 @@ nlohmann::json PredictionJson(const Point& point, const Profile& profile) {
   json["step_seconds_with_twice"] = {{"computing", doubled.computing},
                                      {"rebuilding", doubled.rebuilding},
                                      {"network", doubled.network},
+                                     {"half_the_latency", doubled.latency},
                                      {"one_more_core", doubled.cores}};
   json["what_bounds"] = WhatBounds(point.plan, layers);
   return json;
@@ -143,7 +156,8 @@ void RunPlan(Flags& flags) {
                              {"latency_seconds", flags.setting.latency},
                              {"goodput", flags.setting.goodput},
                              {"servers", flags.setting.servers},
-                             {"per_host", flags.setting.per_host}};
+                             {"per_host", flags.setting.per_host},
+                             {"copy_rate", flags.setting.copy_rate}};
   std::string text = Heading(profile);
   if (one) {
     const Point point = ValueOrFail(
@@ -179,11 +193,14 @@ void AddPlan(CLI::App& app) {
                 "Dedicated server processes (0: workers host the shards)")
       ->check(CLI::Range(0, 1024));
   c->add_option("--per-host", flags->setting.per_host,
-                "Workers on a host, which combine through its memory first and share its link")
+                "Workers on a host, which combine through its memory first and share its link and cores")
       ->check(CLI::Range(1, 1024));
+  c->add_option("--copy-rate", flags->copy_rate,
+                "Rate at which a host's memory copies, with --per-host: 80Gbit (without it copies are free)");
   c->add_option("--policy", flags->policy, "What the plan makes least: time or bytes")
       ->check(CLI::IsMember({"time", "bytes"}));
-  c->add_option("--scheme", flags->schemes, "LAYER=kv or LAYER=sfb, repeatable");
+  c->add_option("--scheme", flags->schemes, "LAYER=kv or LAYER=sfb, repeatable")
+      ->allow_extra_args(false);
   c->add_option("--goodput", flags->setting.goodput, "Share of the rate that payload gets")
       ->check(CLI::Range(0.01, 1.0));
   c->add_flag("--sweep", flags->sweep, "Also 2 to 64 workers at 1 to 100 Gbit/s");
@@ -194,7 +211,12 @@ void AddPlan(CLI::App& app) {
   c->add_option("--threads", flags->measure.threads, "Compute threads")->check(CLI::Range(1, 1024));
   c->add_option("--level", flags->measure.level, "Network level");
   c->add_option("--stage", flags->measure.stages, "Network stages, comma-separated");
-  c->callback([flags] { RunPlan(*flags); });
+  c->callback([flags, c] {
+    for (const char* name : {"--iterations", "--threads", "--level", "--stage"}) {
+      if (c->count(name) > 0) flags->measuring.emplace_back(name);
+    }
+    RunPlan(*flags);
+  });
 }
 
 }  // namespace poseidon::tools

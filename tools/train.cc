@@ -225,7 +225,8 @@ void AddTrain(CLI::App& app) {
   c->add_flag("--global-batch", o.global_batch, "batch_size is of all workers together");
   c->add_option("--policy", o.policy, "What the plan makes least: time or bytes")
       ->check(CLI::IsMember({"time", "bytes"}));
-  c->add_option("--scheme", flags->schemes, "LAYER=kv or LAYER=sfb, repeatable");
+  c->add_option("--scheme", flags->schemes, "LAYER=kv or LAYER=sfb, repeatable")
+      ->allow_extra_args(false);
   c->add_option("--plan", o.plan_file, "Follow the schemes of this plan.json");
   c->add_option("--wire", o.wire, "auto (TLS between hosts), tls or auth")
       ->check(CLI::IsMember({"auto", "tls", "auth"}));

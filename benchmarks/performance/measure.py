@@ -177,16 +177,17 @@ def words_of(cell, cluster, folder, system, rank, traced):
     machine_of = ["--machine", f"node{node}"] if cell.per_node > 1 else []
     return [REPLAY, *network, *play, "--listen", cluster.addresses[node], *machine_of, "--token-file",
             folder / "token", "--rate",
-            f"{rate_of_a_worker(cell, system) * (1 - cell.background) / 1e6:.6f}Mbit",
+            f"{rate_of_a_worker(cell, system) / 1e6:.6f}Mbit",
             *(["--trace", folder / f"trace{rank}"] if traced else []), *system.options]
 
 
 def rate_of_a_worker(cell, system):
-    """Bit/s at which a worker's bytes move while all send: a port's, or where flat workers share one
-    and some of their bytes stay on the machine, what that comes to."""
+    """Bit/s at which a worker's bytes move while all send: what others' traffic leaves of a port, or where flat
+    workers share one and some of their bytes stay on the machine, what that comes to."""
+    rate = cell.port_rate * (1 - cell.background)
     if cell.per_node == 1 or system.name != "flat":
-        return cell.port_rate
-    return cell.port_rate * (cell.workers - 1) / (cell.per_node * (cell.workers - cell.per_node))
+        return rate
+    return rate * (cell.workers - 1) / (cell.per_node * (cell.workers - cell.per_node))
 
 
 def run_turn(cell, cluster, folder, system):

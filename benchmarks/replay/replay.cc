@@ -44,7 +44,7 @@ struct Options {
   std::string compute = "sleep";
   double jitter = 0;     // relative standard deviation of every layer's time
   double straggler = 1;  // factor on the last rank's times
-  double pair_mib = 4;  // of a key-value pair before scaling, where the mode has pairs
+  double pair_mib = kPairMib;  // of a key-value pair before scaling, where the mode has pairs
   std::string trace;  // file for the spans of the last two steps; empty: none
 };
 
@@ -259,20 +259,16 @@ class Worker {
     const session::Statistics after = session_->Collect();
     const plan::Plan& plan = session_->plan();
     double rate = after.link.bytes_per_second;
-    if (!options_.rate.empty()) {
-      // A port's rate carries frames; TCP's share of full-sized ones is 0.956 at 1,500 bytes.
-      rate = profile::ParseRate(options_.rate).value() / 8 * 0.956;
-    }
+    if (!options_.rate.empty()) rate = PayloadRate(profile::ParseRate(options_.rate).value());
     const Bounds bounds = BoundsOf(model_, times_, plan, options_.member.workers, rate, options_.warm_up,
                                    options_.steps);
     json schemes = json::object();
-    std::uint64_t sent = 0;
     for (std::size_t i = 0; i < plan.layers.size(); ++i) {
       if (model_.layers[i].spec.factors) {
         schemes[model_.layers[i].spec.name] = plan::NameOf(plan.layers[i].scheme);
       }
-      sent += plan.layers[i].bytes_sent;
     }
+    const auto traffic = TrafficOf(model_, plan, options_.member.workers);
     const double steps = static_cast<double>(options_.steps);
     Print({{"rank", options_.member.rank},
            {"summary",
@@ -286,7 +282,7 @@ class Worker {
              {"single_worker_seconds", model_.step_seconds()},
              {"link_bytes_per_second", after.link.bytes_per_second},
              {"link_latency_seconds", after.link.latency_seconds},
-             {"payload_bytes_per_step", sent},
+             {"payload_bytes_per_step", SentOf(traffic[options_.member.rank])},
              {"wire_bytes_out_per_step",
               static_cast<double>(after.wire.wire_bytes_out - before_.wire.wire_bytes_out) / steps},
              {"schemes", schemes}}}});

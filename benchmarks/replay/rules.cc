@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "poseidon/base/random.h"
 #include "poseidon/coordinator/agreement.h"
 #include "poseidon/plan/cost_model.h"
+#include "poseidon/plan/payload.h"
 #include "poseidon/plan/slices.h"
 
 namespace poseidon::replay {
@@ -131,6 +133,28 @@ std::vector<plan::LayerMeasurement> ComputeTimes::MeasuredBySlowest() const {
   return coordinator::Combine(by_rank, model_.specs(), before);
 }
 
+std::vector<std::vector<plan::NodeBytes>> TrafficOf(const ScaledModel& model, const plan::Plan& plan,
+                                                    std::uint16_t workers) {
+  const std::vector<plan::LayerSpec> specs = model.specs();
+  const auto slices = plan::AssignSlices(specs, plan.cluster.shards());
+  const std::vector<plan::LayerMeasurement> measured = model.measurements(workers);
+  std::vector<std::vector<plan::NodeBytes>> traffic(workers);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    plan::LayerPlan layer;
+    layer.scheme = plan.layers[i].scheme;
+    layer.measured = measured[i];
+    const plan::LayerPayload payload = plan::PayloadOf(specs[i], slices[i], layer, plan.cluster);
+    for (std::uint16_t rank = 0; rank < workers; ++rank) traffic[rank].push_back(payload.workers[rank]);
+  }
+  return traffic;
+}
+
+std::uint64_t SentOf(const std::vector<plan::NodeBytes>& layers) {
+  std::uint64_t sum = 0;
+  for (const plan::NodeBytes& layer : layers) sum += layer.sent;
+  return sum;
+}
+
 Bounds BoundsOf(const ScaledModel& model, const ComputeTimes& times, const plan::Plan& plan,
                 std::uint16_t workers, double bytes_per_second, std::uint64_t first,
                 std::uint64_t steps) {
@@ -146,11 +170,17 @@ Bounds BoundsOf(const ScaledModel& model, const ComputeTimes& times, const plan:
   for (std::size_t i = 0; i < specs.size(); ++i) {
     costs.push_back(whole.cost(i, plan.layers[i].scheme));
   }
+  const auto traffic = TrafficOf(model, plan, workers);
   Bounds sum;
   for (std::uint64_t step = first; step < first + steps; ++step) {
     Bounds slowest;
     for (std::uint16_t rank = 0; rank < workers; ++rank) {
+      plan::NodeBytes own;
+      std::uint64_t before = 0;
       for (std::size_t i = 0; i < specs.size(); ++i) {
+        own = own + traffic[rank][i];
+        const std::uint64_t bytes = std::max(own.sent, own.received);
+        costs[i].transfer = static_cast<double>(bytes - std::exchange(before, bytes)) / bytes_per_second;
         const bool factors = plan.layers[i].scheme == plan::Scheme::kFactorBroadcast;
         costs[i].forward = times.forward(rank, step, i);
         costs[i].backward = times.backward(rank, step, i, factors);

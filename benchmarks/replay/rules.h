@@ -10,6 +10,7 @@
 #include "benchmarks/replay/scaled_model.h"
 #include "poseidon/base/result.h"
 #include "poseidon/messaging/order.h"
+#include "poseidon/plan/payload.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/plan/planner.h"
 #include "poseidon/wire/messages.h"
@@ -47,6 +48,11 @@ struct Wishes {
 Result<plan::PlanOptions> PlanningOf(const Wishes& wishes, const Mode& mode,
                                      const ScaledModel& model);
 
+// Bytes per second of payload at a port's rate in bit/s, which carries frames: TCP's share of full-sized ones is
+// 0.956 at 1,500 bytes.
+constexpr double PayloadRate(double bits_per_second) { return bits_per_second / 8 * 0.956; }
+
+constexpr double kPairMib = 4;  // of a key-value pair before scaling, as published
 // Of a pair of so many MiB before scaling.
 constexpr double PairElements(double mib, double scale) { return mib * (1 << 20) / sizeof(float) / scale; }
 // What the mode makes of a model: where it has pairs, the layers that it will not send as factors are cut
@@ -83,9 +89,14 @@ class ComputeTimes {
   const Unevenness unevenness_;
 };
 
+// What each worker sends and receives of each layer in a step: [rank][layer], payload. Pre: no dedicated servers.
+std::vector<std::vector<plan::NodeBytes>> TrafficOf(const ScaledModel& model, const plan::Plan& plan,
+                                                    std::uint16_t workers);
+std::uint64_t SentOf(const std::vector<plan::NodeBytes>& layers);
+
 // The mean bound of `steps` steps from `first` for the schemes that were used, on a fluid network of the
-// given rate. A step's bound is that of its slowest worker: of every worker's own times, the highest. (Each
-// layer's slowest time, whoever's, makes a trace that no worker has, and no bound.)
+// given rate. A step's bound is that of its slowest worker: of every worker's own times and own link, the
+// highest. (Each layer's slowest time or busiest link, whoever's, makes a trace that no worker has, and no bound.)
 struct Bounds {
   double least = 0;      // T*
   double wait_free = 0;  // T_wfbp

@@ -86,6 +86,24 @@ TEST(BoundsOf, AreThoseOfOneWorkersTimes) {
   EXPECT_NEAR(bounds.wait_free, expected, 1e-6);
 }
 
+// Each of three small tensors lies whole at another worker, whose link has 2 kB of it each way; either of the
+// others' has 1 kB.
+TEST(BoundsOf, AreThoseOfOneWorkersLink) {
+  ScaledModel model;
+  model.layers.resize(3);
+  for (ScaledLayer& layer : model.layers) layer.spec.elements = 250;
+  const ComputeTimes times(model, {.workers = 3});
+  plan::Plan plan;
+  plan.cluster.workers = 3;
+  plan.layers.resize(3);
+  const Bounds bounds = BoundsOf(model, times, plan, 3, /*bytes_per_second=*/1000, 0, 1);
+  EXPECT_NEAR(bounds.least, 4, 1e-9);
+  EXPECT_NEAR(bounds.wait_free, 4, 1e-9);
+  for (const std::vector<plan::NodeBytes>& layers : TrafficOf(model, plan, 3)) {
+    EXPECT_EQ(layers[0] + layers[1] + layers[2], (plan::NodeBytes{4000, 4000}));
+  }
+}
+
 TEST(Timeline, WorkBehindWorkBeginsWhenThatWasDue) {
   Timeline timeline;
   EXPECT_EQ(timeline.Queue(2, /*idle=*/true, 10), 12);

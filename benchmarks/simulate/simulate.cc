@@ -66,11 +66,9 @@ Result<Scene> SceneOf(const Flags& flags, const profile::Profile& profile) {
 json JsonOf(const Flags& flags, const profile::Profile& profile, const Scene& scene,
             const Findings& found) {
   json schemes = json::object();
-  std::uint64_t sent = 0;
   for (std::size_t i = 0; i < found.plan.layers.size(); ++i) {
     const plan::LayerSpec& spec = scene.model.layers[i].spec;
     if (spec.factors) schemes[spec.name] = plan::NameOf(found.plan.layers[i].scheme);
-    sent += found.plan.layers[i].bytes_sent;
   }
   json waited = json::object();
   for (std::size_t i = 0; i < found.waited_seconds.size(); ++i) {
@@ -102,7 +100,7 @@ json JsonOf(const Flags& flags, const profile::Profile& profile, const Scene& sc
           {"speedup", flags.workers * single / median},
           {"link_bytes_per_second", found.link.bytes_per_second},
           {"link_latency_seconds", found.link.latency_seconds},
-          {"payload_bytes_per_step", sent},
+          {"payload_bytes_per_step", found.plan.bytes_sent},
           {"wire_bytes_per_step", std::round(found.mean_bytes)},
           {"max_to_mean_bytes", found.max_to_mean},
           {"peak_to_mean", found.peak_to_mean},

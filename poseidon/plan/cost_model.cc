@@ -16,15 +16,6 @@ double SecondsFor(std::uint64_t bytes, double bytes_per_second) {
   return bytes_per_second > 0 ? static_cast<double>(bytes) / bytes_per_second : 0;
 }
 
-NodeBytes Busiest(const LayerPayload& payload) {
-  NodeBytes most = BusiestWorker(payload);
-  for (const NodeBytes& server : payload.servers) {
-    most.sent = std::max(most.sent, server.sent);
-    most.received = std::max(most.received, server.received);
-  }
-  return most;
-}
-
 LayerPayload PayloadUnder(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
                           const ClusterSpec& cluster, std::span<const std::uint32_t> rows) {
   LayerPlan layer_plan;
@@ -131,17 +122,29 @@ double ComputeSeconds(std::span<const LayerCost> layers) {
   return sum;
 }
 
-NodeBytes BusiestMachine(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
-                         const ClusterSpec& cluster, std::span<const std::uint32_t> rows) {
+std::vector<NodeBytes> MachineBytes(const LayerSpec& layer, std::span<const Slice> slices,
+                                    Scheme scheme, const ClusterSpec& cluster,
+                                    std::span<const std::uint32_t> rows) {
   if (scheme == Scheme::kKeyValue && cluster.servers > 0 && cluster.servers_share_worker_hosts) {
     // A machine with a worker and a server exchanges what a worker with a shard of its own does.
     std::vector<Slice> placed(slices.begin(), slices.end());
     for (Slice& slice : placed) {
       slice.shard = static_cast<std::uint16_t>(slice.shard % cluster.contributors());
     }
-    return Busiest(KeyValuePayload(placed, layer.dtype, cluster.contributors(), 0));
+    return KeyValuePayload(placed, layer.dtype, cluster.contributors(), 0).workers;
   }
-  return Busiest(PayloadUnder(layer, slices, scheme, cluster, rows));
+  LayerPayload payload = PayloadUnder(layer, slices, scheme, cluster, rows);
+  payload.workers.insert(payload.workers.end(), payload.servers.begin(), payload.servers.end());
+  return payload.workers;
+}
+
+NodeBytes BusiestMachine(std::span<const NodeBytes> machines) {
+  NodeBytes most;
+  for (const NodeBytes& machine : machines) {
+    most.sent = std::max(most.sent, machine.sent);
+    most.received = std::max(most.received, machine.received);
+  }
+  return most;
 }
 
 double ProductSeconds(const FactorShape& shape, std::uint64_t rows, const ClusterSpec& cluster) {
@@ -151,7 +154,8 @@ double ProductSeconds(const FactorShape& shape, std::uint64_t rows, const Cluste
 
 LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
                  const ClusterSpec& cluster, const LayerMeasurement& measured) {
-  const NodeBytes bytes = BusiestMachine(layer, slices, scheme, cluster, measured.rows);
+  const NodeBytes bytes =
+      BusiestMachine(MachineBytes(layer, slices, scheme, cluster, measured.rows));
   LayerCost cost{.forward = measured.forward_seconds,
                  .backward = measured.backward_seconds,
                  .transfer = SecondsFor(std::max(bytes.sent, bytes.received), cluster.bandwidth)};
@@ -193,7 +197,8 @@ StepModel::StepModel(std::span<const LayerSpec> layers, std::span<const std::vec
         PayloadUnder(layers[i], slices[i], scheme, cluster, measured[i].rows);
     return Choice{.cost = CostOf(layers[i], slices[i], scheme, cluster, measured[i]),
                   .busiest_worker = BusiestWorker(payload),
-                  .workers = payload.workers};
+                  .workers = payload.workers,
+                  .machines = MachineBytes(layers[i], slices[i], scheme, cluster, measured[i].rows)};
   };
   for (std::size_t i = 0; i < layers.size(); ++i) {
     dense_.push_back(choice_of(i, Scheme::kKeyValue));
@@ -217,13 +222,21 @@ std::vector<LayerCost> StepModel::Chain(std::span<const Scheme> schemes,
   POSEIDON_CHECK(schemes.size() == dense_.size(), "a prediction needs a scheme for each layer");
   std::vector<LayerCost> chain;
   chain.reserve(schemes.size());
+  std::vector<NodeBytes> machines;
+  std::uint64_t before = 0;
   for (const std::size_t i : forward_order_) {
     const LayerCost& chosen = cost(i, schemes[i]);
+    const std::vector<NodeBytes>& of_layer = choice(i, schemes[i]).machines;
+    machines.resize(std::max(machines.size(), of_layer.size()));
+    for (std::size_t m = 0; m < of_layer.size(); ++m) machines[m] = machines[m] + of_layer[m];
+    const NodeBytes most = BusiestMachine(machines);
+    const std::uint64_t bytes = std::max(most.sent, most.received);
     chain.push_back({.forward = chosen.forward / speeds.computing,
                      .backward = chosen.backward / speeds.computing,
-                     .transfer = chosen.transfer / speeds.network,
+                     .transfer = SecondsFor(bytes - before, cluster_.bandwidth) / speeds.network,
                      .latency = chosen.latency,
                      .rebuild = chosen.rebuild / speeds.rebuilding});
+    before = bytes;
   }
   return chain;
 }

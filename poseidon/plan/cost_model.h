@@ -41,10 +41,13 @@ double WaitFreeStepSeconds(std::span<const LayerCost> layers);
 // Forward, backward and rebuilds of all layers.
 double ComputeSeconds(std::span<const LayerCost> layers);
 
-// The traffic of the busiest machine, each direction's maximum over machines. A dedicated server on
-// a worker's machine shares its link, and what these two tell each other does not use it.
-NodeBytes BusiestMachine(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
-                         const ClusterSpec& cluster, std::span<const std::uint32_t> rows);
+// Each machine's traffic: the workers' by rank, then the dedicated servers'. A server on a worker's machine
+// shares its link, and what these two tell each other does not use it: then machines are the workers'.
+std::vector<NodeBytes> MachineBytes(const LayerSpec& layer, std::span<const Slice> slices,
+                                    Scheme scheme, const ClusterSpec& cluster,
+                                    std::span<const std::uint32_t> rows);
+// The traffic of the busiest of them, each direction's maximum over machines.
+NodeBytes BusiestMachine(std::span<const NodeBytes> machines);
 
 // Seconds of the product that makes the weight gradient from `rows` factor rows; 0 where the rate
 // is unknown.
@@ -61,7 +64,7 @@ struct StepPrediction {
   double step = 0;         // of a chain that is played, or longer where the cores have more work
   double wait_free = 0;    // WaitFreeStepSeconds, likewise
   double compute = 0;      // ComputeSeconds
-  double link = 0;         // that the busiest link is busy at most, hidden behind computing or not
+  double link = 0;         // that the busiest link is busy, hidden behind computing or not
   double network_cpu = 0;  // core seconds that the busiest worker spends on sending and receiving
   NodeBytes busiest_worker = {};  // the whole step's, of the worker with most
 
@@ -96,7 +99,10 @@ class StepModel {
   StepPrediction Predict(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;
   // The same with LeastStepSeconds in any case: never more than Predict says, and soon said.
   StepPrediction Bound(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;
-  // The costs in forward order, of the layers in `forward_order` (declaration indices).
+  // The costs in forward order, of the layers in `forward_order` (declaration indices). A transfer is what its
+  // layer adds to the time of the link that is busiest with it and the layers before it. Small tensors lie whole
+  // at one owner: the link that is busiest with one is not so with the next, and no link carries the sum of what
+  // each layer's busiest does.
   std::vector<LayerCost> Chain(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;
   const std::vector<std::size_t>& forward_order() const { return forward_order_; }
   // The layer's cost under the scheme, by declaration index.
@@ -110,6 +116,7 @@ class StepModel {
     LayerCost cost;
     NodeBytes busiest_worker;
     std::vector<NodeBytes> workers;
+    std::vector<NodeBytes> machines;
   };
   const Choice& choice(std::size_t layer, Scheme scheme) const;
 

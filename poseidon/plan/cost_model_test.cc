@@ -239,12 +239,30 @@ TEST(BusiestMachine, DedicatedServersAreNodesOfTheirOwnOrShareALink) {
   cluster.servers = 2;
   const auto slices = MakeSlices(layer.elements, layer.dtype, 2, 0);
   // A server of half the layer serves eight workers.
-  EXPECT_EQ(BusiestMachine(layer, slices, Scheme::kKeyValue, cluster, {}),
+  EXPECT_EQ(BusiestMachine(MachineBytes(layer, slices, Scheme::kKeyValue, cluster, {})),
             (NodeBytes{256'000, 256'000}));
   // On a worker's machine: MN (P + S - 2) / S each way.
   cluster.servers_share_worker_hosts = true;
-  EXPECT_EQ(BusiestMachine(layer, slices, Scheme::kKeyValue, cluster, {}),
+  EXPECT_EQ(BusiestMachine(MachineBytes(layer, slices, Scheme::kKeyValue, cluster, {})),
             (NodeBytes{64'000 * 8 / 2, 64'000 * 8 / 2}));
+}
+
+// Three biases of 1 kB, each whole at another of three workers, who sends and receives 2 kB for it and 1 kB for
+// either of the others.
+TEST(StepModel, NoLinkCarriesWhatEachSmallTensorsOwnerDoes) {
+  std::vector<LayerSpec> layers;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    layers.push_back({.name = std::to_string(i), .elements = 250, .forward_position = i});
+  }
+  ClusterSpec cluster;
+  cluster.workers = 3;
+  cluster.bandwidth = 1000;
+  const StepModel model(layers, AssignSlices(layers, 3), cluster, std::vector<LayerMeasurement>(3));
+  const std::vector<Scheme> dense(3, Scheme::kKeyValue);
+  EXPECT_DOUBLE_EQ(model.Predict(dense).link, 4);
+  EXPECT_DOUBLE_EQ(model.Predict(dense).step, 4);
+  EXPECT_EQ(model.Predict(dense).busiest_worker, (NodeBytes{4000, 4000}));
+  EXPECT_DOUBLE_EQ(model.cost(0, Scheme::kKeyValue).transfer, 2);
 }
 
 // Worked out by hand: f = 1, 2; b = 2, 4; 3 MB and 6 MB of gradient on 3 workers, which is 4 MB and

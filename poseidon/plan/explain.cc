@@ -123,8 +123,6 @@ std::string PlanTable(const Plan& plan, std::span<const LayerSpec> layers,
 }
 
 std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
-  std::uint64_t bytes = 0;
-  for (const LayerPlan& layer : plan.layers) bytes += layer.bytes_sent;
   std::string text;
   if (plan.step_seconds > 0) {
     text = "predicted step " + SecondsText(plan.step_seconds);
@@ -140,15 +138,15 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
     text = "nothing was measured yet; ";
   }
   if (plan.cluster.host_of_rank.empty()) {
-    text += "a worker sends " + BytesText(bytes) + " per step";
+    text += "a worker sends " + BytesText(plan.bytes_sent) + " per step";
   } else {
     text += std::to_string(plan.cluster.workers) + " workers combine on " +
             std::to_string(plan.cluster.contributors()) + " hosts; a host sends " +
-            BytesText(bytes) + " per step";
+            BytesText(plan.bytes_sent) + " per step";
   }
-  if (plan.dense_bytes_sent > bytes) {
+  if (plan.dense_bytes_sent > plan.bytes_sent) {
     const double saved =
-        1 - static_cast<double>(bytes) / static_cast<double>(plan.dense_bytes_sent);
+        1 - static_cast<double>(plan.bytes_sent) / static_cast<double>(plan.dense_bytes_sent);
     text += ", " + PercentText(saved) + " less than " + BytesText(plan.dense_bytes_sent) +
             " key-value only";
   }
@@ -165,6 +163,8 @@ std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers) {
   };
   ClusterSpec faster_network = plan.cluster;
   faster_network.bandwidth *= 2;
+  ClusterSpec nearer = plan.cluster;
+  nearer.latency /= 2;
   ClusterSpec faster_product = plan.cluster;
   faster_product.rebuild_flops *= 2;
   ClusterSpec spare_core = plan.cluster;
@@ -175,6 +175,7 @@ std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers) {
   };
   const Change changes[] = {
       {"a network twice as fast", step_with(faster_network)},
+      {"half the latency", step_with(nearer)},
       {"a rebuild product twice as fast", step_with(faster_product)},
       {"one more core per worker for the network", step_with(spare_core)},
   };
@@ -195,11 +196,14 @@ Doubled DoubledOf(const Plan& plan, std::span<const LayerSpec> layers) {
   POSEIDON_CHECK(plan.layers.size() == layers.size(), "the plan is for other layers");
   const std::vector<Scheme> schemes = SchemesOf(plan);
   const StepModel model = ModelOf(plan, layers, plan.cluster);
+  ClusterSpec nearer = plan.cluster;
+  nearer.latency /= 2;
   ClusterSpec spare_core = plan.cluster;
   spare_core.cores_per_worker += 1;
   return {.computing = model.Predict(schemes, {.computing = 2}).step,
           .rebuilding = model.Predict(schemes, {.rebuilding = 2}).step,
           .network = model.Predict(schemes, {.network = 2}).step,
+          .latency = ModelOf(plan, layers, nearer).Predict(schemes).step,
           .cores = ModelOf(plan, layers, spare_core).Predict(schemes).step};
 }
 
@@ -218,6 +222,8 @@ std::string WhatBounds(const Plan& plan, std::span<const LayerSpec> layers) {
   const Resource resources[] = {
       {"computing", "computing twice as fast", doubled.computing, true},
       {"the network", "a network twice as fast", doubled.network, plan.cluster.workers > 1},
+      {"the network's latency", "half the latency", doubled.latency,
+       plan.cluster.workers > 1 && plan.cluster.latency > 0},
       {"rebuilding from factors", "rebuilding twice as fast", doubled.rebuilding,
        std::any_of(plan.layers.begin(), plan.layers.end(), with_factors)},
       {"serving the network by the cores that compute", "one more core per worker", doubled.cores,

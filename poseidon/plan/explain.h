@@ -33,11 +33,12 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds = 0);
 // One line: which change of the cluster would shorten the step most, and to what.
 std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers);
 
-// The step's seconds with these schemes if one resource were twice as fast.
+// The step's seconds with these schemes if one resource were twice as good.
 struct Doubled {
   double computing = 0;   // forward and backward
   double rebuilding = 0;  // the product of everybody's factors
   double network = 0;     // its rate
+  double latency = 0;     // half of it
   double cores = 0;       // one more core per worker for serving the network
 };
 Doubled DoubledOf(const Plan& plan, std::span<const LayerSpec> layers);

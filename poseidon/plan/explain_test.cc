@@ -99,6 +99,10 @@ TEST(WhatBounds, NamesTheResourceWhoseDoublingHelpsMost) {
   EXPECT_LT(doubled.computing, 0.6 * fast.step_seconds);
   EXPECT_LE(doubled.network, fast.step_seconds);
   EXPECT_DOUBLE_EQ(doubled.cores, fast.step_seconds);
+  Plan far = fast;
+  far.cluster.latency = 10;
+  EXPECT_THAT(WhatBounds(far, Layers()), HasSubstr("the network's latency bounds the step: half the latency makes "));
+  EXPECT_THAT(WhatWouldHelp(far, Layers()), HasSubstr("what would help most: half the latency makes the step "));
 }
 
 }  // namespace

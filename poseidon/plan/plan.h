@@ -47,7 +47,8 @@ struct Plan {
   double speedup = 0;                // workers * single_worker_seconds / step_seconds
   double wfbp_seconds = 0;        // if gradients overlapped with backward only, in order of arrival
   double dense_step_seconds = 0;  // the same with the key-value scheme for every layer
-  std::uint64_t dense_bytes_sent = 0;  // the busiest worker's, with the key-value scheme everywhere
+  std::uint64_t bytes_sent = 0;        // payload of the worker that sends most
+  std::uint64_t dense_bytes_sent = 0;  // likewise, with the key-value scheme everywhere
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };

@@ -415,6 +415,7 @@ Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& clus
       prediction.step > 0 ? cluster.workers * plan.single_worker_seconds / prediction.step : 0;
   plan.wfbp_seconds = prediction.wait_free;
   plan.dense_step_seconds = dense_prediction.step;
+  plan.bytes_sent = prediction.busiest_worker.sent;
   plan.dense_bytes_sent = dense_prediction.busiest_worker.sent;
   return plan;
 }

@@ -15,7 +15,7 @@ using plan::LayerPlan;
 using plan::LayerSpec;
 using plan::Plan;
 
-constexpr std::uint8_t kFormat = 1;
+constexpr std::uint8_t kFormat = 2;
 constexpr std::size_t kMaxReasonBytes = 16384;
 constexpr std::uint32_t kMaxRanks = 0xffff;
 
@@ -165,6 +165,7 @@ ByteBuffer EncodePlan(const Plan& plan) {
   out.F64(plan.speedup);
   out.F64(plan.wfbp_seconds);
   out.F64(plan.dense_step_seconds);
+  out.U64(plan.bytes_sent);
   out.U64(plan.dense_bytes_sent);
   out.U32(static_cast<std::uint32_t>(plan.layers.size()));
   for (const LayerPlan& layer : plan.layers) PutLayerPlan(out, layer);
@@ -185,6 +186,7 @@ Result<Plan> DecodePlan(ConstBytes bytes) {
   plan.speedup = in.Quantity();
   plan.wfbp_seconds = in.Quantity();
   plan.dense_step_seconds = in.Quantity();
+  plan.bytes_sent = in.U64();
   plan.dense_bytes_sent = in.U64();
   const std::uint32_t count = in.Count(plan::kMaxLayers, kLeastLayerPlanBytes);
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) {

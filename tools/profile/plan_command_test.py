@@ -53,6 +53,23 @@ class PlanCommand(unittest.TestCase):
                     self.assertLessEqual(got["speedup"], workers)
                     self.assertIn(got["what_bounds"], done.stdout)
 
+    def test_combining_on_a_host_costs_its_copies(self):
+        document = text_of(profile("vgg19-22k"))
+
+        def step(*arguments):
+            done = plan("-", "--workers", "8", "--rate", "1Gbit", "--json", str(out), *arguments, text=document)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(out.read_text())["prediction"]["step_seconds"], done.stdout
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder, "plan.json")
+            free, text = step("--per-host", "8")
+            self.assertLess(free, 1)
+            self.assertIn("copies through a host's memory count as free", text)
+            charged, text = step("--per-host", "8", "--copy-rate", "8Gbit", "--scheme", "fc6=kv")
+            self.assertNotIn("count as free", text)
+            # fc6 alone: eight shares go in and are added, the mean comes out: (8 + 1 + 1) x 411 MB at 1 GB/s.
+            self.assertGreater(charged, 4.1)
+
     def test_the_sweep_covers_the_grid(self):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder, "plan.json")
@@ -74,6 +91,9 @@ class PlanCommand(unittest.TestCase):
                                  (("-", "--workers", "2", "--rate", "fast"), "10Gbit"),
                                  (("-", "--workers", "2", "--rate", "1Gbit", "--scheme", "fc9=kv"), "fc9"),
                                  (("-", "--workers", "2", "--rate", "1Gbit", "--scheme", "fc1"), "LAYER=kv"),
+                                 (("--scheme", "fc1", "-", "--workers", "2", "--rate", "1Gbit"), "LAYER=kv"),
+                                 (("-", "--workers", "2", "--rate", "1GBps"), "10Gbit"),
+                                 (("-", "--sweep", "--threads", "2"), "--threads is for a net that is measured here"),
                                  (("/nonexistent.json", "--sweep"), "/nonexistent.json cannot be read"),
                                  (("/nonexistent.prototxt", "--sweep"), "/nonexistent.prototxt")):
             done = plan(*arguments, text=text)

@@ -16,13 +16,15 @@ struct Unit {
   double factor;
 };
 
-// The number times its unit; NaN where either is not understood. Units are compared in lower case.
+// The number times its unit; NaN where either is not understood. Units are compared in lower case, but for
+// the B of bytes, which is no b of bits.
 double Scaled(const std::string& text, std::initializer_list<Unit> units) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
   if (end == text.c_str()) return std::nan("");
   std::string unit;
   for (; *end != '\0'; ++end) {
+    if (*end == 'B') return std::nan("");
     if (*end != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*end)));
   }
   for (const Unit& known : units) {
@@ -45,11 +47,15 @@ Result<double> ParseRate(const std::string& text) {
                                     {"mbps", 1e6},
                                     {"gbit", 1e9},
                                     {"gbit/s", 1e9},
-                                    {"gbps", 1e9}});
-  if (std::isfinite(rate) && rate > 0) return rate;
+                                    {"gbps", 1e9},
+                                    {"tbit", 1e12},
+                                    {"tbit/s", 1e12},
+                                    {"tbps", 1e12}});
+  constexpr double kMost = 1e15;
+  if (std::isfinite(rate) && rate > 0 && rate <= kMost) return rate;
   return InvalidArgument("rate '" + text +
-                         "' is not understood, expected a number with bit, kbit, Mbit or Gbit "
-                         "(per second), as in 10Gbit");
+                         "' is not understood, expected a number with bit, kbit, Mbit, Gbit or "
+                         "Tbit (per second), as in 10Gbit, and at most 1000Tbit");
 }
 
 Result<double> ParseDuration(const std::string& text) {
@@ -63,7 +69,7 @@ Result<double> ParseDuration(const std::string& text) {
 std::string RateText(double bits_per_second) {
   double value = bits_per_second;
   const char* unit = "bit/s";
-  for (const char* next : {"kbit/s", "Mbit/s", "Gbit/s"}) {
+  for (const char* next : {"kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"}) {
     if (value < 999.5) break;
     value /= 1000;
     unit = next;

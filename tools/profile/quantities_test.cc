@@ -18,7 +18,7 @@ TEST(ParseRate, TakesNumbersWithUnits) {
 }
 
 TEST(ParseRate, RefusesInOneSentence) {
-  for (const char* text : {"", "fast", "10", "10GB", "0Gbit", "-1Gbit", "nanGbit", "infGbit",
+  for (const char* text : {"", "fast", "10", "10GB", "1GBps", "1e15Gbit", "0Gbit", "-1Gbit", "nanGbit", "infGbit",
                            "10Gbit/h", "1e400bit"}) {
     const Result<double> rate = ParseRate(text);
     ASSERT_FALSE(rate.ok()) << text;
@@ -43,6 +43,7 @@ TEST(RateText, HasAUnit) {
   EXPECT_EQ(RateText(100e6), "100 Mbit/s");
   EXPECT_EQ(RateText(1e9), "1 Gbit/s");
   EXPECT_EQ(RateText(500), "500 bit/s");
+  EXPECT_EQ(RateText(1e12), "1 Tbit/s");
 }
 
 }  // namespace

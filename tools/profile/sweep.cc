@@ -140,6 +140,10 @@ Result<Point> Predict(const Profile& profile, const Setting& setting, std::uint3
   for (std::uint32_t r = 0; setting.per_host > 1 && workers > 1 && r < workers; ++r) {
     cluster.host_of_rank.push_back(r / setting.per_host);
   }
+  if (!cluster.host_of_rank.empty()) {
+    cluster.cores_per_worker /= std::min(setting.per_host, workers);
+    cluster.copy_bytes_per_second = setting.copy_rate / 8;
+  }
   cluster.bandwidth = rate / 8 * setting.goodput;
   cluster.latency = setting.latency;
   Point point{.workers = workers, .rate = rate, .plan = {}};

@@ -20,7 +20,8 @@ struct Setting {
   double goodput = 0.956;  // of the line rate, that the payload gets
   double latency = 0;      // seconds one way
   std::uint32_t servers = 0;
-  std::uint32_t per_host = 1;  // workers that combine on their host first
+  std::uint32_t per_host = 1;  // workers that combine on their host first and share its cores
+  double copy_rate = 0;        // of a host's memory, bits per second; 0: copies count as free
   plan::PlanOptions options;
 };
 
