@@ -14,7 +14,10 @@ did. The network is calibrated first, and nothing runs on one that does not pass
 that out. mpi starts PROGRAM with mpirun, one process per node.
 """
 import argparse
+import contextlib
 import json
+import math
+import os
 import pathlib
 import signal
 import sys
@@ -40,21 +43,42 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
+def checked(kind, fits, expected):
+    """An argument's type: what `kind` makes of the text, if that fits."""
+    def value_of(text):
+        with contextlib.suppress(ValueError):
+            value = kind(text)
+            if fits(value):
+                return value
+        raise argparse.ArgumentTypeError(f"it is '{text}', expected {expected}")
+    return value_of
+
+
+def writable(path):
+    return (os.path.isdir(path.parent) and not os.path.isdir(path)
+            and os.access(path if os.path.exists(path) else path.parent, os.W_OK))
+
+
 def add_network(parser, command):
     parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--rate", default="1Gbit", help="of every link and direction, or 'unshaped'")
     parser.add_argument("--queue", default="50ms", help="what may wait at either end of a link")
     parser.add_argument("--burst", type=int, default=emulation.Link.burst, help="bytes of the bucket")
     parser.add_argument("--latency", default="0", help="one way between two nodes")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement of the gate")
-    parser.add_argument("--json", type=pathlib.Path, help="write the report to this file")
+    parser.add_argument("--seconds", type=checked(float, lambda seconds: 0 < seconds < math.inf, "more than 0"),
+                        default=2.0, help="of each measurement of the gate")
+    # Looked at before the run and not after it, when all was in vain.
+    parser.add_argument("--json", type=checked(pathlib.Path, writable, "a file in a folder that can be written"),
+                        help="write the report to this file")
     if command == "calibrate":
         return
-    parser.add_argument("--background", type=float, default=0.0, metavar="SHARE",
+    parser.add_argument("--background", default=0.0, metavar="SHARE",
+                        type=checked(float, lambda share: 0 <= share < 1, "0 or a share below 1"),
                         help="of every link's rate that others' traffic takes meanwhile: 0.2")
     parser.add_argument("--ungated", action="store_true", help="run without calibration")
     if command == "run":
-        parser.add_argument("--per-node", type=int, default=1, help="programs on every node")
+        parser.add_argument("--per-node", type=checked(int, lambda count: count > 0, "1 or more"), default=1,
+                            help="programs on every node")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="-- PROGRAM ARGS...")
 
 
@@ -180,8 +204,8 @@ def main(arguments):
                 print(f"removed {name}")
             return 0
         return with_cluster(options)
-    except emulation.Refused as refusal:
-        print(f"cluster: {refusal}", file=sys.stderr)
+    except (emulation.Refused, OSError) as failure:
+        print(f"cluster: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -46,7 +46,7 @@ def parse_rate(text):
     Raises Refused."""
     if text == "unshaped":
         return None
-    match = re.fullmatch(r"([0-9.]+)\s*(k|m|g)?(bit)?", text.strip().lower())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(k|m|g)?(bit)?", text.strip().lower())
     if not match:
         raise Refused(f"rate is '{text}', expected a number with kbit, Mbit or Gbit, or 'unshaped'")
     return float(match[1]) * {None: 1, "k": 1e3, "m": 1e6, "g": 1e9}[match[2]]
@@ -54,7 +54,7 @@ def parse_rate(text):
 
 def parse_time(text):
     """Seconds of '50ms', '200us', '1s' or '0'. Raises Refused."""
-    match = re.fullmatch(r"([0-9.]+)\s*(us|ms|s)?", text.strip().lower())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)?", text.strip().lower())
     if not match or (match[2] is None and float(match[1]) != 0):
         raise Refused(f"time is '{text}', expected a number with us, ms or s")
     return float(match[1]) * {None: 0, "us": 1e-6, "ms": 1e-3, "s": 1}[match[2]]

@@ -8,8 +8,9 @@
   python3 -m benchmarks.performance --render               # measures nothing
   python3 -m benchmarks.performance --compare              # the smoke grid against the recorded ratios
 
-A cell is measured again when its inputs changed: setting, profile, sources or machine. The document has all
-cells that are there, those of the quick grid in detail; docs/performance/cells.md has the detail of all.
+A cell is measured again when its inputs changed: setting, profile, sources or machine; where the network is then
+refused, the result that was there stays. The document has all cells that are there, those of the quick grid in
+detail; docs/performance/cells.md has the detail of all.
 """
 import argparse
 import json
@@ -37,7 +38,7 @@ def parse(arguments):
     from . import calculated, grid
     parser = argparse.ArgumentParser(prog="python3 -m benchmarks.performance", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--grid", choices=grid.GRIDS, default="quick")
+    parser.add_argument("--grid", choices=grid.GRIDS, help="quick unless another is named")
     parser.add_argument("--only", help="names of cells, with commas")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--list", action="store_true", help="print the cells")
@@ -45,15 +46,22 @@ def parse(arguments):
     what.add_argument("--compare", action="store_true", help="say what got worse since the recorded results")
     parser.add_argument("--again", action="store_true", help="measure cells that are there as well")
     options = parser.parse_args(arguments)
-    options.cells = grid.GRIDS["smoke" if options.compare else options.grid]()
-    options.beside = [] if options.compare or options.grid == "smoke" else grid.beside()
+    if options.compare and options.grid:
+        parser.error("--compare takes no --grid: it measures the smoke grid")
+    if options.render and options.only:
+        parser.error("--render takes no --only: the document has all cells that are there")
+    options.grid = options.grid or ("smoke" if options.compare else "quick")
+    options.cells = grid.GRIDS[options.grid]()
+    options.beside = [] if options.grid == "smoke" else grid.beside()
     options.chosen = options.cells + options.beside
-    options.dense_path = not options.compare and options.grid != "smoke"
+    options.dense_path = options.grid != "smoke"
     options.training = options.dense_path and options.grid == "full"
     options.calculated = list(calculated.COMMANDS) if options.dense_path else []
     if options.only:
         names = set(options.only.split(","))
-        known = {DENSE_PATH, TRAINING, *options.calculated, *(cell.name for cell in options.chosen)}
+        known = {*options.calculated, *(cell.name for cell in options.chosen)}
+        if not options.compare:  # which knows cells only
+            known |= {DENSE_PATH, TRAINING}
         if unknown := names - known:
             parser.error(f"the grid {options.grid} has no cell {sorted(unknown)[0]}; --list names them")
         options.chosen = [cell for cell in options.chosen if cell.name in names]
@@ -95,7 +103,8 @@ def rate(bits):
 
 def build():
     subprocess.run([ROOT / "scripts" / "build.sh", "release", "-DPOSEIDON_BENCHMARKS=ON", "poseidon",
-                    "poseidon_replay", "poseidon_allreduce", "poseidon_simulate"], check=True, stdout=subprocess.DEVNULL)
+                    "poseidon_replay", "poseidon_bounds", "poseidon_allreduce", "poseidon_simulate"],
+                   check=True, stdout=subprocess.DEVNULL)
 
 
 def read(path):
@@ -103,6 +112,13 @@ def read(path):
         return json.loads(path.read_text())
     except FileNotFoundError:
         return None
+
+
+def replace(path, text):
+    """Writes a file in one piece: to whoever reads it, and when this program is ended, it is whole."""
+    fresh = path.with_name(f"{path.name}.new")  # no *.json: those are taken for results
+    fresh.write_text(text)
+    os.replace(fresh, path)
 
 
 def text_of(result):
@@ -129,7 +145,8 @@ def measured(cell, sources):
 
 
 def measure_all(options, folder):
-    """Measures what is missing or stale; every result is written as soon as it is there."""
+    """Measures what is missing or stale; every result is written as soon as it is there. That the network was
+    refused is written only where no result was."""
     from . import machine, measure
     folder.mkdir(parents=True, exist_ok=True)
     build()
@@ -142,7 +159,11 @@ def measure_all(options, folder):
             say(f"{number}/{len(options.chosen)} {cell.name}: there")
             continue
         say(f"{number}/{len(options.chosen)} {cell.name}: at most about {cell.seconds / 60:.1f} min")
-        path.write_text(text_of(measured(cell, sources)))
+        result = measured(cell, sources)
+        if result.get("refused") and there and not there.get("refused"):
+            say(f"{cell.name}: the result of {there['date']} is kept, the network was refused: {result['refused']}")
+            continue
+        replace(path, text_of(result))
     if options.dense_path:
         measure_dense_path(options, folder, sources)
     if options.training:
@@ -163,7 +184,7 @@ def measure_dense_path(options, folder, sources):
         result = {"key": key, "machine": on, "versions": machine.versions()} | dense_path.measure_all(say)
     except measure.Failed as failure:
         return say(f"{DENSE_PATH}: {failure}")
-    path.write_text(dense_path.text_of(result))
+    replace(path, dense_path.text_of(result))
 
 
 def calculate_all(options, folder, sources):
@@ -197,10 +218,11 @@ def render(cells, beside, folder, document):
 
 
 def compare(cells, folder):
-    """Measures cells once more and prints which ratios got worse; the exit status."""
+    """Measures cells once more and prints which ratios got worse; the exit status, which is no success where nothing
+    could be compared."""
     from . import figures, machine
     build()
-    sources, found = machine.sources(), 0
+    sources, compared, found = machine.sources(), 0, 0
     for cell in cells:
         recorded = read(folder / f"{cell.name}.json")
         if not recorded or recorded.get("refused"):
@@ -210,12 +232,16 @@ def compare(cells, folder):
         if result.get("refused"):
             say(f"{cell.name}: not measured, the network was refused: {result['refused']}")
             continue
+        before = figures.ratios_of(recorded)
+        compared += len(before)
         for name, (ratio, _) in figures.ratios_of(result).items():
-            before = figures.ratios_of(recorded).get(name)
-            say(f"  {name}: {ratio:.3f}" + (f" (recorded {before[0]:.3f})" if before else ""))
+            say(f"  {name}: {ratio:.3f}" + (f" (recorded {before[name][0]:.3f})" if name in before else ""))
         for sentence in figures.worse(recorded, result):
             found += 1
             say(f"{cell.name}: WORSE: {sentence}")
+    if not compared:
+        say("nothing was compared, expected at least one cell with a recorded ratio on a network that passes")
+        return 1
     say(f"{found} ratios got worse than recorded" if found else "no ratio got worse than recorded")
     return 1 if found else 0
 

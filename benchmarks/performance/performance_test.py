@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The grid, cache keys, figures, tables and the comparison; without root, without a network."""
+import argparse
+import contextlib
 import copy
 import importlib.util
+import io
 import json
 import pathlib
 import re
@@ -11,6 +14,7 @@ import tempfile
 import unittest
 import unittest.mock
 
+from benchmarks.performance import __main__ as command
 from benchmarks.performance import calculated, dense_path, figures, grid, machine, measure, tables
 from benchmarks.simulate import compare
 
@@ -353,6 +357,17 @@ class Agreement(unittest.TestCase):
         self.assertEqual([run["system"] for run in runs], ["poseidon", "dense", "wfbp"])
         self.assertEqual(runs[0]["emulated_seconds"], 0.302)
 
+    def test_a_cell_that_is_not_there_is_one_sentence(self):
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(compare.main(["nowhere.json"]), 1)
+        self.assertRegex(said.getvalue(), r"^compare: .*'nowhere\.json'\n$")
+
+    def test_a_profile_that_is_unknown_is_one_sentence(self):
+        done = subprocess.run([sys.executable, "-B", "-m", "benchmarks.simulate.settings", "vgg19", "resnet50"],
+                              cwd=machine.ROOT, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr.splitlines()[-1], "profile 'resnet50' is unknown, expected .*, resnet-50, ")
+
 
 def path_row(size, ours, gloo, cpu=0.5):
     row = {"bytes": size}
@@ -467,6 +482,82 @@ class Comparison(unittest.TestCase):
         without = recorded()
         del without["systems"]["dense"]
         self.assertTrue(any("missing" in line for line in figures.worse(recorded(), without)))
+
+
+REFUSED = recorded() | {"date": "2026-01-03", "refused": "the goodput is 80 %", "systems": {}}
+
+
+class Command(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.path = self.folder / f"{CELLS[0].name}.json"
+
+    def said(self, call, result):
+        """What the call returned and printed where measuring a cell gives that result."""
+        with (unittest.mock.patch.object(command, "build"), contextlib.redirect_stdout(io.StringIO()) as output,
+              unittest.mock.patch.object(command, "measured", return_value=copy.deepcopy(result))):
+            return call(), output.getvalue()
+
+    def compare(self, result, recorded=None):
+        self.path.unlink(missing_ok=True)
+        if recorded:
+            self.path.write_text(command.text_of(recorded))
+        return self.said(lambda: command.compare(CELLS, self.folder), result)
+
+    def measure(self, result):
+        options = argparse.Namespace(chosen=CELLS, again=False, dense_path=False, training=False, calculated=[])
+        return self.said(lambda: command.measure_all(options, self.folder), result)[1]
+
+    def refusal(self, *arguments):
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as ended:
+            command.parse(arguments)
+        self.assertEqual(ended.exception.code, 2)
+        return said.getvalue().splitlines()[-1]
+
+    def test_a_comparison_of_nothing_is_no_success(self):
+        failed = recorded()
+        for system in failed["systems"].values():
+            system["turns"] = []
+        for result, before in ((recorded(), None), (recorded(), REFUSED), (REFUSED, recorded()), (recorded(), failed)):
+            status, output = self.compare(result, before)
+            self.assertEqual(status, 1, output)
+            self.assertIn("nothing was compared, expected at least one cell", output)
+            self.assertNotIn("no ratio got worse", output)
+
+    def test_a_comparison_says_what_got_worse(self):
+        status, output = self.compare(recorded(), recorded())
+        self.assertEqual((status, output.splitlines()[-1]), (0, "no ratio got worse than recorded"))
+        self.assertIn("  poseidon / T*: 1.015 (recorded 1.015)\n", output)
+        status, output = self.compare(slower(recorded(), "wfbp", 1.2) | {"systems": {}}, recorded())
+        self.assertEqual((status, output.splitlines()[-1]), (1, "4 ratios got worse than recorded"))
+
+    def test_options_that_would_be_ignored_are_refused(self):
+        self.assertIn("--compare takes no --grid", self.refusal("--compare", "--grid", "full"))
+        self.assertIn("--render takes no --only", self.refusal("--render", "--only", "mlp-p2-1G"))
+        self.assertIn("the grid smoke has no cell dense-path", self.refusal("--compare", "--only", "dense-path"))
+        self.assertEqual(command.parse(["--compare"]).chosen, grid.smoke())
+        self.assertEqual(command.parse([]).chosen, grid.quick() + grid.beside())
+        self.assertEqual(command.parse(["--render", "--grid", "full"]).cells, grid.full())
+        self.assertTrue(command.parse(["--grid", "smoke", "--only", "dense-path"]).dense_path)
+
+    def test_a_refusal_is_written_only_where_nothing_is(self):
+        self.measure(REFUSED)
+        self.assertEqual(json.loads(self.path.read_text()), REFUSED)
+        self.measure(recorded())
+        self.assertEqual(json.loads(self.path.read_text()), recorded())
+        output = self.measure(REFUSED)
+        self.assertEqual(json.loads(self.path.read_text()), recorded())
+        self.assertIn(f"{CELLS[0].name}: the result of 2026-01-02 is kept, the network was refused: the goodput is 80 %",
+                      output)
+
+    def test_a_result_takes_the_place_of_another_in_one_piece(self):
+        self.measure(recorded())
+        with self.path.open() as before:
+            self.measure(slower(recorded(), "dense", 2))
+            self.assertEqual(json.load(before), recorded())
+        self.assertEqual(list(self.folder.iterdir()), [self.path])
 
 
 if __name__ == "__main__":

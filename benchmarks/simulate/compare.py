@@ -63,6 +63,15 @@ def main(arguments):
     parser.add_argument("--segment", type=int, default=8192)
     parser.add_argument("--json", type=pathlib.Path, help="write the step times to this file")
     settings = parser.parse_args(arguments)
+    try:
+        return agreement(settings)
+    except OSError as failure:
+        print(f"compare: {failure}", file=sys.stderr)
+        return 1
+
+
+def agreement(settings):
+    """Simulates the cells, prints and writes how far off that is; the exit status. Raises OSError."""
     runs = []
     for path in settings.cells or sorted(RESULTS.glob("*.json")):
         result = json.loads(path.read_text())

@@ -20,6 +20,7 @@ import sys
 from benchmarks.performance import grid
 from benchmarks.performance.plots import pyplot, save
 from benchmarks.performance.standalone import Failed, add_outputs, write
+from benchmarks.profiles.architectures import ARCHITECTURES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIMULATE = ROOT / "build" / "release" / "bin" / "poseidon_simulate"
@@ -81,7 +82,10 @@ def parse(arguments):
     parser.add_argument("--latency", default="40us")
     parser.add_argument("--steps", type=int, default=6)
     add_outputs(parser, "plot these results, simulate nothing")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if unknown := set(options.profiles) - ARCHITECTURES.keys():
+        parser.error(f"profile '{sorted(unknown)[0]}' is unknown, expected {', '.join(ARCHITECTURES)}")
+    return options
 
 
 def main(arguments):

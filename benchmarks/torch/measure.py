@@ -6,11 +6,12 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
+import time
 
 from benchmarks.performance import machine
+from benchmarks.performance.measure import await_all
 
 from . import grid
 
@@ -65,7 +66,7 @@ def measure(cell, cluster):
 
 
 def run(cell, cluster, token, folder):
-    """What each worker printed."""
+    """What each worker printed. Raises Failed."""
     words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(grid.SYSTEMS),
              "--turns", cell.turns, "--turn-seconds", grid.TURN_SECONDS, "--seed", grid.SEED,
              "--plan-step", cell.plan_step, "--workers", cell.workers,
@@ -77,15 +78,17 @@ def run(cell, cluster, token, folder):
             processes.append(cluster.run(rank, [*words, "--rank", rank, "--listen", cluster.addresses[rank]],
                                          stdout=to, stderr=errors, env=environment))
     try:
-        codes = [process.wait(PATIENCE) for process in processes]
-    except subprocess.TimeoutExpired:
-        raise Failed(f"it had not finished after {PATIENCE} s") from None
+        late = await_all(processes, time.monotonic() + PATIENCE)
+        codes = [process.poll() for process in processes]
     finally:
         cluster.end(*processes)
-    for rank, code in enumerate(codes):
-        if code:
-            told = files[rank][1].read_text(errors="replace").strip().splitlines() or ["it said nothing"]
-            raise Failed(f"rank {rank} ended with {code}: {re.sub(r'(?:/[^ /:]+)+/', '', told[-1])}")
+    if late:
+        raise Failed(f"it had not finished after {PATIENCE} s")
+    if failed := [rank for rank, code in enumerate(codes) if code]:
+        # The end of the first can be why others have failed by now; what they said of it they said later.
+        rank = min(failed, key=lambda rank: files[rank][1].stat().st_mtime_ns)
+        told = files[rank][1].read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        raise Failed(f"rank {rank} ended with {codes[rank]}: {re.sub(r'(?:/[^ /:]+)+/', '', told[-1])}")
     return [out.read_text() for out, _ in files]
 
 

@@ -150,10 +150,35 @@ def test_what_cannot_be_emulated_is_refused_in_a_sentence(link, nodes, words):
         emulation.Cluster(nodes, link)
 
 
-@pytest.mark.parametrize("text", ("fast", "1Gbyte", "", "-1Mbit"))
+@pytest.mark.parametrize("text", ("fast", "1Gbyte", "", "-1Mbit", "1.2.3Gbit", ".Gbit"))
 def test_a_rate_that_is_none_is_refused(text):
     with pytest.raises(emulation.Refused, match="expected a number"):
         emulation.parse_rate(text)
+
+
+@pytest.mark.parametrize("text", ("soon", "5", "5.5.5ms", ".", "-1ms"))
+def test_a_time_that_is_none_is_refused(text):
+    with pytest.raises(emulation.Refused, match="expected a number"):
+        emulation.parse_time(text)
+
+
+@pytest.mark.parametrize("option,value,words", (
+    ("--per-node", 0, "1 or more"), ("--per-node", "two", "1 or more"), ("--seconds", 0, "more than 0"),
+    ("--seconds", "nan", "more than 0"), ("--background", 1, "a share below 1"),
+    ("--json", "/nowhere/report.json", "a folder that can be written"), ("--json", "/", "a folder that can be written")))
+def test_an_option_out_of_range_is_refused_before_anything_runs(option, value, words):
+    done = cluster_command("run", "--nodes", 2, "--rate", "unshaped", "--ungated", option, value, "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"error: argument {option}: it is '{value}', expected" in done.stderr.splitlines()[-1]
+    assert done.stderr.endswith(words + "\n")
+
+
+def test_a_report_that_cannot_be_written_is_one_sentence():
+    done = cluster_command("run", "--nodes", 2, "--rate", "unshaped", "--ungated", "--json", "/proc/report.json", "--",
+                           "true")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("cluster: ") and "/proc/report.json" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("announced,words", ((200e6, "at least 94%"), (50e6, "at most 102%")))

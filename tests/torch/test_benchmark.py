@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
-from benchmarks.torch import grid, tables  # noqa: E402
+from benchmarks.torch import grid, measure, tables  # noqa: E402
 from conftest import PATIENCE, free_port  # noqa: E402
 
 
@@ -56,6 +56,41 @@ def test_missed_goals_are_named():
     assert "2 of 4 goals are reached" in lines
     assert "missed: MLP 784-4096-4096-10, P=2, 1 Gbit/s, overlap: 3.00, asked 4" in lines
     assert "overlap: its losses differ from DDP's by more than 2%" in lines
+
+
+class Loopback:
+    """A cluster without a network, whose nodes run these programs instead."""
+    addresses = ["127.0.0.1"] * 2
+
+    def __init__(self, *programs):
+        self.programs = programs
+
+    def run(self, index, words, **options):
+        return subprocess.Popen(["sh", "-c", self.programs[index]], **options)
+
+    def end(self, *processes):
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+FAILS = "echo $$ > pid; echo 'RuntimeError: the real cause' >&2; exit 3"
+HANGS = "exec sleep 1000"
+# When rank 1 has ended and its file is older than the clock: that goes in ticks of some milliseconds.
+FAILS_LATER = """
+until grep -q ') Z' /proc/$(cat pid)/stat && touch now && test now -nt error1; do :; done 2> /dev/null
+echo 'RuntimeError: the connection to rank 1 is lost' >&2
+exit 1
+"""
+
+
+@pytest.mark.parametrize("other", (HANGS, FAILS_LATER), ids=("hangs", "fails later"))
+def test_the_rank_that_failed_first_is_named(other, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measure, "PATIENCE", PATIENCE)
+    cluster = Loopback(other, FAILS)
+    with pytest.raises(measure.Failed, match="^rank 1 ended with 3: RuntimeError: the real cause$"):
+        measure.run(grid.cells()[0], cluster, tmp_path / "token", tmp_path)
 
 
 def test_all_systems_of_a_training_learn_the_same(tmp_path):
