@@ -36,14 +36,17 @@ class Lines:
             self.open = False
             self.changed.notify_all()
 
+    def count(self, pattern):
+        return sum(1 for line in self.lines if re.search(pattern, line))
+
     def find(self, pattern):
         return next((match for match in map(re.compile(pattern).search, self.lines) if match), None)
 
-    def wait(self, pattern):
-        """The first match in any line, past or future; None when the stream ends without one."""
+    def wait(self, pattern, count=1):
+        """The first match in any line, past or future, once `count` lines match; None when the stream ends before."""
         with self.changed:
-            self.changed.wait_for(lambda: self.find(pattern) or not self.open, PATIENCE)
-            return self.find(pattern)
+            self.changed.wait_for(lambda: self.count(pattern) >= count or not self.open, PATIENCE)
+            return self.find(pattern) if self.count(pattern) >= count else None
 
     @property
     def text(self):

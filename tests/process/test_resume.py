@@ -116,11 +116,35 @@ def test_sigint_and_sighup_do_what_the_flags_say(bench):
     with bench.start(solver, "--workers", 2, "--sigint_effect", "snapshot", "--sighup_effect",
                      "stop") as job:
         job.members(2)
-        os.kill(job.pid, signal.SIGINT)
-        assert job.out.wait(r"^snapshot .*solverstate")
+        for count in (1, 2):  # the second asks for no more than the first
+            os.kill(job.pid, signal.SIGINT)
+            assert job.out.wait(r"^snapshot .*solverstate", count=count)
         os.kill(job.pid, signal.SIGHUP)
         assert job.finish() == 0, job.err.text
     # snapshot_after_train is off in these solvers, and a plain stop writes none.
+    assert len(snapshots(bench.folder)) == 2
+
+
+def test_only_a_plan_made_of_measurements_stays_beside_a_snapshot(bench):
+    fields = {"snapshot_prefix": bench.folder / "snap"}
+    bench.train(bench.solver(snapshot=8, **fields), "--workers", 2, "--policy", "bytes")
+    plans = {int(path.name.split("_")[2].split(".")[0]) for path in bench.folder.glob("snap_iter_*.plan.json")}
+    assert plans == {16, 24}  # the final plan came with step 10
+    # It pins the schemes of a job of as many workers.
+    for workers, forced in ((2, True), (3, False)):
+        done = bench.train(bench.solver(max_iter=32, **fields), "--workers", workers, "--snapshot", state(bench.folder, 24),
+                           run_dir=f"resumed-{workers}")
+        plan = json.loads((done.run_dir / "plan.json").read_text())
+        assert {layer["forced"] for layer in plan["layers"]} == {forced}
+
+
+@pytest.mark.parametrize("options", (("--hosts", "localhost:1"), ("--servers", 1)))
+def test_one_worker_that_was_launched_stops_with_a_snapshot(bench, options):
+    solver = bench.solver(max_iter=ENDLESS, test_interval=ENDLESS, snapshot_prefix=bench.folder / "snap")
+    with bench.start(solver, *options) as job:
+        assert job.out.wait(r"^iteration 10,")
+        os.kill(job.pid, signal.SIGTERM)
+        assert job.finish() == 0, job.err.text
     assert len(snapshots(bench.folder)) == 1
 
 

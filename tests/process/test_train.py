@@ -167,6 +167,33 @@ def test_a_global_batch_is_shared(bench):
     assert plan["ip1"]["rows"] == [12, 12]
 
 
+def test_a_global_batch_is_the_training_phases(bench):
+    """The test phase's batch, 20 in the same net, is divided among nobody."""
+    done = bench.train(bench.solver(), "--workers", 3, "--global-batch")
+    check_results(done, 3)
+
+
+def test_a_layer_that_leads_to_no_loss_is_not_sent_by_factors(bench):
+    """By bytes it would be, from the final plan on; backward passes over it and leaves none."""
+    net = pathlib.Path(bench.lenet()).read_text() + """
+layer {
+  name: "head" type: "InnerProduct" bottom: "ip1" top: "head" include { phase: TRAIN }
+  inner_product_param { num_output: 60 weight_filler { type: "xavier" } }
+}
+layer { name: "quiet" type: "Silence" bottom: "head" include { phase: TRAIN } }
+"""
+    done = bench.train(bench.solver(net=bench.write("head.prototxt", net)), "--workers", 2, "--policy", "bytes")
+    check_results(done, 2)
+    schemes = {layer["layer"]: layer["scheme"] for layer in done.summary["plan"]}
+    assert schemes["head"] == "kv" and schemes["ip1"] == "sfb"
+
+
+def test_without_a_prefix_the_model_lies_beside_the_solver(bench):
+    done = bench.train(bench.solver(snapshot_after_train=True), "--workers", 2)
+    check_results(done, 2)
+    assert (bench.folder / "solver_iter_30.caffemodel").exists()
+
+
 def test_encrypted_on_loopback(bench):
     done = bench.train(bench.solver(), "--workers", 2, "--wire", "tls")
     check_results(done, 2)

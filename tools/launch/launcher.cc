@@ -172,7 +172,7 @@ void Job::OnSignal() {
       case SIGCHLD: break;
       case SIGHUP: Tell("hangup"); break;
       default:
-        if (++interrupts_ > 1) {
+        if ((options_.interrupt_stops || info.ssi_signo == SIGTERM || !Formed()) && ++interrupts_ > 1) {
           EndAll(SIGKILL);
         } else if (!Formed()) {
           LetGo();

@@ -32,6 +32,7 @@ struct LaunchOptions {
   // What a failed child leaves the others: after this long they are ended too. Sooner where nobody is
   // left to wait for: of a job that has not formed, and when all but the accused have ended.
   double grace_seconds = 10;
+  bool interrupt_stops = true;  // that SIGINT is for the members to stop at, not for a snapshot or nothing
   // Rank 0's task gets no address; every other task gets "coordinator": {"host", "port"}.
   std::function<void(const std::string& name, const nlohmann::json& event)> on_event;
 };
@@ -52,7 +53,7 @@ struct LaunchResult {
 
 // Starts members[0], waits until it listens, starts the others, and stays until all have ended.
 // SIGTERM asks the job to stop with a snapshot, SIGINT and SIGHUP for what the member's options say;
-// a second SIGINT or SIGTERM, or one before all have joined, ends the members. Children
+// a second request to stop, or one before all have joined, ends the members. Children
 // never outlive this process.
 // Thread: the main thread, once; it blocks SIGINT, SIGTERM, SIGHUP and SIGCHLD for the program.
 LaunchResult Launch(const std::vector<MemberProcess>& members, const LaunchOptions& options);

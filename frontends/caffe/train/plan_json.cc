@@ -46,14 +46,17 @@ json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& laye
           {"layers", std::move(list)}};
 }
 
-Result<std::map<std::string, plan::Scheme>> ReadPlanSchemes(const std::string& path) {
+Result<PinnedPlan> ReadPlan(const std::string& path) {
   std::ifstream file(path);
   if (!file) return NotFound("plan file " + path + " cannot be read");
   const json document = json::parse(file, nullptr, false);
   if (!document.is_object() || !document.contains("layers") || !document["layers"].is_array()) {
     return InvalidArgument("plan file " + path + " is not a plan: no list 'layers' in it");
   }
-  std::map<std::string, plan::Scheme> schemes;
+  PinnedPlan plan;
+  if (document.contains("workers") && document["workers"].is_number_unsigned()) {
+    plan.workers = document["workers"].get<std::uint64_t>();
+  }
   for (const json& layer : document["layers"]) {
     const bool complete = layer.is_object() && layer.contains("layer") &&
                           layer["layer"].is_string() && layer.contains("scheme") &&
@@ -61,12 +64,12 @@ Result<std::map<std::string, plan::Scheme>> ReadPlanSchemes(const std::string& p
     const auto scheme = complete ? plan::ParseScheme(layer["scheme"].get<std::string>())
                                  : std::nullopt;
     if (!scheme) {
-      return InvalidArgument("plan file " + path + ": entry " + std::to_string(schemes.size()) +
+      return InvalidArgument("plan file " + path + ": entry " + std::to_string(plan.schemes.size()) +
                              " has no 'layer' with a 'scheme' of kv or sfb");
     }
-    schemes[layer["layer"].get<std::string>()] = *scheme;
+    plan.schemes[layer["layer"].get<std::string>()] = *scheme;
   }
-  return schemes;
+  return plan;
 }
 
 Status WriteTextFile(const std::string& path, const std::string& text) {

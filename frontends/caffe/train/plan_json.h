@@ -2,6 +2,7 @@
 #ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_PLAN_JSON_H_
 #define POSEIDON_FRONTENDS_CAFFE_TRAIN_PLAN_JSON_H_
 
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,9 +18,13 @@ namespace poseidon::caffe {
 
 nlohmann::json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& layers);
 
-// The scheme of every layer a plan file names. kNotFound, or kInvalidArgument naming the file and
-// what is wrong in it.
-Result<std::map<std::string, plan::Scheme>> ReadPlanSchemes(const std::string& path);
+// What a plan file pins.
+struct PinnedPlan {
+  std::map<std::string, plan::Scheme> schemes;  // of every layer that it names
+  std::uint64_t workers = 0;                    // of the job it was made for; 0 where it does not say
+};
+// kNotFound, or kInvalidArgument naming the file and what is wrong in it.
+Result<PinnedPlan> ReadPlan(const std::string& path);
 
 // Writes `text` to `path` by way of a temporary name, synced. kUnavailable with path and reason.
 Status WriteTextFile(const std::string& path, const std::string& text);

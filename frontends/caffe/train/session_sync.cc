@@ -55,7 +55,9 @@ void SessionSync::DescribeLayers(const std::vector<int>& synced_layers) {
     spec.dtype = dtype_;
     spec.elements = static_cast<std::uint64_t>(layer.params.data.numel());
     spec.forward_position = static_cast<std::uint32_t>(index);
-    if (FactorSource* factors = net_layer.factors(); factors != nullptr && factors->FactorCapable()) {
+    // A layer that backward passes over has no factors; its gradient is the zeros that lie there.
+    FactorSource* const factors = net_.needs_backward(index) ? net_layer.factors() : nullptr;
+    if (factors != nullptr && factors->FactorCapable()) {
       layer.factors = factors;
       spec.factors = plan::FactorShape{.outputs = static_cast<std::uint64_t>(factors->M()),
                                        .inputs = static_cast<std::uint64_t>(factors->N()),

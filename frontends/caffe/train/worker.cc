@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "frontends/caffe/net/filter.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/snapshot.h"
@@ -91,13 +92,12 @@ Result<SolverParameter> ReadJobSolver(const MemberTask& task) {
   for (const std::string& stage : task.options.stages) {
     solver.mutable_train_state()->add_stage(stage);
   }
-  if (solver.has_snapshot_prefix() || solver.snapshot() > 0) {
-    solver.set_snapshot_prefix(
-        CompleteSnapshotPrefix(solver.snapshot_prefix(), task.options.solver));
-  }
+  solver.set_snapshot_prefix(CompleteSnapshotPrefix(solver.snapshot_prefix(), task.options.solver));
   if (task.options.global_batch && task.options.workers > 1) {
     const std::string folder = std::filesystem::path(task.options.solver).parent_path().string();
     POSEIDON_ASSIGN_OR_RETURN(SolverNets nets, ReadSolverNets(solver, folder));
+    // Without the layers of the test phase, whose batches nobody divides.
+    POSEIDON_ASSIGN_OR_RETURN(nets.train.net, FilterNet(nets.train.net, nets.train.state));
     POSEIDON_RETURN_IF_ERROR(DivideBatches(task.options.workers, &nets.train.net));
     solver.clear_net();
     solver.clear_net_param();
@@ -130,8 +130,12 @@ Result<plan::PlanOptions> PlanningOf(const TrainOptions& options) {
     if (std::filesystem::exists(beside)) file = beside;
   }
   if (!file.empty()) {
-    POSEIDON_ASSIGN_OR_RETURN(planning.forced, ReadPlanSchemes(file));
-    planning.forced_by = "plan file " + file;
+    POSEIDON_ASSIGN_OR_RETURN(PinnedPlan pinned, ReadPlan(file));
+    // Found beside the snapshot, it says nothing of a job of another size.
+    if (!options.plan_file.empty() || pinned.workers == options.workers) {
+      planning.forced = std::move(pinned.schemes);
+      planning.forced_by = "plan file " + file;
+    }
   }
   for (const auto& [layer, name] : options.schemes) {
     const auto scheme = plan::ParseScheme(name);
@@ -188,6 +192,8 @@ Result<std::unique_ptr<session::Session>> OpenSession(const MemberTask& task,
       task.tls ? transport::tcp::Security::Mode::kTls : transport::tcp::Security::Mode::kAuth,
       *std::move(token)};
   transport::tcp::TcpOptions tcp{.security = std::move(security), .log = &environment.output};
+  tcp.max_strangers =
+      std::max<std::size_t>(tcp.max_strangers, options.node.workers + options.node.servers);
   POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Runtime> runtime, session::MakeTcpRuntime(tcp));
   POSEIDON_ASSIGN_OR_RETURN(
       std::unique_ptr<session::Session> session,
@@ -209,7 +215,9 @@ class Run {
   Status Train();
 
  private:
-  bool distributed() const { return task_.options.workers > 1 || task_.options.sync; }
+  bool distributed() const {
+    return task_.options.workers > 1 || task_.options.servers > 0 || task_.options.sync;
+  }
   bool leads() const { return task_.rank == 0; }
   std::string RunFile(const std::string& name) const { return task_.options.run_dir + "/" + name; }
   Wish TakeWish();
@@ -322,17 +330,24 @@ Status Run::Join() {
 
 Status Run::Train() {
   Status status = TrainTogether();
-  if (status.ok() || !session_ || !session_->failure().ok()) return status;
-  if (task_.options.workers > 1) {
-    status = status.WithPrefix("worker " + std::to_string(task_.rank) + " on host " + task_.host);
+  if (status.ok() || !session_) return status;
+  if (session_->failure().ok()) {
+    if (task_.options.workers > 1) {
+      status = status.WithPrefix("worker " + std::to_string(task_.rank) + " on host " + task_.host);
+    }
+    session_->Abort(status);
   }
-  session_->Abort(status);
+  // Factors that are lent may be read until then.
   static_cast<void>(session_->AwaitEnd());
   return status;
 }
 
 Status Run::TrainTogether() {
-  if (distributed()) POSEIDON_RETURN_IF_ERROR(Join());
+  if (distributed()) {
+    POSEIDON_RETURN_IF_ERROR(Join());
+  } else if (env_.joined) {
+    env_.joined();  // alone, a job is complete
+  }
   std::int64_t rows = 0;
   for (int i = 0; i < solver_->net().layer_count() && rows == 0; ++i) {
     const Blobs& tops = solver_->net().tops(i);
@@ -348,9 +363,10 @@ Status Run::TrainTogether() {
   if (task_.options.workers > 1) {
     reporting.hidden_share = [this] { return HiddenShare(session_->Collect().busy_seconds); };
   }
-  // The plan stays beside the snapshot, for the run that resumes from it.
+  // The plan stays beside the snapshot, for the run that resumes from it; not the first one, which knows of no
+  // measurements.
   reporting.on_snapshot = [this](const SnapshotReport& report) {
-    if (!sync_ || !leads() || !report.status.ok()) return;
+    if (!sync_ || !leads() || !report.status.ok() || !session_->plan_is_final()) return;
     const std::string path =
         report.state.substr(0, report.state.rfind(".solverstate")) + ".plan.json";
     const Status written =
