@@ -48,6 +48,7 @@ std::shared_ptr<Channel> Mesh::AddStranger(std::unique_ptr<transport::Connection
 bool Mesh::Identify(const std::shared_ptr<Channel>& channel, MemberId peer) {
   if (channels_.contains(peer) || channel->closed()) return false;
   strangers_.erase(channel.get());
+  introduced_.erase(channel.get());
   channels_.emplace(peer, channel);
   peers_.emplace(channel.get(), peer);
   return true;
@@ -152,7 +153,11 @@ Status Mesh::OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes 
     return OnControlFrame(from, header, payload);
   }
   const MemberId* peer = PeerOf(from);
-  if (peer == nullptr) return DataLoss("a data frame came before the introduction");
+  if (peer == nullptr) {
+    // It knows us already, and we shall know who it is by a word that is still under way.
+    if (header.type == wire::FrameType::kHeartbeat && introduced_.contains(&from)) return OkStatus();
+    return DataLoss("a data frame came before the introduction");
+  }
   if (IsStale(header)) return OkStatus();
   if (header.type != wire::FrameType::kHeartbeat) {
     FrameSink* sink = sinks_[IndexOf(header.type)];
@@ -185,7 +190,9 @@ Status Mesh::OnControlFrame(Channel& from, const wire::FrameHeader& header, Cons
   if (stranger == strangers_.end()) return OkStatus();
   // Held here: Identify takes it out of strangers_.
   const std::shared_ptr<Channel> channel = stranger->second;
-  return observer_.OnIntroduction(channel, message);
+  POSEIDON_RETURN_IF_ERROR(observer_.OnIntroduction(channel, message));
+  if (strangers_.contains(&from)) introduced_.insert(&from);
+  return OkStatus();
 }
 
 void Mesh::OnSent(Channel&, const wire::FrameHeader& header, TimePoint begin) {
@@ -222,6 +229,7 @@ void Mesh::OnClosed(Channel& channel, const Status& reason) {
   const MemberId* known = PeerOf(channel);
   if (known == nullptr) {
     strangers_.erase(&channel);
+    introduced_.erase(&channel);
     observer_.OnStrangerClosed(channel, reason);
     return;
   }

@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "poseidon/base/executor.h"
@@ -105,6 +106,7 @@ class Mesh final : public ChannelReceiver {
   std::map<MemberId, std::shared_ptr<Channel>> channels_;
   std::map<const Channel*, MemberId> peers_;
   std::map<const Channel*, std::shared_ptr<Channel>> strangers_;
+  std::set<const Channel*> introduced_;  // strangers whose introduction was taken; they may send heartbeats
   std::map<const Channel*, Control> control_;
   Traffic traffic_;
   transport::ConnectionCounters closed_counters_;

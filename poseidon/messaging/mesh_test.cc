@@ -35,7 +35,7 @@ class Owner final : public MeshObserver {
     if (AsString(message.first(std::min<std::size_t>(message.size(), 5))) != "hello") {
       return DataLoss("no hello");
     }
-    EXPECT_TRUE(mesh->Identify(stranger, kPeer));
+    EXPECT_TRUE(!identifies || mesh->Identify(stranger, kPeer));
     return OkStatus();
   }
   void OnPeerClosed(MemberId peer, const Status& reason) override {
@@ -49,6 +49,7 @@ class Owner final : public MeshObserver {
   }
 
   Mesh* mesh = nullptr;
+  bool identifies = true;
   std::vector<std::string> controls;
   std::vector<std::string> introductions;
   Status refuse_control;
@@ -213,6 +214,18 @@ TEST_F(MeshTest, NoHeartbeatBeforeTheIntroduction) {
   wire::FrameHeader beat;
   beat.type = wire::FrameType::kHeartbeat;
   WriteFrame(beat, "");
+  EXPECT_EQ(owner_.strangers_closed, 1);
+}
+
+// It was told who we are before we were told who it is.
+TEST_F(MeshTest, AnIntroducedStrangersHeartbeatIsNoReasonToLeaveIt) {
+  owner_.identifies = false;
+  Introduce();
+  wire::FrameHeader beat;
+  beat.type = wire::FrameType::kHeartbeat;
+  WriteFrame(beat, "");
+  EXPECT_EQ(owner_.strangers_closed, 0);
+  WriteFrame(Push(), "data");
   EXPECT_EQ(owner_.strangers_closed, 1);
 }
 

@@ -420,10 +420,11 @@ Result<NodeOptions> TakeNodeOptions(const poseidon_options& options) {
   POSEIDON_ASSIGN_OR_RETURN(node.planning, TakePlanning(options));
   if (options.final_plan_step != 0) node.final_plan_step = options.final_plan_step;
   node.memory_limit_bytes = options.memory_limit_bytes;
-  if (options.probe_bytes > kMaxProbeBytes && options.probe_bytes != POSEIDON_NEVER) {
-    return InvalidArgument("probe_bytes is " + std::to_string(options.probe_bytes) +
-                           ", expected at most " + std::to_string(kMaxProbeBytes) +
-                           " or POSEIDON_NEVER");
+  if (options.probe_bytes != 0 && options.probe_bytes != POSEIDON_NEVER &&
+      (options.probe_bytes < kMinProbeBytes || options.probe_bytes > kMaxProbeBytes)) {
+    return InvalidArgument("probe_bytes is " + std::to_string(options.probe_bytes) + ", expected " +
+                           std::to_string(kMinProbeBytes) + " to " + std::to_string(kMaxProbeBytes) +
+                           ", 0 or POSEIDON_NEVER");
   }
   if (options.probe_bytes != 0) {
     node.probe_bytes = options.probe_bytes == POSEIDON_NEVER ? 0 : options.probe_bytes;
@@ -542,6 +543,8 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
 
   transport::tcp::TcpOptions tcp{.security = {.mode = mode, .token = token}};
   tcp.log = &handle->log;
+  tcp.max_strangers =
+      std::max<std::size_t>(tcp.max_strangers, opened.node.workers + opened.node.servers);
   POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<Runtime> runtime, MakeTcpRuntime(tcp));
   UniqueFunction<void(const transport::Address&)> listening;
   if (options.listening != nullptr) {

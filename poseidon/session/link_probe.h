@@ -18,6 +18,8 @@ struct LinkMeasurement {
   double latency_seconds = 0;   // one way
 };
 
+// Less is one frame of a link that nobody has measured yet, whose end alone says nothing of a rate.
+inline constexpr std::uint64_t kMinProbeBytes = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kMaxProbeBytes = std::uint64_t{1} << 30;
 
 // Measures the link once, at start-up: the round trip of a few small messages to the next member in

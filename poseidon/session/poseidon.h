@@ -239,7 +239,8 @@ typedef struct poseidon_options {
 
   uint64_t trace_spans;         // how many to keep for poseidon_take_trace; 0: no trace
   uint64_t memory_limit_bytes;  // a dedicated server refuses to need more; 0: no limit
-  uint64_t probe_bytes;         // sent once to measure the link; 0: 4 MiB; POSEIDON_NEVER: none
+  // Sent to measure the link, 1 MiB to 1 GiB; 0: 4 MiB; POSEIDON_NEVER: none.
+  uint64_t probe_bytes;
 
   int32_t levels;  // rank 0's word counts
   uint32_t reserved3;

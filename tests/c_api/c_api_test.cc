@@ -213,7 +213,9 @@ TEST(Mistakes, OptionsAreRefusedWithASentence) {
   EXPECT_THAT(refusal([](auto& o) { o.wire = 9; }).message, HasSubstr("wire is 9"));
   EXPECT_THAT(refusal([](auto& o) { o.policy = 9; }).message, HasSubstr("policy is 9"));
   EXPECT_THAT(refusal([](auto& o) { o.probe_bytes = 1ull << 50; }).message,
-              HasSubstr("probe_bytes is 1125899906842624, expected at most 1073741824"));
+              HasSubstr("probe_bytes is 1125899906842624, expected 1048576 to 1073741824"));
+  EXPECT_THAT(refusal([](auto& o) { o.probe_bytes = 256 << 10; }).message,
+              HasSubstr("probe_bytes is 262144, expected 1048576 to"));
   EXPECT_THAT(refusal([](auto& o) { o.levels = 3; }).message, HasSubstr("levels is 3"));
   EXPECT_THAT(refusal([](auto& o) { o.requested_rank = 1; }).message, HasSubstr("requested_rank"));
   EXPECT_THAT(refusal([](auto& o) { o.listen_port = 70000; }).message, HasSubstr("listen_port"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/transport/tcp/socket.h"
 
+#include <linux/socket.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,6 +17,13 @@ namespace {
 void SetOption(int fd, int level, int name, int value) {
   // None of these options is needed for correctness; a system without one is served all the same.
   static_cast<void>(::setsockopt(fd, level, name, &value, sizeof value));
+}
+
+int GetOption(int fd, int level, int name) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  static_cast<void>(::getsockopt(fd, level, name, &value, &size));
+  return value;
 }
 
 Result<SocketAddress> Unknown(int error) {
@@ -93,8 +101,14 @@ void SetSocketOptions(int fd, const SocketOptions& options) {
   }
 }
 
-// Linux doubles what it is told, for what it keeps beside the bytes; of full segments that is little.
-void SetSendBuffer(int fd, int bytes) { SetOption(fd, SOL_SOCKET, SO_SNDBUF, bytes / 2); }
+// Linux doubles what it is told, for what it keeps beside the bytes; of full segments that is little. It stops at
+// net.core.wmem_max, and a buffer that was set no longer grows with its connection, which may take it further
+// (net.ipv4.tcp_wmem): where we get less than we want, it shall grow again.
+void SetSendBuffer(int fd, int bytes) {
+  SetOption(fd, SOL_SOCKET, SO_SNDBUF, bytes / 2);
+  if (GetOption(fd, SOL_SOCKET, SO_SNDBUF) >= bytes / 2 * 2) return;
+  SetOption(fd, SOL_SOCKET, SO_BUF_LOCK, GetOption(fd, SOL_SOCKET, SO_BUF_LOCK) & ~SOCK_SNDBUF_LOCK);
+}
 
 bool SocketCall::would_block() const { return error == EAGAIN || error == EWOULDBLOCK; }
 

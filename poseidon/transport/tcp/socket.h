@@ -45,7 +45,7 @@ class SocketAddress {
 Result<UniqueFd> OpenSocket(const SocketAddress& address, const SocketOptions& options);
 // For sockets that came from accept and do not inherit everything.
 void SetSocketOptions(int fd, const SocketOptions& options);
-// The send buffer alone, in bytes of the stream.
+// The send buffer alone, in bytes of the stream; where the system sets less, it grows with the connection.
 void SetSendBuffer(int fd, int bytes);
 
 // What a call on a socket came to: `bytes` moved, or an errno (EAGAIN: it would block).

@@ -40,7 +40,8 @@ struct TcpOptions {
   // How long a stranger at a listener may take to authenticate.
   Duration authentication_deadline = std::chrono::seconds(5);
   // Strangers held at once by a listener. One more, and the oldest is dropped: a member needs a few
-  // round trips, so a crowd that only occupies places cannot keep it out.
+  // round trips, so a crowd that only occupies places cannot keep it out. As many as a job has members, if they
+  // are more.
   std::size_t max_strangers = 64;
   // TLS: new keys after so many bytes in one direction.
   std::uint64_t rekey_after_bytes = std::uint64_t{1} << 36;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/socket.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -1126,6 +1127,24 @@ TEST_F(TcpAuth, ABusyPeerLeavesTurnsToOthers) {
   busy.FinishWriting();
   over.get_future().wait();
   EXPECT_EQ(busy_bytes, ready);
+}
+
+// A buffer that the system cuts short would hold back a long link for good.
+TEST(SendBuffer, GrowsWithTheConnectionWhereTheSystemGivesLess) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_TRUE(fd.valid());
+  const auto is_fixed = [&] {
+    int locks = -1;
+    socklen_t size = sizeof locks;
+    EXPECT_EQ(::getsockopt(fd.get(), SOL_SOCKET, SO_BUF_LOCK, &locks, &size), 0);
+    return (locks & SOCK_SNDBUF_LOCK) != 0;
+  };
+  SetSendBuffer(fd.get(), 128 << 10);
+  EXPECT_TRUE(is_fixed());
+  SetSendBuffer(fd.get(), 1 << 30);
+  EXPECT_FALSE(is_fixed());
+  SetSendBuffer(fd.get(), 128 << 10);
+  EXPECT_TRUE(is_fixed());
 }
 
 }  // namespace
