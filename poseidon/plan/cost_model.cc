@@ -131,7 +131,9 @@ std::vector<NodeBytes> MachineBytes(const LayerSpec& layer, std::span<const Slic
     for (Slice& slice : placed) {
       slice.shard = static_cast<std::uint16_t>(slice.shard % cluster.contributors());
     }
-    return KeyValuePayload(placed, layer.dtype, cluster.contributors(), 0).workers;
+    ClusterSpec without = cluster;
+    without.servers = 0;
+    return PayloadUnder(layer, placed, scheme, without, rows).workers;
   }
   LayerPayload payload = PayloadUnder(layer, slices, scheme, cluster, rows);
   payload.workers.insert(payload.workers.end(), payload.servers.begin(), payload.servers.end());

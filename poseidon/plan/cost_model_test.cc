@@ -245,6 +245,15 @@ TEST(BusiestMachine, DedicatedServersAreNodesOfTheirOwnOrShareALink) {
   cluster.servers_share_worker_hosts = true;
   EXPECT_EQ(BusiestMachine(MachineBytes(layer, slices, Scheme::kKeyValue, cluster, {})),
             (NodeBytes{64'000 * 8 / 2, 64'000 * 8 / 2}));
+  // Four workers on each of two hosts: a machine is its leader's, for either scheme.
+  cluster.host_of_rank = {0, 0, 0, 0, 1, 1, 1, 1};
+  const std::vector<std::uint32_t> rows(8, 1);
+  const auto dense = MachineBytes(layer, slices, Scheme::kKeyValue, cluster, rows);
+  const auto factors = MachineBytes(layer, slices, Scheme::kFactorBroadcast, cluster, rows);
+  for (const std::size_t machine : {0u, 4u}) {
+    EXPECT_EQ(dense[machine].sent, 64'000u);
+    EXPECT_EQ(factors[machine].sent, 4 * 260 * sizeof(float));
+  }
 }
 
 // Three biases of 1 kB, each whole at another of three workers, who sends and receives 2 kB for it and 1 kB for
