@@ -188,6 +188,13 @@ layer { name: "quiet" type: "Silence" bottom: "head" include { phase: TRAIN } }
     assert schemes["head"] == "kv" and schemes["ip1"] == "sfb"
 
 
+def test_a_frozen_layers_gradient_clips_alike_on_all_workers(bench):
+    net = pathlib.Path(bench.lenet()).read_text().replace(
+        'name: "ip1" type: "InnerProduct"', 'name: "ip1" type: "InnerProduct" param { lr_mult: 0 } param { lr_mult: 0 }')
+    solver = bench.solver(net=bench.write("frozen.prototxt", "force_backward: true\n" + net), clip_gradients=0.05)
+    assert bench.train(solver, "--workers", 2).summary["replicas_equal"] is True
+
+
 def test_without_a_prefix_the_model_lies_beside_the_solver(bench):
     done = bench.train(bench.solver(snapshot_after_train=True), "--workers", 2)
     check_results(done, 2)

@@ -88,6 +88,8 @@ class Net {
   int LayerIndex(const std::string& name) const;  // -1 when there is none
   const Blobs& bottoms(int layer) const { return nodes_[static_cast<std::size_t>(layer)].bottom; }
   const Blobs& tops(int layer) const { return nodes_[static_cast<std::size_t>(layer)].top; }
+  // Whether gradients are computed for all there is, learned or not.
+  bool force_backward() const { return param_.force_backward(); }
   bool needs_backward(int layer) const {
     return nodes_[static_cast<std::size_t>(layer)].needs_backward;
   }

@@ -90,10 +90,12 @@ Solver::~Solver() = default;
 void Solver::ListLayers() {
   layers_.resize(static_cast<std::size_t>(net_->layer_count()));
   const std::vector<LearnableParam>& params = net_->learnable_params();
+  // What is not learned may have a gradient all the same, and count in the norm that clips those that are.
+  const bool all = net_->force_backward() && parameters_.clip_gradients() >= 0;
   for (std::size_t i = 0; i < params.size(); ++i) {
     LayerState& layer = layers_[static_cast<std::size_t>(params[i].layer)];
     layer.params.push_back(i);
-    if (params[i].lr_mult != 0 && !params[i].statistics) layer.synced = true;
+    if ((all || params[i].lr_mult != 0) && !params[i].statistics) layer.synced = true;
   }
   for (int layer = 0; layer < net_->layer_count(); ++layer) {
     if (layers_[static_cast<std::size_t>(layer)].synced) synced_layers_.push_back(layer);
