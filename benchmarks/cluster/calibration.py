@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 
+import cores
 import emulation
 
 LEAST, MOST = 0.94, 1.02   # of the set rate; full frames of 1500 bytes carry 0.957
@@ -65,20 +66,6 @@ class Checks:
         return {i: json.loads(line) for i, line in lines.items()}
 
 
-def cores_so_far():
-    """What all cores of the machine have spent, in clock ticks: (everything, idle, stolen by other machines)."""
-    fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-    user, nice, system, idle, waiting, irq, soft, stolen = map(int, fields)
-    return user + nice + system + idle + waiting + irq + soft + stolen, idle + waiting, stolen
-
-
-def shares_since(before):
-    """Of the whole machine since cores_so_far() said `before`, some ticks ago: what was not idle, and what
-    others stole."""
-    total, idle, stolen = (now - then for now, then in zip(cores_so_far(), before))
-    return {"machine_busy": round(1 - idle / total, 3), "machine_stolen": round(stolen / total, 4)}
-
-
 def pace(cluster):
     """Bytes per second of one connection of an all-to-all: its fair share of what full frames carry.
     Here the links are measured and not how loss-driven senders share them: unpaced, a few flows
@@ -90,7 +77,7 @@ def pace(cluster):
 def flow(cluster, checks, receivers, seconds, pace=None):
     """One measurement: node i sends to receivers[i], a list of indices. Goodput per node that
     receives, in bits per second."""
-    before, cores = cluster.counters(), cores_so_far()
+    before, spent = cluster.counters(), cores.so_far()
     begin = time.monotonic() + 0.2 + 0.02 * cluster.nodes  # all have connected by then
     times = {"pace": pace, "begin": begin, "from": begin + WARM_UP, "until": begin + WARM_UP + seconds}
     answers = checks.order({
@@ -102,7 +89,7 @@ def flow(cluster, checks, receivers, seconds, pace=None):
         "retransmits": sum(node["retransmits"] for node in counted),
         "segments": sum(node["segments"] for node in counted),
         "dropped": sum(node["dropped_at_sender"] + node["dropped_at_port"] for node in counted),
-        "machine_busy": shares_since(cores)["machine_busy"],
+        **cores.shares_since(spent),
     }
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How bursty a program's traffic is: bytes of every link in each 10 ms.
+"""How bursty a program's traffic is: bytes of every link in each 10 ms, and what the machine did meanwhile.
 
 As a program (in the hub's namespace, `sampler.py FILE NODES`) it reads the interface counters at
-absolute deadlines until SIGTERM, then writes a JSON list of [seconds, [from node...], [to node...]]
-with running totals in bytes.
+absolute deadlines until SIGTERM, then writes a JSON list of [seconds, [from node...], [to node...], cores]
+with running totals in bytes and what cores.so_far() said.
 """
 import json
 import pathlib
@@ -12,6 +12,8 @@ import signal
 import sys
 import tempfile
 import time
+
+import cores
 
 PERIOD = 0.010
 SELF = pathlib.Path(__file__).resolve()
@@ -95,7 +97,7 @@ def sample(path, nodes):
     deadline = time.monotonic()
     try:
         while True:
-            samples.append([round(time.monotonic(), 6), *counters(nodes)])
+            samples.append([round(time.monotonic(), 6), *counters(nodes), cores.so_far()])
             deadline += PERIOD
             time.sleep(max(0, deadline - time.monotonic()))
     except Ended:

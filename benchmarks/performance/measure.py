@@ -19,6 +19,7 @@ CLUSTER = ROOT / "benchmarks" / "cluster"
 sys.path.insert(0, str(CLUSTER))
 import background   # noqa: E402
 import calibration  # noqa: E402
+import cores        # noqa: E402
 import emulation    # noqa: E402
 import mpi          # noqa: E402
 import sampler      # noqa: E402
@@ -27,12 +28,17 @@ REPLAY = ROOT / "build" / "release" / "bin" / "poseidon_replay"
 ATTEMPTS = 3     # of the gate, before a cell is refused
 GATE_WINDOW = 1.0
 UNDISTURBED = ("ring", "all_to_all")  # of the gate, what must hold after the turns as well
+THROWN_AWAY = 2  # turns of a cell because others took too much of the machine, per turn that it needs
 PORT = 29500
 PATIENCE = 30    # seconds beyond three times what a turn should take
 
 
 class Failed(Exception):
     """A system did not finish; the message is one sentence."""
+
+
+class Disturbed(Exception):
+    """Others took too much of the machine for a cell to be measured; the message is one sentence."""
 
 
 def key_of(cell, sources, on):
@@ -51,18 +57,23 @@ def measure(cell, say):
     link = emulation.Link(rate=cell.port_rate, queue=cell.queue, latency=cell.latency)
     for attempt in range(ATTEMPTS):
         with emulation.Cluster(cell.nodes, link) as cluster:
+            cores.await_quiet()
             gate = calibration.calibrate(cluster, seconds=GATE_WINDOW)
             say(calibration.line(gate))
             result["gate"] = gate_in_short(gate) | {"attempts": attempt + 1}
             refused = gate["reason"]
-            if gate["passed"]:
+            if not gate["passed"]:
+                continue
+            try:
                 measured = measure_between_gates(cell, cluster, say)
-                after = calibrate_after(cluster)
-                result["gate"]["after"] = {phase: after[phase].get("least_share") for phase in UNDISTURBED}
-                refused = disturbed(after)
-                if not refused:
-                    return result | measured
-                say(f"  not taken: {refused}")
+            except Disturbed as why:
+                return result | {"refused": str(why)}
+            after = calibrate_after(cluster)
+            result["gate"]["after"] = {phase: after[phase].get("least_share") for phase in UNDISTURBED}
+            refused = disturbed(after)
+            if not refused:
+                return result | measured
+            say(f"  not taken: {refused}")
     return result | {"refused": refused}
 
 
@@ -80,6 +91,7 @@ def calibrate_after(cluster):
     """The calibration after the turns. As before them it has some attempts: what lasts as long as they do was
     there during the turns too, a second's hiccup of the machine says nothing about them."""
     for _ in range(ATTEMPTS):
+        cores.await_quiet()
         after = calibration.calibrate(cluster, seconds=GATE_WINDOW)
         if not disturbed(after):
             break
@@ -108,26 +120,51 @@ def gate_in_short(gate):
 
 
 def take_turns(cell, cluster, folder, systems, say):
-    """Runs every system once per repeat, in an order drawn anew; a system that fails is not run again."""
+    """Runs every system once per repeat, in an order drawn anew; a system that fails is not run again. A turn of
+    which others took too much is run again at once. Raises Disturbed."""
     (folder / "profile.json").write_text(json.dumps(grid.document(cell.profile)))
     token = folder / "token"
     token.touch(mode=0o600)
     token.write_text(os.urandom(32).hex() + "\n")
     draw = random.Random(grid.SEED)
+    left = THROWN_AWAY * cell.repeats * len(cell.systems)
     for repeat in range(cell.repeats):
         for name in draw.sample(cell.systems, len(cell.systems)):
             system = systems.setdefault(name, {"turns": []})
-            if "failed" in system:
-                continue
-            try:
-                turn = run_turn(cell, cluster, folder, grid.SYSTEMS[name])
-            except Failed as failure:
-                system["failed"] = str(failure)
-                say(f"  {name}: {failure}")
-                continue
-            system["turns"].append(turn)
-            say(f"  {name} {repeat + 1}/{cell.repeats}: {turn['median_seconds']:.4f} s"
-                + (f", {turn['median_seconds'] / turn['t_star']:.3f} T*" if "t_star" in turn else ""))
+            while "failed" not in system and len(system["turns"]) == repeat:
+                cores.await_quiet()
+                try:
+                    turn = run_turn(cell, cluster, folder, grid.SYSTEMS[name])
+                except Failed as failure:
+                    system["failed"] = str(failure)
+                    say(f"  {name}: {failure}")
+                    break
+                stolen = stolen_from(turn)
+                say(f"  {name} {repeat + 1}/{cell.repeats}: {in_words(turn)}, {stolen:.1%} stolen")
+                if stolen <= cores.MOST_STOLEN:
+                    system["turns"].append(turn)
+                    continue
+                system.setdefault("thrown_away", []).append(
+                    {key: turn[key] for key in ("median_seconds", "t_star") if key in turn} | {"stolen": stolen})
+                left -= 1
+                if left < 0:
+                    raise Disturbed(f"others took more than {cores.MOST_STOLEN:.0%} of the machine during "
+                                    f"{thrown_away(systems)} turns, the last one {stolen:.1%}")
+
+
+def stolen_from(turn):
+    """What others took of the machine while a turn's steps were measured. It alone decides whether the turn counts,
+    whatever its figures are; of a turn that was not watched, what they took of the whole run decides."""
+    return turn.get("window_stolen", turn["machine_stolen"])
+
+
+def thrown_away(systems):
+    return sum(len(system.get("thrown_away", [])) for system in systems.values())
+
+
+def in_words(turn):
+    bound = f", {turn['median_seconds'] / turn['t_star']:.3f} T*" if "t_star" in turn else ""
+    return f"{turn['median_seconds']:.4f} s{bound}"
 
 
 def timeline(cell, cluster, folder, say):
@@ -192,12 +229,12 @@ def rate_of_a_worker(cell, system):
 
 def run_turn(cell, cluster, folder, system):
     """One run of one system on all nodes. Raises Failed."""
-    before, cores = cluster.counters(), calibration.cores_so_far()
+    before, spent = cluster.counters(), cores.so_far()
     with (background.Background(cluster, cell.background) as others,
           sampler.Sampler(cluster) as samples):
         outputs = run_all(cell, cluster, folder, system)
     traffic = emulation.difference(cluster.counters(), before)
-    turn = turn_of(cell, outputs, samples.samples, traffic) | calibration.shares_since(cores)
+    turn = turn_of(cell, outputs, samples.samples, traffic) | cores.shares_since(spent)
     if arrived := others.summary():
         turn["background_share"] = arrived["arrived_share"]
         if "window_seconds" in turn:
@@ -293,7 +330,10 @@ def turn_of(cell, ranks, samples, traffic):
     ended = [[line["ended"] for line in lines if "ended" in line] for lines in ranks]
     begin = statistics.fmean(rank[0] for rank in ended) - seconds[0]
     end = statistics.fmean(rank[count - 1] for rank in ended)
-    return turn | burstiness(between(samples, begin, end), cell.nodes, count)
+    cut = between(samples, begin, end)
+    if cut:
+        turn["window_stolen"] = cores.shares_between(cut[0][3], cut[-1][3])["machine_stolen"]
+    return turn | burstiness(cut, cell.nodes, count)
 
 
 def between(samples, begin, end):

@@ -177,6 +177,15 @@ class Turns(unittest.TestCase):
         with self.assertRaises(measure.Failed):
             measure.turn_of(self.CELL, self.ranks(self.CELL.steps - 1), [], [])
 
+    def test_stolen_time_is_that_of_the_measured_steps(self):
+        end = 0.3 * (self.CELL.steps - 1)
+        samples = [[i / 10, [i, i], [i, i], [200 * i, 100 * i, 50 * min(i, -3)]] for i in range(-20, int(10 * end) + 20)]
+        self.assertEqual(measure.turn_of(self.CELL, self.ranks(self.CELL.steps), samples, [])["window_stolen"], 0)
+        for sample in samples:
+            sample[3][2] = 20 * max(-3, min(sample[0] * 10, 10 * end))
+        self.assertEqual(measure.turn_of(self.CELL, self.ranks(self.CELL.steps), samples, [])["window_stolen"], 0.1)
+        self.assertNotIn("window_stolen", measure.turn_of(self.CELL, self.ranks(self.CELL.steps), [], []))
+
     def test_bursts_are_those_of_the_measured_steps(self):
         # A burst of the start at 0 s, then 1 s of 10 kB per 10 ms with one of 30 kB, then what nobody measures.
         samples, sent = [[-1.0, [0, 0], [0, 0]], [0.0, [9_000_000] * 2, [9_000_000] * 2]], 9_000_000
@@ -227,6 +236,30 @@ class Turns(unittest.TestCase):
         for calibrations, taken in ([hiccup, fine], fine), ([hiccup] * measure.ATTEMPTS, hiccup):
             with unittest.mock.patch.object(measure.calibration, "calibrate", side_effect=calibrations):
                 self.assertEqual(measure.calibrate_after(None), taken)
+
+    def test_a_turn_that_others_disturbed_is_taken_again_whatever_its_figures_are(self):
+        cell = grid.Cell("mlp", 2, "1x", systems=("poseidon", "dense"))
+        wanted = cell.repeats * len(cell.systems)
+        most = measure.cores.MOST_STOLEN
+
+        def stolen(shares):
+            turns = (turn([0.1 * (1 + i)], 0.1, machine_stolen=0.0, window_stolen=s) for i, s in enumerate(shares))
+            systems = {}
+            with (tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(measure.cores, "await_quiet"),
+                  unittest.mock.patch.object(measure, "run_turn", side_effect=turns)):
+                measure.take_turns(cell, None, pathlib.Path(folder), systems, lambda line: None)
+            return systems
+
+        systems = stolen([most, 2 * most, 0.5] + [0.0] * (wanted - 1))
+        taken = [t["median_seconds"] for system in systems.values() for t in system["turns"]]
+        self.assertEqual(sorted(taken), [0.1] + [0.1 * (1 + i) for i in range(3, 3 + wanted - 1)])
+        self.assertEqual({len(system["turns"]) for system in systems.values()}, {cell.repeats})
+        self.assertEqual(measure.thrown_away(systems), 2)
+        result = recorded() | {"systems": systems}
+        self.assertEqual(tables.thrown_away(result), "2")
+        self.assertEqual(tables.thrown_away(recorded()), "-")
+        with self.assertRaisesRegex(measure.Disturbed, "others took more than 3% of the machine during 9 turns"):
+            stolen([0.04] * (measure.THROWN_AWAY * wanted + 1))
 
     def test_no_folder_is_published(self):
         self.assertEqual(measure.without_paths("cannot open /some/where/token: gone"), "cannot open token: gone")

@@ -293,6 +293,14 @@ def scheme_table(results):
     return table(["setting", "dense, MB", "Poseidon, MB", "dense / Poseidon", "layers by factors"], rows)
 
 
+def thrown_away(result):
+    """How many turns were run again because others took too much of the machine; "-" where nobody watched."""
+    systems = result["systems"].values()
+    if not any("window_stolen" in turn for system in systems for turn in system["turns"]):
+        return "-"
+    return str(sum(len(system.get("thrown_away", [])) for system in systems))
+
+
 def gate_table(results):
     rows = []
     for result in results:
@@ -303,11 +311,11 @@ def gate_table(results):
                      *(share(phase) for phase in ("ring", "all_to_all", "incast")),
                      *(f"{gate['after'][phase]:.1%}" if gate.get("after", {}).get(phase) else "-"
                        for phase in ("ring", "all_to_all")),
-                     f"{gate['round_trip_seconds'] * 1e6:.0f}", str(gate.get("attempts", 1)),
+                     thrown_away(result), f"{gate['round_trip_seconds'] * 1e6:.0f}", str(gate.get("attempts", 1)),
                      "refused" if result.get("refused") else "passed",
                      str(result["versions"]["poseidon"])])
     return table(["setting", "CPU", "port", "sizes divided by", "ring", "all to all", "incast", "ring afterwards",
-                  "all to all afterwards", "round trip, us", "attempts", "gate", "commit"], rows)
+                  "all to all afterwards", "turns thrown away", "round trip, us", "attempts", "gate", "commit"], rows)
 
 
 
