@@ -25,7 +25,7 @@ import mpi          # noqa: E402
 import sampler      # noqa: E402
 
 REPLAY = ROOT / "build" / "release" / "bin" / "poseidon_replay"
-ATTEMPTS = 3     # of the gate, before a cell is refused
+ATTEMPTS = 6     # of the gate, before a cell is refused
 GATE_WINDOW = 1.0
 UNDISTURBED = ("ring", "all_to_all")  # of the gate, what must hold after the turns as well
 THROWN_AWAY = 2  # turns of a cell because others took too much of the machine, per turn that it needs
