@@ -7,7 +7,7 @@ had the core: stolen time. A figure that was measured meanwhile tells of them.
 import pathlib
 import time
 
-MOST_STOLEN = 0.03  # of the machine's time, while something is measured
+MOST_STOLEN = 0.02  # of the machine's time, while something is measured
 PATIENCE = 30.0     # seconds for others to end what they do
 
 

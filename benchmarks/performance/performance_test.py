@@ -258,7 +258,7 @@ class Turns(unittest.TestCase):
         result = recorded() | {"systems": systems}
         self.assertEqual(tables.thrown_away(result), "2")
         self.assertEqual(tables.thrown_away(recorded()), "-")
-        with self.assertRaisesRegex(measure.Disturbed, "others took more than 3% of the machine during 9 turns"):
+        with self.assertRaisesRegex(measure.Disturbed, "others took more than 2% of the machine during 9 turns"):
             stolen([0.04] * (measure.THROWN_AWAY * wanted + 1))
 
     def test_no_folder_is_published(self):
