@@ -2,6 +2,7 @@
 #ifndef POSEIDON_BASE_EXECUTOR_H_
 #define POSEIDON_BASE_EXECUTOR_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
@@ -24,8 +25,10 @@ struct TimePoint {
 };
 
 inline double ToSeconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+// At most the 200 years that nanoseconds hold and sums of them bear.
 inline Duration FromSeconds(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  constexpr double kMost = 200.0 * 365 * 24 * 3600;
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(seconds, kMost)));
 }
 
 using Task = UniqueFunction<void()>;

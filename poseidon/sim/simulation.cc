@@ -116,8 +116,12 @@ void Simulation::Kill(ProcessId process) {
   observers.clear();
   lock.lock();
   // What a dropped task owned may destroy executors of the process, so each is looked up afresh.
-  for (std::size_t i = 0; i < At(process).executors.size(); ++i) {
-    Drop(*At(process).executors[i], lock);
+  const auto has_tasks = [](const VirtualExecutor* executor) { return executor->queue_.Next().has_value(); };
+  for (;;) {
+    const auto& executors = At(process).executors;
+    const auto next = std::find_if(executors.begin(), executors.end(), has_tasks);
+    if (next == executors.end()) return;
+    Drop(**next, lock);
   }
 }
 
@@ -218,6 +222,11 @@ bool Simulation::Step() {
   lock.lock();
   current_ = nullptr;
   executor.free_at_ = now_ + std::exchange(spent_, Duration::zero());
+  // What the task posted to its own executor was lined up before that was known to be busy.
+  if (executor.wake_ && executor.wake_->at < executor.free_at_) {
+    wakes_.erase(*executor.wake_);
+    executor.wake_.reset();
+  }
   Schedule(executor);
   return true;
 }

@@ -183,6 +183,34 @@ TEST(Simulation, ATaskThatSpendsTimeKeepsItsExecutorBusyAndWhatItPostsWaits) {
   EXPECT_EQ(course, "before0 meanwhile3 and3 next5 result5 later7 ");
 }
 
+TEST(Simulation, WhatATaskPostsToItselfWaitsForTheTimeItSpends) {
+  Simulation simulation;
+  const auto busy = simulation.MakeExecutor(simulation.AddProcess("p"));
+  std::vector<TimePoint> seen;
+  const auto note = [&] { seen.push_back(simulation.now()); };
+  busy->Post([&] {
+    busy->Post(note);
+    simulation.Spend(milliseconds(5));
+    busy->PostAfter(milliseconds(1), note);
+  });
+  simulation.Run();
+  EXPECT_EQ(seen, (std::vector<TimePoint>{At(milliseconds(5)), At(milliseconds(6))}));
+}
+
+TEST(Simulation, AKillDropsAllTasksAlsoWhereTheyOwnExecutors) {
+  Simulation simulation;
+  const ProcessId process = simulation.AddProcess("p");
+  auto first = simulation.MakeExecutor(process);
+  const auto second = simulation.MakeExecutor(process);
+  const auto third = simulation.MakeExecutor(process);
+  bool ran = false;
+  second->Post([owned = std::shared_ptr<Executor>(std::move(first))] {});
+  third->Post([&] { ran = true; });
+  simulation.Kill(process);
+  simulation.Run();
+  EXPECT_FALSE(ran);
+}
+
 TEST(SimulationDeathTest, OutlivesItsExecutors) {
   EXPECT_DEATH(
       {

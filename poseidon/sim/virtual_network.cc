@@ -153,11 +153,9 @@ class VirtualNetwork::Fabric {
   void Vanish(HostId host) { At(host).vanished = true; }
   void Return(HostId host) {
     At(host).vanished = false;
-    // In the order in which they would have arrived; what a second vanished host still holds back
-    // goes on waiting.
-    for (Held& held : std::exchange(held_, {})) {
-      kernel_->Post([this, held = std::move(held)]() mutable { Arrive(std::move(held)); });
-    }
+    // In the order in which they would have arrived, before what arrives now; what a second vanished host still
+    // holds back goes on waiting.
+    for (Held& held : std::exchange(held_, {})) Arrive(std::move(held));
   }
   void ResetAfter(Reset reset) { resets_.push_back(reset); }
 
@@ -194,7 +192,11 @@ class VirtualNetwork::Fabric {
     if (!fresh) return FailedPrecondition("address " + address.ToString() + " is in use");
     return address;
   }
-  void Unregister(HostId host, std::uint16_t port) { doors_.erase({host, port}); }
+  // The port may be another's by now, if its process was killed.
+  void Unregister(HostId host, std::uint16_t port, const std::shared_ptr<Acceptor>& acceptor) {
+    const auto door = doors_.find({host, port});
+    if (door != doors_.end() && door->second.acceptor.lock() == acceptor) doors_.erase(door);
+  }
 
   // Asks at `address` for a connection. Answers with its connecting side, or with an empty ticket
   // when nobody listens there; not at all when a host has vanished or does not exist.
@@ -260,16 +262,29 @@ class VirtualNetwork::Fabric {
     std::shared_ptr<Wire> wire;
     std::size_t side = 0;
   };
+  // How long bytes take at a rate, in whole nanoseconds: what one took too long, the next takes less.
+  struct Pace {
+    double ahead = 0;  // nanoseconds, below 1
+    Duration TimeOf(std::size_t bytes, double rate) {
+      if (rate <= 0) return Duration::zero();
+      const double exact = static_cast<double>(bytes) * 1e9 / rate - ahead;
+      const double whole = std::max(0.0, std::ceil(exact));
+      ahead = whole - exact;
+      return Duration(static_cast<std::int64_t>(whole));
+    }
+  };
   // A queue of connections that send one segment after the other.
   struct Port {
     std::deque<Turn> turns;
     bool busy = false;
+    Pace pace;
   };
   struct Host {
     HostOptions options;
     Port out;
     Port loopback;
     TimePoint in_free_at;  // when the receiving port has passed all that has arrived so far
+    Pace in_pace;
     bool vanished = false;
     HostTraffic traffic;
   };
@@ -291,10 +306,6 @@ class VirtualNetwork::Fabric {
     return IsLocal(wire) ? host.loopback : host.out;
   }
 
-  static Duration TimeOf(std::size_t bytes, double rate) {
-    if (rate <= 0) return Duration::zero();
-    return Duration(static_cast<std::int64_t>(std::ceil(static_cast<double>(bytes) * 1e9 / rate)));
-  }
   Duration LatencyBetween(HostId a, HostId b) {
     Duration latency = options_.latency;
     if (a == b) latency = options_.loopback_latency;
@@ -346,7 +357,7 @@ class VirtualNetwork::Fabric {
     if (!local) At(host).traffic.out += size;
     port.busy = true;
     kernel_->PostAfter(
-        TimeOf(size, local ? 0 : At(host).options.rate_out),
+        port.pace.TimeOf(size, local ? 0 : At(host).options.rate_out),
         [this, turn, host, local, end = sender.end_sent, bytes = std::move(bytes)]() mutable {
           (local ? At(host).loopback : At(host).out).busy = false;
           Launch(turn, std::move(bytes), end);
@@ -358,17 +369,19 @@ class VirtualNetwork::Fabric {
   // A segment has left the port; it passes the receiving port once it has arrived there.
   void Launch(const Turn& turn, ByteQueue bytes, bool end) {
     InOrder(turn.wire, turn.side, [this, turn, end, bytes = std::move(bytes)]() mutable {
-      Host& host = At(turn.wire->sides[1 - turn.side].host);
+      const HostId from = turn.wire->sides[turn.side].host;
+      const HostId to = turn.wire->sides[1 - turn.side].host;
+      Host& host = At(to);
       if (IsLocal(*turn.wire) || host.options.rate_in <= 0) {
         Deliver(turn, std::move(bytes), end);
         return;
       }
       host.in_free_at = std::max(host.in_free_at, kernel_->now()) +
-                        TimeOf(bytes.size(), host.options.rate_in);
-      kernel_->PostAfter(host.in_free_at - kernel_->now(),
-                         [this, turn, end, bytes = std::move(bytes)]() mutable {
-                           Deliver(turn, std::move(bytes), end);
-                         });
+                        host.in_pace.TimeOf(bytes.size(), host.options.rate_in);
+      Travel({from, to, [this, turn, end, bytes = std::move(bytes)]() mutable {
+                Deliver(turn, std::move(bytes), end);
+              }},
+             host.in_free_at - kernel_->now());
     });
   }
 
@@ -428,7 +441,7 @@ class VirtualNetwork::Fabric {
     });
   }
   void Arrive(Held message) {
-    if (At(message.from).vanished || At(message.to).vanished) {
+    if (message.from != message.to && (At(message.from).vanished || At(message.to).vanished)) {
       held_.push_back(std::move(message));
       return;
     }
@@ -567,7 +580,7 @@ class VirtualNetwork::SimListener final : public Listener {
         address_(std::move(address)),
         acceptor_(std::move(acceptor)) {}
   ~SimListener() override {
-    fabric_.Unregister(host_, address_.port);
+    fabric_.Unregister(host_, address_.port, acceptor_);
     acceptor_->open = false;
   }
   const Address& address() const override { return address_; }

@@ -80,11 +80,11 @@ class VirtualNetwork {
                                                   Executor& executor);
 
   // The host is cut off without a reset: what is under way from or to it waits for Return, and nobody
-  // is told. Its processes go on.
+  // is told. Its processes go on, also with each other.
   void Vanish(HostId host);
   void Return(HostId host);
-  // Resets the next connection on which `from` delivers its byte number `bytes` to `to`, after that
-  // byte: both ends read what has arrived, then fail.
+  // Resets the next connection on which `from` delivers its byte number `bytes` to `to`, or one beyond it, after
+  // that byte: both ends read what has arrived, then fail.
   struct Reset {
     HostId from;
     HostId to;

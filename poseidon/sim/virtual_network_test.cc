@@ -224,6 +224,19 @@ TEST_F(VirtualNetworkTest, ManySendersShareOneReceivingPort) {
   EXPECT_EQ(seen[0].bytes + seen[1].bytes + seen[2].bytes, 150'000u);
 }
 
+TEST_F(VirtualNetworkTest, PiecesOfAFewBytesKeepTheRateOfAFastPort) {
+  Build(2, {.latency = microseconds(0), .segment_bytes = 64}, 12.5e9, 12.5e9);
+  Connection* const connection = Join(0, 1);
+  Seen seen;
+  ReadAll(1, nodes_[1].accepted[0].get(), seen);
+  const TimePoint begin = simulation_.now();
+  Write(0, connection, 1'000'000);
+  simulation_.Run();
+  // 80 us for the bytes, a piece's 5.12 ns for the second port; no nanosecond is lost to every piece.
+  EXPECT_GE(Elapsed(seen, begin), microseconds(80));
+  EXPECT_LE(Elapsed(seen, begin), microseconds(80) + std::chrono::nanoseconds(20));
+}
+
 TEST_F(VirtualNetworkTest, TwoProcessesOfOneHostDoNotUseItsPort) {
   Build(1, {.loopback_latency = microseconds(5)}, 1.0, 1.0);
   const HostId host = nodes_[0].host;
@@ -322,6 +335,56 @@ TEST_F(VirtualNetworkTest, AVanishedHostIsSilentUntilItReturns) {
   ReadAll(1, nodes_[1].accepted[1].get(), ended);
   simulation_.Run();
   EXPECT_TRUE(ended.failure);
+}
+
+TEST_F(VirtualNetworkTest, WhatWaitsAtTheReceivingPortOfAVanishedHostGoesOnWaiting) {
+  Build(3, {.latency = microseconds(0), .segment_bytes = 1'000}, 0, 1e6);
+  std::array<Seen, 2> seen;
+  for (std::size_t i = 0; i < 2; ++i) Join(i + 1, 0);
+  for (std::size_t i = 0; i < 2; ++i) {
+    ReadAll(0, nodes_[0].accepted[i].get(), seen[i]);
+    Write(i + 1, nodes_[i + 1].connected[0].get(), 50'000);
+  }
+  const auto read = [&] { return seen[0].bytes + seen[1].bytes; };
+  simulation_.RunFor(milliseconds(10));
+  network_->Vanish(nodes_[0].host);
+  const std::size_t before = read();
+  EXPECT_LE(before, 11'000u);
+  simulation_.RunFor(seconds(1));
+  EXPECT_EQ(read(), before);
+  network_->Return(nodes_[0].host);
+  simulation_.Run();
+  EXPECT_EQ(read(), 100'000u);
+}
+
+TEST_F(VirtualNetworkTest, ProcessesOfAVanishedHostStillReachEachOther) {
+  Build(1, {});
+  Connection* const connection = Join(0, 0);
+  Seen seen;
+  ReadAll(0, nodes_[0].accepted[0].get(), seen);
+  network_->Vanish(nodes_[0].host);
+  Write(0, connection, 1'000);
+  simulation_.Run();
+  EXPECT_EQ(seen.bytes, 1'000u);
+}
+
+TEST_F(VirtualNetworkTest, AListenerOfAKilledProcessLeavesThePortToTheNext) {
+  Build(2, {});
+  simulation_.Kill(nodes_[0].process);
+  const ProcessId second = simulation_.AddProcess("second");
+  const auto executor = simulation_.MakeExecutor(second);
+  const auto context = network_->MakeContext(nodes_[0].host, second, *executor);
+  std::unique_ptr<Listener> listener;
+  executor->Post([&] {
+    auto taken = context->Listen(Address{"h0", 7}, [](auto) {});
+    ASSERT_TRUE(taken.ok()) << taken.status().message();
+    listener = *std::move(taken);
+  });
+  simulation_.Run();
+  nodes_[0].listener.reset();
+  Join(1, 0);
+  simulation_.Kill(second);
+  listener.reset();
 }
 
 TEST_F(VirtualNetworkTest, AResetCutsAtItsByte) {
