@@ -138,12 +138,19 @@ class TurnTaker:
         self.metrics = pathlib.Path(folder) / name / "metrics.jsonl"
         self.process = subprocess.Popen([poseidon, "train", *flags, "--run-dir", name], cwd=folder,
                                         stdout=subprocess.DEVNULL, start_new_session=True)
+        try:
+            self.await_first_line(name)
+        except BaseException:  # nobody enters what was not made
+            self.__exit__()
+            raise
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        self.read = self.metrics.stat().st_size
+
+    def await_first_line(self, name):
         while not self.metrics.exists() or self.metrics.stat().st_size == 0:
             if self.process.poll() is not None:
                 sys.exit(f"the {name} run ended with {self.process.returncode}")
             time.sleep(0.05)
-        os.killpg(self.process.pid, signal.SIGSTOP)
-        self.read = self.metrics.stat().st_size
 
     def turn(self, seconds):
         """Median seconds of the iterations that lie within the next turn as a whole."""
@@ -162,7 +169,8 @@ class TurnTaker:
         return self
 
     def __exit__(self, *_):
-        os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
@@ -266,6 +274,7 @@ layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ s
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit ends the runs, which may be stopped
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--poseidon", default=str(ROOT / "build/release/bin/poseidon"))
     parser.add_argument("--pairs", type=int, default=400)

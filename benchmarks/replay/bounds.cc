@@ -31,7 +31,16 @@ struct Options {
   double straggler = 1;
 };
 
-plan::Plan PlanOf(const Options& options, const ScaledModel& model) {
+Result<plan::Plan> PlanOf(const Options& options, const ScaledModel& model) {
+  for (const std::string& name : options.by_factors) {
+    if (std::none_of(model.layers.begin(), model.layers.end(), [&](const ScaledLayer& layer) {
+          return layer.spec.name == name && layer.spec.factors.has_value();
+        })) {
+      return InvalidArgument("--by-factors " + name + ": no layer of that name has factors" +
+                             (options.mode == "ps-2017" ? " and is not cut into pairs" : "") +
+                             ", expected a fully connected layer of the profile");
+    }
+  }
   plan::Plan plan;
   plan.cluster.workers = options.workers;
   for (std::uint32_t r = 0; options.per_host > 1 && r < options.workers; ++r) {
@@ -53,7 +62,7 @@ Status Run(const Options& options) {
   POSEIDON_ASSIGN_OR_RETURN(const ScaledModel model,
                             AsModeSeesIt(options.wishes, mode, Scale(profile, options.scale), options.workers,
                                          PairElements(kPairMib, options.scale)));
-  const plan::Plan plan = PlanOf(options, model);
+  POSEIDON_ASSIGN_OR_RETURN(const plan::Plan plan, PlanOf(options, model));
   const ComputeTimes times(model, {options.workers, options.jitter, options.straggler});
   const Bounds bounds = BoundsOf(model, times, plan, options.workers, PayloadRate(rate), options.warm_up, options.steps);
   std::uint64_t most = 0;
@@ -72,8 +81,10 @@ int Main(int argc, char** argv) {
   app.add_option("--workers", options.workers)->check(CLI::Range(1, 1024));
   app.add_option("--per-host", options.per_host, "workers that combine first")->check(CLI::Range(1, 1024));
   app.add_option("--mode", options.mode, "poseidon, wfbp, p3, dear or ps-2017");
-  app.add_option("--policy", options.wishes.policy)->check(CLI::IsMember({"time", "bytes"}));
-  app.add_option("--scheme", options.wishes.scheme)->check(CLI::IsMember({"kv", "sfb"}));
+  app.add_option("--policy", options.wishes.policy, "what decides which layers ps-2017 cuts into pairs")
+      ->check(CLI::IsMember({"time", "bytes"}));
+  app.add_option("--scheme", options.wishes.scheme, "the same, for every layer")
+      ->check(CLI::IsMember({"kv", "sfb"}));
   app.add_option("--by-factors", options.by_factors, "a layer that goes by factors, repeatable")
       ->allow_extra_args(false);
   app.add_option("--rate", options.rate, "a worker's, 1Gbit")->required();

@@ -89,7 +89,7 @@ class Worker {
     Result<plan::Plan> provisional = session_->Commit(specs);
     POSEIDON_RETURN_IF_ERROR(provisional.status());
     engine_.EndTests();
-    session_->Report(times_.MeasuredBy(static_cast<std::uint16_t>(options_.member.rank)).layers);
+    session_->Report(times_.MeasuredBy(static_cast<std::uint16_t>(options_.member.rank), *provisional).layers);
     MakeBuffers();
     POSEIDON_RETURN_IF_ERROR(session_->Barrier());
     for (std::uint64_t step = 0; step < options_.warm_up + options_.steps; ++step) {

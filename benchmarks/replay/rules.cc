@@ -57,6 +57,10 @@ Result<plan::PlanOptions> PlanningOf(const Wishes& wishes, const Mode& mode,
   const std::string name = !wishes.policy.empty() ? wishes.policy : mode.pairs ? "bytes" : "time";
   const auto policy = plan::ParsePolicy(name);
   if (!policy) return InvalidArgument("policy '" + name + "' is unknown");
+  if (mode.pairs && *policy == plan::Policy::kTime) {
+    return InvalidArgument(std::string("mode ") + mode.name +
+                           " chooses schemes by bytes, before there are times, expected policy bytes");
+  }
   planning.policy = *policy;
   if (wishes.scheme.empty()) return planning;
   const auto scheme = plan::ParseScheme(wishes.scheme);
@@ -108,15 +112,16 @@ double ComputeTimes::backward(std::uint16_t rank, std::uint64_t step, std::size_
   return whole * factor(rank, step, layer, 1);
 }
 
-wire::Measured ComputeTimes::MeasuredBy(std::uint16_t rank) const {
+wire::Measured ComputeTimes::MeasuredBy(std::uint16_t rank, const plan::Plan& under) const {
   constexpr std::uint64_t kSteps = 10;
   wire::Measured measured;
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
+    const bool factors = under.layers[i].scheme == plan::Scheme::kFactorBroadcast;
     double forward_seconds = 0;
     double backward_seconds = 0;
     for (std::uint64_t step = 0; step < kSteps; ++step) {
       forward_seconds += forward(rank, step, i) / kSteps;
-      backward_seconds += backward(rank, step, i, /*factors=*/false) / kSteps;
+      backward_seconds += backward(rank, step, i, factors) / kSteps;
     }
     measured.layers.push_back({forward_seconds, backward_seconds, model_.layers[i].rows});
   }
@@ -124,12 +129,12 @@ wire::Measured ComputeTimes::MeasuredBy(std::uint16_t rank) const {
 }
 
 std::vector<plan::LayerMeasurement> ComputeTimes::MeasuredBySlowest() const {
-  std::vector<wire::Measured> by_rank;
-  for (std::uint16_t rank = 0; rank < unevenness_.workers; ++rank) {
-    by_rank.push_back(MeasuredBy(rank));
-  }
   plan::Plan before;  // all by keys
   before.layers.resize(model_.layers.size());
+  std::vector<wire::Measured> by_rank;
+  for (std::uint16_t rank = 0; rank < unevenness_.workers; ++rank) {
+    by_rank.push_back(MeasuredBy(rank, before));
+  }
   return coordinator::Combine(by_rank, model_.specs(), before);
 }
 
@@ -162,6 +167,7 @@ Bounds BoundsOf(const ScaledModel& model, const ComputeTimes& times, const plan:
   cluster.bandwidth = bytes_per_second;
   cluster.latency = 0;
   cluster.cpu_seconds_per_wire_byte = 0;
+  cluster.copy_bytes_per_second = 0;
   cluster.rebuild_flops = model.product_flops;
   const std::vector<plan::LayerSpec> specs = model.specs();
   const auto slices = plan::AssignSlices(specs, cluster.shards());

@@ -77,8 +77,8 @@ class ComputeTimes {
   double forward(std::uint16_t rank, std::uint64_t step, std::size_t layer) const;
   // A layer that hands over its factors does not compute their product.
   double backward(std::uint16_t rank, std::uint64_t step, std::size_t layer, bool factors) const;
-  // What the rank's clock shows of each layer: the mean of the first steps.
-  wire::Measured MeasuredBy(std::uint16_t rank) const;
+  // What the rank's clock shows of each layer under a plan with its schemes: the mean of the first steps.
+  wire::Measured MeasuredBy(std::uint16_t rank, const plan::Plan& under) const;
   // What the coordinator makes of all ranks' measurements.
   std::vector<plan::LayerMeasurement> MeasuredBySlowest() const;
 
@@ -95,8 +95,9 @@ std::vector<std::vector<plan::NodeBytes>> TrafficOf(const ScaledModel& model, co
 std::uint64_t SentOf(const std::vector<plan::NodeBytes>& layers);
 
 // The mean bound of `steps` steps from `first` for the schemes that were used, on a fluid network of the
-// given rate. A step's bound is that of its slowest worker: of every worker's own times and own link, the
-// highest. (Each layer's slowest time or busiest link, whoever's, makes a trace that no worker has, and no bound.)
+// given rate; what is copied within a host takes no time. A step's bound is that of its slowest worker: of every
+// worker's own times and own link, the highest. (Each layer's slowest time or busiest link, whoever's, makes a trace
+// that no worker has, and no bound.)
 struct Bounds {
   double least = 0;      // T*
   double wait_free = 0;  // T_wfbp

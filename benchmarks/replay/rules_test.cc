@@ -42,14 +42,26 @@ TEST(ComputeTimes, AreMeasuredAsTheyComeOut) {
     layer.rows = 16;
   }
   const ComputeTimes times(model, {.workers = 2, .jitter = 0.05, .straggler = 1.5});
-  const wire::Measured own = times.MeasuredBy(0);
-  const wire::Measured slow = times.MeasuredBy(1);
+  plan::Plan plan;
+  plan.layers.resize(3);
+  const wire::Measured own = times.MeasuredBy(0, plan);
+  const wire::Measured slow = times.MeasuredBy(1, plan);
   ASSERT_EQ(own.layers.size(), 3u);
   EXPECT_EQ(times.MeasuredBySlowest()[2].backward_seconds, slow.layers[2].backward_seconds);
   EXPECT_NEAR(own.layers[1].forward_seconds, 0.01, 0.001);
   EXPECT_NE(own.layers[1].forward_seconds, 0.01) << "jitter is in it";
   EXPECT_NEAR(slow.layers[2].backward_seconds, 0.03, 0.003);
   EXPECT_EQ(slow.layers[2].rows, 16u);
+  model.layers[1].product_seconds = 0.005;
+  plan.layers[1].scheme = plan::Scheme::kFactorBroadcast;
+  EXPECT_NEAR(times.MeasuredBy(0, plan).layers[1].backward_seconds, 0.75 * own.layers[1].backward_seconds, 1e-9);
+}
+
+TEST(PlanningOf, RefusesTimesWhereTheModeHasNone) {
+  const ScaledModel model;
+  const Mode pairs = ModeNamed("ps-2017").value();
+  EXPECT_EQ(PlanningOf({"time", ""}, pairs, model).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(PlanningOf({"bytes", ""}, pairs, model).ok());
 }
 
 TEST(BoundsOf, AreThoseOfOneWorkersTimes) {

@@ -29,7 +29,7 @@ def simulated(cell, options, settings):
     words = [SIMULATE, "--profile", "-", "--workers", cell["workers"], "--scale", cell["scale"], "--rate",
              f"{cell['port_rate_bits'] * cell['scale'] / 1e6:.6f}Mbit", "--jitter", cell["jitter"], "--straggler",
              cell["straggler"], "--goodput", settings.goodput, "--latency", settings.latency, "--segment",
-             settings.segment, "--steps", cell["steps"], *options]
+             settings.segment, "--steps", cell["steps"], "--warm-up", cell["warm_up"], *options]
     done = subprocess.run([str(word) for word in words], input=json.dumps(grid.document(cell["profile"])),
                           capture_output=True, text=True, check=False)
     if done.returncode:

@@ -26,7 +26,6 @@ using replay::Action;
 constexpr std::uint16_t kPort = 1;
 constexpr std::uint64_t kFinalPlanStep = 2;
 constexpr Duration kSampled = std::chrono::milliseconds(10);
-constexpr Duration kPatience = std::chrono::hours(24 * 365);
 // What Linux lets connections grow to that say nothing (the defaults of net.ipv4.tcp_wmem and tcp_rmem).
 constexpr std::size_t kSendBuffer = std::size_t{4} << 20;
 constexpr std::size_t kReceiveBuffer = std::size_t{6} << 20;
@@ -93,6 +92,77 @@ std::optional<messaging::Flow> FixedFlow(const Scene& scene) {
   return messaging::Flow{wire::kMaxPayload, wire::kMaxPayload, 0};
 }
 
+// What passes the ports from the moment the first worker begins its measured steps until the last one has ended
+// them, and their busiest 10 ms.
+class Sampler {
+ public:
+  Sampler(sim::Simulation& simulation, const sim::VirtualNetwork& network)
+      : network_(network),
+        executor_(simulation.MakeExecutor(simulation.AddProcess("sampler"), /*jitter=*/false)) {}
+
+  void Watch(sim::HostId host) { ports_.push_back({host, {}, {}, {}}); }
+  // Each is called by every worker.
+  void Begin() {
+    if (begun_) return;
+    begun_ = executor_->now();
+    for (Port& port : ports_) port.begin = port.last = network_.traffic(port.host);
+    executor_->PostAfter(kSampled, [this] { Sample(); });
+  }
+  void End() {
+    if (++ended_ < ports_.size()) return;
+    seconds_ = ToSeconds(executor_->now() - *begun_);
+    for (Port& port : ports_) port.last = network_.traffic(port.host);
+    Stop();
+  }
+  void Stop() { stopped_ = true; }
+
+  void Sum(std::uint64_t steps, Findings& findings) const {
+    double total = 0;
+    double most = 0;
+    for (const Port& port : ports_) {
+      for (const auto direction : {&sim::HostTraffic::out, &sim::HostTraffic::in}) {
+        const auto bytes = static_cast<double>(port.last.*direction - port.begin.*direction);
+        total += bytes;
+        most = std::max(most, bytes);
+        if (bytes == 0) continue;
+        const double mean = bytes * ToSeconds(kSampled) / seconds_;
+        findings.peak_to_mean =
+            std::max({findings.peak_to_mean, 1.0, static_cast<double>(port.peak.*direction) / mean});
+      }
+    }
+    if (total == 0) return;
+    const double mean = total / (2.0 * static_cast<double>(ports_.size()));
+    findings.mean_bytes = mean / static_cast<double>(steps);
+    findings.max_to_mean = most / mean;
+  }
+
+ private:
+  struct Port {
+    sim::HostId host;
+    sim::HostTraffic begin;
+    sim::HostTraffic last;
+    sim::HostTraffic peak;
+  };
+  void Sample() {
+    if (stopped_) return;
+    for (Port& port : ports_) {
+      const sim::HostTraffic now = network_.traffic(port.host);
+      port.peak.out = std::max(port.peak.out, now.out - port.last.out);
+      port.peak.in = std::max(port.peak.in, now.in - port.last.in);
+      port.last = now;
+    }
+    executor_->PostAfter(kSampled, [this] { Sample(); });
+  }
+
+  const sim::VirtualNetwork& network_;
+  const std::unique_ptr<Executor> executor_;
+  std::vector<Port> ports_;
+  std::optional<TimePoint> begun_;
+  std::size_t ended_ = 0;
+  double seconds_ = 0;
+  bool stopped_ = false;
+};
+
 // What all workers share.
 struct Stage {
   const Scene& scene;
@@ -103,6 +173,7 @@ struct Stage {
   const Zeros& zeros;
   sim::Simulation& simulation;
   sim::VirtualNetwork& network;
+  Sampler& sampler;
   std::uint64_t left = 0;  // workers that are through
   Status failure;
 
@@ -126,7 +197,9 @@ class Worker {
         context_(stage.network.MakeContext(host_, process_, *io_)),
         engine_(stage.simulation, timeline_, stage.scene.model.product_flops),
         in_flight_(stage.declared.size(), false),
-        waited_(stage.declared.size(), 0) {}
+        waited_(stage.declared.size(), 0) {
+    stage.sampler.Watch(host_);
+  }
 
   void Start() {
     OnIo([this] {
@@ -157,7 +230,6 @@ class Worker {
 
   const std::vector<TimePoint>& ends() const { return ends_; }
   const std::vector<double>& waited() const { return waited_; }
-  sim::HostId host() const { return host_; }
   const session::LinkMeasurement& link() const { return node_->link(); }
 
  private:
@@ -187,13 +259,17 @@ class Worker {
   void Fail(const Status& failure) {
     if (stage_.failure.ok()) stage_.failure = failure;
   }
+  // The job has failed, and the nodes are on their way out.
+  bool failed() const { return !stage_.failure.ok(); }
   void Then(const Status& status, void (Worker::*next)()) {
-    status.ok() ? (this->*next)() : Fail(status);
+    if (!status.ok()) return Fail(status);
+    if (!failed()) (this->*next)();
   }
 
   void Commit() {
     OnIo([this] {
       node_->Commit(stage_.declared, [this](const Result<plan::Plan>& plan) {
+        if (plan.ok()) provisional_ = *plan;
         Then(plan.status(), &Worker::Report);
       });
     });
@@ -201,7 +277,7 @@ class Worker {
   void Report() {
     engine_.EndTests();
     OnIo([this] {
-      node_->Report(stage_.times.MeasuredBy(rank_));
+      node_->Report(stage_.times.MeasuredBy(rank_, provisional_));
       node_->Collective(ViewOf(std::span(&barrier_, 1)), true, [this](const Status& status) {
         Then(status, &Worker::BeginStep);
       });
@@ -211,6 +287,8 @@ class Worker {
   // A step begins at the moment the one before has ended.
   void BeginStep() {
     ends_.push_back(stage_.simulation.now());
+    if (step_ == stage_.scene.warm_up) stage_.sampler.Begin();
+    if (step_ == stage_.last_step()) stage_.sampler.End();
     at_ = 0;
     if (step_ > stage_.last_step()) return AwaitAll();
     if (step_ != kFinalPlanStep) return Continue();
@@ -223,6 +301,7 @@ class Worker {
 
   // Goes through the step until it has to wait.
   void Continue() {
+    if (failed()) return;
     for (; at_ < stage_.step.size(); ++at_) {
       const Action& action = stage_.step[at_];
       const std::size_t layer = action.layer;
@@ -280,6 +359,7 @@ class Worker {
 
   void OnLanded(std::size_t layer, const Status& status) {
     if (!status.ok()) return Fail(status);
+    if (failed()) return;
     in_flight_[layer] = false;
     if (leaving_) return AwaitAll();
     if (awaited_ == layer) {
@@ -314,6 +394,7 @@ class Worker {
   replay::Timeline timeline_;
   TimedEngine engine_;
   std::unique_ptr<session::Node> node_;
+  plan::Plan provisional_;
 
   std::int64_t barrier_ = 1;
   std::vector<bool> in_flight_;
@@ -348,70 +429,6 @@ class Cast {
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
-// What passed every port by every 10 ms.
-class Sampler {
- public:
-  Sampler(sim::Simulation& simulation, const sim::VirtualNetwork& network)
-      : network_(network),
-        executor_(simulation.MakeExecutor(simulation.AddProcess("sampler"), /*jitter=*/false)) {}
-
-  void Start(std::vector<sim::HostId> hosts) {
-    hosts_ = std::move(hosts);
-    executor_->Post([this] { Sample(); });
-  }
-  void Stop() { stopped_ = true; }
-
-  // Of the samples within [begin, end].
-  void Sum(TimePoint begin, TimePoint end, std::uint64_t steps, Findings& findings) const {
-    double total = 0;
-    double most = 0;
-    for (std::size_t host = 0; host < hosts_.size(); ++host) {
-      for (const auto direction : {&sim::HostTraffic::out, &sim::HostTraffic::in}) {
-        double peak = 0;
-        double bytes = 0;
-        std::uint64_t windows = 0;
-        for (std::size_t i = 1; i < samples_.size(); ++i) {
-          if (samples_[i - 1].at < begin || samples_[i].at > end) continue;
-          const auto passed = static_cast<double>(samples_[i].traffic[host].*direction -
-                                                  samples_[i - 1].traffic[host].*direction);
-          bytes += passed;
-          peak = std::max(peak, passed);
-          ++windows;
-        }
-        if (windows == 0 || bytes == 0) continue;
-        const double mean = bytes / static_cast<double>(windows);
-        findings.peak_to_mean = std::max(findings.peak_to_mean, peak / mean);
-        const double whole = mean * (ToSeconds(end - begin) / ToSeconds(kSampled));
-        total += whole;
-        most = std::max(most, whole);
-      }
-    }
-    if (total == 0) return;
-    const double mean = total / (2.0 * static_cast<double>(hosts_.size()));
-    findings.mean_bytes = mean / static_cast<double>(steps);
-    findings.max_to_mean = most / mean;
-  }
-
- private:
-  struct Moment {
-    TimePoint at;
-    std::vector<sim::HostTraffic> traffic;
-  };
-  void Sample() {
-    if (stopped_) return;
-    Moment& moment = samples_.emplace_back();
-    moment.at = executor_->now();
-    for (const sim::HostId host : hosts_) moment.traffic.push_back(network_.traffic(host));
-    executor_->PostAfter(kSampled, [this] { Sample(); });
-  }
-
-  const sim::VirtualNetwork& network_;
-  const std::unique_ptr<Executor> executor_;
-  std::vector<sim::HostId> hosts_;
-  std::vector<Moment> samples_;
-  bool stopped_ = false;
-};
-
 Result<plan::Plan> PlanOf(const Scene& scene, const replay::ComputeTimes& times) {
   plan::ClusterSpec cluster;
   cluster.workers = scene.unevenness.workers;
@@ -419,6 +436,16 @@ Result<plan::Plan> PlanOf(const Scene& scene, const replay::ComputeTimes& times)
   cluster.latency = ToSeconds(scene.latency);
   cluster.rebuild_flops = scene.model.product_flops;
   return plan::MakePlan(scene.model.specs(), cluster, times.MeasuredBySlowest(), scene.planning);
+}
+
+// Longer than any job takes. One that stands still goes on with its heartbeats, and would for ever.
+Duration PatienceFor(const Scene& scene, const plan::Plan& plan) {
+  constexpr double kStart = 3600;            // seconds, and what probes of a link take
+  constexpr double kProbes = 64.0 * (1 << 20);  // bytes to every other
+  constexpr double kSlow = 100;              // times what the plan predicts of a step
+  const double steps = static_cast<double>(scene.warm_up + scene.steps + 1);
+  return FromSeconds(kStart + kProbes * scene.unevenness.workers / scene.bytes_per_second +
+                     kSlow * steps * plan.step_seconds);
 }
 
 std::size_t BytesOfLargest(const Scene& scene) {
@@ -458,18 +485,16 @@ Result<Findings> Play(const Scene& scene) {
                                            .segment_bytes = scene.segment_bytes,
                                            .integrity_protected = true,
                                            .hollow = zeros.span()});
-  Stage stage{scene, plan, declared, times, step, zeros, simulation, network};
   Sampler sampler(simulation, network);
+  Stage stage{scene, plan, declared, times, step, zeros, simulation, network, sampler};
   const Cast all(stage);
   const std::vector<std::unique_ptr<Worker>>& cast = all.workers();
-  std::vector<sim::HostId> hosts;
-  for (const auto& worker : cast) hosts.push_back(worker->host());
-  sampler.Start(std::move(hosts));
   for (const auto& worker : cast) worker->Start();
-  simulation.RunUntil([&] { return stage.left == workers || !stage.failure.ok(); }, kPatience);
+  const bool ended = simulation.RunUntil([&] { return stage.left == workers || !stage.failure.ok(); },
+                                         PatienceFor(scene, plan));
+  if (!ended) stage.failure = Internal("the simulated job stands still");
   sampler.Stop();
   POSEIDON_RETURN_IF_ERROR(stage.failure);
-  if (stage.left < workers) return Internal("the simulated job stands still");
 
   Findings findings;
   findings.plan = plan;
@@ -479,13 +504,7 @@ Result<Findings> Play(const Scene& scene) {
   findings.flow = FixedFlow(scene).value_or(messaging::FlowFor(findings.link, workers - 1u));
   findings.bounds = replay::BoundsOf(scene.model, times, plan, workers, scene.bytes_per_second,
                                      scene.warm_up, scene.steps);
-  TimePoint begin = cast[0]->ends()[scene.warm_up];
-  TimePoint end;
-  for (const auto& worker : cast) {
-    begin = std::min(begin, worker->ends()[scene.warm_up]);
-    end = std::max(end, worker->ends()[stage.last_step()]);
-  }
-  sampler.Sum(begin, end, scene.steps, findings);
+  sampler.Sum(scene.steps, findings);
   findings.waited_seconds.assign(declared.size(), 0);
   for (const auto& worker : cast) {
     for (std::size_t i = 0; i < declared.size(); ++i) {

@@ -136,7 +136,29 @@ TEST(Scene, FactorsSpareBytesAndAreMultipliedInTime) {
   scene.planning = KeyValueOnly(model);
   const Findings dense = Played(scene);
   EXPECT_LT(found.median_seconds(), 0.8 * dense.median_seconds());
+  EXPECT_GT(found.mean_bytes, 0);
   EXPECT_LT(found.mean_bytes, 0.5 * dense.mean_bytes);
+}
+
+// Two layers of one worker each way, in steps of some milliseconds: shorter than a sample of the ports.
+TEST(Scene, CountsTheBytesOfShortStepsToo) {
+  Scene scene = Fluid(Model({Layer(100'000, 0.0005, 0.001), Layer(100'000, 0.0005, 0.001)}), 2, 1e9);
+  scene.planning = KeyValueOnly(scene.model);
+  scene.steps = 1;
+  const Findings found = Played(scene);
+  ASSERT_LT(found.median_seconds(), 0.010);
+  // Half of each layer is pushed, half of it comes back.
+  EXPECT_NEAR(found.mean_bytes, 2 * 4 * 100'000, 0.02 * 2 * 4 * 100'000);
+  EXPECT_GE(found.peak_to_mean, 1.0);
+}
+
+TEST(Scene, AJobThatFailsInABackwardPassSaysWhy) {
+  // Seven frames share the port for 73 seconds, in which no sign of life passes them; the first layer still computes.
+  Scene scene = Fluid(Model({Layer(1'000, 1, 600), Layer(2'200'000, 1, 1)}), 8, 1e5);
+  scene.planning = KeyValueOnly(scene.model);
+  scene.flow = messaging::Flow{1 << 20, 1 << 20, 1 << 20};
+  const Status failure = Play(scene).status();
+  EXPECT_EQ(failure.code(), StatusCode::kUnavailable) << failure.message();
 }
 
 TEST(Scene, UnevenWorkersAreHeldToTheSlowestOnesTimes) {

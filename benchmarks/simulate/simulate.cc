@@ -8,6 +8,7 @@
 #include <string>
 
 #include "benchmarks/simulate/scene.h"
+#include "poseidon/wire/frame.h"
 #include "tools/profile/profile.h"
 #include "tools/profile/quantities.h"
 
@@ -15,8 +16,6 @@ namespace poseidon::simulate {
 namespace {
 
 using nlohmann::json;
-
-constexpr double kPairMib = 4;  // as poseidon_replay has it
 
 struct Flags {
   std::string profile;
@@ -44,7 +43,7 @@ Result<Scene> SceneOf(const Flags& flags, const profile::Profile& profile) {
   POSEIDON_ASSIGN_OR_RETURN(
       scene.model, replay::AsModeSeesIt(wishes, scene.mode, replay::Scale(profile, flags.scale),
                                         flags.workers,
-                                        replay::PairElements(kPairMib, flags.scale)));
+                                        replay::PairElements(replay::kPairMib, flags.scale)));
   POSEIDON_ASSIGN_OR_RETURN(scene.planning,
                             replay::PlanningOf(wishes, scene.mode, scene.model));
   POSEIDON_ASSIGN_OR_RETURN(const double rate, profile::ParseRate(flags.rate));
@@ -143,7 +142,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.1, 10.0));
   app.add_option("--segment", flags.segment, "bytes in which connections share a port")
       ->check(CLI::Range(1, 1 << 30));
-  app.add_option("--chunk", flags.chunk, "bytes of a frame, instead of what the link asks for");
+  app.add_option("--chunk", flags.chunk, "bytes of a frame, instead of what the link asks for")
+      ->check(CLI::Range(1u, wire::kMaxPayload));
   app.add_option("--send-buffer", flags.send_buffer,
                  "bytes a connection holds undelivered, instead of what the link asks for");
   app.add_option("--steps", flags.steps)->check(CLI::Range(1, 100000));
