@@ -25,7 +25,7 @@ void AddTest(CLI::App& app) {
   c->callback([flags] {
     flags->phase = "TEST";
     const std::unique_ptr<caffe::Net> net = BuildNet(*flags);
-    if (const Status s = caffe::LoadWeights(flags->weights, net.get()); !s.ok()) Fail(s.message());
+    if (const Status s = caffe::LoadWeights(flags->weights, {net.get()}); !s.ok()) Fail(s.message());
     Result<caffe::TestMeans> means =
         caffe::RunTest(net.get(), 0, flags->iterations, caffe::DataShare{}, nullptr);
     if (!means.ok()) Fail(means.status().message());

@@ -64,7 +64,7 @@ void AddTime(CLI::App& app) {
   c->callback([flags] {
     const std::unique_ptr<caffe::Net> net = BuildNet(*flags);
     if (!flags->weights.empty()) {
-      if (const Status s = caffe::LoadWeights(flags->weights, net.get()); !s.ok()) Fail(s.message());
+      if (const Status s = caffe::LoadWeights(flags->weights, {net.get()}); !s.ok()) Fail(s.message());
     }
     const auto layers = static_cast<std::size_t>(net->layer_count());
     Timed timed{std::vector<double>(layers), std::vector<double>(layers), 0, 0};

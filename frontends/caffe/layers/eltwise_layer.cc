@@ -30,6 +30,10 @@ class EltwiseLayer final : public Layer {
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
+    // Else the first bottom's gradient would replace the top's before the others are made of it.
+    if (top[0] == bottom[0] && (param().eltwise_param().operation() != EltwiseParameter::SUM || Coeff(0) != 1)) {
+      return InvalidArgument("works in place only as a SUM whose first coeff is 1");
+    }
     for (std::size_t i = 1; i < bottom.size(); ++i) {
       if (bottom[i]->data.sizes() != bottom[0]->data.sizes()) {
         return InvalidArgument("bottom " + std::to_string(i) + " has shape " +

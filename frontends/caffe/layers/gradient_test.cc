@@ -51,6 +51,9 @@ GradientCheck InTest() { return {.phase = TEST}; }
 #define IN_PLACE(type, options)                                                     \
   "layer { name: 'p' type: 'Power' bottom: 'data' top: 'x' power_param { scale: 2 } }" \
   "layer { name: 'l' type: '" type "' bottom: 'x' top: 'x' " options " }"
+// Behind one layer: its top is not what it was when it runs backward.
+#define CHANGED_ABOVE \
+  "layer { name: 'above' type: 'Power' bottom: 'out' top: 'out' power_param { scale: -2 shift: 0.7 } }"
 #define LOSS(type, options) \
   "layer { name: 'l' type: '" type "' bottom: 'data' bottom: 'label' top: 'out' " options " }"
 #define TWO(type, options) \
@@ -110,6 +113,9 @@ const Case kCases[] = {
     {"dropout_inplace", "data 4x9", IN_PLACE("Dropout", "")},
     {"dropout_test", "data 4x9", ONE("Dropout", ""), InTest()},
     {"eltwise_sum", "data 2x3 b 2x3", TWO("Eltwise", "eltwise_param { coeff: 2 coeff: -0.5 }")},
+    {"eltwise_sum_inplace", "data 2x3 b 2x3",
+     "layer { name: 'p' type: 'Power' bottom: 'data' top: 'x' power_param { scale: 2 } }"
+     "layer { name: 'l' type: 'Eltwise' bottom: 'x' bottom: 'b' top: 'x' eltwise_param { coeff: 1 coeff: 3 } }"},
     {"eltwise_prod", "data 2x3 b 2x3", TWO("Eltwise", "eltwise_param { operation: PROD }")},
     {"eltwise_prod_unstable", "data 2x3 b 2x3",
      TWO("Eltwise", "eltwise_param { operation: PROD stable_prod_grad: false }")},
@@ -141,6 +147,12 @@ const Case kCases[] = {
      ONE("InnerProduct",
          "inner_product_param { num_output: 5 weight_filler { type: 'xavier' } bias_filler { type: "
          "'uniform' } }")},
+    {"inner_product_shared", "data 4x3",
+     ONE("InnerProduct",
+         "param { name: 'w' } param { name: 'v' } inner_product_param { num_output: 3 weight_filler { type: 'xavier' } "
+         "bias_filler { type: 'uniform' } }")
+     "layer { name: 'm' type: 'InnerProduct' bottom: 'out' top: 'out2' param { name: 'w' } param { name: 'v' } "
+     "inner_product_param { num_output: 3 } }"},
     {"inner_product_transpose", "data 4x3x2",
      ONE("InnerProduct",
          "inner_product_param { num_output: 5 axis: 2 transpose: true bias_term: false "
@@ -152,6 +164,8 @@ const Case kCases[] = {
     {"lrn_few_channels", "data 1x2x2x2", ONE("LRN", "lrn_param { local_size: 7 alpha: 2 }")},
     {"lrn_within", "data 2x2x5x4",
      ONE("LRN", "lrn_param { local_size: 3 alpha: 0.8 norm_region: WITHIN_CHANNEL }")},
+    {"lrn_within_changed_above", "data 2x2x5x4",
+     ONE("LRN", "lrn_param { local_size: 3 alpha: 0.8 norm_region: WITHIN_CHANNEL }") CHANGED_ABOVE},
     {"multinomial", "data 4x3 label 4", LOSS("MultinomialLogisticLoss", ""),
      {.ranges = {{"data", {0.2, 1}}, {"label", {0, 3, true}}}, .without_gradient = {"label"}}},
     {"mvn", "data 2x3x4x3", ONE("MVN", "")},
@@ -162,6 +176,10 @@ const Case kCases[] = {
      "layer { name: 'l' type: 'Eltwise' bottom: 'data' bottom: 'w' top: 'out' eltwise_param { "
      "operation: PROD } }"},
     {"pooling_max", "data 2x3x5x6", ONE("Pooling", "pooling_param { kernel_size: 3 stride: 2 }")},
+    {"pooling_max_small", "data 2x1x2x2", ONE("Pooling", "pooling_param { kernel_size: 3 stride: 2 }")},
+    {"pooling_ave_small", "data 2x1x2x2", ONE("Pooling", "pooling_param { pool: AVE kernel_size: 3 stride: 2 }")},
+    {"pooling_one_padded_axis", "data 1x2x7x7",
+     ONE("Pooling", "pooling_param { kernel_h: 3 kernel_w: 1 stride_h: 1 stride_w: 4 pad_h: 1 pad_w: 0 }")},
     {"pooling_max_big_pad", "data 1x2x5x6",
      ONE("Pooling", "pooling_param { kernel_size: 3 stride: 2 pad: 2 }")},
     {"pooling_ave", "data 2x3x5x6",
@@ -185,6 +203,8 @@ const Case kCases[] = {
      RECURRENT("RNN", "bottom: 'st' bottom: 'h' top: 'h1'", "expose_hidden: true")
      "layer { name: 's' type: 'Silence' bottom: 'h1' }",
      {.ranges = {{"cont", {0, 2, true}}}, .without_gradient = {"cont", "h"}}},
+    {"rnn_changed_above", "data 4x2x3 cont 4x2", RECURRENT("RNN", "", "") CHANGED_ABOVE,
+     {.ranges = {{"cont", {0, 2, true}}}, .without_gradient = {"cont"}}},
     {"reduction_sum", "data 2x3x4", ONE("Reduction", "reduction_param { axis: 1 coeff: 2 }")},
     {"reduction_mean", "data 2x3x4", ONE("Reduction", "reduction_param { operation: MEAN }")},
     {"reduction_asum", "data 2x3x4",
@@ -192,6 +212,7 @@ const Case kCases[] = {
     {"reduction_sumsq", "data 2x3x4",
      ONE("Reduction", "reduction_param { operation: SUMSQ axis: 1 } loss_weight: 0.3")},
     {"relu", "data 4x5", ONE("ReLU", "")},
+    {"relu_changed_above", "data 4x5", ONE("ReLU", "") CHANGED_ABOVE},
     {"relu_slope_inplace", "data 4x5", IN_PLACE("ReLU", "relu_param { negative_slope: 0.2 }")},
     {"reshape", "data 2x3x4",
      ONE("Reshape", "reshape_param { shape { dim: 0 dim: -1 dim: 2 } }")},

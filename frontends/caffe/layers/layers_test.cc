@@ -55,6 +55,45 @@ TEST(Layers, ShapesThatDoNotFitAreNamed) {
             "layer 'l' (Convolution): group 2 does not divide 3 input and 4 output channels");
 }
 
+TEST(Layers, InPlaceIsRefusedWhereItWouldBeWrong) {
+  const auto why = [](const std::string& type, const std::string& options) {
+    return WhyNoNet(
+        "layer { name: 'in' type: 'Input' top: 'data' top: 'b' input_param { shape { dim: 2 dim: 2 dim: 3 dim: 3 } } }"
+        "layer { name: 'l' type: '" +
+        type + "' bottom: 'data' top: 'data' " + options + " }");
+  };
+  const std::string other = "bottom: 'b' eltwise_param { ";
+  EXPECT_EQ(why("Eltwise", other + "operation: MAX }"),
+            "layer 'l' (Eltwise): works in place only as a SUM whose first coeff is 1");
+  EXPECT_THAT(why("Eltwise", other + "coeff: 2 coeff: 1 }"), HasSubstr("in place"));
+  EXPECT_EQ(why("Flatten", ""), "layer 'l' (Flatten): does not work in place");
+  EXPECT_THAT(why("InnerProduct", "inner_product_param { num_output: 2 }"), HasSubstr("in place"));
+  EXPECT_THAT(why("Pooling", "pooling_param { kernel_size: 3 stride: 1 pad: 1 }"), HasSubstr("in place"));
+  EXPECT_THAT(why("Convolution", "convolution_param { num_output: 2 kernel_size: 3 pad: 1 }"), HasSubstr("in place"));
+}
+
+// Scale's factor comes with the batch, and with it its length.
+TEST(Layers, AFactorFromABottomMayChangeItsShape) {
+  const auto net = MakeNet(
+      "layer { name: 'in' type: 'Input' top: 'x' top: 'w' top: 'keep' input_param { shape { dim: 5 dim: 4 } "
+      "shape { dim: 5 } shape { dim: 5 } } }"
+      "layer { name: 'f' type: 'Filter' bottom: 'x' bottom: 'w' bottom: 'keep' top: 'fx' top: 'fw' }"
+      "layer { name: 'l' type: 'Scale' bottom: 'fx' bottom: 'fw' top: 'out' scale_param { axis: 0 } }");
+  for (const char* name : {"x", "w"}) FillTestNumbers(net->blob(name)->data, 1);
+  for (std::int64_t i = 0; i < 5; ++i) net->blob("keep")->data[i].fill_(i % 2 == 0 ? 1 : 0);
+  const auto loss = net->Forward();
+  ASSERT_TRUE(loss.ok()) << loss.status().message();
+  EXPECT_EQ(net->blob("out")->shape(), (Shape{3, 4}));
+  EXPECT_TRUE(at::allclose(net->blob("out")->data[2], net->blob("x")->data[4].mul(net->blob("w")->data[4])));
+}
+
+TEST(Layers, SppTakesABatchWithoutImages) {
+  const auto net = MakeNet(Input("0x2x4x4") + One("SPP", "spp_param { pyramid_height: 2 }"));
+  const auto loss = net->Forward();
+  ASSERT_TRUE(loss.ok()) << loss.status().message();
+  EXPECT_EQ(net->blob("out")->shape(), (Shape{0, 10}));
+}
+
 TEST(Layers, UnknownFillerNamesTheLayer) {
   EXPECT_THAT(Why("2x3", "InnerProduct",
                   "inner_product_param { num_output: 2 weight_filler { type: 'xaver' } }"),
@@ -73,6 +112,23 @@ TEST(Pooling, WindowsThatHoldNothingAreRefused) {
               StartsWith("there is such a net"));
   EXPECT_THAT(Why("1x1x7x7", "Pooling", "pooling_param { kernel_size: 2 pad: 2 }"),
               HasSubstr("pad 2x2 must be smaller than kernel 2x2"));
+}
+
+TEST(Pooling, SizesFollowCaffesRules) {
+  const auto shape = [](const std::string& dims, const std::string& options) {
+    return MakeNet(Input(dims) + One("Pooling", "pooling_param { " + options + " }"))->blob("out")->shape();
+  };
+  EXPECT_EQ(shape("1x1x2x2", "kernel_size: 3 stride: 2"), (Shape{1, 1, 1, 1}));
+  EXPECT_EQ(shape("1x1x7x7", "kernel_h: 3 kernel_w: 1 stride_h: 1 stride_w: 4 pad_h: 1 pad_w: 0"),
+            (Shape{1, 1, 7, 2}));
+  const auto why = [](const std::string& options) {
+    return Why("1x1x2x2", "Pooling", "pooling_param { " + options + " }");
+  };
+  EXPECT_THAT(why("kernel_size: 3 stride: 1"), HasSubstr("is smaller than kernel"));
+  EXPECT_THAT(why("kernel_size: 3 stride: 2 round_mode: FLOOR"), HasSubstr("is smaller than kernel"));
+  EXPECT_THAT(why("kernel_size: 2 pad: 1 pad_h: 1"), HasSubstr("needs either pad, or pad_h and pad_w"));
+  EXPECT_THAT(why("kernel_size: 2 pad_h: 1"), HasSubstr("needs either pad"));
+  EXPECT_THAT(why("kernel_size: 2 stride: 1 stride_h: 1 stride_w: 1"), HasSubstr("needs either stride"));
 }
 
 // Padding of more than half a window takes another way through ATen; the second top still counts

@@ -77,8 +77,9 @@ class LrnLayer final : public NeuronLayer {
     const at::Tensor& gradient = top[0]->diff;
     if (within_) {
       // dx = dy s^-beta + 2 x (pooling backward of dy y / s * -beta alpha)
+      // y / s from x: a layer above may work in place on the top.
       const at::Tensor through =
-          gradient.mul(top[0]->data).div_(scale_).mul_(-beta_ * alpha_);
+          at::pow(scale_, -beta_ - 1).mul_(in).mul_(gradient).mul_(-beta_ * alpha_);
       at::avg_pool2d_backward_out(diff, through, in, size_, 1, size_ / 2, false, true,
                                   std::nullopt);
       diff.mul_(in).mul_(2).add_(at::pow(scale_, -beta_).mul_(gradient));

@@ -48,6 +48,13 @@ class PoolingLayer final : public Layer {
     } else if (options.has_kernel_size() == kernel_pair) {
       return InvalidArgument("needs either kernel_size, or kernel_h and kernel_w");
     }
+    if (options.has_pad() ? options.has_pad_h() || options.has_pad_w() : options.has_pad_h() != options.has_pad_w()) {
+      return InvalidArgument("needs either pad, or pad_h and pad_w");
+    }
+    if (options.has_stride() ? options.has_stride_h() || options.has_stride_w()
+                             : options.has_stride_h() != options.has_stride_w()) {
+      return InvalidArgument("needs either stride, or stride_h and stride_w");
+    }
     kernel_ = options.has_kernel_size() ? Pair{options.kernel_size(), options.kernel_size()}
                                         : Pair{options.kernel_h(), options.kernel_w()};
     stride_ = options.has_stride_h() || options.has_stride_w()
@@ -72,21 +79,23 @@ class PoolingLayer final : public Layer {
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
+    if (top[0] == bottom[0]) return InvalidArgument("does not work in place");
     const Shape from = bottom[0]->shape();
     if (from.size() != 4) return InvalidArgument("bottom lost its four axes");
     const auto& options = param().pooling_param();
     const Pair in = {from[2], from[3]};
     if (options.global_pooling()) kernel_ = in;
     ceil_ = options.round_mode() == PoolingParameter::CEIL;
+    const bool clips = pad_[0] > 0 || pad_[1] > 0;  // windows that start in the padding, as Caffe does for both axes
     Pair out{};
     for (std::size_t i = 0; i < 2; ++i) {
       const std::int64_t room = in[i] + 2 * pad_[i] - kernel_[i];
-      if (room < 0) {
+      if (room < 0 && (!ceil_ || room <= -stride_[i])) {
         return InvalidArgument("input of shape " + ShapeText(from) + " is smaller than kernel " +
                                ShapeText(kernel_) + " with pad " + ShapeText(pad_));
       }
       out[i] = (ceil_ ? (room + stride_[i] - 1) / stride_[i] : room / stride_[i]) + 1;
-      if (pad_[i] > 0 && (out[i] - 1) * stride_[i] >= in[i] + pad_[i]) --out[i];
+      if (clips && (out[i] - 1) * stride_[i] >= in[i] + pad_[i]) --out[i];
       if ((out[i] - 1) * stride_[i] - pad_[i] >= in[i]) {
         return InvalidArgument("the last window starts outside the input of shape " +
                                ShapeText(from) + " (kernel " + ShapeText(kernel_) + ", stride " +

@@ -189,14 +189,13 @@ class RnnLayer final : public RecurrentLayer {
     }
     states_[0] = h;
     const at::Tensor rows = at::cat(after_, 0);
-    out.view({-1, outputs_})
-        .copy_(at::addmm(weight(hidden() + 2), rows, weight(hidden() + 1).t()).tanh_());
-    out_ = out;
+    out_ = at::addmm(weight(hidden() + 2), rows, weight(hidden() + 1).t()).tanh_();
+    out.view({-1, outputs_}).copy_(out_);
   }
 
   at::Tensor RunBack(const at::Tensor& cont, const at::Tensor& gradient) override {
     const at::Tensor inner =
-        gradient.mul(out_.mul(out_).neg_().add_(1)).view({-1, outputs_});
+        out_.mul(out_).neg_().add_(1).mul_(gradient.reshape({-1, outputs_}));
     const at::Tensor rows = at::cat(after_, 0);
     if (WantsParamDiff(hidden() + 1)) AddParamDiff(hidden() + 1, inner.t().mm(rows));
     if (WantsParamDiff(hidden() + 2)) AddParamDiff(hidden() + 2, inner.sum(at::IntArrayRef{0}));
@@ -221,7 +220,7 @@ class RnnLayer final : public RecurrentLayer {
 
   std::vector<at::Tensor> before_;  // cont h, by step
   std::vector<at::Tensor> after_;   // h, by step
-  at::Tensor out_;
+  at::Tensor out_;                  // its own: a layer above may work in place on the top
 };
 
 // i, f, o = sigmoid, g = tanh of [W_hc (cont h) + what the input adds];

@@ -23,13 +23,13 @@ class ReluLayer final : public NeuronLayer {
     return OkStatus();
   }
 
-  // The sign of the output is that of the input, so it serves in place too.
+  // In place the sign of the output is that of the input; else the output may be another layer's by now.
   Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
                   const Blobs& bottom) override {
     if (!propagate_down[0]) return OkStatus();
     at::Tensor& diff = DiffOf(bottom[0]);
     if (slope() == 0) {
-      at::threshold_backward_out(diff, top[0]->diff, top[0]->data, 0);
+      at::threshold_backward_out(diff, top[0]->diff, bottom[0]->data, 0);
     } else {
       at::leaky_relu_backward_out(diff, top[0]->diff, bottom[0]->data, slope(), false);
     }

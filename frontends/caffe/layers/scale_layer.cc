@@ -50,17 +50,20 @@ class ScaleLayer final : public Layer {
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
+    if (bottom.size() == 2) shape_ = bottom[1]->shape();
     const auto sizes = bottom[0]->data.sizes();
     const auto mine = static_cast<std::int64_t>(shape_.size());
     const bool fits = bottom[0]->data.dim() >= axis_ + mine &&
                       sizes.slice(static_cast<std::size_t>(axis_), shape_.size()) ==
                           at::IntArrayRef(shape_);
-    if (!fits || (bottom.size() == 2 && bottom[1]->shape() != shape_)) {
+    if (!fits) {
       return InvalidArgument("bottom of shape " + ShapeText(sizes) + " and " +
                              (multiplies_ ? "scale" : "bias") + " of shape " +
-                             ShapeText(bottom.size() == 2 ? bottom[1]->data.sizes()
-                                                          : at::IntArrayRef(shape_)) +
-                             " do not agree from axis " + std::to_string(axis_) + " on");
+                             ShapeText(shape_) + " do not agree from axis " + std::to_string(axis_) + " on");
+    }
+    if (term_ && weight(*term_).sizes() != at::IntArrayRef(shape_)) {
+      return InvalidArgument("scale has shape " + ShapeText(shape_) + ", but the bias was learned for shape " +
+                             ShapeText(weight(*term_).sizes()));
     }
     view_ = {CountOf(sizes, 0, axis_), CountOf(shape_, 0, mine),
              CountOf(sizes, axis_ + mine, bottom[0]->data.dim())};

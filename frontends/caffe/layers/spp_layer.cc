@@ -22,6 +22,7 @@ class SppLayer final : public Layer {
                              ", expected four axes");
     }
     pooled_.resize(levels);
+    widths_.resize(levels);
     return OkStatus();
   }
 
@@ -35,9 +36,11 @@ class SppLayer final : public Layer {
       const Blobs out = {&pooled_[level]};
       POSEIDON_RETURN_IF_ERROR(pool->SetUp(bottom, out));
       POSEIDON_RETURN_IF_ERROR(pool->Reshape(bottom, out));
-      width += pooled_[level].count() / bottom[0]->data.size(0);
+      widths_[level] = CountOf(pooled_[level].data.sizes(), 1, 4);
+      width += widths_[level];
       pools_.push_back(std::move(pool));
     }
+    width_ = width;
     // One level stays an image.
     SetShape(top[0],
              pooled_.size() == 1 ? pooled_[0].shape() : Shape{bottom[0]->data.size(0), width},
@@ -49,9 +52,9 @@ class SppLayer final : public Layer {
     std::vector<at::Tensor> parts;
     for (std::size_t level = 0; level < pools_.size(); ++level) {
       POSEIDON_RETURN_IF_ERROR(pools_[level]->Forward(bottom, {&pooled_[level]}));
-      parts.push_back(pooled_[level].data.view({bottom[0]->data.size(0), -1}));
+      parts.push_back(pooled_[level].data.view({bottom[0]->data.size(0), widths_[level]}));
     }
-    at::Tensor rows = top[0]->data.view({bottom[0]->data.size(0), -1});
+    at::Tensor rows = top[0]->data.view({bottom[0]->data.size(0), width_});
     at::cat_out(rows, parts, 1);
     return OkStatus();
   }
@@ -59,12 +62,12 @@ class SppLayer final : public Layer {
   Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
                   const Blobs& bottom) override {
     if (!propagate_down[0]) return OkStatus();
-    const at::Tensor rows = top[0]->diff.view({bottom[0]->data.size(0), -1});
+    const at::Tensor rows = top[0]->diff.view({bottom[0]->data.size(0), width_});
     at::Tensor sum;
     std::int64_t offset = 0;
     for (std::size_t level = 0; level < pools_.size(); ++level) {
       Blob& pooled = pooled_[level];
-      const std::int64_t width = pooled.count() / bottom[0]->data.size(0);
+      const std::int64_t width = widths_[level];
       DiffOf(&pooled).copy_(rows.narrow(1, offset, width).view(pooled.data.sizes()));
       offset += width;
       Blob image{bottom[0]->data, {}};
@@ -106,6 +109,8 @@ class SppLayer final : public Layer {
 
   std::vector<std::unique_ptr<Layer>> pools_;
   std::vector<Blob> pooled_;
+  std::vector<std::int64_t> widths_;  // of an image, by level
+  std::int64_t width_ = 0;            // of all levels
 };
 
 }  // namespace

@@ -581,17 +581,18 @@ Result<double> Net::Forward(const NetHooks& hooks) {
   return loss;
 }
 
-// A weighted top has its weight as gradient; a top whose reader gives it none has zero, unless the
-// caller wrote one. Split knows what an undefined gradient means.
+// A weighted top has its weight as gradient, in every pass: in place, the one before has overwritten it. A top whose
+// reader gives it none has zero, unless the caller wrote one. Split knows what an undefined gradient means.
 void Net::PrepareTopDiffs(int index) {
   Node& at = node(index);
   for (std::size_t i = 0; i < at.top.size(); ++i) {
     if (at.fed[i]) continue;
     Blob* top = at.top[i];
-    if (top->diff.defined() && top->diff.sizes() == top->data.sizes()) continue;
+    const bool has_diff = top->diff.defined() && top->diff.sizes() == top->data.sizes();
     if (at.loss_weights[i] != 0) {
-      top->diff = at::full(top->data.sizes(), at.loss_weights[i], options_of_tensors());
-    } else if (layer(index).type() != "Split") {
+      if (!has_diff) top->diff = at::empty(top->data.sizes(), options_of_tensors());
+      top->diff.fill_(at.loss_weights[i]);
+    } else if (!has_diff && layer(index).type() != "Split") {
       top->diff = at::zeros(top->data.sizes(), options_of_tensors());
     }
   }
@@ -642,10 +643,6 @@ Status Net::CopyFrom(const NetParameter& model, const std::string& source,
     const auto fail = [&](const std::string& text) {
       return InvalidArgument(source + ": layer '" + saved.name() + "' " + text);
     };
-    if (saved.blobs_size() == 0 && !mine.blobs().empty()) {
-      if (ignored != nullptr) ignored->push_back(saved.name());
-      continue;
-    }
     if (saved.blobs_size() != static_cast<int>(mine.blobs().size())) {
       return fail("has " + std::to_string(saved.blobs_size()) + " blobs, expected " +
                   std::to_string(mine.blobs().size()));

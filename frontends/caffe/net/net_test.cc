@@ -163,6 +163,20 @@ TEST(Net, HooksSurroundEveryLayerInOrder) {
   EXPECT_EQ(net->Backward(hooks).message(), "the peer is gone");
 }
 
+TEST(Net, ALossWeightIsTheGradientOfEveryPassAlsoInPlace) {
+  const auto net = MakeNet(kInput + Ip("b", "data", 3) +
+                           "layer { name: 's' type: 'Power' bottom: 'b' top: 'b' loss_weight: 2 "
+                           "power_param { scale: 3 } }"
+                           "layer { name: 'q' type: 'Silence' bottom: 'label' }");
+  FillTestNumbers(net->blob("data")->data, 1);
+  Pass(net.get());
+  const at::Tensor once = net->layer_params(1).diff.clone();
+  EXPECT_EQ(once[-1].item<float>(), 4 * 2 * 3) << "a bias: rows times weight times scale";
+  net->ClearParamDiffs();
+  Pass(net.get());
+  EXPECT_TRUE(at::equal(once, net->layer_params(1).diff));
+}
+
 // --- Sharing within a net ------------------------------------------------------------------------
 
 TEST(Net, SharedParametersHaveOneOwnerAndOneGradient) {
@@ -211,8 +225,10 @@ TEST(Net, ATestNetUsesTheWeightsOfTheTrainNet) {
                            "layer { name: 'r' type: 'ReLU' bottom: 'a' top: 'a' }" +
                            Ip("b", "a", 3) + kLoss;
   const auto test = MakeNet(text, TEST, options);
-  const auto later = MakeNet(text, TEST);
-  EXPECT_FALSE(at::equal(train->layer_params(1).data.mul(0), later->layer_params(1).data));
+  options = {};
+  options.seed = 99;
+  const auto later = MakeNet(text, TEST, options);
+  EXPECT_FALSE(at::equal(train->layer_params(1).data, later->layer_params(1).data));
   ASSERT_TRUE(later->ShareParametersWith(*train).ok());
   for (const Net* net : {test.get(), later.get()}) {
     const int a = net->LayerIndex("a");
@@ -279,6 +295,7 @@ TEST(Net, WeightsThatDoNotFitAreNamed) {
   EXPECT_EQ(why("layer { name: 'a' blobs { num: 2 channels: 3 height: 1 width: 1 } blobs {} }"),
             "f: layer 'a' blob 0 has shape 2x3x1x1, the net's is 2x3");
   EXPECT_EQ(why("layer { name: 'a' blobs { } }"), "f: layer 'a' has 1 blobs, expected 2");
+  EXPECT_EQ(why("layer { name: 'a' }"), "f: layer 'a' has 0 blobs, expected 2");
   EXPECT_EQ(why("layer { name: 'a' blobs { shape { dim: 2 dim: 3 } data: 1 } blobs {} }"),
             "f: layer 'a' blob 0 holds 1 numbers, its shape asks for 6");
 }

@@ -3,12 +3,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <system_error>
 
 #include "frontends/caffe/proto/read.h"
@@ -39,6 +41,26 @@ std::string FindModel(const std::string& named, const std::string& state_path) {
   return fs::exists(beside, error) ? beside.string() : named;
 }
 
+// Protobuf's bound, checked before a message is built: the counts of a larger one do not fit its integers.
+Status CheckFits(std::uint64_t bytes, const std::string& path) {
+  if (bytes <= static_cast<std::uint64_t>(std::numeric_limits<int>::max())) return OkStatus();
+  return ResourceExhausted("cannot write " + path + ": its " + std::to_string(bytes) + " bytes exceed 2 GiB");
+}
+
+std::uint64_t BytesOf(const Net& net) {
+  std::uint64_t bytes = 0;
+  for (int i = 0; i < net.layer_count(); ++i) {
+    for (const Blob& blob : net.layer(i).blobs()) bytes += blob.data.nbytes();
+  }
+  return bytes;
+}
+
+std::uint64_t BytesOf(const History& history) {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : history.tensors()) bytes += tensor.nbytes();
+  return bytes;
+}
+
 }  // namespace
 
 SnapshotPaths SnapshotPathsAt(const std::string& prefix, std::uint64_t iteration) {
@@ -48,6 +70,8 @@ SnapshotPaths SnapshotPathsAt(const std::string& prefix, std::uint64_t iteration
 
 Status WriteSnapshot(const Net& net, const History& history, const SolverPosition& position,
                      const SnapshotPaths& paths) {
+  POSEIDON_RETURN_IF_ERROR(CheckFits(BytesOf(net), paths.model));
+  POSEIDON_RETURN_IF_ERROR(CheckFits(BytesOf(history), paths.state));
   POSEIDON_RETURN_IF_ERROR(WriteBinaryFile(net.ToProto(), paths.model));
   SolverState state;
   state.set_iter(static_cast<int>(position.iteration));
@@ -68,16 +92,28 @@ Result<SolverPosition> ReadSnapshot(const std::string& state_path, Net* net, His
   if (!state.has_learned_net()) {
     return DataLoss(state_path + " names no model, expected learned_net");
   }
-  POSEIDON_RETURN_IF_ERROR(LoadWeights(FindModel(state.learned_net(), state_path), net));
+  POSEIDON_RETURN_IF_ERROR(LoadWeights(FindModel(state.learned_net(), state_path), {net}));
   POSEIDON_RETURN_IF_ERROR(history->Load(state, state_path));
   return SolverPosition{.iteration = static_cast<std::uint64_t>(state.iter()),
                         .current_step = state.current_step()};
 }
 
-Status LoadWeights(const std::string& model_path, Net* net) {
+Status LoadWeights(const std::string& model_path, const std::vector<Net*>& nets) {
   POSEIDON_RETURN_IF_ERROR(RefuseHdf5(model_path));
   POSEIDON_ASSIGN_OR_RETURN(const NetParameter model, ReadModel(model_path));
-  return net->CopyFrom(model, model_path);
+  const auto given = static_cast<std::size_t>(std::count_if(
+      model.layer().begin(), model.layer().end(), [](const LayerParameter& layer) { return layer.blobs_size() > 0; }));
+  bool some = false;
+  bool wanted = false;
+  for (Net* const net : nets) {
+    std::vector<std::string> ignored;
+    POSEIDON_RETURN_IF_ERROR(net->CopyFrom(model, model_path, &ignored));
+    some = some || ignored.size() < given;
+    wanted = wanted || !net->learnable_params().empty();
+  }
+  if (some || !wanted) return OkStatus();
+  return InvalidArgument(model_path + " has weights for " + std::to_string(given) +
+                         " layers and none of them is in the net, expected at least one layer of the same name");
 }
 
 Status CheckSnapshotPrefix(const std::string& prefix) {

@@ -35,8 +35,8 @@ Status WriteSnapshot(const Net& net, const History& history, const SolverPositio
 // failure.
 Result<SolverPosition> ReadSnapshot(const std::string& state_path, Net* net, History* history);
 
-// Copies weights by layer name from a model file, for fine-tuning.
-Status LoadWeights(const std::string& model_path, Net* net);
+// Copies weights by layer name from a model file, for fine-tuning. A file of which no net takes a layer is refused.
+Status LoadWeights(const std::string& model_path, const std::vector<Net*>& nets);
 
 // OK when files of `prefix` can be created: tries it.
 Status CheckSnapshotPrefix(const std::string& prefix);

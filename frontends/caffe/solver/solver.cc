@@ -131,11 +131,9 @@ Status Solver::LoadWeightFiles(const std::string& model_paths) {
     path.erase(path.find_last_not_of(" \t\r\n") + 1);
     if (!path.empty()) {
       const std::string found = FindBeside(path, options_.folder);
-      POSEIDON_RETURN_IF_ERROR(LoadWeights(found, net_.get()));
-      // For layers that only a test net has.
-      for (const auto& test_net : test_nets_) {
-        POSEIDON_RETURN_IF_ERROR(LoadWeights(found, test_net.get()));
-      }
+      std::vector<Net*> nets = {net_.get()};
+      for (const auto& test_net : test_nets_) nets.push_back(test_net.get());  // which may have layers of their own
+      POSEIDON_RETURN_IF_ERROR(LoadWeights(found, nets));
     }
     begin = end + 1;
   }

@@ -19,6 +19,7 @@
 #include "frontends/caffe/solver/test_cluster.h"
 #include "frontends/caffe/solver/test_run.h"
 #include "frontends/caffe/solver/weights_hash.h"
+#include "frontends/caffe/testing/gradient_checker.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -476,6 +477,16 @@ TEST_F(SolverTest, FineTunesByLayerName) {
   EXPECT_EQ(target->iteration(), 0u);
 }
 
+TEST_F(SolverTest, RefusesWeightsOfOtherLayersOnly) {
+  auto source = Make(Parameters(NetText(folder_ / "db", 4), ""));
+  ASSERT_TRUE(source->Snapshot().ok());
+  std::string text = NetText(folder_ / "db", 4);
+  for (std::size_t at = 0; (at = text.find("\"ip", at)) != std::string::npos; at += 3) text.replace(at, 3, "\"fc");
+  auto target = Make(Parameters(text, ""));
+  EXPECT_THAT(target->LoadWeightFiles(folder_ / "snap_iter_0.caffemodel").message(),
+              HasSubstr("snap_iter_0.caffemodel has weights for 2 layers and none of them is in the net"));
+}
+
 TEST_F(SolverTest, RefusesSnapshotsThatDoNotFit) {
   auto sgd = Make(Parameters(NetText(folder_ / "db", 4), ""));
   ASSERT_TRUE(sgd->Snapshot().ok());
@@ -533,6 +544,17 @@ TEST(SolverNets, AreReadByCaffesRules) {
   EXPECT_EQ(nets->tests[1].net.name(), "both");
   EXPECT_EQ(nets->tests[1].state.phase(), TEST);
   EXPECT_THAT(nets->tests[1].state.stage(), ElementsAre("own", "b"));
+}
+
+TEST(RunTest, RefusesOutputsOfAnotherShape) {
+  const auto net = MakeNet(
+      "layer { name: 'in' type: 'Input' top: 'x' top: 'keep' input_param { shape { dim: 4 } shape { dim: 4 } } }"
+      "layer { name: 'f' type: 'Filter' bottom: 'x' bottom: 'keep' top: 'fx' }",
+      TEST);
+  net->blob("keep")->data.zero_();
+  EXPECT_EQ(RunTest(net.get(), 0, 1, DataShare{}, nullptr).status().message(),
+            "the test net's outputs hold 0 numbers after batch 0, expected 4 in every batch: their mean has no "
+            "meaning else");
 }
 
 TEST(SnapshotPrefix, IsCompletedAsCaffeDoes) {

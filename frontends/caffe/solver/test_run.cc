@@ -42,7 +42,11 @@ Result<TestMeans> RunTest(Net* net, std::uint64_t first_batch, int batches, Data
     net->BeginPass({.step = batch, .pass = 0, .batch = batch});
     POSEIDON_ASSIGN_OR_RETURN(const double loss, net->Forward());
     const std::vector<OutputValue> outputs = OutputsOf(*net);
-    POSEIDON_CHECK(outputs.size() + 1 == width, "the outputs of a test net changed their shape");
+    if (outputs.size() + 1 != width) {
+      return InvalidArgument("the test net's outputs hold " + std::to_string(outputs.size()) + " numbers after batch " +
+                             std::to_string(i) + ", expected " + std::to_string(width - 1) +
+                             " in every batch: their mean has no meaning else");
+    }
     double* row = table.data() + width * static_cast<std::size_t>(i);
     for (const OutputValue& output : outputs) *row++ = output.value;
     *row = loss;
