@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # The front door. `make demo` and `make test` need nothing but a Debian 12 with git, make and
-# python3; everything else they install (as root or through sudo) or keep inside this checkout.
+# python3; everything else they install (as root or through sudo) or keep inside this checkout, but for
+# the caches of pip and ccache.
 SHELL := /bin/bash
+.NOTPARALLEL:  # targets share .venv and build/
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

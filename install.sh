@@ -8,14 +8,23 @@
 # (default: /usr/local as root, else ~/.local). Then runs `make` with the targets: `./install.sh demo`.
 # The checkout stays in use: the command runs from it.
 set -euo pipefail
+called_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 if [ "$(id -u)" = 0 ]; then prefix=/usr/local; else prefix=$HOME/.local; fi
-if [ "${1:-}" = --prefix ]; then
-  [ $# -ge 2 ] || { echo "install: --prefix needs a folder" >&2; exit 2; }
-  prefix=$2
-  shift 2
-fi
+case "${1:-}" in
+  --prefix)
+    [ $# -ge 2 ] || { echo "install: --prefix needs a folder" >&2; exit 2; }
+    prefix=$2
+    shift 2
+    ;;
+  --prefix=*)
+    prefix=${1#--prefix=}
+    shift
+    ;;
+  -*) echo "install: unknown option '$1', expected --prefix DIR" >&2; exit 2 ;;
+esac
+[[ $prefix == /* ]] || prefix=$called_from/$prefix
 
 if ! command -v make >/dev/null || ! command -v python3 >/dev/null; then
   as_root=()

@@ -21,8 +21,18 @@ for word in "$@"; do
   esac
 done
 
+# A copy of another checkout's build tree would go on building that one.
+made_elsewhere() {
+  [ -e "$cache" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" "$cache"
+}
+
 configured() {
   [ -e "build/$preset/build.ninja" ] || return 1
+  # Neither is among what ninja looks at: other settings, another Python.
+  local input
+  for input in CMakePresets.json .venv/.installed; do
+    [ ! -e "$input" ] || [ "$log" -nt "$input" ] || return 1
+  done
   local setting name
   for setting in "${settings[@]}"; do
     name=${setting#-D}
@@ -33,8 +43,10 @@ configured() {
 
 # Object files are found again by what they hold, whatever folder the checkout lies in.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+[ -w "${HOME:-/}" ] || export CCACHE_DIR=${CCACHE_DIR:-$PWD/build/.ccache}
 
 log=build/$preset/configure.log
+! made_elsewhere || rm -rf "build/$preset"
 mkdir -p "build/$preset"
 if ! configured; then
   cmake --preset "$preset" "${settings[@]}" >"$log" 2>&1 || {

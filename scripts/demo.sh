@@ -33,6 +33,7 @@ convert() { # convert train|t10k DATABASE: the database appears complete or not 
   [ -d "$2" ] && return
   originals=$(find_originals)
   mkdir -p "$images"
+  rm -rf "$2".tmp.* # of a conversion that was cut off
   "$poseidon" convert-mnist "$originals/$1-images-idx3-ubyte.gz" "$originals/$1-labels-idx1-ubyte.gz" "$2"
 }
 

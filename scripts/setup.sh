@@ -9,6 +9,8 @@
 # Running it again changes nothing and takes a fraction of a second.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# Each of these would point Python or pip at another one's packages.
+unset PYTHONHOME PYTHONPATH VIRTUAL_ENV PIP_TARGET PIP_PREFIX PIP_USER
 
 level=${1:-test}
 case $level in
@@ -32,6 +34,8 @@ missing_debian() {
   have=" $(dpkg-query -W -f='${db:Status-Status} ${Package}\n' 2>/dev/null |
            awk '$1 == "installed" { printf "%s ", $2 }')"
   for package in $(listed debian); do
+    # Its server starts at once, and only root's tests log in to one.
+    [ "$package" != openssh-server ] || [ "$(id -u)" = 0 ] || continue
     [[ $have == *" $package "* ]] || echo "$package"
   done
 }
@@ -43,7 +47,7 @@ as_root() {
 may_be_root() {
   [ "$(id -u)" = 0 ] && return
   command -v sudo >/dev/null || return
-  sudo -n true 2>/dev/null || [ -t 0 ] # a terminal can ask for the password
+  sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; } # a terminal can ask for the password
 }
 
 install_debian() {
@@ -58,15 +62,25 @@ install_debian() {
   fi
   echo "setup: installing $missing"
   log=$(mktemp "${TMPDIR:-/tmp}/poseidon-setup-XXXXXX.log")
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 update -qq
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 \
-    -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0 \
-    install -y -qq --no-install-recommends $missing >"$log" 2>&1 || {
-      tail -n 20 "$log" >&2
-      echo "setup: apt-get could not install the packages above; its whole output is in $log" >&2
-      exit 1
-    }
+  # The first takes up what an installation left that was cut off.
+  { as_root dpkg --configure -a &&
+    apt_get update -qq &&
+    apt_get -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0 \
+      install -y -qq --no-install-recommends $missing
+  } >"$log" 2>&1 || {
+    tail -n 20 "$log" >&2
+    echo "setup: apt-get could not install the packages above; its whole output is in $log" >&2
+    exit 1
+  }
   rm -f "$log"
+  # Tests start a server of their own; Debian's listens on every address.
+  if [[ " $missing " == *" openssh-server "* ]] && command -v systemctl >/dev/null; then
+    as_root systemctl disable --now ssh >/dev/null 2>&1 || true # no systemd runs here
+  fi
+}
+
+apt_get() { # others may be installing too: a machine's first minutes
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 "$@"
 }
 
 # .venv/.installed names the interpreter and the packages of the last successful installation; a
@@ -82,8 +96,6 @@ install_python() {
   fi
   echo "setup: installing $(echo $wanted) into .venv"
   rm -f .venv/.installed
-  # Each of these would point pip at another Python's packages.
-  unset PYTHONHOME PYTHONPATH VIRTUAL_ENV PIP_TARGET PIP_PREFIX PIP_USER
   .venv/bin/python3 -m pip install --progress-bar off --quiet $wanted || {
     echo "setup: pip could not install the packages above; its message stands before this line" >&2
     exit 1

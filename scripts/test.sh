@@ -15,6 +15,8 @@
 # POSEIDON_FUZZ_RUNS; POSEIDON_TIMEOUT_FACTOR gives them more time for it (see `make soak`).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# The first would colour the line that is looked for below; the others bring another Python's packages.
+unset CLICOLOR_FORCE PYTHONPATH PYTHONHOME
 
 jobs=${JOBS:-$(scripts/jobs.sh)}
 suites=("$@")
@@ -57,7 +59,7 @@ run_suite() {
   [ -z "$without" ] || set -- -LE "^($without)\$" "$@"
   "${fixed_layout[@]}" ctest --preset "$preset" --output-on-failure --no-tests=error -j "$jobs" "$@" |
     tee "$log"
-  closing=$(grep -E '^[0-9]+% tests passed, [0-9]+ tests failed out of [0-9]+' "$log" | tail -n 1)
+  closing=$(grep -aE '^[0-9]+% tests passed, [0-9]+ tests failed out of [0-9]+' "$log" | tail -n 1)
   if [ -z "$closing" ]; then
     record "$name" 0 1 'ran no tests'
     return
@@ -65,6 +67,9 @@ run_suite() {
   local bad all
   read -r bad all < <(echo "$closing" | sed -E 's/.*passed, ([0-9]+) tests failed out of ([0-9]+).*/\1 \2/')
   record "$name" $((all - bad)) "$bad" "$closing ($((SECONDS - started)) s with its build)"
+  # What pytest left out stands in passing tests' output only.
+  while read -r skipped; do why+=$'\n'"  $name: $skipped"; done < <(
+    sed -nE 's/^SKIPPED \[[0-9]+\] (.*)/\1/p' "build/$preset/Testing/Temporary/LastTest.log" | sort -u)
 }
 
 both() { # joins two lists of labels

@@ -3,8 +3,8 @@
 // and backward, trained by several processes. Nothing here knows how gradients travel; nothing in
 // Poseidon knows what a perceptron is.
 //
-// Build outside the tree, with Poseidon installed:
-//   cc -std=c11 -O2 c_mlp.c -o c_mlp -lposeidon -lm
+// Build outside the tree, after `make build && cmake --install build/release --prefix DIR`:
+//   cc -std=c11 -O2 -IDIR/include c_mlp.c -o c_mlp -LDIR/lib -Wl,-rpath,DIR/lib -lposeidon -lm
 // Run two workers (in two terminals, or the first one with &):
 //   ./c_mlp --make-token job.token
 //   ./c_mlp --token job.token --workers 2 --rank 0 --port 4711

@@ -2,11 +2,13 @@
 // Poseidon from C++ in one page: three ranks agree on the minimum of a parabola. Here the ranks are
 // threads of one program; as three processes they would do exactly the same.
 //
-// Build outside the tree: c++ -std=c++17 cpp_quickstart.cc -o cpp_quickstart -lposeidon -pthread
+// Build outside the tree, after `make build && cmake --install build/release --prefix DIR`:
+//   c++ -std=c++17 -IDIR/include cpp_quickstart.cc -o cpp_quickstart -LDIR/lib -Wl,-rpath,DIR/lib -lposeidon -pthread
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <future>
 #include <random>
 #include <vector>
@@ -23,6 +25,14 @@ struct Job {
   std::array<std::uint8_t, 32> token{};
   std::promise<std::uint32_t> port;
   std::shared_future<std::uint32_t> port_known = port.get_future().share();
+
+  // For a rank 0 that fails: the others do not wait for its port any more.
+  void GiveUp(const std::exception_ptr& failure) {
+    try {
+      port.set_exception(failure);
+    } catch (const std::future_error&) {  // it is known
+    }
+  }
 };
 
 void TellPort(void* job, const char* /*host*/, std::uint32_t port) {
@@ -80,7 +90,14 @@ int main() {
 
   std::array<std::future<std::vector<float>>, kRanks> ranks;
   for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
-    ranks[rank] = std::async(std::launch::async, [&job, rank] { return Train(job, rank); });
+    ranks[rank] = std::async(std::launch::async, [&job, rank] {
+      try {
+        return Train(job, rank);
+      } catch (...) {
+        if (rank == 0) job.GiveUp(std::current_exception());
+        throw;
+      }
+    });
   }
   try {
     const std::vector<float> first = ranks[0].get();

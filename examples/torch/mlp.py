@@ -3,8 +3,8 @@
 """A perceptron on ten noisy clusters, trained by several processes: a PyTorch script and three lines more.
 
   export PYTHONPATH=frontends/torch POSEIDON_TOKEN_FILE=job.token
-  python3 -c 'import poseidon; poseidon.make_token_file("job.token")'
-  torchrun --nproc-per-node 2 examples/torch/mlp.py
+  .venv/bin/python3 -c 'import poseidon; poseidon.make_token_file("job.token")'
+  .venv/bin/torchrun --nproc-per-node 2 examples/torch/mlp.py
 """
 import torch
 from torch import nn
