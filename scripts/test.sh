@@ -69,7 +69,7 @@ run_suite() {
   record "$name" $((all - bad)) "$bad" "$closing ($((SECONDS - started)) s with its build)"
   # What pytest left out stands in passing tests' output only.
   while read -r skipped; do why+=$'\n'"  $name: $skipped"; done < <(
-    sed -nE 's/^SKIPPED \[[0-9]+\] (.*)/\1/p' "build/$preset/Testing/Temporary/LastTest.log" | sort -u)
+    sed -nE 's|^SKIPPED \[[0-9]+\] (\.\./)*(.*)|\2|p' "build/$preset/Testing/Temporary/LastTest.log" | sort -u)
 }
 
 both() { # joins two lists of labels
