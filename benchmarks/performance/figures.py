@@ -80,6 +80,11 @@ def unsure(result, name, turns):
     return ("wire_bytes_per_step",) if name in OVERLAPPING else ()
 
 
+def thrown_away(systems):
+    """How many turns of a cell's systems were run again because others took too much of the machine."""
+    return sum(len(system.get("thrown_away", [])) for system in systems.values())
+
+
 def plans_of(turns):
     plans = [(turn["payload_bytes_per_step"], tuple(turn["by_factors"])) for turn in turns
              if turn.get("payload_bytes_per_step")]

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from . import grid, machine
+from . import figures, grid, machine
 
 ROOT = machine.ROOT
 CLUSTER = ROOT / "benchmarks" / "cluster"
@@ -57,7 +57,8 @@ def measure(cell, say):
     link = emulation.Link(rate=cell.port_rate, queue=cell.queue, latency=cell.latency)
     for attempt in range(ATTEMPTS):
         with emulation.Cluster(cell.nodes, link) as cluster:
-            cores.await_quiet()
+            if attempt > 0:
+                cores.await_quiet()
             gate = calibration.calibrate(cluster, seconds=GATE_WINDOW)
             say(calibration.line(gate))
             result["gate"] = gate_in_short(gate) | {"attempts": attempt + 1}
@@ -90,8 +91,9 @@ def measure_between_gates(cell, cluster, say):
 def calibrate_after(cluster):
     """The calibration after the turns. As before them it has some attempts: what lasts as long as they do was
     there during the turns too, a second's hiccup of the machine says nothing about them."""
-    for _ in range(ATTEMPTS):
-        cores.await_quiet()
+    for attempt in range(ATTEMPTS):
+        if attempt > 0:
+            cores.await_quiet()
         after = calibration.calibrate(cluster, seconds=GATE_WINDOW)
         if not disturbed(after):
             break
@@ -127,39 +129,41 @@ def take_turns(cell, cluster, folder, systems, say):
     token.touch(mode=0o600)
     token.write_text(os.urandom(32).hex() + "\n")
     draw = random.Random(grid.SEED)
-    left = THROWN_AWAY * cell.repeats * len(cell.systems)
     for repeat in range(cell.repeats):
         for name in draw.sample(cell.systems, len(cell.systems)):
             system = systems.setdefault(name, {"turns": []})
-            while "failed" not in system and len(system["turns"]) == repeat:
-                cores.await_quiet()
-                try:
-                    turn = run_turn(cell, cluster, folder, grid.SYSTEMS[name])
-                except Failed as failure:
-                    system["failed"] = str(failure)
-                    say(f"  {name}: {failure}")
-                    break
-                stolen = stolen_from(turn)
-                say(f"  {name} {repeat + 1}/{cell.repeats}: {in_words(turn)}, {stolen:.1%} stolen")
-                if stolen <= cores.MOST_STOLEN:
-                    system["turns"].append(turn)
-                    continue
-                system.setdefault("thrown_away", []).append(
-                    {key: turn[key] for key in ("median_seconds", "t_star") if key in turn} | {"stolen": stolen})
-                left -= 1
-                if left < 0:
-                    raise Disturbed(f"others took more than {cores.MOST_STOLEN:.0%} of the machine during "
-                                    f"{thrown_away(systems)} turns, the last one {stolen:.1%}")
+            if "failed" in system:
+                continue
+            try:
+                system["turns"].append(undisturbed_turn(cell, cluster, folder, name, systems, say))
+            except Failed as failure:
+                system["failed"] = str(failure)
+                say(f"  {name}: {failure}")
+
+
+def undisturbed_turn(cell, cluster, folder, name, systems, say):
+    """The first turn of which others took no more than they may; those before it are noted beside the system's turns.
+    Raises Failed, and Disturbed where the cell has thrown away too many."""
+    system = systems[name]
+    while True:
+        turn = run_turn(cell, cluster, folder, grid.SYSTEMS[name])
+        stolen = stolen_from(turn)
+        say(f"  {name} {len(system['turns']) + 1}/{cell.repeats}: {in_words(turn)}, {stolen:.1%} stolen")
+        if stolen <= cores.MOST_STOLEN:
+            return turn
+        system.setdefault("thrown_away", []).append(
+            {key: turn[key] for key in ("median_seconds", "t_star") if key in turn} | {"stolen": stolen})
+        thrown_away = figures.thrown_away(systems)
+        if thrown_away > THROWN_AWAY * cell.repeats * len(cell.systems):
+            raise Disturbed(f"others took more than {cores.MOST_STOLEN:.0%} of the machine during {thrown_away} turns, "
+                            f"the last one {stolen:.1%}")
+        cores.await_quiet()
 
 
 def stolen_from(turn):
     """What others took of the machine while a turn's steps were measured. It alone decides whether the turn counts,
     whatever its figures are; of a turn that was not watched, what they took of the whole run decides."""
     return turn.get("window_stolen", turn["machine_stolen"])
-
-
-def thrown_away(systems):
-    return sum(len(system.get("thrown_away", [])) for system in systems.values())
 
 
 def in_words(turn):

@@ -9,7 +9,7 @@ from benchmarks.simulate import compare
 from benchmarks.torch import tables as training
 
 from . import dense_path, grid
-from .figures import best_ddp, figures_of, usual
+from .figures import best_ddp, figures_of, thrown_away, usual
 
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "performance"
 TEMPLATES = pathlib.Path(__file__).resolve().parent
@@ -293,12 +293,10 @@ def scheme_table(results):
     return table(["setting", "dense, MB", "Poseidon, MB", "dense / Poseidon", "layers by factors"], rows)
 
 
-def thrown_away(result):
-    """How many turns were run again because others took too much of the machine; "-" where nobody watched."""
-    systems = result["systems"].values()
-    if not any("window_stolen" in turn for system in systems for turn in system["turns"]):
-        return "-"
-    return str(sum(len(system.get("thrown_away", [])) for system in systems))
+def thrown_away_words(systems):
+    """How many turns were run again; "-" where nobody watched what others took."""
+    watched = any("window_stolen" in turn for system in systems.values() for turn in system["turns"])
+    return str(thrown_away(systems)) if watched else "-"
 
 
 def gate_table(results):
@@ -311,7 +309,7 @@ def gate_table(results):
                      *(share(phase) for phase in ("ring", "all_to_all", "incast")),
                      *(f"{gate['after'][phase]:.1%}" if gate.get("after", {}).get(phase) else "-"
                        for phase in ("ring", "all_to_all")),
-                     thrown_away(result), f"{gate['round_trip_seconds'] * 1e6:.0f}", str(gate.get("attempts", 1)),
+                     thrown_away_words(result["systems"]), f"{gate['round_trip_seconds'] * 1e6:.0f}", str(gate.get("attempts", 1)),
                      "refused" if result.get("refused") else "passed",
                      str(result["versions"]["poseidon"])])
     return table(["setting", "CPU", "port", "sizes divided by", "ring", "all to all", "incast", "ring afterwards",

@@ -221,8 +221,7 @@ class Worker {
 
   // The node is destroyed where it lives, when no product reads its memory any more.
   void End() {
-    OnIo([this] {
-      if (node_ == nullptr) return;
+    OnNode([this] {
       node_->Vanish();
       node_->AwaitEnd([this](const Status&) { OnIo([this] { node_.reset(); }); });
     });
@@ -256,18 +255,21 @@ class Worker {
   }
 
   void OnIo(Task task) { io_->Post(std::move(task)); }
+  // With the node, where it lives: a job that fails takes it away while its step still computes.
+  void OnNode(Task task) {
+    OnIo([this, task = std::move(task)]() mutable {
+      if (node_ != nullptr) task();
+    });
+  }
   void Fail(const Status& failure) {
     if (stage_.failure.ok()) stage_.failure = failure;
   }
-  // The job has failed, and the nodes are on their way out.
-  bool failed() const { return !stage_.failure.ok(); }
   void Then(const Status& status, void (Worker::*next)()) {
-    if (!status.ok()) return Fail(status);
-    if (!failed()) (this->*next)();
+    status.ok() ? (this->*next)() : Fail(status);
   }
 
   void Commit() {
-    OnIo([this] {
+    OnNode([this] {
       node_->Commit(stage_.declared, [this](const Result<plan::Plan>& plan) {
         if (plan.ok()) provisional_ = *plan;
         Then(plan.status(), &Worker::Report);
@@ -276,7 +278,7 @@ class Worker {
   }
   void Report() {
     engine_.EndTests();
-    OnIo([this] {
+    OnNode([this] {
       node_->Report(stage_.times.MeasuredBy(rank_, provisional_));
       node_->Collective(ViewOf(std::span(&barrier_, 1)), true, [this](const Status& status) {
         Then(status, &Worker::BeginStep);
@@ -292,7 +294,7 @@ class Worker {
     at_ = 0;
     if (step_ > stage_.last_step()) return AwaitAll();
     if (step_ != kFinalPlanStep) return Continue();
-    OnIo([this] {
+    OnNode([this] {
       node_->AwaitFinalPlan([this](const Result<plan::Plan>& plan) {
         Then(plan.status(), &Worker::Continue);
       });
@@ -301,7 +303,6 @@ class Worker {
 
   // Goes through the step until it has to wait.
   void Continue() {
-    if (failed()) return;
     for (; at_ < stage_.step.size(); ++at_) {
       const Action& action = stage_.step[at_];
       const std::size_t layer = action.layer;
@@ -352,14 +353,13 @@ class Worker {
                                 stage_.scene.model.layers[layer].rows};
     }
     request.done = [this, layer](const Status& status) { OnLanded(layer, status); };
-    OnIo([this, layer, request = std::move(request)]() mutable {
+    OnNode([this, layer, request = std::move(request)]() mutable {
       node_->Push(LayerId(static_cast<std::uint32_t>(layer)), std::move(request));
     });
   }
 
   void OnLanded(std::size_t layer, const Status& status) {
     if (!status.ok()) return Fail(status);
-    if (failed()) return;
     in_flight_[layer] = false;
     if (leaving_) return AwaitAll();
     if (awaited_ == layer) {
@@ -374,7 +374,7 @@ class Worker {
   void AwaitAll() {
     leaving_ = true;
     if (std::find(in_flight_.begin(), in_flight_.end(), true) != in_flight_.end()) return;
-    OnIo([this] {
+    OnNode([this] {
       node_->Leave([this](const Status& status) {
         if (!status.ok()) return Fail(status);
         ++stage_.left;

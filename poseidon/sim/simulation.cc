@@ -153,12 +153,15 @@ const std::string& Simulation::name(ProcessId process) const {
 }
 
 // Brings an executor's place in wakes_ in line with its queue. A wake that is still for the same
-// task keeps its time, so that jitter is drawn once per task.
+// task keeps its time, so that jitter is drawn once per task; unless the task that posted it to its
+// own executor then spent more.
 void Simulation::Schedule(VirtualExecutor& executor) {
   const Process& process = At(executor.process_);
   const std::optional<TaskQueue::Place> next = executor.queue_.Next();
   const bool runs = next && process.alive && !process.paused;
-  if (runs && executor.wake_ && executor.wake_->sequence == next->sequence) return;
+  if (runs && executor.wake_ && executor.wake_->sequence == next->sequence && executor.wake_->at >= executor.free_at_) {
+    return;
+  }
   if (executor.wake_) wakes_.erase(*executor.wake_);
   executor.wake_.reset();
   if (!runs) return;
@@ -222,11 +225,6 @@ bool Simulation::Step() {
   lock.lock();
   current_ = nullptr;
   executor.free_at_ = now_ + std::exchange(spent_, Duration::zero());
-  // What the task posted to its own executor was lined up before that was known to be busy.
-  if (executor.wake_ && executor.wake_->at < executor.free_at_) {
-    wakes_.erase(*executor.wake_);
-    executor.wake_.reset();
-  }
   Schedule(executor);
   return true;
 }

@@ -98,6 +98,15 @@ class VirtualNetworkTest : public testing::Test {
   }
 
   Duration Elapsed(const Seen& seen, TimePoint begin) { return seen.last - begin; }
+  // Sends bytes from the first node to the second on a connection of their own; how long the last one took.
+  Duration Stream(std::size_t bytes, Seen& seen) {
+    Connection* const connection = Join(0, 1);
+    ReadAll(1, nodes_[1].accepted[0].get(), seen);
+    const TimePoint begin = simulation_.now();
+    Write(0, connection, bytes);
+    simulation_.Run();
+    return Elapsed(seen, begin);
+  }
 
   Simulation simulation_;
   std::unique_ptr<VirtualNetwork> network_;
@@ -121,14 +130,10 @@ class VirtualNetworkTest : public testing::Test {
 TEST_F(VirtualNetworkTest, AStreamTakesItsBytesThroughThePortAndALatency) {
   // 1 MB at 1 MB/s out, in segments of 10 kB; the receiving port has no limit.
   Build(2, {.latency = milliseconds(3), .segment_bytes = 10'000}, 1e6, 0);
-  Connection* const connection = Join(0, 1);
   Seen seen;
-  ReadAll(1, nodes_[1].accepted[0].get(), seen);
-  const TimePoint begin = simulation_.now();
-  Write(0, connection, 1'000'000);
-  simulation_.Run();
+  const Duration elapsed = Stream(1'000'000, seen);
   EXPECT_EQ(seen.bytes, 1'000'000u);
-  EXPECT_EQ(Elapsed(seen, begin), seconds(1) + milliseconds(3));
+  EXPECT_EQ(elapsed, seconds(1) + milliseconds(3));
   EXPECT_EQ(network_->traffic(nodes_[0].host).out, 1'000'000u);
   EXPECT_EQ(network_->traffic(nodes_[1].host).in, 1'000'000u);
   EXPECT_EQ(network_->traffic(nodes_[1].host).out, 0u);
@@ -136,26 +141,18 @@ TEST_F(VirtualNetworkTest, AStreamTakesItsBytesThroughThePortAndALatency) {
 
 TEST_F(VirtualNetworkTest, TheReceivingPortAddsItsLastSegment) {
   Build(2, {.latency = milliseconds(3), .segment_bytes = 10'000}, 1e6, 1e6);
-  Connection* const connection = Join(0, 1);
   Seen seen;
-  ReadAll(1, nodes_[1].accepted[0].get(), seen);
-  const TimePoint begin = simulation_.now();
-  Write(0, connection, 1'000'000);
-  simulation_.Run();
+  const Duration elapsed = Stream(1'000'000, seen);
   // Store and forward: the last segment's 10 ms are passed twice.
-  EXPECT_EQ(Elapsed(seen, begin), seconds(1) + milliseconds(13));
+  EXPECT_EQ(elapsed, seconds(1) + milliseconds(13));
 }
 
 TEST_F(VirtualNetworkTest, ASmallSendBufferCapsTheRateAtOneBufferPerRoundTrip) {
   Build(2, {.latency = milliseconds(10), .send_buffer_bytes = 20'000, .segment_bytes = 20'000}, 1e9);
-  Connection* const connection = Join(0, 1);
   Seen seen;
-  ReadAll(1, nodes_[1].accepted[0].get(), seen);
-  const TimePoint begin = simulation_.now();
-  Write(0, connection, 200'000);
-  simulation_.Run();
+  const Duration elapsed = Stream(200'000, seen);
   // Ten buffers, nine round trips between them; 20 us of port time each.
-  EXPECT_EQ(Elapsed(seen, begin), milliseconds(9 * 20 + 10) + microseconds(200));
+  EXPECT_EQ(elapsed, milliseconds(9 * 20 + 10) + microseconds(200));
 }
 
 TEST_F(VirtualNetworkTest, AConnectionMayLimitWhatItHoldsUndelivered) {
@@ -226,15 +223,11 @@ TEST_F(VirtualNetworkTest, ManySendersShareOneReceivingPort) {
 
 TEST_F(VirtualNetworkTest, PiecesOfAFewBytesKeepTheRateOfAFastPort) {
   Build(2, {.latency = microseconds(0), .segment_bytes = 64}, 12.5e9, 12.5e9);
-  Connection* const connection = Join(0, 1);
   Seen seen;
-  ReadAll(1, nodes_[1].accepted[0].get(), seen);
-  const TimePoint begin = simulation_.now();
-  Write(0, connection, 1'000'000);
-  simulation_.Run();
+  const Duration elapsed = Stream(1'000'000, seen);
   // 80 us for the bytes, a piece's 5.12 ns for the second port; no nanosecond is lost to every piece.
-  EXPECT_GE(Elapsed(seen, begin), microseconds(80));
-  EXPECT_LE(Elapsed(seen, begin), microseconds(80) + std::chrono::nanoseconds(20));
+  EXPECT_GE(elapsed, microseconds(80));
+  EXPECT_LE(elapsed, microseconds(80) + std::chrono::nanoseconds(20));
 }
 
 TEST_F(VirtualNetworkTest, TwoProcessesOfOneHostDoNotUseItsPort) {

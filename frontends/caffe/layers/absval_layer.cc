@@ -13,10 +13,7 @@ class AbsValLayer final : public NeuronLayer {
  public:
   using NeuronLayer::NeuronLayer;
 
-  Status Reshape(const Blobs& bottom, const Blobs& top) override {
-    if (top[0] == bottom[0]) return InvalidArgument("does not work in place");
-    return NeuronLayer::Reshape(bottom, top);
-  }
+  bool works_in_place() const override { return false; }
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
     at::abs_out(top[0]->data, bottom[0]->data);

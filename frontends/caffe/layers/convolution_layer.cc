@@ -52,7 +52,6 @@ class ConvolutionLayer : public Layer {
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
     for (std::size_t i = 0; i < bottom.size(); ++i) {
-      if (top[i] == bottom[i]) return InvalidArgument("does not work in place");
       const Shape from = bottom[i]->shape();
       if (from.size() != bottom[0]->shape().size() ||
           from[static_cast<std::size_t>(axis_)] != channels_) {

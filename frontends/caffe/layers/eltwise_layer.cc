@@ -16,8 +16,9 @@ class EltwiseLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {2, Arity::kAny, 1, 1}; }
+  bool works_in_place() const override { return true; }  // by its options: see SetUp
 
-  Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
+  Status SetUp(const Blobs& bottom, const Blobs& top) override {
     const auto& options = param().eltwise_param();
     if (options.coeff_size() > 0 && options.coeff_size() != static_cast<int>(bottom.size())) {
       return InvalidArgument("has " + std::to_string(options.coeff_size()) + " coeff for " +
@@ -26,14 +27,14 @@ class EltwiseLayer final : public Layer {
     if (options.coeff_size() > 0 && options.operation() != EltwiseParameter::SUM) {
       return InvalidArgument("coeff belongs to operation SUM only");
     }
+    // Else the first bottom's gradient would replace the top's before the others are made of it.
+    if (top[0] == bottom[0] && (options.operation() != EltwiseParameter::SUM || Coeff(0) != 1)) {
+      return InvalidArgument("works in place only as a SUM whose first coeff is 1");
+    }
     return OkStatus();
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
-    // Else the first bottom's gradient would replace the top's before the others are made of it.
-    if (top[0] == bottom[0] && (param().eltwise_param().operation() != EltwiseParameter::SUM || Coeff(0) != 1)) {
-      return InvalidArgument("works in place only as a SUM whose first coeff is 1");
-    }
     for (std::size_t i = 1; i < bottom.size(); ++i) {
       if (bottom[i]->data.sizes() != bottom[0]->data.sizes()) {
         return InvalidArgument("bottom " + std::to_string(i) + " has shape " +

@@ -11,7 +11,6 @@ class FlattenLayer final : public Layer {
   Arity arity() const override { return {}; }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
-    if (top[0] == bottom[0]) return InvalidArgument("does not work in place");
     const Shape from = bottom[0]->shape();
     const auto axes = static_cast<std::int64_t>(from.size());
     std::int64_t first = 0;

@@ -33,7 +33,6 @@ class InnerProductLayer final : public Layer, public FactorSource {
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
-    if (top[0] == bottom[0]) return InvalidArgument("does not work in place");
     const Shape from = bottom[0]->shape();
     const auto axes = static_cast<std::int64_t>(from.size());
     if (axes <= axis_ || CountOf(from, axis_, axes) != inputs_) {

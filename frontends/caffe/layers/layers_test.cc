@@ -55,12 +55,15 @@ TEST(Layers, ShapesThatDoNotFitAreNamed) {
             "layer 'l' (Convolution): group 2 does not divide 3 input and 4 output channels");
 }
 
+std::string InPlace(const std::string& type, const std::string& options) {
+  return "layer { name: 'in' type: 'Input' top: 'data' top: 'b' input_param { shape { dim: 2 dim: 2 dim: 3 dim: 3 } } }"
+         "layer { name: 'l' type: '" +
+         type + "' bottom: 'data' top: 'data' " + options + " }";
+}
+
 TEST(Layers, InPlaceIsRefusedWhereItWouldBeWrong) {
   const auto why = [](const std::string& type, const std::string& options) {
-    return WhyNoNet(
-        "layer { name: 'in' type: 'Input' top: 'data' top: 'b' input_param { shape { dim: 2 dim: 2 dim: 3 dim: 3 } } }"
-        "layer { name: 'l' type: '" +
-        type + "' bottom: 'data' top: 'data' " + options + " }");
+    return WhyNoNet(InPlace(type, options));
   };
   const std::string other = "bottom: 'b' eltwise_param { ";
   EXPECT_EQ(why("Eltwise", other + "operation: MAX }"),
@@ -70,6 +73,12 @@ TEST(Layers, InPlaceIsRefusedWhereItWouldBeWrong) {
   EXPECT_THAT(why("InnerProduct", "inner_product_param { num_output: 2 }"), HasSubstr("in place"));
   EXPECT_THAT(why("Pooling", "pooling_param { kernel_size: 3 stride: 1 pad: 1 }"), HasSubstr("in place"));
   EXPECT_THAT(why("Convolution", "convolution_param { num_output: 2 kernel_size: 3 pad: 1 }"), HasSubstr("in place"));
+  EXPECT_THAT(why("Tile", "tile_param { tiles: 2 }"), HasSubstr("in place"));
+  EXPECT_THAT(why("Slice", "top: 's'"), HasSubstr("in place"));
+  for (const char* type : {"ReLU", "BatchNorm", "Scale", "Bias", "MVN", "Softmax"}) {
+    EXPECT_NE(MakeNet(InPlace(type, "")), nullptr) << type;
+  }
+  EXPECT_NE(MakeNet(InPlace("Eltwise", other + "}")), nullptr);
 }
 
 // Scale's factor comes with the batch, and with it its length.

@@ -25,6 +25,8 @@ class LrnLayer final : public NeuronLayer {
  public:
   using NeuronLayer::NeuronLayer;
 
+  bool works_in_place() const override { return false; }
+
   Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
     const auto& options = param().lrn_param();
     size_ = options.local_size();
@@ -43,7 +45,6 @@ class LrnLayer final : public NeuronLayer {
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
-    if (top[0] == bottom[0]) return InvalidArgument("does not work in place");
     scale_ = at::empty_like(bottom[0]->data);
     return NeuronLayer::Reshape(bottom, top);
   }

@@ -10,6 +10,7 @@ class MvnLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {}; }
+  bool works_in_place() const override { return true; }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
     Shape shape = bottom[0]->shape();

@@ -6,11 +6,12 @@
 
 namespace poseidon::caffe {
 
-// One bottom, one top of the same shape, possibly in place.
+// One bottom, one top of the same shape, in place where the layer does not say otherwise.
 class NeuronLayer : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {}; }
+  bool works_in_place() const override { return true; }
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
     SetShape(top[0], bottom[0]->shape(), options());
     return OkStatus();

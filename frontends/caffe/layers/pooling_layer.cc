@@ -48,11 +48,11 @@ class PoolingLayer final : public Layer {
     } else if (options.has_kernel_size() == kernel_pair) {
       return InvalidArgument("needs either kernel_size, or kernel_h and kernel_w");
     }
-    if (options.has_pad() ? options.has_pad_h() || options.has_pad_w() : options.has_pad_h() != options.has_pad_w()) {
+    const auto one_form = [](bool both, bool h, bool w) { return h == w && !(both && h); };
+    if (!one_form(options.has_pad(), options.has_pad_h(), options.has_pad_w())) {
       return InvalidArgument("needs either pad, or pad_h and pad_w");
     }
-    if (options.has_stride() ? options.has_stride_h() || options.has_stride_w()
-                             : options.has_stride_h() != options.has_stride_w()) {
+    if (!one_form(options.has_stride(), options.has_stride_h(), options.has_stride_w())) {
       return InvalidArgument("needs either stride, or stride_h and stride_w");
     }
     kernel_ = options.has_kernel_size() ? Pair{options.kernel_size(), options.kernel_size()}
@@ -79,7 +79,6 @@ class PoolingLayer final : public Layer {
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
-    if (top[0] == bottom[0]) return InvalidArgument("does not work in place");
     const Shape from = bottom[0]->shape();
     if (from.size() != 4) return InvalidArgument("bottom lost its four axes");
     const auto& options = param().pooling_param();

@@ -12,7 +12,6 @@ class ReshapeLayer final : public Layer {
   Arity arity() const override { return {}; }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
-    if (top[0] == bottom[0]) return InvalidArgument("does not work in place");
     const auto& options = param().reshape_param();
     const Shape from = bottom[0]->shape();
     const auto axes = static_cast<std::int64_t>(from.size());

@@ -17,6 +17,7 @@ class ScaleLayer final : public Layer {
   ScaleLayer(const LayerParameter& param, const LayerContext& context, bool multiplies)
       : Layer(param, context), multiplies_(multiplies) {}
   Arity arity() const override { return {1, 2, 1, 1}; }
+  bool works_in_place() const override { return true; }
 
   Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
     const bool learned = bottom.size() == 1;

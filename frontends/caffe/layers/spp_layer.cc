@@ -22,7 +22,6 @@ class SppLayer final : public Layer {
                              ", expected four axes");
     }
     pooled_.resize(levels);
-    widths_.resize(levels);
     return OkStatus();
   }
 
@@ -36,11 +35,9 @@ class SppLayer final : public Layer {
       const Blobs out = {&pooled_[level]};
       POSEIDON_RETURN_IF_ERROR(pool->SetUp(bottom, out));
       POSEIDON_RETURN_IF_ERROR(pool->Reshape(bottom, out));
-      widths_[level] = CountOf(pooled_[level].data.sizes(), 1, 4);
-      width += widths_[level];
+      width += WidthOf(pooled_[level].data);
       pools_.push_back(std::move(pool));
     }
-    width_ = width;
     // One level stays an image.
     SetShape(top[0],
              pooled_.size() == 1 ? pooled_[0].shape() : Shape{bottom[0]->data.size(0), width},
@@ -52,9 +49,9 @@ class SppLayer final : public Layer {
     std::vector<at::Tensor> parts;
     for (std::size_t level = 0; level < pools_.size(); ++level) {
       POSEIDON_RETURN_IF_ERROR(pools_[level]->Forward(bottom, {&pooled_[level]}));
-      parts.push_back(pooled_[level].data.view({bottom[0]->data.size(0), widths_[level]}));
+      parts.push_back(Rows(pooled_[level].data));
     }
-    at::Tensor rows = top[0]->data.view({bottom[0]->data.size(0), width_});
+    at::Tensor rows = Rows(top[0]->data);
     at::cat_out(rows, parts, 1);
     return OkStatus();
   }
@@ -62,12 +59,12 @@ class SppLayer final : public Layer {
   Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
                   const Blobs& bottom) override {
     if (!propagate_down[0]) return OkStatus();
-    const at::Tensor rows = top[0]->diff.view({bottom[0]->data.size(0), width_});
+    const at::Tensor rows = Rows(top[0]->diff);
     at::Tensor sum;
     std::int64_t offset = 0;
     for (std::size_t level = 0; level < pools_.size(); ++level) {
       Blob& pooled = pooled_[level];
-      const std::int64_t width = widths_[level];
+      const std::int64_t width = WidthOf(pooled.data);
       DiffOf(&pooled).copy_(rows.narrow(1, offset, width).view(pooled.data.sizes()));
       offset += width;
       Blob image{bottom[0]->data, {}};
@@ -79,6 +76,10 @@ class SppLayer final : public Layer {
   }
 
  private:
+  // Numbers of an image, however few images there are; and a row of them for each.
+  static std::int64_t WidthOf(const at::Tensor& images) { return CountOf(images.sizes(), 1, images.dim()); }
+  static at::Tensor Rows(const at::Tensor& images) { return images.view({images.size(0), WidthOf(images)}); }
+
   LayerParameter PoolingOf(std::size_t level, const Blob& image) const {
     LayerParameter pool;
     pool.set_name(name());
@@ -109,8 +110,6 @@ class SppLayer final : public Layer {
 
   std::vector<std::unique_ptr<Layer>> pools_;
   std::vector<Blob> pooled_;
-  std::vector<std::int64_t> widths_;  // of an image, by level
-  std::int64_t width_ = 0;            // of all levels
 };
 
 }  // namespace

@@ -89,6 +89,8 @@ class Layer {
   virtual Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
                           const Blobs& bottom);
 
+  // Whether a top may be its own bottom, in shape and in what the backward pass reads: other nets are refused.
+  virtual bool works_in_place() const { return false; }
   // False for layers that have no gradient (Accuracy, ArgMax, data).
   virtual bool differentiable() const { return true; }
   // Whether force_backward reaches this bottom; false for labels and indices.

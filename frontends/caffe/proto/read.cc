@@ -178,10 +178,13 @@ std::string ToText(const Message& message) {
   return text;
 }
 
+Status CheckMessageBytes(std::uint64_t bytes, const std::string& path) {
+  if (bytes <= static_cast<std::uint64_t>(std::numeric_limits<int>::max())) return OkStatus();
+  return ResourceExhausted("cannot write " + path + ": the message would exceed 2 GiB");
+}
+
 Status WriteBinaryFile(const Message& message, const std::string& path) {
-  if (message.ByteSizeLong() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
-    return ResourceExhausted("cannot write " + path + ": the message would exceed 2 GiB");
-  }
+  POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(message.ByteSizeLong(), path));
   std::string bytes;
   if (!message.SerializeToString(&bytes)) return Internal("cannot serialise " + path);
   return WriteFileAtomically(bytes, path);

@@ -4,6 +4,7 @@
 
 #include <google/protobuf/message.h>
 
+#include <cstdint>
 #include <string>
 
 #include "poseidon/base/status.h"
@@ -23,6 +24,10 @@ Status ReadBinaryFile(const std::string& path, google::protobuf::Message* messag
 
 // The text form, one field per line.
 std::string ToText(const google::protobuf::Message& message);
+
+// OK where a message of so many bytes can be written to `path`. To be asked before one is built whose numbers alone
+// exceed protobuf's bound: its counts do not fit.
+Status CheckMessageBytes(std::uint64_t bytes, const std::string& path);
 
 // Replaces the file `path` in one step: written to "PATH.tmp", flushed to the device, renamed, the
 // folder flushed. After a failure or a crash at any moment `path` is as it was before.

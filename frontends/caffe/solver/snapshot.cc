@@ -10,7 +10,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <system_error>
 
 #include "frontends/caffe/proto/read.h"
@@ -41,12 +40,6 @@ std::string FindModel(const std::string& named, const std::string& state_path) {
   return fs::exists(beside, error) ? beside.string() : named;
 }
 
-// Protobuf's bound, checked before a message is built: the counts of a larger one do not fit its integers.
-Status CheckFits(std::uint64_t bytes, const std::string& path) {
-  if (bytes <= static_cast<std::uint64_t>(std::numeric_limits<int>::max())) return OkStatus();
-  return ResourceExhausted("cannot write " + path + ": its " + std::to_string(bytes) + " bytes exceed 2 GiB");
-}
-
 std::uint64_t BytesOf(const Net& net) {
   std::uint64_t bytes = 0;
   for (int i = 0; i < net.layer_count(); ++i) {
@@ -70,8 +63,8 @@ SnapshotPaths SnapshotPathsAt(const std::string& prefix, std::uint64_t iteration
 
 Status WriteSnapshot(const Net& net, const History& history, const SolverPosition& position,
                      const SnapshotPaths& paths) {
-  POSEIDON_RETURN_IF_ERROR(CheckFits(BytesOf(net), paths.model));
-  POSEIDON_RETURN_IF_ERROR(CheckFits(BytesOf(history), paths.state));
+  POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(net), paths.model));
+  POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(history), paths.state));
   POSEIDON_RETURN_IF_ERROR(WriteBinaryFile(net.ToProto(), paths.model));
   SolverState state;
   state.set_iter(static_cast<int>(position.iteration));
