@@ -57,9 +57,7 @@ def measure(cell, say):
     link = emulation.Link(rate=cell.port_rate, queue=cell.queue, latency=cell.latency)
     for attempt in range(ATTEMPTS):
         with emulation.Cluster(cell.nodes, link) as cluster:
-            if attempt > 0:
-                cores.await_quiet()
-            gate = calibration.calibrate(cluster, seconds=GATE_WINDOW)
+            gate = calibrate(cluster, attempt)
             say(calibration.line(gate))
             result["gate"] = gate_in_short(gate) | {"attempts": attempt + 1}
             refused = gate["reason"]
@@ -88,13 +86,18 @@ def measure_between_gates(cell, cluster, say):
     return measured
 
 
+def calibrate(cluster, attempt):
+    """A calibration; where one failed before it, when others leave the machine alone."""
+    if attempt > 0:
+        cores.await_quiet()
+    return calibration.calibrate(cluster, seconds=GATE_WINDOW)
+
+
 def calibrate_after(cluster):
     """The calibration after the turns. As before them it has some attempts: what lasts as long as they do was
     there during the turns too, a second's hiccup of the machine says nothing about them."""
     for attempt in range(ATTEMPTS):
-        if attempt > 0:
-            cores.await_quiet()
-        after = calibration.calibrate(cluster, seconds=GATE_WINDOW)
+        after = calibrate(cluster, attempt)
         if not disturbed(after):
             break
     return after

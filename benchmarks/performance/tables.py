@@ -309,7 +309,8 @@ def gate_table(results):
                      *(share(phase) for phase in ("ring", "all_to_all", "incast")),
                      *(f"{gate['after'][phase]:.1%}" if gate.get("after", {}).get(phase) else "-"
                        for phase in ("ring", "all_to_all")),
-                     thrown_away_words(result["systems"]), f"{gate['round_trip_seconds'] * 1e6:.0f}", str(gate.get("attempts", 1)),
+                     thrown_away_words(result["systems"]), f"{gate['round_trip_seconds'] * 1e6:.0f}",
+                     str(gate.get("attempts", 1)),
                      "refused" if result.get("refused") else "passed",
                      str(result["versions"]["poseidon"])])
     return table(["setting", "CPU", "port", "sizes divided by", "ring", "all to all", "incast", "ring afterwards",

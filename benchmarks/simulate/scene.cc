@@ -265,7 +265,8 @@ class Worker {
     if (stage_.failure.ok()) stage_.failure = failure;
   }
   void Then(const Status& status, void (Worker::*next)()) {
-    status.ok() ? (this->*next)() : Fail(status);
+    if (!status.ok()) return Fail(status);
+    (this->*next)();
   }
 
   void Commit() {

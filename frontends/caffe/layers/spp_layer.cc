@@ -35,7 +35,7 @@ class SppLayer final : public Layer {
       const Blobs out = {&pooled_[level]};
       POSEIDON_RETURN_IF_ERROR(pool->SetUp(bottom, out));
       POSEIDON_RETURN_IF_ERROR(pool->Reshape(bottom, out));
-      width += WidthOf(pooled_[level].data);
+      width += pooled_[level].data.flatten(1).size(1);
       pools_.push_back(std::move(pool));
     }
     // One level stays an image.
@@ -49,9 +49,9 @@ class SppLayer final : public Layer {
     std::vector<at::Tensor> parts;
     for (std::size_t level = 0; level < pools_.size(); ++level) {
       POSEIDON_RETURN_IF_ERROR(pools_[level]->Forward(bottom, {&pooled_[level]}));
-      parts.push_back(Rows(pooled_[level].data));
+      parts.push_back(pooled_[level].data.flatten(1));
     }
-    at::Tensor rows = Rows(top[0]->data);
+    at::Tensor rows = top[0]->data.flatten(1);
     at::cat_out(rows, parts, 1);
     return OkStatus();
   }
@@ -59,12 +59,12 @@ class SppLayer final : public Layer {
   Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
                   const Blobs& bottom) override {
     if (!propagate_down[0]) return OkStatus();
-    const at::Tensor rows = Rows(top[0]->diff);
+    const at::Tensor rows = top[0]->diff.flatten(1);
     at::Tensor sum;
     std::int64_t offset = 0;
     for (std::size_t level = 0; level < pools_.size(); ++level) {
       Blob& pooled = pooled_[level];
-      const std::int64_t width = WidthOf(pooled.data);
+      const std::int64_t width = pooled.data.flatten(1).size(1);
       DiffOf(&pooled).copy_(rows.narrow(1, offset, width).view(pooled.data.sizes()));
       offset += width;
       Blob image{bottom[0]->data, {}};
@@ -76,10 +76,6 @@ class SppLayer final : public Layer {
   }
 
  private:
-  // Numbers of an image, however few images there are; and a row of them for each.
-  static std::int64_t WidthOf(const at::Tensor& images) { return CountOf(images.sizes(), 1, images.dim()); }
-  static at::Tensor Rows(const at::Tensor& images) { return images.view({images.size(0), WidthOf(images)}); }
-
   LayerParameter PoolingOf(std::size_t level, const Blob& image) const {
     LayerParameter pool;
     pool.set_name(name());

@@ -169,7 +169,7 @@ Status Net::AddLayer(int index) {
   layers_.push_back(std::move(made));
   POSEIDON_RETURN_IF_ERROR(AppendBottoms(index));
   POSEIDON_RETURN_IF_ERROR(AppendTops(index));
-  POSEIDON_RETURN_IF_ERROR(CheckBlobs(index));
+  POSEIDON_RETURN_IF_ERROR(CheckArity(index));
   POSEIDON_RETURN_IF_ERROR(SetLossWeights(index));
   Layer& made_layer = layer(index);
   Node& at = node(index);
@@ -222,7 +222,8 @@ Status Net::AppendTops(int index) {
   };
   for (int i = 0; i < param.top_size(); ++i) {
     const std::string& name = param.top(i);
-    if (i < param.bottom_size() && name == param.bottom(i)) {  // in place
+    if (i < param.bottom_size() && name == param.bottom(i)) {
+      if (!layer(index).works_in_place()) return InvalidArgument("does not work in place");
       append(at.bottom_ids[static_cast<std::size_t>(i)]);
     } else if (blob_ids_.count(name) > 0) {
       return InvalidArgument("makes blob '" + name + "', which an earlier layer makes already");
@@ -237,7 +238,7 @@ Status Net::AppendTops(int index) {
   return OkStatus();
 }
 
-Status Net::CheckBlobs(int index) const {
+Status Net::CheckArity(int index) const {
   const auto& at = nodes_[static_cast<std::size_t>(index)];
   const Arity arity = layer(index).arity();
   const auto check = [](const char* what, std::size_t given, int least, int most) -> Status {
@@ -255,11 +256,6 @@ Status Net::CheckBlobs(int index) const {
   if (arity.top_per_bottom && at.bottom.size() != at.top.size()) {
     return InvalidArgument("has " + std::to_string(at.bottom.size()) + " bottoms and " +
                            std::to_string(at.top.size()) + " tops, expected as many of each");
-  }
-  for (std::size_t i = 0; i < std::min(at.bottom.size(), at.top.size()); ++i) {
-    if (at.top[i] == at.bottom[i] && !layer(index).works_in_place()) {
-      return InvalidArgument("does not work in place");
-    }
   }
   return OkStatus();
 }

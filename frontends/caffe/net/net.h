@@ -152,7 +152,7 @@ class Net {
   Status AppendBottoms(int index);
   Status AppendTops(int index);
   Status SetLossWeights(int index);
-  Status CheckBlobs(int index) const;
+  Status CheckArity(int index) const;
   Status AppendParams(int index);
   Status AdoptParams(int index, const Net& source);
   Status AllocateParams(int index);
