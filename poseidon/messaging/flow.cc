@@ -24,10 +24,10 @@ struct Measure {
 constexpr Measure kBulk{.chunks_seconds = 1.5e-3,
                         .most_chunk_seconds = 0.5e-3,
                         .least_chunk_seconds = 0.1e-3,
-                        .queue_seconds = 2e-3,
+                        .queue_seconds = 1e-3,
                         .round_trips = 2,
                         .least_chunk = 64 * 1024,
-                        .least_buffer = 128 * 1024};
+                        .least_buffer = 64 * 1024};
 constexpr Measure kUrgent{.chunks_seconds = 0.4e-3,
                           .most_chunk_seconds = 0.15e-3,
                           .least_chunk_seconds = 0.05e-3,
