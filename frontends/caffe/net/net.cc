@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "frontends/caffe/layers/registry.h"
+#include "frontends/caffe/net/blob_proto.h"
 #include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/net/filler.h"
 #include "frontends/caffe/net/filter.h"
@@ -25,63 +26,6 @@ at::ScalarType ScalarTypeOf(DType dtype) {
 
 const ParamSpec& SpecOf(const LayerParameter& layer, int index) {
   return index < layer.param_size() ? layer.param(index) : ParamSpec::default_instance();
-}
-
-bool HasLegacyShape(const BlobProto& proto) {
-  return proto.has_num() || proto.has_channels() || proto.has_height() || proto.has_width();
-}
-
-Shape ShapeOf(const BlobProto& proto) {
-  if (HasLegacyShape(proto)) {
-    return {proto.num(), proto.channels(), proto.height(), proto.width()};
-  }
-  return {proto.shape().dim().begin(), proto.shape().dim().end()};
-}
-
-// The old four dimensions are the shape with ones in front.
-bool Fits(const BlobProto& proto, const Shape& shape) {
-  const Shape given = ShapeOf(proto);
-  if (!HasLegacyShape(proto)) return given == shape;
-  if (shape.size() > given.size()) return false;
-  Shape padded(given.size() - shape.size(), 1);
-  padded.insert(padded.end(), shape.begin(), shape.end());
-  return padded == given;
-}
-
-Status CopyNumbers(const BlobProto& proto, const at::Tensor& to) {
-  const std::int64_t count = to.numel();
-  const bool doubles = proto.double_data_size() > 0;
-  const std::int64_t given = doubles ? proto.double_data_size() : proto.data_size();
-  if (given != count) {
-    return DataLoss("holds " + std::to_string(given) + " numbers, its shape asks for " +
-                    std::to_string(count));
-  }
-  const auto copy = [&](const auto* from) {
-    if (to.scalar_type() == at::kDouble) {
-      std::copy_n(from, count, to.data_ptr<double>());
-    } else {
-      auto* out = to.data_ptr<float>();
-      for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(from[i]);
-    }
-  };
-  if (doubles) {
-    copy(proto.double_data().data());
-  } else {
-    copy(proto.data().data());
-  }
-  return OkStatus();
-}
-
-void ToBlobProto(const at::Tensor& from, BlobProto* proto) {
-  for (const std::int64_t extent : from.sizes()) proto->mutable_shape()->add_dim(extent);
-  const auto count = static_cast<int>(from.numel());
-  if (from.scalar_type() == at::kDouble) {
-    const auto* numbers = from.data_ptr<double>();
-    proto->mutable_double_data()->Add(numbers, numbers + count);
-  } else {
-    const auto* numbers = from.data_ptr<float>();
-    proto->mutable_data()->Add(numbers, numbers + count);
-  }
 }
 
 }  // namespace

@@ -3,27 +3,10 @@
 
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
-
+#include "frontends/caffe/net/blob_proto.h"
 #include "frontends/caffe/net/engine.h"
 
 namespace poseidon::caffe {
-namespace {
-
-std::int64_t NumbersIn(const BlobProto& blob) {
-  return std::max(blob.data_size(), blob.double_data_size());
-}
-
-template <typename T>
-void CopyInto(const BlobProto& blob, T* out) {
-  if (blob.double_data_size() > 0) {
-    for (double value : blob.double_data()) *out++ = static_cast<T>(value);
-  } else {
-    for (float value : blob.data()) *out++ = static_cast<T>(value);
-  }
-}
-
-}  // namespace
 
 History::History(const Net& net, int slots)
     : params_(net.learnable_params().size()), slots_(slots) {
@@ -36,18 +19,7 @@ History::History(const Net& net, int slots)
 }
 
 void History::Save(SolverState* state) const {
-  for (const at::Tensor& tensor : tensors_) {
-    BlobProto* blob = state->add_history();
-    for (const std::int64_t extent : tensor.sizes()) blob->mutable_shape()->add_dim(extent);
-    const auto count = static_cast<int>(tensor.numel());
-    if (tensor.scalar_type() == at::kDouble) {
-      const double* numbers = tensor.const_data_ptr<double>();
-      blob->mutable_double_data()->Add(numbers, numbers + count);
-    } else {
-      const float* numbers = tensor.const_data_ptr<float>();
-      blob->mutable_data()->Add(numbers, numbers + count);
-    }
-  }
+  for (const at::Tensor& tensor : tensors_) ToBlobProto(tensor, state->add_history());
 }
 
 Status History::Load(const SolverState& state, const std::string& source) {
@@ -68,12 +40,7 @@ Status History::Load(const SolverState& state, const std::string& source) {
     }
   }
   for (std::size_t i = 0; i < entries; ++i) {
-    const BlobProto& blob = state.history(static_cast<int>(i));
-    if (tensors_[i].scalar_type() == at::kDouble) {
-      CopyInto(blob, tensors_[i].mutable_data_ptr<double>());
-    } else {
-      CopyInto(blob, tensors_[i].mutable_data_ptr<float>());
-    }
+    POSEIDON_RETURN_IF_ERROR(CopyNumbers(state.history(static_cast<int>(i)), tensors_[i]));
   }
   return OkStatus();
 }
