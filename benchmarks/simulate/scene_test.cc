@@ -97,12 +97,12 @@ INSTANTIATE_TEST_SUITE_P(Rates, FluidLimit,
 // is in their way twice, and the members commit less by then.
 TEST(Scene, LittleIsCommittedWhenBackwardEnds) {
   Scene scene;
-  scene.model = Model(std::vector<replay::ScaledLayer>(50, Layer(150'000, 0.0017, 0.0034)));
+  scene.model = Model(std::vector<replay::ScaledLayer>(50, Layer(75'000, 0.0017, 0.0034)));
   scene.mode = replay::ModeNamed("poseidon").value();
   scene.planning = KeyValueOnly(scene.model);
   scene.unevenness.workers = 4;
   scene.bytes_per_second =
-      2 * 0.75 * 4 * 50 * 150'000 / scene.model.step_seconds();
+      2 * 0.75 * 4 * 50 * 75'000 / scene.model.step_seconds();
   scene.segment_bytes = 8 * 1024;
   scene.latency = std::chrono::microseconds(40);
   const Findings found = Played(scene);
