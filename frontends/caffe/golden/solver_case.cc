@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "frontends/caffe/golden/kinds.h"
+#include "frontends/caffe/net/blob_proto.h"
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/proto/upgrade.h"
@@ -47,8 +48,8 @@ class ScratchFolder {
 };
 
 at::Tensor NumbersOf(const BlobProto& blob) {
-  at::Tensor numbers = at::empty({blob.data_size()}, at::TensorOptions().dtype(at::kFloat));
-  std::copy(blob.data().begin(), blob.data().end(), numbers.mutable_data_ptr<float>());
+  at::Tensor numbers = at::empty({NumbersIn(blob)}, at::TensorOptions().dtype(at::kFloat));
+  CopyNumbers(blob, numbers);
   return numbers;
 }
 

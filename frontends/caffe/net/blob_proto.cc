@@ -2,7 +2,8 @@
 #include "frontends/caffe/net/blob_proto.h"
 
 #include <algorithm>
-#include <string>
+
+#include "poseidon/base/check.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -45,12 +46,8 @@ void ToBlobProto(const at::Tensor& from, BlobProto* proto) {
   }
 }
 
-Status CopyNumbers(const BlobProto& proto, const at::Tensor& to) {
-  const std::int64_t given = NumbersIn(proto);
-  if (given != to.numel()) {
-    return DataLoss("holds " + std::to_string(given) + " numbers, expected " +
-                    std::to_string(to.numel()));
-  }
+void CopyNumbers(const BlobProto& proto, const at::Tensor& to) {
+  POSEIDON_CHECK(NumbersIn(proto) == to.numel(), "saved numbers go where as many are expected");
   const auto copy = [&](const auto& from) {
     if (to.scalar_type() == at::kDouble) {
       std::copy(from.begin(), from.end(), to.mutable_data_ptr<double>());
@@ -64,7 +61,6 @@ Status CopyNumbers(const BlobProto& proto, const at::Tensor& to) {
   } else {
     copy(proto.data());
   }
-  return OkStatus();
 }
 
 }  // namespace poseidon::caffe

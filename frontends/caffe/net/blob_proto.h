@@ -8,7 +8,6 @@
 
 #include "frontends/caffe/net/layer.h"
 #include "frontends/caffe/proto/caffe.pb.h"
-#include "poseidon/base/status.h"
 
 namespace poseidon::caffe {
 
@@ -26,9 +25,9 @@ std::int64_t NumbersIn(const BlobProto& proto);
 // Shape and numbers of `from`: f64 in double_data, f32 in data.
 void ToBlobProto(const at::Tensor& from, BlobProto* proto);
 
-// Converts the saved numbers, of either width, into `to`, whatever their shape. DataLoss, and `to`
-// as it was, where they are not to.numel().
-Status CopyNumbers(const BlobProto& proto, const at::Tensor& to);
+// Converts the saved numbers, of either width, into `to`, whatever their shape. They are NumbersIn()
+// many, and must be to.numel(): the caller knows what to say where they are not.
+void CopyNumbers(const BlobProto& proto, const at::Tensor& to);
 
 }  // namespace poseidon::caffe
 

@@ -599,9 +599,11 @@ Status Net::CopyFrom(const NetParameter& model, const std::string& source,
                     ShapeText(ShapeOf(saved.blobs(i))) + ", the net's is " +
                     ShapeText(to.sizes()));
       }
-      if (const Status status = CopyNumbers(saved.blobs(i), to); !status.ok()) {
-        return fail("blob " + std::to_string(i) + " " + status.message());
+      if (const std::int64_t given = NumbersIn(saved.blobs(i)); given != to.numel()) {
+        return fail("blob " + std::to_string(i) + " holds " + std::to_string(given) +
+                    " numbers, its shape asks for " + std::to_string(to.numel()));
       }
+      CopyNumbers(saved.blobs(i), to);
     }
   }
   return OkStatus();

@@ -297,7 +297,7 @@ TEST(Net, WeightsThatDoNotFitAreNamed) {
   EXPECT_EQ(why("layer { name: 'a' blobs { } }"), "f: layer 'a' has 1 blobs, expected 2");
   EXPECT_EQ(why("layer { name: 'a' }"), "f: layer 'a' has 0 blobs, expected 2");
   EXPECT_EQ(why("layer { name: 'a' blobs { shape { dim: 2 dim: 3 } data: 1 } blobs {} }"),
-            "f: layer 'a' blob 0 holds 1 numbers, expected 6");
+            "f: layer 'a' blob 0 holds 1 numbers, its shape asks for 6");
 }
 
 // --- Mistakes in a net ---------------------------------------------------------------------------

