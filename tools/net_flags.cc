@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <sstream>
 #include <thread>
 
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
+#include "frontends/caffe/solver/snapshot.h"
 #include "tools/commands.h"
 
 namespace poseidon::tools {
@@ -43,6 +45,11 @@ std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
   Result<std::unique_ptr<caffe::Net>> net =
       caffe::Net::Create(*parameters, state, caffe::NetOptions{});
   if (!net.ok()) Fail(net.status().message());
+  if (!flags.weights.empty()) {
+    const Result<caffe::WeightsReport> report = caffe::LoadWeights(flags.weights, {net->get()});
+    if (!report.ok()) Fail(report.status().message());
+    if (const std::string words = InWords(*report); !words.empty()) std::cerr << "poseidon: " << words << std::endl;
+  }
   return *std::move(net);
 }
 

@@ -10,7 +10,6 @@
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
-#include "frontends/caffe/solver/snapshot.h"
 #include "frontends/caffe/solver/test_run.h"
 #include "tools/commands.h"
 #include "tools/net_flags.h"
@@ -25,7 +24,6 @@ void AddTest(CLI::App& app) {
   c->callback([flags] {
     flags->phase = "TEST";
     const std::unique_ptr<caffe::Net> net = BuildNet(*flags);
-    if (const Status s = caffe::LoadWeights(flags->weights, {net.get()}); !s.ok()) Fail(s.message());
     Result<caffe::TestMeans> means =
         caffe::RunTest(net.get(), 0, flags->iterations, caffe::DataShare{}, nullptr);
     if (!means.ok()) Fail(means.status().message());

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "frontends/caffe/net/net.h"
-#include "frontends/caffe/solver/snapshot.h"
 #include "tools/commands.h"
 #include "tools/net_flags.h"
 
@@ -63,9 +62,6 @@ void AddTime(CLI::App& app) {
   AddNetFlags(*c, *flags);
   c->callback([flags] {
     const std::unique_ptr<caffe::Net> net = BuildNet(*flags);
-    if (!flags->weights.empty()) {
-      if (const Status s = caffe::LoadWeights(flags->weights, {net.get()}); !s.ok()) Fail(s.message());
-    }
     const auto layers = static_cast<std::size_t>(net->layer_count());
     Timed timed{std::vector<double>(layers), std::vector<double>(layers), 0, 0};
     Timed warm = timed;

@@ -576,14 +576,10 @@ Blob* Net::blob(const std::string& name) const {
   return found == blob_ids_.end() ? nullptr : blobs_[static_cast<std::size_t>(found->second)].get();
 }
 
-Status Net::CopyFrom(const NetParameter& model, const std::string& source,
-                     std::vector<std::string>* ignored) {
+Status Net::CopyFrom(const NetParameter& model, const std::string& source) {
   for (const LayerParameter& saved : model.layer()) {
     const int index = LayerIndex(saved.name());
-    if (index < 0) {
-      if (ignored != nullptr && saved.blobs_size() > 0) ignored->push_back(saved.name());
-      continue;
-    }
+    if (index < 0) continue;
     const Layer& mine = layer(index);
     const auto fail = [&](const std::string& text) {
       return InvalidArgument(source + ": layer '" + saved.name() + "' " + text);

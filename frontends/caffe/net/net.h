@@ -121,11 +121,10 @@ class Net {
 
   // Uses the learned blobs of `source` from now on, layer by layer of equal name.
   Status ShareParametersWith(const Net& source);
-  // Copies weights by layer name; layers that only one side has are left alone (those of `model`
-  // without a partner are appended to `ignored`). Blobs of the old four dimensions fit when they
-  // agree once padded with ones in front. Failures name `source`, the layer and both shapes.
-  Status CopyFrom(const NetParameter& model, const std::string& source,
-                  std::vector<std::string>* ignored = nullptr);
+  // Copies weights by layer name; layers that only one side has are left alone. Blobs of
+  // the old four dimensions fit when they agree once padded with ones in front. Failures name
+  // `source`, the layer and both shapes.
+  Status CopyFrom(const NetParameter& model, const std::string& source);
   // The net with its weights, as Caffe saves it.
   NetParameter ToProto() const;
 

@@ -47,6 +47,16 @@ struct SnapshotReport {
   double seconds = 0;
 };
 
+// How a model file and the nets that took weights from it differ.
+struct WeightsReport {
+  std::string model;                   // the path
+  std::vector<std::string> unused;     // layers that the file has weights for and no net has
+  std::vector<std::string> as_filled;  // layers with learned blobs that the file does not have
+};
+
+// A report in a sentence; empty where file and nets have the same layers.
+std::string InWords(const WeightsReport& report);
+
 // Told what happens while a solver runs; it prints, writes and counts, the solver does not.
 // Thread: called on the solver's thread; a slow observer slows training.
 class SolverObserver {
@@ -55,6 +65,8 @@ class SolverObserver {
   virtual void OnIteration(const IterationReport& report) = 0;
   virtual void OnTest(const TestReport& report) = 0;
   virtual void OnSnapshot(const SnapshotReport& report) = 0;
+  // Weights were loaded, also before the solver is there for its caller (`weights` in a solver file).
+  virtual void OnWeights(const WeightsReport& report) = 0;
 };
 
 }  // namespace poseidon::caffe

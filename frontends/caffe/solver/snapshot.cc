@@ -10,6 +10,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <set>
 #include <system_error>
 
 #include "frontends/caffe/proto/read.h"
@@ -85,27 +87,31 @@ Result<SolverPosition> ReadSnapshot(const std::string& state_path, Net* net, His
   if (!state.has_learned_net()) {
     return DataLoss(state_path + " names no model, expected learned_net");
   }
-  POSEIDON_RETURN_IF_ERROR(LoadWeights(FindModel(state.learned_net(), state_path), {net}));
+  POSEIDON_RETURN_IF_ERROR(LoadWeights(FindModel(state.learned_net(), state_path), {net}).status());
   POSEIDON_RETURN_IF_ERROR(history->Load(state, state_path));
   return SolverPosition{.iteration = static_cast<std::uint64_t>(state.iter()),
                         .current_step = state.current_step()};
 }
 
-Status LoadWeights(const std::string& model_path, const std::vector<Net*>& nets) {
+Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets) {
   POSEIDON_RETURN_IF_ERROR(RefuseHdf5(model_path));
   POSEIDON_ASSIGN_OR_RETURN(const NetParameter model, ReadModel(model_path));
-  const auto given = static_cast<std::size_t>(std::count_if(
-      model.layer().begin(), model.layer().end(), [](const LayerParameter& layer) { return layer.blobs_size() > 0; }));
-  bool some = false;
-  bool wanted = false;
-  for (Net* const net : nets) {
-    std::vector<std::string> ignored;
-    POSEIDON_RETURN_IF_ERROR(net->CopyFrom(model, model_path, &ignored));
-    some = some || ignored.size() < given;
-    wanted = wanted || !net->learnable_params().empty();
+  std::set<std::string> given;
+  for (const LayerParameter& saved : model.layer()) {
+    if (saved.blobs_size() > 0) given.insert(saved.name());
   }
-  if (some || !wanted) return OkStatus();
-  return InvalidArgument(model_path + " has weights for " + std::to_string(given) +
+  std::set<std::string> known;
+  std::set<std::string> learned;  // of the known ones those that own their blobs
+  for (Net* const net : nets) {
+    POSEIDON_RETURN_IF_ERROR(net->CopyFrom(model, model_path));
+    for (int i = 0; i < net->layer_count(); ++i) known.insert(net->layer(i).name());
+    for (const LearnableParam& param : net->learnable_params()) learned.insert(net->layer(param.layer).name());
+  }
+  WeightsReport report{.model = model_path};
+  std::ranges::set_difference(given, known, std::back_inserter(report.unused));
+  std::ranges::set_difference(learned, given, std::back_inserter(report.as_filled));
+  if (report.unused.size() < given.size() || learned.empty()) return report;
+  return InvalidArgument(model_path + " has weights for " + std::to_string(given.size()) +
                          " layers and none of them is in the net, expected at least one layer of the same name");
 }
 

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "frontends/caffe/solver/history.h"
+#include "frontends/caffe/solver/observer.h"
 #include "poseidon/base/result.h"
 
 namespace poseidon::caffe {
@@ -36,7 +38,7 @@ Status WriteSnapshot(const Net& net, const History& history, const SolverPositio
 Result<SolverPosition> ReadSnapshot(const std::string& state_path, Net* net, History* history);
 
 // Copies weights by layer name from a model file, for fine-tuning. A file of which no net takes a layer is refused.
-Status LoadWeights(const std::string& model_path, const std::vector<Net*>& nets);
+Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets);
 
 // OK when files of `prefix` can be created: tries it.
 Status CheckSnapshotPrefix(const std::string& prefix);

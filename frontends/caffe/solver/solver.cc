@@ -133,7 +133,8 @@ Status Solver::LoadWeightFiles(const std::string& model_paths) {
       const std::string found = FindBeside(path, options_.folder);
       std::vector<Net*> nets = {net_.get()};
       for (const auto& test_net : test_nets_) nets.push_back(test_net.get());  // which may have layers of their own
-      POSEIDON_RETURN_IF_ERROR(LoadWeights(found, nets));
+      POSEIDON_ASSIGN_OR_RETURN(const WeightsReport report, LoadWeights(found, nets));
+      if (options_.observer != nullptr) options_.observer->OnWeights(report);
     }
     begin = end + 1;
   }

@@ -58,9 +58,11 @@ class Recorder final : public SolverObserver {
   void OnIteration(const IterationReport& report) override { iterations.push_back(report); }
   void OnTest(const TestReport& report) override { tests.push_back(report); }
   void OnSnapshot(const SnapshotReport& report) override { snapshots.push_back(report); }
+  void OnWeights(const WeightsReport& report) override { weights.push_back(report); }
   std::vector<IterationReport> iterations;
   std::vector<TestReport> tests;
   std::vector<SnapshotReport> snapshots;
+  std::vector<WeightsReport> weights;
 };
 
 class SolverTest : public ::testing::Test {
@@ -468,13 +470,32 @@ TEST_F(SolverTest, FineTunesByLayerName) {
   auto source = Make(Parameters(NetText(folder_ / "db", 4), ""));
   ASSERT_TRUE(source->Step(3).ok());
   ASSERT_TRUE(source->Snapshot().ok());
+  Recorder log;
   SolverOptions options;
   options.seed = 99;
   options.folder = folder_.path();
+  options.observer = &log;
   auto target =
       Make(Parameters(NetText(folder_ / "db", 4), "weights: 'snap_iter_3.caffemodel'"), options);
   EXPECT_EQ(WeightsHash(target->net()), WeightsHash(source->net()));
   EXPECT_EQ(target->iteration(), 0u);
+  ASSERT_EQ(log.weights.size(), 1u);
+  EXPECT_EQ(InWords(log.weights[0]), "");
+}
+
+TEST_F(SolverTest, SaysWhichLayersTookNoWeights) {
+  auto source = Make(Parameters(NetText(folder_ / "db", 4), ""));
+  ASSERT_TRUE(source->Snapshot().ok());
+  std::string text = NetText(folder_ / "db", 4);
+  for (std::size_t at = 0; (at = text.find("\"ip2", at)) != std::string::npos; ++at) text.replace(at, 4, "\"top");
+  Recorder log;
+  SolverOptions options;
+  options.observer = &log;
+  const std::string model = folder_ / "snap_iter_0.caffemodel";
+  auto target = Make(Parameters(text, "weights: '" + model + "'"), options);
+  ASSERT_EQ(log.weights.size(), 1u);
+  EXPECT_EQ(InWords(log.weights[0]),
+            "weights of " + model + "; not in the net: ip2; not in the file, left as filled: top");
 }
 
 TEST_F(SolverTest, RefusesWeightsOfOtherLayersOnly) {

@@ -74,14 +74,14 @@ void Reporter::OnIteration(const IterationReport& report) {
                    {"seconds", seconds_}};
     if (options_.hidden_share) metric["hidden_share"] = options_.hidden_share();
     Metric(metric.dump());
-    if (options_.prints) {
+    if (prints_) {
       std::string line = "iteration " + std::to_string(report.iteration) + ", loss " +
                          Text("%.6g", report.smoothed_loss);
       if (!report.closing) line += ", lr " + Text("%.6g", report.rate) + ", " + Rate();
       output_.Print(line);
     }
   }
-  if (options_.prints && seconds_ - progress_at_ > kProgressSeconds && !report.closing) {
+  if (prints_ && seconds_ - progress_at_ > kProgressSeconds && !report.closing) {
     progress_at_ = seconds_;
     const double left = static_cast<double>(options_.max_iter - std::min(options_.max_iter, iterations_)) *
                         median_step_seconds();
@@ -110,7 +110,7 @@ void Reporter::OnTest(const TestReport& report) {
               {"outputs", outputs},
               {"seconds", report.seconds}}
              .dump());
-  if (!options_.prints) return;
+  if (!prints_) return;
   output_.Print("test" + (report.net == 0 ? "" : " net " + std::to_string(report.net)) +
                 " at iteration " + std::to_string(report.iteration) + line);
 }
@@ -125,10 +125,15 @@ void Reporter::OnSnapshot(const SnapshotReport& report) {
   if (!report.status.ok()) {
     output_.Log(LogLevel::kError, "no snapshot at iteration " + std::to_string(report.iteration) +
                                       ", the previous one stays: " + report.status.message());
-  } else if (options_.prints) {
+  } else if (prints_) {
     output_.Print("snapshot " + report.state);
   }
   if (options_.on_snapshot) options_.on_snapshot(report);
+}
+
+void Reporter::OnWeights(const WeightsReport& report) {
+  const std::string words = InWords(report);
+  if (prints_ && !words.empty()) output_.Print(words);
 }
 
 }  // namespace poseidon::caffe

@@ -21,20 +21,21 @@ class Reporter final : public SolverObserver {
  public:
   struct Options {
     std::string metrics_path;  // empty: no file
-    bool prints = true;        // false on the workers other than rank 0
     std::uint64_t max_iter = 0;
     std::uint64_t images_per_iteration = 0;  // of all workers
     std::function<double()> hidden_share;    // empty: no communication
     // Called behind every snapshot.
     std::function<void(const SnapshotReport&)> on_snapshot;
   };
-  explicit Reporter(Output& output) : output_(output) {}
-  // Before the first report.
+  // `prints`: false on the workers other than rank 0.
+  Reporter(Output& output, bool prints) : output_(output), prints_(prints) {}
+  // Before the first report but those of weights.
   void Begin(Options options);
 
   void OnIteration(const IterationReport& report) override;
   void OnTest(const TestReport& report) override;
   void OnSnapshot(const SnapshotReport& report) override;
+  void OnWeights(const WeightsReport& report) override;
 
   // For summary.json. Rates leave out the first iterations, which pay for the start.
   std::uint64_t iterations() const { return iterations_; }
@@ -49,6 +50,7 @@ class Reporter final : public SolverObserver {
   std::string Rate() const;
 
   Output& output_;
+  const bool prints_;
   Options options_;
   std::ofstream metrics_;
   std::uint64_t iterations_ = 0;

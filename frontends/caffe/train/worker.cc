@@ -267,7 +267,7 @@ Status Run::Prepare() {
     const int session_layer = sync_ ? sync_->SessionLayer(layer) : -1;
     return session_layer >= 0 ? session_layer : kUnsyncedBase + layer;
   };
-  reporter_ = std::make_unique<Reporter>(env_.output);
+  reporter_ = std::make_unique<Reporter>(env_.output, leads());
   options.observer = reporter_.get();
   POSEIDON_ASSIGN_OR_RETURN(solver_, Solver::Create(parameters, std::move(options)));
   if (!task_.options.weights.empty()) {
@@ -354,7 +354,6 @@ Status Run::TrainTogether() {
     if (!tops.empty() && tops[0]->data.dim() > 0) rows = tops[0]->data.size(0);
   }
   Reporter::Options reporting;
-  reporting.prints = leads();
   if (leads() && !task_.options.run_dir.empty()) reporting.metrics_path = RunFile("metrics.jsonl");
   reporting.max_iter = static_cast<std::uint64_t>(solver_->parameters().max_iter());
   reporting.images_per_iteration = static_cast<std::uint64_t>(rows) *
