@@ -45,12 +45,13 @@ std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
   Result<std::unique_ptr<caffe::Net>> net =
       caffe::Net::Create(*parameters, state, caffe::NetOptions{});
   if (!net.ok()) Fail(net.status().message());
-  if (!flags.weights.empty()) {
-    const Result<caffe::WeightsReport> report = caffe::LoadWeights(flags.weights, {net->get()});
-    if (!report.ok()) Fail(report.status().message());
-    if (const std::string words = InWords(*report); !words.empty()) std::cerr << "poseidon: " << words << std::endl;
-  }
   return *std::move(net);
+}
+
+void LoadWeights(const NetFlags& flags, caffe::Net* net) {
+  const Result<caffe::WeightsReport> report = caffe::LoadWeights(flags.weights, {net});
+  if (!report.ok()) Fail(report.status().message());
+  if (const std::string words = InWords(*report); !words.empty()) std::cerr << "poseidon: " << words << std::endl;
 }
 
 }  // namespace poseidon::tools

@@ -23,9 +23,12 @@ struct NetFlags {
 };
 void AddNetFlags(CLI::App& command, NetFlags& flags);
 
-// Reads and builds the net and loads its weights if there are any; fails with a sentence, and says on standard error
-// which layers took none. Sets the number of compute threads.
+// Reads and builds the net; fails with a sentence. Sets the number of compute threads.
 std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags);
+
+// Copies the weights of `flags` into `net`; fails with a sentence, and says on standard error which layers of the net
+// and of the file found no partner.
+void LoadWeights(const NetFlags& flags, caffe::Net* net);
 
 }  // namespace poseidon::tools
 

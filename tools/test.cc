@@ -24,6 +24,7 @@ void AddTest(CLI::App& app) {
   c->callback([flags] {
     flags->phase = "TEST";
     const std::unique_ptr<caffe::Net> net = BuildNet(*flags);
+    LoadWeights(*flags, net.get());
     Result<caffe::TestMeans> means =
         caffe::RunTest(net.get(), 0, flags->iterations, caffe::DataShare{}, nullptr);
     if (!means.ok()) Fail(means.status().message());

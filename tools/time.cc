@@ -62,6 +62,7 @@ void AddTime(CLI::App& app) {
   AddNetFlags(*c, *flags);
   c->callback([flags] {
     const std::unique_ptr<caffe::Net> net = BuildNet(*flags);
+    if (!flags->weights.empty()) LoadWeights(*flags, net.get());
     const auto layers = static_cast<std::size_t>(net->layer_count());
     Timed timed{std::vector<double>(layers), std::vector<double>(layers), 0, 0};
     Timed warm = timed;

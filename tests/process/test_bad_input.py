@@ -541,6 +541,14 @@ def test_other_commands(poseidon, tmp_path, arguments, expected):
     check_sentence(done, [expected])
 
 
+def test_a_score_needs_weights(poseidon, tmp_path):
+    net = tmp_path / "net.prototxt"
+    net.write_text("""layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 2 } } }
+        layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 1 } }""")
+    done = jobs.run(poseidon, "test", "--model", net, "--weights", "")
+    check_sentence(done, ["cannot open"])
+
+
 @pytest.mark.parametrize("what", ("labels of images", "too short", "database exists"))
 def test_convert_mnist(poseidon, tmp_path, databases, what):
     images, labels = caffe_files.write_idx(tmp_path, "set", 10, seed=5)
