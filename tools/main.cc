@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "poseidon/base/listed.h"
 #include "tools/commands.h"
 
 namespace poseidon::tools {
@@ -89,7 +90,7 @@ void RefuseUnknownCommand(const CLI::App& app, const std::vector<std::string>& a
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (command->get_name() == arguments.front()) return;
     if (command->get_group().empty()) continue;
-    known += (known.empty() ? "" : ", ") + command->get_name();
+    AddListed(command->get_name(), &known);
   }
   Fail("unknown command '" + arguments.front() + "', expected one of " + known);
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "poseidon/base/check.h"
+#include "poseidon/base/listed.h"
 
 namespace poseidon::coordinator {
 namespace {
@@ -277,7 +278,7 @@ class Machine {
             return (j.role == Role::kWorker && j.rank == Rank(rank)) ||
                    (j.hosts_coordinator && rank == 0);
           });
-      if (!taken) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      if (!taken) AddListed(std::to_string(rank), &missing);
     }
     const bool ranks_tell =
         std::all_of(state_.joined.begin(), state_.joined.end(), [](const JoinRequest& j) {

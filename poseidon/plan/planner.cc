@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "poseidon/base/listed.h"
 #include "poseidon/plan/cost_model.h"
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/send_order.h"
@@ -31,14 +32,14 @@ std::uint64_t AllRows(const LayerMeasurement& measured) {
 std::string FactorLayerNames(std::span<const LayerSpec> layers) {
   std::string names;
   for (const LayerSpec& layer : layers) {
-    if (layer.factors) names += (names.empty() ? "" : ", ") + layer.name;
+    if (layer.factors) AddListed(layer.name, &names);
   }
   return names.empty() ? "no layer has factors" : "layers with factors: " + names;
 }
 
 std::string AllNames(std::span<const LayerSpec> layers) {
   std::string names;
-  for (const LayerSpec& layer : layers) names += (names.empty() ? "" : ", ") + layer.name;
+  for (const LayerSpec& layer : layers) AddListed(layer.name, &names);
   return names.empty() ? "no layers are declared" : "declared layers: " + names;
 }
 
@@ -50,9 +51,9 @@ Status CheckForced(std::span<const LayerSpec> layers, const PlanOptions& options
         std::find_if(layers.begin(), layers.end(),
                      [&, &wanted = name](const LayerSpec& l) { return l.name == wanted; });
     if (layer == layers.end()) {
-      unknown += (unknown.empty() ? "'" : ", '") + name + "'";
+      AddListed("'" + name + "'", &unknown);
     } else if (scheme == Scheme::kFactorBroadcast && !layer->factors) {
-      without += (without.empty() ? "'" : ", '") + name + "'";
+      AddListed("'" + name + "'", &without);
     }
   }
   if (!unknown.empty()) {

@@ -158,10 +158,10 @@ def test_fine_tuning_begins_with_the_weights_of_the_layers_named_alike(bench):
     metrics = [json.loads(line) for line in (tuned.run_dir / "metrics.jsonl").open()]
     # The last layer starts anew, everything below it is trained, and the first worker says so.
     told = [line for line in tuned.out.lines if line.startswith("weights of ")]
-    assert len(told) == 1 and told[0].endswith("; not in the net: ip2; not in the file, left as filled: other")
+    assert len(told) == 1 and told[0].endswith("; not in the net: ip2; not in the file, left as they were: other")
     scored = jobs.run(bench.poseidon, "test", "--model", bench.folder / "renamed.prototxt", "--weights",
                       model(bench.folder, 30), "--iterations", 1, "--threads", 1)
-    assert [line for line in scored.err.lines if "left as filled: other" in line]
+    assert [line for line in scored.err.lines if "left as they were: other" in line]
     assert metrics[0]["outputs"]["loss"] > 1
     same = bench.train(bench.solver(**fields), "--workers", 2, "--weights", model(bench.folder, 30),
                        run_dir="same")

@@ -14,6 +14,7 @@
 #include <set>
 #include <utility>
 
+#include "poseidon/base/listed.h"
 #include "tools/launch/process.h"
 
 namespace poseidon::launch {
@@ -305,7 +306,7 @@ LaunchResult Job::Verdict() const {
   for (const Child& child : children_) {
     if (!child.wait_status || *child.wait_status == 0 || child.failure) continue;
     if (child.ended_by_us) {
-      ended += (ended.empty() ? "" : ", ") + child.member->name;
+      AddListed(child.member->name, &ended);
     } else {
       result.failure += (result.failure.empty() ? "" : "; ") + child.member->name + " " +
                         DescribeEnd(child);

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "poseidon/base/listed.h"
 #include "poseidon/plan/cost_model.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/plan/units.h"
@@ -100,7 +101,7 @@ std::string Named(const std::vector<std::size_t>& layers, const Profile& profile
   constexpr std::size_t kNamed = 3;
   std::string text;
   for (std::size_t i = 0; i < std::min(kNamed, layers.size()); ++i) {
-    text += (i > 0 ? ", " : "") + profile.layers[layers[i]].spec.name;
+    AddListed(profile.layers[layers[i]].spec.name, &text);
   }
   if (layers.size() > kNamed) {
     text += " and " + std::to_string(layers.size() - kNamed) + " more";

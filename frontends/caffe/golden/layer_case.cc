@@ -9,6 +9,7 @@
 #include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/proto/upgrade.h"
+#include "poseidon/base/listed.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -180,7 +181,7 @@ std::string MissingLayerTypes(const GoldenCase& golden) {
     }
   }
   std::string text;
-  for (const std::string& type : missing) text += (text.empty() ? "" : ", ") + type;
+  for (const std::string& type : missing) AddListed(type, &text);
   return text;
 }
 

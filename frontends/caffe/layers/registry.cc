@@ -5,6 +5,8 @@
 #include <array>
 #include <string_view>
 
+#include "poseidon/base/listed.h"
+
 namespace poseidon::caffe {
 
 using LayerMaker = std::unique_ptr<Layer> (*)(const LayerParameter& param,
@@ -36,7 +38,7 @@ Result<std::unique_ptr<Layer>> MakeLayer(const LayerParameter& param,
     if (entry.type == param.type()) return entry.make(param, context);
   }
   std::string known;
-  for (const std::string& type : LayerTypes()) known += (known.empty() ? "" : ", ") + type;
+  for (const std::string& type : LayerTypes()) AddListed(type, &known);
   return InvalidArgument("unknown layer type '" + param.type() + "', known are " + known);
 }
 

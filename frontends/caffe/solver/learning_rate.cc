@@ -6,6 +6,7 @@
 #include <string>
 
 #include "poseidon/base/check.h"
+#include "poseidon/base/listed.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -68,8 +69,7 @@ Status CheckLearningRate(const SolverParameter& solver) {
   const NamedPolicy* entry = Find(solver.lr_policy());
   if (entry == nullptr) {
     std::string known;
-    for (const NamedPolicy& e : kPolicies)
-      known += (known.empty() ? "" : ", ") + std::string(e.name);
+    for (const NamedPolicy& policy : kPolicies) AddListed(policy.name, &known);
     return InvalidArgument("unknown lr_policy '" + solver.lr_policy() + "', expected one of " +
                            known);
   }

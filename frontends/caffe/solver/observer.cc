@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/solver/observer.h"
 
+#include "poseidon/base/listed.h"
+
 namespace poseidon::caffe {
 namespace {
 
 std::string Listed(const std::vector<std::string>& names) {
   std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  for (const std::string& name : names) AddListed(name, &list);
   return list;
 }
 
@@ -15,7 +17,7 @@ std::string Listed(const std::vector<std::string>& names) {
 std::string InWords(const WeightsReport& report) {
   std::string words;
   if (!report.unused.empty()) words += "; not in the net: " + Listed(report.unused);
-  if (!report.as_filled.empty()) words += "; not in the file, left as filled: " + Listed(report.as_filled);
+  if (!report.untouched.empty()) words += "; not in the file, left as they were: " + Listed(report.untouched);
   return words.empty() ? "" : "weights of " + report.model + words;
 }
 

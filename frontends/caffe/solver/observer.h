@@ -51,7 +51,7 @@ struct SnapshotReport {
 struct WeightsReport {
   std::string model;                   // the path
   std::vector<std::string> unused;     // layers that the file has weights for and no net has
-  std::vector<std::string> as_filled;  // layers with learned blobs that the file does not have
+  std::vector<std::string> untouched;  // layers with learned blobs that the file does not have
 };
 
 // A report in a sentence; empty where file and nets have the same layers.

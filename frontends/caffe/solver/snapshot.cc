@@ -109,7 +109,7 @@ Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vect
   }
   WeightsReport report{.model = model_path};
   std::ranges::set_difference(given, known, std::back_inserter(report.unused));
-  std::ranges::set_difference(learned, given, std::back_inserter(report.as_filled));
+  std::ranges::set_difference(learned, given, std::back_inserter(report.untouched));
   if (report.unused.size() < given.size() || learned.empty()) return report;
   return InvalidArgument(model_path + " has weights for " + std::to_string(given.size()) +
                          " layers and none of them is in the net, expected at least one layer of the same name");

@@ -495,7 +495,7 @@ TEST_F(SolverTest, SaysWhichLayersTookNoWeights) {
   auto target = Make(Parameters(text, "weights: '" + model + "'"), options);
   ASSERT_EQ(log.weights.size(), 1u);
   EXPECT_EQ(InWords(log.weights[0]),
-            "weights of " + model + "; not in the net: ip2; not in the file, left as filled: top");
+            "weights of " + model + "; not in the net: ip2; not in the file, left as they were: top");
 }
 
 TEST_F(SolverTest, RefusesWeightsOfOtherLayersOnly) {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "frontends/caffe/solver/sweep.h"
+#include "poseidon/base/listed.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -33,8 +34,7 @@ Result<std::unique_ptr<UpdateRule>> MakeUpdateRule(const SolverParameter& solver
     }
   }
   std::string known;
-  for (const NamedRule& rule : kRules)
-    known += (known.empty() ? "" : ", ") + std::string(rule.type);
+  for (const NamedRule& rule : kRules) AddListed(rule.type, &known);
   return InvalidArgument("unknown solver type '" + solver.type() + "', expected one of " + known);
 }
 

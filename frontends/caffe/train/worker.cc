@@ -22,6 +22,7 @@
 #include "frontends/caffe/train/reporter.h"
 #include "frontends/caffe/train/results.h"
 #include "frontends/caffe/train/session_sync.h"
+#include "poseidon/base/listed.h"
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/slices.h"
 
@@ -567,7 +568,7 @@ void Run::PrintEnd(const json& summary) {
   for (const auto& [name, value] : reporter_->last_test()) {
     char number[32];
     std::snprintf(number, sizeof(number), "%.4f", value);
-    tests += (tests.empty() ? "" : ", ") + name + " " + number;
+    AddListed(name + " " + number, &tests);
   }
   if (!tests.empty()) out.Print("last test: " + tests);
   char line[200];
