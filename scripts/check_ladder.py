@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the shape of the tree: who may include whom, and what every source must carry.
 
-A folder includes only folders on lower rungs of the ladder, never a neighbour on its own rung.
-Headers carry the include guard that follows from their path, sources their licence line, and
+A folder includes only folders on lower rungs of the ladder, never a neighbour on its own rung, and
+names a header of ours by its path from the root. Headers carry the include guard that follows from their path, sources their licence line, and
 nothing below tools/ and frontends/ reads the environment (tests may, for their counts).
 
 Prints one line per breach, `file:line: what, what was expected`, and exits 1 if there is any.
@@ -17,14 +17,14 @@ import sys
 RUNGS = [
     ["poseidon/base"],
     ["poseidon/tensor", "poseidon/transport"],
-    ["poseidon/optim", "poseidon/device", "poseidon/plan", "poseidon/sim"],
+    ["poseidon/device", "poseidon/plan", "poseidon/sim"],
     ["poseidon/wire"],
     ["poseidon/messaging"],
     ["poseidon/kv", "poseidon/sfb", "poseidon/local", "poseidon/coordinator"],
     ["poseidon/sync"],
     ["poseidon/schedule"],
     ["poseidon/session"],
-    ["frontends/caffe", "frontends/torch", "frontends/tensorflow"],
+    ["frontends/caffe", "frontends/torch"],
     ["tools"],
 ]
 RUNG_OF = {folder: rung for rung, folders in enumerate(RUNGS) for folder in folders}
@@ -32,6 +32,7 @@ RUNG_OF = {folder: rung for rung, folders in enumerate(RUNGS) for folder in fold
 # The core is loaded into processes that bring their own copies of these.
 FOREIGN_TO_CORE = re.compile(r"^(ATen|c10|torch|google/protobuf|tensorflow)/|\.pb\.h$")
 
+TOPS = ["poseidon", "frontends", "tools", "tests", "benchmarks", "examples"]
 SOURCES = {".h", ".cc", ".c", ".cpp", ".cu"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 ENVIRONMENT = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
@@ -70,6 +71,14 @@ def check_include(path, folder, included):
             f"{RUNG_OF[folder]}: only lower rungs may be included")
 
 
+def check_place(mark, included):
+    """What is wrong with how `included` is named, between quotation marks or angle brackets, or None."""
+    parts = included.split("/")
+    if mark == '"' and (parts[0] not in TOPS or ".." in parts):
+        return f'includes "{included}", expected the path from the root: the ladder is read off it'
+    return None
+
+
 def check_source(path, text):
     """Yields (line, what is wrong) for one source under the root."""
     if not text.startswith(LICENCE):
@@ -87,7 +96,7 @@ def check_source(path, text):
     for number, line in enumerate(without_comments(text).splitlines(), start=1):
         include = INCLUDE.match(line)
         if include:
-            wrong = check_include(path, folder, include[2])
+            wrong = check_place(*include.groups()) or check_include(path, folder, include[2])
             if wrong:
                 yield number, wrong
         elif not may_read_environment and ENVIRONMENT.search(line):
@@ -96,8 +105,7 @@ def check_source(path, text):
 
 def check_tree(root):
     """Yields (path, line, what is wrong) for every source below `root`."""
-    tops = ["poseidon", "frontends", "tools", "tests", "benchmarks", "examples"]
-    for top in tops:
+    for top in TOPS:
         for file in sorted((root / top).rglob("*")):
             if file.suffix not in SOURCES or not file.is_file():
                 continue

@@ -30,6 +30,11 @@ class CheckLadderTest(unittest.TestCase):
                                ("frontends/caffe/net/a.cc", "tools/b.h")]:
             self.assertEqual(len(breaches(path, f'#include "{included}"')), 1, (path, included))
 
+    def test_own_headers_are_named_from_the_root(self):
+        for included in ["../kv/b.h", "b.h", "./poseidon/base/b.h", "poseidon/base/../kv/b.h"]:
+            self.assertEqual(len(breaches("poseidon/base/a.cc", f'#include "{included}"')), 1, included)
+        self.assertEqual(breaches("tools/a.cc", "#include <b.h>"), [])
+
     def test_core_includes_no_framework(self):
         self.assertEqual(len(breaches("poseidon/sfb/a.cc", "#include <ATen/ops/mm.h>")), 1)
         self.assertEqual(len(breaches("poseidon/sfb/a.cc", '#include "caffe.pb.h"')), 1)
