@@ -146,7 +146,6 @@ def play_profile(options):
     model = Model(layers, options.rank, options.compute == "spin")
     wrapped = wrap(model, options)
     steps = play_steps(model, wrapped, drawn, options.warm_up)
-    late = sorted(model.stream.late)
     if (shape := model.wrong(options.workers)) is not None:
         sys.exit(f"ddp_replay: the gradient of a parameter of shape {shape} is not the mean of all ranks")
     for line in steps.lines(options.rank):
@@ -155,18 +154,15 @@ def play_profile(options):
         "mode": f"ddp-{options.connections}", "profile": name, "torch": torch.__version__,
         "median_seconds": statistics.median(steps.seconds), "median_cpu_seconds": statistics.median(steps.cpu),
         "least_seconds": min(steps.seconds), "most_seconds": max(steps.seconds),
-        "median_late_seconds": statistics.median(late), "p99_late_seconds": late[int(len(late) * 0.99)],
         "single_worker_seconds": math.fsum(layer.forward_seconds + layer.backward_seconds
                                            for layer in layers),
         "gradient_bytes": sum(4 * p.numel() for p in model.all)}})
 
 
 def play_steps(model, wrapped, drawn, warm_up):
-    """All steps; those after the warm-up, and `model.stream.late` keeps how late their wake-ups were."""
+    """All steps; kept are those after the warm-up."""
     steps = replay.Steps(warm_up)
     for step, times in enumerate(drawn):
-        if step == warm_up:
-            model.stream.late.clear()
         model.begin(times)
         wrapped(torch.zeros(1, requires_grad=True)).sum().backward()
         model.first = False

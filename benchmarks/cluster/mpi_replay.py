@@ -107,14 +107,12 @@ def play_profile(options, world):
     drawn = [times.of_step(rank, step) for step in range(options.warm_up + options.steps)]
     stream = replay.Stream(options.compute == "spin")
     steps = play_steps(stream, buckets, Reducer(world), drawn, options.warm_up)
-    late = sorted(stream.late)
     for line in steps.lines(rank):
         say(line)
     say({"rank": rank, "summary": {
         "mode": "mpi", "profile": name, "mpi": MPI.Get_library_version().split(",")[0],
         "median_seconds": statistics.median(steps.seconds), "median_cpu_seconds": statistics.median(steps.cpu),
         "least_seconds": min(steps.seconds), "most_seconds": max(steps.seconds),
-        "median_late_seconds": statistics.median(late), "p99_late_seconds": late[int(len(late) * 0.99)],
         "single_worker_seconds": math.fsum(layer.forward_seconds + layer.backward_seconds for layer in layers),
         "gradient_bytes": sum(4 * len(bucket) for bucket in buckets.all)}})
 
@@ -132,12 +130,10 @@ def prove(world, buckets):
 
 
 def play_steps(stream, buckets, reducer, drawn, warm_up):
-    """All steps; those after the warm-up, and `stream.late` keeps how late their wake-ups were."""
+    """All steps; kept are those after the warm-up."""
     count = len(buckets.all)
     steps = replay.Steps(warm_up)
     for step, (forward, backward) in enumerate(drawn):
-        if step == warm_up:
-            stream.late.clear()
         for index, duration in enumerate(forward):
             stream.run(duration, idle=index == 0)
         for index in reversed(range(len(backward))):

@@ -8,6 +8,7 @@ on one stream (stream.cc).
 import ctypes
 import json
 import math
+import os
 import pathlib
 import resource
 import sys
@@ -84,27 +85,41 @@ def cpu_seconds():
     return used.ru_utime + used.ru_stime
 
 
+def core_wait_seconds():
+    """Seconds for which threads of this process that still live were ready to run and had no core, as
+    CoreWaitSeconds of member.h; 0 where the kernel does not count it."""
+    waited = 0
+    for thread in os.scandir("/proc/self/task"):
+        try:
+            waited += int(pathlib.Path(thread.path, "schedstat").read_text().split()[1])
+        except (OSError, IndexError):  # it has ended, or is not counted
+            continue
+    return 1e-9 * waited
+
+
 class Steps:
-    """The measured steps of a rank, those after the warm-up: when each ended on the monotonic clock, the seconds
-    since the end of the one before, and the CPU seconds meanwhile. The first begins with this."""
+    """The measured steps of a rank, those after the warm-up: when each ended on the monotonic clock, and since the
+    end of the one before the seconds, the CPU seconds and those of waiting for a core. The first begins with this."""
 
     def __init__(self, warm_up):
         self.warm_up = warm_up
-        self.ended, self.seconds, self.cpu = [], [], []
-        self.began, self.used = time.monotonic(), cpu_seconds()
+        self.ended, self.seconds, self.cpu, self.core_wait = [], [], [], []
+        self.began = time.monotonic(), cpu_seconds(), core_wait_seconds()
 
     def end(self, step):
-        now, used = time.monotonic(), cpu_seconds()
+        now = time.monotonic(), cpu_seconds(), core_wait_seconds()
         if step >= self.warm_up:
-            self.ended.append(now)
-            self.seconds.append(now - self.began)
-            self.cpu.append(used - self.used)
-        self.began, self.used = now, used
+            self.ended.append(now[0])
+            for measured, begin, end in zip((self.seconds, self.cpu, self.core_wait), self.began, now):
+                measured.append(end - begin)
+        self.began = now
 
     def lines(self, rank):
         """What is printed of each."""
-        for step, (ended, seconds, cpu) in enumerate(zip(self.ended, self.seconds, self.cpu)):
-            yield {"rank": rank, "step": step, "ended": ended, "seconds": seconds, "cpu_seconds": cpu}
+        for step, (ended, seconds, cpu, core_wait) in enumerate(zip(self.ended, self.seconds, self.cpu,
+                                                                    self.core_wait)):
+            yield {"rank": rank, "step": step, "ended": ended, "seconds": seconds, "cpu_seconds": cpu,
+                   "core_wait_seconds": core_wait}
 
 
 class ComputeTimes:
@@ -134,30 +149,23 @@ class ComputeTimes:
 
 class Stream:
     """The accelerator that is slept: what it runs ends at deadlines that add up, so that waking late
-    does not make the model slower.
-
-    late    seconds by which each wake-up came after its deadline: if they are not small, the
-            machine could not carry the run
-    """
+    does not make the model slower."""
 
     def __init__(self, spins=False):
         self.spins = spins
         libc.prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)
         self.free_at = 0.0
-        self.late = []
 
     def run(self, seconds, idle):
         """Computes for so long, from when the stream was free; if it was `idle`, from now. A stream that
-        spins burns so much CPU time instead, and knows no lateness."""
+        spins burns so much CPU time instead."""
         if self.spins:
             spin(seconds)
-            self.late.append(0.0)
             return
         if idle:
             self.free_at = max(self.free_at, time.monotonic())
         self.free_at += seconds
         sleep_until(self.free_at)
-        self.late.append(time.monotonic() - self.free_at)
 
 
 class Timespec(ctypes.Structure):

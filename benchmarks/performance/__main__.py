@@ -19,6 +19,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -141,9 +142,11 @@ def text_of(result):
 def measured(cell, sources):
     """A new result of a cell, complete. Raises emulation.Refused."""
     from . import machine, measure
+    began = time.monotonic()
     result = measure.measure(cell, say)
     on = machine.machine()
-    head = {"key": measure.key_of(cell, sources, on), "machine": on, "versions": machine.versions()}
+    head = {"key": measure.key_of(cell, sources, on), "machine": on, "versions": machine.versions(),
+            "wall_seconds": round(time.monotonic() - began, 1)}
     return head | result
 
 

@@ -35,6 +35,12 @@ def median_of(turns, name):
     return statistics.median(found) if found else None
 
 
+def stolen_from(turn):
+    """What others took of the machine while a turn's steps were measured; of a turn whose steps were not watched,
+    what they took of the whole run, None where nobody counted."""
+    return turn.get("window_stolen", turn.get("machine_stolen"))
+
+
 def quartiles_of(values):
     if len(values) < 2:
         return values[0], values[0]
@@ -60,10 +66,11 @@ def figures_of(result):
             to_bound = statistics.median(median / bound for median, bound in zip(medians, bounds))
             spread_to_bound = quartiles_of([s / bound for turn, bound in zip(turns, bounds) for s in turn["seconds"]])
         first = {key: median_of(turns, key) for key in (
-            "predicted_seconds", "cpu_seconds_per_step", "retransmits", "dropped", "peak_to_mean",
+            "predicted_seconds", "cpu_seconds_per_step", "core_wait_seconds_per_step", "retransmits", "dropped", "peak_to_mean",
             "max_to_mean_bytes", "wire_bytes_per_step", "t_wfbp",
-            "single_worker_seconds", "p99_late_seconds",
-            "background_share", "machine_busy", "machine_stolen")}
+            "single_worker_seconds", "background_share", "machine_busy", "machine_stolen")}
+        stolen = [share for share in map(stolen_from, turns) if share is not None]
+        first["stolen"] = statistics.median(stolen) if stolen else None
         first |= {key: None for key in unsure(result, name, turns)}
         found[name] = Figures(seconds, (low, high), statistics.median(bounds) if all(bounds) else None, to_bound,
                               spread_to_bound, spread, plans_of(turns), first)

@@ -34,7 +34,17 @@ def versions():
     commit = git("rev-parse", "--short=12", "HEAD")
     return {"poseidon": (commit + ("+" if git("diff", "HEAD", "--", *SOURCES) else "")) if commit else None,
             "gcc": compiler.stdout.strip() or None, "python": platform.python_version(),
-            "torch": version_of("torch"), "matplotlib": version_of("matplotlib")}
+            "torch": version_of("torch"), "matplotlib": version_of("matplotlib"), "open_mpi": open_mpi()}
+
+
+def open_mpi():
+    """Its version, None where it is not installed."""
+    try:
+        told = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:
+        return None
+    found = re.search(r"\(Open MPI\) (\S+)", told)
+    return found[1] if found else None
 
 
 def today():

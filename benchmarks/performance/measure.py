@@ -150,7 +150,7 @@ def undisturbed_turn(cell, cluster, folder, name, systems, say):
     system = systems[name]
     while True:
         turn = run_turn(cell, cluster, folder, grid.SYSTEMS[name])
-        stolen = stolen_from(turn)
+        stolen = figures.stolen_from(turn)  # alone it decides whether the turn counts, whatever its figures are
         say(f"  {name} {len(system['turns']) + 1}/{cell.repeats}: {in_words(turn)}, {stolen:.1%} stolen")
         if stolen <= cores.MOST_STOLEN:
             return turn
@@ -161,12 +161,6 @@ def undisturbed_turn(cell, cluster, folder, name, systems, say):
             raise Disturbed(f"others took more than {cores.MOST_STOLEN:.0%} of the machine during {thrown_away} turns, "
                             f"the last one {stolen:.1%}")
         cores.await_quiet()
-
-
-def stolen_from(turn):
-    """What others took of the machine while a turn's steps were measured. It alone decides whether the turn counts,
-    whatever its figures are; of a turn that was not watched, what they took of the whole run decides."""
-    return turn.get("window_stolen", turn["machine_stolen"])
 
 
 def in_words(turn):
@@ -316,6 +310,7 @@ def turn_of(cell, ranks, samples, traffic):
     """A turn's figures from what the ranks printed: a step is the mean of the ranks' times for it."""
     steps = [[line["seconds"] for line in lines if "seconds" in line] for lines in ranks]
     cpu = [[line["cpu_seconds"] for line in lines if "cpu_seconds" in line] for lines in ranks]
+    core_wait = [[line["core_wait_seconds"] for line in lines if "core_wait_seconds" in line] for lines in ranks]
     summaries = [line["summary"] for lines in ranks for line in lines if "summary" in line]
     printed = min(map(len, steps), default=0)
     count = cell.steps
@@ -325,10 +320,11 @@ def turn_of(cell, ranks, samples, traffic):
     first = summaries[0]
     turn = {"median_seconds": statistics.median(seconds), "seconds": [round(s, 6) for s in seconds],
             "cpu_seconds_per_step": sum(statistics.median(rank) for rank in cpu),
+            "core_wait_seconds_per_step": sum(statistics.median(rank) for rank in core_wait),
             "retransmits": sum(node["retransmits"] for node in traffic),
             "dropped": sum(node["dropped_at_sender"] + node["dropped_at_port"] for node in traffic)}
     for name in ("t_star", "t_wfbp", "predicted_seconds", "single_worker_seconds",
-                 "link_bytes_per_second", "median_late_seconds", "p99_late_seconds"):
+                 "link_bytes_per_second"):
         if name in first:
             turn[name] = first[name]
     if "payload_bytes_per_step" in first:

@@ -156,13 +156,15 @@ class Turns(unittest.TestCase):
     def ranks(self, steps, offset=0.0):
         summary = {"summary": {"mode": "poseidon", "t_star": 0.3, "payload_bytes_per_step": 10,
                                "schemes": {"fc1": "sfb", "fc2": "kv"}}}
-        return [[*({"rank": r, "step": i, "ended": 0.3 * i, "seconds": 0.3 + r * offset, "cpu_seconds": 0.01}
+        return [[*({"rank": r, "step": i, "ended": 0.3 * i, "seconds": 0.3 + r * offset, "cpu_seconds": 0.01,
+                    "core_wait_seconds": 0.003}
                    for i in range(steps)), summary] for r in range(2)]
 
     def test_a_step_is_the_mean_of_the_ranks(self):
         found = measure.turn_of(self.CELL, self.ranks(self.CELL.steps, 0.2), [], [])
         self.assertAlmostEqual(found["median_seconds"], 0.4)
         self.assertAlmostEqual(found["cpu_seconds_per_step"], 0.02)
+        self.assertAlmostEqual(found["core_wait_seconds_per_step"], 0.006)
         self.assertEqual(found["by_factors"], ["fc1"])
 
     def test_a_step_that_none_follows_is_left_out(self):
@@ -331,7 +333,15 @@ class Tables(unittest.TestCase):
         as_scaled = {"runs": [{"cell": "resnet-50-p4-1x", "system": "poseidon", "simulated_seconds": 0.298 * 1.2}]}
         rows = tables.missed_table(missed, simulated, as_scaled).splitlines()[2:]
         self.assertEqual(len(rows), 1)
-        self.assertRegex(rows[0], r"Poseidon \| 1\.624 .* \| 1\.200 \| 1\.004 \| 5\.07 \| 5% \| - \| 0\.64")
+        self.assertRegex(rows[0], r"Poseidon \| 1\.624 .* \| 1\.200 \| 1\.004 \| 5\.07 \| 5% \| - \| - \| 3 \| 0\.64")
+
+    def test_cores_that_were_missing_are_told(self):
+        waited = recorded()
+        for one in waited["systems"]["dense"]["turns"]:
+            one |= {"core_wait_seconds_per_step": 4 * 0.0312, "machine_stolen": 0.3, "window_stolen": 0.011}
+        rows = {row.split(" | ")[1]: row.split(" | ") for row in tables.cpu_table([waited]).splitlines()[2:]}
+        self.assertEqual(rows["dense"][4:6], ["10.0%", "1.1%"])
+        self.assertEqual(rows["poseidon"][4:6], ["-", "-"])
 
     def test_every_cell_has_its_place(self):
         jittered = recorded() | {"name": "resnet-50-p4-1x-jitter5"}

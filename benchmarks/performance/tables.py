@@ -142,14 +142,22 @@ def busy(f, result):
     return f"{f.first['cpu_seconds_per_step'] / f.seconds / (result['machine'].get('cores') or 1):.0%}"
 
 
+def core_wait(f, result):
+    """For which part of a step a worker's threads, all together, were ready to run and had no core."""
+    waited = f.first["core_wait_seconds_per_step"]
+    return "-" if waited is None else f"{waited / result['cell']['workers'] / f.seconds:.1%}"
+
+
 def cpu_table(results):
     def cells(f, result):
         workers, cpu = result["cell"]["workers"], f.first["cpu_seconds_per_step"]
         payload = payload_of(f, result)
         full = cpu * result["cell"]["scale"] / f.seconds / workers
-        return [number(cpu), busy(f, result), number(payload and cpu / (payload * workers / 1e9), 2), number(full, 2)]
-    return per_system(results, ["CPU s per step, all workers", "of the machine", "CPU s per payload GB",
-                                "cores per worker at full size"], cells)
+        stolen = f.first["stolen"]
+        return [number(cpu), busy(f, result), core_wait(f, result), "-" if stolen is None else f"{stolen:.1%}",
+                number(payload and cpu / (payload * workers / 1e9), 2), number(full, 2)]
+    return per_system(results, ["CPU s per step, all workers", "of the machine", "ready without a core, of a step",
+                                "stolen by others", "CPU s per payload GB", "cores per worker at full size"], cells)
 
 
 def payload_of(f, result):
@@ -267,8 +275,11 @@ def dense_path_goals(measured):
             tls = (dense_path.median(row, "tls", "cpu_seconds")
                    / (dense_path.payload(row["bytes"], int(nodes)) / 1e9))
             if tls > dense_path.TLS_GOAL:
-                lines.append(f"P={nodes}, {dense_path.size_words(row['bytes'])}: encryption takes {tls:.2f} CPU "
-                             f"seconds per payload GB, the goal is {dense_path.TLS_GOAL:g}.")
+                plain, bare = (dense_path.median(row, name, "cpu_seconds") * tls
+                               / dense_path.median(row, "tls", "cpu_seconds") for name in ("poseidon", "bare"))
+                lines.append(f"P={nodes}, {dense_path.size_words(row['bytes'])}: encrypted, a payload GB takes {tls:.2f} "
+                             f"CPU seconds, the goal is {dense_path.TLS_GOAL:g}; {bare:.2f} of them are those of the "
+                             f"bytes alone, {plain - bare:.2f} of checking and summing, {tls - plain:.2f} of encryption.")
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -324,6 +335,9 @@ def coverage(cells, results):
     full = {cell.name for cell in grid.full()}
     lines = [f"{len(measured & {cell.name for cell in cells})} of the {len(cells)} cells that stand here in detail "
              f"were measured, and {len(measured & full)} of the {len(full)} of the full grid."]
+    took = [result.get("wall_seconds") for result in results if result["name"] in {cell.name for cell in cells}]
+    if took and all(took):
+        lines.append(f"Measuring those in detail took {sum(took) / 60:.0f} minutes, gates and repeated turns included.")
     if missing := [cell.name for cell in cells if cell.name not in {result["name"] for result in results}]:
         lines.append("Not measured yet: " + ", ".join(f"`{name}`" for name in missing) + ".")
     for result in results:
@@ -416,9 +430,11 @@ def missed_table(results, unscaled=None, agreement=None):
             as_scaled = scaled.get((result["name"], system))
             rows.append([setting(result), OURS[system], with_spread(f), number(as_scaled and as_scaled / f.bound),
                          number(ideal if system == "poseidon" else None), f"{cell['scale']:.3g}", busy(f, result),
-                         whole_machine(f), " and ".join(map(number, predicted))])
+                         whole_machine(f), core_wait(f, result), number(f.first["retransmits"], 0),
+                         " and ".join(map(number, predicted))])
     return table(["setting", "system", "/ T\\*", "simulated, scaled", "simulated at full size", "sizes divided by",
-                  "workers' share of the CPU", "the machine", "predicted / measured, by turn"],
+                  "workers' share of the CPU", "the machine", "ready without a core, of a step", "retransmits",
+                  "predicted / measured, by turn"],
                  rows) if rows else "None."
 
 
@@ -519,9 +535,9 @@ def agreement_table(results, document):
 
 
 def same(results, name, part):
-    """What all results agree on, or all that they have."""
-    found = sorted({str(result[name].get(part)) for result in results})
-    return " and ".join(found)
+    """What all results agree on, or all that they have, without those that do not say."""
+    found = sorted({str(result[name][part]) for result in results if result[name].get(part)})
+    return " and ".join(found) or "unknown"
 
 
 def head(results):
@@ -533,9 +549,19 @@ def head(results):
                 f"{same(results, 'machine', 'memory_gib')} GiB"],
         ["kernel", same(results, "machine", "kernel")],
         ["Poseidon", "commit " + same(results, "versions", "poseidon")],
-        ["compiler, Python, PyTorch", f"GCC {same(results, 'versions', 'gcc')}, "
-         f"{same(results, 'versions', 'python')}, {same(results, 'versions', 'torch')}"],
+        ["compiler, Python, PyTorch, Open MPI", f"GCC {same(results, 'versions', 'gcc')}, "
+         f"{same(results, 'versions', 'python')}, {same(results, 'versions', 'torch')}, "
+         f"{same(results, 'versions', 'open_mpi')}"],
+        ["network", network_words(results)],
         ["seed", str(grid.SEED)]])
+
+
+def network_words(results):
+    """Which links were emulated; the gate's table has each cell's."""
+    rates = sorted(result["cell"]["port_rate_bits"] for result in results)
+    queues = sorted({result["cell"]["queue_seconds"] for result in results}, reverse=True)
+    return (f"network namespaces of one machine, ports of {rate_words(rates[0])} to {rate_words(rates[-1])} (tbf at both "
+            f"ends), queues of {' or '.join(f'{queue * 1e3:g}' for queue in queues)} ms")
 
 
 def profiles_table():

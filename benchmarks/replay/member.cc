@@ -4,6 +4,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -59,6 +63,18 @@ double CpuSeconds() {
     return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double CoreWaitSeconds() {
+  std::uint64_t waited = 0;
+  std::error_code none;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", none)) {
+    std::ifstream file(thread.path() / "schedstat");
+    std::uint64_t ran_ns = 0;
+    std::uint64_t waited_ns = 0;
+    if (file >> ran_ns >> waited_ns) waited += waited_ns;
+  }
+  return 1e-9 * static_cast<double>(waited);
 }
 
 }  // namespace poseidon::replay

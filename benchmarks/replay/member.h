@@ -34,6 +34,9 @@ Result<std::unique_ptr<session::Session>> Open(const Member& member, session::Se
 
 // User and system time of this process so far.
 double CpuSeconds();
+// Seconds for which threads of this process that still live were ready to run and had no core, so far: the run delay
+// of the kernel's scheduler, of all threads together. 0 where the kernel does not count it.
+double CoreWaitSeconds();
 
 }  // namespace poseidon::replay
 

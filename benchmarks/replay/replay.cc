@@ -160,13 +160,16 @@ class Worker {
   void EndStep() {
     const double now = Now();
     const double cpu = CpuSeconds();
+    const double core_wait = CoreWaitSeconds();
     if (step_begin_ > 0) {
       seconds_.push_back(now - step_begin_);
       ended_.push_back(now);
       cpu_.push_back(cpu - cpu_begin_);
+      core_wait_.push_back(core_wait - core_wait_begin_);
     }
     step_begin_ = now;
     cpu_begin_ = cpu;
+    core_wait_begin_ = core_wait;
   }
 
   Status PlayStep(std::uint64_t step) {
@@ -229,7 +232,8 @@ class Worker {
              {"step", i - options_.warm_up},
              {"ended", ended_[i]},
              {"seconds", seconds_[i]},
-             {"cpu_seconds", cpu_[i]}});
+             {"cpu_seconds", cpu_[i]},
+             {"core_wait_seconds", core_wait_[i]}});
     }
   }
 
@@ -302,9 +306,11 @@ class Worker {
   bool idle_ = true;  // has waited since it last computed
   double step_begin_ = 0;
   double cpu_begin_ = 0;
+  double core_wait_begin_ = 0;
   std::vector<double> seconds_;
   std::vector<double> ended_;
   std::vector<double> cpu_;
+  std::vector<double> core_wait_;
   session::Statistics before_;
 };
 

@@ -13,6 +13,8 @@ SYSTEMS = {
     "ddp": "PyTorch DDP over gloo, one connection: bucket views, static graph",
     "local": "nothing is synchronised, while all workers compute",
 }
+# Numbers that a row of the batch sends of a layer by factors: its outputs and its inputs.
+FACTORS = {"mlp": {"1": 4096 + 784, "3": 4096 + 4096, "5": 10 + 4096}}
 NETS = {
     "lenet": "LeNet", "mlp": "MLP 784-4096-4096-10", "alexnet-67": "AlexNet, 67x67", "resnet": "ResNet-20",
 }

@@ -2,6 +2,7 @@
 """What the trainings say, as figures and as a section in Markdown. Needs no torch."""
 import functools
 import json
+import math
 import random
 import statistics
 
@@ -51,6 +52,18 @@ def median_ratio(pairs):
 def most_possible(result):
     """DDP's steps in steps that synchronise nothing: what a network that costs nothing would give."""
     return ratio(result, "local")[0]
+
+
+def most_by_bytes(result, name):
+    """DDP's step in what the factors of a step take on a worker's link alone, at 0.956 of its rate; no limit where
+    none are sent or the link has no rate."""
+    cell, system = result["cell"], result["systems"][name]
+    numbers = sum(of_a_row for layer, of_a_row in grid.FACTORS.get(cell["net"], {}).items()
+                  if system["schemes"].get(layer) == "sfb")
+    if not numbers or not cell["rate_bits"]:
+        return math.inf
+    seconds = 32 * numbers * system["batch"] * (cell["workers"] - 1) / (0.956 * cell["rate_bits"])
+    return seconds_of(result, "ddp") / seconds
 
 
 def steps_words(result):
@@ -126,7 +139,9 @@ def goals(results):
                     f"{setting(result)}, {name}: {reached:.2f}, asked {cell.goal:g}"
                     + (" (lower bound)" if cell.no_slower else "")
                     + (f"; without any synchronising it would be {most_possible(result):.2f}"
-                       if most_possible(result) < cell.goal else ""))
+                       if most_possible(result) < cell.goal else "")
+                    + (f"; its factors alone, without any computing, let it be {most_by_bytes(result, name):.2f} at most"
+                       if most_by_bytes(result, name) < cell.goal else ""))
             if losses(result, name)[3] > TOLERANCE:
                 missed.append(f"{setting(result)}, {name}: its losses differ from DDP's by more than "
                               f"{TOLERANCE:.0%} of the first")
@@ -151,8 +166,9 @@ def section(folder):
     dates = sorted({result["date"] for result in results})
     machine = results[0]["machine"]
     words = "\n".join(f"- *{name}*: {what}" for name, what in grid.SYSTEMS.items())
+    turns = sorted({len(result["systems"]["ddp"]["turns"]) for result in results})
     return f"""Real training, computed on the cores that serve the network. One process per worker holds a copy of the net
-per system; the systems train by turns, {grid.TURNS} each or, where the goal is to be no slower, {grid.NO_SLOWER_TURNS}, in an
+per system; the systems train by turns, {" or ".join(map(str, turns))} each (more where the goal is to be no slower), in an
 order drawn from the seed. One thread per worker, SGD with momentum, nothing encrypted. Times are medians of all
 turns' steps and the mean of the workers. A ratio is the median over turns of the ratio within a turn, whose
 systems ran one right after another; its bounds are bootstrapped over turns and steps, and tell little where there
