@@ -3,8 +3,9 @@
 """Checks the shape of the tree: who may include whom, and what every source must carry.
 
 A folder includes only folders on lower rungs of the ladder, never a neighbour on its own rung, and
-names a header of ours by its path from the root. Headers carry the include guard that follows from their path, sources their licence line, and
-nothing below tools/ and frontends/ reads the environment (tests may, for their counts).
+names a header of ours by its path from the root. Headers carry the include guard that follows from
+their path, sources their licence line, and nothing below tools/ and frontends/ reads the environment
+(tests may, for their counts).
 
 Prints one line per breach, `file:line: what, what was expected`, and exits 1 if there is any.
 """

@@ -66,9 +66,9 @@ def figures_of(result):
             to_bound = statistics.median(median / bound for median, bound in zip(medians, bounds))
             spread_to_bound = quartiles_of([s / bound for turn, bound in zip(turns, bounds) for s in turn["seconds"]])
         first = {key: median_of(turns, key) for key in (
-            "predicted_seconds", "cpu_seconds_per_step", "core_wait_seconds_per_step", "retransmits", "dropped", "peak_to_mean",
-            "max_to_mean_bytes", "wire_bytes_per_step", "t_wfbp",
-            "single_worker_seconds", "background_share", "machine_busy", "machine_stolen")}
+            "predicted_seconds", "cpu_seconds_per_step", "core_wait_seconds_per_step", "retransmits", "dropped",
+            "peak_to_mean", "max_to_mean_bytes", "wire_bytes_per_step", "t_wfbp", "single_worker_seconds",
+            "background_share", "machine_busy", "machine_stolen")}
         stolen = [share for share in map(stolen_from, turns) if share is not None]
         first["stolen"] = statistics.median(stolen) if stolen else None
         first |= {key: None for key in unsure(result, name, turns)}
