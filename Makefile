@@ -42,9 +42,9 @@ tidy: ## clang-tidy over the core
 	@scripts/setup.sh develop
 	@scripts/build.sh tidy
 
-format: ## clang-format over our sources
+format: ## clang-format over the lines changed since the last commit
 	@scripts/setup.sh develop
-	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format-14 -i
+	@git-clang-format-14 --binary clang-format-14 --extensions h,cc,c --force HEAD
 
 clean: ## remove what was built; .venv and demo/ stay
 	rm -rf build
