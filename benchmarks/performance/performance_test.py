@@ -476,6 +476,8 @@ class Calculated(unittest.TestCase):
         text = tables.unscaled_part(self.RESULTS["benchmarks.simulate.settings"])
         self.assertIn("1 of 2 settings within 1.02 T\\*", text)
         self.assertIn("Predicted within 5 %: 1 of 2", text)
+        self.assertRegex(text, r"vgg19-22k, P=4, 10G: 1\.031 T\\\*, \d\.\d{3} of the predicted step")
+        self.assertNotIn("P=2, 1x: 1.004", text)
         self.assertIn("| vgg19-22k | 1.004 | **1.031** |", text)
         self.assertIn("P=2, 1x | P=4, 10G", text)
 

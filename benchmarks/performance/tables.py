@@ -504,6 +504,9 @@ def unscaled_part(document):
     columns = list(dict.fromkeys((found["workers"], found["rate"]) for found in points))
     near = sum(abs(found["median_seconds"] / found["predicted_seconds"] - 1) <= 0.05 for found in points)
     lines.append(f"Predicted within 5 %: {near} of {len(points)}.")
+    lines += [f"{found['profile']}, {column_words((found['workers'], found['rate']))}: {found['ratio']:.3f} T\\*, "
+              f"{found['median_seconds'] / found['predicted_seconds']:.3f} of the predicted step."
+              for found in points if found["ratio"] > GOAL]
     by_profile = {}
     for found in points:
         by_profile.setdefault(found["profile"], {})[found["workers"], found["rate"]] = (
