@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "benchmarks/replay/member.h"
+#include "benchmarks/replay/program.h"
 #include "poseidon/session/session.h"
 #include "poseidon/sfb/rebuild.h"
 
@@ -111,11 +112,7 @@ int Main(int argc, char** argv) {
       ->delimiter(',')
       ->check(CLI::Range(std::uint64_t{4}, std::uint64_t{1} << 34));
   AddFlags(app, options.member);
-  CLI11_PARSE(app, argc, argv);
-  const Status status = Worker(options).Run();
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "poseidon_allreduce: %s\n", status.message().c_str());
-  return 1;
+  return RunProgram(app, argc, argv, [&] { return Worker(options).Run(); });
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "benchmarks/replay/program.h"
 #include "benchmarks/replay/rules.h"
 #include "benchmarks/replay/scaled_model.h"
 #include "tools/profile/quantities.h"
@@ -92,11 +93,7 @@ int Main(int argc, char** argv) {
   app.add_option("--warm-up", options.warm_up);
   app.add_option("--jitter", options.jitter)->check(CLI::Range(0.0, 0.5));
   app.add_option("--straggler", options.straggler)->check(CLI::Range(0.1, 10.0));
-  CLI11_PARSE(app, argc, argv);
-  const Status status = Run(options);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "poseidon_bounds: %s\n", status.message().c_str());
-  return 1;
+  return RunProgram(app, argc, argv, [&] { return Run(options); });
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "benchmarks/replay/member.h"
+#include "benchmarks/replay/program.h"
 #include "benchmarks/replay/rules.h"
 #include "benchmarks/replay/scaled_model.h"
 #include "benchmarks/replay/stream.h"
@@ -351,11 +352,7 @@ int Main(int argc, char** argv) {
   app.add_option("--straggler", options.straggler, "factor on the last rank's computing")
       ->check(CLI::Range(0.1, 10.0));
   app.add_option("--trace", options.trace, "write the spans of the last two steps to this file");
-  CLI11_PARSE(app, argc, argv);
-  const Status status = Play(options);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "poseidon_replay: %s\n", status.message().c_str());
-  return 1;
+  return RunProgram(app, argc, argv, [&] { return Play(options); });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "benchmarks/replay/program.h"
 #include "benchmarks/simulate/scene.h"
 #include "poseidon/wire/frame.h"
 #include "tools/profile/profile.h"
@@ -148,11 +149,7 @@ int Main(int argc, char** argv) {
                  "bytes a connection holds undelivered, instead of what the link asks for");
   app.add_option("--steps", flags.steps)->check(CLI::Range(1, 100000));
   app.add_option("--warm-up", flags.warm_up)->check(CLI::Range(3, 1000));
-  CLI11_PARSE(app, argc, argv);
-  const Status status = Run(flags);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "poseidon_simulate: %s\n", status.message().c_str());
-  return 1;
+  return replay::RunProgram(app, argc, argv, [&] { return Run(flags); });
 }
 
 }  // namespace

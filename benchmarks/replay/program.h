@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_BENCHMARKS_REPLAY_PROGRAM_H_
+#define POSEIDON_BENCHMARKS_REPLAY_PROGRAM_H_
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "poseidon/base/result.h"
+
+// What the programs of the benchmarks have in common: how they begin and end.
+namespace poseidon::replay {
+
+// Parses the command line into `app`'s options, then calls `run`. Returns the exit code: 0, also after
+// --help; 1 after "NAME: SENTENCE" on standard error, for a flag as for what `run` could not do.
+int RunProgram(CLI::App& app, int argc, char** argv, const std::function<Status()>& run);
+
+}  // namespace poseidon::replay
+
+#endif  // POSEIDON_BENCHMARKS_REPLAY_PROGRAM_H_
