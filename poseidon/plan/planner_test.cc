@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
+#include <numeric>
 
+#include "poseidon/base/random.h"
 #include "poseidon/plan/cost_model.h"
 
 namespace poseidon::plan {
@@ -173,18 +174,59 @@ TEST(TimePolicy, IdleTimeBehindTheFirstLayerIsNoRoomForProducts) {
   EXPECT_GT(model.Predict(schemes).step, plan.step_seconds);
 }
 
+struct RandomJob {
+  std::vector<LayerSpec> layers;
+  std::vector<LayerMeasurement> measured;
+  ClusterSpec cluster;
+};
+
+// One draw a statement: which of two arguments draws first is the compiler's choice, and the jobs would be too.
+RandomJob MakeRandomJob(Random& random, std::uint32_t most_layers = 9) {
+  const auto workers = static_cast<std::uint32_t>(random.Between(2, 16));
+  const double bandwidth = std::pow(10, 7 + 3 * random.Unit());
+  const double rebuild_flops = std::pow(10, 10 + 4 * random.Unit());
+  RandomJob job;
+  job.cluster = Cluster(workers, bandwidth, rebuild_flops);
+  job.cluster.latency = random.Unit() * 1e-3;
+  if (random.Below(3) == 0) job.cluster.cpu_seconds_per_wire_byte = 1e-9 * random.Unit();
+  const auto count = static_cast<std::uint32_t>(random.Between(1, most_layers));
+  const auto rows = static_cast<std::uint32_t>(random.Between(1, 256));
+  std::vector<std::uint32_t> places(count);  // in forward order
+  std::iota(places.begin(), places.end(), 0);
+  for (std::uint32_t i = count; i > 1; --i) std::swap(places[i - 1], places[random.Below(i)]);
+  for (const std::uint32_t place : places) {
+    const std::string name = "l" + std::to_string(place);
+    if (random.Below(3) == 0) {
+      job.layers.push_back(Convolution(name, random.Between(1, 2'000'000), place));
+    } else {
+      const std::uint64_t outputs = random.Between(1, 4096);
+      job.layers.push_back(FullyConnected(name, outputs, random.Between(1, 4096), place));
+    }
+    LayerMeasurement measured;
+    measured.forward_seconds = 0.02 * random.Unit();
+    measured.backward_seconds = 0.04 * random.Unit();
+    measured.rows.assign(workers, rows);
+    if (random.Below(4) == 0) measured.rows[0] = static_cast<std::uint32_t>(random.Below(256));
+    job.measured.push_back(measured);
+  }
+  return job;
+}
+
+StepModel ModelOf(const RandomJob& job) {
+  return StepModel(job.layers, AssignSlices(job.layers, static_cast<std::uint16_t>(job.cluster.workers)),
+                   job.cluster, job.measured);
+}
+
 // All choices of the factor layers, the least judged time.
-double BruteForce(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
-                  std::span<const LayerMeasurement> measured) {
-  const auto slices = AssignSlices(layers, static_cast<std::uint16_t>(cluster.workers));
-  const StepModel model(layers, slices, cluster, measured);
+double BruteForce(const RandomJob& job) {
+  const StepModel model = ModelOf(job);
   double best = 1e300;
-  for (std::uint32_t mask = 0; mask < (1u << layers.size()); ++mask) {
-    std::vector<Scheme> schemes(layers.size(), Scheme::kKeyValue);
+  for (std::uint32_t mask = 0; mask < (1u << job.layers.size()); ++mask) {
+    std::vector<Scheme> schemes(job.layers.size(), Scheme::kKeyValue);
     bool legal = true;
-    for (std::size_t i = 0; i < layers.size(); ++i) {
+    for (std::size_t i = 0; i < job.layers.size(); ++i) {
       if ((mask >> i & 1) == 0) continue;
-      legal = legal && layers[i].factors.has_value();
+      legal = legal && job.layers[i].factors.has_value();
       schemes[i] = Scheme::kFactorBroadcast;
     }
     if (legal) best = std::min(best, JudgedSeconds(model.Predict(schemes)));
@@ -192,53 +234,21 @@ double BruteForce(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
   return best;
 }
 
-double JudgedSecondsOf(const Plan& plan) {
-  StepPrediction prediction{.step = plan.step_seconds};
-  for (const LayerPlan& layer : plan.layers) prediction.link += layer.transfer_seconds;
-  return JudgedSeconds(prediction);
-}
-
-struct RandomJob {
-  std::vector<LayerSpec> layers;
-  std::vector<LayerMeasurement> measured;
-  ClusterSpec cluster;
-};
-
-RandomJob MakeRandomJob(std::mt19937_64& random, std::uint32_t most_layers = 9) {
-  std::uniform_real_distribution<double> unit(0, 1);
-  const auto workers = static_cast<std::uint32_t>(2 + random() % 15);
-  RandomJob job;
-  job.cluster =
-      Cluster(workers, std::pow(10, 7 + 3 * unit(random)), std::pow(10, 10 + 4 * unit(random)));
-  job.cluster.latency = unit(random) * 1e-3;
-  if (random() % 3 == 0) job.cluster.cpu_seconds_per_wire_byte = 1e-9 * unit(random);
-  const auto count = static_cast<std::uint32_t>(1 + random() % most_layers);
-  const auto rows = static_cast<std::uint32_t>(1 + random() % 256);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const std::string name = "l" + std::to_string(i);
-    job.layers.push_back(random() % 3 == 0
-                             ? Convolution(name, 1 + random() % 2'000'000, i)
-                             : FullyConnected(name, 1 + random() % 4096, 1 + random() % 4096, i));
-    LayerMeasurement measured;
-    measured.forward_seconds = 0.02 * unit(random);
-    measured.backward_seconds = 0.04 * unit(random);
-    measured.rows.assign(workers, rows);
-    if (random() % 4 == 0) measured.rows[0] = static_cast<std::uint32_t>(random() % 256);
-    job.measured.push_back(measured);
-  }
-  std::shuffle(job.layers.begin(), job.layers.end(), random);
-  return job;
+double JudgedSecondsOf(const RandomJob& job, const Plan& plan) {
+  std::vector<Scheme> schemes;
+  for (const LayerPlan& layer : plan.layers) schemes.push_back(layer.scheme);
+  return JudgedSeconds(ModelOf(job).Predict(schemes));
 }
 
 TEST(TimePolicy, FindsTheBestOfAllChoices) {
-  std::mt19937_64 random(8);
+  Random random(8);
   int mixed = 0;
   for (int i = 0; i < 700; ++i) {
     const RandomJob job = MakeRandomJob(random);
     const Plan plan = MustPlan(job.layers, job.cluster, job.measured);
-    const double best = BruteForce(job.layers, job.cluster, job.measured);
+    const double best = BruteForce(job);
     // Step times closer than measurements tell apart count as equal, and then slices are taken.
-    ASSERT_LE(JudgedSecondsOf(plan), best * 1.005) << "job " << i;
+    ASSERT_LE(JudgedSecondsOf(job, plan), best * 1.005) << "job " << i;
     EXPECT_LE(plan.step_seconds, 1.033 * plan.dense_step_seconds);
     EXPECT_EQ(plan, MustPlan(job.layers, job.cluster, job.measured));
     const auto factors = std::count_if(plan.layers.begin(), plan.layers.end(), [](const auto& l) {
@@ -250,7 +260,7 @@ TEST(TimePolicy, FindsTheBestOfAllChoices) {
 }
 
 TEST(TimePolicy, ComesCloseToTheBestOfManyLayers) {
-  std::mt19937_64 random(10);
+  Random random(10);
   double worst = 1;
   for (int searched = 0; searched < 15;) {
     const RandomJob job = MakeRandomJob(random, 15);
@@ -259,15 +269,15 @@ TEST(TimePolicy, ComesCloseToTheBestOfManyLayers) {
     if (open <= 10 || job.layers.size() > 14) continue;
     ++searched;
     const Plan plan = MustPlan(job.layers, job.cluster, job.measured);
-    const double best = BruteForce(job.layers, job.cluster, job.measured);
-    worst = std::max(worst, JudgedSecondsOf(plan) / best);
+    const double best = BruteForce(job);
+    worst = std::max(worst, JudgedSecondsOf(job, plan) / best);
   }
   EXPECT_LT(worst, 1.01);
   RecordProperty("worst", std::to_string(worst));
 }
 
 TEST(Plan, PredictsTheExactPayload) {
-  std::mt19937_64 random(9);
+  Random random(9);
   for (int i = 0; i < 300; ++i) {
     const RandomJob job = MakeRandomJob(random);
     const Plan plan = MustPlan(job.layers, job.cluster, job.measured);

@@ -278,6 +278,11 @@ std::string Escaped(std::string_view name) {
   return text;
 }
 
+Status UnknownScheme(const char* where, const std::string& name, const std::string& word) {
+  return InvalidArgument(std::string(where) + " gives layer '" + name + "' the scheme '" + word +
+                         "', expected kv or sfb");
+}
+
 // Lines, or ';' between, of name=scheme; a name may hold '='.
 Status ParseSchemes(std::string_view text, const char* where,
                     std::map<std::string, plan::Scheme>& schemes) {
@@ -292,10 +297,7 @@ Status ParseSchemes(std::string_view text, const char* where,
     const std::string name = pair.substr(0, equals);
     const std::string word = pair.substr(equals + 1);
     const std::optional<plan::Scheme> scheme = plan::ParseScheme(word);
-    if (!scheme) {
-      return InvalidArgument(std::string(where) + " gives layer '" + name + "' the scheme '" +
-                             word + "', expected kv or sfb");
-    }
+    if (!scheme) return UnknownScheme(where, name, word);
     schemes.insert_or_assign(name, *scheme);
   }
   return OkStatus();

@@ -188,7 +188,7 @@ Status Node::OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger,
     return DataLoss("a connection began with a message that is no introduction");
   }
   if (const auto* welcome = std::get_if<wire::Welcome>(&message)) {
-    if (const Status fits = CheckRoster(*welcome); !fits.ok()) {
+    if (Status fits = CheckRoster(*welcome); !fits.ok()) {
       End(fits.WithPrefix("the coordinator at " + options_.coordinator.ToString()));
       return fits;
     }
@@ -396,6 +396,7 @@ void Node::MakeLocal(const std::vector<MemberId>& worker_of_rank) {
       plan::RanksOf(host_of_rank_, host_of_rank_[rank_.value()]);
   if (ranks.front() == rank_.value()) {
     std::vector<MemberId> members;
+    members.reserve(ranks.size());
     for (const std::uint16_t rank : ranks) members.push_back(worker_of_rank[rank]);
     leader_ = std::make_unique<local::Leader>(env_.io, mesh_, std::move(members), env_.trace);
     mesh_.Route(wire::FrameType::kLocal, *leader_);

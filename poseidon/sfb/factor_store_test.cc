@@ -131,7 +131,6 @@ TEST(FactorStore, RowsMayChangeFromStepToStep) {
 
 // What a member says of its rows is a hint, and may be nonsense.
 TEST(FactorStore, AnExpectationThatNoStepCanMeetIsIgnored) {
-  Random random(3);
   constexpr plan::FactorShape kWide{1 << 20, 1 << 20, false};
   FactorStore store(kWide, DType::kF32, 2);
   store.Expect(Rank(0), 0xffff'ffffu);

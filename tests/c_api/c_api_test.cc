@@ -83,6 +83,7 @@ class Job {
       }));
     }
     std::vector<Failure> failures;
+    failures.reserve(ranks.size());
     for (auto& rank : ranks) failures.push_back(rank.get());
     return failures;
   }

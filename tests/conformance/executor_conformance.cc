@@ -164,6 +164,7 @@ TEST_P(ExecutorConformance, TakesTasksFromOtherThreadsOneAtATime) {
   int running = 0;
   bool ordered = true;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 1; i <= kTasks; ++i) {

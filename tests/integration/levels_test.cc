@@ -26,15 +26,17 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 // 2 x 2, 2 x 4, uneven, with a worker alone, one host only, ranks that are not contiguous by host.
-const std::vector<Machines> kTopologies = {
-    {"a", "a", "b", "b"},
-    {"a", "a", "a", "a", "b", "b", "b", "b"},
-    {"a", "a", "a", "b"},
-    {"a", "b", "b"},
-    {"a", "a", ""},
-    {"a", "a", "a"},
-    {"a", "b", "a", "c", "b"},
-};
+std::vector<Machines> Topologies() {
+  return {
+      {"a", "a", "b", "b"},
+      {"a", "a", "a", "a", "b", "b", "b", "b"},
+      {"a", "a", "a", "b"},
+      {"a", "b", "b"},
+      {"a", "a", ""},
+      {"a", "a", "a"},
+      {"a", "b", "a", "c", "b"},
+  };
+}
 
 std::string NameOf(const Machines& machines) {
   std::string name;
@@ -58,7 +60,7 @@ class LevelsTest : public ::testing::TestWithParam<WorldCase> {
 
 // The switch from the provisional to the final plan at step 10 changes fc1 from dense to factors.
 TEST_P(LevelsTest, ReplicasEqualTheOracleBitForBit) {
-  for (const Machines& machines : kTopologies) {
+  for (const Machines& machines : Topologies()) {
     for (const std::uint16_t servers : {std::uint16_t{0}, std::uint16_t{2}}) {
       SCOPED_TRACE(NameOf(machines) + ", " + std::to_string(servers) + " servers");
       JobOptions options = OddJob(machines, servers);
@@ -74,7 +76,7 @@ TEST_P(LevelsTest, ReplicasEqualTheOracleBitForBit) {
 }
 
 TEST_P(LevelsTest, AbsentRanksWeightsUnequalRowsAndFreeRunningLayers) {
-  for (const Machines& machines : kTopologies) {
+  for (const Machines& machines : Topologies()) {
     for (const bool weighted : {false, true}) {
       SCOPED_TRACE(NameOf(machines) + (weighted ? ", weighted" : ""));
       JobOptions options = OddJob(machines);
@@ -138,7 +140,7 @@ TEST_P(LevelsTest, EachHostsBytesCrossTheNetworkOnce) {
 TEST(Levels, DifferFromFlatWorkersByRoundingsOnly) {
   const std::vector<plan::LayerSpec> layers = {Dense("dense", 5000), FullyConnected("fc", 31, 17)};
   const auto engine = sfb::MakeBlasEngine(1);
-  for (const Machines& machines : kTopologies) {
+  for (const Machines& machines : Topologies()) {
     GradientOptions options{.seed = 9, .ranks = static_cast<std::uint16_t>(machines.size())};
     Gradients flat(options, layers);
     options.host_of_rank = plan::HostOfRank(machines, plan::Levels::kHost);

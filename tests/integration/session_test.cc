@@ -148,6 +148,7 @@ TEST_P(SessionTest, ATrainingLoop) {
     const auto committed = session->Commit(layers);
     ASSERT_TRUE(committed.ok()) << committed.status().ToString();
     std::vector<ByteBuffer> memory;
+    memory.reserve(layers.size());
     for (const plan::LayerSpec& layer : layers) memory.emplace_back(layer.bytes());
     std::array<std::vector<float>, 2> u;
     std::array<std::vector<float>, 2> v;
