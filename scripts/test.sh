@@ -3,11 +3,12 @@
 # Builds and runs test suites, goes on after a failure, and closes with one line per suite and the
 # sum of all.
 #
-#   scripts/test.sh [SUITE...]        default: release asan tsan fuzz
+#   scripts/test.sh [SUITE...]        default: release asan tsan clang fuzz
 #
 #   release  everything, as users run it
 #   asan     core and trainer under AddressSanitizer and UBSan
 #   tsan     the core under ThreadSanitizer
+#   clang    everything built by clang, and the quick tests
 #   fuzz     a short run of the fuzz targets, built by clang
 #   check    the quick tests of the dev preset, for daily work
 #
@@ -20,7 +21,7 @@ unset CLICOLOR_FORCE PYTHONPATH PYTHONHOME
 
 jobs=${JOBS:-$(scripts/jobs.sh)}
 suites=("$@")
-[ $# -gt 0 ] || suites=(release asan tsan fuzz)
+[ $# -gt 0 ] || suites=(release asan tsan clang fuzz)
 
 # Labels that cannot run on this machine; ctest leaves them out and the summary says so.
 left_out=gpu
@@ -31,6 +32,7 @@ if ! unshare --net true 2>/dev/null; then
 fi
 if ls /dev/nvidia0 >/dev/null 2>&1; then left_out=${left_out#gpu}; left_out=${left_out#|}; fi
 
+quick='^(unit|conformance)$'  # labels
 patience=-DPOSEIDON_TIMEOUT_FACTOR=${POSEIDON_TIMEOUT_FACTOR:-1}
 passed=0
 failed=0
@@ -80,15 +82,17 @@ for suite in "${suites[@]}"; do
   case $suite in
     release) run_suite release release "$left_out" -DPOSEIDON_TESTS=ON -DPOSEIDON_BENCHMARKS=ON "$patience" ;;
     asan | tsan) run_suite "$suite" "$suite" "$(both "$left_out" 'slow|net|python')" ;;
-    check) run_suite check dev "$left_out" -- -L '^(unit|conformance)$' ;;
-    fuzz)
-      if command -v clang++-14 >/dev/null; then
-        run_suite fuzz fuzz '' "$patience"
+    check) run_suite check dev "$left_out" -- -L "$quick" ;;
+    clang | fuzz)
+      if ! command -v clang++-14 >/dev/null; then
+        why+=$'\n'"  $suite: needs clang-14"
+      elif [ "$suite" = clang ]; then
+        run_suite clang clang "$left_out" -DPOSEIDON_TESTS=ON -DPOSEIDON_BENCHMARKS=ON -- -L "$quick"
       else
-        why+=$'\n  fuzz: needs clang-14'
+        run_suite fuzz fuzz '' "$patience"
       fi
       ;;
-    *) echo "test: unknown suite '$suite', expected release, asan, tsan, fuzz or check" >&2; exit 2 ;;
+    *) echo "test: unknown suite '$suite', expected release, asan, tsan, clang, fuzz or check" >&2; exit 2 ;;
   esac
 done
 
