@@ -30,7 +30,7 @@ Mesh::~Mesh() {
     channel->Detach();
     channel->Close(OkStatus());
   }
-  for (auto& [key, channel] : strangers_) {
+  for (auto& channel : strangers_) {
     channel->Detach();
     channel->Close(OkStatus());
   }
@@ -40,15 +40,14 @@ void Mesh::Route(wire::FrameType type, FrameSink& sink) { sinks_[IndexOf(type)] 
 
 std::shared_ptr<Channel> Mesh::AddStranger(std::unique_ptr<transport::Connection> connection) {
   auto channel = std::make_shared<Channel>(executor_, std::move(connection), options_.flow, *this);
-  strangers_.emplace(channel.get(), channel);
+  strangers_.push_back(channel);
   channel->Start();
   return channel;
 }
 
 bool Mesh::Identify(const std::shared_ptr<Channel>& channel, MemberId peer) {
   if (channels_.contains(peer) || channel->closed()) return false;
-  strangers_.erase(channel.get());
-  introduced_.erase(channel.get());
+  ForgetStranger(*channel);
   channels_.emplace(peer, channel);
   peers_.emplace(channel.get(), peer);
   return true;
@@ -95,20 +94,19 @@ void Mesh::CloseAllWhenDrained(const Status& reason) {
   const auto channels = channels_;
   for (const auto& [peer, channel] : channels) channel->CloseWhenDrained(reason);
   const auto strangers = strangers_;
-  for (const auto& [key, channel] : strangers) channel->CloseWhenDrained(reason);
+  for (const auto& channel : strangers) channel->CloseWhenDrained(reason);
 }
 
 void Mesh::CloseAll(const Status& reason) {
   const auto channels = channels_;
   for (const auto& [peer, channel] : channels) channel->Close(reason);
   const auto strangers = strangers_;
-  for (const auto& [key, channel] : strangers) channel->Close(reason);
+  for (const auto& channel : strangers) channel->Close(reason);
 }
 
 bool Mesh::drained() const {
-  const auto idle = [](const auto& entry) { return entry.second->idle(); };
-  return std::all_of(channels_.begin(), channels_.end(), idle) &&
-         std::all_of(strangers_.begin(), strangers_.end(), idle);
+  return std::all_of(channels_.begin(), channels_.end(), [](const auto& entry) { return entry.second->idle(); }) &&
+         std::all_of(strangers_.begin(), strangers_.end(), [](const auto& channel) { return channel->idle(); });
 }
 
 std::vector<MemberId> Mesh::peers() const {
@@ -131,6 +129,17 @@ TimePoint Mesh::last_received(MemberId peer) const {
 const MemberId* Mesh::PeerOf(const Channel& channel) const {
   const auto found = peers_.find(&channel);
   return found == peers_.end() ? nullptr : &found->second;
+}
+
+std::shared_ptr<Channel> Mesh::StrangerAt(const Channel& channel) const {
+  const auto found = std::find_if(strangers_.begin(), strangers_.end(),
+                                  [&](const auto& stranger) { return stranger.get() == &channel; });
+  return found == strangers_.end() ? nullptr : *found;
+}
+
+void Mesh::ForgetStranger(const Channel& channel) {
+  std::erase_if(strangers_, [&](const auto& stranger) { return stranger.get() == &channel; });
+  introduced_.erase(&channel);
 }
 
 bool Mesh::IsStale(const wire::FrameHeader& header) const {
@@ -186,12 +195,11 @@ Status Mesh::OnControlFrame(Channel& from, const wire::FrameHeader& header, Cons
   const ByteBuffer message = std::exchange(control.message, {});
   control.have = 0;
   if (peer != nullptr) return observer_.OnControl(*peer, message);
-  const auto stranger = strangers_.find(&from);
-  if (stranger == strangers_.end()) return OkStatus();
   // Held here: Identify takes it out of strangers_.
-  const std::shared_ptr<Channel> channel = stranger->second;
+  const std::shared_ptr<Channel> channel = StrangerAt(from);
+  if (channel == nullptr) return OkStatus();
   POSEIDON_RETURN_IF_ERROR(observer_.OnIntroduction(channel, message));
-  if (strangers_.contains(&from)) introduced_.insert(&from);
+  if (StrangerAt(from) != nullptr) introduced_.insert(&from);
   return OkStatus();
 }
 
@@ -228,8 +236,7 @@ void Mesh::OnClosed(Channel& channel, const Status& reason) {
   control_.erase(&channel);
   const MemberId* known = PeerOf(channel);
   if (known == nullptr) {
-    strangers_.erase(&channel);
-    introduced_.erase(&channel);
+    ForgetStranger(channel);
     observer_.OnStrangerClosed(channel, reason);
     return;
   }

@@ -95,6 +95,9 @@ class Mesh final : public ChannelReceiver {
   };
   Status OnControlFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload);
   const MemberId* PeerOf(const Channel& channel) const;
+  // None if `channel` has an identity, or has ended.
+  std::shared_ptr<Channel> StrangerAt(const Channel& channel) const;
+  void ForgetStranger(const Channel& channel);
   bool IsStale(const wire::FrameHeader& header) const;
   void Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begin);
 
@@ -105,7 +108,7 @@ class Mesh final : public ChannelReceiver {
   std::array<FrameSink*, 8> sinks_{};
   std::map<MemberId, std::shared_ptr<Channel>> channels_;
   std::map<const Channel*, MemberId> peers_;
-  std::map<const Channel*, std::shared_ptr<Channel>> strangers_;
+  std::vector<std::shared_ptr<Channel>> strangers_;  // as they came: addresses would order them anew in every run
   std::set<const Channel*> introduced_;  // strangers whose introduction was taken; they may send heartbeats
   std::map<const Channel*, Control> control_;
   Traffic traffic_;

@@ -17,7 +17,9 @@ namespace poseidon::messaging {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 using testing::TestLink;
 
 constexpr MemberId kPeer{3};
@@ -43,8 +45,8 @@ class Owner final : public MeshObserver {
     ++peers_closed;
     closed_with = reason;
   }
-  void OnStrangerClosed(const Channel&, const Status& reason) override {
-    ++strangers_closed;
+  void OnStrangerClosed(const Channel& stranger, const Status& reason) override {
+    strangers_closed.push_back(&stranger);
     closed_with = reason;
   }
 
@@ -54,7 +56,7 @@ class Owner final : public MeshObserver {
   std::vector<std::string> introductions;
   Status refuse_control;
   int peers_closed = 0;
-  int strangers_closed = 0;
+  std::vector<const Channel*> strangers_closed;
   Status closed_with;
 };
 
@@ -161,7 +163,7 @@ TEST_F(MeshTest, ControlMessagesAreAssembledFromAnyPieces) {
 
 TEST_F(MeshTest, AStrangerMayNotAnnounceMuch) {
   WriteFrame(Control(0, 64 * 1024 + 1), "hello");
-  EXPECT_EQ(owner_.strangers_closed, 1);
+  EXPECT_THAT(owner_.strangers_closed, SizeIs(1));
   EXPECT_THAT(owner_.closed_with.message(), HasSubstr("longer than allowed"));
   EXPECT_EQ(mesh_->strangers(), 0u);
   EXPECT_TRUE(owner_.introductions.empty());
@@ -192,7 +194,7 @@ TEST_F(MeshTest, AControlMessageKeepsItsSize) {
 
 TEST_F(MeshTest, ARefusedIntroductionClosesTheConnection) {
   WriteFrame(Control(0, 7), "goodbye");
-  EXPECT_EQ(owner_.strangers_closed, 1);
+  EXPECT_THAT(owner_.strangers_closed, SizeIs(1));
   EXPECT_EQ(owner_.closed_with.message(), "no hello");
 }
 
@@ -206,7 +208,7 @@ TEST_F(MeshTest, ARefusedMessageClosesTheConnection) {
 
 TEST_F(MeshTest, NoDataBeforeTheIntroduction) {
   WriteFrame(Push(), "data");
-  EXPECT_EQ(owner_.strangers_closed, 1);
+  EXPECT_THAT(owner_.strangers_closed, SizeIs(1));
   EXPECT_EQ(sink_.places, 0);
 }
 
@@ -214,7 +216,7 @@ TEST_F(MeshTest, NoHeartbeatBeforeTheIntroduction) {
   wire::FrameHeader beat;
   beat.type = wire::FrameType::kHeartbeat;
   WriteFrame(beat, "");
-  EXPECT_EQ(owner_.strangers_closed, 1);
+  EXPECT_THAT(owner_.strangers_closed, SizeIs(1));
 }
 
 // It was told who we are before we were told who it is.
@@ -224,9 +226,9 @@ TEST_F(MeshTest, AnIntroducedStrangersHeartbeatIsNoReasonToLeaveIt) {
   wire::FrameHeader beat;
   beat.type = wire::FrameType::kHeartbeat;
   WriteFrame(beat, "");
-  EXPECT_EQ(owner_.strangers_closed, 0);
+  EXPECT_THAT(owner_.strangers_closed, SizeIs(0));
   WriteFrame(Push(), "data");
-  EXPECT_EQ(owner_.strangers_closed, 1);
+  EXPECT_THAT(owner_.strangers_closed, SizeIs(1));
 }
 
 TEST_F(MeshTest, DataGoesToTheSinkOfItsType) {
@@ -328,7 +330,32 @@ TEST_F(MeshTest, StrangersToldSomethingHearItBeforeTheEnd) {
   link_.Run();
   EXPECT_TRUE(status.ok()) << status.ToString();
   EXPECT_EQ(heard.back(), std::byte{'x'});
-  EXPECT_EQ(owner_.strangers_closed, 1);
+  EXPECT_THAT(owner_.strangers_closed, SizeIs(1));
+}
+
+// Not by address: then the same job would end another way in every run.
+TEST_F(MeshTest, StrangersAreClosedInTheOrderInWhichTheyCame) {
+  std::vector<std::unique_ptr<transport::Connection>> ends;
+  std::vector<const Channel*> came = {stranger_.get()};
+  const auto arrive = [&] {
+    link_.Connect();
+    link_.OnLeft([&] { came.push_back(mesh_->AddStranger(link_.TakeLeft(false)).get()); });
+    link_.OnRight([&] { ends.push_back(link_.TakeRight(false)); });
+  };
+  for (int i = 0; i < 8; ++i) arrive();
+  // Two leave, and those that come next may get their memory.
+  for (const int gone : {5, 2}) {
+    link_.OnRight([&] { ends.erase(ends.begin() + gone); });
+    link_.Run();
+    EXPECT_EQ(owner_.strangers_closed.back(), came[gone + 1]);
+    came.erase(came.begin() + gone + 1);
+  }
+  owner_.strangers_closed.clear();
+  for (int i = 0; i < 8; ++i) arrive();
+  link_.OnLeft([&] { mesh_->CloseAll(Unavailable("over")); });
+  link_.Run();
+  EXPECT_THAT(owner_.strangers_closed, ElementsAreArray(came));
+  link_.OnRight([&] { ends.clear(); });
 }
 
 }  // namespace
