@@ -30,9 +30,9 @@ Mesh::~Mesh() {
     channel->Detach();
     channel->Close(OkStatus());
   }
-  for (auto& channel : strangers_) {
-    channel->Detach();
-    channel->Close(OkStatus());
+  for (auto& stranger : strangers_) {
+    stranger.channel->Detach();
+    stranger.channel->Close(OkStatus());
   }
 }
 
@@ -40,7 +40,7 @@ void Mesh::Route(wire::FrameType type, FrameSink& sink) { sinks_[IndexOf(type)] 
 
 std::shared_ptr<Channel> Mesh::AddStranger(std::unique_ptr<transport::Connection> connection) {
   auto channel = std::make_shared<Channel>(executor_, std::move(connection), options_.flow, *this);
-  strangers_.push_back(channel);
+  strangers_.push_back({.channel = channel});
   channel->Start();
   return channel;
 }
@@ -94,19 +94,19 @@ void Mesh::CloseAllWhenDrained(const Status& reason) {
   const auto channels = channels_;
   for (const auto& [peer, channel] : channels) channel->CloseWhenDrained(reason);
   const auto strangers = strangers_;
-  for (const auto& channel : strangers) channel->CloseWhenDrained(reason);
+  for (const auto& stranger : strangers) stranger.channel->CloseWhenDrained(reason);
 }
 
 void Mesh::CloseAll(const Status& reason) {
   const auto channels = channels_;
   for (const auto& [peer, channel] : channels) channel->Close(reason);
   const auto strangers = strangers_;
-  for (const auto& channel : strangers) channel->Close(reason);
+  for (const auto& stranger : strangers) stranger.channel->Close(reason);
 }
 
 bool Mesh::drained() const {
   return std::all_of(channels_.begin(), channels_.end(), [](const auto& entry) { return entry.second->idle(); }) &&
-         std::all_of(strangers_.begin(), strangers_.end(), [](const auto& channel) { return channel->idle(); });
+         std::all_of(strangers_.begin(), strangers_.end(), [](const auto& stranger) { return stranger.channel->idle(); });
 }
 
 std::vector<MemberId> Mesh::peers() const {
@@ -131,15 +131,14 @@ const MemberId* Mesh::PeerOf(const Channel& channel) const {
   return found == peers_.end() ? nullptr : &found->second;
 }
 
-std::shared_ptr<Channel> Mesh::StrangerAt(const Channel& channel) const {
+Mesh::Stranger* Mesh::StrangerAt(const Channel& channel) {
   const auto found = std::find_if(strangers_.begin(), strangers_.end(),
-                                  [&](const auto& stranger) { return stranger.get() == &channel; });
-  return found == strangers_.end() ? nullptr : *found;
+                                  [&](const Stranger& stranger) { return stranger.channel.get() == &channel; });
+  return found == strangers_.end() ? nullptr : &*found;
 }
 
 void Mesh::ForgetStranger(const Channel& channel) {
-  std::erase_if(strangers_, [&](const auto& stranger) { return stranger.get() == &channel; });
-  introduced_.erase(&channel);
+  std::erase_if(strangers_, [&](const Stranger& stranger) { return stranger.channel.get() == &channel; });
 }
 
 bool Mesh::IsStale(const wire::FrameHeader& header) const {
@@ -164,7 +163,8 @@ Status Mesh::OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes 
   const MemberId* peer = PeerOf(from);
   if (peer == nullptr) {
     // It knows us already, and we shall know who it is by a word that is still under way.
-    if (header.type == wire::FrameType::kHeartbeat && introduced_.contains(&from)) return OkStatus();
+    const Stranger* stranger = StrangerAt(from);
+    if (header.type == wire::FrameType::kHeartbeat && stranger != nullptr && stranger->introduced) return OkStatus();
     return DataLoss("a data frame came before the introduction");
   }
   if (IsStale(header)) return OkStatus();
@@ -195,11 +195,13 @@ Status Mesh::OnControlFrame(Channel& from, const wire::FrameHeader& header, Cons
   const ByteBuffer message = std::exchange(control.message, {});
   control.have = 0;
   if (peer != nullptr) return observer_.OnControl(*peer, message);
+  Stranger* stranger = StrangerAt(from);
+  if (stranger == nullptr) return OkStatus();
   // Held here: Identify takes it out of strangers_.
-  const std::shared_ptr<Channel> channel = StrangerAt(from);
-  if (channel == nullptr) return OkStatus();
+  const std::shared_ptr<Channel> channel = stranger->channel;
   POSEIDON_RETURN_IF_ERROR(observer_.OnIntroduction(channel, message));
-  if (StrangerAt(from) != nullptr) introduced_.insert(&from);
+  stranger = StrangerAt(from);
+  if (stranger != nullptr) stranger->introduced = true;
   return OkStatus();
 }
 

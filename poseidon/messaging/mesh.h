@@ -5,7 +5,6 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "poseidon/base/executor.h"
@@ -89,14 +88,18 @@ class Mesh final : public ChannelReceiver {
   void OnClosed(Channel& channel, const Status& reason) override;
 
  private:
+  struct Stranger {
+    std::shared_ptr<Channel> channel;
+    bool introduced = false;  // its introduction was taken; it may send heartbeats
+  };
   struct Control {
     ByteBuffer message;  // of which `have` bytes have arrived
     std::size_t have = 0;
   };
   Status OnControlFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload);
   const MemberId* PeerOf(const Channel& channel) const;
-  // None if `channel` has an identity, or has ended.
-  std::shared_ptr<Channel> StrangerAt(const Channel& channel) const;
+  // Null if `channel` has an identity, or has ended.
+  Stranger* StrangerAt(const Channel& channel);
   void ForgetStranger(const Channel& channel);
   bool IsStale(const wire::FrameHeader& header) const;
   void Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begin);
@@ -108,8 +111,7 @@ class Mesh final : public ChannelReceiver {
   std::array<FrameSink*, 8> sinks_{};
   std::map<MemberId, std::shared_ptr<Channel>> channels_;
   std::map<const Channel*, MemberId> peers_;
-  std::vector<std::shared_ptr<Channel>> strangers_;  // as they came: addresses would order them anew in every run
-  std::set<const Channel*> introduced_;  // strangers whose introduction was taken; they may send heartbeats
+  std::vector<Stranger> strangers_;  // as they came: addresses would order them anew in every run
   std::map<const Channel*, Control> control_;
   Traffic traffic_;
   transport::ConnectionCounters closed_counters_;
