@@ -193,7 +193,7 @@ RandomJob MakeRandomJob(Random& random, std::uint32_t most_layers = 9) {
   const auto rows = static_cast<std::uint32_t>(random.Between(1, 256));
   std::vector<std::uint32_t> places(count);  // in forward order
   std::iota(places.begin(), places.end(), 0);
-  for (std::uint32_t i = count; i > 1; --i) std::swap(places[i - 1], places[random.Below(i)]);
+  std::shuffle(places.begin(), places.end(), random);
   for (const std::uint32_t place : places) {
     const std::string name = "l" + std::to_string(place);
     if (random.Below(3) == 0) {
