@@ -74,6 +74,10 @@ run_suite() {
     sed -nE 's|^SKIPPED \[[0-9]+\] (\.\./)*(.*)|\2|p' "build/$preset/Testing/Temporary/LastTest.log" | sort -u)
 }
 
+with_clang() { # run_suite, where there is a clang
+  if command -v clang++-14 >/dev/null; then run_suite "$@"; else why+=$'\n'"  $1: needs clang-14"; fi
+}
+
 both() { # joins two lists of labels
   [ -z "$1" ] && echo "$2" || echo "$1|$2"
 }
@@ -83,15 +87,8 @@ for suite in "${suites[@]}"; do
     release) run_suite release release "$left_out" -DPOSEIDON_TESTS=ON -DPOSEIDON_BENCHMARKS=ON "$patience" ;;
     asan | tsan) run_suite "$suite" "$suite" "$(both "$left_out" 'slow|net|python')" ;;
     check) run_suite check dev "$left_out" -- -L "$quick" ;;
-    clang | fuzz)
-      if ! command -v clang++-14 >/dev/null; then
-        why+=$'\n'"  $suite: needs clang-14"
-      elif [ "$suite" = clang ]; then
-        run_suite clang clang "$left_out" -DPOSEIDON_TESTS=ON -DPOSEIDON_BENCHMARKS=ON -- -L "$quick"
-      else
-        run_suite fuzz fuzz '' "$patience"
-      fi
-      ;;
+    clang) with_clang clang clang "$left_out" -- -L "$quick" ;;
+    fuzz) with_clang fuzz fuzz '' "$patience" ;;
     *) echo "test: unknown suite '$suite', expected release, asan, tsan, clang, fuzz or check" >&2; exit 2 ;;
   esac
 done
