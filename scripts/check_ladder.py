@@ -25,6 +25,7 @@ RUNGS = [
     ["poseidon/sync"],
     ["poseidon/schedule"],
     ["poseidon/session"],
+    ["poseidon/c"],
     ["frontends/caffe", "frontends/torch"],
     ["tools"],
 ]

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "poseidon/session/poseidon.h"
+#include "poseidon/c/poseidon.h"
 
 enum { kLayers = 3, kBatch = 16, kInputs = 33, kClasses = 10, kWidest = 47 };
 static const int kWidths[kLayers + 1] = {kInputs, kWidest, 29, kClasses};

@@ -13,7 +13,7 @@
 #include <random>
 #include <vector>
 
-#include "poseidon/session/poseidon.hpp"
+#include "poseidon/c/poseidon.hpp"
 
 namespace {
 

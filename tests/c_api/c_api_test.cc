@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "poseidon/session/poseidon.hpp"
+#include "poseidon/c/poseidon.hpp"
 
 namespace {
 

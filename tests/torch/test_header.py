@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ctypes declarations say what poseidon.h says."""
+"""The ctypes declarations say what poseidon.h and its parts say."""
 import ctypes
 import pathlib
 import re
 
 from poseidon import library
 
-HEADER = pathlib.Path(__file__).resolve().parents[2] / "poseidon" / "session" / "poseidon.h"
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "poseidon" / "c"
+PARTS = [FOLDER / name for name in ("job.h", "step.h", "observation.h")]
 SCALARS = {"size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32,
            "uint64_t": ctypes.c_uint64, "double": ctypes.c_double, "poseidon_code": ctypes.c_int32,
            "poseidon_traffic": library.Traffic}
@@ -17,8 +18,7 @@ STRUCTS = {"status": library.Status, "view": library.View, "options": library.Op
 
 
 def declared():
-    text = re.sub(r"//[^\n]*", "", HEADER.read_text())
-    return text
+    return re.sub(r"//[^\n]*", "", "".join(part.read_text() for part in PARTS))
 
 
 def fields_of(text, struct):

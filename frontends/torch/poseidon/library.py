@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libposeidon.so as Python sees it: the structs and functions of poseidon/session/poseidon.h, by ctypes.
+"""libposeidon.so as Python sees it: the structs and functions of poseidon/c/poseidon.h, by ctypes.
 
 Nothing here decides anything. A call that fails raises PoseidonError with the core's own sentence. ctypes
 lets go of the interpreter lock for as long as a call lasts.

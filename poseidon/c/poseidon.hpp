@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_SESSION_POSEIDON_HPP_
-#define POSEIDON_SESSION_POSEIDON_HPP_
+#ifndef POSEIDON_C_POSEIDON_HPP_
+#define POSEIDON_C_POSEIDON_HPP_
 
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "poseidon/session/poseidon.h"
+#include "poseidon/c/poseidon.h"
 
 // poseidon.h for C++11 and later: handles that close themselves, failures as exceptions. Nothing
 // but this header is compiled into the program; what the functions do, block on and lend stands in
@@ -209,4 +209,4 @@ inline void Serve(const poseidon_options& options) { Check(poseidon_serve, &opti
 
 }  // namespace poseidon_cpp
 
-#endif  // POSEIDON_SESSION_POSEIDON_HPP_
+#endif  // POSEIDON_C_POSEIDON_HPP_

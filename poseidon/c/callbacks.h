@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_C_CALLBACKS_H_
+#define POSEIDON_C_CALLBACKS_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "poseidon/base/log.h"
+#include "poseidon/c/poseidon.h"
+#include "poseidon/sfb/blas_engine.h"
+#include "poseidon/sfb/engine.h"
+
+// What the caller brings: its log and its matrix product.
+namespace poseidon::c {
+
+class CallbackLog final : public LogSink {
+ public:
+  CallbackLog(void (*log)(void*, std::int32_t, const char*), void* user) : log_(log), user_(user) {}
+  void Log(LogLevel level, std::string_view line) override {
+    if (log_ != nullptr) log_(user_, static_cast<std::int32_t>(level), std::string(line).c_str());
+  }
+
+ private:
+  void (*const log_)(void*, std::int32_t, const char*);
+  void* const user_;
+};
+
+class CallbackEngine final : public sfb::ProductEngine {
+ public:
+  explicit CallbackEngine(const poseidon_engine& engine)
+      : engine_(engine),
+        description_(engine.description != nullptr ? engine.description : "the program's own") {}
+
+  Status Multiply(const Product& product) override {
+    poseidon_product given{};
+    given.struct_size = sizeof given;
+    given.dtype = static_cast<std::int32_t>(product.dtype);
+    given.u = product.u;
+    given.v = product.v;
+    given.rows = product.rows;
+    given.outputs = product.outputs;
+    given.inputs = product.inputs;
+    given.alpha = product.alpha;
+    given.out = product.out;
+    const poseidon_code code = engine_.multiply(engine_.user, &given);
+    if (code == POSEIDON_OK) return OkStatus();
+    const bool known = code > POSEIDON_OK && code <= POSEIDON_INTERNAL;
+    return Status(known ? static_cast<StatusCode>(code) : StatusCode::kInternal,
+                  "the engine's product of " + std::to_string(product.outputs) + "x" +
+                      std::to_string(product.inputs) + " failed with code " + std::to_string(code));
+  }
+  std::string description() const override { return description_; }
+
+ private:
+  const poseidon_engine engine_;
+  const std::string description_;
+};
+
+// CBLAS, set up when it is first needed: its thread count is the whole process's.
+class LateBlasEngine final : public sfb::ProductEngine {
+ public:
+  explicit LateBlasEngine(int threads) : threads_(threads) {}
+  // Before the layers are committed.
+  void Start() {
+    if (!engine_) engine_ = sfb::MakeBlasEngine(threads_);
+  }
+  Status Multiply(const Product& product) override { return engine_->Multiply(product); }
+  std::string description() const override { return engine_ ? engine_->description() : "none"; }
+
+ private:
+  const int threads_;
+  std::unique_ptr<sfb::ProductEngine> engine_;
+};
+
+}  // namespace poseidon::c
+
+#endif  // POSEIDON_C_CALLBACKS_H_

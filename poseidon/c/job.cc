@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job through the C header: joining, collectives, the end. Nothing is decided here.
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "poseidon/c/handles.h"
+#include "poseidon/c/options.h"
+#include "poseidon/c/poseidon.h"
+#include "poseidon/c/structs.h"
+
+using namespace poseidon;           // NOLINT(google-build-using-namespace): the C names live outside
+using namespace poseidon::c;        // NOLINT(google-build-using-namespace)
+using namespace poseidon::session;  // NOLINT(google-build-using-namespace)
+
+Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_options& options) {
+  auto handle = std::make_unique<poseidon_session>(options);
+  SessionOptions opened;
+  POSEIDON_ASSIGN_OR_RETURN(opened.node, TakeNodeOptions(options));
+  POSEIDON_ASSIGN_OR_RETURN(const transport::tcp::Token token, TakeToken(options));
+  POSEIDON_ASSIGN_OR_RETURN(const transport::tcp::Security::Mode mode,
+                            TakeMode(options.wire, opened.node.listen.host));
+  if (options.engine != nullptr) {
+    POSEIDON_ASSIGN_OR_RETURN(const poseidon_engine engine, Take(options.engine));
+    if (engine.multiply == nullptr) return InvalidArgument("the engine's multiply is NULL");
+    handle->own_engine = std::make_unique<CallbackEngine>(engine);
+  } else {
+    handle->blas_engine =
+        std::make_unique<LateBlasEngine>(static_cast<int>(opened.node.compute_threads));
+  }
+  if (options.trace_spans != 0) {
+    handle->trace = std::make_unique<TraceRecorder>(options.trace_spans);
+  }
+  handle->final_plan_step = opened.node.final_plan_step;
+  opened.engine = handle->engine();
+  opened.log = &handle->log;
+  opened.trace = handle->trace.get();
+
+  transport::tcp::TcpOptions tcp{.security = {.mode = mode, .token = token}};
+  tcp.log = &handle->log;
+  tcp.max_strangers =
+      std::max<std::size_t>(tcp.max_strangers, opened.node.workers + opened.node.servers);
+  POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<Runtime> runtime, MakeTcpRuntime(tcp));
+  UniqueFunction<void(const transport::Address&)> listening;
+  if (options.listening != nullptr) {
+    listening = [tell = options.listening, user = options.listening_user,
+                 advertised = opened.node.advertise_host](const transport::Address& address) {
+      tell(user, advertised.empty() ? address.host.c_str() : advertised.c_str(), address.port);
+    };
+  }
+  POSEIDON_ASSIGN_OR_RETURN(handle->session,
+                            Session::Open(std::move(runtime), opened, std::move(listening)));
+  return handle;
+}
+
+const char* poseidon_code_name(poseidon_code code) {
+  static constexpr std::array<const char*, 12> kNames = {"OK",
+                                                         "INVALID_ARGUMENT",
+                                                         "NOT_FOUND",
+                                                         "FAILED_PRECONDITION",
+                                                         "UNAVAILABLE",
+                                                         "DEADLINE_EXCEEDED",
+                                                         "ABORTED",
+                                                         "DATA_LOSS",
+                                                         "PERMISSION_DENIED",
+                                                         "RESOURCE_EXHAUSTED",
+                                                         "UNIMPLEMENTED",
+                                                         "INTERNAL"};
+  const bool known = code >= 0 && static_cast<std::size_t>(code) < kNames.size();
+  return known ? kNames[static_cast<std::size_t>(code)] : "UNKNOWN";
+}
+
+uint32_t poseidon_version(void) { return POSEIDON_VERSION_MAJOR << 16 | POSEIDON_VERSION_MINOR; }
+
+poseidon_code poseidon_make_token_file(const char* path, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    if (path == nullptr) return InvalidArgument("the token file's path is NULL");
+    POSEIDON_ASSIGN_OR_RETURN(const transport::tcp::Token token, transport::tcp::Token::Generate());
+    return token.WriteFile(path);
+  });
+}
+
+poseidon_code poseidon_open(const poseidon_options* options, poseidon_session** session,
+                            poseidon_status* status) {
+  if (session != nullptr) *session = nullptr;
+  return Answering(status, [&]() -> Status {
+    if (session == nullptr) return InvalidArgument("the place for the session is NULL");
+    POSEIDON_ASSIGN_OR_RETURN(const poseidon_options taken, Take(options));
+    if (taken.role != POSEIDON_WORKER) {
+      return InvalidArgument("role is " + std::to_string(taken.role) +
+                             ", expected POSEIDON_WORKER; servers call poseidon_serve");
+    }
+    POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<poseidon_session> opened,
+                              poseidon_session::Open(taken));
+    *session = opened.release();
+    return OkStatus();
+  });
+}
+
+poseidon_code poseidon_serve(const poseidon_options* options, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_ASSIGN_OR_RETURN(const poseidon_options taken, Take(options));
+    if (taken.role != POSEIDON_SERVER) {
+      return InvalidArgument("role is " + std::to_string(taken.role) +
+                             ", expected POSEIDON_SERVER; workers call poseidon_open");
+    }
+    POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<poseidon_session> opened,
+                              poseidon_session::Open(taken));
+    return opened->session->AwaitEnd();
+  });
+}
+
+uint32_t poseidon_rank(const poseidon_session* session) {
+  return session != nullptr ? session->session->rank().value() : 0u;
+}
+
+uint32_t poseidon_workers(const poseidon_session* session) {
+  return session != nullptr ? session->session->workers() : 0u;
+}
+
+size_t poseidon_member_name(const poseidon_session* session, int32_t member, char* buffer,
+                            size_t capacity) {
+  if (session == nullptr) return 0;
+  const std::string name = session->session->NameOf(member);
+  CopyText(name, buffer, capacity);
+  return name.size();
+}
+
+poseidon_code poseidon_failure(const poseidon_session* session, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckSession(session));
+    return session->session->failure();
+  });
+}
+
+poseidon_code poseidon_leave(poseidon_session* session, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckSession(session));
+    return session->session->Leave();
+  });
+}
+
+void poseidon_abort(poseidon_session* session, const char* reason) {
+  if (session == nullptr) return;
+  Answering(nullptr, [&] {
+    session->session->Abort(session->OwnAbort(TextOr(reason, "ended the job")));
+    return OkStatus();
+  });
+}
+
+void poseidon_close(poseidon_session* session) {
+  if (session == nullptr) return;
+  Answering(nullptr, [&] {
+    // Has no effect where the job has ended, in whatever way.
+    session->session->Abort(session->OwnAbort("closed its session without leaving"));
+    return session->session->AwaitEnd();
+  });
+  {
+    std::unique_lock lock(session->mutex);
+    session->landed.wait(lock, [&] { return session->in_flight == 0; });
+  }
+  delete session;
+}
+
+poseidon_code poseidon_sum(poseidon_session* session, const poseidon_view* view,
+                           poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckSession(session));
+    POSEIDON_ASSIGN_OR_RETURN(const TensorView taken, TakeView(view, "the sum's view"));
+    return session->session->Sum(taken);
+  });
+}
+
+poseidon_code poseidon_broadcast(poseidon_session* session, const poseidon_view* view,
+                                 uint32_t root, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckSession(session));
+    POSEIDON_ASSIGN_OR_RETURN(const TensorView taken, TakeView(view, "the broadcast's view"));
+    if (root >= session->session->workers()) {
+      return InvalidArgument("the broadcast's root is " + std::to_string(root) +
+                             ", expected less than the " +
+                             std::to_string(session->session->workers()) + " workers");
+    }
+    return session->session->Broadcast(taken, Rank(static_cast<std::uint16_t>(root)));
+  });
+}
+
+poseidon_code poseidon_barrier(poseidon_session* session, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckSession(session));
+    return session->session->Barrier();
+  });
+}
+
+poseidon_code poseidon_gather(poseidon_session* session, const void* bytes, size_t size,
+                              void (*take)(void* user, uint32_t rank, const void* bytes,
+                                           size_t size),
+                              void* user, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckSession(session));
+    if (take == nullptr) return InvalidArgument("the gather's callback is NULL");
+    if (bytes == nullptr && size != 0) return InvalidArgument("the gather's bytes are NULL");
+    POSEIDON_ASSIGN_OR_RETURN(
+        const std::vector<ByteBuffer> gathered,
+        session->session->Gather(ConstBytes(static_cast<const std::byte*>(bytes), size)));
+    for (std::size_t rank = 0; rank < gathered.size(); ++rank) {
+      take(user, static_cast<std::uint32_t>(rank), gathered[rank].data(), gathered[rank].size());
+    }
+    return OkStatus();
+  });
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_C_JOB_H_
+#define POSEIDON_C_JOB_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+// The job: failures, what travels, joining, collectives, the end. Part of poseidon.h, whose rules hold.
+
+// C's names, not the tree's. NOLINTBEGIN(readability-identifier-naming)
+
+#define POSEIDON_VERSION_MAJOR 0
+#define POSEIDON_VERSION_MINOR 1
+
+#define POSEIDON_API __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+// POSEIDON_NEW(poseidon_options) is an options struct with its size set and all else zero.
+template <typename T>
+inline T poseidon_new_struct() {
+  T made = T();
+  made.struct_size = sizeof(T);
+  return made;
+}
+#define POSEIDON_NEW(type) (poseidon_new_struct<type>())
+#else
+#define POSEIDON_NEW(type) ((type){.struct_size = sizeof(type)})
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- failures
+
+typedef int32_t poseidon_code;
+enum {
+  POSEIDON_OK = 0,
+  POSEIDON_INVALID_ARGUMENT = 1,     // the caller or the user gave something wrong
+  POSEIDON_NOT_FOUND = 2,            // a file or a host that is not there
+  POSEIDON_FAILED_PRECONDITION = 3,  // right call, wrong moment
+  POSEIDON_UNAVAILABLE = 4,          // a peer or the network is gone
+  POSEIDON_DEADLINE_EXCEEDED = 5,
+  POSEIDON_ABORTED = 6,  // the job was ended, by someone named in the message
+  POSEIDON_DATA_LOSS = 7,
+  POSEIDON_PERMISSION_DENIED = 8,  // the token or a file's permissions
+  POSEIDON_RESOURCE_EXHAUSTED = 9,
+  POSEIDON_UNIMPLEMENTED = 10,
+  POSEIDON_INTERNAL = 11
+};
+
+// How much is broken; a failure of the request leaves the session as it was.
+enum {
+  POSEIDON_SCOPE_REQUEST = 0,
+  POSEIDON_SCOPE_CONNECTION = 1,
+  POSEIDON_SCOPE_PEER = 2,
+  POSEIDON_SCOPE_JOB = 3
+};
+
+enum { POSEIDON_NO_CULPRIT = -1 };
+
+// One failure, copied out; a call that succeeds writes POSEIDON_OK and an empty message.
+typedef struct poseidon_status {
+  size_t struct_size;
+  poseidon_code code;
+  int32_t scope;
+  int32_t culprit;  // the member to blame (poseidon_member_name), or POSEIDON_NO_CULPRIT
+  uint32_t reserved;
+  char message[1000];  // one sentence without a full stop; cut where it is longer
+} poseidon_status;
+
+// "UNAVAILABLE"; lives as long as the library. Thread: any.
+POSEIDON_API const char* poseidon_code_name(poseidon_code code);
+// Major << 16 | minor of the library at hand. Thread: any.
+POSEIDON_API uint32_t poseidon_version(void);
+
+// ---- what travels
+
+enum {  // dtypes; sums exist for F32, F64 and I64
+  POSEIDON_F64 = 1,
+  POSEIDON_F32 = 2,
+  POSEIDON_F16 = 3,
+  POSEIDON_BF16 = 4,
+  POSEIDON_I64 = 5
+};
+
+// Where memory is; DLPack's numbers. Today only host memory is taken.
+enum {
+  POSEIDON_HOST = 1,  // and 0
+  POSEIDON_CUDA = 2,
+  POSEIDON_PINNED_HOST = 3
+};
+
+// `elements` numbers of one dtype, contiguous, in the caller's memory.
+typedef struct poseidon_view {
+  size_t struct_size;
+  void* memory;
+  uint64_t elements;
+  int32_t dtype;
+  int32_t device_type;
+  int32_t device_id;
+  uint32_t reserved;
+  void* ready;  // event of the device after which the memory may be read; NULL: it may be at once
+  void* done;   // event to record when the result has landed; NULL: none
+} poseidon_view;
+
+// ---- joining
+
+enum { POSEIDON_WORKER = 0, POSEIDON_SERVER = 1 };
+
+enum {  // how members prove that they belong to the job, and what others can read
+  POSEIDON_WIRE_AUTO = 0,  // AUTH where this member listens on loopback, else TLS
+  POSEIDON_WIRE_TLS = 1,   // TLS 1.3 keyed by the token: authenticated and encrypted
+  POSEIDON_WIRE_AUTH = 2   // both ends prove the token, then plain frames with checksums
+};
+
+// Workers of one host combine through its memory before anything crosses the network: never, always,
+// or where there are several hosts and one of them has several workers.
+enum { POSEIDON_LEVELS_FLAT = 0, POSEIDON_LEVELS_HOST = 1, POSEIDON_LEVELS_AUTO = 2 };
+enum { POSEIDON_POLICY_TIME = 1, POSEIDON_POLICY_BYTES = 2 };  // 0 is TIME
+
+enum {
+  POSEIDON_LOG_DEBUG = 0,
+  POSEIDON_LOG_NOTICE = 1,
+  POSEIDON_LOG_WARNING = 2,
+  POSEIDON_LOG_ERROR = 3
+};
+
+#define POSEIDON_NEVER UINT64_MAX
+
+// One product that rebuilds a mean gradient from factors: out = alpha * u^T v.
+typedef struct poseidon_product {
+  size_t struct_size;
+  int32_t dtype;
+  uint32_t reserved;
+  const void* u;  // [rows x outputs], row-major, 64-byte aligned
+  const void* v;  // [rows x inputs], row-major, 64-byte aligned
+  uint64_t rows;  // at least 1
+  uint64_t outputs;
+  uint64_t inputs;
+  double alpha;
+  void* out;  // [outputs x inputs], row-major, overwritten
+} poseidon_product;
+
+// The engine's own matrix product, instead of the CBLAS that comes with the library. For the same
+// input it must give the same bits on every worker, every time: one thread count, one
+// transposition.
+typedef struct poseidon_engine {
+  size_t struct_size;
+  // POSEIDON_OK or a failure code. Called on one thread of the session's, one product at a time;
+  // this callback may compute as long as it takes.
+  poseidon_code (*multiply)(void* user, const poseidon_product* product);
+  void* user;
+  const char* description;  // name, version, threads: for messages about workers that differ
+} poseidon_engine;
+
+typedef struct poseidon_options {
+  size_t struct_size;
+
+  // Who this process is. `workers` and `servers` are the same in all processes of the job.
+  int32_t role;
+  int32_t hosts_coordinator;  // not 0: in exactly one worker, which becomes rank 0
+  uint32_t workers;           // at least 1
+  uint32_t servers;           // dedicated ones; 0: every worker holds a share
+  int32_t requested_rank;     // of a worker; 0: any
+  uint32_t listen_port;       // 0: any free one
+
+  // Where. Addresses are numeric.
+  const char* listen_host;       // NULL: 127.0.0.1
+  const char* advertise_host;    // where the others reach this member; NULL: listen_host
+  const char* coordinator_host;  // where rank 0 listens; not used by rank 0 itself; NULL: 127.0.0.1
+  uint32_t coordinator_port;
+  int32_t wire;
+  const char* host;  // the machine's name in messages; NULL: "localhost"
+  // Called in poseidon_open, on its thread, once this member listens and before anybody has joined:
+  // rank 0 learns its address here, and tells the others.
+  void (*listening)(void* user, const char* host, uint32_t port);
+  void* listening_user;
+
+  // The job's token of 256 random bits: exactly one of these, or none where the job is one worker.
+  const char* token_file;      // as poseidon_make_token_file writes it
+  const uint8_t* token_bytes;  // 32 of them
+  int32_t token_fd;            // an open descriptor with the file's text, above 0; it stays open
+
+  uint32_t threads;  // of the default product engine; 0: 1
+  uint32_t cores;    // this worker may use, for the planner; 0: those of the machine
+  uint32_t reserved;
+
+  double join_timeout_seconds;  // 0: 120
+  double dead_after_seconds;    // a silent member is given up after this long; 0: 30
+
+  // The plan. Rank 0's word counts, except for final_plan_step, which all workers share.
+  int32_t policy;
+  uint32_t reserved2;
+  // Lines (or ';' between) of name=scheme, scheme kv or sfb; in names a backslash takes the
+  // character after it as it is. `schemes` is what the user forces; `plan_pin` is a plan from before
+  // (poseidon_plan_text); the user wins.
+  const char* schemes;
+  const char* plan_pin;
+  // The step from which the plan made of measurements holds; every worker reports before it
+  // (poseidon_report). 0: 10. POSEIDON_NEVER: the first plan stays.
+  uint64_t final_plan_step;
+
+  const poseidon_engine* engine;  // NULL: CBLAS, once a layer declares factors
+
+  void (*log)(void* user, int32_t level, const char* line);  // NULL: silence. Called on any thread.
+  void* log_user;
+
+  uint64_t trace_spans;         // how many to keep for poseidon_take_trace; 0: no trace
+  uint64_t memory_limit_bytes;  // a dedicated server refuses to need more; 0: no limit
+  // Sent to measure the link, 1 MiB to 1 GiB; 0: 4 MiB; POSEIDON_NEVER: none.
+  uint64_t probe_bytes;
+
+  int32_t levels;  // rank 0's word counts
+  uint32_t reserved3;
+  // Workers that name the same machine can share memory; NULL: as the system says; "": with nobody.
+  const char* machine;
+} poseidon_options;
+
+typedef struct poseidon_session poseidon_session;
+typedef struct poseidon_model poseidon_model;
+
+// Writes a new random token to a file that only its owner can read (mode 0600), replacing one of
+// that name. Thread: any.
+POSEIDON_API poseidon_code poseidon_make_token_file(const char* path, poseidon_status* status);
+
+// Joins the job as a worker and sets *session. Blocks until all members are connected, at most
+// about join_timeout_seconds. On failure *session is NULL. Thread: any; the handle is freed by
+// poseidon_close.
+POSEIDON_API poseidon_code poseidon_open(const poseidon_options* options,
+                                         poseidon_session** session, poseidon_status* status);
+
+// The whole life of a dedicated server (role POSEIDON_SERVER): joins, holds its share, and returns
+// when the job is over: POSEIDON_OK after its orderly end. Blocks. Thread: any.
+POSEIDON_API poseidon_code poseidon_serve(const poseidon_options* options, poseidon_status* status);
+
+// Thread: any, also from callbacks.
+POSEIDON_API uint32_t poseidon_rank(const poseidon_session* session);
+POSEIDON_API uint32_t poseidon_workers(const poseidon_session* session);
+// Writes "worker 2 on host b", cut to `capacity` bytes with its final zero, and returns the length
+// it has uncut.
+POSEIDON_API size_t poseidon_member_name(const poseidon_session* session, int32_t member,
+                                         char* buffer, size_t capacity);
+// The job's failure, POSEIDON_OK while it runs.
+POSEIDON_API poseidon_code poseidon_failure(const poseidon_session* session,
+                                            poseidon_status* status);
+
+// The orderly end: blocks until all workers have called it. Every pushed layer has been waited for.
+// Main thread.
+POSEIDON_API poseidon_code poseidon_leave(poseidon_session* session, poseidon_status* status);
+
+// Ends the job for everybody, now; this member is named as the one that did. `reason` is one
+// sentence without a full stop. Does not block; calls that wait return POSEIDON_ABORTED. Thread:
+// any.
+POSEIDON_API void poseidon_abort(poseidon_session* session, const char* reason);
+
+// Frees the session and its models; NULL is allowed. Without poseidon_leave before it, it ends the
+// job for everybody, like poseidon_abort. When it returns no lent memory is touched any more and
+// all callbacks have returned. Blocks shortly. Main thread, after every other call has returned.
+POSEIDON_API void poseidon_close(poseidon_session* session);
+
+// ---- collectives: every worker calls the same ones in the same order; they block. Main thread.
+
+// Leaves the sum over all ranks, taken in rank order and not scaled, in every rank's memory.
+POSEIDON_API poseidon_code poseidon_sum(poseidon_session* session, const poseidon_view* view,
+                                        poseidon_status* status);
+// Leaves root's numbers in every rank's memory.
+POSEIDON_API poseidon_code poseidon_broadcast(poseidon_session* session, const poseidon_view* view,
+                                              uint32_t root, poseidon_status* status);
+POSEIDON_API poseidon_code poseidon_barrier(poseidon_session* session, poseidon_status* status);
+// Brings every rank's bytes to all: `take` is called once per rank, in rank order, on the caller's
+// thread, before the call returns. Sizes may differ.
+POSEIDON_API poseidon_code poseidon_gather(poseidon_session* session, const void* bytes,
+                                           size_t size,
+                                           void (*take)(void* user, uint32_t rank,
+                                                        const void* bytes, size_t size),
+                                           void* user, poseidon_status* status);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+// NOLINTEND(readability-identifier-naming)
+
+#endif  // POSEIDON_C_JOB_H_

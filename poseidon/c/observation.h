@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_C_OBSERVATION_H_
+#define POSEIDON_C_OBSERVATION_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "poseidon/c/job.h"
+#include "poseidon/c/step.h"
+
+// Observation: what was moved, what was waited for, the trace. Part of poseidon.h, whose rules hold.
+
+// C's names, not the tree's. NOLINTBEGIN(readability-identifier-naming)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- what happened
+
+// Frames of one kind, each way. This struct never grows.
+typedef struct poseidon_traffic {
+  uint64_t frames_sent;
+  uint64_t header_bytes_sent;
+  uint64_t payload_bytes_sent;
+  uint64_t frames_received;
+  uint64_t header_bytes_received;
+  uint64_t payload_bytes_received;
+} poseidon_traffic;
+
+typedef struct poseidon_layer_statistics {
+  size_t struct_size;
+  poseidon_traffic key_value;
+  poseidon_traffic factors;
+  uint64_t steps;
+  double seconds;  // from push to landed mean, summed over the steps
+  uint64_t local_bytes;  // written to the host's shared memory or read from it
+} poseidon_layer_statistics;
+
+typedef struct poseidon_statistics {
+  size_t struct_size;
+  poseidon_traffic control;
+  poseidon_traffic collectives;
+  uint64_t wire_bytes_sent;  // everything, with what encryption adds
+  uint64_t wire_bytes_received;
+  double busy_seconds;           // at least one layer in flight
+  double waited_seconds;         // spent in poseidon_wait
+  double hidden_share;           // of the communication, behind computation: 0 to 1; waiting for
+                                 // slower workers counts as not hidden
+  uint64_t allocated_bytes;      // by the core, for landing places and sums, without the
+                                 // connections' own buffers of a frame each
+  double link_bytes_per_second;  // measured once; 0: unknown
+  double link_latency_seconds;
+} poseidon_statistics;
+
+// Counted since poseidon_open, of this member. Thread: any but the callbacks'.
+POSEIDON_API poseidon_code poseidon_get_statistics(const poseidon_session* session,
+                                                   poseidon_statistics* statistics,
+                                                   poseidon_status* status);
+POSEIDON_API poseidon_code poseidon_get_layer_statistics(const poseidon_model* model,
+                                                         uint32_t layer,
+                                                         poseidon_layer_statistics* statistics,
+                                                         poseidon_status* status);
+// Begins times of layers and of waiting anew (bytes go on). Thread: any but the callbacks'.
+POSEIDON_API void poseidon_reset_timings(poseidon_session* session);
+
+enum {  // rows of a worker's timeline
+  POSEIDON_LANE_COMPUTE = 0,
+  POSEIDON_LANE_SEND = 1,
+  POSEIDON_LANE_RECEIVE = 2,
+  POSEIDON_LANE_SUM = 3,
+  POSEIDON_LANE_REBUILD = 4,
+  POSEIDON_LANE_WAIT = 5
+};
+
+typedef struct poseidon_span {
+  size_t struct_size;
+  int32_t lane;
+  int32_t layer;  // -1: none
+  uint64_t step;
+  int64_t begin_nanoseconds;  // as poseidon_now counts
+  int64_t end_nanoseconds;
+  uint64_t bytes;     // payload moved, 0 where none
+  const char* label;  // "forward", "push", ...
+} poseidon_span;
+
+// Steady time of this machine, in nanoseconds. Thread: any.
+POSEIDON_API int64_t poseidon_now(const poseidon_session* session);
+// Adds the engine's own span (forward, backward) to the trace, where there is one. `label` is lent
+// until the trace is taken: a literal. Thread: any.
+POSEIDON_API poseidon_code poseidon_record(poseidon_session* session, const poseidon_span* span,
+                                           poseidon_status* status);
+// Hands out the spans so far, in the order they ended, and forgets them: `take` is called once per
+// span, on the caller's thread, before the call returns. Thread: any.
+POSEIDON_API poseidon_code poseidon_take_trace(poseidon_session* session,
+                                               void (*take)(void* user, const poseidon_span* span),
+                                               void* user, poseidon_status* status);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+// NOLINTEND(readability-identifier-naming)
+
+#endif  // POSEIDON_C_OBSERVATION_H_

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/c/options.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "poseidon/c/structs.h"
+
+namespace poseidon::c {
+namespace {
+
+// The first of `text`'s lines, or of its entries with ';' between, taken off it, without the blanks around it; a
+// backslash takes the character after it as it is.
+std::string TakeEntry(std::string_view& text) {
+  std::string entry;
+  std::size_t kept = 0, i = 0;
+  for (; i < text.size() && text[i] != '\n' && text[i] != ';'; ++i) {
+    const bool as_is = text[i] == '\\' && i + 1 < text.size();
+    if (as_is) ++i;
+    const bool blank = !as_is && (text[i] == ' ' || text[i] == '\r');
+    if (blank && entry.empty()) continue;
+    entry += text[i];
+    if (!blank) kept = entry.size();
+  }
+  entry.resize(kept);
+  text.remove_prefix(std::min(i + 1, text.size()));
+  return entry;
+}
+
+Status UnknownScheme(const char* where, const std::string& name, const std::string& word) {
+  return InvalidArgument(std::string(where) + " gives layer '" + name + "' the scheme '" + word +
+                         "', expected kv or sfb");
+}
+
+// Lines, or ';' between, of name=scheme; a name may hold '='.
+Status ParseSchemes(std::string_view text, const char* where,
+                    std::map<std::string, plan::Scheme>& schemes) {
+  while (!text.empty()) {
+    const std::string pair = TakeEntry(text);
+    if (pair.empty()) continue;
+    const std::size_t equals = pair.rfind('=');
+    if (equals == std::string_view::npos || equals == 0) {
+      return InvalidArgument(std::string(where) + " has '" + pair +
+                             "', expected name=kv or name=sfb");
+    }
+    const std::string name = pair.substr(0, equals);
+    const std::string word = pair.substr(equals + 1);
+    const std::optional<plan::Scheme> scheme = plan::ParseScheme(word);
+    if (!scheme) return UnknownScheme(where, name, word);
+    schemes.insert_or_assign(name, *scheme);
+  }
+  return OkStatus();
+}
+
+Result<Duration> TakeSeconds(double seconds, double otherwise, const char* what) {
+  constexpr double kMost = 1e8;  // three years
+  if (!(seconds >= 0 && seconds <= kMost)) {
+    return InvalidArgument(std::string(what) + " is " + std::to_string(seconds) +
+                           ", expected 0 to 1e8");
+  }
+  return FromSeconds(seconds > 0 ? seconds : otherwise);
+}
+
+Result<std::uint16_t> TakePort(std::uint32_t port, const char* what) {
+  if (port > 65535) {
+    return InvalidArgument(std::string(what) + " is " + std::to_string(port) +
+                           ", expected at most 65535");
+  }
+  return static_cast<std::uint16_t>(port);
+}
+
+Result<plan::PlanOptions> TakePlanning(const poseidon_options& options) {
+  plan::PlanOptions planning;
+  if (options.policy != 0) {
+    planning.policy = static_cast<plan::Policy>(options.policy);
+    if (options.policy < 0 || options.policy > 255 || !plan::IsValid(planning.policy)) {
+      return InvalidArgument("policy is " + std::to_string(options.policy) +
+                             ", expected POSEIDON_POLICY_TIME or _BYTES");
+    }
+  }
+  if (options.plan_pin != nullptr) {
+    POSEIDON_RETURN_IF_ERROR(ParseSchemes(options.plan_pin, "plan_pin", planning.forced));
+    planning.forced_by =
+        options.schemes == nullptr ? "the pinned plan" : "the user or the pinned plan";
+  }
+  if (options.schemes != nullptr) {
+    POSEIDON_RETURN_IF_ERROR(ParseSchemes(options.schemes, "schemes", planning.forced));
+  }
+  return planning;
+}
+
+}  // namespace
+
+// A name as TakeEntry gives it back.
+std::string Escaped(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    if (c == '\\' || c == ';' || c == '\n' || c == '\r' || c == ' ') text += '\\';
+    text += c;
+  }
+  return text;
+}
+
+Result<transport::tcp::Token> TakeToken(const poseidon_options& options) {
+  using transport::tcp::Token;
+  const int ways = (options.token_file != nullptr ? 1 : 0) +
+                   (options.token_bytes != nullptr ? 1 : 0) + (options.token_fd > 0 ? 1 : 0);
+  if (ways == 0 && options.workers == 1 && options.servers == 0) return Token::Generate();
+  if (ways != 1) {
+    return InvalidArgument("the job's token came in " + std::to_string(ways) +
+                           " ways, expected exactly one of token_file, token_bytes and token_fd");
+  }
+  if (options.token_file != nullptr) return Token::FromFile(options.token_file);
+  if (options.token_fd > 0) return Token::FromDescriptor(options.token_fd);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(options.token_bytes);
+  return Token::FromBytes(std::span<const std::byte, Token::kBytes>(bytes, Token::kBytes));
+}
+
+Result<transport::tcp::Security::Mode> TakeMode(std::int32_t wire, const std::string& listen_host) {
+  using Mode = transport::tcp::Security::Mode;
+  switch (wire) {
+    case POSEIDON_WIRE_TLS:
+      return Mode::kTls;
+    case POSEIDON_WIRE_AUTH:
+      return Mode::kAuth;
+    case POSEIDON_WIRE_AUTO:
+      return listen_host.rfind("127.", 0) == 0 || listen_host == "::1" ? Mode::kAuth : Mode::kTls;
+    default:
+      return InvalidArgument("wire is " + std::to_string(wire) +
+                             ", expected POSEIDON_WIRE_AUTO, _TLS or _AUTH");
+  }
+}
+
+Result<session::NodeOptions> TakeNodeOptions(const poseidon_options& options) {
+  constexpr std::uint32_t kMostMembers = 65535;
+  if (options.workers < 1 || options.workers > kMostMembers ||
+      options.servers > kMostMembers - options.workers) {
+    return InvalidArgument("workers is " + std::to_string(options.workers) + " and servers " +
+                           std::to_string(options.servers) +
+                           ", expected at least one worker and at most 65535 of both");
+  }
+  const bool server = options.role == POSEIDON_SERVER;
+  if (server && options.hosts_coordinator != 0) {
+    return InvalidArgument("a server cannot host the coordinator, a worker does");
+  }
+  if (options.requested_rank < 0 ||
+      static_cast<std::uint32_t>(options.requested_rank) >= options.workers) {
+    return InvalidArgument("requested_rank is " + std::to_string(options.requested_rank) +
+                           ", expected less than the " + std::to_string(options.workers) +
+                           " workers");
+  }
+  session::NodeOptions node;
+  node.role = server ? wire::Role::kServer : wire::Role::kWorker;
+  node.workers = static_cast<std::uint16_t>(options.workers);
+  node.servers = static_cast<std::uint16_t>(options.servers);
+  node.hosts_coordinator = options.hosts_coordinator != 0;
+  // Rank 0 is its host's alone to have, so 0 can stand for any.
+  if (options.requested_rank > 0) node.requested_rank = options.requested_rank;
+  node.host = TextOr(options.host, "localhost");
+  if (options.levels < POSEIDON_LEVELS_FLAT || options.levels > POSEIDON_LEVELS_AUTO) {
+    return InvalidArgument("levels is " + std::to_string(options.levels) +
+                           ", expected POSEIDON_LEVELS_FLAT, _HOST or _AUTO");
+  }
+  node.levels = static_cast<plan::Levels>(options.levels);
+  node.machine = options.machine != nullptr ? options.machine : local::ThisMachine();
+  node.listen.host = TextOr(options.listen_host, "127.0.0.1");
+  POSEIDON_ASSIGN_OR_RETURN(node.listen.port, TakePort(options.listen_port, "listen_port"));
+  node.advertise_host = TextOr(options.advertise_host, "");
+  if (node.advertise_host.empty() && (node.listen.host == "0.0.0.0" || node.listen.host == "::")) {
+    return InvalidArgument("listen_host is " + node.listen.host +
+                           ", expected advertise_host to say where the others reach it");
+  }
+  node.coordinator.host = TextOr(options.coordinator_host, "127.0.0.1");
+  POSEIDON_ASSIGN_OR_RETURN(node.coordinator.port,
+                            TakePort(options.coordinator_port, "coordinator_port"));
+  if (!node.hosts_coordinator && node.coordinator.port == 0) {
+    return InvalidArgument("coordinator_port is 0, expected the port that rank 0 listens at");
+  }
+  POSEIDON_ASSIGN_OR_RETURN(node.join_timeout,
+                            TakeSeconds(options.join_timeout_seconds, 120, "join_timeout_seconds"));
+  POSEIDON_ASSIGN_OR_RETURN(node.liveness.dead_after,
+                            TakeSeconds(options.dead_after_seconds, 30, "dead_after_seconds"));
+  POSEIDON_ASSIGN_OR_RETURN(node.planning, TakePlanning(options));
+  if (options.final_plan_step != 0) node.final_plan_step = options.final_plan_step;
+  node.memory_limit_bytes = options.memory_limit_bytes;
+  if (options.probe_bytes != 0 && options.probe_bytes != POSEIDON_NEVER &&
+      (options.probe_bytes < session::kMinProbeBytes || options.probe_bytes > session::kMaxProbeBytes)) {
+    return InvalidArgument("probe_bytes is " + std::to_string(options.probe_bytes) + ", expected " +
+                           std::to_string(session::kMinProbeBytes) + " to " + std::to_string(session::kMaxProbeBytes) +
+                           ", 0 or POSEIDON_NEVER");
+  }
+  if (options.probe_bytes != 0) {
+    node.probe_bytes = options.probe_bytes == POSEIDON_NEVER ? 0 : options.probe_bytes;
+  }
+  node.cores =
+      options.cores != 0 ? options.cores : std::max(1u, std::thread::hardware_concurrency());
+  node.compute_threads = std::max(options.threads, 1u);
+  return node;
+}
+
+}  // namespace poseidon::c

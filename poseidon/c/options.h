@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_C_OPTIONS_H_
+#define POSEIDON_C_OPTIONS_H_
+
+#include <string>
+#include <string_view>
+
+#include "poseidon/base/result.h"
+#include "poseidon/c/poseidon.h"
+#include "poseidon/session/node.h"
+#include "poseidon/transport/tcp/tcp_context.h"
+
+// What poseidon_options say, as the core's values; kInvalidArgument names the field and what was expected.
+namespace poseidon::c {
+
+Result<session::NodeOptions> TakeNodeOptions(const poseidon_options& options);
+Result<transport::tcp::Token> TakeToken(const poseidon_options& options);
+Result<transport::tcp::Security::Mode> TakeMode(std::int32_t wire, const std::string& listen_host);
+
+// A layer's name as the text of a plan holds it.
+std::string Escaped(std::string_view name);
+
+}  // namespace poseidon::c
+
+#endif  // POSEIDON_C_OPTIONS_H_

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_C_STEP_H_
+#define POSEIDON_C_STEP_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "poseidon/c/job.h"
+
+// The step: models, plans, pushes, waits, measurements. Part of poseidon.h, whose rules hold.
+
+// C's names, not the tree's. NOLINTBEGIN(readability-identifier-naming)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- a model
+
+// One layer: one contiguous flat gradient, weight and bias together.
+typedef struct poseidon_layer {
+  size_t struct_size;
+  const char* name;           // unique in its model, the same on every worker
+  const char* shape;          // for people, "500x800+500"; NULL: none
+  uint64_t elements;          // of the flat gradient, at least 1
+  int32_t dtype;              // F32, F64 or I64
+  uint32_t forward_position;  // 0 runs first in the forward pass
+  // Of a fully connected layer: its gradient is the weight [outputs x inputs], row-major, and
+  // behind it the bias [outputs], where it has one. Both 0: the gradient is not a product of
+  // factors.
+  uint64_t outputs;
+  uint64_t inputs;
+  int32_t bias;
+  uint32_t reserved;
+} poseidon_layer;
+
+// Sets *model to a new, empty model, freed with its session. One model per session in this version.
+// Main thread.
+POSEIDON_API poseidon_code poseidon_model_new(poseidon_session* session, poseidon_model** model,
+                                              poseidon_status* status);
+
+// Adds a layer; *id is its number in all calls below, counting from 0. Main thread, before
+// poseidon_commit.
+POSEIDON_API poseidon_code poseidon_declare(poseidon_model* model, const poseidon_layer* layer,
+                                            uint32_t* id, poseidon_status* status);
+
+// Compares the declaration with every other worker's and makes the first plan. Blocks until all
+// have committed. A difference ends the job and names layer and worker. Main thread, once.
+POSEIDON_API poseidon_code poseidon_commit(poseidon_model* model, poseidon_status* status);
+
+// How a layer's gradient becomes the mean over all workers: slices summed by their owners
+// (poseidon_push_dense), or factors to everyone and one product everywhere (poseidon_push_factors).
+enum { POSEIDON_KEY_VALUE = 1, POSEIDON_FACTOR_BROADCAST = 2 };
+
+// How one layer goes, why, and what that is predicted to take per step. Predictions are 0 in the
+// first plan, where nothing was measured.
+typedef struct poseidon_layer_plan {
+  size_t struct_size;
+  int32_t scheme;
+  int32_t forced;       // not 0: by the user or a pinned plan
+  uint64_t bytes_sent;  // payload of the busiest worker
+  uint64_t bytes_received;
+  double transfer_seconds;
+  double rebuild_seconds;  // the product of all workers' factors
+  char reason[512];
+} poseidon_layer_plan;
+
+typedef struct poseidon_plan {
+  size_t struct_size;
+  uint64_t switch_step;  // the first step that follows this plan
+  int32_t final_plan;    // not 0: made of measurements
+  int32_t policy;
+  uint32_t layers;
+  uint32_t reserved;
+  double step_seconds;           // predicted with these schemes
+  double compute_seconds;        // of it, without any waiting
+  double single_worker_seconds;  // a step of one worker without a network
+  double speedup;
+  double wfbp_seconds;        // if communication overlapped with backward only
+  double dense_step_seconds;  // with the key-value scheme for every layer
+  uint64_t dense_bytes_sent;  // the busiest worker's, with the key-value scheme for every layer
+} poseidon_plan;
+
+// The newest plan that poseidon_commit or poseidon_begin_step brought. Thread: any.
+POSEIDON_API poseidon_code poseidon_get_plan(const poseidon_model* model, poseidon_plan* plan,
+                                             poseidon_status* status);
+POSEIDON_API poseidon_code poseidon_get_layer_plan(const poseidon_model* model, uint32_t layer,
+                                                   poseidon_layer_plan* plan,
+                                                   poseidon_status* status);
+// That plan as lines of name=scheme, for poseidon_options.plan_pin: written, cut to `capacity`
+// bytes with its final zero; returns the length it has uncut, 0 before poseidon_commit. Thread:
+// any.
+POSEIDON_API size_t poseidon_plan_text(const poseidon_model* model, char* buffer, size_t capacity);
+
+// ---- a step
+
+// Call before a step's first forward pass; steps count up from 0 (or from where training resumes).
+// At the final plan's switch step it blocks until that plan is known. Main thread.
+POSEIDON_API poseidon_code poseidon_begin_step(poseidon_model* model, uint64_t step,
+                                               poseidon_status* status);
+
+// Sets *scheme to how the layer is to be pushed in `step`, which has begun. Thread: any.
+POSEIDON_API poseidon_code poseidon_scheme_of(const poseidon_model* model, uint32_t layer,
+                                              uint64_t step, int32_t* scheme,
+                                              poseidon_status* status);
+
+// What a push may say beyond its gradient.
+typedef struct poseidon_push {
+  size_t struct_size;
+  int32_t absent;   // not 0: contribute nothing, receive the mean of the others (key-value only)
+  uint32_t weight;  // of this contribution in the mean (key-value only); 0 on all: unweighted
+  // Called once for every push that returned POSEIDON_OK, when poseidon_wait would no longer block.
+  void (*landed)(void* user, const poseidon_status* status);
+  void* landed_user;
+} poseidon_push;
+
+// dW = u^T v of this worker's `rows` samples; rows may be 0, and differ between workers and steps.
+// The mean is the sum over all workers' rows divided by the number of workers.
+typedef struct poseidon_factors {
+  size_t struct_size;
+  const poseidon_view* u;  // [rows x outputs]: errors of the outputs, row-major
+  const poseidon_view* v;  // [rows x inputs]: inputs, row-major
+  uint32_t rows;           // with 0 rows u and v may be NULL
+  uint32_t reserved;
+} poseidon_factors;
+
+// Hands over a layer's flat gradient of `step`; the mean over all workers lands over it. The memory
+// is lent until poseidon_wait has returned or `landed` was called. Returns at once. `more` may be
+// NULL. A call out of turn (another scheme, an older step, a layer not waited for) is refused and
+// changes nothing. Thread: any, one at a time per layer.
+POSEIDON_API poseidon_code poseidon_push_dense(poseidon_model* model, uint32_t layer, uint64_t step,
+                                               const poseidon_view* gradient,
+                                               const poseidon_push* more, poseidon_status* status);
+
+// Hands over a layer's factors of `step`; the mean lands in `gradient`, bias included. Else as
+// above; the factors are lent as long as the gradient, and stay unchanged.
+POSEIDON_API poseidon_code poseidon_push_factors(poseidon_model* model, uint32_t layer,
+                                                 uint64_t step, const poseidon_factors* factors,
+                                                 const poseidon_view* gradient,
+                                                 const poseidon_push* more,
+                                                 poseidon_status* status);
+
+// Blocks until the mean of the layer's last push has landed; returns at once where there is none.
+// Thread: any but the callbacks'.
+POSEIDON_API poseidon_code poseidon_wait(poseidon_model* model, uint32_t layer,
+                                         poseidon_status* status);
+// Blocks until the mean of one of `count` layers, at least one, has landed and sets *landed to the
+// first in the order given for which poseidon_wait would not block. A program that has to wait for
+// one layer can update another meanwhile. Thread: any but the callbacks'.
+POSEIDON_API poseidon_code poseidon_wait_any(poseidon_model* model, const uint32_t* layers,
+                                             uint32_t count, uint32_t* landed,
+                                             poseidon_status* status);
+// 1 where poseidon_wait would not block, else 0. Thread: any.
+POSEIDON_API int32_t poseidon_landed(const poseidon_model* model, uint32_t layer);
+
+// ---- measurements, for the final plan
+
+// What the first steps took in this layer; undeclared neighbours (activations, the update) count
+// with the declared layer before them.
+typedef struct poseidon_measurement {
+  size_t struct_size;
+  double forward_seconds;
+  double backward_seconds;
+  uint32_t rows;  // gradient rows of this worker per step; 0 where there are no factors
+  uint32_t reserved;
+} poseidon_measurement;
+
+// Notes one layer's measurement; poseidon_report sends all noted ones, once, before the final
+// plan's switch step. Layers without one count as free. Main thread.
+POSEIDON_API poseidon_code poseidon_measured(poseidon_model* model, uint32_t layer,
+                                             const poseidon_measurement* measurement,
+                                             poseidon_status* status);
+POSEIDON_API poseidon_code poseidon_report(poseidon_model* model, poseidon_status* status);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+// NOLINTEND(readability-identifier-naming)
+
+#endif  // POSEIDON_C_STEP_H_
