@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "cluster"))
 import calibration  # noqa: E402
 import emulation    # noqa: E402
 
-LIBRARY = ROOT / "build" / "release" / "poseidon" / "session" / "libposeidon.so"
+LIBRARY = ROOT / "build" / "release" / "poseidon" / "c" / "libposeidon.so"
 SOURCES = ("poseidon", "frontends/torch", "benchmarks/torch/train_bench.py", "benchmarks/torch/nets.py",
            "benchmarks/cluster", "scripts/dependencies.txt")
 ATTEMPTS = 3     # of the gate

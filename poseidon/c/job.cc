@@ -38,6 +38,9 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
   opened.engine = handle->engine();
   opened.log = &handle->log;
   opened.trace = handle->trace.get();
+  if (options.interrupted != nullptr) {
+    opened.interrupted = [ask = options.interrupted, user = options.interrupted_user] { return ask(user) != 0; };
+  }
 
   transport::tcp::TcpOptions tcp{.security = {.mode = mode, .token = token}};
   tcp.log = &handle->log;

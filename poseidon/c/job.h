@@ -215,6 +215,12 @@ typedef struct poseidon_options {
   uint32_t reserved3;
   // Workers that name the same machine can share memory; NULL: as the system says; "": with nobody.
   const char* machine;
+
+  // Called about every 100 ms while a call of the program's blocks, on the thread that called, until it returns not
+  // 0: then the job ends as by poseidon_abort, and the call returns POSEIDON_ABORTED. For engines whose user presses
+  // Ctrl-C. NULL: a call blocks as long as it takes.
+  int32_t (*interrupted)(void* user);
+  void* interrupted_user;
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;

@@ -2,11 +2,17 @@
 #include "poseidon/session/session.h"
 
 #include <algorithm>
+#include <chrono>
 #include <future>
 #include <numeric>
 #include <utility>
 
 namespace poseidon::session {
+namespace {
+
+constexpr std::chrono::milliseconds kInterruptedEvery{100};
+
+}  // namespace
 
 double Statistics::hidden_share() const {
   if (busy_seconds <= 0) return 1.0;
@@ -34,6 +40,26 @@ std::future<Status> Session::Begin(UniqueFunction<void(Completion)> start) {
   });
   return future;
 }
+
+bool Session::EndIfInterrupted() {
+  if (!options_.interrupted || !options_.interrupted()) return false;
+  const std::int32_t self = roster_.empty() ? kNoCulprit : rank_.value();
+  Abort(Status(StatusCode::kAborted, "was interrupted", StatusScope::kJob, self));
+  return true;
+}
+
+// An interrupted call waits for the job's end, after which nobody reads or writes what the call had lent.
+template <typename T>
+T Session::Get(std::future<T> future) {
+  if (options_.interrupted) {
+    while (future.wait_for(kInterruptedEvery) != std::future_status::ready) {
+      if (EndIfInterrupted()) break;
+    }
+  }
+  return future.get();
+}
+
+Status Session::Await(UniqueFunction<void(Completion)> start) { return Get(Begin(std::move(start))); }
 
 Result<std::unique_ptr<Session>> Session::Open(
     std::unique_ptr<Runtime> runtime, const SessionOptions& options,
@@ -100,7 +126,7 @@ Result<plan::Plan> Session::Commit(const std::vector<plan::LayerSpec>& layers) {
   runtime_->io().Post([this, layers, promise] {
     node_->Commit(layers, [promise](Result<plan::Plan> plan) { promise->set_value(std::move(plan)); });
   });
-  Result<plan::Plan> plan = future.get();
+  Result<plan::Plan> plan = Get(std::move(future));
   if (plan.ok()) provisional_plan_ = *plan;
   return plan;
 }
@@ -119,7 +145,7 @@ Result<const plan::Plan*> Session::BeginStep(Step step) {
       node_->AwaitFinalPlan(
           [promise](Result<plan::Plan> plan) { promise->set_value(std::move(plan)); });
     });
-    Result<plan::Plan> plan = future.get();
+    Result<plan::Plan> plan = Get(std::move(future));
     if (!plan.ok()) return plan.status();
     final_plan_ = *std::move(plan);
   }
@@ -185,7 +211,12 @@ LayerId Session::WaitAny(std::span<const LayerId> layers) {
   auto found = first_landed();
   if (found != layers.end()) return *found;
   const TimePoint begin = now();
-  landed_.wait(lock, [&] { return (found = first_landed()) != layers.end(); });
+  const auto one_landed = [&] { return (found = first_landed()) != layers.end(); };
+  while (!landed_.wait_for(lock, kInterruptedEvery, one_landed)) {
+    lock.unlock();
+    EndIfInterrupted();
+    lock.lock();
+  }
   const TimePoint end = now();
   waited_ += end - begin;
   if (options_.trace != nullptr) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,9 @@ struct SessionOptions {
   TraceRecorder* trace = nullptr;        // outlives the session; null: no trace
   // A longer collective goes in pieces of so many bytes; the same on every member.
   std::uint64_t collective_bytes = 1u << 30;
+  // Where given: asked every tenth of a second by a call that blocks, on the thread that called. True ends the
+  // job, as Abort does, and the call returns that failure.
+  std::function<bool()> interrupted = {};
 };
 
 // What one layer moved and took so far; bytes of this member.
@@ -157,11 +161,16 @@ class Session {
   // Runs `f` on the I/O executor and waits for it.
   template <typename F>
   void RunOnIo(F f);
+  // Ends the job if the caller wants out. True if so.
+  bool EndIfInterrupted();
+  // The future's value; if the caller is interrupted meanwhile, the job ends, which completes it.
+  template <typename T>
+  T Get(std::future<T> future);
   Completion Complete(LayerId layer, Completion landed);
   void PushRequest(LayerId layer, sync::SyncRequest request, Completion landed);
   // Calls `start(completion)` on the I/O executor; the future is the completion's status.
   std::future<Status> Begin(UniqueFunction<void(Completion)> start);
-  Status Await(UniqueFunction<void(Completion)> start) { return Begin(std::move(start)).get(); }
+  Status Await(UniqueFunction<void(Completion)> start);
   Status Collective(TensorView view, bool contribute);
 
   std::unique_ptr<Runtime> runtime_;

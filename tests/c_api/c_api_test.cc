@@ -772,6 +772,66 @@ TEST(Ends, ADedicatedServerReturnsWhenTheWorkersHaveLeft) {
   EXPECT_EQ(failure.code, POSEIDON_OK) << failure.message;
 }
 
+// The program is interrupted (Ctrl-C) in a call that would block for ever: the call ends the job and returns.
+TEST(Ends, AnInterruptedWaitEndsTheJob) {
+  Job job(2);
+  std::promise<void> ended;
+  std::shared_future<void> rank_0_ended = ended.get_future().share();
+  const std::vector<Failure> failures = job.Run([&](std::uint32_t rank, poseidon_options options) {
+    std::atomic<bool> waits = false;
+    if (rank == 0) {
+      options.interrupted = [](void* user) { return static_cast<std::atomic<bool>*>(user)->load() ? 1 : 0; };
+      options.interrupted_user = &waits;
+    }
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t a = model.Declare(Dense("a", 4));
+    model.Commit();
+    model.BeginStep(0);
+    if (rank == 1) {  // never pushes
+      rank_0_ended.wait();
+      session.Barrier();
+      return;
+    }
+    std::vector<float> gradient(4, 1.0f);
+    model.Push(a, 0, View(gradient));
+    waits = true;
+    const Failure failure = FailureOf([&] { model.Wait(a); });
+    EXPECT_EQ(failure.code, POSEIDON_ABORTED);
+    EXPECT_THAT(failure.message, HasSubstr("was interrupted"));
+    ended.set_value();
+  });
+  EXPECT_EQ(failures[1].code, POSEIDON_ABORTED);
+  EXPECT_EQ(failures[1].culprit, 0);
+}
+
+TEST(Ends, AnInterruptedJoinReturns) {
+  poseidon_options options = Alone();
+  options.workers = 2;  // of which the second never comes
+  options.token_bytes = kToken.data();
+  std::atomic<int> asked = 0;
+  options.interrupted = [](void* user) { return static_cast<std::atomic<int>*>(user)->fetch_add(1) > 1 ? 1 : 0; };
+  options.interrupted_user = &asked;
+  const Failure failure = FailureOf([&] { Session session(options); });
+  EXPECT_EQ(failure.code, POSEIDON_ABORTED);
+  EXPECT_THAT(failure.message, HasSubstr("was interrupted"));
+}
+
+TEST(Ends, AnInterruptedCollectiveEndsTheJob) {
+  Job job(2);
+  const std::vector<Failure> failures = job.Run([&](std::uint32_t rank, poseidon_options options) {
+    std::atomic<bool> waits = false;
+    options.interrupted = [](void* user) { return static_cast<std::atomic<bool>*>(user)->load() ? 1 : 0; };
+    options.interrupted_user = &waits;
+    Session session(options);
+    if (rank == 1) session.Leave();
+    waits = true;
+    session.Barrier();
+  });
+  EXPECT_EQ(failures[0].code, POSEIDON_ABORTED);
+  EXPECT_EQ(failures[1].code, POSEIDON_ABORTED);
+}
+
 // ---- beside the steps
 
 TEST(Collectives, SumBroadcastBarrierGather) {

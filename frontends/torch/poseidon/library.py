@@ -48,6 +48,7 @@ class View(Struct):
 
 Listening = CFUNCTYPE(None, c_void_p, c_char_p, c_uint32)
 Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
+Interrupted = ctypes.CFUNCTYPE(c_int32, c_void_p)
 
 
 class Options(Struct):
@@ -62,7 +63,8 @@ class Options(Struct):
                 ("reserved2", c_uint32), ("schemes", c_char_p), ("plan_pin", c_char_p),
                 ("final_plan_step", c_uint64), ("engine", c_void_p), ("log", Log), ("log_user", c_void_p),
                 ("trace_spans", c_uint64), ("memory_limit_bytes", c_uint64), ("probe_bytes", c_uint64),
-                ("levels", c_int32), ("reserved3", c_uint32), ("machine", c_char_p)]
+                ("levels", c_int32), ("reserved3", c_uint32), ("machine", c_char_p),
+                ("interrupted", Interrupted), ("interrupted_user", c_void_p)]
 
 
 class Layer(Struct):
@@ -146,7 +148,7 @@ def candidates():
     if named:
         return [named]
     here = pathlib.Path(__file__).resolve().parent
-    checkout = here.parents[2] / "build" / "release" / "poseidon" / "session" / "libposeidon.so"
+    checkout = here.parents[2] / "build" / "release" / "poseidon" / "c" / "libposeidon.so"
     return [str(path) for path in (here / "libposeidon.so", checkout) if path.exists()] + ["libposeidon.so.0"]
 
 
