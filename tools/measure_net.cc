@@ -47,14 +47,14 @@ caffe::SolverParameter SolverOf(const MeasureOptions& options) {
 }
 
 // Mean seconds per layer of the net over whole windows of iterations.
-Result<std::vector<caffe::LayerSeconds>> Timed(caffe::Solver& solver, int iterations) {
+Result<std::vector<plan::LayerSeconds>> Timed(caffe::Solver& solver, int iterations) {
   const int windows = (iterations + kWindow - 1) / kWindow;
-  std::vector<caffe::LayerSeconds> means(static_cast<std::size_t>(solver.net().layer_count()));
+  std::vector<plan::LayerSeconds> means(static_cast<std::size_t>(solver.net().layer_count()));
   // The first iteration pays for memory and plans of its own; so does the update of the second.
   POSEIDON_RETURN_IF_ERROR(solver.Step(2));
   for (int window = 0; window < windows; ++window) {
     POSEIDON_RETURN_IF_ERROR(solver.Step(kWindow));
-    const std::vector<caffe::LayerSeconds> now = solver.layer_clock().Means();
+    const std::vector<plan::LayerSeconds> now = solver.layer_clock().Means();
     for (std::size_t i = 0; i < means.size(); ++i) {
       means[i].forward += now[i].forward / windows;
       means[i].backward += now[i].backward / windows;
@@ -130,7 +130,7 @@ Result<Profile> MeasureNet(const MeasureOptions& options) {
   solver_options.writes_snapshots = false;
   POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<caffe::Solver> solver,
                             caffe::Solver::Create(SolverOf(options), std::move(solver_options)));
-  POSEIDON_ASSIGN_OR_RETURN(const std::vector<caffe::LayerSeconds> seconds,
+  POSEIDON_ASSIGN_OR_RETURN(const std::vector<plan::LayerSeconds> seconds,
                             Timed(*solver, options.iterations));
 
   Profile profile;
@@ -150,9 +150,9 @@ Result<Profile> MeasureNet(const MeasureOptions& options) {
                            "nothing to plan");
   }
   // Neighbours without parameters count with the layer before them, the first ones with the first.
-  caffe::LayerSeconds before;
+  plan::LayerSeconds before;
   for (int i = 0; i < net.layer_count(); ++i) {
-    const caffe::LayerSeconds& own = seconds[static_cast<std::size_t>(i)];
+    const plan::LayerSeconds& own = seconds[static_cast<std::size_t>(i)];
     if (synced.count(i) > 0) {
       profile.layers.push_back(LayerOf(net, i, profile.layers.size()));
       profile.layers.back().forward_seconds = std::exchange(before.forward, 0);

@@ -46,7 +46,8 @@ class Worker {
                         .elements = size / sizeof(float),
                         .forward_position = static_cast<std::uint32_t>(layers.size())});
     }
-    POSEIDON_RETURN_IF_ERROR(session_->Commit(layers).status());
+    POSEIDON_ASSIGN_OR_RETURN(model_, session_->NewModel());
+    POSEIDON_RETURN_IF_ERROR(model_->Commit(layers).status());
     const std::uint64_t most = *std::max_element(options_.sizes.begin(), options_.sizes.end());
     memory_ = sfb::AllocateAligned(most);
     std::uint64_t size = 0;
@@ -94,12 +95,13 @@ class Worker {
   }
 
   Status AllReduce(LayerId layer, const TensorView& view) {
-    session_->Push({.layer = layer, .step = Step(step_++), .gradient = view});
-    return session_->Wait(layer);
+    POSEIDON_RETURN_IF_ERROR(model_->Push(layer, {.step = Step(step_++), .gradient = view}));
+    return model_->Wait(layer);
   }
 
   const Options& options_;
   std::unique_ptr<session::Session> session_;
+  session::Model* model_ = nullptr;
   sfb::AlignedBytes memory_;
   std::uint64_t step_ = 0;
 };

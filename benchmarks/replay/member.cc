@@ -11,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "poseidon/session/tcp_session.h"
+
 namespace poseidon::replay {
 
 void AddFlags(CLI::App& app, Member& member) {
@@ -51,9 +53,7 @@ Result<std::unique_ptr<session::Session>> Open(const Member& member, session::Se
     tcp.socket.send_buffer_bytes = member.send_buffer;
     node.flow_is_fixed = true;
   }
-  POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Runtime> runtime,
-                            session::MakeTcpRuntime(tcp));
-  return session::Session::Open(std::move(runtime), options);
+  return session::OpenTcpSession(tcp, options);
 }
 
 double CpuSeconds() {

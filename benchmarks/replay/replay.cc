@@ -87,10 +87,11 @@ class Worker {
   Status Run() {
     POSEIDON_RETURN_IF_ERROR(Join());
     const std::vector<plan::LayerSpec> specs = model_.specs();
-    Result<plan::Plan> provisional = session_->Commit(specs);
+    POSEIDON_ASSIGN_OR_RETURN(synced_, session_->NewModel());
+    Result<plan::Plan> provisional = synced_->Commit(specs);
     POSEIDON_RETURN_IF_ERROR(provisional.status());
     engine_.EndTests();
-    session_->Report(times_.MeasuredBy(static_cast<std::uint16_t>(options_.member.rank), *provisional).layers);
+    synced_->Report(times_.MeasuredBy(static_cast<std::uint16_t>(options_.member.rank), *provisional).layers);
     MakeBuffers();
     POSEIDON_RETURN_IF_ERROR(session_->Barrier());
     for (std::uint64_t step = 0; step < options_.warm_up + options_.steps; ++step) {
@@ -149,8 +150,8 @@ class Worker {
     if (!pushed_[layer]) return OkStatus();
     pushed_[layer] = false;
     const LayerId id(static_cast<std::uint32_t>(layer));
-    idle_ = idle_ || !session_->Landed(id);
-    return session_->Wait(id);
+    idle_ = idle_ || !synced_->Landed(id);
+    return synced_->Wait(id);
   }
   Status AwaitAll() {
     for (std::size_t i = 0; i < model_.layers.size(); ++i) POSEIDON_RETURN_IF_ERROR(Await(i));
@@ -177,7 +178,7 @@ class Worker {
     EndStep();
     if (step == options_.warm_up) before_ = session_->Collect();
     if (step + kTracedSteps == options_.warm_up + options_.steps) trace_.Take();
-    Result<const plan::Plan*> plan = session_->BeginStep(Step(step));
+    Result<const plan::Plan*> plan = synced_->BeginStep(Step(step));
     POSEIDON_RETURN_IF_ERROR(plan.status());
     for (const Action& action : StepOf(mode_, model_.layers.size())) {
       const std::size_t i = action.layer;
@@ -193,7 +194,7 @@ class Worker {
           Compute(step, i, "backward", times_.backward(options_.member.rank, step, i, factors));
           break;
         case Action::Kind::kPush:
-          Push(step, i, factors);
+          POSEIDON_RETURN_IF_ERROR(Push(step, i, factors));
           break;
       }
     }
@@ -208,19 +209,14 @@ class Worker {
                    {end - FromSeconds(seconds)}, {end}, 0, pass});
   }
 
-  void Push(std::uint64_t step, std::size_t i, bool factors) {
+  Status Push(std::uint64_t step, std::size_t i, bool factors) {
     const ScaledLayer& layer = model_.layers[i];
     const LayerId id(static_cast<std::uint32_t>(i));
     const TensorView gradient{gradients_[i].get(), layer.spec.elements, layer.spec.dtype};
     pushed_[i] = true;
-    if (!factors) {
-      session_->Push({.layer = id, .step = Step(step), .gradient = gradient});
-      return;
-    }
-    session_->PushFactors({.layer = id,
-                           .step = Step(step),
-                           .factors = {factors_[i].get(), factors_[i].get(), layer.rows},
-                           .gradient = gradient});
+    session::Push push{.step = Step(step), .gradient = gradient};
+    if (factors) push.factors = Factors{factors_[i].get(), factors_[i].get(), layer.rows};
+    return synced_->Push(id, std::move(push));
   }
 
   void Print(const json& line) {
@@ -262,7 +258,7 @@ class Worker {
 
   void PrintSummary() {
     const session::Statistics after = session_->Collect();
-    const plan::Plan& plan = session_->plan();
+    const plan::Plan& plan = synced_->plan();
     double rate = after.link.bytes_per_second;
     if (!options_.rate.empty()) rate = PayloadRate(profile::ParseRate(options_.rate).value());
     const Bounds bounds = BoundsOf(model_, times_, plan, options_.member.workers, rate, options_.warm_up,
@@ -301,6 +297,7 @@ class Worker {
   ChargedEngine engine_;
   TraceRecorder trace_;  // before the session, which records into it
   std::unique_ptr<session::Session> session_;
+  session::Model* synced_ = nullptr;  // what the session synchronises of model_
   std::vector<sfb::AlignedBytes> gradients_;
   std::vector<sfb::AlignedBytes> factors_;
   std::vector<bool> pushed_;

@@ -271,7 +271,7 @@ class Worker {
 
   void Commit() {
     OnNode([this] {
-      node_->Commit(stage_.declared, [this](const Result<plan::Plan>& plan) {
+      node_->Commit(ModelId(0), stage_.declared, [this](const Result<plan::Plan>& plan) {
         if (plan.ok()) provisional_ = *plan;
         Then(plan.status(), &Worker::Report);
       });
@@ -296,7 +296,7 @@ class Worker {
     if (step_ > stage_.last_step()) return AwaitAll();
     if (step_ != kFinalPlanStep) return Continue();
     OnNode([this] {
-      node_->AwaitFinalPlan([this](const Result<plan::Plan>& plan) {
+      node_->AwaitFinalPlan(ModelId(0), [this](const Result<plan::Plan>& plan) {
         Then(plan.status(), &Worker::Continue);
       });
     });
@@ -355,7 +355,7 @@ class Worker {
     }
     request.done = [this, layer](const Status& status) { OnLanded(layer, status); };
     OnNode([this, layer, request = std::move(request)]() mutable {
-      node_->Push(LayerId(static_cast<std::uint32_t>(layer)), std::move(request));
+      node_->Push(ModelId(0), LayerId(static_cast<std::uint32_t>(layer)), std::move(request));
     });
   }
 

@@ -15,7 +15,7 @@ namespace poseidon {
 // One row of a worker's timeline.
 enum class TraceLane : std::uint8_t { kCompute, kSend, kReceive, kSum, kRebuild, kWait };
 
-// What happened between two moments; `layer` is an index into the declared layers or -1.
+// What happened between two moments; `layer` is an index into the layers of `model`, or -1.
 struct TraceSpan {
   TraceLane lane = TraceLane::kCompute;
   std::int32_t layer = -1;
@@ -24,6 +24,7 @@ struct TraceSpan {
   TimePoint end;
   std::uint64_t bytes = 0;   // payload moved, 0 where none
   const char* label = "";    // a string literal: "forward", "backward", "push", "result", ...
+  std::uint16_t model = 0;   // whose layer it is
 };
 
 // Collects spans of the steps [first_step, last_step]; cheap when off, bounded in memory (at most

@@ -2,13 +2,8 @@
 #ifndef POSEIDON_C_HANDLES_H_
 #define POSEIDON_C_HANDLES_H_
 
-#include <atomic>
-#include <condition_variable>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,12 +21,7 @@ struct poseidon_session {
   std::unique_ptr<poseidon::c::CallbackEngine> own_engine;
   std::unique_ptr<poseidon::c::LateBlasEngine> blas_engine;
   std::unique_ptr<poseidon::TraceRecorder> trace;
-  std::unique_ptr<poseidon_model> model;
-  std::uint64_t final_plan_step = 0;
-
-  std::mutex mutex;
-  std::condition_variable landed;
-  std::size_t in_flight = 0;  // pushes whose callback has not returned; guarded by mutex
+  std::vector<std::unique_ptr<poseidon_model>> models;
 
   std::unique_ptr<poseidon::session::Session> session;
 
@@ -46,48 +36,14 @@ struct poseidon_session {
     return poseidon::Status(poseidon::StatusCode::kAborted, std::move(reason), poseidon::StatusScope::kJob,
                   session->rank().value());
   }
-  void PushBegan() {
-    std::lock_guard lock(mutex);
-    ++in_flight;
-  }
-  void PushEnded() {
-    std::lock_guard lock(mutex);
-    if (--in_flight == 0) landed.notify_all();
-  }
 };
 
 struct poseidon_model {
-  struct Layer {
-    poseidon::plan::LayerSpec spec;
-    std::optional<std::uint64_t> last_step;  // pushed; guarded by mutex
-    poseidon::wire::Measured::Layer measured;
-  };
-
-  explicit poseidon_model(poseidon_session* session) : owner(session) {}
-  poseidon::session::Session& session() const { return *owner->session; }
-
-  poseidon::Result<poseidon::plan::Scheme> SchemeOf(std::uint32_t layer, std::uint64_t step) const;
-  poseidon::Status Push(std::uint32_t layer, std::uint64_t step, const poseidon_view* gradient,
-              const poseidon_factors* factors, const poseidon_push* more);
-  poseidon::Status CheckLayer(std::uint32_t layer) const {
-    if (!committed) return poseidon::FailedPrecondition("the model has not been committed");
-    if (layer < layers.size()) return poseidon::OkStatus();
-    return poseidon::InvalidArgument("layer " + std::to_string(layer) + " does not exist, the model has " +
-                           std::to_string(layers.size()));
-  }
-  // The newest plan; null before the commit. With mutex held.
-  const poseidon::plan::Plan* plan() const {
-    if (final_plan) return &*final_plan;
-    return provisional ? &*provisional : nullptr;
-  }
+  poseidon_model(poseidon_session* session, poseidon::session::Model* of) : owner(session), model(of) {}
 
   poseidon_session* const owner;
-  std::vector<Layer> layers;
-  std::atomic<bool> committed = false;  // asked by any thread
-
-  mutable std::mutex mutex;
-  std::optional<poseidon::plan::Plan> provisional;  // guarded by mutex
-  std::optional<poseidon::plan::Plan> final_plan;   // guarded by mutex
+  poseidon::session::Model* const model;  // lives in the session
+  std::vector<poseidon::wire::Measured::Layer> measured;  // by layer, as poseidon_measured noted it
 };
 
 namespace poseidon::c {
@@ -100,7 +56,7 @@ inline Status CheckModel(const poseidon_model* model) {
 }
 inline Status CheckLayer(const poseidon_model* model, std::uint32_t layer) {
   POSEIDON_RETURN_IF_ERROR(CheckModel(model));
-  return model->CheckLayer(layer);
+  return model->model->CheckLayer(LayerId(layer));
 }
 
 }  // namespace poseidon::c

@@ -2,7 +2,6 @@
 // The job through the C header: joining, collectives, the end. Nothing is decided here.
 #include <array>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "poseidon/c/options.h"
 #include "poseidon/c/poseidon.h"
 #include "poseidon/c/structs.h"
+#include "poseidon/session/tcp_session.h"
 
 using namespace poseidon;           // NOLINT(google-build-using-namespace): the C names live outside
 using namespace poseidon::c;        // NOLINT(google-build-using-namespace)
@@ -34,7 +34,6 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
   if (options.trace_spans != 0) {
     handle->trace = std::make_unique<TraceRecorder>(options.trace_spans);
   }
-  handle->final_plan_step = opened.node.final_plan_step;
   opened.engine = handle->engine();
   opened.log = &handle->log;
   opened.trace = handle->trace.get();
@@ -42,11 +41,7 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
     opened.interrupted = [ask = options.interrupted, user = options.interrupted_user] { return ask(user) != 0; };
   }
 
-  transport::tcp::TcpOptions tcp{.security = {.mode = mode, .token = token}};
-  tcp.log = &handle->log;
-  tcp.max_strangers =
-      std::max<std::size_t>(tcp.max_strangers, opened.node.workers + opened.node.servers);
-  POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<Runtime> runtime, MakeTcpRuntime(tcp));
+  opened.node.cpu_seconds_per_wire_byte = CpuSecondsPerWireByte(mode);
   UniqueFunction<void(const transport::Address&)> listening;
   if (options.listening != nullptr) {
     listening = [tell = options.listening, user = options.listening_user,
@@ -55,7 +50,8 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
     };
   }
   POSEIDON_ASSIGN_OR_RETURN(handle->session,
-                            Session::Open(std::move(runtime), opened, std::move(listening)));
+                            OpenTcpSession({.security = {.mode = mode, .token = token}}, opened,
+                                           std::move(listening)));
   return handle;
 }
 
@@ -161,10 +157,6 @@ void poseidon_close(poseidon_session* session) {
     session->session->Abort(session->OwnAbort("closed its session without leaving"));
     return session->session->AwaitEnd();
   });
-  {
-    std::unique_lock lock(session->mutex);
-    session->landed.wait(lock, [&] { return session->in_flight == 0; });
-  }
   delete session;
 }
 

@@ -31,6 +31,7 @@ poseidon_code poseidon_get_statistics(const poseidon_session* session,
     given.wire_bytes_received = known.wire.wire_bytes_in;
     given.busy_seconds = known.busy_seconds;
     given.waited_seconds = known.waited_seconds;
+    given.slower_workers_seconds = known.overlap.skew();
     given.hidden_share = known.hidden_share();
     given.allocated_bytes = known.allocated_bytes;
     given.link_bytes_per_second = known.link.bytes_per_second;
@@ -44,7 +45,7 @@ poseidon_code poseidon_get_layer_statistics(const poseidon_model* model, uint32_
                                             poseidon_status* status) {
   return Answering(status, [&]() -> Status {
     POSEIDON_RETURN_IF_ERROR(CheckLayer(model, layer));
-    const Statistics all = model->session().Collect();
+    const ModelStatistics all = model->model->Collect();
     const LayerStatistics& known = all.layers.at(layer);
     poseidon_layer_statistics given{};
     given.key_value = TrafficOf(known.key_value);
@@ -59,7 +60,7 @@ poseidon_code poseidon_get_layer_statistics(const poseidon_model* model, uint32_
 void poseidon_reset_timings(poseidon_session* session) {
   if (session == nullptr) return;
   Answering(nullptr, [&] {
-    session->session->ResetTimings();
+    for (const std::unique_ptr<poseidon_model>& model : session->models) model->model->ResetTimings();
     return OkStatus();
   });
 }
@@ -84,7 +85,8 @@ poseidon_code poseidon_record(poseidon_session* session, const poseidon_span* sp
                               .begin = TimePoint{Duration(taken.begin_nanoseconds)},
                               .end = TimePoint{Duration(taken.end_nanoseconds)},
                               .bytes = taken.bytes,
-                              .label = taken.label != nullptr ? taken.label : ""});
+                              .label = taken.label != nullptr ? taken.label : "",
+                              .model = static_cast<std::uint16_t>(taken.model)});
     }
     return OkStatus();
   });
@@ -107,6 +109,7 @@ poseidon_code poseidon_take_trace(poseidon_session* session,
       span.end_nanoseconds = known.end.since_origin.count();
       span.bytes = known.bytes;
       span.label = known.label;
+      span.model = known.model;
       take(user, &span);
     }
     return OkStatus();

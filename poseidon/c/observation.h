@@ -45,12 +45,13 @@ typedef struct poseidon_statistics {
   uint64_t wire_bytes_received;
   double busy_seconds;           // at least one layer in flight
   double waited_seconds;         // spent in poseidon_wait
-  double hidden_share;           // of the communication, behind computation: 0 to 1; waiting for
-                                 // slower workers counts as not hidden
+  double hidden_share;           // of the communication, behind computation: 0 to 1; waiting for a
+                                 // worker that computes longer is no communication
   uint64_t allocated_bytes;      // by the core, for landing places and sums, without the
                                  // connections' own buffers of a frame each
   double link_bytes_per_second;  // measured once; 0: unknown
   double link_latency_seconds;
+  double slower_workers_seconds;  // of waited_seconds: other workers computed longer
 } poseidon_statistics;
 
 // Counted since poseidon_open, of this member. Thread: any but the callbacks'.
@@ -82,6 +83,8 @@ typedef struct poseidon_span {
   int64_t end_nanoseconds;
   uint64_t bytes;     // payload moved, 0 where none
   const char* label;  // "forward", "push", ...
+  uint32_t model;     // whose layer it is: models count from 0 in the order of poseidon_model_new
+  uint32_t reserved;
 } poseidon_span;
 
 // Steady time of this machine, in nanoseconds. Thread: any.

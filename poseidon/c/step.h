@@ -34,8 +34,8 @@ typedef struct poseidon_layer {
   uint32_t reserved;
 } poseidon_layer;
 
-// Sets *model to a new, empty model, freed with its session. One model per session in this version.
-// Main thread.
+// Sets *model to a new, empty model, freed with its session, which holds up to 256. Every worker makes the same
+// models in the same order. Main thread.
 POSEIDON_API poseidon_code poseidon_model_new(poseidon_session* session, poseidon_model** model,
                                               poseidon_status* status);
 
@@ -112,6 +112,9 @@ typedef struct poseidon_push {
   // Called once for every push that returned POSEIDON_OK, when poseidon_wait would no longer block.
   void (*landed)(void* user, const poseidon_status* status);
   void* landed_user;
+  // Of a layer that could send factors and is pushed dense: its gradient rows, which the planner wants to know.
+  uint32_t rows;
+  uint32_t reserved;
 } poseidon_push;
 
 // dW = u^T v of this worker's `rows` samples; rows may be 0, and differ between workers and steps.
@@ -153,7 +156,17 @@ POSEIDON_API poseidon_code poseidon_wait_any(poseidon_model* model, const uint32
 // 1 where poseidon_wait would not block, else 0. Thread: any.
 POSEIDON_API int32_t poseidon_landed(const poseidon_model* model, uint32_t layer);
 
-// ---- measurements, for the final plan
+// ---- measurements, for the final plan: either every pass is timed, or the engine reports what it measured itself
+
+enum { POSEIDON_FORWARD = 0, POSEIDON_BACKWARD = 1 };
+
+// The engine ran a layer's forward (with its update) or backward pass in `step` between two moments of poseidon_now,
+// without what it blocked in calls of this library. Undeclared neighbours (activations) count with the declared layer
+// before them. The session keeps the clocks, reports them before the final plan's switch step, and shows the
+// passes in the trace. Thread: any.
+POSEIDON_API poseidon_code poseidon_timed(poseidon_model* model, uint32_t layer, uint64_t step, int32_t pass,
+                                          int64_t begin_nanoseconds, int64_t end_nanoseconds,
+                                          poseidon_status* status);
 
 // What the first steps took in this layer; undeclared neighbours (activations, the update) count
 // with the declared layer before them.
@@ -166,7 +179,7 @@ typedef struct poseidon_measurement {
 } poseidon_measurement;
 
 // Notes one layer's measurement; poseidon_report sends all noted ones, once, before the final
-// plan's switch step. Layers without one count as free. Main thread.
+// plan's switch step, in place of what poseidon_timed saw. Layers without one count as free. Main thread.
 POSEIDON_API poseidon_code poseidon_measured(poseidon_model* model, uint32_t layer,
                                              const poseidon_measurement* measurement,
                                              poseidon_status* status);

@@ -189,9 +189,9 @@ void Server::Advance(const Key& key, Hosted& hosted) {
   const Step step = hosted.shard->step();
   const Shard::Progress progress = hosted.shard->Advance();
   if (progress.end > progress.begin) {
-    if (trace_ != nullptr && key.model == ModelId(0)) {
+    if (trace_ != nullptr && key.model != wire::kCollectiveModel) {
       trace_->Record({TraceLane::kSum, static_cast<std::int32_t>(key.layer.value()), step.value(),
-                      begin, executor_.now(), progress.end - progress.begin, "sum"});
+                      begin, executor_.now(), progress.end - progress.begin, "sum", key.model.value()});
     }
     SendResult(key, hosted, progress);
   }

@@ -193,7 +193,8 @@ void Leader::CombineDense(LayerState& state, std::vector<Arrival> arrivals) {
         const auto self = weak.lock();
         if (trace_ != nullptr) {
           trace_->Record({TraceLane::kSum, static_cast<std::int32_t>(self->share.layer.value()),
-                          self->share.step.value(), begin, executor_.now(), bytes, "local sum"});
+                          self->share.step.value(), begin, executor_.now(), bytes, "local sum",
+                          model_.value()});
         }
         Answer(self);
       });

@@ -211,7 +211,7 @@ void Mesh::OnSent(Channel&, const wire::FrameHeader& header, TimePoint begin) {
 }
 
 void Mesh::Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begin) {
-  if (options_.trace == nullptr || header.model != ModelId(0)) return;
+  if (options_.trace == nullptr || header.model == wire::kCollectiveModel) return;
   const char* label = nullptr;
   switch (header.type) {
     case wire::FrameType::kPush:
@@ -230,7 +230,8 @@ void Mesh::Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begi
       return;
   }
   options_.trace->Record({lane, static_cast<std::int32_t>(header.layer.value()),
-                          header.step.value(), begin, executor_.now(), header.length, label});
+                          header.step.value(), begin, executor_.now(), header.length, label,
+                          header.model.value()});
 }
 
 void Mesh::OnClosed(Channel& channel, const Status& reason) {

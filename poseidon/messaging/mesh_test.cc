@@ -236,7 +236,7 @@ TEST_F(MeshTest, DataGoesToTheSinkOfItsType) {
   WriteFrame(Push(), "data");
   ASSERT_EQ(sink_.frames.size(), 1u);
   EXPECT_EQ(AsString(sink_.memory), "data");
-  EXPECT_EQ(mesh_->traffic().layer(LayerId(0), plan::Scheme::kKeyValue).received.payload_bytes, 4u);
+  EXPECT_EQ(mesh_->traffic().layer(ModelId(0), LayerId(0), plan::Scheme::kKeyValue).received.payload_bytes, 4u);
 }
 
 TEST_F(MeshTest, TypesThatNobodyTakesCloseTheConnection) {

@@ -3,6 +3,8 @@
 #define POSEIDON_MESSAGING_TRAFFIC_H_
 
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "poseidon/wire/frame.h"
@@ -22,7 +24,7 @@ struct TrafficCell {
   friend bool operator==(const TrafficCell&, const TrafficCell&) = default;
 };
 
-// What one member moved, by layer and scheme; frames of no layer (control, heartbeat, probe) and
+// What one member moved, by model, layer and scheme; frames of no layer (control, heartbeat, probe) and
 // one-off keys have cells of their own. Bytes that the transport adds (TLS records) are not here
 // but in transport::ConnectionCounters. Thread: the mesh's executor.
 class Traffic {
@@ -30,11 +32,12 @@ class Traffic {
   void CountSent(const wire::FrameHeader& header) { Add(CellOf(header).sent, header); }
   void CountReceived(const wire::FrameHeader& header) { Add(CellOf(header).received, header); }
 
-  // Cells of model 0's layers; a layer that moved nothing yet has an empty cell.
-  const TrafficCell& layer(LayerId layer, plan::Scheme scheme) const {
+  // A layer that moved nothing yet has an empty cell.
+  const TrafficCell& layer(ModelId model, LayerId layer, plan::Scheme scheme) const {
     static const TrafficCell kEmpty;
-    const auto& cells = CellsOf(scheme);
-    return layer.value() < cells.size() ? cells[layer.value()] : kEmpty;
+    const auto found = layers_.find({model, scheme});
+    if (found == layers_.end() || layer.value() >= found->second.size()) return kEmpty;
+    return found->second[layer.value()];
   }
   const TrafficCell& control() const { return control_; }
   const TrafficCell& collectives() const { return collectives_; }
@@ -45,22 +48,18 @@ class Traffic {
     count.header_bytes += wire::kHeaderBytes;
     count.payload_bytes += header.length;
   }
-  const std::vector<TrafficCell>& CellsOf(plan::Scheme scheme) const {
-    return scheme == plan::Scheme::kFactorBroadcast ? factor_ : key_value_;
-  }
   TrafficCell& CellOf(const wire::FrameHeader& header) {
     using wire::FrameType;
     const bool data = header.type == FrameType::kPush || header.type == FrameType::kResult ||
                       header.type == FrameType::kFactor;
     if (!data) return control_;
-    if (header.model != ModelId(0)) return collectives_;
-    auto& cells = header.scheme == plan::Scheme::kFactorBroadcast ? factor_ : key_value_;
+    if (header.model == wire::kCollectiveModel) return collectives_;
+    auto& cells = layers_[{header.model, header.scheme}];
     if (header.layer.value() >= cells.size()) cells.resize(header.layer.value() + 1);
     return cells[header.layer.value()];
   }
 
-  std::vector<TrafficCell> key_value_;
-  std::vector<TrafficCell> factor_;
+  std::map<std::pair<ModelId, plan::Scheme>, std::vector<TrafficCell>> layers_;
   TrafficCell control_;
   TrafficCell collectives_;
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontends/caffe/solver/layer_clock.h"
+#include "poseidon/plan/layer_clock.h"
 
 #include <algorithm>
 #include <chrono>
 
-namespace poseidon::caffe {
+namespace poseidon::plan {
 
 TimePoint SteadyNow() {
   return {
@@ -33,4 +33,4 @@ std::vector<LayerSeconds> LayerClock::Means() const {
   return means;
 }
 
-}  // namespace poseidon::caffe
+}  // namespace poseidon::plan

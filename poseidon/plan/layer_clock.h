@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_FRONTENDS_CAFFE_SOLVER_LAYER_CLOCK_H_
-#define POSEIDON_FRONTENDS_CAFFE_SOLVER_LAYER_CLOCK_H_
+#ifndef POSEIDON_PLAN_LAYER_CLOCK_H_
+#define POSEIDON_PLAN_LAYER_CLOCK_H_
 
 #include <cstddef>
 #include <vector>
 
 #include "poseidon/base/executor.h"
 
-namespace poseidon::caffe {
+namespace poseidon::plan {
 
 // What one layer costs per iteration, over all its passes.
 struct LayerSeconds {
@@ -44,6 +44,6 @@ class LayerClock {
   std::size_t kept_ = 0;
 };
 
-}  // namespace poseidon::caffe
+}  // namespace poseidon::plan
 
-#endif  // POSEIDON_FRONTENDS_CAFFE_SOLVER_LAYER_CLOCK_H_
+#endif  // POSEIDON_PLAN_LAYER_CLOCK_H_

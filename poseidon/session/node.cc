@@ -18,7 +18,6 @@
 namespace poseidon::session {
 namespace {
 
-constexpr ModelId kModel{0};
 constexpr MemberId kHostMember{0};
 // How long the last words (ABORT, goodbye) may take to leave, behind what the sockets hold already; a
 // frozen peer never reads them.
@@ -238,8 +237,8 @@ Status Node::OnMessage(MemberId from, const wire::Message& message) {
           [&](const wire::Agreed& m) {
             return from_host ? OnAgreed(m) : DataLoss("only the coordinator makes plans");
           },
-          [&](const wire::Go&) {
-            if (from_host) OnGo();
+          [&](const wire::Go& m) {
+            if (from_host) OnGo(m.model);
             return OkStatus();
           },
           [&](const wire::Goodbye&) {
@@ -394,22 +393,13 @@ void Node::MakeLocal(const std::vector<MemberId>& worker_of_rank) {
   if (!is_worker()) return;
   const std::vector<std::uint16_t> ranks =
       plan::RanksOf(host_of_rank_, host_of_rank_[rank_.value()]);
-  if (ranks.front() == rank_.value()) {
-    std::vector<MemberId> members;
-    members.reserve(ranks.size());
-    for (const std::uint16_t rank : ranks) members.push_back(worker_of_rank[rank]);
-    leader_ = std::make_unique<local::Leader>(env_.io, mesh_, std::move(members), env_.trace);
-    mesh_.Route(wire::FrameType::kLocal, *leader_);
-    return;
-  }
+  std::vector<MemberId> members;
+  members.reserve(ranks.size());
+  for (const std::uint16_t rank : ranks) members.push_back(worker_of_rank[rank]);
   const auto place = std::find(ranks.begin(), ranks.end(), rank_.value()) - ranks.begin();
-  follower_ = std::make_unique<local::Follower>(
-      env_.io, mesh_,
-      local::Follower::Place{.self_rank = rank_,
-                             .leader = worker_of_rank[ranks.front()],
-                             .place = static_cast<std::uint32_t>(place),
-                             .places = static_cast<std::uint32_t>(ranks.size())});
-  mesh_.Route(wire::FrameType::kLocal, *follower_);
+  host_level_ = std::make_unique<HostLevel>(env_.io, mesh_, std::move(members),
+                                            static_cast<std::size_t>(place), rank_, env_.trace);
+  mesh_.Route(wire::FrameType::kLocal, *host_level_);
 }
 
 // The next in the ring of those that exchange layers, or this member itself: then nothing is probed.
@@ -517,26 +507,26 @@ void Node::PostDone(Completion& done, const Status& status) {
 
 // ---- model and plan
 
-void Node::Commit(std::vector<plan::LayerSpec> layers,
+void Node::Commit(ModelId model, std::vector<plan::LayerSpec> layers,
                   UniqueFunction<void(Result<plan::Plan>)> done) {
-  committed_ = std::move(done);
+  POSEIDON_CHECK(model.value() < wire::kMaxModels, "a session has few models");
   if (phase_ == Phase::kEnded) {
-    env_.completions.Post(
-        [done = std::exchange(committed_, {}), reason = failure_] { done(reason); });
+    env_.completions.Post([done = std::move(done), reason = failure_] { done(reason); });
     return;
   }
-  RunProductTests(std::move(layers));
+  models_[model].committed = std::move(done);
+  RunProductTests(model, std::move(layers));
 }
 
 // Every member multiplies the same numbers for each factor layer and hashes the bits. Layers of one
 // shape share one test.
-void Node::RunProductTests(std::vector<plan::LayerSpec> layers) {
-  env_.compute.Post([this, weak = std::weak_ptr<Node*>(alive_), layers = std::move(layers),
+void Node::RunProductTests(ModelId model, std::vector<plan::LayerSpec> layers) {
+  env_.compute.Post([this, model, weak = std::weak_ptr<Node*>(alive_), layers = std::move(layers),
                      engine = env_.engine, workers = options_.workers,
                      measure_copies = levelled() && options_.probe_bytes != 0,
                      &compute = env_.compute, &io = env_.io]() mutable {
     wire::Declare declare;
-    declare.model = kModel;
+    declare.model = model;
     Status failure;
     double most_flops = 0;
     std::vector<std::pair<plan::FactorShape, std::uint64_t>> tested;
@@ -582,7 +572,6 @@ void Node::RunProductTests(std::vector<plan::LayerSpec> layers) {
 }
 
 Status Node::OnAgreed(const wire::Agreed& agreed) {
-  if (agreed.model != kModel) return DataLoss("a plan came for an unknown model");
   POSEIDON_RETURN_IF_ERROR(wire::CheckPlanFits(agreed.plan, agreed.layers));
   const auto servers = static_cast<std::size_t>(
       std::count_if(roster_.begin(), roster_.end(), [](const wire::RosterEntry& entry) {
@@ -592,7 +581,11 @@ Status Node::OnAgreed(const wire::Agreed& agreed) {
       agreed.plan.cluster.workers != roster_.size() - servers) {
     return DataLoss("the plan is for other workers and servers than the roster's");
   }
-  if (!provisional_plan_) {
+  if (is_worker() && !models_.contains(agreed.model)) {
+    return DataLoss("a plan came for a model that this worker has not declared");
+  }
+  Model& model = models_[agreed.model];
+  if (!model.provisional_plan) {
     if (is_worker() && agreed.final_plan_step != options_.final_plan_step) {
       Abort(Status(StatusCode::kInvalidArgument,
                    "follows the final plan from step " + std::to_string(options_.final_plan_step) +
@@ -601,35 +594,35 @@ Status Node::OnAgreed(const wire::Agreed& agreed) {
                    StatusScope::kJob, self_.value()));
       return OkStatus();
     }
-    SetUpModel(agreed);
+    SetUpModel(model, agreed);
     return OkStatus();
   }
-  if (agreed.plan.layers.size() != provisional_plan_->layers.size()) {
+  if (agreed.plan.layers.size() != model.provisional_plan->layers.size()) {
     return DataLoss("the final plan is not of the layers that were agreed on");
   }
-  final_plan_ = agreed.plan;
-  FollowPlan(agreed.plan);
+  model.final_plan = agreed.plan;
+  FollowPlan(agreed.model, agreed.plan);
   if (!is_worker()) return OkStatus();
-  CommitLittleAtTheEnd(agreed);
+  CommitLittleAtTheEnd(model, agreed);
   if (broadcaster_) {
     for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
       const std::vector<std::uint32_t> rows =
           plan::SumByHost(host_of_rank_, agreed.plan.layers[i].measured.rows);
       for (std::uint16_t r = 0; r < rows.size(); ++r) {
         if (agreed.plan.layers[i].scheme == plan::Scheme::kFactorBroadcast) {
-          broadcaster_->Expect(kModel, LayerId(i), Rank(r), rows[r]);
+          broadcaster_->Expect(agreed.model, LayerId(i), Rank(r), rows[r]);
         }
       }
     }
   }
-  for (auto& waiting : std::exchange(awaiting_plan_, {})) {
-    env_.completions.Post([done = std::move(waiting), plan = *final_plan_] { done(plan); });
+  for (auto& waiting : std::exchange(model.awaiting_plan, {})) {
+    env_.completions.Post([done = std::move(waiting), plan = *model.final_plan] { done(plan); });
   }
   return OkStatus();
 }
 
-void Node::SetUpModel(const wire::Agreed& agreed) {
-  provisional_plan_ = agreed.plan;
+void Node::SetUpModel(Model& model, const wire::Agreed& agreed) {
+  model.provisional_plan = agreed.plan;
   if (agreed.plan.cluster.host_of_rank != host_of_rank_) {
     return Abort(Status(StatusCode::kInternal, "the plan is for other hosts than the roster's",
                         StatusScope::kJob));
@@ -637,7 +630,7 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
   const auto slices = plan::AssignSlices(agreed.layers, agreed.plan.cluster.shards(),
                                          options_.placement);
   if (server_) {
-    server_->Declare(kModel, agreed.layers, slices, options_.placement);
+    server_->Declare(agreed.model, agreed.layers, slices, options_.placement);
     if (!is_worker()) {
       const std::uint64_t needed = server_->declared_bytes();
       const std::string amount = std::to_string((needed + (1u << 20) - 1) >> 20) + " MiB";
@@ -654,72 +647,82 @@ void Node::SetUpModel(const wire::Agreed& agreed) {
     }
   }
   if (is_worker()) {
-    if (client_) client_->Declare(kModel, slices);
-    if (broadcaster_) broadcaster_->Declare(kModel, agreed.layers);
-    Status shared;
-    if (leader_) shared = leader_->Declare(kModel, agreed.layers);
-    if (follower_) shared = follower_->Declare(kModel, agreed.layers);
-    if (!shared.ok()) return CannotShare(shared);
+    if (client_) client_->Declare(agreed.model, slices);
+    if (broadcaster_) broadcaster_->Declare(agreed.model, agreed.layers);
+    if (host_level_) {
+      const Status shared = host_level_->leads()
+                                ? host_level_->LeaderOf(agreed.model).Declare(agreed.model, agreed.layers)
+                                : host_level_->FollowerOf(agreed.model).Declare(agreed.model, agreed.layers);
+      if (!shared.ok()) return CannotShare(shared);
+    }
     std::vector<schedule::Scheduler::Layer> layers;
     for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
       schedule::Scheduler::Layer layer;
       layer.key_value =
-          Staged(SyncerOf(LayerId(i), plan::Scheme::kKeyValue), agreed.layers[i]);
+          Staged(SyncerOf(agreed.model, LayerId(i), plan::Scheme::kKeyValue), agreed.layers[i]);
       if (env_.engine != nullptr && agreed.layers[i].factors) {
         layer.factors =
-            Staged(SyncerOf(LayerId(i), plan::Scheme::kFactorBroadcast), agreed.layers[i]);
+            Staged(SyncerOf(agreed.model, LayerId(i), plan::Scheme::kFactorBroadcast), agreed.layers[i]);
       }
       layers.push_back(std::move(layer));
     }
-    scheduler_ = std::make_unique<schedule::Scheduler>(env_.io, env_.completions, std::move(layers),
-                                                       options_.order);
+    model.scheduler = std::make_unique<schedule::Scheduler>(env_.io, env_.completions,
+                                                            std::move(layers), options_.order);
   }
-  FollowPlan(agreed.plan);
-  AnswerDeclared();
+  FollowPlan(agreed.model, agreed.plan);
+  AnswerDeclared(agreed.model);
 }
 
 // While the backward pass ends, what is committed to the network is in the way of the layers that
 // the next forward pass needs first. Which these are depends on this member's link, not on the plan
 // alone. The comparison systems' orders let nothing overtake in time.
-void Node::CommitLittleAtTheEnd(const wire::Agreed& agreed) {
+void Node::CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed) {
   if (options_.order != messaging::Order::kNextForward || options_.flow_is_fixed) return;
   if (link_.bytes_per_second <= 0 || layer_peers() == 0) return;
   const messaging::Flow usual = messaging::FlowFor(link_speed(), layer_peers());
   const messaging::Flow urgent = messaging::UrgentFlowFor(link_speed(), layer_peers());
   // A contribution waits for what its sender has committed, and its result for what the owner has.
   const double waits = 2 * messaging::DrainSeconds(usual, link_speed(), layer_peers());
-  scheduler_->WatchLast(plan::LastOfBackward(agreed.layers, agreed.plan, waits),
-                        [this, usual, urgent](bool ends) { mesh_.SetFlow(ends ? urgent : usual); });
+  model.scheduler->WatchLast(
+      plan::LastOfBackward(agreed.layers, agreed.plan, waits), [this, &model, usual, urgent](bool ends) {
+        model.backward_ends = ends;
+        const bool any = std::ranges::any_of(models_, [](const auto& m) { return m.second.backward_ends; });
+        mesh_.SetFlow(any ? urgent : usual);
+      });
 }
 
 messaging::LinkSpeed Node::link_speed() const {
   return {link_.bytes_per_second, link_.latency_seconds};
 }
 
-void Node::FollowPlan(const plan::Plan& plan) {
-  if (server_) server_->UsePlan(kModel, plan);
-  if (scheduler_) scheduler_->UsePlan(plan);
+void Node::FollowPlan(ModelId model, const plan::Plan& plan) {
+  if (server_) server_->UsePlan(model, plan);
+  if (schedule::Scheduler* const of = scheduler(model)) of->UsePlan(plan);
 }
 
-std::unique_ptr<sync::Syncer> Node::SyncerOf(LayerId layer, plan::Scheme scheme) {
-  if (follower_) return std::make_unique<sync::FollowerSyncer>(*follower_, layer, scheme);
+std::unique_ptr<sync::Syncer> Node::SyncerOf(ModelId model, LayerId layer, plan::Scheme scheme) {
+  if (host_level_ && !host_level_->leads()) {
+    return std::make_unique<sync::FollowerSyncer>(host_level_->FollowerOf(model), layer, scheme);
+  }
   std::unique_ptr<sync::Syncer> syncer;
   if (scheme == plan::Scheme::kKeyValue) {
-    syncer = std::make_unique<sync::KvSyncer>(*client_, kv::Key{kModel, layer});
+    syncer = std::make_unique<sync::KvSyncer>(*client_, kv::Key{model, layer});
   } else {
-    syncer = std::make_unique<sync::SfbSyncer>(*broadcaster_, kModel, layer);
+    syncer = std::make_unique<sync::SfbSyncer>(*broadcaster_, model, layer);
   }
-  if (!leader_) return syncer;
-  return std::make_unique<sync::LeaderSyncer>(*leader_, std::move(syncer), layer, scheme);
+  if (!host_level_) return syncer;
+  return std::make_unique<sync::LeaderSyncer>(host_level_->LeaderOf(model), std::move(syncer), layer, scheme);
 }
 
 Status Node::OnSegment(MemberId from, const wire::Segment& offer) {
-  if (!follower_) return DataLoss("shared memory is offered to a worker that leads its host");
-  if (const Status attached = follower_->Attach(from, offer); !attached.ok()) {
+  if (!host_level_ || host_level_->leads()) {
+    return DataLoss("shared memory is offered to a worker that leads its host");
+  }
+  if (const Status attached = host_level_->FollowerOf(offer.model).Attach(from, offer); !attached.ok()) {
     CannotShare(attached);
     return OkStatus();
   }
-  if (scheduler_) AnswerDeclared();
+  if (scheduler(offer.model) != nullptr) AnswerDeclared(offer.model);
   return OkStatus();
 }
 
@@ -731,8 +734,9 @@ void Node::CannotShare(const Status& reason) {
 }
 
 // Declared here: also the shared memory is there.
-void Node::AnswerDeclared() {
-  if (!follower_ || follower_->attached()) SendTo(kHostMember, wire::Declared{kModel});
+void Node::AnswerDeclared(ModelId model) {
+  const bool waits = host_level_ && !host_level_->leads() && !host_level_->FollowerOf(model).attached();
+  if (!waits) SendTo(kHostMember, wire::Declared{model});
 }
 
 // Where gradients live on a device, every syncer works on staged copies.
@@ -747,36 +751,53 @@ std::unique_ptr<sync::Syncer> Node::Staged(std::unique_ptr<sync::Syncer> syncer,
   return std::make_unique<sync::StagedSyncer>(env_.io, std::move(syncer), *env_.device, row);
 }
 
-void Node::OnGo() {
-  if (leader_) leader_->Close();
-  if (!committed_ || !provisional_plan_) return;
+void Node::OnGo(ModelId id) {
+  const auto found = models_.find(id);
+  if (found == models_.end()) return;
+  if (host_level_ && host_level_->leads()) host_level_->LeaderOf(id).Close();
+  Model& model = found->second;
+  if (!model.committed || !model.provisional_plan) return;
   env_.completions.Post(
-      [done = std::exchange(committed_, {}), plan = *provisional_plan_] { done(plan); });
+      [done = std::exchange(model.committed, {}), plan = *model.provisional_plan] { done(plan); });
 }
 
 void Node::Report(const wire::Measured& measured) { SendTo(kHostMember, measured); }
 
-void Node::AwaitFinalPlan(UniqueFunction<void(Result<plan::Plan>)> done) {
+void Node::AwaitFinalPlan(ModelId id, UniqueFunction<void(Result<plan::Plan>)> done) {
   if (phase_ == Phase::kEnded) {
     env_.completions.Post([done = std::move(done), reason = failure_] { done(reason); });
-  } else if (final_plan_) {
-    env_.completions.Post([done = std::move(done), plan = *final_plan_] { done(plan); });
+    return;
+  }
+  Model& model = models_[id];
+  if (model.final_plan) {
+    env_.completions.Post([done = std::move(done), plan = *model.final_plan] { done(plan); });
   } else {
-    awaiting_plan_.push_back(std::move(done));
+    model.awaiting_plan.push_back(std::move(done));
   }
 }
 
 // ---- work
 
-void Node::Push(LayerId layer, sync::SyncRequest request) {
-  if (phase_ == Phase::kEnded || !scheduler_) {
+schedule::Scheduler* Node::scheduler(ModelId model) {
+  const auto found = models_.find(model);
+  return found == models_.end() ? nullptr : found->second.scheduler.get();
+}
+
+const schedule::Scheduler* Node::scheduler(ModelId model) const {
+  const auto found = models_.find(model);
+  return found == models_.end() ? nullptr : found->second.scheduler.get();
+}
+
+void Node::Push(ModelId model, LayerId layer, sync::SyncRequest request) {
+  schedule::Scheduler* const of_model = scheduler(model);
+  if (phase_ == Phase::kEnded || of_model == nullptr) {
     const Status reason =
         failure_.ok() ? FailedPrecondition("a layer was pushed before its model was committed")
                       : failure_;
     env_.completions.Post([done = std::move(request.done), reason] { done(reason); });
     return;
   }
-  scheduler_->Push(layer, std::move(request));
+  of_model->Push(layer, std::move(request));
 }
 
 // Such a collective is never whole, and each worker would wait for the others.
@@ -784,7 +805,21 @@ void Node::CollectivesDiffer(const Status& how) {
   Abort(Status(how.code(), how.message(), StatusScope::kJob));
 }
 
+// One-off keys have numbers: collectives count up in the lower half, steps have theirs in the upper one.
 void Node::Collective(TensorView view, bool contribute, Completion done) {
+  constexpr std::uint32_t kHalf = 1u << 31;
+  const LayerId number(view.elements == 0 ? next_collective_ : next_collective_++ % kHalf);
+  SumOneOff(number, view, contribute, std::move(done));
+}
+
+void Node::StepSum(ModelId model, Step step, TensorView view, Completion done) {
+  constexpr std::uint32_t kSteps = 1u << 23;  // of one model under way at once, by far
+  static_assert(wire::kMaxModels <= 1u << 8);
+  const std::uint32_t number = static_cast<std::uint32_t>(step.value() % kSteps);
+  SumOneOff(LayerId(1u << 31 | static_cast<std::uint32_t>(model.value()) << 23 | number), view, true, std::move(done));
+}
+
+void Node::SumOneOff(LayerId number, TensorView view, bool contribute, Completion done) {
   auto shared = std::make_shared<Completion>(std::move(done));
   Completion posted = [shared, &completions = env_.completions](Status status) {
     completions.Post([shared, status] { (*shared)(status); });
@@ -805,7 +840,7 @@ void Node::Collective(TensorView view, bool contribute, Completion done) {
                            std::to_string(kv::kMaxCollectiveBytes >> 20) + " MiB go at once"));
     return;
   }
-  const kv::Key key{wire::kCollectiveModel, LayerId(next_collective_++)};
+  const kv::Key key{wire::kCollectiveModel, number};
   if (const kv::Server* const server = one_off_server_ ? one_off_server_.get() : server_.get()) {
     const Status differs = server->CheckOneOff(key, view.bytes(), view.dtype);
     if (!differs.ok()) {
@@ -825,13 +860,13 @@ void Node::Collective(TensorView view, bool contribute, Completion done) {
 }
 
 std::uint64_t Node::allocated_bytes() const {
-  return (server_ ? server_->allocated_bytes() : 0) + (leader_ ? leader_->allocated_bytes() : 0) +
+  return (server_ ? server_->allocated_bytes() : 0) + (host_level_ ? host_level_->allocated_bytes() : 0) +
          (one_off_server_ ? one_off_server_->allocated_bytes() : 0) +
          (broadcaster_ ? broadcaster_->allocated_bytes() : 0);
 }
 
-std::uint64_t Node::local_bytes(LayerId layer) const {
-  return leader_ ? leader_->moved_bytes(layer) : follower_ ? follower_->moved_bytes(layer) : 0;
+std::uint64_t Node::local_bytes(ModelId model, LayerId layer) const {
+  return host_level_ ? host_level_->moved_bytes(model, layer) : 0;
 }
 
 // ---- who lives
@@ -1023,15 +1058,13 @@ void Node::FinishEnding() {
   if (one_off_client_) one_off_client_->Abandon(failure_);
   if (one_off_server_) one_off_server_->Abandon(failure_);
   if (broadcaster_) broadcaster_->Abandon(failure_);
-  if (leader_) leader_->Abandon(failure_);
-  if (follower_) follower_->Abandon(failure_);
+  if (host_level_) host_level_->Abandon(failure_);
   PostDone(ready_, failure_);
-  if (committed_) {
-    env_.completions.Post(
-        [done = std::exchange(committed_, {}), reason = failure_] { done(reason); });
-  }
-  for (auto& waiting : std::exchange(awaiting_plan_, {})) {
-    env_.completions.Post([done = std::move(waiting), reason = failure_] { done(reason); });
+  for (auto& [id, model] : models_) {
+    if (model.committed) model.awaiting_plan.push_back(std::exchange(model.committed, {}));
+    for (auto& waiting : std::exchange(model.awaiting_plan, {})) {
+      env_.completions.Post([done = std::move(waiting), reason = failure_] { done(reason); });
+    }
   }
   PostDone(left_, ended_well_ ? OkStatus() : failure_);
   // A product under way still writes a gradient. Behind it, and behind the completion that its end

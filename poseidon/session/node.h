@@ -17,10 +17,9 @@
 #include "poseidon/device/device.h"
 #include "poseidon/kv/client.h"
 #include "poseidon/kv/server.h"
-#include "poseidon/local/follower.h"
-#include "poseidon/local/leader.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/schedule/scheduler.h"
+#include "poseidon/session/host_level.h"
 #include "poseidon/session/link_probe.h"
 #include "poseidon/session/model_router.h"
 #include "poseidon/sfb/broadcaster.h"
@@ -103,20 +102,23 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   std::string NameOf(std::int32_t member) const;
 
   // Declares the layers of a model and waits until all workers agree; `done` gets the provisional
-  // plan. One model (0) in this version of the protocol's user.
-  void Commit(std::vector<plan::LayerSpec> layers, UniqueFunction<void(Result<plan::Plan>)> done);
-  // Tells the coordinator what the first steps took; the final plan follows.
+  // plan. Models are numbered from 0, below wire::kMaxModels, alike on all workers; each once.
+  void Commit(ModelId model, std::vector<plan::LayerSpec> layers,
+              UniqueFunction<void(Result<plan::Plan>)> done);
+  // Tells the coordinator what the first steps of a model took; its final plan follows.
   void Report(const wire::Measured& measured);
-  // Fires, on `completions`, once the final plan is known (at once if it is).
-  void AwaitFinalPlan(UniqueFunction<void(Result<plan::Plan>)> done);
-  const std::optional<plan::Plan>& final_plan() const { return final_plan_; }
+  // Fires, on `completions`, once the model's final plan is known (at once if it is).
+  void AwaitFinalPlan(ModelId model, UniqueFunction<void(Result<plan::Plan>)> done);
 
   // One step of one layer. See sync::SyncRequest; priority and epoch are set here.
-  void Push(LayerId layer, sync::SyncRequest request);
+  void Push(ModelId model, LayerId layer, sync::SyncRequest request);
 
   // One-off keys of the store, in the same order on every worker. Each sums `view` over the ranks
   // that contribute, in rank order, unscaled, and leaves the sum in every rank's `view`.
   void Collective(TensorView view, bool contribute, Completion done);
+
+  // A one-off key of this model's step, summed like Collective's, in no order with them or with other steps'.
+  void StepSum(ModelId model, Step step, TensorView view, Completion done);
 
   // This member is done; `done` fires when all workers are and the connections may end.
   void Leave(Completion done);
@@ -130,15 +132,25 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void AwaitEnd(Completion done);
 
   const messaging::Mesh& mesh() const { return mesh_; }
-  const schedule::Scheduler* scheduler() const { return scheduler_.get(); }
-  schedule::Scheduler* scheduler() { return scheduler_.get(); }
+  // Null before the model is committed, and in servers.
+  const schedule::Scheduler* scheduler(ModelId model) const;
+  schedule::Scheduler* scheduler(ModelId model);
   // What this worker wrote to its host's shared memory or read from it; 0 where it shares none.
-  std::uint64_t local_bytes(LayerId layer) const;
+  std::uint64_t local_bytes(ModelId model, LayerId layer) const;
   // What the core has allocated for landing places and sums.
   std::uint64_t allocated_bytes() const;
   const LinkMeasurement& link() const { return link_; }
 
  private:
+  struct Model {
+    std::unique_ptr<schedule::Scheduler> scheduler;  // of workers
+    std::optional<plan::Plan> provisional_plan;
+    std::optional<plan::Plan> final_plan;
+    bool backward_ends = false;  // little is to be committed for its sake
+    UniqueFunction<void(Result<plan::Plan>)> committed;
+    std::vector<UniqueFunction<void(Result<plan::Plan>)>> awaiting_plan;
+  };
+
   enum class Phase : std::uint8_t { kNew, kJoining, kConnecting, kReady, kRunning, kLeaving, kEnded };
 
   // messaging::MeshObserver:
@@ -168,11 +180,11 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   Status OnHello(const std::shared_ptr<messaging::Channel>& channel, const wire::Hello& hello);
   void OnStart();
   Status OnAgreed(const wire::Agreed& agreed);
-  void SetUpModel(const wire::Agreed& agreed);
-  void FollowPlan(const plan::Plan& plan);
-  void CommitLittleAtTheEnd(const wire::Agreed& agreed);
+  void SetUpModel(Model& model, const wire::Agreed& agreed);
+  void FollowPlan(ModelId model, const plan::Plan& plan);
+  void CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed);
   messaging::LinkSpeed link_speed() const;
-  void OnGo();
+  void OnGo(ModelId id);
   Status OnAbortMessage(MemberId from, const wire::Abort& abort);
   void OnGoodbye();
   void Beat();
@@ -191,13 +203,14 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   MemberId ProbedMember() const;
   std::size_t layer_peers() const;
   Status OnSegment(MemberId from, const wire::Segment& offer);
-  void AnswerDeclared();
+  void AnswerDeclared(ModelId model);
   void CannotShare(const Status& reason);
   void CollectivesDiffer(const Status& how);
-  std::unique_ptr<sync::Syncer> SyncerOf(LayerId layer, plan::Scheme scheme);
+  void SumOneOff(LayerId number, TensorView view, bool contribute, Completion done);
+  std::unique_ptr<sync::Syncer> SyncerOf(ModelId model, LayerId layer, plan::Scheme scheme);
   std::unique_ptr<sync::Syncer> Staged(std::unique_ptr<sync::Syncer> syncer,
                                        const plan::LayerSpec& layer);
-  void RunProductTests(std::vector<plan::LayerSpec> layers);
+  void RunProductTests(ModelId model, std::vector<plan::LayerSpec> layers);
   void Cancel(TimerId& timer);
   void PostDone(Completion& done, const Status& status);
   template <typename F>
@@ -234,9 +247,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   LinkMeasurement link_;
 
   std::vector<std::uint32_t> host_of_rank_;  // empty: flat
-  // One of them where workers combine on their hosts first; they hold the memory that the rest works on.
-  std::unique_ptr<local::Leader> leader_;
-  std::unique_ptr<local::Follower> follower_;
+  // Where workers combine on their hosts first; it holds the memory that the rest works on.
+  std::unique_ptr<HostLevel> host_level_;
   // Of the layers; among hosts, where workers combine first, and then null in followers.
   std::unique_ptr<kv::Server> server_;
   std::unique_ptr<kv::Client> client_;
@@ -246,13 +258,9 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   std::unique_ptr<ModelRouter> pushes_;
   std::unique_ptr<ModelRouter> results_;
   std::unique_ptr<sfb::Broadcaster> broadcaster_;
-  std::unique_ptr<schedule::Scheduler> scheduler_;
-  std::optional<plan::Plan> provisional_plan_;
-  std::optional<plan::Plan> final_plan_;
+  std::map<ModelId, Model> models_;
 
   Completion ready_;
-  UniqueFunction<void(Result<plan::Plan>)> committed_;
-  std::vector<UniqueFunction<void(Result<plan::Plan>)>> awaiting_plan_;
   Completion left_;
   std::vector<Completion> awaiting_end_;
   std::uint32_t next_collective_ = 0;

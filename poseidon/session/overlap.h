@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_OVERLAP_H_
-#define POSEIDON_FRONTENDS_CAFFE_TRAIN_OVERLAP_H_
+#ifndef POSEIDON_SESSION_OVERLAP_H_
+#define POSEIDON_SESSION_OVERLAP_H_
 
 #include <cstdint>
 
-namespace poseidon::caffe {
+#include "poseidon/base/executor.h"
+
+namespace poseidon::session {
+
+// How long a step took this worker.
+struct StepPace {
+  TimePoint begin;
+  double waited = 0;   // seconds, for layers
+  double seconds = 0;  // to the beginning of the next step
+};
 
 // Tells what waiting was for: synchronous workers wait for bytes, and for each other. A step cannot be
 // shorter than its slowest worker's computing; what it took beyond that is communication that nothing
@@ -14,6 +23,8 @@ class OverlapMeter {
   // `seconds` from the beginning of a step to the beginning of the next, `waited` of them spent waiting
   // for layers; `slowest` is the longest that any worker computed (its seconds without its waiting).
   void AddStep(double seconds, double waited, double slowest);
+  // Takes in another model's steps.
+  void Add(const OverlapMeter& other);
 
   // Waited for bytes, that is, beyond the slowest worker: 0 to waited().
   double exposed() const;
@@ -33,6 +44,6 @@ class OverlapMeter {
   double slowest_ = 0;
 };
 
-}  // namespace poseidon::caffe
+}  // namespace poseidon::session
 
-#endif  // POSEIDON_FRONTENDS_CAFFE_TRAIN_OVERLAP_H_
+#endif  // POSEIDON_SESSION_OVERLAP_H_

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontends/caffe/train/overlap.h"
+#include "poseidon/session/overlap.h"
 
 #include <gtest/gtest.h>
 
-namespace poseidon::caffe {
+namespace poseidon::session {
 namespace {
 
 TEST(OverlapMeter, WaitingForASlowerWorkerIsNoCommunication) {
@@ -42,4 +42,4 @@ TEST(OverlapMeter, AllIsHiddenWhereNothingWasSent) {
 }
 
 }  // namespace
-}  // namespace poseidon::caffe
+}  // namespace poseidon::session

@@ -2,8 +2,7 @@
 #ifndef POSEIDON_SESSION_SESSION_H_
 #define POSEIDON_SESSION_SESSION_H_
 
-#include <atomic>
-#include <condition_variable>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -16,12 +15,13 @@
 
 #include "poseidon/base/log.h"
 #include "poseidon/base/trace.h"
-#include "poseidon/plan/layer.h"
-#include "poseidon/plan/plan.h"
+#include "poseidon/session/model.h"
 #include "poseidon/session/node.h"
 #include "poseidon/session/runtime.h"
 
 namespace poseidon::session {
+
+inline constexpr std::chrono::milliseconds kInterruptedEvery{100};
 
 struct SessionOptions {
   NodeOptions node;
@@ -35,35 +35,26 @@ struct SessionOptions {
   std::function<bool()> interrupted = {};
 };
 
-// What one layer moved and took so far; bytes of this member.
-struct LayerStatistics {
-  messaging::TrafficCell key_value;
-  messaging::TrafficCell factors;
-  std::uint64_t steps = 0;
-  double seconds = 0;  // from push to landed mean, summed over the steps
-  std::uint64_t local_bytes = 0;  // written to the host's shared memory or read from it
-};
-
+// Of this member, all models together.
 struct Statistics {
-  std::vector<LayerStatistics> layers;
   messaging::TrafficCell control;
   messaging::TrafficCell collectives;
   transport::ConnectionCounters wire;  // includes what encryption adds
-  double busy_seconds = 0;    // at least one layer in flight
-  double waited_seconds = 0;  // the front end blocked in Wait or WaitAny
-  std::uint64_t allocated_bytes = 0;  // by the core, for landing places and sums; not the channels' frames
+  std::uint64_t allocated_bytes = 0;   // by the core, for landing places and sums; not the channels' frames
   LinkMeasurement link;
+  double busy_seconds = 0;    // at least one layer in flight, summed over the models
+  double waited_seconds = 0;  // the front end blocked in Wait or WaitAny
+  OverlapMeter overlap;       // what that waiting was for
 
-  // Share of the communication that computation hid: 1 - waited / busy, within [0, 1]. Waiting for a
-  // worker that computes longer counts as waiting.
-  double hidden_share() const;
+  // Share of the communication that computation hid, within [0, 1]; see OverlapMeter.
+  double hidden_share() const { return overlap.hidden_share(busy_seconds); }
 };
 
-// The door: one worker's place in a job, for front ends. Declare and commit the layers once; then
-// for each step push every layer's gradient as soon as it exists, and wait for a layer when its mean
-// is needed.
+// The door: one worker's place in a job, for front ends. What trains is a Model (model.h), of which a
+// session has one or several; here are the job's beginning, its end, and what all workers do together
+// besides steps.
 //
-// Thread: Push, PushFactors, Wait and WaitAny may be called from any thread; Open, Commit, BeginStep, the
+// Thread: Abort, failure, NameOf and now may be called from any thread; Open, NewModel, the
 // collectives, Leave and the destructor block and belong to one thread of the caller's.
 // Failure: the first failure of the job is final; every call returns it from then on, with the
 // culprit's member id where there is one.
@@ -85,46 +76,8 @@ class Session {
   std::string NameOf(std::int32_t member) const;
   const std::vector<wire::RosterEntry>& roster() const { return roster_; }
 
-  // Declares this worker's layers and returns the provisional plan when all workers agree.
-  Result<plan::Plan> Commit(const std::vector<plan::LayerSpec>& layers);
-  // Called before a step's first forward pass. At the final plan's switch step it waits for that
-  // plan, kFailedPrecondition if this worker has not reported; returns the plan that holds for `step`.
-  Result<const plan::Plan*> BeginStep(Step step);
-  const plan::Plan& plan() const { return final_plan_ ? *final_plan_ : *provisional_plan_; }
-  bool plan_is_final() const { return final_plan_.has_value(); }
-  // The coordinator makes the final plan when every worker has reported, before its switch step.
-  void Report(const std::vector<wire::Measured::Layer>& layers);
-
-  // Hands over a layer's flat gradient; the mean over all workers lands over it. `gradient` is lent
-  // until Wait(layer) returns for this step. Returns at once.
-  struct DensePush {
-    LayerId layer;
-    Step step;
-    TensorView gradient;
-    bool absent = false;       // contribute nothing (unused parameter, uneven end)
-    std::uint32_t weight = 0;  // of this contribution in the mean; 0: unweighted
-    // Where given: fires once, on a thread of the session's, when Wait would no longer block. It must
-    // not block, nor call what blocks.
-    Completion landed = {};
-  };
-  void Push(DensePush push);
-  // Hands over a factor layer's factors; the mean lands in `gradient` (weight, then bias). Factors
-  // and gradient are lent until Wait returns.
-  struct FactorPush {
-    LayerId layer;
-    Step step;
-    Factors factors;
-    TensorView gradient;
-    Completion landed = {};  // as in DensePush
-  };
-  void PushFactors(FactorPush push);
-  // Blocks until the mean of the layer's last pushed step has landed.
-  Status Wait(LayerId layer);
-  // Blocks until Wait would not block for one of `layers`, at least one, and returns the first such in
-  // the order given: whoever has to wait for one layer can do meanwhile what another waits for.
-  LayerId WaitAny(std::span<const LayerId> layers);
-  // True when Wait would not block.
-  bool Landed(LayerId layer) const;
+  // A new, empty model, which lives as long as the session. Every worker makes the same ones in the same order.
+  Result<Model*> NewModel();
 
   // Collectives: every worker calls the same ones in the same order; they block.
   Status Sum(TensorView view);  // in rank order, unscaled
@@ -146,28 +99,20 @@ class Session {
   Status AwaitEnd();
 
   Statistics Collect();
-  // Begins the statistics of layer times and of waiting anew.
-  void ResetTimings();
   TimePoint now() const { return runtime_->io().now(); }
 
  private:
-  struct Pending {
-    bool waiting = false;  // pushed, not landed
-    Step step;
-    Status status;
-  };
+  friend class Model;
 
   Session(std::unique_ptr<Runtime> runtime, const SessionOptions& options);
   // Runs `f` on the I/O executor and waits for it.
   template <typename F>
-  void RunOnIo(F f);
+  void RunOnIo(F f) const;
   // Ends the job if the caller wants out. True if so.
   bool EndIfInterrupted();
   // The future's value; if the caller is interrupted meanwhile, the job ends, which completes it.
   template <typename T>
   T Get(std::future<T> future);
-  Completion Complete(LayerId layer, Completion landed);
-  void PushRequest(LayerId layer, sync::SyncRequest request, Completion landed);
   // Calls `start(completion)` on the I/O executor; the future is the completion's status.
   std::future<Status> Begin(UniqueFunction<void(Completion)> start);
   Status Await(UniqueFunction<void(Completion)> start);
@@ -179,16 +124,32 @@ class Session {
   std::unique_ptr<Node> node_;  // lives on runtime_->io()
   Rank rank_;
   std::vector<wire::RosterEntry> roster_;
-  std::optional<plan::Plan> provisional_plan_;
-  std::optional<plan::Plan> final_plan_;
-  std::atomic<bool> reported_ = false;
+  std::vector<std::unique_ptr<Model>> models_;
 
   mutable std::mutex mutex_;
-  std::condition_variable landed_;
-  std::vector<Pending> pending_;  // by layer, guarded by mutex_
-  Status failure_;                // guarded by mutex_
-  Duration waited_{0};            // guarded by mutex_
+  Status failure_;  // guarded by mutex_
 };
+
+template <typename F>
+void Session::RunOnIo(F f) const {
+  std::promise<void> done;
+  runtime_->io().Post([&] {
+    f();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+// An interrupted call waits for the job's end, after which nobody reads or writes what the call had lent.
+template <typename T>
+T Session::Get(std::future<T> future) {
+  if (options_.interrupted) {
+    while (future.wait_for(kInterruptedEvery) != std::future_status::ready) {
+      if (EndIfInterrupted()) break;
+    }
+  }
+  return future.get();
+}
 
 }  // namespace poseidon::session
 

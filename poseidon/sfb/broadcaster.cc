@@ -155,7 +155,7 @@ void Broadcaster::RebuildIfComplete(const LayerKey& key) {
     const Status status = RebuildGradient(shape, dtype, factors, alpha, engine, gradient);
     if (trace != nullptr) {
       trace->Record({TraceLane::kRebuild, static_cast<std::int32_t>(key.layer.value()),
-                     step.value(), begin, compute.now(), 0, "rebuild"});
+                     step.value(), begin, compute.now(), 0, "rebuild", key.model.value()});
     }
     executor.Post([this, weak, key, step, status] {
       if (weak.lock()) OnRebuilt(key, step, status);

@@ -52,6 +52,7 @@ Status StagedSyncer::MakeRoom(const SyncRequest& request) {
 }
 
 void StagedSyncer::Start(SyncRequest request) {
+  if (!request.on_device) return inner_->Start(std::move(request));
   auto step = std::make_shared<Step>();
   step->on_device = request.gradient;
   const Status room = MakeRoom(request);

@@ -10,7 +10,7 @@
 
 namespace poseidon::sync {
 
-// A layer whose gradient lives on a device: whatever goes out is copied to the host first, in stream
+// A layer whose gradient may live on a device (SyncRequest::on_device; what lives on the host passes through): whatever goes out is copied to the host first, in stream
 // order behind the kernel that makes it (SyncRequest::ready); then the layer's own syncer runs on the
 // staging memory; then the mean is copied back, and the request is done.
 //

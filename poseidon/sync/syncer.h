@@ -19,12 +19,14 @@ struct SyncRequest {
   PlanEpoch plan_epoch;
   messaging::Priority priority;
   // The flat gradient: what is sent in the key-value scheme, and where the mean lands in every
-  // scheme. Device memory where the session's device says so. Lent until `done`.
+  // scheme. Lent until `done`.
   TensorView gradient;
   // In the factor scheme what is sent instead; lent until `done`, unchanged. Rows may be 0.
   std::optional<Factors> factors;
   bool absent = false;        // contribute nothing, receive the mean of the others
   std::uint32_t weight = 0;   // key-value scheme: of this contribution in the mean; 0: unweighted
+  // Gradient and factors are memory of the session's device.
+  bool on_device = false;
   // On a device: what must have happened before gradient or factors hold their numbers.
   device::Event ready = nullptr;
   Completion done;            // on the I/O executor

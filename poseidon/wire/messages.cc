@@ -83,6 +83,12 @@ void Take(ByteReader& r, Hello& m) {
   m.to = MemberId(r.U16());
 }
 
+ModelId TakeModel(ByteReader& r) {
+  const std::uint16_t model = r.U16();
+  if (model >= kMaxModels) r.Fail();
+  return ModelId(model);
+}
+
 void Put(ByteWriter&, const Ready&) {}
 void Take(ByteReader&, Ready&) {}
 void Put(ByteWriter&, const Start&) {}
@@ -111,7 +117,7 @@ void TakeLayers(ByteReader& r, std::vector<plan::LayerSpec>& layers) {
   layers = *std::move(decoded);
 }
 void Take(ByteReader& r, Declare& m) {
-  m.model = ModelId(r.U16());
+  m.model = TakeModel(r);
   TakeLayers(r, m.layers);
   const std::uint32_t count = r.Count(plan::kMaxLayers, 8);
   m.product_hashes.reserve(count);
@@ -134,7 +140,7 @@ void Put(ByteWriter& w, const Agreed& m) {
   w.U64(m.final_plan_step);
 }
 void Take(ByteReader& r, Agreed& m) {
-  m.model = ModelId(r.U16());
+  m.model = TakeModel(r);
   TakeLayers(r, m.layers);
   Result<plan::Plan> plan = DecodePlan(r.Block(kMaxBlock));
   if (!r.ok() || !plan.ok()) return r.Fail();
@@ -144,9 +150,9 @@ void Take(ByteReader& r, Agreed& m) {
 }
 
 void Put(ByteWriter& w, const Declared& m) { w.U16(m.model.value()); }
-void Take(ByteReader& r, Declared& m) { m.model = ModelId(r.U16()); }
+void Take(ByteReader& r, Declared& m) { m.model = TakeModel(r); }
 void Put(ByteWriter& w, const Go& m) { w.U16(m.model.value()); }
-void Take(ByteReader& r, Go& m) { m.model = ModelId(r.U16()); }
+void Take(ByteReader& r, Go& m) { m.model = TakeModel(r); }
 
 void Put(ByteWriter& w, const Measured& m) {
   w.U16(m.model.value());
@@ -158,7 +164,7 @@ void Put(ByteWriter& w, const Measured& m) {
   }
 }
 void Take(ByteReader& r, Measured& m) {
-  m.model = ModelId(r.U16());
+  m.model = TakeModel(r);
   const std::uint32_t count = r.Count(plan::kMaxLayers, 20);
   for (std::uint32_t i = 0; i < count; ++i) {
     Measured::Layer layer;
@@ -222,7 +228,7 @@ void Put(ByteWriter& w, const Segment& m) {
   w.U64(m.nonce);
 }
 void Take(ByteReader& r, Segment& m) {
-  m.model = ModelId(r.U16());
+  m.model = TakeModel(r);
   m.process = r.U32();
   m.descriptor = r.U32();
   m.bytes = r.U64();

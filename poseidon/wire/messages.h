@@ -18,6 +18,9 @@
 // count before it allocates, and refuses what Encode cannot have written. Thread: any.
 namespace poseidon::wire {
 
+// Models of one job are numbered from 0 to below this.
+inline constexpr std::uint16_t kMaxModels = 256;
+
 enum class Role : std::uint8_t { kWorker = 1, kServer = 2 };
 
 // Joiner -> coordinator, first message of its connection.

@@ -255,7 +255,6 @@ TEST(Mistakes, CallsOutOfTurnAreRefusedAndChangeNothing) {
   model.Commit();
   EXPECT_EQ(FailureOf([&] { model.Commit(); }).code, POSEIDON_FAILED_PRECONDITION);
   EXPECT_THAT(FailureOf([&] { model.Declare(Dense("late", 4)); }).message, HasSubstr("'late'"));
-  EXPECT_EQ(FailureOf([&] { session.NewModel(); }).code, POSEIDON_UNIMPLEMENTED);
 
   model.BeginStep(0);
   EXPECT_EQ(FailureOf([&] { model.Push(9, 0, view); }).code, POSEIDON_INVALID_ARGUMENT);
@@ -438,6 +437,67 @@ TEST(Steps, DenseAndFactorLayersLandTheMean) {
               5u * rank * (kRanks - 1) * (kOutputs + kInputs) * sizeof(float));
     EXPECT_EQ(model.Statistics(fc).key_value.payload_bytes_sent, 0u);
     EXPECT_GT(session.Statistics().wire_bytes_sent, 0u);
+    session.Leave();
+  }));
+}
+
+// Two models of one session train in turns: the same layer names and numbers, other sizes, steps of their own, and
+// a final plan of their own.
+TEST(Steps, ASessionHoldsSeveralModels) {
+  constexpr std::uint32_t kRanks = 3;
+  constexpr std::uint64_t kSteps = 6;
+  Job job(kRanks);
+  ExpectAllOk(job.Run([kSteps](std::uint32_t rank, poseidon_options options) {
+    options.final_plan_step = 4;
+    Session session(options);
+    Model generator = session.NewModel();
+    Model critic = session.NewModel();
+    const std::uint32_t a = generator.Declare(Dense("a", 6000));
+    const std::uint32_t b = critic.Declare(Dense("a", 50));
+    const std::uint32_t c = critic.Declare(WithFactors("c", 3, 4));
+    critic.Commit();  // in another order than they were made
+    generator.Commit();
+    std::vector<float> of_a(6000), of_b(50), of_c(15);
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      critic.BeginStep(step);
+      of_b.assign(50, static_cast<float>(rank + step));
+      of_c.assign(15, 3.0f);
+      critic.Push(b, step, View(of_b));
+      // The other model's step begins while this one's layer is under way.
+      if (step % 2 == 0) {
+        generator.BeginStep(step / 2);
+        of_a.assign(6000, static_cast<float>(10 * rank));
+        generator.Push(a, step / 2, View(of_a));
+      }
+      if (critic.SchemeOf(c, step) == POSEIDON_KEY_VALUE) {
+        critic.Push(c, step, View(of_c));
+      } else {
+        std::vector<float> u(3, 1.0f), v(4, 3.0f);
+        critic.PushFactors(c, step, View(u), View(v), 1, View(of_c));
+        critic.Wait(c);
+      }
+      critic.Wait(b);
+      critic.Wait(c);
+      EXPECT_THAT(of_b, testing::Each(static_cast<float>(1 + step)));
+      if (step % 2 == 0) {
+        generator.Wait(a);
+        EXPECT_THAT(of_a, testing::Each(10.0f));
+      }
+      if (step == 1) {
+        poseidon_measurement measured = POSEIDON_NEW(poseidon_measurement);
+        measured.forward_seconds = measured.backward_seconds = 1e-3;
+        measured.rows = 1;
+        critic.Measured(c, measured);
+        critic.Report();
+      }
+    }
+    EXPECT_TRUE(critic.Plan().final_plan);
+    EXPECT_FALSE(generator.Plan().final_plan);
+    EXPECT_EQ(generator.Statistics(a).steps, kSteps / 2);
+    EXPECT_EQ(critic.Statistics(b).steps, kSteps);
+    // Each slice goes out once and comes back once, whichever other model there is.
+    EXPECT_EQ(generator.Statistics(a).key_value.payload_bytes_sent,
+              generator.Statistics(a).key_value.payload_bytes_received);
     session.Leave();
   }));
 }

@@ -242,9 +242,9 @@ class Job::Server final : public Member {
     outcome_.allocated_bytes = node().allocated_bytes();
     for (std::uint32_t i = 0; i < job_.options_.layers.size(); ++i) {
       outcome_.key_value.push_back(
-          node().mesh().traffic().layer(LayerId(i), plan::Scheme::kKeyValue));
+          node().mesh().traffic().layer(ModelId(0), LayerId(i), plan::Scheme::kKeyValue));
       outcome_.factors.push_back(
-          node().mesh().traffic().layer(LayerId(i), plan::Scheme::kFactorBroadcast));
+          node().mesh().traffic().layer(ModelId(0), LayerId(i), plan::Scheme::kFactorBroadcast));
     }
   }
 };
@@ -288,7 +288,7 @@ class Job::Worker final : public Member {
           BeginTraining();
         },
         [this, layers, plan](Completion done) {
-          node().Commit(layers, [plan, done = std::move(done)](Result<plan::Plan> result) {
+          node().Commit(ModelId(0), layers, [plan, done = std::move(done)](Result<plan::Plan> result) {
             if (result.ok()) *plan = *result;
             done(result.status());
           });
@@ -349,7 +349,7 @@ class Job::Worker final : public Member {
           for (const LayerId layer : std::exchange(waiting_for_plan_, {})) BeginLayer(layer);
         },
         [this, plan](Completion done) {
-          node().AwaitFinalPlan([plan, done = std::move(done)](Result<plan::Plan> result) {
+          node().AwaitFinalPlan(ModelId(0), [plan, done = std::move(done)](Result<plan::Plan> result) {
             if (result.ok()) *plan = *result;
             done(result.status());
           });
@@ -394,7 +394,7 @@ class Job::Worker final : public Member {
         [this, layer, request](Completion done) {
           request->done = std::move(done);
           if (device_) MoveToDevice(runs_[layer.value()], *request);
-          node().Push(layer, std::move(*request));
+          node().Push(kModel, layer, std::move(*request));
         });
   }
 
@@ -425,6 +425,7 @@ class Job::Worker final : public Member {
         borrowed_.push_back(moves.back().to);
       }
     }
+    request.on_device = true;
     if (!moves.empty()) {
       request.ready = device_->Launch(std::chrono::microseconds(20), [this, moves] {
         for (const Move& move : moves) {
@@ -535,10 +536,10 @@ class Job::Worker final : public Member {
               // Everybody has everything, so that nothing is counted after this but the end.
               const messaging::Traffic& traffic = node().mesh().traffic();
               for (std::uint32_t i = 0; i < options().layers.size(); ++i) {
-                outcome_.key_value.push_back(traffic.layer(LayerId(i), plan::Scheme::kKeyValue));
+                outcome_.key_value.push_back(traffic.layer(ModelId(0), LayerId(i), plan::Scheme::kKeyValue));
                 outcome_.factors.push_back(
-                    traffic.layer(LayerId(i), plan::Scheme::kFactorBroadcast));
-                outcome_.local_bytes.push_back(node().local_bytes(LayerId(i)));
+                    traffic.layer(ModelId(0), LayerId(i), plan::Scheme::kFactorBroadcast));
+                outcome_.local_bytes.push_back(node().local_bytes(ModelId(0), LayerId(i)));
               }
               outcome_.collective_traffic = traffic.collectives();
               node().Leave(std::move(done));

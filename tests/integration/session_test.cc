@@ -26,6 +26,7 @@
 namespace poseidon::integration {
 namespace {
 
+using session::Model;
 using session::Runtime;
 using session::Session;
 using session::SessionOptions;
@@ -145,7 +146,8 @@ TEST_P(SessionTest, ATrainingLoop) {
     const Rank rank = session->rank();
     EXPECT_EQ(session->roster().size(), kWorkers + 1u);
     EXPECT_THAT(session->NameOf(kWorkers), HasSubstr("server 0 on host s3"));
-    const auto committed = session->Commit(layers);
+    Model& model = **session->NewModel();
+    const auto committed = model.Commit(layers);
     ASSERT_TRUE(committed.ok()) << committed.status().ToString();
     std::vector<ByteBuffer> memory;
     memory.reserve(layers.size());
@@ -155,16 +157,16 @@ TEST_P(SessionTest, ATrainingLoop) {
     std::atomic<int> landed_calls{0};
     for (std::uint64_t s = 0; s < kSteps; ++s) {
       const Step step(s);
-      const auto plan = session->BeginStep(step);
+      const auto plan = model.BeginStep(step);
       ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-      EXPECT_EQ(session->plan_is_final(), s >= 4);
+      EXPECT_EQ(model.plan_is_final(), s >= 4);
       for (std::uint32_t i = 3; i-- > 0;) {
         const TensorView view{memory[i].data(), layers[i].elements, layers[i].dtype};
         const LayerId layer(i);
         const auto landed = [&landed_calls](Status) { ++landed_calls; };
         if ((*plan)->layers[i].scheme == plan::Scheme::kKeyValue) {
           gradients.FillDense(rank, layer, step, memory[i].data());
-          session->Push({.layer = layer, .step = step, .gradient = view, .landed = landed});
+          ASSERT_TRUE(model.Push(layer, {.step = step, .gradient = view, .landed = landed}).ok());
         } else {
           const std::uint32_t rows = gradients.Rows(rank, layer, step);
           u[s % 2].resize(rows * 40u);
@@ -172,22 +174,22 @@ TEST_P(SessionTest, ATrainingLoop) {
           std::byte* const u_memory = reinterpret_cast<std::byte*>(u[s % 2].data());
           std::byte* const v_memory = reinterpret_cast<std::byte*>(v[s % 2].data());
           gradients.FillFactors(rank, layer, step, u_memory, v_memory);
-          session->PushFactors({.layer = layer,
-                                .step = step,
-                                .factors = {u_memory, v_memory, rows},
-                                .gradient = view,
-                                .landed = landed});
+          ASSERT_TRUE(model.Push(layer, {.step = step,
+                                         .gradient = view,
+                                         .factors = Factors{u_memory, v_memory, rows},
+                                         .landed = landed})
+                          .ok());
         }
       }
       if (s == 1) {
         std::vector<wire::Measured::Layer> measured(3, {1e-3, 1e-3, 0});
         measured[1].rows = gradients.Rows(rank, LayerId(1), step);
-        session->Report(measured);
+        model.Report(measured);
       }
       for (std::uint32_t i = 0; i < 3; ++i) {
-        const Status status = session->Wait(LayerId(i));
+        const Status status = model.Wait(LayerId(i));
         ASSERT_TRUE(status.ok()) << status.ToString();
-        EXPECT_TRUE(session->Landed(LayerId(i)));
+        EXPECT_TRUE(model.Landed(LayerId(i)));
         const auto scheme = (*plan)->layers[i].scheme;
         EXPECT_EQ(memory[i], gradients.Mean(LayerId(i), step, scheme, *engine_))
             << "rank " << rank.value() << ", layer " << i << ", step " << s;
@@ -213,7 +215,7 @@ TEST_P(SessionTest, ATrainingLoop) {
     ASSERT_TRUE(summed.get().ok());
     EXPECT_EQ(metrics, std::vector<double>(3, 1.5));
 
-    const session::Statistics statistics = session->Collect();
+    const session::ModelStatistics statistics = model.Collect();
     ASSERT_EQ(statistics.layers.size(), 3u);
     EXPECT_EQ(landed_calls, static_cast<int>(3 * kSteps));
     EXPECT_EQ(statistics.layers[0].steps, kSteps);
@@ -227,9 +229,10 @@ TEST_P(SessionTest, ATrainingLoop) {
     EXPECT_EQ(statistics.layers[1].key_value.sent.payload_bytes, 0u);
     EXPECT_GE(statistics.hidden_share(), 0);
     EXPECT_LE(statistics.hidden_share(), 1);
-    EXPECT_GE(statistics.wire.wire_bytes_out, statistics.wire.bytes_written);
-    session->ResetTimings();
-    EXPECT_EQ(session->Collect().layers[0].steps, 0u);
+    const session::Statistics all = session->Collect();
+    EXPECT_GE(all.wire.wire_bytes_out, all.wire.bytes_written);
+    model.ResetTimings();
+    EXPECT_EQ(model.Collect().layers[0].steps, 0u);
     EXPECT_TRUE(session->Leave().ok());
     EXPECT_TRUE(session->failure().ok());
     // The job is over: what comes afterwards fails, and does not hang.
@@ -242,10 +245,11 @@ TEST_P(SessionTest, ATrainingLoop) {
 TEST_P(SessionTest, OneWorkerNeedsNoNetwork) {
   const auto layers = InForwardOrder({Dense("a", 100)});
   Run(Options(1, 0), [&](std::unique_ptr<Session> session) {
-    ASSERT_TRUE(session->Commit(layers).ok());
+    Model& model = **session->NewModel();
+    ASSERT_TRUE(model.Commit(layers).ok());
     std::vector<float> gradient(100, 2.5f);
-    session->Push({.layer = LayerId(0), .step = Step(0), .gradient = ViewOf(std::span(gradient))});
-    ASSERT_TRUE(session->Wait(LayerId(0)).ok());
+    ASSERT_TRUE(model.Push(LayerId(0), {.step = Step(0), .gradient = ViewOf(std::span(gradient))}).ok());
+    ASSERT_TRUE(model.Wait(LayerId(0)).ok());
     EXPECT_EQ(gradient, std::vector<float>(100, 2.5f));
     EXPECT_EQ(session->Collect().wire.wire_bytes_out, 0u);
     EXPECT_TRUE(session->Leave().ok());
@@ -256,20 +260,21 @@ TEST_P(SessionTest, OneWorkerNeedsNoNetwork) {
 TEST_P(SessionTest, WhoGoesWithoutLeavingIsBlamed) {
   const auto layers = InForwardOrder({Dense("a", 5000)});
   Run(Options(3, 1), [&](std::unique_ptr<Session> session) {
-    ASSERT_TRUE(session->Commit(layers).ok());
+    Model& model = **session->NewModel();
+    ASSERT_TRUE(model.Commit(layers).ok());
     if (session->rank() == Rank(1)) {
       all_open_->wait();  // the server may still be joining, and a job that ends then opens no session
       return;
     }
     std::vector<float> gradient(5000, 1.0f);
-    session->Push({.layer = LayerId(0), .step = Step(0), .gradient = ViewOf(std::span(gradient))});
-    const Status status = session->Wait(LayerId(0));
+    Status status = model.Push(LayerId(0), {.step = Step(0), .gradient = ViewOf(std::span(gradient))});
+    if (status.ok()) status = model.Wait(LayerId(0));  // else it was known already
     EXPECT_EQ(status.code(), StatusCode::kUnavailable);
     EXPECT_EQ(status.culprit(), 1);
     EXPECT_THAT(status.message(), HasSubstr("worker 1 on host w1"));
     EXPECT_EQ(session->failure(), status);
     EXPECT_EQ(session->Barrier().culprit(), 1);
-    EXPECT_EQ(session->BeginStep(Step(1)).status().culprit(), 1);
+    EXPECT_EQ(model.BeginStep(Step(1)).status().culprit(), 1);
     EXPECT_EQ(session->AwaitEnd().culprit(), 1);
   });
   ASSERT_EQ(servers_ended_.size(), 1u);
@@ -279,15 +284,16 @@ TEST_P(SessionTest, WhoGoesWithoutLeavingIsBlamed) {
 TEST_P(SessionTest, AnAbortGoesOutWithItsReason) {
   const auto layers = InForwardOrder({Dense("a", 5000)});
   Run(Options(3, 0), [&](std::unique_ptr<Session> session) {
-    ASSERT_TRUE(session->Commit(layers).ok());
+    Model& model = **session->NewModel();
+    ASSERT_TRUE(model.Commit(layers).ok());
     if (session->rank() == Rank(2)) {
       session->Abort(Status(StatusCode::kAborted, "interrupted by the user", StatusScope::kJob));
       EXPECT_EQ(session->AwaitEnd().code(), StatusCode::kAborted);
       return;
     }
     std::vector<float> gradient(5000, 1.0f);
-    session->Push({.layer = LayerId(0), .step = Step(0), .gradient = ViewOf(std::span(gradient))});
-    const Status status = session->Wait(LayerId(0));
+    Status status = model.Push(LayerId(0), {.step = Step(0), .gradient = ViewOf(std::span(gradient))});
+    if (status.ok()) status = model.Wait(LayerId(0));  // else it was known already
     EXPECT_EQ(status.code(), StatusCode::kAborted);
     EXPECT_EQ(status.culprit(), kNoCulprit);
     EXPECT_THAT(status.message(), HasSubstr("interrupted by the user"));
@@ -337,18 +343,19 @@ TEST_P(SessionTest, AProductUnderWayIsOutlived) {
   options.engine = &gated;
   std::promise<Status> seen;
   Run(options, [&](std::unique_ptr<Session> session) {
-    ASSERT_TRUE(session->Commit(layers).ok());
+    Model& model = **session->NewModel();
+    ASSERT_TRUE(model.Commit(layers).ok());
     ASSERT_TRUE(session->Barrier().ok());
     if (session->rank() == Rank(0)) gated.Close();
     ASSERT_TRUE(session->Barrier().ok());
     std::vector<float> u(10, 1.0f);
     std::vector<float> v(20, 1.0f);
     std::vector<float> gradient(210);
-    session->PushFactors({.layer = LayerId(0),
-                          .step = Step(0),
-                          .factors = {reinterpret_cast<std::byte*>(u.data()),
-                                      reinterpret_cast<std::byte*>(v.data()), 1},
-                          .gradient = ViewOf(std::span(gradient))});
+    ASSERT_TRUE(model.Push(LayerId(0), {.step = Step(0),
+                                        .gradient = ViewOf(std::span(gradient)),
+                                        .factors = Factors{reinterpret_cast<std::byte*>(u.data()),
+                                                           reinterpret_cast<std::byte*>(v.data()), 1}})
+                    .ok());
     // Both ranks' products, which share the engine: a rank whose own has not begun when the other
     // goes never begins it.
     gated.AwaitProducts(2);
@@ -364,11 +371,11 @@ TEST_P(SessionTest, AProductUnderWayIsOutlived) {
     }
     // This one's product is under way as well: its memory is free when the product has ended.
     EXPECT_EQ(session->Barrier().culprit(), 1);
-    EXPECT_FALSE(session->Landed(LayerId(0)));
+    EXPECT_FALSE(model.Landed(LayerId(0)));
     seen.set_value({});
     EXPECT_EQ(session->AwaitEnd().culprit(), 1);
-    EXPECT_TRUE(session->Landed(LayerId(0)));
-    EXPECT_EQ(session->Wait(LayerId(0)).culprit(), 1);
+    EXPECT_TRUE(model.Landed(LayerId(0)));
+    EXPECT_EQ(model.Wait(LayerId(0)).culprit(), 1);
   });
 }
 
@@ -425,19 +432,19 @@ TEST_P(SessionTest, ALongCollectiveGoesInPieces) {
 TEST_P(SessionTest, MisuseIsAnErrorNotACrash) {
   const auto layers = InForwardOrder({Dense("a", 100), FullyConnected("fc", 2, 3)});
   Run(Options(1, 0), [&](std::unique_ptr<Session> session) {
-    EXPECT_EQ(session->BeginStep(Step(0)).status().code(), StatusCode::kFailedPrecondition);
-    ASSERT_TRUE(session->Commit(layers).ok());
+    Model& model = **session->NewModel();
+    EXPECT_EQ(model.BeginStep(Step(0)).status().code(), StatusCode::kFailedPrecondition);
+    ASSERT_TRUE(model.Commit(layers).ok());
     std::vector<float> gradient(9);
     std::vector<float> rows(3);
     // Factors where the plan says dense.
-    session->PushFactors({.layer = LayerId(1),
-                          .step = Step(0),
-                          .factors = {reinterpret_cast<std::byte*>(rows.data()),
-                                      reinterpret_cast<std::byte*>(rows.data()), 1},
-                          .gradient = ViewOf(std::span(gradient).first(8))});
-    const Status status = session->Wait(LayerId(1));
+    const Status status =
+        model.Push(LayerId(1), {.step = Step(0),
+                                .gradient = ViewOf(std::span(gradient).first(8)),
+                                .factors = Factors{reinterpret_cast<std::byte*>(rows.data()),
+                                                   reinterpret_cast<std::byte*>(rows.data()), 1}});
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_THAT(status.message(), HasSubstr("the plan's scheme for it is kv"));
+    EXPECT_THAT(status.message(), HasSubstr("but the plan's scheme for step 0 is kv"));
     EXPECT_TRUE(session->Leave().ok());
   });
 }

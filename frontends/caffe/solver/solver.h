@@ -15,15 +15,18 @@
 #include "frontends/caffe/solver/collectives.h"
 #include "frontends/caffe/solver/gradient_sync.h"
 #include "frontends/caffe/solver/history.h"
-#include "frontends/caffe/solver/layer_clock.h"
 #include "frontends/caffe/solver/observer.h"
 #include "frontends/caffe/solver/snapshot.h"
 #include "frontends/caffe/solver/update_rule.h"
 #include "poseidon/base/result.h"
 #include "poseidon/base/trace.h"
+#include "poseidon/plan/layer_clock.h"
 #include "poseidon/tensor/dtype.h"
 
 namespace poseidon::caffe {
+
+using plan::LayerClock;
+using plan::SteadyNow;
 
 // What somebody outside wants of a running solver, asked between iterations.
 enum class SolverAction {

@@ -391,18 +391,6 @@ TEST_F(SolverTest, UpdatesWhatHasArrivedWhileAnotherLayerIsWaitedFor) {
   EXPECT_EQ(updated, (std::vector<std::int32_t>{ip2, ip1, ip2, ip1}));
 }
 
-TEST(LayerClock, GivesMeansOfTheLastIterationsWithoutTheFirst) {
-  LayerClock clock(1);
-  for (const int milliseconds : {900, 5, 4, 8, 6, 7}) {
-    clock.AddForward(0, std::chrono::milliseconds(milliseconds));
-    clock.AddBackward(0, std::chrono::milliseconds(2 * milliseconds));
-    clock.EndIteration();
-  }
-  EXPECT_EQ(clock.iterations(), 5);
-  EXPECT_DOUBLE_EQ(clock.Means()[0].forward, 0.006);
-  EXPECT_DOUBLE_EQ(clock.Means()[0].backward, 0.012);
-}
-
 // --- Snapshots -----------------------------------------------------------------------------------
 
 std::string ReadAll(const std::string& path) {

@@ -34,8 +34,8 @@ double Microseconds(Duration d) { return std::chrono::duration<double, std::micr
 
 }  // namespace
 
-std::vector<plan::LayerOutcome> OutcomesOf(const session::Statistics& before,
-                                           const session::Statistics& after, std::uint64_t steps) {
+std::vector<plan::LayerOutcome> OutcomesOf(const session::ModelStatistics& before,
+                                           const session::ModelStatistics& after, std::uint64_t steps) {
   std::vector<plan::LayerOutcome> outcomes;
   if (steps == 0) return outcomes;
   for (std::size_t i = 0; i < after.layers.size(); ++i) {

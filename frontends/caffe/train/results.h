@@ -17,8 +17,8 @@
 namespace poseidon::caffe {
 
 // Payload and time per step of every layer between two collections of one session.
-std::vector<plan::LayerOutcome> OutcomesOf(const session::Statistics& before,
-                                           const session::Statistics& after, std::uint64_t steps);
+std::vector<plan::LayerOutcome> OutcomesOf(const session::ModelStatistics& before,
+                                           const session::ModelStatistics& after, std::uint64_t steps);
 
 // A trace as Chrome and Perfetto read it: one process row per worker, one thread row per lane.
 // `spans` by worker; `offsets` are added to each worker's times to bring them onto worker 0's clock;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "frontends/caffe/net/engine.h"
-#include "frontends/caffe/solver/layer_clock.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -15,8 +14,6 @@ namespace {
 // Steps before the final plan's at which the measurements are sent: early enough that the plan is
 // there when its step begins.
 constexpr std::uint64_t kReportAhead = 2;
-// Numbers that the workers share at an iteration's beginning, before those of each worker.
-constexpr std::size_t kWishes = 2;
 
 std::string ShapeOf(const caffe::Layer& layer) {
   std::string text;
@@ -28,7 +25,7 @@ std::string ShapeOf(const caffe::Layer& layer) {
 
 }  // namespace
 
-SolverAction ActionFor(const Wish& wish) {
+SolverAction ActionFor(const session::Wish& wish) {
   if (wish.stop) return wish.snapshot ? SolverAction::kSnapshotAndStop : SolverAction::kStop;
   return wish.snapshot ? SolverAction::kSnapshot : SolverAction::kNone;
 }
@@ -37,10 +34,6 @@ SessionSync::SessionSync(session::Session& session, Net& net, std::vector<int> s
                          Options options)
     : session_(session), net_(net), options_(std::move(options)), dtype_(net.options().dtype) {
   DescribeLayers(synced_layers);
-}
-
-SessionSync::~SessionSync() {
-  if (shared_summed_.valid()) shared_summed_.wait();
 }
 
 void SessionSync::DescribeLayers(const std::vector<int>& synced_layers) {
@@ -76,8 +69,8 @@ int SessionSync::SessionLayer(int net_layer) const {
 }
 
 Status SessionSync::Begin() {
-  Result<plan::Plan> plan = session_.Commit(specs_);
-  if (!plan.ok()) return plan.status();
+  POSEIDON_ASSIGN_OR_RETURN(model_, session_.NewModel());
+  POSEIDON_RETURN_IF_ERROR(model_->Commit(specs_).status());
   // All learned blobs, also those that are not trained: replicas start out equal.
   for (int i = 0; i < net_.layer_count(); ++i) {
     const at::Tensor data = net_.layer_params(i).data;
@@ -97,49 +90,31 @@ TensorView SessionSync::GradientOf(const Layer& layer) const {
 Status SessionSync::BeginStep(std::uint64_t step) {
   if (!first_step_) first_step_ = step;
   step_ = Step(step - *first_step_);
-  BeginIteration();
   if (!reported_ && step_.value() + kReportAhead >= options_.final_plan_step) ReportMeasurements();
-  const bool was_final = session_.plan_is_final();
+  const bool was_final = model_->plan_is_final();
   if (!was_final && step_.value() >= options_.final_plan_step) {
     // The counts of the final plan begin with nothing of an earlier step under way, here or at
     // another worker that still sends to this one or already sends for the next.
     POSEIDON_RETURN_IF_ERROR(AwaitAll());
     POSEIDON_RETURN_IF_ERROR(session_.Barrier());
   }
-  Result<const plan::Plan*> plan = session_.BeginStep(step_);
-  if (!plan.ok()) return plan.status();
-  if (!was_final && session_.plan_is_final()) {
-    before_final_ = session_.Collect();
+  POSEIDON_ASSIGN_OR_RETURN(const plan::Plan* const plan,
+                            model_->BeginStep(step_, options_.wish ? options_.wish() : session::Wish{}));
+  if (!was_final && model_->plan_is_final()) {
+    before_final_ = model_->Collect();
     POSEIDON_RETURN_IF_ERROR(session_.Barrier());
-    session_.ResetTimings();
-    overlap_ = {};
-    last_pace_.reset();
+    model_->ResetTimings();
     if (options_.final_plan) options_.final_plan();
   }
-  if (session_.plan_is_final()) ++final_steps_;
+  if (model_->plan_is_final()) ++final_steps_;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     layers_[i].by_factors =
-        (*plan)->layers[i].scheme == plan::Scheme::kFactorBroadcast && layers_[i].factors != nullptr;
+        plan->layers[i].scheme == plan::Scheme::kFactorBroadcast && layers_[i].factors != nullptr;
     if (layers_[i].factors != nullptr) {
       rows_[i] = static_cast<std::uint32_t>(layers_[i].factors->K() * options_.iter_size);
     }
   }
   return OkStatus();
-}
-
-// Tells the others what this worker wants, and how long it computed in the iteration that has ended.
-void SessionSync::BeginIteration() {
-  const TimePoint now = SteadyNow();
-  last_pace_ = std::exchange(pace_, Pace{.begin = now});
-  shared_.assign(kWishes + session_.workers(), 0.0);
-  const Wish wish = options_.wish ? options_.wish() : Wish{};
-  shared_[0] = wish.stop ? 1.0 : 0.0;
-  shared_[1] = wish.snapshot ? 1.0 : 0.0;
-  if (last_pace_) {
-    last_pace_->seconds = ToSeconds(now - last_pace_->begin);
-    shared_[kWishes + session_.rank().value()] = last_pace_->seconds - last_pace_->waited;
-  }
-  shared_summed_ = session_.StartSum(ViewOf(std::span(shared_)));
 }
 
 Status SessionSync::AwaitAll() {
@@ -153,7 +128,7 @@ Status SessionSync::AwaitAll() {
 // first one), so that the sum over all layers is the whole iteration.
 void SessionSync::ReportMeasurements() {
   reported_ = true;
-  const std::vector<LayerSeconds> seconds = options_.layer_seconds();
+  const std::vector<plan::LayerSeconds> seconds = options_.layer_seconds();
   std::vector<wire::Measured::Layer> measured(layers_.size());
   std::size_t at = 0;
   for (int i = 0; i < net_.layer_count(); ++i) {
@@ -163,7 +138,7 @@ void SessionSync::ReportMeasurements() {
     measured[at].backward_seconds += seconds[static_cast<std::size_t>(i)].backward;
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) measured[i].rows = rows_[i];
-  session_.Report(measured);
+  model_->Report(std::move(measured));
 }
 
 bool SessionSync::WantsFactors(int layer) const {
@@ -188,26 +163,20 @@ Status SessionSync::GradientReady(int net_layer) {
   Layer& layer = layers_[index];
   const LayerId id(static_cast<std::uint32_t>(index));
   layer.in_flight = true;
-  if (!layer.by_factors) {
-    session_.Push({.layer = id, .step = step_, .gradient = GradientOf(layer)});
-    return OkStatus();
+  session::Push push{.step = step_, .gradient = GradientOf(layer)};
+  if (layer.by_factors) {
+    layer.lent = {Joined(layer.factors->TakeFactors())};
+    const FactorPair& pair = layer.lent.front();
+    push.factors = Factors{.u = static_cast<const std::byte*>(pair.u.data_ptr()),
+                           .v = static_cast<const std::byte*>(pair.v.data_ptr()),
+                           .rows = static_cast<std::uint32_t>(pair.u.size(0))};
   }
-  layer.lent = {Joined(layer.factors->TakeFactors())};
-  const FactorPair& pair = layer.lent.front();
-  session_.PushFactors({.layer = id,
-                        .step = step_,
-                        .factors = {.u = static_cast<const std::byte*>(pair.u.data_ptr()),
-                                    .v = static_cast<const std::byte*>(pair.v.data_ptr()),
-                                    .rows = static_cast<std::uint32_t>(pair.u.size(0))},
-                        .gradient = GradientOf(layer)});
-  return OkStatus();
+  return model_->Push(id, std::move(push));
 }
 
 Status SessionSync::Await(int net_layer) {
   const std::size_t index = by_net_layer_.at(net_layer);
-  const TimePoint begin = SteadyNow();
-  const Status status = session_.Wait(LayerId(static_cast<std::uint32_t>(index)));
-  if (pace_) pace_->waited += ToSeconds(SteadyNow() - begin);
+  const Status status = model_->Wait(LayerId(static_cast<std::uint32_t>(index)));
   layers_[index].lent.clear();
   layers_[index].in_flight = false;
   return status;
@@ -218,22 +187,14 @@ int SessionSync::AwaitAny(std::span<const int> net_layers) {
   for (const int net_layer : net_layers) {
     layers.emplace_back(static_cast<std::uint32_t>(by_net_layer_.at(net_layer)));
   }
-  const TimePoint begin = SteadyNow();
-  const LayerId landed = session_.WaitAny(layers);
-  if (pace_) pace_->waited += ToSeconds(SteadyNow() - begin);
-  return layers_[landed.value()].net_layer;
+  return layers_[model_->WaitAny(layers).value()].net_layer;
 }
 
 Status SessionSync::SumDoubles(std::span<double> values) { return session_.Sum(ViewOf(values)); }
 
 Result<SolverAction> SessionSync::Agreed() {
-  if (!shared_summed_.valid()) return SolverAction::kNone;
-  POSEIDON_RETURN_IF_ERROR(shared_summed_.get());
-  if (last_pace_) {
-    const double slowest = *std::max_element(shared_.begin() + kWishes, shared_.end());
-    overlap_.AddStep(last_pace_->seconds, last_pace_->waited, slowest);
-  }
-  return ActionFor({.stop = shared_[0] > 0, .snapshot = shared_[1] > 0});
+  POSEIDON_ASSIGN_OR_RETURN(const session::Wish wish, model_->Agreed());
+  return ActionFor(wish);
 }
 
 }  // namespace poseidon::caffe

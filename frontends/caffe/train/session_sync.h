@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <map>
 #include <optional>
 #include <span>
@@ -14,20 +13,14 @@
 #include "frontends/caffe/solver/collectives.h"
 #include "frontends/caffe/solver/gradient_sync.h"
 #include "frontends/caffe/solver/solver.h"
-#include "frontends/caffe/train/overlap.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/session/session.h"
 
 namespace poseidon::caffe {
 
-// What one worker wants of the iteration under way, brought together with everyone else's.
-struct Wish {
-  bool stop = false;
-  bool snapshot = false;
-};
-SolverAction ActionFor(const Wish& wish);
+SolverAction ActionFor(const session::Wish& wish);
 
-// The solver's view of a job: layers of a net become layers of a session, one for one.
+// The solver's view of a job: layers of a net become layers of a model of the session, one for one.
 //
 // Thread: the solver's. Lifetime: session and net outlive it.
 class SessionSync final : public GradientSync, public Collectives {
@@ -35,19 +28,21 @@ class SessionSync final : public GradientSync, public Collectives {
   struct Options {
     std::uint64_t final_plan_step = 10;
     // Measured seconds per net layer; asked once, before the final plan's step.
-    std::function<std::vector<LayerSeconds>()> layer_seconds;
+    std::function<std::vector<plan::LayerSeconds>()> layer_seconds;
     // Called when the final plan takes over, with nothing in flight.
     std::function<void()> final_plan;
     // What this worker wants; asked at the beginning of every iteration.
-    std::function<Wish()> wish;
+    std::function<session::Wish()> wish;
     int iter_size = 1;
   };
   SessionSync(session::Session& session, Net& net, std::vector<int> synced_layers, Options options);
-  ~SessionSync() override;
 
-  // What to declare: one layer per synchronised layer of the net, in net order.
+  // What is declared: one layer per synchronised layer of the net, in net order.
   const std::vector<plan::LayerSpec>& specs() const { return specs_; }
-  // The session's layer of a net layer, -1 for layers that are not synchronised.
+  // What trains; after Begin.
+  session::Model& model() { return *model_; }
+  const session::Model& model() const { return *model_; }
+  // The model's layer of a net layer, -1 for layers that are not synchronised.
   int SessionLayer(int net_layer) const;
 
   // Declares the layers and gives every worker rank 0's learned blobs.
@@ -67,11 +62,9 @@ class SessionSync final : public GradientSync, public Collectives {
 
   // Steps of the final plan so far, and what was moved before it.
   std::uint64_t steps_under_final_plan() const { return final_steps_; }
-  const session::Statistics& before_final_plan() const { return before_final_; }
+  const session::ModelStatistics& before_final_plan() const { return before_final_; }
   // Worker `rank`'s rows are taken from the plan; these are ours in the last step, by session layer.
   const std::vector<std::uint32_t>& rows() const { return rows_; }
-  // What waiting was for, since the final plan took over (before: since the beginning).
-  const OverlapMeter& overlap() const { return overlap_; }
 
  private:
   struct Layer {
@@ -90,6 +83,7 @@ class SessionSync final : public GradientSync, public Collectives {
   FactorPair Joined(std::vector<FactorPair> passes) const;
 
   session::Session& session_;
+  session::Model* model_ = nullptr;  // lives in the session
   Net& net_;
   const Options options_;
   const DType dtype_;
@@ -100,23 +94,8 @@ class SessionSync final : public GradientSync, public Collectives {
   Step step_;
   bool reported_ = false;
   std::uint64_t final_steps_ = 0;
-  session::Statistics before_final_;
+  session::ModelStatistics before_final_;
   std::vector<std::uint32_t> rows_;
-  // How long the iteration under way, and the one before it, took this worker.
-  struct Pace {
-    TimePoint begin;
-    double waited = 0;   // seconds, for layers
-    double seconds = 0;  // to the beginning of the next
-  };
-  void BeginIteration();
-
-  OverlapMeter overlap_;
-  std::optional<Pace> pace_;
-  std::optional<Pace> last_pace_;
-  // Of the iteration under way, summed over the workers: stop and snapshot wishes, then for each worker
-  // the seconds it computed in the iteration before, which only it adds to.
-  std::vector<double> shared_;
-  std::future<Status> shared_summed_;
 };
 
 }  // namespace poseidon::caffe

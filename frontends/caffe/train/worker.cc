@@ -25,6 +25,7 @@
 #include "poseidon/base/listed.h"
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/slices.h"
+#include "poseidon/session/tcp_session.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -36,11 +37,6 @@ constexpr std::size_t kTraceSpans = 30'000;
 // Layers that are not synchronised have numbers of their own in the trace.
 constexpr int kUnsyncedBase = 1'000'000;
 constexpr int kClockRounds = 5;
-// CPU seconds that a byte on the wire costs a host without accelerator, sending, receiving and
-// summing together; measured on the prototype of the data plane and by benchmarks/transport_bench.
-constexpr double kCpuPerBytePlain = 0.6e-9;
-constexpr double kCpuPerByteEncrypted = 1.1e-9;
-
 double Seconds(std::chrono::steady_clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
@@ -179,6 +175,10 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task) {
   return node;
 }
 
+transport::tcp::Security::Mode ModeOf(const MemberTask& task) {
+  return task.tls ? transport::tcp::Security::Mode::kTls : transport::tcp::Security::Mode::kAuth;
+}
+
 Result<std::unique_ptr<session::Session>> OpenSession(const MemberTask& task,
                                                       const MemberEnvironment& environment,
                                                       session::SessionOptions options) {
@@ -189,16 +189,10 @@ Result<std::unique_ptr<session::Session>> OpenSession(const MemberTask& task,
     options.node.coordinator = meeting.coordinator;
     token.emplace(meeting.token);
   }
-  transport::tcp::Security security{
-      task.tls ? transport::tcp::Security::Mode::kTls : transport::tcp::Security::Mode::kAuth,
-      *std::move(token)};
-  transport::tcp::TcpOptions tcp{.security = std::move(security), .log = &environment.output};
-  tcp.max_strangers =
-      std::max<std::size_t>(tcp.max_strangers, options.node.workers + options.node.servers);
-  POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Runtime> runtime, session::MakeTcpRuntime(tcp));
+  transport::tcp::Security security{ModeOf(task), *std::move(token)};
   POSEIDON_ASSIGN_OR_RETURN(
       std::unique_ptr<session::Session> session,
-      session::Session::Open(std::move(runtime), options, [&](const transport::Address& address) {
+      session::OpenTcpSession({.security = std::move(security)}, options, [&](const transport::Address& address) {
         if (environment.listening) environment.listening(address);
       }));
   if (environment.joined) environment.joined();
@@ -221,11 +215,10 @@ class Run {
   }
   bool leads() const { return task_.rank == 0; }
   std::string RunFile(const std::string& name) const { return task_.options.run_dir + "/" + name; }
-  Wish TakeWish();
+  session::Wish TakeWish();
   SolverAction Poll();
   Status Join();
   Status TrainTogether();
-  double HiddenShare(double busy) const;
   std::string LayerName(std::int32_t number) const;
   Result<std::vector<Duration>> ClockOffsets();
   Status WriteTrace();
@@ -244,6 +237,7 @@ class Run {
   std::unique_ptr<session::Session> session_;
   std::unique_ptr<SessionSync> sync_;
   session::Statistics statistics_;
+  session::ModelStatistics trained_;
   std::string hash_;
   bool replicas_equal_ = true;
 };
@@ -280,7 +274,7 @@ Status Run::Prepare() {
   return OkStatus();
 }
 
-Wish Run::TakeWish() {
+session::Wish Run::TakeWish() {
   const bool terminate = env_.requests.terminate.load();
   const bool snapshot = env_.requests.snapshot.exchange(false);
   return {.stop = terminate || env_.requests.stop.load(), .snapshot = terminate || snapshot};
@@ -296,9 +290,6 @@ SolverAction Run::Poll() {
   return ActionFor(TakeWish());
 }
 
-// `busy`: seconds with a layer on its way.
-double Run::HiddenShare(double busy) const { return sync_ ? sync_->overlap().hidden_share(busy) : 1.0; }
-
 std::string Run::LayerName(std::int32_t number) const {
   if (number < 0) return "";
   if (number >= kUnsyncedBase) return solver_->net().layer(number - kUnsyncedBase).name();
@@ -310,7 +301,7 @@ Status Run::Join() {
   POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task_));
   options.node.cores = static_cast<double>(std::max(1u, std::thread::hardware_concurrency())) /
                        std::max(1, task_.local_members);
-  options.node.cpu_seconds_per_wire_byte = task_.tls ? kCpuPerByteEncrypted : kCpuPerBytePlain;
+  options.node.cpu_seconds_per_wire_byte = session::CpuSecondsPerWireByte(ModeOf(task_));
   options.node.compute_threads = static_cast<std::uint32_t>(threads_);
   options.engine = engine_.get();
   options.log = &env_.output;
@@ -361,16 +352,16 @@ Status Run::TrainTogether() {
                                    static_cast<std::uint64_t>(solver_->parameters().iter_size()) *
                                    task_.options.workers;
   if (task_.options.workers > 1) {
-    reporting.hidden_share = [this] { return HiddenShare(session_->Collect().busy_seconds); };
+    reporting.hidden_share = [this] { return sync_->model().Collect().hidden_share(); };
   }
   // The plan stays beside the snapshot, for the run that resumes from it; not the first one, which knows of no
   // measurements.
   reporting.on_snapshot = [this](const SnapshotReport& report) {
-    if (!sync_ || !leads() || !report.status.ok() || !session_->plan_is_final()) return;
+    if (!sync_ || !leads() || !report.status.ok() || !sync_->model().plan_is_final()) return;
     const std::string path =
         report.state.substr(0, report.state.rfind(".solverstate")) + ".plan.json";
     const Status written =
-        WriteTextFile(path, PlanToJson(session_->plan(), sync_->specs()).dump(1) + "\n");
+        WriteTextFile(path, PlanToJson(sync_->model().plan(), sync_->specs()).dump(1) + "\n");
     if (!written.ok()) env_.output.Log(LogLevel::kWarning, written.message());
   };
   reporter_->Begin(std::move(reporting));
@@ -438,6 +429,7 @@ Status Run::Finish(double seconds) {
   if (session_) {
     POSEIDON_RETURN_IF_ERROR(session_->Barrier());  // nobody waits for bytes of this worker
     statistics_ = session_->Collect();
+    trained_ = sync_->model().Collect();
     POSEIDON_ASSIGN_OR_RETURN(std::vector<ByteBuffer> hashes, session_->Gather(AsBytes(hash_)));
     for (const ByteBuffer& other : hashes) {
       if (AsString(other) != hash_) replicas_equal_ = false;
@@ -451,7 +443,7 @@ Status Run::Finish(double seconds) {
       if (sync_) {
         POSEIDON_RETURN_IF_ERROR(
             WriteTextFile(RunFile("plan.json"),
-                          PlanToJson(session_->plan(), sync_->specs()).dump(1) + "\n"));
+                          PlanToJson(sync_->model().plan(), sync_->specs()).dump(1) + "\n"));
       }
     }
     PrintEnd(summary);
@@ -464,7 +456,7 @@ Status Run::Finish(double seconds) {
 // The plan with this worker's own bytes, exact, where the plan has the busiest worker's: slices of
 // different workers may differ by 16 elements.
 plan::Plan Run::OwnPlan() const {
-  plan::Plan own = session_->plan();
+  plan::Plan own = sync_->model().plan();
   const auto slices = plan::AssignSlices(sync_->specs(), own.cluster.shards());
   for (std::size_t i = 0; i < own.layers.size(); ++i) {
     const plan::LayerPayload payload =
@@ -482,7 +474,7 @@ json Run::Summary(double seconds) const {
   if (sync_) {
     const plan::Plan used = OwnPlan();
     const auto outcomes =
-        OutcomesOf(sync_->before_final_plan(), statistics_, sync_->steps_under_final_plan());
+        OutcomesOf(sync_->before_final_plan(), trained_, sync_->steps_under_final_plan());
     step["predicted"] = used.step_seconds;
     for (std::size_t i = 0; i < used.layers.size(); ++i) {
       const plan::LayerPlan& layer = used.layers[i];
@@ -511,7 +503,7 @@ json Run::Summary(double seconds) const {
                   {"test", reporter_->last_test()},
                   {"plan", std::move(plan)},
                   {"step_seconds", std::move(step)},
-                  {"hidden_share", HiddenShare(statistics_.busy_seconds)},
+                  {"hidden_share", statistics_.hidden_share()},
                   {"replicas_equal", replicas_equal_},
                   {"weights_hash", hash_},
                   {"threads", threads_}};
@@ -522,7 +514,7 @@ json Run::Summary(double seconds) const {
     std::uint64_t headers_out = statistics_.control.sent.header_bytes +
                                 statistics_.collectives.sent.header_bytes;
     std::uint64_t local_bytes = 0;
-    for (const session::LayerStatistics& layer : statistics_.layers) {
+    for (const session::LayerStatistics& layer : trained_.layers) {
       local_bytes += layer.local_bytes;
       headers_out += layer.key_value.sent.header_bytes + layer.factors.sent.header_bytes;
     }
@@ -535,8 +527,8 @@ json Run::Summary(double seconds) const {
         {"encryption_bytes_received", statistics_.wire.wire_bytes_in - statistics_.wire.bytes_read},
         {"wire_bytes_sent", statistics_.wire.wire_bytes_out},
         {"wire_bytes_received", statistics_.wire.wire_bytes_in}};
-    summary["waited_seconds"] = {{"communication", sync_->overlap().exposed()},
-                                 {"slower_workers", sync_->overlap().skew()}};
+    summary["waited_seconds"] = {{"communication", statistics_.overlap.exposed()},
+                                 {"slower_workers", statistics_.overlap.skew()}};
     summary["busy_seconds"] = statistics_.busy_seconds;
     summary["core_allocated_bytes"] = statistics_.allocated_bytes;
     summary["link"] = {{"bytes_per_second", statistics_.link.bytes_per_second},
@@ -550,17 +542,17 @@ void Run::PrintEnd(const json& summary) {
   if (sync_) {
     const plan::Plan used = OwnPlan();
     const auto outcomes =
-        OutcomesOf(sync_->before_final_plan(), statistics_, sync_->steps_under_final_plan());
+        OutcomesOf(sync_->before_final_plan(), trained_, sync_->steps_under_final_plan());
     out.Print("\nplan (per worker and step):\n" + plan::PlanTable(used, sync_->specs(), outcomes) +
               plan::PlanSummary(used, reporter_->median_step_seconds()) + "\n" +
               plan::WhatWouldHelp(used, sync_->specs()));
-    const OverlapMeter& overlap = sync_->overlap();
+    const session::OverlapMeter& overlap = statistics_.overlap;
     const double steps = static_cast<double>(std::max<std::uint64_t>(1, overlap.steps()));
     char line[200];
     std::snprintf(line, sizeof(line),
                   "communication hidden behind computation: %.0f %% (waited per step: %.1f ms for bytes, "
                   "%.1f ms for slower workers)",
-                  100 * HiddenShare(statistics_.busy_seconds), 1e3 * overlap.exposed() / steps,
+                  100 * statistics_.hidden_share(), 1e3 * overlap.exposed() / steps,
                   1e3 * overlap.skew() / steps);
     out.Print(line);
   }

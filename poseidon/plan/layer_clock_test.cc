@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/plan/layer_clock.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace poseidon::plan {
+namespace {
+
+TEST(LayerClock, GivesMeansOfTheLastIterationsWithoutTheFirst) {
+  LayerClock clock(1);
+  for (const int milliseconds : {900, 5, 4, 8, 6, 7}) {
+    clock.AddForward(0, std::chrono::milliseconds(milliseconds));
+    clock.AddBackward(0, std::chrono::milliseconds(2 * milliseconds));
+    clock.EndIteration();
+  }
+  EXPECT_EQ(clock.iterations(), 5);
+  EXPECT_DOUBLE_EQ(clock.Means()[0].forward, 0.006);
+  EXPECT_DOUBLE_EQ(clock.Means()[0].backward, 0.012);
+}
+
+}  // namespace
+}  // namespace poseidon::plan

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/session/host_level.h"
+
+#include <utility>
+
+namespace poseidon::session {
+
+HostLevel::HostLevel(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> members, std::size_t place,
+                     Rank self_rank, TraceRecorder* trace)
+    : executor_(executor),
+      mesh_(mesh),
+      members_(std::move(members)),
+      place_(place),
+      self_rank_(self_rank),
+      trace_(trace) {}
+
+local::Leader& HostLevel::LeaderOf(ModelId model) {
+  std::unique_ptr<local::Leader>& leader = leaders_[model];
+  if (!leader) leader = std::make_unique<local::Leader>(executor_, mesh_, members_, trace_);
+  return *leader;
+}
+
+local::Follower& HostLevel::FollowerOf(ModelId model) {
+  std::unique_ptr<local::Follower>& follower = followers_[model];
+  if (!follower) {
+    follower = std::make_unique<local::Follower>(
+        executor_, mesh_,
+        local::Follower::Place{.self_rank = self_rank_,
+                               .leader = members_.front(),
+                               .place = static_cast<std::uint32_t>(place_),
+                               .places = static_cast<std::uint32_t>(members_.size())});
+  }
+  return *follower;
+}
+
+void HostLevel::Abandon(const Status& reason) {
+  for (const auto& [model, leader] : leaders_) leader->Abandon(reason);
+  for (const auto& [model, follower] : followers_) follower->Abandon(reason);
+}
+
+std::uint64_t HostLevel::moved_bytes(ModelId model, LayerId layer) const {
+  if (const auto leader = leaders_.find(model); leader != leaders_.end()) return leader->second->moved_bytes(layer);
+  if (const auto follower = followers_.find(model); follower != followers_.end()) {
+    return follower->second->moved_bytes(layer);
+  }
+  return 0;
+}
+
+std::uint64_t HostLevel::allocated_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [model, leader] : leaders_) bytes += leader->allocated_bytes();
+  return bytes;
+}
+
+messaging::FrameSink* HostLevel::SinkOf(ModelId model) {
+  if (const auto leader = leaders_.find(model); leader != leaders_.end()) return leader->second.get();
+  if (const auto follower = followers_.find(model); follower != followers_.end()) return follower->second.get();
+  return nullptr;
+}
+
+Result<MutableBytes> HostLevel::PlaceFor(MemberId from, const wire::FrameHeader& header) {
+  messaging::FrameSink* const sink = SinkOf(header.model);
+  if (sink == nullptr) return DataLoss("a frame about shared memory names no model");
+  return sink->PlaceFor(from, header);
+}
+
+Status HostLevel::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
+  messaging::FrameSink* const sink = SinkOf(header.model);
+  if (sink == nullptr) return DataLoss("a frame about shared memory names no model");
+  return sink->OnFrame(from, header, payload);
+}
+
+}  // namespace poseidon::session

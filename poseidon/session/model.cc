@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/session/model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "poseidon/session/session.h"
+
+namespace poseidon::session {
+namespace {
+
+// Steps before the final plan's at which what was timed is reported: early enough that the plan is there when its step
+// begins.
+constexpr std::uint64_t kReportAhead = 2;
+// Numbers that the workers share at a step's beginning, before those of each worker.
+constexpr std::size_t kWishes = 2;
+// Of so many steps at most the shared numbers are kept until every worker's are in. Two workers are never more than
+// two steps apart, unless one has ended.
+constexpr std::size_t kMostShared = 4;
+
+std::string Named(const plan::LayerSpec& layer) { return "layer '" + layer.name + "'"; }
+
+}  // namespace
+
+Model::Model(Session& session, ModelId id) : session_(session), id_(id) {}
+Model::~Model() = default;
+
+// ---- declaring
+
+Result<LayerId> Model::Declare(plan::LayerSpec layer) {
+  if (committed()) return FailedPrecondition(Named(layer) + " was declared after the model was committed");
+  POSEIDON_RETURN_IF_ERROR(plan::Validate({&layer, 1}));
+  if (specs_.size() >= plan::kMaxLayers) {
+    return InvalidArgument(Named(layer) + " is one more than the " + std::to_string(plan::kMaxLayers) +
+                           " layers that a model may have");
+  }
+  if (!names_.insert(layer.name).second) return InvalidArgument("two layers are named '" + layer.name + "'");
+  specs_.push_back(std::move(layer));
+  return LayerId(static_cast<std::uint32_t>(specs_.size() - 1));
+}
+
+bool Model::committed() const {
+  std::lock_guard lock(mutex_);
+  return provisional_plan_.has_value();
+}
+
+Status Model::CheckLayer(LayerId layer) const {
+  if (!committed()) return FailedPrecondition("the model has not been committed");
+  if (layer.value() < specs_.size()) return OkStatus();
+  return InvalidArgument("layer " + std::to_string(layer.value()) + " does not exist, the model has " +
+                         std::to_string(specs_.size()));
+}
+
+Result<plan::Plan> Model::Commit() {
+  if (committed()) return FailedPrecondition("the model was committed before");
+  if (specs_.empty()) return FailedPrecondition("a model without layers was committed");
+  auto promise = std::make_shared<std::promise<Result<plan::Plan>>>();
+  std::future<Result<plan::Plan>> future = promise->get_future();
+  session_.runtime_->io().Post([this, promise] {
+    session_.node_->Commit(id_, specs_,
+                           [promise](Result<plan::Plan> plan) { promise->set_value(std::move(plan)); });
+  });
+  Result<plan::Plan> plan = session_.Get(std::move(future));
+  if (!plan.ok()) return plan;
+  std::lock_guard lock(mutex_);
+  layers_.resize(specs_.size());
+  clock_.emplace(static_cast<int>(specs_.size()));
+  plans_.emplace(specs_.size());
+  plans_->Use(*plan);
+  provisional_plan_ = *plan;
+  return plan;
+}
+
+Result<plan::Plan> Model::Commit(std::vector<plan::LayerSpec> layers) {
+  for (plan::LayerSpec& layer : layers) POSEIDON_RETURN_IF_ERROR(Declare(std::move(layer)).status());
+  return Commit();
+}
+
+// ---- plans
+
+Result<const plan::Plan*> Model::BeginStep(Step step, Wish wish) {
+  POSEIDON_RETURN_IF_ERROR(session_.failure());
+  if (!committed()) return FailedPrecondition("a step began before the layers were committed");
+  const std::uint64_t final_step = session_.options_.node.final_plan_step;
+  BeginPace(step, wish);
+  if (step.value() + kReportAhead >= final_step) ReportTimed();
+  if (!final_plan_ && step.value() >= final_step) {
+    if (!reported_) {
+      return FailedPrecondition("step " + std::to_string(step.value()) +
+                                " follows the final plan, which waits for this worker's report");
+    }
+    auto promise = std::make_shared<std::promise<Result<plan::Plan>>>();
+    std::future<Result<plan::Plan>> future = promise->get_future();
+    session_.runtime_->io().Post([this, promise] {
+      session_.node_->AwaitFinalPlan(
+          id_, [promise](Result<plan::Plan> plan) { promise->set_value(std::move(plan)); });
+    });
+    Result<plan::Plan> plan = session_.Get(std::move(future));
+    if (!plan.ok()) return plan.status();
+    std::lock_guard lock(mutex_);
+    plans_->Use(*plan);
+    final_plan_ = *std::move(plan);
+  }
+  return &plan();
+}
+
+std::optional<plan::Plan> Model::NewestPlan() const {
+  std::lock_guard lock(mutex_);
+  return final_plan_ ? final_plan_ : provisional_plan_;
+}
+
+Result<plan::Scheme> Model::SchemeOf(LayerId layer, Step step) const {
+  POSEIDON_RETURN_IF_ERROR(CheckLayer(layer));
+  std::lock_guard lock(mutex_);
+  if (!final_plan_ && step.value() >= session_.options_.node.final_plan_step) {
+    return FailedPrecondition("step " + std::to_string(step.value()) +
+                              " follows the final plan, which the step's begin has to bring");
+  }
+  return plans_->At(step).by_layer[layer.value()].scheme;
+}
+
+// ---- pushing and waiting
+
+Status Model::Check(LayerId layer, const session::Push& push) const {
+  POSEIDON_ASSIGN_OR_RETURN(const plan::Scheme scheme, SchemeOf(layer, push.step));
+  const plan::LayerSpec& spec = specs_[layer.value()];
+  const bool as_factors = push.factors.has_value();
+  if (as_factors != (scheme == plan::Scheme::kFactorBroadcast)) {
+    return FailedPrecondition(Named(spec) + " was pushed " + (as_factors ? "as factors" : "dense") +
+                              ", but the plan's scheme for step " + std::to_string(push.step.value()) + " is " +
+                              std::string(plan::NameOf(scheme)));
+  }
+  if (push.gradient.elements != spec.elements || push.gradient.dtype != spec.dtype) {
+    return InvalidArgument("the gradient of " + Named(spec) + " has " + std::to_string(push.gradient.elements) +
+                           " elements of " + std::string(poseidon::NameOf(push.gradient.dtype)) + ", expected " +
+                           std::to_string(spec.elements) + " of " + std::string(poseidon::NameOf(spec.dtype)));
+  }
+  if (as_factors && (push.absent || push.weight != 0)) {
+    return InvalidArgument("factors of " + Named(spec) +
+                           " were pushed absent or weighted, expected as many rows as there are");
+  }
+  return OkStatus();
+}
+
+// A push out of turn is refused here, before it can disturb the one under way.
+Status Model::Push(LayerId id, session::Push push) {
+  POSEIDON_RETURN_IF_ERROR(session_.failure());
+  POSEIDON_RETURN_IF_ERROR(Check(id, push));
+  {
+    std::lock_guard lock(mutex_);
+    Layer& layer = layers_[id.value()];
+    const auto refused = [&](const std::string& why) {
+      return FailedPrecondition(Named(specs_[id.value()]) + " was pushed for step " +
+                                std::to_string(push.step.value()) + why);
+    };
+    if (layer.last && push.step <= *layer.last) {
+      return refused(" after step " + std::to_string(layer.last->value()));
+    }
+    if (layer.waiting) {
+      return refused(" before its step " + std::to_string(layer.last->value()) + " had landed");
+    }
+    layer.waiting = true;
+    layer.last = push.step;
+    layer.rows = push.factors ? push.factors->rows : push.rows;
+  }
+  sync::SyncRequest request;
+  request.step = push.step;
+  request.gradient = push.gradient;
+  request.factors = push.factors;
+  request.absent = push.absent;
+  request.weight = push.weight;
+  request.on_device = push.on_device;
+  request.ready = std::move(push.ready);
+  request.done = Complete(id, std::move(push.landed));
+  session_.runtime_->io().Post([this, id, request = std::move(request)]() mutable {
+    session_.node_->Push(id_, id, std::move(request));
+  });
+  return OkStatus();
+}
+
+Completion Model::Complete(LayerId layer, Completion landed) {
+  return [this, layer, landed = std::move(landed)](Status status) {
+    {
+      std::lock_guard lock(mutex_);
+      layers_[layer.value()].waiting = false;
+      layers_[layer.value()].status = status;
+      landed_.notify_all();
+    }
+    if (landed) landed(std::move(status));
+  };
+}
+
+LayerId Model::WaitAny(std::span<const LayerId> layers) {
+  POSEIDON_CHECK(!layers.empty(), "somebody is waited for");
+  std::unique_lock lock(mutex_);
+  const auto first_landed = [&] {
+    return std::find_if(layers.begin(), layers.end(),
+                        [&](LayerId layer) { return !layers_.at(layer.value()).waiting; });
+  };
+  auto found = first_landed();
+  if (found != layers.end()) return *found;
+  const TimePoint begin = session_.now();
+  const auto one_landed = [&] { return (found = first_landed()) != layers.end(); };
+  while (!landed_.wait_for(lock, kInterruptedEvery, one_landed)) {
+    lock.unlock();
+    session_.EndIfInterrupted();
+    lock.lock();
+  }
+  const TimePoint end = session_.now();
+  waited_ += end - begin;
+  if (pace_) pace_->waited += ToSeconds(end - begin);
+  if (TraceRecorder* const trace = session_.options_.trace; trace != nullptr) {
+    const LayerId wanted = layers.front();
+    trace->Record({TraceLane::kWait, static_cast<std::int32_t>(wanted.value()),
+                   layers_[wanted.value()].last->value(), begin, end, 0, "wait", id_.value()});
+  }
+  return *found;
+}
+
+Status Model::Wait(LayerId layer) {
+  WaitAny({&layer, 1});
+  const Status failure = session_.failure();
+  std::lock_guard lock(mutex_);
+  // What a layer was told is an echo of the job's failure, where there is one.
+  const Status& status = layers_.at(layer.value()).status;
+  return status.ok() || failure.ok() ? status : failure;
+}
+
+bool Model::Landed(LayerId layer) const {
+  std::lock_guard lock(mutex_);
+  return !layers_.at(layer.value()).waiting;
+}
+
+// ---- what the layers take
+
+void Model::Timed(LayerId layer, Pass pass, Step step, TimePoint begin, TimePoint end) {
+  {
+    std::lock_guard lock(mutex_);
+    const int index = static_cast<int>(layer.value());
+    pass == Pass::kForward ? clock_->AddForward(index, end - begin) : clock_->AddBackward(index, end - begin);
+    timed_ = true;
+  }
+  if (TraceRecorder* const trace = session_.options_.trace; trace != nullptr) {
+    trace->Record({TraceLane::kCompute, static_cast<std::int32_t>(layer.value()), step.value(), begin, end, 0,
+                   pass == Pass::kForward ? "forward" : "backward", id_.value()});
+  }
+}
+
+void Model::ReportTimed() {
+  std::vector<wire::Measured::Layer> measured(specs_.size());
+  {
+    std::lock_guard lock(mutex_);
+    if (reported_ || !timed_) return;
+    const std::vector<plan::LayerSeconds> means = clock_->Means();
+    for (std::size_t i = 0; i < measured.size(); ++i) {
+      measured[i] = {means[i].forward, means[i].backward, layers_[i].rows};
+    }
+  }
+  Report(std::move(measured));
+}
+
+void Model::Report(std::vector<wire::Measured::Layer> layers) {
+  reported_ = true;
+  wire::Measured measured{.model = id_, .layers = std::move(layers)};
+  session_.runtime_->io().Post([this, measured = std::move(measured)] { session_.node_->Report(measured); });
+}
+
+// ---- wishes, and what waiting was for
+
+// Tells the others what this worker wants, and how long it computed in the step that has ended.
+void Model::BeginPace(Step step, const Wish& wish) {
+  if (begun_ && step <= *begun_) return;  // begins again, after a refusal
+  begun_ = step;
+  MeterEnded();
+  const TimePoint now = session_.now();
+  Shared shared{.values = std::make_shared<std::vector<double>>(kWishes + session_.workers(), 0.0)};
+  {
+    std::lock_guard lock(mutex_);
+    clock_->EndIteration();
+    shared.pace = std::exchange(pace_, StepPace{.begin = now});
+  }
+  std::vector<double>& values = *shared.values;
+  values[0] = wish.stop ? 1.0 : 0.0;
+  values[1] = wish.snapshot ? 1.0 : 0.0;
+  if (shared.pace) {
+    shared.pace->seconds = ToSeconds(now - shared.pace->begin);
+    values[kWishes + session_.rank().value()] = shared.pace->seconds - shared.pace->waited;
+  }
+  shared.summed = session_.Begin([this, step, values = shared.values](Completion done) {
+    session_.node_->StepSum(id_, step, ViewOf(std::span(*values)),
+                            [values, done = std::move(done)](Status status) { done(std::move(status)); });
+  });
+  shared_.push_back(std::move(shared));
+}
+
+// Takes into account the steps of which every worker's numbers are in, in their order.
+void Model::MeterEnded() {
+  while (!shared_.empty()) {
+    const Shared& oldest = shared_.front();
+    const bool here = oldest.summed.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    if (!here && shared_.size() <= kMostShared) return;
+    if (here && oldest.pace && oldest.summed.get().ok()) {
+      const double slowest = *std::max_element(oldest.values->begin() + kWishes, oldest.values->end());
+      std::lock_guard lock(mutex_);
+      overlap_.AddStep(oldest.pace->seconds, oldest.pace->waited, slowest);
+    }
+    shared_.pop_front();
+  }
+}
+
+Result<Wish> Model::Agreed() {
+  if (shared_.empty()) return Wish{};
+  const Shared& newest = shared_.back();
+  while (newest.summed.wait_for(kInterruptedEvery) != std::future_status::ready) session_.EndIfInterrupted();
+  POSEIDON_RETURN_IF_ERROR(newest.summed.get());
+  return Wish{.stop = (*newest.values)[0] > 0, .snapshot = (*newest.values)[1] > 0};
+}
+
+ModelStatistics Model::Collect() const {
+  ModelStatistics statistics;
+  session_.RunOnIo([&] {
+    const messaging::Traffic& traffic = session_.node_->mesh().traffic();
+    const schedule::Scheduler* const scheduler = std::as_const(*session_.node_).scheduler(id_);
+    if (scheduler == nullptr) return;
+    for (std::uint32_t i = 0; i < specs_.size(); ++i) {
+      const schedule::LayerTiming& timing = scheduler->timing(LayerId(i));
+      statistics.layers.push_back(
+          {.key_value = traffic.layer(id_, LayerId(i), plan::Scheme::kKeyValue),
+           .factors = traffic.layer(id_, LayerId(i), plan::Scheme::kFactorBroadcast),
+           .steps = timing.steps,
+           .seconds = timing.seconds,
+           .local_bytes = session_.node_->local_bytes(id_, LayerId(i))});
+    }
+    statistics.busy_seconds = ToSeconds(scheduler->busy());
+  });
+  std::lock_guard lock(mutex_);
+  statistics.waited_seconds = ToSeconds(waited_);
+  statistics.overlap = overlap_;
+  return statistics;
+}
+
+void Model::ResetTimings() {
+  session_.RunOnIo([this] {
+    if (schedule::Scheduler* const scheduler = session_.node_->scheduler(id_)) scheduler->ResetTimings();
+  });
+  std::lock_guard lock(mutex_);
+  waited_ = Duration{0};
+  overlap_ = {};
+  if (pace_) pace_.reset();
+}
+
+}  // namespace poseidon::session

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SESSION_MODEL_H_
+#define POSEIDON_SESSION_MODEL_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "poseidon/base/executor.h"
+#include "poseidon/device/device.h"
+#include "poseidon/messaging/traffic.h"
+#include "poseidon/plan/history.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/plan/layer_clock.h"
+#include "poseidon/plan/plan.h"
+#include "poseidon/session/overlap.h"
+#include "poseidon/tensor/view.h"
+#include "poseidon/wire/messages.h"
+
+namespace poseidon::session {
+
+class Session;
+
+// What one layer moved and took so far; bytes of this member.
+struct LayerStatistics {
+  messaging::TrafficCell key_value;
+  messaging::TrafficCell factors;
+  std::uint64_t steps = 0;
+  double seconds = 0;  // from push to landed mean, summed over the steps
+  std::uint64_t local_bytes = 0;  // written to the host's shared memory or read from it
+};
+
+struct ModelStatistics {
+  std::vector<LayerStatistics> layers;
+  double busy_seconds = 0;    // at least one layer in flight
+  double waited_seconds = 0;  // the front end blocked in Wait or WaitAny
+  OverlapMeter overlap;       // what that waiting was for
+
+  // Share of the communication that computation hid, within [0, 1]; see OverlapMeter.
+  double hidden_share() const { return overlap.hidden_share(busy_seconds); }
+};
+
+// One layer's gradient of one step, on its way in.
+struct Push {
+  Step step;
+  TensorView gradient;  // flat, weight then bias; where the mean lands, whichever the scheme
+  // Where the plan's scheme is factor broadcast: what is sent instead.
+  std::optional<Factors> factors = std::nullopt;
+  bool absent = false;        // contribute nothing (unused parameter, uneven end); key-value only
+  std::uint32_t weight = 0;   // of this contribution in the mean, key-value only; 0: unweighted
+  std::uint32_t rows = 0;     // gradient rows of a layer that could send factors and goes whole, for the planner
+  // Gradient and factors are memory of the session's device, and hold their numbers once `ready` has happened.
+  bool on_device = false;
+  device::Event ready = nullptr;
+  // Where given: fires once, on a thread of the session's, when Wait would no longer block. It must
+  // not block, nor call what blocks.
+  Completion landed = {};
+};
+
+// What a worker wants of the step that it begins; what any worker wants, all are told.
+struct Wish {
+  bool stop = false;
+  bool snapshot = false;
+};
+
+enum class Pass : std::uint8_t { kForward, kBackward };
+
+// One model of a session. Declare and commit the layers once; then for each step begin it, push every
+// layer's gradient as soon as it exists, and wait for a layer when its mean is needed.
+//
+// Here lives what every front end needs once: whose turn it is, the plan that holds, the layers' clocks and
+// the report that the final plan is made of, and what waiting was for.
+//
+// Thread: Push, Wait, WaitAny, Landed, SchemeOf, Timed and Collect may be called from any thread, a layer's calls one
+// at a time; the others block and belong to the session's one thread.
+// Failure: a call out of turn is refused and changes nothing; the job's failure is final and answers every call.
+class Model {
+ public:
+  Model(Session& session, ModelId id);  // by Session::NewModel
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  ModelId id() const { return id_; }
+
+  // Adds a layer, numbered from 0. Before Commit.
+  Result<LayerId> Declare(plan::LayerSpec layer);
+  // Compares the layers with every other worker's and makes the provisional plan, which it returns. Once.
+  Result<plan::Plan> Commit();
+  // Declares all of `layers` and commits.
+  Result<plan::Plan> Commit(std::vector<plan::LayerSpec> layers);
+  bool committed() const;
+  const std::vector<plan::LayerSpec>& layers() const { return specs_; }
+  Status CheckLayer(LayerId layer) const;
+
+  // Called before a step's first forward pass; steps count up. At the final plan's switch step it waits for that
+  // plan, kFailedPrecondition if this worker has not reported. Returns the plan that holds for `step`. All workers
+  // learn what one of them wishes; see Agreed.
+  Result<const plan::Plan*> BeginStep(Step step, Wish wish = {});
+  // What all workers together wish of the step begun last: the same answer on all of them. Blocks until every worker
+  // has begun that step.
+  Result<Wish> Agreed();
+  // The newest plan; call it after Commit, on the session's thread.
+  const plan::Plan& plan() const { return final_plan_ ? *final_plan_ : *provisional_plan_; }
+  bool plan_is_final() const { return final_plan_.has_value(); }
+  // The same for any thread: a copy; nothing before Commit.
+  std::optional<plan::Plan> NewestPlan() const;
+  // How the layer is to be pushed in `step`, which has begun.
+  Result<plan::Scheme> SchemeOf(LayerId layer, Step step) const;
+
+  // Hands over a layer's gradient or its factors; the mean over all workers lands over the gradient. Gradient and
+  // factors are lent until Wait(layer) returns for this step. Returns at once.
+  Status Push(LayerId layer, session::Push push);
+  // Blocks until the mean of the layer's last pushed step has landed.
+  Status Wait(LayerId layer);
+  // Blocks until Wait would not block for one of `layers`, at least one, and returns the first such in
+  // the order given: whoever has to wait for one layer can do meanwhile what another waits for.
+  LayerId WaitAny(std::span<const LayerId> layers);
+  // True when Wait would not block.
+  bool Landed(LayerId layer) const;
+
+  // The engine ran a layer's pass between two moments of the steady clock (plan::SteadyNow): counts towards what the
+  // planner is told of the layer, and is a span of the trace. The update counts as forward.
+  void Timed(LayerId layer, Pass pass, Step step, TimePoint begin, TimePoint end);
+  // Tells the coordinator what the layers take, which makes the final plan when every worker has reported. Passes that
+  // were timed are reported without this call, two steps before the final plan's.
+  void Report(std::vector<wire::Measured::Layer> layers);
+
+  ModelStatistics Collect() const;
+  // Begins the statistics of layer times and of waiting anew.
+  void ResetTimings();
+
+ private:
+  struct Layer {
+    bool waiting = false;  // pushed, not landed
+    std::optional<Step> last;  // pushed
+    Status status;
+    std::uint32_t rows = 0;  // of the last push
+  };
+  // What the workers share at a step's beginning: wishes, then for each worker the seconds that it computed in the
+  // step before, which only it adds to.
+  struct Shared {
+    std::shared_ptr<std::vector<double>> values;
+    std::shared_future<Status> summed;
+    std::optional<StepPace> pace;  // of the step before, where there is one
+  };
+
+  Status Check(LayerId layer, const session::Push& push) const;
+  void BeginPace(Step step, const Wish& wish);
+  void MeterEnded();
+  void ReportTimed();
+  Completion Complete(LayerId layer, Completion landed);
+
+  Session& session_;
+  const ModelId id_;
+  std::set<std::string, std::less<>> names_;
+  std::vector<plan::LayerSpec> specs_;
+  bool reported_ = false;
+  std::optional<Step> begun_;  // the step begun last
+
+  mutable std::mutex mutex_;
+  std::condition_variable landed_;
+  std::vector<Layer> layers_;                   // guarded by mutex_
+  std::optional<plan::Plan> provisional_plan_;  // written under mutex_
+  std::optional<plan::Plan> final_plan_;        // written under mutex_
+  std::optional<plan::History> plans_;          // guarded by mutex_
+  Duration waited_{0};                          // guarded by mutex_
+  std::optional<plan::LayerClock> clock_;             // guarded by mutex_
+  bool timed_ = false;                          // guarded by mutex_
+  OverlapMeter overlap_;                        // guarded by mutex_
+  std::optional<StepPace> pace_;                // of the step under way, guarded by mutex_
+
+  std::deque<Shared> shared_;  // of the last steps, the newest last
+};
+
+}  // namespace poseidon::session
+
+#endif  // POSEIDON_SESSION_MODEL_H_
