@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@ struct poseidon_session {
   std::unique_ptr<poseidon::c::LateBlasEngine> blas_engine;
   std::unique_ptr<poseidon::TraceRecorder> trace;
   std::vector<std::unique_ptr<poseidon_model>> models;
+  std::optional<poseidon_device> device;
 
   std::unique_ptr<poseidon::session::Session> session;
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "poseidon/c/callback_device.h"
 #include "poseidon/c/handles.h"
 #include "poseidon/c/options.h"
 #include "poseidon/c/poseidon.h"
@@ -37,6 +38,16 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
   opened.engine = handle->engine();
   opened.log = &handle->log;
   opened.trace = handle->trace.get();
+  if (options.device != nullptr) {
+    POSEIDON_ASSIGN_OR_RETURN(handle->device, Take(options.device));
+    const poseidon_device& device = *handle->device;
+    if (device.copy_to_host == nullptr || device.copy_from_host == nullptr || device.device_type == 0 ||
+        device.device_type == POSEIDON_HOST || device.device_type == POSEIDON_PINNED_HOST) {
+      return InvalidArgument("the device of type " + std::to_string(device.device_type) +
+                             " is the host or lacks a copy function, expected an accelerator with both");
+    }
+    opened.device = [device](Executor& io) { return std::make_unique<CallbackDevice>(io, device); };
+  }
   if (options.interrupted != nullptr) {
     opened.interrupted = [ask = options.interrupted, user = options.interrupted_user] { return ask(user) != 0; };
   }

@@ -84,7 +84,8 @@ enum {  // dtypes; sums exist for F32, F64 and I64
   POSEIDON_I64 = 5
 };
 
-// Where memory is; DLPack's numbers. Today only host memory is taken.
+// Where memory is; DLPack's numbers. Memory of a device is taken where the session has that device
+// (poseidon_options.device).
 enum {
   POSEIDON_HOST = 1,  // and 0
   POSEIDON_CUDA = 2,
@@ -101,7 +102,7 @@ typedef struct poseidon_view {
   int32_t device_id;
   uint32_t reserved;
   void* ready;  // event of the device after which the memory may be read; NULL: it may be at once
-  void* done;   // event to record when the result has landed; NULL: none
+  void* reserved2;
 } poseidon_view;
 
 // ---- joining
@@ -153,6 +154,26 @@ typedef struct poseidon_engine {
   void* user;
   const char* description;  // name, version, threads: for messages about workers that differ
 } poseidon_engine;
+
+// An accelerator whose memory a push may hand over. The session never touches that memory itself: it asks for copies
+// to and from host memory of its own. Both copy functions return at once and call done(token, code) exactly once, from
+// any thread, when the copy has ended; until then both memories are lent. Copies of one direction run in the
+// order in which they were asked for. Called on one thread of the session's.
+typedef struct poseidon_device {
+  size_t struct_size;
+  int32_t device_type;  // as poseidon_view names it, e.g. POSEIDON_CUDA; not POSEIDON_HOST
+  int32_t device_id;
+  const char* name;     // for messages, "cuda:0"; NULL: its number
+  void* user;
+  // Copies once `ready`, the event of the view, has happened; NULL: at once.
+  void (*copy_to_host)(void* user, const void* from, void* into, size_t bytes, void* ready,
+                       void (*done)(void* token, poseidon_code code), void* token);
+  void (*copy_from_host)(void* user, const void* from, void* into, size_t bytes,
+                         void (*done)(void* token, poseidon_code code), void* token);
+  // Host memory that copies reach at full speed, 64-byte aligned, NULL if none is left; both NULL: the session's own.
+  void* (*allocate_host)(void* user, size_t bytes);
+  void (*free_host)(void* user, void* memory, size_t bytes);
+} poseidon_device;
 
 typedef struct poseidon_options {
   size_t struct_size;
@@ -221,6 +242,8 @@ typedef struct poseidon_options {
   // Ctrl-C. NULL: a call blocks as long as it takes.
   int32_t (*interrupted)(void* user);
   void* interrupted_user;
+
+  const poseidon_device* device;  // whose memory pushes may hand over, besides the host's; NULL: none
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;

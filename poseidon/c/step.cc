@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "poseidon/c/callback_device.h"
 #include "poseidon/c/handles.h"
 #include "poseidon/c/options.h"
 #include "poseidon/c/poseidon.h"
@@ -21,26 +22,36 @@ using namespace poseidon::session;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
-// The factors that the caller's struct names, checked against the layer.
-Result<Factors> TakeFactors(const poseidon_factors* given, const plan::LayerSpec& layer, const std::string& name) {
+// The factors that the caller's struct names, checked against the layer and against where its gradient lies.
+Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, const plan::LayerSpec& layer,
+                   const std::string& name, Push* push) {
   POSEIDON_ASSIGN_OR_RETURN(const poseidon_factors taken, Take(given));
-  Factors factors{.rows = taken.rows};
-  if (taken.rows == 0) return factors;
+  push->factors = Factors{.rows = taken.rows};
+  if (taken.rows == 0) return OkStatus();
   if (!layer.factors) return InvalidArgument(name + " has no factors, expected its gradient whole");
-  const auto take = [&](const poseidon_view* of, std::uint64_t width, const char* which) -> Result<const std::byte*> {
-    POSEIDON_ASSIGN_OR_RETURN(const TensorView factor,
-                              TakeView(of, "the factor " + std::string(which) + " of " + name));
-    if (factor.elements != taken.rows * width || factor.dtype != layer.dtype) {
-      return InvalidArgument("the factor " + std::string(which) + " of " + name + " has " +
-                             std::to_string(factor.elements) + " elements of " +
-                             std::string(NameOf(factor.dtype)) + ", expected " + std::to_string(taken.rows) +
+  void* ready[2] = {};
+  const auto take = [&](const poseidon_view* of, std::uint64_t width, const char* which,
+                        void** ready_of) -> Result<const std::byte*> {
+    const std::string what = "the factor " + std::string(which) + " of " + name;
+    POSEIDON_ASSIGN_OR_RETURN(const PlacedView factor, TakePlacedView(of, what, model.owner->device));
+    if (factor.view.elements != taken.rows * width || factor.view.dtype != layer.dtype) {
+      return InvalidArgument(what + " has " + std::to_string(factor.view.elements) + " elements of " +
+                             std::string(NameOf(factor.view.dtype)) + ", expected " + std::to_string(taken.rows) +
                              "x" + std::to_string(width) + " of " + std::string(NameOf(layer.dtype)));
     }
-    return static_cast<const std::byte*>(factor.memory);
+    if (factor.on_device != push->on_device) {
+      return InvalidArgument(what + " and its gradient lie one on the host and one on the device");
+    }
+    *ready_of = factor.ready;
+    return static_cast<const std::byte*>(factor.view.memory);
   };
-  POSEIDON_ASSIGN_OR_RETURN(factors.u, take(taken.u, layer.factors->outputs, "u"));
-  POSEIDON_ASSIGN_OR_RETURN(factors.v, take(taken.v, layer.factors->inputs, "v"));
-  return factors;
+  POSEIDON_ASSIGN_OR_RETURN(push->factors->u, take(taken.u, layer.factors->outputs, "u", &ready[0]));
+  POSEIDON_ASSIGN_OR_RETURN(push->factors->v, take(taken.v, layer.factors->inputs, "v", &ready[1]));
+  if (ready[0] != ready[1]) {
+    return InvalidArgument("the factors of " + name + " have two ready events, expected one behind both");
+  }
+  if (ready[0] != nullptr) push->ready = std::make_shared<CallbackEvent>(ready[0]);
+  return OkStatus();
 }
 
 // What the caller wants to be called with when the mean has landed.
@@ -60,10 +71,12 @@ Status PushLayer(poseidon_model* model, std::uint32_t id, std::uint64_t step, co
   const plan::LayerSpec& layer = model->model->layers()[id];
   const std::string name = "layer '" + layer.name + "'";
   Push push{.step = Step(step)};
-  POSEIDON_ASSIGN_OR_RETURN(push.gradient, TakeView(gradient, "the gradient of " + name));
-  if (factors != nullptr) {
-    POSEIDON_ASSIGN_OR_RETURN(push.factors, TakeFactors(factors, layer, name));
-  }
+  POSEIDON_ASSIGN_OR_RETURN(const PlacedView placed,
+                            TakePlacedView(gradient, "the gradient of " + name, model->owner->device));
+  push.gradient = placed.view;
+  push.on_device = placed.on_device;
+  if (placed.ready != nullptr) push.ready = std::make_shared<CallbackEvent>(placed.ready);
+  if (factors != nullptr) POSEIDON_RETURN_IF_ERROR(TakeFactors(factors, *model, layer, name, &push));
   if (more != nullptr) {
     POSEIDON_ASSIGN_OR_RETURN(const poseidon_push extra, Take(more));
     push.absent = extra.absent != 0;

@@ -121,14 +121,15 @@ typedef struct poseidon_push {
 // The mean is the sum over all workers' rows divided by the number of workers.
 typedef struct poseidon_factors {
   size_t struct_size;
+  // Both in host memory or both on the device, with one ready event, as the gradient is.
   const poseidon_view* u;  // [rows x outputs]: errors of the outputs, row-major
   const poseidon_view* v;  // [rows x inputs]: inputs, row-major
   uint32_t rows;           // with 0 rows u and v may be NULL
   uint32_t reserved;
 } poseidon_factors;
 
-// Hands over a layer's flat gradient of `step`; the mean over all workers lands over it. The memory
-// is lent until poseidon_wait has returned or `landed` was called. Returns at once. `more` may be
+// Hands over a layer's flat gradient of `step`; the mean over all workers lands over it. The memory,
+// of the host or of the session's device, is lent until poseidon_wait has returned or `landed` was called. Returns at once. `more` may be
 // NULL. A call out of turn (another scheme, an older step, a layer not waited for) is refused and
 // changes nothing. Thread: any, one at a time per layer.
 POSEIDON_API poseidon_code poseidon_push_dense(poseidon_model* model, uint32_t layer, uint64_t step,

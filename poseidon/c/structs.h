@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -39,6 +40,11 @@ template <>
 struct Required<poseidon_engine> {
   static constexpr const char* kName = "poseidon_engine";
   static constexpr std::size_t kBytes = POSEIDON_THROUGH(poseidon_engine, multiply);
+};
+template <>
+struct Required<poseidon_device> {
+  static constexpr const char* kName = "poseidon_device";
+  static constexpr std::size_t kBytes = POSEIDON_THROUGH(poseidon_device, copy_from_host);
 };
 template <>
 struct Required<poseidon_layer> {
@@ -152,6 +158,15 @@ inline std::string TextOr(const char* text, const char* otherwise) {
 
 // `what` names the view in the answer.
 Result<TensorView> TakeView(const poseidon_view* given, const std::string& what);
+
+// A view that may lie on the session's device.
+struct PlacedView {
+  TensorView view;
+  bool on_device = false;
+  void* ready = nullptr;
+};
+Result<PlacedView> TakePlacedView(const poseidon_view* given, const std::string& what,
+                                  const std::optional<poseidon_device>& device);
 
 }  // namespace poseidon::c
 

@@ -36,6 +36,7 @@ Result<std::unique_ptr<Session>> Session::Open(
   transport::Address address;
   session->RunOnIo([&] {
     Session* const self = session.get();
+    if (options.device) self->device_ = options.device(self->runtime_->io());
     const NodeEnvironment environment{
         .io = self->runtime_->io(),
         .compute = self->runtime_->compute(),
@@ -43,7 +44,8 @@ Result<std::unique_ptr<Session>> Session::Open(
         .context = self->runtime_->context(),
         .log = options.log != nullptr ? *options.log : static_cast<LogSink&>(self->null_log_),
         .engine = options.engine,
-        .trace = options.trace};
+        .trace = options.trace,
+        .device = self->device_.get()};
     self->node_ = std::make_unique<Node>(environment, options.node, [self](const Status& failure) {
       std::lock_guard lock(self->mutex_);
       self->failure_ = failure;
@@ -69,6 +71,12 @@ Session::~Session() {
     RunOnIo([this] { node_->Vanish(); });
     Begin([this](Completion done) { node_->AwaitEnd(std::move(done)); }).wait();
     RunOnIo([this] { node_.reset(); });
+    // Copies that a device still runs end before it goes; what they complete is told before the threads end.
+    RunOnIo([this] { device_.reset(); });
+    RunOnIo([] {});
+    std::promise<void> told;
+    runtime_->completions().Post([&told] { told.set_value(); });
+    told.get_future().wait();
   }
   runtime_.reset();
 }

@@ -28,6 +28,8 @@ struct SessionOptions {
   sfb::ProductEngine* engine = nullptr;  // outlives the session; null: no layer uses factors
   LogSink* log = nullptr;                // outlives the session; null: silence
   TraceRecorder* trace = nullptr;        // outlives the session; null: no trace
+  // Where given: makes, on the executor it is handed, the device whose memory pushes may name (Push::on_device).
+  std::function<std::unique_ptr<device::Device>(Executor&)> device = {};
   // A longer collective goes in pieces of so many bytes; the same on every member.
   std::uint64_t collective_bytes = 1u << 30;
   // Where given: asked every tenth of a second by a call that blocks, on the thread that called. True ends the
@@ -121,7 +123,8 @@ class Session {
   std::unique_ptr<Runtime> runtime_;
   const SessionOptions options_;
   NullLogSink null_log_;
-  std::unique_ptr<Node> node_;  // lives on runtime_->io()
+  std::unique_ptr<device::Device> device_;  // lives on runtime_->io(), null: the host
+  std::unique_ptr<Node> node_;              // likewise
   Rank rank_;
   std::vector<wire::RosterEntry> roster_;
   std::vector<std::unique_ptr<Model>> models_;

@@ -8,8 +8,9 @@ namespace poseidon::sync {
 // One request on its way through the copies.
 struct StagedSyncer::Step {
   SyncRequest request;
+  std::shared_ptr<Staging> staging;
   TensorView on_device;  // where the mean shall land in the end
-  int copies = 0;        // outward ones under way
+  int copies = 0;  // outward ones under way
   Status failure;
 
   void Fail(const Status& status) {
@@ -39,14 +40,14 @@ Completion StagedSyncer::Then(std::shared_ptr<Step> step, Next next) {
 }
 
 Status StagedSyncer::MakeRoom(const SyncRequest& request) {
-  if (gradient_.bytes().size() < request.gradient.bytes()) {
-    POSEIDON_ASSIGN_OR_RETURN(gradient_, device_.AllocateHost(request.gradient.bytes()));
+  if (staging_->gradient.bytes().size() < request.gradient.bytes()) {
+    POSEIDON_ASSIGN_OR_RETURN(staging_->gradient, device_.AllocateHost(request.gradient.bytes()));
   }
   if (!request.factors) return OkStatus();
   const std::uint64_t bytes =
       request.factors->rows * (factor_row_.u_bytes + factor_row_.v_bytes);
-  if (factors_.bytes().size() < bytes) {
-    POSEIDON_ASSIGN_OR_RETURN(factors_, device_.AllocateHost(bytes));
+  if (staging_->factors.bytes().size() < bytes) {
+    POSEIDON_ASSIGN_OR_RETURN(staging_->factors, device_.AllocateHost(bytes));
   }
   return OkStatus();
 }
@@ -57,7 +58,8 @@ void StagedSyncer::Start(SyncRequest request) {
   step->on_device = request.gradient;
   const Status room = MakeRoom(request);
   step->request = std::move(request);
-  step->request.gradient.memory = gradient_.bytes().data();
+  step->staging = staging_;
+  step->request.gradient.memory = staging_->gradient.bytes().data();
   if (!room.ok()) {
     executor_.Post([step, room] { step->request.done(room); });
     return;
@@ -69,17 +71,17 @@ void StagedSyncer::Start(SyncRequest request) {
     const std::uint64_t v_bytes = factors.rows * factor_row_.v_bytes;
     const device::DeviceSpan u{const_cast<std::byte*>(factors.u), u_bytes};
     const device::DeviceSpan v{const_cast<std::byte*>(factors.v), v_bytes};
-    factors.u = factors_.bytes().data();
-    factors.v = factors_.bytes().data() + u_bytes;
+    factors.u = staging_->factors.bytes().data();
+    factors.v = staging_->factors.bytes().data() + u_bytes;
     step->copies = 2;
-    device_.CopyToHost(u, factors_.bytes().first(u_bytes), step->request.ready,
+    device_.CopyToHost(u, staging_->factors.bytes().first(u_bytes), step->request.ready,
                        Then(step, &StagedSyncer::CopyOut));
-    device_.CopyToHost(v, factors_.bytes().subspan(u_bytes, v_bytes), step->request.ready,
+    device_.CopyToHost(v, staging_->factors.bytes().subspan(u_bytes, v_bytes), step->request.ready,
                        Then(step, &StagedSyncer::CopyOut));
   } else if (!step->request.factors && !step->request.absent) {
     step->copies = 1;
     device_.CopyToHost(device::SpanOf(step->on_device),
-                       gradient_.bytes().first(step->on_device.bytes()), step->request.ready,
+                       staging_->gradient.bytes().first(step->on_device.bytes()), step->request.ready,
                        Then(step, &StagedSyncer::CopyOut));
   } else {
     Synchronise(step);

@@ -43,8 +43,12 @@ class StagedSyncer final : public Syncer {
   const std::unique_ptr<Syncer> inner_;
   device::Device& device_;
   const FactorRow factor_row_;
-  device::HostBuffer gradient_;
-  device::HostBuffer factors_;  // u, then v
+  struct Staging {
+    device::HostBuffer gradient;
+    device::HostBuffer factors;  // u, then v
+  };
+  // Shared with the steps under way: a copy may outlive this syncer when the job ends.
+  std::shared_ptr<Staging> staging_ = std::make_shared<Staging>();
   std::shared_ptr<StagedSyncer*> alive_;
 };
 

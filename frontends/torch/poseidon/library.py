@@ -43,7 +43,7 @@ class Status(Struct):
 class View(Struct):
     _fields_ = [("struct_size", c_size_t), ("memory", c_void_p), ("elements", c_uint64), ("dtype", c_int32),
                 ("device_type", c_int32), ("device_id", c_int32), ("reserved", c_uint32), ("ready", c_void_p),
-                ("done", c_void_p)]
+                ("reserved2", c_void_p)]
 
 
 Listening = CFUNCTYPE(None, c_void_p, c_char_p, c_uint32)
@@ -64,7 +64,8 @@ class Options(Struct):
                 ("final_plan_step", c_uint64), ("engine", c_void_p), ("log", Log), ("log_user", c_void_p),
                 ("trace_spans", c_uint64), ("memory_limit_bytes", c_uint64), ("probe_bytes", c_uint64),
                 ("levels", c_int32), ("reserved3", c_uint32), ("machine", c_char_p),
-                ("interrupted", Interrupted), ("interrupted_user", c_void_p)]
+                ("interrupted", Interrupted), ("interrupted_user", c_void_p),
+                ("device", c_void_p)]
 
 
 class Layer(Struct):
@@ -81,7 +82,7 @@ class LayerPlan(Struct):
 
 class Push(Struct):
     _fields_ = [("struct_size", c_size_t), ("absent", c_int32), ("weight", c_uint32), ("landed", c_void_p),
-                ("landed_user", c_void_p)]
+                ("landed_user", c_void_p), ("rows", c_uint32), ("reserved", c_uint32)]
 
 
 class Factors(Struct):
@@ -104,7 +105,8 @@ class Statistics(Struct):
     _fields_ = [("struct_size", c_size_t), ("control", Traffic), ("collectives", Traffic),
                 ("wire_bytes_sent", c_uint64), ("wire_bytes_received", c_uint64), ("busy_seconds", c_double),
                 ("waited_seconds", c_double), ("hidden_share", c_double), ("allocated_bytes", c_uint64),
-                ("link_bytes_per_second", c_double), ("link_latency_seconds", c_double)]
+                ("link_bytes_per_second", c_double), ("link_latency_seconds", c_double),
+                ("slower_workers_seconds", c_double)]
 
 
 # Arguments of the functions used, without the status that comes last in all of those that can fail.

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/c/callback_device.h"
+
+#include <utility>
+
+#include "poseidon/device/host_device.h"
+
+namespace poseidon::c {
+
+struct CallbackDevice::Copy {
+  CallbackDevice* device = nullptr;
+  const char* direction = "";
+  std::size_t bytes = 0;
+  Completion done;
+};
+
+CallbackDevice::CallbackDevice(Executor& executor, const poseidon_device& device)
+    : executor_(executor),
+      device_(device),
+      name_(device.name != nullptr ? device.name : "device " + std::to_string(device.device_id)) {}
+
+CallbackDevice::~CallbackDevice() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return under_way_ == 0; });
+}
+
+Result<device::HostBuffer> CallbackDevice::AllocateHost(std::size_t bytes) {
+  if (device_.allocate_host == nullptr) return device::HostDevice(executor_).AllocateHost(bytes);
+  void* const memory = device_.allocate_host(device_.user, bytes);
+  if (memory == nullptr) {
+    return ResourceExhausted(name_ + " has no " + std::to_string(bytes) + " bytes of host memory for staging");
+  }
+  return device::HostBuffer({static_cast<std::byte*>(memory), bytes},
+                            [free = device_.free_host, user = device_.user](MutableBytes freed) {
+                              if (free != nullptr) free(user, freed.data(), freed.size());
+                            });
+}
+
+CallbackDevice::Copy* CallbackDevice::Begin(const char* direction, std::size_t bytes, Completion done) {
+  std::lock_guard lock(mutex_);
+  ++under_way_;
+  return new Copy{this, direction, bytes, std::move(done)};
+}
+
+// On any thread of the caller's. The device may be gone once the count is down, so that comes last.
+void CallbackDevice::OnDone(void* token, poseidon_code code) {
+  const std::unique_ptr<Copy> copy(static_cast<Copy*>(token));
+  CallbackDevice& self = *copy->device;
+  Status status;
+  if (code != POSEIDON_OK) {
+    const bool known = code > POSEIDON_OK && code <= POSEIDON_INTERNAL;
+    status = Status(known ? static_cast<StatusCode>(code) : StatusCode::kInternal,
+                    "a copy of " + std::to_string(copy->bytes) + " bytes " + copy->direction + " " + self.name_ +
+                        " failed with code " + std::to_string(code));
+  }
+  self.executor_.Post([done = std::move(copy->done), status] { done(status); });
+  std::lock_guard lock(self.mutex_);
+  if (--self.under_way_ == 0) self.idle_.notify_all();
+}
+
+void CallbackDevice::CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, Completion done) {
+  const auto* const event = static_cast<const CallbackEvent*>(ready.get());
+  device_.copy_to_host(device_.user, from.address, into.data(), from.size,
+                       event != nullptr ? event->handle() : nullptr, &CallbackDevice::OnDone,
+                       Begin("from", from.size, std::move(done)));
+}
+
+void CallbackDevice::CopyFromHost(ConstBytes from, device::DeviceSpan into, Completion done) {
+  device_.copy_from_host(device_.user, from.data(), into.address, from.size(), &CallbackDevice::OnDone,
+                         Begin("to", from.size(), std::move(done)));
+}
+
+}  // namespace poseidon::c

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_C_CALLBACK_DEVICE_H_
+#define POSEIDON_C_CALLBACK_DEVICE_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "poseidon/c/poseidon.h"
+#include "poseidon/device/device.h"
+
+namespace poseidon::c {
+
+// An event of the caller's device, only carried around.
+class CallbackEvent final : public device::EventState {
+ public:
+  explicit CallbackEvent(void* handle) : handle_(handle) {}
+  void* handle() const { return handle_; }
+
+ private:
+  void* const handle_;
+};
+
+// The device that the caller describes: every touch of its memory is one of the caller's copies.
+// The destructor blocks until the caller has ended every copy, because a copy reads or writes memory of ours.
+class CallbackDevice final : public device::Device {
+ public:
+  CallbackDevice(Executor& executor, const poseidon_device& device);
+  ~CallbackDevice() override;
+
+  const std::string& name() const override { return name_; }
+  bool host_accessible() const override { return false; }
+  Result<device::HostBuffer> AllocateHost(std::size_t bytes) override;
+  void CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, Completion done) override;
+  void CopyFromHost(ConstBytes from, device::DeviceSpan into, Completion done) override;
+
+ private:
+  struct Copy;
+  static void OnDone(void* token, poseidon_code code);
+  Copy* Begin(const char* direction, std::size_t bytes, Completion done);
+
+  Executor& executor_;
+  const poseidon_device device_;
+  const std::string name_;
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  std::size_t under_way_ = 0;  // guarded by mutex_
+};
+
+}  // namespace poseidon::c
+
+#endif  // POSEIDON_C_CALLBACK_DEVICE_H_
