@@ -51,10 +51,14 @@ struct poseidon_model {
 namespace poseidon::c {
 
 inline Status CheckSession(const poseidon_session* session) {
-  return session != nullptr ? OkStatus() : InvalidArgument("the session is NULL");
+  if (session == nullptr) return InvalidArgument("the session is NULL");
+  if (session->session->forked()) {
+    return FailedPrecondition("the session is of the process that this one was forked from, expected no call to it here");
+  }
+  return OkStatus();
 }
 inline Status CheckModel(const poseidon_model* model) {
-  return model != nullptr ? OkStatus() : InvalidArgument("the model is NULL");
+  return model != nullptr ? CheckSession(model->owner) : InvalidArgument("the model is NULL");
 }
 inline Status CheckLayer(const poseidon_model* model, std::uint32_t layer) {
   POSEIDON_RETURN_IF_ERROR(CheckModel(model));

@@ -154,7 +154,7 @@ poseidon_code poseidon_leave(poseidon_session* session, poseidon_status* status)
 }
 
 void poseidon_abort(poseidon_session* session, const char* reason) {
-  if (session == nullptr) return;
+  if (!CheckSession(session).ok()) return;
   Answering(nullptr, [&] {
     session->session->Abort(session->OwnAbort(TextOr(reason, "ended the job")));
     return OkStatus();
@@ -162,7 +162,7 @@ void poseidon_abort(poseidon_session* session, const char* reason) {
 }
 
 void poseidon_close(poseidon_session* session) {
-  if (session == nullptr) return;
+  if (!CheckSession(session).ok()) return;
   Answering(nullptr, [&] {
     // Has no effect where the job has ended, in whatever way.
     session->session->Abort(session->OwnAbort("closed its session without leaving"));

@@ -286,6 +286,9 @@ POSEIDON_API void poseidon_abort(poseidon_session* session, const char* reason);
 // Frees the session and its models; NULL is allowed. Without poseidon_leave before it, it ends the
 // job for everybody, like poseidon_abort. When it returns no lent memory is touched any more and
 // all callbacks have returned. Blocks shortly. Main thread, after every other call has returned.
+//
+// A session belongs to the process that opened it. A child that was forked from it holds none of the session's
+// connections; there poseidon_abort and poseidon_close do nothing, and every other call fails.
 POSEIDON_API void poseidon_close(poseidon_session* session);
 
 // ---- collectives: every worker calls the same ones in the same order; they block. Main thread.

@@ -6,9 +6,13 @@
 #include <numeric>
 #include <utility>
 
+#include "poseidon/transport/tcp/forked.h"
+
 namespace poseidon::session {
 Session::Session(std::unique_ptr<Runtime> runtime, const SessionOptions& options)
-    : runtime_(std::move(runtime)), options_(options) {}
+    : fork_generation_(transport::tcp::ForkGeneration()), runtime_(std::move(runtime)), options_(options) {}
+
+bool Session::forked() const { return fork_generation_ != transport::tcp::ForkGeneration(); }
 
 std::future<Status> Session::Begin(UniqueFunction<void(Completion)> start) {
   auto result = std::make_shared<std::promise<Status>>();
@@ -67,6 +71,12 @@ Result<std::unique_ptr<Session>> Session::Open(
 
 // The others must not wait for a product that is under way here; the node must, whose memory it reads.
 Session::~Session() {
+  if (forked()) {  // whose threads would have to end what they began is in the parent
+    static_cast<void>(node_.release());
+    static_cast<void>(runtime_.release());
+    for (std::unique_ptr<Model>& model : models_) static_cast<void>(model.release());
+    return;
+  }
   if (node_) {
     RunOnIo([this] { node_->Vanish(); });
     Begin([this](Completion done) { node_->AwaitEnd(std::move(done)); }).wait();

@@ -68,7 +68,8 @@ class Session {
   static Result<std::unique_ptr<Session>> Open(
       std::unique_ptr<Runtime> runtime, const SessionOptions& options,
       UniqueFunction<void(const transport::Address&)> listening = {});
-  // Leaves without a goodbye if Leave was not called: the others see a lost member.
+  // Leaves without a goodbye if Leave was not called: the others see a lost member. In a forked child it
+  // destroys nothing.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -95,6 +96,9 @@ class Session {
   void Abort(const Status& reason);
   // The job's failure, OK while it runs.
   Status failure() const;
+  // True in a child that was forked from the process that opened this session: its threads and connections are
+  // not there, and nothing but the destructor may be called.
+  bool forked() const;
   // Blocks until the job has ended here and nothing is in flight any more: OK after the orderly end,
   // else the failure. All that a dedicated server does after Open; in a worker, what makes sure that
   // an Abort has gone out.
@@ -120,6 +124,7 @@ class Session {
   Status Await(UniqueFunction<void(Completion)> start);
   Status Collective(TensorView view, bool contribute);
 
+  const std::uint64_t fork_generation_;
   std::unique_ptr<Runtime> runtime_;
   const SessionOptions options_;
   NullLogSink null_log_;

@@ -22,6 +22,7 @@
 #include "poseidon/base/check.h"
 #include "poseidon/base/task_queue.h"
 #include "poseidon/transport/tcp/descriptor.h"
+#include "poseidon/transport/tcp/forked.h"
 
 namespace poseidon::transport::tcp {
 namespace {
@@ -151,7 +152,7 @@ TimePoint IoExecutor::now() const { return Now(); }
 bool IoExecutor::OnExecutor() const { return std::this_thread::get_id() == loop_->thread.get_id(); }
 
 UniqueFd::~UniqueFd() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ >= 0) CloseListed(fd_, [this] { ::close(fd_); });
 }
 
 struct Descriptor::Watched {
@@ -172,7 +173,9 @@ Result<std::unique_ptr<Descriptor>> Descriptor::Watch(IoExecutor& executor, Uniq
 }
 
 Descriptor::Descriptor(std::unique_ptr<Watched> watched) : watched_(std::move(watched)) {}
-Descriptor::~Descriptor() = default;
+Descriptor::~Descriptor() {
+  CloseListed(fd(), [this] { watched_.reset(); });
+}
 
 int Descriptor::fd() const { return watched_->descriptor.native_handle(); }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "poseidon/transport/tcp/endpoint.h"
+#include "poseidon/transport/tcp/forked.h"
 #include "poseidon/transport/tcp/introduction.h"
 #include "poseidon/transport/tcp/socket.h"
 #include "poseidon/transport/tcp/stream.h"
@@ -92,7 +93,9 @@ void Door::Accept() {
   if (!socket_) return;
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     if (const Duration wait = TimeToWait(); wait > Duration::zero()) return Pause(wait);
-    UniqueFd fd(::accept4(socket_->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    UniqueFd fd(OpenListed([&] {
+      return ::accept4(socket_->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    }));
     if (fd.valid()) {
       Welcome(std::move(fd));
     } else if (Exhausted(errno)) {

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <memory>
 
+#include "poseidon/transport/tcp/forked.h"
+
 namespace poseidon::transport::tcp {
 namespace {
 
@@ -78,7 +80,9 @@ bool operator==(const SocketAddress& a, const SocketAddress& b) {
 }
 
 Result<UniqueFd> OpenSocket(const SocketAddress& address, const SocketOptions& options) {
-  UniqueFd fd(::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UniqueFd fd(OpenListed([&] {
+    return ::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  }));
   if (!fd.valid()) {
     return ResourceExhausted("the system gives no socket (" + ErrnoText(errno) + ")");
   }
