@@ -157,6 +157,7 @@ class VirtualNetwork::Fabric {
     // holds back goes on waiting.
     for (Held& held : std::exchange(held_, {})) Arrive(std::move(held));
   }
+  void CutLink(HostId from, HostId to) { cut_links_.insert({from, to}); }
   void ResetAfter(Reset reset) { resets_.push_back(reset); }
 
   // The kernel's part of a process's death.
@@ -441,7 +442,8 @@ class VirtualNetwork::Fabric {
     });
   }
   void Arrive(Held message) {
-    if (message.from != message.to && (At(message.from).vanished || At(message.to).vanished)) {
+    if (message.from != message.to && (At(message.from).vanished || At(message.to).vanished ||
+                                       cut_links_.contains({message.from, message.to}))) {
       held_.push_back(std::move(message));
       return;
     }
@@ -457,6 +459,7 @@ class VirtualNetwork::Fabric {
   std::vector<std::weak_ptr<Wire>> wires_;
   std::set<ProcessId> watched_;
   std::vector<Held> held_;
+  std::set<std::pair<HostId, HostId>> cut_links_;
   std::vector<Reset> resets_;
   std::uint64_t connections_ = 0;
   // Last, so that the events it drops still find the rest.
@@ -729,6 +732,7 @@ std::unique_ptr<Context> VirtualNetwork::MakeContext(HostId host, ProcessId proc
 }
 void VirtualNetwork::Vanish(HostId host) { fabric_->Vanish(host); }
 void VirtualNetwork::Return(HostId host) { fabric_->Return(host); }
+void VirtualNetwork::Cut(HostId from, HostId to) { fabric_->CutLink(from, to); }
 void VirtualNetwork::ResetAfter(Reset reset) { fabric_->ResetAfter(reset); }
 HostTraffic VirtualNetwork::traffic(HostId host) const { return fabric_->TrafficOf(host); }
 

@@ -83,6 +83,9 @@ class VirtualNetwork {
   // is told. Its processes go on, also with each other.
   void Vanish(HostId host);
   void Return(HostId host);
+  // From now on nothing that `from` sends reaches `to`, acknowledgements included, and nobody is told;
+  // the other direction goes on.
+  void Cut(HostId from, HostId to);
   // Resets the next connection on which `from` delivers its byte number `bytes` to `to`, or one beyond it, after
   // that byte: both ends read what has arrived, then fail.
   struct Reset {

@@ -330,6 +330,25 @@ TEST_F(VirtualNetworkTest, AVanishedHostIsSilentUntilItReturns) {
   EXPECT_TRUE(ended.failure);
 }
 
+TEST_F(VirtualNetworkTest, ACutLinkIsSilentInItsDirectionOnly) {
+  Build(3, {.latency = milliseconds(1)});
+  Connection* const connection = Join(0, 1);
+  Connection* const elsewhere = Join(0, 2);
+  std::array<Seen, 3> seen;
+  ReadAll(0, connection, seen[0]);
+  ReadAll(1, nodes_[1].accepted[0].get(), seen[1]);
+  ReadAll(2, nodes_[2].accepted[0].get(), seen[2]);
+  network_->Cut(nodes_[0].host, nodes_[1].host);
+  Write(0, connection, 1'000);
+  Write(0, elsewhere, 1'000);
+  Write(1, nodes_[1].accepted[0].get(), 1'000);
+  simulation_.RunFor(seconds(10));
+  EXPECT_EQ(seen[0].bytes, 1'000u);
+  EXPECT_EQ(seen[1].bytes, 0u);
+  EXPECT_EQ(seen[2].bytes, 1'000u);
+  for (const Seen& one : seen) EXPECT_FALSE(one.failure);
+}
+
 TEST_F(VirtualNetworkTest, WhatWaitsAtTheReceivingPortOfAVanishedHostGoesOnWaiting) {
   Build(3, {.latency = microseconds(0), .segment_bytes = 1'000}, 0, 1e6);
   std::array<Seen, 2> seen;

@@ -60,16 +60,16 @@ class TcpWorld final : public ThreadWorld {
 class VirtualSite final : public Site, private session::Runtime {
  public:
   VirtualSite(sim::Simulation& simulation, sim::VirtualNetwork& network, const std::string& name,
-              double rate)
-      : name_(name),
-        host_(network.AddHost({.name = name, .rate_out = rate, .rate_in = rate})),
+              sim::HostId host, std::string host_name)
+      : host_name_(std::move(host_name)),
+        host_(host),
         process_(simulation.AddProcess(name)),
         completions_(simulation.MakeExecutor(process_)),
         compute_(simulation.MakeExecutor(process_)),
         io_(simulation.MakeExecutor(process_)),
         context_(network.MakeContext(host_, process_, *io_)) {}
   session::Runtime& runtime() override { return *this; }
-  transport::Address listen() const override { return {name_, 0}; }
+  transport::Address listen() const override { return {host_name_, 0}; }
   sim::ProcessId process() const { return process_; }
   sim::HostId host() const { return host_; }
 
@@ -79,7 +79,7 @@ class VirtualSite final : public Site, private session::Runtime {
   Executor& completions() override { return *completions_; }
   transport::Context& context() override { return *context_; }
 
-  const std::string name_;
+  const std::string host_name_;
   const sim::HostId host_;
   const sim::ProcessId process_;
   const std::unique_ptr<Executor> completions_;
@@ -100,7 +100,15 @@ VirtualWorld::VirtualWorld(const VirtualOptions& options)
 VirtualWorld::~VirtualWorld() = default;
 
 std::unique_ptr<Site> VirtualWorld::MakeSite(const std::string& name) {
-  return std::make_unique<VirtualSite>(simulation_, network_, name, options_.rate);
+  const auto given = options_.host_of.find(name);
+  const std::string& host = given == options_.host_of.end() ? name : given->second;
+  auto found = hosts_.find(host);
+  if (found == hosts_.end()) {
+    const sim::HostId made = network_.AddHost(
+        {.name = host, .rate_out = options_.rate, .rate_in = options_.rate});
+    found = hosts_.emplace(host, made).first;
+  }
+  return std::make_unique<VirtualSite>(simulation_, network_, name, found->second, host);
 }
 
 bool VirtualWorld::Await(const Tally& tally, std::uint64_t count) {

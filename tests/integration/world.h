@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -40,10 +41,12 @@ class World {
 std::unique_ptr<World> MakeInprocWorld();
 std::unique_ptr<World> MakeTcpWorld(transport::tcp::Security::Mode mode);
 
-// Virtual time: every member is a process on a host of its own unless told otherwise.
+// Virtual time: every member is a process, on a host of its own unless told otherwise.
 struct VirtualOptions {
   sim::SimulationOptions simulation;
   sim::NetworkOptions network;
+  // The host of a site, by the site's name; where none is given, it has a host of its own.
+  std::map<std::string, std::string> host_of = {};
   double rate = 0;  // bytes per second and direction of every host; 0: no limit
   Duration patience = std::chrono::minutes(10);  // of Await, in virtual time
 };
@@ -67,6 +70,7 @@ class VirtualWorld final : public World {
   const VirtualOptions options_;
   sim::Simulation simulation_;
   sim::VirtualNetwork network_;
+  std::map<std::string, sim::HostId> hosts_;
 };
 
 }  // namespace poseidon::integration
