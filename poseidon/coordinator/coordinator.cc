@@ -91,7 +91,15 @@ void Coordinator::Act(const Action& action) {
             }
           },
           [this](const StartAll&) { SendToAll(wire::Start{}); },
-          [this](const NameSuspect& suspect) { log_.Log(LogLevel::kWarning, suspect.line); },
+          [this](const NameSuspect& suspect) {
+            log_.Log(LogLevel::kWarning, suspect.line);
+            if (!suspect.tell) return;
+            for (const Member& m : state_.members) {
+              if (m.id == MemberId(0)) continue;
+              port_.SendToMember(m.id, wire::Suspect{.about = suspect.member,
+                                                     .heard_again = suspect.heard_again});
+            }
+          },
           [this](const AbortAll& verdict) {
             wire::Abort abort;
             abort.generation = state_.options.generation;
@@ -135,7 +143,9 @@ void Coordinator::OnJoinerLost(ConnectionId connection) { Apply(LeftEarly{connec
 void Coordinator::OnHeard(MemberId member, std::optional<TimePoint> at) {
   Apply(Heard{member, at});
 }
-void Coordinator::OnLost(MemberId member, MemberId from) { Apply(Lost{member, from}); }
+void Coordinator::OnLost(MemberId member, MemberId from, const Status& why) {
+  Apply(Lost{member, from, why});
+}
 
 void Coordinator::OnOwnAbort(const Status& reason) {
   EndWith(reason, reason.culprit() == kNoCulprit
@@ -181,7 +191,7 @@ Status Coordinator::OnMessage(MemberId from, const wire::Message& message) {
           [&](const wire::Measured& m) { return OnMeasured(from, m); },
           [&](const wire::Suspect& m) {
             if (m.lost) {
-              Apply(Lost{m.about, from});
+              Apply(Lost{m.about, from, Status(static_cast<StatusCode>(m.code), m.reason)});
             } else {
               Apply(Suspected{from, m.about, m.heard_again});
             }

@@ -58,7 +58,7 @@ class Coordinator {
   Status OnMessage(MemberId from, const wire::Message& message);
   // A message of the member arrived, at some moment up to now (none: now).
   void OnHeard(MemberId member, std::optional<TimePoint> at = std::nullopt);
-  void OnLost(MemberId member, MemberId from);
+  void OnLost(MemberId member, MemberId from, const Status& why);
   // The host itself gives up, or was told to.
   void OnOwnAbort(const Status& reason);
   StatusCode verdict_code() const { return verdict_code_; }

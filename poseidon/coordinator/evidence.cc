@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "poseidon/base/check.h"
+#include "poseidon/coordinator/silence.h"
 
 namespace poseidon::coordinator {
 namespace {
@@ -24,6 +25,7 @@ class Weighing {
     state_.last_event = now_;
     if (absent <= state_.liveness.own_absence()) return;
     for (PeerState& peer : state_.peers) peer.last_heard = peer.last_heard + absent;
+    for (auto& link : state_.silent_links) link.second = link.second + absent;
     state_.pending_since = state_.pending_since + absent;
   }
 
@@ -45,29 +47,59 @@ class Weighing {
   void On(const PeerLost& lost) {
     if (!Watched(lost.peer)) return;
     Of(lost.peer).lost = true;
-    if (lost.peer == kCoordinatorHost) {
-      // No verdict will come. What was seen before stays the first evidence, but for a peer's end while
-      // the job forms: it may not have met this member yet, and ended because the coordinator did.
-      if (state_.pending_is_unmet) state_.pending.reset();
-      Note(kCoordinatorHost,
-           Name(kCoordinatorHost) + ", which runs the coordinator, ended without a word");
-      return End();
-    }
-    actions_.push_back(ReportLost{lost.peer});
+    if (lost.peer == kCoordinatorHost) return OnCoordinatorLost(lost.why);
+    actions_.push_back(ReportLost{lost.peer, lost.why});
     // Once this member is done a peer may leave before the word that all are done has come here.
     if (state_.own_done) return;
-    Note(lost.peer, Name(lost.peer) + " ended without a word", !state_.formed);
+    state_.lost.push_back(lost.peer);
+    const bool first = !state_.pending.has_value();
+    Note(lost.peer, DescribeLoss(Name(lost.peer), Name(state_.self), lost.why));
+    if (first) state_.pending_is_unmet = !state_.formed;
+  }
+
+  // No verdict comes any more. What a peer said before holds. Where this member has lost another peer
+  // just before, one event took both, and others may have seen the ends in another order: all name
+  // the coordinator's host, unless a peer has heard the verdict, which has kVerdictWait to say so.
+  // A peer that ended before the job had formed may have ended because the coordinator did.
+  void OnCoordinatorLost(const Status& why) {
+    if (state_.pending && state_.pending_is_told) return End();
+    const bool alone = !state_.pending || state_.pending_is_unmet;
+    std::string reason =
+        DescribeLoss(Name(kCoordinatorHost) + ", which runs the coordinator,", Name(state_.self), why);
+    if (!alone) {
+      const std::set<MemberId> others(state_.lost.begin(), state_.lost.end());
+      reason += "; so was " + DescribeAll(state_.members, others);
+    }
+    state_.pending = EndWith{kCoordinatorHost, std::move(reason)};
+    state_.pending_since = now_;
+    if (alone) End();
+  }
+
+  void On(const PeerSuspected& suspected) {
+    if (!Known(suspected.by) || !Known(suspected.about) || suspected.by == suspected.about) return;
+    const auto link = std::pair(suspected.by, suspected.about);
+    if (suspected.heard_again) {
+      state_.silent_links.erase(link);
+    } else {
+      state_.silent_links.emplace(link, now_);
+    }
   }
 
   void On(const PeerAborted& aborted) {
     if (!Watched(aborted.from)) return;
-    Of(aborted.from).lost = true;  // its stream ends next, as announced
     std::optional<MemberId> culprit = aborted.culprit;
     if (culprit && !Known(*culprit)) culprit = aborted.from;
-    if (aborted.from == kCoordinatorHost) {
+    // Who says that it hears nobody, and is heard, is to blame for that.
+    if (!culprit && state_.silent_links.contains({aborted.from, state_.self})) {
+      culprit = BlameForSilence(OwnHearing(), state_.liveness).culprit;
+    }
+    Of(aborted.from).lost = true;  // its stream ends next, as announced
+    const bool verdict_is_lost = Of(kCoordinatorHost).lost;
+    if (aborted.from == kCoordinatorHost || verdict_is_lost) {
       state_.pending = EndWith{culprit, aborted.reason};
       return End();
     }
+    if (!state_.pending) state_.pending_is_told = true;
     Note(culprit, aborted.reason);
   }
 
@@ -89,11 +121,10 @@ class Weighing {
                         .heard_again = false,
                         .line = Describe(member) + " has been silent for " + InSeconds(silence)});
     }
-    const Duration silence = now_ - Of(kCoordinatorHost).last_heard;
-    if (silence >= rule.dead_after_silence()) {
-      Note(kCoordinatorHost,
-           Name(kCoordinatorHost) + ", which runs the coordinator, has been silent for " +
-               InSeconds(silence) + ": it is frozen, or its host or network is gone");
+    const PeerState& host = Of(kCoordinatorHost);
+    if (!host.lost && now_ - host.last_heard >= rule.dead_after_silence()) {
+      Blame blame = BlameForSilence(OwnHearing(), rule);
+      Note(blame.culprit, std::move(blame.reason));
       return End();
     }
     if (state_.pending && now_ >= state_.pending_since + kVerdictWait) End();
@@ -105,12 +136,25 @@ class Weighing {
   PeerState& Of(MemberId peer) { return state_.peers[peer.value()]; }
   std::string Name(MemberId peer) const { return Describe(state_.members[peer.value()]); }
 
+  Hearing OwnHearing() {
+    Hearing hearing{.self = state_.self, .members = state_.members, .silence = {}};
+    for (const Member& member : state_.members) {
+      const PeerState& peer = Of(member.id);
+      const bool here = member.id != state_.self && !peer.lost;
+      hearing.silence.push_back(here ? std::optional(now_ - peer.last_heard) : std::nullopt);
+    }
+    const Duration before = state_.liveness.suspect_after();
+    for (const auto& [link, since] : state_.silent_links) {
+      hearing.reported.emplace(link, before + (now_ - since));
+    }
+    return hearing;
+  }
+
   // Only the first evidence counts; the rest are its echoes.
-  void Note(std::optional<MemberId> culprit, std::string reason, bool unmet = false) {
+  void Note(std::optional<MemberId> culprit, std::string reason) {
     if (state_.pending) return;
     state_.pending = EndWith{culprit, std::move(reason)};
     state_.pending_since = now_;
-    state_.pending_is_unmet = unmet;
   }
   void End() {
     state_.ended = state_.pending;

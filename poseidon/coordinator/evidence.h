@@ -3,8 +3,10 @@
 #define POSEIDON_COORDINATOR_EVIDENCE_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -14,8 +16,8 @@
 // the same one: the coordinator's verdict counts, if it comes. A pure function like membership.h's.
 //
 // A lost peer is reported and the verdict awaited for kVerdictWait; only then the member's own,
-// first evidence counts. The coordinator's own silence or end cannot bring a verdict: it is the
-// evidence, unless something was seen before.
+// first evidence counts. Where the coordinator itself is silent or lost no verdict comes: then the
+// members judge, each with the same functions (silence.h) and by what they have told each other.
 namespace poseidon::coordinator {
 
 inline constexpr MemberId kCoordinatorHost{0};
@@ -31,6 +33,13 @@ struct PeerHeard {
 // The stream from the peer ended, and no ABORT or LEAVE came before.
 struct PeerLost {
   MemberId peer;
+  Status why = {};  // as the connection said; OK: not known
+};
+// `by` says that it hears nothing from `about`, or hears it again.
+struct PeerSuspected {
+  MemberId by;
+  MemberId about;
+  bool heard_again = false;
 };
 // ABORT arrived: from the coordinator's host it is the verdict, from another peer evidence.
 struct PeerAborted {
@@ -47,16 +56,17 @@ struct FinishHeard {};
 struct EvidenceTick {};
 
 using EvidenceEvent =
-    std::variant<PeerHeard, PeerLost, PeerAborted, Formed, OwnDone, FinishHeard, EvidenceTick>;
+    std::variant<PeerHeard, PeerLost, PeerSuspected, PeerAborted, Formed, OwnDone, FinishHeard, EvidenceTick>;
 
 // ---- actions
 
 // Tell the coordinator that the peer's stream ended.
 struct ReportLost {
   MemberId peer;
+  Status why = {};
   friend bool operator==(const ReportLost&, const ReportLost&) = default;
 };
-// Log the line; where the peer is not the coordinator's host, also tell the coordinator.
+// Log the line and tell all members.
 struct ReportSuspect {
   MemberId peer;
   bool heard_again = false;
@@ -93,6 +103,10 @@ struct EvidenceState {
   std::optional<EndWith> pending;  // the first evidence, while the verdict is awaited
   TimePoint pending_since;
   bool pending_is_unmet = false;  // the end of a peer that may not have met this member
+  bool pending_is_told = false;   // by a peer's ABORT
+  std::vector<MemberId> lost;     // peers whose streams ended without a word, in that order
+  // Links on which the first does not hear the second, by what it says, and since when.
+  std::map<std::pair<MemberId, MemberId>, TimePoint> silent_links;
   std::optional<EndWith> ended;
 
   friend bool operator==(const EvidenceState&, const EvidenceState&) = default;

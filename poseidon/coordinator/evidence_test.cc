@@ -71,7 +71,7 @@ TEST(Evidence, WithoutAVerdictTheOwnFirstEvidenceCounts) {
   script.At(0.15, PeerAborted{MemberId(3), MemberId(0), "?"});
   EXPECT_THAT(
       script.At(0.3, EvidenceTick{}),
-      ElementsAre(EvidenceAction(EndWith{MemberId(2), "worker 2 on host c ended without a word"})));
+      ElementsAre(EvidenceAction(EndWith{MemberId(2), "worker 2 on host c ended without a word, as worker 1 on host b saw"})));
 }
 
 TEST(Evidence, TheCoordinatorsEndIsBlamedAtOnce) {
@@ -79,7 +79,8 @@ TEST(Evidence, TheCoordinatorsEndIsBlamedAtOnce) {
   EXPECT_THAT(
       script.At(0.1, PeerLost{MemberId(0)}),
       ElementsAre(EvidenceAction(EndWith{
-          MemberId(0), "worker 0 on host a, which runs the coordinator, ended without a word"})));
+          MemberId(0), "worker 0 on host a, which runs the coordinator, ended without a word, as "
+                       "worker 1 on host b saw"})));
 }
 
 // Seed 3272 of the simulated clusters: the coordinator's host died while the job formed, and a worker that
@@ -91,7 +92,8 @@ TEST(Evidence, TheCoordinatorsEndExplainsALossWhileTheJobForms) {
   EXPECT_THAT(
       script.At(0.2, PeerLost{MemberId(0)}),
       ElementsAre(EvidenceAction(EndWith{
-          MemberId(0), "worker 0 on host a, which runs the coordinator, ended without a word"})));
+          MemberId(0), "worker 0 on host a, which runs the coordinator, ended without a word, as "
+                       "worker 1 on host b saw"})));
 
   EvidenceScript told;
   told.At(0.1, PeerAborted{MemberId(2), MemberId(3), "worker 3 is silent"});
@@ -99,12 +101,26 @@ TEST(Evidence, TheCoordinatorsEndExplainsALossWhileTheJobForms) {
   EXPECT_THAT(told.At(0.2, PeerLost{MemberId(0)}),
               ElementsAre(EvidenceAction(EndWith{MemberId(3), "worker 3 is silent"})));
 
-  EvidenceScript formed;
-  formed.At(0.05, Formed{});
-  formed.At(0.1, PeerLost{MemberId(2)});
-  EXPECT_THAT(
-      formed.At(0.2, PeerLost{MemberId(0)}),
-      ElementsAre(EvidenceAction(EndWith{MemberId(2), "worker 2 on host c ended without a word"})));
+}
+
+// Two are killed at once, the coordinator's host among them; which end comes first here is chance.
+TEST(Evidence, WhenTheCoordinatorIsLostTooAllNameItUnlessSomebodyHasHeardTheVerdict) {
+  EvidenceScript lost;
+  lost.At(0.05, Formed{});
+  lost.At(0.1, PeerLost{MemberId(2)});
+  EXPECT_THAT(lost.At(0.2, PeerLost{MemberId(0), Unavailable("it was reset")}), IsEmpty());
+  EXPECT_EQ(NextDeadline(lost.state()), TimePoint{FromSeconds(0.4)});
+  EXPECT_THAT(lost.At(0.4, EvidenceTick{}),
+              ElementsAre(EvidenceAction(EndWith{
+                  MemberId(0), "worker 0 on host a, which runs the coordinator, was lost: it was reset, "
+                               "as worker 1 on host b saw; so was worker 2 on host c"})));
+
+  EvidenceScript told;
+  told.At(0.05, Formed{});
+  told.At(0.1, PeerLost{MemberId(2)});
+  told.At(0.2, PeerLost{MemberId(0)});
+  EXPECT_THAT(told.At(0.3, PeerAborted{MemberId(3), MemberId(2), "worker 2 was killed"}),
+              ElementsAre(EvidenceAction(EndWith{MemberId(2), "worker 2 was killed"})));
 }
 
 TEST(Evidence, APeersWordAboutTheCoordinatorIsTakenAfterTheWait) {
@@ -282,6 +298,17 @@ class VirtualJob {
     });
     Later(from, ToSeconds(rule_.heartbeat_interval()), [this, from] { Beat(from); });
   }
+  void Tell(std::uint16_t from, MemberId about, bool heard_again) {
+    SendToOthers(from, [=, this](std::uint16_t to) {
+      return [=, this] {
+        if (to == 0) {
+          Coordinate(Suspected{MemberId(from), about, heard_again});
+        } else {
+          Observe(to, PeerSuspected{MemberId(from), about, heard_again});
+        }
+      };
+    });
+  }
   void CloseAll(std::uint16_t from) {
     SendToOthers(from, [this, from](std::uint16_t to) {
       return [this, from, to] {
@@ -322,6 +349,7 @@ class VirtualJob {
     for (const Action& action : next.actions) {
       if (const auto* suspect = std::get_if<NameSuspect>(&action)) {
         if (!suspect->heard_again) NoteNamed(suspect->member);
+        if (suspect->tell) Tell(0, suspect->member, suspect->heard_again);
       } else if (const auto* verdict = std::get_if<AbortAll>(&action)) {
         End(0, verdict->culprit, verdict->reason);
       } else if (std::holds_alternative<FinishAll>(action)) {
@@ -339,10 +367,7 @@ class VirtualJob {
         Send(self, 0, [this, peer = lost->peer, self] { Coordinate(Lost{peer, MemberId(self)}); });
       } else if (const auto* suspect = std::get_if<ReportSuspect>(&action)) {
         if (!suspect->heard_again) NoteNamed(suspect->peer);
-        if (suspect->peer == kCoordinatorHost) continue;
-        Send(self, 0, [this, s = *suspect, self] {
-          Coordinate(Suspected{MemberId(self), s.peer, s.heard_again});
-        });
+        Tell(self, suspect->peer, suspect->heard_again);
       } else if (const auto* end = std::get_if<EndWith>(&action)) {
         End(self, end->culprit, end->reason);
       }

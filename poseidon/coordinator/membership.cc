@@ -8,6 +8,7 @@
 
 #include "poseidon/base/check.h"
 #include "poseidon/base/listed.h"
+#include "poseidon/coordinator/silence.h"
 
 namespace poseidon::coordinator {
 namespace {
@@ -106,7 +107,8 @@ class Machine {
     if (!member.suspected || now_ - at >= state_.options.liveness.suspect_after()) return;
     member.suspected = false;
     reason_ = Name(heard.member) + " is heard again after " + InSeconds(silence) + " of silence";
-    actions_.push_back(NameSuspect{.member = heard.member, .heard_again = true, .line = reason_});
+    actions_.push_back(NameSuspect{
+        .member = heard.member, .heard_again = true, .tell = true, .line = reason_});
   }
 
   void On(const Lost& lost) {
@@ -121,12 +123,12 @@ class Machine {
     }
     // The host of the coordinator lives, or nobody could judge: the reporter's link is at fault.
     if (lost.member == kHost) {
-      return Judge(lost.from, Name(lost.from) + " lost its connection to " + Name(kHost) +
-                                  ", which runs the coordinator");
+      std::string text = Name(lost.from) + " lost its connection to " + Name(kHost) +
+                         ", which runs the coordinator";
+      if (!lost.why.ok()) text += ": " + lost.why.message();
+      return Judge(lost.from, std::move(text));
     }
-    std::string text = Name(lost.member) + " ended without a word";
-    if (lost.from != kHost) text += ", as " + Name(lost.from) + " saw";
-    Judge(lost.member, std::move(text));
+    Judge(lost.member, DescribeLoss(Name(lost.member), Name(lost.from), lost.why));
   }
 
   void On(const Aborted& aborted) {
@@ -138,6 +140,10 @@ class Machine {
     if (!Watching() || !Known(aborted.from)) return;
     std::optional<MemberId> culprit = aborted.culprit;
     if (culprit && !Known(*culprit)) culprit = aborted.from;
+    // Who says that it hears nobody, and is heard, is to blame for that.
+    if (!culprit && state_.silent_links.contains({aborted.from, kHost})) {
+      culprit = BlameForSilence(OwnHearing(), state_.options.liveness).culprit;
+    }
     std::string text = aborted.reason.empty() ? "gave up" : aborted.reason;
     if (!culprit || culprit == aborted.from) {
       text = Name(aborted.from) + (aborted.reason.empty() ? " " : ": ") + text;
@@ -181,8 +187,8 @@ class Machine {
     state_.last_look = now_;
     if (state_.phase == Phase::kForming) return JudgeForming();
     if (!Watching()) return;
+    NameTheSilent();
     JudgeSilence();
-    JudgeLinks();
   }
 
  private:
@@ -290,50 +296,51 @@ class Machine {
     Judge(std::nullopt, std::move(text));
   }
 
-  void JudgeSilence() {
-    const LivenessRule& rule = state_.options.liveness;
-    const Member* longest = nullptr;
+  void NameTheSilent() {
     for (const Member& member : state_.members) {
       MemberState& state = Of(member.id);
-      if (member.id == kHost || state.left) continue;
+      if (member.id == kHost || state.left || state.suspected) continue;
       const Duration silence = now_ - state.last_heard;
-      if (silence >= rule.dead_after_silence() &&
-          (longest == nullptr || state.last_heard < Of(longest->id).last_heard)) {
-        longest = &member;
-      }
-      if (silence >= rule.suspect_after() && !state.suspected) {
-        state.suspected = true;
-        reason_ = coordinator::Describe(member) + " has been silent for " + InSeconds(silence);
-        actions_.push_back(NameSuspect{.member = member.id, .heard_again = false, .line = reason_});
-      }
+      if (silence < state_.options.liveness.suspect_after()) continue;
+      state.suspected = true;
+      reason_ = coordinator::Describe(member) + " has been silent for " + InSeconds(silence);
+      actions_.push_back(NameSuspect{
+          .member = member.id, .heard_again = false, .tell = true, .line = reason_});
     }
-    if (longest == nullptr) return;
-    Judge(longest->id, coordinator::Describe(*longest) + " has been silent for " +
-                           InSeconds(now_ - Of(longest->id).last_heard) +
-                           ": it is frozen, or its host or network is gone");
   }
 
-  // A link on which one end has heard nothing for too long while the coordinator hears both: the
-  // end that is party to more such links is to blame, else the one that is not heard.
-  void JudgeLinks() {
-    if (!Watching()) return;
+  // What the coordinator hears itself and what it is told of links are weighed together: the two
+  // become due at other phases of the heartbeats.
+  void JudgeSilence() {
     const LivenessRule& rule = state_.options.liveness;
-    const Duration patience = LinkPatience(rule);
-    std::vector<std::size_t> silent_links(state_.members.size(), 0);
-    for (const auto& [link, since] : state_.silent_links) {
-      ++silent_links[link.first.value()];
-      ++silent_links[link.second.value()];
+    const Hearing hearing = OwnHearing();
+    const bool own_due =
+        std::any_of(hearing.silence.begin(), hearing.silence.end(), [&](const auto& silence) {
+          return silence && *silence >= rule.dead_after_silence();
+        });
+    const bool link_due = std::any_of(
+        state_.silent_links.begin(), state_.silent_links.end(), [&](const auto& entry) {
+          const auto& [link, since] = entry;
+          const auto& reporter = hearing.silence[link.first.value()];
+          return now_ - since >= LinkPatience(rule) &&
+                 (link.first == kHost || (reporter && *reporter < rule.suspect_after()));
+        });
+    if (!own_due && !link_due) return;
+    Blame blame = BlameForSilence(hearing, rule);
+    Judge(blame.culprit, std::move(blame.reason));
+  }
+  Hearing OwnHearing() {
+    Hearing hearing{.self = kHost, .members = state_.members, .silence = {}};
+    for (const Member& member : state_.members) {
+      const MemberState& state = Of(member.id);
+      const bool here = member.id != kHost && !state.left;
+      hearing.silence.push_back(here ? std::optional(now_ - state.last_heard) : std::nullopt);
     }
+    const Duration before = state_.options.liveness.suspect_after();
     for (const auto& [link, since] : state_.silent_links) {
-      if (now_ - since < patience) continue;
-      const MemberId by = link.first;
-      const MemberId about = link.second;
-      const bool blame_by = silent_links[by.value()] > silent_links[about.value()];
-      return Judge(blame_by ? by : about, Name(by) + " has heard nothing from " + Name(about) +
-                                              " for " +
-                                              InSeconds(now_ - since + rule.suspect_after()) +
-                                              ", though both reach the coordinator");
+      hearing.reported.emplace(link, before + (now_ - since));
     }
+    return hearing;
   }
 
   MembershipState state_;
@@ -348,7 +355,7 @@ Duration LivenessRule::heartbeat_interval() const {
   return std::min<Duration>(std::chrono::milliseconds(500), dead_after / 10);
 }
 Duration LivenessRule::suspect_after() const {
-  return std::min<Duration>(std::chrono::seconds(4), dead_after / 10 * 8);
+  return std::min<Duration>(std::chrono::seconds(4), dead_after_silence() - 2 * heartbeat_interval());
 }
 Duration LivenessRule::dead_after_silence() const { return dead_after - heartbeat_interval(); }
 
@@ -357,6 +364,14 @@ std::string Describe(const Member& member) {
                                                   : "server " + std::to_string(member.shard);
   if (!member.host.empty()) text += " on host " + member.host;
   return text;
+}
+std::string DescribeLoss(const std::string& lost, const std::string& by, const Status& why) {
+  if (why.ok()) return lost + " ended without a word, as " + by + " saw";
+  // The peer ended the connection, or the network did.
+  if (why.code() == StatusCode::kUnavailable) {
+    return lost + " was lost: " + why.message() + ", as " + by + " saw";
+  }
+  return by + " closed its connection to " + lost + ": " + why.message();
 }
 std::string InSeconds(Duration duration) {
   char text[32];

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "poseidon/base/executor.h"
+#include "poseidon/base/status.h"
 #include "poseidon/base/strong_id.h"
 
 // Who is in the job, who is suspected, and who is to blame when it ends: a pure function from a
@@ -19,8 +20,8 @@
 //
 // A member is found dead in one of four ways, and the first of them ends the job with one verdict:
 // its stream ends without a word (it was killed), it says so itself (ABORT), another member says
-// so, or it is silent for too long (it is frozen, or its host vanished). Silence is first named,
-// then, almost `dead_after` later, a verdict. Everything that arrives after the verdict is an echo.
+// so, or somebody is silent for too long (frozen, or cut off). Silence is first named, then, almost
+// `dead_after` later, a verdict (silence.h). Everything that arrives after the verdict is an echo.
 namespace poseidon::coordinator {
 
 enum class Role : std::uint8_t { kWorker = 1, kServer = 2 };
@@ -34,7 +35,8 @@ struct LivenessRule {
   // Every member sends a heartbeat this often, if nothing else: 0.5 s, or less for a short
   // dead_after.
   Duration heartbeat_interval() const;
-  // A member that was silent this long is named: 4 s, or less for a short dead_after.
+  // A member that was silent this long is named: 4 s, or less for a short dead_after. Two heartbeats
+  // at least before the verdict: by then whoever stopped hearing it at the same time has said so.
   Duration suspect_after() const;
   // A member that was silent this long is dead. Its last sign of life may be just as old as its
   // freezing, so this is shorter than dead_after by what ending the job may take.
@@ -92,6 +94,9 @@ struct Member {
 std::string Describe(const Member& member);
 // "1.5 s".
 std::string InSeconds(Duration duration);
+// "worker 2 on host b was lost: the connection to 10.0.0.2:4000 was reset, as worker 1 on host a saw":
+// why the connection of `by` to `lost` ended.
+std::string DescribeLoss(const std::string& lost, const std::string& by, const Status& why);
 
 // ---- events
 
@@ -117,6 +122,7 @@ struct Heard {
 struct Lost {
   MemberId member;
   MemberId from;
+  Status why = {};  // as `from` was told by the connection; OK: not known
 };
 // ABORT arrived. Without a culprit nobody failed (a user's interrupt).
 struct Aborted {
@@ -160,6 +166,7 @@ struct StartAll {
 struct NameSuspect {
   MemberId member;
   bool heard_again = false;
+  bool tell = false;  // the coordinator itself does not hear it: all members are to know
   std::string line;  // "worker 2 on host b has been silent for 4.0 s"
   friend bool operator==(const NameSuspect&, const NameSuspect&) = default;
 };

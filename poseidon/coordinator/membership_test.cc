@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
+#include <utility>
 
 namespace poseidon::coordinator {
 namespace {
@@ -38,7 +40,8 @@ class Script {
     reason_ = std::move(next.reason);
     return std::move(next.actions);
   }
-  // The ticks that are due until then, and the heartbeats of all members but the silent ones.
+  // The ticks that are due until then, and the heartbeats of all members but the silent ones. Whom
+  // the coordinator no longer hears, nobody hears, and all say so.
   std::vector<Action> RunUntil(double seconds, const std::vector<std::uint16_t>& silent = {}) {
     const TimePoint until{FromSeconds(seconds)};
     std::vector<Action> all;
@@ -51,11 +54,28 @@ class Script {
         for (const Member& member : state_.members) {
           const bool quiet =
               std::find(silent.begin(), silent.end(), member.id.value()) != silent.end();
-          if (!quiet) Collect(all, At(ToSeconds(next.since_origin), Heard{member.id}));
+          if (quiet) continue;
+          Collect(all, At(ToSeconds(next.since_origin), Heard{member.id}));
+          for (const auto& link : std::exchange(told_, {})) {
+            if (link.second == member.id) {
+              At(ToSeconds(next.since_origin), Suspected{link.first, link.second, true});
+            } else {
+              told_.insert(link);
+            }
+          }
         }
         next_beat_ = next + state_.options.liveness.heartbeat_interval();
       } else {
         Collect(all, At(ToSeconds(next.since_origin), Tick{}));
+        for (const std::uint16_t quiet : silent) {
+          if (!state_.liveness[quiet].suspected) continue;
+          for (const Member& by : state_.members) {
+            const bool speaks = by.id.value() != 0 &&
+                                std::find(silent.begin(), silent.end(), by.id.value()) == silent.end();
+            if (!speaks || !told_.insert({by.id, MemberId(quiet)}).second) continue;
+            At(ToSeconds(next.since_origin), Suspected{by.id, MemberId(quiet)});
+          }
+        }
       }
     }
     return all;
@@ -97,6 +117,7 @@ class Script {
   MembershipState state_;
   TimePoint now_;
   TimePoint next_beat_;
+  std::set<std::pair<MemberId, MemberId>> told_;  // links reported by RunUntil
   std::string reason_;
 };
 
@@ -255,7 +276,23 @@ TEST(Running, AKilledMemberIsNamedAtOnce) {
   script.Form();
   EXPECT_THAT(
       script.At(7, Lost{MemberId(2), MemberId(0)}),
-      ElementsAre(Action(AbortAll{MemberId(2), "worker 2 on host c ended without a word"})));
+      ElementsAre(Action(AbortAll{
+          MemberId(2), "worker 2 on host c ended without a word, as worker 0 on host a saw"})));
+}
+
+TEST(Running, WhyAConnectionEndedIsPartOfTheVerdict) {
+  Script reset;
+  reset.Form();
+  EXPECT_THAT(reset.At(7, Lost{MemberId(2), MemberId(1), Unavailable("the connection was reset")}),
+              ElementsAre(Action(AbortAll{MemberId(2),
+                                          "worker 2 on host c was lost: the connection was reset, "
+                                          "as worker 1 on host b saw"})));
+  Script corrupt;
+  corrupt.Form();
+  EXPECT_THAT(corrupt.At(7, Lost{MemberId(2), MemberId(1), DataLoss("a frame fails its checksum")}),
+              ElementsAre(Action(AbortAll{MemberId(2),
+                                          "worker 1 on host b closed its connection to worker 2 on "
+                                          "host c: a frame fails its checksum"})));
 }
 
 TEST(Running, TheFirstEvidenceIsTheVerdictAndTheRestAreEchoes) {
@@ -306,11 +343,11 @@ TEST(Running, AFrozenMemberIsNamedAfterFourSecondsAndEndsTheJobBeforeDeadAfter) 
 TEST(Running, AShortDeadAfterShortensEverything) {
   const LivenessRule five{std::chrono::seconds(5)};
   EXPECT_EQ(five.heartbeat_interval(), milliseconds(500));
-  EXPECT_EQ(five.suspect_after(), milliseconds(4000));
+  EXPECT_EQ(five.suspect_after(), milliseconds(3500));
   EXPECT_EQ(five.dead_after_silence(), milliseconds(4500));
   const LivenessRule one{std::chrono::seconds(1)};
   EXPECT_EQ(one.heartbeat_interval(), milliseconds(100));
-  EXPECT_EQ(one.suspect_after(), milliseconds(800));
+  EXPECT_EQ(one.suspect_after(), milliseconds(700));
   EXPECT_EQ(one.dead_after_silence(), milliseconds(900));
 }
 
@@ -370,8 +407,10 @@ TEST(Running, ASilentLinkBetweenTwoThatBothLiveEndsTheJob) {
   EXPECT_THAT(Verdicts(script.RunUntil(35)), IsEmpty());
   const auto verdicts = Verdicts(script.RunUntil(36));
   ASSERT_EQ(verdicts.size(), 1u);
-  EXPECT_EQ(verdicts[0].culprit, MemberId(2));
-  EXPECT_THAT(verdicts[0].reason, HasSubstr("though both reach the coordinator"));
+  EXPECT_EQ(verdicts[0].culprit, std::nullopt);
+  EXPECT_EQ(verdicts[0].reason,
+            "worker 1 on host b has heard nothing from worker 2 on host c for 29.5 s, though both "
+            "run: it cannot be told which end of their link fails");
 }
 
 TEST(Running, OfSilentLinksTheCommonEndIsBlamed) {
@@ -380,6 +419,33 @@ TEST(Running, OfSilentLinksTheCommonEndIsBlamed) {
   script.At(10, Suspected{.by = MemberId(1), .about = MemberId(2)});
   script.At(11, Suspected{.by = MemberId(1), .about = MemberId(3)});
   const auto verdicts = Verdicts(script.RunUntil(60));
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_EQ(verdicts[0].culprit, MemberId(1));
+}
+
+// A heartbeat earlier than the coordinator's own patience ends, a link with the frozen one is due.
+TEST(Running, ALinkToAFrozenMemberDoesNotOvertakeItsSilence) {
+  Script script(Script::Options(4));
+  script.Form();
+  script.RunUntil(10);
+  for (const std::uint16_t by : {std::uint16_t{1}, std::uint16_t{2}}) {
+    script.At(13.2, Suspected{.by = MemberId(by), .about = MemberId(3)});
+  }
+  const auto verdicts = Verdicts(script.RunUntil(60, {3}));
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_EQ(verdicts[0].culprit, MemberId(3));
+  EXPECT_THAT(verdicts[0].reason, HasSubstr("worker 3 on host d has been silent"));
+}
+
+TEST(Running, WhoIsHeardButHearsNobodyIsToBlame) {
+  Script script;
+  script.Form();
+  script.RunUntil(10);
+  for (const std::uint16_t about : {std::uint16_t{0}, std::uint16_t{2}}) {
+    script.At(10, Suspected{.by = MemberId(1), .about = MemberId(about)});
+  }
+  const auto verdicts =
+      Verdicts(script.At(11, Aborted{MemberId(1), std::nullopt, "worker 1 has heard nobody"}));
   ASSERT_EQ(verdicts.size(), 1u);
   EXPECT_EQ(verdicts[0].culprit, MemberId(1));
 }

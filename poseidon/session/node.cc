@@ -246,6 +246,12 @@ Status Node::OnMessage(MemberId from, const wire::Message& message) {
             return OkStatus();
           },
           [&](const wire::Abort& m) { return OnAbortMessage(from, m); },
+          [&](const wire::Suspect& m) {
+            if (coordinator_ != nullptr) return coordinator_->OnMessage(from, m);
+            if (m.lost) return DataLoss("only the coordinator is told of lost members");
+            Weigh(coordinator::PeerSuspected{from, m.about, m.heard_again});
+            return OkStatus();
+          },
           [&](const wire::Segment& m) { return OnSegment(from, m); },
           [&](const wire::Echo& m) {
             if (probe_) probe_->OnEcho(from, m);
@@ -896,16 +902,10 @@ void Node::Beat() {
 
 void Node::OnPeerClosed(MemberId peer, const Status& reason) {
   if (phase_ == Phase::kEnded) return;
-  if (reason.code() == StatusCode::kDataLoss) {
-    // The verdict will speak of a lost member; that it was lost for what it sent is known only
-    // here.
-    env_.log.Log(LogLevel::kError,
-                 "closed the connection to " + NameOf(peer.value()) + ": " + reason.message());
-  }
   if (coordinator_) {
-    coordinator_->OnLost(peer, self_);
+    coordinator_->OnLost(peer, self_, reason);
   } else {
-    Weigh(coordinator::PeerLost{peer});
+    Weigh(coordinator::PeerLost{peer, reason});
   }
 }
 
@@ -943,12 +943,17 @@ void Node::Weigh(const coordinator::EvidenceEvent& event) {
   for (const coordinator::EvidenceAction& action : next.actions) {
     std::visit(Overloaded{
                    [this](const coordinator::ReportLost& lost) {
-                     SendTo(kHostMember, wire::Suspect{lost.peer, true, false});
+                     SendTo(kHostMember,
+                            wire::Suspect{.about = lost.peer,
+                                          .lost = true,
+                                          .code = static_cast<std::uint8_t>(lost.why.code()),
+                                          .reason = lost.why.message()});
                    },
                    [this](const coordinator::ReportSuspect& suspect) {
                      env_.log.Log(LogLevel::kWarning, suspect.line);
-                     if (suspect.peer != kHostMember) {
-                       SendTo(kHostMember, wire::Suspect{suspect.peer, false, suspect.heard_again});
+                     for (const MemberId peer : mesh_.peers()) {
+                       SendTo(peer, wire::Suspect{.about = suspect.peer,
+                                                  .heard_again = suspect.heard_again});
                      }
                    },
                    [this](const coordinator::EndWith& end) {

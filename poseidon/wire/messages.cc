@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kMaxHost = 255;
 constexpr std::size_t kMaxReason = 4096;
+constexpr std::size_t kMaxLossReason = 512;
 constexpr std::size_t kMaxMembers = 4096;
 
 std::string Clip(const std::string& text, std::size_t size) { return text.substr(0, size); }
@@ -179,11 +180,16 @@ void Put(ByteWriter& w, const Suspect& m) {
   w.U16(m.about.value());
   w.Bool(m.lost);
   w.Bool(m.heard_again);
+  w.U8(m.code);
+  w.Text(Clip(m.reason, kMaxLossReason));
 }
 void Take(ByteReader& r, Suspect& m) {
   m.about = MemberId(r.U16());
   m.lost = r.Bool();
   m.heard_again = r.Bool();
+  m.code = r.U8();
+  if (m.code > static_cast<std::uint8_t>(StatusCode::kInternal)) r.Fail();
+  m.reason = r.Text(kMaxLossReason);
 }
 
 void Put(ByteWriter& w, const Abort& m) {

@@ -123,12 +123,14 @@ struct Measured {
   friend bool operator==(const Measured&, const Measured&) = default;
 };
 
-// Member -> coordinator: the connection to `about` ended without a goodbye (`lost`), or it is silent,
-// or it is heard again.
+// Member -> all: `about` is silent, or it is heard again. Member -> coordinator: the connection to it
+// ended without a goodbye (`lost`), and why, as far as the member was told.
 struct Suspect {
   MemberId about;
   bool lost = false;
   bool heard_again = false;
+  std::uint8_t code = 0;    // of a loss, a StatusCode; 0: not known
+  std::string reason = {};  // at most 512 bytes
   friend bool operator==(const Suspect&, const Suspect&) = default;
 };
 

@@ -67,7 +67,7 @@ std::vector<Message> OneOfEach() {
       Declared{ModelId(1)},
       Go{ModelId(2)},
       Measured{ModelId(0), {{1e-3, 2e-3, 64}, {0, 0, 0}}},
-      Suspect{MemberId(3), true, false},
+      Suspect{MemberId(3), true, false, 7, "a frame's payload fails its checksum"},
       Abort{Generation(7), -1, true, 6, "worker 2 on host b ended without a word"},
       Leave{},
       Goodbye{},
@@ -162,6 +162,8 @@ TEST(Messages, LongTextsAreCut) {
   EXPECT_EQ(std::get<Refuse>(Decode(Encode(Refuse{novel})).value()).reason.size(), 4096u);
   EXPECT_EQ(std::get<Abort>(Decode(Encode(Abort{{}, 1, false, 4, novel})).value()).reason.size(),
             4096u);
+  EXPECT_EQ(std::get<Suspect>(Decode(Encode(Suspect{{}, true, false, 4, novel})).value()).reason.size(),
+            512u);
   EXPECT_EQ(
       std::get<Join>(Decode(Encode(Join{Role::kWorker, 0, novel, novel, 1})).value()).host.size(),
       255u);
@@ -177,6 +179,7 @@ TEST(Messages, IllegalValuesAreRefused) {
            Message(Measured{{}, {{-1, 0, 0}}}),
            Message(Measured{{}, {{0, nan, 0}}}),
            Message(Abort{{}, 0, false, 99, ""}),
+           Message(Suspect{{}, true, false, 99, ""}),
            Message(Abort{{}, 0, false, 0, "an orderly end"}),
            Message(ProbeReport{nan}),
            Message(ProbeReport{std::numeric_limits<double>::infinity()}),
