@@ -3,7 +3,7 @@
 #include <iostream>
 #include <memory>
 
-#include "frontends/caffe/train/plan_json.h"
+#include "frontends/caffe/proto/read.h"
 #include "tools/commands.h"
 #include "tools/measure_net.h"
 
@@ -30,7 +30,7 @@ void AddProfile(CLI::App& app) {
     const std::string text = TextOf(*measured);
     if (flags->out.empty()) {
       std::cout << text << std::flush;
-    } else if (const Status s = caffe::WriteTextFile(flags->out, text); !s.ok()) {
+    } else if (const Status s = caffe::WriteFileAtomically(text, flags->out); !s.ok()) {
       Fail(s.message());
     }
   });

@@ -4,7 +4,11 @@
 #include <array>
 #include <ctime>
 #include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
 
+#include "frontends/caffe/proto/read.h"
 #include "tools/commands.h"
 
 namespace poseidon::tools {
@@ -18,6 +22,33 @@ std::string DefaultRunDir(const std::string& solver) {
   return "runs/" + std::filesystem::path(solver).stem().string() + "-" + text.data();
 }
 
+// A full disk lets files be made and refuses their bytes.
+void TryToWrite(const std::string& folder) {
+  constexpr std::size_t kProbeBytes = 4096;
+  const auto probe = caffe::FileDraft::Write(std::string(kProbeBytes, '\0'), folder + "/probe");
+  if (!probe.ok()) Fail("run directory " + folder + " cannot be written: " + probe.status().message());
+}
+
+constexpr std::array kResults = {"summary.json", "metrics.jsonl", "plan.json", "trace.json", "members.jsonl"};
+
+void PutAsideEarlierRun(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<fs::path> results;
+  for (const char* const name : kResults) {
+    if (fs::exists(fs::path(folder) / name, error)) results.push_back(fs::path(folder) / name);
+  }
+  if (results.empty()) return;
+  int number = 1;
+  const auto aside = [&] { return fs::path(folder) / "earlier" / std::to_string(number); };
+  while (fs::exists(aside(), error)) ++number;
+  fs::create_directories(aside(), error);
+  for (const fs::path& result : results) {
+    if (!error) fs::rename(result, aside() / result.filename(), error);
+  }
+  if (error) Fail("cannot move the results of an earlier run to " + aside().string() + ": " + error.message());
+}
+
 }  // namespace
 
 void MakeRunDir(caffe::TrainOptions& options) {
@@ -25,6 +56,8 @@ void MakeRunDir(caffe::TrainOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(options.run_dir, error);
   if (error) Fail("cannot make run directory " + options.run_dir + ": " + error.message());
+  TryToWrite(options.run_dir);
+  PutAsideEarlierRun(options.run_dir);
 }
 
 }  // namespace poseidon::tools

@@ -6,8 +6,9 @@
 
 namespace poseidon::tools {
 
-// Makes the run directory, one named after the solver and the time where none is given. Fails with
-// a sentence.
+// Makes the run directory, one named after the solver and the time where none is given, and tries to write in
+// it. Results of an earlier run that it holds move to earlier/N in it, so that no run's files are mixed with another's
+// or replaced. Fails with a sentence.
 void MakeRunDir(caffe::TrainOptions& options);
 
 }  // namespace poseidon::tools

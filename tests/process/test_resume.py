@@ -5,6 +5,8 @@ import json
 import os
 import resource
 import signal
+import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -48,13 +50,13 @@ def test_resume_goes_on_bit_for_bit(bench, options):
     assert resumed.summary["test"] == whole.summary["test"]
 
 
-def test_resume_follows_the_plan_beside_the_snapshot(bench):
+def test_resume_follows_the_plan_in_the_snapshot(bench):
     fields = {"snapshot_prefix": bench.folder / "snap"}
     bench.train(bench.solver(snapshot=30, **fields), "--workers", 2, "--scheme", "ip2=sfb")
     resumed = bench.train(bench.solver(max_iter=60, **fields), "--workers", 2, "--snapshot",
                           state(bench.folder, 30), run_dir="resumed")
     plan = {entry["layer"]: entry for entry in resumed.summary["plan"]}
-    assert plan["ip2"]["scheme"] == "sfb" and "plan file" in plan["ip2"]["reason"]
+    assert plan["ip2"]["scheme"] == "sfb" and "the plan in" in plan["ip2"]["reason"]
 
 
 @pytest.mark.parametrize("workers", (1, 3))
@@ -125,17 +127,97 @@ def test_sigint_and_sighup_do_what_the_flags_say(bench):
     assert len(snapshots(bench.folder)) == 2
 
 
-def test_only_a_plan_made_of_measurements_stays_beside_a_snapshot(bench):
+def test_only_a_plan_made_of_measurements_stays_in_a_snapshot(bench):
     fields = {"snapshot_prefix": bench.folder / "snap"}
     bench.train(bench.solver(snapshot=8, **fields), "--workers", 2, "--policy", "bytes")
-    plans = {int(path.name.split("_")[2].split(".")[0]) for path in bench.folder.glob("snap_iter_*.plan.json")}
-    assert plans == {16, 24}  # the final plan came with step 10
-    # It pins the schemes of a job of as many workers.
-    for workers, forced in ((2, True), (3, False)):
-        done = bench.train(bench.solver(max_iter=32, **fields), "--workers", workers, "--snapshot", state(bench.folder, 24),
-                           run_dir=f"resumed-{workers}")
+    # The final plan came with step 10. It pins the schemes of a job of as many workers; else the run says what it does.
+    for iteration, workers, forced, words in ((8, 2, False, "holds no plan"), (24, 2, True, None),
+                                              (24, 3, False, "was written by 2 workers, so 3 make a plan of their own")):
+        done = bench.train(bench.solver(max_iter=iteration + 12, **fields), "--workers", workers, "--snapshot",
+                           state(bench.folder, iteration), run_dir=f"resumed-{iteration}-{workers}")
         plan = json.loads((done.run_dir / "plan.json").read_text())
         assert {layer["forced"] for layer in plan["layers"]} == {forced}
+        assert ("plan" in done.out.text.partition("training")[0]) == bool(words)
+        assert not words or words in done.out.text
+
+
+# ---- a state and its model
+
+
+def short(bench, name, seed, **fields):
+    return bench.solver(name, net=bench.folder / "net.prototxt", test_interval=None, test_iter=None,
+                        random_seed=seed, **fields)
+
+
+@pytest.fixture
+def two_runs(bench):
+    """Snapshots of iteration 10 of two runs that differ, in folders of their own, under the same name; and
+    the hash of each at iteration 12."""
+    bench.lenet()
+    hashes = {}
+    for seed, folder in ((1, "one"), (2, "two")):
+        (bench.folder / folder).mkdir()
+        done = bench.train(short(bench, f"{folder}.prototxt", seed, max_iter=12, snapshot=10,
+                                 snapshot_prefix=bench.folder / folder / "snap", snapshot_after_train=False),
+                           run_dir=f"run-{folder}")
+        hashes[folder] = done.summary["weights_hash"]
+    assert hashes["one"] != hashes["two"]
+    return hashes
+
+
+def resume(bench, folder, **options):
+    solver = short(bench, "resumed.prototxt", 3, max_iter=12, snapshot_prefix=bench.folder / "resumed",
+                   snapshot_after_train=False)
+    return jobs.run(bench.poseidon, *bench.arguments(solver, ("--snapshot", state(folder, 10)), "resumed"),
+                    cwd=bench.folder, **options)
+
+
+def test_a_copied_snapshot_resumes_with_the_model_beside_it(bench, two_runs):
+    one, two, copy = (bench.folder / name for name in ("one", "two", "copy"))
+    shutil.copytree(one, copy)
+    for path in two.iterdir():  # a later run leaves its files where the copied state says its model is
+        shutil.copy(path, one)
+    assert resume(bench, copy).code == 0
+    assert jobs.summary_of(bench.folder / "resumed")["weights_hash"] == two_runs["one"]
+    # Without the neighbour it would be the other run's model.
+    model(copy, 10).unlink()
+    refused = resume(bench, copy)
+    assert refused.code == 1 and len(refused.err.lines) == 1
+    assert "snap_iter_10.solverstate does not belong to" in refused.err.text
+    model(one, 10).unlink()
+    refused = resume(bench, copy)
+    assert refused.code == 1 and "is neither beside it nor at" in refused.err.text
+
+
+@pytest.fixture(scope="module")
+def killed_at(tmp_path_factory):
+    library = tmp_path_factory.mktemp("preload") / "killed_at.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, pathlib.Path(__file__).with_name("killed_at.c"), "-ldl"],
+                   check=True)
+    return library
+
+
+def test_killed_at_any_call_of_a_snapshot_an_old_or_a_new_one_is_whole(bench, two_runs, killed_at):
+    """In a folder that holds an earlier run's files of the same names."""
+    folder = bench.folder / "used"
+    solver = short(bench, "new.prototxt", 2, max_iter=10, snapshot=10, snapshot_prefix=folder / "snap")
+    seen = set()
+    for call in range(1, 100):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(bench.folder / "one", folder)
+        died = jobs.run(bench.poseidon, *bench.arguments(solver, (), "new"), cwd=bench.folder,
+                        environment={"LD_PRELOAD": str(killed_at), "POSEIDON_KILL_AT": str(call),
+                                     "POSEIDON_KILL_PATH": "used/snap_iter"})
+        if died.code == 0:
+            break
+        assert died.code == -signal.SIGKILL, died.err.text
+        resumed = resume(bench, folder)
+        assert resumed.code == 0, f"killed at call {call}: {resumed.err.text}"
+        found = jobs.summary_of(bench.folder / "resumed")["weights_hash"]
+        assert found in two_runs.values(), f"a mixture after call {call}"
+        seen.add(found)
+    assert call > 8 and seen == set(two_runs.values())
+    assert sorted(path.name for path in folder.iterdir()) == ["snap_iter_10.caffemodel", "snap_iter_10.solverstate"]
 
 
 @pytest.mark.parametrize("options", (("--hosts", "localhost:1"), ("--servers", 1)))
@@ -182,47 +264,58 @@ def test_the_test_command_scores_what_training_reported(bench, workers):
     assert float(values["loss"].split()[0]) == pytest.approx(done.summary["test"]["loss"], rel=1e-4)
 
 
-def check_refused_snapshots(bench, done, folder, reason):
-    """Training went on to its end, said why there was no snapshot, and left the earlier one."""
-    assert done.summary["iterations"] == 30 and done.summary["replicas_equal"]
+def train_without_snapshots(bench, solver, reason, left, **options):
+    """Trains to the end while snapshots are refused for `reason`; the failed job, which says what is left."""
+    done = jobs.run(bench.poseidon, *bench.arguments(solver, ("--workers", 2, *PINNED), "run"), cwd=bench.folder, **options)
+    assert done.code == 1, done.err.text
     complaints = [line for line in done.err.lines if "no snapshot at iteration" in line]
-    assert complaints and all(reason in line for line in complaints), done.err.text
+    assert len(complaints) == 3 and all(reason in line for line in complaints), done.err.text
+    assert "the model and state of iteration 30 are lost" in done.err.lines[-1] and left in done.err.lines[-1]
+    summary = jobs.summary_of(bench.folder / "run")
+    assert summary["iterations"] == 30 and summary["replicas_equal"]
+    assert summary["snapshot"]["lost"]["iteration"] == 30 and reason in summary["snapshot"]["lost"]["reason"]
+    assert summary["snapshot"]["written"] is None
+    return done
+
+
+def check_first_snapshot(bench, folder, **fields):
+    """The earlier one is left, whole, and nothing of those that were refused."""
     assert not [path for path in folder.iterdir() if "tmp" in path.name], list(folder.iterdir())
     first = min(snapshots(folder))
     assert not set(snapshots(folder)) - {first}
+    assert len(list(folder.glob("snap_iter_*"))) == 2, list(folder.iterdir())
     again = bench.train(bench.solver("again.prototxt", net=bench.folder / "net.prototxt",
                                      max_iter=first + 5, test_interval=None, test_iter=None,
-                                     snapshot_prefix=bench.folder / "elsewhere"),
+                                     snapshot_prefix=bench.folder / "elsewhere", **fields),
                         "--workers", 2, *PINNED, "--snapshot", state(folder, first), run_dir="again")
     assert again.summary["iterations"] == first + 5
 
 
-def with_first_snapshot(bench, folder, max_iter=5):
+def with_first_snapshot(bench, folder, max_iter=5, **fields):
     bench.train(bench.solver(max_iter=max_iter, snapshot=max_iter, test_interval=None,
-                             test_iter=None, snapshot_prefix=folder / "snap"),
+                             test_iter=None, snapshot_prefix=folder / "snap", **fields),
                 "--workers", 2, *PINNED, run_dir="before")
-    return bench.solver(snapshot=10, snapshot_prefix=folder / "snap")
+    return bench.solver(snapshot=10, snapshot_prefix=folder / "snap", **fields)
 
 
-def test_a_file_size_limit_stops_snapshots_not_training(bench):
+@pytest.mark.parametrize("which", ("model", "state"))
+def test_a_file_size_limit_stops_snapshots_not_training(bench, which):
     folder = bench.folder / "limited"
     folder.mkdir()
-    solver = with_first_snapshot(bench, folder)
-    size = model(folder, 5).stat().st_size
+    # Adam's states hold two numbers for each weight.
+    fields = {"type": "Adam", "base_lr": 0.001, "momentum2": 0.999}
+    solver = with_first_snapshot(bench, folder, **fields)
+    sizes = {"model": model(folder, 5).stat().st_size, "state": state(folder, 5).stat().st_size}
+    assert sizes["model"] < sizes["state"]
 
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, size - 1))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (sizes[which] - 1, sizes[which] - 1))
 
-    # The results of the run are larger than a model: they too are refused, after training.
-    with bench.start(solver, "--workers", 2, *PINNED, before=limit) as job:
-        code = job.finish()
-    assert code == 1
-    complaints = [line for line in job.err.lines if "no snapshot at iteration" in line]
-    assert len(complaints) == 3 and all("File too large" in line for line in complaints)
-    assert "trace.json" in job.err.lines[-1]
-    assert snapshots(folder) == [5]
-    assert not [path for path in folder.iterdir() if "tmp" in path.name]
+    # The trace is larger than a model: it too is refused, after the summary.
+    done = train_without_snapshots(bench, solver, "File too large", "this run has none", before=limit)
+    assert any("no trace" in line and "trace.json" in line for line in done.err.lines)
+    check_first_snapshot(bench, folder, **fields)
 
 
 @pytest.fixture
@@ -244,8 +337,45 @@ def test_a_full_disk_stops_snapshots_not_training(bench, small_disk):
     solver = with_first_snapshot(bench, small_disk)
     free = os.statvfs(small_disk)
     (small_disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_bsize - 8192))
-    done = bench.train(solver, "--workers", 2, *PINNED)
-    check_refused_snapshots(bench, done, small_disk, "No space left on device")
+    train_without_snapshots(bench, solver, "No space left on device", "this run has none")
+    check_first_snapshot(bench, small_disk)
+
+
+def test_a_full_disk_is_refused_at_the_start(bench, small_disk):
+    solver = with_first_snapshot(bench, small_disk)
+    (small_disk / "run").mkdir()
+    free = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_bsize))
+    for options, words in ((("--run-dir", small_disk / "run"), "run directory"), ((), "snapshot_prefix")):
+        refused = jobs.run(bench.poseidon, "train", "--solver", solver, *options, cwd=bench.folder)
+        assert refused.code == 1 and len(refused.err.lines) == 1, refused.err.text
+        assert words in refused.err.text and "No space left on device" in refused.err.text
+
+
+def test_the_last_line_names_the_snapshot_that_is_left(bench, small_disk):
+    bench.lenet()
+    solver = short(bench, "solver.prototxt", 1, max_iter=30, snapshot=10, snapshot_prefix=small_disk / "snap")
+    done = jobs.run(bench.poseidon, *bench.arguments(solver, (), "run"), cwd=bench.folder)
+    assert done.code == 1  # there is room for some of three, not for all
+    left = max(snapshots(small_disk))
+    assert left < 30
+    assert f"the one of iteration {left} is left, {state(small_disk, left)}" in done.err.lines[-1]
+    assert jobs.summary_of(bench.folder / "run")["snapshot"]["written"]["iteration"] == left
+
+
+def test_a_run_directory_that_is_used_again_keeps_the_runs_apart(bench):
+    bench.lenet()
+    hashes = []
+    for seed in (1, 2, 3):
+        done = bench.train(short(bench, "solver.prototxt", seed, max_iter=5, snapshot_prefix=bench.folder / "snap"),
+                           "--workers", 2)
+        hashes.append(done.summary["weights_hash"])
+    assert len(set(hashes)) == 3
+    for number, folder in enumerate((done.run_dir / "earlier" / "1", done.run_dir / "earlier" / "2", done.run_dir)):
+        assert jobs.summary_of(folder)["weights_hash"] == hashes[number]
+        metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        assert len({entry["iteration"] for entry in metrics if entry["kind"] == "train"}) == len(
+            [entry for entry in metrics if entry["kind"] == "train"])
 
 
 def test_a_read_only_disk_stops_snapshots_not_training(bench, small_disk):
@@ -265,7 +395,8 @@ def test_a_read_only_disk_stops_snapshots_not_training(bench, small_disk):
                 lambda: len([l for l in job.out.lines if l.startswith("iteration")]) > before + 1,
                 jobs.PATIENCE)
         os.kill(job.pid, signal.SIGINT)
-        assert job.finish() == 0
+        assert job.finish() == 1
+        assert "of the snapshots this run has none" in job.err.lines[-1]
     assert snapshots(small_disk) == [10]
     # A solver that will want snapshots there is refused at the start.
     refused = jobs.run(bench.poseidon, *bench.arguments(solver, (), "refused"))

@@ -187,7 +187,7 @@ class SolverCase {
       const ScratchFolder folder;
       const SnapshotPaths paths = SnapshotPathsAt(folder.path() + "/snap", solver->iteration());
       const SolverPosition position = solver->position();
-      POSEIDON_RETURN_IF_ERROR(WriteSnapshot(solver->net(), solver->history(), position, paths));
+      POSEIDON_RETURN_IF_ERROR(WriteSnapshot(solver->net(), solver->history(), position, /*plan=*/"", paths));
       NetParameter want;
       NetParameter got;
       POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(snapshot["model"].get<std::string>(), &want));

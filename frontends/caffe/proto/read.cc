@@ -183,31 +183,57 @@ Status CheckMessageBytes(std::uint64_t bytes, const std::string& path) {
   return ResourceExhausted("cannot write " + path + ": the message would exceed 2 GiB");
 }
 
-Status WriteBinaryFile(const Message& message, const std::string& path) {
+Status FlushFolderOf(const std::string& path) {
+  File folder(FolderOf(path), O_RDONLY | O_DIRECTORY);
+  if (folder.is_open() && ::fsync(folder.fd()) == 0) return OkStatus();
+  return ResourceExhausted("cannot flush the folder of " + path + ": " + ErrnoText(errno));
+}
+
+namespace {
+
+std::string DraftOf(const std::string& path) { return path + ".tmp"; }
+
+}  // namespace
+
+Result<FileDraft> FileDraft::Write(const std::string& bytes, const std::string& path) {
+  File file(DraftOf(path), O_WRONLY | O_CREAT | O_TRUNC);
+  if (!file.is_open()) return OpenFailure(DraftOf(path));
+  FileDraft draft(path);  // removes the file where the rest fails
+  const auto failed = [&](const std::string& why) { return ResourceExhausted("cannot write " + path + ": " + why); };
+  if (const Status written = WriteAll(file.fd(), bytes); !written.ok()) return failed(written.message());
+  if (::fsync(file.fd()) != 0 || !file.Close()) return failed(ErrnoText(errno));
+  return draft;
+}
+
+Result<FileDraft> FileDraft::Write(const Message& message, const std::string& path) {
   POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(message.ByteSizeLong(), path));
   std::string bytes;
   if (!message.SerializeToString(&bytes)) return Internal("cannot serialise " + path);
-  return WriteFileAtomically(bytes, path);
+  return Write(bytes, path);
+}
+
+FileDraft::~FileDraft() {
+  if (!path_.empty()) ::unlink(DraftOf(path_).c_str());
+}
+
+Status FileDraft::Commit() {
+  const std::string path = std::exchange(path_, {});
+  if (::rename(DraftOf(path).c_str(), path.c_str()) != 0) {
+    const std::string why = ErrnoText(errno);
+    ::unlink(DraftOf(path).c_str());
+    return ResourceExhausted("cannot write " + path + ": " + why);
+  }
+  return FlushFolderOf(path);
+}
+
+Status WriteBinaryFile(const Message& message, const std::string& path) {
+  POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, FileDraft::Write(message, path));
+  return draft.Commit();
 }
 
 Status WriteFileAtomically(const std::string& bytes, const std::string& path) {
-  const std::string draft = path + ".tmp";
-  const auto fail = [&](const std::string& why) {
-    ::unlink(draft.c_str());
-    return ResourceExhausted("cannot write " + path + ": " + why);
-  };
-  File file(draft, O_WRONLY | O_CREAT | O_TRUNC);
-  if (!file.is_open()) return OpenFailure(draft);
-  if (const Status written = WriteAll(file.fd(), bytes); !written.ok()) {
-    return fail(written.message());
-  }
-  if (::fsync(file.fd()) != 0 || !file.Close()) return fail(ErrnoText(errno));
-  if (::rename(draft.c_str(), path.c_str()) != 0) return fail(ErrnoText(errno));
-  File folder(FolderOf(path), O_RDONLY | O_DIRECTORY);
-  if (!folder.is_open() || ::fsync(folder.fd()) != 0) {
-    return ResourceExhausted("cannot flush the folder of " + path + ": " + ErrnoText(errno));
-  }
-  return OkStatus();
+  POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, FileDraft::Write(bytes, path));
+  return draft.Commit();
 }
 
 }  // namespace poseidon::caffe

@@ -22,7 +22,7 @@ void History::Save(SolverState* state) const {
   for (const at::Tensor& tensor : tensors_) ToBlobProto(tensor, state->add_history());
 }
 
-Status History::Load(const SolverState& state, const std::string& source) {
+Status History::Fits(const SolverState& state, const std::string& source) const {
   const auto entries = static_cast<std::size_t>(state.history_size());
   if (entries != tensors_.size()) {
     return InvalidArgument(source + " holds " + std::to_string(entries) +
@@ -39,10 +39,13 @@ Status History::Load(const SolverState& state, const std::string& source) {
                              ShapeText(tensors_[i].sizes()) + ")");
     }
   }
-  for (std::size_t i = 0; i < entries; ++i) {
+  return OkStatus();
+}
+
+void History::Load(const SolverState& state) {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
     CopyNumbers(state.history(static_cast<int>(i)), tensors_[i]);
   }
-  return OkStatus();
 }
 
 }  // namespace poseidon::caffe

@@ -27,9 +27,10 @@ class History {
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
   // Appends all to state->history.
   void Save(SolverState* state) const;
-  // Takes all from state.history; a wrong number or size is an error that names `source` and
-  // changes nothing.
-  Status Load(const SolverState& state, const std::string& source);
+  // OK where state.history has the right number of blobs of the right sizes; else an error that names `source`.
+  Status Fits(const SolverState& state, const std::string& source) const;
+  // Takes all from state.history. Pre: it fits.
+  void Load(const SolverState& state);
 
  private:
   const std::size_t params_;

@@ -16,11 +16,14 @@
 
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/proto/upgrade.h"
+#include "frontends/caffe/solver/weights_hash.h"
 
 namespace poseidon::caffe {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t kProbeBytes = 4096;
 
 // HDF5 files tell themselves by eight bytes, whatever their name.
 bool IsHdf5(const std::string& path) {
@@ -35,11 +38,48 @@ Status RefuseHdf5(const std::string& path) {
                        "snapshot_format: BINARYPROTO");
 }
 
-std::string FindModel(const std::string& named, const std::string& state_path) {
-  std::error_code error;
-  if (fs::exists(named, error)) return named;
-  const fs::path beside = fs::path(state_path).parent_path() / fs::path(named).filename();
-  return fs::exists(beside, error) ? beside.string() : named;
+// A second name of a model while its state may still be on the disk: by the state's hash, so that it is found by
+// that state and no other.
+std::string KeptModel(const std::string& model, const std::string& hash) {
+  return model + ".of-" + (hash.empty() ? "older-state" : hash.substr(0, 16));
+}
+
+// Where the model of a state may lie, the likeliest first. A folder may have been copied: what lies beside the state
+// comes before the path that the state was written with.
+std::vector<std::string> ModelsOf(const SolverState& state, const std::string& state_path) {
+  const fs::path folder = fs::path(state_path).parent_path();
+  const std::string beside = (folder / fs::path(state.learned_net()).filename()).string();
+  const std::string by_name = (folder / fs::path(state_path).stem()).string() + ".caffemodel";
+  std::vector<std::string> models;
+  for (const std::string& model : {beside, by_name, state.learned_net()}) {
+    for (const std::string& name : {KeptModel(model, state.weights_hash()), model}) {
+      std::error_code error;
+      if (fs::exists(name, error)) models.push_back(name);
+    }
+  }
+  return models;
+}
+
+// Loads the first model whose weights are the state's. A net of another shape is told before a hash, which then
+// differs too.
+Status LoadModelOf(const SolverState& state, const std::string& state_path, const History& history, Net* net) {
+  const std::vector<std::string> models = ModelsOf(state, state_path);
+  if (models.empty()) {
+    return NotFound("the model of " + state_path + " is neither beside it nor at " + state.learned_net());
+  }
+  for (const std::string& model : models) {
+    POSEIDON_RETURN_IF_ERROR(LoadWeights(model, {net}).status());
+    POSEIDON_RETURN_IF_ERROR(history.Fits(state, state_path));
+    if (!state.has_weights_hash() || WeightsHash(*net) == state.weights_hash()) return OkStatus();
+  }
+  return DataLoss(state_path + " does not belong to " + models.front() +
+                  ", which holds other weights than those that it was written with; resume from another snapshot");
+}
+
+// The hash that the state at `path` carries; empty where there is none or it cannot be read.
+std::string HashIn(const std::string& path) {
+  SolverState state;
+  return ReadBinaryFile(path, &state).ok() ? state.weights_hash() : "";
 }
 
 std::uint64_t BytesOf(const Net& net) {
@@ -63,20 +103,36 @@ SnapshotPaths SnapshotPathsAt(const std::string& prefix, std::uint64_t iteration
   return {.model = stem + ".caffemodel", .state = stem + ".solverstate"};
 }
 
-Status WriteSnapshot(const Net& net, const History& history, const SolverPosition& position,
+Status WriteSnapshot(const Net& net, const History& history, const SolverPosition& position, const std::string& plan,
                      const SnapshotPaths& paths) {
   POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(net), paths.model));
   POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(history), paths.state));
-  POSEIDON_RETURN_IF_ERROR(WriteBinaryFile(net.ToProto(), paths.model));
+  POSEIDON_ASSIGN_OR_RETURN(FileDraft model, FileDraft::Write(net.ToProto(), paths.model));
   SolverState state;
   state.set_iter(static_cast<int>(position.iteration));
   state.set_learned_net(paths.model);
   state.set_current_step(position.current_step);
+  state.set_weights_hash(WeightsHash(net));
+  if (!plan.empty()) state.set_plan(plan);
   history.Save(&state);
-  return WriteBinaryFile(state, paths.state);
+  POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, FileDraft::Write(state, paths.state));
+
+  std::error_code error;
+  std::string kept;
+  if (fs::exists(paths.state, error) && fs::exists(paths.model, error)) {
+    kept = KeptModel(paths.model, HashIn(paths.state));
+    // It may be there already, of a crash between the two renames: then it is the old state's model, and the file
+    // with the model's own name is not.
+    fs::create_hard_link(paths.model, kept, error);
+    POSEIDON_RETURN_IF_ERROR(FlushFolderOf(paths.model));
+  }
+  POSEIDON_RETURN_IF_ERROR(model.Commit());
+  POSEIDON_RETURN_IF_ERROR(draft.Commit());
+  if (!kept.empty()) fs::remove(kept, error);
+  return OkStatus();
 }
 
-Result<SolverPosition> ReadSnapshot(const std::string& state_path, Net* net, History* history) {
+Result<RestoredSnapshot> ReadSnapshot(const std::string& state_path, Net* net, History* history) {
   POSEIDON_RETURN_IF_ERROR(RefuseHdf5(state_path));
   SolverState state;
   POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(state_path, &state));
@@ -87,10 +143,11 @@ Result<SolverPosition> ReadSnapshot(const std::string& state_path, Net* net, His
   if (!state.has_learned_net()) {
     return DataLoss(state_path + " names no model, expected learned_net");
   }
-  POSEIDON_RETURN_IF_ERROR(LoadWeights(FindModel(state.learned_net(), state_path), {net}).status());
-  POSEIDON_RETURN_IF_ERROR(history->Load(state, state_path));
-  return SolverPosition{.iteration = static_cast<std::uint64_t>(state.iter()),
-                        .current_step = state.current_step()};
+  POSEIDON_RETURN_IF_ERROR(LoadModelOf(state, state_path, *history, net));
+  history->Load(state);
+  return RestoredSnapshot{.position = {.iteration = static_cast<std::uint64_t>(state.iter()),
+                                       .current_step = state.current_step()},
+                          .plan = state.plan()};
 }
 
 Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets) {
@@ -115,16 +172,12 @@ Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vect
                          " layers and none of them is in the net, expected at least one layer of the same name");
 }
 
+// A full disk lets files be made and refuses their bytes.
 Status CheckSnapshotPrefix(const std::string& prefix) {
   const std::string probe = prefix + ".probe." + std::to_string(::getpid());
-  std::FILE* file = std::fopen(probe.c_str(), "wb");
-  if (file == nullptr) {
-    return PermissionDenied("snapshot_prefix " + prefix +
-                            " cannot be written: " + ErrnoText(errno));
-  }
-  std::fclose(file);
-  std::remove(probe.c_str());
-  return OkStatus();
+  const Result<FileDraft> written = FileDraft::Write(std::string(kProbeBytes, '\0'), probe);
+  if (written.ok()) return OkStatus();
+  return PermissionDenied("snapshot_prefix " + prefix + " cannot be written: " + written.status().message());
 }
 
 std::string CompleteSnapshotPrefix(const std::string& prefix, const std::string& solver_path) {

@@ -27,15 +27,22 @@ struct SolverPosition {
   int current_step = 0;  // of the learning rate
 };
 
-// Writes model and state in Caffe's binary form, each replaced in one step, the state last: whoever
-// finds a new state finds its model. A failure (read-only folder, full disk) leaves what was there.
-Status WriteSnapshot(const Net& net, const History& history, const SolverPosition& position,
+// Writes model and state in Caffe's binary form. Both are whole on the disk before either replaces a file, and
+// the state carries the hash of its weights. Where an older snapshot has these names, its model stays under a
+// second name until its state is replaced, so that after a crash at any moment the old snapshot or the new one is
+// whole. A failure (read-only folder, full disk) leaves what was there, and no half of a new one. `plan`, the text of a
+// plan.json, may be empty.
+Status WriteSnapshot(const Net& net, const History& history, const SolverPosition& position, const std::string& plan,
                      const SnapshotPaths& paths);
 
-// Loads `state_path` and the model it names, which is looked for as written and then beside the
-// state. Everything is checked before the history changes; weights may be partly copied after a
-// failure.
-Result<SolverPosition> ReadSnapshot(const std::string& state_path, Net* net, History* history);
+struct RestoredSnapshot {
+  SolverPosition position;
+  std::string plan;  // text of the plan.json of the run that wrote it; empty: it held none
+};
+// Loads `state_path` and the model that belongs to it, looked for beside the state and then where the state says;
+// a state that carries a hash takes only weights of that hash, and is refused without them. Everything is
+// checked before the history changes; weights may be partly copied after a failure.
+Result<RestoredSnapshot> ReadSnapshot(const std::string& state_path, Net* net, History* history);
 
 // Copies weights by layer name from a model file, for fine-tuning. A file of which no net takes a layer is refused.
 Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets);

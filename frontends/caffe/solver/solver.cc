@@ -117,7 +117,9 @@ void Solver::Connect(GradientSync* sync, Collectives* collectives) {
 
 Status Solver::Restore(const std::string& state_path) {
   POSEIDON_RETURN_IF_ERROR(FinishPending());
-  POSEIDON_ASSIGN_OR_RETURN(position_, ReadSnapshot(state_path, net_.get(), &history_));
+  POSEIDON_ASSIGN_OR_RETURN(RestoredSnapshot restored, ReadSnapshot(state_path, net_.get(), &history_));
+  position_ = restored.position;
+  restored_plan_ = std::move(restored.plan);
   return OkStatus();
 }
 
@@ -439,7 +441,7 @@ Status Solver::Snapshot() {
   report.iteration = position_.iteration;
   report.model = paths.model;
   report.state = paths.state;
-  report.status = WriteSnapshot(*net_, history_, position_, paths);
+  report.status = WriteSnapshot(*net_, history_, position_, options_.plan_text ? options_.plan_text() : "", paths);
   report.seconds = ToSeconds(SteadyNow() - begin);
   if (options_.observer != nullptr) options_.observer->OnSnapshot(report);
   return OkStatus();

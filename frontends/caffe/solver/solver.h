@@ -51,6 +51,8 @@ struct SolverOptions {
   // Called before each forward pass of training, for nets without a data layer: writes their
   // inputs.
   std::function<Status(Net& net, const PassContext& pass)> feed;
+  // Asked for the text of the plan.json that a snapshot keeps; empty, or empty text: none.
+  std::function<std::string()> plan_text;
   // Gets spans "forward", "backward" and "update" of every layer and "wait" for its gradient.
   TraceRecorder* trace = nullptr;
   // The number of a net's layer in the trace; empty: its index in the net.
@@ -104,6 +106,8 @@ class Solver {
   std::uint64_t iteration() const { return position_.iteration; }
   const SolverPosition& position() const { return position_; }
   bool stopped() const { return stopped_; }
+  // The plan that the restored snapshot holds; empty: none, or nothing was restored.
+  const std::string& restored_plan() const { return restored_plan_; }
   // The mean loss and the rate of the last iteration.
   double last_loss() const { return last_loss_; }
   double last_rate() const { return last_rate_; }
@@ -163,6 +167,7 @@ class Solver {
   Collectives* collectives_ = nullptr;
 
   SolverPosition position_;
+  std::string restored_plan_;
   bool stopped_ = false;
   NetHooks hooks_;
   std::vector<LayerState> layers_;

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/train/plan_json.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
 #include <fstream>
+#include <sstream>
 
 namespace poseidon::caffe {
 
@@ -49,9 +45,15 @@ json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& laye
 Result<PinnedPlan> ReadPlan(const std::string& path) {
   std::ifstream file(path);
   if (!file) return NotFound("plan file " + path + " cannot be read");
-  const json document = json::parse(file, nullptr, false);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return ParsePlan(text.str(), "plan file " + path);
+}
+
+Result<PinnedPlan> ParsePlan(const std::string& text, const std::string& name) {
+  const json document = json::parse(text, nullptr, false);
   if (!document.is_object() || !document.contains("layers") || !document["layers"].is_array()) {
-    return InvalidArgument("plan file " + path + " is not a plan: no list 'layers' in it");
+    return InvalidArgument(name + " is not a plan: no list 'layers' in it");
   }
   PinnedPlan plan;
   if (document.contains("workers") && document["workers"].is_number_unsigned()) {
@@ -64,31 +66,12 @@ Result<PinnedPlan> ReadPlan(const std::string& path) {
     const auto scheme = complete ? plan::ParseScheme(layer["scheme"].get<std::string>())
                                  : std::nullopt;
     if (!scheme) {
-      return InvalidArgument("plan file " + path + ": entry " + std::to_string(plan.schemes.size()) +
+      return InvalidArgument(name + ": entry " + std::to_string(plan.schemes.size()) +
                              " has no 'layer' with a 'scheme' of kv or sfb");
     }
     plan.schemes[layer["layer"].get<std::string>()] = *scheme;
   }
   return plan;
-}
-
-Status WriteTextFile(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp" + std::to_string(getpid());
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return Unavailable("cannot write " + path + ": " + ErrnoText(errno));
-  std::size_t done = 0;
-  int error = 0;
-  while (done < text.size() && error == 0) {
-    const ssize_t n = write(fd, text.data() + done, text.size() - done);
-    if (n < 0 && errno != EINTR) error = errno;
-    if (n > 0) done += static_cast<std::size_t>(n);
-  }
-  if (error == 0 && fsync(fd) != 0) error = errno;
-  close(fd);
-  if (error == 0 && std::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return OkStatus();
-  unlink(temporary.c_str());
-  return Unavailable("cannot write " + path + ": " + ErrnoText(error));
 }
 
 }  // namespace poseidon::caffe

@@ -12,7 +12,7 @@
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
 
-// plan.json: what was decided for every layer, and why. Written into the run directory and beside
+// plan.json: what was decided for every layer, and why. Written into the run directory and into
 // every snapshot; --plan FILE pins its schemes.
 namespace poseidon::caffe {
 
@@ -25,9 +25,8 @@ struct PinnedPlan {
 };
 // kNotFound, or kInvalidArgument naming the file and what is wrong in it.
 Result<PinnedPlan> ReadPlan(const std::string& path);
-
-// Writes `text` to `path` by way of a temporary name, synced. kUnavailable with path and reason.
-Status WriteTextFile(const std::string& path, const std::string& text);
+// The same of a text; `name` stands for it in the sentence.
+Result<PinnedPlan> ParsePlan(const std::string& text, const std::string& name);
 
 }  // namespace poseidon::caffe
 

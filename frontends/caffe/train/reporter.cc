@@ -39,7 +39,12 @@ void Reporter::Begin(Options options) {
 }
 
 void Reporter::Metric(const std::string& line) {
-  if (metrics_.is_open()) metrics_ << line << std::endl;
+  if (options_.metrics_path.empty() || metrics_lost_) return;
+  metrics_ << line << std::endl;
+  if (metrics_.good()) return;
+  metrics_lost_ = true;
+  output_.Log(LogLevel::kWarning, options_.metrics_path + " cannot be written any more and ends at iteration " +
+                                      std::to_string(iterations_));
 }
 
 double Reporter::median_step_seconds() const {
@@ -122,13 +127,27 @@ void Reporter::OnSnapshot(const SnapshotReport& report) {
               {"ok", report.status.ok()},
               {"message", report.status.message()}}
              .dump());
-  if (!report.status.ok()) {
-    output_.Log(LogLevel::kError, "no snapshot at iteration " + std::to_string(report.iteration) +
-                                      ", the previous one stays: " + report.status.message());
-  } else if (prints_) {
-    output_.Print("snapshot " + report.state);
+  if (report.status.ok()) {
+    written_ = report;
+    lost_.reset();
+    if (prints_) output_.Print("snapshot " + report.state);
+    return;
   }
-  if (options_.on_snapshot) options_.on_snapshot(report);
+  lost_ = report;
+  output_.Log(LogLevel::kError, "no snapshot at iteration " + std::to_string(report.iteration) + ": " +
+                                    report.status.message() + "; " + WhatIsLeft());
+}
+
+std::string Reporter::WhatIsLeft() const {
+  if (written_) return "the one of iteration " + std::to_string(written_->iteration) + " is left, " + written_->state;
+  if (!options_.resumed_from.empty()) return "the one that this run began from is left, " + options_.resumed_from;
+  return "this run has none";
+}
+
+Status Reporter::SnapshotOutcome() const {
+  if (!lost_) return OkStatus();
+  return ResourceExhausted("the model and state of iteration " + std::to_string(lost_->iteration) + " are lost: " +
+                           lost_->status.message() + "; of the snapshots " + WhatIsLeft());
 }
 
 void Reporter::OnWeights(const WeightsReport& report) {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,7 @@ class Reporter final : public SolverObserver {
     std::uint64_t max_iter = 0;
     std::uint64_t images_per_iteration = 0;  // of all workers
     std::function<double()> hidden_share;    // empty: no communication
-    // Called behind every snapshot.
-    std::function<void(const SnapshotReport&)> on_snapshot;
+    std::string resumed_from;  // a .solverstate; empty: training began anew
   };
   // `prints`: false on the workers other than rank 0.
   Reporter(Output& output, bool prints) : output_(output), prints_(prints) {}
@@ -37,6 +37,9 @@ class Reporter final : public SolverObserver {
   void OnSnapshot(const SnapshotReport& report) override;
   void OnWeights(const WeightsReport& report) override;
 
+  // OK, or which model and state the last attempt lost, and what is left: for the end of a run.
+  Status SnapshotOutcome() const;
+
   // For summary.json. Rates leave out the first iterations, which pay for the start.
   std::uint64_t iterations() const { return iterations_; }
   double images_per_second() const;
@@ -44,9 +47,13 @@ class Reporter final : public SolverObserver {
   // From here on step times count anew (the final plan holds).
   void ResetStepTimes() { step_seconds_.clear(); }
   const std::map<std::string, double>& last_test() const { return last_test_; }
+  // The newest snapshot that was written, if any, and the newest attempt where that failed.
+  const std::optional<SnapshotReport>& written_snapshot() const { return written_; }
+  const std::optional<SnapshotReport>& lost_snapshot() const { return lost_; }
 
  private:
   void Metric(const std::string& line);
+  std::string WhatIsLeft() const;
   std::string Rate() const;
 
   Output& output_;
@@ -58,6 +65,9 @@ class Reporter final : public SolverObserver {
   double progress_at_ = 0;
   std::vector<double> step_seconds_;
   std::map<std::string, double> last_test_;
+  std::optional<SnapshotReport> written_;
+  std::optional<SnapshotReport> lost_;
+  bool metrics_lost_ = false;
 };
 
 }  // namespace poseidon::caffe

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "frontends/caffe/net/filter.h"
+#include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/snapshot.h"
@@ -111,27 +112,24 @@ Result<SolverParameter> ReadJobSolver(const MemberTask& task) {
   return solver;
 }
 
-// What the plan is made with: the user's schemes, or a plan file's, which a resumed run finds beside
-// its snapshot.
-Result<plan::PlanOptions> PlanningOf(const TrainOptions& options) {
+// What the plan is made with: the user's schemes, then a plan file's, then those of the snapshot that is resumed
+// (`restored`, text of a plan.json, may be empty), which say nothing of a job of another size.
+Result<plan::PlanOptions> PlanningOf(const TrainOptions& options, const std::string& restored) {
   plan::PlanOptions planning;
   const auto policy = plan::ParsePolicy(options.policy);
   if (!policy) {
     return InvalidArgument("policy '" + options.policy + "' is unknown, expected time or bytes");
   }
   planning.policy = *policy;
-  std::string file = options.plan_file;
-  if (file.empty() && options.snapshot.ends_with(".solverstate")) {
-    const std::string beside =
-        options.snapshot.substr(0, options.snapshot.rfind(".solverstate")) + ".plan.json";
-    if (std::filesystem::exists(beside)) file = beside;
-  }
-  if (!file.empty()) {
-    POSEIDON_ASSIGN_OR_RETURN(PinnedPlan pinned, ReadPlan(file));
-    // Found beside the snapshot, it says nothing of a job of another size.
-    if (!options.plan_file.empty() || pinned.workers == options.workers) {
+  if (!options.plan_file.empty()) {
+    POSEIDON_ASSIGN_OR_RETURN(PinnedPlan pinned, ReadPlan(options.plan_file));
+    planning.forced = std::move(pinned.schemes);
+    planning.forced_by = "plan file " + options.plan_file;
+  } else if (!restored.empty()) {
+    POSEIDON_ASSIGN_OR_RETURN(PinnedPlan pinned, ParsePlan(restored, "the plan in " + options.snapshot));
+    if (pinned.workers == options.workers) {
       planning.forced = std::move(pinned.schemes);
-      planning.forced_by = "plan file " + file;
+      planning.forced_by = "the plan in " + options.snapshot;
     }
   }
   for (const auto& [layer, name] : options.schemes) {
@@ -145,7 +143,7 @@ Result<plan::PlanOptions> PlanningOf(const TrainOptions& options) {
   return planning;
 }
 
-Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task) {
+Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const std::string& restored_plan = {}) {
   session::NodeOptions node;
   node.role = task.server ? wire::Role::kServer : wire::Role::kWorker;
   node.workers = task.options.workers;
@@ -171,7 +169,7 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task) {
   node.liveness.dead_after = FromSeconds(task.options.dead_after);
   node.final_plan_step = task.options.final_plan_step;
   node.memory_limit_bytes = task.server ? AvailableMemory() / 10 * 9 : 0;
-  POSEIDON_ASSIGN_OR_RETURN(node.planning, PlanningOf(task.options));
+  POSEIDON_ASSIGN_OR_RETURN(node.planning, PlanningOf(task.options, restored_plan));
   return node;
 }
 
@@ -222,8 +220,12 @@ class Run {
   std::string LayerName(std::int32_t number) const;
   Result<std::vector<Duration>> ClockOffsets();
   Status WriteTrace();
+  void KeepResults(const json& summary);
   Status Finish(double seconds);
+  void SayWhatPlanIsResumed();
+  std::string PlanText() const { return PlanToJson(sync_->model().plan(), sync_->specs()).dump(1) + "\n"; }
   plan::Plan OwnPlan() const;
+  json SnapshotSummary() const;
   json Summary(double seconds) const;
   void PrintEnd(const json& summary);
 
@@ -240,6 +242,7 @@ class Run {
   session::ModelStatistics trained_;
   std::string hash_;
   bool replicas_equal_ = true;
+  Status results_;  // whether summary and plan could be written
 };
 
 Status Run::Prepare() {
@@ -257,6 +260,8 @@ Status Run::Prepare() {
   options.folder = std::filesystem::path(task_.options.solver).parent_path().string();
   options.writes_snapshots = leads();
   options.poll = [this](std::uint64_t) { return Poll(); };
+  // Not of the first plan, which knows of no measurements.
+  options.plan_text = [this] { return sync_ && sync_->model().plan_is_final() ? PlanText() : std::string(); };
   options.trace = &trace_;
   options.trace_layer = [this](int layer) {
     const int session_layer = sync_ ? sync_->SessionLayer(layer) : -1;
@@ -298,7 +303,8 @@ std::string Run::LayerName(std::int32_t number) const {
 
 Status Run::Join() {
   session::SessionOptions options;
-  POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task_));
+  POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task_, solver_->restored_plan()));
+  SayWhatPlanIsResumed();
   options.node.cores = static_cast<double>(std::max(1u, std::thread::hardware_concurrency())) /
                        std::max(1, task_.local_members);
   options.node.cpu_seconds_per_wire_byte = session::CpuSecondsPerWireByte(ModeOf(task_));
@@ -318,6 +324,23 @@ Status Run::Join() {
   POSEIDON_RETURN_IF_ERROR(sync_->Begin());
   solver_->Connect(sync_.get(), sync_.get());
   return OkStatus();
+}
+
+// Bits are those of an uninterrupted run under the same plan only.
+void Run::SayWhatPlanIsResumed() {
+  const TrainOptions& options = task_.options;
+  if (!leads() || options.snapshot.empty() || !options.plan_file.empty() || options.workers == 1) return;
+  const std::string& text = solver_->restored_plan();
+  if (text.empty()) {
+    env_.output.Print(options.snapshot + " holds no plan, so this run makes its own; its weights may differ in bits from "
+                      "those of an uninterrupted run (--plan FILE follows that run's plan.json)");
+    return;
+  }
+  const Result<PinnedPlan> pinned = ParsePlan(text, options.snapshot);
+  if (pinned.ok() && pinned->workers != options.workers) {
+    env_.output.Print(options.snapshot + " was written by " + std::to_string(pinned->workers) + " workers, so " +
+                      std::to_string(options.workers) + " make a plan of their own");
+  }
 }
 
 Status Run::Train() {
@@ -354,16 +377,7 @@ Status Run::TrainTogether() {
   if (task_.options.workers > 1) {
     reporting.hidden_share = [this] { return sync_->model().Collect().hidden_share(); };
   }
-  // The plan stays beside the snapshot, for the run that resumes from it; not the first one, which knows of no
-  // measurements.
-  reporting.on_snapshot = [this](const SnapshotReport& report) {
-    if (!sync_ || !leads() || !report.status.ok() || !sync_->model().plan_is_final()) return;
-    const std::string path =
-        report.state.substr(0, report.state.rfind(".solverstate")) + ".plan.json";
-    const Status written =
-        WriteTextFile(path, PlanToJson(sync_->model().plan(), sync_->specs()).dump(1) + "\n");
-    if (!written.ok()) env_.output.Log(LogLevel::kWarning, written.message());
-  };
+  reporting.resumed_from = task_.options.snapshot;
   reporter_->Begin(std::move(reporting));
   if (leads()) {
     env_.output.Print("training " + solver_->net().name() + " with " +
@@ -420,8 +434,8 @@ Status Run::WriteTrace() {
     spans.push_back(trace_.Take());
   }
   if (task_.options.run_dir.empty()) return OkStatus();
-  return WriteTextFile(RunFile("trace.json"),
-                       ChromeTrace(spans, offsets, [this](std::int32_t n) { return LayerName(n); }));
+  return WriteFileAtomically(ChromeTrace(spans, offsets, [this](std::int32_t n) { return LayerName(n); }),
+                             RunFile("trace.json"));
 }
 
 Status Run::Finish(double seconds) {
@@ -435,22 +449,26 @@ Status Run::Finish(double seconds) {
       if (AsString(other) != hash_) replicas_equal_ = false;
     }
   }
-  POSEIDON_RETURN_IF_ERROR(WriteTrace());
-  if (leads()) {
-    const json summary = Summary(seconds);
-    if (!task_.options.run_dir.empty()) {
-      POSEIDON_RETURN_IF_ERROR(WriteTextFile(RunFile("summary.json"), summary.dump(1) + "\n"));
-      if (sync_) {
-        POSEIDON_RETURN_IF_ERROR(
-            WriteTextFile(RunFile("plan.json"),
-                          PlanToJson(sync_->model().plan(), sync_->specs()).dump(1) + "\n"));
-      }
-    }
-    PrintEnd(summary);
+  const json summary = leads() ? Summary(seconds) : json();
+  if (leads()) KeepResults(summary);
+  if (const Status traced = WriteTrace(); !traced.ok()) {
+    if (session_ && !session_->failure().ok()) return traced;
+    env_.output.Log(LogLevel::kWarning, "no trace: " + traced.message());
   }
+  if (leads()) PrintEnd(summary);
   if (session_) POSEIDON_RETURN_IF_ERROR(session_->Leave());
   if (!replicas_equal_) return Internal("the workers' weights differ at the end of the run");
-  return OkStatus();
+  if (!results_.ok()) return results_;
+  return reporter_->SnapshotOutcome();
+}
+
+// The summary goes first: on a disk that is nearly full it matters most. What cannot be written fails the run, but not
+// before the others have heard that this worker is done.
+void Run::KeepResults(const json& summary) {
+  if (task_.options.run_dir.empty()) return;
+  results_ = WriteFileAtomically(summary.dump(1) + "\n", RunFile("summary.json"));
+  if (!sync_ || !results_.ok()) return;
+  results_ = WriteFileAtomically(PlanText(), RunFile("plan.json"));
 }
 
 // The plan with this worker's own bytes, exact, where the plan has the busiest worker's: slices of
@@ -466,6 +484,18 @@ plan::Plan Run::OwnPlan() const {
     own.layers[i].bytes_received = bytes.received;
   }
   return own;
+}
+
+// Where the run's newest snapshot is, and which attempt after it failed.
+json Run::SnapshotSummary() const {
+  json snapshots = {{"written", nullptr}, {"lost", nullptr}};
+  if (const auto& written = reporter_->written_snapshot()) {
+    snapshots["written"] = {{"iteration", written->iteration}, {"state", written->state}, {"model", written->model}};
+  }
+  if (const auto& lost = reporter_->lost_snapshot()) {
+    snapshots["lost"] = {{"iteration", lost->iteration}, {"reason", lost->status.message()}};
+  }
+  return snapshots;
 }
 
 json Run::Summary(double seconds) const {
@@ -501,6 +531,7 @@ json Run::Summary(double seconds) const {
                   {"seconds", seconds},
                   {"images_per_s", reporter_->images_per_second()},
                   {"test", reporter_->last_test()},
+                  {"snapshot", SnapshotSummary()},
                   {"plan", std::move(plan)},
                   {"step_seconds", std::move(step)},
                   {"hidden_share", statistics_.hidden_share()},
