@@ -26,7 +26,7 @@ RUNGS = [
     ["poseidon/schedule"],
     ["poseidon/session"],
     ["poseidon/c"],
-    ["frontends/caffe", "frontends/torch"],
+    ["frontends/caffe", "frontends/python"],
     ["tools"],
 ]
 RUNG_OF = {folder: rung for rung, folders in enumerate(RUNGS) for folder in folders}

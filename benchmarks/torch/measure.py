@@ -22,7 +22,7 @@ import calibration  # noqa: E402
 import emulation    # noqa: E402
 
 LIBRARY = ROOT / "build" / "release" / "poseidon" / "c" / "libposeidon.so"
-SOURCES = ("poseidon", "frontends/torch", "benchmarks/torch/train_bench.py", "benchmarks/torch/nets.py",
+SOURCES = ("poseidon", "frontends/python", "benchmarks/torch/train_bench.py", "benchmarks/torch/nets.py",
            "benchmarks/cluster", "scripts/dependencies.txt")
 ATTEMPTS = 3     # of the gate
 PATIENCE = 400   # seconds that a training may take

@@ -30,7 +30,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "frontends" / "torch"))
+sys.path.insert(0, str(ROOT / "frontends" / "python"))
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -125,7 +125,8 @@ class Waiting(Local):
 
     def begin(self, options, port):
         self.warm_up = options.plan_step + 3
-        from poseidon.session import Place, Session, open_options
+        from poseidon.launch import Place
+        from poseidon.session import Session, open_options
         from poseidon.torch.exchange import Exchange
         self.session = Session(open_options(
             Place.find(options.rank, options.workers, options.coordinator, port, options.listen),

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-FRONT_END = HERE.parents[1] / "frontends" / "torch"
+FRONT_END = HERE.parents[1] / "frontends" / "python"
 sys.path.insert(0, str(FRONT_END))
 
 import poseidon  # noqa: E402

@@ -13,7 +13,7 @@ import time
 import torch
 from torch import nn
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "frontends" / "torch"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "frontends" / "python"))
 
 BATCH = 6
 

@@ -15,7 +15,7 @@ import torch
 
 from .. import library as _c
 from .. import session as _session
-from ..library import PoseidonError
+from ..errors import PoseidonError
 from ..session import make_token_file
 from .exchange import Exchange
 
@@ -38,20 +38,8 @@ def init(rank=None, workers=None, coordinator=None, port=None, listen=None, toke
     global _joined
     if _joined is not None:
         raise PoseidonError("poseidon.torch.init was called twice, expected once per process")
-    place = _session.Place.find(rank, workers, coordinator, port, listen)
-    token_file = token_file or os.environ.get("POSEIDON_TOKEN_FILE")
-    if place.workers > 1 and not token_file:
-        raise PoseidonError("the job's token is missing, expected POSEIDON_TOKEN_FILE or token_file= to name a "
-                            "file written by poseidon.make_token_file", "PERMISSION_DENIED")
-    if cores is None:
-        neighbours = _session.variable_number("LOCAL_WORLD_SIZE", 1)
-        cores = max(1, len(os.sched_getaffinity(0)) // neighbours)
-    announce = meet_at_agent(place) if port is None else None
-    words = _session.open_options(place, token_file, threads=threads or torch.get_num_threads(), cores=cores,
-                                  **options)
-    if announce is not None:
-        words.listening = announce
-    _joined = _session.Session(words)
+    _joined = _session.join(rank, workers, coordinator, port, listen, token_file,
+                            threads=threads or torch.get_num_threads(), cores=cores, meet=meet_at_agent, **options)
     atexit.register(_end)
 
 

@@ -12,6 +12,7 @@ and is waited for before that module runs: exactly when the message of that modu
 import torch
 
 from .. import library as c
+from ..errors import PoseidonError
 
 # What modules are joined to at most: 1 ms at 1 Gbit/s, and cheap to copy into one piece.
 JOINED_BYTES = 128 << 10
@@ -144,10 +145,10 @@ class Layer:
 
 def check(name, tensor, requires_sum=True):
     if tensor.device.type != "cpu":
-        raise c.PoseidonError(f"parameter '{name}' is on {tensor.device}, expected the CPU", "UNIMPLEMENTED")
+        raise PoseidonError(f"parameter '{name}' is on {tensor.device}, expected the CPU", "UNIMPLEMENTED")
     if tensor.dtype not in DTYPES and requires_sum:
-        raise c.PoseidonError(f"parameter '{name}' is {tensor.dtype}, expected float32 or float64",
-                              "UNIMPLEMENTED")
+        raise PoseidonError(f"parameter '{name}' is {tensor.dtype}, expected float32 or float64",
+                            "UNIMPLEMENTED")
 
 
 def can_send_factors(module, owners):
@@ -195,7 +196,7 @@ def layers_of(model, factors=True, apart=()):
         for layer in used:
             layer.used_by(module)
     if not layers:
-        raise c.PoseidonError("the model has no parameter that requires a gradient", "INVALID_ARGUMENT")
+        raise PoseidonError("the model has no parameter that requires a gradient", "INVALID_ARGUMENT")
     return layers, users
 
 

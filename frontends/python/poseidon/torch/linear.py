@@ -7,7 +7,7 @@ never multiplies them; elsewhere it multiplies straight into the layer's memory,
 import torch
 from torch.nn import functional
 
-from ..library import PoseidonError
+from ..errors import PoseidonError
 
 
 def wanted(node, layer):

@@ -13,6 +13,7 @@ import torch
 from torch.autograd import Variable
 
 from .. import library as c
+from ..errors import PoseidonError
 from .layers import broadcast, layers_of, view_of
 from .linear import Linear
 from .measure import Account
@@ -59,8 +60,8 @@ class Exchange:
 
     def __init__(self, session, model, optimizer=None, overlap=False, factors=True):
         if overlap and type(optimizer) not in BY_PARAMETER:
-            raise c.PoseidonError(f"overlap is not possible with {type(optimizer).__name__}, expected one of "
-                                  + ", ".join(kind.__name__ for kind in BY_PARAMETER), "INVALID_ARGUMENT")
+            raise PoseidonError(f"overlap is not possible with {type(optimizer).__name__}, expected one of "
+                                + ", ".join(kind.__name__ for kind in BY_PARAMETER), "INVALID_ARGUMENT")
         self.session, self.root, self.optimizer, self.overlap = session, model, optimizer, overlap
         self.c = session.c
         self.step = 0
@@ -165,8 +166,8 @@ class Exchange:
         """What began to want a gradient after wrap is in no layer: every worker would go its own way."""
         for name, parameter in self.root.named_parameters():
             if parameter.requires_grad and parameter not in self.known:
-                raise c.PoseidonError(f"parameter '{name}' requires a gradient and did not when the model was wrapped, "
-                                      "expected wrap after the last change of requires_grad and of modules")
+                raise PoseidonError(f"parameter '{name}' requires a gradient and did not when the model was wrapped, "
+                                    "expected wrap after the last change of requires_grad and of modules")
 
     # ---- backward
 
@@ -175,8 +176,8 @@ class Exchange:
             self.enter_backward()
             if layer.emitted:
                 if parameter.grad is not None:
-                    raise c.PoseidonError(f"layer '{layer.name}' is used both as a module and by its tensors, "
-                                          "expected factors=False in wrap for such a model")
+                    raise PoseidonError(f"layer '{layer.name}' is used both as a module and by its tensors, "
+                                        "expected factors=False in wrap for such a model")
                 if not layer.flying:
                     self.push(layer)
             elif parameter.grad is not None:
@@ -187,8 +188,8 @@ class Exchange:
 
     def accept(self, layer, gradient):
         if gradient.is_sparse:
-            raise c.PoseidonError(f"a gradient of layer '{layer.name}' is sparse, expected a dense one "
-                                  "(Embedding with sparse=False)", "UNIMPLEMENTED")
+            raise PoseidonError(f"a gradient of layer '{layer.name}' is sparse, expected a dense one "
+                                "(Embedding with sparse=False)", "UNIMPLEMENTED")
         layer.whole = True
         layer.waiting_for -= 1
         if layer.waiting_for == 0:
@@ -246,9 +247,9 @@ class Exchange:
 
     @staticmethod
     def refuse(layer):
-        raise c.PoseidonError(f"the gradient of layer '{layer.name}' came again before its mean, expected one "
-                              "backward pass per forward pass of the wrapped model and no reentrant "
-                              "checkpointing")
+        raise PoseidonError(f"the gradient of layer '{layer.name}' came again before its mean, expected one "
+                            "backward pass per forward pass of the wrapped model and no reentrant "
+                            "checkpointing")
 
     def scheme(self, layer):
         if not layer.factors:
@@ -272,8 +273,8 @@ class Exchange:
 
     def push_factors(self, layer):
         if layer.whole:
-            raise c.PoseidonError(f"layer '{layer.name}' goes as factors but its gradient came whole, expected "
-                                  f"schemes '{layer.name}=kv' where it runs under autocast or by its tensors")
+            raise PoseidonError(f"layer '{layer.name}' goes as factors but its gradient came whole, expected "
+                                f"schemes '{layer.name}=kv' where it runs under autocast or by its tensors")
         factors = c.Factors()
         if layer.pending:
             u, v = (pieces[0] if len(pieces) == 1 else torch.cat(pieces) for pieces in zip(*layer.pending))
@@ -392,8 +393,8 @@ class Exchange:
         meanwhile: what it would do now is done layer by layer later, with the learning rates of now."""
         if self.overlap:
             if any(argument is not None for argument in (*arguments[1:], *words.values())):
-                raise c.PoseidonError("optimizer.step was given a closure, expected none with overlap",
-                                      "INVALID_ARGUMENT")
+                raise PoseidonError("optimizer.step was given a closure, expected none with overlap",
+                                    "INVALID_ARGUMENT")
             if self.grouped != self.optimized():
                 self.groups = self.groups_by_layer()
             self.updating = [{key: value.clone() if torch.is_tensor(value) else value

@@ -10,6 +10,8 @@ import pathlib
 from ctypes import (CFUNCTYPE, POINTER, byref, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint8,
                     c_uint32, c_uint64, c_void_p)
 
+from .errors import PoseidonError
+
 OK = 0
 NO_CULPRIT = -1
 F64, F32, I64 = 1, 2, 5
@@ -18,14 +20,6 @@ KEY_VALUE, FACTOR_BROADCAST = 1, 2
 WIRE = {"auto": 0, "tls": 1, "auth": 2}
 POLICY = {"time": 1, "bytes": 2}
 LEVELS = {"flat": 0, "host": 1, "auto": 2}
-
-
-class PoseidonError(RuntimeError):
-    """What the core says: `message`, `code` ("UNAVAILABLE"), and `culprit`, the member to blame or None."""
-
-    def __init__(self, message, code="FAILED_PRECONDITION", culprit=None):
-        super().__init__(message)
-        self.message, self.code, self.culprit = message, code, culprit
 
 
 class Struct(ctypes.Structure):

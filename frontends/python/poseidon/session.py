@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's membership in a job: a session of the C header, and how a process finds its place.
+"""A worker's membership in a job: a session of the C header.
 
-`Place` says who this process is, from arguments or from the variables that torchrun and other launchers
-set; `Session` joins and leaves. Neither knows of torch tensors.
+`join` opens a session at the place that launch.py finds. It knows no framework: what travels in its collectives
+is any writable buffer of numbers.
 """
-import contextlib
 import ctypes
-import dataclasses
-import ipaddress
 import os
 import re
 import socket
 
 from . import library as c
-
-ELSEWHERE = "192.0.2.1"  # of nobody (RFC 5737): the way there is the way to other machines
+from .errors import PoseidonError
+from .launch import Place, variable_number
 
 _library = None
 
@@ -30,75 +27,6 @@ def library():
 def make_token_file(path):
     """Writes a job's secret to `path`, readable by its owner alone; every member reads the same file."""
     library().make_token_file(os.fsencode(path))
-
-
-def variable_number(name, otherwise=None):
-    text = os.environ.get(name, "")
-    if not text:
-        return otherwise
-    if not text.isdecimal():
-        raise c.PoseidonError(f"environment variable {name} is '{text}', expected a number", "INVALID_ARGUMENT")
-    return int(text)
-
-
-def numeric(host):
-    """`host` as the address the core wants."""
-    with contextlib.suppress(ValueError):
-        return str(ipaddress.ip_address(host))
-    try:
-        return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
-    except OSError as error:
-        raise c.PoseidonError(f"host {host} has no address: {error.strerror}", "NOT_FOUND") from None
-
-
-def own_address(towards):
-    """The address of this machine from which `towards` is reached. Sends nothing."""
-    family = socket.AF_INET6 if ":" in towards else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((towards, 9))
-        except OSError as error:
-            raise c.PoseidonError(f"rank 0's host {towards} cannot be reached: {error.strerror}",
-                                  "UNAVAILABLE") from None
-        return probe.getsockname()[0]
-
-
-def reachable(host, workers):
-    """Rank 0's address for all workers. A machine may know its own name as one of its loopback addresses (Debian
-    writes 127.0.1.1), at which nothing listens and which other machines cannot call. What is an address already,
-    and 127.0.0.1, is what its user wanted."""
-    address = numeric(host)
-    if address in (host, "127.0.0.1") or ":" in address or not ipaddress.ip_address(address).is_loopback:
-        return address
-    if variable_number("LOCAL_WORLD_SIZE", workers) == workers:
-        return "127.0.0.1"
-    try:
-        return own_address(ELSEWHERE)
-    except c.PoseidonError:  # without a network all workers are here
-        return "127.0.0.1"
-
-
-@dataclasses.dataclass
-class Place:
-    """Which process of the job this is, and where rank 0 listens."""
-    rank: int
-    workers: int
-    coordinator: str  # numeric
-    port: int
-    listen: str  # numeric
-
-    @staticmethod
-    def find(rank=None, workers=None, coordinator=None, port=None, listen=None):
-        """The arguments, and for those left out RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."""
-        rank = variable_number("RANK", 0) if rank is None else rank
-        workers = variable_number("WORLD_SIZE", 1) if workers is None else workers
-        if not 0 <= rank < workers:
-            raise c.PoseidonError(f"the rank is {rank}, expected 0 to {workers - 1}", "INVALID_ARGUMENT")
-        coordinator = reachable(coordinator or os.environ.get("MASTER_ADDR") or "127.0.0.1", workers)
-        port = variable_number("MASTER_PORT", 0) if port is None else port
-        if workers > 1 and not port:
-            raise c.PoseidonError("rank 0's port is not known, expected MASTER_PORT or port=", "INVALID_ARGUMENT")
-        return Place(rank, workers, coordinator, port, listen or own_address(coordinator))
 
 
 def escaped(name):
@@ -120,7 +48,7 @@ def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=Non
     for name, word, known in (("wire", wire, c.WIRE), ("policy", policy, c.POLICY),
                               ("levels", levels, c.LEVELS)):
         if word not in known:
-            raise c.PoseidonError(f"{name} is '{word}', expected one of {', '.join(known)}", "INVALID_ARGUMENT")
+            raise PoseidonError(f"{name} is '{word}', expected one of {', '.join(known)}", "INVALID_ARGUMENT")
     if isinstance(schemes, dict):
         schemes = "\n".join(f"{escaped(name)}={scheme}" for name, scheme in schemes.items())
     options = c.Options(
@@ -134,6 +62,44 @@ def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=Non
     if log is not None:
         options.log = c.Log(lambda user, level, line: log(level, line.decode(errors="replace")))
     return options
+
+
+NUMBERS = {"f": c.F32, "d": c.F64, "q": c.I64, "l": c.I64}  # of the buffer protocol
+
+
+def view_of(buffer):
+    """The header's view of a writable buffer of float32, float64 or int64 numbers (array.array, a ctypes array, a
+    memoryview). The view keeps the buffer alive."""
+    if isinstance(buffer, c.View):
+        return buffer
+    memory = memoryview(buffer)
+    letter = memory.format.lstrip("<@=")
+    if letter not in NUMBERS or memory.itemsize not in (4, 8) or memory.readonly or not memory.c_contiguous:
+        raise PoseidonError(f"a buffer of format '{memory.format}' was given, expected a writable, contiguous one of "
+                            "float32 (f), float64 (d) or int64 (q)", "INVALID_ARGUMENT")
+    bytes_of = (ctypes.c_char * memory.nbytes).from_buffer(memory.cast("B") if memory.nbytes else memory)
+    view = c.View(memory=ctypes.addressof(bytes_of), elements=memory.nbytes // memory.itemsize, dtype=NUMBERS[letter])
+    view.keeps = bytes_of
+    return view
+
+
+def join(rank=None, workers=None, coordinator=None, port=None, listen=None, token_file=None, threads=1, cores=None,
+         meet=None, **options):
+    """A session at the place that launch.py finds for this process; returns when all workers are there. `meet` may
+    change the place: it returns the callback that is told where rank 0 listens, or None. Options: see open_options."""
+    place = Place.find(rank, workers, coordinator, port, listen)
+    token_file = token_file or os.environ.get("POSEIDON_TOKEN_FILE")
+    if place.workers > 1 and not token_file:
+        raise PoseidonError("the job's token is missing, expected POSEIDON_TOKEN_FILE or token_file= to name a "
+                            "file written by poseidon.make_token_file", "PERMISSION_DENIED")
+    if cores is None:
+        neighbours = variable_number("LOCAL_WORLD_SIZE", 1)
+        cores = max(1, len(os.sched_getaffinity(0)) // neighbours)
+    announce = meet(place) if meet is not None and port is None else None
+    words = open_options(place, token_file, threads=threads, cores=cores, **options)
+    if announce is not None:
+        words.listening = announce
+    return Session(words)
 
 
 class Session:
@@ -158,11 +124,13 @@ class Session:
         self.c.member_name(self.handle, member, name, len(name))
         return name.value.decode(errors="replace")
 
-    def broadcast(self, view, root=0):
-        self.c.broadcast(self.handle, ctypes.byref(view), root)
+    def broadcast(self, buffer, root=0):
+        """Leaves the numbers of rank `root` in everybody's buffer."""
+        self.c.broadcast(self.handle, ctypes.byref(view_of(buffer)), root)
 
-    def sum(self, view):
-        self.c.sum(self.handle, ctypes.byref(view))
+    def sum(self, buffer):
+        """Leaves the sum over all workers in everybody's buffer, the same bits everywhere."""
+        self.c.sum(self.handle, ctypes.byref(view_of(buffer)))
 
     def barrier(self):
         self.c.barrier(self.handle)
