@@ -241,6 +241,12 @@ void AddTrain(CLI::App& app) {
   c->add_option("--token-file", flags->token_file, "The job's secret, 64 hexadecimal digits");
   c->add_option("--dead-after", o.dead_after, "Seconds of silence after which a member is dead")
       ->check(CLI::Range(1.0, 86400.0));
+  c->add_option("--stuck-after", o.stuck_after,
+                "Seconds after which a member that is alive but keeps the others waiting ends the job; ten times as "
+                "many if it computes")
+      ->check(CLI::Range(1.0, 8640000.0));
+  c->add_option("--join-timeout", o.join_timeout, "Seconds in which all members must have joined")
+      ->check(CLI::Range(1.0, 86400.0));
   c->add_option("--threads", o.threads, "Compute threads per worker")->check(CLI::Range(1, 1024));
   c->add_option("--run-dir", o.run_dir, "Where the results go");
   c->add_option("--final-plan-step", o.final_plan_step, "Step at which the measured plan begins")

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job through the C header: joining, collectives, the end. Nothing is decided here.
+#include <poll.h>
+#include <unistd.h>
+
 #include <array>
 #include <memory>
 #include <string>
@@ -144,6 +147,19 @@ poseidon_code poseidon_failure(const poseidon_session* session, poseidon_status*
     POSEIDON_RETURN_IF_ERROR(CheckSession(session));
     return session->session->failure();
   });
+}
+
+void poseidon_say_busy(poseidon_session* session, const char* with) {
+  if (!CheckSession(session).ok()) return;
+  session->session->SayBusy(TextOr(with, ""));
+}
+
+void poseidon_log_to_stderr(void*, int32_t level, const char* line) {
+  if (level < POSEIDON_LOG_WARNING || line == nullptr) return;
+  const std::string text = "poseidon: " + std::string(line) + "\n";
+  pollfd standard_error{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (::poll(&standard_error, 1, 0) != 1) return;
+  static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
 }
 
 poseidon_code poseidon_leave(poseidon_session* session, poseidon_status* status) {

@@ -208,7 +208,7 @@ typedef struct poseidon_options {
   uint32_t reserved;
 
   double join_timeout_seconds;  // 0: 120
-  double dead_after_seconds;    // a silent member is given up after this long; 0: 30
+  double dead_after_seconds;    // a silent member is given up after this long, at least 0.1; 0: 30
 
   // The plan. Rank 0's word counts, except for final_plan_step, which all workers share.
   int32_t policy;
@@ -224,7 +224,8 @@ typedef struct poseidon_options {
 
   const poseidon_engine* engine;  // NULL: CBLAS, once a layer declares factors
 
-  void (*log)(void* user, int32_t level, const char* line);  // NULL: silence. Called on any thread.
+  // NULL: silence. Called on any thread. Who has no log of its own may give poseidon_log_to_stderr.
+  void (*log)(void* user, int32_t level, const char* line);
   void* log_user;
 
   uint64_t trace_spans;         // how many to keep for poseidon_take_trace; 0: no trace
@@ -244,6 +245,11 @@ typedef struct poseidon_options {
   void* interrupted_user;
 
   const poseidon_device* device;  // whose memory pushes may hand over, besides the host's; NULL: none
+
+  // Who is alive but keeps the others waiting is named to `log` of rank 0 after 2 s, and given up after this long; ten
+  // times as long if its process uses a processor or it has said what it is busy with (poseidon_say_busy). At least
+  // 1; 0: 60. Rank 0's word counts.
+  double stuck_after_seconds;
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;
@@ -273,6 +279,13 @@ POSEIDON_API size_t poseidon_member_name(const poseidon_session* session, int32_
 // The job's failure, POSEIDON_OK while it runs.
 POSEIDON_API poseidon_code poseidon_failure(const poseidon_session* session,
                                             poseidon_status* status);
+
+// Says, should others wait for this worker, what it is busy with ("evaluates", "compiles its model"): they wait longer
+// then. NULL or "": with nothing but its steps. Thread: any.
+POSEIDON_API void poseidon_say_busy(poseidon_session* session, const char* with);
+// A log for poseidon_options: writes warnings and errors to standard error, a line each, behind "poseidon: ". A line
+// that standard error does not take at once is lost. Thread: any.
+POSEIDON_API void poseidon_log_to_stderr(void* user, int32_t level, const char* line);
 
 // The orderly end: blocks until all workers have called it. Every pushed layer has been waited for.
 // Main thread.

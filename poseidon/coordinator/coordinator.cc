@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "poseidon/coordinator/agreement.h"
+#include "poseidon/wire/frame.h"
 
 namespace poseidon::coordinator {
 namespace {
@@ -79,6 +80,7 @@ void Coordinator::Act(const Action& action) {
           [this](const WelcomeAll&) {
             wire::Welcome welcome;
             welcome.generation = state_.options.generation;
+            progress_ = BeginProgress(options_.progress, state_.members);
             const bool flat = HostOfRank().empty();
             for (const Member& m : state_.members) {
               welcome.roster.push_back(RosterEntryOf(m));
@@ -206,6 +208,7 @@ Status Coordinator::OnMessage(MemberId from, const wire::Message& message) {
                           m.reason});
             return OkStatus();
           },
+          [&](const wire::Progress& m) { return OnProgress(from, m); },
           [&](const wire::Leave&) {
             Apply(Done{from});
             return OkStatus();
@@ -216,6 +219,103 @@ Status Coordinator::OnMessage(MemberId from, const wire::Message& message) {
       },
       message);
 }
+
+// ---- progress
+
+// Everybody looks at the pace of heartbeats; so does the judge, when its own host has looked.
+Status Coordinator::OnProgress(MemberId from, const wire::Progress& progress) {
+  if (!progress_ || ended()) return OkStatus();
+  ProgressReport report{.at = executor_.now(),
+                        .quiet = FromSeconds(progress.quiet_seconds),
+                        .idle = FromSeconds(progress.idle_seconds),
+                        .blocked = progress.blocked,
+                        .busy_with = progress.busy_with};
+  for (const wire::Wait& wait : progress.waits) {
+    (wait.what == wire::Wait::For::kMean ? report.owed : report.waits).push_back(WaitOf(wait));
+  }
+  progress_ = Reported(*std::exchange(progress_, std::nullopt), from, std::move(report));
+  if (from != MemberId(0)) return OkStatus();
+
+  Standing standing;
+  for (const Member& member : state_.members) {
+    if (state_.liveness[member.id.value()].done) standing.left.insert(member.id);
+    if (state_.liveness[member.id.value()].left) standing.gone.insert(member.id);
+  }
+  standing.waits = OwnWaits();
+  ProgressJudgement judgement =
+      JudgeProgress(*std::exchange(progress_, std::nullopt), standing, executor_.now());
+  progress_ = std::move(judgement.state);
+  if (!judgement.remark.empty()) log_.Log(LogLevel::kWarning, judgement.remark);
+  if (!judgement.end) return OkStatus();
+  const std::optional<MemberId> culprit = judgement.end->culprit;
+  std::string text = judgement.end->reason;
+  // The host's own name is put before what it says.
+  if (culprit && *culprit != MemberId(0)) text = Describe(state_.members[culprit->value()]) + " " + text;
+  EndWith(Status(StatusCode::kDeadlineExceeded, std::move(text), StatusScope::kJob), culprit);
+  return OkStatus();
+}
+
+Wait Coordinator::WaitOf(const wire::Wait& wait) const {
+  Wait known{.step = wait.step.value()};
+  for (const MemberId member : wait.on) {
+    if (member.value() < state_.members.size()) known.on.push_back(member);
+  }
+  if (wait.what == wire::Wait::For::kCollective || wait.model == wire::kCollectiveModel) {
+    if (const std::optional<wire::StepSum> sum = wire::StepSumOf(wait.layer)) {
+      known.step = sum->step.value();
+      known.what = "its word at the beginning of step " + std::to_string(known.step);
+    } else {
+      known.what = "its part in collective " + std::to_string(wait.layer.value()) + " (counted from 0)";
+    }
+    return known;
+  }
+  const auto model = models_.find(wait.model);
+  const bool named = model != models_.end() && wait.layer.value() < model->second.layers.size();
+  const std::string layer = named ? "layer '" + model->second.layers[wait.layer.value()].name + "'"
+                                  : "layer " + std::to_string(wait.layer.value());
+  const std::string what = wait.what == wire::Wait::For::kFactors ? "the factors of "
+                           : wait.what == wire::Wait::For::kMean  ? "the mean gradient of "
+                                                                  : "the gradient of ";
+  known.what = what + layer + " in step " + std::to_string(known.step);
+  if (models_.size() > 1) known.what += " of model " + std::to_string(wait.model.value());
+  return known;
+}
+
+std::vector<Wait> Coordinator::OwnWaits() const {
+  std::vector<Wait> waits;
+  const auto missing = [&](std::string what, const auto& has_told) {
+    Wait wait{.what = std::move(what)};
+    bool some = false;
+    for (const Member& member : state_.members) {
+      const std::optional<bool> told = has_told(member);
+      some |= told.value_or(false);
+      if (told == false) wait.on.push_back(member.id);
+    }
+    if (some && !wait.on.empty()) waits.push_back(std::move(wait));
+  };
+  const auto of_workers = [](const auto& told) {
+    return [&told](const Member& member) {
+      return member.role == Role::kWorker ? std::optional(told.contains(member.rank)) : std::nullopt;
+    };
+  };
+  for (const auto& [id, model] : models_) {
+    const std::string of = " of model " + std::to_string(id.value());
+    if (!model.provisional) {
+      missing("its layers" + of, of_workers(model.declared));
+    } else if (model.acknowledged.size() < state_.members.size()) {
+      missing("its word that the layers" + of + " are set up",
+              [&](const Member& member) { return std::optional(model.acknowledged.contains(member.id)); });
+    } else if (!model.planned) {
+      missing("its report for the final plan" + of, of_workers(model.measured));
+    }
+  }
+  missing("its end of the job", [&](const Member& member) {
+    return member.role == Role::kWorker ? std::optional(state_.liveness[member.id.value()].done) : std::nullopt;
+  });
+  return waits;
+}
+
+// ---- layers and plans
 
 // When the last worker has declared, either all agree and the provisional plan goes out, or the job
 // ends with the sentence that says who differs where.

@@ -11,6 +11,7 @@
 #include "poseidon/base/executor.h"
 #include "poseidon/base/log.h"
 #include "poseidon/coordinator/membership.h"
+#include "poseidon/coordinator/progress.h"
 #include "poseidon/plan/hosts.h"
 #include "poseidon/plan/planner.h"
 #include "poseidon/wire/messages.h"
@@ -38,6 +39,7 @@ struct CoordinatorOptions {
   plan::Levels levels = plan::Levels::kFlat;
   // The step from which the plan made of measurements holds; workers wait for it there.
   std::uint64_t final_plan_step = 10;
+  ProgressRule progress;
 };
 
 // Rank 0's process runs the coordinator: it gathers the members, compares what they declare, makes
@@ -84,6 +86,10 @@ class Coordinator {
   Status OnDeclared(MemberId from, const wire::Declared& declared);
   Status OnMeasured(MemberId from, const wire::Measured& measured);
   void EndWith(const Status& reason, std::optional<MemberId> culprit);
+  Status OnProgress(MemberId from, const wire::Progress& progress);
+  Wait WaitOf(const wire::Wait& wait) const;
+  // What members have yet to tell the coordinator while others wait for it.
+  std::vector<Wait> OwnWaits() const;
   const Member* WorkerOf(MemberId member) const;
   // By rank, where workers combine on their hosts first; empty where each speaks for itself.
   std::vector<std::uint32_t> HostOfRank() const;
@@ -93,6 +99,7 @@ class Coordinator {
   LogSink& log_;
   const CoordinatorOptions options_;
   MembershipState state_;
+  std::optional<ProgressState> progress_;  // from the welcome on
   std::set<MemberId> probed_;  // members that know their links
   std::map<ModelId, Model> models_;
   StatusCode verdict_code_ = StatusCode::kUnavailable;  // of a death; an ABORT brings its own

@@ -154,6 +154,20 @@ void Client::OnPartDone(const Key& key, std::uint64_t serial, const Status& stat
   outstanding_.erase(found);
 }
 
+void Client::AddWaits(std::vector<wire::Wait>* waits) const {
+  for (const auto& [key, outstanding] : outstanding_) {
+    wire::Wait wait{wire::Wait::For::kMean, key.model, key.layer, outstanding.step, {}};
+    for (std::size_t i = 0; i < outstanding.slices.size(); ++i) {
+      const plan::Slice& slice = outstanding.slices[i];
+      const MemberId owner = topology_.owner_of_shard[slice.shard];
+      if (owner != topology_.self && outstanding.landed[i] < slice.count * SizeOf(outstanding.gradient.dtype)) {
+        wait.on.push_back(owner);
+      }
+    }
+    if (!wait.on.empty()) waits->push_back(std::move(wait));
+  }
+}
+
 void Client::Abandon(const Status& reason) {
   abandoned_ = reason;
   std::map<Key, Outstanding> abandoned = std::exchange(outstanding_, {});

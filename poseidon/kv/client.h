@@ -41,6 +41,9 @@ class Client final : public messaging::FrameSink {
   // the size, and every rank must use the same size, dtype and order of keys.
   void PushPull(Request request);
 
+  // Adds the sums that have not arrived, with the owners that owe them.
+  void AddWaits(std::vector<wire::Wait>* waits) const;
+
   // Fails every request with `reason`, and those that follow.
   void Abandon(const Status& reason);
 

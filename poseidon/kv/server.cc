@@ -184,6 +184,15 @@ Status Server::CheckOneOff(const wire::FrameHeader& header) const {
   return CheckOneOff(Key{header.model, header.layer}, header.total, header.dtype);
 }
 
+void Server::AddWaits(std::vector<wire::Wait>* waits) const {
+  for (const auto& [key, hosted] : hosted_) {
+    wire::Wait wait{hosted.one_off ? wire::Wait::For::kCollective : wire::Wait::For::kGradient, key.model, key.layer,
+                    hosted.shard->step(), {}};
+    for (const Rank rank : hosted.shard->Missing()) wait.on.push_back(topology_.worker_of_rank[rank.value()]);
+    if (!wait.on.empty()) waits->push_back(std::move(wait));
+  }
+}
+
 void Server::Advance(const Key& key, Hosted& hosted) {
   const TimePoint begin = executor_.now();
   const Step step = hosted.shard->step();

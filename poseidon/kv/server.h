@@ -19,6 +19,7 @@
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/plan/slices.h"
+#include "poseidon/wire/messages.h"
 
 namespace poseidon::kv {
 
@@ -71,6 +72,9 @@ class Server final : public messaging::FrameSink {
 
   // Fails what local contributions wait for; nothing is accepted afterwards.
   void Abandon(const Status& reason);
+
+  // Adds what sums under way still lack.
+  void AddWaits(std::vector<wire::Wait>* waits) const;
 
   // Bytes of slots and sums allocated by now, and what full use of the declared layers needs.
   std::uint64_t allocated_bytes() const;

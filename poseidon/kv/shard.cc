@@ -125,6 +125,15 @@ Status Shard::Local(Step step, std::byte* memory, bool absent, std::uint32_t wei
   return OkStatus();
 }
 
+std::vector<Rank> Shard::Missing() const {
+  std::vector<Rank> missing;
+  if (!in_round_) return missing;
+  for (std::uint16_t r = 0; r < spec_.ranks; ++r) {
+    if (!arrivals_[r].begun || arrivals_[r].arrived < bytes_) missing.push_back(Rank(r));
+  }
+  return missing;
+}
+
 Shard::Progress Shard::Advance() {
   if (!in_round_) return {};
   std::uint64_t ready = bytes_;

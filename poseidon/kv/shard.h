@@ -46,6 +46,8 @@ class Shard {
 
   std::uint64_t bytes() const { return bytes_; }
   Step step() const { return step_; }
+  // Ranks whose contributions the round under way still lacks; none between rounds.
+  std::vector<Rank> Missing() const;
   // What the slots and the sum buffer hold by now.
   std::uint64_t allocated_bytes() const { return allocated_; }
 

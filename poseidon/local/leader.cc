@@ -117,6 +117,22 @@ void Leader::Combine(const Share& share, UniqueFunction<void(Result<Combined>)> 
   CombineIfComplete(state);
 }
 
+void Leader::AddWaits(std::vector<wire::Wait>* waits) const {
+  for (std::uint32_t i = 0; i < layers_.size(); ++i) {
+    const LayerState& state = layers_[i];
+    const bool own = state.round != nullptr;
+    if (own && state.round->begun) continue;
+    const auto some = std::find_if(state.arrivals.begin(), state.arrivals.end(), [](const Arrival& a) { return a.here; });
+    if (!own && some == state.arrivals.end()) continue;
+    wire::Wait wait{wire::Wait::For::kShare, model_, LayerId(i), own ? state.round->share.step : some->step, {}};
+    if (!own) wait.on.push_back(members_[0]);
+    for (std::size_t place = 1; place < members_.size(); ++place) {
+      if (!state.arrivals[place].here) wait.on.push_back(members_[place]);
+    }
+    if (!wait.on.empty()) waits->push_back(std::move(wait));
+  }
+}
+
 void Leader::Fail(LayerState& state, const Status& reason) {
   // The round ends here, and with it the summing or copying that a queued stretch would go on with.
   const std::shared_ptr<Round> round = std::exchange(state.round, nullptr);

@@ -12,6 +12,7 @@
 #include "poseidon/local/segment.h"
 #include "poseidon/local/share.h"
 #include "poseidon/messaging/mesh.h"
+#include "poseidon/wire/messages.h"
 
 namespace poseidon::local {
 
@@ -45,6 +46,8 @@ class Leader final : public messaging::FrameSink {
   void Spread(LayerId layer, const Status& status, Completion done);
 
   // Fails what waits, and whatever follows.
+  // Adds the shares of this host that sums still lack.
+  void AddWaits(std::vector<wire::Wait>* waits) const;
   void Abandon(const Status& reason);
 
   // Written to the segment or read from it, for one layer and all.

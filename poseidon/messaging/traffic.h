@@ -29,8 +29,16 @@ struct TrafficCell {
 // but in transport::ConnectionCounters. Thread: the mesh's executor.
 class Traffic {
  public:
-  void CountSent(const wire::FrameHeader& header) { Add(CellOf(header).sent, header); }
-  void CountReceived(const wire::FrameHeader& header) { Add(CellOf(header).received, header); }
+  void CountSent(const wire::FrameHeader& header) {
+    Add(CellOf(header).sent, header);
+    CountWork(header);
+  }
+  void CountReceived(const wire::FrameHeader& header) {
+    Add(CellOf(header).received, header);
+    CountWork(header);
+  }
+  // Frames of gradients, factors, sums and shared memory, in both directions: while work goes on, it grows.
+  std::uint64_t work() const { return work_; }
 
   // A layer that moved nothing yet has an empty cell.
   const TrafficCell& layer(ModelId model, LayerId layer, plan::Scheme scheme) const {
@@ -59,6 +67,12 @@ class Traffic {
     return cells[header.layer.value()];
   }
 
+  void CountWork(const wire::FrameHeader& header) {
+    using wire::FrameType;
+    if (header.type != FrameType::kControl && header.type != FrameType::kHeartbeat) ++work_;
+  }
+
+  std::uint64_t work_ = 0;
   std::map<std::pair<ModelId, plan::Scheme>, std::vector<TrafficCell>> layers_;
   TrafficCell control_;
   TrafficCell collectives_;

@@ -33,6 +33,10 @@ local::Follower& HostLevel::FollowerOf(ModelId model) {
   return *follower;
 }
 
+void HostLevel::AddWaits(std::vector<wire::Wait>* waits) const {
+  for (const auto& [model, leader] : leaders_) leader->AddWaits(waits);
+}
+
 void HostLevel::Abandon(const Status& reason) {
   for (const auto& [model, leader] : leaders_) leader->Abandon(reason);
   for (const auto& [model, follower] : followers_) follower->Abandon(reason);

@@ -28,6 +28,8 @@ class HostLevel final : public messaging::FrameSink {
   local::Leader& LeaderOf(ModelId model);
   local::Follower& FollowerOf(ModelId model);
 
+  // Adds the shares of this host that sums still lack, where this worker leads.
+  void AddWaits(std::vector<wire::Wait>* waits) const;
   void Abandon(const Status& reason);
   // Written to the segment or read from it, for one layer.
   std::uint64_t moved_bytes(ModelId model, LayerId layer) const;

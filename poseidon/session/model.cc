@@ -200,6 +200,7 @@ LayerId Model::WaitAny(std::span<const LayerId> layers) {
   };
   auto found = first_landed();
   if (found != layers.end()) return *found;
+  const FrontEnd::Blocked blocked(session_.front_end_);
   const TimePoint begin = session_.now();
   const auto one_landed = [&] { return (found = first_landed()) != layers.end(); };
   while (!landed_.wait_for(lock, kInterruptedEvery, one_landed)) {
@@ -312,6 +313,7 @@ void Model::MeterEnded() {
 Result<Wish> Model::Agreed() {
   if (shared_.empty()) return Wish{};
   const Shared& newest = shared_.back();
+  const FrontEnd::Blocked blocked(session_.front_end_);
   while (newest.summed.wait_for(kInterruptedEvery) != std::future_status::ready) session_.EndIfInterrupted();
   POSEIDON_RETURN_IF_ERROR(newest.summed.get());
   return Wish{.stop = (*newest.values)[0] > 0, .snapshot = (*newest.values)[1] > 0};

@@ -79,6 +79,7 @@ Node::Node(const NodeEnvironment& environment, const NodeOptions& options,
       options_(options),
       on_failure_(std::move(on_failure)),
       mesh_(environment.io, {.flow = options.flow, .trace = environment.trace}, *this),
+      progress_watch_(options.progress.stuck_after, options.liveness.own_absence()),
       alive_(std::make_shared<Node*>(this)) {}
 
 Node::~Node() {
@@ -103,6 +104,7 @@ void Node::MakeCoordinator() {
   options.membership.form_within = options_.join_timeout;
   options.membership.liveness = options_.liveness;
   options.planning = options_.planning;
+  options.progress = options_.progress;
   options.levels = options_.levels;
   options.final_plan_step = options_.final_plan_step;
   coordinator_ = std::make_unique<coordinator::Coordinator>(env_.io, *this, env_.log, options);
@@ -520,6 +522,7 @@ void Node::Commit(ModelId model, std::vector<plan::LayerSpec> layers,
     env_.completions.Post([done = std::move(done), reason = failure_] { done(reason); });
     return;
   }
+  ++calls_;
   models_[model].committed = std::move(done);
   RunProductTests(model, std::move(layers));
 }
@@ -767,7 +770,10 @@ void Node::OnGo(ModelId id) {
       [done = std::exchange(model.committed, {}), plan = *model.provisional_plan] { done(plan); });
 }
 
-void Node::Report(const wire::Measured& measured) { SendTo(kHostMember, measured); }
+void Node::Report(const wire::Measured& measured) {
+  ++calls_;
+  SendTo(kHostMember, measured);
+}
 
 void Node::AwaitFinalPlan(ModelId id, UniqueFunction<void(Result<plan::Plan>)> done) {
   if (phase_ == Phase::kEnded) {
@@ -803,6 +809,7 @@ void Node::Push(ModelId model, LayerId layer, sync::SyncRequest request) {
     env_.completions.Post([done = std::move(request.done), reason] { done(reason); });
     return;
   }
+  ++calls_;
   of_model->Push(layer, std::move(request));
 }
 
@@ -811,18 +818,13 @@ void Node::CollectivesDiffer(const Status& how) {
   Abort(Status(how.code(), how.message(), StatusScope::kJob));
 }
 
-// One-off keys have numbers: collectives count up in the lower half, steps have theirs in the upper one.
 void Node::Collective(TensorView view, bool contribute, Completion done) {
-  constexpr std::uint32_t kHalf = 1u << 31;
-  const LayerId number(view.elements == 0 ? next_collective_ : next_collective_++ % kHalf);
+  const LayerId number(view.elements == 0 ? next_collective_ : next_collective_++ % wire::kCollectives);
   SumOneOff(number, view, contribute, std::move(done));
 }
 
 void Node::StepSum(ModelId model, Step step, TensorView view, Completion done) {
-  constexpr std::uint32_t kSteps = 1u << 23;  // of one model under way at once, by far
-  static_assert(wire::kMaxModels <= 1u << 8);
-  const std::uint32_t number = static_cast<std::uint32_t>(step.value() % kSteps);
-  SumOneOff(LayerId(1u << 31 | static_cast<std::uint32_t>(model.value()) << 23 | number), view, true, std::move(done));
+  SumOneOff(wire::KeyOf({model, step}), view, true, std::move(done));
 }
 
 void Node::SumOneOff(LayerId number, TensorView view, bool contribute, Completion done) {
@@ -846,6 +848,7 @@ void Node::SumOneOff(LayerId number, TensorView view, bool contribute, Completio
                            std::to_string(kv::kMaxCollectiveBytes >> 20) + " MiB go at once"));
     return;
   }
+  ++calls_;
   const kv::Key key{wire::kCollectiveModel, number};
   if (const kv::Server* const server = one_off_server_ ? one_off_server_.get() : server_.get()) {
     const Status differs = server->CheckOneOff(key, view.bytes(), view.dtype);
@@ -896,8 +899,35 @@ void Node::Beat() {
     }
     if (phase_ == Phase::kEnded) return;
   }
+  ReportProgress();
   beat_timer_ =
       env_.io.PostAfter(options_.liveness.heartbeat_interval(), Guarded([this] { Beat(); }));
+}
+
+// A member at which nothing moves tells the coordinator what it lacks; see coordinator/progress.h.
+void Node::ReportProgress() {
+  if (roster_.size() < 2 || (phase_ != Phase::kRunning && phase_ != Phase::kLeaving)) return;
+  const auto used = env_.processor_time ? std::optional(env_.processor_time()) : std::nullopt;
+  progress_watch_.Look({env_.io.now(), mesh_.traffic().work() + calls_, used});
+  if (progress_watch_.quiet() < options_.progress.report_after()) return;
+  wire::Progress progress{.quiet_seconds = ToSeconds(progress_watch_.quiet()),
+                          .idle_seconds = ToSeconds(progress_watch_.idle())};
+  if (env_.front_end != nullptr) {
+    progress.blocked = env_.front_end->blocked();
+    progress.busy_with = env_.front_end->busy_with();
+  }
+  if (server_) server_->AddWaits(&progress.waits);
+  if (one_off_server_) one_off_server_->AddWaits(&progress.waits);
+  if (broadcaster_) broadcaster_->AddWaits(&progress.waits);
+  if (host_level_) host_level_->AddWaits(&progress.waits);
+  // Sums that are owed to this member tell something only where its contributions are all there.
+  if (client_) client_->AddWaits(&progress.waits);
+  if (one_off_client_) one_off_client_->AddWaits(&progress.waits);
+  std::stable_sort(progress.waits.begin(), progress.waits.end(), [](const wire::Wait& a, const wire::Wait& b) {
+    return std::pair(a.what == wire::Wait::For::kMean, a.step) < std::pair(b.what == wire::Wait::For::kMean, b.step);
+  });
+  if (progress.waits.size() > wire::kMaxWaits) progress.waits.resize(wire::kMaxWaits);
+  SendTo(kHostMember, progress);
 }
 
 void Node::OnPeerClosed(MemberId peer, const Status& reason) {
@@ -988,6 +1018,7 @@ void Node::ArmEvidenceTimer() {
 void Node::Leave(Completion done) {
   left_ = std::move(done);
   if (phase_ == Phase::kEnded) return PostDone(left_, failure_);
+  ++calls_;
   phase_ = Phase::kLeaving;
   Weigh(coordinator::OwnDone{});
   SendTo(kHostMember, wire::Leave{});

@@ -3,6 +3,7 @@
 #define POSEIDON_SESSION_NODE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,9 +20,11 @@
 #include "poseidon/kv/server.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/schedule/scheduler.h"
+#include "poseidon/session/front_end.h"
 #include "poseidon/session/host_level.h"
 #include "poseidon/session/link_probe.h"
 #include "poseidon/session/model_router.h"
+#include "poseidon/session/progress_watch.h"
 #include "poseidon/sfb/broadcaster.h"
 #include "poseidon/transport/transport.h"
 
@@ -45,6 +48,7 @@ struct NodeOptions {
   transport::Address coordinator;     // where rank 0 listens; unused by rank 0
   Duration join_timeout = std::chrono::seconds(120);
   coordinator::LivenessRule liveness;
+  coordinator::ProgressRule progress;  // the coordinator's counts; of the others, how idle they call themselves
   plan::PlanOptions planning;
   std::uint64_t final_plan_step = 10;
   messaging::Flow flow;  // until the link has been measured, which then decides
@@ -71,6 +75,8 @@ struct NodeEnvironment {
   TraceRecorder* trace = nullptr;
   // Where gradients and factors live; made on `io`. Null: the host.
   device::Device* device = nullptr;
+  const FrontEnd* front_end = nullptr;          // null: nothing is known of it
+  std::function<Duration()> processor_time = {};  // of this process; none: it counts as busy
 };
 
 // One member of a job, assembled: mesh, coordinator (in rank 0's process), key-value store, factor
@@ -188,6 +194,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   Status OnAbortMessage(MemberId from, const wire::Abort& abort);
   void OnGoodbye();
   void Beat();
+  void ReportProgress();
   void Weigh(const coordinator::EvidenceEvent& event);
   void ArmEvidenceTimer();
   void SendTo(MemberId to, const wire::Message& message);
@@ -234,6 +241,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   TimerId beat_timer_ = 0;
   TimerId end_timer_ = 0;
   std::map<MemberId, TimePoint> heard_at_;
+  ProgressWatch progress_watch_;
+  std::uint64_t calls_ = 0;  // by the front end, that others may have to answer
 
   std::map<coordinator::ConnectionId, std::shared_ptr<messaging::Channel>> joiners_;
   const messaging::Channel* to_coordinator_ = nullptr;  // of a joiner; compared, never used

@@ -49,7 +49,9 @@ Result<std::unique_ptr<Session>> Session::Open(
         .log = options.log != nullptr ? *options.log : static_cast<LogSink&>(self->null_log_),
         .engine = options.engine,
         .trace = options.trace,
-        .device = self->device_.get()};
+        .device = self->device_.get(),
+        .front_end = &self->front_end_,
+        .processor_time = ProcessorTime};
     self->node_ = std::make_unique<Node>(environment, options.node, [self](const Status& failure) {
       std::lock_guard lock(self->mutex_);
       self->failure_ = failure;

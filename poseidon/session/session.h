@@ -15,6 +15,7 @@
 
 #include "poseidon/base/log.h"
 #include "poseidon/base/trace.h"
+#include "poseidon/session/front_end.h"
 #include "poseidon/session/model.h"
 #include "poseidon/session/node.h"
 #include "poseidon/session/runtime.h"
@@ -94,6 +95,9 @@ class Session {
   Status Leave();
   // Ends the job for everybody, with this reason. Does not block.
   void Abort(const Status& reason);
+  // Tells the others, should they wait for this worker, what it is busy with ("evaluates", "compiles its model"), so
+  // that they wait longer; empty: nothing in particular. Any thread.
+  void SayBusy(std::string with) { front_end_.Say(std::move(with)); }
   // The job's failure, OK while it runs.
   Status failure() const;
   // True in a child that was forked from the process that opened this session: its threads and connections are
@@ -128,6 +132,7 @@ class Session {
   std::unique_ptr<Runtime> runtime_;
   const SessionOptions options_;
   NullLogSink null_log_;
+  FrontEnd front_end_;
   std::unique_ptr<device::Device> device_;  // lives on runtime_->io(), null: the host
   std::unique_ptr<Node> node_;              // likewise
   Rank rank_;
@@ -151,6 +156,7 @@ void Session::RunOnIo(F f) const {
 // An interrupted call waits for the job's end, after which nobody reads or writes what the call had lent.
 template <typename T>
 T Session::Get(std::future<T> future) {
+  const FrontEnd::Blocked blocked(front_end_);
   if (options_.interrupted) {
     while (future.wait_for(kInterruptedEvery) != std::future_status::ready) {
       if (EndIfInterrupted()) break;

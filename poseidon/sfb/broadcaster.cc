@@ -135,6 +135,16 @@ Status Broadcaster::OnFrame(MemberId from, const wire::FrameHeader& header, Cons
   return OkStatus();
 }
 
+void Broadcaster::AddWaits(std::vector<wire::Wait>* waits) const {
+  for (const auto& [key, state] : layers_) {
+    const std::optional<Step> step = state.store.earliest();
+    if (!step) continue;
+    wire::Wait wait{wire::Wait::For::kFactors, key.model, key.layer, *step, {}};
+    for (const Rank rank : state.store.Missing(*step)) wait.on.push_back(roster_.worker_of_rank[rank.value()]);
+    if (!wait.on.empty()) waits->push_back(std::move(wait));
+  }
+}
+
 void Broadcaster::RebuildIfComplete(const LayerKey& key) {
   LayerState& state = layers_.find(key)->second;
   if (!state.outstanding || state.outstanding->rebuilding) return;

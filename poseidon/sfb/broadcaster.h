@@ -12,6 +12,7 @@
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/sfb/factor_store.h"
+#include "poseidon/wire/messages.h"
 
 namespace poseidon::sfb {
 
@@ -51,6 +52,8 @@ class Broadcaster final : public messaging::FrameSink {
   };
   void Broadcast(Request request);
 
+  // Adds the factors that products still lack.
+  void AddWaits(std::vector<wire::Wait>* waits) const;
   void Abandon(const Status& reason);
   std::uint64_t allocated_bytes() const;
 

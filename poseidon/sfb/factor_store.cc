@@ -157,13 +157,31 @@ Status FactorStore::Put(Rank rank, Step step, const Factors& factors) {
   return OkStatus();
 }
 
+bool FactorStore::AllIn(const RankRows& own) const {
+  return own.begun && own.arrived[0] == own.rows * width(Part::kU) && own.arrived[1] == own.rows * width(Part::kV);
+}
+
 bool FactorStore::Complete(Step step) const {
   const Set* const set = Find(step);
   if (set == nullptr) return false;
-  return std::all_of(set->ranks.begin(), set->ranks.end(), [this](const RankRows& own) {
-    return own.begun && own.arrived[0] == own.rows * width(Part::kU) &&
-           own.arrived[1] == own.rows * width(Part::kV);
-  });
+  return std::all_of(set->ranks.begin(), set->ranks.end(), [this](const RankRows& own) { return AllIn(own); });
+}
+
+std::vector<Rank> FactorStore::Missing(Step step) const {
+  std::vector<Rank> missing;
+  const Set* const set = Find(step);
+  for (std::uint16_t r = 0; set != nullptr && r < set->ranks.size(); ++r) {
+    if (!AllIn(set->ranks[r])) missing.push_back(Rank(r));
+  }
+  return missing;
+}
+
+std::optional<Step> FactorStore::earliest() const {
+  std::optional<Step> earliest;
+  for (const Set& set : sets_) {
+    if (set.step && (!earliest || *set.step < *earliest)) earliest = set.step;
+  }
+  return earliest;
 }
 
 std::vector<std::uint32_t> FactorStore::RowsOf(Step step) const {

@@ -41,6 +41,10 @@ class FactorStore {
   // A rank with 0 rows (or the local rank's own rows, copied in here).
   Status Put(Rank rank, Step step, const Factors& factors);
 
+  // Ranks whose rows of `step` are not all in; none where no rank's are.
+  std::vector<Rank> Missing(Step step) const;
+  // The earliest step of which some rows are in.
+  std::optional<Step> earliest() const;
   // True when every rank's rows of `step` are in.
   bool Complete(Step step) const;
   // Pre: Complete(step). Valid until Release(step); asked again, it is the same.
@@ -74,6 +78,7 @@ class FactorStore {
     return (part == Part::kU ? shape_.outputs : shape_.inputs) * SizeOf(dtype_);
   }
   std::uint64_t most_rows() const;  // of a rank in one step
+  bool AllIn(const RankRows& own) const;
   // The set that holds `step`, or null.
   Set* Find(Step step);
   const Set* Find(Step step) const { return const_cast<FactorStore*>(this)->Find(step); }

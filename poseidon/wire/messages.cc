@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/wire/messages.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "poseidon/base/byte_codec.h"
@@ -245,6 +246,42 @@ void Put(ByteWriter&, const Probed&) {}
 void Take(ByteReader&, Probed&) {}
 void Put(ByteWriter&, const Begin&) {}
 void Take(ByteReader&, Begin&) {}
+
+void Put(ByteWriter& w, const Progress& m) {
+  w.F64(m.quiet_seconds);
+  w.F64(m.idle_seconds);
+  w.Bool(m.blocked);
+  w.Text(Clip(m.busy_with, kMaxHost));
+  const std::size_t waits = std::min(m.waits.size(), kMaxWaits);
+  w.U32(static_cast<std::uint32_t>(waits));
+  for (std::size_t i = 0; i < waits; ++i) {
+    const Wait& wait = m.waits[i];
+    w.U8(static_cast<std::uint8_t>(wait.what));
+    w.U16(wait.model.value());
+    w.U32(wait.layer.value());
+    w.U64(wait.step.value());
+    w.U32(static_cast<std::uint32_t>(wait.on.size()));
+    for (const MemberId member : wait.on) w.U16(member.value());
+  }
+}
+void Take(ByteReader& r, Progress& m) {
+  m.quiet_seconds = r.Quantity();
+  m.idle_seconds = r.Quantity();
+  m.blocked = r.Bool();
+  m.busy_with = r.Text(kMaxHost);
+  const std::uint32_t waits = r.Count(kMaxWaits, 19);
+  for (std::uint32_t i = 0; i < waits; ++i) {
+    Wait wait;
+    wait.what = static_cast<Wait::For>(r.U8());
+    if (wait.what < Wait::For::kGradient || wait.what > Wait::For::kMean) r.Fail();
+    wait.model = ModelId(r.U16());
+    wait.layer = LayerId(r.U32());
+    wait.step = Step(r.U64());
+    const std::uint32_t members = r.Count(kMaxMembers, 2);
+    for (std::uint32_t j = 0; j < members; ++j) wait.on.push_back(MemberId(r.U16()));
+    m.waits.push_back(std::move(wait));
+  }
+}
 
 template <std::size_t I = 0>
 Result<Message> TakeAlternative(std::size_t index, ByteReader& reader) {

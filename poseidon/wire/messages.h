@@ -184,12 +184,55 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
+// What a member lacks to go on: contributions of others to a sum that it makes, or the sum that it is owed.
+struct Wait {
+  enum class For : std::uint8_t { kGradient = 1, kFactors, kShare, kCollective, kMean };
+  For what = For::kGradient;
+  ModelId model;
+  LayerId layer;  // of a collective: its number
+  Step step;
+  std::vector<MemberId> on;  // who has not brought it
+  friend bool operator==(const Wait&, const Wait&) = default;
+};
+
+// Member -> coordinator, while nothing moves at the member: what it lacks, and whether it works.
+struct Progress {
+  double quiet_seconds = 0;  // since anything moved
+  double idle_seconds = 0;   // since it used a processor
+  bool blocked = false;      // its program waits in a call to the core
+  std::string busy_with;     // what it says that it does
+  std::vector<Wait> waits;   // some of them, the earlier steps first
+  friend bool operator==(const Progress&, const Progress&) = default;
+};
+
 using Message = std::variant<Join, Welcome, Refuse, Hello, Ready, Start, Declare, Agreed, Declared,
                              Go, Measured, Suspect, Abort, Leave, Goodbye, Echo, ProbeReport,
-                             Segment, Probed, Begin>;
+                             Segment, Probed, Begin, Progress>;
 
 ByteBuffer Encode(const Message& message);
 Result<Message> Decode(ConstBytes bytes);
+
+// One-off keys have numbers: collectives count up in the lower half, the sums that begin steps have theirs in the
+// upper one.
+struct StepSum {
+  ModelId model;
+  Step step;  // modulo kStepSums
+  friend bool operator==(const StepSum&, const StepSum&) = default;
+};
+inline constexpr std::uint32_t kCollectives = 1u << 31;
+inline constexpr std::uint32_t kStepSums = 1u << 23;  // of one model; far more than are under way at once
+inline LayerId KeyOf(const StepSum& sum) {
+  static_assert(kMaxModels <= 1u << 8);
+  return LayerId(kCollectives | static_cast<std::uint32_t>(sum.model.value()) << 23 |
+                 static_cast<std::uint32_t>(sum.step.value() % kStepSums));
+}
+inline std::optional<StepSum> StepSumOf(LayerId key) {
+  if (key.value() < kCollectives) return std::nullopt;
+  return StepSum{ModelId(static_cast<std::uint16_t>(key.value() >> 23 & 0xff)), Step(key.value() % kStepSums)};
+}
+
+// Of a Progress; more are left out.
+inline constexpr std::size_t kMaxWaits = 16;
 
 }  // namespace poseidon::wire
 

@@ -76,6 +76,7 @@ std::vector<Message> OneOfEach() {
       Segment{ModelId(0), 4711, 12, 1ull << 40, 0x1234'5678'9abc'def0},
       Probed{},
       Begin{},
+      Progress{2.5, 0.5, true, "evaluates", {{Wait::For::kFactors, ModelId(1), LayerId(3), Step(17), {MemberId(2)}}}},
   };
 }
 

@@ -2,94 +2,22 @@
 // A process that trains and forks, as data loaders with workers do, with libposeidon.so and real kills.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
-#include <cstdint>
 #include <cstdlib>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "poseidon/c/poseidon.h"
+#include "tests/c_api/two_processes.h"
 
 namespace {
 
-constexpr std::array<std::uint8_t, 32> kToken = {3, 1, 4, 1, 5};
+using namespace poseidon_test;  // NOLINT(google-build-using-namespace)
+
 constexpr int kChildren = 8;
 
-// Forks a process that runs `life` and ends with the number that it returns.
-pid_t Fork(const std::function<int()>& life) {
-  const pid_t pid = ::fork();
-  if (pid == 0) std::_Exit(life());
-  return pid;
-}
-
-int CodeOf(pid_t pid) {
-  int how = 0;
-  if (::waitpid(pid, &how, 0) != pid) return -1;
-  return WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how);
-}
-
-struct Pipe {
-  Pipe() { EXPECT_EQ(::pipe(ends.data()), 0); }
-  ~Pipe() {
-    for (const int end : ends) ::close(end);
-  }
-  template <typename T>
-  void Write(const T& value) const {
-    EXPECT_EQ(::write(ends[1], &value, sizeof value), static_cast<ssize_t>(sizeof value));
-  }
-  template <typename T>
-  T Read() const {
-    T value{};
-    EXPECT_EQ(::read(ends[0], &value, sizeof value), static_cast<ssize_t>(sizeof value));
-    return value;
-  }
-  std::array<int, 2> ends{};
-};
-
-poseidon_options Options(std::uint32_t rank, std::uint32_t port) {
-  poseidon_options options = POSEIDON_NEW(poseidon_options);
-  options.workers = 2;
-  options.hosts_coordinator = rank == 0 ? 1 : 0;
-  options.token_bytes = kToken.data();
-  options.coordinator_port = port;
-  options.join_timeout_seconds = 60;
-  return options;
-}
-
-// The session of rank 0, here; rank 1 is a process that is forked before it, opens its own and then lives `life`.
-class Forking : public testing::Test {
- protected:
-  void Start(const std::function<int(poseidon_session*)>& life) {
-    other_ = Fork([&] {
-      const poseidon_options options = Options(1, port_.Read<std::uint32_t>());
-      poseidon_session* session = nullptr;
-      if (poseidon_open(&options, &session, nullptr) != POSEIDON_OK) return 101;
-      return life(session);
-    });
-    poseidon_options options = Options(0, 0);
-    options.listening = [](void* port, const char*, std::uint32_t number) {
-      static_cast<Pipe*>(port)->Write(number);
-    };
-    options.listening_user = &port_;
-    poseidon_status status = POSEIDON_NEW(poseidon_status);
-    ASSERT_EQ(poseidon_open(&options, &session_, &status), POSEIDON_OK) << status.message;
-  }
-  void TearDown() override {
-    poseidon_close(session_);
-    if (other_ > 0 && !ended_) ::kill(other_, SIGKILL);
-    if (other_ > 0 && !ended_) CodeOf(other_);
-  }
-
-  Pipe port_;
-  pid_t other_ = 0;
-  bool ended_ = false;
-  poseidon_session* session_ = nullptr;
-};
+using Forking = TwoProcesses;
 
 TEST_F(Forking, AKilledRankWithLiveChildrenIsNamedAtOnce) {
   Pipe children;

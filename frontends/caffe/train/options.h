@@ -28,6 +28,8 @@ struct TrainOptions {
   std::string levels = "auto";                 // flat, host, auto: plan/hosts.h
   std::vector<std::string> machines;           // by rank, instead of what each worker sees
   double dead_after = 30;                      // seconds
+  double stuck_after = 60;                     // seconds
+  double join_timeout = 120;                   // seconds
   int threads = 0;                             // compute threads of a worker; 0: share the cores
   std::string run_dir;
   std::string sigint_effect = "stop";  // stop, snapshot, none
@@ -37,7 +39,7 @@ struct TrainOptions {
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, level, stages, workers,
                                    servers, sync, global_batch, policy, schemes, plan_file, wire,
-                                   levels, machines, dead_after, threads, run_dir, sigint_effect, sighup_effect,
+                                   levels, machines, dead_after, stuck_after, join_timeout, threads, run_dir, sigint_effect, sighup_effect,
                                    dtype, final_plan_step)
 
 // One member's part in the job. The token travels beside it, never here.

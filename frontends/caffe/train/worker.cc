@@ -167,6 +167,8 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const std::st
   node.listen = {task.listen_host, task.listen_port};
   node.coordinator = {task.coordinator_host, task.coordinator_port};
   node.liveness.dead_after = FromSeconds(task.options.dead_after);
+  node.progress.stuck_after = FromSeconds(task.options.stuck_after);
+  node.join_timeout = FromSeconds(task.options.join_timeout);
   node.final_plan_step = task.options.final_plan_step;
   node.memory_limit_bytes = task.server ? AvailableMemory() / 10 * 9 : 0;
   POSEIDON_ASSIGN_OR_RETURN(node.planning, PlanningOf(task.options, restored_plan));

@@ -59,7 +59,7 @@ class Options(Struct):
                 ("trace_spans", c_uint64), ("memory_limit_bytes", c_uint64), ("probe_bytes", c_uint64),
                 ("levels", c_int32), ("reserved3", c_uint32), ("machine", c_char_p),
                 ("interrupted", Interrupted), ("interrupted_user", c_void_p),
-                ("device", c_void_p)]
+                ("device", c_void_p), ("stuck_after_seconds", c_double)]
 
 
 class Layer(Struct):
@@ -134,6 +134,8 @@ PLAIN = {
     "member_name": (c_size_t, [SESSION, c_int32, c_char_p, c_size_t]),
     "abort": (None, [SESSION, c_char_p]),
     "close": (None, [SESSION]),
+    "say_busy": (None, [SESSION, c_char_p]),
+    "log_to_stderr": (None, [c_void_p, c_int32, c_char_p]),
     "plan_text": (c_size_t, [MODEL, c_char_p, c_size_t]),
 }
 

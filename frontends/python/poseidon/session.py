@@ -42,7 +42,7 @@ def names_in(schemes):
 
 def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=None, plan_pin=None,
                  final_plan_step=0, policy="time", servers=0, join_timeout=120.0, dead_after=30.0, host=None,
-                 log=None, levels="auto"):
+                 log=None, levels="auto", stuck_after=60.0):
     """The C struct of these words; None for final_plan_step keeps the first plan."""
     encode = lambda text: None if text is None else str(text).encode()
     for name, word, known in (("wire", wire, c.WIRE), ("policy", policy, c.POLICY),
@@ -57,10 +57,13 @@ def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=Non
         coordinator_host=encode(place.coordinator), coordinator_port=place.port, wire=c.WIRE[wire],
         host=encode(host or socket.gethostname()), token_file=encode(token_file), threads=threads,
         cores=cores, join_timeout_seconds=join_timeout, dead_after_seconds=dead_after,
+        stuck_after_seconds=stuck_after,
         policy=c.POLICY[policy], levels=c.LEVELS[levels], schemes=encode(schemes), plan_pin=encode(plan_pin),
         final_plan_step=c.NEVER if final_plan_step is None else final_plan_step)
     if log is not None:
         options.log = c.Log(lambda user, level, line: log(level, line.decode(errors="replace")))
+    else:  # not in Python: the core must not wait until the interpreter is free
+        options.log = c.Log(ctypes.cast(c.load().poseidon_log_to_stderr, ctypes.c_void_p).value)
     return options
 
 

@@ -32,8 +32,9 @@ def init(rank=None, workers=None, coordinator=None, port=None, listen=None, toke
     What is left out comes from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and POSEIDON_TOKEN_FILE (the file
     that make_token_file wrote, the same for all). `threads` multiply factors: as many as torch has. Further
     options: wire ("tls", "auth"), schemes ({"fc1": "sfb"}), plan_pin, final_plan_step (None: the first plan
-    stays), policy ("time", "bytes"), servers, join_timeout, dead_after, host, log (a function of level and line),
-    levels ("auto", "flat", "host").
+    stays), policy ("time", "bytes"), servers, join_timeout, dead_after, stuck_after (seconds after which a
+    rank that is alive but keeps the others waiting ends the job), host, log (a function of level and line; without it
+    warnings go to standard error), levels ("auto", "flat", "host").
     """
     global _joined
     if _joined is not None:

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/coordinator/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace poseidon::coordinator {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr MemberId kA{0}, kB{1}, kC{2};
+
+// Three workers, who report every half second while nothing moves.
+class ProgressTest : public ::testing::Test {
+ protected:
+  static Wait Gradient(const std::string& layer, std::uint64_t step, std::vector<MemberId> on) {
+    return {"the gradient of layer '" + layer + "' in step " + std::to_string(step), step, std::move(on)};
+  }
+  static ProgressReport Waiting(std::vector<Wait> waits = {}) {
+    return {.idle = std::chrono::hours(1), .blocked = true, .waits = std::move(waits)};
+  }
+  // Time passes until nothing has moved for `until`, or the job ends.
+  void Still(Duration until) {
+    while (still_ < until && !ended_) {
+      still_ = still_ + milliseconds(500);
+      now_ = now_ + milliseconds(500);
+      for (auto& [member, report] : says_) {
+        report.at = now_;
+        report.quiet = still_;
+        if (working_.contains(member)) report.idle = Duration{0};
+        state_ = Reported(std::move(state_), member, report);
+      }
+      ProgressJudgement judgement = JudgeProgress(std::move(state_), standing_, now_);
+      state_ = std::move(judgement.state);
+      if (!judgement.remark.empty()) remarks_.emplace_back(ToSeconds(still_), judgement.remark);
+      if (judgement.end) ended_ = judgement.end;
+    }
+  }
+  void Moves() { still_ = Duration{0}; }
+  double StoodStill() const { return ToSeconds(still_); }
+
+  ProgressState state_ = BeginProgress({}, {{.id = kA, .rank = Rank(0), .host = "a"},
+                                            {.id = kB, .rank = Rank(1), .host = "b"},
+                                            {.id = kC, .rank = Rank(2), .host = "c"}});
+  Standing standing_;
+  std::map<MemberId, ProgressReport> says_;
+  std::set<MemberId> working_;
+  Duration still_{0};
+  TimePoint now_;
+  std::vector<std::pair<double, std::string>> remarks_;
+  std::optional<ProgressJudgement::End> ended_;
+};
+
+TEST_F(ProgressTest, AWorkerThatIsAliveButStuckIsNamedAndThenBlamed) {
+  says_[kA] = Waiting({Gradient("ip1", 17, {kB})});
+  says_[kC] = Waiting();
+  says_[kB] = {.idle = seconds(60)};  // its own disk does not answer
+  Still(seconds(100));
+  ASSERT_TRUE(ended_);
+  EXPECT_EQ(StoodStill(), 60);
+  EXPECT_EQ(ended_->culprit, kB);
+  EXPECT_EQ(ended_->reason,
+            "has not brought the gradient of layer 'ip1' in step 17, for which worker 0 on host a and worker 2 on host "
+            "c waited 60.0 s: it is alive but has used no processor for 60.0 s");
+  ASSERT_EQ(remarks_.size(), 5u);  // after 2, 4, 8, 16, 32 s
+  EXPECT_EQ(remarks_[0].first, 2);
+  EXPECT_THAT(remarks_[0].second, HasSubstr("worker 1 on host b has not brought the gradient of layer 'ip1' in step 17"));
+}
+
+TEST_F(ProgressTest, AWorkerThatComputesIsOnlyRemarkedOnForTenTimesAsLong) {
+  says_[kA] = Waiting({Gradient("ip1", 17, {kB})});
+  says_[kC] = Waiting();
+  says_[kB] = {};
+  working_ = {kB};
+  Still(seconds(599));
+  EXPECT_FALSE(ended_);
+  EXPECT_THAT(remarks_.at(0).second, HasSubstr("it computes"));
+  Still(seconds(700));
+  EXPECT_EQ(StoodStill(), 600);
+  EXPECT_EQ(ended_->culprit, kB);
+}
+
+TEST_F(ProgressTest, WhoSaysWhatItIsBusyWithIsBelievedWithoutProcessorTime) {
+  says_[kA] = Waiting({Gradient("ip1", 17, {kB})});
+  says_[kC] = Waiting();
+  says_[kB] = {.idle = std::chrono::hours(1), .busy_with = "evaluates"};
+  Still(seconds(599));
+  EXPECT_FALSE(ended_);
+  EXPECT_THAT(remarks_.at(0).second, HasSubstr("it evaluates"));
+}
+
+TEST_F(ProgressTest, LongStepsOfOneWorkerAreNotRemarkedOnInEachOfThem) {
+  says_[kA] = Waiting({Gradient("ip1", 17, {kB})});
+  says_[kC] = Waiting();
+  says_[kB] = {};
+  working_ = {kB};
+  for (int step = 0; step < 50; ++step) {
+    Still(seconds(3));
+    Moves();
+  }
+  EXPECT_EQ(remarks_.size(), 1u);
+}
+
+TEST_F(ProgressTest, WhereAnyMemberMovesNobodyIsStuck) {
+  says_[kA] = Waiting({Gradient("ip1", 17, {kB})});
+  says_[kB] = {.idle = seconds(60)};
+  Still(seconds(1000));  // worker 2 does not report: bytes still reach it
+  EXPECT_FALSE(ended_);
+  EXPECT_TRUE(remarks_.empty());
+}
+
+TEST_F(ProgressTest, AStandstillWithoutAnybodyWhoWaitsNeverEnds) {
+  for (const MemberId member : {kA, kB, kC}) says_[member] = {.idle = seconds(60)};
+  Still(seconds(10'000));
+  EXPECT_FALSE(ended_);
+  EXPECT_TRUE(remarks_.empty());
+}
+
+TEST_F(ProgressTest, AWorkerThatHasLeftWhileOthersLackItsGradientEndsTheJobAtOnce) {
+  says_[kA] = Waiting({Gradient("ip1", 17, {kC})});
+  says_[kB] = Waiting();
+  says_[kC] = Waiting();
+  standing_.left = {kC};
+  Still(seconds(100));
+  ASSERT_TRUE(ended_);
+  EXPECT_EQ(StoodStill(), 1);
+  EXPECT_EQ(ended_->culprit, kC);
+  EXPECT_THAT(ended_->reason, HasSubstr("has left the job without the gradient of layer 'ip1' in step 17"));
+}
+
+TEST_F(ProgressTest, WorkersThatPushDifferentLayersEndAndBothAreSaid) {
+  says_[kA] = Waiting({Gradient("a", 3, {kB, kC})});
+  says_[kB] = Waiting({Gradient("b", 3, {kA})});
+  says_[kC] = Waiting();
+  Still(seconds(100));
+  ASSERT_TRUE(ended_);
+  EXPECT_EQ(StoodStill(), 60);
+  EXPECT_TRUE(ended_->culprit);
+  EXPECT_THAT(ended_->reason, HasSubstr("waits itself for"));
+  EXPECT_THAT(ended_->reason, HasSubstr("push different layers"));
+}
+
+TEST_F(ProgressTest, WhoWaitsItselfIsNotBlamedWhereAnotherHoldsItUp) {
+  // Worker 1 leads a host: it lacks worker 2's share, and therefore worker 0 lacks worker 1's sum.
+  says_[kA] = Waiting({Gradient("ip1", 4, {kB})});
+  says_[kB] = Waiting({Gradient("ip1", 4, {kC})});
+  says_[kC] = {.idle = seconds(60)};
+  Still(seconds(100));
+  EXPECT_EQ(ended_->culprit, kC);
+}
+
+TEST_F(ProgressTest, ASumThatIsOwedIsAskedOfItsOwner) {
+  ProgressReport waiting = Waiting();
+  waiting.owed = {{"the mean gradient of layer 'ip1' in step 4", 4, {kC}}};
+  says_[kA] = waiting;
+  says_[kB] = Waiting();
+  says_[kC] = Waiting();
+  Still(seconds(100));
+  EXPECT_EQ(ended_->culprit, kC);
+  EXPECT_THAT(ended_->reason, HasSubstr("the mean gradient of layer 'ip1' in step 4"));
+}
+
+TEST_F(ProgressTest, AStandstillThatNobodyCanExplainEndsToo) {
+  for (const MemberId member : {kA, kB, kC}) says_[member] = Waiting();
+  Still(seconds(100));
+  ASSERT_TRUE(ended_);
+  EXPECT_EQ(ended_->culprit, std::nullopt);
+  EXPECT_THAT(ended_->reason, HasSubstr("a message was lost"));
+}
+
+TEST_F(ProgressTest, WhatTheCoordinatorLacksIsWaitedForWhereSomebodyIsBlocked) {
+  standing_.waits = {{"its layers of model 0", 0, {kB}}};
+  for (const MemberId member : {kA, kB, kC}) says_[member] = {.idle = seconds(60)};
+  Still(seconds(200));
+  EXPECT_FALSE(ended_);
+  says_[kA].blocked = true;
+  Still(seconds(300));
+  EXPECT_EQ(ended_->culprit, kB);
+  EXPECT_THAT(ended_->reason, HasSubstr("its layers of model 0"));
+}
+
+}  // namespace
+}  // namespace poseidon::coordinator

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/session/progress_watch.h"
+
+#include <chrono>
+#include <ctime>
+
+namespace poseidon::session {
+
+void ProgressWatch::Look(const Sight& sight) {
+  const bool absent = !last_ || sight.now - last_->now > own_absence_;
+  if (absent || sight.work != last_->work) moved_at_ = sight.now;
+  const Duration used = sight.used.value_or(Duration{0});
+  if (absent || used - used_then_ >= budget_) {
+    idle_since_ = sight.now;
+    used_then_ = used;
+  }
+  last_ = sight;
+}
+
+Duration ProcessorTime() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
+}  // namespace poseidon::session

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SESSION_PROGRESS_WATCH_H_
+#define POSEIDON_SESSION_PROGRESS_WATCH_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "poseidon/base/executor.h"
+
+namespace poseidon::session {
+
+// Since when nothing moves at this member, and since when it uses no processor, of what it looks like now and
+// then. A push costs nothing for it but a count.
+class ProgressWatch {
+ public:
+  // A program that uses less than a hundredth of `window` in processor time is idle; who looks less often than
+  // every `own_absence` was itself suspended, which is held against nobody.
+  ProgressWatch(Duration window, Duration own_absence) : budget_(window / 100), own_absence_(own_absence) {}
+
+  struct Sight {
+    TimePoint now;
+    std::uint64_t work = 0;        // grows while work goes on
+    std::optional<Duration> used;  // processor time; none: unknown, and the program counts as busy
+  };
+  void Look(const Sight& sight);
+
+  Duration quiet() const { return last_ ? last_->now - moved_at_ : Duration{0}; }
+  Duration idle() const { return last_ && last_->used ? last_->now - idle_since_ : Duration{0}; }
+
+ private:
+  const Duration budget_;
+  const Duration own_absence_;
+  std::optional<Sight> last_;
+  TimePoint moved_at_;
+  TimePoint idle_since_;  // since then less than the budget was used
+  Duration used_then_{0};
+};
+
+// Processor time that this process has used.
+Duration ProcessorTime();
+
+}  // namespace poseidon::session
+
+#endif  // POSEIDON_SESSION_PROGRESS_WATCH_H_

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers that are alive but keep the others waiting, as real processes, each with processor time of its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/c_api/two_processes.h"
+
+namespace {
+
+using namespace poseidon_test;  // NOLINT(google-build-using-namespace)
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using testing::HasSubstr;
+
+constexpr double kStuckAfter = 3;
+
+double SecondsSince(steady_clock::time_point begin) {
+  return std::chrono::duration<double>(steady_clock::now() - begin).count();
+}
+
+void SleepFor(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+void ComputeFor(double seconds) {
+  const auto begin = steady_clock::now();
+  volatile double value = 1;
+  while (SecondsSince(begin) < seconds) value = value * 1.0000001;
+}
+
+// A model of two layers, trained with numbers of no meaning.
+struct Training {
+  explicit Training(poseidon_session* session) {
+    poseidon_model_new(session, &model, nullptr);
+    for (const char* name : {"below", "above"}) {
+      poseidon_layer layer = POSEIDON_NEW(poseidon_layer);
+      layer.name = name;
+      layer.elements = kElements;
+      layer.dtype = POSEIDON_F32;
+      poseidon_declare(model, &layer, nullptr, nullptr);
+    }
+    committed = poseidon_commit(model, nullptr);
+  }
+  void Push(std::uint32_t layer, std::uint64_t step) {
+    poseidon_view view = POSEIDON_NEW(poseidon_view);
+    view.memory = gradients[layer].data();
+    view.elements = kElements;
+    view.dtype = POSEIDON_F32;
+    EXPECT_EQ(poseidon_push_dense(model, layer, step, &view, nullptr, nullptr), POSEIDON_OK);
+  }
+  poseidon_code Wait(std::uint32_t layer, poseidon_status* status = nullptr) {
+    return poseidon_wait(model, layer, status);
+  }
+  poseidon_code Step(std::uint64_t step, poseidon_status* status = nullptr) {
+    if (const poseidon_code code = poseidon_begin_step(model, step, status); code != POSEIDON_OK) return code;
+    Push(1, step);
+    Push(0, step);
+    if (const poseidon_code code = Wait(0, status); code != POSEIDON_OK) return code;
+    return Wait(1, status);
+  }
+
+  static constexpr std::uint64_t kElements = 1000;
+  std::vector<std::vector<float>> gradients{2, std::vector<float>(kElements, 1.0f)};
+  poseidon_model* model = nullptr;
+  poseidon_code committed = POSEIDON_OK;
+};
+
+class Stuck : public TwoProcesses {
+ protected:
+  void Choose(poseidon_options& options) override {
+    options.stuck_after_seconds = kStuckAfter;
+    options.final_plan_step = POSEIDON_NEVER;
+    options.log = [](void* self, std::int32_t, const char* line) {
+      auto* const test = static_cast<Stuck*>(self);
+      std::lock_guard lock(test->mutex_);
+      test->lines_.emplace_back(line);
+    };
+    options.log_user = this;
+  }
+  std::vector<std::string> Lines() {
+    std::lock_guard lock(mutex_);
+    return lines_;
+  }
+  // Steps until one fails.
+  void StepUntilFailure(Training& training, int steps = 100) {
+    for (int step = 0; step < steps; ++step) {
+      const auto begin = steady_clock::now();
+      if (training.Step(static_cast<std::uint64_t>(step), &status_) != POSEIDON_OK) {
+        took_ = SecondsSince(begin);
+        return;
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+  poseidon_status status_ = POSEIDON_NEW(poseidon_status);
+  double took_ = 0;
+};
+
+TEST_F(Stuck, AWorkerThatIsAliveButStuckIsNamedWithLayerAndStep) {
+  Start([](poseidon_session* session) {
+    Training training(session);
+    for (std::uint64_t step = 0; step < 5; ++step) training.Step(step);
+    poseidon_begin_step(training.model, 5, nullptr);
+    training.Push(1, 5);
+    SleepFor(100);  // as on a disk that does not answer
+    return 0;
+  });
+  Training training(session_);
+  StepUntilFailure(training);
+  EXPECT_EQ(status_.culprit, 1);
+  EXPECT_THAT(status_.message, HasSubstr("worker 1"));
+  EXPECT_THAT(status_.message, HasSubstr("has not brought the gradient of layer 'below' in step 5"));
+  EXPECT_THAT(status_.message, HasSubstr("is alive but has used no processor"));
+  EXPECT_GE(took_, kStuckAfter);
+  EXPECT_LT(took_, kStuckAfter + 3);
+  EXPECT_THAT(Lines(), testing::Contains(HasSubstr("has not brought the gradient of layer 'below' in step 5")));
+}
+
+TEST_F(Stuck, AWorkerThatComputesIsOnlyRemarkedOn) {
+  Start([](poseidon_session* session) {
+    Training training(session);
+    training.Step(0);
+    ComputeFor(2.5 * kStuckAfter);
+    if (training.Step(1) != POSEIDON_OK) return 102;
+    if (poseidon_leave(session, nullptr) != POSEIDON_OK) return 103;
+    poseidon_close(session);
+    return 0;
+  });
+  Training training(session_);
+  StepUntilFailure(training, 2);
+  EXPECT_EQ(status_.code, POSEIDON_OK) << status_.message;
+  EXPECT_EQ(poseidon_leave(session_, &status_), POSEIDON_OK) << status_.message;
+  EXPECT_EQ(CodeOf(other_), 0);
+  ended_ = true;
+  EXPECT_THAT(Lines(), testing::Contains(HasSubstr("it computes")));
+}
+
+TEST_F(Stuck, AWorkerThatSaysWhatItIsBusyWithIsOnlyRemarkedOn) {
+  Start([](poseidon_session* session) {
+    Training training(session);
+    training.Step(0);
+    poseidon_say_busy(session, "evaluates");
+    SleepFor(2 * kStuckAfter);
+    poseidon_say_busy(session, nullptr);
+    if (training.Step(1) != POSEIDON_OK) return 102;
+    if (poseidon_leave(session, nullptr) != POSEIDON_OK) return 103;
+    poseidon_close(session);
+    return 0;
+  });
+  Training training(session_);
+  StepUntilFailure(training, 2);
+  EXPECT_EQ(status_.code, POSEIDON_OK) << status_.message;
+  EXPECT_EQ(poseidon_leave(session_, &status_), POSEIDON_OK) << status_.message;
+  EXPECT_EQ(CodeOf(other_), 0);
+  ended_ = true;
+  EXPECT_THAT(Lines(), testing::Contains(HasSubstr("it evaluates")));
+}
+
+TEST_F(Stuck, AWorkerThatMakesFewerStepsAndLeavesEndsTheJobAtOnce) {
+  Start([](poseidon_session* session) {
+    Training training(session);
+    for (std::uint64_t step = 0; step < 3; ++step) training.Step(step);
+    poseidon_status status = POSEIDON_NEW(poseidon_status);
+    if (poseidon_leave(session, &status) == POSEIDON_OK) return 102;
+    return std::string(status.message).find("has left the job") != std::string::npos ? 0 : 103;
+  });
+  Training training(session_);
+  StepUntilFailure(training);
+  EXPECT_EQ(status_.culprit, 1);
+  EXPECT_THAT(status_.message, HasSubstr("has left the job without"));
+  EXPECT_THAT(status_.message, HasSubstr("step 3"));
+  EXPECT_LT(took_, kStuckAfter);
+  EXPECT_EQ(CodeOf(other_), 0);
+  ended_ = true;
+}
+
+TEST_F(Stuck, WorkersThatWaitForEachOtherEnd) {
+  Start([](poseidon_session* session) {
+    Training training(session);
+    training.Step(0);
+    poseidon_status status = POSEIDON_NEW(poseidon_status);
+    return poseidon_barrier(session, &status) != POSEIDON_OK ? 0 : 102;  // while the other makes a step
+  });
+  Training training(session_);
+  StepUntilFailure(training);
+  EXPECT_THAT(status_.message, HasSubstr("waits itself for"));
+  EXPECT_LT(took_, kStuckAfter + 3);
+  EXPECT_EQ(CodeOf(other_), 0);
+  ended_ = true;
+}
+
+TEST_F(Stuck, AWorkerThatNeverDeclaresItsLayersIsNamed) {
+  Start([](poseidon_session*) {
+    SleepFor(100);
+    return 0;
+  });
+  const Training training(session_);
+  EXPECT_NE(training.committed, POSEIDON_OK);
+  EXPECT_NE(poseidon_failure(session_, &status_), POSEIDON_OK);
+  EXPECT_EQ(status_.culprit, 1);
+  EXPECT_THAT(status_.message, HasSubstr("has not brought its layers"));
+}
+
+TEST_F(Stuck, AJobInWhichNobodyWaitsIsLeftInPeace) {
+  Start([](poseidon_session* session) {
+    Training training(session);
+    training.Step(0);
+    SleepFor(2 * kStuckAfter);
+    if (training.Step(1) != POSEIDON_OK) return 102;
+    if (poseidon_leave(session, nullptr) != POSEIDON_OK) return 103;
+    poseidon_close(session);
+    return 0;
+  });
+  Training training(session_);
+  EXPECT_EQ(training.Step(0), POSEIDON_OK);
+  SleepFor(2 * kStuckAfter - 0.5);
+  EXPECT_EQ(training.Step(1, &status_), POSEIDON_OK) << status_.message;
+  EXPECT_EQ(poseidon_leave(session_, &status_), POSEIDON_OK) << status_.message;
+  EXPECT_EQ(CodeOf(other_), 0);
+  ended_ = true;
+}
+
+}  // namespace
