@@ -38,7 +38,7 @@ struct CoordinatorOptions {
   plan::PlanOptions planning;
   plan::Levels levels = plan::Levels::kFlat;
   // The step from which the plan made of measurements holds; workers wait for it there.
-  std::uint64_t final_plan_step = 10;
+  std::uint64_t final_plan_step = plan::kFinalPlanStep;
   ProgressRule progress;
 };
 

@@ -13,8 +13,6 @@
 namespace poseidon::coordinator {
 namespace {
 
-constexpr MemberId kHost{0};
-
 std::string_view Plural(Role role) { return role == Role::kWorker ? "workers" : "servers"; }
 
 // A process that is no member yet.

@@ -24,6 +24,9 @@
 // `dead_after` later, a verdict (silence.h). Everything that arrives after the verdict is an echo.
 namespace poseidon::coordinator {
 
+// The member in whose process the coordinator is.
+inline constexpr MemberId kHost{0};
+
 enum class Role : std::uint8_t { kWorker = 1, kServer = 2 };
 
 // A stream that a joining process came on, before it is a member; any number unique in the job.

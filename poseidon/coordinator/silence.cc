@@ -7,8 +7,6 @@
 namespace poseidon::coordinator {
 namespace {
 
-constexpr MemberId kHost{0};
-
 using Members = std::set<MemberId>;
 using Hosts = std::set<std::string>;
 
