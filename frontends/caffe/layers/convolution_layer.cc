@@ -12,11 +12,13 @@ namespace poseidon::caffe {
 namespace {
 
 // Convolution and, transposed, deconvolution, over one to three spatial axes behind the channel
-// axis. Several bottoms go through the same weights, each to its own top.
+// axis. Several bottoms go through the same weights, each to its own top. Forks have a type of its own for one that
+// convolves every channel by itself (two spellings).
 class ConvolutionLayer : public Layer {
  public:
-  ConvolutionLayer(const LayerParameter& param, const LayerContext& context, bool transposed)
-      : Layer(param, context), transposed_(transposed) {}
+  enum class Kind { kPlain, kTransposed, kDepthwise };
+  ConvolutionLayer(const LayerParameter& param, const LayerContext& context, Kind kind)
+      : Layer(param, context), transposed_(kind == Kind::kTransposed), depthwise_(kind == Kind::kDepthwise) {}
 
   Arity arity() const override {
     return {1, Arity::kAny, 1, Arity::kAny, /*top_per_bottom=*/true};
@@ -35,7 +37,11 @@ class ConvolutionLayer : public Layer {
     POSEIDON_ASSIGN_OR_RETURN(window_, ReadWindow(options, spatial));
     channels_ = bottom[0]->data.size(axis_);
     outputs_ = options.num_output();
-    groups_ = options.group();
+    groups_ = depthwise_ && !options.has_group() ? channels_ : std::int64_t{options.group()};
+    if (depthwise_ && groups_ != channels_) {
+      return InvalidArgument("convolves every channel by itself, but group is " + std::to_string(groups_) +
+                             ", expected none or the " + std::to_string(channels_) + " channels of the bottom");
+    }
     if (outputs_ == 0) return InvalidArgument("needs num_output above 0");
     if (groups_ == 0 || channels_ % groups_ != 0 || outputs_ % groups_ != 0) {
       return InvalidArgument("group " + std::to_string(groups_) + " does not divide " +
@@ -127,6 +133,7 @@ class ConvolutionLayer : public Layer {
   Shape Zeros() const { return Shape(window_.kernel.size(), 0); }
 
   const bool transposed_;
+  const bool depthwise_;  // a group for every channel
   std::int64_t axis_ = 1;
   std::int64_t channels_ = 0;
   std::int64_t outputs_ = 0;
@@ -138,12 +145,16 @@ class ConvolutionLayer : public Layer {
 
 std::unique_ptr<Layer> MakeConvolutionLayer(const LayerParameter& param,
                                             const LayerContext& context) {
-  return std::make_unique<ConvolutionLayer>(param, context, /*transposed=*/false);
+  return std::make_unique<ConvolutionLayer>(param, context, ConvolutionLayer::Kind::kPlain);
 }
 
 std::unique_ptr<Layer> MakeDeconvolutionLayer(const LayerParameter& param,
                                               const LayerContext& context) {
-  return std::make_unique<ConvolutionLayer>(param, context, /*transposed=*/true);
+  return std::make_unique<ConvolutionLayer>(param, context, ConvolutionLayer::Kind::kTransposed);
+}
+
+std::unique_ptr<Layer> MakeDepthwiseConvolutionLayer(const LayerParameter& param, const LayerContext& context) {
+  return std::make_unique<ConvolutionLayer>(param, context, ConvolutionLayer::Kind::kDepthwise);
 }
 
 }  // namespace poseidon::caffe

@@ -142,6 +142,54 @@ TEST(Pooling, SizesFollowCaffesRules) {
 
 // Padding of more than half a window takes another way through ATen; the second top still counts
 // positions in the image without padding.
+TEST(Pooling, ForksSayCeilMode) {
+  const auto width = [](const std::string& options) {
+    return MakeNet(Input("1x1x6x6") + One("Pooling", "pooling_param { kernel_size: 3 stride: 2 " + options + " }"))
+        ->blob("out")
+        ->data.size(3);
+  };
+  EXPECT_EQ(width(""), 3);
+  EXPECT_EQ(width("ceil_mode: true"), 3);
+  EXPECT_EQ(width("ceil_mode: false"), 2);
+  EXPECT_EQ(width("ceil_mode: false round_mode: FLOOR"), 2);
+  EXPECT_THAT(Why("1x1x6x6", "Pooling", "pooling_param { kernel_size: 3 ceil_mode: true round_mode: FLOOR }"),
+              HasSubstr("contradict"));
+}
+
+TEST(Layers, EnginesOfForksAreNotLookedAt) {
+  MakeNet("engine: 'MKL2017'" + Input("2x4x5x5") +
+          One("Convolution", "engine: 'MKLDNN' convolution_param { num_output: 2 kernel_size: 3 engine: MKL2017 }"));
+  for (const char* layer : {"'Pooling' pooling_param { kernel_size: 2 engine: MKLDNN }",
+                            "'ReLU' relu_param { engine: MKLDNN }",
+                            "'BatchNorm' batch_norm_param { engine: MKL2017 }",
+                            "'Concat' concat_param { engine: MKL2017 }",
+                            "'Eltwise' bottom: 'data' eltwise_param { engine: MKL2017 }",
+                            "'InnerProduct' inner_product_param { num_output: 2 engine: MKL2017 }",
+                            "'Dropout' dropout_param { engine: CAFFE }", "'LRN' lrn_param { engine: MKL2017 }"}) {
+    MakeNet(Input("2x4x5x5") + "layer { name: 'l' bottom: 'data' top: 'out' type: " + layer + " }");
+  }
+}
+
+TEST(Convolution, DepthwiseIsAGroupForEveryChannel) {
+  const std::string same = "kernel_size: 3 pad: 1 weight_filler { type: 'xavier' } bias_filler { type: 'uniform' }";
+  const auto plain =
+      MakeNet(Input("2x4x5x5") + One("Convolution", "convolution_param { num_output: 8 group: 4 " + same + " }"));
+  FillTestNumbers(plain->blob("data")->data, 1);
+  ASSERT_TRUE(plain->Forward().ok());
+  for (const char* type : {"ConvolutionDepthwise", "DepthwiseConvolution"}) {
+    for (const char* group : {"", "group: 4 "}) {
+      const auto net =
+          MakeNet(Input("2x4x5x5") + One(type, "convolution_param { num_output: 8 " + (group + same) + " }"));
+      EXPECT_EQ(net->layer(1).blobs()[0].shape(), (Shape{8, 1, 3, 3}));
+      FillTestNumbers(net->blob("data")->data, 1);
+      ASSERT_TRUE(net->Forward().ok());
+      EXPECT_TRUE(at::equal(net->blob("out")->data, plain->blob("out")->data)) << type;
+    }
+    EXPECT_THAT(Why("2x4x5x5", type, "convolution_param { num_output: 8 group: 2 " + same + " }"),
+                HasSubstr("group is 2, expected none or the 4 channels"));
+  }
+}
+
 TEST(Pooling, MaximaAreCountedInTheImage) {
   const auto net = MakeNet(Input("1x1x3x3") +
                            "layer { name: 'l' type: 'Pooling' bottom: 'data' top: 'out' top: "

@@ -40,6 +40,13 @@ class PoolingLayer final : public Layer {
       return InvalidArgument("bottom has shape " + ShapeText(bottom[0]->data.sizes()) +
                              ", expected four axes");
     }
+    ceil_ = options.round_mode() == PoolingParameter::CEIL;
+    if (options.has_ceil_mode()) {
+      if (options.has_round_mode() && options.ceil_mode() != ceil_) {
+        return InvalidArgument("has round_mode and ceil_mode, which contradict each other");
+      }
+      ceil_ = options.ceil_mode();
+    }
     const bool kernel_pair = options.has_kernel_h() && options.has_kernel_w();
     if (options.global_pooling()) {
       if (options.has_kernel_size() || options.has_kernel_h() || options.has_kernel_w()) {
@@ -84,7 +91,6 @@ class PoolingLayer final : public Layer {
     const auto& options = param().pooling_param();
     const Pair in = {from[2], from[3]};
     if (options.global_pooling()) kernel_ = in;
-    ceil_ = options.round_mode() == PoolingParameter::CEIL;
     const bool clips = pad_[0] > 0 || pad_[1] > 0;  // windows that start in the padding, as Caffe does for both axes
     Pair out{};
     for (std::size_t i = 0; i < 2; ++i) {
