@@ -3,6 +3,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include <exception>
+#include <string>
 #include <utility>
 
 #include "poseidon/base/check.h"
@@ -94,8 +96,13 @@ void BatchSource::ReadAhead() {
     reading_ = next_;
     next_ += options_.stride;
     lock.unlock();
-    if (!read.batch.images.defined()) read.batch = Fresh();
-    read.status = Fill(read.first, &read.batch);
+    try {
+      if (!read.batch.images.defined()) read.batch = Fresh();
+      read.status = Fill(read.first, &read.batch);
+    } catch (const std::exception&) {  // of the allocators; nobody else is there to catch it
+      read.status = ResourceExhausted("database " + options_.path + ": out of memory for a batch of " +
+                                      std::to_string(options_.rows) + " images of " + ToString(image_shape_));
+    }
     lock.lock();
     if (course != course_) {
       idle_.push_back(std::move(read.batch));

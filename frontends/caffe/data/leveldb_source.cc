@@ -4,16 +4,55 @@
 #if defined(POSEIDON_HAVE_LEVELDB)
 
 #include <leveldb/db.h>
+#include <stdlib.h>
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace poseidon::caffe {
 namespace {
 
+namespace fs = std::filesystem;
+
+// LevelDB lets one process at a time into a folder, because it writes and deletes files there even when it is only to
+// be read. So every reader opens a folder of its own with links to the files of the database: what LevelDB writes is
+// written beside the links, what it deletes is a link. Gone with the object.
+class PrivateView {
+ public:
+  PrivateView() = default;
+  ~PrivateView() {
+    std::error_code ignored;
+    if (!folder_.empty()) fs::remove_all(folder_, ignored);
+  }
+  PrivateView(const PrivateView&) = delete;
+  PrivateView& operator=(const PrivateView&) = delete;
+
+  Status Open(const std::string& path) {
+    std::error_code error;
+    std::string pattern = (fs::temp_directory_path(error) / "poseidon-leveldb-XXXXXX").string();
+    if (error || ::mkdtemp(pattern.data()) == nullptr) {
+      return Unavailable("database " + path + " cannot be opened: no folder can be made in " + pattern);
+    }
+    folder_ = pattern;
+    for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+      const std::string name = entry->path().filename().string();
+      if (name == "LOCK" || name == "LOG" || name == "LOG.old") continue;
+      fs::create_symlink(fs::absolute(entry->path()), fs::path(folder_) / name, error);
+      if (error) break;
+    }
+    return error ? Unavailable("database " + path + " cannot be opened: " + error.message()) : OkStatus();
+  }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::string folder_;
+};
+
 class LevelDbSource final : public RecordSource {
  public:
-  LevelDbSource(std::string path, std::unique_ptr<leveldb::DB> database)
-      : path_(std::move(path)), database_(std::move(database)) {}
+  LevelDbSource(std::string path, std::unique_ptr<PrivateView> view, std::unique_ptr<leveldb::DB> database)
+      : path_(std::move(path)), view_(std::move(view)), database_(std::move(database)) {}
 
   Status Start() {
     leveldb::ReadOptions options;
@@ -50,6 +89,7 @@ class LevelDbSource final : public RecordSource {
   }
 
   const std::string path_;
+  const std::unique_ptr<PrivateView> view_;  // destroyed after the database
   std::unique_ptr<leveldb::DB> database_;
   std::unique_ptr<leveldb::Iterator> cursor_;  // of database_: destroyed before it
   std::uint64_t size_ = 0;
@@ -59,16 +99,21 @@ class LevelDbSource final : public RecordSource {
 }  // namespace
 
 Result<std::unique_ptr<RecordSource>> OpenLevelDb(const std::string& path) {
+  auto view = std::make_unique<PrivateView>();
+  POSEIDON_RETURN_IF_ERROR(view->Open(path));
   leveldb::Options options;
   options.create_if_missing = false;
   options.max_open_files = 100;
   leveldb::DB* opened = nullptr;
-  const leveldb::Status status = leveldb::DB::Open(options, path, &opened);
+  const leveldb::Status status = leveldb::DB::Open(options, view->folder(), &opened);
   if (!status.ok()) {
-    return Unavailable("database " + path + " cannot be opened (LevelDB lets one process in at a " +
-                       "time, several workers need an LMDB): " + status.ToString());
+    std::string why = status.ToString();
+    for (std::size_t at; (at = why.find(view->folder())) != std::string::npos;) {
+      why.replace(at, view->folder().size(), path);
+    }
+    return Unavailable("database " + path + " cannot be opened: " + why);
   }
-  auto source = std::make_unique<LevelDbSource>(path, std::unique_ptr<leveldb::DB>(opened));
+  auto source = std::make_unique<LevelDbSource>(path, std::move(view), std::unique_ptr<leveldb::DB>(opened));
   POSEIDON_RETURN_IF_ERROR(source->Start());
   return std::unique_ptr<RecordSource>(std::move(source));
 }

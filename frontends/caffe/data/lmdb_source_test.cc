@@ -12,6 +12,9 @@
 
 #if defined(POSEIDON_HAVE_LEVELDB)
 #include <leveldb/db.h>
+
+#include <filesystem>
+#include <map>
 #endif
 
 namespace poseidon::caffe {
@@ -185,8 +188,32 @@ TEST(LevelDbSource, ReadsInKeyOrder) {
     ASSERT_TRUE(record.ok());
     EXPECT_EQ(record->value, std::to_string(i));
   }
-  EXPECT_THAT(OpenRecords(Database::kLevelDb, folder / "db").status().message(),
-              HasSubstr("one process"));
+  // Every worker opens it for itself, at the same time.
+  auto another = OpenRecords(Database::kLevelDb, folder / "db");
+  ASSERT_TRUE(another.ok()) << another.status().ToString();
+  EXPECT_EQ((*another)->At(2)->value, "2");
+  EXPECT_EQ((*source)->At(2)->value, "2");
+}
+
+TEST(LevelDbSource, LeavesTheDatabaseAsItIs) {
+  TestFolder folder;
+  leveldb::Options options;
+  options.create_if_missing = true;
+  leveldb::DB* opened = nullptr;
+  ASSERT_TRUE(leveldb::DB::Open(options, folder / "db", &opened).ok());
+  ASSERT_TRUE(opened->Put({}, "key", "value").ok());
+  delete opened;
+  const auto files = [&] {
+    std::map<std::string, std::uintmax_t> sizes;
+    for (const auto& entry : std::filesystem::directory_iterator(folder / "db")) {
+      sizes[entry.path().filename().string()] = entry.file_size();
+    }
+    return sizes;
+  };
+  const auto before = files();
+  ASSERT_TRUE(OpenRecords(Database::kLevelDb, folder / "db").ok());
+  EXPECT_EQ(files(), before);
+  EXPECT_THAT(OpenRecords(Database::kLevelDb, folder / "none").status().message(), HasSubstr(folder / "none"));
 }
 #endif
 
