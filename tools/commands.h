@@ -11,6 +11,7 @@ namespace poseidon::tools {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;      // a user's mistake, or anything else with a sentence
 inline constexpr int kExitMemberLost = 3;  // a member of the job died or froze
+inline constexpr int kExitNotFinite = 4;   // the loss became NaN or infinite (--on-nan stop)
 
 void AddTrain(CLI::App& app);
 void AddTest(CLI::App& app);

@@ -7,9 +7,12 @@
 #include <cctype>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <iostream>
 #include <iterator>
+#include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "poseidon/base/listed.h"
@@ -104,9 +107,32 @@ void KeepTheHeap() {
   mallopt(M_TOP_PAD, 16 << 20);
 }
 
+// Memory that runs out in a thread of its own reaches nobody who could say so: the process ends here, with the
+// sentence that the user is owed. Takes no memory.
+[[noreturn]] void EndInOneSentence() {
+  const auto say = [](std::string_view text) {
+    static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
+  };
+  say("poseidon: ");
+  try {
+    if (std::current_exception()) std::rethrow_exception(std::current_exception());
+    say("ended unexpectedly");
+  } catch (const std::bad_alloc&) {
+    say("out of memory");
+  } catch (const std::exception& error) {
+    const std::string_view what = error.what();
+    say(what.substr(0, what.find('\n')));
+  } catch (...) {
+    say("ended unexpectedly");
+  }
+  say("\n");
+  _exit(kExitFailed);
+}
+
 }  // namespace
 
 int Main(int argc, char** argv) {
+  std::set_terminate(EndInOneSentence);
   KeepTheHeap();
   CLI::App app("Trains deep networks data-parallel over ordinary Ethernet.", "poseidon");
   app.require_subcommand(1);
@@ -129,6 +155,12 @@ int Main(int argc, char** argv) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
     std::cerr << "poseidon: " << error.what() << " (see poseidon --help)" << std::endl;
+    return kExitFailed;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "poseidon: out of memory" << std::endl;
+    return kExitFailed;
+  } catch (const std::exception& error) {
+    std::cerr << "poseidon: " << error.what() << std::endl;
     return kExitFailed;
   }
   return kExitOk;

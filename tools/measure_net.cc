@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "frontends/caffe/net/subnormals.h"
 #include "frontends/caffe/solver/solver.h"
 #include "frontends/caffe/train/aten_engine.h"
 #include "poseidon/base/thread_executor.h"
@@ -67,7 +68,7 @@ Result<std::vector<plan::LayerSeconds>> Timed(caffe::Solver& solver, int iterati
 profile::Layer LayerOf(caffe::Net& net, int index, std::size_t position) {
   caffe::Layer& net_layer = net.layer(index);
   profile::Layer layer;
-  layer.spec.name = net_layer.name();
+  layer.spec.name = net.UniqueName(index);
   layer.spec.elements = static_cast<std::uint64_t>(net.layer_params(index).data.numel());
   layer.spec.forward_position = static_cast<std::uint32_t>(position);
   for (const caffe::LearnableParam& param : net.learnable_params()) {
@@ -124,6 +125,7 @@ Result<double> ProductFlops(const Profile& profile, int threads) {
 
 Result<Profile> MeasureNet(const MeasureOptions& options) {
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(Cores());
+  caffe::FlushSubnormals();
   at::set_num_threads(threads);
   caffe::SolverOptions solver_options;
   solver_options.folder = std::filesystem::path(options.model).parent_path().string();

@@ -72,8 +72,18 @@ void RunMember() {
                      {"port", address.port}});
       },
       .joined = [&] { output.Emit({{"event", "joined"}}); }};
-  const Status status = input->task.server ? caffe::RunServer(input->task, environment)
-                                           : caffe::RunWorker(input->task, environment);
+  Status status;
+  std::string not_finite;
+  if (input->task.server) {
+    status = caffe::RunServer(input->task, environment);
+  } else if (Result<caffe::RunEnd> end = caffe::RunWorker(input->task, environment); end.ok()) {
+    not_finite = end->not_finite;
+  } else {
+    status = end.status();
+  }
+  if (!not_finite.empty()) {
+    output.Emit({{"event", "failed"}, {"message", not_finite}, {"culprit", kNoCulprit}, {"exit", kExitNotFinite}});
+  }
   if (!status.ok()) {
     output.Emit({{"event", "failed"},
                  {"message", status.message()},
@@ -82,7 +92,7 @@ void RunMember() {
   }
   std::cout.flush();
   // The watching thread sits in a read; nothing else is left to do.
-  _exit(status.ok() ? kExitOk
+  _exit(!not_finite.empty() ? kExitNotFinite : status.ok() ? kExitOk
                     : (status.culprit() != kNoCulprit ? kExitMemberLost : kExitFailed));
 }
 

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "frontends/caffe/net/subnormals.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/snapshot.h"
@@ -31,6 +32,7 @@ std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
   if (!flags.gpu.empty()) {
     Fail("--gpu " + flags.gpu + ": this build computes on the CPU; leave the flag out");
   }
+  caffe::FlushSubnormals();
   at::set_num_threads(flags.threads > 0
                           ? flags.threads
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
@@ -45,6 +47,7 @@ std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
   Result<std::unique_ptr<caffe::Net>> net =
       caffe::Net::Create(*parameters, state, caffe::NetOptions{});
   if (!net.ok()) Fail(net.status().message());
+  if ((*net)->layer_count() == 0) Fail(flags.model + " has no layers in phase " + caffe::Phase_Name(state.phase()));
   return *std::move(net);
 }
 

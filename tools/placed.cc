@@ -198,8 +198,14 @@ void RunPlaced(const Membership& place, caffe::TrainOptions options, const std::
             signals.Begin();
           },
       .meeting = [&] { return Meet(place, files); }};
-  const Status status = task.server ? caffe::RunServer(task, environment)
-                                    : caffe::RunWorker(task, environment);
+  Status status;
+  if (task.server) {
+    status = caffe::RunServer(task, environment);
+  } else if (Result<caffe::RunEnd> end = caffe::RunWorker(task, environment); !end.ok()) {
+    status = end.status();
+  } else if (!end->not_finite.empty()) {
+    Fail(end->not_finite, kExitNotFinite);
+  }
   if (!status.ok()) {
     Fail(status.message(), status.culprit() != kNoCulprit ? kExitMemberLost : kExitFailed);
   }

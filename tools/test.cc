@@ -5,8 +5,10 @@
 #include <iostream>
 #include <map>
 #include <memory>
-#include <thread>
+#include <string>
+#include <vector>
 
+#include "frontends/caffe/net/debug_lines.h"
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
@@ -25,8 +27,19 @@ void AddTest(CLI::App& app) {
     flags->phase = "TEST";
     const std::unique_ptr<caffe::Net> net = BuildNet(*flags);
     LoadWeights(*flags, net.get());
-    Result<caffe::TestMeans> means =
-        caffe::RunTest(net.get(), 0, flags->iterations, caffe::DataShare{}, nullptr);
+    caffe::TestRun run{.batches = flags->iterations};
+    run.on_batch = [](int batch, const std::vector<caffe::OutputValue>& outputs) {
+      for (const caffe::OutputValue& value : outputs) {
+        std::cout << "Batch " << batch << ", " << value.name << " = " << value.value << "\n";
+      }
+    };
+    if (net->debug_info()) {
+      run.hooks.after_forward = [&net](int layer) {
+        caffe::DebugForward(*net, layer, [](const std::string& line) { std::cerr << line << "\n"; });
+        return OkStatus();
+      };
+    }
+    Result<caffe::TestMeans> means = caffe::RunTest(net.get(), run);
     if (!means.ok()) Fail(means.status().message());
     std::cout << "Loss: " << means->loss << "\n";
     for (const caffe::OutputValue& value : means->outputs) {

@@ -76,8 +76,9 @@ void RunAlone(const TrainFlags& flags, Terminal& terminal) {
     if (!generated.ok()) Fail(generated.status().message());
     token = *generated;
   }
-  const Status status = caffe::RunWorker(task, {terminal, signals.requests(), token, {}});
-  if (!status.ok()) Fail(status.message());
+  const Result<caffe::RunEnd> end = caffe::RunWorker(task, {terminal, signals.requests(), token, {}});
+  if (!end.ok()) Fail(end.status().message());
+  if (!end->not_finite.empty()) Fail(end->not_finite, kExitNotFinite);
 }
 
 // ---- several members
@@ -251,6 +252,8 @@ void AddTrain(CLI::App& app) {
   c->add_option("--run-dir", o.run_dir, "Where the results go");
   c->add_option("--final-plan-step", o.final_plan_step, "Step at which the measured plan begins")
       ->check(CLI::Range(3, 1000000));
+  c->add_option("--on-nan", o.on_nan, "When the loss is NaN or infinite: stop (exit code 4), or go on")
+      ->check(CLI::IsMember({"stop", "go"}));
   c->add_option("--dtype", o.dtype, "f32, or f64 for numeric tests")
       ->check(CLI::IsMember({"f32", "f64"}));
   c->callback([flags, c] {

@@ -299,7 +299,7 @@ LaunchResult Job::Verdict() const {
     const bool lost = child.failure->value("culprit", -1) >= 0;
     if (result.failure.empty() || (!lost && result.exit_code == kExitPeerLost)) {
       result.failure = child.failure->value("message", "");
-      result.exit_code = lost ? kExitPeerLost : kExitFailed;
+      result.exit_code = lost ? kExitPeerLost : child.failure->value("exit", kExitFailed);
     }
   }
   std::string ended;

@@ -10,6 +10,7 @@
 
 #include "frontends/caffe/golden/kinds.h"
 #include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/net/subnormals.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -95,5 +96,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: poseidon_golden DIR [NAME...]\n");
     return 2;
   }
+  poseidon::caffe::FlushSubnormals();  // as the trainer does
   return poseidon::caffe::RunAll(argv[1], {argv + 2, argv + argc});
 }

@@ -38,8 +38,13 @@ class DataLayer final : public Layer {
     options.channels = transform.force_color()  ? Channels::kColour
                        : transform.force_gray() ? Channels::kGrey
                                                 : Channels::kAsStored;
-    const RandomStream stream(context().seed, RandomPurpose::kTransform, name(),
+    const RandomStream stream(context().seed, RandomPurpose::kTransform, unique_name(),
                               phase() == TRAIN ? 0 : 1);
+    // The same number on all workers: they share the records from there on.
+    if (data.rand_skip() > 0) {
+      const RandomStream skips(context().seed, RandomPurpose::kSkip, unique_name(), 0);
+      skip_ = skips.Draw(0, 0)[0] % data.rand_skip();
+    }
     options.draw = [stream](std::uint64_t sample) { return stream.Draw(sample, 0); };
     POSEIDON_ASSIGN_OR_RETURN(source_,
                               BatchSource::Open(std::move(options), std::move(transformer)));
@@ -59,7 +64,7 @@ class DataLayer final : public Layer {
     const std::uint64_t batch = context().pass->batch;
     const std::uint64_t first = phase() == TRAIN ? FirstTrainSample(batch, context().share, rows)
                                                  : FirstTestSample(batch, rows);
-    POSEIDON_RETURN_IF_ERROR(source_->Take(first, &batch_));
+    POSEIDON_RETURN_IF_ERROR(source_->Take(skip_ + first, &batch_));
     top[0]->data = batch_.images;
     if (top.size() > 1) top[1]->data = batch_.labels;
     return OkStatus();
@@ -67,6 +72,7 @@ class DataLayer final : public Layer {
 
  private:
   std::int64_t rows_ = 0;
+  std::uint64_t skip_ = 0;  // records passed over at the beginning, below rand_skip
   std::unique_ptr<BatchSource> source_;
   Batch batch_;
 };

@@ -65,7 +65,7 @@ class DropoutLayer final : public NeuronLayer {
   void Draw(T* mask) const {
     const std::int64_t rows = mask_.dim() > 0 ? mask_.size(0) : 1;
     const std::int64_t width = rows > 0 ? mask_.numel() / rows : 0;
-    const RandomStream stream(context().seed, RandomPurpose::kDropout, name(),
+    const RandomStream stream(context().seed, RandomPurpose::kDropout, unique_name(),
                               context().pass->batch);
     const std::int64_t first_row = context().share.rank * rows;
     const T kept = static_cast<T>(1 / (1 - ratio_));

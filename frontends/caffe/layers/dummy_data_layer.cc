@@ -62,7 +62,7 @@ class DummyDataLayer final : public Layer {
     const auto rank = static_cast<std::uint64_t>(context().share.rank);
     const std::uint64_t turn = (batch * world + rank) * top.size() + i;
     return Fill(FillerOf(static_cast<int>(i)),
-                RandomStream(context().seed, RandomPurpose::kDummy, name(), turn), top[i]->data);
+                RandomStream(context().seed, RandomPurpose::kDummy, unique_name(), turn), top[i]->data);
   }
 
   const FillerParameter& FillerOf(int top) const {

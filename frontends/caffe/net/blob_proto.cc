@@ -46,6 +46,17 @@ void ToBlobProto(const at::Tensor& from, BlobProto* proto) {
   }
 }
 
+void AddDiff(const at::Tensor& diff, BlobProto* proto) {
+  const auto count = static_cast<int>(diff.numel());
+  if (diff.scalar_type() == at::kDouble) {
+    const auto* numbers = diff.const_data_ptr<double>();
+    proto->mutable_double_diff()->Add(numbers, numbers + count);
+  } else {
+    const auto* numbers = diff.const_data_ptr<float>();
+    proto->mutable_diff()->Add(numbers, numbers + count);
+  }
+}
+
 void CopyNumbers(const BlobProto& proto, const at::Tensor& to) {
   POSEIDON_CHECK(NumbersIn(proto) == to.numel(), "saved numbers go where as many are expected");
   const auto copy = [&](const auto& from) {

@@ -25,6 +25,9 @@ std::int64_t NumbersIn(const BlobProto& proto);
 // Shape and numbers of `from`: f64 in double_data, f32 in data.
 void ToBlobProto(const at::Tensor& from, BlobProto* proto);
 
+// The numbers of `diff`, beside those of its blob: f64 in double_diff, f32 in diff.
+void AddDiff(const at::Tensor& diff, BlobProto* proto);
+
 // Converts the saved numbers, of either width, into `to`, whatever their shape. They are NumbersIn()
 // many, and must be to.numel(): the caller knows what to say where they are not.
 void CopyNumbers(const BlobProto& proto, const at::Tensor& to);

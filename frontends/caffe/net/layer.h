@@ -28,6 +28,7 @@ struct LayerContext {
   std::uint64_t seed = 0;             // of every random draw
   DataShare share;                    // which rows of the global batch are ours
   const PassContext* pass = nullptr;  // which pass this is; outlives the layer
+  std::string unique_name = {};       // the layer's name where no other layer has it; empty: its name
 };
 
 // How many blobs a layer takes and gives.
@@ -104,10 +105,16 @@ class Layer {
 
   const LayerParameter& param() const { return param_; }
   const std::string& name() const { return param_.name(); }
+  // The name under which it draws at random: no other layer of the net has it.
+  const std::string& unique_name() const {
+    return context_.unique_name.empty() ? name() : context_.unique_name;
+  }
   const std::string& type() const { return param_.type(); }
   Phase phase() const { return context_.phase; }
   // The learned blobs, Caffe's `blobs`.
   const std::vector<Blob>& blobs() const { return blobs_; }
+  // Whether the gradient of learned blob `index` is computed.
+  bool wants_param_diff(std::size_t index) const { return slots_[index].wanted; }
 
  protected:
   const LayerContext& context() const { return context_; }

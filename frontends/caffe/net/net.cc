@@ -67,11 +67,8 @@ Status Net::Named(int index, const Status& status) const {
 
 Status Net::Build() {
   nodes_.resize(static_cast<std::size_t>(param_.layer_size()));
-  std::set<std::string> names;
+  MakeNamesUnique();
   for (int i = 0; i < param_.layer_size(); ++i) {
-    if (!names.insert(param_.layer(i).name()).second) {
-      return Named(i, InvalidArgument("another layer has the same name"));
-    }
     if (const Status status = RunOnEngine([&] { return AddLayer(i); }); !status.ok()) {
       return Named(i, status);
     }
@@ -95,6 +92,19 @@ Status Net::Build() {
   return OkStatus();
 }
 
+void Net::MakeNamesUnique() {
+  std::set<std::string> taken;
+  for (const LayerParameter& layer : param_.layer()) taken.insert(layer.name());
+  std::map<std::string, int> seen;
+  for (const LayerParameter& layer : param_.layer()) {
+    std::string unique = layer.name();
+    for (int number = ++seen[layer.name()]; number > 1 && !taken.insert(unique).second; ++number) {
+      unique = layer.name() + "#" + std::to_string(number);
+    }
+    unique_names_.push_back(std::move(unique));
+  }
+}
+
 Status Net::AddLayer(int index) {
   LayerParameter* param = param_.mutable_layer(index);
   if (!param->has_phase()) param->set_phase(state_.phase());
@@ -109,7 +119,8 @@ Status Net::AddLayer(int index) {
                          .phase = param->phase(),
                          .seed = options_.seed,
                          .share = options_.share,
-                         .pass = &pass_}));
+                         .pass = &pass_,
+                         .unique_name = UniqueName(index)}));
   layers_.push_back(std::move(made));
   POSEIDON_RETURN_IF_ERROR(AppendBottoms(index));
   POSEIDON_RETURN_IF_ERROR(AppendTops(index));
@@ -291,10 +302,34 @@ Status Net::AppendParams(int index) {
         first.blobs_[static_cast<std::size_t>(name.index)].data.view(mine);
   }
   const Net* source = options_.parameters_from;
-  if (source != nullptr && source->LayerIndex(owner.name()) >= 0) {
-    return AdoptParams(index, *source);
+  const int partner = source != nullptr ? PartnerIn(*source, index) : -1;
+  return partner >= 0 ? AdoptParams(index, *source, partner) : AllocateParams(index);
+}
+
+int Net::CountNamed(const std::string& name) const {
+  const auto is_named = [&](const LayerParameter& layer) { return layer.name() == name; };
+  return static_cast<int>(std::count_if(param_.layer().begin(), param_.layer().end(), is_named));
+}
+
+// Of the layers of that name with learned blobs the one at `place`, from 0; -1 when there are fewer.
+int Net::WithWeights(const std::string& name, int place) const {
+  for (int i = 0; i < layer_count(); ++i) {
+    if (layer(i).name() == name && !layer(i).blobs().empty() && place-- == 0) return i;
   }
-  return AllocateParams(index);
+  return -1;
+}
+
+// The layer of `source` whose learned blobs layer `index` uses: that of the same name, or, where several have it, the
+// one that comes as far down among those with learned blobs.
+int Net::PartnerIn(const Net& source, int index) const {
+  const std::string& name = layer(index).name();
+  if (CountNamed(name) == 1 && source.CountNamed(name) == 1) return source.LayerIndex(name);
+  if (layer(index).declarations_.empty()) return -1;
+  int place = 0;
+  for (int i = 0; i < index; ++i) {
+    if (layer(i).name() == name && !layer(i).declarations_.empty()) ++place;
+  }
+  return source.WithWeights(name, place);
 }
 
 // One flat vector for what the layer owns; the blobs are views of it in order, filled.
@@ -318,15 +353,14 @@ Status Net::AllocateParams(int index) {
     owner.blobs_[at].data = flat.narrow(0, offset, count).view(shape);
     learnable.blob.data = owner.blobs_[at].data;
     offset += count;
-    const RandomStream stream(options_.seed, RandomPurpose::kFiller, owner.name(), at);
+    const RandomStream stream(options_.seed, RandomPurpose::kFiller, owner.unique_name(), at);
     POSEIDON_RETURN_IF_ERROR(Fill(owner.declarations_[at].filler, stream, learnable.blob.data));
   }
   return OkStatus();
 }
 
-Status Net::AdoptParams(int index, const Net& source) {
+Status Net::AdoptParams(int index, const Net& source, int other) {
   Layer& mine = layer(index);
-  const int other = source.LayerIndex(mine.name());
   const Layer& theirs = source.layer(other);
   if (mine.declarations_.size() != theirs.blobs_.size()) {
     return InvalidArgument("has " + std::to_string(mine.declarations_.size()) +
@@ -354,8 +388,9 @@ Status Net::AdoptParams(int index, const Net& source) {
 Status Net::ShareParametersWith(const Net& source) {
   return RunOnEngine([&] {
     for (int i = 0; i < layer_count(); ++i) {
-      if (source.LayerIndex(layer(i).name()) < 0) continue;
-      if (const Status status = AdoptParams(i, source); !status.ok()) return Named(i, status);
+      const int partner = PartnerIn(source, i);
+      if (partner < 0) continue;
+      if (const Status status = AdoptParams(i, source, partner); !status.ok()) return Named(i, status);
     }
     return OkStatus();
   });
@@ -576,9 +611,12 @@ Blob* Net::blob(const std::string& name) const {
   return found == blob_ids_.end() ? nullptr : blobs_[static_cast<std::size_t>(found->second)].get();
 }
 
-Status Net::CopyFrom(const NetParameter& model, const std::string& source) {
+Status Net::CopyFrom(const NetParameter& model, const std::string& source, SameNames same) {
+  std::map<std::string, int> seen;  // saved layers with weights, by name
   for (const LayerParameter& saved : model.layer()) {
-    const int index = LayerIndex(saved.name());
+    const bool in_order = same == SameNames::kInOrder && CountNamed(saved.name()) > 1;
+    if (in_order && saved.blobs_size() == 0) continue;
+    const int index = in_order ? WithWeights(saved.name(), seen[saved.name()]++) : LayerIndex(saved.name());
     if (index < 0) continue;
     const Layer& mine = layer(index);
     const auto fail = [&](const std::string& text) {
@@ -605,13 +643,17 @@ Status Net::CopyFrom(const NetParameter& model, const std::string& source) {
   return OkStatus();
 }
 
-NetParameter Net::ToProto() const {
+NetParameter Net::ToProto(bool diffs) const {
   NetParameter proto;
   proto.set_name(name_);
   for (const auto& made : layers_) {
     LayerParameter* saved = proto.add_layer();
     *saved = made->param();
-    for (const Blob& blob : made->blobs()) ToBlobProto(blob.data, saved->add_blobs());
+    for (const Blob& blob : made->blobs()) {
+      BlobProto* const proto_blob = saved->add_blobs();
+      ToBlobProto(blob.data, proto_blob);
+      if (diffs && blob.diff.defined()) AddDiff(blob.diff, proto_blob);
+    }
   }
   return proto;
 }

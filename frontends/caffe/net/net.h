@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -65,6 +66,12 @@ struct LayerParams {
   at::Tensor diff;
 };
 
+// Which layer of a net takes the weights of a saved one where several layers have the same name.
+enum class SameNames {
+  kFirst,    // the first one, whichever is saved: so Caffe does
+  kInOrder,  // the first takes those of the first with weights, the second those of the second: a net's own model
+};
+
 // A graph of layers in the order of the prototxt, with splits inserted.
 //
 // Thread: one at a time. Failures name the layer: "layer 'ip1' (InnerProduct): ...".
@@ -85,7 +92,13 @@ class Net {
   int layer_count() const { return static_cast<int>(layers_.size()); }
   Layer& layer(int index) const { return *layers_[static_cast<std::size_t>(index)]; }
   const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
-  int LayerIndex(const std::string& name) const;  // -1 when there is none
+  // The first layer of that name, as several may have it; -1 when there is none.
+  int LayerIndex(const std::string& name) const;
+  // The layer's name, with "#2" and so on behind it where earlier layers have the same. What has to tell layers apart
+  // (a session, a plan, random draws) uses it; files and messages have the plain name.
+  const std::string& UniqueName(int layer) const {
+    return unique_names_[static_cast<std::size_t>(layer)];
+  }
   const Blobs& bottoms(int layer) const { return nodes_[static_cast<std::size_t>(layer)].bottom; }
   const Blobs& tops(int layer) const { return nodes_[static_cast<std::size_t>(layer)].top; }
   // Whether gradients are computed for all there is, learned or not.
@@ -97,6 +110,15 @@ class Net {
   // A blob by name, or null. Lives as long as the net; a pass may rebind its tensors.
   Blob* blob(const std::string& name) const;
   const std::vector<std::string>& blob_names() const { return blob_names_; }
+  const std::string& bottom_name(int layer, std::size_t bottom) const { return NameOf(At(layer).bottom_ids[bottom]); }
+  const std::string& top_name(int layer, std::size_t top) const { return NameOf(At(layer).top_ids[top]); }
+  bool propagates_down(int layer, std::size_t bottom) const { return At(layer).propagate_down[bottom]; }
+  // Whether an output of the layer is part of the loss.
+  bool loss_is_weighted(int layer) const {
+    return std::any_of(At(layer).loss_weights.begin(), At(layer).loss_weights.end(), [](float w) { return w != 0; });
+  }
+  // Whether the net's own definition asks for debug_info.
+  bool debug_info() const { return param_.debug_info(); }
   // In alphabetical order.
   const std::vector<NetOutput>& outputs() const { return outputs_; }
 
@@ -124,9 +146,9 @@ class Net {
   // Copies weights by layer name; layers that only one side has are left alone. Blobs of
   // the old four dimensions fit when they agree once padded with ones in front. Failures name
   // `source`, the layer and both shapes.
-  Status CopyFrom(const NetParameter& model, const std::string& source);
-  // The net with its weights, as Caffe saves it.
-  NetParameter ToProto() const;
+  Status CopyFrom(const NetParameter& model, const std::string& source, SameNames same = SameNames::kFirst);
+  // The net with its weights, as Caffe saves it; `diffs`: with what lies in their diffs (EnsureParamDiffs before).
+  NetParameter ToProto(bool diffs = false) const;
 
  private:
   // A layer's place in the graph.
@@ -147,13 +169,19 @@ class Net {
   Net(const NetParameter& param, const NetState& state, const NetOptions& options);
 
   Status Build();
+  void MakeNamesUnique();
+  int PartnerIn(const Net& source, int index) const;
+  int CountNamed(const std::string& name) const;
+  int WithWeights(const std::string& name, int place) const;
+  const Node& At(int index) const { return nodes_[static_cast<std::size_t>(index)]; }
+  const std::string& NameOf(int blob) const { return blob_names_[static_cast<std::size_t>(blob)]; }
   Status AddLayer(int index);
   Status AppendBottoms(int index);
   Status AppendTops(int index);
   Status SetLossWeights(int index);
   Status CheckArity(int index) const;
   Status AppendParams(int index);
-  Status AdoptParams(int index, const Net& source);
+  Status AdoptParams(int index, const Net& source, int other);
   Status AllocateParams(int index);
   void BindDiffs(int index);
   void MarkBackward();
@@ -173,6 +201,7 @@ class Net {
   NetState state_;
   NetOptions options_;
   PassContext pass_;
+  std::vector<std::string> unique_names_;  // by layer
   std::vector<std::unique_ptr<Layer>> layers_;
   std::vector<Node> nodes_;
   std::vector<std::unique_ptr<Blob>> blobs_;

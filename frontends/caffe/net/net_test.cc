@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "frontends/caffe/net/debug_lines.h"
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/testing/gradient_checker.h"
 
@@ -298,13 +299,115 @@ TEST(Net, WeightsThatDoNotFitAreNamed) {
             "f: layer 'a' blob 0 holds 1 numbers, its shape asks for 6");
 }
 
+// --- Layers of one name --------------------------------------------------------------------------
+
+std::string OneName(const std::string& outputs_of_second) {
+  return kInput +
+         std::string("layer { name: 'ip' type: 'InnerProduct' bottom: 'data' top: 'x' inner_product_param { "
+                     "num_output: 3 weight_filler { type: 'xavier' } } }"
+                     "layer { name: 'ip' type: 'ReLU' bottom: 'x' top: 'x' }"
+                     "layer { name: 'ip' type: 'InnerProduct' bottom: 'x' top: 'b' inner_product_param { num_output: ") +
+         outputs_of_second + " weight_filler { type: 'xavier' } } }" + kLoss;
+}
+
+TEST(Net, LayersMayHaveTheSameName) {
+  const auto net = MakeNet(OneName("3"));
+  EXPECT_EQ(net->LayerIndex("ip"), 1);
+  EXPECT_EQ(net->layer(3).name(), "ip");
+  EXPECT_EQ(net->UniqueName(1), "ip");
+  EXPECT_EQ(net->UniqueName(2), "ip#2");
+  EXPECT_EQ(net->UniqueName(3), "ip#3");
+  EXPECT_FALSE(at::equal(net->layer(1).blobs()[0].data, net->layer(3).blobs()[0].data))
+      << "both were filled with the same draws";
+  EXPECT_EQ(MakeNet(kInput + Ip("a", "data", 2) + Ip("a#2", "a", 2) +
+                    "layer { name: 'a' type: 'Silence' bottom: 'a#2' bottom: 'label' }")
+                ->UniqueName(3),
+            "a#3");
+}
+
+TEST(Net, OfSavedLayersOfOneNameTheFirstTakesEachInTurn) {
+  const auto from = MakeNet(OneName("3"));
+  NetOptions options;
+  options.seed = 99;
+  const auto to = MakeNet(OneName("3"), TRAIN, options);
+  const at::Tensor second = to->layer(3).blobs()[0].data.clone();
+  NetParameter saved = from->ToProto();
+  ASSERT_EQ(saved.layer(1).blobs_size(), 2);
+  ASSERT_EQ(saved.layer(3).blobs_size(), 2);
+  // As in Caffe, where a saved ReLU of that name would not fit the first.
+  EXPECT_EQ(to->CopyFrom(saved, "f").message(), "f: layer 'ip' has 0 blobs, expected 2");
+  saved.mutable_layer()->DeleteSubrange(2, 1);
+  ASSERT_TRUE(to->CopyFrom(saved, "f").ok());
+  EXPECT_TRUE(at::equal(to->layer(1).blobs()[0].data, from->layer(3).blobs()[0].data));
+  EXPECT_TRUE(at::equal(to->layer(3).blobs()[0].data, second));
+}
+
+TEST(Net, ItsOwnModelComesBackInOrder) {
+  const auto from = MakeNet(OneName("5"));
+  NetOptions options;
+  options.seed = 99;
+  const auto to = MakeNet(OneName("5"), TRAIN, options);
+  const Status status = to->CopyFrom(from->ToProto(), "f", SameNames::kInOrder);
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (const int layer : {1, 3}) {
+    EXPECT_TRUE(at::equal(to->layer(layer).blobs()[0].data, from->layer(layer).blobs()[0].data));
+  }
+  NetOptions sharing;
+  sharing.parameters_from = from.get();
+  const auto test = MakeNet(OneName("5"), TEST, sharing);
+  EXPECT_EQ(test->layer(3).blobs()[0].data.data_ptr(), from->layer(3).blobs()[0].data.data_ptr());
+}
+
+TEST(Net, DiffsAreSavedWhereTheyAreAskedFor) {
+  const auto net = TwoLayers();
+  Pass(net.get());
+  EXPECT_EQ(net->ToProto().layer(net->LayerIndex("a")).blobs(0).diff_size(), 0);
+  const NetParameter saved = net->ToProto(/*diffs=*/true);
+  const BlobProto& blob = saved.layer(net->LayerIndex("a")).blobs(0);
+  ASSERT_EQ(blob.diff_size(), 15);
+  EXPECT_EQ(blob.diff(4), net->layer(net->LayerIndex("a")).blobs()[0].diff[1][1].item<float>());
+}
+
+// --- debug_info ----------------------------------------------------------------------------------
+
+TEST(Net, DebugLinesAreCaffes) {
+  const auto net = MakeNet(kInput + Ip("a", "data", 2, "param { name: 'w' }") +
+                           "layer { name: 'b' type: 'Power' bottom: 'a' top: 'b' power_param { scale: 2 } }" + kLoss);
+  net->blob("data")->data.fill_(1);
+  net->blob("label")->data.zero_();
+  net->layer(1).blobs()[0].data.fill_(-0.5);
+  net->layer(1).blobs()[1].data.fill_(0.25);
+  Pass(net.get());
+  std::vector<std::string> lines;
+  const DebugSink sink = [&](const std::string& line) { lines.push_back(line); };
+  DebugForward(*net, 1, sink);
+  DebugBackward(*net, 2, false, sink);
+  DebugBackward(*net, 1, false, sink);
+  DebugBackward(*net, 1, true, sink);
+  DebugAllParams(*net, sink);
+  EXPECT_THAT(lines, ElementsAre("    [Forward] Layer a, top blob a data: 1.25",
+                                 "    [Forward] Layer a, param blob w data: 0.5",
+                                 "    [Forward] Layer a, param blob 1 data: 0.25",
+                                 "    [Backward] Layer b, bottom blob a diff: 0.25",
+                                 "    [Backward] Layer a, param blob w diff: 1",
+                                 "    [Backward] Layer a, param blob 1 diff: 1",
+                                 "    [Backward] All net params (data, diff): L1 norm = (3.5, 8); L2 norm = "
+                                 "(1.27475, 2.82843)"));
+}
+
+// --- Memory that is not there --------------------------------------------------------------------
+
+TEST(Net, TheAllocatorsWordsAreNotTheUsers) {
+  EXPECT_EQ(WhyNoNet("layer { name: 'in' type: 'Input' top: 'x' "
+                     "input_param { shape { dim: 1099511627776 dim: 1048576 } } }"),
+            "layer 'in' (Input): out of memory: cannot allocate 4611686018427387904 bytes");
+}
+
 // --- Mistakes in a net ---------------------------------------------------------------------------
 
 TEST(Net, MistakesAreNamed) {
   EXPECT_EQ(WhyNoNet(kInput + Ip("a", "dat", 2)),
             "layer 'a' reads blob 'dat', which no earlier layer makes");
-  EXPECT_EQ(WhyNoNet(kInput + Ip("a", "data", 2) + Ip("a", "a", 2)),
-            "layer 'a' (InnerProduct): another layer has the same name");
   EXPECT_EQ(WhyNoNet(kInput + std::string("layer { name: 'b' type: 'ReLU' bottom: 'data' top: "
                                           "'label' }")),
             "layer 'b' (ReLU): makes blob 'label', which an earlier layer makes already");

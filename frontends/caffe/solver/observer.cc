@@ -18,6 +18,9 @@ std::string InWords(const WeightsReport& report) {
   std::string words;
   if (!report.unused.empty()) words += "; not in the net: " + Listed(report.unused);
   if (!report.untouched.empty()) words += "; not in the file, left as they were: " + Listed(report.untouched);
+  if (!report.repeated.empty()) {
+    words += "; several layers of one name, of which the net's first took the last one's: " + Listed(report.repeated);
+  }
   return words.empty() ? "" : "weights of " + report.model + words;
 }
 

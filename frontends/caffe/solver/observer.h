@@ -52,6 +52,8 @@ struct WeightsReport {
   std::string model;                   // the path
   std::vector<std::string> unused;     // layers that the file has weights for and no net has
   std::vector<std::string> untouched;  // layers with learned blobs that the file does not have
+  // Names that several layers of the file with weights have: the first layer of the net took each in turn.
+  std::vector<std::string> repeated = {};
 };
 
 // A report in a sentence; empty where file and nets have the same layers.
@@ -67,6 +69,10 @@ class SolverObserver {
   virtual void OnSnapshot(const SnapshotReport& report) = 0;
   // Weights were loaded, also before the solver is there for its caller (`weights` in a solver file).
   virtual void OnWeights(const WeightsReport& report) = 0;
+  // A line of debug_info.
+  virtual void OnDebugLine(const std::string& /*line*/) {}
+  // Numbers of this worker ceased to be finite, in a sentence; once, where training goes on all the same.
+  virtual void OnNotFinite(const std::string& /*sentence*/) {}
 };
 
 }  // namespace poseidon::caffe

@@ -68,7 +68,7 @@ Status LoadModelOf(const SolverState& state, const std::string& state_path, cons
     return NotFound("the model of " + state_path + " is neither beside it nor at " + state.learned_net());
   }
   for (const std::string& model : models) {
-    POSEIDON_RETURN_IF_ERROR(LoadWeights(model, {net}).status());
+    POSEIDON_RETURN_IF_ERROR(LoadWeights(model, {net}, SameNames::kInOrder).status());
     POSEIDON_RETURN_IF_ERROR(history.Fits(state, state_path));
     if (!state.has_weights_hash() || WeightsHash(*net) == state.weights_hash()) return OkStatus();
   }
@@ -104,10 +104,10 @@ SnapshotPaths SnapshotPathsAt(const std::string& prefix, std::uint64_t iteration
 }
 
 Status WriteSnapshot(const Net& net, const History& history, const SolverPosition& position, const std::string& plan,
-                     const SnapshotPaths& paths) {
-  POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(net), paths.model));
+                     const SnapshotPaths& paths, bool diffs) {
+  POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(net) * (diffs ? 2 : 1), paths.model));
   POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(history), paths.state));
-  POSEIDON_ASSIGN_OR_RETURN(FileDraft model, FileDraft::Write(net.ToProto(), paths.model));
+  POSEIDON_ASSIGN_OR_RETURN(FileDraft model, FileDraft::Write(net.ToProto(diffs), paths.model));
   SolverState state;
   state.set_iter(static_cast<int>(position.iteration));
   state.set_learned_net(paths.model);
@@ -150,21 +150,23 @@ Result<RestoredSnapshot> ReadSnapshot(const std::string& state_path, Net* net, H
                           .plan = state.plan()};
 }
 
-Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets) {
+Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets, SameNames same) {
   POSEIDON_RETURN_IF_ERROR(RefuseHdf5(model_path));
   POSEIDON_ASSIGN_OR_RETURN(const NetParameter model, ReadModel(model_path));
   std::set<std::string> given;
+  std::set<std::string> repeated;
   for (const LayerParameter& saved : model.layer()) {
-    if (saved.blobs_size() > 0) given.insert(saved.name());
+    if (saved.blobs_size() > 0 && !given.insert(saved.name()).second) repeated.insert(saved.name());
   }
   std::set<std::string> known;
   std::set<std::string> learned;  // of the known ones those that own their blobs
   for (Net* const net : nets) {
-    POSEIDON_RETURN_IF_ERROR(net->CopyFrom(model, model_path));
+    POSEIDON_RETURN_IF_ERROR(net->CopyFrom(model, model_path, same));
     for (int i = 0; i < net->layer_count(); ++i) known.insert(net->layer(i).name());
     for (const LearnableParam& param : net->learnable_params()) learned.insert(net->layer(param.layer).name());
   }
   WeightsReport report{.model = model_path};
+  if (same == SameNames::kFirst) std::ranges::set_intersection(repeated, learned, std::back_inserter(report.repeated));
   std::ranges::set_difference(given, known, std::back_inserter(report.unused));
   std::ranges::set_difference(learned, given, std::back_inserter(report.untouched));
   if (report.unused.size() < given.size() || learned.empty()) return report;

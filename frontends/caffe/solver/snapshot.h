@@ -33,7 +33,7 @@ struct SolverPosition {
 // whole. A failure (read-only folder, full disk) leaves what was there, and no half of a new one. `plan`, the text of a
 // plan.json, may be empty.
 Status WriteSnapshot(const Net& net, const History& history, const SolverPosition& position, const std::string& plan,
-                     const SnapshotPaths& paths);
+                     const SnapshotPaths& paths, bool diffs = false);
 
 struct RestoredSnapshot {
   SolverPosition position;
@@ -45,7 +45,8 @@ struct RestoredSnapshot {
 Result<RestoredSnapshot> ReadSnapshot(const std::string& state_path, Net* net, History* history);
 
 // Copies weights by layer name from a model file, for fine-tuning. A file of which no net takes a layer is refused.
-Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets);
+Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets,
+                                  SameNames same = SameNames::kFirst);
 
 // OK when files of `prefix` can be created: tries it.
 Status CheckSnapshotPrefix(const std::string& prefix);

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/solver/solver.h"
 
+#include <ATen/ops/sub.h>
+
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
+#include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/solver/gradient_norm.h"
 #include "frontends/caffe/solver/learning_rate.h"
 #include "frontends/caffe/solver/nets.h"
@@ -58,6 +62,9 @@ Result<std::unique_ptr<Solver>> Solver::Create(const SolverParameter& parameters
   net_options.share = options.share;
   POSEIDON_ASSIGN_OR_RETURN(auto net, Net::Create(nets.train.net, nets.train.state, net_options));
   net->EnsureParamDiffs();
+  if (parameters.snapshot_diff()) {
+    for (const LearnableParam& param : net->learnable_params()) param.blob.diff.zero_();
+  }
   net_options.parameters_from = net.get();
   std::vector<std::unique_ptr<Net>> test_nets;
   for (const SolverNets::Part& test : nets.tests) {
@@ -146,11 +153,16 @@ Status Solver::LoadWeightFiles(const std::string& model_paths) {
 Status Solver::Solve() {
   const auto last = static_cast<std::uint64_t>(parameters_.max_iter());
   if (position_.iteration < last) POSEIDON_RETURN_IF_ERROR(Step(last - position_.iteration));
+  POSEIDON_RETURN_IF_ERROR(AgreeOnNotFinite(/*with_weights=*/false));
+  if (Broken()) {
+    stopped_ = true;
+    return OkStatus();
+  }
   const bool written =
       parameters_.snapshot() > 0 &&
       position_.iteration % static_cast<std::uint64_t>(parameters_.snapshot()) == 0;
   if (parameters_.snapshot_after_train() && !written) POSEIDON_RETURN_IF_ERROR(Snapshot());
-  if (stopped_) return OkStatus();
+  if (stopped_ || Broken()) return OkStatus();
   if (parameters_.display() > 0 &&
       position_.iteration % static_cast<std::uint64_t>(parameters_.display()) == 0) {
     POSEIDON_RETURN_IF_ERROR(ClosingPass());
@@ -172,6 +184,7 @@ Status Solver::Step(std::uint64_t iterations) {
     if (TestDue()) POSEIDON_RETURN_IF_ERROR(TestAll());
     const bool display = display_every > 0 && position_.iteration % display_every == 0;
     POSEIDON_RETURN_IF_ERROR(Iterate(display));
+    if (Broken() && collectives_ == nullptr) break;
     const SolverAction action =
         options_.poll ? options_.poll(position_.iteration) : SolverAction::kNone;
     const bool due = snapshot_every > 0 && position_.iteration % snapshot_every == 0;
@@ -179,15 +192,68 @@ Status Solver::Step(std::uint64_t iterations) {
     const bool asked =
         action == SolverAction::kSnapshot ||
         (action == SolverAction::kSnapshotAndStop && !parameters_.snapshot_after_train());
-    if (due || asked) POSEIDON_RETURN_IF_ERROR(Snapshot());
+    if (due || asked) {
+      POSEIDON_RETURN_IF_ERROR(Snapshot());
+      if (Broken()) break;  // here all workers know it
+    }
     stopped_ = action == SolverAction::kStop || action == SolverAction::kSnapshotAndStop;
   }
+  stopped_ |= Broken();
   return FinishPending();
+}
+
+// The loss is on the host already: what this costs is paid once, and only where it is not finite.
+void Solver::NoteNotFinite(const NotFinite& found) {
+  if (not_finite_) return;
+  not_finite_ = found;
+  not_finite_->worker = options_.share.rank;
+  if (options_.stops_when_not_finite || options_.observer == nullptr) return;
+  options_.observer->OnNotFinite(InWords(*not_finite_, *net_, options_.share.world));
+}
+
+// Brings together what every worker has found; all then hold the first of it. Weights are looked at where they are
+// about to be written: a gradient can break them behind a loss that is finite.
+Status Solver::AgreeOnNotFinite(bool with_weights) {
+  if (!options_.stops_when_not_finite) return OkStatus();
+  if (with_weights && !not_finite_) {
+    const int layer = LayerWithBrokenWeights(*net_);
+    if (layer >= 0) {
+      NoteNotFinite({.iteration = pending_iteration_, .loss = last_loss_, .layer = layer, .weights = true});
+    }
+  }
+  if (collectives_ == nullptr) return OkStatus();
+  const auto world = static_cast<std::size_t>(options_.share.world);
+  std::vector<double> table(world * NotFinite::kNumbers);
+  const auto of_worker = [&](std::size_t worker) {
+    return std::span(table).subspan(worker * NotFinite::kNumbers, NotFinite::kNumbers);
+  };
+  if (not_finite_ && not_finite_->worker == options_.share.rank) {  // not what another has told before
+    const auto numbers = not_finite_->ToNumbers();
+    std::copy(numbers.begin(), numbers.end(), of_worker(static_cast<std::size_t>(options_.share.rank)).begin());
+  }
+  POSEIDON_RETURN_IF_ERROR(collectives_->SumDoubles(table));
+  not_finite_.reset();
+  for (std::size_t worker = 0; worker < world; ++worker) {
+    const std::optional<NotFinite> found = NotFinite::FromNumbers(of_worker(worker), static_cast<int>(worker));
+    if (found && (!not_finite_ || IsBefore(*found, *not_finite_))) not_finite_ = found;
+  }
+  return OkStatus();
+}
+
+bool Solver::ByFactors(int layer) const {
+  return sync_ != nullptr && layers_[static_cast<std::size_t>(layer)].synced && sync_->WantsFactors(layer);
+}
+
+// One worker shows it, as Caffe's root solver does. (The one that writes the snapshots.)
+DebugSink Solver::Debug() const {
+  if (!debugs_) return {};
+  return [this](const std::string& line) { options_.observer->OnDebugLine(line); };
 }
 
 Status Solver::Iterate(bool display) {
   const TimePoint begin = SteadyNow();
   wait_seconds_ = 0;
+  debugs_ = display && parameters_.debug_info() && options_.observer != nullptr && options_.share.rank == 0;
   if (sync_ != nullptr) {
     POSEIDON_RETURN_IF_ERROR(sync_->BeginStep(position_.iteration));
     for (const int layer : synced_layers_) {
@@ -218,7 +284,8 @@ Status Solver::Iterate(bool display) {
   for (LayerState& layer : layers_) layer.pending = !layer.params.empty();
   ++position_.iteration;
   position_.current_step = rate.current_step;
-  if (parameters_.clip_gradients() >= 0) POSEIDON_RETURN_IF_ERROR(FinishPending());
+  if (parameters_.clip_gradients() >= 0 || debugs_) POSEIDON_RETURN_IF_ERROR(FinishPending());
+  debugs_ = false;
   clock_.EndIteration();
 
   last_loss_ = loss / passes;
@@ -249,7 +316,10 @@ Status Solver::ForwardBackward(int pass, double* loss) {
   net_->BeginPass(PassAt(position_.iteration, pass));
   if (options_.feed) POSEIDON_RETURN_IF_ERROR(options_.feed(*net_, net_->pass()));
   POSEIDON_ASSIGN_OR_RETURN(*loss, net_->Forward(hooks_));
-  return net_->Backward(hooks_);
+  if (!std::isfinite(*loss) && !not_finite_) NoteNotFinite(FindNotFinite(*net_, position_.iteration, *loss));
+  POSEIDON_RETURN_IF_ERROR(net_->Backward(hooks_));
+  if (debugs_) DebugAllParams(*net_, Debug());
+  return OkStatus();
 }
 
 Status Solver::BeforeForward(int layer) {
@@ -263,6 +333,7 @@ Status Solver::AfterForward(int layer) {
   const TimePoint end = SteadyNow();
   clock_.AddForward(layer, end - begin);
   Trace(TraceLane::kCompute, layer, position_.iteration, begin, end, "forward");
+  if (debugs_) DebugForward(*net_, layer, Debug());
   return OkStatus();
 }
 
@@ -276,6 +347,7 @@ Status Solver::AfterBackward(int layer) {
   const TimePoint end = SteadyNow();
   clock_.AddBackward(layer, end - begin);
   Trace(TraceLane::kCompute, layer, position_.iteration, begin, end, "backward");
+  if (debugs_) DebugBackward(*net_, layer, ByFactors(layer), Debug());
   return last_pass_ ? Announce(layer) : OkStatus();
 }
 
@@ -379,7 +451,13 @@ void Solver::UpdateParam(std::size_t index) {
       static_cast<double>(parameters_.weight_decay()) * static_cast<double>(param.decay_mult);
   update.clip = pending_clip_;
   update.average = 1.0 / parameters_.iter_size();
+  if (!debugs_ && !parameters_.snapshot_diff()) return rule_->Apply(update);
+  // As in Caffe, the diff of an updated blob is what was taken off it.
+  const EngineGuard guard;
+  const at::Tensor before = param.blob.data.clone();
   rule_->Apply(update);
+  at::sub_out(update.gradient, before, param.blob.data);
+  if (debugs_) DebugUpdate(*net_, param, before, update.gradient, Debug());
 }
 
 // Caffe's running mean: exact once average_loss values are in, a mean of fewer before.
@@ -417,8 +495,16 @@ Status Solver::TestAll() {
     const int batches = parameters_.test_iter(static_cast<int>(i));
     const std::uint64_t first =
         TestsBefore(position_.iteration) * static_cast<std::uint64_t>(batches);
-    POSEIDON_ASSIGN_OR_RETURN(TestMeans means, RunTest(test_nets_[i].get(), first, batches,
-                                                       options_.share, collectives_));
+    TestRun run{.first_batch = first, .batches = batches, .share = options_.share, .collectives = collectives_};
+    run.stop_wanted = options_.stop_wanted;
+    if (test_nets_[i]->debug_info() && options_.observer != nullptr && options_.share.rank == 0) {
+      run.hooks.after_forward = [this, &net = *test_nets_[i]](int layer) {
+        DebugForward(net, layer, [this](const std::string& line) { options_.observer->OnDebugLine(line); });
+        return OkStatus();
+      };
+    }
+    POSEIDON_ASSIGN_OR_RETURN(TestMeans means, RunTest(test_nets_[i].get(), run));
+    if (means.stopped) return OkStatus();
     if (options_.observer == nullptr) continue;
     TestReport report;
     report.iteration = position_.iteration;
@@ -434,14 +520,16 @@ Status Solver::TestAll() {
 
 Status Solver::Snapshot() {
   POSEIDON_RETURN_IF_ERROR(FinishPending());
-  if (!options_.writes_snapshots) return OkStatus();
+  POSEIDON_RETURN_IF_ERROR(AgreeOnNotFinite(/*with_weights=*/true));
+  if (!options_.writes_snapshots || Broken()) return OkStatus();
   const TimePoint begin = SteadyNow();
   const SnapshotPaths paths = SnapshotPathsAt(parameters_.snapshot_prefix(), position_.iteration);
   SnapshotReport report;
   report.iteration = position_.iteration;
   report.model = paths.model;
   report.state = paths.state;
-  report.status = WriteSnapshot(*net_, history_, position_, options_.plan_text ? options_.plan_text() : "", paths);
+  report.status = WriteSnapshot(*net_, history_, position_, options_.plan_text ? options_.plan_text() : "", paths,
+                                parameters_.snapshot_diff());
   report.seconds = ToSeconds(SteadyNow() - begin);
   if (options_.observer != nullptr) options_.observer->OnSnapshot(report);
   return OkStatus();

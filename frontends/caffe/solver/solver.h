@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "frontends/caffe/data/share.h"
+#include "frontends/caffe/net/debug_lines.h"
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "frontends/caffe/solver/collectives.h"
 #include "frontends/caffe/solver/gradient_sync.h"
 #include "frontends/caffe/solver/history.h"
+#include "frontends/caffe/solver/not_finite.h"
 #include "frontends/caffe/solver/observer.h"
 #include "frontends/caffe/solver/snapshot.h"
 #include "frontends/caffe/solver/update_rule.h"
@@ -45,6 +47,11 @@ struct SolverOptions {
   // True on the one worker that writes the snapshots.
   bool writes_snapshots = true;
   SolverObserver* observer = nullptr;
+  // Ends training when a loss or a weight is not finite, without a snapshot of what is broken; else that is reported
+  // once and training goes on. On several workers `poll` must then answer kStop once one of them has not_finite().
+  bool stops_when_not_finite = false;
+  // True when this worker was asked to stop; cuts a test short. Empty: never.
+  std::function<bool()> stop_wanted;
   // Asked after every iteration with the number of iterations done. On several workers it must give
   // all of them the same answer at the same iteration. Empty: kNone.
   std::function<SolverAction(std::uint64_t iterations)> poll;
@@ -106,6 +113,9 @@ class Solver {
   std::uint64_t iteration() const { return position_.iteration; }
   const SolverPosition& position() const { return position_; }
   bool stopped() const { return stopped_; }
+  // Where numbers ceased to be finite, if they did: of this worker's own while it runs, the same on all workers after a
+  // run that it ended.
+  const std::optional<NotFinite>& not_finite() const { return not_finite_; }
   // The plan that the restored snapshot holds; empty: none, or nothing was restored.
   const std::string& restored_plan() const { return restored_plan_; }
   // The mean loss and the rate of the last iteration.
@@ -140,6 +150,11 @@ class Solver {
   Status BeforeBackward(int layer);
   Status AfterBackward(int layer);
   Status Announce(int layer);
+  void NoteNotFinite(const NotFinite& found);
+  Status AgreeOnNotFinite(bool with_weights);
+  bool Broken() const { return options_.stops_when_not_finite && not_finite_.has_value(); }
+  bool ByFactors(int layer) const;
+  DebugSink Debug() const;
   // Awaits and applies the pending gradient of a layer, if there is one.
   Status FinishLayer(int layer);
   // `first` and behind it the other layers whose means have not been awaited, in the net's order.
@@ -169,6 +184,8 @@ class Solver {
   SolverPosition position_;
   std::string restored_plan_;
   bool stopped_ = false;
+  std::optional<NotFinite> not_finite_;
+  bool debugs_ = false;  // the iteration under way shows debug_info
   NetHooks hooks_;
   std::vector<LayerState> layers_;
   std::vector<int> synced_layers_;

@@ -7,10 +7,13 @@
 #include <openssl/evp.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <set>
 #include <thread>
 
 #include "frontends/caffe/data/test_database.h"
@@ -59,6 +62,10 @@ class Recorder final : public SolverObserver {
   void OnTest(const TestReport& report) override { tests.push_back(report); }
   void OnSnapshot(const SnapshotReport& report) override { snapshots.push_back(report); }
   void OnWeights(const WeightsReport& report) override { weights.push_back(report); }
+  void OnDebugLine(const std::string& line) override { debug.push_back(line); }
+  void OnNotFinite(const std::string& sentence) override { not_finite.push_back(sentence); }
+  std::vector<std::string> debug;
+  std::vector<std::string> not_finite;
   std::vector<IterationReport> iterations;
   std::vector<TestReport> tests;
   std::vector<SnapshotReport> snapshots;
@@ -391,6 +398,164 @@ TEST_F(SolverTest, UpdatesWhatHasArrivedWhileAnotherLayerIsWaitedFor) {
   EXPECT_EQ(updated, (std::vector<std::int32_t>{ip2, ip1, ip2, ip1}));
 }
 
+// --- Numbers that are not finite -----------------------------------------------------------------
+
+// Overflows at once.
+constexpr char kExplodes[] = R"(
+    layer { name: "huge" type: "Power" bottom: "ip1" top: "ip1" power_param { scale: 3e38 shift: 3e38 } })";
+
+TEST_F(SolverTest, ALossThatIsNotFiniteStopsTrainingAndIsLocated) {
+  Recorder log;
+  SolverOptions options;
+  options.observer = &log;
+  options.stops_when_not_finite = true;
+  auto solver = Make(Parameters(NetText(folder_ / "db", 4, kExplodes), "max_iter: 9 snapshot: 1"), options);
+  ASSERT_TRUE(solver->Solve().ok());
+  ASSERT_TRUE(solver->not_finite().has_value());
+  EXPECT_EQ(solver->iteration(), 1u);
+  EXPECT_TRUE(solver->stopped());
+  EXPECT_TRUE(log.snapshots.empty());
+  EXPECT_EQ(InWords(*solver->not_finite(), solver->net(), 1),
+            "the loss is nan at iteration 0 in layer 'loss' (SoftmaxWithLoss); the first numbers that are not finite "
+            "are in the output of layer 'ip1' (InnerProduct) or of a layer that works on it in place");
+  EXPECT_TRUE(log.not_finite.empty()) << "the one who stops it says so";
+}
+
+TEST_F(SolverTest, ALossThatIsNotFiniteIsSaidOnceWhereTrainingGoesOn) {
+  Recorder log;
+  SolverOptions options;
+  options.observer = &log;
+  auto solver = Make(Parameters(NetText(folder_ / "db", 4, kExplodes), "max_iter: 4 snapshot: 2"), options);
+  ASSERT_TRUE(solver->Solve().ok());
+  EXPECT_EQ(solver->iteration(), 4u);
+  EXPECT_EQ(log.snapshots.size(), 2u);
+  ASSERT_EQ(log.not_finite.size(), 1u);
+  EXPECT_THAT(log.not_finite[0], HasSubstr("at iteration 0"));
+}
+
+TEST_F(SolverTest, BrokenWeightsBehindAFiniteLossAreNotWritten) {
+  Recorder log;
+  SolverOptions options;
+  options.observer = &log;
+  options.stops_when_not_finite = true;
+  auto solver = Make(Parameters(NetText(folder_ / "db", 4), "momentum: 0.9 max_iter: 9 snapshot: 2"), options);
+  ASSERT_TRUE(solver->Step(1).ok());
+  // The update between this iteration, whose loss is fine, and its snapshot breaks them.
+  solver->history().at(0, 0).fill_(std::numeric_limits<float>::quiet_NaN());
+  ASSERT_TRUE(solver->Step(8).ok());
+  EXPECT_EQ(solver->iteration(), 2u);
+  EXPECT_TRUE(log.snapshots.empty());
+  ASSERT_TRUE(solver->not_finite().has_value());
+  EXPECT_EQ(InWords(*solver->not_finite(), solver->net(), 1),
+            "weights are not finite at iteration 1: the first are those of layer 'ip1' (InnerProduct)");
+}
+
+TEST_F(SolverTest, AllWorkersStopAtTheSameIterationWithTheSameSentence) {
+  TestCluster cluster(2, false);
+  std::array<std::string, 2> sentences;
+  std::array<std::uint64_t, 2> iterations{};
+  std::array<std::size_t, 2> snapshots{};
+  const SolverParameter parameters = Parameters(NetText(folder_ / "db", 4), "max_iter: 8 snapshot: 3");
+  std::vector<std::thread> workers;
+  for (int rank = 0; rank < 2; ++rank) {
+    workers.emplace_back([&, rank] {
+      const auto index = static_cast<std::size_t>(rank);
+      Recorder log;
+      SolverOptions options;
+      options.share = {.rank = rank, .world = 2};
+      options.observer = &log;
+      options.stops_when_not_finite = true;
+      options.feed = [&](Net& net, const PassContext& pass) {
+        // The second worker alone sees the loss break.
+        if (rank == 1 && pass.step == 2) net.layer(net.LayerIndex("ip2")).blobs()[1].data.fill_(3e38F).mul_(10);
+        return OkStatus();
+      };
+      auto solver = Make(parameters, options);
+      TestCluster::Worker worker(&cluster, rank, &solver->net());
+      solver->Connect(&worker, &worker);
+      EXPECT_TRUE(solver->Solve().ok());
+      iterations[index] = solver->iteration();
+      snapshots[index] = log.snapshots.size();
+      if (solver->not_finite()) sentences[index] = InWords(*solver->not_finite(), solver->net(), 2);
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  EXPECT_THAT(sentences[0], HasSubstr("at iteration 2 on worker 1 in layer 'loss'"));
+  EXPECT_EQ(sentences[1], sentences[0]);
+  EXPECT_EQ(iterations[0], 3u) << "the snapshot that is due is where they agree";
+  EXPECT_EQ(iterations[1], 3u);
+  EXPECT_EQ(snapshots[0], 0u);
+}
+
+// --- What a solver file asks for -----------------------------------------------------------------
+
+TEST_F(SolverTest, DebugInfoIsShownWhereAnIterationIs) {
+  Recorder log;
+  SolverOptions options;
+  options.observer = &log;
+  const std::string text = "momentum: 0.9 weight_decay: 0.01 display: 2 ";
+  auto shown = Make(Parameters(NetText(folder_ / "db", 4), text + "debug_info: true"), options);
+  ASSERT_TRUE(shown->Step(2).ok());
+  auto quiet = Make(Parameters(NetText(folder_ / "db", 4), text));
+  ASSERT_TRUE(quiet->Step(2).ok());
+  EXPECT_EQ(WeightsHash(shown->net()), WeightsHash(quiet->net()));
+  const auto count = [&](const std::string& what) {
+    return std::count_if(log.debug.begin(), log.debug.end(),
+                         [&](const std::string& line) { return line.find(what) != std::string::npos; });
+  };
+  EXPECT_EQ(count("[Forward] Layer ip1, top blob ip1 data: "), 1);
+  EXPECT_EQ(count("[Backward] Layer ip2, bottom blob ip1 diff: "), 1);
+  EXPECT_EQ(count("[Backward] All net params"), 1);
+  EXPECT_EQ(count("[Update] Layer ip2, param 1 data: "), 1);
+  EXPECT_EQ(count("[Update]"), 4);
+}
+
+TEST_F(SolverTest, SnapshotDiffKeepsWhatTheLastUpdateTookOff) {
+  auto solver = Make(Parameters(NetText(folder_ / "db", 4), "momentum: 0.9 snapshot_diff: true"));
+  ASSERT_TRUE(solver->Step(2).ok());
+  ASSERT_TRUE(solver->Snapshot().ok());
+  NetParameter model;
+  ASSERT_TRUE(ReadBinaryFile(folder_ / "snap_iter_2.caffemodel", &model).ok());
+  const at::Tensor& update = solver->history().tensors()[0];  // of SGD the update is its memory
+  const int ip1 = solver->net().LayerIndex("ip1");
+  const BlobProto& blob = model.layer(ip1).blobs(0);
+  ASSERT_EQ(blob.diff_size(), update.numel());
+  for (int i = 0; i < blob.diff_size(); ++i) {
+    EXPECT_NEAR(blob.diff(i), update.const_data_ptr<float>()[i], 1e-6F);
+  }
+}
+
+TEST_F(SolverTest, RandSkipBeginsFurtherDown) {
+  const auto first_label = [&](const std::string& skip, std::uint64_t seed) {
+    std::string text = NetText(folder_ / "db", 4);
+    text.insert(text.find("batch_size"), skip);
+    SolverOptions options;
+    options.seed = seed;
+    auto solver = Make(Parameters(text, ""), options);
+    EXPECT_TRUE(solver->Step(1).ok());
+    return solver->net().blob("label")->data[0].item<float>();
+  };
+  EXPECT_EQ(first_label("", 1), 0);
+  EXPECT_EQ(first_label("rand_skip: 1 ", 1), 0);
+  std::set<float> labels;
+  for (std::uint64_t seed = 1; seed < 20; ++seed) labels.insert(first_label("rand_skip: 5 ", seed));
+  EXPECT_GT(labels.size(), 2u);
+  EXPECT_LT(*labels.rbegin(), 5);
+  EXPECT_EQ(first_label("rand_skip: 5 ", 7), first_label("rand_skip: 5 ", 7));
+}
+
+TEST_F(SolverTest, ATestOfManyBatchesTakesNoMemoryAndEndsWhenAsked) {
+  Recorder log;
+  SolverOptions options;
+  options.observer = &log;
+  int asked = 0;
+  options.stop_wanted = [&] { return ++asked == 20; };
+  auto solver = Make(Parameters(NetText(folder_ / "db", 4), "test_iter: 2147483647 test_interval: 5"), options);
+  ASSERT_TRUE(solver->TestAll().ok());
+  EXPECT_EQ(asked, 20);
+  EXPECT_TRUE(log.tests.empty());
+}
+
 // --- Snapshots -----------------------------------------------------------------------------------
 
 std::string ReadAll(const std::string& path) {
@@ -561,7 +726,7 @@ TEST(RunTest, RefusesOutputsOfAnotherShape) {
       "layer { name: 'f' type: 'Filter' bottom: 'x' bottom: 'keep' top: 'fx' }",
       TEST);
   net->blob("keep")->data.zero_();
-  EXPECT_EQ(RunTest(net.get(), 0, 1, DataShare{}, nullptr).status().message(),
+  EXPECT_EQ(RunTest(net.get(), {.batches = 1}).status().message(),
             "the test net's outputs hold 0 numbers after batch 0, expected 4 in every batch: their mean has no "
             "meaning else");
 }

@@ -3,6 +3,8 @@
 #define POSEIDON_FRONTENDS_CAFFE_SOLVER_TEST_RUN_H_
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "frontends/caffe/data/share.h"
 #include "frontends/caffe/net/net.h"
@@ -16,14 +18,24 @@ namespace poseidon::caffe {
 struct TestMeans {
   std::vector<OutputValue> outputs;
   double loss = 0;
+  bool stopped = false;  // cut short: there are no means
 };
 
-// Runs `batches` batches, numbers [first_batch, first_batch + batches), forward through `net`:
-// batch i of them on worker i mod world. The values of each batch are brought together and added in
-// batch order, so that the means are the same for any number of workers. `collectives` may be null
-// when `share.world` is 1.
-Result<TestMeans> RunTest(Net* net, std::uint64_t first_batch, int batches, DataShare share,
-                          Collectives* collectives);
+struct TestRun {
+  std::uint64_t first_batch = 0;  // the batches are [first_batch, first_batch + batches)
+  int batches = 0;
+  DataShare share;                      // batch i is on worker i mod world
+  Collectives* collectives = nullptr;   // may be null when share.world is 1
+  NetHooks hooks = {};
+  // Called behind every batch of this worker, with its number from 0 and its outputs. May be empty.
+  std::function<void(int batch, const std::vector<OutputValue>& outputs)> on_batch = {};
+  // Asked now and then; once it is true on one worker, the run ends early on all of them. May be empty.
+  std::function<bool()> stop_wanted = {};
+};
+
+// Runs the batches forward through `net`. The values of each batch are brought together and added in batch order, so
+// that the means are the same for any number of workers. Memory does not grow with the number of batches.
+Result<TestMeans> RunTest(Net* net, const TestRun& run);
 
 // The outputs of `net` as they are now, element by element.
 std::vector<OutputValue> OutputsOf(const Net& net);

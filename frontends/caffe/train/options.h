@@ -34,13 +34,14 @@ struct TrainOptions {
   std::string run_dir;
   std::string sigint_effect = "stop";  // stop, snapshot, none
   std::string sighup_effect = "snapshot";
+  std::string on_nan = "stop";  // a loss that is not finite: stop, go
   std::string dtype = "f32";  // f64 for numeric tests
   std::uint64_t final_plan_step = 10;
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, level, stages, workers,
                                    servers, sync, global_batch, policy, schemes, plan_file, wire,
                                    levels, machines, dead_after, stuck_after, join_timeout, threads, run_dir, sigint_effect, sighup_effect,
-                                   dtype, final_plan_step)
+                                   on_nan, dtype, final_plan_step)
 
 // One member's part in the job. The token travels beside it, never here.
 struct MemberTask {

@@ -155,4 +155,11 @@ void Reporter::OnWeights(const WeightsReport& report) {
   if (prints_ && !words.empty()) output_.Print(words);
 }
 
+// To standard error, where Caffe prints it.
+void Reporter::OnDebugLine(const std::string& line) { output_.Log(LogLevel::kNotice, line); }
+
+void Reporter::OnNotFinite(const std::string& sentence) {
+  output_.Log(LogLevel::kWarning, sentence + "; training goes on");
+}
+
 }  // namespace poseidon::caffe

@@ -36,6 +36,8 @@ class Reporter final : public SolverObserver {
   void OnTest(const TestReport& report) override;
   void OnSnapshot(const SnapshotReport& report) override;
   void OnWeights(const WeightsReport& report) override;
+  void OnDebugLine(const std::string& line) override;
+  void OnNotFinite(const std::string& sentence) override;
 
   // OK, or which model and state the last attempt lost, and what is left: for the end of a run.
   Status SnapshotOutcome() const;

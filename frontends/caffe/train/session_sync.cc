@@ -43,7 +43,7 @@ void SessionSync::DescribeLayers(const std::vector<int>& synced_layers) {
     layer.net_layer = index;
     layer.params = net_.layer_params(index);
     plan::LayerSpec spec;
-    spec.name = net_layer.name();
+    spec.name = net_.UniqueName(index);
     spec.shape = ShapeOf(net_layer);
     spec.dtype = dtype_;
     spec.elements = static_cast<std::uint64_t>(layer.params.data.numel());

@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <new>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "frontends/caffe/net/filter.h"
+#include "frontends/caffe/net/subnormals.h"
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
@@ -199,6 +203,18 @@ Result<std::unique_ptr<session::Session>> OpenSession(const MemberTask& task,
   return session;
 }
 
+// Runs `work`, which returns a Status; what it throws past everybody, for want of memory or threads, becomes one.
+template <typename Work>
+Status Caught(const char* doing, Work&& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted(std::string("out of memory while ") + doing);
+  } catch (const std::exception& error) {
+    return ResourceExhausted(std::string("failed while ") + doing + ": " + error.what());
+  }
+}
+
 // One worker's training, from the solver file to the results.
 class Run {
  public:
@@ -208,6 +224,8 @@ class Run {
   Status Prepare();
   // A failure of this worker alone ends the job for everybody, with its sentence.
   Status Train();
+  // After Train: the sentence of a loss that ceased to be finite and ended it; empty: it did not.
+  std::string WhatIsNotFinite() const;
 
  private:
   bool distributed() const {
@@ -248,6 +266,7 @@ class Run {
 };
 
 Status Run::Prepare() {
+  FlushSubnormals();
   threads_ = ComputeThreads(task_);
   at::set_num_threads(threads_);
   engine_ = MakeAtenEngine(threads_);
@@ -262,6 +281,8 @@ Status Run::Prepare() {
   options.folder = std::filesystem::path(task_.options.solver).parent_path().string();
   options.writes_snapshots = leads();
   options.poll = [this](std::uint64_t) { return Poll(); };
+  options.stops_when_not_finite = task_.options.on_nan == "stop";
+  options.stop_wanted = [this] { return env_.requests.stop.load() || env_.requests.terminate.load(); };
   // Not of the first plan, which knows of no measurements.
   options.plan_text = [this] { return sync_ && sync_->model().plan_is_final() ? PlanText() : std::string(); };
   options.trace = &trace_;
@@ -272,6 +293,13 @@ Status Run::Prepare() {
   reporter_ = std::make_unique<Reporter>(env_.output, leads());
   options.observer = reporter_.get();
   POSEIDON_ASSIGN_OR_RETURN(solver_, Solver::Create(parameters, std::move(options)));
+  if (solver_->net().layer_count() == 0) {
+    return InvalidArgument("the net that " + task_.options.solver + " trains has no layers in phase TRAIN");
+  }
+  if (solver_->SyncedLayers().empty()) {
+    return InvalidArgument("the net that " + task_.options.solver +
+                           " trains has no layer that learns, expected one with weights whose lr_mult is not 0");
+  }
   if (!task_.options.weights.empty()) {
     POSEIDON_RETURN_IF_ERROR(solver_->LoadWeightFiles(task_.options.weights));
   }
@@ -281,10 +309,17 @@ Status Run::Prepare() {
   return OkStatus();
 }
 
+std::string Run::WhatIsNotFinite() const {
+  if (task_.options.on_nan != "stop" || !solver_->not_finite()) return "";
+  return InWords(*solver_->not_finite(), solver_->net(), task_.options.workers) +
+         "; training stopped (--on-nan go goes on)";
+}
+
 session::Wish Run::TakeWish() {
   const bool terminate = env_.requests.terminate.load();
   const bool snapshot = env_.requests.snapshot.exchange(false);
-  return {.stop = terminate || env_.requests.stop.load(), .snapshot = terminate || snapshot};
+  const bool broken = task_.options.on_nan == "stop" && solver_->not_finite().has_value();
+  return {.stop = terminate || broken || env_.requests.stop.load(), .snapshot = terminate || snapshot};
 }
 
 // On several workers the answer is what all of them brought together at the iteration's beginning; a
@@ -299,7 +334,7 @@ SolverAction Run::Poll() {
 
 std::string Run::LayerName(std::int32_t number) const {
   if (number < 0) return "";
-  if (number >= kUnsyncedBase) return solver_->net().layer(number - kUnsyncedBase).name();
+  if (number >= kUnsyncedBase) return solver_->net().UniqueName(number - kUnsyncedBase);
   return sync_->specs()[static_cast<std::size_t>(number)].name;
 }
 
@@ -346,7 +381,7 @@ void Run::SayWhatPlanIsResumed() {
 }
 
 Status Run::Train() {
-  Status status = TrainTogether();
+  Status status = Caught("training", [this] { return TrainTogether(); });
   if (status.ok() || !session_) return status;
   if (session_->failure().ok()) {
     if (task_.options.workers > 1) {
@@ -385,7 +420,7 @@ Status Run::TrainTogether() {
     env_.output.Print("training " + solver_->net().name() + " with " +
                       std::to_string(task_.options.workers) + " worker" +
                       (task_.options.workers == 1 ? "" : "s") + ", " + std::to_string(threads_) +
-                      " compute thread" + (threads_ == 1 ? "" : "s") + " each");
+                      " compute thread" + (threads_ == 1 ? "" : "s") + " each, subnormal numbers flushed to zero");
   }
   const auto begin = std::chrono::steady_clock::now();
   POSEIDON_RETURN_IF_ERROR(solver_->Solve());
@@ -540,6 +575,13 @@ json Run::Summary(double seconds) const {
                   {"replicas_equal", replicas_equal_},
                   {"weights_hash", hash_},
                   {"threads", threads_}};
+  if (const std::optional<NotFinite>& found = solver_->not_finite()) {
+    summary["not_finite"] = {{"iteration", found->iteration},
+                             {"worker", found->worker},
+                             {"layer", found->layer < 0 ? "" : solver_->net().UniqueName(found->layer)},
+                             {"message", InWords(*found, solver_->net(), task_.options.workers)},
+                             {"stopped", task_.options.on_nan == "stop"}};
+  }
   if (session_) {
     const auto count = [](const messaging::TrafficCell& cell) {
       return json{{"sent", cell.sent.payload_bytes}, {"received", cell.received.payload_bytes}};
@@ -610,13 +652,15 @@ void Run::PrintEnd(const json& summary) {
 
 }  // namespace
 
-Status RunWorker(const MemberTask& task, const MemberEnvironment& environment) {
+Result<RunEnd> RunWorker(const MemberTask& task, const MemberEnvironment& environment) {
   Run run(task, environment);
-  POSEIDON_RETURN_IF_ERROR(run.Prepare());
-  return run.Train();
+  POSEIDON_RETURN_IF_ERROR(Caught("reading solver, net and data", [&] { return run.Prepare(); }));
+  POSEIDON_RETURN_IF_ERROR(run.Train());
+  return RunEnd{.not_finite = run.WhatIsNotFinite()};
 }
 
 Status RunServer(const MemberTask& task, const MemberEnvironment& environment) {
+  FlushSubnormals();
   session::SessionOptions options;
   POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task));
   options.log = &environment.output;

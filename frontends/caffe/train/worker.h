@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "frontends/caffe/train/options.h"
 #include "frontends/caffe/train/output.h"
@@ -42,10 +43,16 @@ struct MemberEnvironment {
   std::function<Result<Meeting>()> meeting = {};
 };
 
+// How a run ended in which nothing failed.
+struct RunEnd {
+  // The loss ceased to be finite, and that ended the run: the sentence, the same on all workers. Empty: it did not.
+  std::string not_finite;
+};
+
 // Trains as one worker of the job, from reading the solver file to writing the run's results (rank
 // 0). The Status carries the sentence for the user, and the culprit where a member was lost.
-// Thread: the caller's; blocks until the end.
-Status RunWorker(const MemberTask& task, const MemberEnvironment& environment);
+// Thread: the caller's; blocks until the end. From then on it counts subnormal numbers as zero.
+Result<RunEnd> RunWorker(const MemberTask& task, const MemberEnvironment& environment);
 
 // Hosts a shard as a dedicated server until the job ends.
 Status RunServer(const MemberTask& task, const MemberEnvironment& environment);
