@@ -12,7 +12,7 @@
 #   fuzz     a short run of the fuzz targets, built by clang
 #   check    the quick tests of the dev preset, for daily work
 #
-# Tests read how often to repeat themselves from POSEIDON_DRILLS, POSEIDON_SEEDS and
+# Tests read how often to repeat themselves from POSEIDON_DRILLS, POSEIDON_MUTATIONS, POSEIDON_SEEDS and
 # POSEIDON_FUZZ_RUNS; POSEIDON_TIMEOUT_FACTOR gives them more time for it (see `make soak`).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

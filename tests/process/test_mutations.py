@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every file the command reads, damaged at random: bytes flipped, cut, numbers made huge, parts doubled and removed. The
+command ends with a sentence, or trains; it does not hang and no signal ends it.
+
+POSEIDON_MUTATIONS is how many damaged files to try (default 60), POSEIDON_SEED the first seed (1): a failure names the
+seed that repeats it."""
+
+import os
+import random
+import re
+import resource
+import struct
+import subprocess
+
+import pytest
+
+import caffe_files
+import job as jobs
+
+COUNT = int(os.environ.get("POSEIDON_MUTATIONS", "60"))
+FIRST = int(os.environ.get("POSEIDON_SEED", "1"))
+SANITIZED = os.environ.get("POSEIDON_SANITIZE", "") not in ("", "OFF")
+ADDRESS_SPACE = 4 << 30
+# A damaged count may ask for years of training. After so long the command is asked to stop.
+SECONDS_OF_TRAINING = 5
+
+HUGE = (b"0", b"-1", b"2147483647", b"-2147483648", b"4294967295", b"99999999999999999999", b"1e39", b"nan")
+WORDS = (b"\xff" * 4, b"\x00" * 4, b"\xff\xff\xff\x7f", b"\xff" * 8, b"\x00" * 8, b"\xff" * 7 + b"\x7f",
+         b"\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\x01")
+
+
+def damaged(content, source, text):
+    """`content` with one to four defects."""
+    for _ in range(source.choice((1, 1, 2, 4))):
+        if not content:
+            return content
+        at = source.randrange(len(content))
+        end = min(len(content), at + source.choice((1, 4, 30, 300)))
+        kind = source.randrange(7)
+        if kind == 0:
+            content = content[:at] + bytes([content[at] ^ 1 << source.randrange(8)]) + content[at + 1:]
+        elif kind == 1:
+            content = content[:at]
+        elif kind == 2:
+            content = content[:end] + content[at:end] + content[end:]
+        elif kind == 3:
+            content = content[:at] + content[end:]
+        elif kind == 4 and text:
+            numbers = list(re.finditer(rb"(?<=[ :=,\[])-?[0-9][0-9.e-]*", content))
+            if numbers:
+                number = source.choice(numbers)
+                content = content[:number.start()] + source.choice(HUGE) + content[number.end():]
+        elif kind == 5 and text:
+            lines = content.split(b"\n")
+            line = source.randrange(len(lines))
+            lines[line:line + 1] = source.choice(([], [lines[line]] * 2, [b"}"], [b"{"]))
+            content = b"\n".join(lines)
+        else:
+            word = source.choice(WORDS)
+            content = content[:at] + word + content[at + len(word):]
+    return content
+
+
+def mean_file(path):
+    """A BlobProto of 1x1x28x28 numbers."""
+    numbers = struct.pack("<784f", *([0.5] * 784))
+    path.write_bytes(b"\x08\x01\x10\x01\x18\x1c\x20\x1c\x2a" + varint(len(numbers)) + numbers)
+    return path
+
+
+def varint(value):
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+class Originals:
+    """A folder with one good file of every kind, and the command that reads it."""
+
+    def __init__(self, poseidon, folder, databases):
+        self.poseidon, self.folder = poseidon, folder
+        mean = mean_file(folder / "mean.binaryproto")
+        net = caffe_files.small_lenet(folder / "train-lmdb", databases.test).replace(
+            "scale: 0.00390625", f'scale: 0.00390625 mean_file: "{mean}"', 1)
+        (folder / "net.prototxt").write_text(net)
+        (folder / "train-lmdb").mkdir()
+        (folder / "train-lmdb/data.mdb").write_bytes((databases.train / "data.mdb").read_bytes())
+        solver = caffe_files.solver(folder / "net.prototxt", max_iter=4, test_interval=2, test_iter=2, snapshot=2,
+                                    snapshot_prefix=folder / "snap", debug_info=False)
+        (folder / "solver.prototxt").write_text(solver)
+        caffe_files.write_idx(folder, "set", 12, seed=9)
+        (folder / "token").write_text("ab" * 32 + "\n")
+        (folder / "token").chmod(0o600)
+        (folder / "hosts").write_text("# machines\nlocalhost slots=2\n127.0.0.1 slots=3\n")
+        self.train = ("train", "--solver", folder / "solver.prototxt", "--threads", 1)
+        done = jobs.run(poseidon, *self.train, "--sync", "--final-plan-step", 3, "--run-dir", folder / "first", cwd=folder)
+        assert done.code == 0, done.err.text
+        done = jobs.run(poseidon, "profile", folder / "net.prototxt", "--iterations", 1, "--out", folder / "profile.json",
+                        cwd=folder)
+        assert done.code == 0, done.err.text
+        self.kinds = {
+            "solver.prototxt": (True, self.train),
+            "net.prototxt": (True, self.train),
+            "mean.binaryproto": (False, self.train),
+            "train-lmdb/data.mdb": (False, self.train),
+            "snap_iter_2.caffemodel": (False, (*self.train, "--weights", folder / "snap_iter_2.caffemodel")),
+            "snap_iter_2.solverstate": (False, (*self.train, "--snapshot", folder / "snap_iter_2.solverstate")),
+            "first/plan.json": (True, (*self.train, "--sync", "--plan", folder / "first/plan.json")),
+            "token": (True, (*self.train, "--workers", 2, "--token-file", folder / "token")),
+            # More workers than slots: no name is looked up.
+            "hosts": (True, (*self.train, "--workers", 1000, "--hostfile", folder / "hosts")),
+            "set-images": (False, ("convert-mnist", folder / "set-images", folder / "set-labels", folder / "made-lmdb")),
+            "set-labels": (False, ("convert-mnist", folder / "set-images", folder / "set-labels", folder / "made-lmdb")),
+            "profile.json": (True, ("plan", folder / "profile.json", "--workers", 4, "--rate", "1Gbit")),
+        }
+        self.contents = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def restore(self):
+        subprocess.run(["rm", "-rf", self.folder / "made-lmdb", self.folder / "run"], check=True)
+        for path, content in self.contents.items():
+            (self.folder / path).write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def originals(poseidon, databases, tmp_path_factory):
+    return Originals(poseidon, tmp_path_factory.mktemp("mutations"), databases)
+
+
+def limit():
+    if not SANITIZED:
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+
+
+def run(originals, arguments):
+    """To its end; asked to stop where a damaged number makes it train on and on."""
+    with jobs.Job(originals.poseidon, *arguments, cwd=originals.folder, before=limit) as job:
+        try:
+            job.process.wait(SECONDS_OF_TRAINING)
+        except subprocess.TimeoutExpired:
+            job.process.terminate()
+        job.code = job.finish()
+        return job
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_damaged_file(originals, seed):
+    originals.restore()
+    source = random.Random(seed)
+    name = sorted(originals.kinds)[seed % len(originals.kinds)]
+    text, arguments = originals.kinds[name]
+    path = originals.folder / name
+    path.write_bytes(damaged(path.read_bytes(), source, text))
+    if arguments[0] == "train":
+        arguments = (*arguments, "--run-dir", originals.folder / "run")
+    done = run(originals, arguments)
+    said = f"seed {seed}, {name}: exit code {done.code}\n{done.err.text}"
+    assert 0 <= done.code < 128, said
+    assert "terminate called" not in said and "Traceback" not in said and "DefaultCPUAllocator" not in said, said
+    own = [line for line in done.err.lines if line.startswith("poseidon: ")]
+    foreign = [line for line in done.err.lines if not line.startswith(("poseidon: ", "notice: ", "warning: ", "error: "))]
+    assert foreign == [], said
+    assert done.code == 0 or len(own) == 1, said
