@@ -12,6 +12,9 @@
 
 namespace poseidon::plan {
 
+// The step from which the plan that is made of measurements holds, unless a job says another.
+inline constexpr std::uint64_t kFinalPlanStep = 10;
+
 // How one layer is synchronised, why, and what that is predicted to take per step.
 struct LayerPlan {
   LayerId layer;  // its place in the declaration, and in Plan::layers
