@@ -11,6 +11,8 @@ namespace {
 constexpr std::size_t kMaxFramesPerWrite = 256;
 // A payload is checked piece by piece as it arrives, while the processor still holds what was copied.
 constexpr std::size_t kCheckedAtOnce = 128 * 1024;
+// How long last words may take to leave.
+constexpr Duration kLastWords = std::chrono::milliseconds(100);
 
 // A chunk of nothing would never end, and one above the protocol's bound would be refused.
 Flow Bounded(Flow flow) {
@@ -139,12 +141,12 @@ void Channel::ReadHeader() {
 }
 
 void Channel::OnHeaderBytes(const Status& status, std::size_t bytes) {
-  if (closed_) return;
-  if (!status.ok()) return Fail(status);
+  if (deaf()) return;
+  if (!status.ok()) return FailRead(status);
   last_received_ = executor_.now();
   header_have_ += bytes;
   Result<wire::FrameHeader> header = wire::DecodeHeader(header_bytes_);
-  if (!header.ok()) return Fail(header.status());
+  if (!header.ok()) return Refuse(header.status());
   header_ = *header;
   header_at_ = last_received_;
   header_have_ = 0;
@@ -153,13 +155,13 @@ void Channel::OnHeaderBytes(const Status& status, std::size_t bytes) {
   landing_ = {};
   if (header_.length == 0) {
     DispatchFrame();
-    if (!closed_) ReadHeader();
+    if (!deaf()) ReadHeader();
     return;
   }
   if (receiver_ == nullptr) return;
   Result<MutableBytes> place = receiver_->PlaceFor(*this, header_);
   if (closed_) return;
-  if (!place.ok()) return Fail(place.status());
+  if (!place.ok()) return Refuse(place.status());
   landing_ = *place;
   if (landing_.empty()) {
     scratch_.resize(std::max<std::size_t>(scratch_.size(), header_.length));
@@ -180,8 +182,8 @@ void Channel::ReadPayload() {
 }
 
 void Channel::OnPayloadBytes(const Status& status, std::size_t bytes) {
-  if (closed_) return;
-  if (!status.ok()) return Fail(status);
+  if (deaf()) return;
+  if (!status.ok()) return FailRead(status);
   last_received_ = executor_.now();
   const MutableBytes rest = landing_.subspan(landed_);
   const MutableBytes piece = rest.first(std::min(bytes, rest.size()));
@@ -190,10 +192,10 @@ void Channel::OnPayloadBytes(const Status& status, std::size_t bytes) {
   if (landed_ < landing_.size()) return ReadPayload();
   header_have_ = bytes - rest.size();
   if (Checked() && landed_crc_ != header_.payload_crc) {
-    return Fail(DataLoss("a frame's payload fails its checksum"));
+    return Refuse(DataLoss("a frame's payload fails its checksum"));
   }
   DispatchFrame();
-  if (closed_) return;
+  if (deaf()) return;
   if (header_have_ == wire::kHeaderBytes) {
     OnHeaderBytes(OkStatus(), 0);
   } else {
@@ -204,10 +206,28 @@ void Channel::OnPayloadBytes(const Status& status, std::size_t bytes) {
 void Channel::DispatchFrame() {
   if (receiver_ == nullptr) return;
   const Status status = receiver_->OnFrame(*this, header_, landing_);
-  if (!status.ok() && !closed_) Fail(status);
+  if (!status.ok() && !closed_) Refuse(status);
 }
 
-void Channel::Fail(const Status& reason) { Close(reason); }
+void Channel::FailRead(const Status& status) {
+  status.code() == StatusCode::kDataLoss ? Refuse(status) : Close(status);
+}
+
+// The peer may live, and is to hear why: the other direction may still work, for a moment.
+void Channel::Refuse(const Status& reason) {
+  if (deaf()) return;
+  refused_ = true;
+  std::optional<Outgoing> words;
+  if (receiver_ != nullptr) words = receiver_->LastWords(*this, reason);
+  if (closed_) return;
+  if (!words) return Close(reason);
+  const auto close = [weak = weak_from_this(), reason] {
+    if (const auto self = weak.lock()) self->Close(reason);
+  };
+  words->left = [close](const Status&) { close(); };
+  Send(*std::move(words));
+  executor_.PostAfter(kLastWords, close);
+}
 
 void Channel::CloseWhenDrained(const Status& reason) {
   if (closed_) return;

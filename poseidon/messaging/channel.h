@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "poseidon/base/bytes.h"
@@ -51,6 +52,11 @@ class ChannelReceiver {
   virtual Status OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) = 0;
   // The write that began at `begin` has taken the frame.
   virtual void OnSent(Channel& to, const wire::FrameHeader& header, TimePoint begin) = 0;
+  // What came on the channel is nothing that the peer may send: nothing more is read, and the channel
+  // ends with `reason` once the answer, a message for the peer, has left. None: it ends at once.
+  virtual std::optional<Outgoing> LastWords(Channel&, const Status& /*reason*/) {
+    return std::nullopt;
+  }
   // The channel has ended, with the first reason; fires once, nothing follows.
   virtual void OnClosed(Channel& channel, const Status& reason) = 0;
 };
@@ -112,7 +118,11 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool Checked() const { return checksums_ || header_.payload_crc != 0; }
   void OnPayloadBytes(const Status& status, std::size_t bytes);
   void DispatchFrame();
-  void Fail(const Status& reason);
+  void Refuse(const Status& reason);
+  // The stream failed: what it carried fails its check, or it has ended.
+  void FailRead(const Status& status);
+  // Nothing more is read.
+  bool deaf() const { return closed_ || refused_; }
 
   Executor& executor_;
   std::unique_ptr<transport::Connection> connection_;
@@ -125,6 +135,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool writing_ = false;
   Status write_failure_;  // nothing can be sent any more; what the peer sent is still read
   bool closed_ = false;
+  bool refused_ = false;  // what came; only last words still leave
   bool close_when_drained_ = false;
   Status drained_reason_;
   // What the write under way reads: encoded headers, and the messages that end with it.

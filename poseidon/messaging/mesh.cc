@@ -81,13 +81,25 @@ void Mesh::SendControl(MemberId to, ByteBuffer message) {
 }
 
 void Mesh::SendControl(Channel& to, ByteBuffer message) {
+  to.Send(ControlFrames(std::move(message)));
+}
+
+Outgoing Mesh::ControlFrames(ByteBuffer message) const {
   Outgoing out;
   out.header.type = wire::FrameType::kControl;
   out.header.generation = generation_;
   out.header.total = message.size();
   out.owned = std::move(message);
   out.priority = kControlPriority;
-  to.Send(std::move(out));
+  return out;
+}
+
+std::optional<Outgoing> Mesh::LastWords(Channel& to, const Status& reason) {
+  const MemberId* peer = PeerOf(to);
+  if (peer == nullptr) return std::nullopt;
+  ByteBuffer words = observer_.LastWords(*peer, reason);
+  if (words.empty()) return std::nullopt;
+  return ControlFrames(std::move(words));
 }
 
 void Mesh::CloseAllWhenDrained(const Status& reason) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "poseidon/base/executor.h"
@@ -24,6 +25,9 @@ class MeshObserver {
   // The first control message of a connection that has no identity yet (at most 64 KiB). The
   // observer may call Identify for `stranger`. An error closes the connection.
   virtual Status OnIntroduction(const std::shared_ptr<Channel>& stranger, ConstBytes message) = 0;
+  // The peer sent what it may not: a control message that tells it why, before its connection ends.
+  // Empty: it is told nothing.
+  virtual ByteBuffer LastWords(MemberId, const Status& /*reason*/) { return {}; }
   // The connection to an identified peer has ended.
   virtual void OnPeerClosed(MemberId peer, const Status& reason) = 0;
   // A connection that never got an identity has ended.
@@ -85,6 +89,7 @@ class Mesh final : public ChannelReceiver {
   Result<MutableBytes> PlaceFor(Channel& from, const wire::FrameHeader& header) override;
   Status OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) override;
   void OnSent(Channel& to, const wire::FrameHeader& header, TimePoint begin) override;
+  std::optional<Outgoing> LastWords(Channel& to, const Status& reason) override;
   void OnClosed(Channel& channel, const Status& reason) override;
 
  private:
@@ -102,6 +107,7 @@ class Mesh final : public ChannelReceiver {
   Stranger* StrangerAt(const Channel& channel);
   void ForgetStranger(const Channel& channel);
   bool IsStale(const wire::FrameHeader& header) const;
+  Outgoing ControlFrames(ByteBuffer message) const;
   void Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begin);
 
   Executor& executor_;

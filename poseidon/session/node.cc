@@ -930,6 +930,13 @@ void Node::ReportProgress() {
   SendTo(kHostMember, progress);
 }
 
+// The peer lives, and reads in these words what the verdict will say of it.
+ByteBuffer Node::LastWords(MemberId peer, const Status& reason) {
+  return wire::Encode(wire::Abort{
+      mesh_.generation(), peer.value(), false, static_cast<std::uint8_t>(reason.code()),
+      coordinator::DescribeLoss(NameOf(peer.value()), NameOf(self_.value()), reason)});
+}
+
 void Node::OnPeerClosed(MemberId peer, const Status& reason) {
   if (phase_ == Phase::kEnded) return;
   if (coordinator_) {

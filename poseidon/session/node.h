@@ -163,6 +163,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   Status OnControl(MemberId from, ConstBytes message) override;
   Status OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger,
                         ConstBytes message) override;
+  ByteBuffer LastWords(MemberId peer, const Status& reason) override;
   void OnPeerClosed(MemberId peer, const Status& reason) override;
   void OnStrangerClosed(const messaging::Channel& stranger, const Status& reason) override;
 

@@ -159,6 +159,7 @@ class VirtualNetwork::Fabric {
   }
   void CutLink(HostId from, HostId to) { cut_links_.insert({from, to}); }
   void ResetAfter(Reset reset) { resets_.push_back(reset); }
+  void FlipNext(HostId from, HostId to) { flips_.insert({from, to}); }
 
   // The kernel's part of a process's death.
   void Watch(ProcessId process) {
@@ -401,6 +402,11 @@ class VirtualNetwork::Fabric {
       resets_.erase(fault);
     }
     const std::size_t size = bytes.size();
+    if (size > 0 && flips_.erase({from.host, to.host}) > 0) {
+      ByteBuffer flipped = bytes.Pop(size);
+      flipped.back() ^= std::byte{1};
+      bytes.Push(std::move(flipped));
+    }
     from.delivered += size;
     if (!IsLocal(*wire)) At(to.host).traffic.in += size;
     if (!to.closed) {
@@ -460,6 +466,7 @@ class VirtualNetwork::Fabric {
   std::set<ProcessId> watched_;
   std::vector<Held> held_;
   std::set<std::pair<HostId, HostId>> cut_links_;
+  std::set<std::pair<HostId, HostId>> flips_;
   std::vector<Reset> resets_;
   std::uint64_t connections_ = 0;
   // Last, so that the events it drops still find the rest.
@@ -733,6 +740,7 @@ std::unique_ptr<Context> VirtualNetwork::MakeContext(HostId host, ProcessId proc
 void VirtualNetwork::Vanish(HostId host) { fabric_->Vanish(host); }
 void VirtualNetwork::Return(HostId host) { fabric_->Return(host); }
 void VirtualNetwork::Cut(HostId from, HostId to) { fabric_->CutLink(from, to); }
+void VirtualNetwork::FlipNext(HostId from, HostId to) { fabric_->FlipNext(from, to); }
 void VirtualNetwork::ResetAfter(Reset reset) { fabric_->ResetAfter(reset); }
 HostTraffic VirtualNetwork::traffic(HostId host) const { return fabric_->TrafficOf(host); }
 

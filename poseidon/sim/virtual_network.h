@@ -95,6 +95,10 @@ class VirtualNetwork {
   };
   void ResetAfter(Reset reset);
 
+  // Of the next bytes that `from` delivers to `to`, the last one arrives with one bit flipped, behind
+  // whatever checks networks make.
+  void FlipNext(HostId from, HostId to);
+
   HostTraffic traffic(HostId host) const;
 
  private:

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -39,6 +40,7 @@ struct Node {
 // What a reader has seen so far.
 struct Seen {
   std::size_t bytes = 0;
+  std::size_t odd = 0;  // of these, not as they were written
   TimePoint last;
   std::optional<Status> failure;
   ByteBuffer buffer = ByteBuffer(1 << 20);
@@ -121,6 +123,10 @@ class VirtualNetworkTest : public testing::Test {
                          return;
                        }
                        seen.bytes += bytes;
+                       seen.odd += bytes - static_cast<std::size_t>(std::count(
+                                               seen.buffer.begin(),
+                                               seen.buffer.begin() + static_cast<std::ptrdiff_t>(bytes),
+                                               std::byte{1}));
                        seen.last = simulation_.now();
                        ReadMore(i, connection, seen);
                      });
@@ -347,6 +353,19 @@ TEST_F(VirtualNetworkTest, ACutLinkIsSilentInItsDirectionOnly) {
   EXPECT_EQ(seen[1].bytes, 0u);
   EXPECT_EQ(seen[2].bytes, 1'000u);
   for (const Seen& one : seen) EXPECT_FALSE(one.failure);
+}
+
+TEST_F(VirtualNetworkTest, AFlippedBitArrives) {
+  Build(2, {.segment_bytes = 100});
+  Connection* const connection = Join(0, 1);
+  network_->FlipNext(nodes_[0].host, nodes_[1].host);
+  Seen seen;
+  ReadAll(1, nodes_[1].accepted[0].get(), seen);
+  Write(0, connection, 1'000);
+  simulation_.Run();
+  EXPECT_EQ(seen.bytes, 1'000u);
+  EXPECT_FALSE(seen.failure);
+  EXPECT_EQ(seen.odd, 1u);
 }
 
 TEST_F(VirtualNetworkTest, WhatWaitsAtTheReceivingPortOfAVanishedHostGoesOnWaiting) {

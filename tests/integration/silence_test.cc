@@ -184,9 +184,40 @@ TEST(Silence, AResetBlamesOneOfItsEndsTheSameEverywhere) {
     const std::int32_t culprit = job.outcome(MemberId(0)).failure.culprit();
     EXPECT_THAT(culprit, AnyOf(from, to));
     for (std::uint16_t m = 0; m < 4; ++m) {
+      EXPECT_THAT(job.outcome(MemberId(m)).failure.message(), HasSubstr("the connection was reset"));
+    }
+    for (std::uint16_t m = 0; m < 4; ++m) {
       const Status& failure = job.outcome(MemberId(m)).failure;
       const bool lost_coordinator = std::min(from, to) == 0 && m == std::max(from, to);
       EXPECT_EQ(failure.culprit(), lost_coordinator ? 0 : culprit) << failure.ToString();
+    }
+  }
+}
+
+// What arrives from a member fails its check. Its connection is closed, and all say why, also the one
+// that sent it: it lives, and reads the other's last words.
+TEST(Silence, WhatAMemberRefusesIsTheReasonThatAllGive) {
+  for (const auto& [from, to] : std::vector<std::pair<std::uint16_t, std::uint16_t>>{
+           {0, 1}, {1, 0}, {1, 2}, {2, 1}, {3, 0}, {0, 3}, {1, 3}}) {
+    SCOPED_TRACE(std::to_string(from) + " to " + std::to_string(to));
+    const auto world = MakeWorld(from * 10u + to);
+    Job job(*world, SmallJob(3, 1));
+    job.Start();
+    ASSERT_TRUE(world->Await(job.landed(), 20));
+    const TimePoint damaged_at = world->simulation().now();
+    world->network().FlipNext(VirtualWorld::HostOf(job.site(MemberId(from))),
+                              VirtualWorld::HostOf(job.site(MemberId(to))));
+    ASSERT_TRUE(job.AwaitEnd());
+    const auto name = [](std::uint16_t m) {
+      return m == 3 ? std::string("server 0") : "worker " + std::to_string(m);
+    };
+    for (std::uint16_t m = 0; m < 4; ++m) {
+      const Outcome& outcome = job.outcome(MemberId(m));
+      EXPECT_EQ(outcome.failure.culprit(), from) << outcome.failure.ToString();
+      EXPECT_THAT(outcome.failure.message(), HasSubstr(name(to)));
+      EXPECT_THAT(outcome.failure.message(), HasSubstr("closed its connection to " + name(from)));
+      EXPECT_THAT(outcome.failure.message(), HasSubstr("checksum"));
+      EXPECT_LE(outcome.ended_at - damaged_at, seconds(2));
     }
   }
 }
