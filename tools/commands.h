@@ -4,13 +4,15 @@
 
 #include <CLI/CLI.hpp>
 
+#include "poseidon/base/status.h"
+
 // The subcommands of `poseidon`, one file each. Adding one: a file, a declaration, a line in main.cc.
 // Each adds its flags to `app` and sets a callback that throws CLI::RuntimeError with the exit code.
 namespace poseidon::tools {
 
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;      // a user's mistake, or anything else with a sentence
-inline constexpr int kExitMemberLost = 3;  // a member of the job died or froze
+inline constexpr int kExitMemberLost = 3;  // a member of the job died, froze or was cut off
 inline constexpr int kExitNotFinite = 4;   // the loss became NaN or infinite (--on-nan stop)
 
 void AddTrain(CLI::App& app);
@@ -22,6 +24,10 @@ void AddDeviceQuery(CLI::App& app);
 void AddConvertMnist(CLI::App& app);
 // What a launcher starts; reads its task from standard input.
 void AddMember(CLI::App& app);
+
+// Whether a job failed because of a member: one that it names, or one of those that no longer hear each
+// other, where it cannot be told which.
+bool IsMemberLost(const Status& failure);
 
 // Prints "poseidon: SENTENCE" on standard error and throws the exit code.
 [[noreturn]] void Fail(const std::string& sentence, int code = kExitFailed);

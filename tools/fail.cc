@@ -5,6 +5,12 @@
 
 namespace poseidon::tools {
 
+bool IsMemberLost(const Status& failure) {
+  if (failure.culprit() != kNoCulprit) return true;
+  return failure.scope() == StatusScope::kJob && (failure.code() == StatusCode::kUnavailable ||
+                                                  failure.code() == StatusCode::kDeadlineExceeded);
+}
+
 void Fail(const std::string& sentence, int code) {
   std::cerr << "poseidon: " << sentence << std::endl;
   throw CLI::RuntimeError(code);

@@ -88,12 +88,13 @@ void RunMember() {
     output.Emit({{"event", "failed"},
                  {"message", status.message()},
                  {"culprit", status.culprit()},
+                 {"lost", IsMemberLost(status)},
                  {"code", StatusCodeName(status.code())}});
   }
   std::cout.flush();
   // The watching thread sits in a read; nothing else is left to do.
   _exit(!not_finite.empty() ? kExitNotFinite : status.ok() ? kExitOk
-                    : (status.culprit() != kNoCulprit ? kExitMemberLost : kExitFailed));
+                    : (IsMemberLost(status) ? kExitMemberLost : kExitFailed));
 }
 
 }  // namespace

@@ -207,7 +207,7 @@ void RunPlaced(const Membership& place, caffe::TrainOptions options, const std::
     Fail(end->not_finite, kExitNotFinite);
   }
   if (!status.ok()) {
-    Fail(status.message(), status.culprit() != kNoCulprit ? kExitMemberLost : kExitFailed);
+    Fail(status.message(), IsMemberLost(status) ? kExitMemberLost : kExitFailed);
   }
 }
 

@@ -127,6 +127,26 @@ TEST(LauncherTest, TheAccusedIsEndedWhenAllOthersHaveSpoken) {
   EXPECT_EQ(result.failure, "zero is silent (ended by the launcher: zero)");
 }
 
+// Rank 0 cannot tell who is cut off; what the other side saw is said, and counts if it can tell.
+TEST(LauncherTest, OfTwoSidesBothAreHeard) {
+  const auto run = [](const std::string& one) {
+    return Launch({Shell("zero", std::string(kListensAndJoins) +
+                                     R"(echo '{"event":"failed","message":"one is silent, it cannot be told",)"
+                                     R"("culprit":-1,"lost":true}'; exit 3)"),
+                   Shell("one", R"(read task; echo '{"event":"joined"}'; echo '{"event":"failed",)" + one +
+                                    R"(}'; exit 3)")},
+                  {.grace_seconds = 600, .on_event = {}});
+  };
+  const LaunchResult doubt =
+      run(R"("message":"zero is silent, it cannot be told","culprit":-1,"lost":true)");
+  EXPECT_EQ(doubt.exit_code, 3);
+  EXPECT_EQ(doubt.failure.substr(0, doubt.failure.find(" (ended by")),
+            "one is silent, it cannot be told; one says: zero is silent, it cannot be told");
+  const LaunchResult told = run(R"("message":"zero is silent","culprit":0)");
+  EXPECT_EQ(told.exit_code, 3);
+  EXPECT_EQ(told.failure.substr(0, told.failure.find(" (ended by")), "zero is silent");
+}
+
 TEST(LauncherTest, AJobThatHasNotFormedEndsWithItsFirstFailure) {
   const LaunchResult result = Launch(
       {Shell("zero", R"(read task; echo '{"event":"listening","host":"h","port":7}'; cat; exit 1)"),

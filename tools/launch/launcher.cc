@@ -294,14 +294,24 @@ LaunchResult Job::Verdict() const {
     result.failure = start_failure_;
     return result;
   }
+  bool in_doubt = false;  // the failure so far says that it cannot be told who is lost
+  std::string other_side;
   for (const Child& child : children_) {
     if (!child.failure) continue;
-    const bool lost = child.failure->value("culprit", -1) >= 0;
-    if (result.failure.empty() || (!lost && result.exit_code == kExitPeerLost)) {
-      result.failure = child.failure->value("message", "");
+    const bool accuses = child.failure->value("culprit", -1) >= 0;
+    const bool lost = accuses || child.failure->value("lost", false);
+    const std::string message = child.failure->value("message", "");
+    // Who can tell counts more than who is cut off and cannot.
+    if (result.failure.empty() || (!lost && result.exit_code == kExitPeerLost) ||
+        (accuses && in_doubt)) {
+      result.failure = message;
       result.exit_code = lost ? kExitPeerLost : child.failure->value("exit", kExitFailed);
+      in_doubt = lost && !accuses;
+    } else if (in_doubt && other_side.empty() && message != result.failure) {
+      other_side = "; " + child.member->name + " says: " + message;
     }
   }
+  if (in_doubt) result.failure += other_side;
   std::string ended;
   for (const Child& child : children_) {
     if (!child.wait_status || *child.wait_status == 0 || child.failure) continue;

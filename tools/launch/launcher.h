@@ -20,7 +20,8 @@ namespace poseidon::launch {
 // {"command": "terminate" | "interrupt" | "hangup"}, to rank 0 only, because what one worker is asked
 // for, all do at the same iteration; the end of the input means that the launcher is gone. From the
 // member: {"event": "listening", "host", "port"} from rank 0, {"event": "joined"} once it is one of
-// the job, {"event": "failed", "message", "culprit", "code"}, and anything else for `on_event`.
+// the job, {"event": "failed", "message", "culprit", "lost", "code"} where "lost" says that
+// a member is gone, also where it cannot be told which and "culprit" is -1, and anything else for `on_event`.
 struct MemberProcess {
   std::string name;               // "worker 2 on host b"
   std::vector<std::string> argv;  // ends in the program or begins with ssh
