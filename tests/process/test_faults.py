@@ -128,6 +128,30 @@ def test_a_lost_member_is_named_by_all(bench, number):
     check_last_snapshot(bench, workers)
 
 
+@pytest.mark.parametrize("victims", ((2, 3), (0, 2), (1, 2)))
+def test_two_frozen_at_once_are_both_named(bench, victims):
+    """All members say so, in time, and blame one of the two."""
+    with bench.start(solver_of(bench), "--workers", 4, "--levels", "host", "--machines", "a,a,b,b",
+                     "--dead-after", DEAD_AFTER) as job:
+        pids = job.members(4)
+        others = [jobs.Ending(pid) for i, pid in enumerate(pids) if i not in victims]
+        began = time.monotonic()
+        for victim in victims:
+            os.kill(pids[victim], signal.SIGSTOP)
+        assert not jobs.wait_for_ends(others, began + 60), "members hang"
+        took = max(ending.at for ending in others) - began
+        for victim in victims:  # what they are told when they wake up is another matter
+            os.kill(pids[victim], signal.SIGKILL)
+        assert job.finish() == 3
+        ends = [json.loads(line) for line in (bench.folder / "run/members.jsonl").open()]
+        for i, end in enumerate(ends):
+            if i in victims:
+                continue
+            assert end["failure"]["culprit"] == victims[0], end
+            assert all(f"worker {victim} on host" in end["failure"]["message"] for victim in victims), end
+        assert took <= DEAD_AFTER + 0.7, f"{took:.3f} s"
+
+
 def test_a_short_freeze_ends_nothing(bench):
     """A member that is silent for less than --dead-after is waited for."""
     with bench.start(solver_of(bench), "--workers", 2, "--dead-after", 60) as job:
