@@ -57,14 +57,14 @@ Status ParseSchemes(std::string_view text, const char* where,
   return OkStatus();
 }
 
-Result<Duration> TakeSeconds(double seconds, double least, double otherwise, const char* what) {
+Result<Duration> TakeSeconds(double seconds, double least, Duration otherwise, const char* what) {
   constexpr double kMost = 1e8;  // three years
   if (seconds != 0 && !(seconds >= least && seconds <= kMost)) {
     char expected[128];
-    std::snprintf(expected, sizeof expected, "%g, expected %g to 1e8, or 0 for %g", seconds, least, otherwise);
+    std::snprintf(expected, sizeof expected, "%g, expected %g to 1e8, or 0 for %g", seconds, least, ToSeconds(otherwise));
     return InvalidArgument(std::string(what) + " is " + expected);
   }
-  return FromSeconds(seconds > 0 ? seconds : otherwise);
+  return seconds > 0 ? FromSeconds(seconds) : otherwise;
 }
 
 Result<std::uint16_t> TakePort(std::uint32_t port, const char* what) {
@@ -183,11 +183,11 @@ Result<session::NodeOptions> TakeNodeOptions(const poseidon_options& options) {
     return InvalidArgument("coordinator_port is 0, expected the port that rank 0 listens at");
   }
   POSEIDON_ASSIGN_OR_RETURN(node.join_timeout,
-                            TakeSeconds(options.join_timeout_seconds, 0, 120, "join_timeout_seconds"));
+                            TakeSeconds(options.join_timeout_seconds, 0, node.join_timeout, "join_timeout_seconds"));
   POSEIDON_ASSIGN_OR_RETURN(node.liveness.dead_after,
-                            TakeSeconds(options.dead_after_seconds, 0.1, 30, "dead_after_seconds"));
+                            TakeSeconds(options.dead_after_seconds, 0.1, node.liveness.dead_after, "dead_after_seconds"));
   POSEIDON_ASSIGN_OR_RETURN(node.progress.stuck_after,
-                            TakeSeconds(options.stuck_after_seconds, 1, 60, "stuck_after_seconds"));
+                            TakeSeconds(options.stuck_after_seconds, 1, node.progress.stuck_after, "stuck_after_seconds"));
   POSEIDON_ASSIGN_OR_RETURN(node.planning, TakePlanning(options));
   if (options.final_plan_step != 0) node.final_plan_step = options.final_plan_step;
   node.memory_limit_bytes = options.memory_limit_bytes;

@@ -82,7 +82,7 @@ Result<plan::Plan> Model::Commit(std::vector<plan::LayerSpec> layers) {
 Result<const plan::Plan*> Model::BeginStep(Step step, Wish wish) {
   POSEIDON_RETURN_IF_ERROR(session_.failure());
   if (!committed()) return FailedPrecondition("a step began before the layers were committed");
-  const std::uint64_t final_step = session_.options_.node.final_plan_step;
+  const std::uint64_t final_step = session_.final_plan_step();
   BeginPace(step, wish);
   if (step.value() + kReportAhead >= final_step) ReportTimed();
   if (!final_plan_ && step.value() >= final_step) {
@@ -113,7 +113,7 @@ std::optional<plan::Plan> Model::NewestPlan() const {
 Result<plan::Scheme> Model::SchemeOf(LayerId layer, Step step) const {
   POSEIDON_RETURN_IF_ERROR(CheckLayer(layer));
   std::lock_guard lock(mutex_);
-  if (!final_plan_ && step.value() >= session_.options_.node.final_plan_step) {
+  if (!final_plan_ && step.value() >= session_.final_plan_step()) {
     return FailedPrecondition("step " + std::to_string(step.value()) +
                               " follows the final plan, which the step's begin has to bring");
   }

@@ -46,11 +46,11 @@ struct NodeOptions {
   transport::Address listen{"127.0.0.1", 0};
   std::string advertise_host;         // where others reach `listen`; empty: listen.host
   transport::Address coordinator;     // where rank 0 listens; unused by rank 0
-  Duration join_timeout = std::chrono::seconds(120);
+  Duration join_timeout = coordinator::MembershipOptions{}.form_within;
   coordinator::LivenessRule liveness;
   coordinator::ProgressRule progress;  // the coordinator's counts; of the others, how idle they call themselves
   plan::PlanOptions planning;
-  std::uint64_t final_plan_step = 10;
+  std::uint64_t final_plan_step = plan::kFinalPlanStep;
   messaging::Flow flow;  // until the link has been measured, which then decides
   bool flow_is_fixed = false;
   messaging::Order order = messaging::Order::kNextForward;  // the same on every member

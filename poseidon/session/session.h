@@ -77,6 +77,7 @@ class Session {
 
   Rank rank() const { return rank_; }
   std::uint16_t workers() const { return options_.node.workers; }
+  std::uint64_t final_plan_step() const { return options_.node.final_plan_step; }
   std::string NameOf(std::int32_t member) const;
   const std::vector<wire::RosterEntry>& roster() const { return roster_; }
 

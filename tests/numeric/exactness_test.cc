@@ -284,7 +284,6 @@ class Job {
     ASSERT_TRUE(session.ok()) << session.status().message();
     Solver& solver = *solvers_[r];
     SessionSync::Options options;
-    options.final_plan_step = 5;
     options.iter_size = setting_.iter_size;
     options.layer_seconds = [&] { return solver.layer_clock().Means(); };
     SessionSync sync(**session, solver.net(), solver.SyncedLayers(), std::move(options));

@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "poseidon/coordinator/progress.h"
+#include "poseidon/plan/plan.h"
+
 namespace poseidon::caffe {
 
 // What `poseidon train` was asked for, as values. A member on another host gets them as JSON.
@@ -27,16 +30,16 @@ struct TrainOptions {
   std::string wire = "auto";                   // auto, tls, auth
   std::string levels = "auto";                 // flat, host, auto: plan/hosts.h
   std::vector<std::string> machines;           // by rank, instead of what each worker sees
-  double dead_after = 30;                      // seconds
-  double stuck_after = 60;                     // seconds
-  double join_timeout = 120;                   // seconds
+  double dead_after = ToSeconds(coordinator::LivenessRule{}.dead_after);                      // seconds
+  double stuck_after = ToSeconds(coordinator::ProgressRule{}.stuck_after);                     // seconds
+  double join_timeout = ToSeconds(coordinator::MembershipOptions{}.form_within);                   // seconds
   int threads = 0;                             // compute threads of a worker; 0: share the cores
   std::string run_dir;
   std::string sigint_effect = "stop";  // stop, snapshot, none
   std::string sighup_effect = "snapshot";
   std::string on_nan = "stop";  // a loss that is not finite: stop, go
   std::string dtype = "f32";  // f64 for numeric tests
-  std::uint64_t final_plan_step = 10;
+  std::uint64_t final_plan_step = plan::kFinalPlanStep;
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, level, stages, workers,
                                    servers, sync, global_batch, policy, schemes, plan_file, wire,

@@ -90,9 +90,9 @@ TensorView SessionSync::GradientOf(const Layer& layer) const {
 Status SessionSync::BeginStep(std::uint64_t step) {
   if (!first_step_) first_step_ = step;
   step_ = Step(step - *first_step_);
-  if (!reported_ && step_.value() + kReportAhead >= options_.final_plan_step) ReportMeasurements();
+  if (!reported_ && step_.value() + kReportAhead >= session_.final_plan_step()) ReportMeasurements();
   const bool was_final = model_->plan_is_final();
-  if (!was_final && step_.value() >= options_.final_plan_step) {
+  if (!was_final && step_.value() >= session_.final_plan_step()) {
     // The counts of the final plan begin with nothing of an earlier step under way, here or at
     // another worker that still sends to this one or already sends for the next.
     POSEIDON_RETURN_IF_ERROR(AwaitAll());

@@ -26,7 +26,6 @@ SolverAction ActionFor(const session::Wish& wish);
 class SessionSync final : public GradientSync, public Collectives {
  public:
   struct Options {
-    std::uint64_t final_plan_step = 10;
     // Measured seconds per net layer; asked once, before the final plan's step.
     std::function<std::vector<plan::LayerSeconds>()> layer_seconds;
     // Called when the final plan takes over, with nothing in flight.

@@ -351,7 +351,6 @@ Status Run::Join() {
   options.trace = &trace_;
   POSEIDON_ASSIGN_OR_RETURN(session_, OpenSession(task_, env_, std::move(options)));
   SessionSync::Options sync;
-  sync.final_plan_step = task_.options.final_plan_step;
   sync.layer_seconds = [this] { return solver_->layer_clock().Means(); };
   sync.wish = [this] { return TakeWish(); };
   sync.final_plan = [this] { reporter_->ResetStepTimes(); };
