@@ -3,6 +3,8 @@
 #define POSEIDON_TOOLS_COMMANDS_H_
 
 #include <CLI/CLI.hpp>
+#include <string>
+#include <string_view>
 
 #include "poseidon/base/status.h"
 
@@ -31,6 +33,12 @@ bool IsMemberLost(const Status& failure);
 
 // Prints "poseidon: SENTENCE" on standard error and throws the exit code.
 [[noreturn]] void Fail(const std::string& sentence, int code = kExitFailed);
+
+// For a process that cannot go on, from any thread: writes the sentence straight to standard error, in
+// a member to the launcher. Does not allocate.
+void SayLastWords(std::string_view sentence);
+// Makes it the launcher's: `name` is this member's.
+void TellLauncherLastWords(const std::string& name);
 
 }  // namespace poseidon::tools
 

@@ -1,39 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `poseidon` command: one subcommand per file.
 #include <malloc.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <iostream>
 #include <iterator>
-#include <new>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "poseidon/base/exception.h"
 #include "poseidon/base/listed.h"
+#include "tools/arguments.h"
 #include "tools/commands.h"
+#include "tools/line_writer.h"
+#include "tools/signals.h"
 
 namespace poseidon::tools {
 namespace {
-
-// Caffe's flags are written with one dash or two: "-solver x" is "--solver x".
-std::vector<std::string> WithTwoDashes(int argc, char** argv) {
-  std::vector<std::string> arguments;
-  for (int i = 1; i < argc; ++i) {
-    std::string argument = argv[i];
-    if (argument.size() > 2 && argument[0] == '-' && argument[1] != '-' &&
-        std::isalpha(static_cast<unsigned char>(argument[1])) != 0) {
-      argument.insert(0, "-");
-    }
-    arguments.push_back(std::move(argument));
-  }
-  return arguments;
-}
 
 // Idle threads of the compute library must sleep, not spin: beside a busy neighbour a spinning
 // two-thread product is a hundred times slower. And its products must have the same bits in every
@@ -49,12 +39,21 @@ __attribute__((no_sanitize("address", "undefined"))) bool SameName(const char* e
   return *entry == '=' && *setting == '=';
 }
 
+// Keeps SIGINT, SIGTERM and SIGHUP until main knows what they mean for this command (signals.h): what
+// is blocked stays so, and what has come stays there, when the program starts again.
+__attribute__((no_sanitize("address", "undefined"))) void BlockSignals() {
+  unsigned long ours = 0;
+  for (const int s : {SIGINT, SIGTERM, SIGHUP}) ours |= 1UL << (s - 1);
+  syscall(SYS_rt_sigprocmask, SIG_BLOCK, &ours, nullptr, sizeof(ours));
+}
+
 // Starts the program again with these settings in its environment, unless it has them; what the
 // user has set stays. Before any library starts, since the compute library takes a quarter of a
 // second for that, which would be paid twice. Processes that this one starts inherit them.
 __attribute__((no_sanitize("address", "undefined"))) void RestartWithComputeSettings(
     int, char** argv, char** environment) {
   std::size_t count = 0;
+  BlockSignals();
   for (; environment[count] != nullptr; ++count) {
     if (SameName(environment[count], kMark)) return;
   }
@@ -74,9 +73,17 @@ __attribute__((no_sanitize("address", "undefined"))) void RestartWithComputeSett
 [[gnu::section(".preinit_array"),
   gnu::used]] void (*const kBeforeLibraries)(int, char**, char**) = RestartWithComputeSettings;
 
-// Ends the process with what it has said. Taking the compute library apart would take a tenth of a
+// What a reader who takes nothing gets of a job that has failed or was asked to stop.
+constexpr std::chrono::seconds kPatience{2};
+
+// Ends the process with what it has said. After success it waits for a paused terminal, until a
+// signal says that nobody needs the words. Taking the compute library apart would take a tenth of a
 // second for what the kernel does at once; only sanitizers, which look for leaks then, wait for it.
 int End(int code) {
+  if (code == kExitOk) {
+    DrainStandardStreams([] { return StopSignal() != 0; });
+  }
+  if (code != kExitOk || StopSignal() != 0) DrainStandardStreams(kPatience);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   std::cout.flush();
   std::cerr.flush();
@@ -84,6 +91,19 @@ int End(int code) {
   _exit(code);
 #endif
   return code;
+}
+
+// What a thread threw and nobody caught, mostly for want of memory: a sentence and an end.
+[[noreturn]] void EndUnhandled() {
+  std::string sentence = "ended by an unknown exception";
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    sentence = ThrownStatus(error).message();
+  } catch (...) {
+  }
+  SayLastWords(sentence);
+  _exit(kExitFailed);
 }
 
 // The library would say that a subcommand is missing.
@@ -107,35 +127,10 @@ void KeepTheHeap() {
   mallopt(M_TOP_PAD, 16 << 20);
 }
 
-// Memory that runs out in a thread of its own reaches nobody who could say so: the process ends here, with the
-// sentence that the user is owed. Takes no memory.
-[[noreturn]] void EndInOneSentence() {
-  const auto say = [](std::string_view text) {
-    static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
-  };
-  say("poseidon: ");
-  try {
-    if (std::current_exception()) std::rethrow_exception(std::current_exception());
-    say("ended unexpectedly");
-  } catch (const std::bad_alloc&) {
-    say("out of memory");
-  } catch (const std::exception& error) {
-    const std::string_view what = error.what();
-    say(what.substr(0, what.find('\n')));
-  } catch (...) {
-    say("ended unexpectedly");
-  }
-  say("\n");
-  _exit(kExitFailed);
-}
-
-}  // namespace
-
-int Main(int argc, char** argv) {
-  std::set_terminate(EndInOneSentence);
-  KeepTheHeap();
+int Run(int argc, char** argv) {
   CLI::App app("Trains deep networks data-parallel over ordinary Ethernet.", "poseidon");
   app.require_subcommand(1);
+  app.set_version_flag("--version", "poseidon " POSEIDON_VERSION, "Print the version");
   AddTrain(app);
   AddTest(app);
   AddTime(app);
@@ -145,8 +140,11 @@ int Main(int argc, char** argv) {
   AddConvertMnist(app);
   AddMember(app);
   try {
-    std::vector<std::string> arguments = WithTwoDashes(argc, argv);
+    std::vector<std::string> arguments = ArgumentsOf(app, argc, argv);
     RefuseUnknownCommand(app, arguments);
+    // These two receive signals themselves.
+    const bool receives = !arguments.empty() && (arguments[0] == "train" || arguments[0] == "member");
+    if (!receives) LeaveSignalsToTheSystem();
     std::reverse(arguments.begin(), arguments.end());
     app.parse(arguments);
   } catch (const CLI::RuntimeError& error) {
@@ -154,16 +152,23 @@ int Main(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::cerr << "poseidon: " << error.what() << " (see poseidon --help)" << std::endl;
-    return kExitFailed;
-  } catch (const std::bad_alloc&) {
-    std::cerr << "poseidon: out of memory" << std::endl;
-    return kExitFailed;
-  } catch (const std::exception& error) {
-    std::cerr << "poseidon: " << error.what() << std::endl;
+    StandardError().Write(std::string("poseidon: ") + error.what() + " (see poseidon --help)\n");
     return kExitFailed;
   }
   return kExitOk;
+}
+
+}  // namespace
+
+int Main(int argc, char** argv) {
+  KeepTheHeap();
+  std::set_terminate(EndUnhandled);
+  try {
+    return Run(argc, argv);
+  } catch (const std::exception& error) {
+    StandardError().Write("poseidon: " + ThrownStatus(error).message() + "\n");
+    return kExitFailed;
+  }
 }
 
 }  // namespace poseidon::tools

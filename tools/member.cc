@@ -11,7 +11,9 @@
 #include <thread>
 
 #include "frontends/caffe/train/worker.h"
+#include "poseidon/base/exception.h"
 #include "tools/commands.h"
+#include "tools/signals.h"
 #include "tools/task_json.h"
 #include "tools/terminal.h"
 
@@ -42,7 +44,9 @@ void Obey(const std::string& command, const caffe::TrainOptions& options,
 void Watch(const caffe::TrainOptions& options, caffe::Requests& requests) {
   for (std::string line; std::getline(std::cin, line);) {
     const json command = json::parse(line, nullptr, false);
-    if (command.is_object()) Obey(command.value("command", ""), options, requests);
+    if (!command.is_object()) continue;
+    if (command.value("command", "") == "end") _exit(command.value("code", kExitFailed));
+    Obey(command.value("command", ""), options, requests);
   }
   _exit(kExitFailed);
 }
@@ -60,6 +64,7 @@ void RunMember() {
   signal_requests = requests.get();
   signal(SIGTERM, OnTerminate);
   signal(SIGINT, SIG_IGN);
+  LeaveSignalsToTheSystem();
   std::thread(Watch, std::cref(input->task.options), std::ref(*requests)).detach();
 
   const caffe::MemberEnvironment environment{
@@ -71,15 +76,23 @@ void RunMember() {
                      {"host", input->task.listen_host},
                      {"port", address.port}});
       },
-      .joined = [&] { output.Emit({{"event", "joined"}}); }};
+      .joined = [&] { output.Emit({{"event", "joined"}}); },
+      .saving = [&](bool begins) { output.Emit({{"event", begins ? "saving" : "saved"}}); }};
+  const std::string name = (input->task.server ? "server " : "worker ") +
+                           std::to_string(input->task.rank) + " on host " + input->task.host;
+  TellLauncherLastWords(name);
   Status status;
   std::string not_finite;
-  if (input->task.server) {
-    status = caffe::RunServer(input->task, environment);
-  } else if (Result<caffe::RunEnd> end = caffe::RunWorker(input->task, environment); end.ok()) {
-    not_finite = end->not_finite;
-  } else {
-    status = end.status();
+  try {
+    if (input->task.server) {
+      status = caffe::RunServer(input->task, environment);
+    } else if (Result<caffe::RunEnd> end = caffe::RunWorker(input->task, environment); end.ok()) {
+      not_finite = end->not_finite;
+    } else {
+      status = end.status();
+    }
+  } catch (const std::exception& error) {
+    status = ThrownStatus(error).WithPrefix(name);
   }
   if (!not_finite.empty()) {
     output.Emit({{"event", "failed"}, {"message", not_finite}, {"culprit", kNoCulprit}, {"exit", kExitNotFinite}});

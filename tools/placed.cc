@@ -67,20 +67,24 @@ class MeetingFiles {
     POSEIDON_ASSIGN_OR_RETURN(Token token, Token::Generate());
     POSEIDON_RETURN_IF_ERROR(token.WriteFile(token_));
     left_token_ = true;
+    RemoveAtSecondStop(token_);
     return token;
   }
   Status Leave(const Address& address) {
     left_note_ = true;
+    RemoveAtSecondStop(note_);
     return launch::LeaveNote(note_, {address.host, address.port, getpid()});
   }
   Result<Address> Await() {
     POSEIDON_ASSIGN_OR_RETURN(const launch::Note note,
-                              launch::AwaitNote(note_, {.same_host = place_.one_host}));
+                              launch::AwaitNote(note_, {.same_host = place_.one_host,
+                                                        .interrupted = [] { return StopSignal() != 0; }}));
     return Address{note.host, note.port};
   }
   void Remove() {
     if (std::exchange(left_note_, false)) std::remove(note_.c_str());
     if (std::exchange(left_token_, false)) std::remove(token_.c_str());
+    RemoveAtSecondStop("");
   }
 
  private:
@@ -179,13 +183,11 @@ void RunPlaced(const Membership& place, caffe::TrainOptions options, const std::
   task.local_members = place.local_size;
   task.options = std::move(options);
 
-  // Until all have joined a signal ends the process at once: there is nothing to save.
-  signal(SIGPIPE, SIG_IGN);
-  SignalRequests signals(task.options);
+  bool joined = false;
   const bool leaves_note = place.rank == 0 && (place.one_host || place.master_host.empty());
   const caffe::MemberEnvironment environment{
       .output = output,
-      .requests = signals.requests(),
+      .requests = SignalRequests(),
       .token = {},
       .listening =
           [&](const Address& address) {
@@ -195,16 +197,24 @@ void RunPlaced(const Membership& place, caffe::TrainOptions options, const std::
       .joined =
           [&] {
             files.Remove();
-            signals.Begin();
+            joined = true;
           },
+      // Until all have joined there is nothing to save, and those that are missing may never come.
+      .interrupted = [&] { return !joined && StopSignal() != 0; },
       .meeting = [&] { return Meet(place, files); }};
   Status status;
+  std::string not_finite;
   if (task.server) {
     status = caffe::RunServer(task, environment);
-  } else if (Result<caffe::RunEnd> end = caffe::RunWorker(task, environment); !end.ok()) {
+  } else if (Result<caffe::RunEnd> end = caffe::RunWorker(task, environment); end.ok()) {
+    not_finite = end->not_finite;
+  } else {
     status = end.status();
-  } else if (!end->not_finite.empty()) {
-    Fail(end->not_finite, kExitNotFinite);
+  }
+  if (!not_finite.empty()) Fail(not_finite, kExitNotFinite);
+  if (!joined && StopSignal() != 0) {
+    // The launcher takes it for what the signal would have done by itself.
+    Fail("stopped before all processes had joined", 128 + StopSignal());
   }
   if (!status.ok()) {
     Fail(status.message(), IsMemberLost(status) ? kExitMemberLost : kExitFailed);

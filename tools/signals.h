@@ -2,30 +2,33 @@
 #ifndef POSEIDON_TOOLS_SIGNALS_H_
 #define POSEIDON_TOOLS_SIGNALS_H_
 
+#include <string>
+
 #include "frontends/caffe/train/options.h"
 #include "frontends/caffe/train/worker.h"
 
+// SIGINT, SIGTERM and SIGHUP to this process. The program starts with them blocked (main.cc), so one
+// that comes while its libraries load waits until one of these two functions is called.
 namespace poseidon::tools {
 
-// Turns signals to a process that trains by itself into requests to its worker: SIGTERM, and SIGINT
-// and SIGHUP with the effects that the options say. One at a time in a process; `options` outlives
-// it. Until Begin() a signal ends the process; afterwards too when it is gone.
-class SignalRequests {
- public:
-  explicit SignalRequests(const caffe::TrainOptions& options) : options_(options) {}
-  ~SignalRequests();
-  SignalRequests(const SignalRequests&) = delete;
-  SignalRequests& operator=(const SignalRequests&) = delete;
+// From here on they do what they do to any program. For commands that have nothing to save.
+void LeaveSignalsToTheSystem();
 
-  void Begin();
-  caffe::Requests& requests() { return requests_; }
+// From here on, to the end of the process, they are requests to the worker: SIGTERM, and SIGINT and
+// SIGHUP with the effects that the options say. A second request to stop ends the process at once,
+// with a sentence and the exit code of a failure.
+void ReceiveSignals(const caffe::TrainOptions& options);
 
- private:
-  static void OnSignal(int signal_number);
+// What has been asked for. Lives as long as the process.
+caffe::Requests& SignalRequests();
+// The first signal that asked for a stop; 0: none has.
+int StopSignal();
+// For a request to stop that came another way.
+void NoteStop();
 
-  const caffe::TrainOptions& options_;
-  caffe::Requests requests_;
-};
+// A file that this process leaves for others while it starts: a second request to stop removes it
+// too. At most two; an empty path forgets them all.
+void RemoveAtSecondStop(const std::string& path);
 
 }  // namespace poseidon::tools
 

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <string>
+
+#include "tools/line_writer.h"
 
 namespace poseidon::tools {
 namespace {
@@ -24,20 +27,20 @@ Terminal::Terminal() : interactive_(isatty(STDOUT_FILENO) == 1) {}
 
 void Terminal::ClearProgress() {
   if (!progress_shown_) return;
-  std::cout << "\r\x1b[K" << std::flush;
+  StandardOutput().Write("\r\x1b[K");
   progress_shown_ = false;
 }
 
 void Terminal::Print(const std::string& text) {
   std::lock_guard lock(mutex_);
   ClearProgress();
-  std::cout << text << std::endl;
+  StandardOutput().Write(text + "\n");
 }
 
 void Terminal::Progress(const std::string& line) {
   if (!interactive_) return;
   std::lock_guard lock(mutex_);
-  std::cout << "\r\x1b[K" << line << std::flush;
+  StandardOutput().WriteOrDrop("\r\x1b[K" + line);
   progress_shown_ = true;
 }
 
@@ -45,7 +48,7 @@ void Terminal::Log(LogLevel level, std::string_view line) {
   if (level == LogLevel::kDebug) return;
   std::lock_guard lock(mutex_);
   ClearProgress();
-  std::cerr << NameOf(level) << ": " << line << std::endl;
+  StandardError().Write(std::string(NameOf(level)) + ": " + std::string(line) + "\n");
 }
 
 void EventOutput::Emit(const nlohmann::json& event) {

@@ -11,7 +11,8 @@
 namespace poseidon::tools {
 
 // Words for the person at the terminal: text on standard output, log lines on standard error, and,
-// where standard output is a terminal, a progress line that the next words replace.
+// where standard output is a terminal, a progress line that the next words replace. Never blocks: words
+// wait for a terminal that is paused, and what it does not take in the end is dropped by the line.
 class Terminal final : public caffe::Output {
  public:
   Terminal();

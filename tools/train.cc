@@ -64,9 +64,6 @@ void CompleteOptions(TrainFlags& flags) {
 // ---- one worker in this process
 
 void RunAlone(const TrainFlags& flags, Terminal& terminal) {
-  SignalRequests signals(flags.options);
-  signals.Begin();
-  signal(SIGPIPE, SIG_IGN);
   caffe::MemberTask task;
   task.host = launch::OwnName();
   task.options = flags.options;
@@ -76,7 +73,7 @@ void RunAlone(const TrainFlags& flags, Terminal& terminal) {
     if (!generated.ok()) Fail(generated.status().message());
     token = *generated;
   }
-  const Result<caffe::RunEnd> end = caffe::RunWorker(task, {terminal, signals.requests(), token, {}});
+  const Result<caffe::RunEnd> end = caffe::RunWorker(task, {terminal, SignalRequests(), token, {}});
   if (!end.ok()) Fail(end.status().message());
   if (!end->not_finite.empty()) Fail(end->not_finite, kExitNotFinite);
 }
@@ -195,7 +192,13 @@ void RunJob(TrainFlags& flags, Terminal& terminal) {
   launching.on_event = [&terminal](const std::string& member, const nlohmann::json& event) {
     Replay(event, member, terminal);
   };
+  launching.on_line = [&terminal](const std::string& line) { terminal.Print(line); };
+  launching.say = [&terminal](const std::string& sentence) {
+    terminal.Log(LogLevel::kNotice, sentence);
+  };
+  launching.stop_wished = [] { return StopSignal() != 0; };
   const launch::LaunchResult result = launch::Launch(members, launching);
+  if (result.stop_wished) NoteStop();
   WriteMembers(options.run_dir + "/members.jsonl", result);
   if (result.exit_code != kExitOk) Fail(result.failure, result.exit_code);
 }
@@ -257,6 +260,8 @@ void AddTrain(CLI::App& app) {
   c->add_option("--dtype", o.dtype, "f32, or f64 for numeric tests")
       ->check(CLI::IsMember({"f32", "f64"}));
   c->callback([flags, c] {
+    signal(SIGPIPE, SIG_IGN);
+    ReceiveSignals(flags->options);
     CompleteOptions(*flags);
     Terminal terminal;
     // What the user says counts for more than the environment.

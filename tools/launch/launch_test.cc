@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -111,7 +112,7 @@ TEST(LauncherTest, AFailureIsToldOnceAndEndsTheJob) {
        Shell("one", R"(read task; echo '{"event":"joined"}'; kill -9 $$)")},
       {.grace_seconds = 0.2, .on_event = {}});
   // Zero waits for a command that never comes: the launcher's patience with it ends.
-  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.exit_code, 3);
   EXPECT_EQ(result.failure, "one was killed by signal 9 (Killed) (ended by the launcher: zero)");
   ASSERT_EQ(result.ends.size(), 2u);
   EXPECT_EQ(result.ends[1].how, "was killed by signal 9 (Killed)");
@@ -145,6 +146,90 @@ TEST(LauncherTest, OfTwoSidesBothAreHeard) {
   const LaunchResult told = run(R"("message":"zero is silent","culprit":0)");
   EXPECT_EQ(told.exit_code, 3);
   EXPECT_EQ(told.failure.substr(0, told.failure.find(" (ended by")), "zero is silent");
+}
+
+// Counts alone would end it: one is left, one is accused, but the accused is another one.
+TEST(LauncherTest, ASurvivorThatIsNotAccusedIsWaitedFor) {
+  const LaunchResult result = Launch(
+      {Shell("zero", std::string(kListensAndJoins) + R"(echo '{"event":"saving"}'; sleep 1.5;
+             echo '{"event":"saved"}'; echo '{"event":"failed","message":"one died","culprit":1}'; exit 3)"),
+       Shell("one", R"(read task; echo '{"event":"joined"}'; sleep 0.2; kill -9 $$)"),
+       Shell("two", R"(read task; echo '{"event":"joined"}'; sleep 0.4;
+             echo '{"event":"failed","message":"one died","culprit":1}'; exit 3)")},
+      {.grace_seconds = 600});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.ends[0].how, "exited with code 3");
+  EXPECT_EQ(result.failure, "one died; one was killed by signal 9 (Killed)");
+}
+
+TEST(LauncherTest, WhoIsSavingHasLongerThanTheGrace) {
+  const auto ends_with = [](double saving_seconds) {
+    return Launch({Shell("zero", std::string(kListensAndJoins) +
+                                     R"(echo '{"event":"saving"}'; sleep 1.5; echo '{"event":"saved"}'; exit 0)"),
+                   Shell("one", R"(read task; echo '{"event":"joined"}'; sleep 0.3; kill -9 $$)")},
+                  {.grace_seconds = 0.1, .saving_seconds = saving_seconds})
+        .ends[0]
+        .how;
+  };
+  EXPECT_EQ(ends_with(600), "exited with code 0");
+  EXPECT_EQ(ends_with(0.3), "was killed by signal 9 (Killed)");
+}
+
+TEST(LauncherTest, AKilledMemberCountsForMoreThanWhatOthersMakeOfIt) {
+  const LaunchResult result = Launch(
+      {Shell("zero", std::string(kListensAndJoins) + R"(sleep 0.5;
+                        echo '{"event":"failed","message":"no route","culprit":-1}'; exit 1)"),
+       Shell("one", R"(read task; echo '{"event":"joined"}'; kill -9 $$)")},
+      {.grace_seconds = 600});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.failure, "one was killed by signal 9 (Killed)");
+}
+
+TEST(LauncherTest, OfAJobThatHasNotFormedTheOthersEndAsTheLauncherDoes) {
+  const LaunchResult result = Launch(
+      {Shell("zero", R"(read task; echo '{"event":"listening","host":"h","port":7}'; read end;
+             case "$end" in *'"code":3'*) exit 3;; esac; exit 1)"),
+       Shell("one", "read task; kill -9 $$")},
+      {.grace_seconds = 600});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.failure, "one was killed by signal 9 (Killed) (ended by the launcher: zero)");
+  EXPECT_EQ(result.ends[0].how, "exited with code 3");
+}
+
+TEST(LauncherTest, ARequestBeforeTheLaunchEndsWithoutAChild) {
+  std::string said;
+  const LaunchResult result = Launch({Shell("zero", "exec sleep 600")},
+                                     {.say = [&](const std::string& sentence) { said = sentence; },
+                                      .stop_wished = [] { return true; }});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(said, "stopped before training began");
+  EXPECT_TRUE(result.ends.empty());
+}
+
+TEST(LauncherTest, AJobThatHasNotFormedStopsWhenItIsAsked) {
+  const LaunchResult result = Launch(
+      {Shell("zero", R"(read task; kill -INT $PPID; read end; case "$end" in *'"code":0'*) exit 0;; esac; exit 1)")},
+      {.grace_seconds = 600});
+  EXPECT_EQ(result.exit_code, 0) << result.failure;
+}
+
+TEST(LauncherTest, AJobThatCannotStopSaysWhatItWaitsFor) {
+  std::string said;
+  const LaunchResult result = Launch(
+      {Shell("zero", std::string(kListensAndJoins) + "exec sleep 600"),
+       Shell("one", R"(read task; echo '{"event":"joined"}'; echo '{"event":"ready"}'; kill -STOP $$)")},
+      {.grace_seconds = 600,
+       .on_event = [](const std::string&, const nlohmann::json&) { kill(getpid(), SIGINT); },
+       .say =
+           [&](const std::string& sentence) {
+             said += sentence;
+             kill(getpid(), SIGTERM);
+           }});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(said,
+            "stopping; waiting for the end of an iteration of zero, one (is stopped); a second Ctrl-C or SIGTERM "
+            "ends all at once");
+  EXPECT_EQ(result.failure, "the job was ended at once by a second request to stop");
 }
 
 TEST(LauncherTest, AJobThatHasNotFormedEndsWithItsFirstFailure) {

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iostream>
+#include <fstream>
 #include <list>
 #include <set>
 #include <utility>
@@ -23,10 +23,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
+constexpr int kExitOk = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitPeerLost = 3;
 // What the accused of a verdict gets when everybody else has ended: a lost one would be gone.
 constexpr auto kLastMoment = std::chrono::milliseconds(500);
+// A job that has not stopped so long after the request says what it waits for.
+constexpr auto kUntilNotice = std::chrono::seconds(1);
 
 struct Child {
   const MemberProcess* member = nullptr;
@@ -37,8 +40,13 @@ struct Child {
   std::optional<json> failure;
   bool spoke = false;  // an event came
   bool joined = false;
+  bool saving = false;
   bool ended_by_us = false;
 };
+
+Clock::duration FromSeconds(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
 
 // Where a member was to start elsewhere and never spoke, what ended is the command that should have
 // reached it; its own words are on standard error.
@@ -46,6 +54,24 @@ std::string DescribeEnd(const Child& child) {
   std::string how = DescribeWaitStatus(*child.wait_status);
   if (!child.member->remote || child.spoke) return how;
   return "could not be started: " + child.member->argv.front() + " " + how;
+}
+
+// Whether somebody else ended the member. On another host what ended is the command that reached it:
+// a shell adds 128 to the signal's number, and 255 is ssh's when it lost the host.
+bool WasKilled(const Child& child) {
+  if (!child.wait_status || child.ended_by_us || child.failure) return false;
+  if (WIFSIGNALED(*child.wait_status)) return true;
+  return child.member->remote && child.spoke && WEXITSTATUS(*child.wait_status) > 128;
+}
+
+// Whether a process of this host is stopped (SIGSTOP, a debugger), so that it answers nobody.
+bool IsStopped(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t behind_name = text.rfind(") ");
+  return behind_name != std::string::npos && behind_name + 2 < text.size() &&
+         (text[behind_name + 2] == 'T' || text[behind_name + 2] == 't');
 }
 
 // One job from its first child to its last.
@@ -67,8 +93,15 @@ class Job {
   void ReadFrom(Child& child);
   void Reap();
   void OnFailedChild();
+  bool OnlyAccusedAreLeft() const;
   bool Formed() const;
   void EndWithin(Clock::duration time);
+  void OnDeadline();
+  void StopWished(const std::string& command);
+  void SayWhatIsAwaited();
+  void Say(const std::string& sentence) const;
+  void EndEarly();
+  bool ended_early() const { return ended_early_ && interrupts_ == 1; }
   void LetGo();
   void Tell(const std::string& command);
   void EndAll(int signal);
@@ -82,7 +115,10 @@ class Job {
   std::list<Child> children_;
   std::string start_failure_;
   int interrupts_ = 0;
-  std::optional<Clock::time_point> deadline_;
+  bool ended_early_ = false;  // by a request to stop, before all had joined
+  std::optional<Clock::time_point> deadline_;         // when who does not save is ended
+  std::optional<Clock::time_point> saving_deadline_;  // when who saves is; set by the first failure
+  std::optional<Clock::time_point> notice_at_;
 };
 
 Job::~Job() {
@@ -126,6 +162,12 @@ void Job::StartOthers(const json& listening) {
 
 LaunchResult Job::Run() {
   if (!Begin()) return {kExitFailed, "cannot receive signals"};
+  // From here on the signals come to this object.
+  if (options_.stop_wished && options_.stop_wished()) {
+    ++interrupts_;
+    EndEarly();
+    return Verdict();
+  }
   if (const Status status = StartChild(members_.front(), members_.front().task); !status.ok()) {
     return {kExitFailed, "cannot start " + members_.front().name + ": " + status.message()};
   }
@@ -149,16 +191,16 @@ void Job::Step() {
     by_index.push_back(&child);
   }
   int timeout = -1;
-  if (deadline_) {
+  for (const auto& moment : {deadline_, notice_at_}) {
+    if (!moment) continue;
     const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
-    timeout = left > 0 ? static_cast<int>(left) + 1 : 0;
+        std::chrono::duration_cast<std::chrono::milliseconds>(*moment - Clock::now()).count();
+    const int until = left > 0 ? static_cast<int>(left) + 1 : 0;
+    timeout = timeout < 0 ? until : std::min(timeout, until);
   }
   poll(polled.data(), polled.size(), timeout);
-  if (deadline_ && Clock::now() >= *deadline_) {
-    deadline_.reset();
-    EndAll(SIGKILL);
-  }
+  if (deadline_ && Clock::now() >= *deadline_) OnDeadline();
+  if (notice_at_ && Clock::now() >= *notice_at_) SayWhatIsAwaited();
   if (polled[0].revents != 0) OnSignal();
   for (std::size_t i = 1; i < polled.size(); ++i) {
     if (polled[i].revents != 0) ReadFrom(*by_index[i]);
@@ -172,16 +214,47 @@ void Job::OnSignal() {
     switch (info.ssi_signo) {
       case SIGCHLD: break;
       case SIGHUP: Tell("hangup"); break;
-      default:
-        if ((options_.interrupt_stops || info.ssi_signo == SIGTERM || !Formed()) && ++interrupts_ > 1) {
-          EndAll(SIGKILL);
-        } else if (!Formed()) {
-          LetGo();
+      default: {
+        const bool interrupt = info.ssi_signo == SIGINT;
+        if (interrupt && !options_.interrupt_stops && Formed()) {
+          Tell("interrupt");
         } else {
-          Tell(info.ssi_signo == SIGINT ? "interrupt" : "terminate");
+          StopWished(interrupt ? "interrupt" : "terminate");
         }
+      }
     }
   }
+}
+
+void Job::StopWished(const std::string& command) {
+  if (++interrupts_ > 1) return EndAll(SIGKILL);
+  if (!Formed()) return EndEarly();
+  Tell(command);
+  notice_at_ = Clock::now() + kUntilNotice;
+}
+
+void Job::EndEarly() {
+  ended_early_ = true;
+  Say("stopped before training began");
+  LetGo();
+}
+
+void Job::SayWhatIsAwaited() {
+  notice_at_.reset();
+  std::string awaited;
+  for (const Child& child : children_) {
+    if (child.process.ended()) continue;
+    AddListed(child.member->name + (child.saving                       ? " (is saving)"
+                                    : IsStopped(child.process.pid()) ? " (is stopped)"
+                                                                       : ""),
+              &awaited);
+  }
+  Say("stopping; waiting for the end of an iteration of " + awaited +
+      "; a second Ctrl-C or SIGTERM ends all at once");
+}
+
+void Job::Say(const std::string& sentence) const {
+  if (options_.say) options_.say(sentence);
 }
 
 void Job::Tell(const std::string& command) {
@@ -199,11 +272,16 @@ void Job::EndAll(int signal) {
 
 // Members whose input ends, end: also on other hosts, and also while they wait for others to join.
 void Job::LetGo() {
+  const bool lost = std::any_of(children_.begin(), children_.end(), WasKilled);
+  const json end = {{"command", "end"},
+                    {"code", lost ? kExitPeerLost : ended_early() ? kExitOk : kExitFailed}};
   for (Child& child : children_) {
     if (child.process.ended()) continue;
     child.ended_by_us = true;
+    static_cast<void>(child.process.WriteLine(end.dump()));
     child.process.CloseInput();
   }
+  EndWithin(FromSeconds(options_.grace_seconds));
 }
 
 bool Job::Formed() const {
@@ -215,6 +293,20 @@ bool Job::Formed() const {
 void Job::EndWithin(Clock::duration time) {
   const Clock::time_point deadline = Clock::now() + time;
   if (!deadline_ || deadline < *deadline_) deadline_ = deadline;
+}
+
+// Nobody who is saving is ended, for so long as a failed disk may take.
+void Job::OnDeadline() {
+  deadline_.reset();
+  for (Child& child : children_) {
+    if (child.process.ended()) continue;
+    if (child.saving && saving_deadline_ && Clock::now() < *saving_deadline_) {
+      deadline_ = saving_deadline_;
+    } else {
+      child.ended_by_us = true;
+      child.process.Signal(SIGKILL);
+    }
+  }
 }
 
 void Job::ReadFrom(Child& child) {
@@ -234,7 +326,7 @@ void Job::ReadFrom(Child& child) {
 void Job::OnLine(Child& child, const std::string& line) {
   const json event = json::parse(line, nullptr, false);
   if (!event.is_object() || !event.contains("event")) {
-    std::cout << line << std::endl;  // not ours: something the member's libraries print
+    if (options_.on_line) options_.on_line(line);
     return;
   }
   child.spoke = true;
@@ -244,6 +336,9 @@ void Job::OnLine(Child& child, const std::string& line) {
     StartOthers(event);
   } else if (kind == "joined") {
     child.joined = true;
+  } else if (kind == "saving" || kind == "saved") {
+    child.saving = kind == "saving";
+    if (!child.saving && saving_deadline_) EndWithin(FromSeconds(options_.grace_seconds));
   } else if (kind == "failed") {
     if (!child.failure) child.failure = event;
   } else if (options_.on_event) {
@@ -268,22 +363,30 @@ void Job::Reap() {
 
 // The other members find out by themselves; this is for those that cannot.
 void Job::OnFailedChild() {
-  EndWithin(std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(options_.grace_seconds)));
-  std::size_t left = 0;
+  if (!saving_deadline_) saving_deadline_ = Clock::now() + FromSeconds(options_.saving_seconds);
+  EndWithin(FromSeconds(options_.grace_seconds));
+  if (!Formed()) return LetGo();
+  if (OnlyAccusedAreLeft()) EndWithin(kLastMoment);
+}
+
+// An accused is named by its place among the members.
+bool Job::OnlyAccusedAreLeft() const {
   std::set<int> accused;
   for (const Child& child : children_) {
-    left += child.process.ended() ? 0 : 1;
-    const int culprit = child.failure ? child.failure->value("culprit", -1) : -1;
-    if (culprit >= 0) accused.insert(culprit);
+    if (child.failure) accused.insert(child.failure->value("culprit", -1));
   }
-  if (!Formed()) return LetGo();
-  if (left <= accused.size()) EndWithin(kLastMoment);
+  int place = 0;
+  for (const Child& child : children_) {
+    const bool is_accused = accused.contains(place++);
+    if (!child.process.ended() && !is_accused) return false;
+  }
+  return true;
 }
 
 // Of all that failed: what the members agree on, else what happened to the first child.
 LaunchResult Job::Verdict() const {
   LaunchResult result;
+  result.stop_wished = interrupts_ > 0;
   for (const Child& child : children_) {
     result.ends.push_back({child.member->name, child.process.pid(),
                            child.wait_status ? DescribeWaitStatus(*child.wait_status) : "",
@@ -296,10 +399,14 @@ LaunchResult Job::Verdict() const {
   }
   bool in_doubt = false;  // the failure so far says that it cannot be told who is lost
   std::string other_side;
+  const bool killed = std::any_of(children_.begin(), children_.end(), WasKilled);
   for (const Child& child : children_) {
-    if (!child.failure) continue;
+    // Who is let go may complain that another one has gone before.
+    if (!child.failure || (child.ended_by_us && ended_early())) continue;
     const bool accuses = child.failure->value("culprit", -1) >= 0;
     const bool lost = accuses || child.failure->value("lost", false);
+    // What somebody says who has lost a member without knowing it counts for nothing.
+    if (killed && !lost) continue;
     const std::string message = child.failure->value("message", "");
     // Who can tell counts more than who is cut off and cannot.
     if (result.failure.empty() || (!lost && result.exit_code == kExitPeerLost) ||
@@ -316,14 +423,18 @@ LaunchResult Job::Verdict() const {
   for (const Child& child : children_) {
     if (!child.wait_status || *child.wait_status == 0 || child.failure) continue;
     if (child.ended_by_us) {
+      if (ended_early()) continue;
       AddListed(child.member->name, &ended);
     } else {
       result.failure += (result.failure.empty() ? "" : "; ") + child.member->name + " " +
                         DescribeEnd(child);
     }
-    if (result.exit_code == 0) result.exit_code = kExitFailed;
+    if (result.exit_code == 0) result.exit_code = killed ? kExitPeerLost : kExitFailed;
   }
-  if (result.exit_code != 0 && result.failure.empty()) result.failure = "the job was ended";
+  if (result.exit_code != 0 && result.failure.empty()) {
+    result.failure = interrupts_ > 1 ? "the job was ended at once by a second request to stop"
+                                     : "the job was ended";
+  }
   if (!ended.empty() && interrupts_ == 0) result.failure += " (ended by the launcher: " + ended + ")";
   return result;
 }

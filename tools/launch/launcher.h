@@ -18,10 +18,12 @@ namespace poseidon::launch {
 //
 // The talk between launcher and member, one JSON object a line. To the member: first its task, later
 // {"command": "terminate" | "interrupt" | "hangup"}, to rank 0 only, because what one worker is asked
-// for, all do at the same iteration; the end of the input means that the launcher is gone. From the
-// member: {"event": "listening", "host", "port"} from rank 0, {"event": "joined"} once it is one of
-// the job, {"event": "failed", "message", "culprit", "lost", "code"} where "lost" says that
-// a member is gone, also where it cannot be told which and "culprit" is -1, and anything else for `on_event`.
+// for, all do at the same iteration; {"command": "end", "code"} to everybody, who ends with that code;
+// the end of the input means that the launcher is gone. From the member: {"event": "listening",
+// "host", "port"} from rank 0, {"event": "joined"} once it is one of the job, {"event": "saving"} and
+// {"event": "saved"} around the writing of files, {"event": "failed", "message", "culprit", "lost",
+// "code"} where "lost" says that a member is gone, also where it cannot be told which and "culprit" is
+// -1, and anything else for `on_event`.
 struct MemberProcess {
   std::string name;               // "worker 2 on host b"
   std::vector<std::string> argv;  // ends in the program or begins with ssh
@@ -30,12 +32,19 @@ struct MemberProcess {
 };
 
 struct LaunchOptions {
-  // What a failed child leaves the others: after this long they are ended too. Sooner where nobody is
-  // left to wait for: of a job that has not formed, and when all but the accused have ended.
+  // What a failed child leaves the others: after this long they are ended too, sooner when all that are
+  // left are accused. Who is saving then is left alone until it has saved, and has as long again.
   double grace_seconds = 10;
+  double saving_seconds = 600;  // after the first failure; whoever still saves then is ended
   bool interrupt_stops = true;  // that SIGINT is for the members to stop at, not for a snapshot or nothing
   // Rank 0's task gets no address; every other task gets "coordinator": {"host", "port"}.
-  std::function<void(const std::string& name, const nlohmann::json& event)> on_event;
+  std::function<void(const std::string& name, const nlohmann::json& event)> on_event = {};
+  // What a member's libraries print: lines that are no events.
+  std::function<void(const std::string& line)> on_line = {};
+  // The launcher's own words, one sentence at a time.
+  std::function<void(const std::string& sentence)> say = {};
+  // Whether a request to stop came before Launch was called.
+  std::function<bool()> stop_wished = {};
 };
 
 // How a member ended.
@@ -49,13 +58,15 @@ struct MemberEnd {
 struct LaunchResult {
   int exit_code = 0;
   std::string failure;  // one sentence; empty after success
+  bool stop_wished = false;
   std::vector<MemberEnd> ends = {};
 };
 
 // Starts members[0], waits until it listens, starts the others, and stays until all have ended.
-// SIGTERM asks the job to stop with a snapshot, SIGINT and SIGHUP for what the member's options say;
-// a second request to stop, or one before all have joined, ends the members. Children
-// never outlive this process.
+// SIGTERM asks the job to stop with a snapshot, SIGINT and SIGHUP for what the member's options say.
+// A request to stop before all have joined ends the members, which is a success: nothing is lost. A
+// second request ends them at once, which is a failure. The exit code is 3 when a member was lost: it
+// was killed, or the others accuse it. Children never outlive this process.
 // Thread: the main thread, once; it blocks SIGINT, SIGTERM, SIGHUP and SIGCHLD for the program.
 LaunchResult Launch(const std::vector<MemberProcess>& members, const LaunchOptions& options);
 

@@ -44,6 +44,9 @@ Result<Note> AwaitNote(const std::string& path, const NoteWait& wait) {
   while (std::chrono::steady_clock::now() < deadline) {
     const std::optional<Note> note = ReadNote(path);
     if (note && !(wait.same_host && HasEnded(note->writer))) return *note;
+    if (wait.interrupted && wait.interrupted()) {
+      return Status(StatusCode::kAborted, "waiting for rank 0 was interrupted");
+    }
     std::this_thread::sleep_for(kBetweenLooks);
   }
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(wait.timeout).count();

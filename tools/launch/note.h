@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "poseidon/base/result.h"
@@ -27,6 +28,7 @@ Status LeaveNote(const std::string& path, const Note& note);
 struct NoteWait {
   std::chrono::milliseconds timeout = std::chrono::seconds(120);
   bool same_host = false;  // then a note whose writer has ended is an earlier job's
+  std::function<bool()> interrupted = {};  // asked while waiting; true: wait no longer, kAborted
 };
 // Waits for a note at `path`. kUnavailable with the path when none came in time.
 // Blocks, looking again and again: nothing tells of new files on a file system of several hosts.

@@ -66,6 +66,8 @@ class SolverObserver {
   virtual ~SolverObserver() = default;
   virtual void OnIteration(const IterationReport& report) = 0;
   virtual void OnTest(const TestReport& report) = 0;
+  // A snapshot is about to be written; OnSnapshot follows, with how it went.
+  virtual void OnSnapshotBegin() {}
   virtual void OnSnapshot(const SnapshotReport& report) = 0;
   // Weights were loaded, also before the solver is there for its caller (`weights` in a solver file).
   virtual void OnWeights(const WeightsReport& report) = 0;

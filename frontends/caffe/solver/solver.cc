@@ -528,6 +528,7 @@ Status Solver::Snapshot() {
   report.iteration = position_.iteration;
   report.model = paths.model;
   report.state = paths.state;
+  if (options_.observer != nullptr) options_.observer->OnSnapshotBegin();
   report.status = WriteSnapshot(*net_, history_, position_, options_.plan_text ? options_.plan_text() : "", paths,
                                 parameters_.snapshot_diff());
   report.seconds = ToSeconds(SteadyNow() - begin);

@@ -120,7 +120,12 @@ void Reporter::OnTest(const TestReport& report) {
                 " at iteration " + std::to_string(report.iteration) + line);
 }
 
+void Reporter::OnSnapshotBegin() {
+  if (options_.saving) options_.saving(true);
+}
+
 void Reporter::OnSnapshot(const SnapshotReport& report) {
+  if (options_.saving) options_.saving(false);
   Metric(json{{"kind", "snapshot"},
               {"iteration", report.iteration},
               {"state", report.state},

@@ -26,6 +26,7 @@ class Reporter final : public SolverObserver {
     std::uint64_t images_per_iteration = 0;  // of all workers
     std::function<double()> hidden_share;    // empty: no communication
     std::string resumed_from;  // a .solverstate; empty: training began anew
+    std::function<void(bool begins)> saving;  // told before and behind every snapshot
   };
   // `prints`: false on the workers other than rank 0.
   Reporter(Output& output, bool prints) : output_(output), prints_(prints) {}
@@ -34,6 +35,7 @@ class Reporter final : public SolverObserver {
 
   void OnIteration(const IterationReport& report) override;
   void OnTest(const TestReport& report) override;
+  void OnSnapshotBegin() override;
   void OnSnapshot(const SnapshotReport& report) override;
   void OnWeights(const WeightsReport& report) override;
   void OnDebugLine(const std::string& line) override;

@@ -29,6 +29,7 @@
 #include "frontends/caffe/train/session_sync.h"
 #include "poseidon/base/listed.h"
 #include "poseidon/plan/payload.h"
+#include "poseidon/plan/planner.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/session/tcp_session.h"
 
@@ -233,9 +234,13 @@ class Run {
   }
   bool leads() const { return task_.rank == 0; }
   std::string RunFile(const std::string& name) const { return task_.options.run_dir + "/" + name; }
+  void TellSaving(bool begins) const {
+    if (env_.saving) env_.saving(begins);
+  }
   session::Wish TakeWish();
   SolverAction Poll();
   Status Join();
+  Status CheckUnusedOptions();
   Status TrainTogether();
   std::string LayerName(std::int32_t number) const;
   Result<std::vector<Duration>> ClockOffsets();
@@ -349,6 +354,7 @@ Status Run::Join() {
   options.engine = engine_.get();
   options.log = &env_.output;
   options.trace = &trace_;
+  options.interrupted = env_.interrupted;
   POSEIDON_ASSIGN_OR_RETURN(session_, OpenSession(task_, env_, std::move(options)));
   SessionSync::Options sync;
   sync.layer_seconds = [this] { return solver_->layer_clock().Means(); };
@@ -379,14 +385,34 @@ void Run::SayWhatPlanIsResumed() {
   }
 }
 
+// What only matters with other workers is wrong all the same.
+Status Run::CheckUnusedOptions() {
+  POSEIDON_ASSIGN_OR_RETURN(const session::NodeOptions node, NodeOptionsOf(task_));
+  if (node.planning.forced.empty()) return OkStatus();
+  std::vector<plan::LayerSpec> specs;
+  for (const int index : solver_->SyncedLayers()) {
+    caffe::Layer& layer = solver_->net().layer(index);
+    plan::LayerSpec spec;
+    spec.name = layer.name();
+    spec.elements = 1;
+    spec.forward_position = static_cast<std::uint32_t>(index);
+    FactorSource* const factors = solver_->net().needs_backward(index) ? layer.factors() : nullptr;
+    if (factors != nullptr && factors->FactorCapable()) {
+      spec.factors = plan::FactorShape{.outputs = 1, .inputs = 1, .bias = false};
+    }
+    specs.push_back(std::move(spec));
+  }
+  return plan::ProvisionalPlan(specs, {}, node.planning).status();
+}
+
 Status Run::Train() {
   Status status = Caught("training", [this] { return TrainTogether(); });
   if (status.ok() || !session_) return status;
   if (session_->failure().ok()) {
+    session_->Abort(status);  // the others hear it with this worker's name
     if (task_.options.workers > 1) {
       status = status.WithPrefix("worker " + std::to_string(task_.rank) + " on host " + task_.host);
     }
-    session_->Abort(status);
   }
   // Factors that are lent may be read until then.
   static_cast<void>(session_->AwaitEnd());
@@ -396,8 +422,9 @@ Status Run::Train() {
 Status Run::TrainTogether() {
   if (distributed()) {
     POSEIDON_RETURN_IF_ERROR(Join());
-  } else if (env_.joined) {
-    env_.joined();  // alone, a job is complete
+  } else {
+    POSEIDON_RETURN_IF_ERROR(CheckUnusedOptions());
+    if (env_.joined) env_.joined();  // alone, a job is complete
   }
   std::int64_t rows = 0;
   for (int i = 0; i < solver_->net().layer_count() && rows == 0; ++i) {
@@ -414,6 +441,7 @@ Status Run::TrainTogether() {
     reporting.hidden_share = [this] { return sync_->model().Collect().hidden_share(); };
   }
   reporting.resumed_from = task_.options.snapshot;
+  reporting.saving = [this](bool begins) { TellSaving(begins); };
   reporter_->Begin(std::move(reporting));
   if (leads()) {
     env_.output.Print("training " + solver_->net().name() + " with " +
@@ -486,7 +514,11 @@ Status Run::Finish(double seconds) {
     }
   }
   const json summary = leads() ? Summary(seconds) : json();
-  if (leads()) KeepResults(summary);
+  if (leads()) {
+    TellSaving(true);
+    KeepResults(summary);
+    TellSaving(false);
+  }
   if (const Status traced = WriteTrace(); !traced.ok()) {
     if (session_ && !session_->failure().ok()) return traced;
     env_.output.Log(LogLevel::kWarning, "no trace: " + traced.message());
@@ -663,6 +695,7 @@ Status RunServer(const MemberTask& task, const MemberEnvironment& environment) {
   session::SessionOptions options;
   POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task));
   options.log = &environment.output;
+  options.interrupted = environment.interrupted;
   POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Session> session,
                             OpenSession(task, environment, std::move(options)));
   return session->AwaitEnd();

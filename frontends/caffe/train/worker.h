@@ -39,6 +39,11 @@ struct MemberEnvironment {
   std::function<void(const transport::Address&)> listening;
   // Told when every member has met every other.
   std::function<void()> joined = {};
+  // Told when this member begins to write files that the run is about, and when it has (false): who
+  // ends it meanwhile loses them.
+  std::function<void(bool begins)> saving = {};
+  // Asked by whatever blocks before all have joined and while waiting for others: true ends the job.
+  std::function<bool()> interrupted = {};
   // Asked when the member is ready to join, where its task and `token` do not say it.
   std::function<Result<Meeting>()> meeting = {};
 };

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The poseidon command around the training: its flags, signals at every moment, an output that nobody
+takes, and how the launcher ends a job."""
+
+import contextlib
+import json
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import time
+
+import pytest
+
+import caffe_files
+import job as jobs
+import lmdb_files
+
+ENDLESS = 10_000_000
+SLOW_FSYNC = r"""
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+/* While the disk is slow: says that it was called, and does nothing. */
+int fsync(int fd) {
+  while (access(getenv("DISK_IS_SLOW"), F_OK) == 0) {
+    close(open(getenv("FSYNC_BEGUN"), O_CREAT | O_WRONLY, 0600));
+    usleep(10000);
+  }
+  return syscall(SYS_fsync, fd);
+}
+"""
+
+
+def endless(bench, **fields):
+    return bench.solver(max_iter=ENDLESS, test_interval=ENDLESS, snapshot_prefix=bench.folder / "snap", **fields)
+
+
+def until(condition):
+    deadline = time.monotonic() + jobs.PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "never came"
+        time.sleep(0.01)
+
+
+def states(bench):
+    return sorted(bench.folder.glob("snap_iter_*.solverstate"))
+
+
+# ---- what the launcher does to survivors
+
+@pytest.fixture
+def slow_disk(bench):
+    """The environment of a job whose fsync blocks while the file `slow` is there."""
+    source = bench.write("slow_fsync.c", SLOW_FSYNC)
+    library = bench.folder / "slow_fsync.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    begun, slow = bench.folder / "fsync_begun", bench.folder / "disk_is_slow"
+    return {"LD_PRELOAD": str(library), "FSYNC_BEGUN": str(begun), "DISK_IS_SLOW": str(slow)}, begun, slow
+
+
+@pytest.mark.skipif(bool(os.environ.get("POSEIDON_SANITIZE")), reason="a sanitizer wants to be the first library")
+def test_a_survivor_that_saves_is_not_killed(bench, slow_disk):
+    """Rank 0 is in fsync when worker 1 dies; when worker 2 has ended too, nobody but rank 0 is left, as
+    many as are accused."""
+    environment, begun, slow = slow_disk
+    with bench.start(endless(bench), "--workers", 3, environment=environment) as job:
+        pids = job.members(3)
+        endings = [jobs.Ending(pid) for pid in pids]
+        slow.touch()
+        os.kill(job.pid, signal.SIGHUP)
+        until(begun.exists)
+        os.kill(pids[1], signal.SIGKILL)
+        assert not jobs.wait_for_ends(endings[1:], time.monotonic() + jobs.PATIENCE)
+        # The launcher's patience with an accused is half a second.
+        assert jobs.wait_for_ends(endings[:1], time.monotonic() + 1.5) == endings[:1]
+        slow.unlink()
+        assert job.finish() == 3, job.err.text
+    ends = [json.loads(line) for line in (bench.folder / "run/members.jsonl").open()]
+    assert ends[0]["end"] == "exited with code 3"
+    (state,) = states(bench)
+    number = int(state.stem.rpartition("_")[2])
+    solver = bench.solver("again.prototxt", net=bench.folder / "net.prototxt", max_iter=number + 2)
+    assert bench.train(solver, "--snapshot", state, run_dir="again").summary["iterations"] == number + 2
+
+
+# ---- signals
+
+def keeps(pid, number):
+    """Whether the process blocks or catches the signal: its first instruction has run."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigBlk", "SigCgt"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
+@pytest.mark.parametrize("workers", (1, 2))
+@pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
+def test_a_signal_while_the_program_starts_ends_it_as_any_stop(bench, workers, number):
+    for moment in (0, 0.1, 0.2, 0.35, 0.6):
+        with bench.start(endless(bench), "--workers", workers) as job:
+            until(lambda: keeps(job.pid, number))
+            time.sleep(moment)  # the moment is the drill
+            os.kill(job.pid, number)
+            assert job.finish() == 0, f"after {moment} s:\n{job.err.text}"
+
+
+def test_a_second_signal_ends_a_worker_that_is_alone(bench, slow_disk):
+    environment, begun, slow = slow_disk
+    with bench.start(endless(bench), environment=environment) as job:
+        assert job.out.wait(r"^iteration 10,")
+        slow.touch()
+        os.kill(job.pid, signal.SIGTERM)
+        until(begun.exists)
+        os.kill(job.pid, signal.SIGTERM)
+        assert job.process.wait(jobs.PATIENCE) == 1
+        assert job.err.wait("^poseidon: ended at once by a second request to stop$")
+
+
+def test_a_stop_that_cannot_be_met_says_what_it_waits_for(bench):
+    shared = set(os.listdir("/dev/shm"))
+    with bench.start(endless(bench), "--workers", 2) as job:
+        pids = job.members(2)
+        endings = [jobs.Ending(pid) for pid in pids]
+        os.kill(pids[1], signal.SIGSTOP)
+        os.kill(job.pid, signal.SIGINT)
+        assert job.err.wait(r"worker 1 on host \S+ \(is stopped\).*a second Ctrl-C or SIGTERM ends all"), job.err.text
+        began = time.monotonic()
+        os.kill(job.pid, signal.SIGINT)
+        assert job.finish() == 1
+        assert not jobs.wait_for_ends(endings, began + 1)
+        assert time.monotonic() - began < 1
+        assert job.err.lines[-1] == "poseidon: the job was ended at once by a second request to stop"
+    assert not set(os.listdir("/dev/shm")) - shared
+
+
+@pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+@pytest.mark.parametrize("rank", (0, 1))
+def test_a_process_of_another_launcher_leaves_nothing_when_it_is_ended_at_its_start(bench, monkeypatch, rank, number):
+    monkeypatch.setenv("TMPDIR", str(bench.folder))
+    environment = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": f"end-{os.getpid()}"}
+    folder = bench.folder / f"poseidon-{os.geteuid()}"
+    with bench.start(endless(bench), "--sighup_effect", "stop", environment=environment) as job:
+        if rank == 0:
+            until(lambda: len(list(folder.glob("*.address"))) == 1)
+            assert len(list(folder.glob("*.token"))) == 1
+        else:
+            until(folder.exists)
+        os.kill(job.pid, number)
+        assert job.finish() == 128 + number
+        assert job.err.lines == ["poseidon: stopped before all processes had joined"]
+    assert not list(folder.glob("*"))
+
+
+def test_a_member_that_is_killed_at_the_start_makes_exit_code_3(bench):
+    with bench.start(endless(bench), "--workers", 3) as job:
+        until(lambda: len(jobs.children_of(job.pid)) == 3)
+        pids = jobs.children_of(job.pid)
+        os.kill(pids[1], signal.SIGKILL)
+        assert job.finish() == 3, job.err.text
+        assert "worker 1 on host" in job.err.lines[-1]
+    ends = [json.loads(line)["end"] for line in (bench.folder / "run/members.jsonl").open()]
+    assert ends == ["exited with code 3", "was killed by signal 9 (Killed)", "exited with code 3"]
+
+
+# ---- an output that nobody takes
+
+class FullPipe:
+    """A pipe that nobody reads from, and that is full."""
+
+    def __init__(self):
+        self.read_end, self.write_end = os.pipe()
+        os.set_blocking(self.write_end, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(self.write_end, b"x" * 4096)
+        os.set_blocking(self.write_end, True)
+
+    def read_all(self):
+        os.close(self.write_end)
+        with os.fdopen(self.read_end, "rb") as stream:
+            return stream.read().lstrip(b"x").decode()
+
+
+@pytest.fixture
+def blocked(bench):
+    """Starts a job whose standard output, or whose both outputs, nobody takes."""
+    started = []
+
+    def start(*arguments, both=False):
+        pipe = FullPipe()
+        process = subprocess.Popen(
+            [bench.poseidon, *map(str, bench.arguments(endless(bench, display=1), arguments, "run"))],
+            cwd=bench.folder, env=jobs.clean_environment(), stdin=subprocess.DEVNULL, stdout=pipe.write_end,
+            stderr=pipe.write_end if both else subprocess.DEVNULL)
+        started.append(process)
+        metrics = bench.folder / "run/metrics.jsonl"
+        # It trains on, long after the pipe was full.
+        until(lambda: metrics.exists() and metrics.read_text().count("\n") > 100)
+        return process, pipe
+    yield start
+    for process in started:
+        for pid in jobs.children_of(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("both", (False, True))
+@pytest.mark.parametrize("workers", (1, 2))
+def test_a_blocked_output_does_not_keep_a_job_from_stopping(bench, blocked, workers, both):
+    process, _ = blocked("--workers", workers, both=both)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(jobs.PATIENCE) == 0
+    assert len(states(bench)) == 1
+
+
+@pytest.mark.parametrize("workers", (1, 2))
+def test_a_blocked_output_does_not_hide_a_second_signal(bench, blocked, workers):
+    process, _ = blocked("--workers", workers, both=True)
+    if workers == 2:
+        os.kill(jobs.children_of(process.pid)[1], signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(jobs.PATIENCE) == 1
+
+
+def test_a_blocked_output_does_not_hide_a_dead_worker(bench, blocked):
+    process, _ = blocked("--workers", 2, both=True)
+    os.kill(jobs.children_of(process.pid)[1], signal.SIGKILL)
+    assert process.wait(jobs.PATIENCE) == 3
+
+
+def test_an_output_that_is_taken_again_says_how_much_is_missing(bench, blocked):
+    process, pipe = blocked("--workers", 1)
+    metrics = bench.folder / "run/metrics.jsonl"
+    until(lambda: metrics.read_text().count("\n") > 8000)
+    process.send_signal(signal.SIGTERM)
+    text = pipe.read_all()
+    assert process.wait(jobs.PATIENCE) == 0
+    lines = text.splitlines()
+    (missing,) = [line for line in lines if "lines were dropped" in line]
+    assert int(missing.strip("(").split()[0]) > 100
+    assert all(line.startswith("iteration ") for line in lines[10:100])
+    assert lines[-1].startswith("results in ")
+
+
+# ---- flags
+
+def test_the_version(bench):
+    done = jobs.run(bench.poseidon, "--version")
+    assert done.code == 0
+    root = pathlib.Path(__file__).parents[2]
+    version = (root / "CMakeLists.txt").read_text().partition("project(poseidon VERSION ")[2].split()[0]
+    assert done.out.lines == [f"poseidon {version}"]
+
+
+@pytest.mark.parametrize("words", (
+    ("-solver={solver}", "train"),
+    ("-solver", "{solver}", "-logtostderr", "train", "-threads", "1"),
+    ("--logtostderr=1", "--log_dir", "nowhere", "-minloglevel=2", "train", "-v", "1", "--solver={solver}"),
+    ("train", "-alsologtostderr", "--stderrthreshold", "0", "-nologtostderr", "-solver={solver}"),
+    ("--workers", "2", "--sync", "--solver", "{solver}", "train"),
+))
+def test_command_lines_as_caffe_has_them(bench, words):
+    solver = bench.solver(max_iter=2, test_interval=None, test_iter=None)
+    done = jobs.run(bench.poseidon, *[word.format(solver=solver) for word in words], cwd=bench.folder)
+    assert done.code == 0, done.err.text
+    assert not (bench.folder / "nowhere").exists()
+
+
+@pytest.mark.parametrize("words, expected", (
+    (("-minloglevel=x", "train"), "--minloglevel is 'x', expected a number"),
+    (("train", "--log_dir"), "--log_dir has no value"),
+    (("--solver", "train"), "--solver is required"),
+    (("--bogus", "1", "train", "--solver", "x"), "--bogus"),
+    (("tarin", "--solver", "x"), "unknown command 'tarin'"),
+))
+def test_command_lines_that_are_none(bench, words, expected):
+    done = jobs.run(bench.poseidon, *words, cwd=bench.folder)
+    assert done.code == 1
+    assert len(done.err.lines) == 1 and done.err.lines[0].startswith("poseidon: ")
+    assert expected in done.err.lines[0]
+
+
+# ---- sentences
+
+@pytest.mark.parametrize("workers", (1, 2))
+@pytest.mark.parametrize("words, expected", (
+    (("--scheme", "ip9=kv"), "'ip9'"),
+    (("--scheme", "conv1=sfb"), "'conv1'"),
+    (("--scheme", "ip1=bogus"), "'bogus'"),
+    (("--plan", "nowhere.json"), "nowhere.json"),
+))
+def test_a_wrong_plan_is_refused_with_any_number_of_workers(bench, workers, words, expected):
+    done = jobs.run(bench.poseidon, *bench.arguments(bench.solver(), ("--workers", workers, *words), "run"),
+                    cwd=bench.folder)
+    assert done.code == 1
+    assert len(done.err.lines) == 1 and done.err.lines[0].startswith("poseidon: "), done.err.text
+    assert expected in done.err.lines[0]
+
+
+def test_a_worker_that_fails_is_named_once(bench):
+    """The record is worker 1's; whoever tells of it names that worker once."""
+    records = [(b"%08d" % i, lmdb_files.datum(1, 28, 28, 3)) for i in range(48)]
+    records[13] = (records[13][0], lmdb_files.datum(1, 28, 27, 3))
+    source = lmdb_files.write(bench.folder / "record-lmdb", records)
+    net = bench.write("net.prototxt", caffe_files.small_lenet(source, bench.databases.test))
+    done = jobs.run(bench.poseidon, *bench.arguments(bench.solver(net=net), ("--workers", 2), "run"),
+                    cwd=bench.folder)
+    assert done.code == 1, done.err.text
+    ends = [json.loads(line) for line in (bench.folder / "run/members.jsonl").open()]
+    told = [end["failure"]["message"] for end in ends] + [done.err.lines[-1]]
+    assert all(text.count("worker 1 on host") == 1 for text in told), told
+
+
+# ---- memory
+
+def limited(mebibytes):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20))
+    return limit
+
+
+@pytest.mark.skipif(bool(os.environ.get("POSEIDON_SANITIZE")), reason="sanitizers reserve address space")
+@pytest.mark.parametrize("workers", (1, 2))
+def test_out_of_memory_is_one_sentence(bench, workers):
+    """Two gigabytes of weights do not fit into the address space, whatever part of the program asks first."""
+    solver = bench.solver(net=bench.lenet(hidden=2_000_000), max_iter=2)
+    done = jobs.run(bench.poseidon, *bench.arguments(solver, ("--workers", workers), "run"), cwd=bench.folder,
+                    before=limited(2500))
+    assert done.code == 1, done.err.text
+    assert len(done.err.lines) == 1 and done.err.lines[0].startswith("poseidon: "), done.err.text
+    assert "out of memory" in done.err.lines[0]

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/arguments.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "tools/commands.h"
+
+namespace poseidon::tools {
+namespace {
+
+enum class LogFlag { kSwitch, kNumber, kText };
+
+// Of glog, as far as it has flags for every program.
+const std::map<std::string, LogFlag, std::less<>> kLogFlags = {
+    {"alsologtoemail", LogFlag::kText},     {"alsologtostderr", LogFlag::kSwitch},
+    {"colorlogtostderr", LogFlag::kSwitch}, {"drop_log_memory", LogFlag::kSwitch},
+    {"log_backtrace_at", LogFlag::kText},   {"log_dir", LogFlag::kText},
+    {"log_link", LogFlag::kText},           {"log_prefix", LogFlag::kSwitch},
+    {"logbuflevel", LogFlag::kNumber},      {"logbufsecs", LogFlag::kNumber},
+    {"logemaillevel", LogFlag::kNumber},    {"logmailer", LogFlag::kText},
+    {"logtostderr", LogFlag::kSwitch},      {"max_log_size", LogFlag::kNumber},
+    {"minloglevel", LogFlag::kNumber},      {"stderrthreshold", LogFlag::kNumber},
+    {"stop_logging_if_full_disk", LogFlag::kSwitch}, {"v", LogFlag::kNumber},
+    {"vmodule", LogFlag::kText},
+};
+
+std::vector<std::string> WithTwoDashes(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  for (int i = 1; i < argc; ++i) {
+    std::string argument = argv[i];
+    const bool word = argument.size() > 2 || argument == "-v";
+    if (word && argument[0] == '-' && argument[1] != '-' &&
+        std::isalpha(static_cast<unsigned char>(argument[1])) != 0) {
+      argument.insert(0, "-");
+    }
+    arguments.push_back(std::move(argument));
+  }
+  return arguments;
+}
+
+bool IsNumber(std::string_view text) {
+  int value = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  return !text.empty() && read.ec == std::errc() && read.ptr == text.data() + text.size();
+}
+
+// The flag that `argument` is, with its name and the value behind '='.
+struct Flag {
+  std::string name;
+  std::optional<std::string> value;
+};
+std::optional<Flag> FlagIn(const std::string& argument) {
+  if (!argument.starts_with("--") || argument.size() == 2) return std::nullopt;
+  const std::size_t equals = argument.find('=');
+  Flag flag{argument.substr(2, equals == std::string::npos ? equals : equals - 2), std::nullopt};
+  if (equals != std::string::npos) flag.value = argument.substr(equals + 1);
+  return flag;
+}
+
+std::vector<std::string> WithoutLogFlags(std::vector<std::string> arguments) {
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    std::optional<Flag> flag = FlagIn(arguments[i]);
+    auto known = flag ? kLogFlags.find(flag->name) : kLogFlags.end();
+    if (flag && known == kLogFlags.end() && flag->name.starts_with("no")) {
+      known = kLogFlags.find(std::string_view(flag->name).substr(2));
+      if (known != kLogFlags.end() && known->second != LogFlag::kSwitch) known = kLogFlags.end();
+    }
+    if (known == kLogFlags.end()) {
+      kept.push_back(std::move(arguments[i]));
+      continue;
+    }
+    if (known->second == LogFlag::kSwitch) continue;
+    if (!flag->value && i + 1 < arguments.size()) flag->value = arguments[++i];
+    if (!flag->value) Fail("--" + flag->name + " has no value");
+    if (known->second == LogFlag::kNumber && !IsNumber(*flag->value)) {
+      Fail("--" + flag->name + " is '" + *flag->value + "', expected a number");
+    }
+  }
+  return kept;
+}
+
+// Whether the words before `command` are flags of that command, each with its values.
+bool AreFlagsOf(const CLI::App& command, const std::vector<std::string>& arguments, std::size_t end) {
+  std::size_t i = 0;
+  while (i < end) {
+    const std::optional<Flag> flag = FlagIn(arguments[i]);
+    const CLI::Option* const option =
+        flag ? command.get_option_no_throw("--" + flag->name) : nullptr;
+    if (option == nullptr) return false;
+    i += option->get_items_expected_min() > 0 && !flag->value ? 2 : 1;
+  }
+  return i == end;
+}
+
+}  // namespace
+
+std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> arguments = WithoutLogFlags(WithTwoDashes(argc, argv));
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const auto named = app.get_subcommands(
+        [&](const CLI::App* command) { return command->get_name() == arguments[i]; });
+    if (named.empty() || !AreFlagsOf(*named.front(), arguments, i)) continue;
+    const auto at = arguments.begin() + static_cast<std::ptrdiff_t>(i);
+    std::rotate(arguments.begin(), at, at + 1);
+    break;
+  }
+  return arguments;
+}
+
+}  // namespace poseidon::tools

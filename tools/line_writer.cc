@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/line_writer.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <thread>
+#include <utility>
+
+namespace poseidon::tools {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks{50};
+
+std::uint64_t LinesOf(const std::string& text) {
+  return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+bool LeadToOnePlace(int one, int other) {
+  struct stat a {}, b {};
+  return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+// Those that are written to, first one first.
+std::array<std::atomic<LineWriter*>, 2> used = {};
+
+LineWriter* Used(LineWriter* writer) {
+  for (auto& place : used) {
+    LineWriter* none = nullptr;
+    if (place.compare_exchange_strong(none, writer)) break;
+  }
+  return writer;
+}
+
+}  // namespace
+
+LineWriter::LineWriter(int fd, std::size_t limit) : fd_(fd), limit_(limit) {
+  // No signal is for the thread that may be stuck.
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  std::thread([this] { Run(); }).detach();
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+void LineWriter::Write(std::string text) {
+  const std::lock_guard lock(mutex_);
+  if (broken_) return;
+  if (bytes_ + text.size() > limit_ && !texts_.empty()) {
+    dropped_ += LinesOf(text);
+    return;
+  }
+  if (dropped_ > 0) {
+    // The number stands where the lines would.
+    text = "(" + std::to_string(std::exchange(dropped_, 0)) +
+           " lines were dropped: nobody took the output)\n" + text;
+  }
+  bytes_ += text.size();
+  texts_.push_back(std::move(text));
+  changed_.notify_all();
+}
+
+void LineWriter::WriteOrDrop(std::string text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!texts_.empty()) return;
+  }
+  Write(std::move(text));
+}
+
+void LineWriter::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return !texts_.empty() || dropped_ > 0; });
+    if (texts_.empty()) {
+      texts_.push_back("(" + std::to_string(std::exchange(dropped_, 0)) +
+                       " lines were dropped: nobody took the output)\n");
+      bytes_ += texts_.front().size();
+    }
+    const std::string text = texts_.front();
+    lock.unlock();
+    const bool written = WriteWhole(text);
+    lock.lock();
+    bytes_ -= text.size();
+    texts_.pop_front();
+    if (!written) {
+      broken_ = true;
+      texts_.clear();
+      bytes_ = dropped_ = 0;
+    }
+    changed_.notify_all();
+  }
+}
+
+bool LineWriter::WriteWhole(const std::string& text) {
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = write(fd_, text.data() + done, text.size() - done);
+    if (n >= 0) {
+      done += static_cast<std::size_t>(n);
+      const std::lock_guard lock(mutex_);
+      ++progress_;
+    } else if (errno == EAGAIN) {
+      pollfd polled = {fd_, POLLOUT, 0};
+      poll(&polled, 1, -1);
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool LineWriter::Drain(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  const auto empty = [this] { return texts_.empty() && dropped_ == 0; };
+  for (;;) {
+    const std::uint64_t before = progress_;
+    if (changed_.wait_for(lock, patience, empty)) return true;
+    if (progress_ == before) return false;
+  }
+}
+
+void LineWriter::DrainUntil(const std::function<bool()>& enough) {
+  std::unique_lock lock(mutex_);
+  const auto empty = [this] { return texts_.empty() && dropped_ == 0; };
+  while (!changed_.wait_for(lock, kBetweenLooks, empty)) {
+    if (enough()) return;
+  }
+}
+
+LineWriter& StandardOutput() {
+  static LineWriter* const writer = Used(new LineWriter(STDOUT_FILENO));
+  return *writer;
+}
+
+LineWriter& StandardError() {
+  static LineWriter* const writer = LeadToOnePlace(STDOUT_FILENO, STDERR_FILENO)
+                                        ? &StandardOutput()
+                                        : Used(new LineWriter(STDERR_FILENO));
+  return *writer;
+}
+
+void DrainStandardStreams(const std::function<bool()>& enough) {
+  for (const auto& writer : used) {
+    if (writer.load() != nullptr) writer.load()->DrainUntil(enough);
+  }
+}
+
+void DrainStandardStreams(std::chrono::milliseconds patience) {
+  for (const auto& writer : used) {
+    if (writer.load() != nullptr) writer.load()->Drain(patience);
+  }
+}
+
+}  // namespace poseidon::tools

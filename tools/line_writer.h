@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TOOLS_LINE_WRITER_H_
+#define POSEIDON_TOOLS_LINE_WRITER_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+
+namespace poseidon::tools {
+
+// Writes lines to a descriptor that may take nothing for a while (a paused terminal, a full pipe)
+// without ever blocking whoever has something to say. What does not fit into the buffer is dropped,
+// whole lines at a time, and their number is said when the descriptor takes lines again.
+// Thread: any. Its own thread lives as long as the process, so it is never destroyed.
+class LineWriter {
+ public:
+  // Does not own `fd`.
+  explicit LineWriter(int fd, std::size_t limit = std::size_t{256} << 10);
+  LineWriter(const LineWriter&) = delete;
+  LineWriter& operator=(const LineWriter&) = delete;
+
+  void Write(std::string text);
+  // Shown only where nothing waits before it.
+  void WriteOrDrop(std::string text);
+  // Blocks until all is written, or nothing could be for `patience`; false then.
+  bool Drain(std::chrono::milliseconds patience);
+  // Blocks until all is written or `enough`, asked often, says so.
+  void DrainUntil(const std::function<bool()>& enough);
+
+ private:
+  void Run();
+  // Whether the descriptor took all of it; false where nobody reads any more.
+  bool WriteWhole(const std::string& text);
+
+  const int fd_;
+  const std::size_t limit_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::string> texts_;  // the first is being written
+  std::size_t bytes_ = 0;
+  std::uint64_t dropped_ = 0;
+  std::uint64_t progress_ = 0;  // grows with every write that the descriptor took
+  bool broken_ = false;
+};
+
+// This process's standard output and standard error; one and the same where both lead to one place,
+// which keeps the order of their lines.
+LineWriter& StandardOutput();
+LineWriter& StandardError();
+
+// At the end of the process: blocks until both, where they were used, have been taken. With `patience`
+// it gives up where nothing was taken for so long, without where `enough` says so.
+void DrainStandardStreams(const std::function<bool()>& enough);
+void DrainStandardStreams(std::chrono::milliseconds patience);
+
+}  // namespace poseidon::tools
+
+#endif  // POSEIDON_TOOLS_LINE_WRITER_H_
