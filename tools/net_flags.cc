@@ -19,7 +19,7 @@ namespace poseidon::tools {
 
 void AddNetFlags(CLI::App& command, NetFlags& flags) {
   command.add_option("--model", flags.model, "Net prototxt")->required();
-  command.add_option("--weights", flags.weights, "Trained .caffemodel");
+  command.add_option("--weights", flags.weights, "Trained .caffemodel or .caffemodel.h5");
   command.add_option("--phase", flags.phase, "TRAIN or TEST")->check(CLI::IsMember({"TRAIN", "TEST"}));
   command.add_option("--iterations", flags.iterations, "Number of passes")->check(CLI::Range(1, 1 << 30));
   command.add_option("--level", flags.level, "Network level");

@@ -210,8 +210,8 @@ void AddTrain(CLI::App& app) {
   CLI::App* c = app.add_subcommand("train", "Train or fine-tune a model");
   caffe::TrainOptions& o = flags->options;
   c->add_option("--solver", o.solver, "Solver prototxt")->required();
-  c->add_option("--snapshot", o.snapshot, "Resume from this .solverstate");
-  c->add_option("--weights", o.weights, "Fine-tune from these .caffemodel files, comma-separated");
+  c->add_option("--snapshot", o.snapshot, "Resume from this .solverstate or .solverstate.h5");
+  c->add_option("--weights", o.weights, "Fine-tune from these .caffemodel or .caffemodel.h5 files, comma-separated");
   c->add_option("--gpu", flags->gpu, "GPU ids (this build computes on the CPU)");
   c->add_option("--level", o.level, "Network level");
   c->add_option("--stage", flags->stage, "Network stages, comma-separated");

@@ -407,3 +407,48 @@ def test_a_read_only_disk_stops_snapshots_not_training(bench, small_disk):
                                      snapshot_prefix=bench.folder / "elsewhere"),
                         "--workers", 2, "--snapshot", state(small_disk, 10), run_dir="again")
     assert again.summary["iterations"] == 15
+
+
+def test_a_full_disk_loses_trace_and_metrics_before_the_summary(bench, small_disk):
+    solver = bench.solver(max_iter=ENDLESS, test_interval=None, test_iter=None, display=1)
+    with bench.start(solver, run_dir="disk/run") as job:
+        assert job.out.wait(r"^iteration 200,")  # whose trace takes more than a summary
+        free = os.statvfs(small_disk)
+        (small_disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_bsize))
+        assert job.err.wait("metrics")
+        os.kill(job.pid, signal.SIGINT)
+        assert job.finish() == 0, job.err.text
+    assert len(job.err.lines) == 2 and "metrics" in job.err.lines[0] and "no trace" in job.err.lines[1], job.err.text
+    assert jobs.summary_of(small_disk / "run")["iterations"] > 200
+    assert job.out.lines[-1].endswith("run: summary.json, metrics.jsonl")
+    assert {path.name for path in (small_disk / "run").iterdir()} == {"summary.json", "metrics.jsonl"}
+
+
+def test_hdf5_snapshots_resume_bit_for_bit_and_are_scored(bench):
+    bench.lenet()
+    fields = {"snapshot_prefix": bench.folder / "snap"}
+
+    def hdf5(solver):
+        solver.write_text(solver.read_text() + "snapshot_format: HDF5\n")
+        return solver
+
+    whole = bench.train(hdf5(short(bench, "whole.prototxt", 1, max_iter=8, snapshot=4, **fields)), "--workers", 2, *PINNED)
+    names = {path.name for path in bench.folder.glob("snap_iter_*")}
+    assert names == {f"snap_iter_{n}.{kind}.h5" for n in (4, 8) for kind in ("caffemodel", "solverstate")}
+    resumed = bench.train(hdf5(short(bench, "resumed.prototxt", 1, max_iter=8, snapshot_prefix=bench.folder / "other")),
+                          "--workers", 2, *PINNED, "--snapshot", bench.folder / "snap_iter_4.solverstate.h5", run_dir="resumed")
+    assert resumed.summary["weights_hash"] == whole.summary["weights_hash"]
+    weights = bench.folder / "snap_iter_8.caffemodel.h5"
+    scored = jobs.run(bench.poseidon, "test", "--model", bench.folder / "net.prototxt", "--weights", weights,
+                      "--iterations", 5, "--threads", 1)
+    assert scored.code == 0 and "accuracy = " in scored.out.text and scored.err.text == "", scored.err.text
+    listed = subprocess.run(["h5dump", "-n", weights], capture_output=True, text=True, check=True).stdout.split()
+    assert {"/data/conv1/0", "/data/conv1/1", "/data/ip1/0", "/data/ip2/1"} <= set(listed)
+    mixed = bench.folder / "mixed"
+    mixed.mkdir()
+    (mixed / "snap_iter_4.solverstate.h5").write_bytes((bench.folder / "snap_iter_4.solverstate.h5").read_bytes())
+    (mixed / "snap_iter_4.caffemodel.h5").write_bytes(weights.read_bytes())
+    (bench.folder / "snap_iter_4.caffemodel.h5").unlink()
+    refused = jobs.run(bench.poseidon, *bench.arguments(
+        bench.folder / "resumed.prototxt", ("--snapshot", mixed / "snap_iter_4.solverstate.h5"), "refused"))
+    assert refused.code == 1 and "mixed/snap_iter_4.caffemodel.h5" in refused.err.lines[-1], refused.err.text

@@ -4,16 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 #include <system_error>
+#include <utility>
 
+#include "frontends/caffe/net/blob_proto.h"
+#include "frontends/caffe/proto/hdf5_file.h"
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/weights_hash.h"
@@ -25,17 +24,37 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kProbeBytes = 4096;
 
-// HDF5 files tell themselves by eight bytes, whatever their name.
-bool IsHdf5(const std::string& path) {
-  std::array<char, 8> head{};
-  std::ifstream(path, std::ios::binary).read(head.data(), head.size());
-  return std::memcmp(head.data(), "\x89HDF\r\n\x1a\n", head.size()) == 0;
+constexpr char kHdf5Suffix[] = ".h5";
+
+// By content; a name that promises HDF5 is an error where the content does not hold it.
+Result<bool> HoldsHdf5(const std::string& path) {
+  std::error_code error;
+  if (IsHdf5(path) || !path.ends_with(kHdf5Suffix) || !fs::exists(path, error)) return IsHdf5(path);
+  return DataLoss(path + " is not an HDF5 file, which its name says");
 }
 
-Status RefuseHdf5(const std::string& path) {
-  if (!IsHdf5(path)) return OkStatus();
-  return Unimplemented(path + " is an HDF5 file, which is not supported; write it with " +
-                       "snapshot_format: BINARYPROTO");
+Result<SolverState> ReadState(const std::string& path) {
+  POSEIDON_ASSIGN_OR_RETURN(const bool hdf5, HoldsHdf5(path));
+  if (hdf5) return ReadHdf5State(path);
+  SolverState state;
+  POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(path, &state));
+  return state;
+}
+
+// A draft in the form that the path asks for.
+template <typename Message>
+Result<FileDraft> WriteDraft(const Message& message, const std::string& path) {
+  if (!path.ends_with(kHdf5Suffix)) return FileDraft::Write(message, path);
+  POSEIDON_ASSIGN_OR_RETURN(const std::string bytes, ToHdf5(message));
+  return FileDraft::Write(bytes, path);
+}
+
+// "a/snap_iter_5.caffemodel" for "a/snap_iter_5.solverstate".
+std::string ModelNamedLike(const std::string& state_path) {
+  const std::string kind = ".solverstate";
+  const std::size_t at = state_path.rfind(kind);
+  if (at == std::string::npos) return state_path + ".caffemodel";
+  return state_path.substr(0, at) + ".caffemodel" + state_path.substr(at + kind.size());
 }
 
 // A second name of a model while its state may still be on the disk: by the state's hash, so that it is found by
@@ -49,9 +68,8 @@ std::string KeptModel(const std::string& model, const std::string& hash) {
 std::vector<std::string> ModelsOf(const SolverState& state, const std::string& state_path) {
   const fs::path folder = fs::path(state_path).parent_path();
   const std::string beside = (folder / fs::path(state.learned_net()).filename()).string();
-  const std::string by_name = (folder / fs::path(state_path).stem()).string() + ".caffemodel";
   std::vector<std::string> models;
-  for (const std::string& model : {beside, by_name, state.learned_net()}) {
+  for (const std::string& model : {beside, ModelNamedLike(state_path), state.learned_net()}) {
     for (const std::string& name : {KeptModel(model, state.weights_hash()), model}) {
       std::error_code error;
       if (fs::exists(name, error)) models.push_back(name);
@@ -78,8 +96,40 @@ Status LoadModelOf(const SolverState& state, const std::string& state_path, cons
 
 // The hash that the state at `path` carries; empty where there is none or it cannot be read.
 std::string HashIn(const std::string& path) {
-  SolverState state;
-  return ReadBinaryFile(path, &state).ok() ? state.weights_hash() : "";
+  const Result<SolverState> state = ReadState(path);
+  return state.ok() ? state->weights_hash() : "";
+}
+
+// In an HDF5 file Caffe leaves out the blobs that another layer of the net owns. They get the owner's numbers, or
+// keep their own where the file has none of the owner's.
+void FillShared(const Net& net, NetParameter* model) {
+  std::map<std::string, LayerParameter*> saved_layers;
+  for (LayerParameter& layer : *model->mutable_layer()) saved_layers[layer.name()] = &layer;
+  for (int index = 0; index < net.layer_count(); ++index) {
+    const auto found = saved_layers.find(net.layer(index).name());
+    if (found == saved_layers.end()) continue;
+    LayerParameter& saved = *found->second;
+    for (int i = 0; i < static_cast<int>(net.layer(index).blobs().size()); ++i) {
+      const at::Tensor& mine = net.layer(index).blobs()[static_cast<std::size_t>(i)].data;
+      if (mine.numel() == 0 || (i < saved.blobs_size() && NumbersIn(saved.blobs(i)) > 0)) continue;
+      for (const LearnableParam& param : net.learnable_params()) {
+        if (param.blob.data.const_data_ptr() != mine.const_data_ptr()) continue;
+        if (param.layer == index && param.index == i) continue;  // its own: the file is not whole
+        while (saved.blobs_size() <= i) saved.add_blobs();
+        const auto owner = saved_layers.find(net.layer(param.layer).name());
+        const bool there = owner != saved_layers.end() && param.index < owner->second->blobs_size();
+        BlobProto blob;
+        if (there) {
+          blob = owner->second->blobs(param.index);
+          blob.clear_shape();
+          for (const std::int64_t extent : mine.sizes()) blob.mutable_shape()->add_dim(extent);
+        } else {
+          ToBlobProto(mine, &blob);
+        }
+        *saved.mutable_blobs(i) = std::move(blob);
+      }
+    }
+  }
 }
 
 std::uint64_t BytesOf(const Net& net) {
@@ -98,16 +148,20 @@ std::uint64_t BytesOf(const History& history) {
 
 }  // namespace
 
-SnapshotPaths SnapshotPathsAt(const std::string& prefix, std::uint64_t iteration) {
+SnapshotPaths SnapshotPathsAt(const std::string& prefix, std::uint64_t iteration,
+                              SolverParameter::SnapshotFormat format) {
   const std::string stem = prefix + "_iter_" + std::to_string(iteration);
-  return {.model = stem + ".caffemodel", .state = stem + ".solverstate"};
+  const std::string suffix = format == SolverParameter::HDF5 ? kHdf5Suffix : "";
+  return {.model = stem + ".caffemodel" + suffix, .state = stem + ".solverstate" + suffix};
 }
 
 Status WriteSnapshot(const Net& net, const History& history, const SolverPosition& position, const std::string& plan,
                      const SnapshotPaths& paths, bool diffs) {
-  POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(net) * (diffs ? 2 : 1), paths.model));
-  POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(history), paths.state));
-  POSEIDON_ASSIGN_OR_RETURN(FileDraft model, FileDraft::Write(net.ToProto(diffs), paths.model));
+  if (!paths.model.ends_with(kHdf5Suffix)) {
+    POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(net) * (diffs ? 2 : 1), paths.model));
+    POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(history), paths.state));
+  }
+  POSEIDON_ASSIGN_OR_RETURN(FileDraft model, WriteDraft(net.ToProto(diffs), paths.model));
   SolverState state;
   state.set_iter(static_cast<int>(position.iteration));
   state.set_learned_net(paths.model);
@@ -115,7 +169,7 @@ Status WriteSnapshot(const Net& net, const History& history, const SolverPositio
   state.set_weights_hash(WeightsHash(net));
   if (!plan.empty()) state.set_plan(plan);
   history.Save(&state);
-  POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, FileDraft::Write(state, paths.state));
+  POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, WriteDraft(state, paths.state));
 
   std::error_code error;
   std::string kept;
@@ -133,9 +187,7 @@ Status WriteSnapshot(const Net& net, const History& history, const SolverPositio
 }
 
 Result<RestoredSnapshot> ReadSnapshot(const std::string& state_path, Net* net, History* history) {
-  POSEIDON_RETURN_IF_ERROR(RefuseHdf5(state_path));
-  SolverState state;
-  POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(state_path, &state));
+  POSEIDON_ASSIGN_OR_RETURN(const SolverState state, ReadState(state_path));
   if (state.iter() < 0) {
     return DataLoss(state_path + " is at iteration " + std::to_string(state.iter()) +
                     ", expected at least 0");
@@ -151,8 +203,8 @@ Result<RestoredSnapshot> ReadSnapshot(const std::string& state_path, Net* net, H
 }
 
 Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets, SameNames same) {
-  POSEIDON_RETURN_IF_ERROR(RefuseHdf5(model_path));
-  POSEIDON_ASSIGN_OR_RETURN(const NetParameter model, ReadModel(model_path));
+  POSEIDON_ASSIGN_OR_RETURN(const bool hdf5, HoldsHdf5(model_path));
+  POSEIDON_ASSIGN_OR_RETURN(NetParameter model, hdf5 ? ReadHdf5Model(model_path) : ReadModel(model_path));
   std::set<std::string> given;
   std::set<std::string> repeated;
   for (const LayerParameter& saved : model.layer()) {
@@ -161,6 +213,7 @@ Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vect
   std::set<std::string> known;
   std::set<std::string> learned;  // of the known ones those that own their blobs
   for (Net* const net : nets) {
+    if (hdf5) FillShared(*net, &model);
     POSEIDON_RETURN_IF_ERROR(net->CopyFrom(model, model_path, same));
     for (int i = 0; i < net->layer_count(); ++i) known.insert(net->layer(i).name());
     for (const LearnableParam& param : net->learnable_params()) learned.insert(net->layer(param.layer).name());

@@ -14,12 +14,13 @@
 
 namespace poseidon::caffe {
 
-// The files of one snapshot: "PREFIX_iter_N.caffemodel" and "PREFIX_iter_N.solverstate".
+// The files of one snapshot: "PREFIX_iter_N.caffemodel" and "PREFIX_iter_N.solverstate", as HDF5 with ".h5" behind.
 struct SnapshotPaths {
   std::string model;
   std::string state;
 };
-SnapshotPaths SnapshotPathsAt(const std::string& prefix, std::uint64_t iteration);
+SnapshotPaths SnapshotPathsAt(const std::string& prefix, std::uint64_t iteration,
+                              SolverParameter::SnapshotFormat format = SolverParameter::BINARYPROTO);
 
 // Where a solver is, apart from weights and history.
 struct SolverPosition {
@@ -27,7 +28,7 @@ struct SolverPosition {
   int current_step = 0;  // of the learning rate
 };
 
-// Writes model and state in Caffe's binary form. Both are whole on the disk before either replaces a file, and
+// Writes model and state in Caffe's binary form, or as HDF5 where the paths end in ".h5". Both are whole on the disk before either replaces a file, and
 // the state carries the hash of its weights. Where an older snapshot has these names, its model stays under a
 // second name until its state is replaced, so that after a crash at any moment the old snapshot or the new one is
 // whole. A failure (read-only folder, full disk) leaves what was there, and no half of a new one. `plan`, the text of a
@@ -44,7 +45,8 @@ struct RestoredSnapshot {
 // checked before the history changes; weights may be partly copied after a failure.
 Result<RestoredSnapshot> ReadSnapshot(const std::string& state_path, Net* net, History* history);
 
-// Copies weights by layer name from a model file, for fine-tuning. A file of which no net takes a layer is refused.
+// Copies weights by layer name from a model file, binary or HDF5, for fine-tuning. A file of which no net takes a
+// layer is refused.
 Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets,
                                   SameNames same = SameNames::kFirst);
 

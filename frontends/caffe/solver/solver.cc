@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "frontends/caffe/net/engine.h"
@@ -33,8 +35,8 @@ Status CheckCounts(const SolverParameter& parameters) {
 }
 
 Status CheckSnapshots(const SolverParameter& parameters, bool writes) {
-  if (parameters.snapshot_format() == SolverParameter::HDF5) {
-    return Unimplemented("snapshot_format: HDF5 is not supported, expected BINARYPROTO");
+  if (parameters.snapshot_format() == SolverParameter::HDF5 && parameters.snapshot_diff()) {
+    return Unimplemented("snapshot_diff is not supported with snapshot_format: HDF5, expected BINARYPROTO");
   }
   if (!writes) return OkStatus();
   if (!parameters.has_snapshot_prefix()) {
@@ -44,6 +46,17 @@ Status CheckSnapshots(const SolverParameter& parameters, bool writes) {
   }
   const bool wanted = parameters.snapshot() > 0 || parameters.snapshot_after_train();
   return wanted ? CheckSnapshotPrefix(parameters.snapshot_prefix()) : OkStatus();
+}
+
+// In an HDF5 file a layer is found by its name alone.
+Status CheckNamesDiffer(const Net& net) {
+  std::set<std::string> names;
+  for (int i = 0; i < net.layer_count(); ++i) {
+    if (net.layer(i).blobs().empty() || names.insert(net.layer(i).name()).second) continue;
+    return InvalidArgument("two layers with weights are named '" + net.layer(i).name() +
+                           "', which snapshot_format: HDF5 cannot hold, expected BINARYPROTO");
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -61,6 +74,7 @@ Result<std::unique_ptr<Solver>> Solver::Create(const SolverParameter& parameters
   net_options.seed = options.seed;
   net_options.share = options.share;
   POSEIDON_ASSIGN_OR_RETURN(auto net, Net::Create(nets.train.net, nets.train.state, net_options));
+  if (parameters.snapshot_format() == SolverParameter::HDF5) POSEIDON_RETURN_IF_ERROR(CheckNamesDiffer(*net));
   net->EnsureParamDiffs();
   if (parameters.snapshot_diff()) {
     for (const LearnableParam& param : net->learnable_params()) param.blob.diff.zero_();
@@ -523,7 +537,8 @@ Status Solver::Snapshot() {
   POSEIDON_RETURN_IF_ERROR(AgreeOnNotFinite(/*with_weights=*/true));
   if (!options_.writes_snapshots || Broken()) return OkStatus();
   const TimePoint begin = SteadyNow();
-  const SnapshotPaths paths = SnapshotPathsAt(parameters_.snapshot_prefix(), position_.iteration);
+  const SnapshotPaths paths = SnapshotPathsAt(parameters_.snapshot_prefix(), position_.iteration,
+                                               parameters_.snapshot_format());
   SnapshotReport report;
   report.iteration = position_.iteration;
   report.model = paths.model;

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "frontends/caffe/data/test_database.h"
+#include "frontends/caffe/proto/hdf5_file.h"
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/test_cluster.h"
@@ -680,6 +681,51 @@ TEST_F(SolverTest, RefusesSnapshotsThatDoNotFit) {
   EXPECT_THAT(sgd->Restore(folder_ / "none").message(), HasSubstr("none"));
 }
 
+TEST_F(SolverTest, ResumesFromHdf5BitForBit) {
+  const std::string text = "momentum: 0.9 type: 'Adam' snapshot_format: HDF5";
+  auto whole = Make(Parameters(NetText(folder_ / "db", 4), text));
+  ASSERT_TRUE(whole->Step(5).ok());
+  ASSERT_TRUE(whole->Snapshot().ok());
+  const std::string half = WeightsHash(whole->net());
+  ASSERT_TRUE(whole->Step(5).ok());
+  auto resumed = Make(Parameters(NetText(folder_ / "db", 4), text));
+  const Status restored = resumed->Restore(folder_ / "snap_iter_5.solverstate.h5");
+  ASSERT_TRUE(restored.ok()) << restored.ToString();
+  ASSERT_TRUE(resumed->Step(5).ok());
+  EXPECT_EQ(WeightsHash(resumed->net()), WeightsHash(whole->net()));
+  SolverOptions options;
+  options.seed = 7;
+  const std::string model = folder_ / "snap_iter_5.caffemodel.h5";
+  auto tuned = Make(Parameters(NetText(folder_ / "db", 4), "weights: '" + model + "'"), options);
+  EXPECT_EQ(WeightsHash(tuned->net()), half);
+  std::ofstream(folder_ / "text.caffemodel.h5") << "no such thing";
+  EXPECT_THAT(tuned->LoadWeightFiles(folder_ / "text.caffemodel.h5").message(), HasSubstr("is not an HDF5 file"));
+  std::ofstream(folder_ / "cut.caffemodel.h5", std::ios::binary) << ReadAll(model).substr(0, 900);
+  EXPECT_THAT(tuned->LoadWeightFiles(folder_ / "cut.caffemodel.h5").message(), HasSubstr("cut.caffemodel.h5"));
+}
+
+// Caffe's HDF5 files hold a shared blob once, in the layer that owns it.
+TEST_F(SolverTest, AnHdf5ModelMayLeaveSharedBlobsOut) {
+  std::string text = NetText(folder_ / "db", 4, R"(
+    layer { name: "twice" type: "Scale" bottom: "data" top: "a" param { name: "s" } }
+    layer { name: "again" type: "Scale" bottom: "a" top: "b" param { name: "s" } }
+    layer { name: "quiet" type: "Silence" bottom: "b" })");
+  auto source = Make(Parameters(text, ""));
+  source->net().layer(source->net().LayerIndex("twice")).blobs()[0].data.fill_(3);
+  NetParameter model = source->net().ToProto();
+  for (LayerParameter& layer : *model.mutable_layer()) {
+    if (layer.name() == "again") layer.clear_blobs();
+  }
+  const auto bytes = ToHdf5(model);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+  ASSERT_TRUE(WriteFileAtomically(*bytes, folder_ / "owners.caffemodel.h5").ok());
+  SolverOptions options;
+  options.seed = 8;
+  auto target = Make(Parameters(text, "weights: '" + (folder_ / "owners.caffemodel.h5") + "'"), options);
+  ASSERT_NE(target, nullptr);
+  EXPECT_EQ(WeightsHash(target->net()), WeightsHash(source->net()));
+}
+
 // --- A solver file's mistakes --------------------------------------------------------------------
 
 TEST_F(SolverTest, RefusesWithASentence) {
@@ -688,7 +734,7 @@ TEST_F(SolverTest, RefusesWithASentence) {
   EXPECT_THAT(Refusal(net, "lr_policy: 'cosine'"), HasSubstr("unknown lr_policy 'cosine'"));
   EXPECT_THAT(Refusal(net, "iter_size: 0"), HasSubstr("iter_size is 0"));
   EXPECT_THAT(Refusal(net, "average_loss: 0"), HasSubstr("average_loss is 0"));
-  EXPECT_THAT(Refusal(net, "snapshot_format: HDF5"), HasSubstr("HDF5"));
+  EXPECT_THAT(Refusal(net, "snapshot_format: HDF5 snapshot_diff: true"), HasSubstr("snapshot_diff"));
   EXPECT_THAT(Refusal(net, "snapshot: 1 snapshot_prefix: '/nowhere/x'"), HasSubstr("/nowhere/x"));
   EXPECT_THAT(Refusal(net, "test_iter: 2"), HasSubstr("test_interval is 0"));
   EXPECT_THAT(Refusal(net, "test_iter: 0 test_interval: 1"), HasSubstr("test_iter is 0"));

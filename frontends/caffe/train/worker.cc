@@ -10,7 +10,9 @@
 #include <fstream>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -43,6 +45,9 @@ constexpr std::size_t kTraceSpans = 30'000;
 // Layers that are not synchronised have numbers of their own in the trace.
 constexpr int kUnsyncedBase = 1'000'000;
 constexpr int kClockRounds = 5;
+// Kept free for summary.json while the run itself may fill the disk.
+constexpr std::size_t kSummaryRoom = std::size_t{32} << 10;
+
 double Seconds(std::chrono::steady_clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
@@ -267,6 +272,7 @@ class Run {
   session::ModelStatistics trained_;
   std::string hash_;
   bool replicas_equal_ = true;
+  std::optional<FileDraft> room_;  // as many bytes as a summary takes, in the run directory
   Status results_;  // whether summary and plan could be written
 };
 
@@ -275,6 +281,11 @@ Status Run::Prepare() {
   threads_ = ComputeThreads(task_);
   at::set_num_threads(threads_);
   engine_ = MakeAtenEngine(threads_);
+  if (leads() && !task_.options.run_dir.empty()) {
+    Result<FileDraft> room = FileDraft::Write(std::string(kSummaryRoom, ' '), RunFile("room"));
+    if (!room.ok()) return room.status().WithPrefix("run directory " + task_.options.run_dir);
+    room_ = *std::move(room);
+  }
   POSEIDON_ASSIGN_OR_RETURN(SolverParameter parameters, ReadJobSolver(task_));
   SolverOptions options;
   POSEIDON_ASSIGN_OR_RETURN(options.dtype, ParseDType(task_.options.dtype));
@@ -534,6 +545,7 @@ Status Run::Finish(double seconds) {
 // before the others have heard that this worker is done.
 void Run::KeepResults(const json& summary) {
   if (task_.options.run_dir.empty()) return;
+  room_.reset();
   results_ = WriteFileAtomically(summary.dump(1) + "\n", RunFile("summary.json"));
   if (!sync_ || !results_.ok()) return;
   results_ = WriteFileAtomically(PlanText(), RunFile("plan.json"));
@@ -675,10 +687,13 @@ void Run::PrintEnd(const json& summary) {
                 summary["seconds"].get<double>(), reporter_->images_per_second());
   out.Print(line);
   out.Print("weights " + hash_.substr(0, 16) + (replicas_equal_ ? ", equal on all workers" : ", NOT EQUAL"));
-  if (!task_.options.run_dir.empty()) {
-    out.Print("results in " + task_.options.run_dir +
-              ": summary.json, metrics.jsonl, trace.json" + (sync_ ? ", plan.json" : ""));
+  if (task_.options.run_dir.empty()) return;
+  std::string results;  // an earlier run's are not there any more
+  for (const char* const name : {"summary.json", "metrics.jsonl", "trace.json", "plan.json"}) {
+    std::error_code error;
+    if (std::filesystem::exists(RunFile(name), error)) AddListed(name, &results);
   }
+  out.Print("results in " + task_.options.run_dir + ": " + results);
 }
 
 }  // namespace
