@@ -6,8 +6,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 
@@ -15,6 +17,10 @@
 
 namespace poseidon::transport::tcp {
 namespace {
+
+#ifndef TCP_RTO_MAX_MS  // older headers
+constexpr int TCP_RTO_MAX_MS = 44;
+#endif
 
 void SetOption(int fd, int level, int name, int value) {
   // None of these options is needed for correctness; a system without one is served all the same.
@@ -30,6 +36,17 @@ int GetOption(int fd, int level, int name) {
 
 Result<SocketAddress> Unknown(int error) {
   return Unavailable("the address of a socket is gone (" + ErrnoText(error) + ")");
+}
+
+// The system doubles the pause between two attempts at a lost segment, to two minutes: after an outage of twenty seconds
+// it can stay silent for twenty more. With shorter pauses its usual number of attempts is soon used up; the time that
+// TCP_USER_TIMEOUT gives counts instead of them.
+void SurviveOutages(int fd, Duration outage) {
+  const auto ms = [](Duration d) {
+    return static_cast<int>(std::min<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count(), 1 << 30));
+  };
+  SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, ms(2 * outage));
+  SetOption(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, std::clamp(ms(outage / 10), 1'000, 120'000));
 }
 
 }  // namespace
@@ -98,6 +115,7 @@ void SetSocketOptions(int fd, const SocketOptions& options) {
   if (options.receive_buffer_bytes > 0) {
     SetOption(fd, SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes);
   }
+  if (options.outage > Duration::zero()) SurviveOutages(fd, options.outage);
   if (!options.congestion_control.empty()) {
     const std::string& name = options.congestion_control;
     static_cast<void>(::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
