@@ -108,7 +108,9 @@ POSEIDON_API poseidon_code poseidon_scheme_of(const poseidon_model* model, uint3
 typedef struct poseidon_push {
   size_t struct_size;
   int32_t absent;   // not 0: contribute nothing, receive the mean of the others (key-value only)
-  uint32_t weight;  // of this contribution in the mean (key-value only); 0 on all: unweighted
+  // Of this contribution in the mean (key-value only); 0 on all: unweighted. Beside others that have a weight, one of
+  // weight 0 adds nothing, as one of a worker that had no samples.
+  uint32_t weight;
   // Called once for every push that returned POSEIDON_OK, when poseidon_wait would no longer block.
   void (*landed)(void* user, const poseidon_status* status);
   void* landed_user;

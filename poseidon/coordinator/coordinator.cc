@@ -141,7 +141,25 @@ void Coordinator::OnJoin(ConnectionId connection, const wire::Join& join, bool h
   Apply(Joined{std::move(request)});
 }
 
-void Coordinator::OnJoinerLost(ConnectionId connection) { Apply(LeftEarly{connection}); }
+void Coordinator::OnJoinerLost(ConnectionId connection, const std::string& how) {
+  Apply(LeftEarly{connection, how});
+}
+
+void Coordinator::OnSlowStart(Duration waited) {
+  const auto give_up = [&](const Member& member, const std::string& what) {
+    const std::string name = member.id == MemberId(0) ? "" : Describe(member) + " ";
+    EndWith(Status(StatusCode::kDeadlineExceeded, name + "has not " + what + " within " + InSeconds(waited),
+                   StatusScope::kJob),
+            member.id);
+  };
+  for (const Member& member : state_.members) {
+    if (!state_.liveness[member.id.value()].ready) return give_up(member, "connected to all other members");
+  }
+  for (const Member& member : state_.members) {
+    if (!probed_.contains(member.id)) return give_up(member, "measured its link");
+  }
+}
+
 void Coordinator::OnHeard(MemberId member, std::optional<TimePoint> at) {
   Apply(Heard{member, at});
 }

@@ -55,7 +55,9 @@ class Coordinator {
 
   // A process introduced itself on `connection`.
   void OnJoin(ConnectionId connection, const wire::Join& join, bool hosts_coordinator);
-  void OnJoinerLost(ConnectionId connection);
+  void OnJoinerLost(ConnectionId connection, const std::string& how = "ended");
+  // The host has waited so long for members to connect to each other and to measure their links.
+  void OnSlowStart(Duration waited);
   // A member's message; those that are not for the coordinator are refused as kDataLoss.
   Status OnMessage(MemberId from, const wire::Message& message);
   // A message of the member arrived, at some moment up to now (none: now).

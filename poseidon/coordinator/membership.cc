@@ -80,7 +80,7 @@ class Machine {
     if (found->role == Role::kWorker && found->rank) culprit = MemberId(found->rank->value());
     std::string who = Describe(*found);
     if (culprit) who += ", rank " + std::to_string(culprit->value()) + ",";
-    Judge(culprit, who + " ended before the job had formed");
+    Judge(culprit, who + " " + left.how + " before the job had formed");
   }
 
   void On(const Ready& ready) {

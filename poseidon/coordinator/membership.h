@@ -109,6 +109,7 @@ struct Joined {
 // The stream of a process that had joined ended before everybody was welcomed.
 struct LeftEarly {
   ConnectionId connection;
+  std::string how = "ended";  // or what else became of it
 };
 // The member has connected to its peers, agreed on the layers and can begin.
 struct Ready {

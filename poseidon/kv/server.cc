@@ -53,7 +53,9 @@ void Server::UsePlan(ModelId model, const plan::Plan& plan) {
 }
 
 // A one-off key exists from its first contribution to its last result.
-Server::Hosted& Server::AddOneOff(const Key& key, std::uint64_t elements, DType dtype) {
+Server::Hosted& Server::AddOneOff(const Key& key, const OneOff& called) {
+  const DType dtype = called.dtype;
+  const std::uint64_t elements = called.bytes / SizeOf(dtype);
   const auto owner = static_cast<std::uint16_t>(key.layer.value() % topology_.shards());
   Hosted hosted;
   for (const plan::Slice& slice : plan::MakeSlices(elements, dtype, topology_.shards(), owner)) {
@@ -61,7 +63,7 @@ Server::Hosted& Server::AddOneOff(const Key& key, std::uint64_t elements, DType 
   }
   hosted.dtype = dtype;
   hosted.layer_bytes = elements * SizeOf(dtype);
-  hosted.one_off = true;
+  hosted.one_off = called;
   hosted.shard = std::make_unique<Shard>(Shard::Spec{.elements = hosted.slice.count,
                                                      .dtype = dtype,
                                                      .ranks = topology_.ranks(),
@@ -85,7 +87,7 @@ Result<Server::Hosted*> Server::Find(const wire::FrameHeader& header) {
       return ResourceExhausted("more than " + std::to_string(kMaxOneOffKeys) +
                                " one-off keys are under way");
     }
-    AddOneOff(key, header.total / size, header.dtype);
+    AddOneOff(key, {header.total, header.dtype, header.rows, header.rank});
     found = hosted_.find(key);
   }
   if (found == hosted_.end()) {
@@ -138,7 +140,7 @@ Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
     return DataLoss("a contribution without bytes is not marked absent");
   } else {
     POSEIDON_RETURN_IF_ERROR(
-        hosted->shard->Landed(header.rank, header.step, payload, header.rows));
+        hosted->shard->Landed(header.rank, header.step, payload, hosted->one_off ? 0 : header.rows));
   }
   Advance(Key{header.model, header.layer}, *hosted);
   return OkStatus();
@@ -149,18 +151,19 @@ void Server::Local(LocalPush push) {
     executor_.Post([done = std::move(push.done), reason = abandoned_] { done(reason); });
     return;
   }
+  const OneOff called{push.layer_elements * SizeOf(push.dtype), push.dtype, push.weight, *topology_.self_rank};
   auto found = hosted_.find(push.key);
   if (found == hosted_.end()) {
     POSEIDON_CHECK(push.key.model == wire::kCollectiveModel, "a declared layer is hosted");
-    AddOneOff(push.key, push.layer_elements, push.dtype);
+    AddOneOff(push.key, called);
     found = hosted_.find(push.key);
   }
   Hosted& hosted = found->second;
-  POSEIDON_CHECK(!hosted.one_off || CheckOneOff(push.key, push.layer_elements * SizeOf(push.dtype), push.dtype).ok(),
+  POSEIDON_CHECK(!hosted.one_off || CheckOneOff(push.key, called).ok(),
                  "the sum of another size would be written past this memory");
   hosted.local_done = std::move(push.done);
   hosted.whole = false;
-  const Status status = hosted.shard->Local(push.step, push.slice_memory, push.absent, push.weight);
+  const Status status = hosted.shard->Local(push.step, push.slice_memory, push.absent, hosted.one_off ? 0 : push.weight);
   if (!status.ok()) {
     executor_.Post([done = std::exchange(hosted.local_done, {}), status] { done(status); });
     return;
@@ -168,20 +171,22 @@ void Server::Local(LocalPush push) {
   Advance(push.key, hosted);
 }
 
-Status Server::CheckOneOff(const Key& key, std::uint64_t bytes, DType dtype) const {
+Status Server::CheckOneOff(const Key& key, const OneOff& called) const {
   const auto found = hosted_.find(key);
-  if (found == hosted_.end() || (found->second.dtype == dtype && found->second.layer_bytes == bytes)) {
-    return OkStatus();
-  }
-  return InvalidArgument("a collective is called with " + std::to_string(bytes) + " bytes of " +
-                         std::string(NameOf(dtype)) + " by one worker and with " +
-                         std::to_string(found->second.layer_bytes) + " bytes of " +
-                         std::string(NameOf(found->second.dtype)) + " by another");
+  if (found == hosted_.end() || !found->second.one_off) return OkStatus();
+  const OneOff& first = *found->second.one_off;
+  if (first.dtype == called.dtype && first.bytes == called.bytes && first.kind == called.kind) return OkStatus();
+  const auto by = [](const OneOff& one) {
+    const std::string kind = one.kind == kSum ? "a sum" : "a broadcast from rank " + std::to_string(one.kind - 1);
+    return kind + " of " + std::to_string(one.bytes) + " bytes of " + std::string(NameOf(one.dtype)) + " by rank " +
+           std::to_string(one.by.value());
+  };
+  return InvalidArgument("a collective is called as " + by(called) + " and as " + by(first));
 }
 
 Status Server::CheckOneOff(const wire::FrameHeader& header) const {
   if (header.model != wire::kCollectiveModel) return OkStatus();
-  return CheckOneOff(Key{header.model, header.layer}, header.total, header.dtype);
+  return CheckOneOff(Key{header.model, header.layer}, {header.total, header.dtype, header.rows, header.rank});
 }
 
 void Server::AddWaits(std::vector<wire::Wait>* waits) const {

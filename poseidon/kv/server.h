@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -25,6 +26,10 @@ namespace poseidon::kv {
 
 // Bound on a one-off key's size, checked before anything is allocated.
 inline constexpr std::uint64_t kMaxCollectiveBytes = std::uint64_t{1} << 32;
+
+// What a one-off key is summed for, in the place of a weight: workers that differ in it called different collectives.
+inline constexpr std::uint32_t kSum = 0;
+inline std::uint32_t BroadcastFrom(Rank root) { return 1u + root.value(); }
 
 // Hosts one shard: the slices of every key that belong to it. Contributions come in as kPush frames
 // (and by Local from the worker of the same process), sums go out to every rank as kResult frames,
@@ -64,9 +69,15 @@ class Server final : public messaging::FrameSink {
   };
   void Local(LocalPush push);
 
-  // kInvalidArgument where this one-off key has had a contribution of another size or dtype: the collective will
-  // never be whole, and its sum does not fit the memory it would be written to.
-  Status CheckOneOff(const Key& key, std::uint64_t bytes, DType dtype) const;
+  // kInvalidArgument where this one-off key has had a contribution of another size, dtype or kind: the collective will
+  // never be whole, its sum does not fit the memory it would be written to, or the workers mean different things.
+  struct OneOff {
+    std::uint64_t bytes = 0;
+    DType dtype = DType::kF32;
+    std::uint32_t kind = kSum;
+    Rank by;  // who calls it
+  };
+  Status CheckOneOff(const Key& key, const OneOff& called) const;
   // Told the same of contributions that come from peers, which are dropped.
   void OnDiffering(std::function<void(const Status&)> differing) { differing_ = std::move(differing); }
 
@@ -89,7 +100,7 @@ class Server final : public messaging::FrameSink {
     plan::Slice slice;
     DType dtype = DType::kF32;
     std::uint64_t layer_bytes = 0;
-    bool one_off = false;
+    std::optional<OneOff> one_off = std::nullopt;  // as it was called first
     std::unique_ptr<Shard> shard;
     Completion local_done;
     // Result frames that still read the local worker's memory, and whether the sum is whole.
@@ -99,7 +110,7 @@ class Server final : public messaging::FrameSink {
 
   Status CheckOneOff(const wire::FrameHeader& header) const;
   Result<Hosted*> Find(const wire::FrameHeader& header);
-  Hosted& AddOneOff(const Key& key, std::uint64_t elements, DType dtype);
+  Hosted& AddOneOff(const Key& key, const OneOff& called);
   Status CheckSender(MemberId from, const wire::FrameHeader& header) const;
   void Advance(const Key& key, Hosted& hosted);
   std::uint32_t SendPosition(const Key& key, Step step) const;

@@ -131,12 +131,12 @@ TEST(Server, ACollectiveOfTwoSizesIsAnErrorNotAWriteBeyondTheSmaller) {
   std::memcpy(place->data(), remote.data(), header.length);
   ASSERT_TRUE(server.OnFrame(MemberId(1), header, ConstBytes(*place)).ok());
   const Key key{wire::kCollectiveModel, LayerId(0)};
-  const Status differs = server.CheckOneOff(key, 40, DType::kF32);
+  const Status differs = server.CheckOneOff(key, {40, DType::kF32, kSum, Rank(0)});
   EXPECT_EQ(differs.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(differs.message(), HasSubstr("40 bytes of f32 by one worker and with 4000 bytes of f32 by"));
-  EXPECT_FALSE(server.CheckOneOff(key, 4000, DType::kF64).ok());
-  EXPECT_TRUE(server.CheckOneOff(key, 4000, DType::kF32).ok());
-  EXPECT_TRUE(server.CheckOneOff({wire::kCollectiveModel, LayerId(1)}, 40, DType::kF32).ok());
+  EXPECT_THAT(differs.message(), HasSubstr("a sum of 40 bytes of f32 by rank 0 and as a sum of 4000 bytes of f32 by rank 1"));
+  EXPECT_FALSE(server.CheckOneOff(key, {4000, DType::kF64, kSum, Rank(0)}).ok());
+  EXPECT_TRUE(server.CheckOneOff(key, {4000, DType::kF32, kSum, Rank(0)}).ok());
+  EXPECT_TRUE(server.CheckOneOff({wire::kCollectiveModel, LayerId(1)}, {40, DType::kF32, kSum, Rank(0)}).ok());
 }
 
 }  // namespace

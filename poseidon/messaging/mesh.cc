@@ -80,7 +80,16 @@ void Mesh::SendControl(MemberId to, ByteBuffer message) {
   }
 }
 
+void Mesh::SendHeartbeat(Channel& to) {
+  Outgoing beat;
+  beat.header.type = wire::FrameType::kHeartbeat;
+  beat.header.generation = generation_;
+  beat.priority = kControlPriority;
+  to.Send(std::move(beat));
+}
+
 void Mesh::SendControl(Channel& to, ByteBuffer message) {
+  if (Stranger* const stranger = StrangerAt(to)) stranger->introduced = true;
   to.Send(ControlFrames(std::move(message)));
 }
 

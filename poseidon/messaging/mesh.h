@@ -67,8 +67,9 @@ class Mesh final : public ChannelReceiver {
   // Generation is stamped here.
   void Send(MemberId to, Outgoing message);
   void SendControl(MemberId to, ByteBuffer message);
-  // To a channel, identified or not.
+  // To a channel, identified or not. A stranger that we have spoken to may send heartbeats.
   void SendControl(Channel& to, ByteBuffer message);
+  void SendHeartbeat(Channel& to);
 
   // Closes every channel once its queue has left, for a goodbye.
   void CloseAllWhenDrained(const Status& reason);
@@ -95,7 +96,7 @@ class Mesh final : public ChannelReceiver {
  private:
   struct Stranger {
     std::shared_ptr<Channel> channel;
-    bool introduced = false;  // its introduction was taken; it may send heartbeats
+    bool introduced = false;  // its introduction was taken, or ours was sent; it may send heartbeats
   };
   struct Control {
     ByteBuffer message;  // of which `have` bytes have arrived

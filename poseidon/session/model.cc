@@ -55,6 +55,7 @@ Status Model::CheckLayer(LayerId layer) const {
 Result<plan::Plan> Model::Commit() {
   if (committed()) return FailedPrecondition("the model was committed before");
   if (specs_.empty()) return FailedPrecondition("a model without layers was committed");
+  POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
   auto promise = std::make_shared<std::promise<Result<plan::Plan>>>();
   std::future<Result<plan::Plan>> future = promise->get_future();
   session_.runtime_->io().Post([this, promise] {
@@ -81,6 +82,7 @@ Result<plan::Plan> Model::Commit(std::vector<plan::LayerSpec> layers) {
 
 Result<const plan::Plan*> Model::BeginStep(Step step, Wish wish) {
   POSEIDON_RETURN_IF_ERROR(session_.failure());
+  POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
   if (!committed()) return FailedPrecondition("a step began before the layers were committed");
   const std::uint64_t final_step = session_.final_plan_step();
   BeginPace(step, wish);
@@ -220,6 +222,7 @@ LayerId Model::WaitAny(std::span<const LayerId> layers) {
 }
 
 Status Model::Wait(LayerId layer) {
+  if (!Landed(layer)) POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
   WaitAny({&layer, 1});
   const Status failure = session_.failure();
   std::lock_guard lock(mutex_);
@@ -312,6 +315,7 @@ void Model::MeterEnded() {
 
 Result<Wish> Model::Agreed() {
   if (shared_.empty()) return Wish{};
+  POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
   const Shared& newest = shared_.back();
   const FrontEnd::Blocked blocked(session_.front_end_);
   while (newest.summed.wait_for(kInterruptedEvery) != std::future_status::ready) session_.EndIfInterrupted();

@@ -114,7 +114,9 @@ void Node::Start(Completion ready) {
   POSEIDON_CHECK(listener_ != nullptr && phase_ == Phase::kNew, "Listen comes before Start, once");
   ready_ = std::move(ready);
   phase_ = Phase::kJoining;
+  started_at_ = env_.io.now();
   if (!options_.hosts_coordinator) return JoinCoordinator();
+  BeatToJoiners();
 
   env_.io.Post(Guarded([this] {
     if (phase_ != Phase::kEnded) coordinator_->OnJoin(coordinator::ConnectionId(0), OwnJoin(), true);
@@ -146,6 +148,7 @@ void Node::JoinCoordinator() {
         to_coordinator_ = channel.get();
         mesh_.SendControl(*channel, wire::Encode(OwnJoin()));
         AwaitWelcome();
+        BeatBeforeWelcome(channel);
       }));
 }
 
@@ -160,6 +163,61 @@ void Node::AwaitWelcome() {
                "the coordinator at " + options_.coordinator.ToString() + " has not answered within " +
                    coordinator::InSeconds(options_.join_timeout),
                StatusScope::kJob));
+  }));
+}
+
+// While a job forms, who has joined and the coordinator's host hear each other as members do later: a process that is
+// frozen meanwhile is not waited for until the job should have formed.
+void Node::BeatBeforeWelcome(const std::shared_ptr<messaging::Channel>& coordinator) {
+  beat_timer_ = env_.io.PostAfter(
+      options_.liveness.heartbeat_interval(), Guarded([this, coordinator, looked = env_.io.now()] {
+        if (phase_ != Phase::kJoining) return;
+        const TimePoint now = env_.io.now();
+        const bool absent = now - looked > options_.liveness.own_absence();
+        const Duration silence = now - coordinator->last_received();
+        if (!absent && silence >= options_.liveness.dead_after_silence()) {
+          return End(Status(StatusCode::kUnavailable,
+                            "rank 0 at " + options_.coordinator.ToString() + " has been silent for " +
+                                coordinator::InSeconds(silence) + " before the job had formed: it is frozen, or its host "
+                                "or network is gone",
+                            StatusScope::kJob, kHostMember.value()));
+        }
+        mesh_.SendHeartbeat(*coordinator);
+        BeatBeforeWelcome(coordinator);
+      }));
+}
+
+void Node::BeatToJoiners() {
+  beat_timer_ = env_.io.PostAfter(
+      options_.liveness.heartbeat_interval(), Guarded([this, looked = env_.io.now()] {
+        if (phase_ != Phase::kJoining) return;
+        const TimePoint now = env_.io.now();
+        const bool absent = now - looked > options_.liveness.own_absence();
+        for (const auto& [connection, channel] : joiners_) {
+          const Duration silence = now - channel->last_received();
+          if (!absent && silence >= options_.liveness.dead_after_silence()) {
+            return coordinator_->OnJoinerLost(connection, "was silent for " + coordinator::InSeconds(silence));
+          }
+          mesh_.SendHeartbeat(*channel);
+        }
+        BeatToJoiners();
+      }));
+}
+
+// From the welcome until everybody has met: what is left of the time to join, and a moment at least.
+void Node::LimitStart() {
+  const Duration least = std::min<Duration>(options_.join_timeout, std::chrono::seconds(10));
+  // The coordinator, which knows who is missed, speaks first.
+  const Duration later = coordinator_ != nullptr ? Duration{0} : 2 * kLastWords + std::chrono::seconds(1);
+  const Duration left = std::max(least, options_.join_timeout - (env_.io.now() - started_at_)) + later;
+  join_timer_ = env_.io.PostAfter(left, Guarded([this] {
+    join_timer_ = 0;
+    if (phase_ == Phase::kEnded || !ready_) return;
+    const Duration waited = env_.io.now() - started_at_;
+    if (coordinator_ != nullptr) return coordinator_->OnSlowStart(waited);
+    Abort(Status(StatusCode::kDeadlineExceeded,
+                 "has waited " + coordinator::InSeconds(waited) + " for all members to connect to each other",
+                 StatusScope::kJob));
   }));
 }
 
@@ -233,7 +291,10 @@ Status Node::OnMessage(MemberId from, const wire::Message& message) {
             return OkStatus();
           },
           [&](const wire::Begin&) {
-            if (from_host) PostDone(ready_, OkStatus());
+            if (from_host) {
+              Cancel(join_timer_);
+              PostDone(ready_, OkStatus());
+            }
             return OkStatus();
           },
           [&](const wire::Agreed& m) {
@@ -319,6 +380,8 @@ Status Node::CheckRoster(const wire::Welcome& welcome) const {
 Status Node::OnWelcome(const wire::Welcome& welcome) {
   if (phase_ != Phase::kJoining) return DataLoss("a second welcome came");
   Cancel(join_timer_);
+  Cancel(beat_timer_);
+  LimitStart();
   phase_ = Phase::kConnecting;
   self_ = welcome.member;
   roster_ = welcome.roster;
@@ -820,14 +883,19 @@ void Node::CollectivesDiffer(const Status& how) {
 
 void Node::Collective(TensorView view, bool contribute, Completion done) {
   const LayerId number(view.elements == 0 ? next_collective_ : next_collective_++ % wire::kCollectives);
-  SumOneOff(number, view, contribute, std::move(done));
+  SumOneOff({.number = number, .contribute = contribute}, view, std::move(done));
+}
+
+void Node::Broadcast(TensorView view, Rank root, Completion done) {
+  const LayerId number(view.elements == 0 ? next_collective_ : next_collective_++ % wire::kCollectives);
+  SumOneOff({.number = number, .contribute = rank_ == root, .kind = kv::BroadcastFrom(root)}, view, std::move(done));
 }
 
 void Node::StepSum(ModelId model, Step step, TensorView view, Completion done) {
-  SumOneOff(wire::KeyOf({model, step}), view, true, std::move(done));
+  SumOneOff({.number = wire::KeyOf({model, step})}, view, std::move(done));
 }
 
-void Node::SumOneOff(LayerId number, TensorView view, bool contribute, Completion done) {
+void Node::SumOneOff(const OneOff& one, TensorView view, Completion done) {
   auto shared = std::make_shared<Completion>(std::move(done));
   Completion posted = [shared, &completions = env_.completions](Status status) {
     completions.Post([shared, status] { (*shared)(status); });
@@ -849,9 +917,9 @@ void Node::SumOneOff(LayerId number, TensorView view, bool contribute, Completio
     return;
   }
   ++calls_;
-  const kv::Key key{wire::kCollectiveModel, number};
+  const kv::Key key{wire::kCollectiveModel, one.number};
   if (const kv::Server* const server = one_off_server_ ? one_off_server_.get() : server_.get()) {
-    const Status differs = server->CheckOneOff(key, view.bytes(), view.dtype);
+    const Status differs = server->CheckOneOff(key, {view.bytes(), view.dtype, one.kind, rank_});
     if (!differs.ok()) {
       CollectivesDiffer(differs);
       posted(failure_);
@@ -861,8 +929,8 @@ void Node::SumOneOff(LayerId number, TensorView view, bool contribute, Completio
   client->PushPull({.key = key,
                      .step = Step(0),
                      .gradient = view,
-                     .absent = !contribute,
-                     .weight = 0,
+                     .absent = !one.contribute,
+                     .weight = one.kind,
                      .priority = {messaging::Priority::kData, 0, 0},
                      .plan_epoch = {},
                      .done = std::move(posted)});

@@ -122,6 +122,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   // One-off keys of the store, in the same order on every worker. Each sums `view` over the ranks
   // that contribute, in rank order, unscaled, and leaves the sum in every rank's `view`.
   void Collective(TensorView view, bool contribute, Completion done);
+  // The same, and only `root` contributes; workers that name different roots, or call Collective, end the job.
+  void Broadcast(TensorView view, Rank root, Completion done);
 
   // A one-off key of this model's step, summed like Collective's, in no order with them or with other steps'.
   void StepSum(ModelId model, Step step, TensorView view, Completion done);
@@ -178,6 +180,9 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void JoinCoordinator();
   wire::Join OwnJoin() const;
   void AwaitWelcome();
+  void BeatBeforeWelcome(const std::shared_ptr<messaging::Channel>& coordinator);
+  void BeatToJoiners();
+  void LimitStart();
   coordinator::ConnectionId JoinerOf(const std::shared_ptr<messaging::Channel>& stranger);
   Status CheckRoster(const wire::Welcome& welcome) const;
   Status OnMessage(MemberId from, const wire::Message& message);
@@ -214,7 +219,12 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void AnswerDeclared(ModelId model);
   void CannotShare(const Status& reason);
   void CollectivesDiffer(const Status& how);
-  void SumOneOff(LayerId number, TensorView view, bool contribute, Completion done);
+  struct OneOff {
+    LayerId number;
+    bool contribute = true;
+    std::uint32_t kind = kv::kSum;
+  };
+  void SumOneOff(const OneOff& one, TensorView view, Completion done);
   std::unique_ptr<sync::Syncer> SyncerOf(ModelId model, LayerId layer, plan::Scheme scheme);
   std::unique_ptr<sync::Syncer> Staged(std::unique_ptr<sync::Syncer> syncer,
                                        const plan::LayerSpec& layer);
@@ -237,7 +247,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   messaging::Mesh mesh_;
   std::unique_ptr<coordinator::Coordinator> coordinator_;  // in rank 0's process
   std::optional<coordinator::EvidenceState> evidence_;     // elsewhere
-  TimerId join_timer_ = 0;  // of a joiner, until it is welcome
+  TimerId join_timer_ = 0;  // until everybody has met
+  TimePoint started_at_;
   TimerId evidence_timer_ = 0;
   TimerId beat_timer_ = 0;
   TimerId end_timer_ = 0;

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <future>
+#include <new>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 #include "poseidon/transport/tcp/forked.h"
@@ -30,7 +32,20 @@ bool Session::EndIfInterrupted() {
   return true;
 }
 
-Status Session::Await(UniqueFunction<void(Completion)> start) { return Get(Begin(std::move(start))); }
+bool Session::InCallback() const {
+  return runtime_->io().OnExecutor() || runtime_->compute().OnExecutor() || runtime_->completions().OnExecutor();
+}
+
+Status Session::CheckMayBlock() const {
+  return InCallback() ? FailedPrecondition("a call that blocks was made in a callback of the session, expected it on a "
+                                           "thread of the program's own")
+                      : OkStatus();
+}
+
+Status Session::Await(UniqueFunction<void(Completion)> start) {
+  POSEIDON_RETURN_IF_ERROR(CheckMayBlock());
+  return Get(Begin(std::move(start)));
+}
 
 Result<std::unique_ptr<Session>> Session::Open(
     std::unique_ptr<Runtime> runtime, const SessionOptions& options,
@@ -111,38 +126,44 @@ Result<Model*> Session::NewModel() {
 }
 
 // In pieces that every worker cuts alike: a sum has the same bits for any split.
-Status Session::Collective(TensorView view, bool contribute) {
+Status Session::InPieces(TensorView view, const std::function<void(TensorView, Completion)>& start) {
   const std::uint64_t at_once =
       std::max<std::uint64_t>(1, options_.collective_bytes / SizeOf(view.dtype));
   for (std::uint64_t first = 0; first == 0 || first < view.elements; first += at_once) {
     const TensorView piece{view.memory + first * SizeOf(view.dtype),
                            std::min(at_once, view.elements - first), view.dtype};
-    POSEIDON_RETURN_IF_ERROR(Await([this, piece, contribute](Completion done) {
-      node_->Collective(piece, contribute, std::move(done));
-    }));
+    POSEIDON_RETURN_IF_ERROR(Await([&start, piece](Completion done) { start(piece, std::move(done)); }));
   }
   return OkStatus();
 }
 
-Status Session::Sum(TensorView view) { return Collective(view, true); }
+Status Session::Sum(TensorView view) {
+  return InPieces(view, [this](TensorView piece, Completion done) {
+    node_->Collective(piece, true, std::move(done));
+  });
+}
 
 std::future<Status> Session::StartSum(TensorView view) {
   return Begin([this, view](Completion done) { node_->Collective(view, true, std::move(done)); });
 }
 
-Status Session::Broadcast(TensorView view, Rank root) { return Collective(view, rank_ == root); }
+Status Session::Broadcast(TensorView view, Rank root) {
+  return InPieces(view, [this, root](TensorView piece, Completion done) {
+    node_->Broadcast(piece, root, std::move(done));
+  });
+}
 
 Status Session::Barrier() {
   std::int64_t one = 1;
-  return Collective(ViewOf(std::span(&one, 1)), true);
+  return Sum(ViewOf(std::span(&one, 1)));
 }
 
 // Two sums: of the sizes, each rank filling its own number, then of the bytes, each rank filling its
 // own stretch of 64-bit words. Sums of integers with zeros are exact.
-Result<std::vector<ByteBuffer>> Session::Gather(ConstBytes bytes) {
+Result<std::vector<ByteBuffer>> Session::GatherAll(ConstBytes bytes) {
   std::vector<std::int64_t> sizes(workers(), 0);
   sizes[rank_.value()] = static_cast<std::int64_t>(bytes.size());
-  POSEIDON_RETURN_IF_ERROR(Collective(ViewOf(std::span(sizes)), true));
+  POSEIDON_RETURN_IF_ERROR(Sum(ViewOf(std::span(sizes))));
   std::vector<std::size_t> first(workers() + 1u, 0);
   for (std::size_t r = 0; r < sizes.size(); ++r) {
     first[r + 1] = first[r] + (static_cast<std::size_t>(sizes[r]) + 7) / 8;
@@ -150,13 +171,26 @@ Result<std::vector<ByteBuffer>> Session::Gather(ConstBytes bytes) {
   std::vector<std::int64_t> words(first.back(), 0);
   std::byte* const memory = reinterpret_cast<std::byte*>(words.data());
   std::copy(bytes.begin(), bytes.end(), memory + first[rank_.value()] * 8);
-  POSEIDON_RETURN_IF_ERROR(Collective(ViewOf(std::span(words)), true));
+  POSEIDON_RETURN_IF_ERROR(Sum(ViewOf(std::span(words))));
   std::vector<ByteBuffer> gathered;
   for (std::size_t r = 0; r < sizes.size(); ++r) {
     const std::byte* const begin = memory + first[r] * 8;
     gathered.emplace_back(begin, begin + sizes[r]);
   }
   return gathered;
+}
+
+// A worker without room for all ranks' bytes cannot take part, and the others would wait for it.
+Result<std::vector<ByteBuffer>> Session::Gather(ConstBytes bytes) {
+  try {
+    return GatherAll(bytes);
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {  // more than any memory
+  }
+  const Status reason(StatusCode::kResourceExhausted, "has no memory for what a gather brings", StatusScope::kJob,
+                      rank_.value());
+  Abort(reason);
+  return reason;
 }
 
 Status Session::Leave() {

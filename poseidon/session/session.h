@@ -127,7 +127,12 @@ class Session {
   // Calls `start(completion)` on the I/O executor; the future is the completion's status.
   std::future<Status> Begin(UniqueFunction<void(Completion)> start);
   Status Await(UniqueFunction<void(Completion)> start);
-  Status Collective(TensorView view, bool contribute);
+  // Calls `start` on the I/O executor for each piece in turn.
+  Status InPieces(TensorView view, const std::function<void(TensorView, Completion)>& start);
+  Result<std::vector<ByteBuffer>> GatherAll(ConstBytes bytes);
+  // True on the session's own threads, which must not wait for each other.
+  bool InCallback() const;
+  Status CheckMayBlock() const;
 
   const std::uint64_t fork_generation_;
   std::unique_ptr<Runtime> runtime_;
@@ -146,6 +151,7 @@ class Session {
 
 template <typename F>
 void Session::RunOnIo(F f) const {
+  if (runtime_->io().OnExecutor()) return f();
   std::promise<void> done;
   runtime_->io().Post([&] {
     f();

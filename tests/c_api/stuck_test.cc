@@ -2,11 +2,15 @@
 // Workers that are alive but keep the others waiting, as real processes, each with processor time of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <chrono>
+#include <future>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/c_api/two_processes.h"
@@ -224,6 +228,192 @@ TEST_F(Stuck, AJobInWhichNobodyWaitsIsLeftInPeace) {
   EXPECT_EQ(poseidon_leave(session_, &status_), POSEIDON_OK) << status_.message;
   EXPECT_EQ(CodeOf(other_), 0);
   ended_ = true;
+}
+
+// ---- collectives that cannot be whole, and calls that would wait for themselves
+
+TEST_F(Stuck, BroadcastsFromDifferentRootsAreAnErrorThatNamesBoth) {
+  const auto broadcast = [](poseidon_session* session, std::uint32_t root, poseidon_status* status) {
+    float number = 1;
+    poseidon_view view = POSEIDON_NEW(poseidon_view);
+    view.memory = &number;
+    view.elements = 1;
+    view.dtype = POSEIDON_F32;
+    return root == 2 ? poseidon_sum(session, &view, status) : poseidon_broadcast(session, &view, root, status);
+  };
+  Start([&](poseidon_session* session) { return broadcast(session, 1, nullptr) == POSEIDON_OK ? 102 : 0; });
+  EXPECT_NE(broadcast(session_, 0, &status_), POSEIDON_OK);
+  EXPECT_THAT(status_.message, HasSubstr("a broadcast from rank 0 of 4 bytes of f32 by rank 0"));
+  EXPECT_THAT(status_.message, HasSubstr("a broadcast from rank 1 of 4 bytes of f32 by rank 1"));
+  EXPECT_EQ(CodeOf(other_), 0);
+  ended_ = true;
+}
+
+TEST_F(Stuck, ABroadcastAgainstASumIsAnErrorThatNamesBoth) {
+  Start([](poseidon_session* session) {
+    std::int64_t number = 1;
+    poseidon_view view = POSEIDON_NEW(poseidon_view);
+    view.memory = &number;
+    view.elements = 1;
+    view.dtype = POSEIDON_I64;
+    return poseidon_broadcast(session, &view, 1, nullptr) == POSEIDON_OK ? 102 : 0;
+  });
+  EXPECT_NE(poseidon_barrier(session_, &status_), POSEIDON_OK);
+  EXPECT_THAT(status_.message, HasSubstr("a sum of 8 bytes of i64 by rank 0"));
+  EXPECT_THAT(status_.message, HasSubstr("a broadcast from rank 1 of 8 bytes of i64 by rank 1"));
+  EXPECT_EQ(CodeOf(other_), 0);
+  ended_ = true;
+}
+
+TEST_F(Stuck, AWorkerWithoutMemoryForAGatherEndsItForAll) {
+  Start([](poseidon_session* session) {
+    const rlimit little{std::size_t{4} << 30, std::size_t{4} << 30};
+    ::setrlimit(RLIMIT_AS, &little);
+    const auto take = [](void*, std::uint32_t, const void*, std::size_t) {};
+    const std::vector<char> bytes(std::size_t{16} << 20);
+    // Room for a part of what the others are told that it brings.
+    void* const filler = ::mmap(nullptr, (std::size_t{4} << 30) - (std::size_t{600} << 20), PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (filler == MAP_FAILED) return 102;
+    poseidon_status status = POSEIDON_NEW(poseidon_status);
+    if (poseidon_gather(session, bytes.data(), bytes.size(), take, nullptr, &status) == POSEIDON_OK) return 103;
+    return status.code == POSEIDON_RESOURCE_EXHAUSTED ? 0 : 104;
+  });
+  const std::vector<char> bytes(std::size_t{800} << 20);
+  const auto take = [](void*, std::uint32_t, const void*, std::size_t) {};
+  EXPECT_NE(poseidon_gather(session_, bytes.data(), bytes.size(), take, nullptr, &status_), POSEIDON_OK);
+  EXPECT_EQ(status_.culprit, 1) << status_.message;
+  EXPECT_THAT(status_.message, HasSubstr("has no memory for what a gather brings"));
+  EXPECT_EQ(CodeOf(other_), 0);
+  ended_ = true;
+}
+
+TEST_F(Stuck, ACallThatBlocksIsRefusedInACallback) {
+  Start([](poseidon_session* session) {
+    Training training(session);
+    training.Step(0);
+    if (poseidon_leave(session, nullptr) != POSEIDON_OK) return 102;
+    poseidon_close(session);
+    return 0;
+  });
+  Training training(session_);
+  ASSERT_EQ(poseidon_begin_step(training.model, 0, nullptr), POSEIDON_OK);
+  struct Seen {
+    poseidon_session* session;
+    std::promise<std::pair<poseidon_code, std::string>> barrier, leave;
+  } seen{session_, {}, {}};
+  poseidon_push push = POSEIDON_NEW(poseidon_push);
+  push.landed = [](void* user, const poseidon_status*) {
+    auto* const to = static_cast<Seen*>(user);
+    poseidon_status status = POSEIDON_NEW(poseidon_status);
+    poseidon_code code = poseidon_barrier(to->session, &status);
+    to->barrier.set_value({code, status.message});
+    code = poseidon_leave(to->session, &status);
+    to->leave.set_value({code, status.message});
+  };
+  push.landed_user = &seen;
+  poseidon_view view = POSEIDON_NEW(poseidon_view);
+  view.memory = training.gradients[1].data();
+  view.elements = Training::kElements;
+  view.dtype = POSEIDON_F32;
+  ASSERT_EQ(poseidon_push_dense(training.model, 1, 0, &view, &push, nullptr), POSEIDON_OK);
+  training.Push(0, 0);
+  for (auto* const call : {&seen.barrier, &seen.leave}) {
+    const auto [code, message] = call->get_future().get();
+    EXPECT_EQ(code, POSEIDON_FAILED_PRECONDITION);
+    EXPECT_THAT(message, HasSubstr("in a callback of the session"));
+  }
+  EXPECT_EQ(training.Wait(0, &status_), POSEIDON_OK) << status_.message;
+  EXPECT_EQ(training.Wait(1, &status_), POSEIDON_OK) << status_.message;
+  EXPECT_EQ(poseidon_leave(session_, &status_), POSEIDON_OK) << status_.message;
+  EXPECT_EQ(CodeOf(other_), 0);
+  ended_ = true;
+}
+
+TEST(Options, ATimeTooShortToBeHeardInIsRefused) {
+  poseidon_options options = POSEIDON_NEW(poseidon_options);
+  options.workers = 1;
+  options.hosts_coordinator = 1;
+  options.dead_after_seconds = 1e-6;
+  poseidon_session* session = nullptr;
+  poseidon_status status = POSEIDON_NEW(poseidon_status);
+  EXPECT_EQ(poseidon_open(&options, &session, &status), POSEIDON_INVALID_ARGUMENT);
+  EXPECT_THAT(status.message, HasSubstr("dead_after_seconds is 1e-06, expected 0.1 to 1e+08"));
+}
+
+// ---- joining
+
+// Rank 1 freezes when it has joined a job of three that never forms.
+TEST(Joining, WhoFreezesBeforeTheJobHasFormedIsMissedAsSoonAsAMemberWouldBe) {
+  Pipe port, joined;
+  const auto choose = [](poseidon_options options) {
+    options.workers = 3;
+    options.dead_after_seconds = 3;
+    options.join_timeout_seconds = 60;
+    return options;
+  };
+  const pid_t frozen = Fork([&] {
+    const poseidon_options options = choose(Options(1, port.Read<std::uint32_t>()));
+    poseidon_session* session = nullptr;
+    joined.Write(1);
+    return poseidon_open(&options, &session, nullptr) == POSEIDON_OK ? 101 : 0;
+  });
+  poseidon_options options = choose(Options(0, 0));
+  struct Both {
+    Pipe* port;
+    Pipe* joined;
+    pid_t frozen;
+    std::thread freezer;
+  } both{&port, &joined, frozen, {}};
+  options.listening = [](void* user, const char*, std::uint32_t number) {
+    auto* const to = static_cast<Both*>(user);
+    to->port->Write(number);
+    to->freezer = std::thread([to] {
+      to->joined->Read<int>();
+      SleepFor(1);  // it joins meanwhile
+      ::kill(to->frozen, SIGSTOP);
+    });
+  };
+  options.listening_user = &both;
+  poseidon_session* session = nullptr;
+  poseidon_status status = POSEIDON_NEW(poseidon_status);
+  const auto begin = steady_clock::now();
+  EXPECT_NE(poseidon_open(&options, &session, &status), POSEIDON_OK);
+  EXPECT_LT(SecondsSince(begin), 8);
+  EXPECT_THAT(status.message, HasSubstr("before the job had formed"));
+  both.freezer.join();
+  ::kill(frozen, SIGKILL);
+  CodeOf(frozen);
+}
+
+// And the other way round: rank 0 is frozen while others have joined.
+TEST(Joining, ARankZeroThatFreezesBeforeTheJobHasFormedIsNamedByWhoHasJoined) {
+  Pipe port;
+  const pid_t rank0 = Fork([&] {
+    poseidon_options options = Options(0, 0);
+    options.workers = 3;
+    options.listening = [](void* to, const char*, std::uint32_t number) { static_cast<Pipe*>(to)->Write(number); };
+    options.listening_user = &port;
+    poseidon_session* session = nullptr;
+    return poseidon_open(&options, &session, nullptr) == POSEIDON_OK ? 101 : 0;
+  });
+  poseidon_options options = Options(1, port.Read<std::uint32_t>());
+  options.workers = 3;
+  options.dead_after_seconds = 3;
+  std::thread freezer([rank0] {
+    SleepFor(1);
+    ::kill(rank0, SIGSTOP);
+  });
+  poseidon_session* session = nullptr;
+  poseidon_status status = POSEIDON_NEW(poseidon_status);
+  const auto begin = steady_clock::now();
+  EXPECT_NE(poseidon_open(&options, &session, &status), POSEIDON_OK);
+  EXPECT_LT(SecondsSince(begin), 8);
+  EXPECT_EQ(status.culprit, 0);
+  EXPECT_THAT(status.message, HasSubstr("has been silent"));
+  freezer.join();
+  ::kill(rank0, SIGKILL);
+  CodeOf(rank0);
 }
 
 }  // namespace
