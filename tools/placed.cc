@@ -33,8 +33,11 @@ using transport::tcp::Token;
 // The files by which the processes of one job meet. Those that rank 0 left go with it.
 class MeetingFiles {
  public:
-  MeetingFiles(const Membership& place, std::string token_file)
-      : place_(place), own_token_(token_file.empty()), token_(std::move(token_file)) {}
+  MeetingFiles(const Membership& place, std::string token_file, double join_timeout)
+      : place_(place),
+        own_token_(token_file.empty()),
+        token_(std::move(token_file)),
+        join_timeout_(static_cast<std::int64_t>(join_timeout * 1000)) {}
   ~MeetingFiles() { Remove(); }
   MeetingFiles(const MeetingFiles&) = delete;
   MeetingFiles& operator=(const MeetingFiles&) = delete;
@@ -77,7 +80,8 @@ class MeetingFiles {
   }
   Result<Address> Await() {
     POSEIDON_ASSIGN_OR_RETURN(const launch::Note note,
-                              launch::AwaitNote(note_, {.same_host = place_.one_host,
+                              launch::AwaitNote(note_, {.timeout = join_timeout_,
+                                                        .same_host = place_.one_host,
                                                         .interrupted = [] { return StopSignal() != 0; }}));
     return Address{note.host, note.port};
   }
@@ -108,6 +112,7 @@ class MeetingFiles {
   const bool own_token_;
   std::string token_;
   std::string note_;
+  const std::chrono::milliseconds join_timeout_;
   bool left_note_ = false;
   bool left_token_ = false;
 };
@@ -170,7 +175,7 @@ void RunPlaced(const Membership& place, caffe::TrainOptions options, const std::
          "0600 with 64 hexadecimal digits that all hosts can read");
   }
   options.workers = static_cast<std::uint16_t>(place.size - options.servers);
-  MeetingFiles files(place, token_file);
+  MeetingFiles files(place, token_file, options.join_timeout);
   if (const Status status = files.Begin(options.run_dir); !status.ok()) Fail(status.message());
 
   if (place.rank == 0) MakeRunDir(options);

@@ -188,6 +188,7 @@ void RunJob(TrainFlags& flags, Terminal& terminal) {
                        .remote = !local});
   }
   launch::LaunchOptions launching;
+  launching.join_seconds = options.join_timeout;
   launching.interrupt_stops = options.sigint_effect == "stop";
   launching.on_event = [&terminal](const std::string& member, const nlohmann::json& event) {
     Replay(event, member, terminal);

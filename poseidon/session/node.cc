@@ -204,9 +204,10 @@ void Node::BeatToJoiners() {
       }));
 }
 
-// From the welcome until everybody has met: what is left of the time to join, and a moment at least.
+// From the welcome until everybody has met: what is left of the time to join. A member that dies or falls silent
+// meanwhile is missed as such first, because others that are not connected yet only wait for it.
 void Node::LimitStart() {
-  const Duration least = std::min<Duration>(options_.join_timeout, std::chrono::seconds(10));
+  const Duration least = options_.liveness.dead_after_silence() + std::chrono::seconds(2);
   // The coordinator, which knows who is missed, speaks first.
   const Duration later = coordinator_ != nullptr ? Duration{0} : 2 * kLastWords + std::chrono::seconds(1);
   const Duration left = std::max(least, options_.join_timeout - (env_.io.now() - started_at_)) + later;

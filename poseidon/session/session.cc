@@ -190,6 +190,7 @@ Result<std::vector<ByteBuffer>> Session::Gather(ConstBytes bytes) {
   const Status reason(StatusCode::kResourceExhausted, "has no memory for what a gather brings", StatusScope::kJob,
                       rank_.value());
   Abort(reason);
+  static_cast<void>(AwaitEnd());  // until the others have heard, whatever the program does next
   return reason;
 }
 

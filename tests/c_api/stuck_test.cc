@@ -338,7 +338,7 @@ TEST(Options, ATimeTooShortToBeHeardInIsRefused) {
   poseidon_session* session = nullptr;
   poseidon_status status = POSEIDON_NEW(poseidon_status);
   EXPECT_EQ(poseidon_open(&options, &session, &status), POSEIDON_INVALID_ARGUMENT);
-  EXPECT_THAT(status.message, HasSubstr("dead_after_seconds is 1e-06, expected 0.1 to 1e+08"));
+  EXPECT_THAT(status.message, HasSubstr("dead_after_seconds is 1e-06, expected 0.1 to 1e8"));
 }
 
 // ---- joining

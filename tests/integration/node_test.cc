@@ -101,9 +101,9 @@ TEST(Node, ACoordinatorThatNeverAnswersIsNotWaitedForWithoutEnd) {
   VirtualWorld world{VirtualOptions{}};
   const FalseCoordinator silent(world, std::nullopt);
   const Status status = StartAt(world, silent.address());
-  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(status.message(), HasSubstr("the coordinator at " + silent.address().ToString() +
-                                          " has not answered within 5"));
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(status.culprit(), 0);
+  EXPECT_THAT(status.message(), HasSubstr("rank 0 at " + silent.address().ToString() + " has been silent for"));
 }
 
 TEST(Node, ARosterThatIsNoJobsEndsTheStart) {

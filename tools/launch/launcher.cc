@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <list>
 #include <set>
@@ -26,6 +27,8 @@ using nlohmann::json;
 constexpr int kExitOk = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitPeerLost = 3;
+// What the members have, beyond the time in which all must have joined, to say so themselves.
+constexpr auto kOwnWords = std::chrono::seconds(5);
 // What the accused of a verdict gets when everybody else has ended: a lost one would be gone.
 constexpr auto kLastMoment = std::chrono::milliseconds(500);
 // A job that has not stopped so long after the request says what it waits for.
@@ -103,6 +106,8 @@ class Job {
   void EndEarly();
   bool ended_early() const { return ended_early_ && interrupts_ == 1; }
   void LetGo();
+  void LimitForming(Clock::duration more);
+  void OnNotFormed();
   void Tell(const std::string& command);
   void EndAll(int signal);
   bool AllEnded() const;
@@ -119,6 +124,7 @@ class Job {
   std::optional<Clock::time_point> deadline_;         // when who does not save is ended
   std::optional<Clock::time_point> saving_deadline_;  // when who saves is; set by the first failure
   std::optional<Clock::time_point> notice_at_;
+  std::optional<Clock::time_point> formed_by_;  // none once all have joined, or the job ends
 };
 
 Job::~Job() {
@@ -171,6 +177,7 @@ LaunchResult Job::Run() {
   if (const Status status = StartChild(members_.front(), members_.front().task); !status.ok()) {
     return {kExitFailed, "cannot start " + members_.front().name + ": " + status.message()};
   }
+  LimitForming({});
   while (!AllEnded()) Step();
   return Verdict();
 }
@@ -191,7 +198,7 @@ void Job::Step() {
     by_index.push_back(&child);
   }
   int timeout = -1;
-  for (const auto& moment : {deadline_, notice_at_}) {
+  for (const auto& moment : {deadline_, notice_at_, formed_by_}) {
     if (!moment) continue;
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(*moment - Clock::now()).count();
@@ -201,6 +208,7 @@ void Job::Step() {
   poll(polled.data(), polled.size(), timeout);
   if (deadline_ && Clock::now() >= *deadline_) OnDeadline();
   if (notice_at_ && Clock::now() >= *notice_at_) SayWhatIsAwaited();
+  if (formed_by_ && Clock::now() >= *formed_by_) OnNotFormed();
   if (polled[0].revents != 0) OnSignal();
   for (std::size_t i = 1; i < polled.size(); ++i) {
     if (polled[i].revents != 0) ReadFrom(*by_index[i]);
@@ -235,6 +243,7 @@ void Job::StopWished(const std::string& command) {
 
 void Job::EndEarly() {
   ended_early_ = true;
+  formed_by_.reset();
   Say("stopped before training began");
   LetGo();
 }
@@ -290,6 +299,28 @@ bool Job::Formed() const {
                      [](const Child& child) { return child.joined; });
 }
 
+void Job::LimitForming(Clock::duration more) {
+  formed_by_ = Clock::now() + more +
+               std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.join_seconds));
+}
+
+// A member that is frozen, or whose disk or ssh hangs, says nothing, and neither may those that wait for it.
+void Job::OnNotFormed() {
+  formed_by_.reset();
+  const bool first_only = children_.size() < members_.size();
+  std::string missing;
+  for (const Child& child : children_) {
+    if (!child.joined && !child.process.ended()) AddListed(child.member->name, &missing);
+  }
+  if (missing.empty()) return;  // who has ended is known, and the others follow
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%g s", options_.join_seconds);
+  start_failure_ = missing + (first_only ? " did not listen" : " did not join") + " within " + seconds +
+                   ": it is frozen, or waits for a disk, a host or another member that does not answer";
+  LetGo();
+  EndWithin(kLastMoment);
+}
+
 void Job::EndWithin(Clock::duration time) {
   const Clock::time_point deadline = Clock::now() + time;
   if (!deadline_ || deadline < *deadline_) deadline_ = deadline;
@@ -333,9 +364,11 @@ void Job::OnLine(Child& child, const std::string& line) {
   const bool first = child.member == &members_.front();
   const std::string kind = event.value("event", "");
   if (first && kind == "listening" && children_.size() == 1) {
+    LimitForming(kOwnWords);
     StartOthers(event);
   } else if (kind == "joined") {
     child.joined = true;
+    if (Formed()) formed_by_.reset();
   } else if (kind == "saving" || kind == "saved") {
     child.saving = kind == "saving";
     if (!child.saving && saving_deadline_) EndWithin(FromSeconds(options_.grace_seconds));

@@ -32,6 +32,9 @@ struct MemberProcess {
 };
 
 struct LaunchOptions {
+  // Rank 0 has so long to listen, and then all members to join; a moment more, in which they say themselves who is
+  // missing. Who is still not there ends the job.
+  double join_seconds = 120;
   // What a failed child leaves the others: after this long they are ended too, sooner when all that are
   // left are accused. Who is saving then is left alone until it has saved, and has as long again.
   double grace_seconds = 10;
