@@ -66,6 +66,7 @@ def test_a_place_is_needed(monkeypatch):
     with pytest.raises(PoseidonError, match="rank 0's port is not known"):
         poseidon.torch.init(rank=1, workers=2, token_file="x")
     monkeypatch.setenv("RANK", "two")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(PoseidonError, match="variable RANK is 'two', expected a number"):
         poseidon.torch.init()
 

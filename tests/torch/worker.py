@@ -108,6 +108,8 @@ def train(case, rank):
     exchange = poseidon.torch.wrap(model, optimizer, overlap=case["overlap"])
     if case.get("holds"):
         hold_back(case, rank, model, exchange)
+    if case.get("compiles"):
+        model.compile(backend="aot_eager")
     schemes, gradients = [], []
     for step in range(case["steps"]):
         if case.get("death") == [rank, step]:
@@ -120,7 +122,7 @@ def train(case, rank):
         if step in case["skipped"]:
             continue
         if case.get("reads_gradients"):
-            gradients.append([p.grad.clone() for p in model.parameters()])
+            gradients.append([None if p.grad is None else p.grad.clone() for p in model.parameters()])
         optimizer.step()
         scheduler.step()
         schemes.append({name: scheme for name, (scheme, _) in exchange.plan().items()})
@@ -136,12 +138,16 @@ def train(case, rank):
 
 
 def reference(case):
-    """One process that computes every rank's gradients and applies their mean, summed in rank order."""
+    """One process that computes every rank's gradients and applies their mean, summed in rank order. Where no rank
+    has a gradient there is none."""
     model = model_of(0)
     optimizer = optimizer_of(case, model.parameters())
     scheduler = scheduler_of(optimizer)
+    used = set()
     for step in range(case["steps"]):
         sums = [torch.zeros_like(p) for p in model.parameters()]
+        if case["set_to_none"]:
+            used.clear()
         for rank in range(case["workers"]):
             model.zero_grad()
             for micro in range(case["micro"]):
@@ -149,8 +155,9 @@ def reference(case):
             for total, parameter in zip(sums, model.parameters()):
                 if parameter.grad is not None:
                     total.add_(parameter.grad)
+                    used.add(parameter)
         for total, parameter in zip(sums, model.parameters()):
-            parameter.grad = total / case["workers"]
+            parameter.grad = total / case["workers"] if parameter in used else None
         if step not in case["skipped"]:
             optimizer.step()
             scheduler.step()

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import ipaddress
 import os
+import re
 import socket
 
 from .errors import PoseidonError
@@ -18,6 +19,73 @@ def variable_number(name, otherwise=None):
     if not text.isdecimal():
         raise PoseidonError(f"environment variable {name} is '{text}', expected a number", "INVALID_ARGUMENT")
     return int(text)
+
+
+@dataclasses.dataclass
+class Dialect:
+    """The variables in which one launcher says who a process is; the trainer reads the same (tools/launch)."""
+    launcher: str
+    rank: str
+    size: str
+    local_size: str  # of the processes on this host
+
+    def speaks(self, rank, workers):
+        """Whether it says what the arguments leave open."""
+        return bool((rank is not None or os.environ.get(self.rank))
+                    and (workers is not None or os.environ.get(self.size)))
+
+
+# The innermost first: torchrun and mpirun run under srun, not the other way round. What a step of Slurm has wins over
+# what its allocation has.
+DIALECTS = (
+    Dialect("torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    Dialect("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    Dialect("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""),
+    Dialect("srun", "SLURM_PROCID", "SLURM_NTASKS", ""),
+    Dialect("mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
+)
+
+
+def is_batch_script():
+    """The one process of a Slurm batch script inherits numbers that are meant for the steps it will start."""
+    return (os.environ.get("ENVIRONMENT") == "BATCH"
+            and not (os.environ.get("SLURM_STEP_ID") or os.environ.get("SLURM_STEPID")))
+
+
+def dialect(rank, workers):
+    """The launcher's, or None where this process was started by itself or the arguments say everything."""
+    if rank is not None and workers is not None:
+        return None
+    for known in DIALECTS:
+        if known.speaks(rank, workers) and not (known.launcher == "srun" and is_batch_script()):
+            return known
+    for one, other in (("RANK", "WORLD_SIZE"), ("WORLD_SIZE", "RANK")):
+        if os.environ.get(one):
+            raise PoseidonError(f"environment variable {one} is set and {other} is not, expected both or neither",
+                                "INVALID_ARGUMENT")
+    if os.environ.get("PMIX_RANK"):
+        raise PoseidonError("environment variable PMIX_RANK is set and nothing says how many processes there are, "
+                            "expected RANK and WORLD_SIZE, or rank= and workers=", "INVALID_ARGUMENT")
+    return None
+
+
+def slurm_local_size(size):
+    """How many tasks of this step are on this host, of Slurm's "4(x2),3"; 1 where it cannot be told."""
+    nodes = (os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST")
+             or os.environ.get("SLURM_NODELIST") or "")
+    if nodes and not re.search(r"[,\[]", nodes):
+        return size
+    tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get("SLURM_TASKS_PER_NODE") or ""
+    counts = [int(count) for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", tasks) for _ in range(int(times or 1))]
+    node = os.environ.get("SLURM_NODEID", "0")
+    return counts[int(node)] if node.isdecimal() and int(node) < len(counts) else 1
+
+
+def local_size(launcher, size):
+    """How many of a job's `size` processes the launcher put on this host; None where it does not say."""
+    if launcher is None:
+        return variable_number("LOCAL_WORLD_SIZE")
+    return slurm_local_size(size) if launcher.launcher == "srun" else variable_number(launcher.local_size)
 
 
 def numeric(host):
@@ -42,14 +110,14 @@ def own_address(towards):
         return probe.getsockname()[0]
 
 
-def reachable(host, workers):
-    """Rank 0's address for all workers. A machine may know its own name as one of its loopback addresses (Debian
+def reachable(host, all_here):
+    """Rank 0's address for all workers, who are `all_here` on this host. A machine may know its own name as one of its loopback addresses (Debian
     writes 127.0.1.1), at which nothing listens and which other machines cannot call. What is an address already,
     and 127.0.0.1, is what its user wanted."""
     address = numeric(host)
     if address in (host, "127.0.0.1") or ":" in address or not ipaddress.ip_address(address).is_loopback:
         return address
-    if variable_number("LOCAL_WORLD_SIZE", workers) == workers:
+    if all_here:
         return "127.0.0.1"
     try:
         return own_address(ELSEWHERE)
@@ -65,16 +133,27 @@ class Place:
     coordinator: str  # numeric
     port: int
     listen: str  # numeric
+    local: int = None  # processes of the job on this host, where that is known
 
     @staticmethod
     def find(rank=None, workers=None, coordinator=None, port=None, listen=None):
-        """The arguments, and for those left out RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."""
-        rank = variable_number("RANK", 0) if rank is None else rank
-        workers = variable_number("WORLD_SIZE", 1) if workers is None else workers
+        """The arguments, and for those left out what the launcher says (see DIALECTS), MASTER_ADDR and MASTER_PORT."""
+        launcher = dialect(rank, workers)
+        if launcher is not None:
+            rank = variable_number(launcher.rank) if rank is None else rank
+            workers = variable_number(launcher.size) if workers is None else workers
+        rank, workers = rank or 0, 1 if workers is None else workers
         if not 0 <= rank < workers:
             raise PoseidonError(f"the rank is {rank}, expected 0 to {workers - 1}", "INVALID_ARGUMENT")
-        coordinator = reachable(coordinator or os.environ.get("MASTER_ADDR") or "127.0.0.1", workers)
+        local = local_size(launcher, workers)
+        address = coordinator or os.environ.get("MASTER_ADDR")
         port = variable_number("MASTER_PORT", 0) if port is None else port
+        by_launcher = "" if launcher is None else f"{launcher.launcher} started {workers} processes and "
+        if workers > 1 and not address and launcher is not None and local not in (None, workers):
+            raise PoseidonError(f"{by_launcher}rank 0's host is not known, expected MASTER_ADDR or coordinator=",
+                                "INVALID_ARGUMENT")
         if workers > 1 and not port:
-            raise PoseidonError("rank 0's port is not known, expected MASTER_PORT or port=", "INVALID_ARGUMENT")
-        return Place(rank, workers, coordinator, port, listen or own_address(coordinator))
+            raise PoseidonError(f"{by_launcher}rank 0's port is not known, expected MASTER_PORT or port=",
+                                "INVALID_ARGUMENT")
+        coordinator = reachable(address or "127.0.0.1", local in (None, workers))
+        return Place(rank, workers, coordinator, port, listen or own_address(coordinator), local)

@@ -11,7 +11,7 @@ import socket
 
 from . import library as c
 from .errors import PoseidonError
-from .launch import Place, variable_number
+from .launch import Place
 
 _library = None
 
@@ -96,8 +96,7 @@ def join(rank=None, workers=None, coordinator=None, port=None, listen=None, toke
         raise PoseidonError("the job's token is missing, expected POSEIDON_TOKEN_FILE or token_file= to name a "
                             "file written by poseidon.make_token_file", "PERMISSION_DENIED")
     if cores is None:
-        neighbours = variable_number("LOCAL_WORLD_SIZE", 1)
-        cores = max(1, len(os.sched_getaffinity(0)) // neighbours)
+        cores = max(1, len(os.sched_getaffinity(0)) // (place.local or 1))
     announce = meet(place) if meet is not None and port is None else None
     words = open_options(place, token_file, threads=threads, cores=cores, **options)
     if announce is not None:

@@ -14,7 +14,8 @@ from torch.autograd import Variable
 
 from .. import library as c
 from ..errors import PoseidonError
-from .layers import broadcast, layers_of, view_of
+from . import others
+from .layers import Usage, broadcast, layers_of, view_of
 from .linear import Linear
 from .measure import Account
 
@@ -62,6 +63,7 @@ class Exchange:
         if overlap and type(optimizer) not in BY_PARAMETER:
             raise PoseidonError(f"overlap is not possible with {type(optimizer).__name__}, expected one of "
                                 + ", ".join(kind.__name__ for kind in BY_PARAMETER), "INVALID_ARGUMENT")
+        others.check_inside(model)
         self.session, self.root, self.optimizer, self.overlap = session, model, optimizer, overlap
         self.c = session.c
         self.step = 0
@@ -83,10 +85,16 @@ class Exchange:
             number = ctypes.c_uint32()
             self.c.declare(self.model, ctypes.byref(layer.declaration(position)), ctypes.byref(number))
             layer.id, layer.exchange = number.value, self
+        self.usage = Usage(self.layers)
+        if self.session.workers > 1:
+            number = ctypes.c_uint32()
+            self.c.declare(self.model, ctypes.byref(self.usage.declaration(len(self.layers))), ctypes.byref(number))
+            self.usage.id = number.value
         self.c.commit(self.model)
 
     def attach(self, model):
         hooks = self.hooks = []
+        self.permit_others = others.forbid(model)
         for module, layers in self.users.items():
             if layers[0].factors:
                 module.__class__ = Linear
@@ -116,9 +124,11 @@ class Exchange:
             self.finish(layer)
         for hook in self.hooks:
             hook.remove()
+        self.permit_others()
         for module in self.users:
-            if isinstance(module, Linear):
-                module.poseidon_layer = None
+            if type(module) is Linear:
+                module.__class__ = torch.nn.Linear
+                vars(module).pop("poseidon_layer", None)
         for keeper in (self.root, self.optimizer) if self.overlap else ():
             vars(keeper).pop("zero_grad", None)
 
@@ -126,11 +136,13 @@ class Exchange:
         """As detach, once the session is closed: what was under way will not come, and nobody reads what was lent."""
         for layer in self.layers:
             layer.flying, layer.lent, layer.pending = False, (), []
+        self.usage.flying = False
         self.detach()
 
     # ---- forward
 
     def before_forward(self, model, arguments):
+        others.check_around(model)
         if torch.is_grad_enabled():
             self.in_backward = False  # of a backward pass that failed
             self.begin()
@@ -274,7 +286,7 @@ class Exchange:
     def push_factors(self, layer):
         if layer.whole:
             raise PoseidonError(f"layer '{layer.name}' goes as factors but its gradient came whole, expected "
-                                f"schemes '{layer.name}=kv' where it runs under autocast or by its tensors")
+                                f"schemes '{layer.name}=kv' where it runs compiled, under autocast or by its tensors")
         factors = c.Factors()
         if layer.pending:
             u, v = (pieces[0] if len(pieces) == 1 else torch.cat(pieces) for pieces in zip(*layer.pending))
@@ -291,9 +303,14 @@ class Exchange:
         """Runs when autograd has nothing left: the layers that it did not reach go now."""
         if self.account:
             self.account.charge()
+        self.land_usage()  # of the step before, where nobody had to ask
+        self.usage.note()
         for layer in self.layers:
             if not layer.flying:
                 self.push_rest(layer)
+        if self.usage.id is not None:
+            self.c.push_dense(self.model, self.usage.id, self.step, ctypes.byref(self.usage.view), None)
+            self.usage.flying = True
         if self.account and self.step == self.account.last_step:
             self.report()
         self.step += 1
@@ -305,6 +322,8 @@ class Exchange:
         if not self.overlap:
             for layer in self.layers:
                 self.land(layer)
+            self.land_usage()
+            for layer in self.layers:
                 layer.give()
                 layer.release()
         if self.account:
@@ -336,6 +355,12 @@ class Exchange:
                 layer.flat.add_(layer.before)
                 layer.before = None
 
+    def land_usage(self):
+        if self.usage.flying:
+            self.c.wait(self.model, self.usage.id)
+            self.usage.flying = False
+            self.usage.tell()
+
     def finish(self, layer):
         """With overlap: waits for the layer's mean, and updates its parameters if step() has been called; so
         it does meanwhile for other layers whose means are there."""
@@ -353,6 +378,8 @@ class Exchange:
         self.land(layer)
         if self.account:  # the update counts as forward
             self.account.restart(self.account.forward, layer)
+        if not all(layer.used):
+            self.land_usage()
         if not layer.dropped:
             layer.give()
         if self.updating is not None:
@@ -424,8 +451,10 @@ class Exchange:
     def report(self):
         for layer in self.layers:
             forward, backward = self.account.per_step(layer)
+            # A layer whose gradient came whole has no factors to send: as many rows as numbers keep it whole.
+            rows = layer.rows or min(layer.elements, 2 ** 32 - 1)
             measured = c.Measurement(forward_seconds=forward, backward_seconds=backward,
-                                     rows=layer.rows if layer.factors else 0)
+                                     rows=rows if layer.factors else 0)
             self.c.measured(self.model, layer.id, ctypes.byref(measured))
         self.c.report(self.model)
         self.account = None

@@ -48,6 +48,7 @@ class Layer:
         self.dropped = False  # zero_grad was called meanwhile
         self.lent = ()        # what must live, unchanged, until the mean has landed
         self.pending = []     # (u, v) of a factor layer, one per use
+        self.used = [True] * len(parameters)  # by parameter: this worker's last backward pass left a gradient
         self.before = None    # what the parameters' gradients held, where factors will land over it
         self.rows = 0
         self.next_backward()
@@ -70,6 +71,7 @@ class Layer:
     def join(self, other):
         """Takes in the parameters of a layer that is not declared."""
         self.parameters = self.parameters + other.parameters
+        self.used = self.used + other.used
         self.next_backward()
 
     def used_by(self, module):
@@ -122,10 +124,14 @@ class Layer:
             torch._foreach_copy_(*map(list, zip(*elsewhere)))
         return True
 
+    def note_use(self):
+        """Notes, when a backward pass ends, which parameters have a gradient."""
+        self.used = [self.emitted or parameter.grad is not None for parameter in self.parameters]
+
     def give(self):
-        """Shows the landed mean as the parameters' gradients."""
-        for parameter, view in zip(self.parameters, self.views):
-            parameter.grad = view
+        """Shows the landed mean as the gradients of those parameters that are used."""
+        for parameter, view, used in zip(self.parameters, self.views, self.used):
+            parameter.grad = view if used else None
 
     def forget(self):
         for parameter in self.parameters:
@@ -141,6 +147,34 @@ class Layer:
         self.whole = False    # some gradient of it came whole
         self.emitted = False  # this backward pass went through LinearGradient
         self.uses = 0         # forward passes through a Linear since the last backward
+
+
+class Usage:
+    """Which parameters got a gradient on some worker, so that all agree which have none: one number per parameter,
+    synchronised as a layer of its own. No worker's absent gradient means None and not zero, as in torch: weight decay
+    and momentum would move what is zero."""
+
+    name = "poseidon.used"
+
+    def __init__(self, layers):
+        self.layers = layers
+        self.flat = torch.empty(sum(len(layer.parameters) for layer in layers))
+        self.view = view_of(self.flat)
+        self.id = None
+        self.flying = False
+
+    def declaration(self, position):
+        return c.Layer(name=self.name.encode(), elements=self.flat.numel(), dtype=c.F32, forward_position=position)
+
+    def note(self):
+        for layer in self.layers:
+            layer.note_use()
+        self.flat.copy_(torch.tensor([float(used) for layer in self.layers for used in layer.used]))
+
+    def tell(self):
+        """The landed numbers, where this worker has no gradient: another one may have."""
+        for layer, counts in zip(self.layers, self.flat.split([len(layer.parameters) for layer in self.layers])):
+            layer.used = [count > 0 for count in counts.tolist()]
 
 
 def check(name, tensor, requires_sum=True):

@@ -52,9 +52,11 @@ class Linear(torch.nn.Linear):
 
     def forward(self, x):
         layer = self.poseidon_layer
-        # Under autocast, in another precision, of a weight that is computed from the parameter, or with a hook
-        # that wants to see it, the gradient comes whole, through the parameter's hook. (self.weight would compute it.)
-        if (layer is None or not torch.is_grad_enabled() or self._parameters.get("weight") is not layer.parameters[0]
+        # Under autocast, in another precision, of a weight that is computed from the parameter, with a hook that wants
+        # to see it, or compiled (a compiler drops what backward does besides computing), the gradient comes whole,
+        # through the parameter's hook. (self.weight would compute it.)
+        if (layer is None or torch.compiler.is_compiling() or not torch.is_grad_enabled()
+                or self._parameters.get("weight") is not layer.parameters[0]
                 or not self.weight.requires_grad or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu")
                 or any(parameter._backward_hooks for parameter in layer.parameters)):
             return super().forward(x)

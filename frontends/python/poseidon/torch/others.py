@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who else synchronises gradients: DistributedDataParallel and fully sharded models, which are refused by name.
+
+Nobody puts two of them around one model on purpose: Accelerate, the Hugging Face Trainer and Lightning do it by
+themselves where they see several processes.
+"""
+import torch
+
+from ..errors import PoseidonError
+
+IGNORED = "_ddp_params_and_buffers_to_ignore"  # of a module: DDP iterates over it when it is made
+
+
+def refused(other, where):
+    return PoseidonError(f"{other} is {where} a model that poseidon.torch.wrap synchronises, expected the plain model: "
+                         "one of them averages gradients, not both (Accelerate, Trainer and Lightning add it themselves "
+                         "under torchrun)", "INVALID_ARGUMENT")
+
+
+class Refusal:
+    """What DistributedDataParallel asks of a module first. Copies of the module are free again."""
+
+    def __iter__(self):
+        raise refused("DistributedDataParallel", "put around")
+
+    def __reduce__(self):
+        return tuple, ()
+
+
+def check_inside(model):
+    """Refuses a model that holds one already."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            raise refused("DistributedDataParallel", "inside")
+        check_sharded(module, "inside")
+
+
+def check_sharded(module, where):
+    if vars(module).get("_is_fsdp_managed_module"):
+        raise refused("FullyShardedDataParallel", where)
+
+
+def check_around(model):
+    """Refuses, in the forward pass of `model`, what was put around it or around a model that holds it."""
+    if torch.nn.parallel.DistributedDataParallel._active_ddp_module is not None:
+        raise refused("DistributedDataParallel", "around")
+    check_sharded(model, "around")
+
+
+def forbid(model):
+    """Makes DistributedDataParallel refuse the model and its parts; returns what undoes it."""
+    before = {module: vars(module).get(IGNORED) for module in model.modules()}
+    for module in before:
+        setattr(module, IGNORED, Refusal())
+
+    def permit():
+        for module, was in before.items():
+            vars(module).pop(IGNORED, None)
+            if was is not None:
+                setattr(module, IGNORED, was)
+    return permit

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What would train nothing, or something else than torch, without a word: it is right, or refused before it begins."""
+import copy
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
+
+import poseidon.launch  # noqa: E402
+import poseidon.torch  # noqa: E402
+from conftest import FACTORS, differing  # noqa: E402
+from poseidon import PoseidonError  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+
+def mlp():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.BatchNorm1d(8), nn.Linear(8, 8, bias=False), nn.ReLU(),
+                         nn.Linear(8, 2))
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+
+
+def train(models, steps, prepare=lambda model, step: None):
+    """Every (called, optimizer) of `models` on the same batches."""
+    for step in range(steps):
+        batch = torch.randn(5, 6, generator=torch.Generator().manual_seed(step))
+        for called, optimizer in models:
+            optimizer.zero_grad()
+            prepare(called, step)
+            called(batch).square().sum().backward()
+            optimizer.step()
+
+
+# ---- torch.compile
+
+def whole(model, backend):
+    return torch.compile(model, backend=backend)
+
+
+def in_place(model, backend):
+    model.compile(backend=backend)
+    return model
+
+
+def one_module(model, backend):
+    model[3] = torch.compile(model[3], backend=backend)
+    return model
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("when", ["before", "warm", "after"])
+@pytest.mark.parametrize("how, backend", [(whole, "aot_eager"), (in_place, "aot_eager"), (one_module, "aot_eager"),
+                                          (whole, "inductor")])
+def test_a_compiled_model_trains_as_it_would_alone(alone, how, backend, when, overlap):
+    torch._dynamo.reset()
+    model, plain = mlp(), mlp()
+    called = model
+    if when != "after":
+        called = how(model, backend)
+    if when == "warm":  # compiled before it is wrapped
+        called.eval()(torch.ones(5, 6)).sum().backward()
+        called.train().zero_grad()
+    optimizers = sgd(model), sgd(plain)
+    exchange = poseidon.torch.wrap(model, optimizers[0], overlap=overlap)
+    if when == "after":
+        called = how(model, backend)
+    train([(called, optimizers[0]), (plain, optimizers[1])], steps=4)
+    exchange.synchronize()
+    for one, other in zip(model.parameters(), plain.parameters()):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_workers_that_compile_have_the_mean_of_all(job, overlap):
+    _, plain = job.train(overlap=overlap, final_plan_step=3, steps=6)
+    _, compiled = job.train(overlap=overlap, final_plan_step=3, steps=6, compiles=True)
+    for name, tensor in plain[0]["weights"].items():
+        torch.testing.assert_close(compiled[0]["weights"][name], tensor, rtol=1e-5, atol=1e-6)
+
+
+# ---- others who average gradients
+
+@pytest.fixture
+def gloo(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+AROUND = "DistributedDataParallel is (put )?around a model that poseidon.torch.wrap synchronises, expected the plain"
+
+
+@pytest.mark.parametrize("around", [
+    DistributedDataParallel, lambda model: DistributedDataParallel(model[0]),
+    lambda model: DistributedDataParallel(nn.Sequential(model))(torch.ones(5, 6))], ids=["model", "part", "parent"])
+def test_ddp_around_a_wrapped_model_is_refused(alone, gloo, around):
+    model = mlp()
+    poseidon.torch.wrap(model, sgd(model))
+    with pytest.raises(PoseidonError, match=AROUND):
+        around(model)
+
+
+def test_ddp_made_first_is_refused(alone, gloo):
+    model = mlp()
+    both = DistributedDataParallel(model)
+    with pytest.raises(PoseidonError, match="DistributedDataParallel is inside a model that poseidon.torch.wrap"):
+        poseidon.torch.wrap(both, sgd(model))
+    poseidon.torch.wrap(model, sgd(model))
+    with pytest.raises(PoseidonError, match=AROUND):
+        both(torch.ones(5, 6))
+
+
+def test_a_sharded_model_is_refused(alone, gloo):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    model = mlp()
+    poseidon.torch.wrap(model)
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    with pytest.raises(PoseidonError, match="FullyShardedDataParallel is around a model"):
+        model(torch.ones(5, 6))
+    sharded = fully_shard(mlp(), mesh=init_device_mesh("cpu", (1,)))
+    with pytest.raises(PoseidonError, match="FullyShardedDataParallel is inside a model"):
+        poseidon.torch.wrap(sharded)
+
+
+def test_a_model_that_was_given_back_may_have_ddp(gloo):
+    poseidon.torch.init(rank=0, workers=1)
+    model = mlp()
+    poseidon.torch.wrap(model)
+    poseidon.torch.shutdown()
+    DistributedDataParallel(model)(torch.ones(5, 6)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+# ---- gradients that nobody has
+
+def freeze(model, step):
+    model[0].requires_grad_(step < 2)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("factors", [False, True])
+def test_what_is_frozen_later_stays_where_it_is(alone, overlap, factors):
+    model, plain = mlp(), mlp()
+    optimizers = sgd(model), sgd(plain)
+    exchange = poseidon.torch.wrap(model, optimizers[0], overlap=overlap, factors=factors)
+    train([(model, optimizers[0]), (plain, optimizers[1])], steps=5, prepare=freeze)
+    exchange.synchronize()
+    for one, other in zip(model.parameters(), plain.parameters()):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_inputs_of_backward_alone_get_a_gradient(alone):
+    model = mlp()
+    poseidon.torch.wrap(model, factors=False)
+    model(torch.ones(5, 6)).sum().backward(inputs=[model[3].weight])
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is not None] == ["3.weight"]
+
+
+@pytest.mark.parametrize("schemes", [None, FACTORS], ids=["dense", "factors"])
+def test_a_gradient_is_none_where_no_worker_has_one_and_the_mean_where_one_has(job, schemes):
+    """`some` and its norm run on rank 0 in step 0, on nobody in step 1, on rank 1 in step 2."""
+    case, results = job.train(reads_gradients=True, schemes=schemes, steps=3)
+    import worker
+    names = [name for name, _ in worker.Net().named_parameters()]
+    for result in results:
+        for step, gradients in enumerate(result["gradients"]):
+            unused = {name for name, gradient in zip(names, gradients) if gradient is None}
+            expected = {"never.weight", "never.bias"}
+            if step == 1:
+                expected |= {"some.weight", "some.bias", "some_norm.weight", "some_norm.bias"}
+            assert unused == expected, step
+
+
+# ---- the model afterwards
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_is_given_back(tmp_path, overlap, fails):
+    model = mlp()
+    optimizer = sgd(model)
+    poseidon.torch.init(rank=0, workers=1)
+    poseidon.torch.wrap(model, optimizer, overlap=overlap)
+    train([(model, optimizer)], steps=2)
+    if fails:
+        try:
+            raise ValueError
+        except ValueError:
+            poseidon.torch.shutdown()
+    else:
+        poseidon.torch.shutdown()
+    fresh = mlp()
+    for module, other in zip(model.modules(), fresh.modules()):
+        assert type(module) is type(other) and set(vars(module)) == set(vars(other))
+        assert not module._forward_hooks and not module._forward_pre_hooks
+        assert not module._state_dict_pre_hooks and not module._load_state_dict_pre_hooks
+    assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
+    torch.save(model, tmp_path / "model.pt")
+    with torch.serialization.safe_globals([nn.Sequential, nn.Linear, nn.Tanh, nn.ReLU, nn.BatchNorm1d]):
+        loaded = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert differing(model.state_dict(), loaded.state_dict()) == []
+    torch.jit.script(model.eval())
+
+
+# ---- launchers
+
+LAUNCHED = {
+    "torchrun": {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"},
+    "open-mpi": {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+    "hydra": {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"},
+    "slurm": {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_NODELIST": "node7"},
+    "slurm-step": {"SLURM_PROCID": "1", "SLURM_NTASKS": "9", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": "1",
+                   "SLURM_STEP_NODELIST": "node[6-7]", "SLURM_STEP_TASKS_PER_NODE": "1,2"},
+    "torchrun-in-slurm": {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "SLURM_PROCID": "0",
+                          "SLURM_NTASKS": "5"}}
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """Sets the given variables and no other launcher's."""
+    def set_variables(variables):
+        for name in list(os.environ):
+            if name.startswith(("OMPI_", "PMI_", "PMIX_", "SLURM_", "MASTER_")) or name in (
+                    "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ENVIRONMENT"):
+                monkeypatch.delenv(name)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+    return set_variables
+
+
+@pytest.mark.parametrize("variables", LAUNCHED.values(), ids=LAUNCHED)
+def test_every_launcher_tells_the_place(launched, variables):
+    launched({**variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})
+    place = poseidon.launch.Place.find()
+    assert (place.rank, place.workers, place.port, place.local) == (1, 2, 29500, 2)
+
+
+@pytest.mark.parametrize("variables, message", [
+    ({"RANK": "1"}, "variable RANK is set and WORLD_SIZE is not, expected both or neither"),
+    ({"WORLD_SIZE": "2", "MASTER_PORT": "29500"}, "variable WORLD_SIZE is set and RANK is not, expected both or neither"),
+    ({"PMIX_RANK": "0"}, "PMIX_RANK is set and nothing says how many processes there are, expected RANK and WORLD_SIZE"),
+    (LAUNCHED["open-mpi"], "mpirun started 2 processes and rank 0's port is not known, expected MASTER_PORT"),
+    (LAUNCHED["slurm"], "srun started 2 processes and rank 0's port is not known, expected MASTER_PORT"),
+    ({"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "1", "MASTER_PORT": "29500"},
+     "mpirun started 2 processes and rank 0's host is not known, expected MASTER_ADDR"),
+    ({**LAUNCHED["open-mpi"], "MASTER_PORT": "29500"}, "the job's token is missing, expected POSEIDON_TOKEN_FILE")])
+def test_what_a_launcher_leaves_open_is_named(launched, monkeypatch, variables, message):
+    monkeypatch.delenv("POSEIDON_TOKEN_FILE", raising=False)
+    launched(variables)
+    with pytest.raises(PoseidonError, match=message):
+        poseidon.torch.init()
+
+
+def test_a_batch_script_of_slurm_is_alone(launched):
+    launched({"ENVIRONMENT": "BATCH", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"})
+    assert poseidon.launch.Place.find().workers == 1
