@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """libposeidon.so as Python sees it: the structs and functions of poseidon/c/poseidon.h, by ctypes.
 
-Nothing here decides anything. A call that fails raises PoseidonError with the core's own sentence. ctypes
-lets go of the interpreter lock for as long as a call lasts.
+Nothing here decides anything. A call that fails raises PoseidonError with the core's own sentence; one that was
+interrupted raises what the signal handler raised. ctypes lets go of the interpreter lock for as long as a call lasts.
 """
 import ctypes
 import os
@@ -10,7 +10,9 @@ import pathlib
 from ctypes import (CFUNCTYPE, POINTER, byref, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint8,
                     c_uint32, c_uint64, c_void_p)
 
+from . import interruption
 from .errors import PoseidonError
+from .interruption import Interrupted
 
 OK = 0
 NO_CULPRIT = -1
@@ -42,7 +44,6 @@ class View(Struct):
 
 Listening = CFUNCTYPE(None, c_void_p, c_char_p, c_uint32)
 Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
-Interrupted = ctypes.CFUNCTYPE(c_int32, c_void_p)
 
 
 class Options(Struct):
@@ -180,7 +181,11 @@ class Library:
     def raising(library, function):
         def call(*arguments):
             status = Status()
-            if function(*arguments, byref(status)) != OK:
+            code = function(*arguments, byref(status))
+            raised = interruption.take()
+            if raised is not None:
+                raise raised
+            if code != OK:
                 raise PoseidonError(status.message.decode(errors="replace"),
                                     library.poseidon_code_name(status.code).decode(),
                                     None if status.culprit == NO_CULPRIT else status.culprit)

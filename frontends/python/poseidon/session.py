@@ -9,6 +9,7 @@ import os
 import re
 import socket
 
+from . import interruption
 from . import library as c
 from .errors import PoseidonError
 from .launch import Place
@@ -57,7 +58,7 @@ def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=Non
         coordinator_host=encode(place.coordinator), coordinator_port=place.port, wire=c.WIRE[wire],
         host=encode(host or socket.gethostname()), token_file=encode(token_file), threads=threads,
         cores=cores, join_timeout_seconds=join_timeout, dead_after_seconds=dead_after,
-        stuck_after_seconds=stuck_after,
+        stuck_after_seconds=stuck_after, interrupted=interruption.asked,
         policy=c.POLICY[policy], levels=c.LEVELS[levels], schemes=encode(schemes), plan_pin=encode(plan_pin),
         final_plan_step=c.NEVER if final_plan_step is None else final_plan_step)
     if log is not None:
@@ -111,7 +112,11 @@ class Session:
         self.c = library()
         self.handle = ctypes.c_void_p()
         self.options = options  # the callbacks in it live as long as the session
-        self.c.open(ctypes.byref(options), ctypes.byref(self.handle))
+        try:
+            self.c.open(ctypes.byref(options), ctypes.byref(self.handle))
+        except BaseException:  # interrupted as it opened
+            self.close()
+            raise
         self.rank = self.c.rank(self.handle)
         self.workers = self.c.workers(self.handle)
         self.final_plan_step = options.final_plan_step or 10

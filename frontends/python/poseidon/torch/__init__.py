@@ -29,8 +29,8 @@ def init(rank=None, workers=None, coordinator=None, port=None, listen=None, toke
          cores=None, **options):
     """Joins the job; returns when all workers are there.
 
-    What is left out comes from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and POSEIDON_TOKEN_FILE (the file
-    that make_token_file wrote, the same for all). `threads` multiply factors: as many as torch has. Further
+    What is left out comes from what the launcher sets (torchrun's RANK and WORLD_SIZE, the ranks of Open MPI, Slurm and
+    Hydra), MASTER_ADDR, MASTER_PORT and POSEIDON_TOKEN_FILE (the file that make_token_file wrote, the same for all). `threads` multiply factors: as many as torch has. Further
     options: wire ("tls", "auth"), schemes ({"fc1": "sfb"}), plan_pin, final_plan_step (None: the first plan
     stays), policy ("time", "bytes"), servers, join_timeout, dead_after, stuck_after (seconds after which a
     rank that is alive but keeps the others waiting ends the job), host, log (a function of level and line; without it
@@ -78,7 +78,8 @@ def wrap(model, optimizer=None, overlap=False, factors=True):
     After backward(), `.grad` holds the mean over all workers. With overlap backward() returns at once and
     optimizer.step() only notes that it was called: each layer is updated right before it runs in the next
     forward pass (SGD, Adam, AdamW; one backward per step; nothing may look at `.grad`). factors=False keeps
-    all gradients whole. Returns the Exchange, with synchronize() and plan().
+    all gradients whole. The model may be compiled before or after. DistributedDataParallel and fully sharded models
+    around, inside or beside it are refused: they average the same gradients. Returns the Exchange, with synchronize() and plan().
     """
     global _wrapped
     _wrapped = Exchange(joined(), model, optimizer, overlap, factors)
@@ -86,7 +87,8 @@ def wrap(model, optimizer=None, overlap=False, factors=True):
 
 
 def shutdown():
-    """Leaves the job in order; blocks until all workers have come here. The model stays, on its own. While an
+    """Leaves the job in order; blocks until all workers have come here. The model is given back as it was before wrap,
+    with its last weights. While an
     exception is under way (in a finally, or where it is caught) the job ends for everybody, as it does where a
     script ends without this call: the others wait for gradients that will not come."""
     global _joined, _wrapped

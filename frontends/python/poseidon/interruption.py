@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C while a call of the core blocks: the core asks every 100 ms whether Python has something to raise.
+
+Python runs signal handlers between two steps of its own main thread; a call into C is one step however long it takes.
+What a handler raises (KeyboardInterrupt, or whatever the program's own does) ends the core's call and the job, and is
+raised from the call.
+"""
+from ctypes import CFUNCTYPE, c_int32, c_void_p
+
+Interrupted = CFUNCTYPE(c_int32, c_void_p)  # the type of poseidon_options.interrupted
+
+_raised = None
+
+
+def take():
+    """What a handler raised while a call blocked, once; else None."""
+    global _raised
+    raised, _raised = _raised, None
+    return raised
+
+
+def _answers():
+    """1 where a handler has just raised something, else 0. Handlers run as soon as Python code is entered, before a
+    function's first line; a generator that goes on is inside its `try` already, so send() is what the core calls."""
+    global _raised
+    answer = None
+    while True:
+        try:
+            yield answer
+            answer = 0
+        except GeneratorExit:
+            raise
+        except BaseException as raised:
+            _raised, answer = raised, 1
+
+
+_answering = _answers()
+next(_answering)
+asked = Interrupted(_answering.send)  # lives as long as the process

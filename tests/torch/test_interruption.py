@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C ends a blocked call within a second, and unequal work ends in a sentence instead of a hang."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import poseidon
+import pytest
+from conftest import FRONT_END, PATIENCE, free_port
+
+MODEL = """
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+exchange = poseidon.torch.wrap(model, optimizer, overlap=overlap)
+def step():
+    optimizer.zero_grad()
+    model(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+"""
+SCRIPT = """
+import pathlib, signal, sys, time
+blocks_in, rank, port, token, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], pathlib.Path(sys.argv[5])
+place = {"rank": rank, "workers": 2, "port": port, "token_file": token, "coordinator": "127.0.0.1"}
+if blocks_in in ("backward", "forward"):
+    import torch
+    import poseidon.torch
+    overlap = blocks_in == "forward"
+    poseidon.torch.init(**place)
+    session = poseidon.torch.joined()
+""" + "".join("    " + line + "\n" for line in MODEL.strip().splitlines()) + """
+    step()
+    exchange.synchronize()
+else:
+    import array
+    import poseidon
+    def handler(*_):
+        raise KeyboardInterrupt("by a handler")
+    signal.signal(signal.SIGINT, handler)
+    def step():
+        session.sum(array.array("f", [1]))
+    (folder / f"joins-{rank}").touch()
+    try:
+        session = poseidon.join(**place)
+    except KeyboardInterrupt:
+        print("KeyboardInterrupt in join", time.monotonic(), flush=True)
+        sys.exit(9)
+(folder / f"ready-{rank}").touch()
+while rank == 1:  # until it is stopped or killed
+    time.sleep(0.1)
+while not (folder / "go").exists():
+    time.sleep(0.01)
+(folder / "blocks").touch()
+try:
+    try:
+        while True:
+            step()
+    finally:
+        poseidon.torch.shutdown() if blocks_in in ("backward", "forward") else session.abort("interrupted")
+except KeyboardInterrupt:
+    print("KeyboardInterrupt", time.monotonic(), flush=True)
+    sys.exit(9)
+"""
+
+
+def wait_for(file, process):
+    deadline = time.monotonic() + PATIENCE
+    while not file.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, f"{file.name} did not come"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+    token, port = tmp_path / "job.token", free_port()
+    poseidon.make_token_file(token)
+
+    def start_rank(script, *words):
+        process = subprocess.Popen(
+            [sys.executable, "-B", "-c", script, *(str(word) for word in words), str(port), str(token), str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": str(FRONT_END), "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+    yield start_rank
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def interrupted_within_a_second(process):
+    time.sleep(0.5)  # well inside the call: earlier would be served by Python itself
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 9, errors
+    what, _, when = output.strip().rpartition(" ")
+    seconds = float(when) - began  # the clock is the machine's; taking torch apart at the end is not the call's time
+    assert seconds < 1.0 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1")), f"{seconds:.2f} s"
+    assert "Exception ignored" not in errors
+    return what
+
+
+@pytest.mark.parametrize("blocks_in", ["backward", "forward", "sum"])
+def test_ctrl_c_ends_a_call_that_waits_for_a_stopped_worker(start, tmp_path, blocks_in):
+    if blocks_in != "sum":
+        pytest.importorskip("torch", reason="torch is not installed for this interpreter")
+    ranks = [start(SCRIPT, blocks_in, rank) for rank in range(2)]
+    for rank, process in enumerate(ranks):
+        wait_for(tmp_path / f"ready-{rank}", process)
+    ranks[1].send_signal(signal.SIGSTOP)
+    (tmp_path / "go").touch()
+    wait_for(tmp_path / "blocks", ranks[0])
+    assert interrupted_within_a_second(ranks[0]) == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ctrl_c_ends_joining(start, tmp_path, rank):
+    process = start(SCRIPT, "sum", rank)
+    wait_for(tmp_path / f"joins-{rank}", process)
+    assert interrupted_within_a_second(process) == "KeyboardInterrupt in join"
+
+
+UNEQUAL = """
+import sys
+import torch
+import poseidon.torch
+rank, steps, overlap = int(sys.argv[1]), int(sys.argv[2]), False
+poseidon.torch.init(rank=rank, workers=2, port=int(sys.argv[3]), token_file=sys.argv[4], coordinator="127.0.0.1",
+                    stuck_after=3)
+""" + MODEL + """
+try:
+    for _ in range(steps):
+        step()
+    poseidon.torch.shutdown()
+except poseidon.PoseidonError as error:
+    print(error)
+    sys.exit(3)
+"""
+
+
+def test_workers_with_different_numbers_of_steps_end_in_a_sentence(start):
+    pytest.importorskip("torch", reason="torch is not installed for this interpreter")
+    ranks = [start(UNEQUAL, rank, steps) for rank, steps in enumerate((4, 6))]
+    for process in ranks:
+        output, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 3, errors
+        assert "worker 0" in output, output
+        assert "step 4" in output, output
