@@ -177,6 +177,60 @@ def test_a_gradient_is_none_where_no_worker_has_one_and_the_mean_where_one_has(j
             assert unused == expected, step
 
 
+# ---- gradients under way
+
+UNDER_WAY = "a gradient was read or changed while it is under way, expected overlap=False in wrap, or synchronize"
+
+
+def unscale(model, optimizer):
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.ones(1))
+    scaler.unscale_(optimizer)
+
+
+@pytest.mark.parametrize("look", [
+    lambda model, optimizer: nn.utils.clip_grad_norm_(model.parameters(), 1),
+    lambda model, optimizer: nn.utils.clip_grad_value_(model.parameters(), 1), unscale,
+    lambda model, optimizer: model[0].weight.grad.norm(), lambda model, optimizer: model[0].bias.grad.add_(1)],
+    ids=["norm", "value", "scaler", "read", "changed"])
+def test_gradients_under_way_are_not_read(alone, look):
+    """With nothing there clip_grad_norm_ says 0 and clips nothing."""
+    model = mlp()
+    optimizer = sgd(model)
+    exchange = poseidon.torch.wrap(model, optimizer, overlap=True)
+    for synchronized in (False, True):
+        optimizer.zero_grad()
+        model(torch.ones(5, 6)).sum().backward()
+        if synchronized:
+            exchange.synchronize()
+            look(model, optimizer)
+        else:
+            with pytest.raises(PoseidonError, match=UNDER_WAY):
+                look(model, optimizer)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("set_to_none", [False, True])
+def test_clipping_after_synchronize_is_that_of_torch(alone, set_to_none):
+    model, plain = mlp(), mlp()
+    optimizers = sgd(model), sgd(plain)
+    exchange = poseidon.torch.wrap(model, optimizers[0], overlap=True)
+    for step in range(4):
+        norms = []
+        for one, optimizer in zip((model, plain), optimizers):
+            optimizer.zero_grad(set_to_none)
+            one(torch.full((5, 6), 1.0 + step)).square().sum().backward()
+            if one is model:
+                exchange.synchronize()
+            norms.append(nn.utils.clip_grad_norm_(one.parameters(), 0.1))
+            optimizer.step()
+        torch.testing.assert_close(*norms)
+        assert norms[0] > 0
+    exchange.synchronize()
+    for one, other in zip(model.parameters(), plain.parameters()):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
 # ---- the model afterwards
 
 @pytest.mark.parametrize("overlap", [False, True])

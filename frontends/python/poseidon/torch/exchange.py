@@ -69,6 +69,7 @@ class Exchange:
         self.step = 0
         self.begun = False
         self.in_backward = False
+        self.compiled = False  # some module was, in its last forward pass
         self.updating = None  # the optimizer's groups as step() found them; None: no step() since backward
         self.layers, self.users = layers_of(model, factors, session.named_layers)
         self.known = {parameter for layer in self.layers for parameter in layer.parameters}
@@ -134,6 +135,7 @@ class Exchange:
 
     def abandon(self):
         """As detach, once the session is closed: what was under way will not come, and nobody reads what was lent."""
+        self.unguard()
         for layer in self.layers:
             layer.flying, layer.lent, layer.pending = False, (), []
         self.usage.flying = False
@@ -143,6 +145,8 @@ class Exchange:
 
     def before_forward(self, model, arguments):
         others.check_around(model)
+        self.note_compiler()
+        self.unguard()
         if torch.is_grad_enabled():
             self.in_backward = False  # of a backward pass that failed
             self.begin()
@@ -154,6 +158,7 @@ class Exchange:
 
     def before_module(self, module, arguments):
         layers = self.users[module]
+        self.note_compiler()
         if self.account:
             self.account.charge()
         for layer in layers:
@@ -161,6 +166,17 @@ class Exchange:
             self.finish(layer)
         if self.account and layers[0].first is module:  # else time runs on for the layer before
             self.account.charge(self.account.forward, layers[0])
+
+    def note_compiler(self):
+        if not self.compiled and torch.compiler.is_compiling():
+            self.compiled = True
+
+    def unguard(self):
+        """Gradients under way are None again, for those who look at them on purpose."""
+        if self.overlap and not self.compiled:
+            for layer in self.layers:
+                if layer.flying:
+                    layer.forget()
 
     def after_forward(self, model, arguments, result):
         if self.account:
@@ -319,6 +335,8 @@ class Exchange:
             layer.next_backward()
             if self.overlap:
                 layer.forget()
+                if not self.compiled:  # a compiler wants to know every tensor that it sees
+                    layer.guard()
         if not self.overlap:
             for layer in self.layers:
                 self.land(layer)
@@ -422,6 +440,7 @@ class Exchange:
             if any(argument is not None for argument in (*arguments[1:], *words.values())):
                 raise PoseidonError("optimizer.step was given a closure, expected none with overlap",
                                     "INVALID_ARGUMENT")
+            self.unguard()
             if self.grouped != self.optimized():
                 self.groups = self.groups_by_layer()
             self.updating = [{key: value.clone() if torch.is_tensor(value) else value
@@ -436,6 +455,7 @@ class Exchange:
     def drop(self):
         """zero_grad was called: gradients under way that no step() has asked for are not wanted."""
         if self.updating is None:
+            self.unguard()
             for layer in self.layers:
                 layer.dropped = layer.flying
 

@@ -28,6 +28,23 @@ def view_of(tensor):
     return c.View(memory=tensor.data_ptr(), elements=tensor.numel(), dtype=DTYPES[tensor.dtype])
 
 
+class UnderWay(torch.Tensor):
+    """What stands at a parameter whose gradient is on its way: whoever reads or changes it gets a sentence. With
+    nothing there clipping would clip nothing, and say that the norm is 0."""
+
+    @staticmethod
+    def __new__(cls, parameter):
+        return torch.Tensor._make_wrapper_subclass(cls, parameter.shape, dtype=parameter.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), words=None):
+        raise PoseidonError("a gradient was read or changed while it is under way, expected overlap=False in wrap, or "
+                            "synchronize() of what wrap returned after backward()")
+
+    def __repr__(self):
+        return "a gradient under way"
+
+
 class Layer:
     """One layer: its parameters, its gradient's memory and where that gradient is on its way.
 
@@ -136,6 +153,11 @@ class Layer:
     def forget(self):
         for parameter in self.parameters:
             parameter.grad = None
+
+    def guard(self):
+        """Until the mean has landed or is not wanted, gradients are neither None nor to be had."""
+        for parameter, used in zip(self.parameters, self.used):
+            parameter.grad = UnderWay(parameter) if used else None
 
     def release(self):
         """Memory that autograd made goes when the gradient goes."""
