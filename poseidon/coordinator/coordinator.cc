@@ -322,7 +322,7 @@ std::vector<Wait> Coordinator::OwnWaits() const {
       missing("its layers" + of, of_workers(model.declared));
     } else if (model.acknowledged.size() < state_.members.size()) {
       missing("its word that the layers" + of + " are set up",
-              [&](const Member& member) { return std::optional(model.acknowledged.contains(member.id)); });
+              [&told = model.acknowledged](const Member& member) { return std::optional(told.contains(member.id)); });
     } else if (!model.planned) {
       missing("its report for the final plan" + of, of_workers(model.measured));
     }
