@@ -234,6 +234,7 @@ class Worker {
  private:
   session::NodeOptions Options() const {
     session::NodeOptions options;
+    options.join_timeout = std::chrono::hours(1);  // the slowest links of scenes are measured for minutes
     options.workers = stage_.scene.unevenness.workers;
     options.requested_rank = rank_;
     options.hosts_coordinator = rank_ == 0;
