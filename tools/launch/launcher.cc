@@ -405,13 +405,20 @@ void Job::OnFailedChild() {
 // An accused is named by its place among the members.
 bool Job::OnlyAccusedAreLeft() const {
   std::set<int> accused;
+  bool in_doubt = false;
   for (const Child& child : children_) {
-    if (child.failure) accused.insert(child.failure->value("culprit", -1));
+    if (!child.failure) continue;
+    const int culprit = child.failure->value("culprit", -1);
+    accused.insert(culprit);
+    in_doubt |= culprit < 0 && child.failure->value("lost", false);
   }
   int place = 0;
   for (const Child& child : children_) {
     const bool is_accused = accused.contains(place++);
-    if (!child.process.ended() && !is_accused) return false;
+    // Nobody is accused where it cannot be told who is cut off. A member of another host may be on the far side, from
+    // which no end of its process comes.
+    const bool may_be_cut_off = in_doubt && child.member->remote;
+    if (!child.process.ended() && !is_accused && !may_be_cut_off) return false;
   }
   return true;
 }
