@@ -22,13 +22,6 @@ std::string DefaultRunDir(const std::string& solver) {
   return "runs/" + std::filesystem::path(solver).stem().string() + "-" + text.data();
 }
 
-// A full disk lets files be made and refuses their bytes.
-void TryToWrite(const std::string& folder) {
-  constexpr std::size_t kProbeBytes = 4096;
-  const auto probe = caffe::FileDraft::Write(std::string(kProbeBytes, '\0'), folder + "/probe");
-  if (!probe.ok()) Fail("run directory " + folder + " cannot be written: " + probe.status().message());
-}
-
 constexpr std::array kResults = {"summary.json", "metrics.jsonl", "plan.json", "trace.json", "members.jsonl"};
 
 void PutAsideEarlierRun(const std::string& folder) {
@@ -56,7 +49,9 @@ void MakeRunDir(caffe::TrainOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(options.run_dir, error);
   if (error) Fail("cannot make run directory " + options.run_dir + ": " + error.message());
-  TryToWrite(options.run_dir);
+  if (const Status written = caffe::TryToWriteBeside(options.run_dir + "/results"); !written.ok()) {
+    Fail("run directory " + options.run_dir + " cannot be written: " + written.message());
+  }
   PutAsideEarlierRun(options.run_dir);
 }
 

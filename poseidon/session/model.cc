@@ -52,17 +52,21 @@ Status Model::CheckLayer(LayerId layer) const {
                          std::to_string(specs_.size()));
 }
 
+// Calls `start(take)` on the I/O executor and blocks until `take` is given the plan, or why there is none.
+Result<plan::Plan> Model::AwaitPlan(UniqueFunction<void(PlanTaker)> start) {
+  auto promise = std::make_shared<std::promise<Result<plan::Plan>>>();
+  std::future<Result<plan::Plan>> future = promise->get_future();
+  session_.runtime_->io().Post([start = std::move(start), promise] {
+    start([promise](Result<plan::Plan> plan) { promise->set_value(std::move(plan)); });
+  });
+  return session_.Get(std::move(future));
+}
+
 Result<plan::Plan> Model::Commit() {
   if (committed()) return FailedPrecondition("the model was committed before");
   if (specs_.empty()) return FailedPrecondition("a model without layers was committed");
   POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
-  auto promise = std::make_shared<std::promise<Result<plan::Plan>>>();
-  std::future<Result<plan::Plan>> future = promise->get_future();
-  session_.runtime_->io().Post([this, promise] {
-    session_.node_->Commit(id_, specs_,
-                           [promise](Result<plan::Plan> plan) { promise->set_value(std::move(plan)); });
-  });
-  Result<plan::Plan> plan = session_.Get(std::move(future));
+  Result<plan::Plan> plan = AwaitPlan([this](PlanTaker take) { session_.node_->Commit(id_, specs_, std::move(take)); });
   if (!plan.ok()) return plan;
   std::lock_guard lock(mutex_);
   layers_.resize(specs_.size());
@@ -92,13 +96,8 @@ Result<const plan::Plan*> Model::BeginStep(Step step, Wish wish) {
       return FailedPrecondition("step " + std::to_string(step.value()) +
                                 " follows the final plan, which waits for this worker's report");
     }
-    auto promise = std::make_shared<std::promise<Result<plan::Plan>>>();
-    std::future<Result<plan::Plan>> future = promise->get_future();
-    session_.runtime_->io().Post([this, promise] {
-      session_.node_->AwaitFinalPlan(
-          id_, [promise](Result<plan::Plan> plan) { promise->set_value(std::move(plan)); });
-    });
-    Result<plan::Plan> plan = session_.Get(std::move(future));
+    Result<plan::Plan> plan =
+        AwaitPlan([this](PlanTaker take) { session_.node_->AwaitFinalPlan(id_, std::move(take)); });
     if (!plan.ok()) return plan.status();
     std::lock_guard lock(mutex_);
     plans_->Use(*plan);

@@ -153,6 +153,8 @@ class Model {
     std::optional<StepPace> pace;  // of the step before, where there is one
   };
 
+  using PlanTaker = UniqueFunction<void(Result<plan::Plan>)>;
+  Result<plan::Plan> AwaitPlan(UniqueFunction<void(PlanTaker)> start);
   Status Check(LayerId layer, const session::Push& push) const;
   void BeginPace(Step step, const Wish& wish);
   void MeterEnded();

@@ -11,6 +11,7 @@
 #include "poseidon/transport/tcp/forked.h"
 
 namespace poseidon::session {
+
 Session::Session(std::unique_ptr<Runtime> runtime, const SessionOptions& options)
     : fork_generation_(transport::tcp::ForkGeneration()), runtime_(std::move(runtime)), options_(options) {}
 

@@ -226,6 +226,11 @@ Status FileDraft::Commit() {
   return FlushFolderOf(path);
 }
 
+Status TryToWriteBeside(const std::string& path) {
+  constexpr std::size_t kBytes = 4096;
+  return FileDraft::Write(std::string(kBytes, '\0'), path + ".probe." + std::to_string(::getpid())).status();
+}
+
 Status WriteBinaryFile(const Message& message, const std::string& path) {
   POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, FileDraft::Write(message, path));
   return draft.Commit();

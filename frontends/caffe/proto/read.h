@@ -50,6 +50,10 @@ class FileDraft {
   std::string path_;  // empty: committed
 };
 
+// OK where files beside `path` can be written: writes one and removes it. A full disk lets files be made and refuses
+// their bytes, so it holds some.
+Status TryToWriteBeside(const std::string& path);
+
 // A draft and its commit at once.
 Status WriteBinaryFile(const google::protobuf::Message& message, const std::string& path);
 Status WriteFileAtomically(const std::string& bytes, const std::string& path);

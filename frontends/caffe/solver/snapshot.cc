@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/solver/snapshot.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -22,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kProbeBytes = 4096;
 
 constexpr char kHdf5Suffix[] = ".h5";
 
@@ -227,12 +224,10 @@ Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vect
                          " layers and none of them is in the net, expected at least one layer of the same name");
 }
 
-// A full disk lets files be made and refuses their bytes.
 Status CheckSnapshotPrefix(const std::string& prefix) {
-  const std::string probe = prefix + ".probe." + std::to_string(::getpid());
-  const Result<FileDraft> written = FileDraft::Write(std::string(kProbeBytes, '\0'), probe);
+  const Status written = TryToWriteBeside(prefix);
   if (written.ok()) return OkStatus();
-  return PermissionDenied("snapshot_prefix " + prefix + " cannot be written: " + written.status().message());
+  return PermissionDenied("snapshot_prefix " + prefix + " cannot be written: " + written.message());
 }
 
 std::string CompleteSnapshotPrefix(const std::string& prefix, const std::string& solver_path) {
