@@ -33,8 +33,7 @@ class CallbackEngine final : public sfb::ProductEngine {
         description_(engine.description != nullptr ? engine.description : "the program's own") {}
 
   Status Multiply(const Product& product) override {
-    poseidon_product given{};
-    given.struct_size = sizeof given;
+    poseidon_product given = POSEIDON_NEW(poseidon_product);
     given.dtype = static_cast<std::int32_t>(product.dtype);
     given.u = product.u;
     given.v = product.v;

@@ -100,8 +100,7 @@ poseidon_code poseidon_take_trace(poseidon_session* session,
     if (take == nullptr) return InvalidArgument("the trace's callback is NULL");
     if (!session->trace) return OkStatus();
     for (const TraceSpan& known : session->trace->Take()) {
-      poseidon_span span{};
-      span.struct_size = sizeof span;
+      poseidon_span span = POSEIDON_NEW(poseidon_span);
       span.lane = static_cast<std::int32_t>(known.lane);
       span.layer = known.layer;
       span.step = known.step;

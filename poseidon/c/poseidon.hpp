@@ -39,27 +39,16 @@ void Check(Function function, Arguments... arguments) {
   if (function(arguments..., &status) != POSEIDON_OK) throw Error(status);
 }
 
-inline poseidon_view View(float* numbers, uint64_t elements) {
+inline poseidon_view View(void* memory, uint64_t elements, int32_t dtype) {
   poseidon_view view = POSEIDON_NEW(poseidon_view);
-  view.memory = numbers;
+  view.memory = memory;
   view.elements = elements;
-  view.dtype = POSEIDON_F32;
+  view.dtype = dtype;
   return view;
 }
-inline poseidon_view View(double* numbers, uint64_t elements) {
-  poseidon_view view = POSEIDON_NEW(poseidon_view);
-  view.memory = numbers;
-  view.elements = elements;
-  view.dtype = POSEIDON_F64;
-  return view;
-}
-inline poseidon_view View(int64_t* numbers, uint64_t elements) {
-  poseidon_view view = POSEIDON_NEW(poseidon_view);
-  view.memory = numbers;
-  view.elements = elements;
-  view.dtype = POSEIDON_I64;
-  return view;
-}
+inline poseidon_view View(float* numbers, uint64_t elements) { return View(numbers, elements, POSEIDON_F32); }
+inline poseidon_view View(double* numbers, uint64_t elements) { return View(numbers, elements, POSEIDON_F64); }
+inline poseidon_view View(int64_t* numbers, uint64_t elements) { return View(numbers, elements, POSEIDON_I64); }
 template <typename T>
 poseidon_view View(std::vector<T>& numbers) {
   return View(numbers.data(), numbers.size());

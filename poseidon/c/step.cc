@@ -58,8 +58,7 @@ Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, c
 Completion Telling(const poseidon_push& more) {
   if (more.landed == nullptr) return {};
   return [tell = more.landed, user = more.landed_user](const Status& status) {
-    poseidon_status told{};
-    told.struct_size = sizeof told;
+    poseidon_status told = POSEIDON_NEW(poseidon_status);
     Answer(status, &told);
     tell(user, &told);
   };

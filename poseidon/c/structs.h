@@ -26,51 +26,22 @@ namespace poseidon::c {
 
 template <typename T>
 struct Required;
-template <>
-struct Required<poseidon_options> {
-  static constexpr const char* kName = "poseidon_options";
-  static constexpr std::size_t kBytes = POSEIDON_THROUGH(poseidon_options, servers);
-};
-template <>
-struct Required<poseidon_view> {
-  static constexpr const char* kName = "poseidon_view";
-  static constexpr std::size_t kBytes = POSEIDON_THROUGH(poseidon_view, dtype);
-};
-template <>
-struct Required<poseidon_engine> {
-  static constexpr const char* kName = "poseidon_engine";
-  static constexpr std::size_t kBytes = POSEIDON_THROUGH(poseidon_engine, multiply);
-};
-template <>
-struct Required<poseidon_device> {
-  static constexpr const char* kName = "poseidon_device";
-  static constexpr std::size_t kBytes = POSEIDON_THROUGH(poseidon_device, copy_from_host);
-};
-template <>
-struct Required<poseidon_layer> {
-  static constexpr const char* kName = "poseidon_layer";
-  static constexpr std::size_t kBytes = POSEIDON_THROUGH(poseidon_layer, forward_position);
-};
-template <>
-struct Required<poseidon_push> {
-  static constexpr const char* kName = "poseidon_push";
-  static constexpr std::size_t kBytes = POSEIDON_THROUGH(poseidon_push, absent);
-};
-template <>
-struct Required<poseidon_factors> {
-  static constexpr const char* kName = "poseidon_factors";
-  static constexpr std::size_t kBytes = POSEIDON_THROUGH(poseidon_factors, rows);
-};
-template <>
-struct Required<poseidon_measurement> {
-  static constexpr const char* kName = "poseidon_measurement";
-  static constexpr std::size_t kBytes = POSEIDON_THROUGH(poseidon_measurement, backward_seconds);
-};
-template <>
-struct Required<poseidon_span> {
-  static constexpr const char* kName = "poseidon_span";
-  static constexpr std::size_t kBytes = POSEIDON_THROUGH(poseidon_span, end_nanoseconds);
-};
+#define POSEIDON_REQUIRED_THROUGH(type, field)                              \
+  template <>                                                               \
+  struct Required<type> {                                                   \
+    static constexpr const char* kName = #type;                             \
+    static constexpr std::size_t kBytes = POSEIDON_THROUGH(type, field);    \
+  }
+POSEIDON_REQUIRED_THROUGH(poseidon_options, servers);
+POSEIDON_REQUIRED_THROUGH(poseidon_view, dtype);
+POSEIDON_REQUIRED_THROUGH(poseidon_engine, multiply);
+POSEIDON_REQUIRED_THROUGH(poseidon_device, copy_from_host);
+POSEIDON_REQUIRED_THROUGH(poseidon_layer, forward_position);
+POSEIDON_REQUIRED_THROUGH(poseidon_push, absent);
+POSEIDON_REQUIRED_THROUGH(poseidon_factors, rows);
+POSEIDON_REQUIRED_THROUGH(poseidon_measurement, backward_seconds);
+POSEIDON_REQUIRED_THROUGH(poseidon_span, end_nanoseconds);
+#undef POSEIDON_REQUIRED_THROUGH
 
 // What the caller's struct says, whichever version it was compiled with.
 template <typename T>

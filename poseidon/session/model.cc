@@ -326,7 +326,7 @@ ModelStatistics Model::Collect() const {
   ModelStatistics statistics;
   session_.RunOnIo([&] {
     const messaging::Traffic& traffic = session_.node_->mesh().traffic();
-    const schedule::Scheduler* const scheduler = std::as_const(*session_.node_).scheduler(id_);
+    const schedule::Scheduler* const scheduler = session_.node_->scheduler(id_);
     if (scheduler == nullptr) return;
     for (std::uint32_t i = 0; i < specs_.size(); ++i) {
       const schedule::LayerTiming& timing = scheduler->timing(LayerId(i));

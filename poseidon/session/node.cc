@@ -854,12 +854,7 @@ void Node::AwaitFinalPlan(ModelId id, UniqueFunction<void(Result<plan::Plan>)> d
 
 // ---- work
 
-schedule::Scheduler* Node::scheduler(ModelId model) {
-  const auto found = models_.find(model);
-  return found == models_.end() ? nullptr : found->second.scheduler.get();
-}
-
-const schedule::Scheduler* Node::scheduler(ModelId model) const {
+schedule::Scheduler* Node::scheduler(ModelId model) const {
   const auto found = models_.find(model);
   return found == models_.end() ? nullptr : found->second.scheduler.get();
 }
@@ -882,14 +877,17 @@ void Node::CollectivesDiffer(const Status& how) {
   Abort(Status(how.code(), how.message(), StatusScope::kJob));
 }
 
+LayerId Node::NextCollective(const TensorView& view) {
+  return LayerId(view.elements == 0 ? next_collective_ : next_collective_++ % wire::kCollectives);
+}
+
 void Node::Collective(TensorView view, bool contribute, Completion done) {
-  const LayerId number(view.elements == 0 ? next_collective_ : next_collective_++ % wire::kCollectives);
-  SumOneOff({.number = number, .contribute = contribute}, view, std::move(done));
+  SumOneOff({.number = NextCollective(view), .contribute = contribute}, view, std::move(done));
 }
 
 void Node::Broadcast(TensorView view, Rank root, Completion done) {
-  const LayerId number(view.elements == 0 ? next_collective_ : next_collective_++ % wire::kCollectives);
-  SumOneOff({.number = number, .contribute = rank_ == root, .kind = kv::BroadcastFrom(root)}, view, std::move(done));
+  SumOneOff({.number = NextCollective(view), .contribute = rank_ == root, .kind = kv::BroadcastFrom(root)}, view,
+            std::move(done));
 }
 
 void Node::StepSum(ModelId model, Step step, TensorView view, Completion done) {

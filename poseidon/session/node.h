@@ -141,8 +141,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
 
   const messaging::Mesh& mesh() const { return mesh_; }
   // Null before the model is committed, and in servers.
-  const schedule::Scheduler* scheduler(ModelId model) const;
-  schedule::Scheduler* scheduler(ModelId model);
+  schedule::Scheduler* scheduler(ModelId model) const;
   // What this worker wrote to its host's shared memory or read from it; 0 where it shares none.
   std::uint64_t local_bytes(ModelId model, LayerId layer) const;
   // What the core has allocated for landing places and sums.
@@ -224,6 +223,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
     bool contribute = true;
     std::uint32_t kind = kv::kSum;
   };
+  // The next number of a collective; an empty one needs none.
+  LayerId NextCollective(const TensorView& view);
   void SumOneOff(const OneOff& one, TensorView view, Completion done);
   std::unique_ptr<sync::Syncer> SyncerOf(ModelId model, LayerId layer, plan::Scheme scheme);
   std::unique_ptr<sync::Syncer> Staged(std::unique_ptr<sync::Syncer> syncer,

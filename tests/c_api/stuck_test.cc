@@ -73,6 +73,14 @@ struct Training {
   poseidon_code committed = POSEIDON_OK;
 };
 
+// The end of the other worker's life; its code.
+int StepAndLeave(Training& training, poseidon_session* session) {
+  if (training.Step(1) != POSEIDON_OK) return 102;
+  if (poseidon_leave(session, nullptr) != POSEIDON_OK) return 103;
+  poseidon_close(session);
+  return 0;
+}
+
 class Stuck : public TwoProcesses {
  protected:
   void Choose(poseidon_options& options) override {
@@ -98,6 +106,17 @@ class Stuck : public TwoProcesses {
         return;
       }
     }
+  }
+
+  // Both workers make two steps and leave; the other is only remarked on.
+  void ExpectTwoStepsAndRemark(const std::string& remark) {
+    Training training(session_);
+    StepUntilFailure(training, 2);
+    EXPECT_EQ(status_.code, POSEIDON_OK) << status_.message;
+    EXPECT_EQ(poseidon_leave(session_, &status_), POSEIDON_OK) << status_.message;
+    EXPECT_EQ(CodeOf(other_), 0);
+    ended_ = true;
+    EXPECT_THAT(Lines(), testing::Contains(HasSubstr(remark)));
   }
 
   std::mutex mutex_;
@@ -131,18 +150,9 @@ TEST_F(Stuck, AWorkerThatComputesIsOnlyRemarkedOn) {
     Training training(session);
     training.Step(0);
     ComputeFor(2.5 * kStuckAfter);
-    if (training.Step(1) != POSEIDON_OK) return 102;
-    if (poseidon_leave(session, nullptr) != POSEIDON_OK) return 103;
-    poseidon_close(session);
-    return 0;
+    return StepAndLeave(training, session);
   });
-  Training training(session_);
-  StepUntilFailure(training, 2);
-  EXPECT_EQ(status_.code, POSEIDON_OK) << status_.message;
-  EXPECT_EQ(poseidon_leave(session_, &status_), POSEIDON_OK) << status_.message;
-  EXPECT_EQ(CodeOf(other_), 0);
-  ended_ = true;
-  EXPECT_THAT(Lines(), testing::Contains(HasSubstr("it computes")));
+  ExpectTwoStepsAndRemark("it computes");
 }
 
 TEST_F(Stuck, AWorkerThatSaysWhatItIsBusyWithIsOnlyRemarkedOn) {
@@ -152,18 +162,9 @@ TEST_F(Stuck, AWorkerThatSaysWhatItIsBusyWithIsOnlyRemarkedOn) {
     poseidon_say_busy(session, "evaluates");
     SleepFor(2 * kStuckAfter);
     poseidon_say_busy(session, nullptr);
-    if (training.Step(1) != POSEIDON_OK) return 102;
-    if (poseidon_leave(session, nullptr) != POSEIDON_OK) return 103;
-    poseidon_close(session);
-    return 0;
+    return StepAndLeave(training, session);
   });
-  Training training(session_);
-  StepUntilFailure(training, 2);
-  EXPECT_EQ(status_.code, POSEIDON_OK) << status_.message;
-  EXPECT_EQ(poseidon_leave(session_, &status_), POSEIDON_OK) << status_.message;
-  EXPECT_EQ(CodeOf(other_), 0);
-  ended_ = true;
-  EXPECT_THAT(Lines(), testing::Contains(HasSubstr("it evaluates")));
+  ExpectTwoStepsAndRemark("it evaluates");
 }
 
 TEST_F(Stuck, AWorkerThatMakesFewerStepsAndLeavesEndsTheJobAtOnce) {
@@ -216,10 +217,7 @@ TEST_F(Stuck, AJobInWhichNobodyWaitsIsLeftInPeace) {
     Training training(session);
     training.Step(0);
     SleepFor(2 * kStuckAfter);
-    if (training.Step(1) != POSEIDON_OK) return 102;
-    if (poseidon_leave(session, nullptr) != POSEIDON_OK) return 103;
-    poseidon_close(session);
-    return 0;
+    return StepAndLeave(training, session);
   });
   Training training(session_);
   EXPECT_EQ(training.Step(0), POSEIDON_OK);
@@ -239,7 +237,7 @@ TEST_F(Stuck, BroadcastsFromDifferentRootsAreAnErrorThatNamesBoth) {
     view.memory = &number;
     view.elements = 1;
     view.dtype = POSEIDON_F32;
-    return root == 2 ? poseidon_sum(session, &view, status) : poseidon_broadcast(session, &view, root, status);
+    return poseidon_broadcast(session, &view, root, status);
   };
   Start([&](poseidon_session* session) { return broadcast(session, 1, nullptr) == POSEIDON_OK ? 102 : 0; });
   EXPECT_NE(broadcast(session_, 0, &status_), POSEIDON_OK);
