@@ -3,9 +3,12 @@
 
 #include <array>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
 
 #include "poseidon/base/bytes.h"
+#include "poseidon/base/exception.h"
 #include "poseidon/base/random.h"
 #include "poseidon/base/result.h"
 #include "poseidon/base/status.h"
@@ -34,6 +37,16 @@ TEST(Status, PrefixKeepsTheRest) {
   EXPECT_EQ(longer.scope(), StatusScope::kJob);
   EXPECT_EQ(longer.culprit(), 3);
   EXPECT_TRUE(OkStatus().WithPrefix("train").ok());
+}
+
+TEST(Status, OfAnExceptionIsOneSentence) {
+  EXPECT_EQ(ThrownStatus(std::bad_alloc()).ToString(), "RESOURCE_EXHAUSTED: out of memory");
+  // As the compute library's allocator says it.
+  EXPECT_EQ(ThrownStatus(std::runtime_error("[enforce fail at alloc.cpp:114] err == 0. DefaultCPUAllocator: can't "
+                                            "allocate memory: you tried to allocate 4096 bytes. Error code 12"))
+                .ToString(),
+            "RESOURCE_EXHAUSTED: out of memory: cannot allocate 4096 bytes");
+  EXPECT_EQ(ThrownStatus(std::runtime_error("no such operator\nframe #0")).ToString(), "INTERNAL: no such operator");
 }
 
 Result<int> Half(int number) {

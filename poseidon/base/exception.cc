@@ -3,22 +3,23 @@
 
 #include <new>
 #include <string>
+#include <utility>
 
 namespace poseidon {
 
+std::optional<Status> MissingMemory(std::string_view text) {
+  constexpr std::string_view kAsked = "you tried to allocate ";
+  const std::size_t asked = text.find(kAsked);
+  if (asked == std::string_view::npos) return std::nullopt;
+  const std::string_view number = text.substr(asked + kAsked.size());
+  return ResourceExhausted("out of memory: cannot allocate " +
+                           std::string(number.substr(0, number.find_first_not_of("0123456789"))) + " bytes");
+}
+
 Status ThrownStatus(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
-    return ResourceExhausted("out of memory");
-  }
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return ResourceExhausted("out of memory");
   const std::string text = error.what();
-  // The compute library's allocator throws no std::bad_alloc.
-  const std::string asked = "you tried to allocate ";
-  if (const std::size_t at = text.find(asked); at != std::string::npos) {
-    const std::size_t number = at + asked.size();
-    return ResourceExhausted("out of memory: " +
-                             text.substr(number, text.find_first_not_of("0123456789", number) - number) +
-                             " bytes could not be had");
-  }
+  if (std::optional<Status> missing = MissingMemory(text)) return *std::move(missing);
   return Internal(text.substr(0, text.find('\n')));
 }
 

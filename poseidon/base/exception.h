@@ -3,6 +3,8 @@
 #define POSEIDON_BASE_EXCEPTION_H_
 
 #include <exception>
+#include <optional>
+#include <string_view>
 
 #include "poseidon/base/status.h"
 
@@ -11,6 +13,10 @@ namespace poseidon {
 // A failure that a library threw, as one sentence: kResourceExhausted where memory was missing,
 // whatever the library's words for it; else kInternal with the first line of what it says.
 Status ThrownStatus(const std::exception& error);
+
+// kResourceExhausted with the bytes asked for, where `text` is what the compute library says when its allocator
+// fails. It throws no std::bad_alloc then, names a source file and asks for a bug report.
+std::optional<Status> MissingMemory(std::string_view text);
 
 }  // namespace poseidon
 

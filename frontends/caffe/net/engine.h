@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <exception>
-#include <new>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
+#include "poseidon/base/exception.h"
 #include "poseidon/base/status.h"
 
 namespace poseidon::caffe {
@@ -28,32 +28,19 @@ class EngineGuard {
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
 };
 
-// What ATen threw, as a Status of one line. Its allocator names a source file and asks for a bug report; a user needs
-// to know how much memory was asked for.
-inline Status StatusOf(const c10::Error& error) {
-  std::string text = error.what_without_backtrace();
-  constexpr std::string_view kAsked = "you tried to allocate ";
-  if (const std::size_t asked = text.find(kAsked); asked != std::string::npos) {
-    const std::size_t begin = asked + kAsked.size();
-    return ResourceExhausted("out of memory: cannot allocate " + text.substr(begin, text.find(' ', begin) - begin) +
-                             " bytes");
-  }
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return Internal(std::move(text));
-}
-
-// Runs `work` (returning a Status) under an EngineGuard; what ATen throws becomes a Status.
+// Runs `work` (returning a Status) under an EngineGuard; what ATen throws becomes a Status of one line.
 template <typename Work>
 Status RunOnEngine(Work&& work) {
   EngineGuard guard;
   try {
     return std::forward<Work>(work)();
   } catch (const c10::Error& error) {
-    return StatusOf(error);
-  } catch (const std::bad_alloc&) {
-    return ResourceExhausted("out of memory");
+    std::string text = error.what_without_backtrace();
+    if (std::optional<Status> missing = MissingMemory(text)) return *std::move(missing);
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return Internal(std::move(text));
   } catch (const std::exception& error) {
-    return Internal(error.what());
+    return ThrownStatus(error);
   }
 }
 
