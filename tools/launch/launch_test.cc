@@ -175,6 +175,18 @@ TEST(LauncherTest, WhoIsSavingHasLongerThanTheGrace) {
   EXPECT_EQ(ends_with(0.3), "was killed by signal 9 (Killed)");
 }
 
+// A disk that hangs: its member writes for ever, and the others have ended the job for it.
+TEST(LauncherTest, WhoStandsStillWhileSavingIsEnded) {
+  const LaunchResult result = Launch(
+      {Shell("zero", std::string(kListensAndJoins) + R"(echo '{"event":"saving"}'; exec sleep 600)"),
+       Shell("one", R"(read task; echo '{"event":"joined"}'; sleep 0.3;
+             echo '{"event":"failed","message":"zero stands still","culprit":0,"lost":true,"code":"DEADLINE_EXCEEDED"}'
+             exit 3)")},
+      {.grace_seconds = 600});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.failure, "zero stands still (ended by the launcher: zero)");
+}
+
 TEST(LauncherTest, AKilledMemberCountsForMoreThanWhatOthersMakeOfIt) {
   const LaunchResult result = Launch(
       {Shell("zero", std::string(kListensAndJoins) + R"(sleep 0.5;

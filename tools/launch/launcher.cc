@@ -97,6 +97,7 @@ class Job {
   void Reap();
   void OnFailedChild();
   bool OnlyAccusedAreLeft() const;
+  bool IsStuck(int place) const;
   bool Formed() const;
   void EndWithin(Clock::duration time);
   void OnDeadline();
@@ -326,12 +327,14 @@ void Job::EndWithin(Clock::duration time) {
   if (!deadline_ || deadline < *deadline_) deadline_ = deadline;
 }
 
-// Nobody who is saving is ended, for so long as a failed disk may take.
+// Nobody who is saving is ended, for so long as a failed disk may take; but for one whose saving hangs.
 void Job::OnDeadline() {
   deadline_.reset();
+  int place = -1;
   for (Child& child : children_) {
+    ++place;
     if (child.process.ended()) continue;
-    if (child.saving && saving_deadline_ && Clock::now() < *saving_deadline_) {
+    if (child.saving && !IsStuck(place) && saving_deadline_ && Clock::now() < *saving_deadline_) {
       deadline_ = saving_deadline_;
     } else {
       child.ended_by_us = true;
@@ -421,6 +424,15 @@ bool Job::OnlyAccusedAreLeft() const {
     if (!child.process.ended() && !is_accused && !may_be_cut_off) return false;
   }
   return true;
+}
+
+// Whether the members ended the job because this one, alive, kept them waiting for too long. Nobody needs what it may
+// still be saving.
+bool Job::IsStuck(int place) const {
+  return std::any_of(children_.begin(), children_.end(), [place](const Child& child) {
+    return child.failure && child.failure->value("culprit", -1) == place &&
+           child.failure->value("code", "") == StatusCodeName(StatusCode::kDeadlineExceeded);
+  });
 }
 
 // Of all that failed: what the members agree on, else what happened to the first child.

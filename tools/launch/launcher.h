@@ -36,7 +36,8 @@ struct LaunchOptions {
   // missing. Who is still not there ends the job.
   double join_seconds = 120;
   // What a failed child leaves the others: after this long they are ended too, sooner when all that are
-  // left are accused. Who is saving then is left alone until it has saved, and has as long again.
+  // left are accused. Who is saving then is left alone until it has saved, and has as long again; but
+  // not who is accused of standing still (code DEADLINE_EXCEEDED).
   double grace_seconds = 10;
   double saving_seconds = 600;  // after the first failure; whoever still saves then is ended
   bool interrupt_stops = true;  // that SIGINT is for the members to stop at, not for a snapshot or nothing
