@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of several real processes over loopback, each a run of worker.py."""
 import json
+import multiprocessing
 import os
 import pathlib
 import socket
@@ -25,6 +26,21 @@ def free_port():
         return probe.getsockname()[1]
 
 
+# Importing torch takes longer than most jobs: workers of which nobody looks at the end are forked from a process that
+# has done it.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["torch._dynamo"])  # which every optimizer imports
+
+
+def run_worker(case_file, rank, log):
+    """worker.py in a child of the server."""
+    with open(log, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    import worker
+    worker.main(case_file, rank)
+
+
 class Ended:
     def __init__(self, process, output, errors):
         self.code, self.output, self.errors = process.returncode, output, errors
@@ -36,7 +52,7 @@ class Ended:
 
 
 class Job:
-    """Runs worker.py once per rank to its end."""
+    """Runs of worker.py, one process per rank."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -51,6 +67,7 @@ class Job:
                 "token": str(token), "result": str(self.folder / f"result-{self.count}-"), **words}
 
     def run(self, case):
+        """How every rank ended, each a program of its own."""
         file = self.folder / "case.json"
         file.write_text(json.dumps(case))
         workers = [subprocess.Popen([sys.executable, "-B", str(HERE / "worker.py"), str(file), str(rank)],
@@ -67,8 +84,21 @@ class Job:
         """A job that has to succeed: its case, and what every rank saved; all weights are the same."""
         import torch  # not above: without torch the tests that need it are skipped
         case = self.case(**words)
-        for rank, ended in enumerate(self.run(case)):
-            assert ended.code == 0, f"rank {rank} ended with {ended.code}\n{ended.output}\n{ended.errors}"
+        file = self.folder / "case.json"
+        file.write_text(json.dumps(case))
+        workers = [FORKS.Process(target=run_worker, args=(str(file), rank, case["result"] + f"{rank}.log"))
+                   for rank in range(case["workers"])]
+        try:
+            for worker in workers:
+                worker.start()
+            for rank, worker in enumerate(workers):
+                worker.join(PATIENCE)
+                said = pathlib.Path(case["result"] + f"{rank}.log").read_text()
+                assert worker.exitcode == 0, f"rank {rank} ended with {worker.exitcode}\n{said}"
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.join()
         results = [torch.load(case["result"] + str(rank)) for rank in range(case["workers"])]
         for result in results[1:]:
             assert differing(results[0]["weights"], result["weights"]) == []
