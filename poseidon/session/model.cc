@@ -10,7 +10,7 @@
 namespace poseidon::session {
 namespace {
 
-// Steps before the final plan's at which what was timed is reported: early enough that the plan is there when its step
+// Steps before the final plan's at which what was measured is reported: early enough that the plan is there when its step
 // begins.
 constexpr std::uint64_t kReportAhead = 2;
 // Numbers that the workers share at a step's beginning, before those of each worker.
@@ -90,7 +90,7 @@ Result<const plan::Plan*> Model::BeginStep(Step step, Wish wish) {
   if (!committed()) return FailedPrecondition("a step began before the layers were committed");
   const std::uint64_t final_step = session_.final_plan_step();
   BeginPace(step, wish);
-  if (step.value() + kReportAhead >= final_step) ReportTimed();
+  if (step.value() + kReportAhead >= final_step) ReportMeasured();
   if (!final_plan_ && step.value() >= final_step) {
     if (!reported_) {
       return FailedPrecondition("step " + std::to_string(step.value()) +
@@ -250,11 +250,13 @@ void Model::Timed(LayerId layer, Pass pass, Step step, TimePoint begin, TimePoin
   }
 }
 
-void Model::ReportTimed() {
+void Model::ReportMeasured() {
+  if (reported_) return;
+  if (measure_) return Report(measure_());
   std::vector<wire::Measured::Layer> measured(specs_.size());
   {
     std::lock_guard lock(mutex_);
-    if (reported_ || !timed_) return;
+    if (!timed_) return;
     const std::vector<plan::LayerSeconds> means = clock_->Means();
     for (std::size_t i = 0; i < measured.size(); ++i) {
       measured[i] = {means[i].forward, means[i].backward, layers_[i].rows};

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "poseidon/base/executor.h"
@@ -130,9 +132,13 @@ class Model {
   // The engine ran a layer's pass between two moments of the steady clock (plan::SteadyNow): counts towards what the
   // planner is told of the layer, and is a span of the trace. The update counts as forward.
   void Timed(LayerId layer, Pass pass, Step step, TimePoint begin, TimePoint end);
-  // Tells the coordinator what the layers take, which makes the final plan when every worker has reported. Passes that
-  // were timed are reported without this call, two steps before the final plan's.
+  // Tells the coordinator what the layers take, which makes the final plan when every worker has reported. Two steps
+  // before the final plan's this happens by itself: with what `measure` says where MeasureWith was called, else with
+  // the passes that were timed.
   void Report(std::vector<wire::Measured::Layer> layers);
+  // For an engine that keeps clocks of its own. `measure` is asked once, on the session's thread, in BeginStep. Before
+  // the first step.
+  void MeasureWith(std::function<std::vector<wire::Measured::Layer>()> measure) { measure_ = std::move(measure); }
 
   ModelStatistics Collect() const;
   // Begins the statistics of layer times and of waiting anew.
@@ -158,7 +164,7 @@ class Model {
   Status Check(LayerId layer, const session::Push& push) const;
   void BeginPace(Step step, const Wish& wish);
   void MeterEnded();
-  void ReportTimed();
+  void ReportMeasured();
   Completion Complete(LayerId layer, Completion landed);
 
   Session& session_;
@@ -166,6 +172,7 @@ class Model {
   std::set<std::string, std::less<>> names_;
   std::vector<plan::LayerSpec> specs_;
   bool reported_ = false;
+  std::function<std::vector<wire::Measured::Layer>()> measure_;
   std::optional<Step> begun_;  // the step begun last
 
   mutable std::mutex mutex_;

@@ -13,8 +13,7 @@ SCALARS = {"size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32, "uint32_t": cty
            "poseidon_traffic": library.Traffic}
 STRUCTS = {"status": library.Status, "view": library.View, "options": library.Options,
            "layer": library.Layer, "layer_plan": library.LayerPlan, "push": library.Push,
-           "factors": library.Factors, "measurement": library.Measurement,
-           "statistics": library.Statistics, "traffic": library.Traffic}
+           "factors": library.Factors, "statistics": library.Statistics, "traffic": library.Traffic}
 
 
 def declared():
@@ -64,5 +63,6 @@ def test_numbers():
     assert (number("F32"), number("F64"), number("I64")) == (library.F32, library.F64, library.I64)
     assert number("KEY_VALUE") == library.KEY_VALUE and number("NO_CULPRIT") == library.NO_CULPRIT
     assert number("FACTOR_BROADCAST") == library.FACTOR_BROADCAST
+    assert (number("FORWARD"), number("BACKWARD")) == (library.FORWARD, library.BACKWARD)
     assert library.WIRE == {"auto": number("WIRE_AUTO"), "tls": number("WIRE_TLS"), "auth": number("WIRE_AUTH")}
     assert library.POLICY == {"time": number("POLICY_TIME"), "bytes": number("POLICY_BYTES")}

@@ -11,10 +11,6 @@
 namespace poseidon::caffe {
 namespace {
 
-// Steps before the final plan's at which the measurements are sent: early enough that the plan is
-// there when its step begins.
-constexpr std::uint64_t kReportAhead = 2;
-
 std::string ShapeOf(const caffe::Layer& layer) {
   std::string text;
   for (const Blob& blob : layer.blobs()) {
@@ -71,6 +67,7 @@ int SessionSync::SessionLayer(int net_layer) const {
 Status SessionSync::Begin() {
   POSEIDON_ASSIGN_OR_RETURN(model_, session_.NewModel());
   POSEIDON_RETURN_IF_ERROR(model_->Commit(specs_).status());
+  model_->MeasureWith([this] { return Measured(); });
   // All learned blobs, also those that are not trained: replicas start out equal.
   for (int i = 0; i < net_.layer_count(); ++i) {
     const at::Tensor data = net_.layer_params(i).data;
@@ -90,7 +87,6 @@ TensorView SessionSync::GradientOf(const Layer& layer) const {
 Status SessionSync::BeginStep(std::uint64_t step) {
   if (!first_step_) first_step_ = step;
   step_ = Step(step - *first_step_);
-  if (!reported_ && step_.value() + kReportAhead >= session_.final_plan_step()) ReportMeasurements();
   const bool was_final = model_->plan_is_final();
   if (!was_final && step_.value() >= session_.final_plan_step()) {
     // The counts of the final plan begin with nothing of an earlier step under way, here or at
@@ -126,8 +122,7 @@ Status SessionSync::AwaitAll() {
 
 // The work of layers without learned blobs counts with the synchronised layer before them (or the
 // first one), so that the sum over all layers is the whole iteration.
-void SessionSync::ReportMeasurements() {
-  reported_ = true;
+std::vector<wire::Measured::Layer> SessionSync::Measured() const {
   const std::vector<plan::LayerSeconds> seconds = options_.layer_seconds();
   std::vector<wire::Measured::Layer> measured(layers_.size());
   std::size_t at = 0;
@@ -138,7 +133,7 @@ void SessionSync::ReportMeasurements() {
     measured[at].backward_seconds += seconds[static_cast<std::size_t>(i)].backward;
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) measured[i].rows = rows_[i];
-  model_->Report(std::move(measured));
+  return measured;
 }
 
 bool SessionSync::WantsFactors(int layer) const {

@@ -77,7 +77,7 @@ class SessionSync final : public GradientSync, public Collectives {
 
   void DescribeLayers(const std::vector<int>& synced_layers);
   TensorView GradientOf(const Layer& layer) const;
-  void ReportMeasurements();
+  std::vector<wire::Measured::Layer> Measured() const;
   Status AwaitAll();
   FactorPair Joined(std::vector<FactorPair> passes) const;
 
@@ -91,7 +91,6 @@ class SessionSync final : public GradientSync, public Collectives {
   std::map<int, std::size_t> by_net_layer_;
   std::optional<std::uint64_t> first_step_;  // the solver's number of our step 0
   Step step_;
-  bool reported_ = false;
   std::uint64_t final_steps_ = 0;
   session::ModelStatistics before_final_;
   std::vector<std::uint32_t> rows_;

@@ -7,7 +7,7 @@ interrupted raises what the signal handler raised. ctypes lets go of the interpr
 import ctypes
 import os
 import pathlib
-from ctypes import (CFUNCTYPE, POINTER, byref, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint8,
+from ctypes import (CFUNCTYPE, POINTER, byref, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint8,
                     c_uint32, c_uint64, c_void_p)
 
 from . import interruption
@@ -19,6 +19,7 @@ NO_CULPRIT = -1
 F64, F32, I64 = 1, 2, 5
 NEVER = 2 ** 64 - 1
 KEY_VALUE, FACTOR_BROADCAST = 1, 2
+FORWARD, BACKWARD = 0, 1
 WIRE = {"auto": 0, "tls": 1, "auth": 2}
 POLICY = {"time": 1, "bytes": 2}
 LEVELS = {"flat": 0, "host": 1, "auto": 2}
@@ -85,11 +86,6 @@ class Factors(Struct):
                 ("reserved", c_uint32)]
 
 
-class Measurement(Struct):
-    _fields_ = [("struct_size", c_size_t), ("forward_seconds", c_double), ("backward_seconds", c_double),
-                ("rows", c_uint32), ("reserved", c_uint32)]
-
-
 class Traffic(ctypes.Structure):
     _fields_ = [(name, c_uint64) for name in
                 ("frames_sent", "header_bytes_sent", "payload_bytes_sent", "frames_received",
@@ -121,8 +117,7 @@ FALLIBLE = {
     "push_factors": [MODEL, c_uint32, c_uint64, POINTER(Factors), POINTER(View), POINTER(Push)],
     "wait": [MODEL, c_uint32],
     "wait_any": [MODEL, POINTER(c_uint32), c_uint32, POINTER(c_uint32)],
-    "measured": [MODEL, c_uint32, POINTER(Measurement)],
-    "report": [MODEL],
+    "timed": [MODEL, c_uint32, c_uint64, c_int32, c_int64, c_int64],
     "sum": [SESSION, POINTER(View)],
     "broadcast": [SESSION, POINTER(View), c_uint32],
     "barrier": [SESSION],
@@ -135,6 +130,7 @@ PLAIN = {
     "member_name": (c_size_t, [SESSION, c_int32, c_char_p, c_size_t]),
     "abort": (None, [SESSION, c_char_p]),
     "close": (None, [SESSION]),
+    "now": (c_int64, [SESSION]),
     "say_busy": (None, [SESSION, c_char_p]),
     "log_to_stderr": (None, [c_void_p, c_int32, c_char_p]),
     "plan_text": (c_size_t, [MODEL, c_char_p, c_size_t]),

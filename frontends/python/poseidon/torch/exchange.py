@@ -17,11 +17,10 @@ from ..errors import PoseidonError
 from . import others
 from .layers import Usage, broadcast, layers_of, view_of
 from .linear import Linear
-from .measure import Account
+from .measure import Stopwatch
 
 # Optimizers that update every parameter by itself, so that layers may be updated one at a time.
 BY_PARAMETER = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
-ABSENT = c.Push(absent=1)
 
 
 class Hook:
@@ -75,8 +74,7 @@ class Exchange:
         self.known = {parameter for layer in self.layers for parameter in layer.parameters}
         broadcast(session, model)
         self.declare()
-        last = max(0, session.final_plan_step - 2)
-        self.account = Account(self.layers, last) if session.final_plan_step != c.NEVER else None
+        self.stopwatch = Stopwatch(self) if session.final_plan_step != c.NEVER else None
         self.attach(model)
 
     def declare(self):
@@ -153,19 +151,20 @@ class Exchange:
         for layer in self.layers:  # used by someone else than their own modules: nobody will wait later
             if layer.flying and layer.uncalled:
                 self.finish(layer)
-        if self.account:
-            self.account.restart()
+        if self.stopwatch:
+            self.stopwatch.restart()
 
     def before_module(self, module, arguments):
         layers = self.users[module]
         self.note_compiler()
-        if self.account:
-            self.account.charge()
+        stopwatch = self.stopwatch if self.begun else None  # an evaluation counts for nobody
+        if stopwatch:
+            stopwatch.charge()
         for layer in layers:
             layer.uncalled.discard(module)
             self.finish(layer)
-        if self.account and layers[0].first is module:  # else time runs on for the layer before
-            self.account.charge(self.account.forward, layers[0])
+        if stopwatch and layers[0].first is module:  # else time runs on for the layer before
+            stopwatch.charge(c.FORWARD, layers[0])
 
     def note_compiler(self):
         if not self.compiled and torch.compiler.is_compiling():
@@ -179,16 +178,18 @@ class Exchange:
                     layer.forget()
 
     def after_forward(self, model, arguments, result):
-        if self.account:
-            self.account.charge()
+        if self.stopwatch:
+            self.stopwatch.charge()
 
     def begin(self):
         if not self.begun:
             self.check_parameters()
             self.c.begin_step(self.model, self.step)
             self.begun = True
-            if self.account:
-                self.account.begin_step(self.step)
+            if self.step >= self.session.final_plan_step:
+                self.stopwatch = None
+            if self.stopwatch:
+                self.stopwatch.step = self.step
 
     def check_parameters(self):
         """What began to want a gradient after wrap is in no layer: every worker would go its own way."""
@@ -287,16 +288,20 @@ class Exchange:
         return scheme.value
 
     def push(self, layer):
-        if self.account:
-            self.account.charge(self.account.backward, layer)
+        if self.stopwatch:
+            self.stopwatch.charge(c.BACKWARD, layer)
         if self.scheme(layer) == c.FACTOR_BROADCAST:
             self.push_factors(layer)
         else:
             self.push_dense(layer)
 
-    def push_dense(self, layer, words=None):
+    def push_dense(self, layer, absent=False):
         layer.lent = layer.flat
-        self.c.push_dense(self.model, layer.id, self.step, ctypes.byref(layer.view), words)
+        more = layer.more
+        more.absent = absent
+        if layer.factors:  # one whose gradient came whole has none to send: as many rows as numbers keep it whole
+            more.rows = layer.rows or min(layer.elements, 2 ** 32 - 1)
+        self.c.push_dense(self.model, layer.id, self.step, ctypes.byref(layer.view), ctypes.byref(more))
         layer.flying = True
 
     def push_factors(self, layer):
@@ -317,8 +322,8 @@ class Exchange:
 
     def end_backward(self):
         """Runs when autograd has nothing left: the layers that it did not reach go now."""
-        if self.account:
-            self.account.charge()
+        if self.stopwatch:
+            self.stopwatch.charge()
         self.land_usage()  # of the step before, where nobody had to ask
         self.usage.note()
         for layer in self.layers:
@@ -327,8 +332,6 @@ class Exchange:
         if self.usage.id is not None:
             self.c.push_dense(self.model, self.usage.id, self.step, ctypes.byref(self.usage.view), None)
             self.usage.flying = True
-        if self.account and self.step == self.account.last_step:
-            self.report()
         self.step += 1
         self.begun = self.in_backward = False
         for layer in self.layers:
@@ -344,8 +347,8 @@ class Exchange:
             for layer in self.layers:
                 layer.give()
                 layer.release()
-        if self.account:
-            self.account.restart()
+        if self.stopwatch:
+            self.stopwatch.restart()
 
     def push_rest(self, layer):
         if layer.emitted:  # a use is missing, not the layer
@@ -360,7 +363,7 @@ class Exchange:
             if self.scheme(layer) == c.FACTOR_BROADCAST:
                 self.push(layer)
             else:
-                self.push_dense(layer, ctypes.byref(ABSENT))
+                self.push_dense(layer, absent=True)
 
     # ---- landing and updating
 
@@ -394,15 +397,17 @@ class Exchange:
 
     def finish_landed(self, layer):
         self.land(layer)
-        if self.account:  # the update counts as forward
-            self.account.restart(self.account.forward, layer)
         if not all(layer.used):
             self.land_usage()
+        if self.stopwatch:
+            self.stopwatch.restart(c.FORWARD, layer)
         if not layer.dropped:
             layer.give()
         if self.updating is not None:
             self.update_layer(layer)
             layer.forget()
+        if self.stopwatch:
+            self.stopwatch.charge()
         layer.dropped = False
         layer.release()
 
@@ -445,12 +450,12 @@ class Exchange:
                 self.groups = self.groups_by_layer()
             self.updating = [{key: value.clone() if torch.is_tensor(value) else value
                               for key, value in group.items()} for group in optimizer.param_groups]
-        elif self.account:
-            self.account.restart()
+        elif self.stopwatch:
+            self.stopwatch.restart()
 
     def after_update(self, optimizer, arguments, words):
-        if self.account and not self.overlap:
-            self.account.share()
+        if self.stopwatch and not self.overlap:
+            self.stopwatch.share()
 
     def drop(self):
         """zero_grad was called: gradients under way that no step() has asked for are not wanted."""
@@ -467,17 +472,6 @@ class Exchange:
                 self.finish(layer)
 
     # ---- the plan
-
-    def report(self):
-        for layer in self.layers:
-            forward, backward = self.account.per_step(layer)
-            # A layer whose gradient came whole has no factors to send: as many rows as numbers keep it whole.
-            rows = layer.rows or min(layer.elements, 2 ** 32 - 1)
-            measured = c.Measurement(forward_seconds=forward, backward_seconds=backward,
-                                     rows=rows if layer.factors else 0)
-            self.c.measured(self.model, layer.id, ctypes.byref(measured))
-        self.c.report(self.model)
-        self.account = None
 
     def plan(self):
         """name -> (kv or sfb, the reason in words), of the newest plan."""

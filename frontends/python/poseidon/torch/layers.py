@@ -68,6 +68,7 @@ class Layer:
         self.used = [True] * len(parameters)  # by parameter: this worker's last backward pass left a gradient
         self.before = None    # what the parameters' gradients held, where factors will land over it
         self.rows = 0
+        self.more = c.Push()
         self.next_backward()
 
     def __reduce__(self):

@@ -1,54 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first steps took per layer: the planner's food, on one running account of time.
+"""What the first steps take per layer, told to the session, whose clocks the final plan is made of.
 
-Between two marks time belongs to one layer: forward from its module's call to the next one's, backward
-from one layer's gradient to the next. It is the training thread's own time on a core: waiting belongs to
-nobody, and neither does what the network's threads take of the cores in these steps, whose gradients go whole.
-The first steps, in which memory is touched for the first time, do not count.
+Between two marks time belongs to one layer: forward from its module's call to the next one's, with the layer's update;
+backward from one layer's gradient to the next. Waiting belongs to nobody.
 """
-import time
-
-WARM_UP = 2
+from .. import library as c
 
 
-class Account:
-    def __init__(self, layers, last_step):
-        self.layers = layers
-        self.first_step = min(WARM_UP, last_step)
-        self.last_step = last_step
-        self.forward = dict.fromkeys(layers, 0.0)
-        self.backward = dict.fromkeys(layers, 0.0)
-        self.to = None  # (forward or backward, layer) that time runs for
-        self.since = time.thread_time()
+class Stopwatch:
+    def __init__(self, exchange):
+        self.library, self.session, self.model = exchange.c, exchange.session.handle, exchange.model
+        self.layers = exchange.layers
+        self.step = 0
+        self.to = None  # (pass, layer) that time runs for
+        self.restart()
 
-    def begin_step(self, step):
-        self.counts = step >= self.first_step
-
-    counts = False
-
-    def charge(self, book=None, layer=None):
+    def charge(self, which=None, layer=None):
         """Time since the last mark goes to `layer`, or where it ran for already."""
-        now = time.thread_time()
-        if book is not None:
-            self.to = (book, layer)
-        if self.counts and self.to is not None:
-            self.to[0][self.to[1]] += now - self.since
+        now = self.library.now(self.session)
+        if layer is not None:
+            self.to = which, layer
+        if self.to is not None:
+            which, layer = self.to
+            self.library.timed(self.model, layer.id, self.step, which, self.since, now)
         self.since = now
 
-    def restart(self, book=None, layer=None):
+    def restart(self, which=None, layer=None):
         """Time since the last mark goes to nobody; from here it runs for `layer`."""
-        self.to = (book, layer) if book is not None else None
-        self.since = time.thread_time()
+        self.to = None if layer is None else (which, layer)
+        self.since = self.library.now(self.session)
 
     def share(self):
         """Time since the last mark goes to all layers by their size: the optimizer's."""
-        now = time.thread_time()
-        if self.counts:
-            elements = sum(layer.elements for layer in self.layers)
-            for layer in self.layers:
-                self.forward[layer] += (now - self.since) * layer.elements / elements
+        time = self.library.now(self.session) - self.since
+        elements = sum(layer.elements for layer in self.layers)
+        for layer in self.layers:
+            end = self.since + time * layer.elements // elements
+            self.library.timed(self.model, layer.id, self.step, c.FORWARD, self.since, end)
+            self.since = end
         self.restart()
-
-    def per_step(self, layer):
-        steps = self.last_step - self.first_step + 1
-        return self.forward[layer] / steps, self.backward[layer] / steps
