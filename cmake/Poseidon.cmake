@@ -16,7 +16,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 # Where sources are joined, GCC takes them for headers, in which a type of an anonymous namespace is a mistake.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_UNITY_BUILD)
-  target_compile_options(poseidon_warnings INTERFACE -Wno-subobject-linkage)
+  target_compile_options(poseidon_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
 
 add_library(poseidon_flags INTERFACE)
