@@ -112,11 +112,7 @@ void Coordinator::Act(const Action& action) {
             for (const Member& m : state_.members) {
               if (m.id != MemberId(0)) port_.SendToMember(m.id, abort);
             }
-            if (state_.members.empty()) {
-              for (const JoinRequest& joiner : state_.joined) {
-                if (!joiner.hosts_coordinator) port_.SendToJoiner(joiner.connection, abort);
-              }
-            }
+            if (state_.members.empty()) port_.SendToStrangers(abort);
             port_.OnVerdict(verdict);
           },
           [this](const FinishAll&) { SendToAll(wire::Goodbye{}); },
@@ -141,8 +137,8 @@ void Coordinator::OnJoin(ConnectionId connection, const wire::Join& join, bool h
   Apply(Joined{std::move(request)});
 }
 
-void Coordinator::OnJoinerLost(ConnectionId connection, const std::string& how) {
-  Apply(LeftEarly{connection, how});
+void Coordinator::OnJoinerLost(ConnectionId connection, const std::string& how, const Status& why) {
+  Apply(LeftEarly{connection, how, why});
 }
 
 void Coordinator::OnSlowStart(Duration waited) {

@@ -29,6 +29,8 @@ class CoordinatorPort {
   virtual void AdmitJoiner(ConnectionId connection, MemberId member) = 0;
   // Send what is queued, then close.
   virtual void DismissJoiner(ConnectionId connection) = 0;
+  // To everybody who is connected and no member: who has joined, and whose word is still under way.
+  virtual void SendToStrangers(const wire::Message& message) = 0;
   // The verdict has been sent to everybody: the host ends too.
   virtual void OnVerdict(const AbortAll& verdict) = 0;
 };
@@ -55,7 +57,7 @@ class Coordinator {
 
   // A process introduced itself on `connection`.
   void OnJoin(ConnectionId connection, const wire::Join& join, bool hosts_coordinator);
-  void OnJoinerLost(ConnectionId connection, const std::string& how = "ended");
+  void OnJoinerLost(ConnectionId connection, const std::string& how, const Status& why = {});
   // The host has waited so long for members to connect to each other and to measure their links.
   void OnSlowStart(Duration waited);
   // A member's message; those that are not for the coordinator are refused as kDataLoss.

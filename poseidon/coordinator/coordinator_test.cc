@@ -26,6 +26,7 @@ class Port final : public CoordinatorPort {
   }
   void AdmitJoiner(ConnectionId, MemberId) override {}
   void DismissJoiner(ConnectionId) override {}
+  void SendToStrangers(const wire::Message&) override {}
   void OnVerdict(const AbortAll&) override {}
 
   template <typename Kind>

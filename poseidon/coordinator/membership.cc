@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <set>
 #include <string_view>
 
 #include "poseidon/base/check.h"
@@ -77,10 +78,16 @@ class Machine {
     if (found == state_.joined.end()) return;
     std::optional<MemberId> culprit;
     if (found->hosts_coordinator) culprit = kHost;
-    if (found->role == Role::kWorker && found->rank) culprit = MemberId(found->rank->value());
-    std::string who = Describe(*found);
-    if (culprit) who += ", rank " + std::to_string(culprit->value()) + ",";
-    Judge(culprit, who + " " + left.how + " before the job had formed");
+    if (found->rank) culprit = PlaceOf(found->role, found->rank->value());
+    std::string text = Describe(*found);
+    if (culprit && found->role == Role::kWorker) {
+      text += ", rank " + std::to_string(culprit->value()) + ",";
+    } else if (culprit) {
+      text += ", server " + std::to_string(found->rank->value()) + ",";
+    }
+    text += " " + left.how + " before the job had formed";
+    if (!left.why.ok()) text += ": " + left.why.message();
+    Judge(culprit, std::move(text));
   }
 
   void On(const Ready& ready) {
@@ -211,6 +218,12 @@ class Machine {
            std::to_string(state_.options.servers) + " servers";
   }
 
+  // The member that a process with this number will be.
+  MemberId PlaceOf(Role role, std::uint16_t number) const {
+    const int first = role == Role::kWorker ? 0 : state_.options.workers;
+    return MemberId(static_cast<std::uint16_t>(first + number));
+  }
+
   // Empty where the process may join.
   std::string WhyRefused(const JoinRequest& request) const {
     const MembershipOptions& options = state_.options;
@@ -275,23 +288,36 @@ class Machine {
 
   void JudgeForming() {
     if (now_ < state_.began + state_.options.form_within) return;
-    std::string missing;
-    for (std::uint16_t rank = 0; rank < state_.options.workers; ++rank) {
-      const bool taken =
-          std::any_of(state_.joined.begin(), state_.joined.end(), [&](const auto& j) {
-            return (j.role == Role::kWorker && j.rank == Rank(rank)) ||
-                   (j.hosts_coordinator && rank == 0);
-          });
-      if (!taken) AddListed(std::to_string(rank), &missing);
-    }
-    const bool ranks_tell =
-        std::all_of(state_.joined.begin(), state_.joined.end(), [](const JoinRequest& j) {
-          return j.rank || j.hosts_coordinator || j.role == Role::kServer;
-        });
     std::string text =
         "only " + Progress() + " have joined within " + InSeconds(state_.options.form_within);
-    if (ranks_tell && !missing.empty()) text += "; missing: rank " + missing;
-    Judge(std::nullopt, std::move(text));
+    std::optional<MemberId> culprit;
+    std::string missing;
+    for (const Role role : {Role::kWorker, Role::kServer}) {
+      const std::vector<std::uint16_t> numbers = Missing(role);
+      std::string list;
+      for (const std::uint16_t number : numbers) AddListed(std::to_string(number), &list);
+      if (!list.empty()) AddListed((role == Role::kWorker ? "rank " : "server ") + list, &missing);
+      if (!culprit && !numbers.empty()) culprit = PlaceOf(role, numbers.front());
+    }
+    if (!missing.empty()) text += "; missing: " + missing;
+    Judge(culprit, std::move(text));
+  }
+
+  // The numbers of those who have not joined; none where one who has joined has not said its number.
+  std::vector<std::uint16_t> Missing(Role role) const {
+    std::set<std::uint16_t> taken;
+    for (const JoinRequest& joiner : state_.joined) {
+      if (joiner.role != role) continue;
+      if (!joiner.rank && !joiner.hosts_coordinator) return {};
+      taken.insert(joiner.hosts_coordinator ? std::uint16_t{0} : joiner.rank->value());
+    }
+    std::vector<std::uint16_t> missing;
+    const std::uint16_t all =
+        role == Role::kWorker ? state_.options.workers : state_.options.servers;
+    for (std::uint16_t number = 0; number < all; ++number) {
+      if (!taken.contains(number)) missing.push_back(number);
+    }
+    return missing;
   }
 
   void NameTheSilent() {

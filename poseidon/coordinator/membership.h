@@ -110,6 +110,7 @@ struct Joined {
 struct LeftEarly {
   ConnectionId connection;
   std::string how = "ended";  // or what else became of it
+  Status why = {};  // as the connection said; OK: not known
 };
 // The member has connected to its peers, agreed on the layers and can begin.
 struct Ready {

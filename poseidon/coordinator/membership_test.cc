@@ -259,7 +259,34 @@ TEST(Forming, EndsWhenSomebodyIsMissingForTooLong) {
   EXPECT_THAT(
       script.At(120, Tick{}),
       ElementsAre(Action(AbortAll{
-          std::nullopt, "only 2 of 4 workers have joined within 120.0 s; missing: rank 1, 3"})));
+          MemberId(1), "only 2 of 4 workers have joined within 120.0 s; missing: rank 1, 3"})));
+}
+
+TEST(Forming, AMissingServerIsNamedToo) {
+  Script script(Script::Options(2, 2));
+  script.At(0, Joined{Script::Request(1, "a", 0)});
+  script.At(0, Joined{Script::Request(2, "b", 1)});
+  JoinRequest server = Script::Request(3, "c");
+  server.role = Role::kServer;
+  server.rank = Rank(0);
+  script.At(0, Joined{server});
+  EXPECT_THAT(script.At(120, Tick{}),
+              ElementsAre(Action(AbortAll{MemberId(3),
+                                          "only 2 of 2 workers and 1 of 2 servers have joined within "
+                                          "120.0 s; missing: server 1"})));
+}
+
+TEST(Forming, AServerThatLeavesIsNamed) {
+  Script script(Script::Options(2, 2));
+  script.At(0, Joined{Script::Request(1, "a", 0)});
+  JoinRequest server = Script::Request(3, "c");
+  server.role = Role::kServer;
+  server.rank = Rank(1);
+  script.At(0, Joined{server});
+  EXPECT_THAT(script.At(1, LeftEarly{ConnectionId(3), "ended", DataLoss("a frame fails its checksum")}),
+              ElementsAre(Action(AbortAll{MemberId(3),
+                                          "the server on host c (10.0.0.3:4000), server 1, ended "
+                                          "before the job had formed: a frame fails its checksum"})));
 }
 
 TEST(Forming, TheHostCanGiveUp) {

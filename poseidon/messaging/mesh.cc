@@ -93,6 +93,11 @@ void Mesh::SendControl(Channel& to, ByteBuffer message) {
   to.Send(ControlFrames(std::move(message)));
 }
 
+void Mesh::SendControlToStrangers(const ByteBuffer& message) {
+  const auto strangers = strangers_;
+  for (const Stranger& stranger : strangers) SendControl(*stranger.channel, message);
+}
+
 Outgoing Mesh::ControlFrames(ByteBuffer message) const {
   Outgoing out;
   out.header.type = wire::FrameType::kControl;

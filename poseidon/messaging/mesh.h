@@ -67,6 +67,8 @@ class Mesh final : public ChannelReceiver {
   // Generation is stamped here.
   void Send(MemberId to, Outgoing message);
   void SendControl(MemberId to, ByteBuffer message);
+  // To every connection that has no identity.
+  void SendControlToStrangers(const ByteBuffer& message);
   // To a channel, identified or not. A stranger that we have spoken to may send heartbeats.
   void SendControl(Channel& to, ByteBuffer message);
   void SendHeartbeat(Channel& to);

@@ -59,6 +59,10 @@ double CopyRate(const Executor& clock) {
   return rate;
 }
 
+Status JobFailure(const Status& status, std::int32_t culprit = kNoCulprit) {
+  return {status.code(), status.message(), StatusScope::kJob, culprit};
+}
+
 std::int32_t CulpritOf(const std::optional<MemberId>& culprit) {
   return culprit ? culprit->value() : kNoCulprit;
 }
@@ -141,8 +145,8 @@ void Node::JoinCoordinator() {
       Guarded([this](Result<std::unique_ptr<transport::Connection>> connection) {
         if (phase_ == Phase::kEnded) return;
         if (!connection.ok()) {
-          return End(connection.status().WithPrefix("cannot reach the coordinator at " +
-                                                    options_.coordinator.ToString()));
+          return End(JobFailure(connection.status().WithPrefix("cannot reach the coordinator at " +
+                                                               options_.coordinator.ToString())));
         }
         const auto channel = mesh_.AddStranger(*std::move(connection));
         to_coordinator_ = channel.get();
@@ -162,7 +166,7 @@ void Node::AwaitWelcome() {
     End(Status(StatusCode::kDeadlineExceeded,
                "the coordinator at " + options_.coordinator.ToString() + " has not answered within " +
                    coordinator::InSeconds(options_.join_timeout),
-               StatusScope::kJob));
+               StatusScope::kJob, CoordinatorIfHere()));
   }));
 }
 
@@ -220,6 +224,11 @@ void Node::LimitStart() {
                  "has waited " + coordinator::InSeconds(waited) + " for all members to connect to each other",
                  StatusScope::kJob));
   }));
+}
+
+// Nothing but itself can silence a coordinator that is reached without a network.
+std::int32_t Node::CoordinatorIfHere() const {
+  return options_.coordinator.host == address().host ? kHostMember.value() : kNoCulprit;
 }
 
 std::string Node::NameOf(std::int32_t member) const {
@@ -345,6 +354,10 @@ void Node::SendToMember(MemberId member, const wire::Message& message) { SendTo(
 void Node::SendToJoiner(coordinator::ConnectionId connection, const wire::Message& message) {
   const auto found = joiners_.find(connection);
   if (found != joiners_.end()) mesh_.SendControl(*found->second, wire::Encode(message));
+}
+
+void Node::SendToStrangers(const wire::Message& message) {
+  mesh_.SendControlToStrangers(wire::Encode(message));
 }
 
 void Node::AdmitJoiner(coordinator::ConnectionId connection, MemberId member) {
@@ -520,8 +533,9 @@ void Node::ConnectToPeers() {
         Guarded([this, entry](Result<std::unique_ptr<transport::Connection>> connection) {
           if (phase_ == Phase::kEnded) return;
           if (!connection.ok()) {
-            return Abort(
-                connection.status().WithPrefix("cannot reach " + NameOf(entry.member.value())));
+            return Abort(JobFailure(
+                connection.status().WithPrefix("cannot reach " + NameOf(entry.member.value())),
+                entry.member.value()));
           }
           const auto channel = mesh_.AddStranger(*std::move(connection));
           mesh_.Identify(channel, entry.member);
@@ -1019,12 +1033,13 @@ void Node::OnStrangerClosed(const messaging::Channel& stranger, const Status& re
     if (it->second.get() != &stranger) continue;
     const coordinator::ConnectionId connection = it->first;
     joiners_.erase(it);
-    coordinator_->OnJoinerLost(connection);
+    coordinator_->OnJoinerLost(connection, "ended", reason);
     return;
   }
   if (phase_ == Phase::kJoining && &stranger == to_coordinator_) {
-    End(reason.WithPrefix("the coordinator at " + options_.coordinator.ToString() +
-                          " closed the connection"));
+    // It may have ended because of another, and its word of that may have missed this one.
+    End(JobFailure(reason.WithPrefix("the coordinator at " + options_.coordinator.ToString() +
+                                     " closed the connection before the job had formed")));
   }
 }
 

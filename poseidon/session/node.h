@@ -171,6 +171,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   // coordinator::CoordinatorPort:
   void SendToMember(MemberId member, const wire::Message& message) override;
   void SendToJoiner(coordinator::ConnectionId connection, const wire::Message& message) override;
+  void SendToStrangers(const wire::Message& message) override;
   void AdmitJoiner(coordinator::ConnectionId connection, MemberId member) override;
   void DismissJoiner(coordinator::ConnectionId connection) override;
   void OnVerdict(const coordinator::AbortAll& verdict) override;
@@ -182,6 +183,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void BeatBeforeWelcome(const std::shared_ptr<messaging::Channel>& coordinator);
   void BeatToJoiners();
   void LimitStart();
+  std::int32_t CoordinatorIfHere() const;
   coordinator::ConnectionId JoinerOf(const std::shared_ptr<messaging::Channel>& stranger);
   Status CheckRoster(const wire::Welcome& welcome) const;
   Status OnMessage(MemberId from, const wire::Message& message);

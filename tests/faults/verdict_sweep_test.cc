@@ -25,6 +25,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr Duration kDeadAfter = seconds(5);
@@ -158,13 +159,14 @@ class Case {
     }
   }
   // Everybody's end; the frozen wake up when the others must have ended.
-  void AwaitEnds(Duration within) {
+  void AwaitEnds(Duration within, bool may_end_well = false) {
     simulation().RunUntil(struck_at_ + within);
     if (fault_ == Fault::kKill) return;
     for (std::uint16_t m = 0; m < layout_.members(); ++m) {
       const bool frozen = fault_ == Fault::kFreeze && Contains(victims_, m);
-      if (!frozen) {
-        EXPECT_EQ(job_->outcome(MemberId(m)).failures_told, 1) << "member " << m << " goes on";
+      const Outcome& outcome = job_->outcome(MemberId(m));
+      if (!frozen && !(may_end_well && outcome.ended.ok())) {
+        EXPECT_EQ(outcome.failures_told, 1) << "member " << m << " goes on";
       }
     }
     if (fault_ != Fault::kFreeze) return;
@@ -218,6 +220,28 @@ class Case {
       } else {
         EXPECT_THAT(culprits, ::testing::Contains(culprit)) << whose;
         EXPECT_FALSE(split) << whose;
+      }
+    }
+  }
+  // Every survivor blames a victim, or says that nobody came, answered or can be told.
+  void ExpectNoInnocentBlamed(bool may_end_well = false) {
+    std::vector<std::int32_t> culprits;
+    for (const std::uint16_t victim : victims_) culprits.push_back(victim);
+    for (std::uint16_t m = 0; m < layout_.members(); ++m) {
+      if (IsHit(m)) continue;
+      const Outcome& outcome = job_->outcome(MemberId(m));
+      if (may_end_well && outcome.ended.ok()) continue;
+      const std::string whose = "member " + std::to_string(m) + ": " + outcome.failure.ToString();
+      EXPECT_FALSE(outcome.ended.ok()) << whose;
+      EXPECT_EQ(outcome.failure.scope(), StatusScope::kJob) << whose;
+      if (outcome.failure.culprit() != kNoCulprit) {
+        EXPECT_THAT(culprits, ::testing::Contains(outcome.failure.culprit())) << whose;
+      } else {
+        // It came when the job had ended, or the coordinator was hit before it answered this one.
+        EXPECT_THAT(outcome.failure.message(),
+                    AnyOf(HasSubstr("cannot reach the coordinator"), HasSubstr("has not answered"),
+                          HasSubstr("closed the connection before"), HasSubstr(kCannotTell)))
+            << whose;
       }
     }
   }
@@ -313,6 +337,55 @@ TEST_P(Training, TheVerdictIsRight) {
         one.ExpectRightVerdicts();
         if (fault == Fault::kVanish || fault == Fault::kDeaf) one.ExpectTheCutOffBlameNobodyElse();
         if (HasFailure()) break;
+      }
+    }
+  }
+}
+
+// While the job forms: at any moment of the first two milliseconds, in which all join, meet and begin.
+TEST(AtTheStart, TheVerdictIsRight) {
+  for (const Fault fault : {Fault::kKill, Fault::kFreeze}) {
+    for (const Layout& layout : {Flat(3), Flat(4), Flat(5), Layout{.workers = 3, .hosts = {"a", "a", "a"}}}) {
+      for (const Members& victims : VictimsOf(layout, fault)) {
+        if (2 * victims.size() >= layout.members() && layout.hosts[0] != layout.hosts[1]) continue;
+        // A coordinator that freezes between two welcomes: who has none gives up, and who has one blames that.
+        if (fault == Fault::kFreeze && Contains(victims, 0)) continue;
+        for (std::uint64_t moment = 0; moment < 20; ++moment) {
+          SCOPED_TRACE(Words(layout, fault, victims, 7) + ", moment " + std::to_string(moment));
+          Case one(layout, fault, victims, 7);
+          one.Start();
+          one.simulation().RunFor(microseconds(100 * moment));
+          one.Strike();
+          one.AwaitEnds(fault == Fault::kKill ? seconds(9) : seconds(8) + kDeadAfter + kEnding);
+          ASSERT_TRUE(one.job().AwaitEnd());
+          one.ExpectNoInnocentBlamed();
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// In the last moments everybody may have what it needs: then it ends well, or the verdict is right.
+TEST(AtTheEnd, TheVerdictIsRight) {
+  for (const Fault fault : {Fault::kKill, Fault::kFreeze, Fault::kVanish}) {
+    for (const Layout& layout : {Flat(3), Flat(5), Flat(3, 1)}) {
+      for (const Members& victims : VictimsOf(layout, fault)) {
+        if (2 * victims.size() >= layout.members()) continue;
+        for (std::uint64_t moment = 0; moment < 20; ++moment) {
+          SCOPED_TRACE(Words(layout, fault, victims, 7) + ", moment " + std::to_string(moment));
+          Case one(layout, fault, victims, 7);
+          one.options().steps = 4;
+          one.options().max_compute = microseconds(100);
+          one.Start();
+          ASSERT_TRUE(one.Train(std::uint64_t{8} * layout.workers - 1));
+          one.simulation().RunFor(microseconds(100 * moment));
+          one.Strike();
+          one.AwaitEnds(fault == Fault::kKill ? seconds(1) : kDeadAfter + kEnding, true);
+          ASSERT_TRUE(one.job().AwaitEnd());
+          one.ExpectNoInnocentBlamed(true);
+          if (HasFailure()) return;
+        }
       }
     }
   }
