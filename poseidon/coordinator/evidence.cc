@@ -11,6 +11,14 @@
 namespace poseidon::coordinator {
 namespace {
 
+// When the coordinator's verdict on what was noted should have come; none where nothing was, or where the coordinator's
+// own silence will explain it.
+std::optional<TimePoint> VerdictDue(const EvidenceState& state) {
+  const PeerState& host = state.peers[kCoordinatorHost.value()];
+  if (!state.pending || (state.pending_is_unmet && host.suspected && !host.lost)) return std::nullopt;
+  return state.pending_since + kVerdictWait;
+}
+
 // One step: the state under change, and what was decided.
 class Weighing {
  public:
@@ -123,11 +131,14 @@ class Weighing {
     }
     const PeerState& host = Of(kCoordinatorHost);
     if (!host.lost && now_ - host.last_heard >= rule.dead_after_silence()) {
+      // A peer that ended before the job had formed gave up on the same silence, somewhat earlier.
+      if (state_.pending_is_unmet) state_.pending.reset();
       Blame blame = BlameForSilence(OwnHearing(), rule);
       Note(blame.culprit, std::move(blame.reason));
       return End();
     }
-    if (state_.pending && now_ >= state_.pending_since + kVerdictWait) End();
+    const std::optional<TimePoint> due = VerdictDue(state_);
+    if (due && now_ >= *due) End();
   }
 
  private:
@@ -205,7 +216,7 @@ std::optional<TimePoint> NextDeadline(const EvidenceState& state) {
       next = std::min(next, peer.last_heard + rule.dead_after_silence());
     }
   }
-  return state.pending ? std::min(next, state.pending_since + kVerdictWait) : next;
+  return std::min(next, VerdictDue(state).value_or(next));
 }
 
 }  // namespace poseidon::coordinator

@@ -100,7 +100,31 @@ TEST(Evidence, TheCoordinatorsEndExplainsALossWhileTheJobForms) {
   told.At(0.11, PeerLost{MemberId(3)});
   EXPECT_THAT(told.At(0.2, PeerLost{MemberId(0)}),
               ElementsAre(EvidenceAction(EndWith{MemberId(3), "worker 3 is silent"})));
+}
 
+// The coordinator froze between two welcomes: a worker without one gave up on it and ended.
+TEST(Evidence, TheCoordinatorsSilenceExplainsALossWhileTheJobForms) {
+  const double dead = ToSeconds(LivenessRule{}.dead_after_silence());
+  EvidenceScript script;
+  for (double at = 0.1; at < dead - 0.15; at += 0.1) {
+    for (const MemberId other : {MemberId(2), MemberId(3)}) script.At(at, PeerHeard{other});
+    script.At(at, EvidenceTick{});
+  }
+  EvidenceScript heard = script;
+  script.At(dead - 0.1, PeerLost{MemberId(2)});
+  EXPECT_GT(*NextDeadline(script.state()), TimePoint{FromSeconds(dead - 0.1)});
+  EXPECT_THAT(script.At(dead - 0.01, EvidenceTick{}), IsEmpty());
+  const std::vector<EvidenceAction> actions = script.At(dead, EvidenceTick{});
+  ASSERT_EQ(actions.size(), 1u);
+  // Half of the members are heard: who is cut off cannot be told.
+  EXPECT_EQ(std::get<EndWith>(actions[0]).culprit, std::nullopt);
+
+  // One that is heard again has a verdict to give.
+  heard.At(dead - 0.1, PeerLost{MemberId(2)});
+  heard.At(dead - 0.05, PeerHeard{MemberId(0)});
+  const std::vector<EvidenceAction> own = heard.At(dead + 0.1, EvidenceTick{});
+  ASSERT_EQ(own.size(), 1u);
+  EXPECT_EQ(std::get<EndWith>(own[0]).culprit, MemberId(2));
 }
 
 // Two are killed at once, the coordinator's host among them; which end comes first here is chance.

@@ -348,8 +348,6 @@ TEST(AtTheStart, TheVerdictIsRight) {
     for (const Layout& layout : {Flat(3), Flat(4), Flat(5), Layout{.workers = 3, .hosts = {"a", "a", "a"}}}) {
       for (const Members& victims : VictimsOf(layout, fault)) {
         if (2 * victims.size() >= layout.members() && layout.hosts[0] != layout.hosts[1]) continue;
-        // A coordinator that freezes between two welcomes: who has none gives up, and who has one blames that.
-        if (fault == Fault::kFreeze && Contains(victims, 0)) continue;
         for (std::uint64_t moment = 0; moment < 20; ++moment) {
           SCOPED_TRACE(Words(layout, fault, victims, 7) + ", moment " + std::to_string(moment));
           Case one(layout, fault, victims, 7);
