@@ -3,8 +3,10 @@
 #define POSEIDON_C_HANDLES_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +26,7 @@ struct poseidon_session {
   std::unique_ptr<poseidon::TraceRecorder> trace;
   std::vector<std::unique_ptr<poseidon_model>> models;
   std::optional<poseidon_device> device;
+  std::set<std::string, std::less<>> named_layers;  // in the options' schemes
 
   std::unique_ptr<poseidon::session::Session> session;
 

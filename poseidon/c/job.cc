@@ -51,6 +51,7 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
     }
     opened.device = [device](Executor& io) { return std::make_unique<CallbackDevice>(io, device); };
   }
+  POSEIDON_ASSIGN_OR_RETURN(handle->named_layers, TakeNamed(options));
   if (options.interrupted != nullptr) {
     opened.interrupted = [ask = options.interrupted, user = options.interrupted_user] { return ask(user) != 0; };
   }

@@ -97,6 +97,14 @@ Result<plan::PlanOptions> TakePlanning(const poseidon_options& options) {
 
 }  // namespace
 
+Result<std::set<std::string, std::less<>>> TakeNamed(const poseidon_options& options) {
+  std::map<std::string, plan::Scheme> schemes;
+  if (options.schemes != nullptr) POSEIDON_RETURN_IF_ERROR(ParseSchemes(options.schemes, "schemes", schemes));
+  std::set<std::string, std::less<>> named;
+  for (const auto& [name, scheme] : schemes) named.insert(name);
+  return named;
+}
+
 // A name as TakeEntry gives it back.
 std::string Escaped(std::string_view name) {
   std::string text;

@@ -2,6 +2,8 @@
 #ifndef POSEIDON_C_OPTIONS_H_
 #define POSEIDON_C_OPTIONS_H_
 
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -16,6 +18,9 @@ namespace poseidon::c {
 Result<session::NodeOptions> TakeNodeOptions(const poseidon_options& options);
 Result<transport::tcp::Token> TakeToken(const poseidon_options& options);
 Result<transport::tcp::Security::Mode> TakeMode(std::int32_t wire, const std::string& listen_host);
+
+// The layers that `schemes` names.
+Result<std::set<std::string, std::less<>>> TakeNamed(const poseidon_options& options);
 
 // A layer's name as the text of a plan holds it.
 std::string Escaped(std::string_view name);

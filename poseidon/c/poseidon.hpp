@@ -147,11 +147,20 @@ class Session {
     return name.data();
   }
 
-  // One per session in this version.
+  // Up to 256 per session.
   Model NewModel() {
     poseidon_model* model = nullptr;
     Check(poseidon_model_new, get(), &model);
     return Model(model);
+  }
+
+  // For each layer the index of the first of those that it should be declared with as one.
+  std::vector<uint32_t> JoinSmall(const std::vector<poseidon_layer>& layers) const {
+    std::vector<const poseidon_layer*> pointers;
+    for (const poseidon_layer& layer : layers) pointers.push_back(&layer);
+    std::vector<uint32_t> first(layers.size());
+    Check(poseidon_join_small, get(), pointers.data(), static_cast<uint32_t>(layers.size()), first.data());
+    return first;
   }
 
   void Sum(const poseidon_view& view) { Check(poseidon_sum, get(), &view); }

@@ -14,6 +14,7 @@
 #include "poseidon/c/options.h"
 #include "poseidon/c/poseidon.h"
 #include "poseidon/c/structs.h"
+#include "poseidon/plan/joining.h"
 #include "poseidon/tensor/sum.h"
 
 using namespace poseidon;           // NOLINT(google-build-using-namespace): the C names live outside
@@ -64,6 +65,25 @@ Completion Telling(const poseidon_push& more) {
   };
 }
 
+Result<plan::LayerSpec> TakeLayer(const poseidon_layer* layer) {
+  POSEIDON_ASSIGN_OR_RETURN(const poseidon_layer taken, Take(layer));
+  if (taken.name == nullptr) return InvalidArgument("a layer's name is NULL");
+  const auto dtype = static_cast<DType>(taken.dtype);
+  if (taken.dtype <= 0 || taken.dtype > POSEIDON_I64 || !HasSum(dtype)) {
+    return InvalidArgument("layer '" + std::string(taken.name) + "' has dtype " + std::to_string(taken.dtype) +
+                           ", expected POSEIDON_F32, POSEIDON_F64 or POSEIDON_I64");
+  }
+  plan::LayerSpec spec{.name = taken.name,
+                       .shape = TextOr(taken.shape, ""),
+                       .dtype = dtype,
+                       .elements = taken.elements,
+                       .forward_position = taken.forward_position};
+  if (taken.outputs != 0 || taken.inputs != 0) {
+    spec.factors = plan::FactorShape{taken.outputs, taken.inputs, taken.bias != 0};
+  }
+  return spec;
+}
+
 Status PushLayer(poseidon_model* model, std::uint32_t id, std::uint64_t step, const poseidon_view* gradient,
                  const poseidon_factors* factors, const poseidon_push* more) {
   POSEIDON_RETURN_IF_ERROR(CheckLayer(model, id));
@@ -101,25 +121,30 @@ poseidon_code poseidon_model_new(poseidon_session* session, poseidon_model** mod
   });
 }
 
+poseidon_code poseidon_join_small(const poseidon_session* session, const poseidon_layer* const* layers,
+                                  uint32_t count, uint32_t* first, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckSession(session));
+    if (count != 0 && (layers == nullptr || first == nullptr)) {
+      return InvalidArgument("the layers or the place for their firsts are NULL");
+    }
+    std::vector<plan::LayerSpec> specs;
+    for (uint32_t i = 0; i < count; ++i) {
+      POSEIDON_ASSIGN_OR_RETURN(plan::LayerSpec spec, TakeLayer(layers[i]));
+      specs.push_back(std::move(spec));
+    }
+    POSEIDON_RETURN_IF_ERROR(plan::Validate(specs));
+    const std::vector<std::size_t> firsts = plan::JoinSmall(specs, session->named_layers);
+    std::copy(firsts.begin(), firsts.end(), first);
+    return OkStatus();
+  });
+}
+
 poseidon_code poseidon_declare(poseidon_model* model, const poseidon_layer* layer, uint32_t* id,
                                poseidon_status* status) {
   return Answering(status, [&]() -> Status {
     POSEIDON_RETURN_IF_ERROR(CheckModel(model));
-    POSEIDON_ASSIGN_OR_RETURN(const poseidon_layer taken, Take(layer));
-    if (taken.name == nullptr) return InvalidArgument("a layer's name is NULL");
-    const auto dtype = static_cast<DType>(taken.dtype);
-    if (taken.dtype <= 0 || taken.dtype > POSEIDON_I64 || !HasSum(dtype)) {
-      return InvalidArgument("layer '" + std::string(taken.name) + "' has dtype " + std::to_string(taken.dtype) +
-                             ", expected POSEIDON_F32, POSEIDON_F64 or POSEIDON_I64");
-    }
-    plan::LayerSpec spec{.name = taken.name,
-                         .shape = TextOr(taken.shape, ""),
-                         .dtype = dtype,
-                         .elements = taken.elements,
-                         .forward_position = taken.forward_position};
-    if (taken.outputs != 0 || taken.inputs != 0) {
-      spec.factors = plan::FactorShape{taken.outputs, taken.inputs, taken.bias != 0};
-    }
+    POSEIDON_ASSIGN_OR_RETURN(plan::LayerSpec spec, TakeLayer(layer));
     POSEIDON_ASSIGN_OR_RETURN(const LayerId added, model->model->Declare(std::move(spec)));
     model->measured.emplace_back();
     if (id != nullptr) *id = added.value();

@@ -666,6 +666,20 @@ TEST(Steps, APinnedPlanHoldsAndTheUserWins) {
   }));
 }
 
+TEST(Steps, SmallLayersAreToBeDeclaredAsOne) {
+  poseidon_options options = Alone();
+  options.schemes = "named=kv";
+  const Session session(options);
+  poseidon_layer wide = Dense("f64", 10);
+  wide.dtype = POSEIDON_F64;
+  EXPECT_THAT(session.JoinSmall({Dense("a", 10), Dense("large", 40000), WithFactors("factors", 4, 4), Dense("b", 10),
+                                 Dense("named", 10), wide, Dense("c", 10)}),
+              ::testing::ElementsAre(0, 1, 2, 0, 4, 5, 0));
+  EXPECT_EQ(FailureOf([&] { session.JoinSmall({Dense("a", 10), Dense("a", 10)}); }).code, POSEIDON_INVALID_ARGUMENT);
+  EXPECT_EQ(FailureOf([&] { session.JoinSmall({Dense(nullptr, 10)}); }).message, "a layer's name is NULL");
+  EXPECT_TRUE(session.JoinSmall({}).empty());
+}
+
 TEST(Steps, APlansTextPinsLayersOfAnyName) {
   const std::vector<std::string> names = {"a;b", " edges ", "back\\slash", "two\nlines", "x=kv"};
   const auto text_of_plan = [&](const char* pin) {

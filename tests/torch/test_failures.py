@@ -110,12 +110,6 @@ def test_without_a_network_all_workers_are_on_this_machine(monkeypatch):
     assert poseidon.launch.Place.find(0, 2, "me", 29500, "127.0.0.1").coordinator == "127.0.0.1"
 
 
-def test_layers_of_any_name_can_be_named():
-    names = {"a;b", " edges ", "back\\slash", "two\nlines", "x=kv", "plain.0"}
-    assert poseidon.session.names_in("\n".join(f"{poseidon.session.escaped(name)}=kv" for name in names)) == names
-    assert poseidon.session.names_in(" a=kv ; b=sfb\r\n;") == {"a", "b"}
-
-
 @pytest.mark.parametrize("local, expected", [("2", "127.0.0.1"), ("1", "10.1.2.3")])
 def test_a_machine_that_knows_itself_as_loopback_is_reached_all_the_same(monkeypatch, local, expected):
     monkeypatch.setattr(poseidon.launch, "numeric", lambda host: "127.0.1.1")

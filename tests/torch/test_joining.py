@@ -7,10 +7,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
 import poseidon.torch  # noqa: E402
-from poseidon.torch.layers import JOINED_BYTES  # noqa: E402
 from torch import nn  # noqa: E402
 
-LARGE = JOINED_BYTES // 4 + 1  # elements
+LARGE = (128 << 10) // 4 + 1  # elements: one more than a joined layer has
 
 
 @pytest.fixture
@@ -63,6 +62,15 @@ def test_no_layer_is_of_two_types(wrapped):
 def test_a_module_whose_scheme_is_named_stays_alone(wrapped):
     exchange = wrapped(nn.Sequential(Gain(3), Gain(3), Gain(3), Gain(3)), schemes="1=kv; 2=kv")
     assert declared(exchange) == {"0": 2, "1": 1, "2": 1}
+
+
+def test_layers_of_any_name_can_be_named(wrapped):
+    names = ["a;b", " edges ", "back\\slash", "two\nlines", "x=kv", "plain"]
+    model = nn.Module()
+    for name in ["before", *names, "behind"]:
+        model.add_module(name, Gain(3))
+    exchange = wrapped(model, schemes={name: "kv" for name in names})
+    assert declared(exchange) == {"before": 2, **{name: 1 for name in names}}
 
 
 class Backwards(nn.Module):

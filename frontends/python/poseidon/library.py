@@ -107,6 +107,7 @@ FALLIBLE = {
     "open": [POINTER(Options), POINTER(SESSION)],
     "leave": [SESSION],
     "failure": [SESSION],
+    "join_small": [SESSION, POINTER(POINTER(Layer)), c_uint32, POINTER(c_uint32)],
     "model_new": [SESSION, POINTER(MODEL)],
     "declare": [MODEL, POINTER(Layer), POINTER(c_uint32)],
     "commit": [MODEL],

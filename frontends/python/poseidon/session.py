@@ -35,12 +35,6 @@ def escaped(name):
     return re.sub(r"([\\;\n\r ])", r"\\\1", name)
 
 
-def names_in(schemes):
-    """The layers' names in such a text."""
-    entries = re.findall(r"(?:\\.|[^\\;\n])+", schemes, re.DOTALL)
-    return {re.sub(r"\\(.)", r"\1", entry.strip(" \r").rpartition("=")[0], flags=re.DOTALL) for entry in entries}
-
-
 def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=None, plan_pin=None,
                  final_plan_step=0, policy="time", servers=0, join_timeout=120.0, dead_after=30.0, host=None,
                  log=None, levels="auto", stuck_after=60.0):
@@ -120,11 +114,6 @@ class Session:
         self.rank = self.c.rank(self.handle)
         self.workers = self.c.workers(self.handle)
         self.final_plan_step = options.final_plan_step or 10
-
-    @property
-    def named_layers(self):
-        """Layers for which the user forces a scheme."""
-        return names_in((self.options.schemes or b"").decode())
 
     def member_name(self, member):
         name = ctypes.create_string_buffer(256)

@@ -70,7 +70,7 @@ class Exchange:
         self.in_backward = False
         self.compiled = False  # some module was, in its last forward pass
         self.updating = None  # the optimizer's groups as step() found them; None: no step() since backward
-        self.layers, self.users = layers_of(model, factors, session.named_layers)
+        self.layers, self.users = layers_of(model, session, factors)
         self.known = {parameter for layer in self.layers for parameter in layer.parameters}
         broadcast(session, model)
         self.declare()

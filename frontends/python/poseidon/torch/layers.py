@@ -5,17 +5,15 @@ A layer is what one module owns directly: a Linear's weight and bias, a convolut
 piece of memory; the tensors' `.grad` are views into it. Where a layer is one tensor, the memory that autograd
 made is lent as it is.
 
-Small modules join the last small layer before them, over large ones in between: a message costs the cores more
-than its bytes cost the link. A joined layer leaves with its last gradient, in general that of its first module,
-and is waited for before that module runs: exactly when the message of that module alone would have to travel.
+Small modules join one layer, as poseidon_join_small says. It leaves with its last gradient, in general that of its
+first module, and is waited for before whichever of its modules runs first.
 """
+import ctypes
+
 import torch
 
 from .. import library as c
 from ..errors import PoseidonError
-
-# What modules are joined to at most: 1 ms at 1 Gbit/s, and cheap to copy into one piece.
-JOINED_BYTES = 128 << 10
 
 # Tensors of a joined layer that are told one by one.
 MOST_SHAPES = 8
@@ -81,10 +79,6 @@ class Layer:
     @property
     def elements(self):
         return sum(self.sizes)
-
-    @property
-    def bytes(self):
-        return self.elements * self.parameters[0].element_size()
 
     def join(self, other):
         """Takes in the parameters of a layer that is not declared."""
@@ -218,15 +212,13 @@ def can_send_factors(module, owners):
                     and owners[p] == 1 for p in own.values()))
 
 
-def layers_of(model, factors=True, apart=()):
-    """The model's layers in the order of its modules, and for each module the layers it uses. Those named in
-    `apart` are not joined."""
+def layers_of(model, session, factors=True):
+    """The model's layers in the order of its modules, and for each module the layers it uses."""
     owners = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
             owners[parameter] = owners.get(parameter, 0) + 1
-    layers, home, users = [], {}, {}
-    gathering = {}  # by dtype, the layer that the next small one joins
+    layers, home = [], {}
     for name, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False))
         new = {}
@@ -234,27 +226,34 @@ def layers_of(model, factors=True, apart=()):
             if parameter.requires_grad and parameter not in home:
                 check(f"{name}.{parameter_name}" if name else parameter_name, parameter)
                 new.setdefault(parameter.dtype, []).append(parameter)
-        for number, (dtype, parameters) in enumerate(new.items()):
+        for number, parameters in enumerate(new.values()):
             layer_name = (name or "model") + (f".{number}" if number else "")
-            linear = factors and len(new) == 1 and can_send_factors(module, owners)
-            layer = Layer(layer_name, parameters, linear)
-            small = not linear and layer_name not in apart and layer.bytes < JOINED_BYTES
-            if small and dtype in gathering and gathering[dtype].bytes + layer.bytes <= JOINED_BYTES:
-                gathering[dtype].join(layer)
-                layer = gathering[dtype]
-            else:
-                layers.append(layer)
-                if small:
-                    gathering[dtype] = layer
-            home.update((parameter, layer) for parameter in parameters)
-        used = list(dict.fromkeys(home[p] for p in own.values() if p in home))
-        if used:
-            users[module] = used
-        for layer in used:
-            layer.used_by(module)
+            layers.append(Layer(layer_name, parameters, factors and len(new) == 1 and can_send_factors(module, owners)))
+            home.update((parameter, layers[-1]) for parameter in parameters)
     if not layers:
         raise PoseidonError("the model has no parameter that requires a gradient", "INVALID_ARGUMENT")
+    layers, joined_in = join_small(layers, session)
+    users = {}
+    for module in model.modules():
+        used = dict.fromkeys(joined_in[home[p]] for p in module.parameters(recurse=False) if p in home)
+        if used:
+            users[module] = list(used)
+        for layer in used:
+            layer.used_by(module)
     return layers, users
+
+
+def join_small(layers, session):
+    """Those that are left, and for each of `layers` the one that it has joined or is."""
+    declared = [layer.declaration(position) for position, layer in enumerate(layers)]
+    pointers = (ctypes.POINTER(c.Layer) * len(layers))(*map(ctypes.pointer, declared))
+    first = (ctypes.c_uint32 * len(layers))()
+    session.c.join_small(session.handle, pointers, len(layers), first)
+    joined_in = {layer: layers[number] for layer, number in zip(layers, first)}
+    for layer, home in joined_in.items():
+        if home is not layer:
+            home.join(layer)
+    return list(dict.fromkeys(joined_in.values())), joined_in
 
 
 def broadcast(session, model):

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/plan/joining.h"
+
+#include <map>
+
+namespace poseidon::plan {
+
+std::vector<std::size_t> JoinSmall(std::span<const LayerSpec> layers, const std::set<std::string, std::less<>>& apart) {
+  struct Message {
+    std::size_t first = 0;
+    std::uint64_t bytes = 0;
+  };
+  std::map<DType, Message> filling;  // the message that the next small layer joins
+  std::vector<std::size_t> first_of(layers.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerSpec& layer = layers[i];
+    first_of[i] = i;
+    if (layer.factors || apart.contains(layer.name) || layer.bytes() >= kMostJoinedBytes) continue;
+    const auto found = filling.find(layer.dtype);
+    if (found != filling.end() && found->second.bytes + layer.bytes() <= kMostJoinedBytes) {
+      found->second.bytes += layer.bytes();
+      first_of[i] = found->second.first;
+    } else {
+      filling[layer.dtype] = {i, layer.bytes()};
+    }
+  }
+  return first_of;
+}
+
+}  // namespace poseidon::plan
