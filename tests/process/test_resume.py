@@ -149,8 +149,16 @@ def short(bench, name, seed, **fields):
                         random_seed=seed, **fields)
 
 
+HDF5, BINARY = 0, 1  # of SolverParameter.SnapshotFormat
+
+
 @pytest.fixture
-def two_runs(bench):
+def snapshot_format():
+    return BINARY
+
+
+@pytest.fixture
+def two_runs(bench, snapshot_format):
     """Snapshots of iteration 10 of two runs that differ, in folders of their own, under the same name; and
     the hash of each at iteration 12."""
     bench.lenet()
@@ -158,17 +166,18 @@ def two_runs(bench):
     for seed, folder in ((1, "one"), (2, "two")):
         (bench.folder / folder).mkdir()
         done = bench.train(short(bench, f"{folder}.prototxt", seed, max_iter=12, snapshot=10,
-                                 snapshot_prefix=bench.folder / folder / "snap", snapshot_after_train=False),
+                                 snapshot_prefix=bench.folder / folder / "snap", snapshot_after_train=False,
+                                 snapshot_format=snapshot_format),
                            run_dir=f"run-{folder}")
         hashes[folder] = done.summary["weights_hash"]
     assert hashes["one"] != hashes["two"]
     return hashes
 
 
-def resume(bench, folder, **options):
+def resume(bench, folder, suffix="", **options):
     solver = short(bench, "resumed.prototxt", 3, max_iter=12, snapshot_prefix=bench.folder / "resumed",
                    snapshot_after_train=False)
-    return jobs.run(bench.poseidon, *bench.arguments(solver, ("--snapshot", state(folder, 10)), "resumed"),
+    return jobs.run(bench.poseidon, *bench.arguments(solver, ("--snapshot", f"{state(folder, 10)}{suffix}"), "resumed"),
                     cwd=bench.folder, **options)
 
 
@@ -197,10 +206,13 @@ def killed_at(tmp_path_factory):
     return library
 
 
-def test_killed_at_any_call_of_a_snapshot_an_old_or_a_new_one_is_whole(bench, two_runs, killed_at):
+@pytest.mark.parametrize("snapshot_format, suffix", [(BINARY, ""), (HDF5, ".h5")], ids=["binary", "hdf5"])
+def test_killed_at_any_call_of_a_snapshot_an_old_or_a_new_one_is_whole(bench, two_runs, killed_at, snapshot_format,
+                                                                       suffix):
     """In a folder that holds an earlier run's files of the same names."""
     folder = bench.folder / "used"
-    solver = short(bench, "new.prototxt", 2, max_iter=10, snapshot=10, snapshot_prefix=folder / "snap")
+    solver = short(bench, "new.prototxt", 2, max_iter=10, snapshot=10, snapshot_prefix=folder / "snap",
+                   snapshot_format=snapshot_format)
     seen = set()
     for call in range(1, 100):
         shutil.rmtree(folder, ignore_errors=True)
@@ -211,13 +223,14 @@ def test_killed_at_any_call_of_a_snapshot_an_old_or_a_new_one_is_whole(bench, tw
         if died.code == 0:
             break
         assert died.code == -signal.SIGKILL, died.err.text
-        resumed = resume(bench, folder)
+        resumed = resume(bench, folder, suffix)
         assert resumed.code == 0, f"killed at call {call}: {resumed.err.text}"
         found = jobs.summary_of(bench.folder / "resumed")["weights_hash"]
         assert found in two_runs.values(), f"a mixture after call {call}"
         seen.add(found)
     assert call > 8 and seen == set(two_runs.values())
-    assert sorted(path.name for path in folder.iterdir()) == ["snap_iter_10.caffemodel", "snap_iter_10.solverstate"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        f"snap_iter_10.{kind}{suffix}" for kind in ("caffemodel", "solverstate")]
 
 
 @pytest.mark.parametrize("options", (("--hosts", "localhost:1"), ("--servers", 1)))
