@@ -36,8 +36,14 @@ OSSL_PARAM Octets(const char* name, ConstBytes bytes) {
 
 }  // namespace
 
+OSSL_LIB_CTX* OwnOpenSsl() {
+  static OSSL_LIB_CTX* const context = OSSL_LIB_CTX_new();
+  POSEIDON_CHECK(context != nullptr, "there is memory for OpenSSL's context");
+  return context;
+}
+
 Key Key::Derive(const Token& token, std::string_view purpose) {
-  const KdfPtr kdf(EVP_KDF_fetch(nullptr, "HKDF", nullptr));
+  const KdfPtr kdf(EVP_KDF_fetch(OwnOpenSsl(), "HKDF", nullptr));
   const KdfContextPtr context(EVP_KDF_CTX_new(kdf.get()));
   POSEIDON_CHECK(context != nullptr, "OpenSSL 3 has HKDF");
   const OSSL_PARAM params[] = {Digestname(), Octets(OSSL_KDF_PARAM_KEY, token.bytes()),
@@ -53,7 +59,7 @@ Key Key::Derive(const Token& token, std::string_view purpose) {
 Key::~Key() { Wipe(bytes_); }
 
 Digest Hmac(const Key& key, std::span<const ConstBytes> parts) {
-  const MacPtr mac(EVP_MAC_fetch(nullptr, "HMAC", nullptr));
+  const MacPtr mac(EVP_MAC_fetch(OwnOpenSsl(), "HMAC", nullptr));
   const MacContextPtr context(EVP_MAC_CTX_new(mac.get()));
   POSEIDON_CHECK(context != nullptr, "OpenSSL 3 has HMAC");
   const OSSL_PARAM params[] = {Digestname(), OSSL_PARAM_construct_end()};
@@ -73,7 +79,7 @@ bool EqualInConstantTime(ConstBytes a, ConstBytes b) {
 }
 
 bool FillRandom(MutableBytes bytes) {
-  return RAND_bytes(Chars(bytes), static_cast<int>(bytes.size())) == 1;
+  return RAND_bytes_ex(OwnOpenSsl(), Chars(bytes), bytes.size(), 0) == 1;
 }
 
 void Wipe(MutableBytes bytes) { OPENSSL_cleanse(bytes.data(), bytes.size()); }

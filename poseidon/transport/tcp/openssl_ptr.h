@@ -2,6 +2,8 @@
 #ifndef POSEIDON_TRANSPORT_TCP_OPENSSL_PTR_H_
 #define POSEIDON_TRANSPORT_TCP_OPENSSL_PTR_H_
 
+#include <openssl/types.h>
+
 #include <memory>
 
 namespace poseidon::transport::tcp {
@@ -17,6 +19,10 @@ struct OpenSslFree {
 // Owns an object of OpenSSL's, which `kFree` ends: OpenSslPtr<SSL, SSL_free>.
 template <typename T, auto kFree>
 using OpenSslPtr = std::unique_ptr<T, OpenSslFree<kFree>>;
+
+// Our own context of OpenSSL's library. What the process, another library in it or OPENSSL_CONF makes of the common one
+// (providers, default properties) means nothing to us. Lives until the process ends. Thread: any.
+OSSL_LIB_CTX* OwnOpenSsl();
 
 }  // namespace poseidon::transport::tcp
 

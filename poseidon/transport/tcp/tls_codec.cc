@@ -184,7 +184,7 @@ int SelectProtocol(SSL*, const unsigned char** chosen, unsigned char* chosen_siz
 }
 
 ContextPtr NewContext(const SSL_METHOD* method, Key& key) {
-  ContextPtr context(SSL_CTX_new(method));
+  ContextPtr context(SSL_CTX_new_ex(OwnOpenSsl(), nullptr, method));
   if (context == nullptr) return nullptr;
   SSL_CTX* c = context.get();
   SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
