@@ -56,7 +56,7 @@ class CallbackEngine final : public sfb::ProductEngine {
   const std::string description_;
 };
 
-// CBLAS, set up when it is first needed: its thread count is the whole process's.
+// The default engine, set up when it is first needed: its thread count may be the whole process's.
 class LateBlasEngine final : public sfb::ProductEngine {
  public:
   explicit LateBlasEngine(int threads) : threads_(threads) {}
@@ -64,7 +64,12 @@ class LateBlasEngine final : public sfb::ProductEngine {
   void Start() {
     if (!engine_) engine_ = sfb::MakeBlasEngine(threads_);
   }
-  Status Multiply(const Product& product) override { return engine_->Multiply(product); }
+  Status Multiply(const Product& product) override {
+    if (engine_) return engine_->Multiply(product);
+    return FailedPrecondition("no BLAS multiplies factors in this process, expected libopenblas.so.0, a library "
+                              "that POSEIDON_BLAS names, PyTorch loaded before the layers are committed, an engine of "
+                              "the program's own, or layers without factors");
+  }
   std::string description() const override { return engine_ ? engine_->description() : "none"; }
 
  private:

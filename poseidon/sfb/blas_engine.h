@@ -8,8 +8,10 @@
 
 namespace poseidon::sfb {
 
-// The default engine for programs that bring none: CBLAS (OpenBLAS), for f32 and f64. `threads` is
-// fixed for its lifetime (OpenBLAS keeps one number per process).
+// The default engine for programs that bring none, for f32 and f64: the BLAS in the file that POSEIDON_BLAS names
+// (sgemm_ and dgemm_ with 32-bit integers), else the system's OpenBLAS, else the BLAS of a PyTorch that this process has
+// loaded. None is linked, so that libposeidon.so runs without them. Null where none is found.
+// `threads` is fixed for its lifetime (OpenBLAS keeps one number per process).
 std::unique_ptr<ProductEngine> MakeBlasEngine(int threads);
 
 }  // namespace poseidon::sfb

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training through poseidon.torch gives what one process gives that averages all workers' gradients."""
 import copy
+import pathlib
 
 import pytest
 
@@ -30,6 +31,23 @@ def test_factors_are_the_mean_of_all_workers(job, workers):
     case, results = job.train(workers=workers, schemes=FACTORS)
     assert_close(results[0], worker.reference(case), 1e-5)
     assert {name for name, scheme in results[0]["schemes"][-1].items() if scheme == "sfb"} == set(FACTORS)
+
+
+def test_factors_are_multiplied_by_the_blas_of_torch(job, monkeypatch):
+    """As where no OpenBLAS is installed."""
+    monkeypatch.setenv("POSEIDON_BLAS", str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    case = job.case(schemes=FACTORS)
+    ended = job.run(case)
+    assert [one.code for one in ended] == [0, 0], ended[0].errors
+    results = [torch.load(case["result"] + str(rank)) for rank in range(2)]
+    assert differing(results[0]["weights"], results[1]["weights"]) == []
+    assert_close(results[0], worker.reference(case), 1e-5)
+
+
+def test_without_a_blas_factors_are_an_error(job, monkeypatch):
+    monkeypatch.setenv("POSEIDON_BLAS", "libnone.so")
+    for one in job.run(job.case(schemes=FACTORS)):
+        assert one.code == 3 and "no BLAS multiplies factors in this process" in one.failure["message"]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
