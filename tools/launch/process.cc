@@ -2,6 +2,7 @@
 #include "tools/launch/process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -14,6 +15,10 @@
 
 namespace poseidon::launch {
 namespace {
+
+// A child that is stopped before its program begins, or whose program lies on a disk that hangs, must not make the
+// launcher deaf for longer.
+constexpr int kBeginWithinMs = 5000;
 
 struct Pipe {
   int read = -1;
@@ -68,6 +73,14 @@ Result<Process> Process::Start(const std::vector<std::string>& argv) {
   if (pid == 0) BecomeChild(arguments.data(), parent, in, out, report.write);
 
   close(std::exchange(report.write, -1));
+  pollfd begun = {report.read, POLLIN, 0};  // its end: exec closes it
+  if (poll(&begun, 1, kBeginWithinMs) == 0) {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, WNOHANG);
+    return Status(StatusCode::kDeadlineExceeded, "cannot run " + argv[0] + ": it has not begun within " +
+                                                     std::to_string(kBeginWithinMs / 1000) +
+                                                     " s; it is stopped, or its disk does not answer");
+  }
   int error = 0;
   if (read(report.read, &error, sizeof(error)) == sizeof(error)) {
     waitpid(pid, nullptr, 0);

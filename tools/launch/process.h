@@ -17,7 +17,8 @@ namespace poseidon::launch {
 // Thread: one at a time, the one that started it (the death signal is tied to that thread).
 class Process {
  public:
-  // `argv[0]` is looked up in PATH. kNotFound when it cannot be run.
+  // `argv[0]` is looked up in PATH. kNotFound when it cannot be run, kDeadlineExceeded
+  // when it has not begun within 5 s.
   static Result<Process> Start(const std::vector<std::string>& argv);
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
