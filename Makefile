@@ -31,6 +31,10 @@ bench: build ## ratios against the recorded ones (root, about 5 minutes) and wha
 	@.venv/bin/python3 benchmarks/trainer_bench.py --pairs 100
 	@.venv/bin/python3 -B -m benchmarks.performance --compare
 
+wheel: setup ## the Python wheel of the core, into build/dist, tested where nothing else is installed
+	@scripts/wheel.sh
+	@.venv/bin/python3 -B -m pytest -q -rs -p no:cacheprovider tests/wheel
+
 build: ## the poseidon command, into build/release/bin, and libposeidon.so for front ends
 	@scripts/setup.sh demo
 	@scripts/build.sh release $(if $(wildcard build/release/CMakeCache.txt),,-DPOSEIDON_TESTS=OFF -DPOSEIDON_BENCHMARKS=OFF) poseidon poseidon_shared
@@ -49,4 +53,4 @@ format: ## clang-format over the lines changed since the last commit
 clean: ## remove what was built; .venv and demo/ stay
 	rm -rf build
 
-.PHONY: help demo test check soak golden bench build setup tidy format clean
+.PHONY: help demo test check soak golden bench wheel build setup tidy format clean
