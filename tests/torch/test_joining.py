@@ -73,6 +73,12 @@ def test_layers_of_any_name_can_be_named(wrapped):
     assert declared(exchange) == {"before": 2, **{name: 1 for name in names}}
 
 
+def test_a_child_may_be_called_as_the_models_own_tensors(wrapped):
+    model = Gain(LARGE)
+    model.model = Gain(LARGE)
+    assert declared(wrapped(model)) == {"model": 1, "model'": 1}
+
+
 class Backwards(nn.Module):
     """Uses its modules in another order than it has them, one of them only by its tensor."""
 

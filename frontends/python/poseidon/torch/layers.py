@@ -218,7 +218,7 @@ def layers_of(model, session, factors=True):
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
             owners[parameter] = owners.get(parameter, 0) + 1
-    layers, home = [], {}
+    layers, home, names = [], {}, set()
     for name, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False))
         new = {}
@@ -228,6 +228,9 @@ def layers_of(model, session, factors=True):
                 new.setdefault(parameter.dtype, []).append(parameter)
         for number, parameters in enumerate(new.values()):
             layer_name = (name or "model") + (f".{number}" if number else "")
+            while layer_name in names:  # a child may be called what its parent's own tensors are
+                layer_name += "'"
+            names.add(layer_name)
             layers.append(Layer(layer_name, parameters, factors and len(new) == 1 and can_send_factors(module, owners)))
             home.update((parameter, layers[-1]) for parameter in parameters)
     if not layers:
