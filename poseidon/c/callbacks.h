@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "poseidon/base/log.h"
 #include "poseidon/c/poseidon.h"
@@ -59,21 +60,22 @@ class CallbackEngine final : public sfb::ProductEngine {
 // The default engine, set up when it is first needed: its thread count may be the whole process's.
 class LateBlasEngine final : public sfb::ProductEngine {
  public:
-  explicit LateBlasEngine(int threads) : threads_(threads) {}
+  LateBlasEngine(int threads, std::string file) : threads_(threads), file_(std::move(file)) {}
   // Before the layers are committed.
   void Start() {
-    if (!engine_) engine_ = sfb::MakeBlasEngine(threads_);
+    if (!engine_) engine_ = sfb::MakeBlasEngine(threads_, file_);
   }
   Status Multiply(const Product& product) override {
     if (engine_) return engine_->Multiply(product);
     return FailedPrecondition("no BLAS multiplies factors in this process, expected libopenblas.so.0, a library "
-                              "that POSEIDON_BLAS names, PyTorch loaded before the layers are committed, an engine of "
+                              "that the options name, PyTorch loaded before the layers are committed, an engine of "
                               "the program's own, or layers without factors");
   }
   std::string description() const override { return engine_ ? engine_->description() : "none"; }
 
  private:
   const int threads_;
+  const std::string file_;
   std::unique_ptr<sfb::ProductEngine> engine_;
 };
 

@@ -33,7 +33,7 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
     handle->own_engine = std::make_unique<CallbackEngine>(engine);
   } else {
     handle->blas_engine =
-        std::make_unique<LateBlasEngine>(static_cast<int>(opened.node.compute_threads));
+        std::make_unique<LateBlasEngine>(static_cast<int>(opened.node.compute_threads), TextOr(options.blas, ""));
   }
   if (options.trace_spans != 0) {
     handle->trace = std::make_unique<TraceRecorder>(options.trace_spans);

@@ -222,7 +222,7 @@ typedef struct poseidon_options {
   // (poseidon_report). 0: 10. POSEIDON_NEVER: the first plan stays.
   uint64_t final_plan_step;
 
-  const poseidon_engine* engine;  // NULL: CBLAS, once a layer declares factors
+  const poseidon_engine* engine;  // NULL: a BLAS, once a layer declares factors; see blas
 
   // NULL: silence. Called on any thread. Who has no log of its own may give poseidon_log_to_stderr.
   void (*log)(void* user, int32_t level, const char* line);
@@ -250,6 +250,10 @@ typedef struct poseidon_options {
   // times as long if its process uses a processor or it has said what it is busy with (poseidon_say_busy). At least
   // 1; 0: 60. Rank 0's word counts.
   double stuck_after_seconds;
+
+  // File of the BLAS library that multiplies factors where there is no `engine` (sgemm_ and dgemm_ with 32-bit
+  // integers). NULL: the system's OpenBLAS, else the BLAS of a PyTorch that the process has loaded.
+  const char* blas;
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;

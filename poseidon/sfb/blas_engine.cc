@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -47,10 +46,8 @@ std::unique_ptr<Blas> Load(const std::string& file, int flags, int threads) {
   return blas;
 }
 
-std::unique_ptr<Blas> FindBlas(int threads) {
-  if (const char* const named = std::getenv("POSEIDON_BLAS"); named != nullptr && *named != '\0') {
-    return Load(named, 0, threads);
-  }
+std::unique_ptr<Blas> FindBlas(const std::string& file, int threads) {
+  if (!file.empty()) return Load(file, 0, threads);
   if (std::unique_ptr<Blas> blas = Load("libopenblas.so.0", 0, threads)) return blas;
   // PyTorch's CPU library exports the BLAS that it was linked with.
   return Load("libtorch_cpu.so", RTLD_NOLOAD, threads);
@@ -90,8 +87,8 @@ class BlasEngine final : public ProductEngine {
 
 }  // namespace
 
-std::unique_ptr<ProductEngine> MakeBlasEngine(int threads) {
-  std::unique_ptr<Blas> blas = FindBlas(threads);
+std::unique_ptr<ProductEngine> MakeBlasEngine(int threads, const std::string& file) {
+  std::unique_ptr<Blas> blas = FindBlas(file, threads);
   return blas != nullptr ? std::make_unique<BlasEngine>(std::move(blas), threads) : nullptr;
 }
 

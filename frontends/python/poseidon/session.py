@@ -37,7 +37,7 @@ def escaped(name):
 
 def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=None, plan_pin=None,
                  final_plan_step=0, policy="time", servers=0, join_timeout=120.0, dead_after=30.0, host=None,
-                 log=None, levels="auto", stuck_after=60.0):
+                 log=None, levels="auto", stuck_after=60.0, blas=None):
     """The C struct of these words; None for final_plan_step keeps the first plan."""
     encode = lambda text: None if text is None else str(text).encode()
     for name, word, known in (("wire", wire, c.WIRE), ("policy", policy, c.POLICY),
@@ -53,7 +53,8 @@ def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=Non
         host=encode(host or socket.gethostname()), token_file=encode(token_file), threads=threads,
         cores=cores, join_timeout_seconds=join_timeout, dead_after_seconds=dead_after,
         stuck_after_seconds=stuck_after, interrupted=interruption.asked,
-        policy=c.POLICY[policy], levels=c.LEVELS[levels], schemes=encode(schemes), plan_pin=encode(plan_pin),
+        blas=encode(blas or os.environ.get("POSEIDON_BLAS") or None), policy=c.POLICY[policy],
+        levels=c.LEVELS[levels], schemes=encode(schemes), plan_pin=encode(plan_pin),
         final_plan_step=c.NEVER if final_plan_step is None else final_plan_step)
     if log is not None:
         options.log = c.Log(lambda user, level, line: log(level, line.decode(errors="replace")))

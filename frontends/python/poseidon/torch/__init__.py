@@ -34,7 +34,8 @@ def init(rank=None, workers=None, coordinator=None, port=None, listen=None, toke
     options: wire ("tls", "auth"), schemes ({"fc1": "sfb"}), plan_pin, final_plan_step (None: the first plan
     stays), policy ("time", "bytes"), servers, join_timeout, dead_after, stuck_after (seconds after which a
     rank that is alive but keeps the others waiting ends the job), host, log (a function of level and line; without it
-    warnings go to standard error), levels ("auto", "flat", "host").
+    warnings go to standard error), levels ("auto", "flat", "host"), blas (a library's file, else POSEIDON_BLAS: what
+    multiplies factors instead of the system's OpenBLAS or torch's own).
     """
     global _joined
     if _joined is not None:
