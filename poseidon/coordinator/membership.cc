@@ -77,13 +77,10 @@ class Machine {
                      [&](const JoinRequest& j) { return j.connection == left.connection; });
     if (found == state_.joined.end()) return;
     std::optional<MemberId> culprit;
-    if (found->hosts_coordinator) culprit = kHost;
-    if (found->rank) culprit = PlaceOf(found->role, found->rank->value());
     std::string text = Describe(*found);
-    if (culprit && found->role == Role::kWorker) {
-      text += ", rank " + std::to_string(culprit->value()) + ",";
-    } else if (culprit) {
-      text += ", server " + std::to_string(found->rank->value()) + ",";
+    if (const std::optional<std::uint16_t> number = NumberOf(*found)) {
+      culprit = PlaceOf(found->role, *number);
+      text += ", " + Numbered(found->role, std::to_string(*number)) + ",";
     }
     text += " " + left.how + " before the job had formed";
     if (!left.why.ok()) text += ": " + left.why.message();
@@ -218,6 +215,15 @@ class Machine {
            std::to_string(state_.options.servers) + " servers";
   }
 
+  // What a process that has joined will be among those of its role; none where it has not said.
+  static std::optional<std::uint16_t> NumberOf(const JoinRequest& joiner) {
+    if (joiner.hosts_coordinator) return std::uint16_t{0};
+    return joiner.rank ? std::optional(joiner.rank->value()) : std::nullopt;
+  }
+  static std::string Numbered(Role role, const std::string& numbers) {
+    return (role == Role::kWorker ? "rank " : "server ") + numbers;
+  }
+
   // The member that a process with this number will be.
   MemberId PlaceOf(Role role, std::uint16_t number) const {
     const int first = role == Role::kWorker ? 0 : state_.options.workers;
@@ -296,7 +302,7 @@ class Machine {
       const std::vector<std::uint16_t> numbers = Missing(role);
       std::string list;
       for (const std::uint16_t number : numbers) AddListed(std::to_string(number), &list);
-      if (!list.empty()) AddListed((role == Role::kWorker ? "rank " : "server ") + list, &missing);
+      if (!list.empty()) AddListed(Numbered(role, list), &missing);
       if (!culprit && !numbers.empty()) culprit = PlaceOf(role, numbers.front());
     }
     if (!missing.empty()) text += "; missing: " + missing;
@@ -308,8 +314,9 @@ class Machine {
     std::set<std::uint16_t> taken;
     for (const JoinRequest& joiner : state_.joined) {
       if (joiner.role != role) continue;
-      if (!joiner.rank && !joiner.hosts_coordinator) return {};
-      taken.insert(joiner.hosts_coordinator ? std::uint16_t{0} : joiner.rank->value());
+      const std::optional<std::uint16_t> number = NumberOf(joiner);
+      if (!number) return {};
+      taken.insert(*number);
     }
     std::vector<std::uint16_t> missing;
     const std::uint16_t all =
