@@ -33,7 +33,7 @@ bench: build ## ratios against the recorded ones (root, about 5 minutes) and wha
 
 wheel: setup ## the Python wheel of the core, into build/dist, tested where nothing else is installed
 	@scripts/wheel.sh
-	@.venv/bin/python3 -B -m pytest -q -rs -p no:cacheprovider tests/wheel
+	@.venv/bin/python3 -B -m pytest -q -rs -p no:cacheprovider tests/wheel --wheel build/dist/poseidon_train-*.whl
 
 build: ## the poseidon command, into build/release/bin, and libposeidon.so for front ends
 	@scripts/setup.sh demo

@@ -66,11 +66,15 @@ class Job:
                 "final_plan_step": None, "set_to_none": True, "skipped": [], "port": free_port(),
                 "token": str(token), "result": str(self.folder / f"result-{self.count}-"), **words}
 
-    def run(self, case):
-        """How every rank ended, each a program of its own."""
+    def write(self, case):
         file = self.folder / "case.json"
         file.write_text(json.dumps(case))
-        workers = [subprocess.Popen([sys.executable, "-B", str(HERE / "worker.py"), str(file), str(rank)],
+        return str(file)
+
+    def run(self, case):
+        """How every rank ended, each a program of its own."""
+        file = self.write(case)
+        workers = [subprocess.Popen([sys.executable, "-B", str(HERE / "worker.py"), file, str(rank)],
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                    for rank in range(case["workers"])]
         try:
@@ -84,9 +88,8 @@ class Job:
         """A job that has to succeed: its case, and what every rank saved; all weights are the same."""
         import torch  # not above: without torch the tests that need it are skipped
         case = self.case(**words)
-        file = self.folder / "case.json"
-        file.write_text(json.dumps(case))
-        workers = [FORKS.Process(target=run_worker, args=(str(file), rank, case["result"] + f"{rank}.log"))
+        file = self.write(case)
+        workers = [FORKS.Process(target=run_worker, args=(file, rank, case["result"] + f"{rank}.log"))
                    for rank in range(case["workers"])]
         try:
             for worker in workers:

@@ -31,24 +31,21 @@ def test_time_belongs_to_one_layer_and_waiting_to_none(alone, overlap):
     exchange = poseidon.torch.wrap(model, optimizer, overlap=overlap)
     passes, waits = [], []
 
-    def wait(*arguments):
-        begin = time.monotonic_ns()
-        time.sleep(0.01)
-        library.wait(*arguments)
-        waits.append((begin, time.monotonic_ns()))
-
-    def wait_any(*arguments):
-        begin = time.monotonic_ns()
-        time.sleep(0.01)
-        library.wait_any(*arguments)
-        waits.append((begin, time.monotonic_ns()))
+    def slow(wait):
+        def waits_longer(*arguments):
+            begin = time.monotonic_ns()
+            time.sleep(0.01)
+            wait(*arguments)
+            waits.append((begin, time.monotonic_ns()))
+        return waits_longer
 
     def timed(handle, layer, step, which, begin, end):
         library.timed(handle, layer, step, which, begin, end)
         passes.append((begin, end, layer, step, which))
 
     library = exchange.c
-    exchange.c = exchange.stopwatch.library = Spied(library, timed=timed, wait=wait, wait_any=wait_any)
+    exchange.c = exchange.stopwatch.library = Spied(
+        library, timed=timed, wait=slow(library.wait), wait_any=slow(library.wait_any))
     for step in range(STEPS):
         optimizer.zero_grad()
         model(torch.ones(8, 40)).sum().backward()

@@ -25,7 +25,9 @@ def clean():
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def wheel(request, tmp_path_factory):
+    if given := request.config.getoption("--wheel"):
+        return pathlib.Path(given).resolve()
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run([ROOT / "scripts" / "wheel.sh", folder], check=True)
     [file] = folder.iterdir()
