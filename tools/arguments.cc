@@ -99,9 +99,28 @@ bool AreFlagsOf(const CLI::App& command, const std::vector<std::string>& argumen
   return i == end;
 }
 
+// The words of `run`: its own flags, then somebody else's command line, which stays as it is. Between the two may be
+// "--", which the library takes for an end of its own.
+std::vector<std::string> WordsOfRun(const CLI::App& run, std::vector<std::string> words) {
+  std::size_t i = 1;
+  while (i < words.size() && words[i].size() > 1 && words[i][0] == '-') {
+    if (words[i] == "--") {
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
+    }
+    const bool has_value = words[i].find('=') != std::string::npos;
+    const CLI::Option* const option = run.get_option_no_throw(words[i]);
+    i += option != nullptr && option->get_items_expected_min() > 0 && !has_value ? 2 : 1;
+  }
+  return words;
+}
+
 }  // namespace
 
 std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "run") {
+    return WordsOfRun(*app.get_subcommand("run"), {argv + 1, argv + argc});
+  }
   std::vector<std::string> arguments = WithoutLogFlags(WithTwoDashes(argc, argv));
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const auto named = app.get_subcommands(

@@ -8,7 +8,8 @@
 
 #include "poseidon/base/status.h"
 
-// The subcommands of `poseidon`, one file each. Adding one: a file, a declaration, a line in main.cc.
+// The subcommands of `poseidon`, one file each. Adding one: a file, a declaration, a line in trainer_commands.cc, and one
+// in core_commands.cc, which is linked instead where there is no trainer.
 // Each adds its flags to `app` and sets a callback that throws CLI::RuntimeError with the exit code.
 namespace poseidon::tools {
 
@@ -17,15 +18,20 @@ inline constexpr int kExitFailed = 1;      // a user's mistake, or anything else
 inline constexpr int kExitMemberLost = 3;  // a member of the job died, froze or was cut off
 inline constexpr int kExitNotFinite = 4;   // the loss became NaN or infinite (--on-nan stop)
 
+// Adds all that this build has.
+void AddCommands(CLI::App& app);
+
 void AddTrain(CLI::App& app);
+void AddRun(CLI::App& app);
 void AddTest(CLI::App& app);
 void AddTime(CLI::App& app);
 void AddPlan(CLI::App& app);
 void AddProfile(CLI::App& app);
 void AddDeviceQuery(CLI::App& app);
 void AddConvertMnist(CLI::App& app);
-// What a launcher starts; reads its task from standard input.
-void AddMember(CLI::App& app);
+// What launchers start; they read their task from standard input.
+void AddMember(CLI::App& app);  // by train
+void AddRank(CLI::App& app);    // by run
 
 // Whether a job failed because of a member: one that it names, or one of those that no longer hear each
 // other, where it cannot be told which.

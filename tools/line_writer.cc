@@ -66,6 +66,11 @@ void LineWriter::Write(std::string text) {
   changed_.notify_all();
 }
 
+bool LineWriter::HasRoom() {
+  const std::lock_guard lock(mutex_);
+  return broken_ || bytes_ < limit_ / 2;
+}
+
 void LineWriter::WriteOrDrop(std::string text) {
   {
     const std::lock_guard lock(mutex_);

@@ -27,6 +27,8 @@ class LineWriter {
   void Write(std::string text);
   // Shown only where nothing waits before it.
   void WriteOrDrop(std::string text);
+  // Whether the descriptor keeps up: nothing is near being dropped.
+  bool HasRoom();
   // Blocks until all is written, or nothing could be for `patience`; false then.
   bool Drain(std::chrono::milliseconds patience);
   // Blocks until all is written or `enough`, asked often, says so.

@@ -14,6 +14,7 @@
 #include "poseidon/base/exception.h"
 #include "tools/commands.h"
 #include "tools/signals.h"
+#include "tools/stop_signal.h"
 #include "tools/task_json.h"
 #include "tools/terminal.h"
 
@@ -64,7 +65,7 @@ void RunMember() {
   signal_requests = requests.get();
   signal(SIGTERM, OnTerminate);
   signal(SIGINT, SIG_IGN);
-  LeaveSignalsToTheSystem();
+  UnblockSignals();
   std::thread(Watch, std::cref(input->task.options), std::ref(*requests)).detach();
 
   const caffe::MemberEnvironment environment{

@@ -20,6 +20,7 @@
 #include "tools/launch/note.h"
 #include "tools/run_dir.h"
 #include "tools/signals.h"
+#include "tools/stop_signal.h"
 
 extern char** environ;
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "tools/commands.h"
+#include "tools/stop_signal.h"
 
 namespace poseidon::tools {
 namespace {
@@ -20,7 +21,6 @@ enum class Effect { kNone, kSnapshot, kStop };
 std::atomic<Effect> interrupt_effect = Effect::kNone;
 std::atomic<Effect> hangup_effect = Effect::kNone;
 caffe::Requests requests;
-std::atomic<int> stop_signal = 0;
 std::array<std::atomic<const char*>, 2> files_left = {};
 
 Effect EffectNamed(const std::string& name) {
@@ -40,8 +40,7 @@ void OnSignal(int signal_number) {
                                                   : hangup_effect.load();
   if (effect == Effect::kSnapshot) requests.snapshot.store(true);
   if (effect != Effect::kStop) return;
-  int none = 0;
-  if (!stop_signal.compare_exchange_strong(none, signal_number)) {
+  if (!NoteStop(signal_number)) {
     for (const auto& path : files_left) {
       if (path.load() != nullptr) unlink(path.load());
     }
@@ -51,32 +50,16 @@ void OnSignal(int signal_number) {
   (signal_number == SIGTERM ? requests.terminate : requests.stop).store(true);
 }
 
-void Unblock() {
-  sigset_t ours;
-  sigemptyset(&ours);
-  for (const int s : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ours, s);
-  pthread_sigmask(SIG_UNBLOCK, &ours, nullptr);
-}
-
 }  // namespace
-
-void LeaveSignalsToTheSystem() { Unblock(); }
 
 void ReceiveSignals(const caffe::TrainOptions& options) {
   interrupt_effect.store(EffectNamed(options.sigint_effect));
   hangup_effect.store(EffectNamed(options.sighup_effect));
   for (const int s : {SIGINT, SIGTERM, SIGHUP}) signal(s, OnSignal);
-  Unblock();
+  UnblockSignals();
 }
 
 caffe::Requests& SignalRequests() { return requests; }
-
-int StopSignal() { return stop_signal.load(); }
-
-void NoteStop() {
-  int none = 0;
-  stop_signal.compare_exchange_strong(none, SIGTERM);
-}
 
 void RemoveAtSecondStop(const std::string& path) {
   for (auto& place : files_left) {

@@ -7,24 +7,17 @@
 #include "frontends/caffe/train/options.h"
 #include "frontends/caffe/train/worker.h"
 
-// SIGINT, SIGTERM and SIGHUP to this process. The program starts with them blocked (main.cc), so one
-// that comes while its libraries load waits until one of these two functions is called.
+// SIGINT, SIGTERM and SIGHUP to a worker. The program starts with them blocked (main.cc), so one that comes while its
+// libraries load waits until ReceiveSignals is called.
 namespace poseidon::tools {
-
-// From here on they do what they do to any program. For commands that have nothing to save.
-void LeaveSignalsToTheSystem();
 
 // From here on, to the end of the process, they are requests to the worker: SIGTERM, and SIGINT and
 // SIGHUP with the effects that the options say. A second request to stop ends the process at once,
 // with a sentence and the exit code of a failure.
 void ReceiveSignals(const caffe::TrainOptions& options);
 
-// What has been asked for. Lives as long as the process.
+// What has been asked for. Lives as long as the process. (Who asked for a stop: stop_signal.h.)
 caffe::Requests& SignalRequests();
-// The first signal that asked for a stop; 0: none has.
-int StopSignal();
-// For a request to stop that came another way.
-void NoteStop();
 
 // A file that this process leaves for others while it starts: a second request to stop removes it
 // too. At most two; an empty path forgets them all.

@@ -1,30 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/task_json.h"
 
-#include <array>
-#include <charconv>
-
 namespace poseidon::tools {
-namespace {
 
 using nlohmann::json;
 using transport::tcp::Token;
-
-Result<Token> TokenFromHex(const std::string& hex) {
-  std::array<std::byte, Token::kBytes> bytes{};
-  if (hex.size() != 2 * bytes.size()) return InvalidArgument("the task's token has a wrong length");
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    unsigned value = 0;
-    const char* const begin = hex.data() + 2 * i;
-    if (std::from_chars(begin, begin + 2, value, 16).ptr != begin + 2) {
-      return InvalidArgument("the task's token is not hexadecimal");
-    }
-    bytes[i] = static_cast<std::byte>(value);
-  }
-  return Token::FromBytes(bytes);
-}
-
-}  // namespace
 
 json TaskJson(const caffe::MemberTask& task, const Token& token) {
   return {{"server", task.server},
@@ -54,7 +34,7 @@ Result<MemberInput> ParseMemberInput(const std::string& line) {
       task.coordinator_host = input.at("coordinator").at("host");
       task.coordinator_port = input.at("coordinator").at("port");
     }
-    POSEIDON_ASSIGN_OR_RETURN(Token token, TokenFromHex(input.at("token")));
+    POSEIDON_ASSIGN_OR_RETURN(Token token, Token::FromHex(input.at("token").get<std::string>()));
     return MemberInput{std::move(task), std::move(token)};
   } catch (const json::exception& error) {
     return InvalidArgument(std::string("the task cannot be read: ") + error.what());

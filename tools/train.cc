@@ -7,12 +7,14 @@
 #include <memory>
 
 #include "frontends/caffe/train/worker.h"
+#include "tools/cluster_flags.h"
 #include "tools/commands.h"
 #include "tools/launch/hosts.h"
 #include "tools/launch/launcher.h"
 #include "tools/placed.h"
 #include "tools/run_dir.h"
 #include "tools/signals.h"
+#include "tools/stop_signal.h"
 #include "tools/task_json.h"
 #include "tools/terminal.h"
 
@@ -25,21 +27,12 @@ using transport::tcp::Token;
 
 struct TrainFlags {
   caffe::TrainOptions options;
-  std::string hosts;
-  std::string hostfile;
+  ClusterFlags cluster;
   std::string gpu;
   std::string token_file;
-  std::string ssh = "ssh";
-  std::string program;  // where poseidon is on the other hosts
   std::vector<std::string> schemes;
   std::string stage;
 };
-
-std::string OwnProgram() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "poseidon" : path.string();
-}
 
 void CompleteOptions(TrainFlags& flags) {
   caffe::TrainOptions& options = flags.options;
@@ -87,49 +80,21 @@ Token JobToken(const TrainFlags& flags) {
   return *token;
 }
 
-std::vector<Host> Placement(const TrainFlags& flags) {
-  const std::size_t members = std::size_t{flags.options.workers} + flags.options.servers;
-  if (flags.hosts.empty() && flags.hostfile.empty()) {
-    return std::vector<Host>(members, Host{"localhost", 1, 0});
+// Where the workers run, then the dedicated servers.
+std::vector<Host> Members(const TrainFlags& flags) {
+  const std::vector<Host> hosts = HostsOf(flags.cluster);
+  if (hosts.empty()) {
+    return std::vector<Host>(std::size_t{flags.options.workers} + flags.options.servers, Host{"localhost", 1, 0});
   }
-  Result<std::vector<Host>> hosts = flags.hosts.empty() ? launch::ReadHostFile(flags.hostfile)
-                                                        : launch::ParseHosts(flags.hosts);
-  if (!hosts.ok()) Fail(hosts.status().message());
-  Result<std::vector<Host>> placed = launch::PlaceMembers(*hosts, flags.options.workers);
+  Result<std::vector<Host>> placed = launch::PlaceMembers(hosts, flags.options.workers);
   if (!placed.ok()) Fail(placed.status().message());
   // Dedicated servers go round the hosts.
   for (std::uint16_t s = 0; s < flags.options.servers; ++s) {
-    Host host = (*hosts)[s % hosts->size()];
+    Host host = hosts[s % hosts.size()];
     host.port = 0;
     placed->push_back(host);
   }
-  return *placed;
-}
-
-std::string ShellQuoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-// The command that starts a member on `host`. Over ssh it changes to this folder first, so that
-// relative paths mean the same; -T and BatchMode because nobody is there to type.
-std::vector<std::string> CommandFor(const TrainFlags& flags, const Host& host, bool local) {
-  const std::string program = flags.program.empty() ? OwnProgram() : flags.program;
-  if (local) return {OwnProgram(), "member"};
-  std::vector<std::string> argv;
-  std::string word;
-  for (const char c : flags.ssh + " ") {
-    if (c != ' ') {
-      word += c;
-    } else if (!word.empty()) {
-      argv.push_back(std::exchange(word, {}));
-    }
-  }
-  argv.insert(argv.end(), {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", host.name, "--",
-                           "cd " + ShellQuoted(std::filesystem::current_path().string()) +
-                               " && exec " + ShellQuoted(program) + " member"});
-  return argv;
+  return *std::move(placed);
 }
 
 // How every member ended and whom it blames, one object a line.
@@ -145,47 +110,31 @@ void WriteMembers(const std::string& path, const launch::LaunchResult& result) {
 }
 
 void RunJob(TrainFlags& flags, Terminal& terminal) {
-  const std::string own = launch::OwnName();
-  const std::vector<Host> placed = Placement(flags);
-  const bool spread = !flags.hosts.empty() || !flags.hostfile.empty();
-  bool all_local = true;
-  for (const Host& host : placed) all_local &= launch::IsLocal(host.name, own);
-  const bool tls = flags.options.wire == "tls" || (flags.options.wire == "auto" && !all_local);
+  const Placement placed = PlaceOn(Members(flags));
+  const bool tls = flags.options.wire == "tls" || (flags.options.wire == "auto" && !placed.all_local);
   // Paths must mean the same for a member in another folder of another host.
   caffe::TrainOptions options = flags.options;
   options.run_dir = std::filesystem::absolute(options.run_dir).string();
   const Token token = JobToken(flags);
 
-  // Beyond loopback only where the user named hosts.
-  std::vector<std::string> addresses(placed.size(), "127.0.0.1");
-  if (!all_local) {
-    Result<std::vector<std::string>> found = launch::AddressesOf(placed, own);
-    if (!found.ok()) Fail(found.status().message());
-    addresses = *std::move(found);
-  }
-
   std::vector<MemberProcess> members;
-  for (std::size_t i = 0; i < placed.size(); ++i) {
+  for (std::size_t i = 0; i < placed.hosts.size(); ++i) {
     const bool server = i >= options.workers;
     caffe::MemberTask task;
     task.server = server;
     task.rank = static_cast<int>(server ? i - options.workers : i);
-    task.host = spread ? placed[i].name : own;
-    task.listen_host = addresses[i];
-    task.listen_port = placed[i].port;
+    task.host = flags.cluster.given() ? placed.hosts[i].name : launch::OwnName();
+    task.listen_host = placed.addresses[i];
+    task.listen_port = placed.hosts[i].port;
     task.tls = tls;
-    task.local_members = 0;
-    for (std::size_t j = 0; j < options.workers; ++j) {
-      task.local_members += placed[j].name == placed[i].name ? 1 : 0;
-    }
+    task.local_members = static_cast<int>(placed.OnHostOf(i, options.workers));
     task.options = options;
     const std::string name = server ? "server " + std::to_string(i - options.workers)
                                     : "worker " + std::to_string(i);
-    const bool local = launch::IsLocal(placed[i].name, own);
     members.push_back({.name = name + " on host " + task.host,
-                       .argv = CommandFor(flags, placed[i], local),
+                       .argv = CommandOn(flags.cluster, placed.hosts[i], placed.local[i], "member"),
                        .task = TaskJson(task, token),
-                       .remote = !local});
+                       .remote = !placed.local[i]});
   }
   launch::LaunchOptions launching;
   launching.join_seconds = options.join_timeout;
@@ -199,7 +148,7 @@ void RunJob(TrainFlags& flags, Terminal& terminal) {
   };
   launching.stop_wished = [] { return StopSignal() != 0; };
   const launch::LaunchResult result = launch::Launch(members, launching);
-  if (result.stop_wished) NoteStop();
+  if (result.stop_signal != 0) NoteStop(result.stop_signal);
   WriteMembers(options.run_dir + "/members.jsonl", result);
   if (result.exit_code != kExitOk) Fail(result.failure, result.exit_code);
 }
@@ -223,10 +172,7 @@ void AddTrain(CLI::App& app) {
   c->add_option("--workers", o.workers, "Number of workers")->check(CLI::Range(1, 1024));
   c->add_option("--servers", o.servers, "Dedicated server processes (0: workers host the shards)")
       ->check(CLI::Range(0, 1024));
-  c->add_option("--hosts", flags->hosts, "Hosts and workers on each: a:2,b:2");
-  c->add_option("--hostfile", flags->hostfile, "File with a host a line (also old 'ID IP PORT')");
-  c->add_option("--ssh", flags->ssh, "Command that reaches another host");
-  c->add_option("--program", flags->program, "Path of poseidon on the other hosts");
+  AddClusterFlags(*c, flags->cluster);
   c->add_flag("--sync", o.sync, "With one worker: run the whole synchronisation all the same");
   c->add_flag("--global-batch", o.global_batch, "batch_size is of all workers together");
   c->add_option("--policy", o.policy, "What the plan makes least: time or bytes")
@@ -273,8 +219,7 @@ void AddTrain(CLI::App& app) {
       return;
     }
     MakeRunDir(flags->options);
-    const bool alone = flags->options.workers == 1 && flags->options.servers == 0 &&
-                       flags->hosts.empty() && flags->hostfile.empty();
+    const bool alone = flags->options.workers == 1 && flags->options.servers == 0 && !flags->cluster.given();
     if (alone) {
       RunAlone(*flags, terminal);
     } else {

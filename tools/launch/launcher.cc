@@ -31,6 +31,8 @@ constexpr int kExitPeerLost = 3;
 constexpr auto kOwnWords = std::chrono::seconds(5);
 // What the accused of a verdict gets when everybody else has ended: a lost one would be gone.
 constexpr auto kLastMoment = std::chrono::milliseconds(500);
+// How often it is looked whether somebody reads again what members say.
+constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
 // A job that has not stopped so long after the request says what it waits for.
 constexpr auto kUntilNotice = std::chrono::seconds(1);
 
@@ -96,12 +98,13 @@ class Job {
   void ReadFrom(Child& child);
   void Reap();
   void OnFailedChild();
+  void NoteFirstFailure(const Child& child);
   bool OnlyAccusedAreLeft() const;
   bool IsStuck(int place) const;
   bool Formed() const;
   void EndWithin(Clock::duration time);
   void OnDeadline();
-  void StopWished(const std::string& command);
+  void StopWished(int signal);
   void SayWhatIsAwaited();
   void Say(const std::string& sentence) const;
   void EndEarly();
@@ -112,7 +115,10 @@ class Job {
   void Tell(const std::string& command);
   void EndAll(int signal);
   bool AllEnded() const;
+  bool members_are_apart() const { return options_.let_go_seconds.has_value(); }
   LaunchResult Verdict() const;
+  LaunchResult FirstFailure() const;
+  std::vector<MemberEnd> Ends() const;
 
   const std::vector<MemberProcess>& members_;
   const LaunchOptions& options_;
@@ -121,10 +127,13 @@ class Job {
   std::list<Child> children_;
   std::string start_failure_;
   int interrupts_ = 0;
+  int stop_signal_ = 0;
+  const Child* first_failed_ = nullptr;
   bool ended_early_ = false;  // by a request to stop, before all had joined
   std::optional<Clock::time_point> deadline_;         // when who does not save is ended
   std::optional<Clock::time_point> saving_deadline_;  // when who saves is; set by the first failure
   std::optional<Clock::time_point> notice_at_;
+  std::optional<Clock::time_point> let_go_at_;
   std::optional<Clock::time_point> formed_by_;  // none once all have joined, or the job ends
 };
 
@@ -158,7 +167,7 @@ Status Job::StartChild(const MemberProcess& member, const json& task) {
 void Job::StartOthers(const json& listening) {
   for (std::size_t i = 1; i < members_.size(); ++i) {
     json task = members_[i].task;
-    task["coordinator"] = {{"host", listening.at("host")}, {"port", listening.at("port")}};
+    task["coordinator"] = listening;
     if (const Status status = StartChild(members_[i], task); !status.ok()) {
       start_failure_ = "cannot start " + members_[i].name + ": " + status.message();
       LetGo();
@@ -172,6 +181,7 @@ LaunchResult Job::Run() {
   // From here on the signals come to this object.
   if (options_.stop_wished && options_.stop_wished()) {
     ++interrupts_;
+    stop_signal_ = SIGTERM;
     EndEarly();
     return Verdict();
   }
@@ -193,13 +203,14 @@ bool Job::AllEnded() const {
 void Job::Step() {
   std::vector<pollfd> polled = {{signals_, POLLIN, 0}};
   std::vector<Child*> by_index = {nullptr};
+  const bool deaf = options_.may_speak && !options_.may_speak();
   for (Child& child : children_) {
-    if (!child.output_open) continue;
+    if (!child.output_open || deaf) continue;
     polled.push_back({child.process.output(), POLLIN, 0});
     by_index.push_back(&child);
   }
-  int timeout = -1;
-  for (const auto& moment : {deadline_, notice_at_, formed_by_}) {
+  int timeout = deaf ? static_cast<int>(kBetweenLooks.count()) : -1;
+  for (const auto& moment : {deadline_, notice_at_, formed_by_, let_go_at_}) {
     if (!moment) continue;
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(*moment - Clock::now()).count();
@@ -210,6 +221,7 @@ void Job::Step() {
   if (deadline_ && Clock::now() >= *deadline_) OnDeadline();
   if (notice_at_ && Clock::now() >= *notice_at_) SayWhatIsAwaited();
   if (formed_by_ && Clock::now() >= *formed_by_) OnNotFormed();
+  if (let_go_at_ && Clock::now() >= *let_go_at_) LetGo();
   if (polled[0].revents != 0) OnSignal();
   for (std::size_t i = 1; i < polled.size(); ++i) {
     if (polled[i].revents != 0) ReadFrom(*by_index[i]);
@@ -228,24 +240,26 @@ void Job::OnSignal() {
         if (interrupt && !options_.interrupt_stops && Formed()) {
           Tell("interrupt");
         } else {
-          StopWished(interrupt ? "interrupt" : "terminate");
+          StopWished(interrupt ? SIGINT : SIGTERM);
         }
       }
     }
   }
 }
 
-void Job::StopWished(const std::string& command) {
+void Job::StopWished(int signal) {
+  if (stop_signal_ == 0) stop_signal_ = signal;
   if (++interrupts_ > 1) return EndAll(SIGKILL);
   if (!Formed()) return EndEarly();
-  Tell(command);
+  Tell(signal == SIGINT ? "interrupt" : "terminate");
   notice_at_ = Clock::now() + kUntilNotice;
+  if (members_are_apart()) let_go_at_ = Clock::now() + FromSeconds(options_.stop_seconds);
 }
 
 void Job::EndEarly() {
   ended_early_ = true;
   formed_by_.reset();
-  Say("stopped before training began");
+  Say(members_are_apart() ? "stopped before all had started" : "stopped before training began");
   LetGo();
 }
 
@@ -259,7 +273,7 @@ void Job::SayWhatIsAwaited() {
                                                                        : ""),
               &awaited);
   }
-  Say("stopping; waiting for the end of an iteration of " + awaited +
+  Say("stopping; waiting for " + std::string(members_are_apart() ? "" : "the end of an iteration of ") + awaited +
       "; a second Ctrl-C or SIGTERM ends all at once");
 }
 
@@ -268,8 +282,10 @@ void Job::Say(const std::string& sentence) const {
 }
 
 void Job::Tell(const std::string& command) {
-  Process& leader = children_.front().process;
-  if (!leader.ended()) static_cast<void>(leader.WriteLine(json{{"command", command}}.dump()));
+  for (Child& child : children_) {
+    if (!child.process.ended()) static_cast<void>(child.process.WriteLine(json{{"command", command}}.dump()));
+    if (!members_are_apart()) return;  // the leader alone
+  }
 }
 
 void Job::EndAll(int signal) {
@@ -282,6 +298,7 @@ void Job::EndAll(int signal) {
 
 // Members whose input ends, end: also on other hosts, and also while they wait for others to join.
 void Job::LetGo() {
+  let_go_at_.reset();
   const bool lost = std::any_of(children_.begin(), children_.end(), WasKilled);
   const json end = {{"command", "end"},
                     {"code", lost ? kExitPeerLost : ended_early() ? kExitOk : kExitFailed}};
@@ -377,6 +394,7 @@ void Job::OnLine(Child& child, const std::string& line) {
     if (!child.saving && saving_deadline_) EndWithin(FromSeconds(options_.grace_seconds));
   } else if (kind == "failed") {
     if (!child.failure) child.failure = event;
+    NoteFirstFailure(child);
   } else if (options_.on_event) {
     options_.on_event(child.member->name, event);
   }
@@ -393,12 +411,23 @@ void Job::Reap() {
     ReadFrom(child);
     child.output_open = false;
     failed |= *status != 0 || child.failure;
+    if (*status != 0) NoteFirstFailure(child);
   }
   if (failed) OnFailedChild();
 }
 
+void Job::NoteFirstFailure(const Child& child) {
+  if (first_failed_ == nullptr && !child.ended_by_us) first_failed_ = &child;
+}
+
 // The other members find out by themselves; this is for those that cannot.
 void Job::OnFailedChild() {
+  if (members_are_apart()) {
+    // Who was asked to stop may say so by failing.
+    if (interrupts_ == 0 && !let_go_at_) let_go_at_ = Clock::now() + FromSeconds(*options_.let_go_seconds);
+    if (!Formed()) LetGo();
+    return;
+  }
   if (!saving_deadline_) saving_deadline_ = Clock::now() + FromSeconds(options_.saving_seconds);
   EndWithin(FromSeconds(options_.grace_seconds));
   if (!Formed()) return LetGo();
@@ -435,15 +464,40 @@ bool Job::IsStuck(int place) const {
   });
 }
 
+std::vector<MemberEnd> Job::Ends() const {
+  std::vector<MemberEnd> ends;
+  for (const Child& child : children_) {
+    ends.push_back({child.member->name, child.process.pid(),
+                    child.wait_status ? DescribeWaitStatus(*child.wait_status) : "",
+                    child.failure ? *child.failure : json()});
+  }
+  return ends;
+}
+
+// What came first in time; the others may have failed for want of it.
+LaunchResult Job::FirstFailure() const {
+  LaunchResult result{.stop_signal = stop_signal_, .ends = Ends()};
+  if (!start_failure_.empty()) {
+    result.exit_code = kExitFailed;
+    result.failure = start_failure_;
+  } else if (first_failed_ != nullptr) {
+    const Child& child = *first_failed_;
+    result.failed = static_cast<int>(child.member - members_.data());
+    const int status = child.wait_status.value_or(0);
+    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    result.exit_code = child.failure ? child.failure->value("exit", kExitFailed) : code;
+    result.failure = child.failure ? child.failure->value("message", "") : child.member->name + " " + DescribeEnd(child);
+  } else if (std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.ended_by_us; })) {
+    result.exit_code = kExitFailed;
+    result.failure = "the job was ended";
+  }
+  return result;
+}
+
 // Of all that failed: what the members agree on, else what happened to the first child.
 LaunchResult Job::Verdict() const {
-  LaunchResult result;
-  result.stop_wished = interrupts_ > 0;
-  for (const Child& child : children_) {
-    result.ends.push_back({child.member->name, child.process.pid(),
-                           child.wait_status ? DescribeWaitStatus(*child.wait_status) : "",
-                           child.failure ? *child.failure : json()});
-  }
+  if (members_are_apart()) return FirstFailure();
+  LaunchResult result{.stop_signal = stop_signal_, .ends = Ends()};
   if (!start_failure_.empty()) {
     result.exit_code = kExitFailed;
     result.failure = start_failure_;

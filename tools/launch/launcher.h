@@ -18,7 +18,8 @@ namespace poseidon::launch {
 //
 // The talk between launcher and member, one JSON object a line. To the member: first its task, later
 // {"command": "terminate" | "interrupt" | "hangup"}, to rank 0 only, because what one worker is asked
-// for, all do at the same iteration; {"command": "end", "code"} to everybody, who ends with that code;
+// for, all do at the same iteration (to all with `let_go_seconds`); {"command": "end", "code"} to everybody, who ends with
+// that code;
 // the end of the input means that the launcher is gone. From the member: {"event": "listening",
 // "host", "port"} from rank 0, {"event": "joined"} once it is one of the job, {"event": "saving"} and
 // {"event": "saved"} around the writing of files, {"event": "failed", "message", "culprit", "lost",
@@ -41,12 +42,19 @@ struct LaunchOptions {
   double grace_seconds = 10;
   double saving_seconds = 600;  // after the first failure; whoever still saves then is ended
   bool interrupt_stops = true;  // that SIGINT is for the members to stop at, not for a snapshot or nothing
-  // Rank 0's task gets no address; every other task gets "coordinator": {"host", "port"}.
+  // For members that know nothing of each other and do not agree on a verdict. Each hears every command; so long after
+  // the first failure, or `stop_seconds` after a request to stop, the rest is let go; and the result is the first
+  // failure in time, with what its event or its process has as exit code.
+  std::optional<double> let_go_seconds = {};
+  double stop_seconds = 10;
+  // Rank 0's task gets no address; every other task gets as "coordinator" what the event "listening" holds.
   std::function<void(const std::string& name, const nlohmann::json& event)> on_event = {};
   // What a member's libraries print: lines that are no events.
   std::function<void(const std::string& line)> on_line = {};
   // The launcher's own words, one sentence at a time.
   std::function<void(const std::string& sentence)> say = {};
+  // While it says no, nothing is read from members, who wait for it.
+  std::function<bool()> may_speak = {};
   // Whether a request to stop came before Launch was called.
   std::function<bool()> stop_wished = {};
 };
@@ -62,7 +70,8 @@ struct MemberEnd {
 struct LaunchResult {
   int exit_code = 0;
   std::string failure;  // one sentence; empty after success
-  bool stop_wished = false;
+  int failed = -1;      // with `let_go_seconds`: the place of the member that failed first
+  int stop_signal = 0;  // the first that asked for a stop; 0: none has
   std::vector<MemberEnd> ends = {};
 };
 

@@ -13,28 +13,14 @@
 #include <cstring>
 #include <utility>
 
+#include "tools/launch/pipe.h"
+
 namespace poseidon::launch {
 namespace {
 
 // A child that is stopped before its program begins, or whose program lies on a disk that hangs, must not make the
 // launcher deaf for longer.
 constexpr int kBeginWithinMs = 5000;
-
-struct Pipe {
-  int read = -1;
-  int write = -1;
-  ~Pipe() {
-    if (read >= 0) close(read);
-    if (write >= 0) close(write);
-  }
-  bool Open() {
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) return false;
-    read = ends[0];
-    write = ends[1];
-    return true;
-  }
-};
 
 // In the child, between fork and exec: only async-signal-safe calls. Tells the parent by `report`
 // why exec failed.
@@ -72,7 +58,7 @@ Result<Process> Process::Start(const std::vector<std::string>& argv) {
   if (pid < 0) return ResourceExhausted("cannot fork: " + ErrnoText(errno));
   if (pid == 0) BecomeChild(arguments.data(), parent, in, out, report.write);
 
-  close(std::exchange(report.write, -1));
+  report.CloseWrite();
   pollfd begun = {report.read, POLLIN, 0};  // its end: exec closes it
   if (poll(&begun, 1, kBeginWithinMs) == 0) {
     kill(pid, SIGKILL);

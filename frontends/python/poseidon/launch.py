@@ -137,7 +137,8 @@ class Place:
 
     @staticmethod
     def find(rank=None, workers=None, coordinator=None, port=None, listen=None):
-        """The arguments, and for those left out what the launcher says (see DIALECTS), MASTER_ADDR and MASTER_PORT."""
+        """The arguments, and for those left out what the launcher says (see DIALECTS), MASTER_ADDR, and POSEIDON_PORT or
+        MASTER_PORT."""
         launcher = dialect(rank, workers)
         if launcher is not None:
             rank = variable_number(launcher.rank) if rank is None else rank
@@ -147,7 +148,8 @@ class Place:
             raise PoseidonError(f"the rank is {rank}, expected 0 to {workers - 1}", "INVALID_ARGUMENT")
         local = local_size(launcher, workers)
         address = coordinator or os.environ.get("MASTER_ADDR")
-        port = variable_number("MASTER_PORT", 0) if port is None else port
+        if port is None:  # `poseidon run` keeps MASTER_PORT for the framework's own process group
+            port = variable_number("POSEIDON_PORT") or variable_number("MASTER_PORT", 0)
         by_launcher = "" if launcher is None else f"{launcher.launcher} started {workers} processes and "
         if workers > 1 and not address and launcher is not None and local not in (None, workers):
             raise PoseidonError(f"{by_launcher}rank 0's host is not known, expected MASTER_ADDR or coordinator=",

@@ -50,7 +50,7 @@ def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=Non
         hosts_coordinator=place.rank == 0, workers=place.workers, servers=servers, requested_rank=place.rank,
         listen_host=encode(place.listen), listen_port=place.port if place.rank == 0 else 0,
         coordinator_host=encode(place.coordinator), coordinator_port=place.port, wire=c.WIRE[wire],
-        host=encode(host or socket.gethostname()), token_file=encode(token_file), threads=threads,
+        host=encode(host or os.environ.get("POSEIDON_HOST") or socket.gethostname()), token_file=encode(token_file), threads=threads,
         cores=cores, join_timeout_seconds=join_timeout, dead_after_seconds=dead_after,
         stuck_after_seconds=stuck_after, interrupted=interruption.asked,
         blas=encode(blas or os.environ.get("POSEIDON_BLAS") or None), policy=c.POLICY[policy],

@@ -116,10 +116,14 @@ Result<Token> Token::FromDescriptor(int fd) {
   if (size < kDigits || (size > kDigits && text.chars[kDigits] != '\n')) {
     return DataLoss("it holds no token, expected " + std::string(kExpected));
   }
+  return FromHex({text.chars.data(), kDigits});
+}
+
+Result<Token> Token::FromHex(std::string_view digits) {
   Token token(std::array<std::byte, kBytes>{});
   for (std::size_t i = 0; i < kBytes; ++i) {
-    const int high = DigitValue(text.chars[2 * i]);
-    const int low = DigitValue(text.chars[2 * i + 1]);
+    const int high = digits.size() == kDigits ? DigitValue(digits[2 * i]) : -1;
+    const int low = digits.size() == kDigits ? DigitValue(digits[2 * i + 1]) : -1;
     if (high < 0 || low < 0) {
       return DataLoss("it holds no token, expected " + std::string(kExpected));
     }

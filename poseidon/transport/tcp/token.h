@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string_view>
 
 #include "poseidon/base/bytes.h"
 #include "poseidon/base/result.h"
@@ -26,6 +27,8 @@ class Token {
   static Result<Token> FromFile(const std::filesystem::path& path);
   // Reads the same text from an open descriptor up to its end, and leaves the descriptor open.
   static Result<Token> FromDescriptor(int fd);
+  // The same text without its end of line. kDataLoss.
+  static Result<Token> FromHex(std::string_view digits);
   static Token FromBytes(std::span<const std::byte, kBytes> bytes) { return Token(bytes); }
 
   // Writes a new file with mode 0600, replacing one of that name only as a whole.

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`poseidon run`: any command as the ranks of a job on this machine."""
+import contextlib
+import fcntl
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import job as jobs
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def started_by(pid):
+    """All living descendants."""
+    return [one for child in jobs.children_of(pid) for one in (child, *started_by(child))]
+
+
+@contextlib.contextmanager
+def nothing_left_of(job):
+    """Whatever the job has started by now ends within 10 s of the block."""
+    endings = []
+    for pid in started_by(job.pid):
+        with contextlib.suppress(ProcessLookupError):  # of a command that starts others all the time
+            endings.append(jobs.Ending(pid))
+    assert endings
+    yield
+    left = jobs.wait_for_ends(endings, time.monotonic() + 10)
+    for ending in endings:
+        ending.close()
+    assert left == []
+
+
+@pytest.fixture
+def run(poseidon, tmp_path):
+    def begin(*arguments, environment=None, **options):
+        return jobs.Job(poseidon, "run", *arguments, cwd=tmp_path,
+                        environment={"PYTHONPATH": f"{ROOT}/frontends/python", **(environment or {})}, **options)
+    return begin
+
+
+def finished(job):
+    with job:
+        job.code = job.finish()
+    return job
+
+
+def python(script):
+    return sys.executable, "-B", "-c", script
+
+
+def test_each_rank_finds_its_place_in_the_environment(run):
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
+             "OMP_NUM_THREADS")
+    done = finished(run("-n", 3, "sh", "-c", "echo at " + " ".join(f"${name}" for name in names)))
+    assert done.code == 0 and not done.err.lines, done.err.text
+    cores = max(1, len(os.sched_getaffinity(0)) // 3)
+    [port] = {line.split()[-2] for line in done.out.lines}
+    assert sorted(done.out.lines) == [f"[{rank}] at {rank} 3 {rank} 3 0 127.0.0.1 {port} {cores}" for rank in range(3)]
+
+
+def test_what_the_user_has_set_stays(run, tmp_path):
+    done = finished(run("-n", 1, "--port", 23456, "--env", "WORD=a b", "--env", "MINE", "sh", "-c",
+                        "echo $OMP_NUM_THREADS $WORD $MINE $MASTER_PORT; pwd",
+                        environment={"OMP_NUM_THREADS": "5", "MINE": "yes"}))
+    assert done.out.lines == ["[0] 5 a b yes 23456", f"[0] {tmp_path}"], done.err.text
+
+
+def test_the_command_s_own_flags_are_left_alone(run):
+    done = finished(run("-n", 1, "sh", "-c", 'echo "$@"', "sh", "-lr", "0.1", "-v", "--minloglevel", "3", "-n", "7"))
+    assert done.out.lines == ["[0] -lr 0.1 -v --minloglevel 3 -n 7"]
+    done = finished(run("-n", 1, "--", "echo", "--", "x"))
+    assert done.out.lines == ["[0] -- x"]
+
+
+def test_lines_keep_their_stream_and_their_rank(run):
+    done = finished(run("-n", 2, "sh", "-c", r"printf 'out\n10%%\r20%%\r\nlast'; printf 'error\n' >&2"))
+    for rank in range(2):
+        assert [line for line in done.out.lines if line.startswith(f"[{rank}]")] == [
+            f"[{rank}] {text}" for text in ("out", "10%", "20%", "last")]
+    assert sorted(done.err.lines) == ["[0] error", "[1] error"]
+
+
+def test_bytes_that_are_no_text_arrive(run):
+    done = finished(run("-n", 1, "sh", "-c", r"printf '\377\376 x\n'"))
+    assert done.code == 0 and done.out.lines[0].endswith(" x")
+
+
+def test_colours_are_for_terminals(poseidon):
+    main, terminal = pty.openpty()
+    with subprocess.Popen([poseidon, "run", "-n", "1", "echo", "x"], stdin=subprocess.DEVNULL, stdout=terminal,
+                          stderr=terminal) as process:
+        os.close(terminal)
+        text = b""
+        with contextlib.suppress(OSError):
+            while part := os.read(main, 4096):
+                text += part
+        assert process.wait(jobs.PATIENCE) == 0
+    os.close(main)
+    assert text == b"\x1b[36m[0] \x1b[0mx\r\n"
+
+
+def test_no_line_is_lost_to_a_slow_reader(poseidon):
+    lines = 60000
+    with subprocess.Popen([poseidon, "run", "-n", "2", "seq", str(lines)], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE) as process:
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        time.sleep(1)  # everything between is full by now
+        read = process.stdout.read().decode().splitlines()
+        assert process.wait(jobs.PATIENCE) == 0
+    for rank in range(2):
+        assert [line for line in read if line.startswith(f"[{rank}]")] == [
+            f"[{rank}] {number + 1}" for number in range(lines)]
+
+
+def test_a_reader_that_takes_nothing_makes_nobody_deaf(poseidon):
+    with subprocess.Popen([poseidon, "run", "-n", "2", "yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        time.sleep(1)
+        children = started_by(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(15) == 130
+        assert not [pid for pid in children if jobs.stat_of(pid)]
+
+
+def test_a_file_a_rank(run, tmp_path):
+    done = finished(run("-n", 2, "--log-dir", "logs/deep", "sh", "-c",
+                        "echo $RANK; echo bad >&2; [ $RANK = 0 ] || exit 4"))
+    assert done.code == 4 and not done.out.lines
+    assert (tmp_path / "logs/deep/rank-1.log").read_text() == "1\nbad\n"
+    assert done.err.lines == ["poseidon: the last lines of rank 1:", "[1] 1", "[1] bad",
+                              "poseidon: rank 1 exited with code 4"]
+
+
+def test_the_first_failure_ends_all_and_is_named_last(run):
+    script = ("echo ready; [ $RANK = 1 ] && { sleep 0.5; echo first >&2; exit 7; }; "
+              "trap 'echo ending >&2; exit 9' TERM; while :; do sleep 0.05; done")
+    with run("-n", 3, "bash", "-c", script) as job:
+        assert job.out.wait("ready", 3)
+        with nothing_left_of(job):
+            assert job.err.wait("first")
+            failed = time.monotonic()
+            assert job.finish() == 7
+            print(f"the job ended {time.monotonic() - failed:.2f} s after its first failure")
+            assert time.monotonic() - failed < 2
+    assert job.err.count("ending") == 2
+    assert job.err.lines[-3:] == ["[1] ready", "[1] first", "poseidon: rank 1 exited with code 7"]
+
+
+def test_who_does_not_listen_is_ended_too(run):
+    script = "trap '' TERM INT; echo ready; [ $RANK = 0 ] || { sleep 0.5; exit 3; }; while :; do sleep 1; done"
+    with run("-n", 2, "bash", "-c", script) as job:
+        assert job.out.wait("ready", 2)
+        with nothing_left_of(job):
+            assert job.finish() == 3
+    assert job.err.lines[-1] == "poseidon: rank 1 exited with code 3"
+
+
+def command_of(job, rank):
+    """The process of the user's command: the agent's keeper's child."""
+    [agent] = [pid for pid in jobs.children_of(job.pid)
+               if f"LOCAL_RANK={rank}\0" in environment_of(started_by(pid)[1])]
+    return jobs.children_of(jobs.children_of(agent)[0])[0]
+
+
+def environment_of(pid):
+    return pathlib.Path(f"/proc/{pid}/environ").read_text()
+
+
+def test_a_killed_rank_is_named(run):
+    with run("-n", 2, "sh", "-c", "echo ready; exec sleep 300") as job:
+        assert job.out.wait("ready", 2)
+        with nothing_left_of(job):
+            os.kill(command_of(job, 1), signal.SIGKILL)
+            assert job.finish() == 128 + signal.SIGKILL
+    assert job.err.lines[-1] == "poseidon: rank 1 was killed by signal 9 (Killed)"
+
+
+# Grandchildren in sessions of their own hear nothing of any end.
+FAMILY = "setsid sleep 300 & sh -c 'sleep 300; :' & echo ready; wait"
+
+
+@pytest.mark.parametrize("victim", ("launcher", "agent", "keeper"))
+def test_no_child_outlives_its_parent(run, victim):
+    with run("-n", 2, "bash", "-c", FAMILY) as job:
+        assert job.out.wait("ready", 2)
+        with nothing_left_of(job):
+            agent = jobs.children_of(job.pid)[0]
+            os.kill({"launcher": job.pid, "agent": agent, "keeper": jobs.children_of(agent)[0]}[victim], signal.SIGKILL)
+            assert job.finish() == (-9 if victim == "launcher" else 137)
+
+
+def test_a_frozen_rank_is_ended_with_the_others(run):
+    with run("-n", 2, "sh", "-c", "echo ready; [ $RANK = 0 ] || { sleep 1; exit 5; }; sleep 300") as job:
+        assert job.out.wait("ready", 2)
+        with nothing_left_of(job):
+            for pid in [jobs.children_of(job.pid)[0], command_of(job, 0)]:
+                os.kill(pid, signal.SIGSTOP)
+            assert job.finish() == 5
+
+
+ORDERLY = "trap 'echo saved; exit 0' INT TERM; echo ready; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("request_to_stop", (signal.SIGINT, signal.SIGTERM))
+def test_one_request_to_stop_is_an_orderly_end(run, request_to_stop):
+    with run("-n", 2, "bash", "-c", ORDERLY) as job:
+        assert job.out.wait("ready", 2)
+        os.kill(job.pid, request_to_stop)
+        assert job.finish() == 0, job.err.text
+    assert job.out.count("saved") == 2
+
+
+def test_who_fails_when_asked_to_stop_was_stopped(run):
+    with run("-n", 2, *python("import time; print('ready', flush=True); time.sleep(300)")) as job:
+        assert job.out.wait("ready", 2)
+        os.kill(job.pid, signal.SIGINT)
+        assert job.finish() == 130
+    assert job.err.count("KeyboardInterrupt") >= 2
+    assert job.err.lines[-1] == "poseidon: stopped by SIGINT"
+
+
+def test_a_second_request_is_a_kill(run):
+    with run("-n", 2, "bash", "-c", "trap 'echo no' INT; echo ready; while :; do sleep 0.05; done") as job:
+        assert job.out.wait("ready", 2)
+        with nothing_left_of(job):
+            os.kill(job.pid, signal.SIGINT)
+            assert job.out.wait("no", 2)
+            os.kill(job.pid, signal.SIGINT)
+            assert job.finish() == 130
+
+
+def test_the_secret_is_on_no_command_line_and_in_no_environment(run, tmp_path):
+    with run("-n", 2, "sh", "-c", f"cp $POSEIDON_TOKEN_FILE {tmp_path}/secret-$RANK; echo ready; exec sleep 300") as job:
+        assert job.out.wait("ready", 2)
+        secrets = {(tmp_path / f"secret-{rank}").read_text().strip() for rank in range(2)}
+        [secret] = secrets
+        assert re.fullmatch("[0-9a-f]{64}", secret)
+        for pid in (job.pid, *started_by(job.pid)):
+            for file in ("cmdline", "environ"):
+                assert secret not in pathlib.Path(f"/proc/{pid}/{file}").read_text()
+        os.kill(job.pid, signal.SIGINT)
+        job.finish()
+    assert secret not in job.out.text + job.err.text
+
+
+@pytest.mark.parametrize("arguments,sentence", (
+    ((), "there is no command, expected poseidon run -n 4 python train.py"),
+    (("-n", "2"), "there is no command, expected poseidon run -n 4 python train.py"),
+    (("true",), "give -n N, --hosts or --hostfile: how many ranks, and where"),
+    (("-n", "0", "true"), "--workers: Value 0 not in range"),
+    (("-n", "x", "true"), "x"),
+    (("-n", "2", "--bogus", "true"), "unknown flag --bogus"),
+    (("-n", "3", "--hosts", "localhost:2", "true"), "3"),
+    (("--hosts", "localhost:0", "true"), "localhost:0"),
+    (("--hosts", "localhost", "--hostfile", "x", "true"), "give --hosts or --hostfile, not both"),
+    (("--hostfile", "/nonexistent", "true"), "/nonexistent"),
+    (("--hosts", "no..name", "true"), "no..name"),
+    (("-n", "1", "--env", "=x", "true"), "--env =x: expected NAME or NAME=VALUE"),
+    (("-n", "1", "--env", "NOT_SET_HERE", "true"), "--env NOT_SET_HERE: it is not set here"),
+    (("-n", "1", "--log-dir", "/dev/null/x", "true"), "folder /dev/null/x cannot be made"),
+    (("-n", "1", "--port", "70000", "true"), "--port"),
+    (("-n", "1", "--join-timeout", "0", "true"), "--join-timeout"),
+    (("-n", "2", "no-such-program"), "rank 0: cannot run 'no-such-program': No such file or directory"),
+    (("-n", "1", "/tmp"), "rank 0: cannot run '/tmp': Permission denied"),
+), ids=lambda value: " ".join(value) if isinstance(value, tuple) else None)
+def test_a_mistake_is_one_sentence(run, arguments, sentence):
+    done = finished(run(*arguments))
+    assert done.code in (1, 127) and not done.out.lines
+    [line] = done.err.lines
+    assert line.startswith("poseidon: ") and sentence in line
+
+
+WITH_BOTH = """
+import array, os, torch, torch.distributed
+import poseidon
+torch.distributed.init_process_group("gloo")
+one = torch.ones(1)
+torch.distributed.all_reduce(one)
+session = poseidon.join()
+numbers = array.array("d", [1 + session.rank])
+session.sum(numbers)
+print("sums", one.item(), numbers[0])
+session.leave()
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif("POSEIDON_SANITIZE" in os.environ and os.environ["POSEIDON_SANITIZE"] != "",
+                    reason="the library is built with a sanitizer, which Python is not")
+def test_a_script_uses_the_framework_s_group_and_ours(run, poseidon):
+    pytest.importorskip("torch")
+    library = pathlib.Path(poseidon).parents[1] / "poseidon/c/libposeidon.so"
+    done = finished(run("-n", 2, *python(WITH_BOTH), environment={"POSEIDON_LIBRARY": str(library)}))
+    assert done.code == 0, done.err.text
+    assert sorted(done.out.lines) == ["[0] sums 2.0 3.0", "[1] sums 2.0 3.0"]

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cluster_flags.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "tools/commands.h"
+
+namespace poseidon::tools {
+namespace {
+
+using launch::Host;
+
+std::string OwnProgram() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "poseidon" : path.string();
+}
+
+std::string OwnFolder() {
+  std::error_code error;
+  const auto path = std::filesystem::current_path(error);
+  if (error) Fail("the working directory is gone: " + error.message());
+  return path.string();
+}
+
+std::string ShellQuoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
+
+void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
+  command.add_option("--hosts", flags.hosts, "Hosts and workers on each: a:2,b:2");
+  command.add_option("--hostfile", flags.hostfile, "File with a host a line (also old 'ID IP PORT')");
+  command.add_option("--ssh", flags.ssh, "Command that reaches another host");
+  command.add_option("--program", flags.program, "Path of poseidon on the other hosts");
+}
+
+std::vector<Host> HostsOf(const ClusterFlags& flags) {
+  if (!flags.given()) return {};
+  if (!flags.hosts.empty() && !flags.hostfile.empty()) Fail("give --hosts or --hostfile, not both");
+  Result<std::vector<Host>> hosts =
+      flags.hosts.empty() ? launch::ReadHostFile(flags.hostfile) : launch::ParseHosts(flags.hosts);
+  if (!hosts.ok()) Fail(hosts.status().message());
+  return *std::move(hosts);
+}
+
+std::size_t Placement::OnHostOf(std::size_t member, std::size_t among) const {
+  return static_cast<std::size_t>(
+      std::count_if(hosts.begin(), hosts.begin() + static_cast<std::ptrdiff_t>(among),
+                    [&](const Host& host) { return host.name == hosts[member].name; }));
+}
+
+Placement PlaceOn(std::vector<Host> hosts) {
+  const std::string own = launch::OwnName();
+  Placement placement;
+  for (const Host& host : hosts) {
+    placement.local.push_back(launch::IsLocal(host.name, own));
+    placement.all_local &= placement.local.back();
+  }
+  placement.addresses.assign(hosts.size(), "127.0.0.1");
+  if (!placement.all_local) {
+    Result<std::vector<std::string>> found = launch::AddressesOf(hosts, own);
+    if (!found.ok()) Fail(found.status().message());
+    placement.addresses = *std::move(found);
+  }
+  placement.hosts = std::move(hosts);
+  return placement;
+}
+
+std::vector<std::string> CommandOn(const ClusterFlags& flags, const Host& host, bool local,
+                                   const std::string& command) {
+  if (local) return {OwnProgram(), command};
+  std::vector<std::string> argv;
+  std::istringstream words(flags.ssh);
+  for (std::string word; words >> word;) argv.push_back(word);
+  if (argv.empty()) Fail("--ssh is empty, expected the command that reaches another host");
+  const std::string program = flags.program.empty() ? OwnProgram() : flags.program;
+  argv.insert(argv.end(), {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", host.name, "--",
+                           "cd " + ShellQuoted(OwnFolder()) + " && exec " + ShellQuoted(program) + " " + command});
+  return argv;
+}
+
+}  // namespace poseidon::tools

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TOOLS_CLUSTER_FLAGS_H_
+#define POSEIDON_TOOLS_CLUSTER_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "tools/launch/hosts.h"
+
+namespace poseidon::tools {
+
+// The flags of commands that start processes on hosts.
+struct ClusterFlags {
+  std::string hosts;
+  std::string hostfile;
+  std::string ssh = "ssh";
+  std::string program;  // where poseidon is on the other hosts; empty: where it is here
+
+  bool given() const { return !hosts.empty() || !hostfile.empty(); }
+};
+void AddClusterFlags(CLI::App& command, ClusterFlags& flags);
+
+// The hosts that the flags name; fails with a sentence. Empty where they name none.
+std::vector<launch::Host> HostsOf(const ClusterFlags& flags);
+
+// Where each member of a job runs.
+struct Placement {
+  std::vector<launch::Host> hosts;     // by member
+  std::vector<std::string> addresses;  // by member: numeric, where it listens; loopback alone where no hosts were named
+  std::vector<bool> local;             // by member: on this machine
+  bool all_local = true;
+  std::size_t OnHostOf(std::size_t member, std::size_t among) const;  // of the first `among` members
+};
+// Finds the addresses; fails with a sentence.
+Placement PlaceOn(std::vector<launch::Host> hosts);
+
+// The command that starts `poseidon COMMAND` on `host`. Over ssh it changes to this folder first, so that relative
+// paths mean the same; -T and BatchMode because nobody is there to type.
+std::vector<std::string> CommandOn(const ClusterFlags& flags, const launch::Host& host, bool local,
+                                   const std::string& command);
+
+}  // namespace poseidon::tools
+
+#endif  // POSEIDON_TOOLS_CLUSTER_FLAGS_H_

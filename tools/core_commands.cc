@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands of a build without the trainer, which says where the others are.
+#include <string>
+
+#include "tools/commands.h"
+
+namespace poseidon::tools {
+namespace {
+
+void AddElsewhere(CLI::App& app, const std::string& name, const std::string& description) {
+  CLI::App* const command = app.add_subcommand(name, description + " (needs the trainer)");
+  command->prefix_command();
+  command->set_help_flag();
+  command->callback([name] {
+    Fail("'" + name + "' needs the trainer, which is not installed: pip install 'poseidon-train[caffe]'");
+  });
+}
+
+}  // namespace
+
+void AddCommands(CLI::App& app) {
+  AddRun(app);
+  AddPlan(app);
+  AddElsewhere(app, "train", "Train or fine-tune a model");
+  AddElsewhere(app, "test", "Score a model");
+  AddElsewhere(app, "time", "Time a net, layer by layer");
+  AddElsewhere(app, "profile", "Measure a net for plan");
+  AddElsewhere(app, "device_query", "Show the devices of this machine");
+  AddElsewhere(app, "convert-mnist", "Convert MNIST's files to LMDB");
+  AddRank(app);
+}
+
+}  // namespace poseidon::tools

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TOOLS_LAUNCH_DESCENDANTS_H_
+#define POSEIDON_TOOLS_LAUNCH_DESCENDANTS_H_
+
+#include <sys/types.h>
+
+#include <vector>
+
+namespace poseidon::launch {
+
+// The living processes that `ancestor` started, and those that they started, as /proc shows them now.
+std::vector<pid_t> DescendantsOf(pid_t ancestor);
+
+// Kills all descendants of this process, looks again for what they started meanwhile, and reaps those that are its
+// children. Where the process is a subreaper (PR_SET_CHILD_SUBREAPER) none escapes by losing its parent.
+// Blocks until none is left, or for 2 s where the kernel cannot end one (a disk that hangs).
+void KillDescendants();
+
+}  // namespace poseidon::launch
+
+#endif  // POSEIDON_TOOLS_LAUNCH_DESCENDANTS_H_

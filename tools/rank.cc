@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// `poseidon rank`: one rank of `poseidon run`, on its host. Its task comes as one JSON line on standard input, the
+// secret included; what follows are commands; the end of the input means that the launcher is gone. It runs the user's
+// command, sends on what that prints, and leaves nothing of it behind.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+
+#include "poseidon/transport/tcp/token.h"
+#include "tools/commands.h"
+#include "tools/launch/kept_command.h"
+#include "tools/launch/process.h"
+#include "tools/rank_task.h"
+
+namespace poseidon::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using launch::KeptCommand;
+using nlohmann::json;
+using transport::tcp::Token;
+
+// What a command gets between the request to end and its end.
+constexpr std::chrono::milliseconds kToEnd{500};
+// What waits for the launcher before the command itself has to wait.
+constexpr std::size_t kMostUnsent = 256 << 10;
+// A line that never ends is cut here.
+constexpr std::size_t kLongestLine = 64 << 10;
+
+// Lines of a byte stream; a carriage return ends one too, since progress bars use nothing else.
+class Lines {
+ public:
+  template <typename OnLine>
+  void Take(const char* bytes, std::size_t count, const OnLine& on_line) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const char c = bytes[i];
+      const bool is_end = c == '\n' || c == '\r';
+      if (!is_end) partial_ += c;
+      const bool second_half = c == '\n' && after_return_;  // of "\r\n"
+      after_return_ = c == '\r';
+      const bool empty_return = c == '\r' && partial_.empty();
+      if ((is_end && !second_half && !empty_return) || partial_.size() >= kLongestLine) Flush(on_line);
+    }
+  }
+  template <typename OnLine>
+  void Flush(const OnLine& on_line) {
+    on_line(partial_);
+    partial_.clear();
+  }
+  bool has_partial() const { return !partial_.empty(); }
+
+ private:
+  std::string partial_;
+  bool after_return_ = false;
+};
+
+// A port of `address` that is free now. The command will listen there; until then somebody else may take it, which
+// the job then says.
+Result<std::uint16_t> FreePort(const std::string& address) {
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  socklen_t size = sizeof place;
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return ResourceExhausted("no socket: " + ErrnoText(errno));
+  const bool found = inet_pton(AF_INET, address.c_str(), &place.sin_addr) == 1 &&
+                     bind(fd, reinterpret_cast<sockaddr*>(&place), size) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&place), &size) == 0;
+  const int error = errno;
+  close(fd);
+  if (!found) return Unavailable("no port is free at " + address + ": " + ErrnoText(error));
+  return ntohs(place.sin_port);
+}
+
+// A file without a name that holds the secret, for as long as this process lives. Its path below /proc opens for this
+// user alone.
+Result<std::string> TokenPath(const Token& token) {
+  const int fd = memfd_create("poseidon-token", MFD_CLOEXEC);
+  if (fd < 0 || fchmod(fd, S_IRUSR | S_IWUSR) != 0) {
+    return ResourceExhausted("no memory for the job's token: " + ErrnoText(errno));
+  }
+  POSEIDON_RETURN_IF_ERROR(token.WriteDescriptor(fd));
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd);
+}
+
+int OwnCores() {
+  cpu_set_t mine;
+  return sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 1;
+}
+
+// What the command finds in its environment, by the names that frameworks know.
+std::map<std::string, std::string> EnvironmentOf(const RankTask& task, const MeetingPlace& place,
+                                                 const std::string& token_path) {
+  std::map<std::string, std::string> set = task.environment;
+  const auto unless_set = [&set](const char* name, const std::string& value) {
+    if (std::getenv(name) == nullptr) set.emplace(name, value);
+  };
+  unless_set("OMP_NUM_THREADS", std::to_string(std::max(1, OwnCores() / task.local_workers)));
+  unless_set("PYTHONUNBUFFERED", "1");  // lines as they come, although no terminal reads them
+  set["RANK"] = std::to_string(task.rank);
+  set["WORLD_SIZE"] = std::to_string(task.workers);
+  set["LOCAL_RANK"] = std::to_string(task.local_rank);
+  set["LOCAL_WORLD_SIZE"] = std::to_string(task.local_workers);
+  set["NODE_RANK"] = std::to_string(task.node);
+  set["MASTER_ADDR"] = place.host;
+  set["MASTER_PORT"] = std::to_string(place.port);
+  set["POSEIDON_PORT"] = std::to_string(place.poseidon_port);
+  set["POSEIDON_TOKEN_FILE"] = token_path;
+  if (!task.host.empty()) set["POSEIDON_HOST"] = task.host;
+  return set;
+}
+
+class Rank {
+ public:
+  int Run();
+
+ private:
+  struct Stream {
+    int fd = -1;
+    bool error = false;
+    bool open = true;
+    Lines lines;
+  };
+
+  bool ReadTask();
+  Result<MeetingPlace> Meet();
+  Status Start();
+  void Step();
+  void ReadInput();
+  void Obey(const json& command);
+  void Forward(Stream& stream);
+  void SendLine(bool error, const std::string& line);
+  void Emit(const json& event);
+  void Send();
+  void BeginToEnd(int code);
+  int Close(int code, const std::string& how);
+
+  std::string input_;
+  bool input_open_ = true;
+  json message_;  // the task as it came, without its secret
+  RankTask task_;
+  std::optional<Token> token_;
+  std::optional<KeptCommand> command_;
+  std::array<Stream, 2> streams_;
+  std::string unsent_;
+  bool output_open_ = true;
+  int signals_ = -1;
+  std::optional<Clock::time_point> end_at_;  // when the command, asked to end, is killed
+  int asked_code_ = 0;                       // the exit code that the launcher asked for
+};
+
+bool Rank::ReadTask() {
+  while (input_open_ && input_.find('\n') == std::string::npos) ReadInput();
+  const std::size_t end = input_.find('\n');
+  if (end == std::string::npos) return false;
+  message_ = json::parse(input_.substr(0, end), nullptr, false);
+  std::fill_n(input_.begin(), end, '\0');  // it held the secret
+  input_.erase(0, end + 1);
+  if (!message_.is_object()) return false;
+  try {
+    task_ = message_.get<RankTask>();
+    Result<Token> token = Token::FromHex(message_.at("token").get<std::string>());
+    if (!token.ok()) return false;
+    token_ = *std::move(token);
+    message_.erase("token");
+  } catch (const json::exception&) {
+    return false;
+  }
+  return true;
+}
+
+Result<MeetingPlace> Rank::Meet() {
+  if (task_.rank > 0) return message_.at("coordinator").get<MeetingPlace>();
+  MeetingPlace place{task_.address, task_.port, 0};
+  if (place.port == 0) {
+    POSEIDON_ASSIGN_OR_RETURN(place.port, FreePort(task_.address));
+  }
+  POSEIDON_ASSIGN_OR_RETURN(place.poseidon_port, FreePort(task_.address));
+  json event = place;
+  event["event"] = "listening";
+  Emit(event);
+  return place;
+}
+
+Status Rank::Start() {
+  POSEIDON_ASSIGN_OR_RETURN(const MeetingPlace place, Meet());
+  POSEIDON_ASSIGN_OR_RETURN(const std::string token_path, TokenPath(*token_));
+  unsetenv("TORCHELASTIC_USE_AGENT_STORE");  // of a torchrun around us, which has no part in this job
+  POSEIDON_ASSIGN_OR_RETURN(KeptCommand command,
+                            KeptCommand::Start(task_.argv, EnvironmentOf(task_, place, token_path)));
+  command_.emplace(std::move(command));
+  streams_[0] = {command_->output(), false, true, {}};
+  streams_[1] = {command_->errors(), true, true, {}};
+  Emit({{"event", "joined"}});
+  return OkStatus();
+}
+
+void Rank::Emit(const json& event) {
+  unsent_ += event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+// As much as the launcher takes now.
+void Rank::Send() {
+  while (!unsent_.empty() && output_open_) {
+    const ssize_t n = write(STDOUT_FILENO, unsent_.data(), unsent_.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return;
+    if (n <= 0) output_open_ = false;
+    if (n > 0) unsent_.erase(0, static_cast<std::size_t>(n));
+  }
+  if (!output_open_) unsent_.clear();
+}
+
+void Rank::SendLine(bool error, const std::string& line) {
+  Emit({{"event", "line"}, {"rank", task_.rank}, {"error", error}, {"line", line}});
+}
+
+void Rank::Forward(Stream& stream) {
+  std::array<char, 16384> bytes;
+  const ssize_t n = read(stream.fd, bytes.data(), bytes.size());
+  const auto send = [&](const std::string& line) { SendLine(stream.error, line); };
+  if (n > 0) {
+    stream.lines.Take(bytes.data(), static_cast<std::size_t>(n), send);
+  } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+    stream.open = false;
+    if (stream.lines.has_partial()) stream.lines.Flush(send);
+  }
+}
+
+void Rank::ReadInput() {
+  std::array<char, 16384> bytes;
+  const ssize_t n = read(STDIN_FILENO, bytes.data(), bytes.size());
+  if (n > 0) {
+    input_.append(bytes.data(), static_cast<std::size_t>(n));
+  } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
+    input_open_ = false;
+  }
+}
+
+void Rank::Obey(const json& command) {
+  if (!command.is_object()) return;
+  const std::string word = command.value("command", "");
+  if (word == "interrupt") command_->Signal(SIGINT);
+  if (word == "terminate") command_->Signal(SIGTERM);
+  if (word == "hangup") command_->Signal(SIGHUP);
+  if (word == "end") BeginToEnd(command.value("code", kExitFailed));
+}
+
+void Rank::BeginToEnd(int code) {
+  if (end_at_) return;
+  asked_code_ = code;
+  end_at_ = Clock::now() + kToEnd;
+  command_->Signal(SIGTERM);
+}
+
+void Rank::Step() {
+  const bool full = unsent_.size() > kMostUnsent;
+  std::array<pollfd, 6> polled = {{{input_open_ ? STDIN_FILENO : -1, POLLIN, 0},
+                                   {signals_, POLLIN, 0},
+                                   {command_->ended(), POLLIN, 0},
+                                   {streams_[0].open && !full ? streams_[0].fd : -1, POLLIN, 0},
+                                   {streams_[1].open && !full ? streams_[1].fd : -1, POLLIN, 0},
+                                   {unsent_.empty() ? -1 : STDOUT_FILENO, POLLOUT, 0}}};
+  int timeout = -1;
+  if (end_at_) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*end_at_ - Clock::now()).count();
+    timeout = left > 0 ? static_cast<int>(left) + 1 : 0;
+  }
+  poll(polled.data(), polled.size(), timeout);
+  if (polled[0].revents != 0) ReadInput();
+  for (std::size_t end; (end = input_.find('\n')) != std::string::npos;) {
+    Obey(json::parse(input_.substr(0, end), nullptr, false));
+    input_.erase(0, end + 1);
+  }
+  if (polled[1].revents != 0 || !input_open_) BeginToEnd(kExitFailed);
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (polled[3 + i].revents != 0) Forward(streams_[i]);
+  }
+  Send();
+}
+
+// The command has ended, and all that it started: sends its last words, and waits until the launcher has them.
+int Rank::Close(int code, const std::string& how) {
+  for (Stream& stream : streams_) {
+    while (stream.open && stream.fd >= 0) Forward(stream);
+  }
+  if (code != kExitOk) Emit({{"event", "failed"}, {"message", task_.name + how}, {"exit", code}});
+  while (!unsent_.empty() && output_open_ && input_open_ && !end_at_) {
+    std::array<pollfd, 3> polled = {
+        {{STDIN_FILENO, POLLIN, 0}, {signals_, POLLIN, 0}, {STDOUT_FILENO, POLLOUT, 0}}};
+    poll(polled.data(), polled.size(), -1);
+    if (polled[0].revents != 0) ReadInput();
+    if (polled[1].revents != 0 || input_.find("\"end\"") != std::string::npos) break;
+    Send();
+  }
+  Send();
+  return code;
+}
+
+int Rank::Run() {
+  if (!ReadTask()) Fail("poseidon rank is started by poseidon run");
+  sigset_t mask;
+  sigemptyset(&mask);
+  sigaddset(&mask, SIGTERM);  // the kernel's, when the launcher has died; blocked since the program's start
+  signals_ = signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
+  fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
+  fcntl(STDOUT_FILENO, F_SETFL, O_NONBLOCK);
+  if (const Status status = Start(); !status.ok()) return Close(127, ": " + status.message());
+  while (true) {
+    Step();
+    if (const std::optional<int> status = command_->TryWait()) {
+      const int code = WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
+      return Close(code, " " + launch::DescribeWaitStatus(*status));
+    }
+    if (end_at_ && Clock::now() >= *end_at_) {
+      command_->End();
+      return Close(asked_code_, " was ended");
+    }
+  }
+}
+
+}  // namespace
+
+void AddRank(CLI::App& app) {
+  CLI::App* const command = app.add_subcommand("rank", "One rank of a job (started by run)");
+  command->group("");  // not for people
+  command->callback([] {
+    signal(SIGPIPE, SIG_IGN);
+    const int code = Rank().Run();
+    if (code != kExitOk) throw CLI::RuntimeError(code);
+  });
+}
+
+}  // namespace poseidon::tools

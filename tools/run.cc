@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// `poseidon run`: any command as the ranks of a job, here and over ssh.
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "poseidon/transport/tcp/token.h"
+#include "tools/cluster_flags.h"
+#include "tools/commands.h"
+#include "tools/launch/launcher.h"
+#include "tools/line_writer.h"
+#include "tools/rank_task.h"
+#include "tools/run_log.h"
+#include "tools/stop_signal.h"
+
+extern char** environ;
+
+namespace poseidon::tools {
+namespace {
+
+using launch::Host;
+using launch::MemberProcess;
+using transport::tcp::Token;
+
+struct RunFlags {
+  int workers = 0;
+  ClusterFlags cluster;
+  std::vector<std::string> environment;
+  std::string log_folder;
+  std::uint16_t port = 0;
+  double join_timeout = 120;
+  std::vector<std::string> command;
+};
+
+// What ranks on other hosts have of this process's environment without being asked: where programs and modules are,
+// how they compute, and how they write. By name, or by what the name begins with.
+constexpr const char* kTravels[] = {"PATH",  "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LANG", "LC_*",
+                                    "TZ",    "PYTHON*",         "OMP_*",       "MKL_*",        "OPENBLAS_*",
+                                    "KMP_*", "TORCH_*",         "CUDA_*",      "NCCL_*",       "GLOO_*",
+                                    "TF_*",  "XLA_*",           "KERAS_*",     "POSEIDON_*"};
+// Which is another job's.
+constexpr const char* kStays[] = {"POSEIDON_TOKEN_FILE", "POSEIDON_PORT", "POSEIDON_HOST"};
+
+bool Matches(const std::string& name, const std::string& pattern) {
+  return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;
+}
+
+bool IsAmong(const std::string& name, std::span<const char* const> patterns) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const char* pattern) { return Matches(name, pattern); });
+}
+
+std::map<std::string, std::string> OwnEnvironment() {
+  std::map<std::string, std::string> own;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals != std::string::npos) own[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return own;
+}
+
+// What --env names: NAME=VALUE, or NAME with the value that it has here.
+std::map<std::string, std::string> NamedEnvironment(const RunFlags& flags,
+                                                    const std::map<std::string, std::string>& own) {
+  std::map<std::string, std::string> named;
+  for (const std::string& entry : flags.environment) {
+    const std::size_t equals = entry.find('=');
+    const std::string name = entry.substr(0, equals);
+    if (name.empty()) Fail("--env " + entry + ": expected NAME or NAME=VALUE");
+    if (equals == std::string::npos && !own.contains(name)) Fail("--env " + name + ": it is not set here, expected NAME=VALUE");
+    named[name] = equals == std::string::npos ? own.at(name) : entry.substr(equals + 1);
+  }
+  return named;
+}
+
+std::vector<Host> HostOfEachRank(const RunFlags& flags) {
+  const std::vector<Host> hosts = HostsOf(flags.cluster);
+  if (hosts.empty()) {
+    if (flags.workers == 0) Fail("give -n N, --hosts or --hostfile: how many ranks, and where");
+    return std::vector<Host>(static_cast<std::size_t>(flags.workers), Host{"localhost", 1, 0});
+  }
+  std::size_t slots = 0;
+  for (const Host& host : hosts) slots += host.slots;
+  Result<std::vector<Host>> placed =
+      launch::PlaceMembers(hosts, flags.workers > 0 ? static_cast<std::size_t>(flags.workers) : slots);
+  if (!placed.ok()) Fail(placed.status().message());
+  return *std::move(placed);
+}
+
+std::vector<RankTask> TasksOf(const RunFlags& flags, const Placement& placed) {
+  const std::map<std::string, std::string> own = OwnEnvironment();
+  const std::map<std::string, std::string> named = NamedEnvironment(flags, own);
+  std::map<std::string, std::string> travelling = named;
+  for (const auto& [name, value] : own) {
+    if (IsAmong(name, kTravels) && !IsAmong(name, kStays)) travelling.emplace(name, value);
+  }
+  std::map<std::string, int> ranks_of;  // by host so far
+  std::map<std::string, int> nodes;
+  std::vector<RankTask> tasks;
+  for (std::size_t i = 0; i < placed.hosts.size(); ++i) {
+    const std::string& host = placed.hosts[i].name;
+    const int node = nodes.emplace(host, static_cast<int>(nodes.size())).first->second;
+    const bool hosts_named = flags.cluster.given();
+    const std::string name = "rank " + std::to_string(i) + (hosts_named ? " on host " + host : "");
+    tasks.push_back({.name = name,
+                     .rank = static_cast<int>(i),
+                     .workers = static_cast<int>(placed.hosts.size()),
+                     .local_rank = ranks_of[host]++,
+                     .local_workers = static_cast<int>(placed.OnHostOf(i, placed.hosts.size())),
+                     .node = node,
+                     .host = hosts_named ? host : "",
+                     .address = placed.addresses[i],
+                     .port = flags.port,
+                     .argv = flags.command,
+                     .environment = placed.local[i] ? named : travelling});
+  }
+  return tasks;
+}
+
+void RunCommand(const RunFlags& flags) {
+  if (flags.command.empty()) Fail("there is no command, expected poseidon run -n 4 python train.py");
+  if (flags.command.front().starts_with('-')) Fail("unknown flag " + flags.command.front() + " (see poseidon run --help)");
+  const Placement placed = PlaceOn(HostOfEachRank(flags));
+  const std::vector<RankTask> tasks = TasksOf(flags, placed);
+  RunLog log(tasks.size());
+  if (!flags.log_folder.empty()) {
+    if (const Status status = log.WriteInto(flags.log_folder); !status.ok()) Fail(status.message());
+  }
+  const Result<Token> token = Token::Generate();
+  if (!token.ok()) Fail(token.status().message());
+  std::vector<MemberProcess> members;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    nlohmann::json message = tasks[i];
+    message["token"] = ToHex(token->bytes());
+    members.push_back({.name = tasks[i].name,
+                       .argv = CommandOn(flags.cluster, placed.hosts[i], placed.local[i], "rank"),
+                       .task = std::move(message),
+                       .remote = !placed.local[i]});
+  }
+  launch::LaunchOptions launching;
+  launching.join_seconds = flags.join_timeout;
+  // Within 2 s of the first failure all have ended: ranks that use us say themselves what they lost, within a second.
+  launching.let_go_seconds = 1;
+  launching.grace_seconds = 0.9;
+  launching.on_event = [&log](const std::string&, const nlohmann::json& event) {
+    if (event.value("event", "") != "line") return;
+    log.Line(event.value("rank", std::size_t{0}), event.value("error", false), event.value("line", ""));
+  };
+  launching.on_line = [](const std::string& line) { StandardError().Write(line + "\n"); };
+  launching.say = [](const std::string& sentence) { StandardError().Write("poseidon: " + sentence + "\n"); };
+  launching.may_speak = [&log] { return log.TakesLines(); };
+  const launch::LaunchResult result = launch::Launch(members, launching);
+  if (result.exit_code == kExitOk) return;
+  if (result.stop_signal != 0) {
+    NoteStop(result.stop_signal);
+    Fail(std::string("stopped by ") + (result.stop_signal == SIGINT ? "SIGINT" : "SIGTERM"), 128 + result.stop_signal);
+  }
+  if (result.failed >= 0) {
+    const auto rank = static_cast<std::size_t>(result.failed);
+    log.ShowLast(rank, tasks[rank].name);
+  }
+  Fail(result.failure, result.exit_code);
+}
+
+}  // namespace
+
+void AddRun(CLI::App& app) {
+  auto flags = std::make_shared<RunFlags>();
+  CLI::App* const c = app.add_subcommand("run", "Start a command as the ranks of a job, here or on several hosts");
+  c->footer("poseidon run -n 4 python train.py ...\nposeidon run --hosts a:2,b:2 python train.py ...");
+  c->add_option("-n,--workers", flags->workers, "Number of ranks (without it: all that the hosts have room for)")
+      ->check(CLI::Range(1, 1024));
+  AddClusterFlags(*c, flags->cluster);
+  c->add_option("--env", flags->environment, "NAME or NAME=VALUE for the ranks' environment, repeatable")
+      ->allow_extra_args(false);
+  c->add_option("--log-dir", flags->log_folder, "A file a rank in this folder, instead of one log here");
+  c->add_option("--port", flags->port, "MASTER_PORT (without it a free one)")->check(CLI::Range(1, 65535));
+  c->add_option("--join-timeout", flags->join_timeout, "Seconds within which all ranks must have started")
+      ->check(CLI::Range(0.1, 1e6));
+  c->prefix_command();
+  c->callback([flags, c] {
+    signal(SIGPIPE, SIG_IGN);
+    flags->command = c->remaining();
+    RunCommand(*flags);
+  });
+}
+
+}  // namespace poseidon::tools

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TOOLS_RUN_LOG_H_
+#define POSEIDON_TOOLS_RUN_LOG_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "poseidon/base/status.h"
+
+namespace poseidon::tools {
+
+// What the ranks of `poseidon run` print: on this process's own two streams with the rank before each line, coloured
+// on a terminal, or in a file a rank. Never blocks; TakesLines says when the streams are behind.
+// Thread: one.
+class RunLog {
+ public:
+  // How many of a rank's last lines are kept.
+  static constexpr std::size_t kLastLines = 20;
+
+  explicit RunLog(std::size_t ranks);
+  // From here on lines go to FOLDER/rank-0.log and so on, anew; makes the folder. kUnavailable naming the path.
+  Status WriteInto(const std::string& folder);
+
+  bool TakesLines() const;
+  // `error`: of the rank's standard error.
+  void Line(std::size_t rank, bool error, const std::string& line);
+  // Prints the last lines of a rank below all others, unless they are there. `name` is the rank's.
+  void ShowLast(std::size_t rank, const std::string& name);
+
+ private:
+  struct Rank {
+    std::deque<std::string> last;
+    std::uint64_t printed_at = 0;  // the number of its last line among those of all
+    std::string path;
+    std::ofstream file;
+    bool lost = false;  // that its file took no more was said
+  };
+  std::string Prefix(std::size_t rank, bool error) const;
+
+  std::vector<Rank> ranks_;
+  std::uint64_t printed_ = 0;
+  bool into_files_ = false;
+  bool colours_[2];  // of standard output, standard error
+};
+
+}  // namespace poseidon::tools
+
+#endif  // POSEIDON_TOOLS_RUN_LOG_H_
