@@ -75,14 +75,16 @@ Placement PlaceOn(std::vector<Host> hosts) {
 }
 
 std::vector<std::string> CommandOn(const ClusterFlags& flags, const Host& host, bool local,
-                                   const std::string& command) {
+                                   const std::string& command, const std::vector<std::string>& ssh_options) {
   if (local) return {OwnProgram(), command};
   std::vector<std::string> argv;
   std::istringstream words(flags.ssh);
   for (std::string word; words >> word;) argv.push_back(word);
   if (argv.empty()) Fail("--ssh is empty, expected the command that reaches another host");
   const std::string program = flags.program.empty() ? OwnProgram() : flags.program;
-  argv.insert(argv.end(), {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", host.name, "--",
+  argv.insert(argv.end(), {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15"});
+  argv.insert(argv.end(), ssh_options.begin(), ssh_options.end());
+  argv.insert(argv.end(), {host.name, "--",
                            "cd " + ShellQuoted(OwnFolder()) + " && exec " + ShellQuoted(program) + " " + command});
   return argv;
 }

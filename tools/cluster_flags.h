@@ -37,9 +37,9 @@ struct Placement {
 Placement PlaceOn(std::vector<launch::Host> hosts);
 
 // The command that starts `poseidon COMMAND` on `host`. Over ssh it changes to this folder first, so that relative
-// paths mean the same; -T and BatchMode because nobody is there to type.
+// paths mean the same; -T and BatchMode because nobody is there to type. `ssh_options` come beside them.
 std::vector<std::string> CommandOn(const ClusterFlags& flags, const launch::Host& host, bool local,
-                                   const std::string& command);
+                                   const std::string& command, const std::vector<std::string>& ssh_options = {});
 
 }  // namespace poseidon::tools
 

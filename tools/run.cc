@@ -44,6 +44,9 @@ constexpr const char* kTravels[] = {"PATH",  "LD_LIBRARY_PATH", "VIRTUAL_ENV", "
                                     "TZ",    "PYTHON*",         "OMP_*",       "MKL_*",        "OPENBLAS_*",
                                     "KMP_*", "TORCH_*",         "CUDA_*",      "NCCL_*",       "GLOO_*",
                                     "TF_*",  "XLA_*",           "KERAS_*",     "POSEIDON_*"};
+// A host that is gone for so long is lost: ranks that do not use us would wait for it for ever.
+const std::vector<std::string> kLosesHosts = {"-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"};
+
 // Which is another job's.
 constexpr const char* kStays[] = {"POSEIDON_TOKEN_FILE", "POSEIDON_PORT", "POSEIDON_HOST"};
 
@@ -139,7 +142,7 @@ void RunCommand(const RunFlags& flags) {
     nlohmann::json message = tasks[i];
     message["token"] = ToHex(token->bytes());
     members.push_back({.name = tasks[i].name,
-                       .argv = CommandOn(flags.cluster, placed.hosts[i], placed.local[i], "rank"),
+                       .argv = CommandOn(flags.cluster, placed.hosts[i], placed.local[i], "rank", kLosesHosts),
                        .task = std::move(message),
                        .remote = !placed.local[i]});
   }

@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -268,6 +269,85 @@ def test_processes_of_a_launcher_on_two_machines(bench, machines, master):
     assert summary["workers"] == 2 and summary["replicas_equal"] is True
     assert summary["traffic"]["encryption_bytes_sent"] > 1000
     assert not list(bench.folder.glob("token.*"))
+
+
+@pytest.fixture
+def run(poseidon, machines, tmp_path):
+    """`poseidon run` on the machines, begun on the first one."""
+    def begin(*arguments, environment=None, program=poseidon):
+        return jobs.Job(poseidon, "run", "--hosts", machines.hosts(), "--ssh", f"ssh -F {machines.client}", "--program",
+                        program, *arguments, cwd=tmp_path, environment=environment, wrapper=inside(machines.name(0)))
+    return begin
+
+
+def family_of(machines):
+    """What sshd of the second machine has started, but for its own processes."""
+    def descendants(pid):
+        return [one for child in jobs.children_of(pid) for one in (child, *descendants(child))]
+    return [pid for pid in descendants(machines.daemons[1].pid)
+            if b"sshd" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_ranks_run_on_their_machines(run, machines, tmp_path):
+    with run("--env", "WORD=it's", "sh", "-c",
+             "echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $MASTER_PORT $WORD $PATH; pwd; "
+             "ip -4 -br address show eth0", environment={"PATH": os.environ["PATH"] + ":/elsewhere"}) as job:
+        assert job.finish() == 0, job.err.text
+    first, second = machines.addresses
+    [port] = {line.split()[6] for line in job.out.lines if first in line and "it's" in line}
+    path = os.environ["PATH"] + ":/elsewhere"
+    for rank, own in enumerate(machines.addresses):
+        lines = [line for line in job.out.lines if line.startswith(f"[{rank}]")]
+        assert lines[:2] == [f"[{rank}] {rank} 0 1 {rank} {first} {port} it's {path}", f"[{rank}] {tmp_path}"]
+        assert f"{own}/24" in lines[2]
+    assert second not in (line.split()[5] for line in job.out.lines if "it's" in line)
+    assert not family_of(machines)
+
+
+MEET = """
+import array, poseidon
+session = poseidon.join(wire="tls")
+numbers = array.array("d", [1 + session.rank])
+session.sum(numbers)
+statistics = session.statistics()
+print(session.member_name(1 - session.rank), numbers[0], flush=True)
+session.leave()
+"""
+
+
+def test_ranks_of_two_machines_meet(run, machines, poseidon):
+    root = pathlib.Path(__file__).resolve().parents[2]
+    environment = {"PYTHONPATH": f"{root}/frontends/python",
+                   "POSEIDON_LIBRARY": str(pathlib.Path(poseidon).parents[1] / "poseidon/c/libposeidon.so")}
+    with run(sys.executable, "-B", "-c", MEET, environment=environment) as job:
+        assert job.finish() == 0, job.err.text
+    first, second = machines.addresses
+    assert sorted(job.out.lines) == [f"[0] worker 1 on host {second} 3.0", f"[1] worker 0 on host {first} 3.0"]
+
+
+@pytest.mark.parametrize("victim", ("launcher", "agent", "command"))
+def test_no_rank_outlives_its_parent_on_another_machine(run, machines, victim):
+    with run("bash", "-c", "setsid sleep 300 & echo ready; sleep 300; :") as job:
+        assert job.out.wait("ready", 2), job.err.text
+        family = family_of(machines)
+        endings = [jobs.Ending(pid) for pid in family]
+        by_name = {pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1]: pid for pid in reversed(family)}
+        began = time.monotonic()
+        os.kill({"launcher": job.pid, "agent": by_name[b"rank"], "command": by_name[b"-c"]}[victim], signal.SIGKILL)
+        assert job.finish() == {"launcher": -9, "agent": 255, "command": 137}[victim], job.err.text
+        assert time.monotonic() - began < 5
+        assert not jobs.wait_for_ends(endings, began + 10)
+        for ending in endings:
+            ending.close()
+    if victim != "launcher":
+        assert f"rank 1 on host {machines.addresses[1]}" in job.err.lines[-1]
+
+
+def test_a_program_that_another_machine_lacks_is_one_sentence(run, machines):
+    with run("true", program="/nonexistent/poseidon") as job:
+        assert job.finish() == 127
+    assert job.err.lines[-1] == (f"poseidon: rank 0 on host {machines.addresses[0]} could not be started: "
+                                 "ssh exited with code 127")
 
 
 def test_ssh_that_refuses_our_key_is_one_sentence(bench, machines):

@@ -57,7 +57,9 @@ Clock::duration FromSeconds(double seconds) {
 // reached it; its own words are on standard error.
 std::string DescribeEnd(const Child& child) {
   std::string how = DescribeWaitStatus(*child.wait_status);
-  if (!child.member->remote || child.spoke) return how;
+  if (!child.member->remote) return how;
+  const bool by_ssh = WIFEXITED(*child.wait_status) && WEXITSTATUS(*child.wait_status) == 255;
+  if (child.spoke) return by_ssh ? "was killed, or its host is gone: " + child.member->argv.front() + " " + how : how;
   return "could not be started: " + child.member->argv.front() + " " + how;
 }
 
