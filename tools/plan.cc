@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/train/plan_json.h"
+#include "poseidon/base/file.h"
 #include "poseidon/plan/explain.h"
 #include "poseidon/plan/units.h"
 #include "tools/commands.h"
@@ -175,7 +175,7 @@ void RunPlan(Flags& flags) {
   if (flags.json.empty()) return;
   const std::string json =
       document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  if (const Status s = caffe::WriteFileAtomically(json, flags.json); !s.ok()) Fail(s.message());
+  if (const Status s = WriteFileAtomically(json, flags.json); !s.ok()) Fail(s.message());
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <iostream>
 #include <memory>
 
-#include "frontends/caffe/proto/read.h"
+#include "poseidon/base/file.h"
 #include "tools/commands.h"
 #include "tools/measure_net.h"
 
@@ -30,7 +30,7 @@ void AddProfile(CLI::App& app) {
     const std::string text = TextOf(*measured);
     if (flags->out.empty()) {
       std::cout << text << std::flush;
-    } else if (const Status s = caffe::WriteFileAtomically(text, flags->out); !s.ok()) {
+    } else if (const Status s = WriteFileAtomically(text, flags->out); !s.ok()) {
       Fail(s.message());
     }
   });

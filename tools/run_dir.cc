@@ -8,7 +8,7 @@
 #include <system_error>
 #include <vector>
 
-#include "frontends/caffe/proto/read.h"
+#include "poseidon/base/file.h"
 #include "tools/commands.h"
 
 namespace poseidon::tools {
@@ -49,7 +49,7 @@ void MakeRunDir(caffe::TrainOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(options.run_dir, error);
   if (error) Fail("cannot make run directory " + options.run_dir + ": " + error.message());
-  if (const Status written = caffe::TryToWriteBeside(options.run_dir + "/results"); !written.ok()) {
+  if (const Status written = TryToWriteBeside(options.run_dir + "/results"); !written.ok()) {
     Fail("run directory " + options.run_dir + " cannot be written: " + written.message());
   }
   PutAsideEarlierRun(options.run_dir);

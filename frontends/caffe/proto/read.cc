@@ -19,32 +19,6 @@ namespace {
 
 using google::protobuf::Message;
 
-// A descriptor that closes itself.
-class File {
- public:
-  File(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() { Close(); }
-  bool is_open() const { return fd_ >= 0; }
-  int fd() const { return fd_; }
-  bool Close() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd < 0 || ::close(fd) == 0;
-  }
-
- private:
-  int fd_;
-};
-
-Status OpenFailure(const std::string& path) {
-  const std::string text = "cannot open " + path + ": " + ErrnoText(errno);
-  if (errno == ENOENT) return NotFound(text);
-  if (errno == EACCES) return PermissionDenied(text);
-  return InvalidArgument(text);
-}
-
 // `Message type "poseidon.caffe.LayerParameter" has no field named "foo".` and the like become
 // sentences of ours; everything else keeps protobuf's words, without its full stop.
 std::string Reword(const std::string& words) {
@@ -113,25 +87,6 @@ Status ParseBinaryStream(google::protobuf::io::ZeroCopyInputStream* stream,
   return OkStatus();
 }
 
-Status WriteAll(int fd, const std::string& bytes) {
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t wrote = ::write(fd, bytes.data() + done, bytes.size() - done);
-    if (wrote < 0) {
-      if (errno == EINTR) continue;
-      return ResourceExhausted(ErrnoText(errno));
-    }
-    done += static_cast<std::size_t>(wrote);
-  }
-  return OkStatus();
-}
-
-std::string FolderOf(const std::string& path) {
-  const auto slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 }  // namespace
 
 Status ParseText(const std::string& text, const std::string& name, Message* message) {
@@ -183,61 +138,15 @@ Status CheckMessageBytes(std::uint64_t bytes, const std::string& path) {
   return ResourceExhausted("cannot write " + path + ": the message would exceed 2 GiB");
 }
 
-Status FlushFolderOf(const std::string& path) {
-  File folder(FolderOf(path), O_RDONLY | O_DIRECTORY);
-  if (folder.is_open() && ::fsync(folder.fd()) == 0) return OkStatus();
-  return ResourceExhausted("cannot flush the folder of " + path + ": " + ErrnoText(errno));
-}
-
-namespace {
-
-std::string DraftOf(const std::string& path) { return path + ".tmp"; }
-
-}  // namespace
-
-Result<FileDraft> FileDraft::Write(const std::string& bytes, const std::string& path) {
-  File file(DraftOf(path), O_WRONLY | O_CREAT | O_TRUNC);
-  if (!file.is_open()) return OpenFailure(DraftOf(path));
-  FileDraft draft(path);  // removes the file where the rest fails
-  const auto failed = [&](const std::string& why) { return ResourceExhausted("cannot write " + path + ": " + why); };
-  if (const Status written = WriteAll(file.fd(), bytes); !written.ok()) return failed(written.message());
-  if (::fsync(file.fd()) != 0 || !file.Close()) return failed(ErrnoText(errno));
-  return draft;
-}
-
-Result<FileDraft> FileDraft::Write(const Message& message, const std::string& path) {
+Result<FileDraft> DraftMessage(const Message& message, const std::string& path) {
   POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(message.ByteSizeLong(), path));
   std::string bytes;
   if (!message.SerializeToString(&bytes)) return Internal("cannot serialise " + path);
-  return Write(bytes, path);
-}
-
-FileDraft::~FileDraft() {
-  if (!path_.empty()) ::unlink(DraftOf(path_).c_str());
-}
-
-Status FileDraft::Commit() {
-  const std::string path = std::exchange(path_, {});
-  if (::rename(DraftOf(path).c_str(), path.c_str()) != 0) {
-    const std::string why = ErrnoText(errno);
-    ::unlink(DraftOf(path).c_str());
-    return ResourceExhausted("cannot write " + path + ": " + why);
-  }
-  return FlushFolderOf(path);
-}
-
-Status TryToWriteBeside(const std::string& path) {
-  constexpr std::size_t kBytes = 4096;
-  return FileDraft::Write(std::string(kBytes, '\0'), path + ".probe." + std::to_string(::getpid())).status();
+  return FileDraft::Write(bytes, path);
 }
 
 Status WriteBinaryFile(const Message& message, const std::string& path) {
-  POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, FileDraft::Write(message, path));
-  return draft.Commit();
-}
-
-Status WriteFileAtomically(const std::string& bytes, const std::string& path) {
-  POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, FileDraft::Write(bytes, path));
+  POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, DraftMessage(message, path));
   return draft.Commit();
 }
 

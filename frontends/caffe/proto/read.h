@@ -6,8 +6,8 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
+#include "poseidon/base/file.h"
 #include "poseidon/base/result.h"
 
 namespace poseidon::caffe {
@@ -30,36 +30,9 @@ std::string ToText(const google::protobuf::Message& message);
 // exceed protobuf's bound: its counts do not fit.
 Status CheckMessageBytes(std::uint64_t bytes, const std::string& path);
 
-// The future content of a file, whole and flushed to the device under "PATH.tmp". Commit renames it to PATH and
-// flushes the folder; without it the destructor removes it. After a failure or a crash at any moment PATH is as it
-// was before, or new.
-class FileDraft {
- public:
-  static Result<FileDraft> Write(const std::string& bytes, const std::string& path);
-  static Result<FileDraft> Write(const google::protobuf::Message& message, const std::string& path);
-  FileDraft(FileDraft&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  FileDraft& operator=(FileDraft&& other) noexcept {
-    std::swap(path_, other.path_);
-    return *this;
-  }
-  ~FileDraft();
-  Status Commit();
-
- private:
-  explicit FileDraft(std::string path) : path_(std::move(path)) {}
-  std::string path_;  // empty: committed
-};
-
-// OK where files beside `path` can be written: writes one and removes it. A full disk lets files be made and refuses
-// their bytes, so it holds some.
-Status TryToWriteBeside(const std::string& path);
-
-// A draft and its commit at once.
+// A draft of a message (base/file.h), and the same with its commit.
+Result<FileDraft> DraftMessage(const google::protobuf::Message& message, const std::string& path);
 Status WriteBinaryFile(const google::protobuf::Message& message, const std::string& path);
-Status WriteFileAtomically(const std::string& bytes, const std::string& path);
-
-// Flushes the folder of `path`, so that what was renamed, linked or removed in it stays so.
-Status FlushFolderOf(const std::string& path);
 
 }  // namespace poseidon::caffe
 

@@ -41,7 +41,7 @@ Result<SolverState> ReadState(const std::string& path) {
 // A draft in the form that the path asks for.
 template <typename Message>
 Result<FileDraft> WriteDraft(const Message& message, const std::string& path) {
-  if (!path.ends_with(kHdf5Suffix)) return FileDraft::Write(message, path);
+  if (!path.ends_with(kHdf5Suffix)) return DraftMessage(message, path);
   POSEIDON_ASSIGN_OR_RETURN(const std::string bytes, ToHdf5(message));
   return FileDraft::Write(bytes, path);
 }
