@@ -5,21 +5,24 @@ Python runs signal handlers between two steps of its own main thread; a call int
 What a handler raises (KeyboardInterrupt, or whatever the program's own does) ends the core's call and the job, and is
 raised from the call.
 """
+from __future__ import annotations
+
+from collections.abc import Generator
 from ctypes import CFUNCTYPE, c_int32, c_void_p
 
 Interrupted = CFUNCTYPE(c_int32, c_void_p)  # the type of poseidon_options.interrupted
 
-_raised = None
+_raised: BaseException | None = None
 
 
-def take():
+def take() -> BaseException | None:
     """What a handler raised while a call blocked, once; else None."""
     global _raised
     raised, _raised = _raised, None
     return raised
 
 
-def _answers():
+def _answers() -> Generator[int | None, int | None, None]:
     """1 where a handler has just raised something, else 0. Handlers run as soon as Python code is entered, before a
     function's first line; a generator that goes on is inside its `try` already, so send() is what the core calls."""
     global _raised

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a process finds its place in a job: from arguments, or from the variables that its launcher sets."""
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import ipaddress
@@ -12,10 +14,10 @@ from .errors import PoseidonError
 ELSEWHERE = "192.0.2.1"  # of nobody (RFC 5737): the way there is the way to other machines
 
 
-def variable_number(name, otherwise=None):
+def variable_number(name: str) -> int | None:
     text = os.environ.get(name, "")
     if not text:
-        return otherwise
+        return None
     if not text.isdecimal():
         raise PoseidonError(f"environment variable {name} is '{text}', expected a number", "INVALID_ARGUMENT")
     return int(text)
@@ -29,7 +31,7 @@ class Dialect:
     size: str
     local_size: str  # of the processes on this host
 
-    def speaks(self, rank, workers):
+    def speaks(self, rank: int | None, workers: int | None) -> bool:
         """Whether it says what the arguments leave open."""
         return bool((rank is not None or os.environ.get(self.rank))
                     and (workers is not None or os.environ.get(self.size)))
@@ -46,13 +48,13 @@ DIALECTS = (
 )
 
 
-def is_batch_script():
+def is_batch_script() -> bool:
     """The one process of a Slurm batch script inherits numbers that are meant for the steps it will start."""
     return (os.environ.get("ENVIRONMENT") == "BATCH"
             and not (os.environ.get("SLURM_STEP_ID") or os.environ.get("SLURM_STEPID")))
 
 
-def dialect(rank, workers):
+def dialect(rank: int | None, workers: int | None) -> Dialect | None:
     """The launcher's, or None where this process was started by itself or the arguments say everything."""
     if rank is not None and workers is not None:
         return None
@@ -69,7 +71,7 @@ def dialect(rank, workers):
     return None
 
 
-def slurm_local_size(size):
+def slurm_local_size(size: int) -> int:
     """How many tasks of this step are on this host, of Slurm's "4(x2),3"; 1 where it cannot be told."""
     nodes = (os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST")
              or os.environ.get("SLURM_NODELIST") or "")
@@ -81,24 +83,24 @@ def slurm_local_size(size):
     return counts[int(node)] if node.isdecimal() and int(node) < len(counts) else 1
 
 
-def local_size(launcher, size):
+def local_size(launcher: Dialect | None, size: int) -> int | None:
     """How many of a job's `size` processes the launcher put on this host; None where it does not say."""
     if launcher is None:
         return variable_number("LOCAL_WORLD_SIZE")
     return slurm_local_size(size) if launcher.launcher == "srun" else variable_number(launcher.local_size)
 
 
-def numeric(host):
+def numeric(host: str) -> str:
     """`host` as the address the core wants."""
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(host))
     try:
-        return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
         raise PoseidonError(f"host {host} has no address: {error.strerror}", "NOT_FOUND") from None
 
 
-def own_address(towards):
+def own_address(towards: str) -> str:
     """The address of this machine from which `towards` is reached. Sends nothing."""
     family = socket.AF_INET6 if ":" in towards else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -107,10 +109,10 @@ def own_address(towards):
         except OSError as error:
             raise PoseidonError(f"rank 0's host {towards} cannot be reached: {error.strerror}",
                                 "UNAVAILABLE") from None
-        return probe.getsockname()[0]
+        return str(probe.getsockname()[0])
 
 
-def reachable(host, all_here):
+def reachable(host: str, all_here: bool) -> str:
     """Rank 0's address for all workers, who are `all_here` on this host. A machine may know its own name as one of its loopback addresses (Debian
     writes 127.0.1.1), at which nothing listens and which other machines cannot call. What is an address already,
     and 127.0.0.1, is what its user wanted."""
@@ -133,10 +135,11 @@ class Place:
     coordinator: str  # numeric
     port: int
     listen: str  # numeric
-    local: int = None  # processes of the job on this host, where that is known
+    local: int | None = None  # processes of the job on this host, where that is known
 
     @staticmethod
-    def find(rank=None, workers=None, coordinator=None, port=None, listen=None):
+    def find(rank: int | None = None, workers: int | None = None, coordinator: str | None = None,
+             port: int | None = None, listen: str | None = None) -> Place:
         """The arguments, and for those left out what the launcher says (see DIALECTS), MASTER_ADDR, and POSEIDON_PORT or
         MASTER_PORT."""
         launcher = dialect(rank, workers)
@@ -149,7 +152,7 @@ class Place:
         local = local_size(launcher, workers)
         address = coordinator or os.environ.get("MASTER_ADDR")
         if port is None:  # `poseidon run` keeps MASTER_PORT for the framework's own process group
-            port = variable_number("POSEIDON_PORT") or variable_number("MASTER_PORT", 0)
+            port = variable_number("POSEIDON_PORT") or variable_number("MASTER_PORT") or 0
         by_launcher = "" if launcher is None else f"{launcher.launcher} started {workers} processes and "
         if workers > 1 and not address and launcher is not None and local not in (None, workers):
             raise PoseidonError(f"{by_launcher}rank 0's host is not known, expected MASTER_ADDR or coordinator=",

@@ -4,11 +4,15 @@
 Nothing here decides anything. A call that fails raises PoseidonError with the core's own sentence; one that was
 interrupted raises what the signal handler raised. ctypes lets go of the interpreter lock for as long as a call lasts.
 """
+from __future__ import annotations
+
 import ctypes
 import os
 import pathlib
+from collections.abc import Callable
 from ctypes import (CFUNCTYPE, POINTER, byref, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint8,
                     c_uint32, c_uint64, c_void_p)
+from typing import TYPE_CHECKING, Any
 
 from . import interruption
 from .errors import PoseidonError
@@ -28,7 +32,7 @@ LEVELS = {"flat": 0, "host": 1, "auto": 2}
 class Struct(ctypes.Structure):
     """A struct of the header: begins with its size, everything else is zero unless given."""
 
-    def __init__(self, **fields):
+    def __init__(self, **fields: Any) -> None:
         super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
 
 
@@ -102,7 +106,7 @@ class Statistics(Struct):
 
 # Arguments of the functions used, without the status that comes last in all of those that can fail.
 SESSION = MODEL = c_void_p
-FALLIBLE = {
+FALLIBLE: dict[str, list[Any]] = {
     "make_token_file": [c_char_p],
     "open": [POINTER(Options), POINTER(SESSION)],
     "leave": [SESSION],
@@ -124,7 +128,7 @@ FALLIBLE = {
     "barrier": [SESSION],
     "get_statistics": [SESSION, POINTER(Statistics)],
 }
-PLAIN = {
+PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
     "code_name": (c_char_p, [c_int32]),
     "rank": (c_uint32, [SESSION]),
     "workers": (c_uint32, [SESSION]),
@@ -138,7 +142,7 @@ PLAIN = {
 }
 
 
-def candidates():
+def candidates() -> list[str]:
     """Where the library may be, the user's word first."""
     named = os.environ.get("POSEIDON_LIBRARY")
     if named:
@@ -148,7 +152,7 @@ def candidates():
     return [str(path) for path in (here / "libposeidon.so", checkout) if path.exists()] + ["libposeidon.so.0"]
 
 
-def load():
+def load() -> ctypes.CDLL:
     tried = candidates()
     try:
         library = ctypes.CDLL(tried[0])
@@ -167,7 +171,10 @@ def load():
 class Library:
     """The functions, without their prefix; those that can fail raise instead of taking a status."""
 
-    def __init__(self):
+    if TYPE_CHECKING:  # attributes are made of the tables above, whose types ctypes checks when a function is called
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
+    def __init__(self) -> None:
         library = load()
         for name in FALLIBLE:
             setattr(self, name, self.raising(library, getattr(library, "poseidon_" + name)))
@@ -175,8 +182,8 @@ class Library:
             setattr(self, name, getattr(library, "poseidon_" + name))
 
     @staticmethod
-    def raising(library, function):
-        def call(*arguments):
+    def raising(library: ctypes.CDLL, function: Callable[..., int]) -> Callable[..., None]:
+        def call(*arguments: Any) -> None:
             status = Status()
             code = function(*arguments, byref(status))
             raised = interruption.take()

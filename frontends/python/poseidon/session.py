@@ -4,20 +4,29 @@
 `join` opens a session at the place that launch.py finds. It knows no framework: what travels in its collectives
 is any writable buffer of numbers.
 """
+from __future__ import annotations
+
 import ctypes
 import os
 import re
 import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from . import interruption
 from . import library as c
 from .errors import PoseidonError
 from .launch import Place
 
-_library = None
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # of the type checker's own
+
+    Path = str | os.PathLike[str]
+
+_library: c.Library | None = None
 
 
-def library():
+def library() -> c.Library:
     """libposeidon.so, loaded at its first use: importing the package needs no library."""
     global _library
     if _library is None:
@@ -25,21 +34,23 @@ def library():
     return _library
 
 
-def make_token_file(path):
+def make_token_file(path: Path | bytes) -> None:
     """Writes a job's secret to `path`, readable by its owner alone; every member reads the same file."""
     library().make_token_file(os.fsencode(path))
 
 
-def escaped(name):
+def escaped(name: str) -> str:
     """A layer's name as it stands in poseidon_options.schemes."""
     return re.sub(r"([\\;\n\r ])", r"\\\1", name)
 
 
-def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=None, plan_pin=None,
-                 final_plan_step=0, policy="time", servers=0, join_timeout=120.0, dead_after=30.0, host=None,
-                 log=None, levels="auto", stuck_after=60.0, blas=None):
+def open_options(place: Place, token_file: Path | None, wire: str = "auto", threads: int = 1, cores: int = 0,
+                 schemes: dict[str, str] | str | None = None, plan_pin: str | None = None,
+                 final_plan_step: int | None = 0, policy: str = "time", servers: int = 0, join_timeout: float = 120.0,
+                 dead_after: float = 30.0, host: str | None = None, log: Callable[[int, str], object] | None = None,
+                 levels: str = "auto", stuck_after: float = 60.0, blas: Path | None = None) -> c.Options:
     """The C struct of these words; None for final_plan_step keeps the first plan."""
-    encode = lambda text: None if text is None else str(text).encode()
+    encode: Callable[[object], bytes | None] = lambda text: None if text is None else str(text).encode()
     for name, word, known in (("wire", wire, c.WIRE), ("policy", policy, c.POLICY),
                               ("levels", levels, c.LEVELS)):
         if word not in known:
@@ -59,14 +70,14 @@ def open_options(place, token_file, wire="auto", threads=1, cores=0, schemes=Non
     if log is not None:
         options.log = c.Log(lambda user, level, line: log(level, line.decode(errors="replace")))
     else:  # not in Python: the core must not wait until the interpreter is free
-        options.log = c.Log(ctypes.cast(c.load().poseidon_log_to_stderr, ctypes.c_void_p).value)
+        options.log = ctypes.cast(c.load().poseidon_log_to_stderr, c.Log)
     return options
 
 
 NUMBERS = {"f": c.F32, "d": c.F64, "q": c.I64, "l": c.I64}  # of the buffer protocol
 
 
-def view_of(buffer):
+def view_of(buffer: Buffer | c.View) -> c.View:
     """The header's view of a writable buffer of float32, float64 or int64 numbers (array.array, a ctypes array, a
     memoryview). The view keeps the buffer alive."""
     if isinstance(buffer, c.View):
@@ -82,8 +93,9 @@ def view_of(buffer):
     return view
 
 
-def join(rank=None, workers=None, coordinator=None, port=None, listen=None, token_file=None, threads=1, cores=None,
-         meet=None, **options):
+def join(rank: int | None = None, workers: int | None = None, coordinator: str | None = None, port: int | None = None,
+         listen: str | None = None, token_file: Path | None = None, threads: int = 1, cores: int | None = None,
+         meet: Callable[[Place], Callable[..., None] | None] | None = None, **options: Any) -> Session:
     """A session at the place that launch.py finds for this process; returns when all workers are there. `meet` may
     change the place: it returns the callback that is told where rank 0 listens, or None. Options: see open_options."""
     place = Place.find(rank, workers, coordinator, port, listen)
@@ -103,7 +115,7 @@ def join(rank=None, workers=None, coordinator=None, port=None, listen=None, toke
 class Session:
     """Joined from its making to `leave`. Not thread-safe, as the header says of its main thread."""
 
-    def __init__(self, options):
+    def __init__(self, options: c.Options) -> None:
         self.c = library()
         self.handle = ctypes.c_void_p()
         self.options = options  # the callbacks in it live as long as the session
@@ -112,32 +124,32 @@ class Session:
         except BaseException:  # interrupted as it opened
             self.close()
             raise
-        self.rank = self.c.rank(self.handle)
-        self.workers = self.c.workers(self.handle)
-        self.final_plan_step = options.final_plan_step or 10
+        self.rank: int = self.c.rank(self.handle)
+        self.workers: int = self.c.workers(self.handle)
+        self.final_plan_step: int = options.final_plan_step or 10
 
-    def member_name(self, member):
+    def member_name(self, member: int) -> str:
         name = ctypes.create_string_buffer(256)
         self.c.member_name(self.handle, member, name, len(name))
         return name.value.decode(errors="replace")
 
-    def broadcast(self, buffer, root=0):
+    def broadcast(self, buffer: Buffer | c.View, root: int = 0) -> None:
         """Leaves the numbers of rank `root` in everybody's buffer."""
         self.c.broadcast(self.handle, ctypes.byref(view_of(buffer)), root)
 
-    def sum(self, buffer):
+    def sum(self, buffer: Buffer | c.View) -> None:
         """Leaves the sum over all workers in everybody's buffer, the same bits everywhere."""
         self.c.sum(self.handle, ctypes.byref(view_of(buffer)))
 
-    def barrier(self):
+    def barrier(self) -> None:
         self.c.barrier(self.handle)
 
-    def statistics(self):
+    def statistics(self) -> c.Statistics:
         known = c.Statistics()
         self.c.get_statistics(self.handle, ctypes.byref(known))
         return known
 
-    def leave(self):
+    def leave(self) -> None:
         """The orderly end; blocks until all workers are there. Harmless when repeated."""
         if self.handle:
             try:
@@ -145,11 +157,11 @@ class Session:
             finally:
                 self.close()
 
-    def abort(self, reason):
+    def abort(self, reason: str) -> None:
         if self.handle:
             self.c.abort(self.handle, reason.encode())
 
-    def close(self):
+    def close(self) -> None:
         """Frees the session; without `leave` before it this ends the job for everybody."""
         if self.handle:
             self.c.close(self.handle)

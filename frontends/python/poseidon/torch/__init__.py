@@ -7,9 +7,13 @@
   ...                                                       # the training loop as it was
   poseidon.torch.shutdown()
 """
+from __future__ import annotations
+
 import atexit
 import os
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,14 +23,19 @@ from ..errors import PoseidonError
 from ..session import make_token_file
 from .exchange import Exchange
 
+if TYPE_CHECKING:
+    from ..launch import Place
+    from ..session import Path, Session
+
 __all__ = ["Exchange", "PoseidonError", "init", "make_token_file", "rank", "shutdown", "wrap", "workers"]
 
-_joined = None
-_wrapped = None
+_joined: Session | None = None
+_wrapped: Exchange | None = None
 
 
-def init(rank=None, workers=None, coordinator=None, port=None, listen=None, token_file=None, threads=None,
-         cores=None, **options):
+def init(rank: int | None = None, workers: int | None = None, coordinator: str | None = None, port: int | None = None,
+         listen: str | None = None, token_file: Path | None = None, threads: int | None = None,
+         cores: int | None = None, **options: Any) -> None:
     """Joins the job; returns when all workers are there.
 
     What is left out comes from what the launcher sets (torchrun's RANK and WORLD_SIZE, the ranks of Open MPI, Slurm and
@@ -45,12 +54,13 @@ def init(rank=None, workers=None, coordinator=None, port=None, listen=None, toke
     atexit.register(_end)
 
 
-def meet_at_agent(place):
+def meet_at_agent(place: Place) -> Callable[..., None] | None:
     """Under torchrun its agent listens at MASTER_PORT, with a store. Rank 0 takes a free port and leaves its
     number there; the others read it. The callback for rank 0, else None."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or place.workers == 1:
         return None
-    store = torch.distributed.TCPStore(place.coordinator, place.port, is_master=False)
+    # torch names in no __all__ what it has from C++.
+    store = torch.distributed.TCPStore(place.coordinator, place.port, is_master=False)  # type: ignore[attr-defined]
     key = "poseidon/port/" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if place.rank > 0:
         place.port = int(store.get(key))
@@ -59,21 +69,22 @@ def meet_at_agent(place):
     return _c.Listening(lambda user, host, port: store.set(key, str(port)))
 
 
-def joined():
+def joined() -> Session:
     if _joined is None:
         raise PoseidonError("poseidon.torch.init has not been called")
     return _joined
 
 
-def rank():
+def rank() -> int:
     return joined().rank
 
 
-def workers():
+def workers() -> int:
     return joined().workers
 
 
-def wrap(model, optimizer=None, overlap=False, factors=True):
+def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, overlap: bool = False,
+         factors: bool = True) -> Exchange:
     """Synchronises the gradients of `model` from now on; all workers start from rank 0's parameters.
 
     After backward(), `.grad` holds the mean over all workers. With overlap backward() returns at once and
@@ -87,7 +98,7 @@ def wrap(model, optimizer=None, overlap=False, factors=True):
     return _wrapped
 
 
-def shutdown():
+def shutdown() -> None:
     """Leaves the job in order; blocks until all workers have come here. The model is given back as it was before wrap,
     with its last weights. While an
     exception is under way (in a finally, or where it is caught) the job ends for everybody, as it does where a
@@ -104,7 +115,7 @@ def shutdown():
         leaving.leave()
 
 
-def _end(failure=None):
+def _end(failure: BaseException | None = None) -> None:
     """A script that ends without shutdown() ends the job for everybody, and says why."""
     global _joined, _wrapped
     failure = failure or getattr(sys, "last_value", None)

@@ -4,13 +4,20 @@
 The gradient of a weight is dW = dy^T x. Where the plan sends factors, backward hands over dy and x and
 never multiplies them; elsewhere it multiplies straight into the layer's memory, which saves a copy.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch.nn import functional
 
 from ..errors import PoseidonError
 
+if TYPE_CHECKING:
+    from .layers import Layer
 
-def wanted(node, layer):
+
+def wanted(node: Any, layer: Layer) -> bool:
     """Whether this backward pass is to leave gradients at weight and bias; not so where autograd.grad or
     backward(inputs=...) asks for others'."""
     try:
@@ -26,13 +33,14 @@ def wanted(node, layer):
 
 class LinearGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, layer):
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
+                layer: Layer) -> torch.Tensor:
         ctx.layer = layer
         ctx.save_for_backward(x, weight)
         return functional.linear(x, weight, bias)
 
     @staticmethod
-    def backward(ctx, dy):
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, None, None, None]:
         if torch.is_grad_enabled():
             raise PoseidonError(f"create_graph is not possible through layer '{ctx.layer.name}', expected "
                                 "factors=False in wrap")
@@ -48,9 +56,9 @@ class LinearGradient(torch.autograd.Function):
 class Linear(torch.nn.Linear):
     """What wrap makes of a plain nn.Linear: the same object and parameters, another backward pass."""
 
-    poseidon_layer = None
+    poseidon_layer: Layer | None = None
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         layer = self.poseidon_layer
         # Under autocast, in another precision, of a weight that is computed from the parameter, with a hook that wants
         # to see it, or compiled (a compiler drops what backward does besides computing), the gradient comes whole,
@@ -61,4 +69,5 @@ class Linear(torch.nn.Linear):
                 or any(parameter._backward_hooks for parameter in layer.parameters)):
             return super().forward(x)
         layer.uses += 1
-        return LinearGradient.apply(x, self.weight, self.bias, layer)
+        result: torch.Tensor = LinearGradient.apply(x, self.weight, self.bias, layer)  # type: ignore[no-untyped-call]
+        return result
