@@ -26,6 +26,7 @@ RUNGS = [
     ["poseidon/schedule"],
     ["poseidon/session"],
     ["poseidon/c"],
+    ["frontends/plan_file"],
     ["frontends/caffe", "frontends/python"],
     ["tools"],
 ]

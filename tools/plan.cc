@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "frontends/caffe/train/plan_json.h"
+#include "frontends/plan_file/plan_json.h"
 #include "poseidon/base/file.h"
 #include "poseidon/plan/explain.h"
 #include "poseidon/plan/units.h"
@@ -131,7 +131,7 @@ nlohmann::json PredictionJson(const Point& point, const Profile& profile) {
   const auto layers = LayersOf(profile);
   const plan::Doubled doubled = DoubledOf(point.plan, layers);
   nlohmann::json json = profile::PointJson(point, profile);
-  json["plan"] = caffe::PlanToJson(point.plan, layers);
+  json["plan"] = plan_file::PlanToJson(point.plan, layers);
   json["step_seconds_with_twice"] = {{"computing", doubled.computing},
                                      {"rebuilding", doubled.rebuilding},
                                      {"network", doubled.network},

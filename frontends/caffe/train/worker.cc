@@ -25,7 +25,7 @@
 #include "frontends/caffe/solver/solver.h"
 #include "frontends/caffe/solver/weights_hash.h"
 #include "frontends/caffe/train/aten_engine.h"
-#include "frontends/caffe/train/plan_json.h"
+#include "frontends/plan_file/plan_json.h"
 #include "frontends/caffe/train/reporter.h"
 #include "frontends/caffe/train/results.h"
 #include "frontends/caffe/train/session_sync.h"
@@ -132,11 +132,11 @@ Result<plan::PlanOptions> PlanningOf(const TrainOptions& options, const std::str
   }
   planning.policy = *policy;
   if (!options.plan_file.empty()) {
-    POSEIDON_ASSIGN_OR_RETURN(PinnedPlan pinned, ReadPlan(options.plan_file));
+    POSEIDON_ASSIGN_OR_RETURN(plan_file::PinnedPlan pinned, plan_file::ReadPlan(options.plan_file));
     planning.forced = std::move(pinned.schemes);
     planning.forced_by = "plan file " + options.plan_file;
   } else if (!restored.empty()) {
-    POSEIDON_ASSIGN_OR_RETURN(PinnedPlan pinned, ParsePlan(restored, "the plan in " + options.snapshot));
+    POSEIDON_ASSIGN_OR_RETURN(plan_file::PinnedPlan pinned, plan_file::ParsePlan(restored, "the plan in " + options.snapshot));
     if (pinned.workers == options.workers) {
       planning.forced = std::move(pinned.schemes);
       planning.forced_by = "the plan in " + options.snapshot;
@@ -253,7 +253,7 @@ class Run {
   void KeepResults(const json& summary);
   Status Finish(double seconds);
   void SayWhatPlanIsResumed();
-  std::string PlanText() const { return PlanToJson(sync_->model().plan(), sync_->specs()).dump(1) + "\n"; }
+  std::string PlanText() const { return plan_file::PlanToJson(sync_->model().plan(), sync_->specs()).dump(1) + "\n"; }
   plan::Plan OwnPlan() const;
   json SnapshotSummary() const;
   json Summary(double seconds) const;
@@ -389,7 +389,7 @@ void Run::SayWhatPlanIsResumed() {
                       "those of an uninterrupted run (--plan FILE follows that run's plan.json)");
     return;
   }
-  const Result<PinnedPlan> pinned = ParsePlan(text, options.snapshot);
+  const Result<plan_file::PinnedPlan> pinned = plan_file::ParsePlan(text, options.snapshot);
   if (pinned.ok() && pinned->workers != options.workers) {
     env_.output.Print(options.snapshot + " was written by " + std::to_string(pinned->workers) + " workers, so " +
                       std::to_string(options.workers) + " make a plan of their own");

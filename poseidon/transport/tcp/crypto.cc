@@ -6,10 +6,10 @@
 #include <openssl/evp.h>
 #include <openssl/kdf.h>
 #include <openssl/params.h>
-#include <openssl/rand.h>
 
 #include "poseidon/base/check.h"
 #include "poseidon/transport/tcp/openssl_ptr.h"
+#include "poseidon/transport/tcp/secret_bytes.h"
 
 namespace poseidon::transport::tcp {
 namespace {
@@ -77,11 +77,5 @@ Digest Hmac(const Key& key, std::span<const ConstBytes> parts) {
 bool EqualInConstantTime(ConstBytes a, ConstBytes b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
-
-bool FillRandom(MutableBytes bytes) {
-  return RAND_bytes_ex(OwnOpenSsl(), Chars(bytes), bytes.size(), 0) == 1;
-}
-
-void Wipe(MutableBytes bytes) { OPENSSL_cleanse(bytes.data(), bytes.size()); }
 
 }  // namespace poseidon::transport::tcp

@@ -34,9 +34,6 @@ class Key {
 Digest Hmac(const Key& key, std::span<const ConstBytes> parts);
 // Takes the same time wherever the two differ.
 bool EqualInConstantTime(ConstBytes a, ConstBytes b);
-// False when the system has no randomness to give.
-[[nodiscard]] bool FillRandom(MutableBytes bytes);
-void Wipe(MutableBytes bytes);
 
 }  // namespace poseidon::transport::tcp
 

@@ -7,6 +7,7 @@
 #include "poseidon/base/check.h"
 #include "poseidon/transport/tcp/auth_codec.h"
 #include "poseidon/transport/tcp/endpoint.h"
+#include "poseidon/transport/tcp/secret_bytes.h"
 
 namespace poseidon::transport::tcp {
 namespace {

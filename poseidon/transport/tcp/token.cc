@@ -11,8 +11,8 @@
 #include <cstdio>
 #include <utility>
 
-#include "poseidon/transport/tcp/crypto.h"
 #include "poseidon/transport/tcp/descriptor.h"
+#include "poseidon/transport/tcp/secret_bytes.h"
 
 namespace poseidon::transport::tcp {
 namespace {
@@ -87,8 +87,6 @@ Token::Token(std::span<const std::byte, kBytes> bytes) {
 }
 
 Token::~Token() { Wipe(bytes_); }
-
-bool operator==(const Token& a, const Token& b) { return EqualInConstantTime(a.bytes_, b.bytes_); }
 
 Result<Token> Token::Generate() {
   Token token(std::array<std::byte, kBytes>{});

@@ -40,8 +40,6 @@ class Token {
   ~Token();
 
   ConstBytes bytes() const { return bytes_; }
-  // Takes the same time wherever the two differ.
-  friend bool operator==(const Token& a, const Token& b);
 
  private:
   explicit Token(std::span<const std::byte, kBytes> bytes);

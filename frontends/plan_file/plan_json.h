@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_PLAN_JSON_H_
-#define POSEIDON_FRONTENDS_CAFFE_TRAIN_PLAN_JSON_H_
+#ifndef POSEIDON_FRONTENDS_PLAN_FILE_PLAN_JSON_H_
+#define POSEIDON_FRONTENDS_PLAN_FILE_PLAN_JSON_H_
 
 #include <cstdint>
 #include <map>
@@ -14,7 +14,7 @@
 
 // plan.json: what was decided for every layer, and why. Written into the run directory and into
 // every snapshot; --plan FILE pins its schemes.
-namespace poseidon::caffe {
+namespace poseidon::plan_file {
 
 nlohmann::json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& layers);
 
@@ -28,6 +28,6 @@ Result<PinnedPlan> ReadPlan(const std::string& path);
 // The same of a text; `name` stands for it in the sentence.
 Result<PinnedPlan> ParsePlan(const std::string& text, const std::string& name);
 
-}  // namespace poseidon::caffe
+}  // namespace poseidon::plan_file
 
-#endif  // POSEIDON_FRONTENDS_CAFFE_TRAIN_PLAN_JSON_H_
+#endif  // POSEIDON_FRONTENDS_PLAN_FILE_PLAN_JSON_H_

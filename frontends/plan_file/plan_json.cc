@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontends/caffe/train/plan_json.h"
+#include "frontends/plan_file/plan_json.h"
 
 #include <fstream>
 #include <sstream>
 
-namespace poseidon::caffe {
+namespace poseidon::plan_file {
 
 using nlohmann::json;
 
@@ -74,4 +74,4 @@ Result<PinnedPlan> ParsePlan(const std::string& text, const std::string& name) {
   return plan;
 }
 
-}  // namespace poseidon::caffe
+}  // namespace poseidon::plan_file

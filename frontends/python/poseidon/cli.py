@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `poseidon` command: `doctor` is Python, everything else is a program of its own, which this one becomes.
+
+The trainer's package (poseidon-train-caffe) brings a program with more commands; where it is installed, it is that one.
+"""
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import sys
+
+from . import doctor
+
+
+def programs() -> list[pathlib.Path]:
+    """Where the program may be: the trainer's, the core's, a checkout's. The first that is there counts."""
+    found = importlib.util.find_spec("poseidon_caffe")
+    trainer = [pathlib.Path(folder) / "bin" / "poseidon" for folder in (found.submodule_search_locations or [])] if found \
+        else []
+    here = pathlib.Path(__file__).resolve().parent
+    return [*trainer, here / "bin" / "poseidon", here.parents[2] / "build" / "release" / "bin" / "poseidon"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command that `arguments` (those of the process) say, and returns its exit code. Most commands replace this
+    process and do not return."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["doctor"]:
+        return doctor.main(words[1:])
+    program = next((path for path in programs() if os.access(path, os.X_OK)), None)
+    if program is None:
+        print("poseidon: the program is missing, expected a wheel of poseidon-train, or a checkout after make build",
+              file=sys.stderr)
+        return 1
+    sys.stdout.flush()
+    os.execv(program, [str(program), *words])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What measures a net where there is no trainer: nothing.
+#include "tools/measure_net.h"
+
+namespace poseidon::tools {
+
+Result<profile::Profile> MeasureNet(const MeasureOptions& options) {
+  return Unimplemented("measuring " + options.model +
+                       " needs the trainer, which is not installed: pip install 'poseidon-train[caffe]', or give a "
+                       "profile that was measured elsewhere");
+}
+
+}  // namespace poseidon::tools
