@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `poseidon` command: `doctor` is Python, everything else is a program of its own, which this one becomes.
+"""The `poseidon` command: `doctor` and `demo` are Python, everything else is a program of its own, which this one becomes.
 
 The trainer's package (poseidon-train-caffe) brings a program with more commands; where it is installed, it is that one.
 """
@@ -10,7 +10,7 @@ import os
 import pathlib
 import sys
 
-from . import doctor
+from . import demo, doctor
 
 
 def programs() -> list[pathlib.Path]:
@@ -28,13 +28,15 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["doctor"]:
         return doctor.main(words[1:])
-    program = next((path for path in programs() if os.access(path, os.X_OK)), None)
+    program = next((str(path) for path in programs() if os.access(path, os.X_OK)), None)
     if program is None:
         print("poseidon: the program is missing, expected a wheel of poseidon-train, or a checkout after make build",
               file=sys.stderr)
         return 1
+    if words[:1] == ["demo"]:
+        return demo.main(program, words[1:])
     sys.stdout.flush()
-    os.execv(program, [str(program), *words])
+    os.execv(program, [program, *words])
 
 
 if __name__ == "__main__":

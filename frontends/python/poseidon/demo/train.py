@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One worker of the demonstration: a perceptron on ten noisy clusters. A PyTorch script and three lines more."""
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+
+import torch
+from torch import nn
+
+import poseidon.torch
+
+STEPS = 200
+KILLED_AT = 60
+
+
+def batch(draw: torch.Generator, centres: torch.Tensor, size: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+    labels = torch.randint(len(centres), (size,), generator=draw)
+    return centres[labels] + 6 * torch.randn(size, centres.shape[1], generator=draw), labels
+
+
+def hash_of(model: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def main() -> None:
+    poseidon.torch.init()  # 1
+    rank = poseidon.torch.rank()
+    centres = torch.randn(10, 100, generator=torch.Generator().manual_seed(1))
+    draw = torch.Generator().manual_seed(1000 + rank)
+    model = nn.Sequential(nn.Linear(100, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    exchange = poseidon.torch.wrap(model, optimizer, overlap=True)  # 2
+    for step in range(STEPS):
+        samples, labels = batch(draw, centres)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(samples), labels)
+        loss.backward()
+        optimizer.step()
+        if rank == 0 and step % 50 == 0:
+            print(f"step {step:3} loss {loss.item():.3f}")
+        if rank == 1 and step == KILLED_AT and "--kill" in sys.argv:
+            os.kill(os.getpid(), signal.SIGKILL)
+    exchange.synchronize()
+    samples, labels = batch(torch.Generator().manual_seed(7), centres, 1000)
+    right = (model(samples).argmax(1) == labels).float().mean().item()
+    print(f"accuracy {right:.3f}, hash of the weights {hash_of(model)}")
+    poseidon.torch.shutdown()  # 3
+
+
+if __name__ == "__main__":
+    main()
