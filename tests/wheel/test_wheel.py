@@ -14,7 +14,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATIENCE = 120 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
-INSIDE = re.compile(r"poseidon/(\w+\.py|py\.typed|libposeidon\.so|include/poseidon/c/\w+\.(h|hpp)|torch/\w+\.py|licenses/.+\.txt)"
+INSIDE = re.compile(r"poseidon/((\w+/)?\w+\.py|py\.typed|bin/poseidon|libposeidon\.so|include/poseidon/c/\w+\.(h|hpp)|licenses/.+\.txt)"
                     r"|poseidon_train\.libs/libisal-\w+\.so[.\d]*|poseidon_train-[\d.]+\.dist-info/.+")
 
 

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong, decided from a report alone: pure functions, one for each kind of fault."""
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import re
+import typing
+
+from .examine import HostReport, PairReport, Report
+from .facts import Facts
+from .hosts import is_loopback
+from .measure import BROKEN, DROPPED, NO_ROUTE, REJECTED, STRANGER, next_size
+
+# A host whose link is below this share of the fastest one's is slow: synchronous steps take as long as the slowest host.
+# Two measurements of one gigabit link differ by a fifth on a busy machine, by half never once the slower is repeated.
+SLOW_SHARE = 0.5
+# Of the speed that an interface announces. One stream in Python moves 10 Gbit/s and more, so that faster ones count as
+# that; half duplex or a negotiated lower speed shows as a tenth, other traffic seldom takes more than half.
+SLOW_OF_SPEED, FASTEST_JUDGED = 0.3, 10e9 / 8  # bytes a second
+# Seconds. Above it a host is not in the same building; each step waits for several round trips.
+LONG_ROUND_TRIP = 0.010
+# Seconds. Nothing in a job compares clocks, but who reads logs of two hosts side by side does.
+CLOCK_APART = 1.0
+# What a member has open: up to a connection and three descriptors of a data loader or of shared memory for each worker;
+# and whatever their number 64 strangers that wait, the files of Python and a framework, and room.
+DESCRIPTORS_ALWAYS, DESCRIPTORS_A_WORKER = 256, 4
+# Bytes. A framework and its first step take up to 500 MB before any model is in memory.
+MEMORY_A_WORKER = 512 << 20
+# Bytes. The smallest published model's snapshot (SqueezeNet, 5 MB) fits, the usual one (ResNet-50, 100 MB) does not.
+LEAST_FREE = 100 << 20
+
+SAME_WHEEL = "pip install poseidon-train"
+
+
+class Level(enum.IntEnum):
+    """How bad a finding is; worst first."""
+    BREAKS = 0  # no job runs, or it ends
+    SLOWS = 1   # a job runs, worse than it could
+    NOTE = 2    # nothing to do now
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One fault: `sentence` is what a user reads."""
+    level: Level
+    kind: str   # for programs: "closed-port"
+    where: str  # "host b"
+    what: str
+    todo: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.where}: {self.what}: {self.todo}"
+
+
+def findings(report: Report) -> list[Finding]:
+    """Everything found, worst first, and within a level in the order in which a user would mend it."""
+    found = [finding for look in LOOKS for finding in look(report)]
+    return sorted(together(found), key=lambda finding: finding.level)
+
+
+def together(found: list[Finding]) -> list[Finding]:
+    """What is wrong in the same way on several hosts, as one finding."""
+    groups: dict[Finding, list[str]] = {}
+    for finding in found:
+        name = finding.where.removeprefix("host ")
+        alike = dataclasses.replace(finding, where="" if re.fullmatch(r"host \S+", finding.where) else finding.where)
+        groups.setdefault(alike, []).append(name)
+    return [dataclasses.replace(alike, where=alike.where or hosts_of(names)) for alike, names in groups.items()]
+
+
+def hosts_of(names: typing.Sequence[str]) -> str:
+    """ "host a", "hosts a, b and c" """
+    if len(names) == 1:
+        return f"host {names[0]}"
+    return f"hosts {', '.join(names[:-1])} and {names[-1]}"
+
+
+def names_at(report: Report, places: typing.Iterable[int]) -> list[str]:
+    return [report.hosts[place].name for place in sorted(set(places))]
+
+
+def known(report: Report) -> list[tuple[HostReport, Facts]]:
+    return [(host, host.facts) for host in report.hosts if host.facts is not None]
+
+
+def rate_text(bytes_a_second: float) -> str:
+    """Bytes a second as people speak of links."""
+    bits = bytes_a_second * 8
+    return f"{bits / 1e9:.1f} Gbit/s" if bits >= 10e9 else f"{bits / 1e6:.0f} Mbit/s" if bits >= 10e6 else f"{bits / 1e6:.1f} Mbit/s"
+
+
+def size_text(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+
+
+# ---- hosts
+
+def unreached(report: Report) -> typing.Iterator[Finding]:
+    for host in report.hosts:
+        if host.trouble:
+            yield Finding(Level.BREAKS, "unreached", f"host {host.name}", host.trouble, host.todo)
+
+
+def addresses(report: Report) -> typing.Iterator[Finding]:
+    """Names that mean nothing, or loopback, where the job is started."""
+    for host in report.hosts:
+        if host.address_trouble:
+            todo = ("remove the name from the line of 127.0.0.1 or 127.0.1.1 in /etc/hosts, or name the host by its "
+                    "address in the network" if host.loopback else "add the name to /etc/hosts, or name the host by its address")
+            yield Finding(Level.BREAKS, "loopback-name" if host.loopback else "name", f"host {host.name}",
+                          host.address_trouble, todo)
+
+
+def names_elsewhere(report: Report) -> typing.Iterator[Finding]:
+    """Names that mean something else on another host: `MASTER_ADDR=b` is read by every host for itself."""
+    for host, facts in known(report):
+        for other in report.hosts:
+            meant = facts.names.get(other.name)
+            if other is host or not meant or not other.address or other.name == "localhost" or meant == other.address:
+                continue
+            if is_loopback(meant):
+                yield Finding(Level.BREAKS, "loopback-name", f"host {host.name}",
+                              f"there the name of host {other.name} means the loopback address {meant}, expected {other.address}",
+                              f"remove the name from the line of {meant} in /etc/hosts there")
+            else:
+                yield Finding(Level.NOTE, "name", f"host {host.name}",
+                              f"there the name of host {other.name} means {meant}, and {other.address} where the job is started",
+                              "correct /etc/hosts or the name server, or use addresses")
+
+
+def versions(report: Report) -> typing.Iterator[Finding]:
+    """The version that most hosts have is the right one; where no one is, the first host's."""
+    have = [(host, facts) for host, facts in known(report) if facts.poseidon]
+    right = most_common([facts.poseidon for _, facts in have])
+    for host, facts in have:
+        if facts.poseidon != right:
+            yield Finding(Level.BREAKS, "version", f"host {host.name}",
+                          f"poseidon {facts.poseidon} is there, expected {right} as on the other hosts", f"{SAME_WHEEL}=={right}")
+    for host, facts in known(report):
+        if facts.library_trouble:
+            yield Finding(Level.BREAKS, "library", f"host {host.name}", facts.library_trouble,
+                          f"install the wheel there: {SAME_WHEEL}")
+        if facts.foreign:
+            yield Finding(Level.NOTE, "foreign", f"host {host.name}",
+                          f"an unrelated package named poseidon ({facts.foreign}) is installed there and shares the folder",
+                          f"pip uninstall poseidon, then {SAME_WHEEL}")
+
+
+def most_common(values: list[str]) -> str:
+    """The value that comes most often, the first of equals; empty of none."""
+    return collections.Counter(values).most_common(1)[0][0] if values else ""
+
+
+def frameworks(report: Report) -> typing.Iterator[Finding]:
+    """A framework that one host has, all should have, in one version."""
+    for framework in sorted({name for _, facts in known(report) for name in facts.frameworks}):
+        right = most_common([facts.frameworks[framework] for _, facts in known(report) if framework in facts.frameworks])
+        plain = right.partition("+")[0]
+        for host, facts in known(report):
+            there = facts.frameworks.get(framework)
+            if there is None:
+                yield Finding(Level.BREAKS, "framework", f"host {host.name}",
+                              f"{framework} is missing there, other hosts have {right}", f"pip install {framework}=={plain}")
+            elif there.partition("+")[0] != plain:
+                yield Finding(Level.SLOWS, "framework", f"host {host.name}",
+                              f"{framework} {there} is there and {right} on other hosts, which may compute other bits",
+                              f"pip install {framework}=={plain}")
+
+
+def pythons(report: Report) -> typing.Iterator[Finding]:
+    minors = {host.name: ".".join(facts.python.split(".")[:2]) for host, facts in known(report)}
+    right = most_common(list(minors.values()))
+    for name, minor in minors.items():
+        if minor != right:
+            yield Finding(Level.NOTE, "python", f"host {name}", f"Python {minor} is there and {right} on other hosts",
+                          f"install Python {right} there if a script needs it")
+
+
+def tokens(report: Report) -> typing.Iterator[Finding]:
+    """All hosts hold the same token, or none names a file."""
+    for host, facts in known(report):
+        if facts.token_trouble:
+            yield Finding(Level.BREAKS, "token", f"host {host.name}",
+                          f"the job's token cannot be used: file {facts.token_file}: {facts.token_trouble}",
+                          "copy the file from a host that has it, and chmod 600")
+    marked = [(host, facts) for host, facts in known(report) if facts.token_mark]
+    right = most_common([facts.token_mark for _, facts in marked])
+    for host, facts in marked:
+        if facts.token_mark != right:
+            same = next(other for other, its in marked if its.token_mark == right)
+            yield Finding(Level.BREAKS, "token", f"host {host.name}",
+                          f"file {facts.token_file} holds another token than on host {same.name}",
+                          f"copy the file from host {same.name}")
+
+
+def descriptors(report: Report) -> typing.Iterator[Finding]:
+    needed = DESCRIPTORS_ALWAYS + DESCRIPTORS_A_WORKER * report.workers
+    for host, facts in known(report):
+        if 0 < facts.descriptors < needed:
+            raised = max(needed, 65536)
+            how = (f"raise it with ulimit -n {min(raised, facts.descriptors_hard)}" if facts.descriptors_hard >= needed
+                   else f"raise nofile to {raised} in /etc/security/limits.conf there")
+            yield Finding(Level.BREAKS, "descriptors", f"host {host.name}",
+                          f"only {facts.descriptors} open files are allowed, expected at least {needed} for "
+                          f"{report.workers} worker{'s' * (report.workers > 1)}", how)
+
+
+def disks(report: Report) -> typing.Iterator[Finding]:
+    for host, facts in known(report):
+        seen = set()
+        for place in facts.places:
+            if place.path in seen:
+                continue
+            seen.add(place.path)
+            where = f"the {place.use} {place.path}"
+            if place.trouble and place.free_bytes >= LEAST_FREE:
+                yield Finding(Level.BREAKS, "disk", f"host {host.name}", f"{where} cannot be written ({place.trouble})",
+                              "look at its permissions and its mount there")
+            elif place.free_bytes < LEAST_FREE:
+                yield Finding(Level.BREAKS, "disk", f"host {host.name}",
+                              f"{where} has {size_text(place.free_bytes)} free, expected at least {size_text(LEAST_FREE)}",
+                              f"make room there: df -h {place.path}")
+
+
+def machines(report: Report) -> typing.Iterator[Finding]:
+    """Memory and cores for the workers that a host is to have."""
+    for host, facts in known(report):
+        if 0 < facts.available_bytes < MEMORY_A_WORKER * host.slots:
+            yield Finding(Level.BREAKS, "memory", f"host {host.name}",
+                          f"{size_text(facts.available_bytes)} of memory are free, expected at least "
+                          f"{size_text(MEMORY_A_WORKER * host.slots)} for {host.slots} worker{'s' * (host.slots > 1)}",
+                          "end other programs there, or start fewer workers")
+        if 0 < facts.cores < host.slots:
+            yield Finding(Level.SLOWS, "cores", f"host {host.name}",
+                          f"it has {facts.cores} core{'s' * (facts.cores > 1)} for {host.slots} workers",
+                          f"start at most {facts.cores} there: {host.name}:{facts.cores}")
+
+
+def clocks(report: Report) -> typing.Iterator[Finding]:
+    for host in report.hosts:
+        offset = host.clock_offset
+        if offset is not None and abs(offset) - host.clock_error > CLOCK_APART:
+            yield Finding(Level.NOTE, "clock", f"host {host.name}",
+                          f"its clock is {abs(offset):.1f} s {'ahead of' if offset > 0 else 'behind'} host {report.hosts[0].name}'s",
+                          "start an NTP client there, for logs that can be compared")
+
+
+# ---- pairs
+
+def listening(report: Report) -> typing.Iterator[Finding]:
+    for host in report.hosts:
+        if not host.listen_trouble:
+            continue
+        if host.listen_error == "EADDRINUSE":
+            yield Finding(Level.BREAKS, "port-taken", f"host {host.name}", f"port {report.port} is taken there",
+                          "choose another with --port")
+        elif host.listen_error == "EADDRNOTAVAIL":
+            yield Finding(Level.BREAKS, "address", f"host {host.name}",
+                          f"its name means {host.address} here, which is no address of its own",
+                          "name it by an address of its own that the other hosts reach")
+        else:
+            yield Finding(Level.BREAKS, "listen", f"host {host.name}",
+                          f"it cannot listen at {host.address} ({host.listen_trouble})", "name another port with --port")
+
+
+def blamed_hosts(report: Report, bad: typing.Callable[[PairReport], bool]) -> list[int]:
+    """The hosts to which every other host's way is bad; where no way is good at all, all of them."""
+    receivers: dict[int, list[bool]] = {}
+    for pair in report.pairs:
+        receivers.setdefault(pair.receiver, []).append(bad(pair))
+    return [place for place, each in sorted(receivers.items()) if all(each)]
+
+
+def connections(report: Report) -> typing.Iterator[Finding]:
+    """Ports that are closed, ways that are not there. Where nobody reaches a host, the host is named; else the pair."""
+    for trouble, kind, what in (
+            (DROPPED, "closed-port", "connections to {port} get no answer, so that a firewall drops them"),
+            (REJECTED, "closed-port", "connections to {port} are refused while it listens there, so that a firewall rejects them"),
+            (NO_ROUTE, "no-route", "no route leads to it"),
+            (STRANGER, "stranger", "somebody else answers at its address {address}"),
+            (BROKEN, "broken", "connections to {port} break ({detail})")):
+        bad = [pair for pair in report.pairs if pair.link.trouble == trouble]
+        blamed = blamed_hosts(report, lambda pair: pair.link.trouble == trouble)
+        for place in blamed:
+            first = next(pair for pair in bad if pair.receiver == place)
+            yield connection(report, first, kind, what, f"host {report.hosts[place].name}")
+        for pair in bad:
+            if pair.receiver not in blamed and pair.sender not in blamed:
+                sender, receiver = names_at(report, [pair.sender])[0], names_at(report, [pair.receiver])[0]
+                yield connection(report, pair, kind, what, f"host {receiver}, from host {sender}")
+
+
+def connection(report: Report, pair: PairReport, kind: str, what: str, where: str) -> Finding:
+    host = report.hosts[pair.receiver]
+    said = what.format(port=f"port {host.port}", address=host.address, detail=pair.link.detail)
+    return Finding(Level.BREAKS, kind, where, said, mending(report, host, kind))
+
+
+def mending(report: Report, host: HostReport, kind: str) -> str:
+    """What to do about a way that is closed."""
+    if kind == "closed-port":
+        facts = host.facts or Facts()
+        ports = f"port {host.port}" if report.port else f"ports {facts.first_port} to {facts.last_port}"
+        return f"open TCP {ports} there for the other hosts"
+    if kind == "no-route":
+        return f"look at the routes: ip route get {host.address}"
+    if kind == "stranger":
+        return "look for a proxy, a port forward, or a second machine with this address"
+    return f"look for a proxy or a faulty link between them: ping -s 1400 {host.address}"
+
+
+def black_holes(report: Report) -> typing.Iterator[Finding]:
+    """Packets that vanish because they are large, and nobody says so."""
+    holes = [pair for pair in report.pairs if pair.link.black_hole]
+    if not holes:
+        return
+    touched = [{pair.sender, pair.receiver} for pair in holes]
+    shared = set.intersection(*touched)
+    where = names_at(report, shared if len(shared) == 1 else set.union(*touched))
+    size = min(pair.link.mtu for pair in holes)
+    on = sorted({pair.route.interface for pair in holes if not shared or len(shared) > 1 or pair.sender in shared})
+    interface = on[0] if on else holes[0].route.interface
+    yield Finding(Level.BREAKS, "black-hole", hosts_of(where),
+                  f"packets of {next_size(size)} bytes vanish without a word, of {size} arrive, and interface {interface} sends "
+                  f"{max(pair.route.mtu for pair in holes)}",
+                  f"ip link set {interface} mtu {size} there, or let ICMP \"fragmentation needed\" through")
+
+
+def measured(report: Report) -> list[PairReport]:
+    return [pair for pair in report.pairs if pair.link.rate > 0]
+
+
+def slow_pairs(report: Report) -> list[PairReport]:
+    """The pairs below the threshold of the fastest."""
+    fastest = max((pair.link.rate for pair in measured(report)), default=0.0)
+    return [pair for pair in measured(report) if pair.link.rate < SLOW_SHARE * fastest]
+
+
+def best(pairs: typing.Iterable[PairReport]) -> float:
+    return max((pair.link.rate for pair in pairs), default=0.0)
+
+
+def slow_links(report: Report) -> typing.Iterator[Finding]:
+    """Hosts far below the fastest, each by the best that it sends and receives; then single pairs that are far below
+    what both their hosts can do."""
+    pairs = measured(report)
+    places = sorted({pair.sender for pair in pairs} | {pair.receiver for pair in pairs})
+    sends = {place: best(pair for pair in pairs if pair.sender == place) for place in places}
+    receives = {place: best(pair for pair in pairs if pair.receiver == place) for place in places}
+    top_send, top_receive = max(sends.values(), default=0.0), max(receives.values(), default=0.0)
+    slow = [place for place in places if len(places) > 2 and (
+        sends[place] < SLOW_SHARE * top_send or receives[place] < SLOW_SHARE * top_receive)]
+    for place in slow:
+        interface = next((pair.route.interface for pair in pairs if pair.sender == place), "")
+        fastest = max(places, key=lambda other: min(sends[other], receives[other]))
+        yield Finding(Level.SLOWS, "slow-link", f"host {report.hosts[place].name}",
+                      f"its link sends {rate_text(sends[place])} and receives {rate_text(receives[place])}, that of host "
+                      f"{report.hosts[fastest].name} {rate_text(sends[fastest])} and {rate_text(receives[fastest])}, and every step "
+                      "waits for the slowest",
+                      f"look at its cable, its switch port and its limits (ethtool {interface}; tc qdisc), or leave it out")
+    for pair in pairs:
+        back = report.pair(pair.receiver, pair.sender)
+        can = (min(sends[pair.sender], receives[pair.receiver]) if len(places) > 2
+               else back.link.rate if back is not None else 0.0)
+        if pair.sender in slow or pair.receiver in slow or pair.link.rate >= SLOW_SHARE * can:
+            continue
+        sender, receiver = report.hosts[pair.sender].name, report.hosts[pair.receiver].name
+        yield Finding(Level.SLOWS, "slow-link", f"host {sender} to host {receiver}",
+                      f"{rate_text(pair.link.rate)} arrive, expected {rate_text(can)} as on other ways", "look at the route between them")
+
+
+def below_speed(report: Report) -> typing.Iterator[Finding]:
+    """Interfaces that announce far more than any pair moves over them."""
+    for place, host in enumerate(report.hosts):
+        own = [pair for pair in measured(report) if pair.sender == place and pair.route.speed > 0]
+        if not own:
+            continue
+        announced = min(own[0].route.speed * 1e6 / 8, FASTEST_JUDGED)
+        if best(own) < SLOW_OF_SPEED * announced:
+            yield Finding(Level.SLOWS, "below-speed", f"host {host.name}",
+                          f"interface {own[0].route.interface} announces {own[0].route.speed} Mbit/s and sends {rate_text(best(own))}",
+                          "look for other traffic, a slower switch in between, or limits (tc qdisc)")
+
+
+def ways(report: Report) -> typing.Iterator[Finding]:
+    """Wireless interfaces, and long round trips."""
+    for place, host in enumerate(report.hosts):
+        wireless = next((pair.route.interface for pair in report.pairs if pair.sender == place and pair.route.wireless), "")
+        if wireless:
+            yield Finding(Level.SLOWS, "wireless", f"host {host.name}", f"its route to other hosts takes the wireless {wireless}",
+                          "name the host by the address of its cable")
+    for pair in report.pairs:
+        if pair.link.round_trip > LONG_ROUND_TRIP and pair.sender < pair.receiver:
+            yield Finding(Level.SLOWS, "round-trip", hosts_of(names_at(report, [pair.sender, pair.receiver])),
+                          f"a round trip between them takes {pair.link.round_trip * 1e3:.0f} ms, expected less than "
+                          f"{LONG_ROUND_TRIP * 1e3:.0f} ms", "take hosts of one place")
+
+
+LOOKS: tuple[typing.Callable[[Report], typing.Iterator[Finding]], ...] = (
+    addresses, unreached, names_elsewhere, versions, listening, connections, black_holes, tokens, frameworks, descriptors,
+    disks, machines, slow_links, below_speed, ways, pythons, clocks)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor's side of an agent: a child process, directly or by ssh, that answers one request after the other."""
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import queue
+import re
+import shlex
+import subprocess
+import threading
+import time
+import typing
+
+from .agent import PROTOCOL
+
+CONNECT_WITHIN = 10       # seconds that ssh has, for its key exchange too
+LINES_KEPT = 20           # of an agent's standard error
+LAST_LINE_WITHIN = 0.5    # seconds for the words on standard error once standard output has ended
+
+
+class Lost(Exception):
+    """The agent cannot be asked any more; `trouble` says why and `todo` what to do."""
+
+    def __init__(self, trouble: str, todo: str) -> None:
+        super().__init__(trouble)
+        self.trouble, self.todo = trouble, todo
+
+
+class Agent:
+    """One host's agent, from its start to `close`. Not thread-safe; two threads of its own read its output."""
+
+    def __init__(self, name: str, command: list[str], over_ssh: bool) -> None:
+        """Starts the agent and does not wait for it. Raises OSError where the command cannot be started."""
+        self.name, self.command, self.over_ssh = name, command, over_ssh
+        self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.errors: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
+        # Apart from the terminal: its Ctrl-C is for the doctor.
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True, errors="replace", start_new_session=True)
+        threading.Thread(target=self.read, daemon=True).start()
+        self.listener = threading.Thread(target=self.listen, daemon=True)
+        self.listener.start()
+
+    def read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def listen(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if line.strip():
+                self.errors.append(line.strip())
+
+    def send(self, request: dict[str, typing.Any]) -> None:
+        """Sends a request. What cannot be sent is missed when the answer is read."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+
+    def receive(self, within: float) -> dict[str, typing.Any]:
+        """The next answer. Raises Lost where none comes `within` seconds, or never. What a shell prints at its start is
+        passed over."""
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0.001, deadline - time.monotonic()))
+            except queue.Empty:
+                raise Lost(f"it gives no answer within {within:g} s",
+                           "look whether it hangs there, or give it more time with --timeout") from None
+            if line is None:
+                raise self.ended()
+            with contextlib.suppress(ValueError):
+                message = json.loads(line)
+                if isinstance(message, dict) and "poseidon" in message:
+                    if message["poseidon"] != PROTOCOL:
+                        raise Lost("the poseidon there has another doctor than this one",
+                                   "install the same wheel on all hosts: pip install poseidon-train")
+                    return message
+
+    def ask(self, request: dict[str, typing.Any], within: float) -> dict[str, typing.Any]:
+        """Sends and receives. Raises Lost."""
+        self.send(request)
+        return self.receive(within)
+
+    def ended(self) -> Lost:
+        """Why the agent has ended, as the words that it or ssh left say."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(LAST_LINE_WITHIN)
+        self.listener.join(LAST_LINE_WITHIN)
+        return explained(self.name, self.over_ssh, self.process.poll(), list(self.errors), self.command)
+
+    def let_go(self) -> None:
+        """Begins the agent's end: on the other host by the end of its standard input, here with a signal too."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+
+    def close(self) -> None:
+        """Ends the agent, and waits for it."""
+        self.let_go()
+        try:
+            self.process.wait(LAST_LINE_WITHIN)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+# What the words of ssh, of a shell or of Python mean: pattern, what is wrong, what to do.
+MEANINGS = (
+    (r"Permission denied \((.*)\)", "ssh refuses this user's keys ({0})", "copy a key there: ssh-copy-id {host}"),
+    (r"Host key verification failed|No \w+ host key is known",
+     "ssh does not know its host key", "connect once by hand: ssh {host}"),
+    (r"Could not resolve hostname", "ssh finds no address for its name", "correct the name, or add it to /etc/hosts"),
+    (r"Connection refused", "nothing listens at its ssh port", "start sshd there"),
+    (r"No route to host|Network is unreachable", "no route leads to its ssh port", "look at cables and routes: ip route get {host}"),
+    (r"timed out|Connection reset|Connection closed",
+     "ssh does not reach it ({line})", "look whether it runs and whether a firewall closes port 22"),
+    (r"No module named '?poseidon(\.doctor)?(\.agent)?'?", "python there has no poseidon with a doctor, expected the same wheel",
+     "pip install poseidon-train"),
+    (r"cd: .*|can't cd to .*", "the working directory does not exist there ({line})",
+     "make it there, or start in a folder that all hosts have"),
+    (r"not found|No such file or directory", "there is no such python ({line})",
+     "name one that all hosts have with --python"),
+)
+
+
+def explained(name: str, over_ssh: bool, code: int | None, errors: list[str], command: list[str]) -> Lost:
+    """An agent's end in words."""
+    for line in reversed(errors):
+        for pattern, trouble, todo in MEANINGS:
+            found = re.search(pattern, line)
+            if found:
+                words = {"host": name, "line": line}
+                return Lost(trouble.format(*found.groups(), **words), todo.format(**words))
+    last = f" ({errors[-1]})" if errors else ""
+    how = f"ended with code {code}" if code is None or code >= 0 else f"was ended by signal {-code}"
+    by_hand = " ".join(shlex.quote(word) for word in command)
+    return Lost(f"{'ssh' if over_ssh else 'the agent'} {how}{last}", f"try by hand: {by_hand}")
