@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import pathlib
 import signal
@@ -77,7 +78,12 @@ def options_of(flags: argparse.Namespace) -> Options:
         hosts = parse_hosts(flags.hosts)
     else:
         hosts = [] if flags.hostfile is None else read_hostfile(flags.hostfile)
-    return Options(hosts, flags.ssh, flags.python, flags.port, flags.timeout, os.environ.get("POSEIDON_TOKEN_FILE", ""), told)
+    try:
+        folder = os.getcwd()
+    except OSError:
+        raise Refused("the working directory is gone, expected one that all hosts have") from None
+    return Options(hosts, flags.ssh, flags.python, flags.port, flags.timeout, folder,
+                   os.environ.get("POSEIDON_TOKEN_FILE", ""), told)
 
 
 def told(line: str) -> None:
@@ -104,9 +110,12 @@ def terminate(*_: object) -> None:
 
 def run(arguments: list[str]) -> int:
     """The command with these flags; the exit code."""
-    signals = {name: signal.signal(name, terminate) for name in (signal.SIGTERM, signal.SIGHUP)}
+    signals = {name: signal.signal(name, terminate) for name in (signal.SIGTERM, signal.SIGHUP)
+               if signal.getsignal(name) != signal.SIG_IGN}  # nohup's
     try:
         return examined(arguments)
+    except SystemExit as ended:  # after --help
+        return int(ended.code or 0)
     except Refused as refused:
         sys.stderr.write(f"poseidon doctor: {refused}\n")
         return WRONG_FLAGS
@@ -126,6 +135,9 @@ def run(arguments: list[str]) -> int:
 
 def examined(arguments: list[str]) -> int:
     """Raises Refused for wrong flags, and what signals raise."""
+    for stream in (sys.stdout, sys.stderr):  # names of files may be no text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     flags = parser().parse_args(arguments)
     options = options_of(flags)
     if flags.json is not None:

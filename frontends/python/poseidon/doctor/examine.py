@@ -8,19 +8,23 @@ import os
 import secrets
 import shlex
 import socket
+import sys
 import time
 import typing
 
 from .facts import Facts, facts_from
 from .hosts import Address, Host, addresses_of, is_local
 from .measure import Link
-from .remote import CONNECT_WITHIN, Agent, Lost
+from .remote import CONNECT_WITHIN, END_WITHIN, Agent, Lost
 from .route import Route
 
 CLOCK_ROUNDS = 5             # of which the fastest counts: its answer lay between two readings of ours
 LONGEST_RATE = 0.4           # seconds for the rate of one ordered pair: 2,000 packets at 60 Mbit/s
 SHORTEST_RATE = 0.1          # seconds: ten round trips of 10 ms
 RATES_WITHIN = 20.0          # seconds for the rates of all pairs, so that many hosts do not take minutes
+SAME_WHEEL = "install the same wheel on all hosts: pip install poseidon-train"
+# Of the time for an answer, after which an ssh that says nothing is tried with small packets. Logins take 1 to 5 s.
+SHARE_BEFORE_NARROW = 1 / 3
 PAIR_WITHIN = 30.0           # seconds after which a pair's answer counts as lost: a black hole takes five
 
 
@@ -32,6 +36,7 @@ class Options:
     python: str
     port: int                  # for the measurements; 0: any
     timeout: float             # seconds for an agent to come, and for its facts
+    folder: str                # the working directory, here and there
     token_file: str            # that this environment names
     told: typing.Callable[[str], None] = lambda line: None  # what is under way, for a terminal
 
@@ -47,6 +52,8 @@ class HostReport:
     facts: Facts | None = None
     trouble: str = ""          # why there are no facts
     todo: str = ""
+    narrow: bool = False       # ssh reached it with small packets, and not without
+    asked_port: int = 0        # at which it is to listen; 0: any
     port: int = 0              # at which it listens; 0 where it does not
     listen_trouble: str = ""
     listen_error: str = ""     # the name of the error: "EADDRINUSE"
@@ -67,7 +74,6 @@ class PairReport:
 class Report:
     hosts: list[HostReport]
     pairs: list[PairReport]
-    port: int                  # that was asked for; 0: any
 
     @property
     def workers(self) -> int:
@@ -77,12 +83,13 @@ class Report:
         return next((pair for pair in self.pairs if (pair.sender, pair.receiver) == (sender, receiver)), None)
 
 
-def command_for(options: Options, host: Host, local: bool) -> list[str]:
-    """The words that start the agent of a host; over ssh in this working directory."""
+def command_for(options: Options, host: Host, local: bool, narrow: bool = False) -> list[str]:
+    """The words that start the agent of a host; over ssh in this working directory. `narrow`: with small packets."""
     if local:
         return [options.python, "-m", "poseidon.doctor.agent"]
-    start = f"cd {shlex.quote(os.getcwd())} && exec {shlex.quote(options.python)} -m poseidon.doctor.agent"
-    return [*options.ssh, "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_WITHIN}", host.name, "--", start]
+    start = f"cd {shlex.quote(options.folder)} && exec {shlex.quote(options.python)} -m poseidon.doctor.agent"
+    way = ["-o", f"ProxyCommand={shlex.quote(sys.executable)} -m poseidon.doctor.narrow %h %p"] if narrow else []
+    return [*options.ssh, *way, "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_WITHIN}", host.name, "--", start]
 
 
 def taken(kind: type[typing.Any], message: object) -> typing.Any:
@@ -105,16 +112,17 @@ class Examination:
         self.hosts = options.hosts or [Host("localhost")]
         self.secret = secrets.token_hex(32)
         self.agents: list[Agent | None] = []
-        self.report = Report([HostReport(host.name, host.slots) for host in self.hosts], [], options.port)
+        self.report = Report([HostReport(host.name, host.slots, asked_port=options.port or host.port) for host in self.hosts], [])
 
     def __enter__(self) -> Examination:
         return self
 
     def __exit__(self, *_: object) -> None:
+        until = time.monotonic() + END_WITHIN
         for agent in filter(None, self.agents):
             agent.let_go()
         for agent in filter(None, self.agents):
-            agent.close()
+            agent.close(until)
 
     def run(self) -> Report:
         """The whole examination. Raises OSError where not even the command that starts an agent is there."""
@@ -133,7 +141,6 @@ class Examination:
         host, agent = self.report.hosts[place], self.agents[place]
         host.trouble, host.todo, host.port = lost.trouble, lost.todo, 0
         if agent is not None:
-            agent.let_go()
             agent.close()
             self.agents[place] = None
 
@@ -149,27 +156,55 @@ class Examination:
 
     def start(self) -> None:
         self.options.told(f"starting {len(self.hosts)} agents")
-        for host in self.hosts:
+        for host, report in zip(self.hosts, self.report.hosts):
             local = is_local(host.name, self.own_name)
-            self.agents.append(Agent(host.name, command_for(self.options, host, local), not local))
+            # Behind a name that means loopback ssh finds this machine.
+            self.agents.append(None if report.loopback else
+                               Agent(host.name, command_for(self.options, host, local), not local))
 
     def gather(self) -> None:
         """The facts of all hosts, which work on them at the same time."""
-        deadline = time.monotonic() + self.options.timeout
+        began = time.monotonic()
         begin = {"op": "begin", "secret": self.secret, "names": [host.name for host in self.hosts],
                  "token_file": os.path.abspath(self.options.token_file) if self.options.token_file else ""}
         for _, agent in self.living():
             agent.send(begin)
         for place, agent in list(self.living()):
             try:
-                agent.receive(max(0.1, deadline - time.monotonic()))  # its greeting
-                answer = agent.receive(max(0.1, deadline - time.monotonic()))
-                if not isinstance(answer.get("facts"), dict):
-                    raise Lost(f"its agent cannot look round there ({answer.get('error')})",
-                               "install the same wheel on all hosts: pip install poseidon-train")
-                self.report.hosts[place].facts = facts_from(answer["facts"])
+                greeted = self.options.timeout * (SHARE_BEFORE_NARROW if agent.over_ssh else 1)
+                agent.receive(began + greeted - time.monotonic())
             except Lost as lost:
-                self.lose(place, lost)
+                again = self.greeted_narrowly(place, begin, began) if lost.silent and agent.over_ssh else lost
+                if again is not None:
+                    self.lose(place, again)
+                    continue
+            with self.losing(place):
+                self.report.hosts[place].facts = self.facts_of(place, began + self.options.timeout - time.monotonic())
+
+    def facts_of(self, place: int, within: float) -> Facts:
+        """What a greeted agent answers. Raises Lost."""
+        agent = self.agents[place]
+        assert agent is not None
+        answer = agent.receive(within)
+        if not isinstance(answer.get("facts"), dict):
+            raise Lost(f"its agent cannot look round there ({answer.get('error')})", SAME_WHEEL)
+        return facts_from(answer["facts"])
+
+    def greeted_narrowly(self, place: int, begin: dict[str, typing.Any], began: float) -> Lost | None:
+        """Starts a silent agent once more, with small packets: where large ones vanish, ssh hangs as it exchanges keys.
+        None where that helps, else why not."""
+        host, silent = self.hosts[place], self.agents[place]
+        assert silent is not None
+        self.options.told(f"trying {host.name} with small packets")
+        silent.close()
+        agent = self.agents[place] = Agent(host.name, command_for(self.options, host, False, True), True)
+        agent.send(begin)
+        try:
+            agent.receive(began + self.options.timeout - time.monotonic())
+        except Lost as lost:
+            return lost
+        self.report.hosts[place].narrow = True
+        return None
 
     def read_clocks(self) -> None:
         """How far each clock is ahead of the first that can be read."""
@@ -196,8 +231,7 @@ class Examination:
         except Lost as lost:
             self.lose(place, lost)
         except (ValueError, TypeError):
-            self.lose(place, Lost("its agent's answer is not understood",
-                                  "install the same wheel on all hosts: pip install poseidon-train"))
+            self.lose(place, Lost("its agent's answer is not understood", SAME_WHEEL))
 
     def listen(self) -> None:
         """Every host listens at the address that its name means, and nowhere else."""
@@ -206,8 +240,7 @@ class Examination:
             if not host.address:
                 continue
             with self.losing(place):
-                port = self.options.port or self.hosts[place].port
-                answer = agent.ask({"op": "listen", "address": host.address, "port": port}, self.options.timeout)
+                answer = agent.ask({"op": "listen", "address": host.address, "port": host.asked_port}, self.options.timeout)
                 host.port = int(answer.get("port", 0))
                 host.listen_trouble, host.listen_error = str(answer.get("error", "")), str(answer.get("name", ""))
 
@@ -232,8 +265,7 @@ class Examination:
             answer = agent.ask({"op": "measure", "address": host.address, "port": host.port, "seconds": seconds,
                                 "hint": holes[-1] if holes else 0}, PAIR_WITHIN)
             if "link" not in answer:
-                raise Lost(f"its agent cannot measure ({answer.get('error')})", "install the same wheel on all hosts: "
-                           "pip install poseidon-train")
+                raise Lost(f"its agent cannot measure ({answer.get('error')})", SAME_WHEEL)
             return PairReport(sender, receiver, taken(Link, answer["link"]), taken(Route, answer.get("route")))
         return None
 

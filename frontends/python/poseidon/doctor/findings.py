@@ -255,8 +255,8 @@ def listening(report: Report) -> typing.Iterator[Finding]:
         if not host.listen_trouble:
             continue
         if host.listen_error == "EADDRINUSE":
-            yield Finding(Level.BREAKS, "port-taken", f"host {host.name}", f"port {report.port} is taken there",
-                          "choose another with --port")
+            yield Finding(Level.BREAKS, "port-taken", f"host {host.name}", f"port {host.asked_port} is taken there",
+                          "choose another with --port, or in the host file")
         elif host.listen_error == "EADDRNOTAVAIL":
             yield Finding(Level.BREAKS, "address", f"host {host.name}",
                           f"its name means {host.address} here, which is no address of its own",
@@ -278,9 +278,9 @@ def connections(report: Report) -> typing.Iterator[Finding]:
     """Ports that are closed, ways that are not there. Where nobody reaches a host, the host is named; else the pair."""
     for trouble, kind, what in (
             (DROPPED, "closed-port", "connections to {port} get no answer, so that a firewall drops them"),
-            (REJECTED, "closed-port", "connections to {port} are refused while it listens there, so that a firewall rejects them"),
+            (REJECTED, "closed-port", "connections to {port} are refused while the doctor listens, so that a firewall rejects them"),
             (NO_ROUTE, "no-route", "no route leads to it"),
-            (STRANGER, "stranger", "somebody else answers at its address {address}"),
+            (STRANGER, "stranger", "somebody else answers at address {address}"),
             (BROKEN, "broken", "connections to {port} break ({detail})")):
         bad = [pair for pair in report.pairs if pair.link.trouble == trouble]
         blamed = blamed_hosts(report, lambda pair: pair.link.trouble == trouble)
@@ -295,15 +295,16 @@ def connections(report: Report) -> typing.Iterator[Finding]:
 
 def connection(report: Report, pair: PairReport, kind: str, what: str, where: str) -> Finding:
     host = report.hosts[pair.receiver]
-    said = what.format(port=f"port {host.port}", address=host.address, detail=pair.link.detail)
-    return Finding(Level.BREAKS, kind, where, said, mending(report, host, kind))
+    port = f"port {host.port}" if host.asked_port else "the ports"
+    said = what.format(port=f"{port} there", address=host.address, detail=pair.link.detail)
+    return Finding(Level.BREAKS, kind, where, said, mending(host, kind))
 
 
-def mending(report: Report, host: HostReport, kind: str) -> str:
+def mending(host: HostReport, kind: str) -> str:
     """What to do about a way that is closed."""
     if kind == "closed-port":
         facts = host.facts or Facts()
-        ports = f"port {host.port}" if report.port else f"ports {facts.first_port} to {facts.last_port}"
+        ports = f"port {host.port}" if host.asked_port else f"ports {facts.first_port} to {facts.last_port}"
         return f"open TCP {ports} there for the other hosts"
     if kind == "no-route":
         return f"look at the routes: ip route get {host.address}"
@@ -315,6 +316,11 @@ def mending(report: Report, host: HostReport, kind: str) -> str:
 def black_holes(report: Report) -> typing.Iterator[Finding]:
     """Packets that vanish because they are large, and nobody says so."""
     holes = [pair for pair in report.pairs if pair.link.black_hole]
+    for place, host in enumerate(report.hosts):
+        if host.narrow and not any(place in (pair.sender, pair.receiver) and pair.link.rate > 0 for pair in report.pairs):
+            yield Finding(Level.BREAKS, "black-hole", f"host {host.name}",
+                          "ssh reaches it with small packets alone, so that larger ones vanish on the way",
+                          f"look for the largest that arrives: ping -M do -s 1472 {host.name}")
     if not holes:
         return
     touched = [{pair.sender, pair.receiver} for pair in holes]
@@ -330,7 +336,8 @@ def black_holes(report: Report) -> typing.Iterator[Finding]:
 
 
 def measured(report: Report) -> list[PairReport]:
-    return [pair for pair in report.pairs if pair.link.rate > 0]
+    """The pairs whose rates can be compared: behind a black hole packets are smaller, and have a finding of their own."""
+    return [pair for pair in report.pairs if pair.link.rate > 0 and not pair.link.black_hole]
 
 
 def slow_pairs(report: Report) -> list[PairReport]:

@@ -146,8 +146,8 @@ class Listener:
             admit(stream, self.secret, time.monotonic() + STRANGERS_WITHIN)
             while True:
                 answer(stream, read_line(stream))
-        except (OSError, ValueError, Refused):
-            pass
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, Refused):
+            pass  # its own end says it all
         finally:
             without_waiting(stream)
             self.free.release()

@@ -18,14 +18,16 @@ from .agent import PROTOCOL
 CONNECT_WITHIN = 10       # seconds that ssh has, for its key exchange too
 LINES_KEPT = 20           # of an agent's standard error
 LAST_LINE_WITHIN = 0.5    # seconds for the words on standard error once standard output has ended
+END_WITHIN = 0.5          # seconds for all agents to end by themselves; Ctrl-C has one
 
 
 class Lost(Exception):
-    """The agent cannot be asked any more; `trouble` says why and `todo` what to do."""
+    """The agent cannot be asked any more; `trouble` says why and `todo` what to do. `silent`: nothing came from there
+    in time, as where packets vanish."""
 
-    def __init__(self, trouble: str, todo: str) -> None:
+    def __init__(self, trouble: str, todo: str, silent: bool = False) -> None:
         super().__init__(trouble)
-        self.trouble, self.todo = trouble, todo
+        self.trouble, self.todo, self.silent = trouble, todo, silent
 
 
 class Agent:
@@ -70,8 +72,8 @@ class Agent:
             try:
                 line = self.lines.get(timeout=max(0.001, deadline - time.monotonic()))
             except queue.Empty:
-                raise Lost(f"it gives no answer within {within:g} s",
-                           "look whether it hangs there, or give it more time with --timeout") from None
+                raise Lost(f"it gives no answer within {within:.0f} s",
+                           "look whether it hangs there, or give it more time with --timeout", silent=True) from None
             if line is None:
                 raise self.ended()
             with contextlib.suppress(ValueError):
@@ -95,18 +97,16 @@ class Agent:
         return explained(self.name, self.over_ssh, self.process.poll(), list(self.errors), self.command)
 
     def let_go(self) -> None:
-        """Begins the agent's end: on the other host by the end of its standard input, here with a signal too."""
+        """Begins the agent's end, which is that of its standard input."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
-        with contextlib.suppress(ProcessLookupError):
-            self.process.terminate()
 
-    def close(self) -> None:
-        """Ends the agent, and waits for it."""
+    def close(self, until: float | None = None) -> None:
+        """Ends the agent, and waits for it until then (monotonic; none: END_WITHIN from now) before it is killed."""
         self.let_go()
         try:
-            self.process.wait(LAST_LINE_WITHIN)
+            self.process.wait(max(0.0, (time.monotonic() + END_WITHIN if until is None else until) - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -120,25 +120,25 @@ MEANINGS = (
     (r"Could not resolve hostname", "ssh finds no address for its name", "correct the name, or add it to /etc/hosts"),
     (r"Connection refused", "nothing listens at its ssh port", "start sshd there"),
     (r"No route to host|Network is unreachable", "no route leads to its ssh port", "look at cables and routes: ip route get {host}"),
-    (r"timed out|Connection reset|Connection closed",
-     "ssh does not reach it ({line})", "look whether it runs and whether a firewall closes port 22"),
+    (r"timed out", "ssh does not reach it ({line})", "look whether it runs and whether a firewall closes its ssh port"),
     (r"No module named '?poseidon(\.doctor)?(\.agent)?'?", "python there has no poseidon with a doctor, expected the same wheel",
      "pip install poseidon-train"),
     (r"cd: .*|can't cd to .*", "the working directory does not exist there ({line})",
      "make it there, or start in a folder that all hosts have"),
     (r"not found|No such file or directory", "there is no such python ({line})",
      "name one that all hosts have with --python"),
+    (r"Connection reset|Connection closed|Broken pipe", "ssh loses its connection ({line})", "try by hand: ssh {host}"),
 )
 
 
 def explained(name: str, over_ssh: bool, code: int | None, errors: list[str], command: list[str]) -> Lost:
     """An agent's end in words."""
-    for line in reversed(errors):
-        for pattern, trouble, todo in MEANINGS:
+    for pattern, trouble, todo in MEANINGS:
+        for line in reversed(errors):
             found = re.search(pattern, line)
             if found:
                 words = {"host": name, "line": line}
-                return Lost(trouble.format(*found.groups(), **words), todo.format(**words))
+                return Lost(trouble.format(*found.groups(), **words), todo.format(**words), silent="timed out" in line)
     last = f" ({errors[-1]})" if errors else ""
     how = f"ended with code {code}" if code is None or code >= 0 else f"was ended by signal {-code}"
     by_hand = " ".join(shlex.quote(word) for word in command)
