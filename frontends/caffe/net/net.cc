@@ -20,6 +20,9 @@
 namespace poseidon::caffe {
 namespace {
 
+// Bytes at a multiple of which a layer's diff begins; what at::empty gives a tensor of its own.
+constexpr std::int64_t kDiffAlignment = 64;
+
 at::ScalarType ScalarTypeOf(DType dtype) {
   return dtype == DType::kF64 ? at::kDouble : at::kFloat;
 }
@@ -396,22 +399,38 @@ Status Net::ShareParametersWith(const Net& source) {
   });
 }
 
-void Net::BindDiffs(int index) {
-  LayerParams& params = node(index).params;
-  if (params.diff.defined()) return;
+std::int64_t Net::OwnedElements(int index) const {
   std::int64_t total = 0;
   for (const LearnableParam& learnable : learnable_) {
     if (learnable.layer == index) total += learnable.blob.data.numel();
   }
-  if (total == 0) return;
-  params.diff = at::empty({total}, options_of_tensors());
+  return total;
+}
+
+// What the layer owns has its diffs in `flat` from now on.
+void Net::BindDiffs(int index, const at::Tensor& flat) {
+  node(index).params.diff = flat;
   std::int64_t offset = 0;
   for (LearnableParam& learnable : learnable_) {
     if (learnable.layer != index) continue;
     const at::Tensor& data = learnable.blob.data;
-    learnable.blob.diff = params.diff.narrow(0, offset, data.numel()).view(data.sizes());
+    learnable.blob.diff = flat.narrow(0, offset, data.numel()).view(data.sizes());
     layer(index).blobs_[static_cast<std::size_t>(learnable.index)].diff = learnable.blob.diff;
     offset += data.numel();
+  }
+}
+
+// Who uses another's blob has its diff where the owner has it.
+void Net::BindSharedDiffs() {
+  for (int i = 0; i < layer_count(); ++i) {
+    for (std::size_t j = 0; j < layer(i).blobs_.size(); ++j) {
+      const std::string& name = SpecOf(layer(i).param(), static_cast<int>(j)).name();
+      if (name.empty()) continue;
+      const SharedName& owned = shared_names_.at(name);
+      if (owned.layer == i && owned.index == static_cast<int>(j)) continue;
+      Blob& mine = layer(i).blobs_[j];
+      mine.diff = layer(owned.layer).blobs_[static_cast<std::size_t>(owned.index)].diff.view(mine.data.sizes());
+    }
   }
 }
 
@@ -419,18 +438,33 @@ void Net::EnsureParamDiffs() {
   if (diffs_allocated_) return;
   diffs_allocated_ = true;
   EngineGuard guard;
-  for (int i = 0; i < layer_count(); ++i) BindDiffs(i);
   for (int i = 0; i < layer_count(); ++i) {
-    for (std::size_t j = 0; j < layer(i).blobs_.size(); ++j) {
-      const std::string& name = SpecOf(layer(i).param(), static_cast<int>(j)).name();
-      Blob& mine = layer(i).blobs_[j];
-      if (name.empty() || mine.diff.defined()) continue;
-      const SharedName& shared = shared_names_.at(name);
-      mine.diff = layer(shared.layer)
-                      .blobs_[static_cast<std::size_t>(shared.index)]
-                      .diff.view(mine.data.sizes());
-    }
+    const std::int64_t elements = OwnedElements(i);
+    if (elements > 0) BindDiffs(i, at::empty({elements}, options_of_tensors()));
   }
+  BindSharedDiffs();
+}
+
+at::Tensor Net::JoinParamDiffs(std::span<const int> layers) {
+  EnsureParamDiffs();
+  EngineGuard guard;
+  // As for a diff of its own: kernels look at alignment, and shall take the same way through a joined one.
+  const std::int64_t unit = kDiffAlignment / static_cast<std::int64_t>(SizeOf(options_.dtype));
+  std::vector<std::int64_t> offsets;
+  std::int64_t end = 0;
+  for (const int index : layers) {
+    offsets.push_back((end + unit - 1) / unit * unit);
+    end = offsets.back() + OwnedElements(index);
+  }
+  const at::Tensor joined = at::zeros({end}, options_of_tensors());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const at::Tensor before = node(layers[i]).params.diff;
+    const at::Tensor part = joined.narrow(0, offsets[i], before.numel());
+    part.copy_(before);
+    BindDiffs(layers[i], part);
+  }
+  BindSharedDiffs();
+  return joined;
 }
 
 LayerParams Net::layer_params(int index) {

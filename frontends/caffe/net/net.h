@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -126,10 +127,14 @@ class Net {
   const std::vector<LearnableParam>& learnable_params() const { return learnable_; }
   // The flat vectors of one layer; both undefined when it owns nothing. Allocates the diff. The
   // tensors stay the same ones for the life of the net, except that data changes once when the net
-  // takes over another's parameters.
+  // takes over another's parameters, and diff when it is joined with others.
   LayerParams layer_params(int layer);
   // Allocates all diffs (Backward does it too).
   void EnsureParamDiffs();
+  // Makes one flat vector of the diffs of `layers`, which own learned blobs, in the order given, and returns it. The
+  // diffs of their blobs and of layer_params are parts of it from now on, with the numbers that they had; tensors of
+  // them that a caller holds are not. Each part begins at a multiple of 64 bytes; what lies between parts is zero.
+  at::Tensor JoinParamDiffs(std::span<const int> layers);
 
   void BeginPass(const PassContext& pass) { pass_ = pass; }
   const PassContext& pass() const { return pass_; }
@@ -183,7 +188,9 @@ class Net {
   Status AppendParams(int index);
   Status AdoptParams(int index, const Net& source, int other);
   Status AllocateParams(int index);
-  void BindDiffs(int index);
+  std::int64_t OwnedElements(int index) const;
+  void BindDiffs(int index, const at::Tensor& flat);
+  void BindSharedDiffs();
   void MarkBackward();
   void MarkFed();
   void ListOutputs();

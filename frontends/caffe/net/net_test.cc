@@ -2,6 +2,7 @@
 #include "frontends/caffe/net/net.h"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -214,6 +215,49 @@ TEST(Net, SharingIsCheckedByModeAndMultipliers) {
             "layer 'b' (InnerProduct): shares parameter 'w' with layer 'a', but their decay_mult "
             "differ");
   EXPECT_EQ(why("param { name: 'w' }", loose + "lr_mult: 2 }"), "there is such a net");
+}
+
+TEST(Net, JoinedDiffsLieInOnePieceAndKeepTheirNumbers) {
+  const std::string shared = "param { name: 'w' } param { name: 'v' }";
+  const auto make = [&] {
+    auto net = MakeNet(kInput + Ip("a", "data", 3, shared) + Ip("c", "a", 5) + Ip("d", "c", 3) +
+                       Ip("b", "d", 3, shared) + kLoss);
+    FillTestNumbers(net->blob("data")->data, 1);
+    FillTestNumbers(net->blob("label")->data, 2, {0, 3, true});
+    return net;
+  };
+  const auto alone = make();
+  const auto net = make();
+  Pass(alone.get());
+  Pass(net.get());
+  const int a = net->LayerIndex("a"), b = net->LayerIndex("b"), d = net->LayerIndex("d");
+  const std::vector<int> joined = {a, d};
+  const at::Tensor flat = net->JoinParamDiffs(joined);
+  ASSERT_EQ(flat.sizes(), (at::IntArrayRef{16 + 18})) << "12 numbers and room to 64 bytes, then 18";
+  EXPECT_TRUE(flat.is_contiguous());
+  EXPECT_EQ(net->layer_params(a).diff.data_ptr(), flat.data_ptr());
+  EXPECT_EQ(net->layer_params(d).diff.data_ptr(), flat.narrow(0, 16, 18).data_ptr());
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(net->layer_params(d).diff.data_ptr()) % 64, 0U);
+  for (int blob = 0; blob < 2; ++blob) {
+    const auto at = static_cast<std::size_t>(blob);
+    EXPECT_EQ(net->learnable_params()[at].blob.diff.data_ptr(), net->layer(a).blobs()[at].diff.data_ptr());
+    EXPECT_EQ(net->layer(b).blobs()[at].diff.data_ptr(), net->layer(a).blobs()[at].diff.data_ptr());
+  }
+  const auto equal_gradients = [&] {
+    for (std::size_t i = 0; i < net->learnable_params().size(); ++i) {
+      EXPECT_TRUE(at::equal(net->learnable_params()[i].blob.diff, alone->learnable_params()[i].blob.diff)) << i;
+    }
+    EXPECT_EQ(net->ToProto(/*diffs=*/true).SerializeAsString(), alone->ToProto(/*diffs=*/true).SerializeAsString());
+  };
+  equal_gradients();
+  for (Net* const one : {net.get(), alone.get()}) {
+    FillTestNumbers(one->blob("data")->data, 3);
+    one->ClearParamDiffs();
+    Pass(one);
+    Pass(one);
+  }
+  equal_gradients();
+  EXPECT_TRUE(at::equal(flat.narrow(0, 12, 4), at::zeros({4})));
 }
 
 // --- Sharing between nets, loading and saving ----------------------------------------------------
