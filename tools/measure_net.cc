@@ -64,7 +64,7 @@ Result<std::vector<plan::LayerSeconds>> Timed(caffe::Solver& solver, int iterati
   return means;
 }
 
-// The layer as the trainer declares it, without times.
+// The layer as the trainer declares it where it goes alone, without times.
 profile::Layer LayerOf(caffe::Net& net, int index, std::size_t position) {
   caffe::Layer& net_layer = net.layer(index);
   profile::Layer layer;

@@ -2,13 +2,30 @@
 #include "frontends/plan_file/plan_json.h"
 
 #include <fstream>
+#include <set>
 #include <sstream>
 
 namespace poseidon::plan_file {
 
 using nlohmann::json;
 
-json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& layers) {
+namespace {
+
+// The names of a joined layer's entry; empty where they are not names, or not those of several layers, `first` first.
+std::vector<std::string> JoinedOf(const json& names, const std::string& first) {
+  std::vector<std::string> joined;
+  if (!names.is_array() || names.size() < 2 || names.front() != first) return {};
+  for (const json& name : names) {
+    if (!name.is_string()) return {};
+    joined.push_back(name.get<std::string>());
+  }
+  return joined;
+}
+
+}  // namespace
+
+json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& layers,
+                const std::vector<std::vector<std::string>>& members) {
   json list = json::array();
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     const plan::LayerPlan& layer = plan.layers[i];
@@ -23,6 +40,7 @@ json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& laye
                     {"predicted_bytes", {{"sent", layer.bytes_sent}, {"received", layer.bytes_received}}},
                     {"send_position", layer.send_position},
                     {"predicted_seconds", layer.transfer_seconds + layer.rebuild_seconds}});
+    if (!members.empty() && members[i].size() > 1) list.back()["joined"] = members[i];
   }
   return {{"format", 1},
           {"policy", plan::NameOf(plan.policy)},
@@ -59,6 +77,7 @@ Result<PinnedPlan> ParsePlan(const std::string& text, const std::string& name) {
   if (document.contains("workers") && document["workers"].is_number_unsigned()) {
     plan.workers = document["workers"].get<std::uint64_t>();
   }
+  std::set<std::string> known;
   for (const json& layer : document["layers"]) {
     const bool complete = layer.is_object() && layer.contains("layer") &&
                           layer["layer"].is_string() && layer.contains("scheme") &&
@@ -69,7 +88,20 @@ Result<PinnedPlan> ParsePlan(const std::string& text, const std::string& name) {
       return InvalidArgument(name + ": entry " + std::to_string(plan.schemes.size()) +
                              " has no 'layer' with a 'scheme' of kv or sfb");
     }
-    plan.schemes[layer["layer"].get<std::string>()] = *scheme;
+    const std::string first = layer["layer"].get<std::string>();
+    plan.schemes[first] = *scheme;
+    std::vector<std::string> names = {first};
+    if (layer.contains("joined")) {
+      names = JoinedOf(layer["joined"], first);
+      if (names.empty()) {
+        return InvalidArgument(name + ": the 'joined' of layer '" + first +
+                               "' is not a list of several layers that begins with it");
+      }
+      plan.joined.push_back(names);
+    }
+    for (const std::string& one : names) {
+      if (!known.insert(one).second) return InvalidArgument(name + " names layer '" + one + "' twice");
+    }
   }
   return plan;
 }

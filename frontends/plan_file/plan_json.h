@@ -16,11 +16,15 @@
 // every snapshot; --plan FILE pins its schemes.
 namespace poseidon::plan_file {
 
-nlohmann::json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& layers);
+// `members`, where given: for each layer the names of the net's layers that it is; told where they are several.
+nlohmann::json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& layers,
+                          const std::vector<std::vector<std::string>>& members = {});
 
 // What a plan file pins.
 struct PinnedPlan {
   std::map<std::string, plan::Scheme> schemes;  // of every layer that it names
+  // The net's layers of each layer that is several; the first is its name in `schemes`.
+  std::vector<std::vector<std::string>> joined;
   std::uint64_t workers = 0;                    // of the job it was made for; 0 where it does not say
 };
 // kNotFound, or kInvalidArgument naming the file and what is wrong in it.

@@ -71,6 +71,47 @@ layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "{labels}" t
     return net
 
 
+def small_layers(train, test, blocks=3, maps=15, batch=12):
+    """Residual blocks of convolutions without bias, each with a BatchNorm and a Scale: many layers, all small."""
+    def convolution(name, bottom, kernel, stride, pad):
+        return f"""
+layer {{
+  name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}"
+  convolution_param {{
+    num_output: {maps} kernel_size: {kernel} stride: {stride} pad: {pad} bias_term: false
+    weight_filler {{ type: "msra" }}
+  }}
+}}
+layer {{ name: "{name}_norm" type: "BatchNorm" bottom: "{name}" top: "{name}" }}
+layer {{ name: "{name}_scale" type: "Scale" bottom: "{name}" top: "{name}" scale_param {{ bias_term: true }} }}
+layer {{ name: "{name}_relu" type: "ReLU" bottom: "{name}" top: "{name}" }}"""
+
+    net = 'name: "SmallLayers"' + data_layer(train, "TRAIN", batch) + data_layer(test, "TEST", TEST_BATCH)
+    net += convolution("conv", "data", kernel=5, stride=2, pad=0)
+    below = "conv"
+    for block in range(blocks):
+        net += convolution(f"b{block}", below, kernel=3, stride=1, pad=1)
+        net += f"""
+layer {{ name: "sum{block}" type: "Eltwise" bottom: "{below}" bottom: "b{block}" top: "sum{block}" }}"""
+        below = f"sum{block}"
+    net += f"""
+layer {{
+  name: "pool" type: "Pooling" bottom: "{below}" top: "pool"
+  pooling_param {{ pool: AVE kernel_size: 4 stride: 4 }}
+}}"""
+    net += inner_product("ip", "pool", 10)
+    net += """
+layer { name: "accuracy" type: "Accuracy" bottom: "ip" bottom: "label" top: "accuracy" include { phase: TEST } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+    return net
+
+
+def names_of_small_layers(blocks=3):
+    """Those of them that are trained and are small, in the net's order."""
+    return [name + part for name in ("conv", *(f"b{block}" for block in range(blocks))) for part in ("", "_scale")]
+
+
 def solver(net, **fields):
     """A solver's text: `net` is a path, fields replace or add to quiet defaults."""
     all_fields = {"base_lr": 0.02, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 0.0005,

@@ -58,6 +58,9 @@ class Bench:
         net = caffe_files.small_lenet(self.databases.train, self.databases.test, **options)
         return self.write(name, net)
 
+    def small_layers(self, name="small.prototxt"):
+        return self.write(name, caffe_files.small_layers(self.databases.train, self.databases.test))
+
     def solver(self, name="solver.prototxt", net=None, **fields):
         return self.write(name, caffe_files.solver(net or self.lenet(), **fields))
 

@@ -326,6 +326,20 @@ def missing_plan(bench):
 
 
 @case
+def plan_that_joins_an_unknown_layer(bench):
+    plan = '{"layers": [{"layer": "conv1", "scheme": "kv", "joined": ["conv1", "conv9"]}]}'
+    return (["--solver", bench.solver(), "--workers", 2, "--plan", bench.write("plan.json", plan)],
+            ["plan.json joins layer 'conv9'", "conv1, ip1, ip2"])
+
+
+@case
+def plan_that_joins_what_is_no_list(bench):
+    plan = '{"layers": [{"layer": "conv1", "scheme": "kv", "joined": "ip1"}]}'
+    return (["--solver", bench.solver(), "--workers", 2, "--plan", bench.write("plan.json", plan)],
+            ["plan.json", "'joined'", "conv1"])
+
+
+@case
 def plan_that_is_none(bench):
     return (["--solver", bench.solver(), "--workers", 2, "--plan",
              bench.write("plan.json", '{"layers": [{"layer": "ip1"}]}')], ["plan.json", "scheme"])

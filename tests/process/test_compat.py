@@ -57,6 +57,7 @@ def test_layers_of_one_name_train_together(bench):
                           snapshot_after_train=True,
                           snapshot_prefix=bench.folder / "snap")
     options = ("--workers", 2, "--scheme", "ip1=kv", "--scheme", "ip1#2=kv")
+    bench.train(solver, *options[2:], run_dir="one-worker")
     done = bench.train(solver, *options)
     assert [layer["layer"] for layer in done.summary["plan"]] == ["conv1", "ip1", "ip1#2"]
     assert done.summary["replicas_equal"]

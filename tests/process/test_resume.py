@@ -11,6 +11,7 @@ import subprocess
 
 import pytest
 
+import caffe_files
 import job as jobs
 
 # The schemes decide the bits, so they are fixed.
@@ -57,6 +58,32 @@ def test_resume_follows_the_plan_in_the_snapshot(bench):
                           state(bench.folder, 30), run_dir="resumed")
     plan = {entry["layer"]: entry for entry in resumed.summary["plan"]}
     assert plan["ip2"]["scheme"] == "sfb" and "the plan in" in plan["ip2"]["reason"]
+
+
+@pytest.mark.parametrize("singly", (True, False))
+def test_layers_join_as_the_plan_that_is_resumed_says(bench, singly):
+    """A plan that names small layers one by one, as all did that were made before any were joined, is followed too."""
+    names = caffe_files.names_of_small_layers()
+    named = [word for name in names for word in ("--scheme", f"{name}=kv")] if singly else []
+    fields = {"net": bench.small_layers(), "snapshot_prefix": bench.folder / "snap"}
+    whole = bench.train(bench.solver("whole.prototxt", snapshot=15, **fields), "--workers", 2, "--scheme", "ip=sfb",
+                        *named, run_dir="whole")
+    before = json.loads((whole.run_dir / "plan.json").read_text())["layers"]
+    assert [layer["layer"] for layer in before] == ([*names, "ip"] if singly else ["conv", "ip"])
+    assert any("joined" in layer for layer in before) != singly
+    # Also one that joins otherwise than this version would.
+    other = whole.run_dir / "other.json"
+    halves = before if singly else [{**before[0], "joined": names[:3]},
+                                    {"layer": names[3], "scheme": "kv", "joined": names[3:]}, before[1]]
+    other.write_text(json.dumps({"layers": halves}))
+    for run_dir, options, expected in (("from-state", (), before), ("from-file", ("--plan", other), halves)):
+        resumed = bench.train(bench.solver("resumed.prototxt", **fields), "--workers", 2, "--snapshot",
+                              state(bench.folder, 15), *options, run_dir=run_dir)
+        after = json.loads((resumed.run_dir / "plan.json").read_text())["layers"]
+        assert [(layer["layer"], layer.get("joined"), layer["scheme"]) for layer in after] == [
+            (layer["layer"], layer.get("joined"), layer["scheme"]) for layer in expected]
+        assert all(layer["forced"] for layer in after)
+        assert resumed.summary["weights_hash"] == whole.summary["weights_hash"]
 
 
 @pytest.mark.parametrize("workers", (1, 3))

@@ -7,6 +7,8 @@ import pathlib
 
 import pytest
 
+import caffe_files
+
 KEYS = {"workers": int, "iterations": int, "seconds": float, "images_per_s": float, "test": dict,
         "plan": list, "step_seconds": dict, "hidden_share": float, "replicas_equal": bool,
         "weights_hash": str}
@@ -145,6 +147,46 @@ def test_a_plan_file_pins_every_layer(bench):
     assert first.summary["weights_hash"] == second.summary["weights_hash"]
 
 
+SMALL = caffe_files.names_of_small_layers()
+
+
+@pytest.mark.parametrize("options", (
+    ("--sync",), ("--workers", 3), ("--workers", 2, "--servers", 1),
+    ("--workers", 3, "--levels", "host", "--machines", "a,a,b")))
+def test_small_layers_share_a_message(bench, options):
+    """By the first one's name, and told by their own; named for themselves they go alone, with the same result."""
+    solver = bench.solver(net=bench.small_layers(), max_iter=15)
+    done = bench.train(solver, *options, "--scheme", "ip=kv", run_dir="joined")
+    plan = {entry["layer"]: entry for entry in done.summary["plan"]}
+    assert list(plan) == ["conv", "ip"]
+    assert plan["conv"]["joined"] == SMALL and "joined" not in plan["ip"]
+    assert all(entry["counted_bytes"] == entry["predicted_bytes"] for entry in plan.values())
+    written = json.loads((done.run_dir / "plan.json").read_text())["layers"]
+    assert [layer.get("joined") for layer in written] == [SMALL, None]
+    assert done.out.find(r"^conv +12 tensors ")
+    # What the net does has the names of its layers, what crosses the network that of the message.
+    spans = spans_of(json.loads((done.run_dir / "trace.json").read_text()))[0]
+    for label in ("forward", "backward", "update"):
+        assert {span["layer"] for span in spans if span["label"] == label} >= {*SMALL, "b1_norm", "ip"}
+    assert {span["layer"] for span in spans if span["label"] in ("push", "sum", "result")} <= {"conv", "ip"}
+
+    named = [word for name in SMALL for word in ("--scheme", f"{name}=kv")]
+    alone = bench.train(solver, *options, "--scheme", "ip=kv", *named, run_dir="alone")
+    assert [entry["layer"] for entry in alone.summary["plan"]] == [*SMALL, "ip"]
+    assert alone.summary["weights_hash"] == done.summary["weights_hash"]
+    assert alone.summary["test"] == done.summary["test"]
+
+
+def test_a_small_layer_that_is_named_goes_alone(bench):
+    solver = bench.solver(net=bench.small_layers(), max_iter=12)
+    done = bench.train(solver, "--workers", 2, "--scheme", "conv=kv", "--scheme", "b1_scale=kv", "--scheme", "ip=sfb")
+    plan = {entry["layer"]: entry for entry in done.summary["plan"]}
+    assert list(plan) == ["conv", "conv_scale", "b1_scale", "ip"]
+    assert plan["conv_scale"]["joined"] == [name for name in SMALL if name not in ("conv", "b1_scale")]
+    assert plan["ip"]["scheme"] == "sfb"
+    assert all(entry["counted_bytes"] == entry["predicted_bytes"] for entry in plan.values())
+
+
 @pytest.mark.parametrize("options", (
     ("--workers", 2, "--scheme", "ip1=sfb", "--scheme", "ip2=kv"),
     ("--workers", 3, "--scheme", "ip1=kv", "--scheme", "ip2=sfb"),
@@ -184,7 +226,8 @@ layer { name: "quiet" type: "Silence" bottom: "head" include { phase: TRAIN } }
 """
     done = bench.train(bench.solver(net=bench.write("head.prototxt", net)), "--workers", 2, "--policy", "bytes")
     check_results(done, 2)
-    schemes = {layer["layer"]: layer["scheme"] for layer in done.summary["plan"]}
+    schemes = {name: layer["scheme"] for layer in done.summary["plan"]
+               for name in layer.get("joined", [layer["layer"]])}
     assert schemes["head"] == "kv" and schemes["ip1"] == "sfb"
 
 

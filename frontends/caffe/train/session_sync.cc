@@ -11,12 +11,25 @@
 namespace poseidon::caffe {
 namespace {
 
-std::string ShapeOf(const caffe::Layer& layer) {
+// Blobs of a joined layer whose shapes are told one by one.
+constexpr std::size_t kMostShapes = 8;
+
+FactorSource* FactorsOf(const Net& net, int index) {
+  // A layer that backward passes over has no factors; its gradient is the zeros that lie there.
+  FactorSource* const factors = net.needs_backward(index) ? net.layer(index).factors() : nullptr;
+  return factors != nullptr && factors->FactorCapable() ? factors : nullptr;
+}
+
+std::string ShapeOf(const Net& net, std::span<const int> layers) {
   std::string text;
-  for (const Blob& blob : layer.blobs()) {
-    text += (text.empty() ? "" : "+") + ShapeText(blob.data.sizes());
+  std::size_t blobs = 0;
+  for (const int index : layers) {
+    for (const Blob& blob : net.layer(index).blobs()) {
+      text += (text.empty() ? "" : "+") + ShapeText(blob.data.sizes());
+      ++blobs;
+    }
   }
-  return text;
+  return layers.size() > 1 && blobs > kMostShapes ? std::to_string(blobs) + " tensors" : text;
 }
 
 }  // namespace
@@ -26,45 +39,67 @@ SolverAction ActionFor(const session::Wish& wish) {
   return wish.snapshot ? SolverAction::kSnapshot : SolverAction::kNone;
 }
 
-SessionSync::SessionSync(session::Session& session, Net& net, std::vector<int> synced_layers,
-                         Options options)
-    : session_(session), net_(net), options_(std::move(options)), dtype_(net.options().dtype) {
-  DescribeLayers(synced_layers);
-}
-
-void SessionSync::DescribeLayers(const std::vector<int>& synced_layers) {
-  for (const int index : synced_layers) {
-    caffe::Layer& net_layer = net_.layer(index);
-    Layer layer;
-    layer.net_layer = index;
-    layer.params = net_.layer_params(index);
+std::vector<plan::LayerSpec> SpecsOf(Net& net, std::span<const int> layers) {
+  std::vector<plan::LayerSpec> specs;
+  for (const int index : layers) {
     plan::LayerSpec spec;
-    spec.name = net_.UniqueName(index);
-    spec.shape = ShapeOf(net_layer);
-    spec.dtype = dtype_;
-    spec.elements = static_cast<std::uint64_t>(layer.params.data.numel());
+    spec.name = net.UniqueName(index);
+    spec.shape = ShapeOf(net, {&index, 1});
+    spec.dtype = net.options().dtype;
+    spec.elements = static_cast<std::uint64_t>(net.layer_params(index).data.numel());
     spec.forward_position = static_cast<std::uint32_t>(index);
-    // A layer that backward passes over has no factors; its gradient is the zeros that lie there.
-    FactorSource* const factors = net_.needs_backward(index) ? net_layer.factors() : nullptr;
-    if (factors != nullptr && factors->FactorCapable()) {
-      layer.factors = factors;
+    if (const FactorSource* const factors = FactorsOf(net, index)) {
       spec.factors = plan::FactorShape{.outputs = static_cast<std::uint64_t>(factors->M()),
                                        .inputs = static_cast<std::uint64_t>(factors->N()),
                                        .bias = factors->has_bias()};
     }
-    by_net_layer_[index] = layers_.size();
-    layers_.push_back(std::move(layer));
-    specs_.push_back(std::move(spec));
+    specs.push_back(std::move(spec));
   }
-  rows_.assign(layers_.size(), 0);
+  return specs;
 }
 
-int SessionSync::SessionLayer(int net_layer) const {
-  const auto found = by_net_layer_.find(net_layer);
-  return found == by_net_layer_.end() ? -1 : static_cast<int>(found->second);
+SessionSync::SessionSync(session::Session& session, Net& net, std::vector<int> synced_layers,
+                         Options options)
+    : session_(session),
+      net_(net),
+      synced_layers_(std::move(synced_layers)),
+      options_(std::move(options)),
+      dtype_(net.options().dtype) {}
+
+// `specs` are those of its net layers.
+void SessionSync::AddLayer(std::vector<int> net_layers, std::span<const plan::LayerSpec> specs) {
+  Layer layer;
+  plan::LayerSpec spec = specs.front();
+  std::vector<std::string>& names = members_.emplace_back();
+  for (const plan::LayerSpec& member : specs) names.push_back(member.name);
+  if (net_layers.size() == 1) {
+    layer.gradient = net_.layer_params(net_layers.front()).diff;
+    layer.factors = FactorsOf(net_, net_layers.front());
+  } else {
+    layer.gradient = net_.JoinParamDiffs(net_layers);
+    spec.shape = ShapeOf(net_, net_layers);
+    spec.elements = static_cast<std::uint64_t>(layer.gradient.numel());
+    spec.factors.reset();
+  }
+  for (const int index : net_layers) by_net_layer_[index] = layers_.size();
+  layer.net_layers = std::move(net_layers);
+  layers_.push_back(std::move(layer));
+  specs_.push_back(std::move(spec));
 }
 
 Status SessionSync::Begin() {
+  const std::vector<plan::LayerSpec> single = SpecsOf(net_, synced_layers_);
+  POSEIDON_ASSIGN_OR_RETURN(const auto groups, GroupsOf(single, options_.joining));
+  for (const std::vector<std::size_t>& group : groups) {
+    std::vector<int> net_layers;
+    std::vector<plan::LayerSpec> specs;
+    for (const std::size_t place : group) {
+      net_layers.push_back(synced_layers_[place]);
+      specs.push_back(single[place]);
+    }
+    AddLayer(std::move(net_layers), specs);
+  }
+  rows_.assign(layers_.size(), 0);
   POSEIDON_ASSIGN_OR_RETURN(model_, session_.NewModel());
   POSEIDON_RETURN_IF_ERROR(model_->Commit(specs_).status());
   model_->MeasureWith([this] { return Measured(); });
@@ -80,8 +115,8 @@ Status SessionSync::Begin() {
 }
 
 TensorView SessionSync::GradientOf(const Layer& layer) const {
-  return {static_cast<std::byte*>(layer.params.diff.data_ptr()),
-          static_cast<std::uint64_t>(layer.params.diff.numel()), dtype_};
+  return {static_cast<std::byte*>(layer.gradient.data_ptr()),
+          static_cast<std::uint64_t>(layer.gradient.numel()), dtype_};
 }
 
 Status SessionSync::BeginStep(std::uint64_t step) {
@@ -114,21 +149,22 @@ Status SessionSync::BeginStep(std::uint64_t step) {
 }
 
 Status SessionSync::AwaitAll() {
-  for (const Layer& layer : layers_) {
-    if (layer.in_flight) POSEIDON_RETURN_IF_ERROR(Await(layer.net_layer));
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (layers_[i].in_flight) POSEIDON_RETURN_IF_ERROR(AwaitLayer(i));
   }
   return OkStatus();
 }
 
-// The work of layers without learned blobs counts with the synchronised layer before them (or the
-// first one), so that the sum over all layers is the whole iteration.
+// The work of net layers that are not the first of a declared one counts with the declared layer before them (or the
+// first one): so the sum over all layers is the whole iteration, and of it lies before a gradient or behind a mean
+// what does when it runs.
 std::vector<wire::Measured::Layer> SessionSync::Measured() const {
   const std::vector<plan::LayerSeconds> seconds = options_.layer_seconds();
   std::vector<wire::Measured::Layer> measured(layers_.size());
   std::size_t at = 0;
   for (int i = 0; i < net_.layer_count(); ++i) {
     const auto found = by_net_layer_.find(i);
-    if (found != by_net_layer_.end()) at = found->second;
+    if (found != by_net_layer_.end() && layers_[found->second].net_layers.front() == i) at = found->second;
     measured[at].forward_seconds += seconds[static_cast<std::size_t>(i)].forward;
     measured[at].backward_seconds += seconds[static_cast<std::size_t>(i)].backward;
   }
@@ -156,7 +192,8 @@ FactorPair SessionSync::Joined(std::vector<FactorPair> passes) const {
 Status SessionSync::GradientReady(int net_layer) {
   const std::size_t index = by_net_layer_.at(net_layer);
   Layer& layer = layers_[index];
-  const LayerId id(static_cast<std::uint32_t>(index));
+  if (++layer.ready < layer.net_layers.size()) return OkStatus();
+  layer.ready = 0;
   layer.in_flight = true;
   session::Push push{.step = step_, .gradient = GradientOf(layer)};
   if (layer.by_factors) {
@@ -166,23 +203,26 @@ Status SessionSync::GradientReady(int net_layer) {
                            .v = static_cast<const std::byte*>(pair.v.data_ptr()),
                            .rows = static_cast<std::uint32_t>(pair.u.size(0))};
   }
-  return model_->Push(id, std::move(push));
+  return model_->Push(LayerId(static_cast<std::uint32_t>(index)), std::move(push));
 }
 
-Status SessionSync::Await(int net_layer) {
-  const std::size_t index = by_net_layer_.at(net_layer);
+Status SessionSync::AwaitLayer(std::size_t index) {
   const Status status = model_->Wait(LayerId(static_cast<std::uint32_t>(index)));
   layers_[index].lent.clear();
   layers_[index].in_flight = false;
   return status;
 }
 
+// What has landed for one net layer has for all that share its message, until the next push.
+Status SessionSync::Await(int net_layer) { return AwaitLayer(by_net_layer_.at(net_layer)); }
+
 int SessionSync::AwaitAny(std::span<const int> net_layers) {
   std::vector<LayerId> layers;
   for (const int net_layer : net_layers) {
     layers.emplace_back(static_cast<std::uint32_t>(by_net_layer_.at(net_layer)));
   }
-  return layers_[model_->WaitAny(layers).value()].net_layer;
+  const LayerId landed = model_->WaitAny(layers);
+  return net_layers[static_cast<std::size_t>(std::find(layers.begin(), layers.end(), landed) - layers.begin())];
 }
 
 Status SessionSync::SumDoubles(std::span<double> values) { return session_.Sum(ViewOf(values)); }

@@ -2,17 +2,22 @@
 #ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_SESSION_SYNC_H_
 #define POSEIDON_FRONTENDS_CAFFE_TRAIN_SESSION_SYNC_H_
 
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/solver/collectives.h"
 #include "frontends/caffe/solver/gradient_sync.h"
 #include "frontends/caffe/solver/solver.h"
+#include "frontends/caffe/train/joining.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/session/session.h"
 
@@ -20,7 +25,12 @@ namespace poseidon::caffe {
 
 SolverAction ActionFor(const session::Wish& wish);
 
-// The solver's view of a job: layers of a net become layers of a model of the session, one for one.
+// Layers of a net as a session would declare them one by one: in net order, by their unique names.
+std::vector<plan::LayerSpec> SpecsOf(Net& net, std::span<const int> layers);
+
+// The solver's view of a job: layers of a net become layers of a model of the session. Small ones join (see GroupsOf):
+// the model has one layer in their place, with the name and the place of the first, whose gradient is all of theirs in
+// one piece. It leaves when the last of their gradients is ready, and has landed for all of them at once.
 //
 // Thread: the solver's. Lifetime: session and net outlive it.
 class SessionSync final : public GradientSync, public Collectives {
@@ -32,20 +42,23 @@ class SessionSync final : public GradientSync, public Collectives {
     std::function<void()> final_plan;
     // What this worker wants; asked at the beginning of every iteration.
     std::function<session::Wish()> wish;
+    JoiningRule joining;  // the same on every worker
     int iter_size = 1;
   };
   SessionSync(session::Session& session, Net& net, std::vector<int> synced_layers, Options options);
 
-  // What is declared: one layer per synchronised layer of the net, in net order.
+  // Joins the diffs of layers that share a message, declares the layers, and gives every worker rank 0's learned
+  // blobs. kInvalidArgument where the net is not what Options::joining was made for.
+  Status Begin();
+  // All below is there after Begin.
+
+  // What is declared, in net order.
   const std::vector<plan::LayerSpec>& specs() const { return specs_; }
-  // What trains; after Begin.
+  // For each of them the unique names of its net layers.
+  const std::vector<std::vector<std::string>>& members() const { return members_; }
+  // What trains.
   session::Model& model() { return *model_; }
   const session::Model& model() const { return *model_; }
-  // The model's layer of a net layer, -1 for layers that are not synchronised.
-  int SessionLayer(int net_layer) const;
-
-  // Declares the layers and gives every worker rank 0's learned blobs.
-  Status Begin();
 
   // GradientSync:
   Status BeginStep(std::uint64_t step) override;
@@ -67,26 +80,30 @@ class SessionSync final : public GradientSync, public Collectives {
 
  private:
   struct Layer {
-    int net_layer = 0;
-    LayerParams params;
+    std::vector<int> net_layers;  // that share it, in net order
+    at::Tensor gradient;          // flat
     FactorSource* factors = nullptr;
     bool by_factors = false;  // in the step under way
     std::vector<FactorPair> lent;
+    std::size_t ready = 0;  // net layers whose gradients of the next push are there
     bool in_flight = false;
   };
 
-  void DescribeLayers(const std::vector<int>& synced_layers);
+  void AddLayer(std::vector<int> net_layers, std::span<const plan::LayerSpec> specs);
   TensorView GradientOf(const Layer& layer) const;
   std::vector<wire::Measured::Layer> Measured() const;
+  Status AwaitLayer(std::size_t index);
   Status AwaitAll();
   FactorPair Joined(std::vector<FactorPair> passes) const;
 
   session::Session& session_;
   session::Model* model_ = nullptr;  // lives in the session
   Net& net_;
+  const std::vector<int> synced_layers_;
   const Options options_;
   const DType dtype_;
   std::vector<plan::LayerSpec> specs_;
+  std::vector<std::vector<std::string>> members_;
   std::vector<Layer> layers_;
   std::map<int, std::size_t> by_net_layer_;
   std::optional<std::uint64_t> first_step_;  // the solver's number of our step 0

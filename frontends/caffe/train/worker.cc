@@ -42,8 +42,8 @@ using nlohmann::json;
 
 // Spans a worker keeps: a few hundred iterations of a small net.
 constexpr std::size_t kTraceSpans = 30'000;
-// Layers that are not synchronised have numbers of their own in the trace.
-constexpr int kUnsyncedBase = 1'000'000;
+// What a net's layer computes and waits for has its number from here on in the trace; below are the session's layers.
+constexpr int kNetLayers = 1'000'000;
 constexpr int kClockRounds = 5;
 // Kept free for summary.json while the run itself may fill the disk.
 constexpr std::size_t kSummaryRoom = std::size_t{32} << 10;
@@ -122,25 +122,38 @@ Result<SolverParameter> ReadJobSolver(const MemberTask& task) {
   return solver;
 }
 
-// What the plan is made with: the user's schemes, then a plan file's, then those of the snapshot that is resumed
-// (`restored`, text of a plan.json, may be empty), which say nothing of a job of another size.
-Result<plan::PlanOptions> PlanningOf(const TrainOptions& options, const std::string& restored) {
+// What is wanted of a net's layers before any of them was measured.
+struct Wanted {
   plan::PlanOptions planning;
+  JoiningRule joining;
+};
+
+void Pin(const plan_file::PinnedPlan& plan, const std::string& name, Wanted* wanted) {
+  wanted->planning.forced = plan.schemes;
+  wanted->planning.forced_by = name;
+  wanted->joining.together = plan.joined;
+  wanted->joining.said_by = name;
+  // What it names singly was alone, so that it has one scheme under one name again.
+  for (const auto& [layer, scheme] : plan.schemes) wanted->joining.apart.insert(layer);
+  for (const std::vector<std::string>& names : plan.joined) wanted->joining.apart.erase(names.front());
+}
+
+// The user's schemes, then a plan file's, then those of the snapshot that is resumed (`restored`, text of a plan.json,
+// may be empty), which say nothing of a job of another size.
+Result<Wanted> WantedOf(const TrainOptions& options, const std::string& restored = {}) {
+  Wanted wanted;
   const auto policy = plan::ParsePolicy(options.policy);
   if (!policy) {
     return InvalidArgument("policy '" + options.policy + "' is unknown, expected time or bytes");
   }
-  planning.policy = *policy;
+  wanted.planning.policy = *policy;
   if (!options.plan_file.empty()) {
-    POSEIDON_ASSIGN_OR_RETURN(plan_file::PinnedPlan pinned, plan_file::ReadPlan(options.plan_file));
-    planning.forced = std::move(pinned.schemes);
-    planning.forced_by = "plan file " + options.plan_file;
+    POSEIDON_ASSIGN_OR_RETURN(const plan_file::PinnedPlan pinned, plan_file::ReadPlan(options.plan_file));
+    Pin(pinned, "plan file " + options.plan_file, &wanted);
   } else if (!restored.empty()) {
-    POSEIDON_ASSIGN_OR_RETURN(plan_file::PinnedPlan pinned, plan_file::ParsePlan(restored, "the plan in " + options.snapshot));
-    if (pinned.workers == options.workers) {
-      planning.forced = std::move(pinned.schemes);
-      planning.forced_by = "the plan in " + options.snapshot;
-    }
+    const std::string name = "the plan in " + options.snapshot;
+    POSEIDON_ASSIGN_OR_RETURN(const plan_file::PinnedPlan pinned, plan_file::ParsePlan(restored, name));
+    if (pinned.workers == options.workers) Pin(pinned, name, &wanted);
   }
   for (const auto& [layer, name] : options.schemes) {
     const auto scheme = plan::ParseScheme(name);
@@ -148,12 +161,13 @@ Result<plan::PlanOptions> PlanningOf(const TrainOptions& options, const std::str
       return InvalidArgument("scheme '" + name + "' of layer '" + layer +
                              "' is unknown, expected kv or sfb");
     }
-    planning.forced[layer] = *scheme;
+    wanted.planning.forced[layer] = *scheme;
+    wanted.joining.apart.insert(layer);
   }
-  return planning;
+  return wanted;
 }
 
-Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const std::string& restored_plan = {}) {
+Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const plan::PlanOptions& planning) {
   session::NodeOptions node;
   node.role = task.server ? wire::Role::kServer : wire::Role::kWorker;
   node.workers = task.options.workers;
@@ -181,7 +195,7 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const std::st
   node.join_timeout = FromSeconds(task.options.join_timeout);
   node.final_plan_step = task.options.final_plan_step;
   node.memory_limit_bytes = task.server ? AvailableMemory() / 10 * 9 : 0;
-  POSEIDON_ASSIGN_OR_RETURN(node.planning, PlanningOf(task.options, restored_plan));
+  node.planning = planning;
   return node;
 }
 
@@ -245,7 +259,7 @@ class Run {
   session::Wish TakeWish();
   SolverAction Poll();
   Status Join();
-  Status CheckUnusedOptions();
+  Status CheckSchemes(const plan::PlanOptions& planning);
   Status TrainTogether();
   std::string LayerName(std::int32_t number) const;
   Result<std::vector<Duration>> ClockOffsets();
@@ -253,7 +267,9 @@ class Run {
   void KeepResults(const json& summary);
   Status Finish(double seconds);
   void SayWhatPlanIsResumed();
-  std::string PlanText() const { return plan_file::PlanToJson(sync_->model().plan(), sync_->specs()).dump(1) + "\n"; }
+  std::string PlanText() const {
+    return plan_file::PlanToJson(sync_->model().plan(), sync_->specs(), sync_->members()).dump(1) + "\n";
+  }
   plan::Plan OwnPlan() const;
   json SnapshotSummary() const;
   json Summary(double seconds) const;
@@ -302,10 +318,7 @@ Status Run::Prepare() {
   // Not of the first plan, which knows of no measurements.
   options.plan_text = [this] { return sync_ && sync_->model().plan_is_final() ? PlanText() : std::string(); };
   options.trace = &trace_;
-  options.trace_layer = [this](int layer) {
-    const int session_layer = sync_ ? sync_->SessionLayer(layer) : -1;
-    return session_layer >= 0 ? session_layer : kUnsyncedBase + layer;
-  };
+  options.trace_layer = [](int layer) { return kNetLayers + layer; };
   reporter_ = std::make_unique<Reporter>(env_.output, leads());
   options.observer = reporter_.get();
   POSEIDON_ASSIGN_OR_RETURN(solver_, Solver::Create(parameters, std::move(options)));
@@ -350,13 +363,15 @@ SolverAction Run::Poll() {
 
 std::string Run::LayerName(std::int32_t number) const {
   if (number < 0) return "";
-  if (number >= kUnsyncedBase) return solver_->net().UniqueName(number - kUnsyncedBase);
+  if (number >= kNetLayers) return solver_->net().UniqueName(number - kNetLayers);
   return sync_->specs()[static_cast<std::size_t>(number)].name;
 }
 
 Status Run::Join() {
   session::SessionOptions options;
-  POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task_, solver_->restored_plan()));
+  POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(task_.options, solver_->restored_plan()));
+  POSEIDON_RETURN_IF_ERROR(CheckSchemes(wanted.planning));
+  POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task_, wanted.planning));
   SayWhatPlanIsResumed();
   options.node.cores = static_cast<double>(std::max(1u, std::thread::hardware_concurrency())) /
                        std::max(1, task_.local_members);
@@ -371,6 +386,7 @@ Status Run::Join() {
   sync.layer_seconds = [this] { return solver_->layer_clock().Means(); };
   sync.wish = [this] { return TakeWish(); };
   sync.final_plan = [this] { reporter_->ResetStepTimes(); };
+  sync.joining = wanted.joining;
   sync.iter_size = solver_->parameters().iter_size();
   sync_ = std::make_unique<SessionSync>(*session_, solver_->net(), solver_->SyncedLayers(),
                                         std::move(sync));
@@ -396,24 +412,10 @@ void Run::SayWhatPlanIsResumed() {
   }
 }
 
-// What only matters with other workers is wrong all the same.
-Status Run::CheckUnusedOptions() {
-  POSEIDON_ASSIGN_OR_RETURN(const session::NodeOptions node, NodeOptionsOf(task_));
-  if (node.planning.forced.empty()) return OkStatus();
-  std::vector<plan::LayerSpec> specs;
-  for (const int index : solver_->SyncedLayers()) {
-    caffe::Layer& layer = solver_->net().layer(index);
-    plan::LayerSpec spec;
-    spec.name = layer.name();
-    spec.elements = 1;
-    spec.forward_position = static_cast<std::uint32_t>(index);
-    FactorSource* const factors = solver_->net().needs_backward(index) ? layer.factors() : nullptr;
-    if (factors != nullptr && factors->FactorCapable()) {
-      spec.factors = plan::FactorShape{.outputs = 1, .inputs = 1, .bias = false};
-    }
-    specs.push_back(std::move(spec));
-  }
-  return plan::ProvisionalPlan(specs, {}, node.planning).status();
+// The layers are the net's here, one by one: what a user may name, joined or not.
+Status Run::CheckSchemes(const plan::PlanOptions& planning) {
+  if (planning.forced.empty()) return OkStatus();
+  return plan::ProvisionalPlan(SpecsOf(solver_->net(), solver_->SyncedLayers()), {}, planning).status();
 }
 
 Status Run::Train() {
@@ -434,7 +436,10 @@ Status Run::TrainTogether() {
   if (distributed()) {
     POSEIDON_RETURN_IF_ERROR(Join());
   } else {
-    POSEIDON_RETURN_IF_ERROR(CheckUnusedOptions());
+    // What only matters with other workers is wrong all the same.
+    POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(task_.options));
+    POSEIDON_RETURN_IF_ERROR(NodeOptionsOf(task_, wanted.planning).status());
+    POSEIDON_RETURN_IF_ERROR(CheckSchemes(wanted.planning));
     if (env_.joined) env_.joined();  // alone, a job is complete
   }
   std::int64_t rows = 0;
@@ -594,6 +599,7 @@ json Run::Summary(double seconds) const {
                     {"reason", layer.reason},
                     {"predicted_bytes", {{"sent", layer.bytes_sent}, {"received", layer.bytes_received}}},
                     {"predicted_seconds", layer.transfer_seconds + layer.rebuild_seconds}};
+      if (sync_->members()[i].size() > 1) entry["joined"] = sync_->members()[i];
       if (!outcomes.empty()) {
         entry["counted_bytes"] = {{"sent", outcomes[i].bytes_sent},
                                   {"received", outcomes[i].bytes_received}};
@@ -708,7 +714,8 @@ Result<RunEnd> RunWorker(const MemberTask& task, const MemberEnvironment& enviro
 Status RunServer(const MemberTask& task, const MemberEnvironment& environment) {
   FlushSubnormals();
   session::SessionOptions options;
-  POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task));
+  POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(task.options));
+  POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task, wanted.planning));
   options.log = &environment.output;
   options.interrupted = environment.interrupted;
   POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Session> session,
