@@ -72,7 +72,7 @@ def test_a_black_hole_is_found(clinic):
     clinic.route_apart(1, 2, largest=1386)
     run = clinic.examine()
     assert (run.code, run.kinds) == (1, {("black-hole", "hosts b and c")})
-    assert "packets of 1400 bytes vanish" in run.sentence("black-hole")
+    assert "packets of 1400 bytes vanish on the way, those of 1380 arrive" in run.sentence("black-hole")
     assert "ip link set eth0 mtu 1380" in run.sentence("black-hole")
     assert {pair["mtu"] for pair in run.report["pairs"] if pair["black_hole"]} == {1380}
     assert all(pair["rate"] > 1e6 for pair in run.report["pairs"])

@@ -39,7 +39,8 @@ def seconds_of(words: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= LONGEST_TIMEOUT:
-        raise argparse.ArgumentTypeError(f"'{words}' is no time, expected seconds, more than 0 and at most {LONGEST_TIMEOUT:.0f}")
+        raise argparse.ArgumentTypeError(
+            f"'{words}' is no time, expected seconds, more than 0 and at most {LONGEST_TIMEOUT:.0f}")
     return seconds
 
 

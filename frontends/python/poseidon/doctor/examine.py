@@ -88,8 +88,10 @@ def command_for(options: Options, host: Host, local: bool, narrow: bool = False)
     if local:
         return [options.python, "-m", "poseidon.doctor.agent"]
     start = f"cd {shlex.quote(options.folder)} && exec {shlex.quote(options.python)} -m poseidon.doctor.agent"
-    way = ["-o", f"ProxyCommand={shlex.quote(sys.executable)} -m poseidon.doctor.narrow %h %p"] if narrow else []
-    return [*options.ssh, *way, "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_WITHIN}", host.name, "--", start]
+    own_python = shlex.quote(sys.executable).replace("%", "%%")
+    way = ["-o", f"ProxyCommand={own_python} -m poseidon.doctor.narrow %h %p"] if narrow else []
+    return [*options.ssh, *way, "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_WITHIN}", host.name, "--",
+            start]
 
 
 def taken(kind: type[typing.Any], message: object) -> typing.Any:
@@ -112,7 +114,8 @@ class Examination:
         self.hosts = options.hosts or [Host("localhost")]
         self.secret = secrets.token_hex(32)
         self.agents: list[Agent | None] = []
-        self.report = Report([HostReport(host.name, host.slots, asked_port=options.port or host.port) for host in self.hosts], [])
+        self.report = Report([HostReport(host.name, host.slots, asked_port=options.port or host.port)
+                              for host in self.hosts], [])
 
     def __enter__(self) -> Examination:
         return self
@@ -240,7 +243,8 @@ class Examination:
             if not host.address:
                 continue
             with self.losing(place):
-                answer = agent.ask({"op": "listen", "address": host.address, "port": host.asked_port}, self.options.timeout)
+                request = {"op": "listen", "address": host.address, "port": host.asked_port}
+                answer = agent.ask(request, self.options.timeout)
                 host.port = int(answer.get("port", 0))
                 host.listen_trouble, host.listen_error = str(answer.get("error", "")), str(answer.get("name", ""))
 

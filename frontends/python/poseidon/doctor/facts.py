@@ -101,7 +101,8 @@ def poseidon_version(package: pathlib.Path) -> str:
         if pathlib.Path(str(distribution.locate_file("poseidon"))).resolve() == package:
             return distribution.version
     with contextlib.suppress(IndexError):
-        declared = re.search(r"project\(poseidon VERSION ([0-9.]+)", text_of(str(package.parents[2] / "CMakeLists.txt")))
+        build = text_of(str(package.parents[2] / "CMakeLists.txt"))
+        declared = re.search(r"project\(poseidon VERSION ([0-9.]+)", build)
         if declared:
             return declared[1]
     return ""
@@ -167,9 +168,11 @@ def memory() -> tuple[int, int]:
     total, available = known.get("MemTotal", 0), known.get("MemAvailable", 0)
     for group in groups_of_control():
         limit, used = text_of(group + "/memory.max").strip(), text_of(group + "/memory.current").strip()
-        if limit.isdecimal():
+        if limit.isdecimal() and used.isdecimal():
+            # What files take is given back when a program asks for it.
+            cached = re.search(r"^inactive_file (\d+)$", text_of(group + "/memory.stat"), re.M)
             total = min(total, int(limit))
-            available = min(available, max(0, int(limit) - int(used or 0)))
+            available = min(available, max(0, int(limit) - int(used) + (int(cached[1]) if cached else 0)))
     return total, available
 
 
@@ -245,8 +248,8 @@ def gather(names: list[str], token_file: str, secret: bytes) -> Facts:
                   library_trouble=library_trouble(), frameworks=framework_versions(), cores=usable_cores(),
                   names=meanings(names))
     facts.memory_bytes, facts.available_bytes = memory()
-    facts.descriptors, facts.descriptors_hard = (
-        sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(resource.RLIMIT_NOFILE))
+    facts.descriptors, facts.descriptors_hard = (sys.maxsize if limit == resource.RLIM_INFINITY else limit
+                                                 for limit in resource.getrlimit(resource.RLIMIT_NOFILE))
     facts.first_port, facts.last_port = port_range()
     facts.token_file = os.environ.get("POSEIDON_TOKEN_FILE") or token_file
     if facts.token_file:

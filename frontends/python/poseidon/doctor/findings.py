@@ -13,12 +13,14 @@ from .facts import Facts
 from .hosts import is_loopback
 from .measure import BROKEN, DROPPED, NO_ROUTE, REJECTED, STRANGER, next_size
 
-# A host whose link is below this share of the fastest one's is slow: synchronous steps take as long as the slowest host.
-# Two measurements of one gigabit link differ by a fifth on a busy machine, by half never once the slower is repeated.
+# A host whose link is below this share of the fastest one's is slow: a synchronous step takes as long as the slowest
+# host's. Two measurements of one gigabit link differ by a fifth on a busy machine, by half never once the slower is repeated.
 SLOW_SHARE = 0.5
-# Of the speed that an interface announces. One stream in Python moves 10 Gbit/s and more, so that faster ones count as
-# that; half duplex or a negotiated lower speed shows as a tenth, other traffic seldom takes more than half.
-SLOW_OF_SPEED, FASTEST_JUDGED = 0.3, 10e9 / 8  # bytes a second
+# Of the speed that an interface announces. A negotiated lower speed shows as a tenth, other traffic seldom takes more
+# than half.
+SLOW_OF_SPEED = 0.3
+# Bytes a second. Above it a busy processor decides more than the link does, and two measurements differ by half.
+FASTEST_JUDGED = 10e9 / 8
 # Seconds. Above it a host is not in the same building; each step waits for several round trips.
 LONG_ROUND_TRIP = 0.010
 # Seconds. Nothing in a job compares clocks, but who reads logs of two hosts side by side does.
@@ -49,6 +51,11 @@ class Finding:
     where: str  # "host b"
     what: str
     todo: str
+
+    @classmethod
+    def of(cls, level: Level, kind: str, host: HostReport, what: str, todo: str) -> Finding:
+        """A fault of one host."""
+        return cls(level, kind, f"host {host.name}", what, todo)
 
     @property
     def sentence(self) -> str:
@@ -89,7 +96,9 @@ def known(report: Report) -> list[tuple[HostReport, Facts]]:
 def rate_text(bytes_a_second: float) -> str:
     """Bytes a second as people speak of links."""
     bits = bytes_a_second * 8
-    return f"{bits / 1e9:.1f} Gbit/s" if bits >= 10e9 else f"{bits / 1e6:.0f} Mbit/s" if bits >= 10e6 else f"{bits / 1e6:.1f} Mbit/s"
+    if bits >= 10e9:
+        return f"{bits / 1e9:.1f} Gbit/s"
+    return f"{bits / 1e6:.{0 if bits >= 10e6 else 1}f} Mbit/s"
 
 
 def size_text(count: int) -> str:
@@ -101,7 +110,7 @@ def size_text(count: int) -> str:
 def unreached(report: Report) -> typing.Iterator[Finding]:
     for host in report.hosts:
         if host.trouble:
-            yield Finding(Level.BREAKS, "unreached", f"host {host.name}", host.trouble, host.todo)
+            yield Finding.of(Level.BREAKS, "unreached", host, host.trouble, host.todo)
 
 
 def addresses(report: Report) -> typing.Iterator[Finding]:
@@ -109,9 +118,10 @@ def addresses(report: Report) -> typing.Iterator[Finding]:
     for host in report.hosts:
         if host.address_trouble:
             todo = ("remove the name from the line of 127.0.0.1 or 127.0.1.1 in /etc/hosts, or name the host by its "
-                    "address in the network" if host.loopback else "add the name to /etc/hosts, or name the host by its address")
-            yield Finding(Level.BREAKS, "loopback-name" if host.loopback else "name", f"host {host.name}",
-                          host.address_trouble, todo)
+                    "address in the network" if host.loopback else
+                    "add the name to /etc/hosts, or name the host by its address")
+            yield Finding.of(Level.BREAKS, "loopback-name" if host.loopback else "name", host,
+                             host.address_trouble, todo)
 
 
 def names_elsewhere(report: Report) -> typing.Iterator[Finding]:
@@ -122,13 +132,15 @@ def names_elsewhere(report: Report) -> typing.Iterator[Finding]:
             if other is host or not meant or not other.address or other.name == "localhost" or meant == other.address:
                 continue
             if is_loopback(meant):
-                yield Finding(Level.BREAKS, "loopback-name", f"host {host.name}",
-                              f"there the name of host {other.name} means the loopback address {meant}, expected {other.address}",
-                              f"remove the name from the line of {meant} in /etc/hosts there")
+                yield Finding.of(Level.BREAKS, "loopback-name", host,
+                                 f"there the name of host {other.name} means the loopback address {meant}, expected "
+                                 f"{other.address}",
+                                 f"remove the name from the line of {meant} in /etc/hosts there")
             else:
-                yield Finding(Level.NOTE, "name", f"host {host.name}",
-                              f"there the name of host {other.name} means {meant}, and {other.address} where the job is started",
-                              "correct /etc/hosts or the name server, or use addresses")
+                yield Finding.of(Level.NOTE, "name", host,
+                                 f"there the name of host {other.name} means {meant}, and {other.address} where the job is "
+                                 "started",
+                                 "correct /etc/hosts or the name server, or use addresses")
 
 
 def versions(report: Report) -> typing.Iterator[Finding]:
@@ -137,16 +149,17 @@ def versions(report: Report) -> typing.Iterator[Finding]:
     right = most_common([facts.poseidon for _, facts in have])
     for host, facts in have:
         if facts.poseidon != right:
-            yield Finding(Level.BREAKS, "version", f"host {host.name}",
-                          f"poseidon {facts.poseidon} is there, expected {right} as on the other hosts", f"{SAME_WHEEL}=={right}")
+            yield Finding.of(Level.BREAKS, "version", host,
+                             f"poseidon {facts.poseidon} is there, expected {right} as on the other hosts",
+                             f"{SAME_WHEEL}=={right}")
     for host, facts in known(report):
         if facts.library_trouble:
-            yield Finding(Level.BREAKS, "library", f"host {host.name}", facts.library_trouble,
-                          f"install the wheel there: {SAME_WHEEL}")
+            yield Finding.of(Level.BREAKS, "library", host, facts.library_trouble,
+                             f"install the wheel there: {SAME_WHEEL}")
         if facts.foreign:
-            yield Finding(Level.NOTE, "foreign", f"host {host.name}",
-                          f"an unrelated package named poseidon ({facts.foreign}) is installed there and shares the folder",
-                          f"pip uninstall poseidon, then {SAME_WHEEL}")
+            yield Finding.of(Level.NOTE, "foreign", host,
+                             f"an unrelated package named poseidon ({facts.foreign}) is installed there, in the same folder",
+                             f"pip uninstall poseidon, then {SAME_WHEEL}")
 
 
 def most_common(values: list[str]) -> str:
@@ -157,17 +170,20 @@ def most_common(values: list[str]) -> str:
 def frameworks(report: Report) -> typing.Iterator[Finding]:
     """A framework that one host has, all should have, in one version."""
     for framework in sorted({name for _, facts in known(report) for name in facts.frameworks}):
-        right = most_common([facts.frameworks[framework] for _, facts in known(report) if framework in facts.frameworks])
+        versions_of = [facts.frameworks[framework] for _, facts in known(report) if framework in facts.frameworks]
+        right = most_common(versions_of)
         plain = right.partition("+")[0]
         for host, facts in known(report):
             there = facts.frameworks.get(framework)
             if there is None:
-                yield Finding(Level.BREAKS, "framework", f"host {host.name}",
-                              f"{framework} is missing there, other hosts have {right}", f"pip install {framework}=={plain}")
+                yield Finding.of(Level.BREAKS, "framework", host,
+                                 f"{framework} is missing there, other hosts have {right}",
+                                 f"pip install {framework}=={plain}")
             elif there.partition("+")[0] != plain:
-                yield Finding(Level.SLOWS, "framework", f"host {host.name}",
-                              f"{framework} {there} is there and {right} on other hosts, which may compute other bits",
-                              f"pip install {framework}=={plain}")
+                yield Finding.of(Level.BREAKS, "framework", host,
+                                 f"{framework} {there} is there, expected {right} as on other hosts, because versions compute "
+                                 "other bits",
+                                 f"pip install {framework}=={plain}")
 
 
 def pythons(report: Report) -> typing.Iterator[Finding]:
@@ -183,17 +199,17 @@ def tokens(report: Report) -> typing.Iterator[Finding]:
     """All hosts hold the same token, or none names a file."""
     for host, facts in known(report):
         if facts.token_trouble:
-            yield Finding(Level.BREAKS, "token", f"host {host.name}",
-                          f"the job's token cannot be used: file {facts.token_file}: {facts.token_trouble}",
-                          "copy the file from a host that has it, and chmod 600")
+            yield Finding.of(Level.BREAKS, "token", host,
+                             f"the job's token cannot be used: file {facts.token_file}: {facts.token_trouble}",
+                             "copy the file from a host that has it, and chmod 600")
     marked = [(host, facts) for host, facts in known(report) if facts.token_mark]
     right = most_common([facts.token_mark for _, facts in marked])
     for host, facts in marked:
         if facts.token_mark != right:
             same = next(other for other, its in marked if its.token_mark == right)
-            yield Finding(Level.BREAKS, "token", f"host {host.name}",
-                          f"file {facts.token_file} holds another token than on host {same.name}",
-                          f"copy the file from host {same.name}")
+            yield Finding.of(Level.BREAKS, "token", host,
+                             f"file {facts.token_file} holds another token than on host {same.name}",
+                             f"copy the file from host {same.name}")
 
 
 def descriptors(report: Report) -> typing.Iterator[Finding]:
@@ -203,9 +219,9 @@ def descriptors(report: Report) -> typing.Iterator[Finding]:
             raised = max(needed, 65536)
             how = (f"raise it with ulimit -n {min(raised, facts.descriptors_hard)}" if facts.descriptors_hard >= needed
                    else f"raise nofile to {raised} in /etc/security/limits.conf there")
-            yield Finding(Level.BREAKS, "descriptors", f"host {host.name}",
-                          f"only {facts.descriptors} open files are allowed, expected at least {needed} for "
-                          f"{report.workers} worker{'s' * (report.workers > 1)}", how)
+            yield Finding.of(Level.BREAKS, "descriptors", host,
+                             f"only {facts.descriptors} open files are allowed, expected at least {needed} for "
+                             f"{report.workers} worker{'s' * (report.workers > 1)}", how)
 
 
 def disks(report: Report) -> typing.Iterator[Finding]:
@@ -217,35 +233,38 @@ def disks(report: Report) -> typing.Iterator[Finding]:
             seen.add(place.path)
             where = f"the {place.use} {place.path}"
             if place.trouble and place.free_bytes >= LEAST_FREE:
-                yield Finding(Level.BREAKS, "disk", f"host {host.name}", f"{where} cannot be written ({place.trouble})",
-                              "look at its permissions and its mount there")
+                yield Finding.of(Level.BREAKS, "disk", host, f"{where} cannot be written ({place.trouble})",
+                                 "look at its permissions and its mount there")
             elif place.free_bytes < LEAST_FREE:
-                yield Finding(Level.BREAKS, "disk", f"host {host.name}",
-                              f"{where} has {size_text(place.free_bytes)} free, expected at least {size_text(LEAST_FREE)}",
-                              f"make room there: df -h {place.path}")
+                yield Finding.of(Level.BREAKS, "disk", host,
+                                 f"{where} has {size_text(place.free_bytes)} free, expected at least "
+                                 f"{size_text(LEAST_FREE)}",
+                                 f"make room there: df -h {place.path}")
 
 
 def machines(report: Report) -> typing.Iterator[Finding]:
     """Memory and cores for the workers that a host is to have."""
     for host, facts in known(report):
-        if 0 < facts.available_bytes < MEMORY_A_WORKER * host.slots:
-            yield Finding(Level.BREAKS, "memory", f"host {host.name}",
-                          f"{size_text(facts.available_bytes)} of memory are free, expected at least "
-                          f"{size_text(MEMORY_A_WORKER * host.slots)} for {host.slots} worker{'s' * (host.slots > 1)}",
-                          "end other programs there, or start fewer workers")
+        needed = MEMORY_A_WORKER * host.slots
+        if 0 < facts.available_bytes < needed:
+            yield Finding.of(Level.BREAKS, "memory", host,
+                             f"{size_text(facts.available_bytes)} of memory are free, expected at least "
+                             f"{size_text(needed)} for {host.slots} worker{'s' * (host.slots > 1)}",
+                             "end other programs there, or start fewer workers")
         if 0 < facts.cores < host.slots:
-            yield Finding(Level.SLOWS, "cores", f"host {host.name}",
-                          f"it has {facts.cores} core{'s' * (facts.cores > 1)} for {host.slots} workers",
-                          f"start at most {facts.cores} there: {host.name}:{facts.cores}")
+            yield Finding.of(Level.SLOWS, "cores", host,
+                             f"it has {facts.cores} core{'s' * (facts.cores > 1)} for {host.slots} workers",
+                             f"start at most {facts.cores} there: {host.name}:{facts.cores}")
 
 
 def clocks(report: Report) -> typing.Iterator[Finding]:
     for host in report.hosts:
         offset = host.clock_offset
         if offset is not None and abs(offset) - host.clock_error > CLOCK_APART:
-            yield Finding(Level.NOTE, "clock", f"host {host.name}",
-                          f"its clock is {abs(offset):.1f} s {'ahead of' if offset > 0 else 'behind'} host {report.hosts[0].name}'s",
-                          "start an NTP client there, for logs that can be compared")
+            yield Finding.of(Level.NOTE, "clock", host,
+                             f"its clock is {abs(offset):.1f} s {'ahead of' if offset > 0 else 'behind'} that of host "
+                             f"{report.hosts[0].name}",
+                             "start an NTP client there, for logs that can be compared")
 
 
 # ---- pairs
@@ -255,15 +274,16 @@ def listening(report: Report) -> typing.Iterator[Finding]:
         if not host.listen_trouble:
             continue
         if host.listen_error == "EADDRINUSE":
-            yield Finding(Level.BREAKS, "port-taken", f"host {host.name}", f"port {host.asked_port} is taken there",
-                          "choose another with --port, or in the host file")
+            yield Finding.of(Level.BREAKS, "port-taken", host, f"port {host.asked_port} is taken there",
+                             "choose another with --port, or in the host file")
         elif host.listen_error == "EADDRNOTAVAIL":
-            yield Finding(Level.BREAKS, "address", f"host {host.name}",
-                          f"its name means {host.address} here, which is no address of its own",
-                          "name it by an address of its own that the other hosts reach")
+            yield Finding.of(Level.BREAKS, "address", host,
+                             f"its name means {host.address} here, which is no address of its own",
+                             "name it by an address of its own that the other hosts reach")
         else:
-            yield Finding(Level.BREAKS, "listen", f"host {host.name}",
-                          f"it cannot listen at {host.address} ({host.listen_trouble})", "name another port with --port")
+            yield Finding.of(Level.BREAKS, "listen", host,
+                             f"it cannot listen at {host.address} ({host.listen_trouble})",
+                             "name another port with --port")
 
 
 def blamed_hosts(report: Report, bad: typing.Callable[[PairReport], bool]) -> list[int]:
@@ -278,7 +298,8 @@ def connections(report: Report) -> typing.Iterator[Finding]:
     """Ports that are closed, ways that are not there. Where nobody reaches a host, the host is named; else the pair."""
     for trouble, kind, what in (
             (DROPPED, "closed-port", "connections to {port} get no answer, so that a firewall drops them"),
-            (REJECTED, "closed-port", "connections to {port} are refused while the doctor listens, so that a firewall rejects them"),
+            (REJECTED, "closed-port",
+             "connections to {port} are refused while the doctor listens, so that a firewall rejects them"),
             (NO_ROUTE, "no-route", "no route leads to it"),
             (STRANGER, "stranger", "somebody else answers at address {address}"),
             (BROKEN, "broken", "connections to {port} break ({detail})")):
@@ -317,10 +338,11 @@ def black_holes(report: Report) -> typing.Iterator[Finding]:
     """Packets that vanish because they are large, and nobody says so."""
     holes = [pair for pair in report.pairs if pair.link.black_hole]
     for place, host in enumerate(report.hosts):
-        if host.narrow and not any(place in (pair.sender, pair.receiver) and pair.link.rate > 0 for pair in report.pairs):
-            yield Finding(Level.BREAKS, "black-hole", f"host {host.name}",
-                          "ssh reaches it with small packets alone, so that larger ones vanish on the way",
-                          f"look for the largest that arrives: ping -M do -s 1472 {host.name}")
+        own = [pair for pair in report.pairs if place in (pair.sender, pair.receiver)]
+        if host.narrow and best(own) == 0:
+            yield Finding.of(Level.BREAKS, "black-hole", host,
+                             "ssh reaches it with small packets alone, so that larger ones vanish on the way",
+                             f"look for the largest that arrives: ping -M do -s 1472 {host.name}")
     if not holes:
         return
     touched = [{pair.sender, pair.receiver} for pair in holes]
@@ -330,20 +352,24 @@ def black_holes(report: Report) -> typing.Iterator[Finding]:
     on = sorted({pair.route.interface for pair in holes if not shared or len(shared) > 1 or pair.sender in shared})
     interface = on[0] if on else holes[0].route.interface
     yield Finding(Level.BREAKS, "black-hole", hosts_of(where),
-                  f"packets of {next_size(size)} bytes vanish without a word, of {size} arrive, and interface {interface} sends "
-                  f"{max(pair.route.mtu for pair in holes)}",
+                  f"packets of {next_size(size)} bytes vanish on the way, those of {size} arrive, and interface {interface} "
+                  f"sends up to {max(pair.route.mtu for pair in holes)}",
                   f"ip link set {interface} mtu {size} there, or let ICMP \"fragmentation needed\" through")
 
 
 def measured(report: Report) -> list[PairReport]:
-    """The pairs whose rates can be compared: behind a black hole packets are smaller, and have a finding of their own."""
+    """The pairs whose rates can be compared: a black hole has smaller packets, and a finding of its own."""
     return [pair for pair in report.pairs if pair.link.rate > 0 and not pair.link.black_hole]
 
 
 def slow_pairs(report: Report) -> list[PairReport]:
     """The pairs below the threshold of the fastest."""
-    fastest = max((pair.link.rate for pair in measured(report)), default=0.0)
+    fastest = judged(best(measured(report)))
     return [pair for pair in measured(report) if pair.link.rate < SLOW_SHARE * fastest]
+
+
+def judged(rate: float) -> float:
+    return min(rate, FASTEST_JUDGED)
 
 
 def best(pairs: typing.Iterable[PairReport]) -> float:
@@ -357,7 +383,7 @@ def slow_links(report: Report) -> typing.Iterator[Finding]:
     places = sorted({pair.sender for pair in pairs} | {pair.receiver for pair in pairs})
     sends = {place: best(pair for pair in pairs if pair.sender == place) for place in places}
     receives = {place: best(pair for pair in pairs if pair.receiver == place) for place in places}
-    top_send, top_receive = max(sends.values(), default=0.0), max(receives.values(), default=0.0)
+    top_send, top_receive = judged(max(sends.values(), default=0.0)), judged(max(receives.values(), default=0.0))
     slow = [place for place in places if len(places) > 2 and (
         sends[place] < SLOW_SHARE * top_send or receives[place] < SLOW_SHARE * top_receive)]
     for place in slow:
@@ -365,18 +391,20 @@ def slow_links(report: Report) -> typing.Iterator[Finding]:
         fastest = max(places, key=lambda other: min(sends[other], receives[other]))
         yield Finding(Level.SLOWS, "slow-link", f"host {report.hosts[place].name}",
                       f"its link sends {rate_text(sends[place])} and receives {rate_text(receives[place])}, that of host "
-                      f"{report.hosts[fastest].name} {rate_text(sends[fastest])} and {rate_text(receives[fastest])}, and every step "
-                      "waits for the slowest",
-                      f"look at its cable, its switch port and its limits (ethtool {interface}; tc qdisc), or leave it out")
+                      f"{report.hosts[fastest].name} {rate_text(sends[fastest])} and {rate_text(receives[fastest])}, and "
+                      "every step waits for the slowest",
+                      f"look at its cable, its switch port and its limits (ethtool {interface}; tc qdisc), or leave it "
+                      "out")
     for pair in pairs:
         back = report.pair(pair.receiver, pair.sender)
         can = (min(sends[pair.sender], receives[pair.receiver]) if len(places) > 2
                else back.link.rate if back is not None else 0.0)
-        if pair.sender in slow or pair.receiver in slow or pair.link.rate >= SLOW_SHARE * can:
+        if pair.sender in slow or pair.receiver in slow or pair.link.rate >= SLOW_SHARE * judged(can):
             continue
         sender, receiver = report.hosts[pair.sender].name, report.hosts[pair.receiver].name
         yield Finding(Level.SLOWS, "slow-link", f"host {sender} to host {receiver}",
-                      f"{rate_text(pair.link.rate)} arrive, expected {rate_text(can)} as on other ways", "look at the route between them")
+                      f"{rate_text(pair.link.rate)} arrive, expected {rate_text(can)} as on other ways",
+                      "look at the route between them")
 
 
 def below_speed(report: Report) -> typing.Iterator[Finding]:
@@ -385,20 +413,20 @@ def below_speed(report: Report) -> typing.Iterator[Finding]:
         own = [pair for pair in measured(report) if pair.sender == place and pair.route.speed > 0]
         if not own:
             continue
-        announced = min(own[0].route.speed * 1e6 / 8, FASTEST_JUDGED)
-        if best(own) < SLOW_OF_SPEED * announced:
-            yield Finding(Level.SLOWS, "below-speed", f"host {host.name}",
-                          f"interface {own[0].route.interface} announces {own[0].route.speed} Mbit/s and sends {rate_text(best(own))}",
-                          "look for other traffic, a slower switch in between, or limits (tc qdisc)")
+        route = own[0].route
+        if best(own) < SLOW_OF_SPEED * judged(route.speed * 1e6 / 8):
+            yield Finding.of(Level.SLOWS, "below-speed", host,
+                             f"interface {route.interface} announces {route.speed} Mbit/s and sends {rate_text(best(own))}",
+                             "look for other traffic, a slower switch in between, or limits (tc qdisc)")
 
 
 def ways(report: Report) -> typing.Iterator[Finding]:
     """Wireless interfaces, and long round trips."""
     for place, host in enumerate(report.hosts):
-        wireless = next((pair.route.interface for pair in report.pairs if pair.sender == place and pair.route.wireless), "")
-        if wireless:
-            yield Finding(Level.SLOWS, "wireless", f"host {host.name}", f"its route to other hosts takes the wireless {wireless}",
-                          "name the host by the address of its cable")
+        routes = [pair.route for pair in report.pairs if pair.sender == place and pair.route.wireless]
+        if routes:
+            yield Finding.of(Level.SLOWS, "wireless", host, f"its route to other hosts takes the wireless {routes[0].interface}",
+                             "name the host by the address of its cable")
     for pair in report.pairs:
         if pair.link.round_trip > LONG_ROUND_TRIP and pair.sender < pair.receiver:
             yield Finding(Level.SLOWS, "round-trip", hosts_of(names_at(report, [pair.sender, pair.receiver])),
@@ -407,5 +435,5 @@ def ways(report: Report) -> typing.Iterator[Finding]:
 
 
 LOOKS: tuple[typing.Callable[[Report], typing.Iterator[Finding]], ...] = (
-    addresses, unreached, names_elsewhere, versions, listening, connections, black_holes, tokens, frameworks, descriptors,
-    disks, machines, slow_links, below_speed, ways, pythons, clocks)
+    addresses, unreached, names_elsewhere, versions, listening, connections, black_holes, tokens, frameworks,
+    descriptors, disks, machines, slow_links, below_speed, ways, pythons, clocks)

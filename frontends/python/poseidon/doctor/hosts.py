@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of hosts, and the addresses at which their members listen: the rules of `poseidon run` (tools/launch/hosts.h)."""
+"""Names of hosts, and the addresses at which their members listen, by the rules of `poseidon run`
+(tools/launch/hosts.h)."""
 from __future__ import annotations
 
 import dataclasses

@@ -83,8 +83,8 @@ def read_exactly(stream: socket.socket, count: int) -> bytes:
 
 
 def read_line(stream: socket.socket) -> dict[str, typing.Any]:
-    """A JSON object of one line. Raises ValueError for anything else, ConnectionError at the end. A request is read byte
-    by byte, so that nothing of what follows is taken."""
+    """A JSON object of one line. Raises ValueError for anything else, ConnectionError at the end. A request is read
+    byte by byte, so that nothing of what follows is taken."""
     line = bytearray()
     while not line.endswith(b"\n"):
         if len(line) > LINE:
@@ -190,7 +190,7 @@ def answer(stream: socket.socket, request: dict[str, typing.Any]) -> None:
 
 
 def receive_for(stream: socket.socket, seconds: float, most: int) -> dict[str, float]:
-    """What comes within `seconds` after the first byte: bytes and seconds of the time behind the warm-up, and all bytes."""
+    """What comes within `seconds` after the first byte: bytes and seconds behind the warm-up, and all bytes."""
     buffer = bytearray(READ)
     stream.settimeout(SILENCE)
     try:

@@ -11,6 +11,9 @@ from .examine import HostReport, Report
 from .findings import Finding, Level, best, measured, rate_text, size_text
 
 
+MOST_ROWS = 30  # of the table of pairs: six hosts' fit a screen
+
+
 def table(rows: list[list[str]]) -> str:
     """Columns as wide as their longest word; the first row is the heading."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -35,20 +38,24 @@ def host_row(host: HostReport, frameworks: list[str], alone: bool) -> list[str]:
 def host_table(report: Report) -> str:
     frameworks = sorted({name for host in report.hosts if host.facts for name in host.facts.frameworks})
     alone = len(report.hosts) == 1
-    heading = ["host", *([] if alone else ["address"]), "python", "poseidon", *frameworks, "cores", "free memory", "open files",
-               "free disk", *([] if alone else ["clock"])]
+    heading = ["host", *([] if alone else ["address"]), "python", "poseidon", *frameworks, "cores", "free memory",
+               "open files", "free disk", *([] if alone else ["clock"])]
     return table([heading, *[host_row(host, frameworks, alone) for host in report.hosts]])
 
 
 def pair_table(report: Report) -> str:
+    """All pairs, or of many hosts' those without a rate and the slowest, and how many are left out."""
+    slowest = sorted(report.pairs, key=lambda pair: pair.link.rate)[:MOST_ROWS]
+    shown = sorted(slowest, key=lambda pair: (pair.sender, pair.receiver))
     rows = [["from", "to", "rate", "round trip", "path MTU", "interface", "route"]]
-    for pair in report.pairs:
+    for pair in shown:
         link, route = pair.link, pair.route
         rows.append([report.hosts[pair.sender].name, report.hosts[pair.receiver].name,
                      rate_text(link.rate) if link.rate else link.trouble or "-",
                      f"{link.round_trip * 1e3:.2f} ms" if link.round_trip else "-", str(link.mtu or "-"),
                      f"{route.interface} {route.mtu}" if route.interface else "-", route.why])
-    return table(rows)
+    left_out = len(report.pairs) - len(shown)
+    return table(rows) + (f"\n({left_out} faster ways are in the file that --json names)" if left_out else "")
 
 
 def last_line(report: Report, found: list[Finding]) -> str:
@@ -62,8 +69,8 @@ def last_line(report: Report, found: list[Finding]) -> str:
         return "all well on this machine: start with poseidon run -n 2 python train.py"
     rates = [pair.link.rate for pair in measured(report)]
     hosts = ",".join(host.name + (f":{host.slots}" if host.slots > 1 else "") for host in report.hosts)
-    return (f"all well: {len(report.hosts)} hosts, {rate_text(min(rates))} on the slowest way and {rate_text(best(report.pairs))} on "
-            f"the fastest: start with poseidon run --hosts {hosts} python train.py")
+    return (f"all well: {len(report.hosts)} hosts, {rate_text(min(rates))} on the slowest way and "
+            f"{rate_text(best(report.pairs))} on the fastest: start with poseidon run --hosts {hosts} python train.py")
 
 
 def text(report: Report, found: list[Finding]) -> str:
