@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `poseidon` command: `doctor` and `demo` are Python, everything else is a program of its own, which this one becomes.
 
-The trainer's package (poseidon-train-caffe) brings a program with more commands; where it is installed, it is that one.
+The program beside the package has no trainer; a checkout's, where `make build` made it, has every command.
 """
 from __future__ import annotations
 
-import importlib.util
 import os
 import pathlib
 import sys
@@ -14,12 +13,9 @@ from . import demo, doctor
 
 
 def programs() -> list[pathlib.Path]:
-    """Where the program may be: the trainer's, the core's, a checkout's. The first that is there counts."""
-    found = importlib.util.find_spec("poseidon_caffe")
-    trainer = [pathlib.Path(folder) / "bin" / "poseidon" for folder in (found.submodule_search_locations or [])] if found \
-        else []
+    """Where the program may be: beside the package, or in its checkout. The first that is there counts."""
     here = pathlib.Path(__file__).resolve().parent
-    return [*trainer, here / "bin" / "poseidon", here.parents[2] / "build" / "release" / "bin" / "poseidon"]
+    return [here / "bin" / "poseidon", here.parents[2] / "build" / "release" / "bin" / "poseidon"]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,11 +2,14 @@
 """One worker of the demonstration: a perceptron on ten noisy clusters. A PyTorch script and three lines more."""
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import signal
 import sys
+import warnings
 
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch's; nothing here needs it
 import torch
 from torch import nn
 
@@ -18,17 +21,18 @@ KILLED_AT = 60
 
 def batch(draw: torch.Generator, centres: torch.Tensor, size: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
     labels = torch.randint(len(centres), (size,), generator=draw)
-    return centres[labels] + 6 * torch.randn(size, centres.shape[1], generator=draw), labels
+    return centres[labels] + 3 * torch.randn(size, centres.shape[1], generator=draw), labels
 
 
 def hash_of(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(parameter.detach().numpy().tobytes())
+        digest.update(ctypes.string_at(parameter.data_ptr(), parameter.numel() * parameter.element_size()))
     return digest.hexdigest()[:16]
 
 
 def main() -> None:
+    torch.manual_seed(1)
     poseidon.torch.init()  # 1
     rank = poseidon.torch.rank()
     centres = torch.randn(10, 100, generator=torch.Generator().manual_seed(1))
@@ -54,4 +58,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except poseidon.torch.PoseidonError as error:
+        sys.exit(f"PoseidonError: {error}")
