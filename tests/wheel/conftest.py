@@ -1,5 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from orders import clean
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def pytest_addoption(parser):
     parser.addoption("--wheel", help="the wheel under test; without it one is built")
+
+
+@pytest.fixture(scope="session")
+def wheel(request, tmp_path_factory):
+    if given := request.config.getoption("--wheel"):
+        return pathlib.Path(given).resolve()
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([ROOT / "scripts" / "wheel.sh", folder], check=True)
+    [file] = folder.iterdir()
+    return file
+
+
+def install(python, *wheels):
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check",
+                    *wheels], check=True, cwd=python.parent, env=clean())
+
+
+OWN = pathlib.Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+
+
+def environment(folder, wheel, base=OWN):
+    """The Python of a new virtual environment in which there is the wheel alone."""
+    subprocess.run([base, "-m", "venv", folder], check=True, env=clean())
+    python = folder / "bin" / "python3"
+    install(python, wheel)
+    return python
+
+
+@pytest.fixture(scope="session")
+def alone(wheel, tmp_path_factory):
+    return environment(tmp_path_factory.mktemp("alone"), wheel)
