@@ -26,9 +26,13 @@ target_compile_options(poseidon_flags INTERFACE -fstack-protector-strong -fvisib
                                                 $<$<CXX_COMPILER_ID:GNU>:-ffp-contract=off>
                                                 $<$<CXX_COMPILER_ID:Clang>:-ffp-contract=off>)
 if(POSEIDON_WHEEL)
-  # What nobody calls is left out, and the same sources give the same bytes in every folder.
+  # What nobody calls is left out, and the same sources give the same bytes in every folder (ccache may make a source's
+  # path relative).
+  file(RELATIVE_PATH from_build "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
+  string(REGEX REPLACE "/$" "" from_build "${from_build}")
   target_compile_options(poseidon_flags INTERFACE -ffunction-sections -fdata-sections
-                                                  "-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.")
+                                                  "-ffile-prefix-map=${PROJECT_SOURCE_DIR}=."
+                                                  "-ffile-prefix-map=${from_build}=.")
 endif()
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   target_compile_definitions(poseidon_flags INTERFACE _GLIBCXX_ASSERTIONS)

@@ -10,11 +10,14 @@ unset PYTHONPATH PYTHONHOME
 folder=$(realpath -m "${1:-build/dist}")
 raw=$(mktemp -d)
 trap 'rm -rf "$raw"' EXIT
-# The time that files in the wheel get.
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 315532800)}
-export SOURCE_DATE_EPOCH PATH="$PWD/.venv/bin:$PATH"
+# The time that files in the wheel get: the earliest that a zip file can hold.
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-315532800}
+umask 022  # auditwheel leaves the folders' modes in the wheel
+# What ccache knows from one folder serves the same sources in another.
+export CCACHE_BASEDIR=$PWD
+export PATH="$PWD/.venv/bin:$PATH"
 
-pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$raw" .
+pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir "$raw" .
 mkdir -p "$folder"
 rm -f "$folder"/poseidon_train-*.whl
 auditwheel repair --plat manylinux_2_34_x86_64 --wheel-dir "$folder" "$raw"/*.whl >"$raw/log" 2>&1 || {
