@@ -87,7 +87,12 @@ const char* poseidon_code_name(poseidon_code code) {
   return known ? kNames[static_cast<std::size_t>(code)] : "UNKNOWN";
 }
 
+static_assert(POSEIDON_VERSION_MAJOR == POSEIDON_PROJECT_MAJOR && POSEIDON_VERSION_MINOR == POSEIDON_PROJECT_MINOR,
+              "job.h names another version than project() in CMakeLists.txt");
+
 uint32_t poseidon_version(void) { return POSEIDON_VERSION_MAJOR << 16 | POSEIDON_VERSION_MINOR; }
+
+const char* poseidon_version_text(void) { return POSEIDON_PROJECT_VERSION; }
 
 poseidon_code poseidon_make_token_file(const char* path, poseidon_status* status) {
   return Answering(status, [&]() -> Status {

@@ -9,6 +9,7 @@
 
 // C's names, not the tree's. NOLINTBEGIN(readability-identifier-naming)
 
+// Those of project() in CMakeLists.txt, or the library does not compile.
 #define POSEIDON_VERSION_MAJOR 0
 #define POSEIDON_VERSION_MINOR 1
 
@@ -73,6 +74,8 @@ typedef struct poseidon_status {
 POSEIDON_API const char* poseidon_code_name(poseidon_code code);
 // Major << 16 | minor of the library at hand. Thread: any.
 POSEIDON_API uint32_t poseidon_version(void);
+// "0.1.0", the whole version of the library at hand; lives as long as it. Thread: any.
+POSEIDON_API const char* poseidon_version_text(void);
 
 // ---- what travels
 

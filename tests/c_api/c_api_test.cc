@@ -27,6 +27,7 @@ using poseidon_cpp::Model;
 using poseidon_cpp::Session;
 using poseidon_cpp::View;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 constexpr std::array<std::uint8_t, 32> kToken = {1, 2, 3, 4, 5, 6, 7, 8};
 
@@ -122,6 +123,14 @@ poseidon_layer WithFactors(const char* name, std::uint64_t outputs, std::uint64_
   layer.inputs = inputs;
   layer.bias = 1;
   return layer;
+}
+
+// ---- versions
+
+TEST(Version, IsThatOfTheHeader) {
+  EXPECT_EQ(poseidon_version(), POSEIDON_VERSION_MAJOR << 16 | POSEIDON_VERSION_MINOR);
+  EXPECT_THAT(poseidon_version_text(),
+              StartsWith(std::to_string(POSEIDON_VERSION_MAJOR) + "." + std::to_string(POSEIDON_VERSION_MINOR) + "."));
 }
 
 // ---- structs of other versions

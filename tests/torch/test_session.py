@@ -54,3 +54,8 @@ def test_a_session_needs_no_framework(tmp_path):
 def test_a_buffer_of_something_else_is_refused(buffer):
     with pytest.raises(poseidon.PoseidonError, match="expected a writable, contiguous one of float32"):
         poseidon.session.view_of(buffer)
+
+
+def test_the_version_of_a_checkout_is_the_library_s():
+    project = (FRONT_END.parents[1] / "CMakeLists.txt").read_text()
+    assert f"project(poseidon VERSION {poseidon.__version__} " in project

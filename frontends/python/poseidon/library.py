@@ -14,7 +14,7 @@ from ctypes import (CFUNCTYPE, POINTER, byref, c_char, c_char_p, c_double, c_int
                     c_uint32, c_uint64, c_void_p)
 from typing import TYPE_CHECKING, Any
 
-from . import interruption
+from . import distribution, interruption
 from .errors import PoseidonError
 from .interruption import Interrupted
 
@@ -129,6 +129,7 @@ FALLIBLE: dict[str, list[Any]] = {
     "get_statistics": [SESSION, POINTER(Statistics)],
 }
 PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
+    "version_text": (c_char_p, []),
     "code_name": (c_char_p, [c_int32]),
     "rank": (c_uint32, [SESSION]),
     "workers": (c_uint32, [SESSION]),
@@ -159,13 +160,26 @@ def load() -> ctypes.CDLL:
     except OSError as error:
         raise ImportError(f"libposeidon.so cannot be loaded ({error}), expected POSEIDON_LIBRARY to name it, "
                           "a build in build/release, or the library where the loader looks") from None
+    try:
+        declare(library)
+    except AttributeError as error:
+        raise ImportError(f"{tried[0]} is older than the package poseidon ({error}), expected a library of the same "
+                          "version") from None
+    expected, found = distribution.version(), library.poseidon_version_text().decode()
+    if expected not in (None, found):
+        raise ImportError(f"{tried[0]} has version {found} and the package poseidon {expected}, expected the same "
+                          "version of both")
+    return library
+
+
+def declare(library: ctypes.CDLL) -> None:
+    """Says what the functions take and give."""
     for name, arguments in FALLIBLE.items():
         function = getattr(library, "poseidon_" + name)
         function.argtypes, function.restype = [*arguments, POINTER(Status)], c_int32
     for name, (result, arguments) in PLAIN.items():
         function = getattr(library, "poseidon_" + name)
         function.argtypes, function.restype = arguments, result
-    return library
 
 
 class Library:

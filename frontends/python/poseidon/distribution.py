@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pip knows of this package: the version that it installed."""
+from __future__ import annotations
+
+import pathlib
+from importlib import metadata
+
+NAME = "poseidon-train"
+
+
+def find(name: str) -> metadata.Distribution | None:
+    try:
+        return metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def version() -> str | None:
+    """The version of the distribution whose file this is; None in a checkout, whose version is its library's."""
+    ours = find(NAME)
+    here = pathlib.Path(__file__).resolve()
+    installed = ours is not None and pathlib.Path(str(ours.locate_file("poseidon/distribution.py"))).resolve() == here
+    return ours.version if ours is not None and installed else None
