@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from conftest import ROOT, environment
+from conftest import ROOT, environment, install
 from orders import clean
 
 
@@ -56,3 +56,20 @@ def test_a_library_that_lacks_functions_is_refused(own):
     said, errors = say(python, "import poseidon.library as l\ntry: l.load()\nexcept ImportError as error: print(error)",
                        POSEIDON_LIBRARY="libc.so.6")
     assert said.startswith("libc.so.6 is older than the package poseidon (") and "\n" not in said and errors == ""
+
+
+def test_the_distribution_of_the_same_name_is_named(own, tmp_path):
+    python, _ = own
+    assert say(python, "import poseidon") == ("", "")
+    other = tmp_path / "poseidon-1.2.3-py3-none-any.whl"
+    folder = "poseidon-1.2.3.dist-info"
+    with zipfile.ZipFile(other, "w") as files:
+        files.writestr("poseidon/ssh.py", "")
+        files.writestr(f"{folder}/METADATA", "Metadata-Version: 2.1\nName: poseidon\nVersion: 1.2.3\n")
+        files.writestr(f"{folder}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        files.writestr(f"{folder}/RECORD", f"poseidon/ssh.py,,\n{folder}/METADATA,,\n{folder}/WHEEL,,\n{folder}/RECORD,,\n")
+    install(python, other)
+    said, errors = say(python, "import poseidon\nprint(poseidon.__version__)")
+    assert re.fullmatch(r"[\d.]+", said)
+    [line] = errors.splitlines()
+    assert re.fullmatch(r"<string>:1: RuntimeWarning: an unrelated distribution 'poseidon' 1\.2\.3 is installed and .*", line)

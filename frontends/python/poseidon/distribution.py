@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pip knows of this package: the version that it installed."""
+"""What pip knows of this package: the version that it installed, and whom else the name poseidon belongs to."""
 from __future__ import annotations
 
 import pathlib
 from importlib import metadata
 
 NAME = "poseidon-train"
+NAMESAKE = "poseidon"  # of somebody else's, in the package index
 
 
 def find(name: str) -> metadata.Distribution | None:
@@ -21,3 +22,12 @@ def version() -> str | None:
     here = pathlib.Path(__file__).resolve()
     installed = ours is not None and pathlib.Path(str(ours.locate_file("poseidon/distribution.py"))).resolve() == here
     return ours.version if ours is not None and installed else None
+
+
+def namesake() -> str | None:
+    """A sentence where the other distribution is installed as well; else None."""
+    other = find(NAMESAKE)
+    if other is None:
+        return None
+    return (f"an unrelated distribution '{NAMESAKE}' {other.version} is installed and may bring a package of the same "
+            f"name, expected {NAME} alone: pip uninstall {NAMESAKE}, then pip install --force-reinstall {NAME}")
