@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor on this machine alone, wrong flags, and who may talk to what listens. Needs no root."""
+"""The doctor on this machine alone, wrong flags, what it concludes, and who may talk to what listens. Needs no root."""
 import os
 import re
 import socket
@@ -15,7 +15,7 @@ import job as jobs
 sys.path.insert(0, str(doctor.PACKAGE))
 
 import poseidon.doctor  # noqa: E402
-from poseidon.doctor import hosts, measure  # noqa: E402
+from poseidon.doctor import examine, facts, findings, hosts, measure, route  # noqa: E402
 
 SECRET = b"s" * 32
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
@@ -137,6 +137,109 @@ def test_host_files_mean_what_they_mean_for_a_job(tmp_path):
     assert hosts.read_hostfile(str(file)) == [hosts.Host("10.0.0.1", 1, 9000), hosts.Host("10.0.0.2", 1, 9001)]
     file.write_text("a\nb:2\nc slots=3 # with a comment\na\n")
     assert hosts.read_hostfile(str(file)) == [hosts.Host("a", 2), hosts.Host("b", 2), hosts.Host("c", 3)]
+
+
+def test_a_port_that_is_taken_is_found(folder, library):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run(folder, library, "--hosts", "localhost,127.0.0.1", "--port", port, "--json", folder / "report.json")
+    assert done.code == 1 and ("port-taken", "hosts localhost and 127.0.0.1") in done.kinds
+    assert f"port {port} is taken there: choose another with --port" in done.output
+
+
+# ---- what is concluded, from reports made by hand
+
+def healthy(count=3, rate=100e6):
+    """A report of hosts a, b, ... without a fault."""
+    made = [examine.HostReport(name, 1, f"10.0.0.{i}", port=9000 + i, clock_offset=0.0, facts=facts.Facts(
+        python="3.11.2", poseidon="1.0.0", frameworks={"torch": "2.13.0+cpu"}, cores=8, memory_bytes=64 << 30,
+        available_bytes=32 << 30, descriptors=1024, descriptors_hard=4096, first_port=32768, last_port=60999,
+        places=[facts.Place("working directory", "/work", 1 << 40)])) for i, name in enumerate("abcdef"[:count])]
+    pairs = [examine.PairReport(sender, receiver, measure.Link(rate=rate, round_trip=0.0002, mtu=1500),
+                                route.Route("eth0", mtu=1500)) for sender in range(count) for receiver in range(count)
+             if sender != receiver]
+    return examine.Report(made, pairs)
+
+
+def found(report):
+    return {(finding.kind, finding.where) for finding in findings.findings(report)}
+
+
+def change_pairs(report, *which, **fields):
+    for pair in report.pairs:
+        if (pair.sender, pair.receiver) in which:
+            for name, value in fields.items():
+                setattr(pair.link if hasattr(pair.link, name) else pair.route, name, value)
+
+
+EVERY_WAY_OF_B = [(0, 1), (2, 1), (1, 0), (1, 2)]
+
+
+@pytest.mark.parametrize("change,expected", [
+    (lambda report: None, set()),
+    (lambda report: change_pairs(report, *EVERY_WAY_OF_B, rate=40e6), {("slow-link", "host b")}),
+    (lambda report: change_pairs(report, *EVERY_WAY_OF_B, rate=60e6), set()),
+    (lambda report: change_pairs(report, (1, 0), (1, 2), rate=40e6), {("slow-link", "host b")}),
+    (lambda report: change_pairs(report, (1, 0), rate=40e6), {("slow-link", "host b to host a")}),
+    (lambda report: change_pairs(report, *EVERY_WAY_OF_B, rate=2e9),
+     {("slow-link", "host a to host c"), ("slow-link", "host c to host a")}),
+    (lambda report: change_pairs(report, (0, 1), (2, 1), rate=0.0, trouble=measure.DROPPED), {("closed-port", "host b")}),
+    (lambda report: change_pairs(report, (0, 1), rate=0.0, trouble=measure.REJECTED),
+     {("closed-port", "host b, from host a")}),
+    (lambda report: change_pairs(report, *EVERY_WAY_OF_B, rate=0.0, trouble=measure.NO_ROUTE), {("no-route", "host b")}),
+    (lambda report: change_pairs(report, (0, 1), (2, 1), rate=0.0, trouble=measure.STRANGER), {("stranger", "host b")}),
+    (lambda report: change_pairs(report, *EVERY_WAY_OF_B, mtu=1400, black_hole=True), {("black-hole", "host b")}),
+    (lambda report: change_pairs(report, (0, 1), (1, 0), round_trip=0.05), {("round-trip", "hosts a and b")}),
+    (lambda report: change_pairs(report, (1, 0), (1, 2), wireless=True), {("wireless", "host b")}),
+    (lambda report: change_pairs(report, (1, 0), (1, 2), speed=10000), {("below-speed", "host b")}),
+    (lambda report: change_pairs(report, (1, 0), (1, 2), speed=1000), set()),
+    (lambda report: setattr(report.hosts[1], "clock_offset", -5.0), {("clock", "host b")}),
+    (lambda report: setattr(report.hosts[1], "slots", 9), {("cores", "host b")}),
+    (lambda report: setattr(report.hosts[1].facts, "poseidon", "0.9.0"), {("version", "host b")}),
+    (lambda report: setattr(report.hosts[1].facts, "python", "3.12.1"), {("python", "host b")}),
+    (lambda report: setattr(report.hosts[1].facts, "foreign", "4.2"), {("foreign", "host b")}),
+    (lambda report: setattr(report.hosts[1].facts, "library_trouble", "it cannot be loaded"), {("library", "host b")}),
+    (lambda report: setattr(report.hosts[1].facts, "available_bytes", 1 << 20), {("memory", "host b")}),
+    (lambda report: setattr(report.hosts[1].facts, "descriptors", 200), {("descriptors", "host b")}),
+    (lambda report: setattr(report.hosts[1].facts, "frameworks", {}), {("framework", "host b")}),
+    (lambda report: setattr(report.hosts[1].facts, "frameworks", {"torch": "2.12.0"}), {("framework", "host b")}),
+    (lambda report: setattr(report.hosts[1].facts, "frameworks", {"torch": "2.13.0+cu130"}), set()),
+    (lambda report: setattr(report.hosts[1].facts, "names", {"a": "127.0.1.1"}), {("loopback-name", "host b")}),
+    (lambda report: setattr(report.hosts[1].facts, "names", {"a": "10.9.9.9"}), {("name", "host b")}),
+    (lambda report: setattr(report.hosts[1].facts, "names", {"b": "127.0.1.1"}), set()),
+    (lambda report: setattr(report.hosts[1], "narrow", True), set()),
+])
+def test_what_is_found(change, expected):
+    report = healthy()
+    change(report)
+    assert found(report) == expected
+
+
+def test_of_two_hosts_the_slower_way_is_named():
+    report = healthy(2)
+    change_pairs(report, (0, 1), rate=10e6)
+    assert found(report) == {("slow-link", "host a to host b")}
+
+
+def test_rates_that_the_processor_decides_are_alike():
+    report = healthy(rate=4e9)
+    change_pairs(report, *EVERY_WAY_OF_B, rate=1.5e9)
+    assert found(report) == set()
+
+
+def test_the_worst_comes_first():
+    report = healthy()
+    report.hosts[0].clock_offset = 9.0
+    change_pairs(report, *EVERY_WAY_OF_B, rate=40e6)
+    report.hosts[2].facts.frameworks = {}
+    assert [finding.level.name for finding in findings.findings(report)] == ["BREAKS", "SLOWS", "NOTE"]
+
+
+def test_an_agent_of_another_version_may_say_anything():
+    said = {"python": 3, "cores": "many", "places": [1, {"path": 2, "free_bytes": "x"}], "names": {"a": 1}, "frameworks": [],
+            "token_mark": None, "new": {}}
+    assert facts.facts_from(said) == facts.Facts(places=[facts.Place("", ""), facts.Place("", "2")], names={"a": "1"})
+    assert examine.taken(measure.Link, {"rate": 5, "mtu": 1.5, "black_hole": "yes"}) == measure.Link(rate=5)
 
 
 # ---- what listens

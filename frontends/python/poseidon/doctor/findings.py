@@ -376,34 +376,61 @@ def best(pairs: typing.Iterable[PairReport]) -> float:
     return max((pair.link.rate for pair in pairs), default=0.0)
 
 
-def slow_links(report: Report) -> typing.Iterator[Finding]:
-    """Hosts far below the fastest, each by the best that it sends and receives; then single pairs that are far below
-    what both their hosts can do."""
+@dataclasses.dataclass(frozen=True)
+class Ability:
+    """The best that a host sends and receives, bytes a second; 0 where no way of that direction is measured."""
+    sends: float
+    receives: float
+
+    def far_below(self, top: Ability) -> bool:
+        return (0 < self.sends < SLOW_SHARE * judged(top.sends)
+                or 0 < self.receives < SLOW_SHARE * judged(top.receives))
+
+
+def abilities(report: Report) -> dict[int, Ability]:
+    """Of the hosts that took part in a measurement."""
     pairs = measured(report)
     places = sorted({pair.sender for pair in pairs} | {pair.receiver for pair in pairs})
-    sends = {place: best(pair for pair in pairs if pair.sender == place) for place in places}
-    receives = {place: best(pair for pair in pairs if pair.receiver == place) for place in places}
-    top_send, top_receive = judged(max(sends.values(), default=0.0)), judged(max(receives.values(), default=0.0))
-    slow = [place for place in places if len(places) > 2 and (
-        sends[place] < SLOW_SHARE * top_send or receives[place] < SLOW_SHARE * top_receive)]
-    for place in slow:
-        interface = next((pair.route.interface for pair in pairs if pair.sender == place), "")
-        fastest = max(places, key=lambda other: min(sends[other], receives[other]))
-        yield Finding(Level.SLOWS, "slow-link", f"host {report.hosts[place].name}",
-                      f"its link sends {rate_text(sends[place])} and receives {rate_text(receives[place])}, that of host "
-                      f"{report.hosts[fastest].name} {rate_text(sends[fastest])} and {rate_text(receives[fastest])}, and "
-                      "every step waits for the slowest",
-                      f"look at its cable, its switch port and its limits (ethtool {interface}; tc qdisc), or leave it "
-                      "out")
-    for pair in pairs:
+    return {place: Ability(best(pair for pair in pairs if pair.sender == place),
+                           best(pair for pair in pairs if pair.receiver == place)) for place in places}
+
+
+def slow_places(can: dict[int, Ability]) -> list[int]:
+    """Hosts far below the fastest. Of two hosts it cannot be told which one is slow."""
+    if len(can) < 3:
+        return []
+    top = Ability(max(each.sends for each in can.values()), max(each.receives for each in can.values()))
+    return [place for place, each in can.items() if each.far_below(top)]
+
+
+def slow_links(report: Report) -> typing.Iterator[Finding]:
+    """Hosts far below the fastest, each by the best that it sends and receives."""
+    can = abilities(report)
+    for place in slow_places(can):
+        own, top = can[place], max(can.values(), key=lambda each: min(each.sends, each.receives))
+        [fastest, *_] = [report.hosts[other].name for other, each in can.items() if each == top]
+        interface = next((pair.route.interface for pair in measured(report) if pair.sender == place), "eth0")
+        yield Finding.of(Level.SLOWS, "slow-link", report.hosts[place],
+                         f"its link sends {rate_text(own.sends)} and receives {rate_text(own.receives)}, that of host "
+                         f"{fastest} {rate_text(top.sends)} and {rate_text(top.receives)}, and every step waits for the "
+                         "slowest",
+                         f"look at its cable, its switch port and its limits (ethtool {interface}; tc qdisc), or leave "
+                         "it out")
+
+
+def slow_ways(report: Report) -> typing.Iterator[Finding]:
+    """Single ways far below what both their hosts can do; of two hosts, below the way back."""
+    can = abilities(report)
+    slow = slow_places(can)
+    for pair in measured(report):
         back = report.pair(pair.receiver, pair.sender)
-        can = (min(sends[pair.sender], receives[pair.receiver]) if len(places) > 2
-               else back.link.rate if back is not None else 0.0)
-        if pair.sender in slow or pair.receiver in slow or pair.link.rate >= SLOW_SHARE * judged(can):
+        expected = (min(can[pair.sender].sends, can[pair.receiver].receives) if len(can) > 2
+                    else back.link.rate if back is not None else 0.0)
+        if pair.sender in slow or pair.receiver in slow or pair.link.rate >= SLOW_SHARE * judged(expected):
             continue
         sender, receiver = report.hosts[pair.sender].name, report.hosts[pair.receiver].name
         yield Finding(Level.SLOWS, "slow-link", f"host {sender} to host {receiver}",
-                      f"{rate_text(pair.link.rate)} arrive, expected {rate_text(can)} as on other ways",
+                      f"{rate_text(pair.link.rate)} arrive, expected {rate_text(expected)} as on other ways",
                       "look at the route between them")
 
 
@@ -436,4 +463,4 @@ def ways(report: Report) -> typing.Iterator[Finding]:
 
 LOOKS: tuple[typing.Callable[[Report], typing.Iterator[Finding]], ...] = (
     addresses, unreached, names_elsewhere, versions, listening, connections, black_holes, tokens, frameworks,
-    descriptors, disks, machines, slow_links, below_speed, ways, pythons, clocks)
+    descriptors, disks, machines, slow_links, slow_ways, below_speed, ways, pythons, clocks)

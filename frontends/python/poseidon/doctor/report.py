@@ -69,7 +69,7 @@ def last_line(report: Report, found: list[Finding]) -> str:
         return "all well on this machine: start with poseidon run -n 2 python train.py"
     rates = [pair.link.rate for pair in measured(report)]
     hosts = ",".join(host.name + (f":{host.slots}" if host.slots > 1 else "") for host in report.hosts)
-    return (f"all well: {len(report.hosts)} hosts, {rate_text(min(rates))} on the slowest way and "
+    return (f"all well: {len(report.hosts)} hosts, {rate_text(min(rates, default=0.0))} on the slowest way and "
             f"{rate_text(best(report.pairs))} on the fastest: start with poseidon run --hosts {hosts} python train.py")
 
 
