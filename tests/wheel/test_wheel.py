@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel in environments that cannot see the checkout."""
+import json
+import pathlib
 import re
 import shutil
 import subprocess
@@ -88,3 +90,50 @@ def test_tensorflow_is_no_matter_either(with_torch, tmp_path):
     beside = orders.covering([*BESIDE, "tensorflow"])
     for pair in zip(beside[::2], beside[1::2]):
         orders.train(with_torch, tmp_path, *pair)
+
+
+def test_the_doctor_needs_nothing_else(alone, tmp_path):
+    """Two names of this machine; each agent is a process of the same environment."""
+    done = subprocess.run([alone, "-m", "poseidon.doctor", "--hosts", "localhost,127.0.0.1", "--json", "report"],
+                          cwd=tmp_path, env=orders.clean(), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) in ((0, ""), (1, "")), done.stderr
+    report = json.loads((tmp_path / "report").read_text())
+    assert [pair["trouble"] for pair in report["pairs"]] == ["", ""]
+    assert {finding["kind"] for finding in report["findings"]} <= {"disk", "memory", "descriptors"}  # of this machine
+    assert not any(pathlib.Path(host["facts"]["package"]).is_relative_to(ROOT) for host in report["hosts"])
+
+
+def command(python, *arguments, folder):
+    """`poseidon ...` as the environment has it on its PATH."""
+    return subprocess.run([python.parent / "poseidon", *arguments], cwd=folder, env=orders.clean(), capture_output=True,
+                          text=True, stdin=subprocess.DEVNULL)
+
+
+def test_the_command_needs_no_trainer(alone, tmp_path):
+    assert re.fullmatch(r"poseidon \d+\.\d+\.\d+\n", command(alone, "--version", folder=tmp_path).stdout)
+    ranks = command(alone, "run", "-n", "2", "sh", "-c", "echo $RANK", folder=tmp_path)
+    assert (ranks.returncode, sorted(ranks.stdout.split("\n"))) == (0, ["", "[0] 0", "[1] 1"]), ranks.stderr
+    profile = subprocess.run([sys.executable, "-B", "-m", "benchmarks.profiles", "mlp"], cwd=ROOT, check=True,
+                             capture_output=True, text=True).stdout
+    (tmp_path / "mlp.json").write_text(profile)
+    planned = command(alone, "plan", "mlp.json", "--workers", "4", "--rate", "1Gbit", "--json", "out.json", folder=tmp_path)
+    assert planned.returncode == 0 and "computing alone, rebuilding included" in planned.stdout, planned.stderr
+    assert len(json.loads((tmp_path / "out.json").read_text())["prediction"]["plan"]["layers"]) == 3
+    for arguments, sentence in ((("train", "--solver", "x"), "poseidon: 'train' needs the trainer, "),
+                                (("plan", "net.prototxt", "--workers", "2", "--rate", "1Gbit"),
+                                 "poseidon: measuring net.prototxt needs the trainer, "),
+                                (("demo",), "poseidon: the demonstration trains with PyTorch, which is not installed: "),
+                                (("demo", "--x"), "poseidon: unknown flag --x, "),
+                                (("nonsense",), "poseidon: unknown command 'nonsense', ")):
+        done = command(alone, *arguments, folder=tmp_path)
+        assert done.returncode in (1, 2) and not done.stdout
+        assert done.stderr.startswith(sentence) and done.stderr.count("\n") == 1
+
+
+def test_the_demonstration_shows_what_it_says(with_torch, tmp_path):
+    done = command(with_torch, "demo", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    hashes = re.findall(r"\[([01])\] accuracy 0\.9\d+, hash of the weights ([0-9a-f]{16})\n", done.stdout)
+    assert len(hashes) == 2 and len({rank for rank, _ in hashes}) == 2 and len({one for _, one in hashes}) == 1
+    assert re.search(r"^\[0\] PoseidonError: worker 1 on host \S+ was lost: ", done.stderr, re.MULTILINE)
+    assert done.stderr.endswith("poseidon: rank 1 was killed by signal 9 (Killed)\n")

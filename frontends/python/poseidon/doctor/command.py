@@ -59,7 +59,7 @@ def python_of(path: str) -> str:
 
 def parser() -> Parser:
     made = Parser(prog="poseidon doctor", allow_abbrev=False,
-                  description="Finds what keeps a job from running well on these hosts; without hosts, on this machine.",
+                  description="Finds what keeps a job from running well on these hosts, or on this machine.",
                   epilog="Exit code: 0 nothing found, 1 something that will break or slow a job, 2 wrong flags.")
     where = made.add_mutually_exclusive_group()
     where.add_argument("--hosts", help="hosts and workers on each: a:2,b:2")

@@ -14,7 +14,8 @@ from .hosts import is_loopback
 from .measure import BROKEN, DROPPED, NO_ROUTE, REJECTED, STRANGER, next_size
 
 # A host whose link is below this share of the fastest one's is slow: a synchronous step takes as long as the slowest
-# host's. Two measurements of one gigabit link differ by a fifth on a busy machine, by half never once the slower is repeated.
+# host's. Equal links measure within a tenth of each other on a busy machine (180 to 191 of 200 Mbit/s on two cores
+# shared by three hosts); half leaves room for worse, and what is below is measured twice.
 SLOW_SHARE = 0.5
 # Of the speed that an interface announces. A negotiated lower speed shows as a tenth, other traffic seldom takes more
 # than half.
@@ -28,7 +29,8 @@ CLOCK_APART = 1.0
 # What a member has open: up to a connection and three descriptors of a data loader or of shared memory for each worker;
 # and whatever their number 64 strangers that wait, the files of Python and a framework, and room.
 DESCRIPTORS_ALWAYS, DESCRIPTORS_A_WORKER = 256, 4
-# Bytes. A framework and its first step take up to 500 MB before any model is in memory.
+# Bytes. A process that has imported torch takes 230 MB (2.13 for CPUs) before any model is in memory; the rest is room
+# for a small model, its gradients and a batch.
 MEMORY_A_WORKER = 512 << 20
 # Bytes. The smallest published model's snapshot (SqueezeNet, 5 MB) fits, the usual one (ResNet-50, 100 MB) does not.
 LEAST_FREE = 100 << 20
@@ -138,8 +140,8 @@ def names_elsewhere(report: Report) -> typing.Iterator[Finding]:
                                  f"remove the name from the line of {meant} in /etc/hosts there")
             else:
                 yield Finding.of(Level.NOTE, "name", host,
-                                 f"there the name of host {other.name} means {meant}, and {other.address} where the job is "
-                                 "started",
+                                 f"there the name of host {other.name} means {meant}, expected {other.address} as where "
+                                 "the job starts",
                                  "correct /etc/hosts or the name server, or use addresses")
 
 
@@ -158,7 +160,7 @@ def versions(report: Report) -> typing.Iterator[Finding]:
                              f"install the wheel there: {SAME_WHEEL}")
         if facts.foreign:
             yield Finding.of(Level.NOTE, "foreign", host,
-                             f"an unrelated package named poseidon ({facts.foreign}) is installed there, in the same folder",
+                             f"an unrelated package named poseidon ({facts.foreign}) lies in the same folder there",
                              f"pip uninstall poseidon, then {SAME_WHEEL}")
 
 
@@ -181,8 +183,8 @@ def frameworks(report: Report) -> typing.Iterator[Finding]:
                                  f"pip install {framework}=={plain}")
             elif there.partition("+")[0] != plain:
                 yield Finding.of(Level.BREAKS, "framework", host,
-                                 f"{framework} {there} is there, expected {right} as on other hosts, because versions compute "
-                                 "other bits",
+                                 f"{framework} {there} is there, expected {right} as on other hosts, because other "
+                                 "versions compute other bits",
                                  f"pip install {framework}=={plain}")
 
 
@@ -352,8 +354,8 @@ def black_holes(report: Report) -> typing.Iterator[Finding]:
     on = sorted({pair.route.interface for pair in holes if not shared or len(shared) > 1 or pair.sender in shared})
     interface = on[0] if on else holes[0].route.interface
     yield Finding(Level.BREAKS, "black-hole", hosts_of(where),
-                  f"packets of {next_size(size)} bytes vanish on the way, those of {size} arrive, and interface {interface} "
-                  f"sends up to {max(pair.route.mtu for pair in holes)}",
+                  f"packets of {next_size(size)} bytes vanish on the way, those of {size} arrive, and interface "
+                  f"{interface} sends up to {max(pair.route.mtu for pair in holes)}",
                   f"ip link set {interface} mtu {size} there, or let ICMP \"fragmentation needed\" through")
 
 
@@ -412,8 +414,8 @@ def slow_links(report: Report) -> typing.Iterator[Finding]:
         interface = next((pair.route.interface for pair in measured(report) if pair.sender == place), "eth0")
         yield Finding.of(Level.SLOWS, "slow-link", report.hosts[place],
                          f"its link sends {rate_text(own.sends)} and receives {rate_text(own.receives)}, that of host "
-                         f"{fastest} {rate_text(top.sends)} and {rate_text(top.receives)}, and every step waits for the "
-                         "slowest",
+                         f"{fastest} {rate_text(top.sends)} and {rate_text(top.receives)}, and every step waits for "
+                         "the slowest",
                          f"look at its cable, its switch port and its limits (ethtool {interface}; tc qdisc), or leave "
                          "it out")
 
@@ -443,7 +445,8 @@ def below_speed(report: Report) -> typing.Iterator[Finding]:
         route = own[0].route
         if best(own) < SLOW_OF_SPEED * judged(route.speed * 1e6 / 8):
             yield Finding.of(Level.SLOWS, "below-speed", host,
-                             f"interface {route.interface} announces {route.speed} Mbit/s and sends {rate_text(best(own))}",
+                             f"interface {route.interface} announces {route.speed} Mbit/s and sends "
+                             f"{rate_text(best(own))}",
                              "look for other traffic, a slower switch in between, or limits (tc qdisc)")
 
 
@@ -452,7 +455,8 @@ def ways(report: Report) -> typing.Iterator[Finding]:
     for place, host in enumerate(report.hosts):
         routes = [pair.route for pair in report.pairs if pair.sender == place and pair.route.wireless]
         if routes:
-            yield Finding.of(Level.SLOWS, "wireless", host, f"its route to other hosts takes the wireless {routes[0].interface}",
+            yield Finding.of(Level.SLOWS, "wireless", host,
+                             f"its route to other hosts takes the wireless {routes[0].interface}",
                              "name the host by the address of its cable")
     for pair in report.pairs:
         if pair.link.round_trip > LONG_ROUND_TRIP and pair.sender < pair.receiver:
