@@ -114,6 +114,22 @@ def test_an_interpreter_that_is_none_is_found(folder, library):
     assert "host localhost: the agent ended with code 0: try by hand: /bin/true -m poseidon.doctor.agent" in done.output
 
 
+@pytest.mark.parametrize("words,expected", [
+    ('echo \'{"poseidon": 1, "hello": "3.9.18"}\'; exec cat', "Python 3.9.18 is there, expected 3.10 or newer"),
+    ('echo \'{"poseidon": 99}\'; exec cat', "the poseidon there has another doctor than this one"),
+    ('echo \'{"poseidon": 1, "hello": "3.11.2"}\'; echo \'{"poseidon": 1, "facts": 5}\'; exec cat',
+     "its agent cannot look round there"),
+    ("echo welcome; echo SyntaxError: invalid syntax >&2; exit 1", "python there is too old, expected 3.10 or newer"),
+])
+def test_an_agent_of_another_kind_is_found(folder, library, words, expected):
+    python = folder / "python"
+    python.write_text(f"#!/bin/sh\n{words}\n")
+    python.chmod(0o755)
+    done = run(folder, library, "--python", python)
+    assert done.code == 1 and done.errors == ""
+    assert f"breaks  host localhost: {expected}" in done.output
+
+
 def test_an_agent_that_says_nothing_is_waited_for_no_longer(folder, library):
     silent = folder / "silent"
     silent.write_text("#!/bin/sh\nexec sleep 1000\n")

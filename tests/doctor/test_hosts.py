@@ -214,6 +214,16 @@ def test_a_host_that_does_not_answer_is_found(clinic):
 
 
 @pytest.mark.parametrize("clinic", [2], indirect=True)
+def test_every_host_listens_at_its_own_address_alone(clinic):
+    until = time.monotonic() + jobs.PATIENCE
+    with clinic.start_doctor() as job:
+        while len(listening := jobs.listening_sockets(doctor.agents_in(clinic.work))) < 2:
+            assert time.monotonic() < until and job.process.poll() is None, job.err.text
+        assert sorted(address for address, _ in listening) == clinic.addresses
+        assert job.finish() == 0, job.out.text
+
+
+@pytest.mark.parametrize("clinic", [2], indirect=True)
 @pytest.mark.parametrize("signalled", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_agent_outlives_its_doctor(clinic, signalled):
     with clinic.start_doctor() as job:

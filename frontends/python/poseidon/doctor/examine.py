@@ -175,7 +175,7 @@ class Examination:
         for place, agent in list(self.living()):
             try:
                 greeted = self.options.timeout * (SHARE_BEFORE_NARROW if agent.over_ssh else 1)
-                agent.receive(began + greeted - time.monotonic())
+                agent.greet(began + greeted - time.monotonic())
             except Lost as lost:
                 again = self.greeted_narrowly(place, begin, began) if lost.silent and agent.over_ssh else lost
                 if again is not None:
@@ -203,7 +203,7 @@ class Examination:
         agent = self.agents[place] = Agent(host.name, command_for(self.options, host, False, True), True)
         agent.send(begin)
         try:
-            agent.receive(began + self.options.timeout - time.monotonic())
+            agent.greet(began + self.options.timeout - time.monotonic())
         except Lost as lost:
             return lost
         self.report.hosts[place].narrow = True

@@ -21,6 +21,11 @@ LAST_LINE_WITHIN = 0.5    # seconds for the words on standard error once standar
 END_WITHIN = 0.5          # seconds for all agents to end by themselves; Ctrl-C has one
 
 
+OLDEST_PYTHON = (3, 10)   # for which the package is
+OLDEST = ".".join(map(str, OLDEST_PYTHON))
+OTHER_PYTHON = "name one that all hosts have with --python"
+
+
 class Lost(Exception):
     """The agent cannot be asked any more; `trouble` says why and `todo` what to do. `silent`: nothing came from there
     in time, as where packets vanish."""
@@ -47,15 +52,17 @@ class Agent:
 
     def read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.put(line)
+        with self.process.stdout as lines:
+            for line in lines:
+                self.lines.put(line)
         self.lines.put(None)
 
     def listen(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            if line.strip():
-                self.errors.append(line.strip())
+        with self.process.stderr as lines:
+            for line in lines:
+                if line.strip():
+                    self.errors.append(line.strip())
 
     def send(self, request: dict[str, typing.Any]) -> None:
         """Sends a request. What cannot be sent is missed when the answer is read."""
@@ -83,6 +90,13 @@ class Agent:
                         raise Lost("the poseidon there has another doctor than this one",
                                    "install the same wheel on all hosts: pip install poseidon-train")
                     return message
+
+    def greet(self, within: float) -> None:
+        """Waits for the agent's greeting. Raises Lost, also for a Python that the package is not for."""
+        version = str(self.receive(within).get("hello", ""))
+        numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+        if numbers < OLDEST_PYTHON:
+            raise Lost(f"Python {version} is there, expected {OLDEST} or newer", OTHER_PYTHON)
 
     def ask(self, request: dict[str, typing.Any], within: float) -> dict[str, typing.Any]:
         """Sends and receives. Raises Lost."""
@@ -127,7 +141,8 @@ MEANINGS = (
     (r"cd: .*|can't cd to .*", "the working directory does not exist there ({line})",
      "make it there, or start in a folder that all hosts have"),
     (r"not found|No such file or directory", "there is no such python ({line})",
-     "name one that all hosts have with --python"),
+     OTHER_PYTHON),
+    (r"SyntaxError", f"python there is too old, expected {OLDEST} or newer", OTHER_PYTHON),
     (r"Connection reset|Connection closed|Broken pipe", "ssh loses its connection ({line})", "try by hand: ssh {host}"),
 )
 
