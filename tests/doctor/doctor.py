@@ -59,6 +59,13 @@ def start(folder, variables, *arguments, wrapper=()):
         return jobs.Job(sys.executable, "-m", "poseidon.doctor", *arguments, cwd=folder, wrapper=wrapper)
 
 
+def name_of(pid):
+    """What runs in a process; empty where it is gone."""
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
 def agents_in(folder):
     """The agents that run in a folder, on whatever host."""
     found = []

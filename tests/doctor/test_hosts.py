@@ -224,6 +224,23 @@ def test_every_host_listens_at_its_own_address_alone(clinic):
 
 
 @pytest.mark.parametrize("clinic", [2], indirect=True)
+def test_an_ssh_that_hangs_does_not_outlive_its_doctor(clinic):
+    """It would read the end of its input only after its exchange of keys."""
+    clinic.shape(1, "100mbit", 1386 + doctor.ETHERNET)
+    until = time.monotonic() + jobs.PATIENCE
+    with clinic.start_doctor() as job:
+        while not (hanging := [pid for pid in jobs.children_of(job.pid) if doctor.name_of(pid) == "ssh"]):
+            assert time.monotonic() < until and job.process.poll() is None, job.err.text
+        [ending] = [jobs.Ending(pid) for pid in hanging]
+        os.kill(job.pid, signal.SIGKILL)
+        left = jobs.wait_for_ends([ending], time.monotonic() + 10)  # sshd lets go after 120 s
+        for each in left:
+            os.kill(each.pid, signal.SIGKILL)
+        assert not left
+        ending.close()
+
+
+@pytest.mark.parametrize("clinic", [2], indirect=True)
 @pytest.mark.parametrize("signalled", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_agent_outlives_its_doctor(clinic, signalled):
     with clinic.start_doctor() as job:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
+import functools
 import json
+import os
 import queue
 import re
 import shlex
+import signal
 import subprocess
 import threading
 import time
 import typing
+import warnings
 
 from .agent import PROTOCOL
 
@@ -21,6 +26,8 @@ LAST_LINE_WITHIN = 0.5    # seconds for the words on standard error once standar
 END_WITHIN = 0.5          # seconds for all agents to end by themselves; Ctrl-C has one
 
 
+PR_SET_PDEATHSIG = 1      # of linux/prctl.h
+prctl = ctypes.CDLL(None).prctl
 OLDEST_PYTHON = (3, 10)   # for which the package is
 OLDEST = ".".join(map(str, OLDEST_PYTHON))
 OTHER_PYTHON = "name one that all hosts have with --python"
@@ -35,6 +42,14 @@ class Lost(Exception):
         self.trouble, self.todo, self.silent = trouble, todo, silent
 
 
+def follow(parent: int) -> None:
+    """In a child before its program starts: the kernel ends it with the doctor. An ssh that hangs as it exchanges keys
+    does not see the end of its input."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 class Agent:
     """One host's agent, from its start to `close`. Not thread-safe; two threads of its own read its output."""
 
@@ -44,8 +59,11 @@ class Agent:
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.errors: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
         # Apart from the terminal: its Ctrl-C is for the doctor.
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        text=True, errors="replace", start_new_session=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: the child takes no lock
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+                                            preexec_fn=functools.partial(follow, os.getpid()))
         threading.Thread(target=self.read, daemon=True).start()
         self.listener = threading.Thread(target=self.listen, daemon=True)
         self.listener.start()
