@@ -167,22 +167,38 @@ class Examination:
 
     def gather(self) -> None:
         """The facts of all hosts, which work on them at the same time."""
-        began = time.monotonic()
+        deadline = time.monotonic() + self.options.timeout
+        narrow_from = time.monotonic() + self.options.timeout * SHARE_BEFORE_NARROW
         begin = {"op": "begin", "secret": self.secret, "names": [host.name for host in self.hosts],
                  "token_file": os.path.abspath(self.options.token_file) if self.options.token_file else ""}
         for _, agent in self.living():
             agent.send(begin)
+        silent = []
         for place, agent in list(self.living()):
             try:
-                greeted = self.options.timeout * (SHARE_BEFORE_NARROW if agent.over_ssh else 1)
-                agent.greet(began + greeted - time.monotonic())
+                agent.greet((narrow_from if agent.over_ssh else deadline) - time.monotonic())
             except Lost as lost:
-                again = self.greeted_narrowly(place, begin, began) if lost.silent and agent.over_ssh else lost
-                if again is not None:
-                    self.lose(place, again)
-                    continue
+                self.lose(place, lost)
+                if lost.silent and agent.over_ssh:
+                    silent.append(place)
+        self.try_narrow(silent, begin, deadline)
+        for place, _ in list(self.living()):
             with self.losing(place):
-                self.report.hosts[place].facts = self.facts_of(place, began + self.options.timeout - time.monotonic())
+                self.report.hosts[place].facts = self.facts_of(place, deadline - time.monotonic())
+
+    def try_narrow(self, silent: list[int], begin: dict[str, typing.Any], deadline: float) -> None:
+        """Starts the agents of hosts whose ssh says nothing once more, with small packets: where large ones vanish, ssh
+        hangs as it exchanges keys."""
+        for place in silent:
+            host = self.hosts[place]
+            self.options.told(f"trying {host.name} with small packets")
+            again = self.agents[place] = Agent(host.name, command_for(self.options, host, False, True), True)
+            again.send(begin)
+        for place, agent in [living for living in self.living() if living[0] in silent]:
+            report = self.report.hosts[place]
+            with self.losing(place):
+                agent.greet(deadline - time.monotonic())
+                report.narrow, report.trouble, report.todo = True, "", ""
 
     def facts_of(self, place: int, within: float) -> Facts:
         """What a greeted agent answers. Raises Lost."""
@@ -192,22 +208,6 @@ class Examination:
         if not isinstance(answer.get("facts"), dict):
             raise Lost(f"its agent cannot look round there ({answer.get('error')})", SAME_WHEEL)
         return facts_from(answer["facts"])
-
-    def greeted_narrowly(self, place: int, begin: dict[str, typing.Any], began: float) -> Lost | None:
-        """Starts a silent agent once more, with small packets: where large ones vanish, ssh hangs as it exchanges keys.
-        None where that helps, else why not."""
-        host, silent = self.hosts[place], self.agents[place]
-        assert silent is not None
-        self.options.told(f"trying {host.name} with small packets")
-        silent.close()
-        agent = self.agents[place] = Agent(host.name, command_for(self.options, host, False, True), True)
-        agent.send(begin)
-        try:
-            agent.greet(began + self.options.timeout - time.monotonic())
-        except Lost as lost:
-            return lost
-        self.report.hosts[place].narrow = True
-        return None
 
     def read_clocks(self) -> None:
         """How far each clock is ahead of the first that can be read."""

@@ -97,7 +97,7 @@ class Agent:
             try:
                 line = self.lines.get(timeout=max(0.001, deadline - time.monotonic()))
             except queue.Empty:
-                raise Lost(f"it gives no answer within {within:.0f} s",
+                raise Lost("it gives no answer in time",
                            "look whether it hangs there, or give it more time with --timeout", silent=True) from None
             if line is None:
                 raise self.ended()
