@@ -118,7 +118,9 @@ std::vector<std::string> WordsOfRun(const CLI::App& run, std::vector<std::string
 }  // namespace
 
 std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "run") {
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  if (first == "doctor" || first == "demo") return {argv + 1, argv + argc};  // Python reads them
+  if (first == "run") {
     return WordsOfRun(*app.get_subcommand("run"), {argv + 1, argv + argc});
   }
   std::vector<std::string> arguments = WithoutLogFlags(WithTwoDashes(argc, argv));

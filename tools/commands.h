@@ -23,6 +23,7 @@ void AddCommands(CLI::App& app);
 
 void AddTrain(CLI::App& app);
 void AddRun(CLI::App& app);
+void AddPythonCommands(CLI::App& app);  // doctor, demo
 void AddTest(CLI::App& app);
 void AddTime(CLI::App& app);
 void AddPlan(CLI::App& app);

@@ -21,6 +21,7 @@ void AddElsewhere(CLI::App& app, const std::string& name, const std::string& des
 void AddCommands(CLI::App& app) {
   AddRun(app);
   AddPlan(app);
+  AddPythonCommands(app);
   AddElsewhere(app, "train", "Train or fine-tune a model");
   AddElsewhere(app, "test", "Score a model");
   AddElsewhere(app, "time", "Time a net, layer by layer");

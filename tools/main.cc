@@ -67,7 +67,7 @@ void RefuseUnknownCommand(const CLI::App& app, const std::vector<std::string>& a
 }
 
 // SIGINT, SIGTERM and SIGHUP wait until the command has said what they mean for it.
-void BlockSignals() {
+void HoldSignals() {
   sigset_t ours;
   sigemptyset(&ours);
   for (const int s : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ours, s);
@@ -102,7 +102,7 @@ int Run(int argc, char** argv) {
 }  // namespace
 
 int Main(int argc, char** argv) {
-  BlockSignals();
+  HoldSignals();
   std::set_terminate(EndUnhandled);
   try {
     return Run(argc, argv);

@@ -13,6 +13,7 @@ void AddCommands(CLI::App& app) {
   AddProfile(app);
   AddDeviceQuery(app);
   AddConvertMnist(app);
+  AddPythonCommands(app);
   AddMember(app);
   AddRank(app);
 }

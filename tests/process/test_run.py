@@ -301,3 +301,13 @@ def test_a_script_uses_the_framework_s_group_and_ours(run, poseidon):
     done = finished(run("-n", 2, *python(WITH_BOTH), environment={"POSEIDON_LIBRARY": str(library)}))
     assert done.code == 0, done.err.text
     assert sorted(done.out.lines) == ["[0] sums 2.0 3.0", "[1] sums 2.0 3.0"]
+
+
+@pytest.mark.parametrize("arguments,code,words", (
+    (("doctor",), (0, 1), "localhost"),
+    (("doctor", "--bogus"), (2,), "--bogus"),
+    (("demo", "--bogus"), (2,), "unknown flag --bogus"),
+))
+def test_the_package_s_commands_are_the_program_s_too(poseidon, tmp_path, arguments, code, words):
+    done = finished(jobs.Job(poseidon, *arguments, cwd=tmp_path))
+    assert done.code in code and words in done.out.text + done.err.text

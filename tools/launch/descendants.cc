@@ -16,7 +16,7 @@
 namespace poseidon::launch {
 namespace {
 
-constexpr std::chrono::seconds kPatience{2};
+constexpr std::chrono::seconds kUntilGivenUp{2};
 
 // The parent of a living process, 0 for one that has ended.
 pid_t ParentOf(pid_t pid) {
@@ -56,7 +56,7 @@ std::vector<pid_t> DescendantsOf(pid_t ancestor) {
 }
 
 void KillDescendants() {
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+  const auto until = std::chrono::steady_clock::now() + kUntilGivenUp;
   for (;;) {
     const std::vector<pid_t> left = DescendantsOf(getpid());
     for (const pid_t pid : left) kill(pid, SIGKILL);

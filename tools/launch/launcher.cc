@@ -32,7 +32,7 @@ constexpr auto kOwnWords = std::chrono::seconds(5);
 // What the accused of a verdict gets when everybody else has ended: a lost one would be gone.
 constexpr auto kLastMoment = std::chrono::milliseconds(500);
 // How often it is looked whether somebody reads again what members say.
-constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
+constexpr auto kUntilHeard = std::chrono::milliseconds(20);
 // A job that has not stopped so long after the request says what it waits for.
 constexpr auto kUntilNotice = std::chrono::seconds(1);
 
@@ -211,7 +211,7 @@ void Job::Step() {
     polled.push_back({child.process.output(), POLLIN, 0});
     by_index.push_back(&child);
   }
-  int timeout = deaf ? static_cast<int>(kBetweenLooks.count()) : -1;
+  int timeout = deaf ? static_cast<int>(kUntilHeard.count()) : -1;
   for (const auto& moment : {deadline_, notice_at_, formed_by_, let_go_at_}) {
     if (!moment) continue;
     const auto left =

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`poseidon demo`: a minute of two workers on this machine. They train to equal weights; then one is killed, and named."""
+"""`poseidon demo`: half a minute of two workers on this machine. They train to equal weights; then one is killed, and named."""
 from __future__ import annotations
 
 import importlib.util
