@@ -101,6 +101,11 @@ def children_of(pid):
     return [child for _, child in sorted(found)]
 
 
+def descendants_of(pid):
+    """Living children and theirs, each before its own."""
+    return [one for child in children_of(pid) for one in (child, *descendants_of(child))]
+
+
 def listening_sockets(pids):
     """(address, port) of every TCP socket on which one of `pids` listens, in whatever network
     namespace; IPv6 addresses stay hexadecimal."""
@@ -176,11 +181,16 @@ class Job:
         return code
 
 
+def finished(job):
+    """A job under way, run to its end."""
+    with job:
+        job.code = job.finish()
+    return job
+
+
 def run(binary, *arguments, **options):
     """Runs poseidon to its end."""
-    with Job(binary, *arguments, **options) as job:
-        job.code = job.finish()
-        return job
+    return finished(Job(binary, *arguments, **options))
 
 
 def summary_of(run_dir):

@@ -131,11 +131,7 @@ PermitRootLogin prohibit-password
     @staticmethod
     def stop(daemon):
         """The daemon and what it started."""
-        def descendants(pid):
-            for child in jobs.children_of(pid):
-                yield from descendants(child)
-                yield child
-        for pid in [*descendants(daemon.pid), daemon.pid]:
+        for pid in [*reversed(jobs.descendants_of(daemon.pid)), daemon.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         daemon.wait()

@@ -14,20 +14,16 @@ import time
 import pytest
 
 import job as jobs
+from job import finished
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def started_by(pid):
-    """All living descendants."""
-    return [one for child in jobs.children_of(pid) for one in (child, *started_by(child))]
 
 
 @contextlib.contextmanager
 def nothing_left_of(job):
     """Whatever the job has started by now ends within 10 s of the block."""
     endings = []
-    for pid in started_by(job.pid):
+    for pid in jobs.descendants_of(job.pid):
         with contextlib.suppress(ProcessLookupError):  # of a command that starts others all the time
             endings.append(jobs.Ending(pid))
     assert endings
@@ -44,12 +40,6 @@ def run(poseidon, tmp_path):
         return jobs.Job(poseidon, "run", *arguments, cwd=tmp_path,
                         environment={"PYTHONPATH": f"{ROOT}/frontends/python", **(environment or {})}, **options)
     return begin
-
-
-def finished(job):
-    with job:
-        job.code = job.finish()
-    return job
 
 
 def python(script):
@@ -124,7 +114,7 @@ def test_a_reader_that_takes_nothing_makes_nobody_deaf(poseidon):
     with subprocess.Popen([poseidon, "run", "-n", "2", "yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:
         time.sleep(1)
-        children = started_by(process.pid)
+        children = jobs.descendants_of(process.pid)
         process.send_signal(signal.SIGINT)
         assert process.wait(15) == 130
         assert not [pid for pid in children if jobs.stat_of(pid)]
@@ -166,7 +156,7 @@ def test_who_does_not_listen_is_ended_too(run):
 def command_of(job, rank):
     """The process of the user's command: the agent's keeper's child."""
     [agent] = [pid for pid in jobs.children_of(job.pid)
-               if f"LOCAL_RANK={rank}\0" in environment_of(started_by(pid)[1])]
+               if f"LOCAL_RANK={rank}\0" in environment_of(jobs.descendants_of(pid)[1])]
     return jobs.children_of(jobs.children_of(agent)[0])[0]
 
 
@@ -243,7 +233,7 @@ def test_the_secret_is_on_no_command_line_and_in_no_environment(run, tmp_path):
         secrets = {(tmp_path / f"secret-{rank}").read_text().strip() for rank in range(2)}
         [secret] = secrets
         assert re.fullmatch("[0-9a-f]{64}", secret)
-        for pid in (job.pid, *started_by(job.pid)):
+        for pid in (job.pid, *jobs.descendants_of(job.pid)):
             for file in ("cmdline", "environ"):
                 assert secret not in pathlib.Path(f"/proc/{pid}/{file}").read_text()
         os.kill(job.pid, signal.SIGINT)
@@ -309,5 +299,5 @@ def test_a_script_uses_the_framework_s_group_and_ours(run, poseidon):
     (("demo", "--bogus"), (2,), "unknown flag --bogus"),
 ))
 def test_the_package_s_commands_are_the_program_s_too(poseidon, tmp_path, arguments, code, words):
-    done = finished(jobs.Job(poseidon, *arguments, cwd=tmp_path))
+    done = jobs.run(poseidon, *arguments, cwd=tmp_path)
     assert done.code in code and words in done.out.text + done.err.text

@@ -163,9 +163,7 @@ def run(poseidon, machines, tmp_path):
 
 def family_of(machines):
     """What sshd of the second machine has started, but for its own processes."""
-    def descendants(pid):
-        return [one for child in jobs.children_of(pid) for one in (child, *descendants(child))]
-    return [pid for pid in descendants(machines.daemons[1].pid)
+    return [pid for pid in jobs.descendants_of(machines.daemons[1].pid)
             if b"sshd" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
