@@ -6,6 +6,8 @@
 #include <set>
 #include <string_view>
 
+#include "poseidon/base/listed.h"
+
 namespace poseidon::plan {
 namespace {
 
@@ -58,6 +60,12 @@ Status Validate(std::span<const LayerSpec> layers) {
     }
   }
   return OkStatus();
+}
+
+std::string NamesOf(std::span<const LayerSpec> layers) {
+  std::string names;
+  for (const LayerSpec& layer : layers) AddListed(layer.name, &names);
+  return names;
 }
 
 std::vector<std::size_t> ForwardOrder(std::span<const LayerSpec> layers) {

@@ -55,6 +55,9 @@ struct LayerSpec {
 // and factors agree; else kInvalidArgument naming the layer.
 Status Validate(std::span<const LayerSpec> layers);
 
+// Their names, listed for people; empty of none.
+std::string NamesOf(std::span<const LayerSpec> layers);
+
 // The indices of `layers` in the order in which forward runs them.
 std::vector<std::size_t> ForwardOrder(std::span<const LayerSpec> layers);
 

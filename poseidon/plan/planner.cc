@@ -38,8 +38,7 @@ std::string FactorLayerNames(std::span<const LayerSpec> layers) {
 }
 
 std::string AllNames(std::span<const LayerSpec> layers) {
-  std::string names;
-  for (const LayerSpec& layer : layers) AddListed(layer.name, &names);
+  const std::string names = NamesOf(layers);
   return names.empty() ? "no layers are declared" : "declared layers: " + names;
 }
 

@@ -4,19 +4,9 @@
 #include <map>
 #include <string_view>
 
-#include "poseidon/base/listed.h"
 #include "poseidon/plan/joining.h"
 
 namespace poseidon::caffe {
-namespace {
-
-std::string NamesOf(std::span<const plan::LayerSpec> layers) {
-  std::string names;
-  for (const plan::LayerSpec& layer : layers) AddListed(layer.name, &names);
-  return names;
-}
-
-}  // namespace
 
 Result<std::vector<std::vector<std::size_t>>> GroupsOf(std::span<const plan::LayerSpec> layers,
                                                        const JoiningRule& rule) {
@@ -31,7 +21,7 @@ Result<std::vector<std::vector<std::size_t>>> GroupsOf(std::span<const plan::Lay
       const auto found = places.find(name);
       if (found == places.end()) {
         return InvalidArgument(rule.said_by + " joins layer '" + name +
-                               "', which is not among the layers that are trained: " + NamesOf(layers));
+                               "', which is not among the layers that are trained: " + plan::NamesOf(layers));
       }
       if (rule.apart.contains(name)) continue;
       if (!group.empty() && found->second <= group.back()) {
