@@ -100,16 +100,20 @@ def numeric(host: str) -> str:
         raise PoseidonError(f"host {host} has no address: {error.strerror}", "NOT_FOUND") from None
 
 
-def own_address(towards: str) -> str:
-    """The address of this machine from which `towards` is reached. Sends nothing."""
-    family = socket.AF_INET6 if ":" in towards else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((towards, 9))
-        except OSError as error:
-            raise PoseidonError(f"rank 0's host {towards} cannot be reached: {error.strerror}",
-                                "UNAVAILABLE") from None
+def address_towards(peer: str) -> str:
+    """The address of this machine from which `peer`, an address, is reached. Sends nothing. Raises OSError where no way
+    leads there."""
+    with socket.socket(socket.AF_INET6 if ":" in peer else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((peer, 9))
         return str(probe.getsockname()[0])
+
+
+def own_address(towards: str) -> str:
+    """The address of this machine from which rank 0's host is reached."""
+    try:
+        return address_towards(towards)
+    except OSError as error:
+        raise PoseidonError(f"rank 0's host {towards} cannot be reached: {error.strerror}", "UNAVAILABLE") from None
 
 
 def reachable(host: str, all_here: bool) -> str:

@@ -70,7 +70,8 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
     if log is not None:
         options.log = c.Log(lambda user, level, line: log(level, line.decode(errors="replace")))
     else:  # not in Python: the core must not wait until the interpreter is free
-        options.log = ctypes.cast(c.load().poseidon_log_to_stderr, c.Log)
+        to_stderr: Any = library().log_to_stderr
+        options.log = ctypes.cast(to_stderr, c.Log)
     return options
 
 

@@ -12,17 +12,16 @@ import sys
 import time
 import typing
 
-from .facts import Facts, facts_from
+from .facts import Facts, facts_from, taken
 from .hosts import Address, Host, addresses_of, is_local
 from .measure import Link
-from .remote import CONNECT_WITHIN, END_WITHIN, Agent, Lost
+from .remote import CONNECT_WITHIN, END_WITHIN, SAME_WHEEL, Agent, Lost
 from .route import Route
 
 CLOCK_ROUNDS = 5             # of which the fastest counts: its answer lay between two readings of ours
 LONGEST_RATE = 0.4           # seconds for the rate of one ordered pair: 2,000 packets at 60 Mbit/s
 SHORTEST_RATE = 0.1          # seconds: ten round trips of 10 ms
 RATES_WITHIN = 20.0          # seconds for the rates of all pairs, so that many hosts do not take minutes
-SAME_WHEEL = "install the same wheel on all hosts: pip install poseidon-train"
 # Of the time for an answer, after which an ssh that says nothing is tried with small packets. Logins take 1 to 5 s.
 SHARE_BEFORE_NARROW = 1 / 3
 PAIR_WITHIN = 30.0           # seconds after which a pair's answer counts as lost: a black hole takes five
@@ -92,17 +91,6 @@ def command_for(options: Options, host: Host, local: bool, narrow: bool = False)
     way = ["-o", f"ProxyCommand={own_python} -m poseidon.doctor.narrow %h %p"] if narrow else []
     return [*options.ssh, *way, "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_WITHIN}", host.name, "--",
             start]
-
-
-def taken(kind: type[typing.Any], message: object) -> typing.Any:
-    """A dataclass of plain fields from an agent's answer; what is missing or of another type keeps its default."""
-    made = kind()
-    for field in dataclasses.fields(made):
-        value = message.get(field.name) if isinstance(message, dict) else None
-        default = getattr(made, field.name)
-        if type(value) is type(default) or (isinstance(default, float) and type(value) is int):
-            setattr(made, field.name, value)
-    return made
 
 
 class Examination:

@@ -25,6 +25,8 @@ import tempfile
 import time
 import typing
 
+from .. import distribution, library
+
 FRAMEWORKS = {"torch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly"), "jax": ("jax",)}
 WRITTEN = 64 * 1024        # bytes written for a try, more than a file system keeps beside its free blocks
 NAMES_WITHIN = 3.0         # seconds for the names of all hosts; a dead name server takes 5 s and more for each
@@ -64,17 +66,24 @@ class Facts:
     names: dict[str, str] = dataclasses.field(default_factory=dict)  # of hosts, with what they mean there
 
 
+def taken(kind: type[typing.Any], message: object) -> typing.Any:
+    """A dataclass of plain fields from an agent's answer; what is missing or of another type keeps its default."""
+    made = kind()
+    for field in dataclasses.fields(made):
+        value = message.get(field.name) if isinstance(message, dict) else None
+        default = getattr(made, field.name)
+        if type(value) is type(default) or (isinstance(default, float) and type(value) is int):
+            setattr(made, field.name, value)
+    return made
+
+
 def facts_from(message: dict[str, typing.Any]) -> Facts:
-    """The facts of an agent's message; what is missing or of another type keeps its default."""
-    facts = Facts()
-    for field in dataclasses.fields(facts):
-        value, default = message.get(field.name), getattr(facts, field.name)
-        if field.name == "places":
-            facts.places = [place_from(entry) for entry in value] if isinstance(value, list) else []
-        elif isinstance(default, dict) and isinstance(value, dict):
-            setattr(facts, field.name, {str(key): str(entry) for key, entry in value.items()})
-        elif type(value) is type(default) and not isinstance(default, dict):
-            setattr(facts, field.name, value)
+    """The facts of an agent's message."""
+    facts: Facts = taken(Facts, message)
+    facts.places = [place_from(entry) for entry in facts.places]
+    for texts in facts.frameworks, facts.names:
+        for key, entry in list(texts.items()):
+            texts[key] = str(entry)
     return facts
 
 
@@ -95,11 +104,10 @@ def text_of(path: str) -> str:
 
 
 def poseidon_version(package: pathlib.Path) -> str:
-    """The version of the installed distribution that `package` is of, else the checkout's, else empty."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        distribution = importlib.metadata.distribution("poseidon-train")
-        if pathlib.Path(str(distribution.locate_file("poseidon"))).resolve() == package:
-            return distribution.version
+    """The version of the installed distribution that this package is of, else that of the checkout in which `package`
+    lies, else empty."""
+    if installed := distribution.version():
+        return installed
     with contextlib.suppress(IndexError):
         build = text_of(str(package.parents[2] / "CMakeLists.txt"))
         declared = re.search(r"project\(poseidon VERSION ([0-9.]+)", build)
@@ -110,20 +118,16 @@ def poseidon_version(package: pathlib.Path) -> str:
 
 def foreign_version() -> str:
     """The version of the index's other `poseidon`, which takes the same folder; empty where it is not installed."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("poseidon")
-    return ""
+    other = distribution.find(distribution.NAMESAKE)
+    return "" if other is None else other.version
 
 
 def library_trouble() -> str:
     """Why libposeidon.so cannot be loaded; empty where it can."""
-    from .. import library
     try:
         library.load()
-    except (ImportError, OSError) as error:
+    except ImportError as error:
         return str(error)
-    except AttributeError as error:
-        return f"libposeidon.so is of another version than the package ({error})"
     return ""
 
 
@@ -137,9 +141,9 @@ def framework_versions() -> dict[str, str]:
         except (ImportError, ValueError):
             continue
         found[module] = "of unknown version"
-        for distribution in distributions:
+        for name in distributions:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                found[module] = importlib.metadata.version(distribution)
+                found[module] = importlib.metadata.version(name)
                 break
     return found
 

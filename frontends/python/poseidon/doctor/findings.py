@@ -12,6 +12,7 @@ from .examine import HostReport, PairReport, Report
 from .facts import Facts
 from .hosts import is_loopback
 from .measure import BROKEN, DROPPED, NO_ROUTE, REJECTED, STRANGER, next_size
+from .remote import INSTALL
 
 # A host whose link is below this share of the fastest one's is slow: a synchronous step takes as long as the slowest
 # host's. Equal links measure within a tenth of each other on a busy machine (180 to 191 of 200 Mbit/s on two cores
@@ -34,8 +35,6 @@ DESCRIPTORS_ALWAYS, DESCRIPTORS_A_WORKER = 256, 4
 MEMORY_A_WORKER = 512 << 20
 # Bytes. The smallest published model's snapshot (SqueezeNet, 5 MB) fits, the usual one (ResNet-50, 100 MB) does not.
 LEAST_FREE = 100 << 20
-
-SAME_WHEEL = "pip install poseidon-train"
 
 
 class Level(enum.IntEnum):
@@ -153,15 +152,15 @@ def versions(report: Report) -> typing.Iterator[Finding]:
         if facts.poseidon != right:
             yield Finding.of(Level.BREAKS, "version", host,
                              f"poseidon {facts.poseidon} is there, expected {right} as on the other hosts",
-                             f"{SAME_WHEEL}=={right}")
+                             f"{INSTALL}=={right}")
     for host, facts in known(report):
         if facts.library_trouble:
             yield Finding.of(Level.BREAKS, "library", host, facts.library_trouble,
-                             f"install the wheel there: {SAME_WHEEL}")
+                             f"install the wheel there: {INSTALL}")
         if facts.foreign:
             yield Finding.of(Level.NOTE, "foreign", host,
                              f"an unrelated package named poseidon ({facts.foreign}) lies in the same folder there",
-                             f"pip uninstall poseidon, then {SAME_WHEEL}")
+                             f"pip uninstall poseidon, then {INSTALL}")
 
 
 def most_common(values: list[str]) -> str:

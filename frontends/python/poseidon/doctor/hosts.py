@@ -7,6 +7,8 @@ import dataclasses
 import ipaddress
 import socket
 
+from ..launch import address_towards
+
 
 class Refused(Exception):
     """Wrong flags; the message is one sentence for the user."""
@@ -115,13 +117,6 @@ def resolve(name: str) -> str:
         raise OSError("it cannot be a name") from None
 
 
-def own_address_towards(peer: str) -> str:
-    """The address from which this machine reaches `peer`; sends nothing. Raises OSError where no way leads there."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((peer, 9))
-        return str(probe.getsockname()[0])
-
-
 def addresses_of(hosts: list[Host], own_name: str) -> list[Address]:
     """What the name of each host means on this machine. This machine, where its own name means loopback and other
     hosts are on the network, gets its address towards them."""
@@ -137,7 +132,7 @@ def addresses_of(hosts: list[Host], own_name: str) -> list[Address]:
             continue
         if is_local(host.name, own_name):
             try:
-                found[i] = Address(own_address_towards(network[-1]))
+                found[i] = Address(address_towards(network[-1]))
             except OSError as error:
                 found[i] = Address("", f"no way leads from this machine to host {network[-1]} ({error.strerror})")
         else:

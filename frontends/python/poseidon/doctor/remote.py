@@ -18,6 +18,7 @@ import time
 import typing
 import warnings
 
+from ..distribution import NAME
 from .agent import PROTOCOL
 
 CONNECT_WITHIN = 10       # seconds that ssh has, for its key exchange too
@@ -30,6 +31,8 @@ PR_SET_PDEATHSIG = 1      # of linux/prctl.h
 prctl = ctypes.CDLL(None).prctl
 OLDEST_PYTHON = (3, 10)   # for which the package is
 OLDEST = ".".join(map(str, OLDEST_PYTHON))
+INSTALL = f"pip install {NAME}"
+SAME_WHEEL = f"install the same wheel on all hosts: {INSTALL}"
 OTHER_PYTHON = "name one that all hosts have with --python"
 
 
@@ -105,8 +108,7 @@ class Agent:
                 message = json.loads(line)
                 if isinstance(message, dict) and "poseidon" in message:
                     if message["poseidon"] != PROTOCOL:
-                        raise Lost("the poseidon there has another doctor than this one",
-                                   "install the same wheel on all hosts: pip install poseidon-train")
+                        raise Lost("the poseidon there has another doctor than this one", SAME_WHEEL)
                     return message
 
     def greet(self, within: float) -> None:
@@ -155,7 +157,7 @@ MEANINGS = (
      "look at cables and routes: ip route get {host}"),
     (r"timed out", "ssh does not reach it ({line})", "look whether it runs and whether a firewall closes its ssh port"),
     (r"No module named '?poseidon(\.doctor)?(\.agent)?'?",
-     "python there has no poseidon with a doctor, expected the same wheel", "pip install poseidon-train"),
+     "python there has no poseidon with a doctor, expected the same wheel", INSTALL),
     (r"cd: .*|can't cd to .*", "the working directory does not exist there ({line})",
      "make it there, or start in a folder that all hosts have"),
     (r"not found|No such file or directory", "there is no such python ({line})",

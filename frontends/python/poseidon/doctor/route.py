@@ -8,6 +8,8 @@ import os
 import socket
 import struct
 
+from ..launch import address_towards
+
 # Of linux/rtnetlink.h, linux/netlink.h and linux/sockios.h.
 RTM_NEWROUTE, RTM_GETROUTE = 24, 26
 NLM_F_REQUEST, NLMSG_ERROR = 1, 2
@@ -95,9 +97,7 @@ def route_to(address: str) -> Route:
     """The way to `address`, as far as the kernel says it."""
     route = Route()
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((address, 9))
-            route.source = str(probe.getsockname()[0])
+        route.source = address_towards(address)
         kind, _, attributes = ask(address, 0)
         index = struct.unpack("=I", attributes[RTA_OIF])[0]
         route.interface = socket.if_indextoname(index)
