@@ -14,12 +14,6 @@ namespace {
 
 using launch::Host;
 
-std::string OwnProgram() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "poseidon" : path.string();
-}
-
 std::string OwnFolder() {
   std::error_code error;
   const auto path = std::filesystem::current_path(error);
@@ -34,6 +28,12 @@ std::string ShellQuoted(const std::string& text) {
 }
 
 }  // namespace
+
+std::string OwnProgram() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "poseidon" : path.string();
+}
 
 void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
   command.add_option("--hosts", flags.hosts, "Hosts and workers on each: a:2,b:2");

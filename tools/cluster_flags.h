@@ -11,6 +11,9 @@
 
 namespace poseidon::tools {
 
+// The file of this program; its name alone where /proc does not say.
+std::string OwnProgram();
+
 // The flags of commands that start processes on hosts.
 struct ClusterFlags {
   std::string hosts;

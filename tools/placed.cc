@@ -22,8 +22,6 @@
 #include "tools/signals.h"
 #include "tools/stop_signal.h"
 
-extern char** environ;
-
 namespace poseidon::tools {
 namespace {
 
@@ -150,13 +148,7 @@ Result<caffe::Meeting> Meet(const Membership& place, MeetingFiles& files) {
 }  // namespace
 
 std::optional<launch::Membership> OwnMembership() {
-  launch::Environment environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const std::size_t equals = text.find('=');
-    if (equals != std::string::npos) environment[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  Result<std::optional<launch::Membership>> membership = launch::MembershipIn(environment);
+  Result<std::optional<launch::Membership>> membership = launch::MembershipIn(launch::OwnEnvironment());
   if (!membership.ok()) Fail(membership.status().message());
   return *std::move(membership);
 }

@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "tools/cluster_flags.h"
 #include "tools/commands.h"
+#include "tools/launch/child.h"
 
 namespace poseidon::tools {
 namespace {
@@ -21,8 +23,7 @@ namespace fs = std::filesystem;
 // built, or of the package that it lies in.
 std::pair<fs::path, std::string> PackageAndPython() {
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  const fs::path above = program.parent_path().parent_path().parent_path();  // of build/PRESET/bin, or poseidon/bin
+  const fs::path above = fs::path(OwnProgram()).parent_path().parent_path().parent_path();  // of build/PRESET/bin, or poseidon/bin
   const fs::path checkout = above.parent_path();
   if (fs::exists(checkout / "frontends/python/poseidon/cli.py", error)) {
     const fs::path own = checkout / ".venv/bin/python3";
@@ -36,11 +37,10 @@ void BecomePython(const std::string& name, const std::vector<std::string>& words
   const char* const before = std::getenv("PYTHONPATH");
   const std::string path = package.string() + (before != nullptr ? ":" + std::string(before) : "");
   setenv("PYTHONPATH", path.c_str(), 1);
+  setenv("POSEIDON_PROGRAM", OwnProgram().c_str(), 1);
   std::vector<std::string> all = {python, "-m", "poseidon", name};
   all.insert(all.end(), words.begin(), words.end());
-  std::vector<char*> argv;
-  for (std::string& word : all) argv.push_back(word.data());
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = launch::ArgvOf(all);
   execvp(argv[0], argv.data());
   Fail("'" + name + "' needs Python, and " + python + " cannot be run: " + ErrnoText(errno));
 }

@@ -141,12 +141,14 @@ class Rank {
   Status Start();
   void Step();
   void ReadInput();
+  void ObeyInput();
   void Obey(const json& command);
   void Forward(Stream& stream);
   void SendLine(bool error, const std::string& line);
   void Emit(const json& event);
   void Send();
   void BeginToEnd(int code);
+  void Signal(int signal) const;
   int Close(int code, const std::string& how);
 
   std::string input_;
@@ -251,12 +253,20 @@ void Rank::ReadInput() {
   }
 }
 
+void Rank::ObeyInput() {
+  ReadInput();
+  for (std::size_t end; (end = input_.find('\n')) != std::string::npos;) {
+    Obey(json::parse(input_.substr(0, end), nullptr, false));
+    input_.erase(0, end + 1);
+  }
+}
+
 void Rank::Obey(const json& command) {
   if (!command.is_object()) return;
   const std::string word = command.value("command", "");
-  if (word == "interrupt") command_->Signal(SIGINT);
-  if (word == "terminate") command_->Signal(SIGTERM);
-  if (word == "hangup") command_->Signal(SIGHUP);
+  if (word == "interrupt") Signal(SIGINT);
+  if (word == "terminate") Signal(SIGTERM);
+  if (word == "hangup") Signal(SIGHUP);
   if (word == "end") BeginToEnd(command.value("code", kExitFailed));
 }
 
@@ -264,7 +274,11 @@ void Rank::BeginToEnd(int code) {
   if (end_at_) return;
   asked_code_ = code;
   end_at_ = Clock::now() + kToEnd;
-  command_->Signal(SIGTERM);
+  Signal(SIGTERM);
+}
+
+void Rank::Signal(int signal) const {
+  if (command_) command_->Signal(signal);  // none where it could not be started
 }
 
 void Rank::Step() {
@@ -281,11 +295,7 @@ void Rank::Step() {
     timeout = left > 0 ? static_cast<int>(left) + 1 : 0;
   }
   poll(polled.data(), polled.size(), timeout);
-  if (polled[0].revents != 0) ReadInput();
-  for (std::size_t end; (end = input_.find('\n')) != std::string::npos;) {
-    Obey(json::parse(input_.substr(0, end), nullptr, false));
-    input_.erase(0, end + 1);
-  }
+  if (polled[0].revents != 0) ObeyInput();
   if (polled[1].revents != 0 || !input_open_) BeginToEnd(kExitFailed);
   for (std::size_t i = 0; i < 2; ++i) {
     if (polled[3 + i].revents != 0) Forward(streams_[i]);
@@ -303,8 +313,8 @@ int Rank::Close(int code, const std::string& how) {
     std::array<pollfd, 3> polled = {
         {{STDIN_FILENO, POLLIN, 0}, {signals_, POLLIN, 0}, {STDOUT_FILENO, POLLOUT, 0}}};
     poll(polled.data(), polled.size(), -1);
-    if (polled[0].revents != 0) ReadInput();
-    if (polled[1].revents != 0 || input_.find("\"end\"") != std::string::npos) break;
+    if (polled[0].revents != 0) ObeyInput();
+    if (polled[1].revents != 0) break;
     Send();
   }
   Send();
@@ -323,8 +333,7 @@ int Rank::Run() {
   while (true) {
     Step();
     if (const std::optional<int> status = command_->TryWait()) {
-      const int code = WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
-      return Close(code, " " + launch::DescribeWaitStatus(*status));
+      return Close(launch::ExitCodeOf(*status), " " + launch::DescribeWaitStatus(*status));
     }
     if (end_at_ && Clock::now() >= *end_at_) {
       command_->End();

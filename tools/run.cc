@@ -14,16 +14,16 @@
 #include "tools/cluster_flags.h"
 #include "tools/commands.h"
 #include "tools/launch/launcher.h"
+#include "tools/launch/membership.h"
 #include "tools/line_writer.h"
 #include "tools/rank_task.h"
 #include "tools/run_log.h"
 #include "tools/stop_signal.h"
 
-extern char** environ;
-
 namespace poseidon::tools {
 namespace {
 
+using launch::Environment;
 using launch::Host;
 using launch::MemberProcess;
 using transport::tcp::Token;
@@ -47,8 +47,8 @@ constexpr const char* kTravels[] = {"PATH",  "LD_LIBRARY_PATH", "VIRTUAL_ENV", "
 // A host that is gone for so long is lost: ranks that do not use us would wait for it for ever.
 const std::vector<std::string> kLosesHosts = {"-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"};
 
-// Which is another job's.
-constexpr const char* kStays[] = {"POSEIDON_TOKEN_FILE", "POSEIDON_PORT", "POSEIDON_HOST"};
+// Which is another job's, or this machine's.
+constexpr const char* kStays[] = {"POSEIDON_TOKEN_FILE", "POSEIDON_PORT", "POSEIDON_HOST", "POSEIDON_PROGRAM"};
 
 bool Matches(const std::string& name, const std::string& pattern) {
   return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;
@@ -58,20 +58,9 @@ bool IsAmong(const std::string& name, std::span<const char* const> patterns) {
   return std::any_of(patterns.begin(), patterns.end(), [&](const char* pattern) { return Matches(name, pattern); });
 }
 
-std::map<std::string, std::string> OwnEnvironment() {
-  std::map<std::string, std::string> own;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const std::size_t equals = text.find('=');
-    if (equals != std::string::npos) own[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  return own;
-}
-
 // What --env names: NAME=VALUE, or NAME with the value that it has here.
-std::map<std::string, std::string> NamedEnvironment(const RunFlags& flags,
-                                                    const std::map<std::string, std::string>& own) {
-  std::map<std::string, std::string> named;
+Environment NamedEnvironment(const RunFlags& flags, const Environment& own) {
+  Environment named;
   for (const std::string& entry : flags.environment) {
     const std::size_t equals = entry.find('=');
     const std::string name = entry.substr(0, equals);
@@ -97,9 +86,9 @@ std::vector<Host> HostOfEachRank(const RunFlags& flags) {
 }
 
 std::vector<RankTask> TasksOf(const RunFlags& flags, const Placement& placed) {
-  const std::map<std::string, std::string> own = OwnEnvironment();
-  const std::map<std::string, std::string> named = NamedEnvironment(flags, own);
-  std::map<std::string, std::string> travelling = named;
+  const Environment own = launch::OwnEnvironment();
+  const Environment named = NamedEnvironment(flags, own);
+  Environment travelling = named;
   for (const auto& [name, value] : own) {
     if (IsAmong(name, kTravels) && !IsAmong(name, kStays)) travelling.emplace(name, value);
   }

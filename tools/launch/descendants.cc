@@ -18,24 +18,24 @@ namespace {
 
 constexpr std::chrono::seconds kUntilGivenUp{2};
 
-// The parent of a living process, 0 for one that has ended.
-pid_t ParentOf(pid_t pid) {
+}  // namespace
+
+std::optional<ProcessState> StateOf(pid_t pid) {
   char path[32];
   std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
   std::FILE* const file = std::fopen(path, "re");
-  if (file == nullptr) return 0;
+  if (file == nullptr) return std::nullopt;
   char text[512];
   const std::size_t length = std::fread(text, 1, sizeof text - 1, file);
   std::fclose(file);
   text[length] = '\0';
   const char* const behind_name = std::strrchr(text, ')');  // a name may hold parentheses
-  char state = 'Z';
-  int parent = 0;
-  if (behind_name == nullptr || std::sscanf(behind_name, ") %c %d", &state, &parent) != 2) return 0;
-  return state == 'Z' || state == 'X' ? 0 : parent;
+  ProcessState state;
+  if (behind_name == nullptr || std::sscanf(behind_name, ") %c %d", &state.letter, &state.parent) != 2) {
+    return std::nullopt;
+  }
+  return state;
 }
-
-}  // namespace
 
 std::vector<pid_t> DescendantsOf(pid_t ancestor) {
   std::multimap<pid_t, pid_t> children;
@@ -43,7 +43,8 @@ std::vector<pid_t> DescendantsOf(pid_t ancestor) {
   if (processes == nullptr) return {};
   while (const dirent* const entry = readdir(processes)) {
     const pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
-    if (pid > 0) children.emplace(ParentOf(pid), pid);
+    const std::optional<ProcessState> state = pid > 0 ? StateOf(pid) : std::nullopt;
+    if (state && state->letter != 'Z' && state->letter != 'X') children.emplace(state->parent, pid);
   }
   closedir(processes);
   std::vector<pid_t> found = {ancestor};

@@ -4,9 +4,18 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <vector>
 
 namespace poseidon::launch {
+
+// What /proc says of a process now.
+struct ProcessState {
+  char letter = 'Z';  // 'T' and 't': stopped; 'Z' and 'X': ended
+  pid_t parent = 0;
+};
+// nullopt for one that is gone.
+std::optional<ProcessState> StateOf(pid_t pid);
 
 // The living processes that `ancestor` started, and those that they started, as /proc shows them now.
 std::vector<pid_t> DescendantsOf(pid_t ancestor);

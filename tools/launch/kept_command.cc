@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "tools/launch/child.h"
 #include "tools/launch/descendants.h"
 #include "tools/launch/pipe.h"
 
@@ -28,23 +29,12 @@ struct Ends {
   int report = -1;  // why the command cannot be run
 };
 
-// The command has nobody's secrets, signals or descriptors.
+// The command has the signals' own effects, whatever this process does with them, and reads nothing.
 [[noreturn]] void BecomeCommand(char* const* argv, pid_t keeper, const Ends& ends) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != keeper) _exit(127);
-  setpgid(0, 0);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD}) signal(s, SIG_DFL);
+  EndWithParent(SIGKILL, keeper);
+  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) signal(s, SIG_DFL);
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  dup2(nothing, STDIN_FILENO);
-  dup2(ends.output, STDOUT_FILENO);
-  dup2(ends.errors, STDERR_FILENO);
-  execvp(argv[0], argv);
-  const int error = errno;
-  static_cast<void>(!write(ends.report, &error, sizeof error));
-  _exit(127);
+  Become(argv, {.input = nothing, .output = ends.output, .errors = ends.errors}, ends.report);
 }
 
 // Reads which signals the command shall get. False once the other side is gone.
@@ -102,9 +92,7 @@ Result<KeptCommand> KeptCommand::Start(const std::vector<std::string>& argv,
   for (Pipe* const pipe : {&output, &errors, &orders, &status, &report}) {
     if (!pipe->Open()) return ResourceExhausted("no pipe for a child: " + ErrnoText(errno));
   }
-  std::vector<char*> arguments;
-  for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
+  const std::vector<char*> arguments = ArgvOf(argv);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   for (const auto& [name, value] : set) setenv(name.c_str(), value.c_str(), 1);
   const pid_t parent = getpid();

@@ -10,12 +10,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <list>
 #include <set>
 #include <utility>
 
 #include "poseidon/base/listed.h"
+#include "tools/launch/descendants.h"
 #include "tools/launch/process.h"
 
 namespace poseidon::launch {
@@ -73,12 +73,8 @@ bool WasKilled(const Child& child) {
 
 // Whether a process of this host is stopped (SIGSTOP, a debugger), so that it answers nobody.
 bool IsStopped(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t behind_name = text.rfind(") ");
-  return behind_name != std::string::npos && behind_name + 2 < text.size() &&
-         (text[behind_name + 2] == 'T' || text[behind_name + 2] == 't');
+  const std::optional<ProcessState> state = StateOf(pid);
+  return state && (state->letter == 'T' || state->letter == 't');
 }
 
 // One job from its first child to its last.
@@ -485,9 +481,7 @@ LaunchResult Job::FirstFailure() const {
   } else if (first_failed_ != nullptr) {
     const Child& child = *first_failed_;
     result.failed = static_cast<int>(child.member - members_.data());
-    const int status = child.wait_status.value_or(0);
-    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    result.exit_code = child.failure ? child.failure->value("exit", kExitFailed) : code;
+    result.exit_code = child.failure ? child.failure->value("exit", kExitFailed) : ExitCodeOf(*child.wait_status);
     result.failure = child.failure ? child.failure->value("message", "") : child.member->name + " " + DescribeEnd(child);
   } else if (std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.ended_by_us; })) {
     result.exit_code = kExitFailed;

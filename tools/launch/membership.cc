@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+extern char** environ;
+
 namespace poseidon::launch {
 namespace {
 
@@ -146,6 +148,16 @@ std::string JobOf(const Environment& environment, const Dialect& dialect) {
 }
 
 }  // namespace
+
+Environment OwnEnvironment() {
+  Environment own;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals != std::string::npos) own[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return own;
+}
 
 Result<std::optional<Membership>> MembershipIn(const Environment& environment) {
   const Dialect* const dialect = DialectOf(environment);

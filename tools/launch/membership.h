@@ -12,6 +12,8 @@
 namespace poseidon::launch {
 
 using Environment = std::map<std::string, std::string>;
+// This process's.
+Environment OwnEnvironment();
 
 // The place of this process among those that mpirun, srun or torchrun started, as they say it in
 // the environment.

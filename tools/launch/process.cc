@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tools/launch/child.h"
 #include "tools/launch/pipe.h"
 
 namespace poseidon::launch {
@@ -22,27 +22,6 @@ namespace {
 // launcher deaf for longer.
 constexpr int kBeginWithinMs = 5000;
 
-// In the child, between fork and exec: only async-signal-safe calls. Tells the parent by `report`
-// why exec failed.
-[[noreturn]] void BecomeChild(char* const* argv, pid_t parent, const Pipe& in, const Pipe& out,
-                              int report) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  // The parent may have died before the call above.
-  if (getppid() != parent) _exit(127);
-  setpgid(0, 0);  // a terminal's Ctrl-C is the launcher's to deal out
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  signal(SIGPIPE, SIG_DFL);
-  dup2(in.read, STDIN_FILENO);
-  dup2(out.write, STDOUT_FILENO);
-  execvp(argv[0], argv);
-  const int error = errno;
-  const auto written = write(report, &error, sizeof(error));
-  static_cast<void>(written);
-  _exit(127);
-}
-
 }  // namespace
 
 Result<Process> Process::Start(const std::vector<std::string>& argv) {
@@ -50,13 +29,14 @@ Result<Process> Process::Start(const std::vector<std::string>& argv) {
   if (!in.Open() || !out.Open() || !report.Open()) {
     return ResourceExhausted("no pipe for a child: " + ErrnoText(errno));
   }
-  std::vector<char*> arguments;
-  for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
+  const std::vector<char*> arguments = ArgvOf(argv);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return ResourceExhausted("cannot fork: " + ErrnoText(errno));
-  if (pid == 0) BecomeChild(arguments.data(), parent, in, out, report.write);
+  if (pid == 0) {
+    EndWithParent(SIGTERM, parent);
+    Become(arguments.data(), {.input = in.read, .output = out.write}, report.write);
+  }
 
   report.CloseWrite();
   pollfd begun = {report.read, POLLIN, 0};  // its end: exec closes it
@@ -125,6 +105,10 @@ std::optional<int> Process::TryWait() {
   if (waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
   ended_ = true;
   return status;
+}
+
+int ExitCodeOf(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
 std::string DescribeWaitStatus(int wait_status) {

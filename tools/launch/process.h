@@ -46,6 +46,8 @@ class Process {
   bool ended_ = false;
 };
 
+// The exit code, as shells have it: 128 and the signal's number where one killed the process.
+int ExitCodeOf(int wait_status);
 // "exited with code 3", "was killed by signal 9 (Killed)".
 std::string DescribeWaitStatus(int wait_status);
 

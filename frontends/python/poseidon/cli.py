@@ -13,7 +13,11 @@ from . import demo, doctor
 
 
 def programs() -> list[pathlib.Path]:
-    """Where the program may be: beside the package, or in its checkout. The first that is there counts."""
+    """Where the program may be: the one that became this process (tools/python_commands.cc), beside the package, or in its
+    checkout. The first that is there counts."""
+    named = os.environ.get("POSEIDON_PROGRAM")
+    if named:
+        return [pathlib.Path(named)]
     here = pathlib.Path(__file__).resolve().parent
     return [here / "bin" / "poseidon", here.parents[2] / "build" / "release" / "bin" / "poseidon"]
 
