@@ -298,11 +298,12 @@ def test_every_launcher_tells_the_place(launched, variables):
     ({"RANK": "1"}, "variable RANK is set and WORLD_SIZE is not, expected both or neither"),
     ({"WORLD_SIZE": "2", "MASTER_PORT": "29500"}, "variable WORLD_SIZE is set and RANK is not, expected both or neither"),
     ({"PMIX_RANK": "0"}, "PMIX_RANK is set and nothing says how many processes there are, expected RANK and WORLD_SIZE"),
-    (LAUNCHED["open-mpi"], "mpirun started 2 processes and rank 0's port is not known, expected MASTER_PORT"),
-    (LAUNCHED["slurm"], "srun started 2 processes and rank 0's port is not known, expected MASTER_PORT"),
-    ({"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "1", "MASTER_PORT": "29500"},
-     "mpirun started 2 processes and rank 0's host is not known, expected MASTER_ADDR"),
-    ({**LAUNCHED["open-mpi"], "MASTER_PORT": "29500"}, "the job's token is missing, expected POSEIDON_TOKEN_FILE")])
+    ({"RANK": "0", "WORLD_SIZE": "2"}, "torchrun started 2 processes and rank 0's port is not known, expected MASTER_PORT"),
+    ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "29500"}, "the job's token is missing, expected POSEIDON_TOKEN_FILE"),
+    ({"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "1"},
+     "mpirun started 2 processes and not all are on this host, expected POSEIDON_TOKEN_FILE or token_file= to name a file"),
+    ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_NODELIST": "node[6-7]", "SLURM_TASKS_PER_NODE": "1(x2)"},
+     "srun started 2 processes and not all are on this host")])
 def test_what_a_launcher_leaves_open_is_named(launched, monkeypatch, variables, message):
     monkeypatch.delenv("POSEIDON_TOKEN_FILE", raising=False)
     launched(variables)

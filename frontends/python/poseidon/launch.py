@@ -30,6 +30,7 @@ class Dialect:
     rank: str
     size: str
     local_size: str  # of the processes on this host
+    job: tuple[str, ...] = ()  # what tells one job from the others of this launcher
 
     def speaks(self, rank: int | None, workers: int | None) -> bool:
         """Whether it says what the arguments leave open."""
@@ -40,11 +41,13 @@ class Dialect:
 # The innermost first: torchrun and mpirun run under srun, not the other way round. What a step of Slurm has wins over
 # what its allocation has.
 DIALECTS = (
-    Dialect("torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
-    Dialect("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    Dialect("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""),
-    Dialect("srun", "SLURM_PROCID", "SLURM_NTASKS", ""),
-    Dialect("mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
+    Dialect("torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+            ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")),
+    Dialect("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+            ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")),
+    Dialect("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
+    Dialect("srun", "SLURM_PROCID", "SLURM_NTASKS", "", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
+    Dialect("mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", ("PMI_JOBID",)),
 )
 
 
@@ -131,15 +134,36 @@ def reachable(host: str, all_here: bool) -> str:
         return "127.0.0.1"
 
 
+def network_address() -> str:
+    """The address at which other machines may call this one."""
+    try:
+        address = numeric(socket.gethostname())
+        return address if not ipaddress.ip_address(address).is_loopback else address_towards(ELSEWHERE)
+    except (OSError, PoseidonError):
+        raise PoseidonError("this machine has no address at which others can call it, expected MASTER_ADDR or "
+                            "coordinator= to name one", "UNAVAILABLE") from None
+
+
 @dataclasses.dataclass
 class Place:
-    """Which process of the job this is, and where rank 0 listens."""
+    """Which process of the job this is, and where rank 0 listens, as far as that is known before the processes meet."""
     rank: int
     workers: int
-    coordinator: str  # numeric
-    port: int
-    listen: str  # numeric
+    coordinator: str  # numeric; empty where it is not known
+    port: int  # 0 where it is not known
+    listen: str  # numeric; empty where rank 0's address has to be known for it
     local: int | None = None  # processes of the job on this host, where that is known
+    launcher: Dialect | None = None  # who started it, unless the arguments said everything
+
+    @property
+    def one_host(self) -> bool:
+        """Whether all processes are known to be on this host."""
+        return self.local == self.workers
+
+    def meets_at(self, coordinator: str, port: int) -> None:
+        """Rank 0's numeric address becomes known."""
+        self.coordinator, self.port = coordinator, port
+        self.listen = self.listen or own_address(coordinator)
 
     @staticmethod
     def find(rank: int | None = None, workers: int | None = None, coordinator: str | None = None,
@@ -153,16 +177,21 @@ class Place:
         rank, workers = rank or 0, 1 if workers is None else workers
         if not 0 <= rank < workers:
             raise PoseidonError(f"the rank is {rank}, expected 0 to {workers - 1}", "INVALID_ARGUMENT")
-        local = local_size(launcher, workers)
+        place = Place(rank, workers, "", port or master_port(), listen or "", local_size(launcher, workers), launcher)
         address = coordinator or os.environ.get("MASTER_ADDR")
-        if port is None:  # `poseidon run` keeps MASTER_PORT for the framework's own process group
-            port = variable_number("POSEIDON_PORT") or variable_number("MASTER_PORT") or 0
-        by_launcher = "" if launcher is None else f"{launcher.launcher} started {workers} processes and "
-        if workers > 1 and not address and launcher is not None and local not in (None, workers):
-            raise PoseidonError(f"{by_launcher}rank 0's host is not known, expected MASTER_ADDR or coordinator=",
-                                "INVALID_ARGUMENT")
-        if workers > 1 and not port:
-            raise PoseidonError(f"{by_launcher}rank 0's port is not known, expected MASTER_PORT or port=",
-                                "INVALID_ARGUMENT")
-        coordinator = reachable(address or "127.0.0.1", local in (None, workers))
-        return Place(rank, workers, coordinator, port, listen or own_address(coordinator), local)
+        if address or place.local in (None, workers):
+            place.meets_at(reachable(address or "127.0.0.1", place.local in (None, workers)), place.port)
+        return place
+
+
+def master_port() -> int:
+    """Where rank 0 listens, as the launcher says it; 0 where it does not, or something else listens there."""
+    port = variable_number("POSEIDON_PORT")  # `poseidon run` keeps MASTER_PORT for the framework's own process group
+    if port is None and not has_agent():
+        port = variable_number("MASTER_PORT")
+    return port or 0
+
+
+def has_agent() -> bool:
+    """Whether an agent of torchrun listens at MASTER_PORT, with a store."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

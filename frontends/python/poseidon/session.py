@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import interruption
+from . import interruption, launch, meeting
 from . import library as c
 from .errors import PoseidonError
 from .launch import Place
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer  # of the type checker's own
 
     Path = str | os.PathLike[str]
+
+JOIN_TIMEOUT = 120.0  # seconds
 
 _library: c.Library | None = None
 
@@ -46,7 +48,7 @@ def escaped(name: str) -> str:
 
 def open_options(place: Place, token_file: Path | None, wire: str = "auto", threads: int = 1, cores: int = 0,
                  schemes: dict[str, str] | str | None = None, plan_pin: str | None = None,
-                 final_plan_step: int | None = 0, policy: str = "time", servers: int = 0, join_timeout: float = 120.0,
+                 final_plan_step: int | None = 0, policy: str = "time", servers: int = 0, join_timeout: float = JOIN_TIMEOUT,
                  dead_after: float = 30.0, host: str | None = None, log: Callable[[int, str], object] | None = None,
                  levels: str = "auto", stuck_after: float = 60.0, blas: Path | None = None) -> c.Options:
     """The C struct of these words; None for final_plan_step keeps the first plan."""
@@ -96,21 +98,27 @@ def view_of(buffer: Buffer | c.View) -> c.View:
 
 def join(rank: int | None = None, workers: int | None = None, coordinator: str | None = None, port: int | None = None,
          listen: str | None = None, token_file: Path | None = None, threads: int = 1, cores: int | None = None,
-         meet: Callable[[Place], Callable[..., None] | None] | None = None, **options: Any) -> Session:
-    """A session at the place that launch.py finds for this process; returns when all workers are there. `meet` may
-    change the place: it returns the callback that is told where rank 0 listens, or None. Options: see open_options."""
+         meet: Callable[[Place], Callable[[str, int], None] | None] | None = None, **options: Any) -> Session:
+    """A session at the place that launch.py finds for this process; returns when all workers are there. Where the launcher
+    does not say where they meet, they do by files (meeting.py), or, on several hosts with torchrun's agents, by `meet`: it
+    makes that known to the place, and returns what rank 0 has to call when it listens. Options: see open_options."""
     place = Place.find(rank, workers, coordinator, port, listen)
     token_file = token_file or os.environ.get("POSEIDON_TOKEN_FILE")
-    if place.workers > 1 and not token_file:
-        raise PoseidonError("the job's token is missing, expected POSEIDON_TOKEN_FILE or token_file= to name a "
-                            "file written by poseidon.make_token_file", "PERMISSION_DENIED")
     if cores is None:
         cores = max(1, len(os.sched_getaffinity(0)) // (place.local or 1))
-    announce = meet(place) if meet is not None and port is None else None
-    words = open_options(place, token_file, threads=threads, cores=cores, **options)
-    if announce is not None:
-        words.listening = announce
-    return Session(words)
+
+    def opened(token: Path | None, announce: Callable[[str, int], None] | None) -> Session:
+        words = open_options(place, token, threads=threads, cores=cores, **options)
+        if announce is not None:
+            words.listening = c.Listening(lambda user, host, port: announce(host.decode(), port))
+        return Session(words)
+
+    if not meeting.lacks(place, token_file):
+        return opened(token_file, None)
+    if meet is not None and launch.has_agent() and not place.one_host:
+        return opened(token_file, meet(place))
+    with meeting.by_files(place, token_file, options.get("join_timeout", JOIN_TIMEOUT), make_token_file) as (token, announce):
+        return opened(token, announce)
 
 
 class Session:

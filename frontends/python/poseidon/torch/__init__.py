@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .. import library as _c
+from .. import launch
 from .. import session as _session
 from ..errors import PoseidonError
 from ..session import make_token_file
@@ -39,9 +39,10 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
     """Joins the job; returns when all workers are there.
 
     What is left out comes from what the launcher sets (torchrun's RANK and WORLD_SIZE, the ranks of Open MPI, Slurm and
-    Hydra), MASTER_ADDR, MASTER_PORT and POSEIDON_TOKEN_FILE (the file that make_token_file wrote, the same for all). `threads` multiply factors: as many as torch has. Further
-    options: wire ("tls", "auth"), schemes ({"fc1": "sfb"}), plan_pin, final_plan_step (None: the first plan
-    stays), policy ("time", "bytes"), servers, join_timeout, dead_after, stuck_after (seconds after which a
+    Hydra), MASTER_ADDR, MASTER_PORT and POSEIDON_TOKEN_FILE (the file that make_token_file wrote, the same for all);
+    processes of a launcher that are all on one host need neither (meeting.py). `threads` multiply factors: as many as
+    torch has. Further options: wire ("tls", "auth"), schemes ({"fc1": "sfb"}), plan_pin, final_plan_step (None: the
+    first plan stays), policy ("time", "bytes"), servers, join_timeout, dead_after, stuck_after (seconds after which a
     rank that is alive but keeps the others waiting ends the job), host, log (a function of level and line; without it
     warnings go to standard error), levels ("auto", "flat", "host"), blas (a library's file, else POSEIDON_BLAS: what
     multiplies factors instead of the system's OpenBLAS or torch's own).
@@ -54,19 +55,16 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
     atexit.register(_end)
 
 
-def meet_at_agent(place: Place) -> Callable[..., None] | None:
-    """Under torchrun its agent listens at MASTER_PORT, with a store. Rank 0 takes a free port and leaves its
-    number there; the others read it. The callback for rank 0, else None."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or place.workers == 1:
-        return None
+def meet_at_agent(place: Place) -> Callable[[str, int], None] | None:
+    """The agents of torchrun have a store. Rank 0 leaves the port that it has found free there; the others read it."""
+    port = launch.variable_number("MASTER_PORT") or 0
     # torch names in no __all__ what it has from C++.
-    store = torch.distributed.TCPStore(place.coordinator, place.port, is_master=False)  # type: ignore[attr-defined]
+    store = torch.distributed.TCPStore(place.coordinator, port, is_master=False)  # type: ignore[attr-defined]
     key = "poseidon/port/" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if place.rank > 0:
-        place.port = int(store.get(key))
-        return None
-    place.port = 0
-    return _c.Listening(lambda user, host, port: store.set(key, str(port)))
+    if place.rank == 0:
+        return lambda host, own: store.set(key, str(own))
+    place.meets_at(place.coordinator, int(store.get(key)))
+    return None
 
 
 def joined() -> Session:
