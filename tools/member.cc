@@ -42,12 +42,14 @@ void Obey(const std::string& command, const caffe::TrainOptions& options,
 
 // Reads the launcher's commands until it is gone. Without it nobody would notice this process, so it
 // ends at once; the others see a lost member.
-void Watch(const caffe::TrainOptions& options, caffe::Requests& requests) {
+void Watch(const caffe::TrainOptions& options, caffe::Requests& requests, EventOutput& output) {
   for (std::string line; std::getline(std::cin, line);) {
     const json command = json::parse(line, nullptr, false);
     if (!command.is_object()) continue;
-    if (command.value("command", "") == "end") _exit(command.value("code", kExitFailed));
-    Obey(command.value("command", ""), options, requests);
+    const std::string word = command.value("command", "");
+    if (word == "end") _exit(command.value("code", kExitFailed));
+    if (word == "answer") output.Emit({{"event", "here"}});
+    Obey(word, options, requests);
   }
   _exit(kExitFailed);
 }
@@ -66,7 +68,7 @@ void RunMember() {
   signal(SIGTERM, OnTerminate);
   signal(SIGINT, SIG_IGN);
   UnblockSignals();
-  std::thread(Watch, std::cref(input->task.options), std::ref(*requests)).detach();
+  std::thread(Watch, std::cref(input->task.options), std::ref(*requests), std::ref(output)).detach();
 
   const caffe::MemberEnvironment environment{
       .output = output,

@@ -148,10 +148,13 @@ TEST(LauncherTest, OfTwoSidesBothAreHeard) {
   EXPECT_EQ(told.failure.substr(0, told.failure.find(" (ended by")), "zero is silent");
 }
 
+// Says that it lives, in a process of its own, whatever else it does.
+constexpr const char* kAnswers = R"(exec 3<&0; (while read question; do echo '{"event":"here"}'; done <&3) & )";
+
 // Counts alone would end it: one is left, one is accused, but the accused is another one.
 TEST(LauncherTest, ASurvivorThatIsNotAccusedIsWaitedFor) {
   const LaunchResult result = Launch(
-      {Shell("zero", std::string(kListensAndJoins) + R"(echo '{"event":"saving"}'; sleep 1.5;
+      {Shell("zero", std::string(kListensAndJoins) + kAnswers + R"(echo '{"event":"saving"}'; sleep 1.5;
              echo '{"event":"saved"}'; echo '{"event":"failed","message":"one died","culprit":1}'; exit 3)"),
        Shell("one", R"(read task; echo '{"event":"joined"}'; sleep 0.2; kill -9 $$)"),
        Shell("two", R"(read task; echo '{"event":"joined"}'; sleep 0.4;
@@ -164,15 +167,26 @@ TEST(LauncherTest, ASurvivorThatIsNotAccusedIsWaitedFor) {
 
 TEST(LauncherTest, WhoIsSavingHasLongerThanTheGrace) {
   const auto ends_with = [](double saving_seconds) {
-    return Launch({Shell("zero", std::string(kListensAndJoins) +
+    return Launch({Shell("zero", std::string(kListensAndJoins) + kAnswers +
                                      R"(echo '{"event":"saving"}'; sleep 1.5; echo '{"event":"saved"}'; exit 0)"),
                    Shell("one", R"(read task; echo '{"event":"joined"}'; sleep 0.3; kill -9 $$)")},
-                  {.grace_seconds = 0.1, .saving_seconds = saving_seconds})
+                  {.grace_seconds = 0.1, .answer_seconds = 0.3, .saving_seconds = saving_seconds})
         .ends[0]
         .how;
   };
   EXPECT_EQ(ends_with(600), "exited with code 0");
   EXPECT_EQ(ends_with(0.3), "was killed by signal 9 (Killed)");
+}
+
+// It would be saving for ever: it was stopped as it wrote.
+TEST(LauncherTest, WhoIsFrozenWhileSavingIsEnded) {
+  const LaunchResult result = Launch(
+      {Shell("zero", std::string(kListensAndJoins) + kAnswers + R"(echo '{"event":"saving"}'; kill -STOP 0)"),
+       Shell("one", R"(read task; echo '{"event":"joined"}'; sleep 0.3;
+             echo '{"event":"failed","message":"zero is silent","culprit":0,"lost":true}'; exit 3)")},
+      {.grace_seconds = 600, .answer_seconds = 0.2});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.failure, "zero is silent (ended by the launcher: zero)");
 }
 
 // A disk that hangs: its member writes for ever, and the others have ended the job for it.

@@ -46,6 +46,7 @@ struct Child {
   bool spoke = false;  // an event came
   bool joined = false;
   bool saving = false;
+  std::optional<Clock::time_point> asked;  // whether it lives, and has not answered
   bool ended_by_us = false;
 };
 
@@ -99,6 +100,8 @@ class Job {
   void NoteFirstFailure(const Child& child);
   bool OnlyAccusedAreLeft() const;
   bool IsStuck(int place) const;
+  bool Lives(Child& child);
+  bool IsDeaf() const { return options_.may_speak && !options_.may_speak(); }
   bool Formed() const;
   void EndWithin(Clock::duration time);
   void OnDeadline();
@@ -201,7 +204,7 @@ bool Job::AllEnded() const {
 void Job::Step() {
   std::vector<pollfd> polled = {{signals_, POLLIN, 0}};
   std::vector<Child*> by_index = {nullptr};
-  const bool deaf = options_.may_speak && !options_.may_speak();
+  const bool deaf = IsDeaf();
   for (Child& child : children_) {
     if (!child.output_open || deaf) continue;
     polled.push_back({child.process.output(), POLLIN, 0});
@@ -216,14 +219,15 @@ void Job::Step() {
     timeout = timeout < 0 ? until : std::min(timeout, until);
   }
   poll(polled.data(), polled.size(), timeout);
-  if (deadline_ && Clock::now() >= *deadline_) OnDeadline();
-  if (notice_at_ && Clock::now() >= *notice_at_) SayWhatIsAwaited();
-  if (formed_by_ && Clock::now() >= *formed_by_) OnNotFormed();
-  if (let_go_at_ && Clock::now() >= *let_go_at_) LetGo();
   if (polled[0].revents != 0) OnSignal();
   for (std::size_t i = 1; i < polled.size(); ++i) {
     if (polled[i].revents != 0) ReadFrom(*by_index[i]);
   }
+  // After what members have said in time.
+  if (deadline_ && Clock::now() >= *deadline_) OnDeadline();
+  if (notice_at_ && Clock::now() >= *notice_at_) SayWhatIsAwaited();
+  if (formed_by_ && Clock::now() >= *formed_by_) OnNotFormed();
+  if (let_go_at_ && Clock::now() >= *let_go_at_) LetGo();
   Reap();
 }
 
@@ -342,20 +346,29 @@ void Job::EndWithin(Clock::duration time) {
   if (!deadline_ || deadline < *deadline_) deadline_ = deadline;
 }
 
-// Nobody who is saving is ended, for so long as a failed disk may take; but for one whose saving hangs.
+// Nobody who is saving is ended, for so long as a failed disk may take; but for one whose saving hangs, or who is frozen.
 void Job::OnDeadline() {
   deadline_.reset();
   int place = -1;
   for (Child& child : children_) {
     ++place;
     if (child.process.ended()) continue;
-    if (child.saving && !IsStuck(place) && saving_deadline_ && Clock::now() < *saving_deadline_) {
-      deadline_ = saving_deadline_;
+    if (child.saving && !IsStuck(place) && saving_deadline_ && Clock::now() < *saving_deadline_ && Lives(child)) {
+      EndWithin(std::min(FromSeconds(options_.answer_seconds), *saving_deadline_ - Clock::now()));
     } else {
       child.ended_by_us = true;
       child.process.Signal(SIGKILL);
     }
   }
+}
+
+// Whether a member has answered the last question within `answer_seconds`, or still may; asks again where it has. A member
+// reads and answers in a thread of its own, whatever it is writing.
+bool Job::Lives(Child& child) {
+  if (child.asked && !IsDeaf()) return Clock::now() < *child.asked + FromSeconds(options_.answer_seconds);
+  child.asked = Clock::now();
+  static_cast<void>(child.process.WriteLine(json{{"command", "answer"}}.dump()));
+  return true;
 }
 
 void Job::ReadFrom(Child& child) {
@@ -387,6 +400,8 @@ void Job::OnLine(Child& child, const std::string& line) {
   } else if (kind == "joined") {
     child.joined = true;
     if (Formed()) formed_by_.reset();
+  } else if (kind == "here") {
+    child.asked.reset();
   } else if (kind == "saving" || kind == "saved") {
     child.saving = kind == "saving";
     if (!child.saving && saving_deadline_) EndWithin(FromSeconds(options_.grace_seconds));

@@ -19,7 +19,7 @@ namespace poseidon::launch {
 // The talk between launcher and member, one JSON object a line. To the member: first its task, later
 // {"command": "terminate" | "interrupt" | "hangup"}, to rank 0 only, because what one worker is asked
 // for, all do at the same iteration (to all with `let_go_seconds`); {"command": "end", "code"} to everybody, who ends with
-// that code;
+// that code; {"command": "answer"} to who is saving while the job ends, who says {"event": "here"};
 // the end of the input means that the launcher is gone. From the member: {"event": "listening",
 // "host", "port"} from rank 0, {"event": "joined"} once it is one of the job, {"event": "saving"} and
 // {"event": "saved"} around the writing of files, {"event": "failed", "message", "culprit", "lost",
@@ -38,8 +38,9 @@ struct LaunchOptions {
   double join_seconds = 120;
   // What a failed child leaves the others: after this long they are ended too, sooner when all that are
   // left are accused. Who is saving then is left alone until it has saved, and has as long again; but
-  // not who is accused of standing still (code DEADLINE_EXCEEDED).
+  // not who is accused of standing still (code DEADLINE_EXCEEDED), nor who does not answer, so that it is frozen.
   double grace_seconds = 10;
+  double answer_seconds = 3;
   double saving_seconds = 600;  // after the first failure; whoever still saves then is ended
   bool interrupt_stops = true;  // that SIGINT is for the members to stop at, not for a snapshot or nothing
   // For members that know nothing of each other and do not agree on a verdict. Each hears every command; so long after
