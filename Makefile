@@ -31,9 +31,11 @@ bench: build ## ratios against the recorded ones (root, about 5 minutes) and wha
 	@.venv/bin/python3 benchmarks/trainer_bench.py --pairs 100
 	@.venv/bin/python3 -B -m benchmarks.performance --compare
 
-wheel: setup ## the Python wheel of the core, into build/dist, tested where nothing else is installed
+wheel: setup ## the Python wheels of core and trainer, into build/dist, tested where nothing else is installed
 	@scripts/wheel.sh
-	@.venv/bin/python3 -B -m pytest -q -rs -p no:cacheprovider tests/wheel --wheel build/dist/poseidon_train-*.whl
+	@scripts/wheel.sh --trainer
+	@.venv/bin/python3 -B -m pytest -q -rs -p no:cacheprovider tests/wheel --wheel build/dist/poseidon_train-*.whl \
+	  --trainer-wheel build/dist/poseidon_train_caffe-*.whl
 
 build: ## the poseidon command, into build/release/bin, and libposeidon.so for front ends
 	@scripts/setup.sh demo

@@ -22,5 +22,10 @@ if(TorchWheel_FOUND AND NOT TARGET TorchWheel::TorchWheel)
   target_compile_definitions(TorchWheel::TorchWheel INTERFACE AT_PER_OPERATOR_HEADERS)
   target_link_libraries(TorchWheel::TorchWheel INTERFACE
     "${TorchWheel_DIR_FOUND}/lib/libtorch_cpu.so" "${TorchWheel_DIR_FOUND}/lib/libc10.so")
-  target_link_options(TorchWheel::TorchWheel INTERFACE "-Wl,-rpath,${TorchWheel_DIR_FOUND}/lib")
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")  # as our own files: the headers name themselves where they fail
+    target_compile_options(TorchWheel::TorchWheel INTERFACE "-ffile-prefix-map=${TorchWheel_DIR_FOUND}=torch")
+  endif()
+  if(NOT POSEIDON_WHEEL)  # which finds torch where it is installed
+    target_link_options(TorchWheel::TorchWheel INTERFACE "-Wl,-rpath,${TorchWheel_DIR_FOUND}/lib")
+  endif()
 endif()

@@ -25,9 +25,9 @@ target_link_libraries(poseidon_flags INTERFACE Threads::Threads)
 target_compile_options(poseidon_flags INTERFACE -fstack-protector-strong -fvisibility=hidden
                                                 $<$<CXX_COMPILER_ID:GNU>:-ffp-contract=off>
                                                 $<$<CXX_COMPILER_ID:Clang>:-ffp-contract=off>)
-if(POSEIDON_WHEEL)
-  # What nobody calls is left out, and the same sources give the same bytes in every folder (ccache may make a source's
-  # path relative).
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  # A wheel leaves out what nobody calls, and the same sources give it the same bytes in every folder (ccache may make a
+  # source's path relative). Every release build is compiled so: wheels then find its object files in ccache.
   file(RELATIVE_PATH from_build "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
   string(REGEX REPLACE "/$" "" from_build "${from_build}")
   target_compile_options(poseidon_flags INTERFACE -ffunction-sections -fdata-sections
@@ -150,4 +150,15 @@ function(poseidon_fuzz name)
             $<TARGET_FILE:${target}> "${corpus}" ${seeds})
   math(EXPR timeout "600 * ${POSEIDON_TIMEOUT_FACTOR}")
   set_tests_properties(${target} PROPERTIES LABELS fuzz TIMEOUT ${timeout})
+endfunction()
+
+# poseidon_licenses(folder component openssl=libssl-dev ...)
+# installs the licence texts of what is inside a wheel, each from the Debian package that brought it, into folder/licenses.
+function(poseidon_licenses folder component)
+  foreach(named IN LISTS ARGN)
+    string(REPLACE "=" ";" named "${named}")
+    list(POP_FRONT named library package)
+    install(FILES "/usr/share/doc/${package}/copyright" DESTINATION "${folder}/licenses" RENAME "${library}.txt"
+            COMPONENT "${component}")
+  endforeach()
 endfunction()

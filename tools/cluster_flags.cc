@@ -2,6 +2,7 @@
 #include "tools/cluster_flags.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 #include <system_error>
@@ -84,8 +85,11 @@ std::vector<std::string> CommandOn(const ClusterFlags& flags, const Host& host, 
   const std::string program = flags.program.empty() ? OwnProgram() : flags.program;
   argv.insert(argv.end(), {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15"});
   argv.insert(argv.end(), ssh_options.begin(), ssh_options.end());
+  // Where torch is outside the folder in which a trainer from a wheel looks for it.
+  const char* const libraries = std::getenv("LD_LIBRARY_PATH");
+  const std::string with = libraries != nullptr ? "env LD_LIBRARY_PATH=" + ShellQuoted(libraries) + " " : "";
   argv.insert(argv.end(), {host.name, "--",
-                           "cd " + ShellQuoted(OwnFolder()) + " && exec " + ShellQuoted(program) + " " + command});
+                           "cd " + ShellQuoted(OwnFolder()) + " && exec " + with + ShellQuoted(program) + " " + command});
   return argv;
 }
 

@@ -12,7 +12,7 @@ void AddElsewhere(CLI::App& app, const std::string& name, const std::string& des
   command->prefix_command();
   command->set_help_flag();
   command->callback([name] {
-    Fail("'" + name + "' needs the trainer, which this package does not hold: make build in a checkout makes it");
+    Fail("'" + name + "' needs the trainer, which pip install 'poseidon-train[caffe]' brings");
   });
 }
 

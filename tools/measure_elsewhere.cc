@@ -6,8 +6,8 @@ namespace poseidon::tools {
 
 Result<profile::Profile> MeasureNet(const MeasureOptions& options) {
   return Unimplemented("measuring " + options.model +
-                       " needs the trainer, which this package does not hold: make build in a checkout makes it; or "
-                       "give a profile that was measured elsewhere");
+                       " needs the trainer, which pip install 'poseidon-train[caffe]' brings; or give a profile that was "
+                       "measured elsewhere");
 }
 
 }  // namespace poseidon::tools

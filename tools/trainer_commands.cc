@@ -1,20 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands of a build with the trainer.
+#include <cstddef>
+
 #include "tools/commands.h"
+#include "tools/torch_version.h"
 
 namespace poseidon::tools {
+namespace {
+
+void RefuseAnotherTorch(std::size_t) {
+  if (const Status fits = TorchFits(); !fits.ok()) Fail(fits.message());
+}
+
+}  // namespace
 
 void AddCommands(CLI::App& app) {
   AddTrain(app);
-  AddRun(app);
   AddTest(app);
   AddTime(app);
   AddPlan(app);
   AddProfile(app);
   AddDeviceQuery(app);
   AddConvertMnist(app);
-  AddPythonCommands(app);
   AddMember(app);
+  for (CLI::App* command : app.get_subcommands({})) command->preparse_callback(RefuseAnotherTorch);
+  // These compute nothing.
+  AddRun(app);
+  AddPythonCommands(app);
   AddRank(app);
 }
 

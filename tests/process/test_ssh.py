@@ -66,8 +66,9 @@ def test_machines_train_as_one_machine_does(bench, machines, slots, servers):
     assert not member_processes(bench)
 
 
-def start_endless(bench, machines, *more):
+def start_endless(bench, machines, *more, **words):
     arguments, how = options(bench, machines)
+    how.update(words)
     solver = bench.solver(max_iter=ENDLESS, test_interval=ENDLESS,
                           snapshot_prefix=bench.folder / "snap")
     return bench.start(solver, *arguments, *PINNED, *more, **how)
@@ -84,6 +85,13 @@ def test_members_listen_on_their_own_address_and_end_with_the_launcher(bench, ma
         os.kill(job.pid, signal.SIGKILL)
         assert not jobs.wait_for_ends(endings, time.monotonic() + 10)
     assert not member_processes(bench)
+
+
+def test_the_other_machine_looks_for_libraries_where_this_one_does(bench, machines):
+    with start_endless(bench, machines, environment={"LD_LIBRARY_PATH": "/nowhere/it's here"}) as job:
+        assert job.out.wait(r"^iteration 10,"), job.err.text
+        for pid in member_processes(bench):
+            assert b"LD_LIBRARY_PATH=/nowhere/it's here" in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
 
 def test_sigterm_at_the_launcher_reaches_the_other_machine(bench, machines):

@@ -11,17 +11,26 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def pytest_addoption(parser):
-    parser.addoption("--wheel", help="the wheel under test; without it one is built")
+    parser.addoption("--wheel", help="the core's wheel under test; without it one is built")
+    parser.addoption("--trainer-wheel", help="the trainer's; without it one is built")
+
+
+def given_or_built(given, folder, *flags):
+    if given:
+        return pathlib.Path(given).resolve()
+    subprocess.run([ROOT / "scripts" / "wheel.sh", *flags, folder], check=True)
+    [file] = folder.iterdir()
+    return file
 
 
 @pytest.fixture(scope="session")
 def wheel(request, tmp_path_factory):
-    if given := request.config.getoption("--wheel"):
-        return pathlib.Path(given).resolve()
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([ROOT / "scripts" / "wheel.sh", folder], check=True)
-    [file] = folder.iterdir()
-    return file
+    return given_or_built(request.config.getoption("--wheel"), tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="session")
+def trainer_wheel(request, tmp_path_factory):
+    return given_or_built(request.config.getoption("--trainer-wheel"), tmp_path_factory.mktemp("dist"), "--trainer")
 
 
 def install(python, *wheels):
@@ -43,3 +52,9 @@ def environment(folder, wheel, base=OWN):
 @pytest.fixture(scope="session")
 def alone(wheel, tmp_path_factory):
     return environment(tmp_path_factory.mktemp("alone"), wheel)
+
+
+def command(python, *arguments, folder):
+    """`poseidon ...` as the environment has it on its PATH."""
+    return subprocess.run([python.parent / "poseidon", *arguments], cwd=folder, env=clean(), capture_output=True,
+                          text=True, stdin=subprocess.DEVNULL)

@@ -12,7 +12,7 @@ import zipfile
 import pytest
 
 import orders
-from conftest import ROOT, environment
+from conftest import ROOT, command, environment
 
 INSIDE = re.compile(r"poseidon/((\w+/)?\w+\.py|py\.typed|bin/poseidon|libposeidon\.so|include/poseidon/c/\w+\.(h|hpp)|licenses/.+\.txt)"
                     r"|poseidon_train\.libs/libisal-\w+\.so[.\d]*|poseidon_train-[\d.]+\.dist-info/.+")
@@ -34,7 +34,8 @@ def test_it_is_for_every_python_and_old_systems(wheel):
     assert wheel.stat().st_size < 5e6
     names = zipfile.ZipFile(wheel).namelist()
     assert [name for name in names if not name.endswith("/") and not INSIDE.fullmatch(name)] == []
-    assert {f"poseidon/licenses/{library}.txt" for library in ("openssl", "libstdc++", "asio", "isa-l")} <= set(names)
+    assert {f"poseidon/licenses/{library}.txt" for library in ("openssl", "libstdc++", "asio", "isa-l", "cli11",
+                                                                "nlohmann-json")} <= set(names)
 
 
 def test_it_names_no_folder_of_the_machine_that_built_it(wheel):
@@ -101,12 +102,6 @@ def test_the_doctor_needs_nothing_else(alone, tmp_path):
     assert [pair["trouble"] for pair in report["pairs"]] == ["", ""]
     assert {finding["kind"] for finding in report["findings"]} <= {"disk", "memory", "descriptors"}  # of this machine
     assert not any(pathlib.Path(host["facts"]["package"]).is_relative_to(ROOT) for host in report["hosts"])
-
-
-def command(python, *arguments, folder):
-    """`poseidon ...` as the environment has it on its PATH."""
-    return subprocess.run([python.parent / "poseidon", *arguments], cwd=folder, env=orders.clean(), capture_output=True,
-                          text=True, stdin=subprocess.DEVNULL)
 
 
 def test_the_command_needs_no_trainer(alone, tmp_path):

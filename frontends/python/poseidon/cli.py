@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `poseidon` command: `doctor` and `demo` are Python, everything else is a program of its own, which this one becomes.
 
-The program beside the package has no trainer; a checkout's, where `make build` made it, has every command.
+The program beside the package has no trainer; that of poseidon-train-caffe (trainer.py), and a checkout's, where `make build`
+made it, have every command.
 """
 from __future__ import annotations
 
 import os
 import pathlib
 import sys
+from typing import NoReturn
 
-from . import demo, doctor
+from . import demo, doctor, trainer
 
 
 def programs() -> list[pathlib.Path]:
@@ -22,6 +24,21 @@ def programs() -> list[pathlib.Path]:
     return [here / "bin" / "poseidon", here.parents[2] / "build" / "release" / "bin" / "poseidon"]
 
 
+def become(program: str, words: list[str], libraries: pathlib.Path | None = None) -> NoReturn:
+    """Goes on as `program`, which finds its libraries in one more folder."""
+    environment = dict(os.environ)
+    if libraries is not None:
+        before = environment.get("LD_LIBRARY_PATH")
+        environment["LD_LIBRARY_PATH"] = f"{libraries}:{before}" if before else str(libraries)
+    sys.stdout.flush()
+    os.execve(program, [program, *words], environment)
+
+
+def fail(sentence: str) -> int:
+    print(f"poseidon: {sentence}", file=sys.stderr)
+    return 1
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command that `arguments` (those of the process) say, and returns its exit code. Most commands replace this
     process and do not return."""
@@ -30,13 +47,16 @@ def main(arguments: list[str] | None = None) -> int:
         return doctor.main(words[1:])
     program = next((str(path) for path in programs() if os.access(path, os.X_OK)), None)
     if program is None:
-        print("poseidon: the program is missing, expected a wheel of poseidon-train, or a checkout after make build",
-              file=sys.stderr)
-        return 1
+        return fail("the program is missing, expected a wheel of poseidon-train, or a checkout after make build")
     if words[:1] == ["demo"]:
         return demo.main(program, words[1:])
-    sys.stdout.flush()
-    os.execv(program, [program, *words])
+    if words[:1] in (["run"], ["rank"]) or (found := trainer.find()) is None:
+        become(program, words)
+    if not found.trouble:
+        become(str(found.program), words, found.libraries)
+    if any(word in trainer.COMMANDS for word in words):
+        return fail(found.trouble)
+    become(program, words)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trainer that `pip install 'poseidon-train[caffe]'` brings: where its program is, and whether it fits what is installed."""
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import pathlib
+import re
+
+from . import distribution
+
+NAME = "poseidon-train-caffe"
+COMMANDS = ("train", "test", "time", "profile", "device_query", "convert-mnist", "member")  # that need it
+
+
+def folder_of(package: str) -> pathlib.Path | None:
+    """Where a package is, without importing it."""
+    spec = importlib.util.find_spec(package)
+    places = list(spec.submodule_search_locations or []) if spec is not None else []
+    return pathlib.Path(places[0]) if places else None
+
+
+def of_minor(version: str) -> str:
+    """"2.13" of "2.13.0+cpu"."""
+    return ".".join(version.split(".")[:2])
+
+
+@dataclasses.dataclass
+class Trainer:
+    program: pathlib.Path
+    libraries: pathlib.Path | None  # torch's, where the program does not look for them by itself
+    trouble: str  # a sentence where it cannot run; else empty
+
+
+def find() -> Trainer | None:
+    """The trainer of this Python; None where there is none."""
+    own, ours = folder_of("poseidon_caffe"), distribution.find(NAME)
+    if own is None or ours is None:
+        return None
+    program, torch = own / "bin" / "poseidon", folder_of("torch")
+    libraries = torch / "lib" if torch is not None and torch.parent.resolve() != own.parent.resolve() else None
+    version = distribution.version()
+    if version is not None and version != ours.version:
+        return Trainer(program, libraries, f"{NAME} {ours.version} is installed beside {distribution.NAME} {version}, "
+                       f"expected the same version of both: pip install '{distribution.NAME}[caffe]=={version}'")
+    return Trainer(program, libraries, trouble_with_torch(torch, " ".join(ours.requires or [])))
+
+
+def trouble_with_torch(folder: pathlib.Path | None, requires: str) -> str:
+    """A sentence where there is no torch, or one whose tensors have another layout than `requires` says; else empty."""
+    needed = re.search(r"torch\s*==\s*(\d+\.\d+)", requires)
+    minor = needed[1] if needed is not None else ""
+    if folder is None:
+        return f"the trainer computes with PyTorch, which is not installed: pip install 'torch=={minor}.*'"
+    installed = distribution.find("torch")
+    if installed is not None and of_minor(installed.version) != minor:
+        return (f"the trainer is built for PyTorch {minor} and {installed.version} is installed, expected {minor}: "
+                f"pip install 'torch=={minor}.*'")
+    return ""
