@@ -100,9 +100,11 @@ function(poseidon_test name)
   set(target ${name}_test)
   add_executable(${target} ${ARG_SOURCES})
   target_link_libraries(${target} PRIVATE poseidon_warnings poseidon_flags GTest::gmock GTest::gtest_main)
-  # Under sanitizers the compiler takes most of its time for tests, which do not need to be fast.
+  # The compiler takes much of its time for tests, which do not need to be fast.
   if(POSEIDON_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE -O1)
   endif()
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${target} PRIVATE poseidon_${dep})

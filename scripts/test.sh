@@ -87,7 +87,7 @@ for suite in "${suites[@]}"; do
     release) run_suite release release "$left_out" -DPOSEIDON_TESTS=ON -DPOSEIDON_BENCHMARKS=ON "$patience" ;;
     asan | tsan) run_suite "$suite" "$suite" "$(both "$left_out" 'slow|net|python')" ;;
     check) run_suite check dev "$left_out" -- -L "$quick" ;;
-    clang) with_clang clang clang "$left_out" -- -L "$quick" ;;
+    clang) with_clang clang clang "$(both "$left_out" slow)" -- -L "$quick" ;;
     fuzz) with_clang fuzz fuzz '' "$patience" ;;
     *) echo "test: unknown suite '$suite', expected release, asan, tsan, clang, fuzz or check" >&2; exit 2 ;;
   esac
