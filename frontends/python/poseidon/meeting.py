@@ -94,8 +94,9 @@ class Note:
             self.path.unlink()
 
 
-def lacks(place: Place, token_file: str | os.PathLike[str] | None) -> bool:
-    """Whether the processes have to meet by files. Raises PoseidonError where they cannot."""
+def is_left_open(place: Place, token_file: str | os.PathLike[str] | None) -> bool:
+    """Whether the launcher has left open where the processes meet, or by which secret, and they can agree on it themselves.
+    Raises PoseidonError where they cannot."""
     if place.workers == 1 or (place.coordinator and place.port and token_file):
         return False
     # Variables alone may be those of a launcher that has none of these, or set by hand.

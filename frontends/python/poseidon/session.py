@@ -113,7 +113,7 @@ def join(rank: int | None = None, workers: int | None = None, coordinator: str |
             words.listening = c.Listening(lambda user, host, port: announce(host.decode(), port))
         return Session(words)
 
-    if not meeting.lacks(place, token_file):
+    if not meeting.is_left_open(place, token_file):
         return opened(token_file, None)
     if meet is not None and launch.has_agent() and not place.one_host:
         return opened(token_file, meet(place))

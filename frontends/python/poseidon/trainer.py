@@ -33,14 +33,13 @@ class Trainer:
 
 
 def find() -> Trainer | None:
-    """The trainer of this Python; None where there is none."""
-    own, ours = folder_of("poseidon_caffe"), distribution.find(NAME)
-    if own is None or ours is None:
+    """The trainer that is installed beside this package; None where there is none, and in a checkout, which has its own."""
+    own, ours, version = folder_of("poseidon_caffe"), distribution.find(NAME), distribution.version()
+    if own is None or ours is None or version is None:
         return None
     program, torch = own / "bin" / "poseidon", folder_of("torch")
     libraries = torch / "lib" if torch is not None and torch.parent.resolve() != own.parent.resolve() else None
-    version = distribution.version()
-    if version is not None and version != ours.version:
+    if version != ours.version:
         return Trainer(program, libraries, f"{NAME} {ours.version} is installed beside {distribution.NAME} {version}, "
                        f"expected the same version of both: pip install '{distribution.NAME}[caffe]=={version}'")
     return Trainer(program, libraries, trouble_with_torch(torch, " ".join(ours.requires or [])))
