@@ -9,10 +9,12 @@
 #include <iostream>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "frontends/caffe/train/worker.h"
 #include "poseidon/base/exception.h"
 #include "tools/commands.h"
+#include "tools/launch/beats.h"
 #include "tools/signals.h"
 #include "tools/stop_signal.h"
 #include "tools/task_json.h"
@@ -40,15 +42,25 @@ void Obey(const std::string& command, const caffe::TrainOptions& options,
   if (effect == "snapshot") requests.snapshot.store(true);
 }
 
+// Ends the process once the launcher's machine is gone.
+void AwaitMissedBeat(const launch::Beats* beats) {
+  while (!beats->Missed()) std::this_thread::sleep_for(launch::Beats::kBetweenLooks);
+  _exit(kExitFailed);
+}
+
 // Reads the launcher's commands until it is gone. Without it nobody would notice this process, so it
 // ends at once; the others see a lost member.
 void Watch(const caffe::TrainOptions& options, caffe::Requests& requests, EventOutput& output) {
+  launch::Beats beats;
+  bool beats_expected = false;
   for (std::string line; std::getline(std::cin, line);) {
     const json command = json::parse(line, nullptr, false);
     if (!command.is_object()) continue;
     const std::string word = command.value("command", "");
     if (word == "end") _exit(command.value("code", kExitFailed));
     if (word == "answer") output.Emit({{"event", "here"}});
+    beats.Take(command);
+    if (beats.Expected() && !std::exchange(beats_expected, true)) std::thread(AwaitMissedBeat, &beats).detach();
     Obey(word, options, requests);
   }
   _exit(kExitFailed);

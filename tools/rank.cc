@@ -23,6 +23,7 @@
 
 #include "poseidon/transport/tcp/token.h"
 #include "tools/commands.h"
+#include "tools/launch/beats.h"
 #include "tools/launch/kept_command.h"
 #include "tools/launch/process.h"
 #include "tools/rank_task.h"
@@ -161,6 +162,7 @@ class Rank {
   std::string unsent_;
   bool output_open_ = true;
   int signals_ = -1;
+  launch::Beats beats_;
   std::optional<Clock::time_point> end_at_;  // when the command, asked to end, is killed
   int asked_code_ = 0;                       // the exit code that the launcher asked for
 };
@@ -268,6 +270,7 @@ void Rank::Obey(const json& command) {
   if (word == "terminate") Signal(SIGTERM);
   if (word == "hangup") Signal(SIGHUP);
   if (word == "end") BeginToEnd(command.value("code", kExitFailed));
+  beats_.Take(command);
 }
 
 void Rank::BeginToEnd(int code) {
@@ -294,9 +297,10 @@ void Rank::Step() {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*end_at_ - Clock::now()).count();
     timeout = left > 0 ? static_cast<int>(left) + 1 : 0;
   }
+  if (beats_.Expected() && timeout < 0) timeout = static_cast<int>(launch::Beats::kBetweenLooks.count());
   poll(polled.data(), polled.size(), timeout);
   if (polled[0].revents != 0) ObeyInput();
-  if (polled[1].revents != 0 || !input_open_) BeginToEnd(kExitFailed);
+  if (polled[1].revents != 0 || !input_open_ || beats_.Missed()) BeginToEnd(kExitFailed);
   for (std::size_t i = 0; i < 2; ++i) {
     if (polled[3 + i].revents != 0) Forward(streams_[i]);
   }
@@ -312,9 +316,9 @@ int Rank::Close(int code, const std::string& how) {
   while (!unsent_.empty() && output_open_ && input_open_ && !end_at_) {
     std::array<pollfd, 3> polled = {
         {{STDIN_FILENO, POLLIN, 0}, {signals_, POLLIN, 0}, {STDOUT_FILENO, POLLOUT, 0}}};
-    poll(polled.data(), polled.size(), -1);
+    poll(polled.data(), polled.size(), beats_.Expected() ? static_cast<int>(launch::Beats::kBetweenLooks.count()) : -1);
     if (polled[0].revents != 0) ObeyInput();
-    if (polled[1].revents != 0) break;
+    if (polled[1].revents != 0 || beats_.Missed()) break;
     Send();
   }
   Send();

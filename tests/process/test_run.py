@@ -2,6 +2,7 @@
 """`poseidon run`: any command as the ranks of a job on this machine."""
 import contextlib
 import fcntl
+import json
 import os
 import pathlib
 import pty
@@ -185,6 +186,26 @@ def test_no_child_outlives_its_parent(run, victim):
             agent = jobs.children_of(job.pid)[0]
             os.kill({"launcher": job.pid, "agent": agent, "keeper": jobs.children_of(agent)[0]}[victim], signal.SIGKILL)
             assert job.finish() == (-9 if victim == "launcher" else 137)
+
+
+def test_a_rank_ends_when_the_launchers_machine_is_gone(poseidon, tmp_path):
+    """What a launcher elsewhere sends, up to the moment in which its machine vanishes: no end of the input, no beat."""
+    task = {"name": "rank 0 on host b", "rank": 0, "workers": 1, "local_rank": 0, "local_workers": 1, "node": 0,
+            "host": "b", "address": "127.0.0.1", "port": 0, "argv": ["sh", "-c", "echo $$ > pid; exec sleep 600"],
+            "environment": {}, "token": "ab" * 32}
+    rank = subprocess.Popen([poseidon, "rank"], cwd=tmp_path, env=jobs.clean_environment(), stdin=subprocess.PIPE,
+                            stdout=subprocess.DEVNULL, text=True)
+    try:
+        for command in (task, {"command": "beat", "within": 600}, {"command": "beat", "within": 0.5}):
+            print(json.dumps(command), file=rank.stdin, flush=True)
+            while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().endswith("\n"):
+                time.sleep(0.01)
+        kept = jobs.Ending(int((tmp_path / "pid").read_text()))
+        assert rank.wait(jobs.PATIENCE) == 128 + signal.SIGTERM  # how its command ended
+        assert jobs.wait_for_ends([kept], time.monotonic() + 10) == []
+    finally:
+        rank.kill()
+        rank.wait()
 
 
 def test_a_frozen_rank_is_ended_with_the_others(run):

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "tools/launch/beats.h"
 #include "tools/launch/hosts.h"
 #include "tools/launch/launcher.h"
 #include "tools/launch/process.h"
@@ -256,6 +257,39 @@ TEST(LauncherTest, AJobThatCannotStopSaysWhatItWaitsFor) {
             "stopping; waiting for the end of an iteration of zero, one (is stopped); a second Ctrl-C or SIGTERM "
             "ends all at once");
   EXPECT_EQ(result.failure, "the job was ended at once by a second request to stop");
+}
+
+TEST(BeatsTest, AreExpectedAfterTheFirst) {
+  Beats beats;
+  EXPECT_FALSE(beats.Expected() || beats.Missed());
+  beats.Take({{"command", "terminate"}});
+  EXPECT_FALSE(beats.Expected());
+  beats.Take({{"command", "beat"}, {"within", 600}});
+  EXPECT_TRUE(beats.Expected());
+  EXPECT_FALSE(beats.Missed());
+  beats.Take({{"command", "beat"}, {"within", 0}});
+  usleep(1000);
+  EXPECT_TRUE(beats.Missed());
+  beats.Take({{"command", "pause"}});
+  EXPECT_FALSE(beats.Expected() || beats.Missed());
+}
+
+// Ctrl-Z at the launcher; somebody lets it go on once it has stopped.
+TEST(LauncherTest, MembersElsewhereHearWhetherTheLauncherIsThere) {
+  MemberProcess elsewhere = Shell("zero", std::string(kListensAndJoins) + R"(
+      read first; kill -TSTP $PPID
+      until grep -q '^State:.T' /proc/$PPID/status; do sleep 0.01; done
+      kill -CONT $PPID
+      read second; read third
+      printf '{"event":"heard","commands":[%s,%s,%s]}\n' "$first" "$second" "$third")");
+  elsewhere.remote = true;
+  nlohmann::json heard;
+  const LaunchResult result = Launch({elsewhere}, {.on_event = [&](const std::string&, const nlohmann::json& event) {
+                                       heard = event.at("commands");
+                                     }});
+  EXPECT_EQ(result.exit_code, 0) << result.failure;
+  const nlohmann::json beat = {{"command", "beat"}, {"within", 60.0}};
+  EXPECT_EQ(heard, nlohmann::json::array({beat, {{"command", "pause"}}, beat}));
 }
 
 TEST(LauncherTest, AJobThatHasNotFormedEndsWithItsFirstFailure) {

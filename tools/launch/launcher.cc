@@ -35,6 +35,9 @@ constexpr auto kLastMoment = std::chrono::milliseconds(500);
 constexpr auto kUntilHeard = std::chrono::milliseconds(20);
 // A job that has not stopped so long after the request says what it waits for.
 constexpr auto kUntilNotice = std::chrono::seconds(1);
+// How often members elsewhere hear that this machine is there, and after how long a silence it is gone for them.
+constexpr auto kBetweenBeats = std::chrono::seconds(15);
+constexpr auto kGone = std::chrono::seconds(60);
 
 struct Child {
   const MemberProcess* member = nullptr;
@@ -114,6 +117,9 @@ class Job {
   void LimitForming(Clock::duration more);
   void OnNotFormed();
   void Tell(const std::string& command);
+  void TellElsewhere(const json& command);
+  void Beat();
+  void Suspend();
   void EndAll(int signal);
   bool AllEnded() const;
   bool members_are_apart() const { return options_.let_go_seconds.has_value(); }
@@ -135,6 +141,7 @@ class Job {
   std::optional<Clock::time_point> saving_deadline_;  // when who saves is; set by the first failure
   std::optional<Clock::time_point> notice_at_;
   std::optional<Clock::time_point> let_go_at_;
+  std::optional<Clock::time_point> beat_at_;    // none where all members are here
   std::optional<Clock::time_point> formed_by_;  // none once all have joined, or the job ends
 };
 
@@ -153,7 +160,7 @@ bool Job::Begin() {
   signal(SIGPIPE, SIG_IGN);
   sigset_t mask;
   sigemptyset(&mask);
-  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&mask, s);
+  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGTSTP}) sigaddset(&mask, s);
   sigprocmask(SIG_BLOCK, &mask, &old_mask_);
   signals_ = signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
   return signals_ >= 0;
@@ -190,6 +197,7 @@ LaunchResult Job::Run() {
     return {kExitFailed, "cannot start " + members_.front().name + ": " + status.message()};
   }
   LimitForming({});
+  if (std::any_of(members_.begin(), members_.end(), [](const MemberProcess& member) { return member.remote; })) Beat();
   while (!AllEnded()) Step();
   return Verdict();
 }
@@ -211,7 +219,7 @@ void Job::Step() {
     by_index.push_back(&child);
   }
   int timeout = deaf ? static_cast<int>(kUntilHeard.count()) : -1;
-  for (const auto& moment : {deadline_, notice_at_, formed_by_, let_go_at_}) {
+  for (const auto& moment : {deadline_, notice_at_, formed_by_, let_go_at_, beat_at_}) {
     if (!moment) continue;
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(*moment - Clock::now()).count();
@@ -228,6 +236,7 @@ void Job::Step() {
   if (notice_at_ && Clock::now() >= *notice_at_) SayWhatIsAwaited();
   if (formed_by_ && Clock::now() >= *formed_by_) OnNotFormed();
   if (let_go_at_ && Clock::now() >= *let_go_at_) LetGo();
+  if (beat_at_ && Clock::now() >= *beat_at_) Beat();
   Reap();
 }
 
@@ -237,6 +246,7 @@ void Job::OnSignal() {
     switch (info.ssi_signo) {
       case SIGCHLD: break;
       case SIGHUP: Tell("hangup"); break;
+      case SIGTSTP: Suspend(); break;
       default: {
         const bool interrupt = info.ssi_signo == SIGINT;
         if (interrupt && !options_.interrupt_stops && Formed()) {
@@ -288,6 +298,24 @@ void Job::Tell(const std::string& command) {
     if (!child.process.ended()) static_cast<void>(child.process.WriteLine(json{{"command", command}}.dump()));
     if (!members_are_apart()) return;  // the leader alone
   }
+}
+
+void Job::TellElsewhere(const json& command) {
+  for (Child& child : children_) {
+    if (child.member->remote && !child.process.ended()) static_cast<void>(child.process.WriteLine(command.dump()));
+  }
+}
+
+void Job::Beat() {
+  TellElsewhere({{"command", "beat"}, {"within", std::chrono::duration<double>(kGone).count()}});
+  beat_at_ = Clock::now() + kBetweenBeats;
+}
+
+// Ctrl-Z: members work on, until nobody takes what they print.
+void Job::Suspend() {
+  TellElsewhere({{"command", "pause"}});
+  raise(SIGSTOP);
+  if (beat_at_) Beat();
 }
 
 void Job::EndAll(int signal) {

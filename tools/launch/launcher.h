@@ -20,7 +20,7 @@ namespace poseidon::launch {
 // {"command": "terminate" | "interrupt" | "hangup"}, to rank 0 only, because what one worker is asked
 // for, all do at the same iteration (to all with `let_go_seconds`); {"command": "end", "code"} to everybody, who ends with
 // that code; {"command": "answer"} to who is saving while the job ends, who says {"event": "here"};
-// the end of the input means that the launcher is gone. From the member: {"event": "listening",
+// to members elsewhere also what beats.h says; the end of the input means that the launcher is gone. From the member: {"event": "listening",
 // "host", "port"} from rank 0, {"event": "joined"} once it is one of the job, {"event": "saving"} and
 // {"event": "saved"} around the writing of files, {"event": "failed", "message", "culprit", "lost",
 // "code"} where "lost" says that a member is gone, also where it cannot be told which and "culprit" is
