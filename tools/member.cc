@@ -42,9 +42,12 @@ void Obey(const std::string& command, const caffe::TrainOptions& options,
   if (effect == "snapshot") requests.snapshot.store(true);
 }
 
-// Ends the process once the launcher's machine is gone.
+// Ends the process once the launcher's machine is gone. A process that was stopped itself has missed beats, which Watch
+// reads first when it goes on.
 void AwaitMissedBeat(const launch::Beats* beats) {
-  while (!beats->Missed()) std::this_thread::sleep_for(launch::Beats::kBetweenLooks);
+  for (int missed = 0; missed < 5; missed = beats->Missed() ? missed + 1 : 0) {
+    std::this_thread::sleep_for(launch::Beats::kBetweenLooks);
+  }
   _exit(kExitFailed);
 }
 

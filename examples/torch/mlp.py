@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A perceptron on ten noisy clusters, trained by several processes: a PyTorch script and three lines more.
 
-  export PYTHONPATH=frontends/python POSEIDON_TOKEN_FILE=job.token
-  .venv/bin/python3 -c 'import poseidon; poseidon.make_token_file("job.token")'
+  export PYTHONPATH=frontends/python
   .venv/bin/torchrun --nproc-per-node 2 examples/torch/mlp.py
 """
 import torch

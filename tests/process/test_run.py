@@ -198,10 +198,13 @@ def test_a_rank_ends_when_the_launchers_machine_is_gone(poseidon, tmp_path):
     try:
         for command in (task, {"command": "beat", "within": 600}, {"command": "beat", "within": 0.5}):
             print(json.dumps(command), file=rank.stdin, flush=True)
+            deadline = time.monotonic() + jobs.PATIENCE
             while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().endswith("\n"):
+                assert time.monotonic() < deadline and rank.poll() is None
                 time.sleep(0.01)
         kept = jobs.Ending(int((tmp_path / "pid").read_text()))
-        assert rank.wait(jobs.PATIENCE) == 128 + signal.SIGTERM  # how its command ended
+        # How its command ended, or that it had to be killed.
+        assert rank.wait(jobs.PATIENCE) in (128 + signal.SIGTERM, 1)
         assert jobs.wait_for_ends([kept], time.monotonic() + 10) == []
     finally:
         rank.kill()

@@ -90,7 +90,9 @@ def test_members_listen_on_their_own_address_and_end_with_the_launcher(bench, ma
 def test_the_other_machine_looks_for_libraries_where_this_one_does(bench, machines):
     with start_endless(bench, machines, environment={"LD_LIBRARY_PATH": "/nowhere/it's here"}) as job:
         assert job.out.wait(r"^iteration 10,"), job.err.text
-        for pid in member_processes(bench):
+        members = member_processes(bench)
+        assert len(members) == 2
+        for pid in members:
             assert b"LD_LIBRARY_PATH=/nowhere/it's here" in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
 

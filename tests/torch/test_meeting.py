@@ -102,19 +102,23 @@ def test_two_jobs_meet_apart(temporary, start):
         met(workers)
 
 
-def test_what_a_killed_job_left_misleads_nobody(temporary, start):
-    killed = start(srun(0, 2, 2))
-    folder = temporary / f"poseidon-{os.geteuid()}"
+def await_note(temporary):
     deadline = time.monotonic() + PATIENCE
-    while not (left := list(folder.glob("*.address"))):
+    while not (left := list(temporary.glob("poseidon-*/*.address"))):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    host, port = poseidon.meeting.Note(left[0], same_host=True).read()
+    return left[0]
+
+
+def test_what_a_killed_job_left_misleads_nobody(temporary, start):
+    killed = start(srun(0, 2, 2))
+    left = await_note(temporary)
+    host, port = poseidon.meeting.Note(left, same_host=True).read()
     assert host == "127.0.0.1" and port > 0
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    assert poseidon.meeting.Note(left[0], same_host=True).read() is None
-    assert poseidon.meeting.Note(left[0], same_host=False).read() == (host, port)
+    assert poseidon.meeting.Note(left, same_host=True).read() is None
+    assert poseidon.meeting.Note(left, same_host=False).read() == (host, port)
     met([start(srun(rank, 2, 2)) for rank in range(2)])
 
 
@@ -142,6 +146,26 @@ def test_rank_0_without_the_others_leaves_nothing(temporary, start):
     assert alone.returncode == 1 and "PoseidonError: " in errors
 
 
+def test_rank_0_that_is_asked_to_end_leaves_nothing(temporary, start):
+    """No secret either: what is left is what the fixture finds."""
+    alone = start(srun(0, 2, 2))
+    await_note(temporary)
+    alone.send_signal(signal.SIGTERM)
+    assert alone.wait(PATIENCE) == 128 + signal.SIGTERM
+
+
+def test_a_note_that_cannot_be_left_ends_rank_0(temporary, start):
+    folder = temporary / f"poseidon-{os.geteuid()}"
+    folder.mkdir(mode=0o700)
+    blocked = folder / f"srun-python-{os.getpid()}-0.address"
+    blocked.mkdir()  # where the note should be
+    alone = start(srun(0, 2, 2))
+    _, errors = alone.communicate(timeout=PATIENCE)
+    blocked.rmdir()
+    assert errors.splitlines()[-1].startswith(
+        f"poseidon.errors.PoseidonError: the other processes cannot be told where to join: {blocked} cannot be written")
+
+
 def test_a_folder_of_somebody_else_is_refused(temporary, start):
     (temporary / f"poseidon-{os.geteuid()}").mkdir(mode=0o755)
     open_to_all = start(srun(0, 2, 2))
@@ -157,6 +181,8 @@ def torchrun_command():
 
 def mpirun_command():
     path = shutil.which("mpirun")
+    if path and "Open MPI" not in subprocess.run([path, "--version"], capture_output=True, text=True).stdout:
+        return None
     return [path, "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "-B"] if path else None
 
 

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <iostream>
 #include <string>
 
 #include "tools/launch/beats.h"
@@ -166,12 +167,13 @@ TEST(LauncherTest, ASurvivorThatIsNotAccusedIsWaitedFor) {
   EXPECT_EQ(result.failure, "one died; one was killed by signal 9 (Killed)");
 }
 
+// And once it has saved, the grace again.
 TEST(LauncherTest, WhoIsSavingHasLongerThanTheGrace) {
   const auto ends_with = [](double saving_seconds) {
     return Launch({Shell("zero", std::string(kListensAndJoins) + kAnswers +
-                                     R"(echo '{"event":"saving"}'; sleep 1.5; echo '{"event":"saved"}'; exit 0)"),
+                                     R"(echo '{"event":"saving"}'; sleep 2.5; echo '{"event":"saved"}'; sleep 1.3; exit 0)"),
                    Shell("one", R"(read task; echo '{"event":"joined"}'; sleep 0.3; kill -9 $$)")},
-                  {.grace_seconds = 0.1, .answer_seconds = 0.3, .saving_seconds = saving_seconds})
+                  {.grace_seconds = 2, .answer_seconds = 1, .saving_seconds = saving_seconds})
         .ends[0]
         .how;
   };
@@ -274,22 +276,32 @@ TEST(BeatsTest, AreExpectedAfterTheFirst) {
   EXPECT_FALSE(beats.Expected() || beats.Missed());
 }
 
-// Ctrl-Z at the launcher; somebody lets it go on once it has stopped.
+// Ctrl-Z at the launcher; somebody lets it go on once it has stopped. It is a process group of its own: the kernel stops
+// none in which nobody has a parent outside.
 TEST(LauncherTest, MembersElsewhereHearWhetherTheLauncherIsThere) {
-  MemberProcess elsewhere = Shell("zero", std::string(kListensAndJoins) + R"(
-      read first; kill -TSTP $PPID
-      until grep -q '^State:.T' /proc/$PPID/status; do sleep 0.01; done
-      kill -CONT $PPID
-      read second; read third
-      printf '{"event":"heard","commands":[%s,%s,%s]}\n' "$first" "$second" "$third")");
-  elsewhere.remote = true;
-  nlohmann::json heard;
-  const LaunchResult result = Launch({elsewhere}, {.on_event = [&](const std::string&, const nlohmann::json& event) {
-                                       heard = event.at("commands");
-                                     }});
-  EXPECT_EQ(result.exit_code, 0) << result.failure;
-  const nlohmann::json beat = {{"command", "beat"}, {"within", 60.0}};
-  EXPECT_EQ(heard, nlohmann::json::array({beat, {{"command", "pause"}}, beat}));
+  const pid_t launcher = fork();
+  ASSERT_GE(launcher, 0);
+  if (launcher == 0) {
+    setpgid(0, 0);
+    MemberProcess elsewhere = Shell("zero", std::string(kListensAndJoins) + R"(
+        read first; kill -TSTP $PPID
+        for look in $(seq 500); do ! grep -q '^State:.T' /proc/$PPID/status || break; sleep 0.01; done
+        kill -CONT $PPID
+        read second; read third
+        printf '{"event":"heard","commands":[%s,%s,%s]}\n' "$first" "$second" "$third"; test $look -lt 500)");
+    elsewhere.remote = true;
+    nlohmann::json heard;
+    const LaunchResult result = Launch({elsewhere}, {.on_event = [&](const std::string&, const nlohmann::json& event) {
+                                         heard = event.at("commands");
+                                       }});
+    const nlohmann::json beat = {{"command", "beat"}, {"within", 60.0}};
+    const nlohmann::json expected = nlohmann::json::array({beat, {{"command", "pause"}}, beat});
+    if (result.exit_code != 0 || heard != expected) std::cerr << result.failure << " " << heard << "\n";
+    _exit(result.exit_code == 0 && heard == expected ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(LauncherTest, AJobThatHasNotFormedEndsWithItsFirstFailure) {

@@ -50,6 +50,7 @@ struct Child {
   bool joined = false;
   bool saving = false;
   std::optional<Clock::time_point> asked;  // whether it lives, and has not answered
+  std::optional<Clock::time_point> spared_until;  // it has saved while the job ends
   bool ended_by_us = false;
 };
 
@@ -104,7 +105,6 @@ class Job {
   bool OnlyAccusedAreLeft() const;
   bool IsStuck(int place) const;
   bool Lives(Child& child);
-  bool IsDeaf() const { return options_.may_speak && !options_.may_speak(); }
   bool Formed() const;
   void EndWithin(Clock::duration time);
   void OnDeadline();
@@ -212,7 +212,7 @@ bool Job::AllEnded() const {
 void Job::Step() {
   std::vector<pollfd> polled = {{signals_, POLLIN, 0}};
   std::vector<Child*> by_index = {nullptr};
-  const bool deaf = IsDeaf();
+  const bool deaf = options_.may_speak && !options_.may_speak();
   for (Child& child : children_) {
     if (!child.output_open || deaf) continue;
     polled.push_back({child.process.output(), POLLIN, 0});
@@ -227,7 +227,6 @@ void Job::Step() {
     timeout = timeout < 0 ? until : std::min(timeout, until);
   }
   poll(polled.data(), polled.size(), timeout);
-  if (polled[0].revents != 0) OnSignal();
   for (std::size_t i = 1; i < polled.size(); ++i) {
     if (polled[i].revents != 0) ReadFrom(*by_index[i]);
   }
@@ -237,6 +236,8 @@ void Job::Step() {
   if (formed_by_ && Clock::now() >= *formed_by_) OnNotFormed();
   if (let_go_at_ && Clock::now() >= *let_go_at_) LetGo();
   if (beat_at_ && Clock::now() >= *beat_at_) Beat();
+  // Last: it may suspend us, and what members have said meanwhile is to be read first.
+  if (polled[0].revents != 0) OnSignal();
   Reap();
 }
 
@@ -311,10 +312,16 @@ void Job::Beat() {
   beat_at_ = Clock::now() + kBetweenBeats;
 }
 
-// Ctrl-Z: members work on, until nobody takes what they print.
+// Ctrl-Z: members work on, until nobody takes what they print. The kernel decides whether it stops us: not where no shell
+// could let us go on, nor where the signal is ignored.
 void Job::Suspend() {
   TellElsewhere({{"command", "pause"}});
-  raise(SIGSTOP);
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  raise(SIGTSTP);
+  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);
+  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   if (beat_at_) Beat();
 }
 
@@ -383,6 +390,8 @@ void Job::OnDeadline() {
     if (child.process.ended()) continue;
     if (child.saving && !IsStuck(place) && saving_deadline_ && Clock::now() < *saving_deadline_ && Lives(child)) {
       EndWithin(std::min(FromSeconds(options_.answer_seconds), *saving_deadline_ - Clock::now()));
+    } else if (child.spared_until && Clock::now() < *child.spared_until) {
+      EndWithin(*child.spared_until - Clock::now());
     } else {
       child.ended_by_us = true;
       child.process.Signal(SIGKILL);
@@ -390,10 +399,10 @@ void Job::OnDeadline() {
   }
 }
 
-// Whether a member has answered the last question within `answer_seconds`, or still may; asks again where it has. A member
+// Asks a member whether it lives. False where the last question is older than `answer_seconds` and has no answer. A member
 // reads and answers in a thread of its own, whatever it is writing.
 bool Job::Lives(Child& child) {
-  if (child.asked && !IsDeaf()) return Clock::now() < *child.asked + FromSeconds(options_.answer_seconds);
+  if (child.asked) return Clock::now() < *child.asked + FromSeconds(options_.answer_seconds);
   child.asked = Clock::now();
   static_cast<void>(child.process.WriteLine(json{{"command", "answer"}}.dump()));
   return true;
@@ -432,7 +441,10 @@ void Job::OnLine(Child& child, const std::string& line) {
     child.asked.reset();
   } else if (kind == "saving" || kind == "saved") {
     child.saving = kind == "saving";
-    if (!child.saving && saving_deadline_) EndWithin(FromSeconds(options_.grace_seconds));
+    if (!child.saving && saving_deadline_) {
+      child.spared_until = Clock::now() + FromSeconds(options_.grace_seconds);
+      EndWithin(FromSeconds(options_.grace_seconds));
+    }
   } else if (kind == "failed") {
     if (!child.failure) child.failure = event;
     NoteFirstFailure(child);

@@ -38,7 +38,8 @@ struct LaunchOptions {
   double join_seconds = 120;
   // What a failed child leaves the others: after this long they are ended too, sooner when all that are
   // left are accused. Who is saving then is left alone until it has saved, and has as long again; but
-  // not who is accused of standing still (code DEADLINE_EXCEEDED), nor who does not answer, so that it is frozen.
+  // not who is accused of standing still (code DEADLINE_EXCEEDED), nor who does not answer within `answer_seconds`:
+  // it is frozen.
   double grace_seconds = 10;
   double answer_seconds = 3;
   double saving_seconds = 600;  // after the first failure; whoever still saves then is ended

@@ -142,7 +142,7 @@ std::string JobOf(const Environment& environment, const Dialect& dialect) {
                                 "TORCHELASTIC_RESTART_COUNT"});
   }
   if (&dialect == &kSlurm || &dialect == &kSlurmStep) {
-    return Joined(environment, {"SLURM_JOB_ID", "SLURM_STEP_ID"});
+    return Joined(environment, {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"});
   }
   return FirstValue(environment, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"});
 }

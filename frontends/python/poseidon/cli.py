@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         become(program, words)
     if not found.trouble:
         become(str(found.program), words, found.libraries)
-    if any(word in trainer.COMMANDS for word in words):
+    if trainer.is_needed(words):
         return fail(found.trouble)
     become(program, words)
 

@@ -3,7 +3,7 @@
 
 Python runs signal handlers between two steps of its own main thread; a call into C is one step however long it takes.
 What a handler raises (KeyboardInterrupt, or whatever the program's own does) ends the core's call and the job, and is
-raised from the call.
+raised from the call; so is what a callback of the core raises.
 """
 from __future__ import annotations
 
@@ -22,15 +22,21 @@ def take() -> BaseException | None:
     return raised
 
 
+def put(failure: BaseException) -> None:
+    """What a callback of the core has to raise, which it cannot itself: the call ends and raises it."""
+    global _raised
+    _raised = failure
+
+
 def _answers() -> Generator[int | None, int | None, None]:
-    """1 where a handler has just raised something, else 0. Handlers run as soon as Python code is entered, before a
+    """1 where there is something to raise, else 0. Handlers run as soon as Python code is entered, before a
     function's first line; a generator that goes on is inside its `try` already, so send() is what the core calls."""
     global _raised
     answer = None
     while True:
         try:
             yield answer
-            answer = 0
+            answer = int(_raised is not None)
         except GeneratorExit:
             raise
         except BaseException as raised:

@@ -96,6 +96,16 @@ def view_of(buffer: Buffer | c.View) -> c.View:
     return view
 
 
+def listening(announce: Callable[[str, int], None]) -> Callable[[object, bytes, int], None]:
+    """The core's callback that hands on where rank 0 listens."""
+    def tell(user: object, host: bytes, port: int) -> None:
+        try:
+            announce(host.decode(), port)
+        except BaseException as failure:  # nothing can be raised through the core
+            interruption.put(failure)
+    return tell
+
+
 def join(rank: int | None = None, workers: int | None = None, coordinator: str | None = None, port: int | None = None,
          listen: str | None = None, token_file: Path | None = None, threads: int = 1, cores: int | None = None,
          meet: Callable[[Place], Callable[[str, int], None] | None] | None = None, **options: Any) -> Session:
@@ -110,7 +120,7 @@ def join(rank: int | None = None, workers: int | None = None, coordinator: str |
     def opened(token: Path | None, announce: Callable[[str, int], None] | None) -> Session:
         words = open_options(place, token, threads=threads, cores=cores, **options)
         if announce is not None:
-            words.listening = c.Listening(lambda user, host, port: announce(host.decode(), port))
+            words.listening = c.Listening(listening(announce))
         return Session(words)
 
     if not meeting.is_left_open(place, token_file):

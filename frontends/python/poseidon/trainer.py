@@ -10,7 +10,13 @@ import re
 from . import distribution
 
 NAME = "poseidon-train-caffe"
-COMMANDS = ("train", "test", "time", "profile", "device_query", "convert-mnist", "member")  # that need it
+COMMANDS = ("train", "test", "time", "profile", "device_query", "convert-mnist", "member")
+
+
+def is_needed(words: list[str]) -> bool:
+    """Whether the command line `words` asks for something that only the trainer does."""
+    command = next((word for word in words if not word.startswith("-")), "")
+    return command in COMMANDS or (command == "plan" and any(word.endswith(".prototxt") for word in words))
 
 
 def folder_of(package: str) -> pathlib.Path | None:

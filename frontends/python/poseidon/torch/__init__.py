@@ -40,7 +40,7 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
 
     What is left out comes from what the launcher sets (torchrun's RANK and WORLD_SIZE, the ranks of Open MPI, Slurm and
     Hydra), MASTER_ADDR, MASTER_PORT and POSEIDON_TOKEN_FILE (the file that make_token_file wrote, the same for all);
-    processes of a launcher that are all on one host need neither (meeting.py). `threads` multiply factors: as many as
+    processes of a launcher that are all on one host need none of these three (meeting.py). `threads` multiply factors: as many as
     torch has. Further options: wire ("tls", "auth"), schemes ({"fc1": "sfb"}), plan_pin, final_plan_step (None: the
     first plan stays), policy ("time", "bytes"), servers, join_timeout, dead_after, stuck_after (seconds after which a
     rank that is alive but keeps the others waiting ends the job), host, log (a function of level and line; without it
