@@ -26,7 +26,7 @@ RUNGS = [
     ["poseidon/schedule"],
     ["poseidon/session"],
     ["poseidon/c"],
-    ["frontends/plan_file"],
+    ["frontends/plan_file", "frontends/tensorflow"],
     ["frontends/caffe", "frontends/python"],
     ["tools"],
 ]

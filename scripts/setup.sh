@@ -83,24 +83,25 @@ apt_get() { # others may be installing too: a machine's first minutes
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 "$@"
 }
 
-# .venv/.installed names the interpreter and the packages of the last successful installation; a
-# lower level is satisfied by what a higher one installed.
+# install_python SOURCE FOLDER: FOLDER/.installed names the interpreter and the packages of the last successful
+# installation; a lower level is satisfied by what a higher one installed.
 install_python() {
-  local version wanted
+  local version wanted folder=$2
   version=$("$python" -c 'import sys; print(sys.executable, sys.version.split()[0])')
-  wanted=$(listed python)
-  if [ -e .venv/.installed ] && [ "$(head -n 1 .venv/.installed)" = "$version" ]; then
-    [ -z "$(echo "$wanted" | grep -vxFf .venv/.installed)" ] && return
+  wanted=$(listed "$1")
+  [ -n "$wanted" ] || return 0
+  if [ -e "$folder/.installed" ] && [ "$(head -n 1 "$folder/.installed")" = "$version" ]; then
+    [ -z "$(echo "$wanted" | grep -vxFf "$folder/.installed")" ] && return
   else
-    "$python" -m venv --clear .venv
+    "$python" -m venv --clear "$folder"
   fi
-  echo "setup: installing $(echo $wanted) into .venv"
-  rm -f .venv/.installed
-  .venv/bin/python3 -m pip install --progress-bar off --quiet $wanted || {
+  echo "setup: installing $(echo $wanted) into $folder"
+  rm -f "$folder/.installed"
+  "$folder/bin/python3" -m pip install --progress-bar off --quiet $wanted || {
     echo "setup: pip could not install the packages above; its message stands before this line" >&2
     exit 1
   }
-  printf '%s\n' "$version" $wanted >.venv/.installed
+  printf '%s\n' "$version" $wanted >"$folder/.installed"
 }
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
@@ -109,4 +110,6 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   exit 1
 fi
 install_debian
-install_python
+install_python python .venv
+# Without it its tests are skipped, which POSEIDON_TENSORFLOW=0 wishes.
+[ "${POSEIDON_TENSORFLOW:-1}" = 0 ] || install_python tensorflow .venv-tensorflow

@@ -14,7 +14,7 @@ import pytest
 import orders
 from conftest import ROOT, command, environment
 
-INSIDE = re.compile(r"poseidon/((\w+/)?\w+\.py|py\.typed|bin/poseidon|libposeidon\.so|include/poseidon/c/\w+\.(h|hpp)|licenses/.+\.txt)"
+INSIDE = re.compile(r"poseidon/((\w+/)?\w+\.py|py\.typed|bin/poseidon|libposeidon(_tensorflow)?\.so|include/poseidon/c/\w+\.(h|hpp)|licenses/.+\.txt)"
                     r"|poseidon_train\.libs/libisal-\w+\.so[.\d]*|poseidon_train-[\d.]+\.dist-info/.+")
 
 

@@ -189,11 +189,15 @@ class Library:
         def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
     def __init__(self) -> None:
-        library = load()
+        self.loaded = library = load()
         for name in FALLIBLE:
             setattr(self, name, self.raising(library, getattr(library, "poseidon_" + name)))
         for name in PLAIN:
             setattr(self, name, getattr(library, "poseidon_" + name))
+
+    def address_of(self, name: str) -> int:
+        """Where a function is, for native code that calls it."""
+        return ctypes.cast(getattr(self.loaded, "poseidon_" + name), c_void_p).value or 0
 
     @staticmethod
     def raising(library: ctypes.CDLL, function: Callable[..., int]) -> Callable[..., None]:

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libposeidon_tensorflow.so in this process's TensorFlow (frontends/tensorflow): the ops, and what they have to know of the core."""
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from typing import Any
+
+import tensorflow as tf
+
+from .. import session
+from ..errors import PoseidonError
+
+# What TensorFlow hands to a kernel that ends later. Its C interface does not say so, and a library that took something else
+# for it would crash.
+CALLBACK = "typedef std::function<void()> DoneCallback;"
+
+_loaded: Any = None
+
+
+def candidates() -> list[pathlib.Path]:
+    named = os.environ.get("POSEIDON_TENSORFLOW_LIBRARY")
+    if named:
+        return [pathlib.Path(named)]
+    here = pathlib.Path(__file__).resolve().parents[1]
+    name = "libposeidon_tensorflow.so"
+    return [here / name, here.parents[2] / "build" / "release" / "frontends" / "tensorflow" / name]
+
+
+def check_tensorflow() -> None:
+    header = pathlib.Path(tf.sysconfig.get_include()) / "tensorflow" / "core" / "framework" / "op_kernel.h"
+    if not header.exists() or CALLBACK not in header.read_text(errors="replace"):
+        raise PoseidonError(f"TensorFlow {tf.__version__} is not one that poseidon.tensorflow knows ({header} does not say "
+                            f"'{CALLBACK}'), expected 2.16 to 2.21", "UNIMPLEMENTED")
+
+
+def load() -> Any:
+    """The ops' Python functions; loaded once."""
+    global _loaded
+    if _loaded is None:
+        check_tensorflow()
+        path = next((path for path in candidates() if path.exists()), None)
+        if path is None:
+            raise ImportError("libposeidon_tensorflow.so is missing, expected it beside the package, in build/release, or "
+                              "where POSEIDON_TENSORFLOW_LIBRARY says")
+        functions = tf.load_op_library(str(path))
+        library = native(path)
+        if not library.poseidon_tensorflow_ready():
+            raise PoseidonError(f"TensorFlow {tf.__version__} lacks functions of its C interface, expected 2.16 to 2.21",
+                                "UNIMPLEMENTED")
+        core = session.library()
+        library.poseidon_tensorflow_set_core(core.address_of("begin_step"), core.address_of("push_dense"))
+        _loaded = functions, library
+    return _loaded[0]
+
+
+def native(path: pathlib.Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    library.poseidon_tensorflow_set_core.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.poseidon_tensorflow_set_core.restype = None
+    library.poseidon_tensorflow_set_model.argtypes = [ctypes.c_int64, ctypes.c_void_p]
+    library.poseidon_tensorflow_set_model.restype = None
+    return library
+
+
+def set_model(place: int, model: ctypes.c_void_p | None) -> None:
+    """Enters a model of the core where ops with the attribute model=place find it; None takes it out."""
+    load()
+    _loaded[1].poseidon_tensorflow_set_model(place, model)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two workers train what one does on their batches together (worker.py), with equal bits on both; or say why not."""
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+FRONT_END = ROOT / "frontends" / "python"
+PYTHON = pathlib.Path(os.environ.get("POSEIDON_TENSORFLOW_PYTHON", ROOT / ".venv-tensorflow" / "bin" / "python3"))
+PATIENCE = 240 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
+STEPS = 50
+
+pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="TensorFlow is not installed (.venv-tensorflow)")
+sys.path.insert(0, str(FRONT_END))
+
+import poseidon  # noqa: E402
+
+# How far one process may be from two, of the largest weight: other sums have other roundings. Adam divides by the root of
+# what may be nearly nothing; half precision rounds each worker's gradient before the mean is taken, to 11 bits.
+EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6, "clipvalue": 1e-6,
+         "global_clipnorm": 1e-6, "accumulation": 1e-6, "several_steps_an_execution": 1e-6, "eagerly": 1e-6,
+         "distributed_before_compile": 1e-6, "train_on_batch": 1e-6, "loss_scale": 1e-6, "frozen_and_shared": 1e-6,
+         "embedding": 1e-5, "attention": 1e-5, "own_train_step": 1e-5, "two_models_two_optimizers": 1e-5,
+         "an_optimizer_assigned_later": 1e-6, "reduce_in_a_loop": 1e-6, "a_tape_in_a_loop": 1e-6,
+         "in_half_precision": 2e-2}
+BITS_ONLY = ["an_overflow_on_one_worker"]  # one process would skip another step
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(folder, workers, *names, steps=STEPS):
+    """Processes of worker.py, as a launcher that connects them would start them."""
+    token = folder / "job.token"
+    poseidon.make_token_file(token)
+    port = str(free_port())
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_"))}
+    return [subprocess.Popen([PYTHON, "-B", HERE / "worker.py", folder / f"of{workers}", str(steps), *names], cwd=folder,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env={**clean, "PYTHONPATH": str(FRONT_END), "RANK": str(rank), "WORLD_SIZE": str(workers),
+                                  "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "POSEIDON_TOKEN_FILE": str(token)})
+            for rank in range(workers)]
+
+
+def ended(processes):
+    """What they said on standard error, by rank, once all have ended."""
+    try:
+        return [process.communicate(timeout=PATIENCE)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder with the variables of every case, of one worker and of two."""
+    folder = tmp_path_factory.mktemp("trained")
+    for workers in 1, 2:
+        processes = start(folder, workers, *EXACT, *BITS_ONLY)
+        for process, errors in zip(processes, ended(processes)):
+            assert process.returncode == 0, errors[-3000:]
+    return folder
+
+
+def variables(folder, workers, name, rank):
+    with np.load(folder / f"of{workers}-{name}-{rank}.npz") as saved:
+        return [saved[key] for key in saved.files]
+
+
+@pytest.mark.parametrize("name", [*EXACT, *BITS_ONLY])
+def test_workers_end_with_the_same_bits(trained, name):
+    one, other = (variables(trained, 2, name, rank) for rank in range(2))
+    assert len(one) == len(other) > 0
+    assert all(np.array_equal(mine, yours) for mine, yours in zip(one, other))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_two_workers_train_what_one_does(trained, name):
+    alone, shared = variables(trained, 1, name, 0), variables(trained, 2, name, 0)
+    largest = max(np.abs(variable).max() for variable in alone)
+    assert max(np.abs(one - two).max() for one, two in zip(alone, shared, strict=True)) <= EXACT[name] * largest
+
+
+@pytest.mark.parametrize("name, rank, sentence", [
+    ("an_optimizer_with_its_own_apply", 0, r"the gradient of variable 'sequential/dense/kernel' comes to Own on a way that is "
+                                           r"not exchanged"),
+    ("compiled_by_xla", 0, r"the model is compiled with jit_compile=True, expected False"),
+    ("other_models", 1, r"the models differ: rank 1 has sequential/dense/kernel 20x11 float32 where rank 0 has "
+                        r"sequential/dense/kernel 20x10 float32")])
+def test_what_would_go_wrong_in_silence_is_refused(tmp_path, name, rank, sentence):
+    processes = start(tmp_path, 2, name, steps=4)
+    errors = ended(processes)
+    assert all(process.returncode != 0 for process in processes)
+    assert re.search(f"PoseidonError: {sentence}", errors[rank]), errors[rank][-2000:]
+
+
+def test_an_exception_of_one_worker_ends_all_with_its_words(tmp_path):
+    processes = start(tmp_path, 2, "an_exception_in_a_callback")
+    other, raised = ended(processes)
+    assert all(process.returncode != 0 for process in processes)
+    assert "ValueError: the disk is full" in raised
+    assert re.search(r"AbortedError: .*worker 1 .*ValueError: the disk is full", other, re.DOTALL), other[-2000:]
+
+
+def test_a_killed_worker_is_named(tmp_path):
+    processes = start(tmp_path, 2, "a_killed_worker")
+    processes[1].wait(PATIENCE)
+    began = time.monotonic()
+    other = ended(processes)[0]
+    print(f"the other had ended {time.monotonic() - began:.1f} s later")
+    assert processes[1].returncode == -9 and processes[0].returncode not in (0, -9)
+    assert re.search(r"AbortedError: .*worker 1 on host \S+ was lost", other, re.DOTALL), other[-2000:]
+
+
+def test_data_of_unknown_length_are_refused(tmp_path):
+    script = ("import tensorflow as tf, poseidon.keras as p\n"
+              "p.shard(tf.data.Dataset.range(8).filter(lambda x: x > 2))")
+    token = tmp_path / "job.token"
+    poseidon.make_token_file(token)
+    port = str(free_port())
+    processes = [subprocess.Popen([PYTHON, "-B", "-c", script], stderr=subprocess.PIPE, text=True,
+                                  env={**os.environ, "PYTHONPATH": str(FRONT_END), "RANK": str(rank), "WORLD_SIZE": "2",
+                                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "POSEIDON_TOKEN_FILE": str(token)})
+                 for rank in range(2)]
+    assert any("PoseidonError: the number of batches of the data set is not known" in errors for errors in ended(processes))
+
+
+def test_a_copy_elsewhere_is_no_matter(tmp_path):
+    """TensorFlow loads a library by its path; ours says what is missing where it is not there."""
+    environment = {**os.environ, "PYTHONPATH": str(FRONT_END), "POSEIDON_TENSORFLOW_LIBRARY": str(tmp_path / "none.so")}
+    done = subprocess.run([PYTHON, "-B", "-c", "import poseidon.tensorflow.ops as o; o.load()"], env=environment,
+                          capture_output=True, text=True)
+    assert "ImportError: libposeidon_tensorflow.so is missing" in done.stderr
+    copy = shutil.copy(os.environ["POSEIDON_TENSORFLOW_LIBRARY"], tmp_path / "copy.so")
+    done = subprocess.run([PYTHON, "-B", "-c", "import poseidon.tensorflow.ops as o; o.load(); print('loaded')"],
+                          env={**environment, "POSEIDON_TENSORFLOW_LIBRARY": str(copy)}, capture_output=True, text=True)
+    assert done.stdout.strip() == "loaded", done.stderr[-2000:]

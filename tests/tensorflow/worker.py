@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One worker, or the only one, trains cases of Keras and TensorFlow, and saves the variables after each.
+
+  worker.py RESULT STEPS CASE...
+
+A case is a function that trains on `batches`: those of this worker, of 32 samples over all workers together.
+"""
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # whose products depend on the number of rows
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+import poseidon.keras as poseidon  # noqa: E402
+from poseidon import tensorflow as in_loops  # noqa: E402
+
+ALL = 32  # samples of a step
+FEATURES, CLASSES = 20, 10
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def samples(steps):
+    source = np.random.default_rng(7)
+    return (source.normal(size=(steps * ALL, FEATURES)).astype("float32"), source.integers(0, CLASSES, steps * ALL))
+
+
+def batches(steps, of=samples):
+    """This worker's."""
+    return poseidon.shard(tf.data.Dataset.from_tensor_slices(of(steps)).batch(ALL // poseidon.workers()))
+
+
+def dense_net():
+    keras.utils.set_random_seed(1 + poseidon.rank())  # distribute makes them equal
+    return keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(200, activation="relu"),
+                             keras.layers.Dense(200, activation="relu", name="middle"), keras.layers.Dense(CLASSES)])
+
+
+def fit(model, optimizer, steps, epochs=1, of=samples, loss=LOSS, **compiled):
+    model.compile(optimizer=optimizer, loss=loss, **compiled)
+    poseidon.distribute(model)
+    model.fit(batches(steps, of), epochs=epochs, verbose=0)
+    return model.variables
+
+
+SGD = keras.optimizers.SGD
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+@case
+def sgd(steps):
+    return fit(dense_net(), SGD(0.1, momentum=0.9), steps, epochs=2)
+
+
+@case
+def adam(steps):
+    return fit(dense_net(), keras.optimizers.Adam(1e-3), steps)
+
+
+@case
+def adamw_ema_schedule(steps):
+    rate = keras.optimizers.schedules.ExponentialDecay(1e-3, 5, 0.9)
+    return fit(dense_net(), keras.optimizers.AdamW(rate, weight_decay=0.01, use_ema=True), steps)
+
+
+@case
+def clipnorm(steps):
+    return fit(dense_net(), SGD(0.1, clipnorm=0.05), steps)
+
+
+@case
+def clipvalue(steps):
+    return fit(dense_net(), SGD(0.1, clipvalue=0.003), steps)
+
+
+@case
+def global_clipnorm(steps):
+    return fit(dense_net(), SGD(0.1, global_clipnorm=0.1), steps)
+
+
+@case
+def accumulation(steps):
+    return fit(dense_net(), SGD(0.1, gradient_accumulation_steps=4), steps)
+
+
+@case
+def several_steps_an_execution(steps):
+    return fit(dense_net(), SGD(0.1, momentum=0.9), steps, steps_per_execution=4)
+
+
+@case
+def eagerly(steps):
+    return fit(dense_net(), SGD(0.1, momentum=0.9), steps, run_eagerly=True)
+
+
+@case
+def distributed_before_compile(steps):
+    model = poseidon.distribute(dense_net())
+    model.compile(optimizer=SGD(0.1), loss=LOSS)
+    model.fit(batches(steps), verbose=0)
+    return model.variables
+
+
+@case
+def train_on_batch(steps):
+    model = dense_net()
+    model.compile(optimizer=SGD(0.1), loss=LOSS)
+    poseidon.distribute(model)
+    for x, y in batches(steps):
+        model.train_on_batch(x, y)
+    return model.variables
+
+
+@case
+def loss_scale(steps):
+    optimizer = keras.optimizers.LossScaleOptimizer(SGD(0.1), initial_scale=64.0)
+    return fit(dense_net(), optimizer, steps)
+
+
+@case
+def frozen_and_shared(steps):
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    shared = keras.layers.Dense(40, activation="relu", name="shared")
+    left, right = keras.Input((FEATURES,)), keras.layers.Dense(FEATURES, name="frozen", trainable=False)
+    joined = keras.layers.Concatenate()([shared(left), shared(right(left))])
+    return fit(keras.Model(left, keras.layers.Dense(CLASSES)(joined)), SGD(0.1), steps)
+
+
+@case
+def embedding(steps):
+    def words(steps):
+        source = np.random.default_rng(7)
+        return source.integers(0, 50, (steps * ALL, 6)), source.integers(0, CLASSES, steps * ALL)
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    model = keras.Sequential([keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(50, 8),
+                              keras.layers.LSTM(12), keras.layers.Dense(CLASSES)])
+    return fit(model, SGD(0.5), steps, of=words)
+
+
+@case
+def attention(steps):
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    inputs = keras.Input((FEATURES,))
+    tokens = keras.layers.Reshape((5, 4))(inputs)
+    mixed = keras.layers.MultiHeadAttention(2, 8)(tokens, tokens)
+    outputs = keras.layers.Dense(CLASSES)(keras.layers.Flatten()(keras.layers.LayerNormalization()(mixed)))
+    return fit(keras.Model(inputs, outputs), SGD(0.1), steps)
+
+
+@case
+def own_train_step(steps):
+    class Own(keras.Model):
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+
+        def call(self, x):
+            return self.net(x)
+
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = LOSS(y, self(x))
+            variables = self.trainable_variables
+            self.optimizer.apply(tape.gradient(loss, variables), variables)
+            return {"loss": loss}
+    return fit(Own(dense_net()), keras.optimizers.Adam(1e-3), steps)
+
+
+@case
+def two_models_two_optimizers(steps):
+    """As a GAN is trained; neither optimizer is the one of compile."""
+    class Pair(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = dense_net(), dense_net()
+            self.first, self.second = SGD(0.1), keras.optimizers.Adam(1e-3)
+
+        def call(self, x):
+            return self.one(x) + self.other(x)
+
+        def train_step(self, data):
+            x, y = data
+            for net, optimizer in ((self.one, self.first), (self.other, self.second)):
+                with tf.GradientTape() as tape:
+                    loss = LOSS(y, net(x))
+                variables = net.trainable_variables
+                optimizer.apply(tape.gradient(loss, variables), variables)
+            return {"loss": loss}
+    pair = Pair()
+    pair.compile(loss=LOSS)
+    poseidon.distribute(pair)
+    pair.fit(batches(steps), verbose=0)
+    return [*pair.one.variables, *pair.other.variables]
+
+
+@case
+def an_optimizer_assigned_later(steps):
+    model = dense_net()
+    model.compile(optimizer=SGD(100.0), loss=LOSS)
+    poseidon.distribute(model)
+    model.optimizer = SGD(0.1)
+    model.fit(batches(steps), verbose=0)
+    return model.variables
+
+
+def in_a_loop(steps, wrap):
+    """A loop of TensorFlow's own; `wrap` makes one step's gradients of a model's variables."""
+    poseidon.init()
+    model = dense_net()
+
+    @tf.function
+    def step(x, y):
+        gradients = wrap(lambda: LOSS(y, model(x)), model.trainable_variables)
+        for variable, gradient in zip(model.trainable_variables, gradients):
+            variable.assign_sub(0.1 * gradient)
+    for x, y in batches(steps):
+        step(x, y)
+    return model.variables
+
+
+@case
+def reduce_in_a_loop(steps):
+    def wrap(loss, variables):
+        with tf.GradientTape() as tape:
+            value = loss()
+        return in_loops.reduce(tape.gradient(value, variables), variables)
+    return in_a_loop(steps, wrap)
+
+
+@case
+def a_tape_in_a_loop(steps):
+    def wrap(loss, variables):
+        with in_loops.GradientTape(tf.GradientTape()) as tape:
+            value = loss()
+        return tape.gradient(value, variables)
+    return in_a_loop(steps, wrap)
+
+
+@case
+def in_half_precision(steps):
+    keras.config.set_dtype_policy("mixed_float16")
+    return fit(dense_net(), SGD(0.1), steps)
+
+
+@case
+def an_overflow_on_one_worker(steps):
+    """All skip the step together, or weights differ."""
+    keras.config.set_dtype_policy("mixed_float16")
+
+    def with_one(steps):
+        x, y = samples(steps)
+        x[ALL // 2 * 3] = 6e4  # of rank 1 in the second step, of two workers
+        return x, y
+    return fit(dense_net(), SGD(0.1), steps, of=with_one)
+
+
+# ---- what is refused, and what ends badly
+
+@case
+def an_optimizer_with_its_own_apply(steps):
+    class Own(SGD):
+        def apply(self, grads, trainable_variables=None):
+            self.build(trainable_variables)
+            self._backend_update_step(grads, trainable_variables, self.learning_rate)
+    return fit(dense_net(), Own(0.1), steps)
+
+
+@case
+def compiled_by_xla(steps):
+    return fit(dense_net(), SGD(0.1), steps, jit_compile=True)
+
+
+@case
+def other_models(steps):
+    return fit(keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(CLASSES + poseidon.rank())]), SGD(0.1),
+               steps)
+
+
+@case
+def an_exception_in_a_callback(steps):
+    class Bad(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 2 and poseidon.rank() == 1:
+                raise ValueError("the disk is full")
+    model = dense_net()
+    model.compile(optimizer=SGD(0.1), loss=LOSS)
+    poseidon.distribute(model).fit(batches(steps), verbose=0, callbacks=[Bad()])
+
+
+@case
+def a_killed_worker(steps):
+    class Kill(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 2 and poseidon.rank() == 1:
+                os.kill(os.getpid(), 9)
+    model = dense_net()
+    model.compile(optimizer=SGD(0.1), loss=LOSS)
+    poseidon.distribute(model).fit(batches(steps), verbose=0, callbacks=[Kill()])
+
+
+def main():
+    result, steps, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+    poseidon.init()
+    for name in names:
+        keras.backend.clear_session()
+        keras.config.set_dtype_policy("float32")
+        variables = CASES[name](steps)
+        np.savez(f"{result}-{name}-{poseidon.rank()}.npz", *[np.asarray(variable, "float64") for variable in variables
+                                                             if "seed" not in getattr(variable, "path", "")])
+
+
+if __name__ == "__main__":
+    main()
