@@ -29,7 +29,7 @@ import poseidon  # noqa: E402
 EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6, "clipvalue": 1e-6,
          "global_clipnorm": 1e-6, "accumulation": 1e-6, "several_steps_an_execution": 1e-6, "eagerly": 1e-6,
          "distributed_before_compile": 1e-6, "train_on_batch": 1e-6, "loss_scale": 1e-6, "frozen_and_shared": 1e-6,
-         "embedding": 1e-5, "attention": 1e-5, "own_train_step": 1e-5, "two_models_two_optimizers": 1e-5,
+         "embedding": 1e-5, "attention": 1e-5, "own_train_step": 1e-5, "saved_and_loaded": 1e-5, "two_models_two_optimizers": 1e-5,
          "an_optimizer_assigned_later": 1e-6, "reduce_in_a_loop": 1e-6, "a_tape_in_a_loop": 1e-6,
          "in_half_precision": 2e-2}
 BITS_ONLY = ["an_overflow_on_one_worker"]  # one process would skip another step

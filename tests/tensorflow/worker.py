@@ -7,6 +7,7 @@ A case is a function that trains on `batches`: those of this worker, of 32 sampl
 """
 import os
 import sys
+import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -244,6 +245,24 @@ def a_tape_in_a_loop(steps):
             value = loss()
         return tape.gradient(value, variables)
     return in_a_loop(steps, wrap)
+
+
+@case
+def saved_and_loaded(steps):
+    """What is saved knows nothing of us, and trains on as any model does."""
+    model = dense_net()
+    variables = fit(model, keras.optimizers.Adam(1e-3), steps)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(f"{folder}/model.keras")
+        with open(f"{folder}/model.keras", "rb") as file:
+            assert b"oseidon" not in file.read()
+        loaded = keras.models.load_model(f"{folder}/model.keras")
+    assert all(np.array_equal(one, other) for one, other in zip(loaded.get_weights(), model.get_weights()))
+    assert "make_train_function" not in vars(loaded)
+    before = [variable.numpy() for variable in variables]
+    loaded.fit(*samples(1), verbose=0)  # on each worker alone
+    assert all(np.array_equal(one, other) for one, other in zip(before, variables))
+    return variables
 
 
 @case
