@@ -76,6 +76,7 @@ def test_it_holds_the_program_and_licences(trainer_wheel):
         [metadata] = [files.read(name).decode() for name in names if name.endswith("/METADATA")]
     assert {f"poseidon_caffe/licenses/{one}.txt" for one in ("poseidon", "openssl", "protobuf", "hdf5", "snappy")} <= set(names)
     assert str(ROOT).encode() not in program and sysconfig.get_path("purelib").encode() not in program
+    assert b"Z" * 20 not in program  # what is written over a path that was longer, as long as that
     version = trainer_wheel.name.split("-")[1]
     assert re.findall(r"^Requires-Dist: (.*)", metadata, re.M) == [f"poseidon-train=={version}", f"torch=={MINOR}.*"]
 
