@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -36,7 +37,7 @@ struct Core {
 
 // What Python has told us. Never destroyed: ops may be under way when the process ends.
 struct Table {
-  std::mutex mutex;
+  std::shared_mutex mutex;  // shared while an op is in a call of the core, which has returned before a model is taken out
   Core core;
   std::vector<poseidon_model*> models;  // by place; null once the job has been left
 };
@@ -49,9 +50,9 @@ struct Destination {
   Core core;
   poseidon_model* model = nullptr;
 };
+// With the table's mutex held, as long as the model is used.
 Destination Find(std::int64_t place) {
-  Table& table = TheTable();
-  std::lock_guard lock(table.mutex);
+  const Table& table = TheTable();
   const bool known = place >= 0 && place < static_cast<std::int64_t>(table.models.size());
   return {table.core, known ? table.models[static_cast<std::size_t>(place)] : nullptr};
 }
@@ -158,6 +159,7 @@ void Begin(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallba
   Beginner::The().Do([place, context, done = std::make_shared<Done>(callback)] {
     const StatusOfCall status;
     const Tensor step = InputOf(context, 0, status.get());
+    std::shared_lock lock(TheTable().mutex);
     const Destination to = Find(place.model);
     auto failure = POSEIDON_NEW(poseidon_status);
     if (!status.ok()) {
@@ -170,6 +172,7 @@ void Begin(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallba
     } else {
       tf->TF_SetOutput(context, 0, step.get(), status.get());
     }
+    lock.unlock();
     done->Call();
   });
 }
@@ -219,8 +222,10 @@ void Reduce(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallb
     tf->TF_OpKernelContext_Failure(context, status.get());
     return flight->done.Call();
   }
+  std::shared_lock lock(TheTable().mutex);
   const Destination to = Find(place.model);
   if (to.model == nullptr) {
+    lock.unlock();
     Fail(context, kLeft);
     return flight->done.Call();
   }
@@ -236,9 +241,10 @@ void Reduce(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallb
   auto failure = POSEIDON_NEW(poseidon_status);
   const std::uint64_t number = *static_cast<const std::uint64_t*>(tf->TF_TensorData(step.get()));
   Flight* const pushed = flight.release();  // Land may come before the push returns
-  if (to.core.push_dense(to.model, static_cast<std::uint32_t>(place.layer), number, &view, &push, &failure) != POSEIDON_OK) {
-    Land(pushed, &failure);
-  }
+  const poseidon_code code =
+      to.core.push_dense(to.model, static_cast<std::uint32_t>(place.layer), number, &view, &push, &failure);
+  lock.unlock();
+  if (code != POSEIDON_OK) Land(pushed, &failure);
 }
 
 // ---- registration

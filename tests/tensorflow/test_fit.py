@@ -29,7 +29,7 @@ import poseidon  # noqa: E402
 EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6, "clipvalue": 1e-6,
          "global_clipnorm": 1e-6, "accumulation": 1e-6, "several_steps_an_execution": 1e-6, "eagerly": 1e-6,
          "distributed_before_compile": 1e-6, "train_on_batch": 1e-6, "loss_scale": 1e-6, "frozen_and_shared": 1e-6,
-         "embedding": 1e-5, "attention": 1e-5, "own_train_step": 1e-5, "saved_and_loaded": 1e-5, "two_models_two_optimizers": 1e-5,
+         "a_scalar_and_one_name_twice": 1e-6, "embedding": 1e-5, "attention": 1e-5, "own_train_step": 1e-5, "saved_and_loaded": 1e-5, "two_models_two_optimizers": 1e-5,
          "an_optimizer_assigned_later": 1e-6, "reduce_in_a_loop": 1e-6, "a_tape_in_a_loop": 1e-6,
          "in_half_precision": 2e-2}
 BITS_ONLY = ["an_overflow_on_one_worker"]  # one process would skip another step
@@ -98,6 +98,9 @@ def test_two_workers_train_what_one_does(trained, name):
     ("an_optimizer_with_its_own_apply", 0, r"the gradient of variable 'sequential/dense/kernel' comes to Own on a way that is "
                                            r"not exchanged"),
     ("compiled_by_xla", 0, r"the model is compiled with jit_compile=True, expected False"),
+    ("compiled_by_xla_later", 0, r"the model is compiled with jit_compile=True, expected False"),
+    ("a_model_built_in_its_first_step", 0, r"variable 'sequential_1/dense_2/kernel' is made in the first training step"),
+    ("an_early_stop", 0, r"EarlyStopping decides by each worker's own metrics"),
     ("other_models", 1, r"the models differ: rank 1 has sequential/dense/kernel 20x11 float32 where rank 0 has "
                         r"sequential/dense/kernel 20x10 float32")])
 def test_what_would_go_wrong_in_silence_is_refused(tmp_path, name, rank, sentence):
@@ -107,8 +110,9 @@ def test_what_would_go_wrong_in_silence_is_refused(tmp_path, name, rank, sentenc
     assert re.search(f"PoseidonError: {sentence}", errors[rank]), errors[rank][-2000:]
 
 
-def test_an_exception_of_one_worker_ends_all_with_its_words(tmp_path):
-    processes = start(tmp_path, 2, "an_exception_in_a_callback")
+@pytest.mark.parametrize("name", ["an_exception_in_a_callback", "an_exception_and_shutdown"])
+def test_an_exception_of_one_worker_ends_all_with_its_words(tmp_path, name):
+    processes = start(tmp_path, 2, name)
     other, raised = ended(processes)
     assert all(process.returncode != 0 for process in processes)
     assert "ValueError: the disk is full" in raised

@@ -137,6 +137,47 @@ def frozen_and_shared(steps):
 
 
 @case
+def a_scalar_and_one_name_twice(steps):
+    class Scaled(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.scale = self.add_weight(shape=(), initializer=keras.initializers.Constant(1.0 + poseidon.rank()), name="w")
+            self.shift = self.add_weight(shape=(CLASSES,), initializer="zeros", name="w")
+            self.net = dense_net()
+
+        def call(self, x):
+            return self.scale * self.net(x) + self.shift
+    return fit(Scaled(), SGD(0.1), steps)
+
+
+@case
+def a_model_built_in_its_first_step(steps):
+    """make_train_function knows nothing of its variables yet."""
+    class Pair(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.one = dense_net()
+            self.other = keras.Sequential([keras.layers.Dense(30, activation="relu"), keras.layers.Dense(CLASSES)])
+            self.first, self.second = SGD(0.1), SGD(0.05)
+
+        def call(self, x):
+            return self.one(x)
+
+        def train_step(self, data):
+            x, y = data
+            for net, optimizer in ((self.one, self.first), (self.other, self.second)):
+                with tf.GradientTape() as tape:
+                    loss = LOSS(y, net(x))
+                optimizer.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+            return {"loss": loss}
+    pair = Pair()
+    pair.compile(loss=LOSS)
+    poseidon.distribute(pair)
+    pair.fit(batches(steps), verbose=0)
+    return [*pair.one.variables, *pair.other.variables]
+
+
+@case
 def embedding(steps):
     def words(steps):
         source = np.random.default_rng(7)
@@ -300,6 +341,20 @@ def compiled_by_xla(steps):
 
 
 @case
+def compiled_by_xla_later(steps):
+    model = poseidon.distribute(dense_net())
+    model.compile(optimizer=SGD(0.1), loss=LOSS, jit_compile=True)
+    model.fit(batches(steps), verbose=0)
+
+
+@case
+def an_early_stop(steps):
+    model = poseidon.distribute(dense_net())
+    model.compile(optimizer=SGD(0.1), loss=LOSS)
+    model.fit(batches(steps), verbose=0, callbacks=[keras.callbacks.EarlyStopping("loss")])
+
+
+@case
 def other_models(steps):
     return fit(keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(CLASSES + poseidon.rank())]), SGD(0.1),
                steps)
@@ -314,6 +369,14 @@ def an_exception_in_a_callback(steps):
     model = dense_net()
     model.compile(optimizer=SGD(0.1), loss=LOSS)
     poseidon.distribute(model).fit(batches(steps), verbose=0, callbacks=[Bad()])
+
+
+@case
+def an_exception_and_shutdown(steps):
+    try:
+        an_exception_in_a_callback(steps)
+    finally:
+        poseidon.shutdown()
 
 
 @case

@@ -150,13 +150,13 @@ def by_files(place: Place, token_file: str | os.PathLike[str] | None, seconds: f
     if not os.access(folder, os.W_OK):
         raise PoseidonError(f"the other processes cannot be told where to join: folder {folder} cannot be written",
                             "UNAVAILABLE")
-    try:
-        with ended_in_order():
+    with ended_in_order():
+        try:
             if not token_file:
                 make_token(token)
             yield token, note.leave
-    finally:
-        note.remove()
-        if not token_file:
-            with contextlib.suppress(OSError):
-                os.unlink(token)
+        finally:
+            note.remove()
+            if not token_file:
+                with contextlib.suppress(OSError):
+                    os.unlink(token)

@@ -12,6 +12,7 @@ wrapped, once per process, and a registry says whose variables are meant.
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -25,12 +26,12 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError
 from ..tensorflow import broadcast, init, rank, shutdown, workers
-from ..tensorflow.exchange import path_of
+from ..tensorflow.exchange import path_of, resource_of
 
 __all__ = ["PoseidonError", "distribute", "init", "rank", "shard", "shutdown", "workers"]
 
-_models: weakref.WeakSet[Any] = weakref.WeakSet()
-_started: weakref.WeakSet[Any] = weakref.WeakSet()  # of them: those whose variables are the same everywhere
+_models: list[weakref.ref[Any]] = []  # in the order of distribute(), the same on every worker
+_started: dict[int, Any] = {}  # TensorFlow's variables that are the same everywhere, by their id
 _depth = 0  # of applies: a loss scale's optimizer has another one inside
 _reduced: set[int] = set()  # variables whose gradients the outermost apply has reduced
 
@@ -46,12 +47,10 @@ def distribute(model: Any) -> Any:
                             "gradients, not both", "INVALID_ARGUMENT")
     init()
     if workers() > 1:
-        if getattr(model, "jit_compile", False) is True:
-            raise PoseidonError("the model is compiled with jit_compile=True, expected False: XLA does not know the ops "
-                                "that exchange gradients", "UNIMPLEMENTED")
-        _models.add(model)
+        _refuse_xla(model)
+        _models.append(weakref.ref(model))
         _wrap_optimizers()
-        _start_with_training(model)
+        _wrap_training(model)
     return model
 
 
@@ -74,31 +73,51 @@ def shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.take(size - size % workers()).shard(workers(), rank())
 
 
+def _refuse_xla(model: Any) -> None:
+    if getattr(model, "jit_compile", False) is True:
+        raise PoseidonError("the model is compiled with jit_compile=True, expected False: XLA does not know the ops that "
+                            "exchange gradients", "UNIMPLEMENTED")
+
+
 def _owner(variable: Any) -> Any | None:
-    """The distributed model that `variable` belongs to."""
-    for model in _models:
-        if any(variable is one for one in model.variables):
+    """The distributed model that `variable` belongs to, the first where there are several."""
+    for reference in _models:
+        model = reference()
+        if model is not None and any(variable is one for one in model.variables):
             return model
     return None
 
 
-def _start(model: Any) -> None:
-    """Once per model, when it has its variables: they become rank 0's. Random seeds stay each worker's own."""
-    if model not in _started and model.variables:
-        _started.add(model)
-        broadcast([variable for variable in model.variables if "seed" not in path_of(variable)])
+def _start(variables: list[Any], in_step: bool = False) -> None:
+    """Those that are new here become rank 0's; random seeds stay each worker's own. In an eager step that is too late."""
+    known = {id(resource_of(variable)): variable for variable in variables if "seed" not in path_of(variable)}
+    fresh = [variable for number, variable in known.items() if number not in _started]
+    if fresh:
+        _started.update((id(resource_of(variable)), resource_of(variable)) for variable in fresh)
+        if broadcast(fresh) and in_step and tf.executing_eagerly():
+            raise PoseidonError(f"'{path_of(fresh[0])}' and others were not equal on all workers in an eager step, expected "
+                                "poseidon.tensorflow.broadcast(variables) before it", "FAILED_PRECONDITION")
 
 
-def _start_with_training(model: Any) -> None:
+def _wrap_training(model: Any) -> None:
     """fit and train_on_batch build the model before they ask for the function that trains it, and an eager step would
     otherwise begin with each worker's own variables."""
-    plain = model.make_train_function
+    make, fit = model.make_train_function, model.fit
 
     def make_train_function(force: bool = False) -> Any:
-        made = plain(force)
-        _start(model)
+        _refuse_xla(model)
+        made = make(force)
+        _start(model.variables)
         return made
-    model.make_train_function = make_train_function
+
+    @functools.wraps(fit)
+    def checked_fit(*arguments: Any, **words: Any) -> Any:
+        for callback in inspect.signature(fit).bind(*arguments, **words).arguments.get("callbacks") or []:
+            if isinstance(callback, (keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau)):
+                raise PoseidonError(f"{type(callback).__name__} decides by each worker's own metrics, so that workers would "
+                                    "part, expected none", "UNIMPLEMENTED")
+        return fit(*arguments, **words)
+    model.make_train_function, model.fit = make_train_function, checked_fit
 
 
 def _wrapped(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,7 +128,7 @@ def _wrapped(plain: Callable[..., Any]) -> Callable[..., Any]:
         grads = list(grads)
         model = next(filter(None, map(_owner, variables)), None) if _depth == 0 else None
         if model is not None:
-            _start(model)
+            _start([*model.variables, *variables], in_step=True)
             exchange, _ = _tensorflow.exchange_of(variables)
             grads = exchange.reduce(grads, variables)
             _reduced.update(map(id, variables))

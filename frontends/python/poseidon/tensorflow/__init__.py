@@ -91,9 +91,9 @@ def reduce(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
     return exchange.reduce(gradients, variables)
 
 
-def broadcast(variables: Sequence[Any], root: int = 0) -> None:
-    """Leaves rank `root`'s numbers in everybody's variables."""
-    _broadcast(joined(), variables, root)
+def broadcast(variables: Sequence[Any], root: int = 0) -> bool:
+    """Leaves rank `root`'s numbers in everybody's variables; whether that changed a worker's."""
+    return _broadcast(joined(), variables, root)
 
 
 class GradientTape:
@@ -119,8 +119,12 @@ class GradientTape:
 
 
 def shutdown() -> None:
-    """Leaves the job in order; blocks until all workers have come here. Implied at the end of the process."""
-    global _joined
+    """Leaves the job in order; blocks until all workers have come here. Implied at the end of the process. While an exception
+    is under way the job ends for everybody: the others wait for gradients that will not come."""
+    global _joined, _failure
+    _failure = _failure or sys.exc_info()[1]
+    if _failure is not None and not (isinstance(_failure, SystemExit) and _failure.code in (None, 0)):
+        return _end()
     if _joined is not None:
         for exchange in _exchanges:
             exchange.detach()
@@ -136,6 +140,7 @@ def _end() -> None:
     if _failure is None:
         shutdown()
     elif _joined is not None:
+        atexit.unregister(_end)
         for exchange in _exchanges:
             exchange.detach()
         _exchanges.clear()

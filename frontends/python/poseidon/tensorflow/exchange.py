@@ -2,8 +2,8 @@
 """The gradients of one set of variables on their way through the core, as ops of TensorFlow's graph.
 
 A layer of the core is one variable's gradient, or those of small variables that share a message, one behind the other. Its op
-starts when TensorFlow has made the gradient, while the layers below still compute. Layers are known by the variables' paths,
-never by the order in which they come.
+starts when TensorFlow has made the gradient, while the layers below still compute. An op names its layer: the order in which
+ops start may differ between workers.
 """
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from .. import library as c
@@ -40,21 +41,24 @@ def resource_of(variable: Variable) -> tf.Variable:
 
 def travels_as(variable: Variable) -> tf.DType:
     dtype = tf.as_dtype(variable.dtype)
+    if not dtype.is_floating:
+        raise PoseidonError(f"variable '{path_of(variable)}' is of {dtype.name}, expected one of a floating type",
+                            "UNIMPLEMENTED")
     return dtype if dtype in SUMMED else tf.float32
 
 
 class Layer:
     """What is pushed as one: variables of one dtype."""
 
-    def __init__(self, variables: list[Variable]) -> None:
+    def __init__(self, name: str, variables: list[Variable]) -> None:
+        self.name = name
         self.variables = variables
         self.id = -1
         self.dtype = travels_as(variables[0])
 
     def declaration(self, position: int) -> c.Layer:
-        name = path_of(self.variables[0])
         shapes = "x".join(map(str, self.variables[0].shape)) or "1"
-        return c.Layer(name=name.encode(), shape=(shapes if len(self.variables) == 1 else
+        return c.Layer(name=self.name.encode(), shape=(shapes if len(self.variables) == 1 else
                                                   f"{len(self.variables)} tensors").encode(),
                        elements=sum(elements_of(variable) for variable in self.variables), dtype=SUMMED[self.dtype],
                        forward_position=position)
@@ -96,7 +100,12 @@ class Exchange:
 
     def joined(self) -> list[Layer]:
         """Layers in forward order, small variables together as the session says."""
-        alone = [Layer([variable]) for variable in self.variables]
+        seen: dict[str, int] = {}
+        alone = []
+        for variable in self.variables:
+            path = path_of(variable)
+            seen[path] = seen.get(path, 0) + 1
+            alone.append(Layer(path if seen[path] == 1 else f"{path}#{seen[path]}", [variable]))
         declared = [layer.declaration(position) for position, layer in enumerate(alone)]
         array = (ctypes.POINTER(c.Layer) * len(declared))(*map(ctypes.pointer, declared))
         first = (ctypes.c_uint32 * len(declared))()
@@ -152,12 +161,12 @@ class Exchange:
                 reduced[there[id(variable)]] = tf.cast(shaped, dtype)
 
     def plan(self) -> dict[str, str]:
-        """How each layer goes, by its first variable's path."""
+        """How each layer goes, by its name: its first variable's path."""
         result = {}
         for layer in self.layers:
             plan = c.LayerPlan()
             self.session.c.get_layer_plan(self.model, layer.id, ctypes.byref(plan))
-            result[path_of(layer.variables[0])] = "sfb" if plan.scheme == c.FACTOR_BROADCAST else "kv"
+            result[layer.name] = "sfb" if plan.scheme == c.FACTOR_BROADCAST else "kv"
         return result
 
 
@@ -178,9 +187,14 @@ def compare(session: Session, variables: Iterable[Variable]) -> None:
 
 
 def broadcast(session: Session, variables: Iterable[Variable], root: int = 0) -> bool:
-    """Leaves rank `root`'s numbers in everybody's variables; whether that changed a worker's. Eagerly, also while a function
-    is traced."""
+    """Leaves rank `root`'s numbers in everybody's variables, as far as they are of a floating type or int64; whether that
+    changed a worker's. Eagerly, also while a function is traced."""
     variables = list(variables)
+    for variable in variables:
+        # TensorFlow gives it its first value after the trace, on each worker its own.
+        if not tf.executing_eagerly() and type(resource_of(variable)).__name__ == "UnliftedInitializerVariable":
+            raise PoseidonError(f"variable '{path_of(variable)}' is made in the first training step, expected a model that is "
+                                "built before it (an Input layer, or one call)", "FAILED_PRECONDITION")
     compare(session, variables)
     changed = array.array("q", [0])
     with tf.init_scope():
@@ -189,11 +203,12 @@ def broadcast(session: Session, variables: Iterable[Variable], root: int = 0) ->
             if resource.dtype not in (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int64):
                 continue
             narrow = resource.dtype in (tf.float16, tf.bfloat16)
-            numbers = (tf.cast(resource, tf.float32) if narrow else tf.convert_to_tensor(resource)).numpy().copy()
+            wide = tf.cast(resource, tf.float32) if narrow else tf.convert_to_tensor(resource)
+            numbers = np.array(wide.numpy()).reshape(-1)  # of a scalar too, which numpy() does not give as an array
             before = numbers.tobytes()
-            session.broadcast(view_of(memoryview(numbers.reshape(-1))), root)
+            session.broadcast(view_of(memoryview(numbers)), root)  # type: ignore[arg-type]  # of NumPy's
             if numbers.tobytes() != before:
                 changed[0] += 1
-                resource.assign(tf.cast(numbers, resource.dtype))
+                resource.assign(tf.cast(tf.reshape(numbers, resource.shape), resource.dtype))
     session.sum(changed)
     return changed[0] > 0
