@@ -206,7 +206,7 @@ def broadcast(session: Session, variables: Iterable[Variable], root: int = 0) ->
             wide = tf.cast(resource, tf.float32) if narrow else tf.convert_to_tensor(resource)
             numbers = np.array(wide.numpy()).reshape(-1)  # of a scalar too, which numpy() does not give as an array
             before = numbers.tobytes()
-            session.broadcast(view_of(memoryview(numbers)), root)  # type: ignore[arg-type]  # of NumPy's
+            session.broadcast(view_of(numbers.data), root)
             if numbers.tobytes() != before:
                 changed[0] += 1
                 resource.assign(tf.cast(tf.reshape(numbers, resource.shape), resource.dtype))
