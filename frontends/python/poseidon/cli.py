@@ -11,17 +11,7 @@ import pathlib
 import sys
 from typing import NoReturn
 
-from . import demo, doctor, trainer
-
-
-def programs() -> list[pathlib.Path]:
-    """Where the program may be: the one that became this process (tools/python_commands.cc), beside the package, or in its
-    checkout. The first that is there counts."""
-    named = os.environ.get("POSEIDON_PROGRAM")
-    if named:
-        return [pathlib.Path(named)]
-    here = pathlib.Path(__file__).resolve().parent
-    return [here / "bin" / "poseidon", here.parents[2] / "build" / "release" / "bin" / "poseidon"]
+from . import demo, distribution, doctor, trainer
 
 
 def become(program: str, words: list[str], libraries: pathlib.Path | None = None) -> NoReturn:
@@ -45,7 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["doctor"]:
         return doctor.main(words[1:])
-    program = next((str(path) for path in programs() if os.access(path, os.X_OK)), None)
+    # The variable is of a program that became this process (tools/python_commands.cc).
+    places = distribution.places("POSEIDON_PROGRAM", "bin/poseidon", "bin/poseidon")
+    program = next((path for path in places if os.access(path, os.X_OK)), None)
     if program is None:
         return fail("the program is missing, expected a wheel of poseidon-train, or a checkout after make build")
     if words[:1] == ["demo"]:

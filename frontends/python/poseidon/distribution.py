@@ -1,12 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pip knows of this package: the version that it installed, and whom else the name poseidon belongs to."""
+"""Where this package's files are, and what pip knows of it: the version that it installed, and whom else the name poseidon
+belongs to."""
 from __future__ import annotations
 
+import os
 import pathlib
 from importlib import metadata
 
 NAME = "poseidon-train"
 NAMESAKE = "poseidon"  # of somebody else's, in the package index
+
+
+def places(variable: str, beside: str, built: str) -> list[str]:
+    """Where a file of ours may be, the first that is there counts: where the environment's `variable` says, and nowhere
+    else; `beside` the package's modules, as a wheel has it; `built` in its checkout's build/release."""
+    named = os.environ.get(variable)
+    if named:
+        return [named]
+    here = pathlib.Path(__file__).resolve().parent
+    return [str(here / beside), str(here.parents[2] / "build" / "release" / built)]
 
 
 def find(name: str) -> metadata.Distribution | None:

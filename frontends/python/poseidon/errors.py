@@ -1,6 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a front end raises."""
+"""What a front end raises, and what it takes for a failure."""
 from __future__ import annotations
+
+
+def has_failed(ending: BaseException | None) -> bool:
+    """Whether a script that ends with this exception under way, or with none, has failed: sys.exit(0) has not."""
+    return ending is not None and not (isinstance(ending, SystemExit) and ending.code in (None, 0))
+
+
+def reason_of(failure: BaseException) -> str:
+    """What the others of a job are told of a script's failure: one line."""
+    return " ".join(f"its script failed: {type(failure).__name__}: {failure}".split())[:400]
 
 
 class PoseidonError(RuntimeError):

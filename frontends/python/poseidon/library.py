@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pathlib
 from collections.abc import Callable
 from ctypes import (CFUNCTYPE, POINTER, byref, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint8,
                     c_uint32, c_uint64, c_void_p)
@@ -145,12 +144,9 @@ PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
 
 def candidates() -> list[str]:
     """Where the library may be, the user's word first."""
-    named = os.environ.get("POSEIDON_LIBRARY")
-    if named:
-        return [named]
-    here = pathlib.Path(__file__).resolve().parent
-    checkout = here.parents[2] / "build" / "release" / "poseidon" / "c" / "libposeidon.so"
-    return [str(path) for path in (here / "libposeidon.so", checkout) if path.exists()] + ["libposeidon.so.0"]
+    places = distribution.places("POSEIDON_LIBRARY", "libposeidon.so", "poseidon/c/libposeidon.so")
+    # The user's word alone may be a name that the loader knows.
+    return [path for path in places if len(places) == 1 or os.path.exists(path)] + ["libposeidon.so.0"]
 
 
 def load() -> ctypes.CDLL:

@@ -10,7 +10,7 @@ import ctypes
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import interruption, launch, meeting
@@ -159,6 +159,32 @@ class Session:
     def sum(self, buffer: Buffer | c.View) -> None:
         """Leaves the sum over all workers in everybody's buffer, the same bits everywhere."""
         self.c.sum(self.handle, ctypes.byref(view_of(buffer)))
+
+    def join_small(self, declared: Sequence[c.Layer]) -> list[int]:
+        """For each of these layers, in forward order, the index of the first of those that it goes with; its own where it
+        stays alone. See poseidon_join_small."""
+        pointers = (ctypes.POINTER(c.Layer) * len(declared))(*map(ctypes.pointer, declared))
+        first = (ctypes.c_uint32 * len(declared))()
+        self.c.join_small(self.handle, pointers, len(declared), first)
+        return list(first)
+
+    def declare(self, declared: Sequence[c.Layer]) -> tuple[ctypes.c_void_p, list[int]]:
+        """A new model of these layers, and their numbers in it. Blocks until all workers have declared the same."""
+        model = ctypes.c_void_p()
+        self.c.model_new(self.handle, ctypes.byref(model))
+        numbers = []
+        for layer in declared:
+            number = ctypes.c_uint32()
+            self.c.declare(model, ctypes.byref(layer), ctypes.byref(number))
+            numbers.append(number.value)
+        self.c.commit(model)
+        return model, numbers
+
+    def plan_of(self, model: ctypes.c_void_p, layer: int) -> tuple[str, str]:
+        """How a layer goes in the newest plan (kv or sfb), and the reason in words."""
+        known = c.LayerPlan()
+        self.c.get_layer_plan(model, layer, ctypes.byref(known))
+        return "sfb" if known.scheme == c.FACTOR_BROADCAST else "kv", known.reason.decode(errors="replace")
 
     def barrier(self) -> None:
         self.c.barrier(self.handle)

@@ -25,13 +25,12 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError
-from ..tensorflow import broadcast, init, rank, shutdown, workers
-from ..tensorflow.exchange import path_of, resource_of
+from ..tensorflow import init, rank, shutdown, workers
+from ..tensorflow.exchange import path_of
 
 __all__ = ["PoseidonError", "distribute", "init", "rank", "shard", "shutdown", "workers"]
 
 _models: list[weakref.ref[Any]] = []  # in the order of distribute(), the same on every worker
-_started: dict[int, Any] = {}  # TensorFlow's variables that are the same everywhere, by their id
 _depth = 0  # of applies: a loss scale's optimizer has another one inside
 _reduced: set[int] = set()  # variables whose gradients the outermost apply has reduced
 
@@ -88,15 +87,9 @@ def _owner(variable: Any) -> Any | None:
     return None
 
 
-def _start(variables: list[Any], in_step: bool = False) -> None:
-    """Those that are new here become rank 0's; random seeds stay each worker's own. In an eager step that is too late."""
-    known = {id(resource_of(variable)): variable for variable in variables if "seed" not in path_of(variable)}
-    fresh = [variable for number, variable in known.items() if number not in _started]
-    if fresh:
-        _started.update((id(resource_of(variable)), resource_of(variable)) for variable in fresh)
-        if broadcast(fresh) and in_step and tf.executing_eagerly():
-            raise PoseidonError(f"'{path_of(fresh[0])}' and others were not equal on all workers in an eager step, expected "
-                                "poseidon.tensorflow.broadcast(variables) before it", "FAILED_PRECONDITION")
+def _without_seeds(variables: list[Any]) -> list[Any]:
+    """Random seeds stay each worker's own."""
+    return [variable for variable in variables if "seed" not in path_of(variable)]
 
 
 def _wrap_training(model: Any) -> None:
@@ -107,7 +100,7 @@ def _wrap_training(model: Any) -> None:
     def make_train_function(force: bool = False) -> Any:
         _refuse_xla(model)
         made = make(force)
-        _start(model.variables)
+        _tensorflow.start(_without_seeds(model.variables))
         return made
 
     @functools.wraps(fit)
@@ -128,9 +121,8 @@ def _wrapped(plain: Callable[..., Any]) -> Callable[..., Any]:
         grads = list(grads)
         model = next(filter(None, map(_owner, variables)), None) if _depth == 0 else None
         if model is not None:
-            _start([*model.variables, *variables], in_step=True)
-            exchange, _ = _tensorflow.exchange_of(variables)
-            grads = exchange.reduce(grads, variables)
+            _tensorflow.start(_without_seeds([*model.variables, *variables]), in_step=True)
+            grads = _tensorflow.exchange_of(variables).reduce(grads)
             _reduced.update(map(id, variables))
         _depth += 1
         try:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from .. import session as _session
-from ..errors import PoseidonError
+from ..errors import PoseidonError, has_failed, reason_of
 from ..session import make_token_file
-from .exchange import Exchange
+from .exchange import Exchange, path_of, resource_of
 from .exchange import broadcast as _broadcast
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ __all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "init", "ma
 
 _joined: Session | None = None
 _exchanges: list[Exchange] = []
-_failure: BaseException | None = None
+_started: dict[int, Any] = {}  # TensorFlow's variables that are the same everywhere, by their id
 
 
 def init(**words: Any) -> None:
@@ -42,13 +42,6 @@ def init(**words: Any) -> None:
     if _joined is not None:
         return
     _joined = _session.join(**{"threads": 1, "final_plan_step": None, **words})
-    before = sys.excepthook
-
-    def note(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        global _failure
-        _failure = error
-        before(kind, error, trace)
-    sys.excepthook = note
     atexit.register(_end)
 
 
@@ -66,15 +59,26 @@ def workers() -> int:
     return joined().workers
 
 
-def exchange_of(variables: Sequence[Any]) -> tuple[Exchange, bool]:
-    """The exchange of just these variables, in this order, and whether it is new. All workers make the same ones."""
+def exchange_of(variables: Sequence[Any]) -> Exchange:
+    """The exchange of just these variables, in this order. All workers make the same ones."""
     wanted = [id(variable) for variable in variables]
     for exchange in _exchanges:
         if [id(variable) for variable in exchange.variables] == wanted:
-            return exchange, False
+            return exchange
     with tf.init_scope():
         _exchanges.append(Exchange(joined(), variables))
-    return _exchanges[-1], True
+    return _exchanges[-1]
+
+
+def start(variables: Sequence[Any], in_step: bool = False) -> None:
+    """Those that are new here become rank 0's; in an eager step that is too late."""
+    known = {id(resource_of(variable)): variable for variable in variables}
+    fresh = [variable for number, variable in known.items() if number not in _started]
+    if fresh:
+        _started.update((id(resource_of(variable)), resource_of(variable)) for variable in fresh)
+        if broadcast(fresh) and in_step and tf.executing_eagerly():
+            raise PoseidonError(f"'{path_of(fresh[0])}' and others were not equal on all workers in an eager step, expected "
+                                "poseidon.tensorflow.broadcast(variables) before it", "FAILED_PRECONDITION")
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
@@ -84,11 +88,8 @@ def reduce(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
     One worker keeps its gradients."""
     if workers() == 1:
         return list(gradients)
-    exchange, fresh = exchange_of(variables)
-    if fresh and _broadcast(exchange.session, variables) and tf.executing_eagerly():
-        raise PoseidonError("the workers' variables were not equal in the first eager step, expected "
-                            "poseidon.tensorflow.broadcast(variables) before it", "FAILED_PRECONDITION")
-    return exchange.reduce(gradients, variables)
+    start(variables, in_step=True)
+    return exchange_of(variables).reduce(gradients)
 
 
 def broadcast(variables: Sequence[Any], root: int = 0) -> bool:
@@ -121,29 +122,27 @@ class GradientTape:
 def shutdown() -> None:
     """Leaves the job in order; blocks until all workers have come here. Implied at the end of the process. While an exception
     is under way the job ends for everybody: the others wait for gradients that will not come."""
-    global _joined, _failure
-    _failure = _failure or sys.exc_info()[1]
-    if _failure is not None and not (isinstance(_failure, SystemExit) and _failure.code in (None, 0)):
-        return _end()
-    if _joined is not None:
-        for exchange in _exchanges:
-            exchange.detach()
-        _exchanges.clear()
-        leaving, _joined = _joined, None
-        atexit.unregister(_end)
-        leaving.leave()
+    _leave(sys.exc_info()[1])
 
 
 def _end() -> None:
-    """The process ends: in order, or with an exception, which the others are told."""
+    """The process ends."""
+    _leave(getattr(sys, "last_value", None))
+
+
+def _leave(failure: BaseException | None) -> None:
+    """In order, or with an exception, which the others are told."""
     global _joined
-    if _failure is None:
-        shutdown()
-    elif _joined is not None:
-        atexit.unregister(_end)
-        for exchange in _exchanges:
-            exchange.detach()
-        _exchanges.clear()
-        _joined.abort(f"{type(_failure).__name__}: {_failure}")
-        _joined.close()
-        _joined = None
+    if _joined is None:
+        return
+    for exchange in _exchanges:
+        exchange.detach()
+    _exchanges.clear()
+    _started.clear()
+    leaving, _joined = _joined, None
+    atexit.unregister(_end)
+    if failure is not None and has_failed(failure):
+        leaving.abort(reason_of(failure))
+        leaving.close()
+    else:
+        leaving.leave()

@@ -8,7 +8,6 @@ ops start may differ between workers.
 from __future__ import annotations
 
 import array
-import ctypes
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -48,20 +47,24 @@ def travels_as(variable: Variable) -> tf.DType:
 
 
 class Layer:
-    """What is pushed as one: variables of one dtype."""
+    """What is pushed as one: variables of one dtype, by their places among all of the exchange."""
 
-    def __init__(self, name: str, variables: list[Variable]) -> None:
+    def __init__(self, name: str, place: int, variable: Variable) -> None:
         self.name = name
-        self.variables = variables
-        self.id = -1
-        self.dtype = travels_as(variables[0])
+        self.places = [place]
+        self.variables = [variable]
+        self.dtype = travels_as(variable)
+
+    def join(self, other: Layer) -> None:
+        """Takes in a layer that is not declared."""
+        self.places += other.places
+        self.variables += other.variables
 
     def declaration(self, position: int) -> c.Layer:
-        shapes = "x".join(map(str, self.variables[0].shape)) or "1"
-        return c.Layer(name=self.name.encode(), shape=(shapes if len(self.variables) == 1 else
-                                                  f"{len(self.variables)} tensors").encode(),
-                       elements=sum(elements_of(variable) for variable in self.variables), dtype=SUMMED[self.dtype],
-                       forward_position=position)
+        one = len(self.variables) == 1
+        shape = ("x".join(map(str, self.variables[0].shape)) or "1") if one else f"{len(self.variables)} tensors"
+        return c.Layer(name=self.name.encode(), shape=shape.encode(), elements=sum(map(elements_of, self.variables)),
+                       dtype=SUMMED[self.dtype], forward_position=position)
 
 
 def elements_of(variable: Variable) -> int:
@@ -82,92 +85,71 @@ class Exchange:
         if not self.variables:
             raise PoseidonError("there is no variable to train, expected at least one", "INVALID_ARGUMENT")
         self.layers = self.joined()
-        self.layer_of = {id(variable): layer for layer in self.layers for variable in layer.variables}
-        self.model = ctypes.c_void_p()
-        session.c.model_new(session.handle, ctypes.byref(self.model))
-        for position, layer in enumerate(self.layers):
-            number = ctypes.c_uint32()
-            session.c.declare(self.model, ctypes.byref(layer.declaration(position)), ctypes.byref(number))
-            layer.id = number.value
-        session.c.commit(self.model)
+        self.model, self.numbers = session.declare([layer.declaration(at) for at, layer in enumerate(self.layers)])
         self.functions = ops.load()
         self.place = Exchange.places
         Exchange.places += 1
         ops.set_model(self.place, self.model)
         with tf.init_scope():
             self.steps = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_steps")
-        self.means: list[tuple[Any, tf.Tensor]] = []  # of the last reduce, with the graph it is in
+        self.means: list[tf.Tensor] = []  # of the last reduce in a graph
 
     def joined(self) -> list[Layer]:
         """Layers in forward order, small variables together as the session says."""
         seen: dict[str, int] = {}
         alone = []
-        for variable in self.variables:
+        for place, variable in enumerate(self.variables):
             path = path_of(variable)
             seen[path] = seen.get(path, 0) + 1
-            alone.append(Layer(path if seen[path] == 1 else f"{path}#{seen[path]}", [variable]))
-        declared = [layer.declaration(position) for position, layer in enumerate(alone)]
-        array = (ctypes.POINTER(c.Layer) * len(declared))(*map(ctypes.pointer, declared))
-        first = (ctypes.c_uint32 * len(declared))()
-        self.session.c.join_small(self.session.handle, array, len(declared), first)
-        for number, goes_with in enumerate(first):
-            if goes_with != number:
-                alone[goes_with].variables.append(alone[number].variables[0])
+            alone.append(Layer(path if seen[path] == 1 else f"{path}#{seen[path]}", place, variable))
+        first = self.session.join_small([layer.declaration(at) for at, layer in enumerate(alone)])
+        for layer, goes_with in zip(alone, first):
+            if alone[goes_with] is not layer:
+                alone[goes_with].join(layer)
         return [layer for number, layer in enumerate(alone) if first[number] == number]
 
     def detach(self) -> None:
         """Before the session is closed."""
         ops.set_model(self.place, None)
 
-    def reduce(self, gradients: Sequence[Gradient], variables: Sequence[Variable]) -> list[Gradient]:
-        """The mean of each gradient over all workers, in place of it. Variables without a gradient stay so: they have to on
-        every worker. IndexedSlices become dense."""
+    def reduce(self, gradients: Sequence[Gradient]) -> list[Gradient]:
+        """The mean of each variable's gradient over all workers, in place of it. Variables without a gradient stay so: they have
+        to on every worker. IndexedSlices become dense."""
         begun = self.begin()
         self.means = []
-        reduced = dict.fromkeys(range(len(variables)))
-        numbers: dict[int, list[int]] = {}
-        for number, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
-            if gradient is not None:
-                numbers.setdefault(id(self.layer_of[id(variable)]), []).append(number)
-        for layer in self.layers:
-            there = {id(variables[number]): number for number in numbers.get(id(layer), ())}
-            if there:
-                self.reduce_layer(layer, gradients, there, begun, reduced)
-        return [reduced[number] for number in range(len(variables))]
+        reduced: list[Gradient] = [None] * len(gradients)
+        for layer, number in zip(self.layers, self.numbers):
+            own = [gradients[place] for place in layer.places]
+            if any(gradient is not None for gradient in own):
+                for place, mean in zip(layer.places, self.reduce_layer(layer, number, own, begun)):
+                    reduced[place] = mean
+        return reduced
 
     def begin(self) -> tf.Tensor:
         """The step's number, once it has begun: after all of the step before has landed, also where one graph has both."""
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        before = [mean for graph_of, mean in self.means if graph_of is graph and graph is not None]
-        with tf.control_dependencies(before):
+        with tf.control_dependencies([mean for mean in self.means if mean.graph is graph]):
             return self.functions.poseidon_begin(step=self.steps.assign_add(1), model=self.place)
 
-    def reduce_layer(self, layer: Layer, gradients: Sequence[Gradient], there: dict[int, int], begun: tf.Tensor,
-                     reduced: dict[int, Any]) -> None:
-        parts, dtypes = [], []
-        for variable in layer.variables:
-            number = there.get(id(variable))
-            gradient = None if number is None else tf.convert_to_tensor(gradients[number])
-            dtypes.append(None if gradient is None else gradient.dtype)
-            part = tf.zeros(variable.shape, layer.dtype) if gradient is None else tf.cast(gradient, layer.dtype)
-            parts.append(part)
+    def reduce_layer(self, layer: Layer, number: int, gradients: Sequence[Gradient], begun: tf.Tensor) -> list[Gradient]:
+        """Those of the layer's variables; zeros go where one of several has none."""
+        own = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+        parts = [tf.zeros(variable.shape, layer.dtype) if gradient is None else tf.cast(gradient, layer.dtype)
+                 for gradient, variable in zip(own, layer.variables)]
         flat = parts[0] if len(parts) == 1 else tf.concat([tf.reshape(part, [-1]) for part in parts], 0)
-        mean = self.functions.poseidon_reduce(gradient=flat, step=begun, model=self.place, layer=layer.id)
-        self.means.append((None if tf.executing_eagerly() else mean.graph, mean))
-        means = [mean] if len(parts) == 1 else tf.split(mean, [elements_of(variable) for variable in layer.variables])
-        for variable, one, dtype in zip(layer.variables, means, dtypes, strict=True):
-            if dtype is not None:
-                shaped = tf.ensure_shape(one, variable.shape) if len(parts) == 1 else tf.reshape(one, variable.shape)
-                reduced[there[id(variable)]] = tf.cast(shaped, dtype)
+        mean = self.functions.poseidon_reduce(gradient=flat, step=begun, model=self.place, layer=number)
+        if not tf.executing_eagerly():
+            self.means.append(mean)
+        if len(parts) == 1:
+            means = [tf.ensure_shape(mean, layer.variables[0].shape)]
+        else:
+            pieces = tf.split(mean, [elements_of(variable) for variable in layer.variables])
+            means = [tf.reshape(piece, variable.shape) for piece, variable in zip(pieces, layer.variables)]
+        return [None if gradient is None else tf.cast(one, gradient.dtype) for gradient, one in zip(own, means)]
 
     def plan(self) -> dict[str, str]:
         """How each layer goes, by its name: its first variable's path."""
-        result = {}
-        for layer in self.layers:
-            plan = c.LayerPlan()
-            self.session.c.get_layer_plan(self.model, layer.id, ctypes.byref(plan))
-            result[layer.name] = "sfb" if plan.scheme == c.FACTOR_BROADCAST else "kv"
-        return result
+        return {layer.name: self.session.plan_of(self.model, number)[0] for layer, number in zip(self.layers, self.numbers)}
 
 
 def compare(session: Session, variables: Iterable[Variable]) -> None:

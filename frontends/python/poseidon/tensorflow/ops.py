@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .. import session
+from .. import distribution, session
 from ..errors import PoseidonError
 
 # What TensorFlow hands to a kernel that ends later. Its C interface does not say so, and a library that took something else
@@ -17,15 +17,6 @@ from ..errors import PoseidonError
 CALLBACK = "typedef std::function<void()> DoneCallback;"
 
 _loaded: Any = None
-
-
-def candidates() -> list[pathlib.Path]:
-    named = os.environ.get("POSEIDON_TENSORFLOW_LIBRARY")
-    if named:
-        return [pathlib.Path(named)]
-    here = pathlib.Path(__file__).resolve().parents[1]
-    name = "libposeidon_tensorflow.so"
-    return [here / name, here.parents[2] / "build" / "release" / "frontends" / "tensorflow" / name]
 
 
 def check_tensorflow() -> None:
@@ -40,11 +31,13 @@ def load() -> Any:
     global _loaded
     if _loaded is None:
         check_tensorflow()
-        path = next((path for path in candidates() if path.exists()), None)
+        places = distribution.places("POSEIDON_TENSORFLOW_LIBRARY", "libposeidon_tensorflow.so",
+                                     "frontends/tensorflow/libposeidon_tensorflow.so")
+        path = next((path for path in places if os.path.exists(path)), None)
         if path is None:
             raise ImportError("libposeidon_tensorflow.so is missing, expected it beside the package, in build/release, or "
                               "where POSEIDON_TENSORFLOW_LIBRARY says")
-        functions = tf.load_op_library(str(path))
+        functions = tf.load_op_library(path)
         library = native(path)
         if not library.poseidon_tensorflow_ready():
             raise PoseidonError(f"TensorFlow {tf.__version__} lacks functions of its C interface, expected 2.16 to 2.21",
@@ -55,8 +48,8 @@ def load() -> Any:
     return _loaded[0]
 
 
-def native(path: pathlib.Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
+def native(path: str) -> ctypes.CDLL:
+    library = ctypes.CDLL(path)
     library.poseidon_tensorflow_set_core.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     library.poseidon_tensorflow_set_core.restype = None
     library.poseidon_tensorflow_set_model.argtypes = [ctypes.c_int64, ctypes.c_void_p]

@@ -19,7 +19,7 @@ import torch
 
 from .. import launch
 from .. import session as _session
-from ..errors import PoseidonError
+from ..errors import PoseidonError, has_failed, reason_of
 from ..session import make_token_file
 from .exchange import Exchange
 
@@ -103,7 +103,7 @@ def shutdown() -> None:
     script ends without this call: the others wait for gradients that will not come."""
     global _joined, _wrapped
     failure = sys.exc_info()[1]
-    if failure is not None and not (isinstance(failure, SystemExit) and failure.code in (None, 0)):
+    if has_failed(failure):
         return _end(failure)
     if _joined is not None:
         if _wrapped is not None:
@@ -117,10 +117,8 @@ def _end(failure: BaseException | None = None) -> None:
     """A script that ends without shutdown() ends the job for everybody, and says why."""
     global _joined, _wrapped
     failure = failure or getattr(sys, "last_value", None)
-    reason = f"its script failed: {type(failure).__name__}: {failure}" if failure is not None else \
-        "its script ended without poseidon.torch.shutdown()"
     if _joined is not None:
-        _joined.abort(" ".join(reason.split())[:400])
+        _joined.abort("its script ended without poseidon.torch.shutdown()" if failure is None else reason_of(failure))
         _joined.close()
         if _wrapped is not None:
             _wrapped.abandon()

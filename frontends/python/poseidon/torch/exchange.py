@@ -92,18 +92,15 @@ class Exchange:
         self.attach(model)
 
     def declare(self) -> None:
-        self.model = ctypes.c_void_p()
-        self.c.model_new(self.session.handle, ctypes.byref(self.model))
-        for position, layer in enumerate(self.layers):
-            number = ctypes.c_uint32()
-            self.c.declare(self.model, ctypes.byref(layer.declaration(position)), ctypes.byref(number))
-            layer.id, layer.exchange = number.value, self
         self.usage = Usage(self.layers)
+        declared: list[Layer | Usage] = [*self.layers]
         if self.session.workers > 1:
-            number = ctypes.c_uint32()
-            self.c.declare(self.model, ctypes.byref(self.usage.declaration(len(self.layers))), ctypes.byref(number))
-            self.usage.id = number.value
-        self.c.commit(self.model)
+            declared.append(self.usage)
+        self.model, numbers = self.session.declare([each.declaration(at) for at, each in enumerate(declared)])
+        for each, number in zip(declared, numbers):
+            each.id = number
+        for layer in self.layers:
+            layer.exchange = self
 
     def attach(self, model: torch.nn.Module) -> None:
         hooks: list[RemovableHandle] = []
@@ -496,13 +493,7 @@ class Exchange:
 
     def plan(self) -> dict[str, tuple[str, str]]:
         """name -> (kv or sfb, the reason in words), of the newest plan."""
-        plan = {}
-        for layer in self.layers:
-            known = c.LayerPlan()
-            self.c.get_layer_plan(self.model, layer.id, ctypes.byref(known))
-            plan[layer.name] = ("sfb" if known.scheme == c.FACTOR_BROADCAST else "kv",
-                                known.reason.decode(errors="replace"))
-        return plan
+        return {layer.name: self.session.plan_of(self.model, layer.id) for layer in self.layers}
 
     def plan_text(self) -> str:
         """The newest plan as lines of name=scheme, for init(plan_pin=...)."""

@@ -10,7 +10,6 @@ first module, and is waited for before whichever of its modules runs first.
 """
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -266,10 +265,7 @@ def layers_of(model: torch.nn.Module, session: Session,
 
 def join_small(layers: list[Layer], session: Session) -> tuple[list[Layer], dict[Layer, Layer]]:
     """Those that are left, and for each of `layers` the one that it has joined or is."""
-    declared = [layer.declaration(position) for position, layer in enumerate(layers)]
-    pointers = (ctypes.POINTER(c.Layer) * len(layers))(*map(ctypes.pointer, declared))
-    first = (ctypes.c_uint32 * len(layers))()
-    session.c.join_small(session.handle, pointers, len(layers), first)
+    first = session.join_small([layer.declaration(position) for position, layer in enumerate(layers)])
     joined_in = {layer: layers[number] for layer, number in zip(layers, first)}
     for layer, home in joined_in.items():
         if home is not layer:
