@@ -41,11 +41,31 @@ def dense_net():
                              keras.layers.Dense(200, activation="relu", name="middle"), keras.layers.Dense(CLASSES)])
 
 
-def fit(model, optimizer, steps, epochs=1, of=samples, loss=LOSS, **compiled):
-    model.compile(optimizer=optimizer, loss=loss, **compiled)
+def fit(model, optimizer, steps, epochs=1, of=samples, callbacks=None, **compiled):
+    model.compile(optimizer=optimizer, loss=LOSS, **compiled)
     poseidon.distribute(model)
-    model.fit(batches(steps, of), epochs=epochs, verbose=0)
+    model.fit(batches(steps, of), epochs=epochs, verbose=0, callbacks=callbacks)
     return model.variables
+
+
+class Pair(keras.Model):
+    """Two nets, each with an optimizer of its own, as a GAN has; neither is the one of compile."""
+
+    def __init__(self, one, other, first, second):
+        super().__init__()
+        self.one, self.other, self.first, self.second = one, other, first, second
+
+    def call(self, x):
+        return self.one(x) + self.other(x)
+
+    def train_step(self, data):
+        x, y = data
+        for net, optimizer in ((self.one, self.first), (self.other, self.second)):
+            with tf.GradientTape() as tape:
+                loss = LOSS(y, net(x))
+            variables = net.trainable_variables
+            optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
 
 
 SGD = keras.optimizers.SGD
@@ -153,28 +173,12 @@ def a_scalar_and_one_name_twice(steps):
 @case
 def a_model_built_in_its_first_step(steps):
     """make_train_function knows nothing of its variables yet."""
-    class Pair(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.one = dense_net()
-            self.other = keras.Sequential([keras.layers.Dense(30, activation="relu"), keras.layers.Dense(CLASSES)])
-            self.first, self.second = SGD(0.1), SGD(0.05)
-
+    class Late(Pair):
         def call(self, x):
             return self.one(x)
-
-        def train_step(self, data):
-            x, y = data
-            for net, optimizer in ((self.one, self.first), (self.other, self.second)):
-                with tf.GradientTape() as tape:
-                    loss = LOSS(y, net(x))
-                optimizer.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
-            return {"loss": loss}
-    pair = Pair()
-    pair.compile(loss=LOSS)
-    poseidon.distribute(pair)
-    pair.fit(batches(steps), verbose=0)
-    return [*pair.one.variables, *pair.other.variables]
+    built = dense_net()
+    late = keras.Sequential([keras.layers.Dense(30, activation="relu"), keras.layers.Dense(CLASSES)])
+    fit(Late(built, late, SGD(0.1), SGD(0.05)), "rmsprop", steps)
 
 
 @case
@@ -220,28 +224,8 @@ def own_train_step(steps):
 
 @case
 def two_models_two_optimizers(steps):
-    """As a GAN is trained; neither optimizer is the one of compile."""
-    class Pair(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.one, self.other = dense_net(), dense_net()
-            self.first, self.second = SGD(0.1), keras.optimizers.Adam(1e-3)
-
-        def call(self, x):
-            return self.one(x) + self.other(x)
-
-        def train_step(self, data):
-            x, y = data
-            for net, optimizer in ((self.one, self.first), (self.other, self.second)):
-                with tf.GradientTape() as tape:
-                    loss = LOSS(y, net(x))
-                variables = net.trainable_variables
-                optimizer.apply(tape.gradient(loss, variables), variables)
-            return {"loss": loss}
-    pair = Pair()
-    pair.compile(loss=LOSS)
-    poseidon.distribute(pair)
-    pair.fit(batches(steps), verbose=0)
+    pair = Pair(dense_net(), dense_net(), SGD(0.1), keras.optimizers.Adam(1e-3))
+    fit(pair, "rmsprop", steps)
     return [*pair.one.variables, *pair.other.variables]
 
 
@@ -349,9 +333,7 @@ def compiled_by_xla_later(steps):
 
 @case
 def an_early_stop(steps):
-    model = poseidon.distribute(dense_net())
-    model.compile(optimizer=SGD(0.1), loss=LOSS)
-    model.fit(batches(steps), verbose=0, callbacks=[keras.callbacks.EarlyStopping("loss")])
+    fit(dense_net(), SGD(0.1), steps, callbacks=[keras.callbacks.EarlyStopping("loss")])
 
 
 @case
@@ -360,15 +342,23 @@ def other_models(steps):
                steps)
 
 
+class InRank1(keras.callbacks.Callback):
+    """Does something in the third step of rank 1."""
+
+    def __init__(self, does):
+        super().__init__()
+        self.does = does
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 2 and poseidon.rank() == 1:
+            self.does()
+
+
 @case
 def an_exception_in_a_callback(steps):
-    class Bad(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if batch == 2 and poseidon.rank() == 1:
-                raise ValueError("the disk is full")
-    model = dense_net()
-    model.compile(optimizer=SGD(0.1), loss=LOSS)
-    poseidon.distribute(model).fit(batches(steps), verbose=0, callbacks=[Bad()])
+    def fail():
+        raise ValueError("the disk is full")
+    fit(dense_net(), SGD(0.1), steps, callbacks=[InRank1(fail)])
 
 
 @case
@@ -381,13 +371,7 @@ def an_exception_and_shutdown(steps):
 
 @case
 def a_killed_worker(steps):
-    class Kill(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if batch == 2 and poseidon.rank() == 1:
-                os.kill(os.getpid(), 9)
-    model = dense_net()
-    model.compile(optimizer=SGD(0.1), loss=LOSS)
-    poseidon.distribute(model).fit(batches(steps), verbose=0, callbacks=[Kill()])
+    fit(dense_net(), SGD(0.1), steps, callbacks=[InRank1(lambda: os.kill(os.getpid(), 9))])
 
 
 def main():
