@@ -76,6 +76,11 @@ bool WasKilled(const Child& child) {
   return child.member->remote && child.spoke && WEXITSTATUS(*child.wait_status) > 128;
 }
 
+// Who no longer reads is ending, which is noticed by itself.
+void TellChild(Child& child, const json& command) {
+  if (!child.process.ended()) static_cast<void>(child.process.WriteLine(command.dump()));
+}
+
 // Whether a process of this host is stopped (SIGSTOP, a debugger), so that it answers nobody.
 bool IsStopped(pid_t pid) {
   const std::optional<ProcessState> state = StateOf(pid);
@@ -296,14 +301,14 @@ void Job::Say(const std::string& sentence) const {
 
 void Job::Tell(const std::string& command) {
   for (Child& child : children_) {
-    if (!child.process.ended()) static_cast<void>(child.process.WriteLine(json{{"command", command}}.dump()));
+    TellChild(child, {{"command", command}});
     if (!members_are_apart()) return;  // the leader alone
   }
 }
 
 void Job::TellElsewhere(const json& command) {
   for (Child& child : children_) {
-    if (child.member->remote && !child.process.ended()) static_cast<void>(child.process.WriteLine(command.dump()));
+    if (child.member->remote) TellChild(child, command);
   }
 }
 
@@ -342,7 +347,7 @@ void Job::LetGo() {
   for (Child& child : children_) {
     if (child.process.ended()) continue;
     child.ended_by_us = true;
-    static_cast<void>(child.process.WriteLine(end.dump()));
+    TellChild(child, end);
     child.process.CloseInput();
   }
   EndWithin(FromSeconds(options_.grace_seconds));
@@ -404,7 +409,7 @@ void Job::OnDeadline() {
 bool Job::Lives(Child& child) {
   if (child.asked) return Clock::now() < *child.asked + FromSeconds(options_.answer_seconds);
   child.asked = Clock::now();
-  static_cast<void>(child.process.WriteLine(json{{"command", "answer"}}.dump()));
+  TellChild(child, {{"command", "answer"}});
   return true;
 }
 
