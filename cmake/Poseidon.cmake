@@ -126,6 +126,21 @@ function(poseidon_test name)
   endif()
 endfunction()
 
+# poseidon_pytest(name LABELS process TIMEOUT 600 COST 200 ENVIRONMENT A=b...)
+# makes the pytest files of this folder one ctest entry. Not under sanitizers: their runtimes would have to be the first
+# library in a foreign interpreter. COST: where it comes among those that run side by side, the highest first.
+function(poseidon_pytest name)
+  if(NOT POSEIDON_TESTS OR POSEIDON_SANITIZE)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "TIMEOUT;COST" "LABELS;ENVIRONMENT" ${ARGN})
+  add_test(NAME ${name}
+    COMMAND ${POSEIDON_PYTEST} --rootdir "${CMAKE_CURRENT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
+  math(EXPR timeout "${ARG_TIMEOUT} * ${POSEIDON_TIMEOUT_FACTOR}")
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${timeout} COST ${ARG_COST}
+    ENVIRONMENT "POSEIDON_TIMEOUT_FACTOR=${POSEIDON_TIMEOUT_FACTOR};${ARG_ENVIRONMENT}")
+endfunction()
+
 # poseidon_fuzz(name SOURCES ... DEPS ... LINK ... CORPUS folder)
 # makes the libFuzzer executable <name>_fuzz and one ctest entry <name>_fuzz with label fuzz, which
 # runs POSEIDON_FUZZ_RUNS inputs (environment, default 100000) from a fixed seed; CORPUS is a

@@ -2,6 +2,7 @@
 import pathlib
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 
@@ -31,6 +32,17 @@ def wheel(request, tmp_path_factory):
 @pytest.fixture(scope="session")
 def trainer_wheel(request, tmp_path_factory):
     return given_or_built(request.config.getoption("--trainer-wheel"), tmp_path_factory.mktemp("dist"), "--trainer")
+
+
+def packages(python):
+    """Where an environment's packages are."""
+    [found] = python.parents[1].glob("lib/python*/site-packages")
+    return found
+
+
+def lend_libraries(python):
+    """The packages that the tests have, torch among them, are an environment's too, in another folder than its own."""
+    (packages(python) / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
 
 def install(python, *wheels):

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 import orders
-from conftest import ROOT, command, environment, install
+from conftest import ROOT, command, environment, install, lend_libraries, packages
 
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
@@ -36,15 +36,14 @@ snapshot_prefix: "small" snapshot_format: HDF5
 def both(folder, wheel, trainer_wheel):
     python = environment(folder, wheel)
     install(python, trainer_wheel)
-    [packages] = python.parents[1].glob("lib/python*/site-packages")
-    return python, packages
+    return python, packages(python)
 
 
 @pytest.fixture(scope="module")
 def trainer(wheel, trainer_wheel, tmp_path_factory):
     """A Python with both wheels, whose torch is in another folder than they are."""
-    python, packages = both(tmp_path_factory.mktemp("trainer"), wheel, trainer_wheel)
-    (packages / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python, _ = both(tmp_path_factory.mktemp("trainer"), wheel, trainer_wheel)
+    lend_libraries(python)
     return python
 
 
@@ -81,7 +80,7 @@ def test_it_holds_the_program_and_licences(trainer_wheel):
 
 
 def test_it_loads_torchs_libraries_and_no_others(trainer):
-    [program] = trainer.parents[1].glob("lib/python*/site-packages/poseidon_caffe/bin/poseidon")
+    program = packages(trainer) / "poseidon_caffe" / "bin" / "poseidon"
     said = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=True).stdout
     assert {re.sub(r"^libisal-.*", "libisal", name) for name in re.findall(r"Shared library: \[(.*?)\]", said)} == {
         "libtorch_cpu.so", "libc10.so", "libgomp.so.1", "libisal", "libstdc++.so.6", "libgcc_s.so.1", "libm.so.6",
@@ -119,11 +118,11 @@ def test_without_torch_only_what_computes_is_refused(wheel, trainer_wheel, tmp_p
 
 def test_another_version_of_torch_is_refused(wheel, trainer_wheel, tmp_path):
     """By the command, which asks pip."""
-    python, packages = both(tmp_path / "own", wheel, trainer_wheel)
-    (packages / "torch").mkdir()
-    (packages / "torch" / "__init__.py").touch()
-    (packages / "torch-2.12.1.dist-info").mkdir()
-    (packages / "torch-2.12.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.12.1\n")
+    python, folder = both(tmp_path / "own", wheel, trainer_wheel)
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").touch()
+    (folder / "torch-2.12.1.dist-info").mkdir()
+    (folder / "torch-2.12.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.12.1\n")
     assert refused(python, "--logtostderr=1", "time", "--model", "x", folder=tmp_path) == (
         f"poseidon: the trainer is built for PyTorch {MINOR} and 2.12.1 is installed, expected {MINOR}: "
         f"pip install 'torch=={MINOR}.*'")
@@ -135,7 +134,7 @@ def test_the_program_compares_with_what_it_has_loaded(trainer, tmp_path):
                                        'return "PyTorch built with:\\n - X=1, TORCH_VERSION=2.12.1, Y=2"; } }\n')
     subprocess.run(["g++", "-shared", "-fPIC", "-o", tmp_path / "other.so", tmp_path / "other.cc"], check=True)
     libraries = pathlib.Path(torch.__file__).parent / "lib"
-    [program] = trainer.parents[1].glob("lib/python*/site-packages/poseidon_caffe/bin/poseidon")
+    program = packages(trainer) / "poseidon_caffe" / "bin" / "poseidon"
     for arguments in ("device_query",), ("train", "--solver", "x"):
         done = subprocess.run([program, *arguments], env=orders.clean() | {"LD_LIBRARY_PATH": str(libraries), "LD_PRELOAD": str(tmp_path / "other.so")}, cwd=tmp_path,
                               capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -145,8 +144,8 @@ def test_the_program_compares_with_what_it_has_loaded(trainer, tmp_path):
 
 
 def test_a_trainer_of_another_version_is_refused(wheel, trainer_wheel, tmp_path):
-    python, packages = both(tmp_path / "own", wheel, trainer_wheel)
-    [metadata] = packages.glob("poseidon_train_caffe-*.dist-info/METADATA")
+    python, folder = both(tmp_path / "own", wheel, trainer_wheel)
+    [metadata] = folder.glob("poseidon_train_caffe-*.dist-info/METADATA")
     version = trainer_wheel.name.split("-")[1]
     metadata.write_text(metadata.read_text().replace(f"Version: {version}", "Version: 7.8.9"))
     assert refused(python, "train", "--solver", "x", folder=tmp_path) == (

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from conftest import ROOT, environment, install
+from conftest import ROOT, environment, install, packages
 from orders import clean
 
 
@@ -26,8 +26,7 @@ def say(python, script, **variables):
 def own(wheel, tmp_path):
     """The Python and the package's folder of an environment that a test may spoil."""
     python = environment(tmp_path / "own", wheel)
-    [package] = python.parents[1].glob("lib/python*/site-packages/poseidon")
-    return python, package
+    return python, packages(python) / "poseidon"
 
 
 def test_all_name_the_same(wheel, alone, expected):

@@ -6,13 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import zipfile
 
 import pytest
 
 import orders
-from conftest import ROOT, command, environment
+from conftest import ROOT, command, environment, lend_libraries, packages
 
 INSIDE = re.compile(r"poseidon/((\w+/)?\w+\.py|py\.typed|bin/poseidon|libposeidon(_tensorflow)?\.so|include/poseidon/c/\w+\.(h|hpp)|licenses/.+\.txt)"
                     r"|poseidon_train\.libs/libisal-\w+\.so[.\d]*|poseidon_train-[\d.]+\.dist-info/.+")
@@ -24,8 +23,7 @@ def with_torch(wheel, tmp_path_factory):
     for library in "torch", "cryptography":
         pytest.importorskip(library, reason=f"{library} is not installed for this interpreter")
     python = environment(tmp_path_factory.mktemp("torch"), wheel)
-    [packages] = python.parents[1].glob("lib/python*/site-packages")
-    (packages / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    lend_libraries(python)
     return python
 
 
@@ -44,7 +42,7 @@ def test_it_names_no_folder_of_the_machine_that_built_it(wheel):
 
 
 def test_it_needs_the_c_library_alone(alone):
-    [library] = alone.parents[1].glob("lib/python*/site-packages/poseidon/libposeidon.so")
+    library = packages(alone) / "poseidon" / "libposeidon.so"
     needed = re.findall(r"Shared library: \[(.*?)\]",
                         subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout)
     assert {re.sub(r"^libisal-.*", "libisal", name) for name in needed} == {
