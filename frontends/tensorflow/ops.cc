@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops PoseidonBegin and PoseidonReduce. TensorFlow runs them when their inputs are there, on threads of its pool,
-// which they never block: both are asynchronous.
+// The ops. TensorFlow runs them when their inputs are there, on threads of its pool, which they never block: what may wait is
+// asynchronous.
 //
-//   PoseidonBegin(step: int64) -> begun: int64      before the pushes of a step
-//   PoseidonReduce(gradient: T, step: int64) -> mean: T
+//   PoseidonBegin(step: int64) -> begun: int64                 before the pushes of a step
+//   PoseidonScheme(begun) -> factors: bool                     how the layer goes in this step
+//   PoseidonPush(gradient: T, begun, weight, rows) -> lent: T, pushed: int64
+//   PoseidonPushFactors(u: T, v: T, begun, weight) -> lent: T, pushed: int64
+//   PoseidonMean(pushed: int64) -> mean: T                     ends when the mean has landed
+//
+// `begun` and `pushed` are the step. A push returns at once; the mean lands in `lent`, which nobody else reads: the memory of
+// the gradient where TensorFlow can give that on. PoseidonMean stands behind the push of its step, or in the next step.
 //
 // Attributes: model, its place in the table that Python fills (poseidon_tensorflow_set_model), and layer, the core's number.
-// Neither op is stateful: TensorFlow chains stateful ops in the order of the program, which would undo the overlap. So their
+// No op is stateful: TensorFlow chains stateful ops in the order of the program, which would undo the overlap. So their
 // attributes differ (identical ops are merged), and the step, which is never constant, is an input.
 #include <condition_variable>
 #include <cstring>
@@ -14,108 +20,66 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "frontends/tensorflow/tensorflow_c_api.h"
-#include "poseidon/c/poseidon.h"
+#include "frontends/tensorflow/kernel.h"
+#include "frontends/tensorflow/model_table.h"
 
 namespace poseidon::tensorflow {
 namespace {
 
-const Functions* tf = nullptr;  // set before any op is registered
-
-// The functions of libposeidon.so that ops call. This library does not link it: TensorFlow opens it among its own symbols,
-// and two copies of the core would be two jobs.
-struct Core {
-  decltype(&poseidon_begin_step) begin_step = nullptr;
-  decltype(&poseidon_push_dense) push_dense = nullptr;
-};
-
-// What Python has told us. Never destroyed: ops may be under way when the process ends.
-struct Table {
-  std::shared_mutex mutex;  // shared while an op is in a call of the core, which has returned before a model is taken out
-  Core core;
-  std::vector<poseidon_model*> models;  // by place; null once the job has been left
-};
-Table& TheTable() {
-  static Table* const table = new Table;
-  return *table;
-}
-
-struct Destination {
-  Core core;
-  poseidon_model* model = nullptr;
-};
-// With the table's mutex held, as long as the model is used.
-Destination Find(std::int64_t place) {
-  const Table& table = TheTable();
-  const bool known = place >= 0 && place < static_cast<std::int64_t>(table.models.size());
-  return {table.core, known ? table.models[static_cast<std::size_t>(place)] : nullptr};
-}
-
-// TensorFlow hands over a std::function on its caller's stack (tensorflow/c/kernels.cc), which an op that ends later has to
-// copy. Python refuses a TensorFlow whose headers say that it is something else.
-class Done {
- public:
-  explicit Done(TF_AsyncOpKernelDoneCallback* callback)
-      : function_(*reinterpret_cast<std::function<void()>*>(callback)) {}
-  void Call() { tf->TF_RunAsyncOpKernelDoneCallback(reinterpret_cast<TF_AsyncOpKernelDoneCallback*>(&function_)); }
-
- private:
-  std::function<void()> function_;
-};
-
-class StatusOfCall {
- public:
-  StatusOfCall() : status_(tf->TF_NewStatus()) {}
-  ~StatusOfCall() { tf->TF_DeleteStatus(status_); }
-  StatusOfCall(const StatusOfCall&) = delete;
-  StatusOfCall& operator=(const StatusOfCall&) = delete;
-  TF_Status* get() const { return status_; }
-  bool ok() const { return tf->TF_GetCode(status_) == TF_OK; }
-
- private:
-  TF_Status* status_;
-};
-
-struct TensorDeleter {
-  void operator()(TF_Tensor* tensor) const { tf->TF_DeleteTensor(tensor); }
-};
-using Tensor = std::unique_ptr<TF_Tensor, TensorDeleter>;
-
-Tensor InputOf(TF_OpKernelContext* context, int number, TF_Status* status) {
-  TF_Tensor* tensor = nullptr;
-  tf->TF_GetInput(context, number, &tensor, status);
-  return Tensor(tensor);
-}
-
-// ABORTED, which sessions and functions pass on as it is; UNAVAILABLE becomes INTERNAL in graphs.
-void Fail(TF_OpKernelContext* context, const std::string& sentence) {
-  const StatusOfCall status;
-  tf->TF_SetStatus(status.get(), TF_ABORTED, sentence.c_str());
-  tf->TF_OpKernelContext_Failure(context, status.get());
-}
-
 constexpr const char* kLeft = "the job has been left, expected no training after it";
 
+// Which layer of which model an op is for; of PoseidonBegin, whether what it begins is timed.
 struct Place {
   std::int64_t model = 0;
   std::int64_t layer = 0;
+  std::int64_t timed = 0;
+  std::uint32_t number() const { return static_cast<std::uint32_t>(layer); }
 };
 
 void* MakePlace(TF_OpKernelConstruction* construction) {
   auto place = std::make_unique<Place>();
   const StatusOfCall status;
-  tf->TF_OpKernelConstruction_GetAttrInt64(construction, "model", &place->model, status.get());
-  if (status.ok()) tf->TF_OpKernelConstruction_GetAttrInt64(construction, "layer", &place->layer, status.get());
-  if (!status.ok()) tf->TF_OpKernelConstruction_Failure(construction, status.get());
+  for (const auto& [name, value] :
+       {std::pair{"model", &place->model}, std::pair{"layer", &place->layer}, std::pair{"timed", &place->timed}}) {
+    if (status.ok()) Tf().TF_OpKernelConstruction_GetAttrInt64(construction, name, value, status.get());
+  }
+  if (!status.ok()) Tf().TF_OpKernelConstruction_Failure(construction, status.get());
   return place.release();
 }
 void DeletePlace(void* place) { delete static_cast<Place*>(place); }
+
+// Ends an op that the caller does not end later: with what TensorFlow said, or a sentence of ours, where it has failed.
+void End(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback, const StatusOfCall& status,
+         const std::string& failure = "") {
+  if (!status.ok()) {
+    Tf().TF_OpKernelContext_Failure(context, status.get());
+  } else if (!failure.empty()) {
+    Fail(context, failure);
+  }
+  Done(callback).Call();
+}
+
+// Allocates output `number`; in the memory of input `given` where that is not -1 and nobody else reads it. *forwarded says
+// whether it is so.
+Tensor Allocate(TF_OpKernelContext* context, int number, int given, const std::vector<std::int64_t>& shape, bool* forwarded,
+                const StatusOfCall& status) {
+  int from = -1;
+  TF_Tensor* const output = Tf().TF_ForwardInputOrAllocateOutput(context, &given, given < 0 ? 0 : 1, number, shape.data(),
+                                                                 static_cast<int>(shape.size()), &from, status.get());
+  *forwarded = from >= 0;
+  return Tensor(status.ok() ? output : nullptr);
+}
+
+void SetNumber(TF_OpKernelContext* context, int number, std::int64_t value, const StatusOfCall& status) {
+  bool forwarded = false;
+  const Tensor output = Allocate(context, number, -1, {}, &forwarded, status);
+  if (output != nullptr) *static_cast<std::int64_t*>(Tf().TF_TensorData(output.get())) = value;
+}
 
 // ---- PoseidonBegin
 
@@ -154,141 +118,242 @@ class Beginner {
   std::deque<std::function<void()>> tasks_;
 };
 
+// Tells the core what the step before took, and begins this one; an empty string, or why not.
+std::string BeginStep(const Place& place, std::uint64_t step) {
+  const ModelTable::Use model(place.model);
+  if (!model) return kLeft;
+  std::uint64_t ended = 0;
+  for (const StepClock::Pass& pass : model->clock.End(&ended)) {
+    model.core().timed(model->handle, pass.layer, ended, pass.forward ? POSEIDON_FORWARD : POSEIDON_BACKWARD,
+                       place.timed != 0 ? pass.begin : 0, place.timed != 0 ? pass.end : 0, nullptr);
+  }
+  auto status = POSEIDON_NEW(poseidon_status);
+  if (model.core().begin_step(model->handle, step, &status) != POSEIDON_OK) return status.message;
+  model->clock.Begin(step, model.core().now(model->session));
+  return "";
+}
+
 void Begin(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
   const Place place = *static_cast<Place*>(kernel);
   Beginner::The().Do([place, context, done = std::make_shared<Done>(callback)] {
     const StatusOfCall status;
-    const Tensor step = InputOf(context, 0, status.get());
-    std::shared_lock lock(TheTable().mutex);
-    const Destination to = Find(place.model);
-    auto failure = POSEIDON_NEW(poseidon_status);
+    const std::int64_t step = NumberOf(context, 0, status);
+    const std::string failure = status.ok() ? BeginStep(place, static_cast<std::uint64_t>(step)) : "";
+    if (failure.empty() && status.ok()) SetNumber(context, 0, step, status);
     if (!status.ok()) {
-      tf->TF_OpKernelContext_Failure(context, status.get());
-    } else if (to.model == nullptr) {
-      Fail(context, kLeft);
-    } else if (to.core.begin_step(to.model, *static_cast<const std::uint64_t*>(tf->TF_TensorData(step.get())), &failure) !=
-               POSEIDON_OK) {
-      Fail(context, failure.message);
-    } else {
-      tf->TF_SetOutput(context, 0, step.get(), status.get());
+      Tf().TF_OpKernelContext_Failure(context, status.get());
+    } else if (!failure.empty()) {
+      Fail(context, failure);
     }
-    lock.unlock();
     done->Call();
   });
 }
 
-// ---- PoseidonReduce
+// ---- PoseidonScheme
 
-// One gradient on its way. The mean lands in the output's memory.
-struct Flight {
-  Flight(TF_OpKernelContext* context_of_op, TF_AsyncOpKernelDoneCallback* callback) : context(context_of_op), done(callback) {}
-  TF_OpKernelContext* context;
-  Done done;
-  Tensor output;
-};
-
-void Land(void* user, const poseidon_status* status) {
-  const std::unique_ptr<Flight> flight(static_cast<Flight*>(user));
-  if (status->code != POSEIDON_OK) Fail(flight->context, status->message);
-  flight->output.reset();
-  flight->done.Call();
-}
-
-// The output: the gradient's own memory where nobody else reads it, else a copy. A gradient that we hold is never given.
-Tensor OutputFor(TF_OpKernelContext* context, TF_Status* status) {
-  Tensor gradient = InputOf(context, 0, status);
-  if (tf->TF_GetCode(status) != TF_OK) return nullptr;
-  std::vector<std::int64_t> shape;
-  for (int i = 0; i < tf->TF_NumDims(gradient.get()); ++i) shape.push_back(tf->TF_Dim(gradient.get(), i));
-  gradient.reset();
-  const int candidate = 0;
-  int forwarded = -1;
-  Tensor output(tf->TF_ForwardInputOrAllocateOutput(context, &candidate, 1, 0, shape.data(), static_cast<int>(shape.size()),
-                                                    &forwarded, status));
-  if (tf->TF_GetCode(status) != TF_OK || forwarded == 0) return output;
-  gradient = InputOf(context, 0, status);
-  if (tf->TF_GetCode(status) != TF_OK) return nullptr;
-  std::memcpy(tf->TF_TensorData(output.get()), tf->TF_TensorData(gradient.get()), tf->TF_TensorByteSize(gradient.get()));
-  return output;
-}
-
-void Reduce(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+void Scheme(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
   const Place place = *static_cast<Place*>(kernel);
-  auto flight = std::make_unique<Flight>(context, callback);
   const StatusOfCall status;
-  const Tensor step = InputOf(context, 1, status.get());
-  if (status.ok()) flight->output = OutputFor(context, status.get());
-  if (!status.ok()) {
-    tf->TF_OpKernelContext_Failure(context, status.get());
-    return flight->done.Call();
+  const std::int64_t step = NumberOf(context, 0, status);
+  bool forwarded = false;
+  const Tensor factors = status.ok() ? Allocate(context, 0, -1, {}, &forwarded, status) : nullptr;
+  std::string failure;
+  if (factors != nullptr) {
+    const ModelTable::Use model(place.model);
+    std::int32_t scheme = POSEIDON_KEY_VALUE;
+    auto told = POSEIDON_NEW(poseidon_status);
+    if (!model) {
+      failure = kLeft;
+    } else if (model.core().scheme_of(model->handle, place.number(), static_cast<std::uint64_t>(step), &scheme, &told) !=
+               POSEIDON_OK) {
+      failure = told.message;
+    }
+    *static_cast<bool*>(Tf().TF_TensorData(factors.get())) = scheme == POSEIDON_FACTOR_BROADCAST;
   }
-  std::shared_lock lock(TheTable().mutex);
-  const Destination to = Find(place.model);
-  if (to.model == nullptr) {
-    lock.unlock();
-    Fail(context, kLeft);
-    return flight->done.Call();
-  }
-  const TF_Tensor* const output = flight->output.get();
-  const bool wide = tf->TF_TensorType(output) == TF_DOUBLE;
+  End(context, callback, status, failure);
+}
+
+// ---- PoseidonPush, PoseidonPushFactors
+
+std::vector<std::int64_t> ShapeOf(const TF_Tensor* tensor) {
+  std::vector<std::int64_t> shape;
+  for (int i = 0; i < Tf().TF_NumDims(tensor); ++i) shape.push_back(Tf().TF_Dim(tensor, i));
+  return shape;
+}
+
+poseidon_view ViewOf(const TF_Tensor* tensor) {
+  const bool wide = Tf().TF_TensorType(tensor) == TF_DOUBLE;
   auto view = POSEIDON_NEW(poseidon_view);
-  view.memory = tf->TF_TensorData(output);
-  view.elements = tf->TF_TensorByteSize(output) / (wide ? sizeof(double) : sizeof(float));
+  view.memory = Tf().TF_TensorData(tensor);
+  view.elements = Tf().TF_TensorByteSize(tensor) / (wide ? sizeof(double) : sizeof(float));
   view.dtype = wide ? POSEIDON_F64 : POSEIDON_F32;
-  auto push = POSEIDON_NEW(poseidon_push);
-  push.landed = Land;
-  push.landed_user = flight.get();
-  auto failure = POSEIDON_NEW(poseidon_status);
-  const std::uint64_t number = *static_cast<const std::uint64_t*>(tf->TF_TensorData(step.get()));
-  Flight* const pushed = flight.release();  // Land may come before the push returns
-  const poseidon_code code =
-      to.core.push_dense(to.model, static_cast<std::uint32_t>(place.layer), number, &view, &push, &failure);
-  lock.unlock();
-  if (code != POSEIDON_OK) Land(pushed, &failure);
+  return view;
+}
+
+// The gradient's own memory where nobody else reads it, else a copy. A gradient that we hold is never given.
+Tensor LentFor(TF_OpKernelContext* context, const StatusOfCall& status) {
+  Tensor gradient = InputOf(context, 0, status);
+  if (gradient == nullptr) return nullptr;
+  const std::vector<std::int64_t> shape = ShapeOf(gradient.get());
+  gradient.reset();
+  bool forwarded = false;
+  Tensor lent = Allocate(context, 0, 0, shape, &forwarded, status);
+  if (lent == nullptr || forwarded) return lent;
+  gradient = InputOf(context, 0, status);
+  if (gradient == nullptr) return nullptr;
+  std::memcpy(Tf().TF_TensorData(lent.get()), Tf().TF_TensorData(gradient.get()), Tf().TF_TensorByteSize(gradient.get()));
+  return lent;
+}
+
+using CorePush = std::function<poseidon_code(const Core&, poseidon_model*, const poseidon_push*, poseidon_status*)>;
+
+// Sends a layer's `lent` on its way by a function of the core; an empty string, or why not.
+std::string Send(const Place& place, std::int64_t step, Flight::Lent lent, const poseidon_push& landing, const CorePush& push) {
+  Flight* const flight = ModelTable::The().FlightOf(place.model, place.layer);
+  const ModelTable::Use model(place.model);
+  if (flight == nullptr || !model) return kLeft;
+  model->clock.GradientIsThere(place.number(), model.core().now(model->session));
+  std::string failure;
+  flight->Begin(
+      static_cast<std::uint64_t>(step), std::move(lent), landing,
+      [&](poseidon_push* with_landing, poseidon_status* told) { return push(model.core(), model->handle, with_landing, told); },
+      &failure);
+  return failure;
+}
+
+void Push(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+  const Place place = *static_cast<Place*>(kernel);
+  const StatusOfCall status;
+  const std::int64_t step = NumberOf(context, 1, status);
+  auto landing = POSEIDON_NEW(poseidon_push);
+  landing.weight = static_cast<std::uint32_t>(NumberOf(context, 2, status));
+  landing.rows = static_cast<std::uint32_t>(NumberOf(context, 3, status));
+  if (status.ok()) SetNumber(context, 1, step, status);
+  Flight::Lent lent{.gradient = status.ok() ? LentFor(context, status) : nullptr, .u = nullptr, .v = nullptr};
+  std::string failure;
+  if (status.ok()) {
+    const poseidon_view view = ViewOf(lent.gradient.get());
+    failure = Send(place, step, std::move(lent), landing,
+                   [&](const Core& core, poseidon_model* model, const poseidon_push* push, poseidon_status* told) {
+                     return core.push_dense(model, place.number(), static_cast<std::uint64_t>(step), &view, push, told);
+                   });
+  }
+  End(context, callback, status, failure);
+}
+
+void PushFactors(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+  const Place place = *static_cast<Place*>(kernel);
+  const StatusOfCall status;
+  Flight::Lent lent{.gradient = nullptr, .u = InputOf(context, 0, status), .v = InputOf(context, 1, status)};
+  const std::int64_t step = NumberOf(context, 2, status);
+  auto landing = POSEIDON_NEW(poseidon_push);
+  landing.weight = static_cast<std::uint32_t>(NumberOf(context, 3, status));
+  if (status.ok()) SetNumber(context, 1, step, status);
+  std::string failure;
+  if (status.ok()) {
+    const std::int64_t rows = Tf().TF_Dim(lent.u.get(), 0);
+    bool forwarded = false;
+    lent.gradient = Allocate(context, 0, -1, {Tf().TF_Dim(lent.u.get(), 1), Tf().TF_Dim(lent.v.get(), 1)}, &forwarded, status);
+    if (rows != Tf().TF_Dim(lent.v.get(), 0)) failure = "factors have different numbers of rows, expected the same";
+    if (status.ok() && failure.empty()) {
+      const poseidon_view u = ViewOf(lent.u.get());
+      const poseidon_view v = ViewOf(lent.v.get());
+      const poseidon_view view = ViewOf(lent.gradient.get());
+      auto factors = POSEIDON_NEW(poseidon_factors);
+      factors.u = &u;
+      factors.v = &v;
+      factors.rows = static_cast<std::uint32_t>(rows);
+      failure = Send(place, step, std::move(lent), landing,
+                     [&](const Core& core, poseidon_model* model, const poseidon_push* push, poseidon_status* told) {
+                       return core.push_factors(model, place.number(), static_cast<std::uint64_t>(step), &factors, &view, push,
+                                                told);
+                     });
+    }
+  }
+  End(context, callback, status, failure);
+}
+
+// ---- PoseidonMean
+
+void Mean(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+  const Place place = *static_cast<Place*>(kernel);
+  const StatusOfCall status;
+  const std::int64_t step = NumberOf(context, 0, status);
+  Flight* const flight = ModelTable::The().FlightOf(place.model, place.layer);
+  if (!status.ok() || flight == nullptr) return End(context, callback, status, kLeft);
+  flight->Take(static_cast<std::uint64_t>(step), context, Done(callback));
 }
 
 // ---- registration
 
 void UnknownShape(TF_ShapeInferenceContext* context, TF_Status* status) {
-  tf->TF_ShapeInferenceContextSetUnknownShape(context, status);
+  Tf().TF_ShapeInferenceContextSetUnknownShape(context, status);
 }
 
-using Compute = void (*)(void*, TF_OpKernelContext*, TF_AsyncOpKernelDoneCallback*);
+struct Op {
+  const char* name;
+  void (*compute)(void*, TF_OpKernelContext*, TF_AsyncOpKernelDoneCallback*);
+  bool typed;  // has an attribute T
+  std::vector<std::pair<const char*, const char*>> inputs;  // name and type
+  std::vector<std::pair<const char*, const char*>> outputs;
+};
 
-void RegisterOp(const char* name, std::vector<const char*> attributes, std::vector<const char*> inputs, const char* output) {
+void Define(const Op& op) {
   const StatusOfCall status;
-  TF_OpDefinitionBuilder* const op = tf->TF_NewOpDefinitionBuilder(name);
-  for (const char* attribute : attributes) tf->TF_OpDefinitionBuilderAddAttr(op, attribute);
-  for (const char* input : inputs) tf->TF_OpDefinitionBuilderAddInput(op, input);
-  tf->TF_OpDefinitionBuilderAddOutput(op, output);
-  tf->TF_OpDefinitionBuilderSetShapeInferenceFunction(op, UnknownShape);
-  tf->TF_RegisterOpDefinition(op, status.get());
+  TF_OpDefinitionBuilder* const builder = Tf().TF_NewOpDefinitionBuilder(op.name);
+  if (op.typed) Tf().TF_OpDefinitionBuilderAddAttr(builder, "T: {float, double}");
+  for (const char* attribute : {"model: int", "layer: int = 0", "timed: int = 0"}) {
+    Tf().TF_OpDefinitionBuilderAddAttr(builder, attribute);
+  }
+  for (const auto& [name, type] : op.inputs) {
+    Tf().TF_OpDefinitionBuilderAddInput(builder, (std::string(name) + ": " + type).c_str());
+  }
+  for (const auto& [name, type] : op.outputs) {
+    Tf().TF_OpDefinitionBuilderAddOutput(builder, (std::string(name) + ": " + type).c_str());
+  }
+  Tf().TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, UnknownShape);
+  Tf().TF_RegisterOpDefinition(builder, status.get());
 }
 
-// On a GPU all arguments are in host memory: TensorFlow copies what is not.
-void RegisterKernels(const char* op, Compute compute, std::vector<TF_DataType> types, std::vector<const char*> arguments) {
-  for (const char* device : {"CPU", "GPU"}) {
-    for (const TF_DataType type : types) {
-      const StatusOfCall status;
-      TF_KernelBuilder* const kernel = tf->TF_NewAsyncKernelBuilder(op, device, MakePlace, compute, DeletePlace);
-      if (type != TF_INT64) tf->TF_KernelBuilder_TypeConstraint(kernel, "T", type, status.get());
-      // On a CPU this would keep TensorFlow from giving a gradient's memory on.
-      if (std::strcmp(device, "GPU") == 0) {
-        for (const char* argument : arguments) tf->TF_KernelBuilder_HostMemory(kernel, argument);
-      }
-      tf->TF_RegisterKernelBuilder(op, kernel, status.get());
+void RegisterKernel(const Op& op, const char* device, TF_DataType type) {
+  const StatusOfCall status;
+  TF_KernelBuilder* const kernel = Tf().TF_NewAsyncKernelBuilder(op.name, device, MakePlace, op.compute, DeletePlace);
+  if (op.typed) Tf().TF_KernelBuilder_TypeConstraint(kernel, "T", type, status.get());
+  // On a GPU all arguments are in host memory: TensorFlow copies what is not. On a CPU this would keep TensorFlow from giving a
+  // gradient's memory on.
+  if (std::strcmp(device, "GPU") == 0) {
+    for (const auto* arguments : {&op.inputs, &op.outputs}) {
+      for (const auto& [name, unused] : *arguments) Tf().TF_KernelBuilder_HostMemory(kernel, name);
     }
   }
+  Tf().TF_RegisterKernelBuilder(op.name, kernel, status.get());
 }
 
 // tf.load_op_library opens this library, which registers its ops then.
 [[maybe_unused]] const bool kRegistered = [] {
-  tf = LoadedTensorFlow();
-  if (tf == nullptr) return false;
-  RegisterOp("PoseidonBegin", {"model: int", "layer: int = 0"}, {"step: int64"}, "begun: int64");
-  RegisterKernels("PoseidonBegin", Begin, {TF_INT64}, {"step", "begun"});
-  RegisterOp("PoseidonReduce", {"T: {float, double}", "model: int", "layer: int"}, {"gradient: T", "step: int64"}, "mean: T");
-  RegisterKernels("PoseidonReduce", Reduce, {TF_FLOAT, TF_DOUBLE}, {"gradient", "step", "mean"});
+  if (LoadedTensorFlow() == nullptr) return false;
+  const std::vector<Op> ops = {
+      {"PoseidonBegin", Begin, false, {{"step", "int64"}}, {{"begun", "int64"}}},
+      {"PoseidonScheme", Scheme, false, {{"begun", "int64"}}, {{"factors", "bool"}}},
+      {"PoseidonPush",
+       Push,
+       true,
+       {{"gradient", "T"}, {"begun", "int64"}, {"weight", "int64"}, {"rows", "int64"}},
+       {{"lent", "T"}, {"pushed", "int64"}}},
+      {"PoseidonPushFactors",
+       PushFactors,
+       true,
+       {{"u", "T"}, {"v", "T"}, {"begun", "int64"}, {"weight", "int64"}},
+       {{"lent", "T"}, {"pushed", "int64"}}},
+      {"PoseidonMean", Mean, true, {{"pushed", "int64"}}, {{"mean", "T"}}},
+  };
+  for (const Op& op : ops) {
+    Define(op);
+    for (const char* device : {"CPU", "GPU"}) {
+      RegisterKernel(op, device, TF_FLOAT);
+      if (op.typed) RegisterKernel(op, device, TF_DOUBLE);
+    }
+  }
   return true;
 }();
 
@@ -301,20 +366,26 @@ extern "C" {
 // 1 where the ops are registered, 0 where this process has no TensorFlow that we know.
 POSEIDON_API int poseidon_tensorflow_ready() { return poseidon::tensorflow::kRegistered ? 1 : 0; }
 
-// The functions of the core's library that ops call. Before the first op runs.
-POSEIDON_API void poseidon_tensorflow_set_core(void* begin_step, void* push_dense) {
-  poseidon::tensorflow::Table& table = poseidon::tensorflow::TheTable();
-  std::lock_guard lock(table.mutex);
-  table.core.begin_step = reinterpret_cast<decltype(&poseidon_begin_step)>(begin_step);
-  table.core.push_dense = reinterpret_cast<decltype(&poseidon_push_dense)>(push_dense);
+// The names of the functions of the core's library that ops call, ended by null, and then those functions, in this order.
+POSEIDON_API const char* const* poseidon_tensorflow_core_names() {
+#define POSEIDON_TENSORFLOW_NAME(name) #name,
+  static const char* const names[] = {POSEIDON_TENSORFLOW_CORE(POSEIDON_TENSORFLOW_NAME) nullptr};
+#undef POSEIDON_TENSORFLOW_NAME
+  return names;
+}
+POSEIDON_API void poseidon_tensorflow_set_core(void* const* functions) {
+  poseidon::tensorflow::Core core;
+  int at = 0;
+#define POSEIDON_TENSORFLOW_SET(name) core.name = reinterpret_cast<decltype(core.name)>(functions[at++]);
+  POSEIDON_TENSORFLOW_CORE(POSEIDON_TENSORFLOW_SET)
+#undef POSEIDON_TENSORFLOW_SET
+  poseidon::tensorflow::ModelTable::The().SetCore(core);
 }
 
-// Enters a model at a place of the table; null takes it out again, before its session is closed.
-POSEIDON_API void poseidon_tensorflow_set_model(int64_t place, void* model) {
-  poseidon::tensorflow::Table& table = poseidon::tensorflow::TheTable();
-  std::lock_guard lock(table.mutex);
-  if (place >= static_cast<int64_t>(table.models.size())) table.models.resize(static_cast<std::size_t>(place) + 1);
-  table.models[static_cast<std::size_t>(place)] = static_cast<poseidon_model*>(model);
+// Enters a model of `layers` layers at a place of the table; a null handle takes it out again, before its session is closed.
+POSEIDON_API void poseidon_tensorflow_set_model(int64_t place, void* session, void* handle, uint32_t layers) {
+  poseidon::tensorflow::ModelTable::The().Set(place, static_cast<poseidon_session*>(session),
+                                              static_cast<poseidon_model*>(handle), layers);
 }
 
 }  // extern "C"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two workers train what one does on their batches together (worker.py), with equal bits on both; or say why not."""
+import json
 import os
 import pathlib
 import re
@@ -25,24 +26,30 @@ EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6
          "global_clipnorm": 1e-6, "accumulation": 1e-6, "several_steps_an_execution": 1e-6, "eagerly": 1e-6,
          "distributed_before_compile": 1e-6, "train_on_batch": 1e-6, "loss_scale": 1e-6, "frozen_and_shared": 1e-6,
          "a_scalar_and_one_name_twice": 1e-6, "embedding": 1e-5, "attention": 1e-5, "own_train_step": 1e-5,
-         "saved_and_loaded": 1e-5, "two_models_two_optimizers": 1e-5,
+         "saved_and_loaded": 1e-5, "on_three_axes": 1e-6, "a_kernel_used_twice": 1e-6, "two_models_two_optimizers": 1e-5,
          "an_optimizer_assigned_later": 1e-6, "reduce_in_a_loop": 1e-6, "a_tape_in_a_loop": 1e-6,
+         "a_product_only_where_it_is_sent_whole": 1e-6,
          "in_half_precision": 2e-2}
 BITS_ONLY = ["an_overflow_on_one_worker"]  # one process would skip another step
+# Those with a Dense kernel that is large enough, trained once more where the plan sends factors from the sixth step on.
+FACTORS = ["sgd", "adam", "accumulation", "several_steps_an_execution", "loss_scale", "own_train_step", "on_three_axes",
+           "a_kernel_used_twice", "eagerly", "reduce_in_a_loop", "in_half_precision",
+           "a_product_only_where_it_is_sent_whole"]
 
 
-def start(folder, workers, *command):
+def start(folder, workers, *command, **variables):
     """Processes of Python that meet by themselves, as torchrun's do on one host."""
     others = ("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "MASTER_", "POSEIDON_TOKEN_FILE", "POSEIDON_PORT")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     return [subprocess.Popen([PYTHON, "-B", *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                              env={**clean, "PYTHONPATH": str(FRONT_END), "TMPDIR": str(folder), "RANK": str(rank),
-                                  "WORLD_SIZE": str(workers), "LOCAL_WORLD_SIZE": str(workers)})
+                                  "WORLD_SIZE": str(workers), "LOCAL_WORLD_SIZE": str(workers), **variables})
             for rank in range(workers)]
 
 
-def train(folder, workers, *names, steps=STEPS):
-    return start(folder, workers, HERE / "worker.py", folder / f"of{workers}", str(steps), *names)
+def train(folder, workers, *names, steps=STEPS, result=None, **init):
+    return start(folder, workers, HERE / "worker.py", folder / (result or f"of{workers}"), str(steps), *names,
+                 POSEIDON_TEST_INIT=json.dumps(init))
 
 
 def ended(processes):
@@ -55,34 +62,62 @@ def ended(processes):
             process.wait()
 
 
+def check_ended_well(processes):
+    for process, errors in zip(processes, ended(processes)):
+        assert process.returncode == 0, errors[-3000:]
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The folder with the variables of every case, of one worker and of two."""
     folder = tmp_path_factory.mktemp("trained")
     for workers in 1, 2:
-        processes = train(folder, workers, *EXACT, *BITS_ONLY)
-        for process, errors in zip(processes, ended(processes)):
-            assert process.returncode == 0, errors[-3000:]
+        check_ended_well(train(folder, workers, *EXACT, *BITS_ONLY))
     return folder
 
 
-def variables(folder, workers, name, rank):
-    with np.load(folder / f"of{workers}-{name}-{rank}.npz") as saved:
+@pytest.fixture(scope="module")
+def with_factors(trained):
+    """Of two workers, whose plan counts bytes only: on loopback factors win no time."""
+    check_ended_well(train(trained, 2, *FACTORS, result="with_factors", policy="bytes", final_plan_step=5))
+    return trained
+
+
+def variables(folder, result, name, rank):
+    with np.load(folder / f"{result}-{name}-{rank}.npz") as saved:
         return [saved[key] for key in saved.files]
 
 
-@pytest.mark.parametrize("name", [*EXACT, *BITS_ONLY])
-def test_workers_end_with_the_same_bits(trained, name):
-    one, other = (variables(trained, 2, name, rank) for rank in range(2))
+def check_same_bits(folder, result, name):
+    one, other = (variables(folder, result, name, rank) for rank in range(2))
     assert len(one) == len(other) > 0
     assert all(np.array_equal(mine, yours) for mine, yours in zip(one, other))
 
 
-@pytest.mark.parametrize("name", EXACT)
-def test_two_workers_train_what_one_does(trained, name):
-    alone, shared = variables(trained, 1, name, 0), variables(trained, 2, name, 0)
+def check_near(folder, result, name):
+    alone, shared = variables(folder, "of1", name, 0), variables(folder, result, name, 0)
     largest = max(np.abs(variable).max() for variable in alone)
     assert max(np.abs(one - two).max() for one, two in zip(alone, shared, strict=True)) <= EXACT[name] * largest
+
+
+@pytest.mark.parametrize("name", [*EXACT, *BITS_ONLY])
+def test_workers_end_with_the_same_bits(trained, name):
+    check_same_bits(trained, "of2", name)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_two_workers_train_what_one_does(trained, name):
+    check_near(trained, "of2", name)
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_factors_train_what_one_worker_does(with_factors, name):
+    check_same_bits(with_factors, "with_factors", name)
+    check_near(with_factors, "with_factors", name)
+    plans = json.loads((with_factors / f"with_factors-{name}-0.json").read_text())
+    schemes = {scheme for plan in plans for scheme, _ in plan.values()}
+    # An eager step has no graph in which a product could be found.
+    assert schemes == ({"kv"} if name == "eagerly" else {"kv", "sfb"}), plans
 
 
 @pytest.mark.parametrize("name, rank, sentence", [

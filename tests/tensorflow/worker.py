@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One worker, or the only one, trains cases of Keras and TensorFlow, and saves the variables after each.
+"""One worker, or the only one, trains cases of Keras and TensorFlow, and saves the variables and the plans after each.
 
   worker.py RESULT STEPS CASE...
 
-A case is a function that trains on `batches`: those of this worker, of 32 samples over all workers together.
+A case is a function that trains on `batches`: those of this worker, of 32 samples over all workers together. The variable
+POSEIDON_TEST_INIT has arguments of init, as JSON.
 """
+import json
 import os
 import sys
 import tempfile
@@ -16,6 +18,7 @@ os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # whose products depend on the number
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from tensorflow.python.eager import context as tf_context  # noqa: E402
 
 import poseidon.keras as poseidon  # noqa: E402
 from poseidon import tensorflow as in_loops  # noqa: E402
@@ -36,9 +39,10 @@ def batches(steps, of=samples):
 
 
 def dense_net():
+    """Without kinks: where a rounding decides on which side of one a sample is, two workers part from one for good."""
     keras.utils.set_random_seed(1 + poseidon.rank())  # distribute makes them equal
-    return keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(200, activation="relu"),
-                             keras.layers.Dense(200, activation="relu", name="middle"), keras.layers.Dense(CLASSES)])
+    return keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(200, activation="tanh"),
+                             keras.layers.Dense(200, activation="tanh", name="middle"), keras.layers.Dense(CLASSES)])
 
 
 def fit(model, optimizer, steps, epochs=1, of=samples, callbacks=None, **compiled):
@@ -171,6 +175,27 @@ def a_scalar_and_one_name_twice(steps):
 
 
 @case
+def on_three_axes(steps):
+    """Dense kernels whose gradients are products of reshaped tensors, in a model inside another."""
+    def rows(steps):
+        x, y = samples(steps)
+        return x.reshape(-1, 4, 5), y
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    inside = keras.Sequential([keras.layers.Input((4, 180)), keras.layers.Dense(190, activation="tanh")])
+    model = keras.Sequential([keras.layers.Input((4, 5)), keras.layers.Dense(180), inside, keras.layers.Flatten(),
+                              keras.layers.Dense(CLASSES)])
+    return fit(model, SGD(0.1), steps, of=rows)
+
+
+@case
+def a_kernel_used_twice(steps):
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    inputs, twice = keras.Input((FEATURES,)), keras.layers.Dense(200, activation="tanh")
+    inside = twice(twice(keras.layers.Dense(200)(inputs)))
+    return fit(keras.Model(inputs, keras.layers.Dense(CLASSES)(inside)), SGD(0.1), steps)
+
+
+@case
 def a_model_built_in_its_first_step(steps):
     """make_train_function knows nothing of its variables yet."""
     class Late(Pair):
@@ -270,6 +295,24 @@ def a_tape_in_a_loop(steps):
             value = loss()
         return tape.gradient(value, variables)
     return in_a_loop(steps, wrap)
+
+
+@case
+def a_product_only_where_it_is_sent_whole(steps):
+    """The executed graph makes a large kernel's gradient nowhere but in the branch for the key-value store."""
+    context = tf_context.context()
+    context.enable_graph_collection()
+    context.enable_run_metadata()
+    variables = reduce_in_a_loop(steps)
+    graphs = context.export_run_metadata().partition_graphs
+    context.disable_run_metadata()
+    context.disable_graph_collection()
+    products = {node.name for graph in graphs for node in graph.node
+                if node.op == "MatMul" and node.attr["transpose_a"].b}
+    if poseidon.workers() > 1:
+        assert any("/else/" in name for name in products), products
+        assert len([name for name in products if "/else/" not in name]) == 2, products  # the two small kernels'
+    return variables
 
 
 @case
@@ -376,13 +419,16 @@ def a_killed_worker(steps):
 
 def main():
     result, steps, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-    poseidon.init()
+    poseidon.init(**json.loads(os.environ.get("POSEIDON_TEST_INIT", "{}")))
     for name in names:
         keras.backend.clear_session()
         keras.config.set_dtype_policy("float32")
+        before = len(in_loops.exchanges())
         variables = CASES[name](steps)
         np.savez(f"{result}-{name}-{poseidon.rank()}.npz", *[np.asarray(variable, "float64") for variable in variables
                                                              if "seed" not in getattr(variable, "path", "")])
+        with open(f"{result}-{name}-{poseidon.rank()}.json", "w") as file:
+            json.dump([exchange.plan() for exchange in in_loops.exchanges()[before:]], file)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def listening(announce: Callable[[str, int], None]) -> Callable[[object, bytes, 
 
 
 def join(rank: int | None = None, workers: int | None = None, coordinator: str | None = None, port: int | None = None,
-         listen: str | None = None, token_file: Path | None = None, threads: int = 1, cores: int | None = None,
+         listen: str | None = None, token_file: Path | None = None, threads: int | None = None, cores: int | None = None,
          meet: Callable[[Place], Callable[[str, int], None] | None] | None = None, **options: Any) -> Session:
     """A session at the place that launch.py finds for this process; returns when all workers are there. Where the launcher
     does not say where they meet, they do by files (meeting.py), or, on several hosts with torchrun's agents, by `meet`: it
@@ -118,7 +118,7 @@ def join(rank: int | None = None, workers: int | None = None, coordinator: str |
         cores = max(1, len(os.sched_getaffinity(0)) // (place.local or 1))
 
     def opened(token: Path | None, announce: Callable[[str, int], None] | None) -> Session:
-        words = open_options(place, token, threads=threads, cores=cores, **options)
+        words = open_options(place, token, threads=threads or cores, cores=cores, **options)
         if announce is not None:
             words.listening = c.Listening(listening(announce))
         return Session(words)

@@ -122,7 +122,7 @@ def _wrapped(plain: Callable[..., Any]) -> Callable[..., Any]:
         model = next(filter(None, map(_owner, variables)), None) if _depth == 0 else None
         if model is not None:
             _tensorflow.start(_without_seeds([*model.variables, *variables]), in_step=True)
-            grads = _tensorflow.exchange_of(variables).reduce(grads)
+            grads = _tensorflow.exchange_of(variables, grads).reduce(grads)
             _reduced.update(map(id, variables))
         _depth += 1
         try:

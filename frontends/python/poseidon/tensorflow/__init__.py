@@ -23,11 +23,12 @@ from ..errors import PoseidonError, has_failed, reason_of
 from ..session import make_token_file
 from .exchange import Exchange, path_of, resource_of
 from .exchange import broadcast as _broadcast
+from .factors import is_product
 
 if TYPE_CHECKING:
     from ..session import Session
 
-__all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "init", "make_token_file", "rank", "reduce", "shutdown",
+__all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "exchanges", "init", "make_token_file", "rank", "reduce", "shutdown",
            "workers"]
 
 _joined: Session | None = None
@@ -37,11 +38,12 @@ _started: dict[int, Any] = {}  # TensorFlow's variables that are the same everyw
 
 def init(**words: Any) -> None:
     """Joins the job; returns when all workers are there. Arguments: those of poseidon.torch.init. A second call does nothing.
-    The first plan stays (final_plan_step): a graph does not show what its layers take."""
+    `threads` multiply factors: as many as TensorFlow was told to use for one op, else this
+    worker's share of its host's cores."""
     global _joined
     if _joined is not None:
         return
-    _joined = _session.join(**{"threads": 1, "final_plan_step": None, **words})
+    _joined = _session.join(**{"threads": tf.config.threading.get_intra_op_parallelism_threads(), **words})
     atexit.register(_end)
 
 
@@ -59,15 +61,21 @@ def workers() -> int:
     return joined().workers
 
 
-def exchange_of(variables: Sequence[Any]) -> Exchange:
-    """The exchange of just these variables, in this order. All workers make the same ones."""
+def exchange_of(variables: Sequence[Any], gradients: Sequence[Any]) -> Exchange:
+    """The exchange of just these variables, in this order, whose gradients are first these. All workers make the same ones."""
     wanted = [id(variable) for variable in variables]
     for exchange in _exchanges:
         if [id(variable) for variable in exchange.variables] == wanted:
             return exchange
+    products = [is_product(*pair) for pair in zip(gradients, variables, strict=True)]
     with tf.init_scope():
-        _exchanges.append(Exchange(joined(), variables))
+        _exchanges.append(Exchange(joined(), variables, products))
     return _exchanges[-1]
+
+
+def exchanges() -> list[Exchange]:
+    """All of this job, in the order in which they were made: for a look at their plans."""
+    return list(_exchanges)
 
 
 def start(variables: Sequence[Any], in_step: bool = False) -> None:
@@ -89,7 +97,7 @@ def reduce(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
     if workers() == 1:
         return list(gradients)
     start(variables, in_step=True)
-    return exchange_of(variables).reduce(gradients)
+    return exchange_of(variables, gradients).reduce(gradients)
 
 
 def broadcast(variables: Sequence[Any], root: int = 0) -> bool:

@@ -19,6 +19,7 @@ from .. import library as c
 from ..errors import PoseidonError
 from ..session import Session, view_of
 from . import ops
+from .factors import factors_of
 
 if TYPE_CHECKING:
     Variable = Any  # of TensorFlow, or of Keras around one
@@ -47,13 +48,15 @@ def travels_as(variable: Variable) -> tf.DType:
 
 
 class Layer:
-    """What is pushed as one: variables of one dtype, by their places among all of the exchange."""
+    """What is pushed as one: variables of one dtype, by their places among all of the exchange. A layer with factors is one
+    kernel, whose gradient is a product in the step that was traced first."""
 
-    def __init__(self, name: str, place: int, variable: Variable) -> None:
+    def __init__(self, name: str, place: int, variable: Variable, factors: bool) -> None:
         self.name = name
         self.places = [place]
         self.variables = [variable]
         self.dtype = travels_as(variable)
+        self.factors = factors
 
     def join(self, other: Layer) -> None:
         """Takes in a layer that is not declared."""
@@ -63,8 +66,11 @@ class Layer:
     def declaration(self, position: int) -> c.Layer:
         one = len(self.variables) == 1
         shape = ("x".join(map(str, self.variables[0].shape)) or "1") if one else f"{len(self.variables)} tensors"
-        return c.Layer(name=self.name.encode(), shape=shape.encode(), elements=sum(map(elements_of, self.variables)),
-                       dtype=SUMMED[self.dtype], forward_position=position)
+        declared = c.Layer(name=self.name.encode(), shape=shape.encode(), elements=sum(map(elements_of, self.variables)),
+                           dtype=SUMMED[self.dtype], forward_position=position)
+        if self.factors:  # a kernel is [in, out], and its gradient x^T dy
+            declared.outputs, declared.inputs = self.variables[0].shape
+        return declared
 
 
 def elements_of(variable: Variable) -> int:
@@ -75,33 +81,37 @@ def elements_of(variable: Variable) -> int:
 
 
 class Exchange:
-    """Every worker makes the same, in the same order. Blocks until all have."""
+    """Every worker makes the same, in the same order. Blocks until all have.
+
+    reduce() gives the means of one step. push() and means() are its halves, for those who take the means in the next step.
+    """
 
     places = 0  # in the ops' table
 
-    def __init__(self, session: Session, variables: Iterable[Variable]) -> None:
+    def __init__(self, session: Session, variables: Iterable[Variable], products: Sequence[bool]) -> None:
+        """`products`: which variables' gradients are products of factors (factors.is_product)."""
         self.session = session
         self.variables = list(variables)
         if not self.variables:
             raise PoseidonError("there is no variable to train, expected at least one", "INVALID_ARGUMENT")
-        self.layers = self.joined()
+        self.layers = self.joined(products)
         self.model, self.numbers = session.declare([layer.declaration(at) for at, layer in enumerate(self.layers)])
         self.functions = ops.load()
         self.place = Exchange.places
         Exchange.places += 1
-        ops.set_model(self.place, self.model)
+        ops.set_model(self.place, session, self.model, len(self.layers))
         with tf.init_scope():
             self.steps = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_steps")
-        self.means: list[tf.Tensor] = []  # of the last reduce in a graph
+        self.taken: dict[int, tf.Tensor] = {}  # by layer: its last mean in the graph that is traced
 
-    def joined(self) -> list[Layer]:
+    def joined(self, products: Sequence[bool]) -> list[Layer]:
         """Layers in forward order, small variables together as the session says."""
         seen: dict[str, int] = {}
         alone = []
-        for place, variable in enumerate(self.variables):
+        for place, (variable, product) in enumerate(zip(self.variables, products, strict=True)):
             path = path_of(variable)
             seen[path] = seen.get(path, 0) + 1
-            alone.append(Layer(path if seen[path] == 1 else f"{path}#{seen[path]}", place, variable))
+            alone.append(Layer(path if seen[path] == 1 else f"{path}#{seen[path]}", place, variable, product))
         first = self.session.join_small([layer.declaration(at) for at, layer in enumerate(alone)])
         for layer, goes_with in zip(alone, first):
             if alone[goes_with] is not layer:
@@ -110,46 +120,97 @@ class Exchange:
 
     def detach(self) -> None:
         """Before the session is closed."""
-        ops.set_model(self.place, None)
+        ops.set_model(self.place, self.session, None, 0)
 
-    def reduce(self, gradients: Sequence[Gradient]) -> list[Gradient]:
+    def reduce(self, gradients: Sequence[Gradient], weight: tf.Tensor | int = 0) -> list[Gradient]:
         """The mean of each variable's gradient over all workers, in place of it. Variables without a gradient stay so: they have
-        to on every worker. IndexedSlices become dense."""
-        begun = self.begin()
-        self.means = []
-        reduced: list[Gradient] = [None] * len(gradients)
+        to on every worker. IndexedSlices become dense. `weight`, of this worker's gradients in the mean: how many samples they
+        are the mean of; 0 on all workers where that is everywhere the same."""
+        return self.means(self.push(gradients, weight), gradients)
+
+    def push(self, gradients: Sequence[Gradient], weight: tf.Tensor | int = 0,
+             begun: tf.Tensor | None = None) -> dict[int, tf.Tensor]:
+        """Hands a step's gradients over, of the step that begin() gave or of a new one; the step's number by layer, once its
+        gradient has been pushed."""
+        taken = self.taken_here()
+        if begun is None:
+            with tf.control_dependencies(taken.values()):
+                begun = self.begin()
+        weight = tf.cast(weight, tf.int64)
+        pushed = {}
         for layer, number in zip(self.layers, self.numbers):
             own = [gradients[place] for place in layer.places]
             if any(gradient is not None for gradient in own):
-                for place, mean in zip(layer.places, self.reduce_layer(layer, number, own, begun)):
-                    reduced[place] = mean
-        return reduced
+                with tf.control_dependencies([taken[number]] if number in taken else []):
+                    pushed[number] = self.push_layer(layer, number, own, begun, weight)
+        return pushed
 
     def begin(self) -> tf.Tensor:
-        """The step's number, once it has begun: after all of the step before has landed, also where one graph has both."""
+        """The next step's number, once it has begun."""
+        return self.functions.poseidon_begin(step=self.steps.assign_add(1), model=self.place, timed=not tf.executing_eagerly())
+
+    def taken_here(self) -> dict[int, tf.Tensor]:
+        """The means that the graph which is traced has taken, by layer."""
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        with tf.control_dependencies([mean for mean in self.means if mean.graph is graph]):
-            return self.functions.poseidon_begin(step=self.steps.assign_add(1), model=self.place)
+        self.taken = {number: mean for number, mean in self.taken.items() if graph is not None and mean.graph is graph}
+        return self.taken
 
-    def reduce_layer(self, layer: Layer, number: int, gradients: Sequence[Gradient], begun: tf.Tensor) -> list[Gradient]:
-        """Those of the layer's variables; zeros go where one of several has none."""
-        own = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
-        parts = [tf.zeros(variable.shape, layer.dtype) if gradient is None else tf.cast(gradient, layer.dtype)
-                 for gradient, variable in zip(own, layer.variables)]
+    def push_layer(self, layer: Layer, number: int, gradients: Sequence[Gradient], begun: tf.Tensor,
+                   weight: tf.Tensor) -> tf.Tensor:
+        """Zeros go where one of several variables has no gradient."""
+        place = {"begun": begun, "weight": weight, "model": self.place, "layer": number}
+        if layer.factors:
+            return self.push_product(layer, gradients[0], place)
+        parts = [tf.zeros(variable.shape, layer.dtype) if gradient is None
+                 else tf.cast(tf.convert_to_tensor(gradient), layer.dtype)
+                 for gradient, variable in zip(gradients, layer.variables)]
         flat = parts[0] if len(parts) == 1 else tf.concat([tf.reshape(part, [-1]) for part in parts], 0)
-        mean = self.functions.poseidon_reduce(gradient=flat, step=begun, model=self.place, layer=number)
-        if not tf.executing_eagerly():
-            self.means.append(mean)
-        if len(parts) == 1:
-            means = [tf.ensure_shape(mean, layer.variables[0].shape)]
-        else:
-            pieces = tf.split(mean, [elements_of(variable) for variable in layer.variables])
-            means = [tf.reshape(piece, variable.shape) for piece, variable in zip(pieces, layer.variables)]
-        return [None if gradient is None else tf.cast(one, gradient.dtype) for gradient, one in zip(own, means)]
+        return self.functions.poseidon_push(gradient=flat, rows=tf.constant(0, tf.int64), **place).pushed
 
-    def plan(self) -> dict[str, str]:
-        """How each layer goes, by its name: its first variable's path."""
-        return {layer.name: self.session.plan_of(self.model, number)[0] for layer, number in zip(self.layers, self.numbers)}
+    def push_product(self, layer: Layer, gradient: Gradient, place: dict[str, Any]) -> tf.Tensor:
+        """A kernel's gradient as the plan has it in this step, without a new trace when that changes. The product that the
+        graph has made for the optimizer is read by nobody, so TensorFlow leaves it out: it is made where it is wanted."""
+        factors = factors_of(gradient, layer.variables[0])
+        whole = tf.convert_to_tensor(gradient) if factors is None else None
+
+        def product() -> tf.Tensor:
+            made = tf.matmul(factors.u, factors.v, transpose_a=True) if factors is not None else whole
+            return tf.cast(made, layer.dtype)
+
+        def push_dense() -> tf.Tensor:
+            rows = tf.shape(factors.u, tf.int64)[0] if factors is not None else tf.constant(layer.variables[0].shape[0], tf.int64)
+            return self.functions.poseidon_push(gradient=product(), rows=rows, **place).pushed
+
+        def push_factors() -> tf.Tensor:
+            # What is no product in this graph is one of the unit matrix and itself.
+            u, v = factors if factors is not None else (tf.eye(layer.variables[0].shape[0], dtype=layer.dtype), whole)
+            return self.functions.poseidon_push_factors(u=tf.cast(u, layer.dtype), v=tf.cast(v, layer.dtype), **place).pushed
+
+        wanted = self.functions.poseidon_scheme(begun=place["begun"], model=self.place, layer=place["layer"])
+        return tf.cond(tf.ensure_shape(wanted, []), push_factors, push_dense)
+
+    def means(self, pushed: dict[int, tf.Tensor], like: Sequence[Gradient]) -> list[Gradient]:
+        """The means of a step, whose number is given by layer; of the dtypes of `like`, and None where it has None."""
+        means: list[Gradient] = [None] * len(self.variables)
+        for layer, number in zip(self.layers, self.numbers):
+            if number in pushed:
+                mean = self.functions.poseidon_mean(pushed=pushed[number], T=layer.dtype, model=self.place, layer=number)
+                if not tf.executing_eagerly():
+                    self.taken[number] = mean
+                for place, part in zip(layer.places, self.parts_of(mean, layer)):
+                    means[place] = None if like[place] is None else tf.cast(part, like[place].dtype)
+        return means
+
+    @staticmethod
+    def parts_of(mean: tf.Tensor, layer: Layer) -> list[tf.Tensor]:
+        if len(layer.variables) == 1:
+            return [tf.ensure_shape(mean, layer.variables[0].shape)]
+        pieces = tf.split(mean, [elements_of(variable) for variable in layer.variables])
+        return [tf.reshape(piece, variable.shape) for piece, variable in zip(pieces, layer.variables)]
+
+    def plan(self) -> dict[str, tuple[str, str]]:
+        """By layer's name, its first variable's path: kv or sfb, and the reason in words, of the newest plan."""
+        return {layer.name: self.session.plan_of(self.model, number) for layer, number in zip(self.layers, self.numbers)}
 
 
 def compare(session: Session, variables: Iterable[Variable]) -> None:

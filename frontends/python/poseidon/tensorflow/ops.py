@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import pathlib
 from typing import Any
@@ -42,22 +43,30 @@ def load() -> Any:
         if not library.poseidon_tensorflow_ready():
             raise PoseidonError(f"TensorFlow {tf.__version__} lacks functions of its C interface, expected 2.16 to 2.21",
                                 "UNIMPLEMENTED")
-        core = session.library()
-        library.poseidon_tensorflow_set_core(core.address_of("begin_step"), core.address_of("push_dense"))
+        give_core(library)
         _loaded = functions, library
     return _loaded[0]
 
 
 def native(path: str) -> ctypes.CDLL:
     library = ctypes.CDLL(path)
-    library.poseidon_tensorflow_set_core.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.poseidon_tensorflow_core_names.restype = ctypes.POINTER(ctypes.c_char_p)
+    library.poseidon_tensorflow_set_core.argtypes = [ctypes.POINTER(ctypes.c_void_p)]
     library.poseidon_tensorflow_set_core.restype = None
-    library.poseidon_tensorflow_set_model.argtypes = [ctypes.c_int64, ctypes.c_void_p]
+    library.poseidon_tensorflow_set_model.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
     library.poseidon_tensorflow_set_model.restype = None
     return library
 
 
-def set_model(place: int, model: ctypes.c_void_p | None) -> None:
+def give_core(library: ctypes.CDLL) -> None:
+    """Ops call functions of the core's library, which this one does not link."""
+    names = library.poseidon_tensorflow_core_names()
+    wanted = list(itertools.takewhile(bool, (names[at] for at in itertools.count())))
+    core = session.library()
+    library.poseidon_tensorflow_set_core((ctypes.c_void_p * len(wanted))(*(core.address_of(name.decode()) for name in wanted)))
+
+
+def set_model(place: int, joined: session.Session, model: ctypes.c_void_p | None, layers: int) -> None:
     """Enters a model of the core where ops with the attribute model=place find it; None takes it out."""
     load()
-    _loaded[1].poseidon_tensorflow_set_model(place, model)
+    _loaded[1].poseidon_tensorflow_set_model(place, joined.handle, model, layers)

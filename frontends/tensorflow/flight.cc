@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/tensorflow/flight.h"
+
+#include <utility>
+
+namespace poseidon::tensorflow {
+
+bool Flight::Begin(std::uint64_t step, Lent lent, poseidon_push landing, const Push& push, std::string* why) {
+  Lent before;  // of a step that ended between its push and its mean
+  {
+    std::lock_guard lock(mutex_);
+    if (step_ && !landed_) {
+      *why = "a gradient of step " + std::to_string(step) + " came before that of step " + std::to_string(*step_) +
+             " had landed, expected one step at a time";
+      return false;
+    }
+    step_ = step;
+    landed_ = false;
+    failure_.clear();
+    before = std::exchange(lent_, std::move(lent));
+  }
+  landing.landed = &Flight::OnLanded;
+  landing.landed_user = this;
+  // Unlocked: it may land before the push returns.
+  auto status = POSEIDON_NEW(poseidon_status);
+  if (push(&landing, &status) == POSEIDON_OK) return true;
+  *why = status.message;
+  std::lock_guard lock(mutex_);
+  step_.reset();
+  lent_ = {};
+  return false;
+}
+
+void Flight::Take(std::uint64_t step, TF_OpKernelContext* context, Done done) {
+  Taker taker{context, std::move(done)};
+  Tensor mean;
+  std::string failure;
+  {
+    std::lock_guard lock(mutex_);
+    if (step_ == step && !landed_) {
+      taker_.emplace(std::move(taker));
+      return;
+    }
+    if (step_ == step) {
+      step_.reset();
+      mean = std::move(lent_.gradient);
+      failure = std::move(failure_);
+    } else {
+      failure = "the mean of step " + std::to_string(step) + " is asked for, which is not under way";
+    }
+  }
+  Give(std::move(mean), failure, std::move(taker));
+}
+
+void Flight::OnLanded(void* self, const poseidon_status* status) { static_cast<Flight*>(self)->Land(*status); }
+
+void Flight::Land(const poseidon_status& status) {
+  std::unique_lock lock(mutex_);
+  const Tensor u = std::move(lent_.u);
+  const Tensor v = std::move(lent_.v);
+  const std::string failure = status.code == POSEIDON_OK ? "" : status.message;
+  if (!taker_) {
+    landed_ = true;
+    failure_ = failure;
+    return;
+  }
+  Taker taker = *std::exchange(taker_, std::nullopt);
+  step_.reset();
+  Tensor mean = std::move(lent_.gradient);
+  lock.unlock();
+  Give(std::move(mean), failure, std::move(taker));
+}
+
+void Flight::Give(Tensor mean, const std::string& failure, Taker taker) {
+  if (failure.empty()) {
+    const StatusOfCall status;
+    Tf().TF_SetOutput(taker.context, 0, mean.get(), status.get());
+    if (!status.ok()) Tf().TF_OpKernelContext_Failure(taker.context, status.get());
+  } else {
+    Fail(taker.context, failure);
+  }
+  mean.reset();  // before the ops behind it run: they may use its memory again
+  taker.done.Call();
+}
+
+}  // namespace poseidon::tensorflow

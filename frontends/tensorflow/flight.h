@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_TENSORFLOW_FLIGHT_H_
+#define POSEIDON_FRONTENDS_TENSORFLOW_FLIGHT_H_
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "frontends/tensorflow/kernel.h"
+#include "poseidon/c/poseidon.h"
+
+namespace poseidon::tensorflow {
+
+// One layer's way from a push to the op that takes the mean, in this step or the next one. Thread: any. Its owner keeps it
+// until the core has called back.
+class Flight {
+ public:
+  // What the core works on until the mean has landed in `gradient`.
+  struct Lent {
+    Tensor gradient;
+    Tensor u;  // factors, where they are sent
+    Tensor v;
+  };
+  // `push` hands `lent` over to the core, with `landed` and its user in the push, and says how that went.
+  using Push = std::function<poseidon_code(poseidon_push* landing, poseidon_status* status)>;
+  // False, and a sentence in *why, where the core refuses.
+  bool Begin(std::uint64_t step, Lent lent, poseidon_push landing, const Push& push, std::string* why);
+
+  // Gives the mean of `step` to output 0 of the op and ends it, now or once it has landed.
+  void Take(std::uint64_t step, TF_OpKernelContext* context, Done done);
+
+ private:
+  struct Taker {
+    TF_OpKernelContext* context;
+    Done done;
+  };
+
+  static void OnLanded(void* self, const poseidon_status* status);
+  void Land(const poseidon_status& status);
+  static void Give(Tensor mean, const std::string& failure, Taker taker);
+
+  std::mutex mutex_;
+  std::optional<std::uint64_t> step_;  // of what is under way or waits to be taken
+  bool landed_ = false;
+  std::string failure_;
+  Lent lent_;
+  std::optional<Taker> taker_;
+};
+
+}  // namespace poseidon::tensorflow
+
+#endif  // POSEIDON_FRONTENDS_TENSORFLOW_FLIGHT_H_
