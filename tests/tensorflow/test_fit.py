@@ -25,13 +25,18 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="TensorFlow is not i
 EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6, "clipvalue": 1e-6,
          "global_clipnorm": 1e-6, "accumulation": 1e-6, "several_steps_an_execution": 1e-6, "eagerly": 1e-6,
          "distributed_before_compile": 1e-6, "train_on_batch": 1e-6, "loss_scale": 1e-6, "frozen_and_shared": 1e-6,
+         "thawed_and_compiled_again": 1e-6, "a_loss_added_by_a_layer": 1e-6,
          "a_scalar_and_one_name_twice": 1e-6, "embedding": 1e-5, "attention": 1e-5, "own_train_step": 1e-5,
          "saved_and_loaded": 1e-5, "on_three_axes": 1e-6, "a_kernel_used_twice": 1e-6, "two_models_two_optimizers": 1e-5,
          "an_optimizer_assigned_later": 1e-6, "reduce_in_a_loop": 1e-6, "a_tape_in_a_loop": 1e-6,
          "a_product_only_where_it_is_sent_whole": 1e-6,
+         "a_short_last_batch": 1e-6, "a_batch_left_over": 1e-6, "arrays": 1e-6, "arrays_with_a_validation_split": 1e-6,
+         "callbacks_that_decide": 1e-6, "callbacks_that_write": 1e-6, "a_callback_on_batches": 1e-6, "a_stop_on_one_worker": 1e-6, "evaluated_and_saved": 1e-6, "restored_after_a_failure": 1e-6, "per_share": 1e-6,
          "in_half_precision": 2e-2}
 BITS_ONLY = ["an_overflow_on_one_worker"]  # one process would skip another step
-# Those with a Dense kernel that is large enough, trained once more where the plan sends factors from the sixth step on.
+# A plan that counts bytes only, from the sixth step on: on loopback factors win no time.
+MANY_FACTORS = {"policy": "bytes", "final_plan_step": 5}
+# Those with a Dense kernel that is large enough, trained once more with that plan.
 FACTORS = ["sgd", "adam", "accumulation", "several_steps_an_execution", "loss_scale", "own_train_step", "on_three_axes",
            "a_kernel_used_twice", "eagerly", "reduce_in_a_loop", "in_half_precision",
            "a_product_only_where_it_is_sent_whole"]
@@ -47,9 +52,9 @@ def start(folder, workers, *command, **variables):
             for rank in range(workers)]
 
 
-def train(folder, workers, *names, steps=STEPS, result=None, **init):
+def train(folder, workers, *names, steps=STEPS, result=None, init=None, **variables):
     return start(folder, workers, HERE / "worker.py", folder / (result or f"of{workers}"), str(steps), *names,
-                 POSEIDON_TEST_INIT=json.dumps(init))
+                 POSEIDON_TEST_INIT=json.dumps(init or {}), **variables)
 
 
 def ended(processes):
@@ -78,8 +83,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def with_factors(trained):
-    """Of two workers, whose plan counts bytes only: on loopback factors win no time."""
-    check_ended_well(train(trained, 2, *FACTORS, result="with_factors", policy="bytes", final_plan_step=5))
+    check_ended_well(train(trained, 2, *FACTORS, result="with_factors", init=MANY_FACTORS))
     return trained
 
 
@@ -126,7 +130,9 @@ def test_factors_train_what_one_worker_does(with_factors, name):
     ("compiled_by_xla", 0, r"the model is compiled with jit_compile=True, expected False"),
     ("compiled_by_xla_later", 0, r"the model is compiled with jit_compile=True, expected False"),
     ("a_model_built_in_its_first_step", 0, r"variable 'sequential_1/dense_2/kernel' is made in the first training step"),
-    ("an_early_stop", 0, r"EarlyStopping decides by each worker's own metrics"),
+    ("a_stop_after_a_batch", 0, r"TerminateOnNaN decides after every batch by each worker's own loss"),
+    ("fewer_batches_on_one", 0, r"the workers' data sets differ in their batches: rank 0 has 4, rank 1 has 3"),
+    ("weights_that_part", 0, r"variable 'sequential/middle/kernel' is not the same on all workers after an epoch"),
     ("other_models", 1, r"the models differ: rank 1 has sequential/dense/kernel 20x11 float32 where rank 0 has "
                         r"sequential/dense/kernel 20x10 float32")])
 def test_what_would_go_wrong_in_silence_is_refused(tmp_path, name, rank, sentence):
@@ -136,6 +142,26 @@ def test_what_would_go_wrong_in_silence_is_refused(tmp_path, name, rank, sentenc
     assert re.search(f"PoseidonError: {sentence}", errors[rank]), errors[rank][-2000:]
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_step_waits_for_a_thread(tmp_path, threads):
+    """Ops that waited on a thread of the pool would keep each other from running: loops, branches, late updates."""
+    names = ["sgd", "several_steps_an_execution", "accumulation", "loss_scale"]
+    check_ended_well(train(tmp_path, 2, *names, init=MANY_FACTORS, steps=20,
+                           TF_NUM_INTEROP_THREADS=str(threads), TF_NUM_INTRAOP_THREADS="1"))
+    for name in names:
+        check_same_bits(tmp_path, "of2", name)
+
+
+@pytest.mark.parametrize("before, after", [(2, 1), (1, 2)])
+def test_training_goes_on_with_another_number_of_workers(tmp_path, before, after):
+    check_ended_well(train(tmp_path, before, "the_first_half", steps=STEPS // 2))
+    check_ended_well(train(tmp_path, after, "the_second_half", steps=STEPS // 2, result="parts"))
+    check_ended_well(train(tmp_path, 1, "both_halves", steps=STEPS // 2))
+    whole = variables(tmp_path, "of1", "both_halves", 0)
+    for own in (variables(tmp_path, "parts", "the_second_half", rank) for rank in range(after)):
+        assert max(np.abs(one - two).max() for one, two in zip(whole, own, strict=True)) <= 1e-5
+
+
 @pytest.mark.parametrize("name", ["an_exception_in_a_callback", "an_exception_and_shutdown"])
 def test_an_exception_of_one_worker_ends_all_with_its_words(tmp_path, name):
     processes = train(tmp_path, 2, name)
@@ -143,6 +169,12 @@ def test_an_exception_of_one_worker_ends_all_with_its_words(tmp_path, name):
     assert all(process.returncode != 0 for process in processes)
     assert "ValueError: the disk is full" in raised
     assert re.search(r"AbortedError: .*worker 1 .*ValueError: the disk is full", other, re.DOTALL), other[-2000:]
+
+
+def test_a_script_that_exits_early_is_named(tmp_path):
+    other, _ = ended(processes := train(tmp_path, 2, "a_script_that_exits"))
+    assert [process.returncode for process in processes] == [1, 3]
+    assert re.search(r"AbortedError: .*worker 1 .*has left the job without", other, re.DOTALL), other[-2000:]
 
 
 def test_a_killed_worker_is_named(tmp_path):

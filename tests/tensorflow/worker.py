@@ -28,9 +28,9 @@ FEATURES, CLASSES = 20, 10
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def samples(steps):
-    source = np.random.default_rng(7)
-    return (source.normal(size=(steps * ALL, FEATURES)).astype("float32"), source.integers(0, CLASSES, steps * ALL))
+def samples(steps, more=0):
+    source, count = np.random.default_rng(7), steps * ALL + more
+    return source.normal(size=(count, FEATURES)).astype("float32"), source.integers(0, CLASSES, count)
 
 
 def batches(steps, of=samples):
@@ -161,6 +161,31 @@ def frozen_and_shared(steps):
 
 
 @case
+def thawed_and_compiled_again(steps):
+    """Variables that train later are exchanged later."""
+    model = dense_net()
+    model.get_layer("middle").trainable = False
+    fit(model, SGD(0.1), steps)
+    model.get_layer("middle").trainable = True
+    model.compile(optimizer=SGD(0.05), loss=LOSS)
+    model.fit(batches(steps), verbose=0)
+    return model.variables
+
+
+@case
+def a_loss_added_by_a_layer(steps):
+    class Small(keras.layers.Layer):
+        def call(self, x):
+            self.add_loss(keras.ops.mean(x * x))
+            return x
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(200, activation="tanh", kernel_regularizer="l2"),
+                              Small(), keras.layers.Dense(200, activation="tanh", kernel_regularizer="l2"),
+                              keras.layers.Dense(CLASSES)])
+    return fit(model, SGD(0.1), steps)
+
+
+@case
 def a_scalar_and_one_name_twice(steps):
     class Scaled(keras.Model):
         def __init__(self):
@@ -196,6 +221,168 @@ def a_kernel_used_twice(steps):
 
 
 @case
+def a_short_last_batch(steps):
+    """Of two workers the second has 5 samples in the last step, the first 16."""
+    return fit(dense_net(), SGD(0.1, momentum=0.9), steps, epochs=2, of=lambda steps: samples(steps, more=21))
+
+
+@case
+def a_batch_left_over(steps):
+    """The last 5 samples are one step of all workers."""
+    return fit(dense_net(), SGD(0.1, momentum=0.9), steps, epochs=2, of=lambda steps: samples(steps, more=5))
+
+
+def fit_arrays(steps, more, epochs, callbacks=(), **words):
+    model = dense_net()
+    model.compile(optimizer=SGD(0.05, momentum=0.9), loss=LOSS, metrics=["accuracy"])
+    poseidon.distribute(model)
+    history = model.fit(*samples(steps, more), batch_size=ALL // poseidon.workers(), epochs=epochs, shuffle=False, verbose=0,
+                        callbacks=list(callbacks), **words).history
+    return [*model.variables, *(np.array(history[name]) for name in sorted(history))], history
+
+
+@case
+def arrays(steps):
+    """Their metrics and those of the validation are of all samples, each counted once."""
+    return fit_arrays(steps, 5, 2, validation_data=samples(1, more=9))[0]
+
+
+@case
+def arrays_with_a_validation_split(steps):
+    return fit_arrays(steps, 21, 2, validation_split=0.1)[0]
+
+
+@case
+def callbacks_that_decide(steps):
+    """Both by metrics of all workers: the rate falls, and training stops, in the same epoch."""
+    decide = [keras.callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.5, patience=1, min_delta=1.0),
+              keras.callbacks.EarlyStopping(monitor="val_loss", patience=4, min_delta=1.0, restore_best_weights=True)]
+    variables, history = fit_arrays(steps // 5, 5, 20, decide, validation_data=samples(1, more=9))
+    assert len(history["loss"]) == 5 and history["learning_rate"][-1] < 0.01, history
+    return variables
+
+
+@case
+def a_stop_on_one_worker(steps):
+    """Ends training on all, after the same epoch."""
+    class Stopping(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = epoch == 1 and poseidon.rank() == poseidon.workers() - 1
+    return fit_arrays(steps // 5, 0, 4, [Stopping()])[0]
+
+
+@case
+def a_callback_on_batches(steps):
+    """Reads weights and sets the rate: updates are not late then."""
+    class Acting(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            weight = self.model.trainable_variables[0].numpy()
+            assert not np.array_equal(weight, getattr(self, "before", None))
+            self.before = weight
+            self.model.optimizer.learning_rate = 0.1 / (1 + batch)
+    return fit_arrays(steps, 0, 1, [Acting()])[0]
+
+
+@case
+def evaluated_and_saved(steps):
+    """After every epoch, by callbacks: what they see are the weights after the last step."""
+    class Looking(keras.callbacks.Callback):
+        seen = []
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.save("looked.keras" if poseidon.rank() == 0 else "looked too.keras")
+            self.seen += [*self.model.evaluate(*samples(1), verbose=0), *self.model.predict(samples(1)[0], verbose=0).reshape(-1)]
+    Looking.seen = []
+    variables, _ = fit_arrays(steps // 5, 0, 3, [Looking()])
+    loaded = keras.models.load_model("looked.keras" if poseidon.rank() == 0 else "looked too.keras")
+    assert all(np.array_equal(one, other) for one, other in zip(loaded.get_weights(), variables))
+    return [*variables, np.array(Looking.seen)]
+
+
+@case
+def callbacks_that_write(steps):
+    """In a folder of each worker's own: only rank 0 writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        write = [keras.callbacks.ModelCheckpoint(f"{folder}/{{epoch}}.keras"), keras.callbacks.CSVLogger(f"{folder}/log.csv")]
+        variables, _ = fit_arrays(steps // 5, 0, 2, write)
+        assert sorted(os.listdir(folder)) == (["1.keras", "2.keras", "log.csv"] if poseidon.rank() == 0 else [])
+    return variables
+
+
+@case
+def restored_after_a_failure(steps):
+    """Rank 0's file is everybody's."""
+    class Failing(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise ArithmeticError
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            fit_arrays(steps // 5, 0, 4, [keras.callbacks.BackupAndRestore(folder), Failing()])
+        except ArithmeticError:
+            pass
+        keras.backend.clear_session()
+        return fit_arrays(steps // 5, 0, 4, [keras.callbacks.BackupAndRestore(folder)])[0]
+
+
+@case
+def per_share(steps):
+    """BatchNorm and Dropout are of each worker's own samples. The reference has a model for each share, and means of their
+    gradients; at the end of the epoch means of their moving statistics."""
+    def net(share):
+        keras.utils.set_random_seed(3)
+        return keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(40), keras.layers.BatchNormalization(),
+                                 keras.layers.Activation("tanh"), keras.layers.Dropout(0.3, seed=share),
+                                 keras.layers.Dense(CLASSES)])
+    if poseidon.workers() > 1:
+        return fit(net(poseidon.rank()), SGD(0.1), steps)
+    nets, optimizers = [net(0), net(1)], [SGD(0.1), SGD(0.1)]
+    for x, y in batches(steps):
+        gradients = []
+        for number, one in enumerate(nets):
+            half = slice(number * ALL // 2, (number + 1) * ALL // 2)
+            with tf.GradientTape() as tape:
+                loss = LOSS(y[half], one(x[half], training=True))
+            gradients.append(tape.gradient(loss, one.trainable_variables))
+        for one, optimizer in zip(nets, optimizers):
+            optimizer.apply([(first + second) / 2 for first, second in zip(*gradients)], one.trainable_variables)
+    for first, second in zip(*(one.non_trainable_variables for one in nets)):
+        if "seed" not in first.path:
+            first.assign((first + second) / 2)
+    return nets[0].variables
+
+
+def train_halves(model, steps, choose):
+    """On those batches of both halves that `choose` takes."""
+    poseidon.distribute(model).fit(choose(batches(2 * steps)), verbose=0)
+    return model.variables
+
+
+def compiled_net():
+    model = dense_net()
+    model.compile(optimizer=keras.optimizers.Adam(1e-3), loss=LOSS)
+    return model
+
+
+@case
+def the_first_half(steps):
+    model = compiled_net()
+    train_halves(model, steps, lambda halves: halves.take(steps))
+    if poseidon.rank() == 0:
+        model.save("half.keras")
+
+
+@case
+def the_second_half(steps):
+    return train_halves(keras.models.load_model("half.keras"), steps, lambda halves: halves.skip(steps))
+
+
+@case
+def both_halves(steps):
+    return train_halves(compiled_net(), steps, lambda halves: halves)
+
+
+@case
 def a_model_built_in_its_first_step(steps):
     """make_train_function knows nothing of its variables yet."""
     class Late(Pair):
@@ -213,7 +400,7 @@ def embedding(steps):
         return source.integers(0, 50, (steps * ALL, 6)), source.integers(0, CLASSES, steps * ALL)
     keras.utils.set_random_seed(1 + poseidon.rank())
     model = keras.Sequential([keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(50, 8),
-                              keras.layers.LSTM(12), keras.layers.Dense(CLASSES)])
+                              keras.layers.LSTM(12, return_sequences=True), keras.layers.GRU(12), keras.layers.Dense(CLASSES)])
     return fit(model, SGD(0.5), steps, of=words)
 
 
@@ -375,8 +562,24 @@ def compiled_by_xla_later(steps):
 
 
 @case
-def an_early_stop(steps):
-    fit(dense_net(), SGD(0.1), steps, callbacks=[keras.callbacks.EarlyStopping("loss")])
+def a_stop_after_a_batch(steps):
+    fit(dense_net(), SGD(0.1), steps, callbacks=[keras.callbacks.TerminateOnNaN()])
+
+
+@case
+def fewer_batches_on_one(steps):
+    model = dense_net()
+    model.compile(optimizer=SGD(0.1), loss=LOSS)
+    poseidon.distribute(model).fit(batches(steps).take(steps - poseidon.rank()), verbose=0)
+
+
+@case
+def weights_that_part(steps):
+    class Changing(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if poseidon.rank() == 1 and batch == 2:
+                self.model.trainable_variables[2].assign_add(self.model.trainable_variables[2] * 0 + 1e-6)
+    fit(dense_net(), SGD(0.1), steps, callbacks=[Changing()])
 
 
 @case
@@ -413,6 +616,11 @@ def an_exception_and_shutdown(steps):
 
 
 @case
+def a_script_that_exits(steps):
+    fit(dense_net(), SGD(0.1), steps, callbacks=[InRank1(lambda: sys.exit(3))])
+
+
+@case
 def a_killed_worker(steps):
     fit(dense_net(), SGD(0.1), steps, callbacks=[InRank1(lambda: os.kill(os.getpid(), 9))])
 
@@ -424,7 +632,7 @@ def main():
         keras.backend.clear_session()
         keras.config.set_dtype_policy("float32")
         before = len(in_loops.exchanges())
-        variables = CASES[name](steps)
+        variables = CASES[name](steps) or []
         np.savez(f"{result}-{name}-{poseidon.rank()}.npz", *[np.asarray(variable, "float64") for variable in variables
                                                              if "seed" not in getattr(variable, "path", "")])
         with open(f"{result}-{name}-{poseidon.rank()}.json", "w") as file:

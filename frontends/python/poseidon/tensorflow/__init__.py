@@ -21,15 +21,17 @@ import tensorflow as tf
 from .. import session as _session
 from ..errors import PoseidonError, has_failed, reason_of
 from ..session import make_token_file
+from . import data
 from .exchange import Exchange, path_of, resource_of
 from .exchange import broadcast as _broadcast
+from .exchange import differing as _differing
 from .factors import is_product
 
 if TYPE_CHECKING:
     from ..session import Session
 
-__all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "exchanges", "init", "make_token_file", "rank", "reduce", "shutdown",
-           "workers"]
+__all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "differing", "exchanges", "init", "make_token_file",
+           "rank", "reduce", "shard", "shutdown", "workers"]
 
 _joined: Session | None = None
 _exchanges: list[Exchange] = []
@@ -38,8 +40,8 @@ _started: dict[int, Any] = {}  # TensorFlow's variables that are the same everyw
 
 def init(**words: Any) -> None:
     """Joins the job; returns when all workers are there. Arguments: those of poseidon.torch.init. A second call does nothing.
-    `threads` multiply factors: as many as TensorFlow was told to use for one op, else this
-    worker's share of its host's cores."""
+    `threads` multiply factors: as many as TensorFlow was told to use for one op, else this worker's share of its host's
+    cores."""
     global _joined
     if _joined is not None:
         return
@@ -59,6 +61,15 @@ def rank() -> int:
 
 def workers() -> int:
     return joined().workers
+
+
+def shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """This worker's part of a data set of batches, whose order is the same on all workers: of every `workers()` batches that
+    of its rank. So workers with batches of b see what one with batches of workers() * b would. The samples of the batches that
+    are left over at the end are divided evenly. Fewer samples than workers are left out: a worker without any would keep the
+    others waiting. Joins the job where init() has not been called."""
+    init()
+    return dataset if workers() == 1 else data.shard(dataset, rank(), workers())
 
 
 def exchange_of(variables: Sequence[Any], gradients: Sequence[Any]) -> Exchange:
@@ -90,19 +101,25 @@ def start(variables: Sequence[Any], in_step: bool = False) -> None:
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def reduce(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """The means over all workers of `gradients`, those of `variables`, in the same order; None stays None. Where a tf.function
+def reduce(gradients: Sequence[Any], variables: Sequence[Any], samples: tf.Tensor | int = 0) -> list[Any]:
+    """The means over all workers of `gradients`, those of `variables`, in the same order; None stays None. Where batches differ
+    in size between workers, all say of how many `samples` their gradients are means, and count by them. Where a tf.function
     is traced for the first time, the variables become rank 0's before it runs; an eager loop calls broadcast() first.
     One worker keeps its gradients."""
     if workers() == 1:
         return list(gradients)
     start(variables, in_step=True)
-    return exchange_of(variables, gradients).reduce(gradients)
+    return exchange_of(variables, gradients).reduce(gradients, samples)
 
 
 def broadcast(variables: Sequence[Any], root: int = 0) -> bool:
     """Leaves rank `root`'s numbers in everybody's variables; whether that changed a worker's."""
     return _broadcast(joined(), variables, root)
+
+
+def differing(variables: Sequence[Any]) -> list[str]:
+    """The paths of those variables that are not the same on all workers, bit for bit. All call it."""
+    return _differing(joined(), variables)
 
 
 class GradientTape:

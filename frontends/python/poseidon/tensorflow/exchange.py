@@ -8,6 +8,7 @@ ops start may differ between workers.
 from __future__ import annotations
 
 import array
+import hashlib
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,7 @@ class Exchange:
         ops.set_model(self.place, session, self.model, len(self.layers))
         with tf.init_scope():
             self.steps = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_steps")
+            self.kept = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_kept")
         self.taken: dict[int, tf.Tensor] = {}  # by layer: its last mean in the graph that is traced
 
     def joined(self, products: Sequence[bool]) -> list[Layer]:
@@ -144,6 +146,10 @@ class Exchange:
                 with tf.control_dependencies([taken[number]] if number in taken else []):
                     pushed[number] = self.push_layer(layer, number, own, begun, weight)
         return pushed
+
+    def keep(self, pushed: dict[int, tf.Tensor]) -> None:
+        """Of a step whose means are taken in another function: TensorFlow leaves out what nobody reads."""
+        self.kept.assign(tf.reduce_max(tf.stack(list(pushed.values()))))
 
     def begin(self) -> tf.Tensor:
         """The next step's number, once it has begun."""
@@ -229,6 +235,28 @@ def compare(session: Session, variables: Iterable[Variable]) -> None:
                             "INVALID_ARGUMENT")
 
 
+def numbers_of(variable: Variable) -> np.ndarray[Any, Any]:
+    """A copy of a variable's numbers, those of half precision as float32."""
+    resource = resource_of(variable)
+    narrow = resource.dtype in (tf.float16, tf.bfloat16)
+    return np.array(tf.cast(resource, tf.float32).numpy() if narrow else tf.convert_to_tensor(resource).numpy())
+
+
+def differing(session: Session, variables: Iterable[Variable]) -> list[str]:
+    """The paths of those variables that are not the same on all workers, bit for bit, told to everybody."""
+    variables = list(variables)
+    if not variables:
+        return []
+    with tf.init_scope():
+        own = [hashlib.blake2b(numbers_of(variable).tobytes(), digest_size=8).digest() for variable in variables]
+    hashes = array.array("q", b"".join(own))
+    of_root = array.array("q", hashes)
+    session.broadcast(of_root)
+    differs = array.array("q", [int(mine != first) for mine, first in zip(hashes, of_root)])
+    session.sum(differs)
+    return [path_of(variable) for variable, count in zip(variables, differs) if count]
+
+
 def broadcast(session: Session, variables: Iterable[Variable], root: int = 0) -> bool:
     """Leaves rank `root`'s numbers in everybody's variables, as far as they are of a floating type or int64; whether that
     changed a worker's. Eagerly, also while a function is traced."""
@@ -245,9 +273,7 @@ def broadcast(session: Session, variables: Iterable[Variable], root: int = 0) ->
             resource = resource_of(variable)
             if resource.dtype not in (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int64):
                 continue
-            narrow = resource.dtype in (tf.float16, tf.bfloat16)
-            wide = tf.cast(resource, tf.float32) if narrow else tf.convert_to_tensor(resource)
-            numbers = np.array(wide.numpy()).reshape(-1)  # of a scalar too, which numpy() does not give as an array
+            numbers = numbers_of(resource).reshape(-1)
             before = numbers.tobytes()
             session.broadcast(view_of(numbers.data), root)
             if numbers.tobytes() != before:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays given to fit, as each worker's batches of them: P workers with batches of b see, step for step, what one with batches
+of P * b would."""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.trainers.data_adapters.array_slicing import can_slice_array
+
+from ..errors import PoseidonError
+from ..tensorflow.data import part_of
+
+
+def are_arrays(x: Any) -> bool:
+    """Whether `x` is what fit cuts into batches itself: arrays, or a structure of them."""
+    leaves = [leaf for leaf in keras.tree.flatten(x) if leaf is not None]
+    return bool(leaves) and all(can_slice_array(leaf) for leaf in leaves)
+
+
+def length_of(arrays: Any) -> int:
+    lengths = {len(leaf) for leaf in keras.tree.flatten(arrays) if leaf is not None}
+    if len(lengths) != 1:
+        raise PoseidonError(f"arrays of {', '.join(map(str, sorted(lengths)))} samples were given, expected as many in all",
+                            "INVALID_ARGUMENT")
+    return lengths.pop()
+
+
+def split_off(arrays: Any, share: float) -> tuple[Any, Any]:
+    """The last `share` of the samples apart from the others, as fit's validation_split has it."""
+    at = int(length_of(arrays) * (1 - share))
+    return (keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[:at], arrays),
+            keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[at:], arrays))
+
+
+def tensor_of(array: Any) -> tf.Tensor:
+    """In the type that fit gives arrays."""
+    tensor = tf.convert_to_tensor(array if isinstance(array, tf.Tensor) else np.asarray(array))
+    return tf.cast(tensor, keras.config.floatx()) if tensor.dtype.is_floating else tensor
+
+
+def batches_of(arrays: Any, batch_size: int, rank: int, workers: int, seed: int | None, whole: bool) -> tf.data.Dataset:
+    """This worker's batches of (x, y, sample_weight), of which those at the end may be None.
+
+    Every `batch_size` * `workers` samples are one step, the last ones too, and are divided evenly. With a seed every epoch has
+    another order, the same on all workers. Where the last step has less samples than there are workers, it is left out
+    (`whole`: training, where a worker without a sample would keep the others waiting), or some workers have one step less."""
+    while arrays[-1] is None:
+        arrays = arrays[:-1]
+    samples, at_once = length_of(arrays), batch_size * workers
+    steps, rest = divmod(samples, at_once)
+    mine = part_of(rest, rank, workers)
+    if rest >= workers or (not whole and mine[0] < mine[1]):
+        steps += 1
+    if steps == 0:
+        raise PoseidonError(f"{samples} samples were given, expected at least one for each of {workers} workers",
+                            "INVALID_ARGUMENT")
+    tensors = keras.tree.map_structure(lambda leaf: None if leaf is None else tensor_of(leaf), arrays)
+    epochs = itertools.count()
+
+    def orders() -> Iterator[np.ndarray[Any, Any]]:
+        # TensorFlow's own shuffle depends on the global seed, which may differ between workers.
+        yield np.arange(samples) if seed is None else np.random.default_rng([seed, next(epochs)]).permutation(samples)
+
+    def batch(order: tf.Tensor, step: tf.Tensor) -> Any:
+        begin = step * at_once
+        first, end = part_of(tf.minimum(samples - begin, at_once), rank, workers)
+        chosen = order[begin + first:begin + end]
+        return keras.tree.map_structure(lambda leaf: None if leaf is None else tf.gather(leaf, chosen), tensors)
+    epoch = tf.data.Dataset.from_generator(orders, output_signature=tf.TensorSpec([samples], tf.int64))
+    made = epoch.flat_map(lambda order: tf.data.Dataset.range(steps).map(lambda step: batch(order, step)))
+    return made.apply(tf.data.experimental.assert_cardinality(steps)).prefetch(tf.data.AUTOTUNE)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients become means where they enter the outermost optimizer: before loss scales are taken out, before clipping,
+accumulation and decay. Every path to an optimizer comes through its `apply`, whoever calls it, so that is what is wrapped, once
+per process, and a registry says whose variables are meant.
+"""
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+
+from .. import tensorflow as _tensorflow
+from ..errors import PoseidonError
+from ..tensorflow.exchange import path_of
+
+_models: list[weakref.ref[Any]] = []  # in the order of distribute(), the same on every worker
+_depth = 0  # of applies: a loss scale's optimizer has another one inside
+_reduced: set[int] = set()  # variables whose gradients the outermost apply has reduced
+_samples: tf.Tensor | int = 0  # that the gradients which are traced now are the mean of; 0: not known
+_batch: list[tf.Tensor] = []  # of the step that is traced now
+# What takes the gradients that are traced now, in place of the optimizer; None: they are reduced at once.
+_late: Callable[[Any, list[Any], list[Any], tf.Tensor | int], None] | None = None
+
+
+def register(model: Any) -> None:
+    """From now on gradients of `model`'s variables are exchanged."""
+    _models.append(weakref.ref(model))
+    kind: Any  # Keras has no annotations
+    for kind in (BaseOptimizer, LossScaleOptimizer):
+        if not hasattr(kind.apply, "poseidon"):
+            kind.apply = _wrapped(kind.apply)
+    if not hasattr(TFOptimizer._backend_update_step, "poseidon"):
+        guard = _guarded(TFOptimizer._backend_update_step)
+        guard.poseidon = True  # type: ignore[attr-defined]
+        TFOptimizer._backend_update_step = guard
+
+
+def without_seeds(variables: list[Any]) -> list[Any]:
+    """Random seeds stay each worker's own."""
+    return [variable for variable in variables if "seed" not in path_of(variable)]
+
+
+def trace(step: Callable[[Any], Any], data: Any,
+          late: Callable[[Any, list[Any], list[Any], tf.Tensor | int], None] | None = None) -> Any:
+    """A model's step, whose gradients count by the samples of its batch: workers' batches may differ in size. With `late` they
+    go there, and no optimizer is applied."""
+    global _samples, _late, _batch
+    _batch = leaves_of(data)
+    _samples, _late = tf.shape(_batch[0], tf.int64)[0], late
+    try:
+        return step(data)
+    finally:
+        _samples, _late, _batch = 0, None, []
+
+
+def leaves_of(batch: Any) -> list[tf.Tensor]:
+    return [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
+
+
+def update(optimizer: Any, means: list[Any], variables: list[Any]) -> None:
+    """Applies what has been reduced."""
+    with _inside(variables):
+        optimizer.apply(means, variables)
+
+
+@contextlib.contextmanager
+def _inside(variables: list[Any]) -> Iterator[None]:
+    """Within an apply, whose variables' gradients are means."""
+    global _depth
+    _reduced.update(map(id, variables))
+    _depth += 1
+    try:
+        yield
+    finally:
+        _depth -= 1
+        if _depth == 0:
+            _reduced.clear()
+
+
+def _owner(variable: Any) -> Any | None:
+    """The distributed model that `variable` belongs to, the first where there are several."""
+    for reference in _models:
+        model = reference()
+        if model is not None and any(variable is one for one in model.variables):
+            return model
+    return None
+
+
+def _wrapped(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
+        grads = list(grads)
+        model = next(filter(None, map(_owner, variables)), None) if _depth == 0 else None
+        if model is None:
+            with _inside([]):
+                return plain(self, grads, trainable_variables)
+        _tensorflow.start(without_seeds([*model.variables, *variables]), in_step=True)
+        # No step begins without a batch: at the end of the data a graph fails, on one worker sooner than on another.
+        with tf.control_dependencies(_batch):
+            if _late is not None:
+                return _late(self, variables, grads, _samples)
+            means = _tensorflow.exchange_of(variables, grads).reduce(grads, _samples)
+        with _inside(variables):
+            return plain(self, means, trainable_variables)
+    apply.poseidon = True  # type: ignore[attr-defined]
+    return apply
+
+
+def _guarded(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def update(self: Any, grads: Any, trainable_variables: Any, learning_rate: Any) -> Any:
+        """No gradient reaches an update without having been reduced: an optimizer that overrides `apply` would."""
+        for variable in trainable_variables:
+            if id(variable) not in _reduced and _owner(variable) is not None:
+                raise PoseidonError(f"the gradient of variable '{path_of(variable)}' comes to {type(self).__name__} on a way "
+                                    "that is not exchanged, expected an optimizer that leaves `apply` as Keras has it",
+                                    "UNIMPLEMENTED")
+        return plain(self, grads, trainable_variables, learning_rate)
+    return update

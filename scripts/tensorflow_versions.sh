@@ -1,0 +1,28 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs the tests of the TensorFlow front end with other versions of TensorFlow, each in an environment of its own.
+#
+#   scripts/tensorflow_versions.sh [VERSION...]      all that are served where none is named
+#
+# The environments are made in build/tensorflow/VERSION, about 1.5 GB each, and are kept.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+versions=("$@")
+[ ${#versions[@]} -gt 0 ] || versions=(2.16.2 2.17.1 2.18.1 2.19.1 2.20.0 2.21.0)
+
+scripts/build.sh release poseidon_shared poseidon_tensorflow
+export POSEIDON_LIBRARY=$PWD/build/release/poseidon/c/libposeidon.so
+export POSEIDON_TENSORFLOW_LIBRARY=$PWD/build/release/frontends/tensorflow/libposeidon_tensorflow.so
+failed=()
+for version in "${versions[@]}"; do
+  environment=$PWD/build/tensorflow/$version
+  if ! "$environment/bin/python3" -c "import tensorflow" 2>/dev/null; then
+    python3 -m venv "$environment"
+    "$environment/bin/pip" install --quiet --no-cache-dir "tensorflow-cpu==$version"
+  fi
+  "$environment/bin/pip" list 2>/dev/null | grep -E "^(tensorflow|keras) " || true
+  POSEIDON_TENSORFLOW_PYTHON=$environment/bin/python3 .venv/bin/python3 -B -m pytest -q -p no:cacheprovider tests/tensorflow ||
+    failed+=("$version")
+done
+[ ${#failed[@]} -eq 0 ] || { echo "tensorflow_versions: failed with ${failed[*]}" >&2; exit 1; }
