@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A net of keras.applications with random weights on small random images: its plan, and how much of the exchange is hidden.
+
+  applications.py [InceptionV3 | VGG19 | ResNet152] [STEPS]
+"""
+import sys
+import time
+
+import keras
+import numpy as np
+
+import poseidon.keras as poseidon
+
+SIZES = {"InceptionV3": 75, "VGG19": 32, "ResNet152": 32}
+
+
+class Clock(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.began = time.monotonic()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seconds = time.monotonic() - self.began
+
+
+def main():
+    name, steps = (sys.argv[1:] + ["InceptionV3"])[0], int((sys.argv[2:] + ["12"])[0])
+    keras.utils.set_random_seed(1)
+    size, clock = SIZES[name], Clock()
+    model = getattr(keras.applications, name)(weights=None, classes=100, input_shape=(size, size, 3))
+    model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9), loss="sparse_categorical_crossentropy")
+    poseidon.distribute(model)
+    draw = np.random.default_rng(poseidon.rank())
+    images, labels = draw.normal(size=(2 * steps, size, size, 3)).astype("float32"), draw.integers(0, 100, 2 * steps)
+    model.fit(images, labels, batch_size=2, epochs=3, shuffle=False,
+              verbose=0, callbacks=[clock])
+    if poseidon.rank() == 0:
+        plan = poseidon.plan(model)
+        for layer, (scheme, reason) in plan.items():
+            if scheme != "kv" or "not a product" not in reason:
+                print(f"{layer}: {scheme}, {reason}")
+        print(f"{name}: {len(plan)} layers of {len(model.trainable_variables)} variables, "
+              f"{1000 * clock.seconds / (steps // poseidon.workers()):.0f} ms a step in the last epoch")
+
+
+if __name__ == "__main__":
+    main()
