@@ -46,8 +46,8 @@ def versions():
 class Nodes:
     """Where a cell's processes are started; they end with the block."""
 
-    def __init__(self, cell, cluster, folder, ending):
-        self.cell, self.cluster, self.folder, self.ending = cell, cluster, folder, ending
+    def __init__(self, cell, cluster, folder, ending, draw):
+        self.cell, self.cluster, self.folder, self.ending, self.draw = cell, cluster, folder, ending, draw
         self.token = folder / "token"
         self.token.touch(mode=0o600)
         self.token.write_text(os.urandom(32).hex() + "\n")
@@ -72,7 +72,7 @@ class Nodes:
 def training(nodes):
     cell = nodes.cell
     systems = []
-    for name in cell.systems:
+    for name in nodes.draw.sample(list(cell.systems), len(cell.systems)):
         workers = nodes.start("train_bench.py", name, "--net", cell.net, "--system", name, "--steps", cell.steps,
                               "--workers", cell.workers, "--seed", grid.SEED)
         systems.append(System(name, nodes.cluster, workers))
@@ -89,6 +89,8 @@ def servers(nodes):
     ours = nodes.start("server_bench.py", "poseidon", "--role", "poseidon", *words)
     systems = [System("poseidon", nodes.cluster, ours), System("local", nodes.cluster, ours, word="local")]
     for name, port, more in (("stock", 29600, ()), ("split", 29700, ("--split",))):
+        if name not in cell.systems:
+            continue
         words_of = (*words, "--port", port, *more)
         serving, theirs = (nodes.start("server_bench.py", f"{name}-{role}", "--role", role, *words_of)
                            for role in ("ps", "worker"))
@@ -108,12 +110,11 @@ def measure(cell, cluster, say):
     found = {name: {"turns": []} for name in cell.systems}
     for start in range(cell.starts):
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
-            nodes = Nodes(cell, cluster, pathlib.Path(folder), ending)
-            systems = (servers if cell.kind == "servers" else training)(nodes)
             draw = random.Random(f"{grid.SEED} {start}")
-            warm_up = {system.name: cell.warm_up(system.name) for system in systems}
+            nodes = Nodes(cell, cluster, pathlib.Path(folder), ending, draw)
+            systems = (servers if cell.kind == "servers" else training)(nodes)
             for system in systems:
-                for _ in range(warm_up[system.name]):
+                for _ in range(cell.warm_up(system.name)):
                     before = system.turn(cell.steps, PATIENCE)
                     found[system.name].setdefault("losses", []).append(before.get("loss"))
                 say(f"  {system.name}: {before['seconds'] * 1e3:.4g} ms a step at the end of the warm-up")

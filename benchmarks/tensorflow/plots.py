@@ -22,6 +22,8 @@ def speed_up(results, path):
         workers = [result["cell"]["workers"] for result in members]
         axis.plot(workers, workers, color="#999999", linewidth=0.8, linestyle="--", label="linear")
         for name, (label, color, marker) in STYLES.items():
+            if any(name not in result["systems"] for result in members):
+                continue
             found = [tables.speed_ups(result, name) for result in members]
             middle = [statistics.median(ups) for ups in found]
             axis.errorbar(workers, middle, yerr=[[m - min(ups) for m, ups in zip(middle, found)],

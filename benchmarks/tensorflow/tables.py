@@ -32,12 +32,18 @@ def seconds_of(result, name):
 def ratios(result, name, to):
     """Steps of `to` in steps of `name`, turn by turn: the two of a round ran one right after the other, so that a
     machine that is slower for a while is slower for both."""
-    return [theirs / ours for ours, theirs in zip(values(result, name), values(result, to))]
+    return [ratio_of_round for start in by_start(result, name, to) for ratio_of_round in start]
+
+
+def by_start(result, name, to):
+    """The same, a list per start."""
+    return [[theirs["seconds"] / ours["seconds"] for ours, theirs in zip(*pair)]
+            for pair in zip(*(result["systems"][system]["turns"] for system in (name, to)))]
 
 
 def ratio(result, name, to):
-    """Their median with the bounds of 95 %, bootstrapped."""
-    return with_bounds_of(tuple(((ours,), (theirs,)) for ours, theirs in zip(values(result, name), values(result, to))))
+    """The median over starts of their medians, with the bounds of 95 %: starts are drawn again, and turns within them."""
+    return with_bounds_of(tuple(((1.0,), tuple(start)) for start in by_start(result, name, to)))
 
 
 def spread(numbers, form="{:.2f}"):
@@ -46,7 +52,7 @@ def spread(numbers, form="{:.2f}"):
 
 def strangers(result):
     """The part of the cores that others took while the workers only computed."""
-    return statistics.median(turn["machine_busy"] - turn["own_share"] for turn in turns_of(result, "local"))
+    return max(0.0, statistics.median(turn["machine_busy"] - turn["own_share"] for turn in turns_of(result, "local")))
 
 
 def same_weights(result):
@@ -91,8 +97,7 @@ def overhead_table(results):
     rows = []
     for result in results:
         value, low, high = ratio(result, "local", "poseidon")
-        starts = [statistics.median(ours["seconds"] / plain["seconds"] for ours, plain in zip(*pair))
-                  for pair in zip(result["systems"]["poseidon"]["turns"], result["systems"]["local"]["turns"])]
+        starts = map(statistics.median, by_start(result, "local", "poseidon"))
         rows.append([setting(result), count(result), ms(seconds_of(result, "local")), ms(seconds_of(result, "poseidon")),
                      f"{percent(value)} [{percent(low)}, {percent(high)}]",
                      " to ".join(percent(end(ratios(result, "local", "poseidon"))) for end in (min, max)),
@@ -115,16 +120,20 @@ def servers_table(results):
     names = ("stock", "split", "poseidon")
     rows = []
     for result in results:
-        rows.append([setting(result), count(result), *(ms(seconds_of(result, name)) for name in ("local", *names)),
-                     *(f"{statistics.median(speed_ups(result, name)):.2f} ({spread(speed_ups(result, name))})"
-                       for name in names),
-                     *(f"{ratio(result, 'poseidon', name)[0]:.2f}" for name in names[:2]),
-                     " ".join(f"{statistics.median(values(result, name, 'sent_bytes')) / 1e6:.3g}" for name in names),
-                     " ".join(ms(statistics.median(values(result, name, "cpu_seconds"))) for name in names),
-                     " ".join(f"{max(values(result, name, 'machine_busy')):.0%}" for name in names)])
+        def each(words_of, of=names):
+            """`-` of a system that is not compared here."""
+            return [words_of(name) if name in result["systems"] else "-" for name in of]
+        middle = lambda name, key: statistics.median(values(result, name, key))
+        rows.append([setting(result), count(result), *each(lambda name: ms(seconds_of(result, name)), ("local", *names)),
+                     *each(lambda name: f"{statistics.median(speed_ups(result, name)):.2f} "
+                                        f"({spread(speed_ups(result, name))})"),
+                     *each(lambda name: f"{ratio(result, 'poseidon', name)[0]:.2f}", names[:2]),
+                     " ".join(each(lambda name: f"{middle(name, 'sent_bytes') / 1e6:.3g}")),
+                     " ".join(each(lambda name: ms(middle(name, "cpu_seconds")))),
+                     " ".join(each(lambda name: f"{max(values(result, name, 'machine_busy')):.0%}"))])
     return table(["net, workers, links", "turns x steps", "local, ms", "stock, ms", "split, ms", "Poseidon, ms",
                   "speed-up: stock", "split", "Poseidon", "stock / Poseidon", "split / Poseidon",
-                  "MB sent by the busiest node", "CPU ms of all nodes", "machine busy, at most"], rows)
+                  "MB sent by the busiest node: stock, split, Poseidon", "CPU ms of all nodes", "machine busy, at most"], rows)
 
 
 def scaling(results):
@@ -135,6 +144,8 @@ def scaling(results):
         members = [result for result in results if (result["cell"]["net"], result["cell"]["rate"]) == (net, rate)]
         workers = " ".join(str(result["cell"]["workers"]) for result in members)
         for name, words in (("stock", "variables whole"), ("split", "variables split"), ("poseidon", "Poseidon")):
+            if any(name not in result["systems"] for result in members):
+                continue
             found = [statistics.median(speed_ups(result, name)) for result in members]
             lines.append(f"{grid.NETS[net]}, {rate.removesuffix('G')} Gbit/s, {words}: speed-up "
                          + " ".join(f"{value:.2f}" for value in found) + f" with {workers} workers"
@@ -186,8 +197,8 @@ def section(folder, plot=None):
     parts = [f"""Measured {" to ".join(dates[:1] + dates[1:][-1:])} on {last["machine"]["cpu"]}, {last["machine"]["cores"]} cores for all
 workers, with TensorFlow {last["versions"]["tensorflow"]} and Keras {last["versions"]["keras"]}, at {", ".join(f"`{commit}`" for commit in commits)}.
 Processes of all systems of a comparison live side by side and run by turns, in an order drawn from the seed. A ratio
-is the median over turns of the ratio within a round, whose systems ran one right after another, its bounds are
-bootstrapped over turns. *Strangers*: what others had of the cores while the workers only computed. {missing(results)}
+is the median over turns of the ratio within a round, whose systems ran one right after another (of several starts the
+median of their medians), its bounds are bootstrapped. *Strangers*: what others had of the cores while the workers only computed. {missing(results)}
 
 {goals(results)}"""]
     if train:
