@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains under Keras and TensorFlow in emulated clusters, through Poseidon and through what TensorFlow brings, and
+writes what steps took.
+
+  python3 -m benchmarks.tensorflow                    # all cells, half an hour; needs root
+  python3 -m benchmarks.tensorflow --only train,overhead
+  python3 -m benchmarks.tensorflow --only servers     # or nets, or cells: servers-vgg19-22k-p8-10G
+  python3 -m benchmarks.tensorflow --smoke            # a turn or two of each cell, into build/
+  python3 -m benchmarks.tensorflow --render           # measures nothing
+
+Raw results are docs/performance/tensorflow-*.json, the tables are docs/performance/tensorflow.md. A cell is measured
+again when its inputs changed (setting, sources or machine) or when others used the cores meanwhile.
+"""
+import argparse
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "performance"
+
+
+def parse(arguments):
+    from . import grid
+    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.tensorflow", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="kinds, nets or cells, with commas")
+    parser.add_argument("--list", action="store_true", help="print the cells")
+    parser.add_argument("--render", action="store_true", help="write the tables from what is there")
+    parser.add_argument("--again", action="store_true", help="measure cells that are there as well")
+    parser.add_argument("--smoke", action="store_true", help="few turns, into build/: that everything runs")
+    options = parser.parse_args(arguments)
+    options.folder = ROOT / "build" / "tensorflow" if options.smoke else FOLDER
+    options.chosen = grid.cells()
+    if options.only:
+        names = options.only.split(",")
+        called = lambda cell: (cell.kind, cell.net, cell.name, cell.name.removeprefix("tensorflow-"))
+        for name in names:
+            if not any(name in called(cell) for cell in options.chosen):
+                parser.error(f"there is no kind, net or cell {name}; --list names them")
+        options.chosen = [cell for cell in options.chosen if set(called(cell)) & set(names)]
+    if options.smoke:
+        options.chosen = [dataclasses.replace(cell, turns=2, starts=1) for cell in options.chosen]
+    return options
+
+
+@contextlib.contextmanager
+def network_of(cell, say):
+    """A cluster that passed the gate, and the gate in short; one worker has no links. Raises emulation.Refused."""
+    from benchmarks.torch import measure
+    if cell.workers > 1:
+        with measure.network(cell.workers, cell.rate_bits, say) as found:
+            yield found
+        return
+    with measure.emulation.Cluster(1, measure.emulation.Link(rate=None)) as cluster:
+        yield cluster, None
+
+
+def is_there(cell, key, folder):
+    from . import tables
+    path = folder / f"{cell.name}.json"
+    there = json.loads(path.read_text()) if path.exists() else None
+    return bool(there) and there["key"] == key and (cell.kind == "servers"
+                                                    or tables.strangers(there) <= tables.MOST_STRANGERS)
+
+
+def measure_all(options):
+    """Measures what is missing or stale; the exit status."""
+    from benchmarks.performance import machine
+    from benchmarks.torch.__main__ import say, text_of
+    from . import measure
+    subprocess.run([ROOT / "scripts" / "build.sh", "release", "poseidon_shared", "poseidon_tensorflow"], check=True,
+                   stdout=subprocess.DEVNULL)
+    sources, on = machine.sources(folders=measure.SOURCES), machine.machine()
+    key_of = lambda cell: measure.key_of(cell, sources, on)
+    stale = [cell for cell in options.chosen if options.again or not is_there(cell, key_of(cell), options.folder)]
+    for cell in options.chosen:
+        if cell not in stale:
+            say(f"{cell.name}: there")
+    failed = 0
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for _, group in itertools.groupby(stale, lambda cell: (cell.workers, cell.rate_bits)):
+        group = list(group)
+        with network_of(group[0], say) as (cluster, gate):
+            for cell in group:
+                say(cell.name)
+                try:
+                    systems = measure.measure(cell, cluster, say)
+                except measure.Failed as failure:
+                    say(f"{cell.name}: {failure}")
+                    failed = 1
+                    continue
+                result = {"key": key_of(cell), "name": cell.name, "date": machine.today(), "machine": on,
+                          "versions": measure.versions(), "cell": cell.described(), "gate": gate, "systems": systems}
+                (options.folder / f"{cell.name}.json").write_text(text_of(result))
+    return failed
+
+
+def write(folder):
+    """The tables from what is there, and the plot where matplotlib is."""
+    from . import plots, tables
+    plot = folder / "tensorflow.svg"
+    try:
+        drawn = plots.speed_up(tables.of_kind(tables.results_in(folder), "servers"), plot)
+    except ImportError:
+        drawn = plot.exists()
+    document = folder / "tensorflow.md"
+    document.write_text("# Training through Keras and TensorFlow\n\nWritten by `python3 -m benchmarks.tensorflow`.\n\n"
+                        + tables.section(folder, plot.name if drawn else None))
+    print(document.read_text())
+    print(f"the tables are in {document.relative_to(ROOT)}", flush=True)
+
+
+def main(arguments):
+    from . import measure
+    from .conduct import emulation
+    options = parse(arguments)
+    if options.list:
+        for cell in options.chosen:
+            print(cell.name)
+        return 0
+    failed = 0
+    if not options.render:
+        reason = emulation.missing()
+        if not reason and not measure.PYTHON.exists():
+            reason = f"{measure.PYTHON.relative_to(ROOT)} is missing, expected TensorFlow and Keras in it"
+        if reason:
+            print(f"tensorflow: {reason}")
+            return 1
+        try:
+            failed = measure_all(options)
+        except emulation.Refused as refusal:
+            print(f"tensorflow: {refusal}")
+            return 1
+        except subprocess.CalledProcessError as failure:
+            return failure.returncode
+    write(options.folder)
+    return failed
+
+
+if __name__ == "__main__":
+    BESIDE = ROOT / ".venv" / "bin" / "python3"  # matplotlib lies there
+    if BESIDE.exists() and pathlib.Path(sys.prefix).resolve() != (ROOT / ".venv").resolve():
+        os.execv(BESIDE, [str(BESIDE), "-B", "-m", "benchmarks.tensorflow", *sys.argv[1:]])
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures and tables of results, and processes that take turns; without root, network and TensorFlow."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from benchmarks.tensorflow import conduct, grid, tables
+
+CELLS = {cell.name: cell for cell in grid.cells()}
+
+
+def turns(seconds, busy=0.5, own=0.48):
+    return [[{"seconds": one, "cpu_seconds": 0.1, "sent_bytes": 5_000_000, "own_share": own, "machine_busy": busy,
+              "machine_stolen": 0.0} for one in start] for start in seconds]
+
+
+def result(name, **seconds):
+    """A small result as it is stored; `seconds` of a system's turns, by start."""
+    systems = {system: {"turns": turns(of_system), "weights": "same", "plan": {"a": "kv", "b": "sfb"}}
+               for system, of_system in seconds.items()}
+    return {"name": name, "cell": CELLS[name].described(), "systems": systems, "date": "2000-01-01",
+            "machine": {"cpu": "some", "cores": 2}, "versions": {"poseidon": "0" * 12, "tensorflow": "2", "keras": "3"}}
+
+
+class Figures(unittest.TestCase):
+    def test_a_ratio_is_of_rounds(self):
+        found = result("tensorflow-train-mlp-p2-1G", poseidon=[[1.0, 2.0, 3.0]], stock=[[4.0, 8.0, 12.0]], local=[[1.0] * 3])
+        self.assertEqual(tables.ratio(found, "poseidon", "stock"), (4, 4, 4))
+        self.assertEqual(tables.ratios(found, "poseidon", "stock"), [4, 4, 4])
+
+    def test_starts_are_pooled(self):
+        found = result("tensorflow-overhead-lenet-p1-unshaped", poseidon=[[1.01] * 3, [1.03] * 3], local=[[1.0] * 3] * 2)
+        value, low, high = tables.ratio(found, "local", "poseidon")
+        self.assertAlmostEqual(value, 1.02)
+        self.assertLessEqual(low, value)
+        self.assertLessEqual(value, high)
+        self.assertIn("+1.0 %, +3.0 %", tables.overhead_table([found]))
+
+    def test_a_speed_up_is_of_the_workers_that_only_compute(self):
+        found = result("tensorflow-servers-vgg19-22k-p4-10G", poseidon=[[2.0]], stock=[[5.0]], split=[[3.0]], local=[[1.0]])
+        self.assertEqual(tables.speed_ups(found, "poseidon"), [2])
+        self.assertIn("variables whole: speed-up 0.80 with 4 workers, slower than one worker", tables.scaling([found]))
+
+
+class Goals(unittest.TestCase):
+    def test_a_bound_and_a_median(self):
+        met = result("tensorflow-train-mlp-p2-1G", poseidon=[[1.0]], stock=[[4.1]], local=[[1.0]])
+        missed = result("tensorflow-train-lenet-p2-1G", poseidon=[[1.0]], stock=[[0.9]], local=[[1.0]])
+        words = tables.goals([met, missed])
+        self.assertIn("1 of 2 goals are reached", words)
+        self.assertIn("missed: LeNet, P=2, 1 Gbit/s: stock / Poseidon 0.9, asked 0.97 (lower bound)", words)
+
+    def test_strangers_are_named(self):
+        found = result("tensorflow-overhead-mlp-p1-unshaped", poseidon=[[1.0]], local=[[1.0]])
+        found["systems"]["local"]["turns"] = turns([[1.0]], busy=0.9, own=0.5)
+        self.assertIn("to be measured again: overhead, MLP 784-4096-4096-10, P=1: strangers had 40%", tables.goals([found]))
+
+    def test_every_table_is_written(self):
+        found = [result("tensorflow-train-mlp-p2-1G", poseidon=[[1.0]], stock=[[4.1]], local=[[1.0]]),
+                 result("tensorflow-overhead-mlp-p1-unshaped", poseidon=[[1.0]], local=[[1.0]]),
+                 result("tensorflow-servers-vgg19-22k-p2-10G", poseidon=[[2.0]], stock=[[5.0]], split=[[3.0]], local=[[1.0]])]
+        with tempfile.TemporaryDirectory() as folder:
+            from benchmarks.torch.__main__ import text_of
+            for one in found:
+                (pathlib.Path(folder) / f"{one['name']}.json").write_text(text_of(one))
+            text = tables.section(pathlib.Path(folder))
+        for head in ("Beside MultiWorkerMirroredStrategy", "One worker", "Synchronous parameter servers"):
+            self.assertIn(f"## {head}", text)
+        self.assertIn("| b | yes |", text)
+
+
+class Nowhere:
+    """A cluster without namespaces."""
+
+    @staticmethod
+    def run(_, words, env, **options):
+        return subprocess.Popen(words, env=env, **options)
+
+
+class Turns(unittest.TestCase):
+    def members(self, folder, *programs):
+        made = [conduct.Member(Nowhere, rank, [sys.executable, "-c", program], pathlib.Path(folder) / f"worker{rank}", None)
+                for rank, program in enumerate(programs)]
+        for member in made:
+            self.addCleanup(member.process.wait)
+            self.addCleanup(member.close)
+        return made
+
+    def test_answers_come_in_rank_order(self):
+        program = "import time; input(); time.sleep({}); print('{{\"rank\": {}}}', flush=True); input()"
+        with tempfile.TemporaryDirectory() as folder:
+            system = conduct.System("some", None, self.members(folder, program.format(0.2, 0), program.format(0, 1)))
+            self.assertEqual(system.ask(30), [{"rank": 0}, {"rank": 1}])
+
+    def test_the_first_to_end_is_named_with_its_words(self):
+        with tempfile.TemporaryDirectory() as folder:
+            system = conduct.System("some", None, self.members(folder, "input(); input()",
+                                                               "raise SystemExit('the disk is full')"))
+            with self.assertRaisesRegex(conduct.Failed, "worker1 on node 1 ended: the disk is full"):
+                system.ask(30)
+
+    def test_a_silence_ends(self):
+        with tempfile.TemporaryDirectory() as folder:
+            system = conduct.System("some", None, self.members(folder, "input(); input()"))
+            with self.assertRaisesRegex(conduct.Failed, "did not answer in 0.2 s"):
+                system.ask(0.2)
+
+
+if __name__ == "__main__":
+    unittest.main()
