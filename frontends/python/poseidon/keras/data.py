@@ -4,7 +4,6 @@ of P * b would."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -62,15 +61,15 @@ def batches_of(arrays: Any, batch_size: int, rank: int, workers: int, seed: int 
     tensors = keras.tree.map_structure(lambda leaf: None if leaf is None else tensor_of(leaf), arrays)
     epochs = itertools.count()
 
-    def orders() -> Iterator[np.ndarray[Any, Any]]:
+    def order() -> np.ndarray[Any, Any]:
         # TensorFlow's own shuffle depends on the global seed, which may differ between workers.
-        yield np.arange(samples) if seed is None else np.random.default_rng([seed, next(epochs)]).permutation(samples)
+        return np.arange(samples) if seed is None else np.random.default_rng([seed, next(epochs)]).permutation(samples)
 
     def batch(order: tf.Tensor, step: tf.Tensor) -> Any:
         begin = step * at_once
         first, end = part_of(tf.minimum(samples - begin, at_once), rank, workers)
         chosen = order[begin + first:begin + end]
         return keras.tree.map_structure(lambda leaf: None if leaf is None else tf.gather(leaf, chosen), tensors)
-    epoch = tf.data.Dataset.from_generator(orders, output_signature=tf.TensorSpec([samples], tf.int64))
+    epoch = tf.data.Dataset.range(1).map(lambda _: tf.ensure_shape(tf.numpy_function(order, [], tf.int64), [samples]))
     made = epoch.flat_map(lambda order: tf.data.Dataset.range(steps).map(lambda step: batch(order, step)))
     return made.apply(tf.data.experimental.assert_cardinality(steps)).prefetch(tf.data.AUTOTUNE)
