@@ -76,7 +76,7 @@ Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
     return DataLoss("member " + std::to_string(from.value()) +
                     " speaks of shared memory, which it does not share");
   }
-  if (header.model != model_ || header.layer.value() >= layers_.size() || header.total != 0) {
+  if (header.model != model_ || header.layer.value() >= layers_.size()) {
     return DataLoss("a word about shared memory names no layer");
   }
   LayerState& state = layers_[header.layer.value()];
@@ -84,16 +84,19 @@ Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
     return DataLoss("member " + std::to_string(from.value()) + " brings layer '" +
                     state.spec.name + "' twice");
   }
-  const Arrival arrival{.here = true,
-                        .step = header.step,
-                        .scheme = header.scheme,
-                        .absent = (header.flags & wire::kFlagAbsent) != 0,
-                        .count = header.rows};
+  Arrival arrival{.here = true,
+                  .step = header.step,
+                  .scheme = header.scheme,
+                  .absent = (header.flags & wire::kFlagAbsent) != 0,
+                  .weight = header.weight};
   POSEIDON_RETURN_IF_ERROR(Fits(state, arrival));
-  if (arrival.scheme == plan::Scheme::kFactorBroadcast &&
-      FactorBytes(state.spec, arrival.count) > layout_.slot_bytes(header.layer)) {
-    return DataLoss("a worker of this host brings more rows of layer '" + state.spec.name +
-                    "' than its slot holds");
+  const bool factors = arrival.scheme == plan::Scheme::kFactorBroadcast;
+  if (factors) arrival.rows = header.total / FactorBytes(state.spec, 1);
+  const std::uint64_t whole = factors ? FactorBytes(state.spec, arrival.rows) : 0;
+  if (header.total != whole || whole > layout_.slot_bytes(header.layer)) {
+    return DataLoss("a worker of this host brings " + std::to_string(header.total) + " bytes of layer '" +
+                    state.spec.name + "' as " + std::string(plan::NameOf(arrival.scheme)) +
+                    ", expected none, or whole rows that fit its slot");
   }
   state.arrivals[place] = arrival;
   CombineIfComplete(state);
@@ -160,7 +163,8 @@ void Leader::CombineIfComplete(LayerState& state) {
                  .step = share.step,
                  .scheme = share.scheme,
                  .absent = share.absent,
-                 .count = share.absent ? 0 : factors ? share.factors.rows : share.weight};
+                 .weight = share.weight,
+                 .rows = factors && !share.absent ? share.factors.rows : 0};
   round.result.gradient = share.gradient;
   if (segment_) round.result.gradient.memory = Slot(share.layer, 0);
   if (factors) {
@@ -179,8 +183,8 @@ void Leader::CombineDense(LayerState& state, std::vector<Arrival> arrivals) {
     if (arrivals[place].absent) continue;
     const std::byte* const memory =
         place == 0 ? round->share.gradient.memory : Slot(round->share.layer, place);
-    contributions.push_back({memory, arrivals[place].count});
-    weight += arrivals[place].count;
+    contributions.push_back({memory, arrivals[place].weight});
+    weight += arrivals[place].weight;
     ++present;
   }
   if (weight > std::numeric_limits<std::uint32_t>::max()) {
@@ -219,7 +223,7 @@ void Leader::CombineDense(LayerState& state, std::vector<Arrival> arrivals) {
 void Leader::CombineFactors(LayerState& state, const std::vector<Arrival>& arrivals) {
   Round& round = *state.round;
   std::uint64_t rows = 0;
-  for (const Arrival& arrival : arrivals) rows += arrival.count;
+  for (const Arrival& arrival : arrivals) rows += arrival.rows;
   if (rows > std::numeric_limits<std::uint32_t>::max()) {
     return Fail(state, InvalidArgument("the rows of layer '" + state.spec.name +
                                        "' on this host are more than 32 bits count"));
@@ -231,7 +235,7 @@ void Leader::CombineFactors(LayerState& state, const std::vector<Arrival>& arriv
     std::byte* u = state.u.data();
     std::byte* v = state.v.data();
     for (std::size_t place = 0; place < arrivals.size(); ++place) {
-      const std::uint64_t own = arrivals[place].count;
+      const std::uint64_t own = arrivals[place].rows;
       if (own == 0) continue;
       const std::uint64_t u_bytes = FactorUBytes(state.spec, own);
       const std::uint64_t v_bytes = FactorBytes(state.spec, own) - u_bytes;
@@ -243,7 +247,7 @@ void Leader::CombineFactors(LayerState& state, const std::vector<Arrival>& arriv
       if (place > 0) state.moved += u_bytes + v_bytes;
     }
     round.result.factors = {state.u.data(), state.v.data(), static_cast<std::uint32_t>(rows)};
-  } else if (arrivals[0].count == 0) {
+  } else if (arrivals[0].rows == 0) {
     round.result.factors = {};
   }
   Answer(state.round);

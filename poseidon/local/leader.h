@@ -66,7 +66,8 @@ class Leader final : public messaging::FrameSink {
     Step step;
     plan::Scheme scheme = plan::Scheme::kKeyValue;
     bool absent = false;
-    std::uint32_t count = 0;  // weight or rows
+    std::uint32_t weight = 0;
+    std::uint64_t rows = 0;  // of factors
   };
   // This worker's step under way. Whoever still works for it holds it weakly.
   struct Round {

@@ -18,16 +18,17 @@ namespace {
 // Layer 0 dense, layer 1 with factors; no connection, so that words go nowhere.
 class LocalTest : public ::testing::Test {
  protected:
+  static constexpr std::uint64_t kRowBytes = (10 + 5) * sizeof(float);
   static std::vector<plan::LayerSpec> Layers() {
     return {{.name = "dense", .elements = 100},
             {.name = "fc", .elements = 10 * 5, .factors = plan::FactorShape{10, 5, false}}};
   }
-  static wire::FrameHeader Word(std::uint32_t layer, std::uint64_t step, std::uint32_t count = 0) {
+  static wire::FrameHeader Word(std::uint32_t layer, std::uint64_t step, std::uint64_t rows = 0) {
     wire::FrameHeader header;
     header.type = wire::FrameType::kLocal;
     header.layer = LayerId(layer);
     header.step = Step(step);
-    header.rows = count;
+    header.total = rows * kRowBytes;
     header.scheme = layer == 1 ? plan::Scheme::kFactorBroadcast : plan::Scheme::kKeyValue;
     return header;
   }
@@ -72,6 +73,12 @@ TEST_F(LeaderTest, WordsThatFitNothingAreRefused) {
   word = Word(0, 1);
   word.scheme = plan::Scheme::kFactorBroadcast;
   EXPECT_FALSE(Say(4, word).ok()) << "factors of a dense layer";
+  word = Word(0, 1);
+  word.total = 4;
+  EXPECT_FALSE(Say(4, word).ok()) << "bytes of factors of a dense layer";
+  word = Word(1, 1);
+  word.total = 2 * kRowBytes - 4;
+  EXPECT_FALSE(Say(4, word).ok()) << "a row and a half";
   EXPECT_TRUE(Say(4, Word(1, 1, kLeastRows)).ok());
   EXPECT_FALSE(Say(7, Word(1, 1, kLeastRows + 100)).ok()) << "more rows than the slot holds";
   EXPECT_FALSE(Say(4, Word(1, 1, 1)).ok()) << "twice";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/sfb/broadcaster.h"
 
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,11 @@ namespace {
 
 Part PartOf(const wire::FrameHeader& header) {
   return (header.flags & wire::kFlagFactorV) != 0 ? Part::kV : Part::kU;
+}
+
+// Bytes of a row.
+std::uint64_t WidthOf(const plan::FactorShape& shape, DType dtype, Part part) {
+  return (part == Part::kU ? shape.outputs : shape.inputs) * SizeOf(dtype);
 }
 
 }  // namespace
@@ -70,8 +76,7 @@ void Broadcaster::Broadcast(Request request) {
 }
 
 void Broadcaster::SendPart(const Request& request, const LayerState& state, Part part) {
-  const std::uint64_t width = part == Part::kU ? state.shape.outputs : state.shape.inputs;
-  const std::uint64_t bytes = request.factors.rows * width * SizeOf(state.dtype);
+  const std::uint64_t bytes = request.factors.rows * WidthOf(state.shape, state.dtype, part);
   for (std::size_t r = 0; r < roster_.worker_of_rank.size(); ++r) {
     const MemberId peer = roster_.worker_of_rank[r];
     if (peer == roster_.self) continue;
@@ -83,7 +88,6 @@ void Broadcaster::SendPart(const Request& request, const LayerState& state, Part
     out.header.rank = roster_.self_rank;
     out.header.layer = request.layer;
     out.header.total = bytes;
-    out.header.rows = request.factors.rows;
     out.header.dtype = state.dtype;
     out.header.scheme = plan::Scheme::kFactorBroadcast;
     out.header.flags = part == Part::kV ? wire::kFlagFactorV : std::uint16_t{0};
@@ -113,24 +117,28 @@ Result<Broadcaster::LayerState*> Broadcaster::Find(MemberId from, const wire::Fr
                     ", which has none of that dtype");
   }
   LayerState& state = found->second;
-  const std::uint64_t width = PartOf(header) == Part::kU ? state.shape.outputs : state.shape.inputs;
-  if (header.total != header.rows * width * SizeOf(state.dtype)) {
-    return DataLoss("factors of layer " + std::to_string(header.layer.value()) +
-                    " have a size that is not their rows'");
+  const std::uint64_t width = WidthOf(state.shape, state.dtype, PartOf(header));
+  if (header.total % width != 0 || header.total / width > std::numeric_limits<std::uint32_t>::max()) {
+    return DataLoss("factors of layer " + std::to_string(header.layer.value()) + " have " +
+                    std::to_string(header.total) + " bytes, expected whole rows of " + std::to_string(width));
   }
   return &state;
 }
 
+std::uint32_t Broadcaster::RowsOf(const LayerState& state, const wire::FrameHeader& header) {
+  return static_cast<std::uint32_t>(header.total / WidthOf(state.shape, state.dtype, PartOf(header)));
+}
+
 Result<MutableBytes> Broadcaster::PlaceFor(MemberId from, const wire::FrameHeader& header) {
   POSEIDON_ASSIGN_OR_RETURN(LayerState * state, Find(from, header));
-  return state->store.PlaceFor(header.rank, header.step, PartOf(header), header.rows, header.offset,
-                               header.length);
+  return state->store.PlaceFor(header.rank, header.step, PartOf(header), RowsOf(*state, header),
+                               header.offset, header.length);
 }
 
 Status Broadcaster::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
   POSEIDON_ASSIGN_OR_RETURN(LayerState * state, Find(from, header));
   POSEIDON_RETURN_IF_ERROR(state->store.Landed(header.rank, header.step, PartOf(header),
-                                               header.rows, payload.size()));
+                                               RowsOf(*state, header), payload.size()));
   RebuildIfComplete(LayerKey{header.model, header.layer});
   return OkStatus();
 }

@@ -83,7 +83,9 @@ class Broadcaster final : public messaging::FrameSink {
     std::optional<Outstanding> outstanding;
   };
 
+  // kDataLoss for a frame that is not its sender's, names no layer with factors, or brings no whole rows.
   Result<LayerState*> Find(MemberId from, const wire::FrameHeader& header);
+  static std::uint32_t RowsOf(const LayerState& state, const wire::FrameHeader& header);
   void SendPart(const Request& request, const LayerState& state, Part part);
   void RebuildIfComplete(const LayerKey& key);
   void OnRebuilt(const LayerKey& key, Step step, const Status& status);
