@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,7 +20,9 @@ namespace poseidon::sfb {
 namespace {
 
 using messaging::testing::Nobody;
+using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::FloatEq;
 using ::testing::HasSubstr;
 
 // Rank 0 of some workers, with a layer of [2 x 3] and no connection: frames to the others fail to leave, a moment
@@ -27,9 +31,11 @@ class BroadcasterTest : public testing::Test {
  protected:
   static constexpr plan::FactorShape kShape{2, 3, false};
 
-  void Make(std::uint16_t workers) {
-    Broadcaster::Roster roster{.self = MemberId(0), .self_rank = Rank(0), .worker_of_rank = {}};
-    for (std::uint16_t r = 0; r < workers; ++r) roster.worker_of_rank.push_back(MemberId(r));
+  // Where ranks are hosts, these have so many workers.
+  void Make(std::uint16_t ranks, std::uint16_t workers = 0) {
+    Broadcaster::Roster roster{
+        .self = MemberId(0), .self_rank = Rank(0), .worker_of_rank = {}, .workers = workers};
+    for (std::uint16_t r = 0; r < ranks; ++r) roster.worker_of_rank.push_back(MemberId(r));
     broadcaster_.emplace(*io_, *compute_, mesh_, roster, *engine_, nullptr);
     const std::vector<plan::LayerSpec> layers = {{.name = "fc", .elements = 6, .factors = kShape}};
     broadcaster_->Declare(ModelId(0), layers);
@@ -42,13 +48,29 @@ class BroadcasterTest : public testing::Test {
     header.scheme = plan::Scheme::kFactorBroadcast;
     return header;
   }
+  // Another worker brings one row in which each number is `value`, or none.
+  void Bring(std::uint16_t rank, std::optional<float> value, std::uint32_t weight) {
+    const std::vector<float> row(3, value.value_or(0));
+    for (const std::uint64_t width : {kShape.outputs, kShape.inputs}) {
+      wire::FrameHeader frame = Frame(rank, value ? width * sizeof(float) : 0);
+      frame.weight = weight;
+      frame.flags = width == kShape.inputs ? wire::kFlagFactorV : 0;
+      frame.length = static_cast<std::uint32_t>(frame.total);
+      MutableBytes place;
+      if (value) place = broadcaster_->PlaceFor(MemberId(rank), frame).value();
+      if (value) std::memcpy(place.data(), row.data(), place.size());
+      ASSERT_TRUE(broadcaster_->OnFrame(MemberId(rank), frame, place).ok());
+      if (!value) return;  // one frame says all there is to say
+    }
+  }
   // The own rows: so many ones.
-  void Broadcast(std::uint32_t rows) {
+  void Broadcast(std::uint32_t rows, std::uint32_t weight = 0) {
     broadcaster_->Broadcast({.model = ModelId(0),
                              .layer = LayerId(0),
                              .step = Step(0),
                              .factors = {reinterpret_cast<const std::byte*>(ones_.data()),
                                          reinterpret_cast<const std::byte*>(ones_.data()), rows},
+                             .weight = weight,
                              .gradient = reinterpret_cast<std::byte*>(gradient_.data()),
                              .priority = {},
                              .plan_epoch = {},
@@ -86,6 +108,43 @@ TEST_F(BroadcasterTest, FactorsThatAreNoWholeRowsAreRefused) {
     EXPECT_THAT(refused.message(), HasSubstr("bytes, expected whole rows of 8"));
   }
   EXPECT_TRUE(broadcaster_->PlaceFor(MemberId(1), Frame(1, 16)).ok());
+}
+
+TEST_F(BroadcasterTest, TheMeanIsThatOfTheWeights) {
+  struct Case {
+    const char* what;
+    std::uint32_t own;  // weight of a row of ones
+    std::uint32_t of_2;  // of a row of twos, whose product is four
+    std::uint32_t other;
+    std::optional<float> others;
+    float mean;
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Case& c : {Case{"unequal", 3, 1, 4, 1.0f, (3 * 1 + 1 * 4 + 4 * 1) / 8.0f},
+                        Case{"equal", 2, 2, 2, 1.0f, 2.0f},
+                        Case{"without samples, without rows", 3, 1, 0, std::nullopt, (3 * 1 + 1 * 4) / 4.0f},
+                        Case{"without samples, with rows of anything", 3, 1, 0, nan, (3 * 1 + 1 * 4) / 4.0f},
+                        Case{"only one has samples", 0, 5, 0, nan, 4.0f},
+                        Case{"samples, but no rows", 3, 1, 4, std::nullopt, (3 * 1 + 1 * 4) / 8.0f},
+                        Case{"unweighted", 0, 0, 0, std::nullopt, (1 + 4) / 3.0f}}) {
+    Make(3);
+    Bring(2, c.others, c.other);
+    Bring(1, 2.0f, c.of_2);
+    Broadcast(1, c.own);
+    simulation_.RunFor(std::chrono::seconds(1));
+    EXPECT_THAT(gradient_, Each(FloatEq(c.mean))) << c.what;
+  }
+}
+
+// What a host brings is multiplied by its workers' weights already.
+TEST_F(BroadcasterTest, AHostsWeightIsInItsRowsAndCountsInTheDivisorOnly) {
+  for (const bool weighted : {true, false}) {
+    Make(2, 8);
+    Bring(1, 2.0f, weighted ? 12 : 0);
+    Broadcast(1, weighted ? 4 : 0);
+    simulation_.RunFor(std::chrono::seconds(1));
+    EXPECT_THAT(gradient_, Each((1 + 4) / (weighted ? 16.0f : 8.0f)));
+  }
 }
 
 }  // namespace
