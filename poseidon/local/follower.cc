@@ -103,10 +103,11 @@ void Follower::Tell(LayerState& state, PlanEpoch epoch) {
   word.header.scheme = round.share.scheme;
   if (round.share.absent) {
     word.header.flags = wire::kFlagAbsent;
-  } else if (round.share.scheme == plan::Scheme::kFactorBroadcast) {
-    word.header.total = FactorBytes(state.spec, round.share.factors.rows);
   } else {
     word.header.weight = round.share.weight;
+    if (round.share.scheme == plan::Scheme::kFactorBroadcast) {
+      word.header.total = FactorBytes(state.spec, round.share.factors.rows);
+    }
   }
   word.priority = messaging::kControlPriority;
   mesh_.Send(place_.leader, std::move(word));

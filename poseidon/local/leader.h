@@ -35,9 +35,9 @@ class Leader final : public messaging::FrameSink {
 
   struct Combined {
     TensorView gradient;  // the unscaled sum, and where the mean shall be written
-    Factors factors;      // factor scheme: all workers' rows; lent until Spread
+    Factors factors;      // factor scheme: all workers' rows, multiplied by their weights; lent until Spread
     bool absent = false;  // nobody brings anything
-    std::uint32_t weight = 0;
+    std::uint32_t weight = 0;  // the sum of those that are in it
   };
   // One step per layer at a time. `combined` may be called within the call.
   void Combine(const Share& share, UniqueFunction<void(Result<Combined>)> combined);
@@ -90,7 +90,7 @@ class Leader final : public messaging::FrameSink {
   Status Fits(const LayerState& state, const Arrival& arrival) const;
   void CombineIfComplete(LayerState& state);
   void CombineDense(LayerState& state, std::vector<Arrival> arrivals);
-  void CombineFactors(LayerState& state, const std::vector<Arrival>& arrivals);
+  void CombineFactors(LayerState& state, std::vector<Arrival> arrivals);
   void Answer(const std::shared_ptr<Round>& round);
   void Fail(LayerState& state, const Status& reason);
 
