@@ -84,7 +84,7 @@ void Client::PushSlice(const Request& request, const plan::Slice& slice, std::ui
   out.header.layer = request.key.layer;
   out.header.offset = slice.first * SizeOf(request.gradient.dtype);
   out.header.total = request.gradient.bytes();
-  out.header.rows = request.weight;
+  out.header.weight = request.weight;
   out.header.dtype = request.gradient.dtype;
   if (request.absent) {
     out.header.flags = wire::kFlagAbsent;

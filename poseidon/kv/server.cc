@@ -87,7 +87,7 @@ Result<Server::Hosted*> Server::Find(const wire::FrameHeader& header) {
       return ResourceExhausted("more than " + std::to_string(kMaxOneOffKeys) +
                                " one-off keys are under way");
     }
-    AddOneOff(key, {header.total, header.dtype, header.rows, header.rank});
+    AddOneOff(key, {header.total, header.dtype, header.weight, header.rank});
     found = hosted_.find(key);
   }
   if (found == hosted_.end()) {
@@ -140,7 +140,7 @@ Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
     return DataLoss("a contribution without bytes is not marked absent");
   } else {
     POSEIDON_RETURN_IF_ERROR(
-        hosted->shard->Landed(header.rank, header.step, payload, hosted->one_off ? 0 : header.rows));
+        hosted->shard->Landed(header.rank, header.step, payload, hosted->one_off ? 0 : header.weight));
   }
   Advance(Key{header.model, header.layer}, *hosted);
   return OkStatus();
@@ -186,7 +186,7 @@ Status Server::CheckOneOff(const Key& key, const OneOff& called) const {
 
 Status Server::CheckOneOff(const wire::FrameHeader& header) const {
   if (header.model != wire::kCollectiveModel) return OkStatus();
-  return CheckOneOff(Key{header.model, header.layer}, {header.total, header.dtype, header.rows, header.rank});
+  return CheckOneOff(Key{header.model, header.layer}, {header.total, header.dtype, header.weight, header.rank});
 }
 
 void Server::AddWaits(std::vector<wire::Wait>* waits) const {

@@ -104,9 +104,10 @@ void Follower::Tell(LayerState& state, PlanEpoch epoch) {
   if (round.share.absent) {
     word.header.flags = wire::kFlagAbsent;
   } else {
-    word.header.rows = round.share.scheme == plan::Scheme::kFactorBroadcast
-                           ? round.share.factors.rows
-                           : round.share.weight;
+    word.header.weight = round.share.weight;
+    if (round.share.scheme == plan::Scheme::kFactorBroadcast) {
+      word.header.total = FactorBytes(state.spec, round.share.factors.rows);
+    }
   }
   word.priority = messaging::kControlPriority;
   mesh_.Send(place_.leader, std::move(word));

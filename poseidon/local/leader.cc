@@ -76,7 +76,7 @@ Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
     return DataLoss("member " + std::to_string(from.value()) +
                     " speaks of shared memory, which it does not share");
   }
-  if (header.model != model_ || header.layer.value() >= layers_.size() || header.total != 0) {
+  if (header.model != model_ || header.layer.value() >= layers_.size()) {
     return DataLoss("a word about shared memory names no layer");
   }
   LayerState& state = layers_[header.layer.value()];
@@ -84,16 +84,20 @@ Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
     return DataLoss("member " + std::to_string(from.value()) + " brings layer '" +
                     state.spec.name + "' twice");
   }
-  const Arrival arrival{.here = true,
-                        .step = header.step,
-                        .scheme = header.scheme,
-                        .absent = (header.flags & wire::kFlagAbsent) != 0,
-                        .count = header.rows};
+  const bool absent = (header.flags & wire::kFlagAbsent) != 0;
+  Arrival arrival{.here = true,
+                  .step = header.step,
+                  .scheme = header.scheme,
+                  .absent = absent,
+                  .weight = absent ? 0 : header.weight};
   POSEIDON_RETURN_IF_ERROR(Fits(state, arrival));
-  if (arrival.scheme == plan::Scheme::kFactorBroadcast &&
-      FactorBytes(state.spec, arrival.count) > layout_.slot_bytes(header.layer)) {
-    return DataLoss("a worker of this host brings more rows of layer '" + state.spec.name +
-                    "' than its slot holds");
+  const bool factors = arrival.scheme == plan::Scheme::kFactorBroadcast && !absent;
+  if (factors) arrival.rows = header.total / FactorBytes(state.spec, 1);
+  const std::uint64_t whole = factors ? FactorBytes(state.spec, arrival.rows) : 0;
+  if (header.total != whole || whole > layout_.slot_bytes(header.layer)) {
+    return DataLoss("a worker of this host brings " + std::to_string(header.total) + " bytes of layer '" +
+                    state.spec.name + "' as " + std::string(plan::NameOf(arrival.scheme)) +
+                    ", expected none, or whole rows that fit its slot");
   }
   state.arrivals[place] = arrival;
   CombineIfComplete(state);
@@ -160,11 +164,19 @@ void Leader::CombineIfComplete(LayerState& state) {
                  .step = share.step,
                  .scheme = share.scheme,
                  .absent = share.absent,
-                 .count = share.absent ? 0 : factors ? share.factors.rows : share.weight};
+                 .weight = share.absent ? 0 : share.weight,
+                 .rows = factors && !share.absent ? share.factors.rows : 0};
+  std::uint64_t weight = 0;
+  for (const Arrival& arrival : arrivals) weight += arrival.weight;
+  if (weight > std::numeric_limits<std::uint32_t>::max()) {
+    return Fail(state, InvalidArgument("the weights of layer '" + state.spec.name +
+                                       "' on this host add up to more than 32 bits hold"));
+  }
+  round.result.weight = static_cast<std::uint32_t>(weight);
   round.result.gradient = share.gradient;
   if (segment_) round.result.gradient.memory = Slot(share.layer, 0);
   if (factors) {
-    CombineFactors(state, arrivals);
+    CombineFactors(state, std::move(arrivals));
   } else {
     CombineDense(state, std::move(arrivals));
   }
@@ -173,24 +185,17 @@ void Leader::CombineIfComplete(LayerState& state) {
 void Leader::CombineDense(LayerState& state, std::vector<Arrival> arrivals) {
   const std::shared_ptr<Round> round = state.round;
   std::vector<Contribution> contributions;
-  std::uint64_t weight = 0;
   std::size_t present = 0;
   for (std::size_t place = 0; place < arrivals.size(); ++place) {
     if (arrivals[place].absent) continue;
     const std::byte* const memory =
         place == 0 ? round->share.gradient.memory : Slot(round->share.layer, place);
-    contributions.push_back({memory, arrivals[place].count});
-    weight += arrivals[place].count;
+    contributions.push_back({memory, arrivals[place].weight});
     ++present;
   }
-  if (weight > std::numeric_limits<std::uint32_t>::max()) {
-    return Fail(state, InvalidArgument("the weights of layer '" + state.spec.name +
-                                       "' on this host add up to more than 32 bits hold"));
-  }
   round->result.absent = present == 0;
-  round->result.weight = static_cast<std::uint32_t>(weight);
   // Nothing to add, and nothing to move.
-  if (present == 0 || (!segment_ && weight == 0)) return Answer(round);
+  if (present == 0 || (!segment_ && round->result.weight == 0)) return Answer(round);
 
   const std::uint64_t bytes = state.spec.bytes();
   state.moved += (contributions.size() - (arrivals[0].absent ? 0 : 1)) * bytes;
@@ -216,35 +221,40 @@ void Leader::CombineDense(LayerState& state, std::vector<Arrival> arrivals) {
       });
 }
 
-void Leader::CombineFactors(LayerState& state, const std::vector<Arrival>& arrivals) {
+void Leader::CombineFactors(LayerState& state, std::vector<Arrival> arrivals) {
   Round& round = *state.round;
+  const bool weighted = round.result.weight != 0;
+  for (Arrival& arrival : arrivals) {
+    if (weighted && arrival.weight == 0) arrival.rows = 0;  // adds nothing, whatever is in it
+  }
   std::uint64_t rows = 0;
-  for (const Arrival& arrival : arrivals) rows += arrival.count;
+  for (const Arrival& arrival : arrivals) rows += arrival.rows;
   if (rows > std::numeric_limits<std::uint32_t>::max()) {
     return Fail(state, InvalidArgument("the rows of layer '" + state.spec.name +
                                        "' on this host are more than 32 bits count"));
   }
-  round.result.factors = round.share.factors;
-  if (segment_) {
+  if (!segment_ && !weighted) {
+    if (arrivals[0].rows != 0) round.result.factors = round.share.factors;
+  } else {
     state.u.resize(FactorUBytes(state.spec, rows));
     state.v.resize(FactorBytes(state.spec, rows) - state.u.size());
     std::byte* u = state.u.data();
     std::byte* v = state.v.data();
     for (std::size_t place = 0; place < arrivals.size(); ++place) {
-      const std::uint64_t own = arrivals[place].count;
+      const std::uint64_t own = arrivals[place].rows;
       if (own == 0) continue;
       const std::uint64_t u_bytes = FactorUBytes(state.spec, own);
       const std::uint64_t v_bytes = FactorBytes(state.spec, own) - u_bytes;
       const std::byte* const slot = place == 0 ? nullptr : Slot(round.share.layer, place);
-      std::memcpy(u, place == 0 ? round.share.factors.u : slot, u_bytes);
+      // A sum of one: multiplied by its weight on the way, where it has one.
+      const Contribution all{place == 0 ? round.share.factors.u : slot, arrivals[place].weight};
+      SumInRankOrder({&all, 1}, 1, own * state.spec.factors->outputs, state.spec.dtype, Scaling::kNone, u);
       std::memcpy(v, place == 0 ? round.share.factors.v : slot + u_bytes, v_bytes);
       u += u_bytes;
       v += v_bytes;
       if (place > 0) state.moved += u_bytes + v_bytes;
     }
     round.result.factors = {state.u.data(), state.v.data(), static_cast<std::uint32_t>(rows)};
-  } else if (arrivals[0].count == 0) {
-    round.result.factors = {};
   }
   Answer(state.round);
 }

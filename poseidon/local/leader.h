@@ -35,9 +35,9 @@ class Leader final : public messaging::FrameSink {
 
   struct Combined {
     TensorView gradient;  // the unscaled sum, and where the mean shall be written
-    Factors factors;      // factor scheme: all workers' rows; lent until Spread
+    Factors factors;      // factor scheme: all workers' rows, multiplied by their weights; lent until Spread
     bool absent = false;  // nobody brings anything
-    std::uint32_t weight = 0;
+    std::uint32_t weight = 0;  // the sum of those that are in it
   };
   // One step per layer at a time. `combined` may be called within the call.
   void Combine(const Share& share, UniqueFunction<void(Result<Combined>)> combined);
@@ -66,7 +66,8 @@ class Leader final : public messaging::FrameSink {
     Step step;
     plan::Scheme scheme = plan::Scheme::kKeyValue;
     bool absent = false;
-    std::uint32_t count = 0;  // weight or rows
+    std::uint32_t weight = 0;
+    std::uint64_t rows = 0;  // of factors
   };
   // This worker's step under way. Whoever still works for it holds it weakly.
   struct Round {
@@ -89,7 +90,7 @@ class Leader final : public messaging::FrameSink {
   Status Fits(const LayerState& state, const Arrival& arrival) const;
   void CombineIfComplete(LayerState& state);
   void CombineDense(LayerState& state, std::vector<Arrival> arrivals);
-  void CombineFactors(LayerState& state, const std::vector<Arrival>& arrivals);
+  void CombineFactors(LayerState& state, std::vector<Arrival> arrivals);
   void Answer(const std::shared_ptr<Round>& round);
   void Fail(LayerState& state, const Status& reason);
 

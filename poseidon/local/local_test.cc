@@ -3,8 +3,12 @@
 // tests/integration/levels_test.cc.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "poseidon/local/follower.h"
@@ -18,16 +22,17 @@ namespace {
 // Layer 0 dense, layer 1 with factors; no connection, so that words go nowhere.
 class LocalTest : public ::testing::Test {
  protected:
+  static constexpr std::uint64_t kRowBytes = (10 + 5) * sizeof(float);
   static std::vector<plan::LayerSpec> Layers() {
     return {{.name = "dense", .elements = 100},
             {.name = "fc", .elements = 10 * 5, .factors = plan::FactorShape{10, 5, false}}};
   }
-  static wire::FrameHeader Word(std::uint32_t layer, std::uint64_t step, std::uint32_t count = 0) {
+  static wire::FrameHeader Word(std::uint32_t layer, std::uint64_t step, std::uint64_t rows = 0) {
     wire::FrameHeader header;
     header.type = wire::FrameType::kLocal;
     header.layer = LayerId(layer);
     header.step = Step(step);
-    header.rows = count;
+    header.total = rows * kRowBytes;
     header.scheme = layer == 1 ? plan::Scheme::kFactorBroadcast : plan::Scheme::kKeyValue;
     return header;
   }
@@ -72,6 +77,15 @@ TEST_F(LeaderTest, WordsThatFitNothingAreRefused) {
   word = Word(0, 1);
   word.scheme = plan::Scheme::kFactorBroadcast;
   EXPECT_FALSE(Say(4, word).ok()) << "factors of a dense layer";
+  word = Word(0, 1);
+  word.total = 4;
+  EXPECT_FALSE(Say(4, word).ok()) << "bytes of factors of a dense layer";
+  word = Word(1, 1);
+  word.total = 2 * kRowBytes - 4;
+  EXPECT_FALSE(Say(4, word).ok()) << "a row and a half";
+  word = Word(1, 1, 1);
+  word.flags = wire::kFlagAbsent;
+  EXPECT_FALSE(Say(4, word).ok()) << "nothing, of a row's size";
   EXPECT_TRUE(Say(4, Word(1, 1, kLeastRows)).ok());
   EXPECT_FALSE(Say(7, Word(1, 1, kLeastRows + 100)).ok()) << "more rows than the slot holds";
   EXPECT_FALSE(Say(4, Word(1, 1, 1)).ok()) << "twice";
@@ -109,6 +123,86 @@ TEST_F(LeaderTest, CombinesWhenTheLastWordIsThereAndSpreads) {
   EXPECT_TRUE(done);
   EXPECT_EQ(gradient_[99], 42.0f);
   EXPECT_TRUE(Say(4, Word(0, 6)).ok()) << "the next step";
+}
+
+// The own rows are two of ones, member 4's one of fives; member 7's row may hold anything.
+TEST_F(LeaderTest, FactorsAreMultipliedByTheirWorkersWeights) {
+  using Row = std::pair<float, float>;  // the first number of u and that of v
+  struct Together {
+    std::uint32_t weight = 0;
+    std::vector<Row> rows;
+    std::byte* slot = nullptr;  // the leader's
+  };
+  std::uint64_t step = 0;
+  const auto combine = [&](std::uint32_t own, std::uint32_t of_4, std::uint32_t of_7, std::uint64_t rows_of_7) {
+    Share share = ShareOf(1, ++step);
+    share.weight = own;
+    Together together;
+    leader_.Combine(share, [&](Result<Leader::Combined> combined) {
+      together.weight = combined->weight;
+      together.slot = combined->gradient.memory;
+      for (std::uint32_t r = 0; r < combined->factors.rows; ++r) {
+        together.rows.emplace_back(reinterpret_cast<const float*>(combined->factors.u)[10 * r],
+                                   reinterpret_cast<const float*>(combined->factors.v)[5 * r]);
+      }
+    });
+    for (const auto& [member, weight, rows] : {std::tuple(4, of_4, std::uint64_t{1}), std::tuple(7, of_7, rows_of_7)}) {
+      wire::FrameHeader word = Word(1, step, rows);
+      word.weight = weight;
+      EXPECT_TRUE(Say(static_cast<std::uint16_t>(member), word).ok());
+    }
+    leader_.Spread(LayerId(1), OkStatus(), [](const Status&) {});
+    return together;
+  };
+  const auto layout = Layout::Of(Layers(), 3);
+  std::byte* const first_slot = combine(0, 0, 0, 1).slot - layout->OffsetOf(LayerId(1), 0);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& [place, value] : {std::pair(1u, 5.0f), std::pair(2u, nan)}) {
+    std::fill_n(reinterpret_cast<float*>(first_slot + layout->OffsetOf(LayerId(1), place)), 15, value);
+  }
+
+  Together together = combine(3, 2, 0, 1);
+  EXPECT_EQ(together.weight, 5u);
+  EXPECT_EQ(together.rows, (std::vector<Row>{{3, 1}, {3, 1}, {10, 5}})) << "what weighs nothing is left out";
+  together = combine(0, 2, 4, 0);
+  EXPECT_EQ(together.weight, 6u) << "samples without rows";
+  EXPECT_EQ(together.rows, (std::vector<Row>{{10, 5}}));
+  together = combine(0, 0, 0, 0);
+  EXPECT_EQ(together.weight, 0u);
+  EXPECT_EQ(together.rows, (std::vector<Row>{{1, 1}, {1, 1}, {5, 5}})) << "unweighted";
+}
+
+TEST_F(LeaderTest, WeightsThatNoNumberHoldsAreRefused) {
+  std::optional<Status> answer;
+  Share share = ShareOf(1, 1);
+  share.weight = 0xffff'ffff;
+  leader_.Combine(share, [&](const Result<Leader::Combined>& combined) { answer = combined.status(); });
+  wire::FrameHeader word = Word(1, 1, 1);
+  word.weight = 1;
+  EXPECT_TRUE(Say(4, word).ok());
+  EXPECT_TRUE(Say(7, Word(1, 1, 1)).ok());
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->code(), StatusCode::kInvalidArgument);
+}
+
+// Alone it lends its rows as they are, unless they are to be multiplied: those belong to the front end.
+TEST_F(LeaderTest, AloneOnItsHostItMultipliesACopy) {
+  Leader alone(*io_, mesh_, {MemberId(3)}, nullptr);
+  ASSERT_TRUE(alone.Declare(ModelId(0), Layers()).ok());
+  for (const std::uint32_t weight : {0u, 7u}) {
+    Share share = ShareOf(1, weight);
+    share.weight = weight;
+    std::optional<Leader::Combined> combined;
+    alone.Combine(share, [&](Result<Leader::Combined> result) { combined = *result; });
+    ASSERT_TRUE(combined.has_value());
+    EXPECT_EQ(combined->weight, weight);
+    EXPECT_EQ(combined->factors.rows, 2u);
+    EXPECT_EQ(combined->factors.u == share.factors.u, weight == 0);
+    EXPECT_EQ(reinterpret_cast<const float*>(combined->factors.u)[19], weight == 0 ? 1.0f : 7.0f);
+    alone.Spread(LayerId(1), OkStatus(), [](const Status&) {});
+  }
+  EXPECT_EQ(factor_, std::vector<float>(20, 1));
 }
 
 TEST_F(LeaderTest, AbandonFailsWhatWaitsAndWhatFollows) {

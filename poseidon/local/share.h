@@ -20,7 +20,7 @@ struct Share {
                         // every scheme
   Factors factors;      // what is brought in the factor scheme; rows may be 0
   bool absent = false;  // brings nothing
-  std::uint32_t weight = 0;  // key-value scheme: in the mean; 0: unweighted
+  std::uint32_t weight = 0;  // in the mean; 0: unweighted
 };
 
 }  // namespace poseidon::local

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/sfb/broadcaster.h"
 
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,11 @@ namespace {
 
 Part PartOf(const wire::FrameHeader& header) {
   return (header.flags & wire::kFlagFactorV) != 0 ? Part::kV : Part::kU;
+}
+
+// Bytes of a row.
+std::uint64_t WidthOf(const plan::FactorShape& shape, DType dtype, Part part) {
+  return (part == Part::kU ? shape.outputs : shape.inputs) * SizeOf(dtype);
 }
 
 }  // namespace
@@ -56,7 +62,7 @@ void Broadcaster::Broadcast(Request request) {
   state.outstanding->gradient = request.gradient;
   state.outstanding->done = std::move(request.done);
 
-  const Status put = state.store.Put(roster_.self_rank, request.step, request.factors);
+  const Status put = state.store.Put(roster_.self_rank, request.step, request.factors, request.weight);
   if (!put.ok()) {
     state.outstanding->failure = put;
     state.outstanding->rebuilt = true;
@@ -70,8 +76,7 @@ void Broadcaster::Broadcast(Request request) {
 }
 
 void Broadcaster::SendPart(const Request& request, const LayerState& state, Part part) {
-  const std::uint64_t width = part == Part::kU ? state.shape.outputs : state.shape.inputs;
-  const std::uint64_t bytes = request.factors.rows * width * SizeOf(state.dtype);
+  const std::uint64_t bytes = request.factors.rows * WidthOf(state.shape, state.dtype, part);
   for (std::size_t r = 0; r < roster_.worker_of_rank.size(); ++r) {
     const MemberId peer = roster_.worker_of_rank[r];
     if (peer == roster_.self) continue;
@@ -83,11 +88,11 @@ void Broadcaster::SendPart(const Request& request, const LayerState& state, Part
     out.header.rank = roster_.self_rank;
     out.header.layer = request.layer;
     out.header.total = bytes;
-    out.header.rows = request.factors.rows;
+    out.header.weight = request.weight;
     out.header.dtype = state.dtype;
     out.header.scheme = plan::Scheme::kFactorBroadcast;
     out.header.flags = part == Part::kV ? wire::kFlagFactorV : std::uint16_t{0};
-    if (bytes == 0) out.header.flags |= wire::kFlagAbsent;
+    if (bytes == 0 && request.weight == 0) out.header.flags |= wire::kFlagAbsent;
     out.payload = ConstBytes(part == Part::kU ? request.factors.u : request.factors.v, bytes);
     out.priority = request.priority;
     out.left = [weak = std::weak_ptr<Broadcaster*>(alive_),
@@ -113,24 +118,29 @@ Result<Broadcaster::LayerState*> Broadcaster::Find(MemberId from, const wire::Fr
                     ", which has none of that dtype");
   }
   LayerState& state = found->second;
-  const std::uint64_t width = PartOf(header) == Part::kU ? state.shape.outputs : state.shape.inputs;
-  if (header.total != header.rows * width * SizeOf(state.dtype)) {
-    return DataLoss("factors of layer " + std::to_string(header.layer.value()) +
-                    " have a size that is not their rows'");
+  const std::uint64_t width = WidthOf(state.shape, state.dtype, PartOf(header));
+  if (header.total % width != 0 || header.total / width > std::numeric_limits<std::uint32_t>::max()) {
+    return DataLoss("factors of layer " + std::to_string(header.layer.value()) + " have " +
+                    std::to_string(header.total) + " bytes, expected whole rows of " + std::to_string(width));
   }
   return &state;
 }
 
+WeightedRows Broadcaster::Brought(const LayerState& state, const wire::FrameHeader& header) {
+  const std::uint64_t width = WidthOf(state.shape, state.dtype, PartOf(header));
+  return {static_cast<std::uint32_t>(header.total / width), header.weight};
+}
+
 Result<MutableBytes> Broadcaster::PlaceFor(MemberId from, const wire::FrameHeader& header) {
   POSEIDON_ASSIGN_OR_RETURN(LayerState * state, Find(from, header));
-  return state->store.PlaceFor(header.rank, header.step, PartOf(header), header.rows, header.offset,
-                               header.length);
+  return state->store.PlaceFor(header.rank, header.step, PartOf(header), Brought(*state, header),
+                               header.offset, header.length);
 }
 
 Status Broadcaster::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
   POSEIDON_ASSIGN_OR_RETURN(LayerState * state, Find(from, header));
   POSEIDON_RETURN_IF_ERROR(state->store.Landed(header.rank, header.step, PartOf(header),
-                                               header.rows, payload.size()));
+                                               Brought(*state, header), payload.size()));
   RebuildIfComplete(LayerKey{header.model, header.layer});
   return OkStatus();
 }
@@ -154,11 +164,13 @@ void Broadcaster::RebuildIfComplete(const LayerKey& key) {
   Result<Concatenation> all = state.store.Concatenate(step);
   if (!all.ok()) return OnRebuilt(key, step, all.status());
 
-  // The mean over workers: the one place where a factor layer is scaled is the product's alpha.
-  const double alpha = 1.0 / static_cast<double>(roster_.workers == 0
-                                                     ? roster_.worker_of_rank.size()
-                                                     : roster_.workers);
-  compute_.Post([this, weak = std::weak_ptr<Broadcaster*>(alive_), key, step, factors = *all, alpha,
+  // The mean over workers, or over what their weights count: the one place where a factor layer is divided is the
+  // product's alpha.
+  const bool hosts = roster_.workers != 0;
+  const std::uint64_t workers = hosts ? roster_.workers : roster_.worker_of_rank.size();
+  const double alpha = 1.0 / static_cast<double>(all->weight != 0 ? all->weight : workers);
+  if (hosts) all->ranks.clear();
+  compute_.Post([this, weak = std::weak_ptr<Broadcaster*>(alive_), key, step, factors = *std::move(all), alpha,
                  shape = state.shape, dtype = state.dtype, gradient = state.outstanding->gradient,
                  &executor = executor_, &engine = engine_, &compute = compute_, trace = trace_] {
     const TimePoint begin = compute.now();

@@ -28,8 +28,8 @@ class Broadcaster final : public messaging::FrameSink {
     MemberId self;
     Rank self_rank;
     std::vector<MemberId> worker_of_rank;
-    // Where ranks are hosts, whose factors are those of all their workers: of all hosts. 0: each rank
-    // is one worker.
+    // Where ranks are hosts, whose factors are those of all their workers, multiplied by their weights already: of all
+    // hosts. 0: each rank is one worker.
     std::uint16_t workers = 0;
   };
   Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh, const Roster& roster,
@@ -44,7 +44,8 @@ class Broadcaster final : public messaging::FrameSink {
     ModelId model;
     LayerId layer;
     Step step;
-    Factors factors;            // lent until `done`; rows == 0 contributes nothing
+    Factors factors;            // lent until `done`; rows may be 0
+    std::uint32_t weight = 0;   // of each row in the mean; 0: nothing beside weights, unweighted where all say so
     std::byte* gradient = nullptr;  // the flat gradient, host memory: the mean lands here
     messaging::Priority priority;
     PlanEpoch plan_epoch;
@@ -83,7 +84,9 @@ class Broadcaster final : public messaging::FrameSink {
     std::optional<Outstanding> outstanding;
   };
 
+  // kDataLoss for a frame that is not its sender's, names no layer with factors, or brings no whole rows.
   Result<LayerState*> Find(MemberId from, const wire::FrameHeader& header);
+  static WeightedRows Brought(const LayerState& state, const wire::FrameHeader& header);
   void SendPart(const Request& request, const LayerState& state, Part part);
   void RebuildIfComplete(const LayerKey& key);
   void OnRebuilt(const LayerKey& key, Step step, const Status& status);

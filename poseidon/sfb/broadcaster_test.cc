@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a broadcast ends when the job does. That it sums rightly is shown by whole jobs: tests/integration/core_test.cc.
+// What frames may say, and how a broadcast ends when the job does. That it sums rightly is shown by whole jobs:
+// tests/integration/core_test.cc.
 #include "poseidon/sfb/broadcaster.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "poseidon/messaging/test_observer.h"
@@ -16,47 +20,131 @@ namespace poseidon::sfb {
 namespace {
 
 using messaging::testing::Nobody;
+using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::FloatEq;
+using ::testing::HasSubstr;
 
-// No connection: frames to the other worker fail to leave, a moment after they were sent.
-TEST(Broadcaster, AProductUnderWayAndFramesThatNeverLeftCompleteOnceTheJobIsOver) {
-  sim::Simulation simulation{sim::SimulationOptions{}};
-  const sim::ProcessId process = simulation.AddProcess("worker");
-  const auto io = simulation.MakeExecutor(process);
-  const auto compute = simulation.MakeExecutor(process);
-  Nobody nobody;
-  messaging::Mesh mesh(*io, {}, nobody);
-  const auto engine = MakeBlasEngine(1);
-  Broadcaster broadcaster(*io, *compute, mesh,
-                          {.self = MemberId(0),
-                           .self_rank = Rank(0),
-                           .worker_of_rank = {MemberId(0), MemberId(1)}},
-                          *engine, nullptr);
-  const std::vector<plan::LayerSpec> layers = {
-      {.name = "fc", .elements = 6, .factors = plan::FactorShape{2, 3, false}}};
-  broadcaster.Declare(ModelId(0), layers);
-  wire::FrameHeader empty;  // the other worker has no rows
-  empty.type = wire::FrameType::kFactor;
-  empty.rank = Rank(1);
-  empty.flags = wire::kFlagAbsent;
-  ASSERT_TRUE(broadcaster.OnFrame(MemberId(1), empty, {}).ok());
+// Rank 0 of some workers, with a layer of [2 x 3] and no connection: frames to the others fail to leave, a moment
+// after they were sent; the tests say what came from them.
+class BroadcasterTest : public testing::Test {
+ protected:
+  static constexpr plan::FactorShape kShape{2, 3, false};
 
-  std::vector<float> rows(3, 1.0f);
-  std::vector<float> gradient(6);
-  std::vector<StatusCode> done;
-  broadcaster.Broadcast({.model = ModelId(0),
-                         .layer = LayerId(0),
-                         .step = Step(0),
-                         .factors = {reinterpret_cast<const std::byte*>(rows.data()),
-                                     reinterpret_cast<const std::byte*>(rows.data()), 1},
-                         .gradient = reinterpret_cast<std::byte*>(gradient.data()),
-                         .priority = {},
-                         .plan_epoch = {},
-                         .done = [&](const Status& status) { done.push_back(status.code()); }});
-  broadcaster.Abandon(Unavailable("over"));
-  EXPECT_TRUE(done.empty()) << "the product still writes";
-  simulation.RunFor(std::chrono::seconds(1));
-  EXPECT_THAT(done, ElementsAre(StatusCode::kUnavailable));
+  // Where ranks are hosts, these have so many workers.
+  void Make(std::uint16_t ranks, std::uint16_t workers = 0) {
+    Broadcaster::Roster roster{
+        .self = MemberId(0), .self_rank = Rank(0), .worker_of_rank = {}, .workers = workers};
+    for (std::uint16_t r = 0; r < ranks; ++r) roster.worker_of_rank.push_back(MemberId(r));
+    broadcaster_.emplace(*io_, *compute_, mesh_, roster, *engine_, nullptr);
+    const std::vector<plan::LayerSpec> layers = {{.name = "fc", .elements = 6, .factors = kShape}};
+    broadcaster_->Declare(ModelId(0), layers);
+  }
+  static wire::FrameHeader Frame(std::uint16_t rank, std::uint64_t total = 0) {
+    wire::FrameHeader header;
+    header.type = wire::FrameType::kFactor;
+    header.rank = Rank(rank);
+    header.total = total;
+    header.scheme = plan::Scheme::kFactorBroadcast;
+    return header;
+  }
+  // Another worker brings one row in which each number is `value`, or none.
+  void Bring(std::uint16_t rank, std::optional<float> value, std::uint32_t weight) {
+    const std::vector<float> row(3, value.value_or(0));
+    for (const std::uint64_t width : {kShape.outputs, kShape.inputs}) {
+      wire::FrameHeader frame = Frame(rank, value ? width * sizeof(float) : 0);
+      frame.weight = weight;
+      frame.flags = width == kShape.inputs ? wire::kFlagFactorV : 0;
+      frame.length = static_cast<std::uint32_t>(frame.total);
+      MutableBytes place;
+      if (value) place = broadcaster_->PlaceFor(MemberId(rank), frame).value();
+      if (value) std::memcpy(place.data(), row.data(), place.size());
+      ASSERT_TRUE(broadcaster_->OnFrame(MemberId(rank), frame, place).ok());
+      if (!value) return;  // one frame says all there is to say
+    }
+  }
+  // The own rows: so many ones.
+  void Broadcast(std::uint32_t rows, std::uint32_t weight = 0) {
+    broadcaster_->Broadcast({.model = ModelId(0),
+                             .layer = LayerId(0),
+                             .step = Step(0),
+                             .factors = {reinterpret_cast<const std::byte*>(ones_.data()),
+                                         reinterpret_cast<const std::byte*>(ones_.data()), rows},
+                             .weight = weight,
+                             .gradient = reinterpret_cast<std::byte*>(gradient_.data()),
+                             .priority = {},
+                             .plan_epoch = {},
+                             .done = [&](const Status& status) { done_.push_back(status.code()); }});
+  }
+
+  sim::Simulation simulation_{sim::SimulationOptions{}};
+  const sim::ProcessId process_ = simulation_.AddProcess("worker");
+  const std::unique_ptr<Executor> io_ = simulation_.MakeExecutor(process_);
+  const std::unique_ptr<Executor> compute_ = simulation_.MakeExecutor(process_);
+  Nobody nobody_;
+  messaging::Mesh mesh_{*io_, {}, nobody_};
+  const std::unique_ptr<ProductEngine> engine_ = MakeBlasEngine(1);
+  std::optional<Broadcaster> broadcaster_;
+  std::vector<float> ones_ = std::vector<float>(12, 1.0f);
+  std::vector<float> gradient_ = std::vector<float>(6);
+  std::vector<StatusCode> done_;
+};
+
+TEST_F(BroadcasterTest, AProductUnderWayAndFramesThatNeverLeftCompleteOnceTheJobIsOver) {
+  Make(2);
+  ASSERT_TRUE(broadcaster_->OnFrame(MemberId(1), Frame(1), {}).ok());  // the other worker has no rows
+  Broadcast(1);
+  broadcaster_->Abandon(Unavailable("over"));
+  EXPECT_TRUE(done_.empty()) << "the product still writes";
+  simulation_.RunFor(std::chrono::seconds(1));
+  EXPECT_THAT(done_, ElementsAre(StatusCode::kUnavailable));
+}
+
+TEST_F(BroadcasterTest, FactorsThatAreNoWholeRowsAreRefused) {
+  Make(2);
+  for (const std::uint64_t total : {std::uint64_t{1}, std::uint64_t{7}, std::uint64_t{12}, std::uint64_t{8} << 32}) {
+    const Status refused = broadcaster_->PlaceFor(MemberId(1), Frame(1, total)).status();
+    EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
+    EXPECT_THAT(refused.message(), HasSubstr("bytes, expected whole rows of 8"));
+  }
+  EXPECT_TRUE(broadcaster_->PlaceFor(MemberId(1), Frame(1, 16)).ok());
+}
+
+TEST_F(BroadcasterTest, TheMeanIsThatOfTheWeights) {
+  struct Case {
+    const char* what;
+    std::uint32_t own;  // weight of a row of ones
+    std::uint32_t of_2;  // of a row of twos, whose product is four
+    std::uint32_t other;
+    std::optional<float> others;
+    float mean;
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Case& c : {Case{"unequal", 3, 1, 4, 1.0f, (3 * 1 + 1 * 4 + 4 * 1) / 8.0f},
+                        Case{"equal", 2, 2, 2, 1.0f, 2.0f},
+                        Case{"without samples, without rows", 3, 1, 0, std::nullopt, (3 * 1 + 1 * 4) / 4.0f},
+                        Case{"without samples, with rows of anything", 3, 1, 0, nan, (3 * 1 + 1 * 4) / 4.0f},
+                        Case{"only one has samples", 0, 5, 0, nan, 4.0f},
+                        Case{"samples, but no rows", 3, 1, 4, std::nullopt, (3 * 1 + 1 * 4) / 8.0f},
+                        Case{"unweighted", 0, 0, 0, std::nullopt, (1 + 4) / 3.0f}}) {
+    Make(3);
+    Bring(2, c.others, c.other);
+    Bring(1, 2.0f, c.of_2);
+    Broadcast(1, c.own);
+    simulation_.RunFor(std::chrono::seconds(1));
+    EXPECT_THAT(gradient_, Each(FloatEq(c.mean))) << c.what;
+  }
+}
+
+// What a host brings is multiplied by its workers' weights already.
+TEST_F(BroadcasterTest, AHostsWeightIsInItsRowsAndCountsInTheDivisorOnly) {
+  for (const bool weighted : {true, false}) {
+    Make(2, 8);
+    Bring(1, 2.0f, weighted ? 12 : 0);
+    Broadcast(1, weighted ? 4 : 0);
+    simulation_.RunFor(std::chrono::seconds(1));
+    EXPECT_THAT(gradient_, Each((1 + 4) / (weighted ? 16.0f : 8.0f)));
+  }
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ Result<FactorStore::Set*> FactorStore::Open(Step step) {
   unused->step = step;
   unused->ranks.clear();
   unused->ranks.resize(expected_.size());
+  unused->weight = 0;
   return &*unused;
 }
 
@@ -86,7 +87,7 @@ Status FactorStore::LayOut(Set& set) {
   return OkStatus();
 }
 
-Result<FactorStore::RankRows*> FactorStore::Begin(Rank rank, Step step, std::uint32_t rows) {
+Result<FactorStore::RankRows*> FactorStore::Begin(Rank rank, Step step, const WeightedRows& brought) {
   if (rank.value() >= expected_.size()) {
     return DataLoss("factors name rank " + std::to_string(rank.value()) + " of " +
                     std::to_string(expected_.size()));
@@ -95,17 +96,19 @@ Result<FactorStore::RankRows*> FactorStore::Begin(Rank rank, Step step, std::uin
   Set& set = *opened;
   RankRows& own = set.ranks[rank.value()];
   if (own.begun) {
-    if (own.rows != rows) {
-      return DataLoss("rank " + std::to_string(rank.value()) + " changed its rows within a step");
+    if (own.brought != brought) {
+      return DataLoss("rank " + std::to_string(rank.value()) + " changed its rows or its weight within a step");
     }
     return &own;
   }
+  const std::uint32_t rows = brought.rows;
   if (rows > most_rows()) {
     return DataLoss("rank " + std::to_string(rank.value()) + " announces " + std::to_string(rows) +
                     " rows, which is more than any batch");
   }
   own.begun = true;
-  own.rows = rows;
+  own.brought = brought;
+  set.weight += brought.weight;
   expected_[rank.value()] = rows;
   for (const Part part : {Part::kU, Part::kV}) {
     if (rows <= set.room[rank.value()]) {
@@ -122,10 +125,10 @@ Result<FactorStore::RankRows*> FactorStore::Begin(Rank rank, Step step, std::uin
   return &own;
 }
 
-Result<MutableBytes> FactorStore::PlaceFor(Rank rank, Step step, Part part, std::uint32_t rows,
+Result<MutableBytes> FactorStore::PlaceFor(Rank rank, Step step, Part part, const WeightedRows& brought,
                                            std::uint64_t offset, std::uint64_t length) {
-  POSEIDON_ASSIGN_OR_RETURN(RankRows * own, Begin(rank, step, rows));
-  const std::uint64_t whole = rows * width(part);
+  POSEIDON_ASSIGN_OR_RETURN(RankRows * own, Begin(rank, step, brought));
+  const std::uint64_t whole = brought.rows * width(part);
   const std::uint64_t arrived = own->arrived[Index(part)];
   if (offset != arrived || length > whole - arrived) {
     return DataLoss("a factor of rank " + std::to_string(rank.value()) +
@@ -134,19 +137,19 @@ Result<MutableBytes> FactorStore::PlaceFor(Rank rank, Step step, Part part, std:
   return MutableBytes(own->place[Index(part)] + offset, length);
 }
 
-Status FactorStore::Landed(Rank rank, Step step, Part part, std::uint32_t rows,
+Status FactorStore::Landed(Rank rank, Step step, Part part, const WeightedRows& brought,
                            std::uint64_t length) {
-  POSEIDON_ASSIGN_OR_RETURN(RankRows * own, Begin(rank, step, rows));
+  POSEIDON_ASSIGN_OR_RETURN(RankRows * own, Begin(rank, step, brought));
   own->arrived[Index(part)] += length;
   return OkStatus();
 }
 
-Status FactorStore::Put(Rank rank, Step step, const Factors& factors) {
+Status FactorStore::Put(Rank rank, Step step, const Factors& factors, std::uint32_t weight) {
   if (const Set* const set = Find(step);
       set != nullptr && rank.value() < expected_.size() && set->ranks[rank.value()].begun) {
     return DataLoss("rank " + std::to_string(rank.value()) + " brings its factors twice");
   }
-  POSEIDON_ASSIGN_OR_RETURN(RankRows * own, Begin(rank, step, factors.rows));
+  POSEIDON_ASSIGN_OR_RETURN(RankRows * own, Begin(rank, step, {factors.rows, weight}));
   for (const Part part : {Part::kU, Part::kV}) {
     const std::uint64_t bytes = factors.rows * width(part);
     if (bytes > 0) {
@@ -158,7 +161,13 @@ Status FactorStore::Put(Rank rank, Step step, const Factors& factors) {
 }
 
 bool FactorStore::AllIn(const RankRows& own) const {
-  return own.begun && own.arrived[0] == own.rows * width(Part::kU) && own.arrived[1] == own.rows * width(Part::kV);
+  return own.begun && own.arrived[0] == own.brought.rows * width(Part::kU) &&
+         own.arrived[1] == own.brought.rows * width(Part::kV);
+}
+
+// Left out, not multiplied by 0: rows that count nothing may hold NaNs.
+std::uint32_t FactorStore::RowsInMean(const Set& set, const RankRows& own) {
+  return set.weight != 0 && own.brought.weight == 0 ? 0 : own.brought.rows;
 }
 
 bool FactorStore::Complete(Step step) const {
@@ -184,24 +193,27 @@ std::optional<Step> FactorStore::earliest() const {
   return earliest;
 }
 
-std::vector<std::uint32_t> FactorStore::RowsOf(Step step) const {
-  std::vector<std::uint32_t> rows;
+std::vector<WeightedRows> FactorStore::BroughtTo(Step step) const {
+  std::vector<WeightedRows> brought;
   const Set* const set = Find(step);
   POSEIDON_CHECK(set != nullptr, "the rows of a step are asked for while it is complete");
-  for (const RankRows& own : set->ranks) rows.push_back(own.rows);
-  return rows;
+  for (const RankRows& own : set->ranks) brought.push_back(own.brought);
+  return brought;
 }
 
 Result<Concatenation> FactorStore::Concatenate(Step step) {
   Set* const found = Find(step);
   POSEIDON_CHECK(found != nullptr, "a step is concatenated while it is complete");
   Set& set = *found;
-  Concatenation all;
+  Concatenation all{.weight = set.weight};
   bool contiguous = true;
   for (std::size_t r = 0; r < set.ranks.size(); ++r) {
     const RankRows& own = set.ranks[r];
-    if (own.rows > 0 && (own.beside[0] || set.first[r] != all.rows)) contiguous = false;
-    all.rows += own.rows;
+    const std::uint32_t rows = RowsInMean(set, own);
+    if (rows == 0) continue;
+    if (own.beside[0] || set.first[r] != all.rows) contiguous = false;
+    all.rows += rows;
+    if (set.weight != 0) all.ranks.push_back(own.brought);
   }
   if (contiguous) {
     all.u = set.memory[0].get();
@@ -216,7 +228,7 @@ Result<Concatenation> FactorStore::Concatenate(Step step) {
       return ResourceExhausted("no memory for " + std::to_string(all.rows) + " rows of factors");
     }
     for (const RankRows& own : set.ranks) {
-      const std::uint64_t bytes = own.rows * width(part);
+      const std::uint64_t bytes = RowsInMean(set, own) * width(part);
       if (bytes > 0) std::memcpy(at, own.place[Index(part)], bytes);
       at += bytes;
     }
@@ -240,8 +252,8 @@ std::uint64_t FactorStore::allocated_bytes() const {
   for (const Set& set : sets_) {
     sum += set.capacity * (width(Part::kU) + width(Part::kV));
     for (const RankRows& own : set.ranks) {
-      if (own.beside[0]) sum += own.rows * (width(Part::kU) + width(Part::kV));
-      if (set.compact[0]) sum += own.rows * (width(Part::kU) + width(Part::kV));
+      const std::uint32_t rows = (own.beside[0] ? own.brought.rows : 0) + (set.compact[0] ? RowsInMean(set, own) : 0);
+      sum += rows * (width(Part::kU) + width(Part::kV));
     }
   }
   return sum;

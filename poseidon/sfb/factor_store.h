@@ -33,13 +33,13 @@ class FactorStore {
   // bring so many.
   void Expect(Rank rank, std::uint32_t rows);
 
-  // Where `length` bytes at `offset` of a rank's factor land. `rows` must be the same in every part of
+  // Where `length` bytes at `offset` of a rank's factor land. `brought` must be the same in every part of
   // one rank's step; kDataLoss for bytes that do not continue what has arrived, or exceed the rows.
-  Result<MutableBytes> PlaceFor(Rank rank, Step step, Part part, std::uint32_t rows,
+  Result<MutableBytes> PlaceFor(Rank rank, Step step, Part part, const WeightedRows& brought,
                                 std::uint64_t offset, std::uint64_t length);
-  Status Landed(Rank rank, Step step, Part part, std::uint32_t rows, std::uint64_t length);
+  Status Landed(Rank rank, Step step, Part part, const WeightedRows& brought, std::uint64_t length);
   // A rank with 0 rows (or the local rank's own rows, copied in here).
-  Status Put(Rank rank, Step step, const Factors& factors);
+  Status Put(Rank rank, Step step, const Factors& factors, std::uint32_t weight = 0);
 
   // Ranks whose rows of `step` are not all in; none where no rank's are.
   std::vector<Rank> Missing(Step step) const;
@@ -47,19 +47,20 @@ class FactorStore {
   std::optional<Step> earliest() const;
   // True when every rank's rows of `step` are in.
   bool Complete(Step step) const;
-  // Pre: Complete(step). Valid until Release(step); asked again, it is the same.
+  // Where a rank has a weight, without the rows of those that have none. Pre: Complete(step). Valid until
+  // Release(step); asked again, it is the same memory.
   Result<Concatenation> Concatenate(Step step);
   // The step's set may be used again.
   void Release(Step step);
-  // Rows of each rank in `step`; pre: Complete(step).
-  std::vector<std::uint32_t> RowsOf(Step step) const;
+  // What each rank brought to `step`; pre: Complete(step).
+  std::vector<WeightedRows> BroughtTo(Step step) const;
 
   std::uint64_t allocated_bytes() const;
 
  private:
   struct RankRows {
     bool begun = false;
-    std::uint32_t rows = 0;
+    WeightedRows brought;
     std::array<std::uint64_t, 2> arrived{};
     std::array<std::byte*, 2> place{};         // where its u and v lie
     std::array<AlignedBytes, 2> beside;        // when its room was too small
@@ -72,6 +73,7 @@ class FactorStore {
     std::array<AlignedBytes, 2> memory;        // u and v
     std::array<AlignedBytes, 2> compact;       // when rows had to be moved together
     std::vector<RankRows> ranks;
+    std::uint64_t weight = 0;                  // of the ranks that have begun, together
   };
 
   std::uint64_t width(Part part) const {
@@ -79,12 +81,13 @@ class FactorStore {
   }
   std::uint64_t most_rows() const;  // of a rank in one step
   bool AllIn(const RankRows& own) const;
+  static std::uint32_t RowsInMean(const Set& set, const RankRows& own);
   // The set that holds `step`, or null.
   Set* Find(Step step);
   const Set* Find(Step step) const { return const_cast<FactorStore*>(this)->Find(step); }
   Result<Set*> Open(Step step);
   Status LayOut(Set& set);
-  Result<RankRows*> Begin(Rank rank, Step step, std::uint32_t rows);
+  Result<RankRows*> Begin(Rank rank, Step step, const WeightedRows& brought);
 
   const plan::FactorShape shape_;
   const DType dtype_;

@@ -25,6 +25,7 @@ struct Rows {
   std::vector<float> u;
   std::vector<float> v;
   std::uint32_t count = 0;
+  std::uint32_t weight = 0;
 
   Factors factors() const {
     return {reinterpret_cast<const std::byte*>(u.data()),
@@ -33,7 +34,7 @@ struct Rows {
 };
 
 Rows MakeRows(Random& random, std::uint32_t count) {
-  Rows rows{std::vector<float>(count * 3u), std::vector<float>(count * 5u), count};
+  Rows rows{std::vector<float>(count * 3u), std::vector<float>(count * 5u), count, 0};
   for (float& x : rows.u) x = static_cast<float>(random.Unit());
   for (float& x : rows.v) x = static_cast<float>(random.Unit());
   return rows;
@@ -45,32 +46,40 @@ Status Deliver(FactorStore& store, Rank rank, Step step, const Rows& rows, std::
     const auto* bytes =
         reinterpret_cast<const std::byte*>(part == Part::kU ? rows.u.data() : rows.v.data());
     const std::uint64_t whole = rows.count * (part == Part::kU ? kUWidth : kVWidth);
-    if (whole == 0) POSEIDON_RETURN_IF_ERROR(store.Landed(rank, step, part, 0, 0));
+    if (whole == 0) POSEIDON_RETURN_IF_ERROR(store.Landed(rank, step, part, {0, rows.weight}, 0));
     for (std::uint64_t at = 0; at < whole; at += piece) {
       const std::uint64_t length = std::min(piece, whole - at);
       POSEIDON_ASSIGN_OR_RETURN(MutableBytes place,
-                                store.PlaceFor(rank, step, part, rows.count, at, length));
+                                store.PlaceFor(rank, step, part, {rows.count, rows.weight}, at, length));
       EXPECT_EQ(place.size(), length);
       std::memcpy(place.data(), bytes + at, length);
-      POSEIDON_RETURN_IF_ERROR(store.Landed(rank, step, part, rows.count, length));
+      POSEIDON_RETURN_IF_ERROR(store.Landed(rank, step, part, {rows.count, rows.weight}, length));
     }
   }
   return OkStatus();
 }
 
-// What a concatenation must hold: the ranks' rows in rank order, on aligned memory.
+// What a concatenation must hold: the ranks' rows in rank order, on aligned memory, without those of no weight beside
+// weights.
 void ExpectConcatenation(FactorStore& store, Step step, const std::vector<Rows>& all) {
   std::vector<float> u;
   std::vector<float> v;
-  std::vector<std::uint32_t> counts;
+  std::vector<WeightedRows> brought;
+  std::vector<WeightedRows> counted;
+  std::uint64_t weight = 0;
+  for (const Rows& rows : all) weight += rows.weight;
   for (const Rows& rows : all) {
+    brought.push_back({rows.count, rows.weight});
+    if (weight != 0 && rows.weight == 0) continue;
+    if (weight != 0 && rows.count != 0) counted.push_back(brought.back());
     u.insert(u.end(), rows.u.begin(), rows.u.end());
     v.insert(v.end(), rows.v.begin(), rows.v.end());
-    counts.push_back(rows.count);
   }
   ASSERT_TRUE(store.Complete(step));
-  EXPECT_EQ(store.RowsOf(step), counts);
+  EXPECT_EQ(store.BroughtTo(step), brought);
   const Concatenation found = store.Concatenate(step).value();
+  EXPECT_EQ(found.ranks, counted);
+  EXPECT_EQ(found.weight, weight);
   ASSERT_EQ(found.rows, u.size() / 3);
   if (found.rows == 0) return;
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(found.u) % 64, 0u);
@@ -88,16 +97,16 @@ TEST(FactorStore, TheUsualCaseLandsInTheConcatenationItself) {
   for (int r = 0; r < 3; ++r) all.push_back(MakeRows(random, 4));
   ASSERT_TRUE(store.Put(Rank(1), Step(0), all[1].factors()).ok());
   EXPECT_FALSE(store.Complete(Step(0)));
-  std::byte* const place = store.PlaceFor(Rank(2), Step(0), Part::kU, 4, 0, 1).value().data();
+  std::byte* const place = store.PlaceFor(Rank(2), Step(0), Part::kU, {4}, 0, 1).value().data();
   ASSERT_TRUE(Deliver(store, Rank(2), Step(0), all[2], 7).ok());
   ASSERT_TRUE(Deliver(store, Rank(0), Step(0), all[0], 1000).ok());
   ExpectConcatenation(store, Step(0), all);
   EXPECT_EQ(store.Concatenate(Step(0)).value().u + 8 * kUWidth, place) << "no copy was made";
 }
 
-// Rows that change from step to step, 0 among them, more than there was room for and fewer: always
-// the same concatenation as without any history.
-TEST(FactorStore, RowsMayChangeFromStepToStep) {
+// Rows that change from step to step, 0 among them, more than there was room for and fewer, and weights that come and
+// go: always the same concatenation as without any history.
+TEST(FactorStore, RowsAndWeightsMayChangeFromStepToStep) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     Random random(seed);
     const auto ranks = static_cast<std::uint16_t>(1 + random.Below(5));
@@ -111,15 +120,17 @@ TEST(FactorStore, RowsMayChangeFromStepToStep) {
     for (std::uint64_t step = 0; step < 8; ++step) {
       std::vector<Rows> all;
       std::vector<std::uint16_t> order;
+      const bool weighted = random.Chance(0.5);
       for (std::uint16_t r = 0; r < ranks; ++r) {
         const std::uint64_t count = random.Chance(0.3) ? 0 : random.Below(9);
         all.push_back(MakeRows(random, static_cast<std::uint32_t>(count)));
+        if (weighted) all.back().weight = static_cast<std::uint32_t>(random.Below(4));
         order.insert(order.begin() + static_cast<int>(random.Below(order.size() + 1)), r);
       }
       for (const std::uint16_t r : order) {
         EXPECT_FALSE(store.Complete(Step(step)));
         const Status status =
-            Rank(r) == self ? store.Put(self, Step(step), all[r].factors())
+            Rank(r) == self ? store.Put(self, Step(step), all[r].factors(), all[r].weight)
                             : Deliver(store, Rank(r), Step(step), all[r], 1 + random.Below(40));
         ASSERT_TRUE(status.ok()) << status.ToString();
       }
@@ -138,7 +149,7 @@ TEST(FactorStore, AnExpectationThatNoStepCanMeetIsIgnored) {
   const Factors one{reinterpret_cast<const std::byte*>(row.data()),
                     reinterpret_cast<const std::byte*>(row.data()), 1};
   ASSERT_TRUE(store.Put(Rank(0), Step(0), one).ok());
-  const auto place = store.PlaceFor(Rank(1), Step(0), Part::kV, 1, 0, 4 << 20);
+  const auto place = store.PlaceFor(Rank(1), Step(0), Part::kV, {1}, 0, 4 << 20);
   ASSERT_TRUE(place.ok()) << place.status().ToString();
   std::memset(place->data(), 0, place->size());
 }
@@ -157,7 +168,7 @@ TEST(FactorStore, ASetThatWasNotLaidOutHasNoPlaces) {
                     reinterpret_cast<const std::byte*>(row.data()), 1};
   for (int again = 0; again < 2; ++again) {
     EXPECT_EQ(store.Put(Rank(0), Step(0), one).code(), StatusCode::kResourceExhausted);
-    EXPECT_EQ(store.PlaceFor(Rank(1), Step(0), Part::kV, 1, 0, 4 << 20).status().code(),
+    EXPECT_EQ(store.PlaceFor(Rank(1), Step(0), Part::kV, {1}, 0, 4 << 20).status().code(),
               StatusCode::kResourceExhausted);
   }
 }
@@ -239,20 +250,21 @@ class FactorRefusals : public testing::Test {
 };
 
 TEST_F(FactorRefusals, GapsOverlapsAndOverlongParts) {
-  ASSERT_TRUE(store_.PlaceFor(Rank(1), Step(0), Part::kU, 2, 0, 10).ok());
-  ASSERT_TRUE(store_.Landed(Rank(1), Step(0), Part::kU, 2, 10).ok());
+  ASSERT_TRUE(store_.PlaceFor(Rank(1), Step(0), Part::kU, {2}, 0, 10).ok());
+  ASSERT_TRUE(store_.Landed(Rank(1), Step(0), Part::kU, {2}, 10).ok());
   for (const std::uint64_t offset : {0u, 9u, 11u, 24u, 1000u}) {
-    Refused(store_.PlaceFor(Rank(1), Step(0), Part::kU, 2, offset, 1).status(), "byte 10");
+    Refused(store_.PlaceFor(Rank(1), Step(0), Part::kU, {2}, offset, 1).status(), "byte 10");
   }
-  Refused(store_.PlaceFor(Rank(1), Step(0), Part::kU, 2, 10, 15).status(), "byte 10");
-  Refused(store_.PlaceFor(Rank(1), Step(0), Part::kV, 2, 0, 41).status(), "byte 0");
-  Refused(store_.PlaceFor(Rank(1), Step(0), Part::kU, 2, ~std::uint64_t{0}, 1).status(), "byte");
-  EXPECT_TRUE(store_.PlaceFor(Rank(1), Step(0), Part::kU, 2, 10, 14).ok());
+  Refused(store_.PlaceFor(Rank(1), Step(0), Part::kU, {2}, 10, 15).status(), "byte 10");
+  Refused(store_.PlaceFor(Rank(1), Step(0), Part::kV, {2}, 0, 41).status(), "byte 0");
+  Refused(store_.PlaceFor(Rank(1), Step(0), Part::kU, {2}, ~std::uint64_t{0}, 1).status(), "byte");
+  EXPECT_TRUE(store_.PlaceFor(Rank(1), Step(0), Part::kU, {2}, 10, 14).ok());
 }
 
-TEST_F(FactorRefusals, RowsThatChangeWithinAStep) {
-  ASSERT_TRUE(store_.PlaceFor(Rank(1), Step(0), Part::kU, 2, 0, 1).ok());
-  Refused(store_.PlaceFor(Rank(1), Step(0), Part::kV, 3, 0, 1).status(), "changed its rows");
+TEST_F(FactorRefusals, RowsOrWeightsThatChangeWithinAStep) {
+  ASSERT_TRUE(store_.PlaceFor(Rank(1), Step(0), Part::kU, {2}, 0, 1).ok());
+  Refused(store_.PlaceFor(Rank(1), Step(0), Part::kV, {3}, 0, 1).status(), "changed its rows");
+  Refused(store_.PlaceFor(Rank(1), Step(0), Part::kV, {2, 1}, 0, 1).status(), "changed its rows or its weight");
 }
 
 TEST_F(FactorRefusals, TheSameRowsTwice) {
@@ -265,13 +277,13 @@ TEST_F(FactorRefusals, TheSameRowsTwice) {
 }
 
 TEST_F(FactorRefusals, RanksThatDoNotExist) {
-  Refused(store_.PlaceFor(Rank(2), Step(0), Part::kU, 1, 0, 1).status(), "rank 2 of 2");
+  Refused(store_.PlaceFor(Rank(2), Step(0), Part::kU, {1}, 0, 1).status(), "rank 2 of 2");
 }
 
 TEST_F(FactorRefusals, ThreeStepsAtOnce) {
-  ASSERT_TRUE(store_.PlaceFor(Rank(1), Step(0), Part::kU, 1, 0, 1).ok());
-  ASSERT_TRUE(store_.PlaceFor(Rank(1), Step(1), Part::kU, 1, 0, 1).ok());
-  Refused(store_.PlaceFor(Rank(1), Step(2), Part::kU, 1, 0, 1).status(), "is not finished");
+  ASSERT_TRUE(store_.PlaceFor(Rank(1), Step(0), Part::kU, {1}, 0, 1).ok());
+  ASSERT_TRUE(store_.PlaceFor(Rank(1), Step(1), Part::kU, {1}, 0, 1).ok());
+  Refused(store_.PlaceFor(Rank(1), Step(2), Part::kU, {1}, 0, 1).status(), "is not finished");
 }
 
 // A straggler must not claim a set that nothing would ever release.
@@ -280,16 +292,16 @@ TEST_F(FactorRefusals, StepsThatAreOver) {
   ASSERT_TRUE(store_.Put(Rank(1), Step(4), {}).ok());
   ASSERT_TRUE(store_.Complete(Step(4)));
   store_.Release(Step(4));
-  Refused(store_.Landed(Rank(1), Step(4), Part::kV, 0, 0), "after that step's product");
-  Refused(store_.PlaceFor(Rank(1), Step(3), Part::kU, 1, 0, 1).status(), "after that step's");
-  EXPECT_TRUE(store_.PlaceFor(Rank(1), Step(5), Part::kU, 1, 0, 1).ok());
+  Refused(store_.Landed(Rank(1), Step(4), Part::kV, {0}, 0), "after that step's product");
+  Refused(store_.PlaceFor(Rank(1), Step(3), Part::kU, {1}, 0, 1).status(), "after that step's");
+  EXPECT_TRUE(store_.PlaceFor(Rank(1), Step(5), Part::kU, {1}, 0, 1).ok());
 }
 
 TEST_F(FactorRefusals, MoreRowsThanAnyBatch) {
-  Refused(store_.PlaceFor(Rank(1), Step(0), Part::kU, 0xffff'ffff, 0, 1).status(), "any batch");
+  Refused(store_.PlaceFor(Rank(1), Step(0), Part::kU, {0xffff'ffff}, 0, 1).status(), "any batch");
   // rows * width wraps around to something small.
   FactorStore wide({std::uint64_t{1} << 38, 1, false}, DType::kF32, 2);
-  Refused(wide.PlaceFor(Rank(1), Step(0), Part::kU, 1u << 24, 0, 0).status(), "any batch");
+  Refused(wide.PlaceFor(Rank(1), Step(0), Part::kU, {1u << 24}, 0, 0).status(), "any batch");
 }
 
 }  // namespace

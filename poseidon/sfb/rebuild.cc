@@ -7,6 +7,7 @@
 
 #include "poseidon/base/bytes.h"
 #include "poseidon/base/random.h"
+#include "poseidon/tensor/sum.h"
 
 namespace poseidon::sfb {
 namespace {
@@ -20,6 +21,16 @@ void ColumnSums(const T* u, std::uint64_t rows, std::uint64_t outputs, T alpha, 
     for (std::uint64_t m = 0; m < outputs; ++m) bias[m] += u[k * outputs + m];
   }
   for (std::uint64_t m = 0; m < outputs; ++m) bias[m] *= alpha;
+}
+
+// Of the two factors u is multiplied, because the bias is made of it as well.
+void Weigh(const plan::FactorShape& shape, DType dtype, const Concatenation& factors) {
+  std::byte* u = factors.u;
+  for (const auto& [rows, weight] : factors.ranks) {
+    const Contribution own{u, weight};
+    SumInRankOrder({&own, 1}, 1, rows * shape.outputs, dtype, Scaling::kNone, u);
+    u += rows * shape.outputs * SizeOf(dtype);
+  }
 }
 
 // Numbers in [-1, 1) from a 64-bit mix of their index: the same on every machine.
@@ -68,6 +79,7 @@ Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concat
     std::memset(gradient, 0, weight_bytes + (shape.bias ? shape.outputs * size : 0));
     return OkStatus();
   }
+  Weigh(shape, dtype, factors);
   POSEIDON_RETURN_IF_ERROR(engine.Multiply({.dtype = dtype,
                                             .u = factors.u,
                                             .v = factors.v,

@@ -22,15 +22,27 @@ using AlignedBytes = std::unique_ptr<std::byte[], FreeDeleter>;
 // 64-byte aligned memory; null when there is none (or for 0 bytes).
 AlignedBytes AllocateAligned(std::size_t bytes);
 
+// What a rank brings to one step: so many rows, and how often each counts in the mean. A weight of 0 on all ranks:
+// unweighted.
+struct WeightedRows {
+  std::uint32_t rows = 0;
+  std::uint32_t weight = 0;
+  friend bool operator==(const WeightedRows&, const WeightedRows&) = default;
+};
+
 // All ranks' rows of one step, concatenated in rank order: u [rows x outputs], v [rows x inputs].
 struct Concatenation {
-  const std::byte* u = nullptr;
+  std::byte* u = nullptr;
   const std::byte* v = nullptr;
   std::uint64_t rows = 0;
+  // Where there are weights: whose rows these are, and the sum of all ranks' weights, those without rows among them.
+  std::vector<WeightedRows> ranks = {};
+  std::uint64_t weight = 0;
 };
 
 // Writes the layer's flat gradient: the weight part by one product of the engine, alpha * u^T v, and
-// the bias part, where the layer has one, as alpha times the column sums of u, added row by row.
+// the bias part, where the layer has one, as alpha times the column sums of u, added row by row. Where ranks' rows have
+// weights, the rows of u are multiplied by them first, in their place.
 // No rows at all make zeros. Thread: compute executor.
 Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concatenation& factors,
                        double alpha, ProductEngine& engine, std::byte* gradient);

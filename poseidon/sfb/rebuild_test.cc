@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "poseidon/base/random.h"
@@ -73,7 +74,7 @@ struct Inputs {
       reinterpret_cast<T*>(v.get())[i] = static_cast<T>(random.Unit() - 0.5);
     }
   }
-  Concatenation all() const { return {u.get(), v.get(), rows}; }
+  Concatenation all(std::vector<WeightedRows> ranks = {}) const { return {u.get(), v.get(), rows, std::move(ranks)}; }
 };
 
 template <typename T>
@@ -112,6 +113,35 @@ TEST(RebuildGradient, IsTheProductAndTheColumnSums) {
     CompareWithLoops<double>(DType::kF64, {7, 13, bias}, 5, 1e-13);
     CompareWithLoops<double>(DType::kF64, {50, 31, bias}, 64, 1e-12);
   }
+}
+
+// Each rank's rows of u and no other's, multiplied in the dtype's own arithmetic: the bits of a product of such rows.
+template <typename T>
+void CompareWithMultipliedRows(DType dtype) {
+  const plan::FactorShape shape{3, 4, true};
+  const std::vector<WeightedRows> ranks = {{2, 3}, {1, 7}, {4, 1}};
+  const Inputs<T> weighted(shape, 7);
+  const Inputs<T> multiplied(shape, 7);
+  const Inputs<T> plain(shape, 7);
+  T* u = reinterpret_cast<T*>(multiplied.u.get());
+  for (const auto& [rows, weight] : ranks) {
+    for (std::uint64_t i = 0; i < rows * shape.outputs; ++i) *u++ *= static_cast<T>(weight);
+  }
+  const auto engine = MakeBlasEngine(1);
+  const auto rebuilt = [&](const Concatenation& factors) {
+    std::vector<T> gradient(15);
+    EXPECT_TRUE(
+        RebuildGradient(shape, dtype, factors, 1.0 / 11, *engine, reinterpret_cast<std::byte*>(gradient.data())).ok());
+    return gradient;
+  };
+  const std::vector<T> found = rebuilt(weighted.all(ranks));
+  EXPECT_EQ(found, rebuilt(multiplied.all()));
+  EXPECT_NE(found, rebuilt(plain.all()));
+}
+
+TEST(RebuildGradient, RanksRowsAreMultipliedByTheirWeights) {
+  CompareWithMultipliedRows<float>(DType::kF32);
+  CompareWithMultipliedRows<double>(DType::kF64);
 }
 
 TEST(RebuildGradient, NoRowsMakeZeros) {

@@ -12,6 +12,7 @@ void SfbSyncer::Start(SyncRequest request) {
                           .layer = layer_,
                           .step = request.step,
                           .factors = request.absent ? Factors{} : *request.factors,
+                          .weight = request.absent ? 0 : request.weight,
                           .gradient = request.gradient.memory,
                           .priority = request.priority,
                           .plan_epoch = request.plan_epoch,

@@ -24,7 +24,7 @@ struct SyncRequest {
   // In the factor scheme what is sent instead; lent until `done`, unchanged. Rows may be 0.
   std::optional<Factors> factors;
   bool absent = false;        // contribute nothing, receive the mean of the others
-  std::uint32_t weight = 0;   // key-value scheme: of this contribution in the mean; 0: unweighted
+  std::uint32_t weight = 0;   // of this contribution in the mean; 0: unweighted
   // Gradient and factors are memory of the session's device.
   bool on_device = false;
   // On a device: what must have happened before gradient or factors hold their numbers.

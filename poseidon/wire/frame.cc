@@ -54,7 +54,7 @@ void EncodeHeader(const FrameHeader& h, std::span<std::byte, kHeaderBytes> out) 
   Put(at, h.layer.value());
   Put(at, h.offset);
   Put(at, h.total);
-  Put(at, h.rows);
+  Put(at, h.weight);
   Put(at, static_cast<std::uint8_t>(h.dtype));
   Put(at, static_cast<std::uint8_t>(h.scheme));
   Put(at, h.flags);
@@ -80,7 +80,7 @@ Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes)
   h.layer = LayerId(Take<std::uint32_t>(at));
   h.offset = Take<std::uint64_t>(at);
   h.total = Take<std::uint64_t>(at);
-  h.rows = Take<std::uint32_t>(at);
+  h.weight = Take<std::uint32_t>(at);
   const auto dtype = Take<std::uint8_t>(at);
   const auto scheme = Take<std::uint8_t>(at);
   h.flags = Take<std::uint16_t>(at);

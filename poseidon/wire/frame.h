@@ -17,7 +17,7 @@
 namespace poseidon::wire {
 
 inline constexpr std::uint16_t kMagic = 0x5350;  // "PS"
-inline constexpr std::uint8_t kVersion = 1;
+inline constexpr std::uint8_t kVersion = 2;
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kMaxPayload = 1u << 20;
 
@@ -51,9 +51,10 @@ struct FrameHeader {
   Rank rank;            // whose contribution this is (push, factor, local); a host's number where hosts contribute
   LayerId layer;
   std::uint64_t offset = 0;  // of this payload's first byte within the whole (layer, factor, message)
-  std::uint64_t total = 0;   // bytes of the whole
-  std::uint32_t rows = 0;    // factor: rows K of this rank; push: weight of the contribution, 0 none;
-                             // local: either, by the scheme
+  // Bytes of the whole. A factor's are those of its rank's rows, so they say how many rows there are; a share's of
+  // factors, which lies in the segment, likewise (local).
+  std::uint64_t total = 0;
+  std::uint32_t weight = 0;  // of the contribution in the mean (push, factor, local); 0 none
   DType dtype = DType::kF32;
   plan::Scheme scheme = plan::Scheme::kKeyValue;
   std::uint16_t flags = 0;

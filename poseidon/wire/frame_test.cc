@@ -33,7 +33,7 @@ FrameHeader Example() {
   h.layer = LayerId(0x1819'1a1b);
   h.offset = 0x1c1d'1e1f'2021'2223;
   h.total = 0x2425'2627'2829'2a2b;
-  h.rows = 0x2c2d'2e2f;
+  h.weight = 0x2c2d'2e2f;
   h.dtype = DType::kBF16;
   h.scheme = plan::Scheme::kFactorBroadcast;
   h.flags = kFlagFactorV;
@@ -66,7 +66,7 @@ TEST(FrameHeader, TheBytesAreThoseOfTheProtocol) {
   const std::string hex = ToHex(Encoded(Example()));
   EXPECT_EQ(hex.substr(0, 2 * kChecked),
             "5053"  // "PS"
-            "01"
+            "02"
             "05"        // version, type
             "03020100"  // length
             "07060504"  // generation
@@ -80,7 +80,7 @@ TEST(FrameHeader, TheBytesAreThoseOfTheProtocol) {
             "1f1e1d1c"  // offset
             "2b2a2928"
             "27262524"  // total
-            "2f2e2d2c"  // rows
+            "2f2e2d2c"  // weight
             "04"
             "02"
             "0200"        // dtype, scheme, flags
@@ -117,7 +117,7 @@ TEST(FrameHeader, IllegalValuesWithAGoodChecksumAreRefused) {
   const std::string zero(1, '\0');
   for (const Forgery& forgery : {
            Forgery{0, "XX", "magic"},
-           Forgery{2, "\x02", "version 2, expected 1"},
+           Forgery{2, "\x01", "version 1, expected 2"},
            Forgery{3, zero, "unknown type 0"},
            Forgery{3, "\x08", "unknown type 8"},
            Forgery{3, "\xff", "unknown type 255"},

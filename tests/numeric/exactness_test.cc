@@ -216,7 +216,7 @@ class ReferenceSync final : public GradientSync {
                                  .inputs = static_cast<std::uint64_t>(source->N()),
                                  .bias = source->has_bias()},
                                 setting_.dtype,
-                                {static_cast<const std::byte*>(all_u.data_ptr()),
+                                {static_cast<std::byte*>(all_u.data_ptr()),
                                  static_cast<const std::byte*>(all_v.data_ptr()),
                                  static_cast<std::uint64_t>(all_u.size(0))},
                                 1.0 / static_cast<double>(by_rank.size()), *engine_, out);

@@ -110,11 +110,11 @@ def crc32c(data):
 
 def frame_header(kind, length, total):
     """A header as wire/frame.h writes it, for a control message, push or probe."""
-    header = struct.pack("<HBBI", 0x5350, 1, kind, length)
+    header = struct.pack("<HBBI", 0x5350, 2, kind, length)
     header += struct.pack("<IIQ", 1, 0, 0)              # generation, plan epoch, step
     header += struct.pack("<HHI", 0, 1, 0)              # model, rank, layer
     header += struct.pack("<QQ", 0, total)              # offset, total
-    header += struct.pack("<IBBHI", 0, 1, 0, 0, 0)      # rows, dtype, scheme, flags, payload's CRC
+    header += struct.pack("<IBBHI", 0, 1, 0, 0, 0)      # weight, dtype, scheme, flags, payload's CRC
     return header + struct.pack("<I", crc32c(header))
 
 
