@@ -122,9 +122,9 @@ def poseidon(options):
 
 
 def plan_of():
-    """How each layer went; the one thing here that is not of the public interface."""
-    from poseidon.tensorflow import _exchanges
-    return {name: scheme for exchange in _exchanges for name, scheme in exchange.plan().items()}
+    """How each layer goes at the end."""
+    from poseidon.tensorflow import exchanges
+    return {name: scheme for exchange in exchanges() for name, (scheme, _) in exchange.plan().items()}
 
 
 def stock(options):

@@ -255,7 +255,8 @@ typedef struct poseidon_options {
   double stuck_after_seconds;
 
   // File of the BLAS library that multiplies factors where there is no `engine` (sgemm_ and dgemm_ with 32-bit
-  // integers). NULL: the system's OpenBLAS, else the BLAS of a PyTorch that the process has loaded.
+  // integers, or the OpenBLAS inside NumPy's wheels). NULL: the BLAS of a PyTorch that the process has loaded, else the
+  // system's OpenBLAS.
   const char* blas;
 } poseidon_options;
 

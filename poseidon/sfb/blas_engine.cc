@@ -10,16 +10,29 @@
 namespace poseidon::sfb {
 namespace {
 
-// BLAS level 3, as Fortran has it: matrices by column, every argument by its address.
-template <typename T>
-using Gemm = void (*)(const char* trans_a, const char* trans_b, const std::int32_t* m, const std::int32_t* n,
-                      const std::int32_t* k, const T* alpha, const T* a, const std::int32_t* lda, const T* b,
-                      const std::int32_t* ldb, const T* beta, T* c, const std::int32_t* ldc);
+// BLAS level 3, as Fortran has it: matrices by column, every argument by its address. Int is the library's integer.
+template <typename T, typename Int>
+using Gemm = void (*)(const char* trans_a, const char* trans_b, const Int* m, const Int* n, const Int* k, const T* alpha,
+                      const T* a, const Int* lda, const T* b, const Int* ldb, const T* beta, T* c, const Int* ldc);
+
+// The names of a library's functions, and the width of its integers.
+struct Names {
+  const char* sgemm;
+  const char* dgemm;
+  const char* set_threads;
+  const char* configuration;
+  bool wide;  // integers of 64 bits
+};
+constexpr Names kUsual = {"sgemm_", "dgemm_", "openblas_set_num_threads", "openblas_get_config", false};
+// The OpenBLAS inside NumPy's wheels.
+constexpr Names kOfNumpy = {"scipy_sgemm_64_", "scipy_dgemm_64_", "scipy_openblas_set_num_threads64_",
+                            "scipy_openblas_get_config64_", true};
 
 // The library that was found in this process. It is never unloaded: its threads would lose their code.
 struct Blas {
-  Gemm<float> sgemm = nullptr;
-  Gemm<double> dgemm = nullptr;
+  void* sgemm = nullptr;
+  void* dgemm = nullptr;
+  bool wide = false;
   int (*set_threads_of_caller)(int) = nullptr;  // where the number is each thread's own
   std::string name;
 };
@@ -33,24 +46,29 @@ bool Find(void* library, const char* symbol, Function* function) {
 // Null where there is no such library, or it is no BLAS.
 std::unique_ptr<Blas> Load(const std::string& file, int flags, int threads) {
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | flags);
-  auto blas = std::make_unique<Blas>();
-  if (library == nullptr || !Find(library, "sgemm_", &blas->sgemm) || !Find(library, "dgemm_", &blas->dgemm)) {
-    return nullptr;
+  if (library == nullptr) return nullptr;
+  for (const Names& names : {kUsual, kOfNumpy}) {
+    auto blas = std::make_unique<Blas>();
+    if (!Find(library, names.sgemm, &blas->sgemm) || !Find(library, names.dgemm, &blas->dgemm)) continue;
+    blas->wide = names.wide;
+    void (*set_threads)(int) = nullptr;
+    char* (*configuration)() = nullptr;
+    if (Find(library, names.set_threads, &set_threads)) set_threads(threads);
+    const bool mkl = Find(library, "MKL_Set_Num_Threads_Local", &blas->set_threads_of_caller);
+    blas->name =
+        Find(library, names.configuration, &configuration) ? configuration() : (mkl ? "MKL in " : "BLAS in ") + file;
+    return blas;
   }
-  void (*set_threads)(int) = nullptr;
-  char* (*configuration)() = nullptr;
-  if (Find(library, "openblas_set_num_threads", &set_threads)) set_threads(threads);
-  const bool mkl = Find(library, "MKL_Set_Num_Threads_Local", &blas->set_threads_of_caller);
-  blas->name = Find(library, "openblas_get_config", &configuration) ? configuration()
-                                                                    : (mkl ? "MKL in " : "BLAS in ") + file;
-  return blas;
+  return nullptr;
 }
 
+// An engine's own BLAS before the system's: it is newer as a rule. Debian 12's OpenBLAS knows no processor of the years after
+// it, and falls back to kernels of 2004, a quarter as fast.
 std::unique_ptr<Blas> FindBlas(const std::string& file, int threads) {
   if (!file.empty()) return Load(file, 0, threads);
-  if (std::unique_ptr<Blas> blas = Load("libopenblas.so.0", 0, threads)) return blas;
   // PyTorch's CPU library exports the BLAS that it was linked with.
-  return Load("libtorch_cpu.so", RTLD_NOLOAD, threads);
+  if (std::unique_ptr<Blas> blas = Load("libtorch_cpu.so", RTLD_NOLOAD, threads)) return blas;
+  return Load("libopenblas.so.0", 0, threads);
 }
 
 class BlasEngine final : public ProductEngine {
@@ -60,8 +78,8 @@ class BlasEngine final : public ProductEngine {
   Status Multiply(const Product& product) override {
     if (blas_->set_threads_of_caller != nullptr) blas_->set_threads_of_caller(threads_);
     switch (product.dtype) {
-      case DType::kF32: Run(blas_->sgemm, product); return OkStatus();
-      case DType::kF64: Run(blas_->dgemm, product); return OkStatus();
+      case DType::kF32: Run<float>(blas_->sgemm, product); return OkStatus();
+      case DType::kF64: Run<double>(blas_->dgemm, product); return OkStatus();
       default: return Unimplemented("the BLAS engine multiplies f32 and f64");
     }
   }
@@ -69,12 +87,18 @@ class BlasEngine final : public ProductEngine {
   std::string description() const override { return blas_->name + ", threads " + std::to_string(threads_); }
 
  private:
-  // out = alpha u^T v by row is out^T = alpha v^T u by column, where v by row is v^T by column already.
   template <typename T>
-  static void Run(Gemm<T> gemm, const Product& p) {
-    const auto outputs = static_cast<std::int32_t>(p.outputs);
-    const auto inputs = static_cast<std::int32_t>(p.inputs);
-    const auto rows = static_cast<std::int32_t>(p.rows);
+  void Run(void* gemm, const Product& product) {
+    if (blas_->wide) return Run<T, std::int64_t>(reinterpret_cast<Gemm<T, std::int64_t>>(gemm), product);
+    Run<T, std::int32_t>(reinterpret_cast<Gemm<T, std::int32_t>>(gemm), product);
+  }
+
+  // out = alpha u^T v by row is out^T = alpha v^T u by column, where v by row is v^T by column already.
+  template <typename T, typename Int>
+  static void Run(Gemm<T, Int> gemm, const Product& p) {
+    const auto outputs = static_cast<Int>(p.outputs);
+    const auto inputs = static_cast<Int>(p.inputs);
+    const auto rows = static_cast<Int>(p.rows);
     const T alpha = static_cast<T>(p.alpha);
     const T zero = 0;
     gemm("N", "T", &inputs, &outputs, &rows, &alpha, reinterpret_cast<const T*>(p.v), &inputs,

@@ -10,8 +10,8 @@
 namespace poseidon::sfb {
 
 // The default engine for programs that bring none, for f32 and f64: the BLAS in `file` (sgemm_ and dgemm_ with
-// 32-bit integers), or where it is empty the system's OpenBLAS, else the BLAS of a PyTorch that this process has
-// loaded. None is linked, so that libposeidon.so runs without them. Null where none is found.
+// 32-bit integers, or the OpenBLAS inside NumPy's wheels), or where it is empty that of a PyTorch that this process has
+// loaded, else the system's OpenBLAS. None is linked, so that libposeidon.so runs without them. Null where none is found.
 // `threads` is fixed for its lifetime (OpenBLAS keeps one number per process).
 std::unique_ptr<ProductEngine> MakeBlasEngine(int threads, const std::string& file = "");
 

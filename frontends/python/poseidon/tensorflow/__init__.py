@@ -12,10 +12,13 @@ with nothing. Keras models: poseidon.keras.
 from __future__ import annotations
 
 import atexit
+import os
+import pathlib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from .. import session as _session
@@ -41,12 +44,21 @@ _started: dict[int, Any] = {}  # TensorFlow's variables that are the same everyw
 def init(**words: Any) -> None:
     """Joins the job; returns when all workers are there. Arguments: those of poseidon.torch.init. A second call does nothing.
     `threads` multiply factors: as many as TensorFlow was told to use for one op, else this worker's share of its host's
-    cores."""
+    cores. `blas` multiplies them: without POSEIDON_BLAS the OpenBLAS of NumPy's wheel, where that has one."""
     global _joined
     if _joined is not None:
         return
-    _joined = _session.join(**{"threads": tf.config.threading.get_intra_op_parallelism_threads(), **words})
+    _joined = _session.join(**{"threads": tf.config.threading.get_intra_op_parallelism_threads(), "blas": blas_of_numpy(),
+                               **words})
     atexit.register(_end)
+
+
+def blas_of_numpy() -> pathlib.Path | None:
+    """TensorFlow exports no product of matrices, and NumPy is always there with it."""
+    if os.environ.get("POSEIDON_BLAS"):
+        return None
+    libraries = pathlib.Path(np.__file__).resolve().parent.parent / "numpy.libs"
+    return next(iter(sorted(libraries.glob("libscipy_openblas64_*.so"))), None)
 
 
 def joined() -> Session:

@@ -45,7 +45,7 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
     first plan stays), policy ("time", "bytes"), servers, join_timeout, dead_after, stuck_after (seconds after which a
     rank that is alive but keeps the others waiting ends the job), host, log (a function of level and line; without it
     warnings go to standard error), levels ("auto", "flat", "host"), blas (a library's file, else POSEIDON_BLAS: what
-    multiplies factors instead of the system's OpenBLAS or torch's own).
+    multiplies factors instead of torch's own or the system's OpenBLAS).
     """
     global _joined
     if _joined is not None:
