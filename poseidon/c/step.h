@@ -116,9 +116,10 @@ POSEIDON_API poseidon_code poseidon_scheme_of(const poseidon_model* model, uint3
 // What a push may say beyond its gradient.
 typedef struct poseidon_push {
   size_t struct_size;
-  int32_t absent;   // not 0: contribute nothing, receive the mean of the others (key-value only)
-  // Of this contribution in the mean (key-value only); 0 on all: unweighted. Beside others that have a weight, one of
-  // weight 0 adds nothing, as one of a worker that had no samples.
+  int32_t absent;   // not 0: contribute nothing, receive the mean of the others
+  // Of this contribution in the mean, in either scheme: it is multiplied by its weight, and the divisor is the sum of
+  // the weights; 0 on all: unweighted. Beside others that have a weight, one of weight 0 adds nothing, as one of a
+  // worker that had no samples. Where a host's workers combine, their weights add up to 32 bits at most.
   uint32_t weight;
   // Called once for every push that returned POSEIDON_OK, when poseidon_wait would no longer block.
   void (*landed)(void* user, const poseidon_status* status);
@@ -129,7 +130,7 @@ typedef struct poseidon_push {
 } poseidon_push;
 
 // dW = u^T v of this worker's `rows` samples; rows may be 0, and differ between workers and steps.
-// The mean is the sum over all workers' rows divided by the number of workers.
+// The mean is the sum over all workers' rows divided by the number of workers, or a weighted one (poseidon_push).
 typedef struct poseidon_factors {
   size_t struct_size;
   // Both in host memory or both on the device, with one ready event, as the gradient is.

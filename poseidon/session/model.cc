@@ -137,10 +137,6 @@ Status Model::Check(LayerId layer, const session::Push& push) const {
                            " elements of " + std::string(poseidon::NameOf(push.gradient.dtype)) + ", expected " +
                            std::to_string(spec.elements) + " of " + std::string(poseidon::NameOf(spec.dtype)));
   }
-  if (as_factors && (push.absent || push.weight != 0)) {
-    return InvalidArgument("factors of " + Named(spec) +
-                           " were pushed absent or weighted, expected as many rows as there are");
-  }
   return OkStatus();
 }
 

@@ -56,8 +56,8 @@ struct Push {
   TensorView gradient;  // flat, weight then bias; where the mean lands, whichever the scheme
   // Where the plan's scheme is factor broadcast: what is sent instead.
   std::optional<Factors> factors = std::nullopt;
-  bool absent = false;        // contribute nothing (unused parameter, uneven end); key-value only
-  std::uint32_t weight = 0;   // of this contribution in the mean, key-value only; 0: unweighted
+  bool absent = false;        // contribute nothing (unused parameter, uneven end)
+  std::uint32_t weight = 0;   // of this contribution in the mean; 0: unweighted
   std::uint32_t rows = 0;     // gradient rows of a layer that could send factors and goes whole, for the planner
   // Gradient and factors are memory of the session's device, and hold their numbers once `ready` has happened.
   bool on_device = false;

@@ -64,8 +64,10 @@ void StagedSyncer::Start(SyncRequest request) {
     executor_.Post([step, room] { step->request.done(room); });
     return;
   }
+  const bool no_rows = step->request.factors && step->request.factors->rows == 0;
+  if (step->request.absent || no_rows) return Synchronise(step);
   // Completions never fire inside the call, so the count is whole before it goes down.
-  if (step->request.factors && step->request.factors->rows > 0) {
+  if (step->request.factors) {
     Factors& factors = *step->request.factors;
     const std::uint64_t u_bytes = factors.rows * factor_row_.u_bytes;
     const std::uint64_t v_bytes = factors.rows * factor_row_.v_bytes;
@@ -78,13 +80,11 @@ void StagedSyncer::Start(SyncRequest request) {
                        Then(step, &StagedSyncer::CopyOut));
     device_.CopyToHost(v, staging_->factors.bytes().subspan(u_bytes, v_bytes), step->request.ready,
                        Then(step, &StagedSyncer::CopyOut));
-  } else if (!step->request.factors && !step->request.absent) {
+  } else {
     step->copies = 1;
     device_.CopyToHost(device::SpanOf(step->on_device),
                        staging_->gradient.bytes().first(step->on_device.bytes()), step->request.ready,
                        Then(step, &StagedSyncer::CopyOut));
-  } else {
-    Synchronise(step);
   }
 }
 

@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <future>
@@ -760,6 +762,132 @@ TEST(Steps, TheEnginesOwnProductIsUsed) {
     EXPECT_EQ(mine.products, before + 1);
     session.Leave();
   }));
+}
+
+// ---- weights, whichever the scheme
+
+// What a worker says of one step.
+struct Said {
+  std::uint32_t rows = 0;
+  std::uint32_t weight = 0;
+  bool absent = false;
+  bool nonsense = false;  // in every number
+};
+using SaidByAll = std::array<Said, 3>;
+
+constexpr std::uint32_t kLayerOutputs = 5;
+constexpr std::uint32_t kLayerInputs = 7;
+
+// Number i of a factor of one worker in one step.
+std::vector<float> FactorOf(std::uint32_t rank, const Said& said, std::uint64_t step, std::uint32_t width) {
+  std::vector<float> factor(said.rows * width);
+  for (std::size_t i = 0; i < factor.size(); ++i) {
+    const double angle = static_cast<double>(1 + i + 100 * width + 1000 * rank) + static_cast<double>(step) / 10;
+    factor[i] = said.nonsense ? std::nanf("") : static_cast<float>(std::sin(angle));
+  }
+  return factor;
+}
+
+// u^T v and the column sums of u, in double.
+std::vector<double> ProductOf(const std::vector<float>& u, const std::vector<float>& v) {
+  std::vector<double> product(kLayerOutputs * (kLayerInputs + 1));
+  for (std::size_t k = 0; k < u.size() / kLayerOutputs; ++k) {
+    for (std::size_t m = 0; m < kLayerOutputs; ++m) {
+      const double error = u[k * kLayerOutputs + m];
+      for (std::size_t n = 0; n < kLayerInputs; ++n) product[m * kLayerInputs + n] += error * v[k * kLayerInputs + n];
+      product[kLayerOutputs * kLayerInputs + m] += error;
+    }
+  }
+  return product;
+}
+
+// What must land, by its definition.
+std::vector<double> MeanOf(const SaidByAll& all, std::uint64_t step) {
+  double weights = 0;
+  for (const Said& said : all) weights += said.absent ? 0 : said.weight;
+  std::vector<double> mean(kLayerOutputs * (kLayerInputs + 1));
+  for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
+    const Said& said = all[rank];
+    if (said.absent || (weights != 0 && said.weight == 0)) continue;
+    const std::vector<double> product =
+        ProductOf(FactorOf(rank, said, step, kLayerOutputs), FactorOf(rank, said, step, kLayerInputs));
+    const double share = weights != 0 ? said.weight / weights : 1.0 / static_cast<double>(all.size());
+    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += share * product[i];
+  }
+  return mean;
+}
+
+// Three workers push one layer by factors and one dense, the same numbers, step by step as they are told; each mean is
+// the definition's, and the same bits at all.
+void ExpectWeightedMeans(const std::vector<SaidByAll>& steps, const char* machines) {
+  std::array<std::vector<std::vector<float>>, 3> landed;
+  Job job(3);
+  ExpectAllOk(job.Run([&](std::uint32_t rank, poseidon_options options) {
+    options.schemes = "factors=sfb";
+    const std::string machine(1, machines[rank]);
+    options.machine = machine.c_str();
+    options.levels = machines[0] == machines[1] ? POSEIDON_LEVELS_HOST : POSEIDON_LEVELS_FLAT;
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t factors = model.Declare(WithFactors("factors", kLayerOutputs, kLayerInputs));
+    const std::uint32_t dense = model.Declare(WithFactors("dense", kLayerOutputs, kLayerInputs));
+    model.Commit();
+    EXPECT_EQ(model.PlanText(), "factors=sfb\ndense=kv\n");
+    for (std::uint64_t step = 0; step < steps.size(); ++step) {
+      const Said& said = steps[step][rank];
+      std::vector<float> u = FactorOf(rank, said, step, kLayerOutputs);
+      std::vector<float> v = FactorOf(rank, said, step, kLayerInputs);
+      const std::vector<double> own = ProductOf(u, v);
+      std::vector<float> gradient(own.begin(), own.end());
+      std::vector<float> product(own.size());
+      poseidon_push more = POSEIDON_NEW(poseidon_push);
+      more.weight = said.weight;
+      more.absent = said.absent ? 1 : 0;
+      model.BeginStep(step);
+      model.PushFactors(factors, step, View(u), View(v), said.rows, View(product), &more);
+      model.Push(dense, step, View(gradient), &more);
+      model.Wait(factors);
+      model.Wait(dense);
+      const std::vector<double> expected = MeanOf(steps[step], step);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_NEAR(product[i], expected[i], 1e-5) << "factors, step " << step << ", number " << i;
+        EXPECT_NEAR(gradient[i], expected[i], 1e-5) << "dense, step " << step << ", number " << i;
+      }
+      landed[rank].push_back(product);
+      landed[rank].push_back(gradient);
+    }
+    const bool combines = std::count(machines, machines + 3, machines[rank]) > 1;
+    EXPECT_EQ(model.Statistics(factors).local_bytes > 0, combines);
+    session.Leave();
+  }));
+  EXPECT_EQ(landed[1], landed[0]);
+  EXPECT_EQ(landed[2], landed[0]);
+}
+
+const std::vector<SaidByAll> kWeightedSteps = {
+    {{{.rows = 2, .weight = 3}, {.rows = 5, .weight = 1}, {.rows = 1, .weight = 4}}},
+    {{{.rows = 2, .weight = 3}, {.rows = 0, .weight = 0}, {.rows = 1, .weight = 4}}},  // no samples
+    {{{.rows = 2, .weight = 3}, {.rows = 5, .nonsense = true}, {.rows = 1, .weight = 4}}},
+    {{{.rows = 2, .nonsense = true}, {.rows = 5, .weight = 7}, {.rows = 1, .nonsense = true}}},
+    {{{.rows = 2, .weight = 3}, {.rows = 0, .weight = 2}, {.rows = 1, .weight = 4}}},  // samples that make no rows
+    {{{.rows = 2, .weight = 8}, {.rows = 5, .weight = 8}, {.rows = 1, .weight = 8}}},
+    {{{.rows = 2}, {.rows = 5}, {.rows = 1}}},
+    {{{.rows = 2, .weight = 3}, {.rows = 5, .weight = 9, .absent = true}, {.rows = 1, .weight = 4}}},
+    {{{.rows = 2, .weight = 9, .absent = true}, {.rows = 5, .weight = 2}, {.rows = 1, .weight = 4}}},
+    {{{.rows = 2}, {.rows = 5, .absent = true, .nonsense = true}, {.rows = 0}}},
+    {{{.absent = true}, {.absent = true}, {.absent = true}}},
+};
+
+TEST(Weights, MakeTheSameMeanOfFactorsAsOfGradients) { ExpectWeightedMeans(kWeightedSteps, "abc"); }
+
+// Ranks 0 and 1 combine before anything is sent; rank 2 is alone on its host.
+TEST(Weights, CountByWorkerWhereHostsCombine) { ExpectWeightedMeans(kWeightedSteps, "aab"); }
+
+// What the tests above compare with does depend on the weights.
+TEST(Weights, ChangeTheMean) {
+  const std::vector<double> weighted = MeanOf(kWeightedSteps[0], 0);
+  const std::vector<double> unweighted = MeanOf({{{.rows = 2}, {.rows = 5}, {.rows = 1}}}, 0);
+  for (std::size_t i = 0; i < weighted.size(); ++i) EXPECT_GT(std::abs(weighted[i] - unweighted[i]), 1e-4) << i;
 }
 
 // ---- the end

@@ -72,7 +72,7 @@ TEST_P(CoreTest, GradientsOnADeviceComeOutTheSame) {
     JobOptions options = OddJob(3, servers);
     options.steps = 12;
     options.on_device = true;
-    options.gradients = {.seed = 5, .absent = 0.1, .max_rows = 6};
+    options.gradients = {.seed = 5, .absent = 0.1, .max_rows = 6, .weighted = servers == 2};
     options.node.planning = Forced({{"fc2", plan::Scheme::kFactorBroadcast}});
     const std::unique_ptr<World> world = GetParam().make();
     Job job(*world, options);

@@ -53,14 +53,33 @@ bool Gradients::Absent(Rank rank, LayerId layer, Step step) const {
 }
 
 std::uint32_t Gradients::Weight(Rank rank, LayerId layer, Step step) const {
-  if (!options_.weighted) return 0;
-  return 1 + static_cast<std::uint32_t>(Draw(rank, layer, step, kWeight) % 64);
+  if (!options_.weighted || Absent(rank, layer, step)) return 0;
+  const std::uint64_t drawn = Draw(rank, layer, step, kWeight);
+  return drawn % 8 == 0 ? 0 : 1 + static_cast<std::uint32_t>(drawn / 8 % 64);
+}
+
+std::uint64_t Gradients::Weights(LayerId layer, Step step) const {
+  std::uint64_t weights = 0;
+  for (std::uint16_t r = 0; r < options_.ranks; ++r) weights += Weight(Rank(r), layer, step);
+  return weights;
+}
+
+bool Gradients::Counts(Rank rank, LayerId layer, Step step, std::uint64_t weights) const {
+  return !Absent(rank, layer, step) && (weights == 0 || Weight(rank, layer, step) != 0);
 }
 
 std::uint32_t Gradients::Rows(Rank rank, LayerId layer, Step step) const {
   if (Absent(rank, layer, step)) return 0;
   const std::uint64_t counts = options_.max_rows - options_.min_rows + 1;
   return options_.min_rows + static_cast<std::uint32_t>(Draw(rank, layer, step, kRows) % counts);
+}
+
+std::uint32_t Gradients::RowsSent(Rank rank, LayerId layer, Step step) const {
+  std::uint64_t weights = 0;
+  for (std::uint16_t r = 0; r < options_.host_of_rank.size(); ++r) {
+    if (options_.host_of_rank[r] == options_.host_of_rank[rank.value()]) weights += Weight(Rank(r), layer, step);
+  }
+  return Counts(rank, layer, step, weights) ? Rows(rank, layer, step) : 0;
 }
 
 void Gradients::FillDense(Rank rank, LayerId layer, Step step, std::byte* out) const {
@@ -128,17 +147,16 @@ std::vector<std::vector<std::uint16_t>> Gradients::Hosts() const {
 template <typename T>
 void Gradients::SumByHand(LayerId layer, Step step, T* mean) const {
   const std::uint64_t n = layers_[layer.value()].elements;
-  std::uint64_t weights = 0;
+  const std::uint64_t weights = Weights(layer, step);
   bool any = false;
   std::fill_n(mean, n, T{0});
   for (const std::vector<std::uint16_t>& host : Hosts()) {
     std::vector<T> sum;
     for (const std::uint16_t r : host) {
-      if (Absent(Rank(r), layer, step)) continue;
+      if (!Counts(Rank(r), layer, step, weights)) continue;
       const std::uint32_t weight = Weight(Rank(r), layer, step);
       std::vector<T> own(n);
       FillDense(Rank(r), layer, step, reinterpret_cast<std::byte*>(own.data()));
-      weights += weight;
       const bool first = sum.empty();
       sum.resize(n);
       for (std::uint64_t i = 0; i < n; ++i) {
@@ -173,6 +191,7 @@ ByteBuffer Gradients::ProductOf(LayerId layer, Step step, sfb::ProductEngine& en
   const std::size_t size = SizeOf(spec.dtype);
   std::uint64_t rows = 0;
   for (std::uint16_t r = 0; r < options_.ranks; ++r) rows += Rows(Rank(r), layer, step);
+  const std::uint64_t weights = Weights(layer, step);
   ByteBuffer mean(spec.bytes(), std::byte{0});
   if (rows == 0) return mean;
   const sfb::AlignedBytes u = sfb::AllocateAligned(rows * m * size);
@@ -180,15 +199,25 @@ ByteBuffer Gradients::ProductOf(LayerId layer, Step step, sfb::ProductEngine& en
   std::uint64_t at = 0;
   for (const std::vector<std::uint16_t>& host : Hosts()) {
     for (const std::uint16_t r : host) {
-      FillFactors(Rank(r), layer, step, u.get() + at * m * size, v.get() + at * n * size);
-      at += Rows(Rank(r), layer, step);
+      if (!Counts(Rank(r), layer, step, weights)) continue;
+      std::byte* const own = u.get() + at * m * size;
+      const std::uint64_t count = Rows(Rank(r), layer, step);
+      FillFactors(Rank(r), layer, step, own, v.get() + at * n * size);
+      at += count;
+      const auto multiply = [&]<typename T>(T weight) {
+        for (std::uint64_t i = 0; i < count * m; ++i) reinterpret_cast<T*>(own)[i] *= weight;
+      };
+      const std::uint32_t weight = Weight(Rank(r), layer, step);
+      if (weight == 0) continue;
+      spec.dtype == DType::kF64 ? multiply(static_cast<double>(weight)) : multiply(static_cast<float>(weight));
     }
   }
-  const double alpha = 1.0 / options_.ranks;
+  if (at == 0) return mean;
+  const double alpha = 1.0 / static_cast<double>(weights == 0 ? options_.ranks : weights);
   const Status status = engine.Multiply({.dtype = spec.dtype,
                                          .u = u.get(),
                                          .v = v.get(),
-                                         .rows = rows,
+                                         .rows = at,
                                          .outputs = m,
                                          .inputs = n,
                                          .alpha = alpha,
@@ -200,7 +229,7 @@ ByteBuffer Gradients::ProductOf(LayerId layer, Step step, sfb::ProductEngine& en
     const T* const all = reinterpret_cast<const T*>(u.get());
     for (std::uint64_t i = 0; i < m; ++i) {
       T sum = 0;
-      for (std::uint64_t k = 0; k < rows; ++k) sum += all[k * m + i];
+      for (std::uint64_t k = 0; k < at; ++k) sum += all[k * m + i];
       out[i] = sum * static_cast<T>(alpha);
     }
   };

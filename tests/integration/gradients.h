@@ -30,7 +30,7 @@ struct GradientOptions {
   // Of a rank's factors; each count between is drawn.
   std::uint32_t min_rows = 0;
   std::uint32_t max_rows = 9;
-  bool weighted = false;  // key-value contributions carry weights
+  bool weighted = false;  // contributions carry weights, some of them 0
   // Every number of rank r is 2^r (times a small factor of the step): the sum of contributions is
   // the mask of the ranks that are in it, each counted once.
   bool powers_of_two = false;
@@ -42,14 +42,18 @@ class Gradients {
 
   const std::vector<plan::LayerSpec>& layers() const { return layers_; }
   bool Absent(Rank rank, LayerId layer, Step step) const;
+  // 0 for a rank that is absent.
   std::uint32_t Weight(Rank rank, LayerId layer, Step step) const;
   // 0 for a rank that is absent.
   std::uint32_t Rows(Rank rank, LayerId layer, Step step) const;
+  // Those that leave its host: where workers combine first, a host with weights drops the rows of no weight.
+  std::uint32_t RowsSent(Rank rank, LayerId layer, Step step) const;
   void FillDense(Rank rank, LayerId layer, Step step, std::byte* out) const;
   void FillFactors(Rank rank, LayerId layer, Step step, std::byte* u, std::byte* v) const;
 
   // The mean over all ranks: a sum in rank order of whole tensors, on each host and then over the
-  // hosts' sums, or one product by `engine` of the factors concatenated in the same order. Kept while a rank may still ask. Thread: any.
+  // hosts' sums, or one product by `engine` of the factors concatenated in the same order,
+  // multiplied by the ranks' weights. Kept while a rank may still ask. Thread: any.
   const ByteBuffer& Mean(LayerId layer, Step step, plan::Scheme scheme, sfb::ProductEngine& engine);
   // The ranks and how often each is in a result of powers of two, for a message.
   std::string Explain(LayerId layer, Step step, ConstBytes result) const;
@@ -58,6 +62,10 @@ class Gradients {
   std::uint64_t Draw(Rank rank, LayerId layer, Step step, std::uint64_t what) const;
   // The ranks of each host; flat: of each rank.
   std::vector<std::vector<std::uint16_t>> Hosts() const;
+  // Of all ranks that are there; 0: unweighted.
+  std::uint64_t Weights(LayerId layer, Step step) const;
+  // Whether a rank adds to the mean, where all weights are so many.
+  bool Counts(Rank rank, LayerId layer, Step step, std::uint64_t weights) const;
   template <typename T>
   void SumByHand(LayerId layer, Step step, T* mean) const;
   ByteBuffer SumOf(LayerId layer, Step step) const;

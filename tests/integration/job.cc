@@ -373,9 +373,9 @@ class Job::Worker final : public Member {
     request->step = step;
     request->gradient = {run.gradient.get(), spec.elements, spec.dtype};
     request->absent = gradients.Absent(outcome_.rank, layer, step);
+    request->weight = gradients.Weight(outcome_.rank, layer, step);
     if (scheme == plan::Scheme::kKeyValue) {
       gradients.FillDense(outcome_.rank, layer, step, run.gradient.get());
-      if (!request->absent) request->weight = gradients.Weight(outcome_.rank, layer, step);
     } else {
       const std::uint64_t rows = gradients.Rows(outcome_.rank, layer, step);
       const std::size_t parity = step.value() % 2;
@@ -665,7 +665,7 @@ void Job::ExpectExactPayload() const {
       plan::LayerPlan layer_plan;
       layer_plan.scheme = plan.layers[i].scheme;
       for (std::uint16_t r = 0; spec.factors && r < options_.workers; ++r) {
-        layer_plan.measured.rows.push_back(gradients_.Rows(Rank(r), LayerId(i), Step(step)));
+        layer_plan.measured.rows.push_back(gradients_.RowsSent(Rank(r), LayerId(i), Step(step)));
       }
       const plan::LayerPayload payload = plan::PayloadOf(spec, slices[i], layer_plan, cluster);
       if (plan.layers[i].scheme == plan::Scheme::kKeyValue) {

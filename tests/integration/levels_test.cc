@@ -137,32 +137,38 @@ TEST_P(LevelsTest, EachHostsBytesCrossTheNetworkOnce) {
 }
 
 // The oracles, which the products of the tests above equal bit for bit, compared with each other.
-TEST(Levels, DifferFromFlatWorkersByRoundingsOnly) {
+void ExpectRoundingsOnly(const Machines& machines, bool weighted) {
   const std::vector<plan::LayerSpec> layers = {Dense("dense", 5000), FullyConnected("fc", 31, 17)};
   const auto engine = sfb::MakeBlasEngine(1);
+  GradientOptions options{.seed = 9, .ranks = static_cast<std::uint16_t>(machines.size()), .weighted = weighted};
+  Gradients flat(options, layers);
+  options.host_of_rank = plan::HostOfRank(machines, plan::Levels::kHost);
+  Gradients levels(options, layers);
+  for (const plan::Scheme scheme : {plan::Scheme::kKeyValue, plan::Scheme::kFactorBroadcast}) {
+    const LayerId layer(scheme == plan::Scheme::kKeyValue ? 0 : 1);
+    const ByteBuffer& a = flat.Mean(layer, Step(0), scheme, *engine);
+    const ByteBuffer& b = levels.Mean(layer, Step(0), scheme, *engine);
+    const auto* x = reinterpret_cast<const float*>(a.data());
+    const auto* y = reinterpret_cast<const float*>(b.data());
+    double difference = 0;
+    double size = 0;
+    for (std::size_t i = 0; i < a.size() / sizeof(float); ++i) {
+      difference += std::pow(double{x[i]} - double{y[i]}, 2);
+      size += std::pow(double{x[i]}, 2);
+    }
+    EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(size));
+    const bool by_host = std::is_sorted(options.host_of_rank.begin(), options.host_of_rank.end());
+    if (scheme == plan::Scheme::kFactorBroadcast && by_host) {
+      EXPECT_EQ(a, b) << "one product of the same rows in the same order";
+    }
+  }
+}
+
+TEST(Levels, DifferFromFlatWorkersByRoundingsOnly) {
   for (const Machines& machines : Topologies()) {
-    GradientOptions options{.seed = 9, .ranks = static_cast<std::uint16_t>(machines.size())};
-    Gradients flat(options, layers);
-    options.host_of_rank = plan::HostOfRank(machines, plan::Levels::kHost);
-    Gradients levels(options, layers);
-    for (const plan::Scheme scheme :
-         {plan::Scheme::kKeyValue, plan::Scheme::kFactorBroadcast}) {
-      const LayerId layer(scheme == plan::Scheme::kKeyValue ? 0 : 1);
-      const ByteBuffer& a = flat.Mean(layer, Step(0), scheme, *engine);
-      const ByteBuffer& b = levels.Mean(layer, Step(0), scheme, *engine);
-      const auto* x = reinterpret_cast<const float*>(a.data());
-      const auto* y = reinterpret_cast<const float*>(b.data());
-      double difference = 0;
-      double size = 0;
-      for (std::size_t i = 0; i < a.size() / sizeof(float); ++i) {
-        difference += std::pow(double{x[i]} - double{y[i]}, 2);
-        size += std::pow(double{x[i]}, 2);
-      }
-      EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(size)) << NameOf(machines);
-      const bool by_host = std::is_sorted(options.host_of_rank.begin(), options.host_of_rank.end());
-      if (scheme == plan::Scheme::kFactorBroadcast && by_host) {
-        EXPECT_EQ(a, b) << "one product of the same rows in the same order: " << NameOf(machines);
-      }
+    for (const bool weighted : {false, true}) {
+      SCOPED_TRACE(NameOf(machines) + (weighted ? ", weighted" : ""));
+      ExpectRoundingsOnly(machines, weighted);
     }
   }
 }
