@@ -11,39 +11,25 @@ writes what steps took.
 Raw results are docs/performance/tensorflow-*.json, the tables are docs/performance/tensorflow.md. A cell is measured
 again when its inputs changed (setting, sources or machine) or when others used the cores meanwhile.
 """
-import argparse
 import contextlib
 import dataclasses
 import itertools
 import json
-import os
-import pathlib
 import subprocess
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "docs" / "performance"
+from benchmarks import cells as of_cells
+from benchmarks.cells import FOLDER, ROOT, say, text_of
 
 
 def parse(arguments):
     from . import grid
-    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.tensorflow", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="kinds, nets or cells, with commas")
-    parser.add_argument("--list", action="store_true", help="print the cells")
-    parser.add_argument("--render", action="store_true", help="write the tables from what is there")
-    parser.add_argument("--again", action="store_true", help="measure cells that are there as well")
+    kinds = ("kind", "net", "cell")
+    parser = of_cells.parser("tensorflow", __doc__, kinds)
     parser.add_argument("--smoke", action="store_true", help="few turns, into build/: that everything runs")
     options = parser.parse_args(arguments)
     options.folder = ROOT / "build" / "tensorflow" if options.smoke else FOLDER
-    options.chosen = grid.cells()
-    if options.only:
-        names = options.only.split(",")
-        called = lambda cell: (cell.kind, cell.net, cell.name, cell.name.removeprefix("tensorflow-"))
-        for name in names:
-            if not any(name in called(cell) for cell in options.chosen):
-                parser.error(f"there is no kind, net or cell {name}; --list names them")
-        options.chosen = [cell for cell in options.chosen if set(called(cell)) & set(names)]
+    options.chosen = of_cells.choose(parser, kinds, options.only, grid.cells(),
+                                     lambda cell: (cell.kind, cell.net, cell.name, cell.name.removeprefix("tensorflow-")))
     if options.smoke:
         options.chosen = [dataclasses.replace(cell, turns=2, starts=1) for cell in options.chosen]
     return options
@@ -72,12 +58,11 @@ def is_there(cell, key, folder):
 def measure_all(options):
     """Measures what is missing or stale; the exit status."""
     from benchmarks.performance import machine
-    from benchmarks.torch.__main__ import say, text_of
     from . import measure
     subprocess.run([ROOT / "scripts" / "build.sh", "release", "poseidon_shared", "poseidon_tensorflow"], check=True,
                    stdout=subprocess.DEVNULL)
     sources, on = machine.sources(folders=measure.SOURCES), machine.machine()
-    key_of = lambda cell: measure.key_of(cell, sources, on)
+    key_of = lambda cell: of_cells.key_of(cell, sources, on)
     stale = [cell for cell in options.chosen if options.again or not is_there(cell, key_of(cell), options.folder)]
     for cell in options.chosen:
         if cell not in stale:
@@ -103,10 +88,10 @@ def measure_all(options):
 
 def write(folder):
     """The tables from what is there, and the plot where matplotlib is."""
-    from . import plots, tables
+    from . import grid, plots, tables
     plot = folder / "tensorflow.svg"
     try:
-        drawn = plots.speed_up(tables.of_kind(tables.results_in(folder), "servers"), plot)
+        drawn = plots.speed_up(tables.of_kind(of_cells.results_in(folder, grid.cells()), "servers"), plot)
     except ImportError:
         drawn = plot.exists()
     document = folder / "tensorflow.md"
@@ -144,7 +129,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    BESIDE = ROOT / ".venv" / "bin" / "python3"  # matplotlib lies there
-    if BESIDE.exists() and pathlib.Path(sys.prefix).resolve() != (ROOT / ".venv").resolve():
-        os.execv(BESIDE, [str(BESIDE), "-B", "-m", "benchmarks.tensorflow", *sys.argv[1:]])
-    sys.exit(main(sys.argv[1:]))
+    of_cells.run("tensorflow", main)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures a cell: starts the processes of its systems in one network and lets them take turns."""
 import contextlib
-import hashlib
 import json
 import os
 import pathlib
@@ -25,12 +24,6 @@ SOURCES = ("poseidon", "frontends/python", "frontends/tensorflow", "benchmarks/c
            "scripts/dependencies.txt", *(f"benchmarks/tensorflow/{name}" for name in PROGRAMS))
 START = 180     # seconds until processes are ready
 PATIENCE = 120  # of a turn, beyond which it has hung
-
-
-def key_of(cell, sources, on):
-    """The hash of everything that a result depends on."""
-    inputs = {"cell": cell.described(), "sources": sources, "machine": on}
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def versions():

@@ -1,19 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the trainings say, as figures and as sections in Markdown. Needs no TensorFlow."""
-import json
 import statistics
 
+from benchmarks import cells
 from benchmarks.torch.tables import ms, table, with_bounds, with_bounds_of
 
 from . import grid
 
 MOST_STRANGERS = 0.1  # of the cores, while the workers only computed; above it a cell is measured again
-
-
-def results_in(folder):
-    """Of the grid's cells, those that are there."""
-    paths = [folder / f"{cell.name}.json" for cell in grid.cells()]
-    return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
 def turns_of(result, name):
@@ -187,7 +181,7 @@ def missing(results):
 
 def section(folder, plot=None):
     """All of it, for a document that has its own heading. `plot`: the file of the speed-ups, beside the document."""
-    results = results_in(folder)
+    results = cells.results_in(folder, grid.cells())
     if not results:
         return "Nothing was measured yet."
     last = max(results, key=lambda result: result["date"])

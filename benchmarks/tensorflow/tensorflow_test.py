@@ -62,7 +62,7 @@ class Goals(unittest.TestCase):
                  result("tensorflow-overhead-mlp-p1-unshaped", poseidon=[[1.0]], local=[[1.0]]),
                  result("tensorflow-servers-vgg19-22k-p2-10G", poseidon=[[2.0]], stock=[[5.0]], split=[[3.0]], local=[[1.0]])]
         with tempfile.TemporaryDirectory() as folder:
-            from benchmarks.torch.__main__ import text_of
+            from benchmarks.cells import text_of
             for one in found:
                 (pathlib.Path(folder) / f"{one['name']}.json").write_text(text_of(one))
             text = tables.section(pathlib.Path(folder))

@@ -9,47 +9,22 @@
 Raw results are docs/performance/torch-*.json, the table is docs/performance/torch.md. A cell is measured again
 when its inputs changed (setting, sources or machine) or when others used the cores meanwhile.
 """
-import argparse
 import itertools
 import json
-import os
-import pathlib
 import subprocess
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "docs" / "performance"
+from benchmarks import cells as of_cells
+from benchmarks.cells import FOLDER, ROOT, say, text_of
 
 
 def parse(arguments):
     from . import grid
-    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.torch", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="nets or cells, with commas")
-    parser.add_argument("--list", action="store_true", help="print the cells")
-    parser.add_argument("--render", action="store_true", help="write the table from what is there")
-    parser.add_argument("--again", action="store_true", help="measure cells that are there as well")
+    kinds = ("net", "cell")
+    parser = of_cells.parser("torch", __doc__, kinds)
     options = parser.parse_args(arguments)
-    options.chosen = grid.cells()
-    if options.only:
-        names = options.only.split(",")
-        called = lambda cell: (cell.net, cell.name, cell.name.removeprefix("torch-"))
-        for name in names:
-            if not any(name in called(cell) for cell in options.chosen):
-                parser.error(f"there is no net or cell {name}; --list names them")
-        options.chosen = [cell for cell in options.chosen if set(called(cell)) & set(names)]
+    options.chosen = of_cells.choose(parser, kinds, options.only, grid.cells(),
+                                     lambda cell: (cell.net, cell.name, cell.name.removeprefix("torch-")))
     return options
-
-
-def say(line):
-    print(line, flush=True)
-
-
-def text_of(result):
-    """JSON with a line per system, so that differences can be read."""
-    head = json.dumps({key: value for key, value in result.items() if key != "systems"}, indent=1)
-    systems = ",\n".join(f"  {json.dumps(name)}: {json.dumps(system)}" for name, system in result["systems"].items())
-    return head.removesuffix("\n}") + ',\n "systems": {\n' + systems + "\n }\n}\n"
 
 
 def measure_all(cells, again):
@@ -63,7 +38,7 @@ def measure_all(cells, again):
     for cell in cells:
         path = FOLDER / f"{cell.name}.json"
         there = json.loads(path.read_text()) if path.exists() else None
-        if (there and there["key"] == measure.key_of(cell, sources, on) and not again
+        if (there and there["key"] == of_cells.key_of(cell, sources, on) and not again
                 and tables.undisturbed(there) >= tables.LEAST_SHARE):
             say(f"{cell.name}: there")
         else:
@@ -79,7 +54,7 @@ def measure_all(cells, again):
                     say(f"{cell.name}: {failure}")
                     failed = 1
                     continue
-                result = {"key": measure.key_of(cell, sources, on), "name": cell.name, "date": machine.today(),
+                result = {"key": of_cells.key_of(cell, sources, on), "name": cell.name, "date": machine.today(),
                           "machine": on, "versions": machine.versions(), "cell": cell.described(), "gate": gate,
                           "systems": systems}
                 FOLDER.mkdir(parents=True, exist_ok=True)
@@ -117,7 +92,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    PYTHON = ROOT / ".venv" / "bin" / "python3"
-    if PYTHON.exists() and pathlib.Path(sys.prefix).resolve() != (ROOT / ".venv").resolve():
-        os.execv(PYTHON, [str(PYTHON), "-B", "-m", "benchmarks.torch", *sys.argv[1:]])
-    sys.exit(main(sys.argv[1:]))
+    of_cells.run("torch", main)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures trainings in emulated clusters that passed the gate."""
 import contextlib
-import hashlib
 import json
 import os
 import pathlib
@@ -30,12 +29,6 @@ PATIENCE = 400   # seconds that a training may take
 
 class Failed(Exception):
     """A training did not finish; the message is one sentence."""
-
-
-def key_of(cell, sources, on):
-    """The hash of everything that a result depends on."""
-    inputs = {"cell": cell.described(), "sources": sources, "machine": on}
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:24]
 
 
 @contextlib.contextmanager

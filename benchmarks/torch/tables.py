@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the trainings say, as figures and as a section in Markdown. Needs no torch."""
 import functools
-import json
 import math
 import random
 import statistics
+
+from benchmarks import cells
 
 from . import grid
 
 RESAMPLES = 1000
 LEAST_SHARE = 0.9  # of the cores; below it a cell is measured again
 TOLERANCE = 0.02  # of the loss of the first step: sums in another order drift apart
-
-
-def results_in(folder):
-    """Of the grid's cells, those that are there."""
-    paths = [folder / f"{cell.name}.json" for cell in grid.cells()]
-    return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
 def seconds_of(result, name):
@@ -160,7 +155,7 @@ def coverage(results):
 
 def section(folder):
     """All of it, for a document that has its own heading."""
-    results = results_in(folder)
+    results = cells.results_in(folder, grid.cells())
     if not results:
         return "Nothing was measured yet."
     dates = sorted({result["date"] for result in results})
