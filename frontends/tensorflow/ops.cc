@@ -53,15 +53,14 @@ void* MakePlace(TF_OpKernelConstruction* construction) {
 }
 void DeletePlace(void* place) { delete static_cast<Place*>(place); }
 
-// Ends an op that the caller does not end later: with what TensorFlow said, or a sentence of ours, where it has failed.
-void End(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback, const StatusOfCall& status,
-         const std::string& failure = "") {
+// Ends an op: with what TensorFlow said, or a sentence of ours, where it has failed.
+void End(TF_OpKernelContext* context, Done done, const StatusOfCall& status, const std::string& failure) {
   if (!status.ok()) {
     Tf().TF_OpKernelContext_Failure(context, status.get());
   } else if (!failure.empty()) {
     Fail(context, failure);
   }
-  Done(callback).Call();
+  done.Call();
 }
 
 // Allocates output `number`; in the memory of input `given` where that is not -1 and nobody else reads it. *forwarded says
@@ -135,17 +134,12 @@ std::string BeginStep(const Place& place, std::uint64_t step) {
 
 void Begin(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
   const Place place = *static_cast<Place*>(kernel);
-  Beginner::The().Do([place, context, done = std::make_shared<Done>(callback)] {
+  Beginner::The().Do([place, context, done = Done(callback)] {
     const StatusOfCall status;
     const std::int64_t step = NumberOf(context, 0, status);
     const std::string failure = status.ok() ? BeginStep(place, static_cast<std::uint64_t>(step)) : "";
     if (failure.empty() && status.ok()) SetNumber(context, 0, step, status);
-    if (!status.ok()) {
-      Tf().TF_OpKernelContext_Failure(context, status.get());
-    } else if (!failure.empty()) {
-      Fail(context, failure);
-    }
-    done->Call();
+    End(context, done, status, failure);
   });
 }
 
@@ -170,7 +164,7 @@ void Scheme(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallb
     }
     *static_cast<bool*>(Tf().TF_TensorData(factors.get())) = scheme == POSEIDON_FACTOR_BROADCAST;
   }
-  End(context, callback, status, failure);
+  End(context, Done(callback), status, failure);
 }
 
 // ---- PoseidonPush, PoseidonPushFactors
@@ -238,7 +232,7 @@ void Push(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallbac
                      return core.push_dense(model, place.number(), static_cast<std::uint64_t>(step), &view, push, told);
                    });
   }
-  End(context, callback, status, failure);
+  End(context, Done(callback), status, failure);
 }
 
 void PushFactors(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
@@ -270,7 +264,7 @@ void PushFactors(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDone
                      });
     }
   }
-  End(context, callback, status, failure);
+  End(context, Done(callback), status, failure);
 }
 
 // ---- PoseidonMean
@@ -280,7 +274,7 @@ void Mean(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallbac
   const StatusOfCall status;
   const std::int64_t step = NumberOf(context, 0, status);
   Flight* const flight = ModelTable::The().FlightOf(place.model, place.layer);
-  if (!status.ok() || flight == nullptr) return End(context, callback, status, kLeft);
+  if (!status.ok() || flight == nullptr) return End(context, Done(callback), status, kLeft);
   flight->Take(static_cast<std::uint64_t>(step), context, Done(callback));
 }
 
