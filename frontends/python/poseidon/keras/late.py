@@ -9,7 +9,8 @@ Three functions are traced: a step with nothing to update before it, a step with
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -67,26 +68,24 @@ class LateUpdate:
 
     def __init__(self, model: Any, make: Callable[[], Callable[[Any], Any]]) -> None:
         """`make` gives a new function of an iterator that runs the model's steps, traced when it is first called."""
-        self.model, self.make = model, make
+        self.model = model
         self.pending = False  # a step has pushed what no update has taken
         self.takes = False  # the function that is called now, and may be traced, begins with an update
         self.begun: tf.Tensor | None = None
         self.steps = 0
-        execution, model.steps_per_execution = model.steps_per_execution, 1
-        self.first = self.one_step(make())
-        model.steps_per_execution = execution
+        with self.single_steps():
+            self.first = make()
         self.rest = make()
         self.update = tf.function(lambda: self.take(begins=False))
 
-    def one_step(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Keras reads the number of steps where it traces."""
-        def run(iterator: Any) -> Any:
-            execution, self.model.steps_per_execution = self.model.steps_per_execution, 1
-            try:
-                return function(iterator)
-            finally:
-                self.model.steps_per_execution = execution
-        return run
+    @contextlib.contextmanager
+    def single_steps(self) -> Iterator[None]:
+        """Keras reads how many steps an execution has where it makes a function, or where it traces it."""
+        execution, self.model.steps_per_execution = self.model.steps_per_execution, 1
+        try:
+            yield
+        finally:
+            self.model.steps_per_execution = execution
 
     def run(self, iterator: Any) -> Any:
         """The model's steps of one execution. Until the final plan is there each one ends with its update: a forward pass that
@@ -104,7 +103,8 @@ class LateUpdate:
         for done in range(at_once):
             self.flush()
             try:
-                logs = self.first(iterator)
+                with self.single_steps():
+                    logs = self.first(iterator)
             except StopIteration:
                 if done == 0:
                     raise

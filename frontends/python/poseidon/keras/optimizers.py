@@ -9,7 +9,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
@@ -23,10 +23,18 @@ from ..tensorflow.exchange import path_of
 _models: list[weakref.ref[Any]] = []  # in the order of distribute(), the same on every worker
 _depth = 0  # of applies: a loss scale's optimizer has another one inside
 _reduced: set[int] = set()  # variables whose gradients the outermost apply has reduced
-_samples: tf.Tensor | int = 0  # that the gradients which are traced now are the mean of; 0: not known
-_batch: list[tf.Tensor] = []  # of the step that is traced now
-# What takes the gradients that are traced now, in place of the optimizer; None: they are reduced at once.
-_late: Callable[[Any, list[Any], list[Any], tf.Tensor | int], None] | None = None
+Late = Callable[[Any, list[Any], list[Any], "tf.Tensor | int"], None]  # of optimizer, variables, gradients and samples
+
+
+class Step(NamedTuple):
+    """A model's step while it is traced, or runs eagerly."""
+
+    batch: list[tf.Tensor] = []
+    samples: tf.Tensor | int = 0  # that its gradients are the mean of; 0: not known
+    late: Late | None = None  # takes the gradients in place of the optimizer; None: they are reduced at once
+
+
+_step = Step()  # outside of a model's own: nothing is known of it
 
 
 def register(model: Any) -> None:
@@ -47,17 +55,16 @@ def without_seeds(variables: list[Any]) -> list[Any]:
     return [variable for variable in variables if "seed" not in path_of(variable)]
 
 
-def trace(step: Callable[[Any], Any], data: Any,
-          late: Callable[[Any, list[Any], list[Any], tf.Tensor | int], None] | None = None) -> Any:
+def trace(step: Callable[[Any], Any], data: Any, late: Late | None = None) -> Any:
     """A model's step, whose gradients count by the samples of its batch: workers' batches may differ in size. With `late` they
     go there, and no optimizer is applied."""
-    global _samples, _late, _batch
-    _batch = leaves_of(data)
-    _samples, _late = tf.shape(_batch[0], tf.int64)[0], late
+    global _step
+    batch = leaves_of(data)
+    _step = Step(batch, tf.shape(batch[0], tf.int64)[0], late)
     try:
         return step(data)
     finally:
-        _samples, _late, _batch = 0, None, []
+        _step = Step()
 
 
 def leaves_of(batch: Any) -> list[tf.Tensor]:
@@ -104,10 +111,10 @@ def _wrapped(plain: Callable[..., Any]) -> Callable[..., Any]:
                 return plain(self, grads, trainable_variables)
         _tensorflow.start(without_seeds([*model.variables, *variables]), in_step=True)
         # No step begins without a batch: at the end of the data a graph fails, on one worker sooner than on another.
-        with tf.control_dependencies(_batch):
-            if _late is not None:
-                return _late(self, variables, grads, _samples)
-            means = _tensorflow.exchange_of(variables, grads).reduce(grads, _samples)
+        with tf.control_dependencies(_step.batch):
+            if _step.late is not None:
+                return _step.late(self, variables, grads, _step.samples)
+            means = _tensorflow.exchange_of(variables, grads).reduce(grads, _step.samples)
         with _inside(variables):
             return plain(self, means, trainable_variables)
     apply.poseidon = True  # type: ignore[attr-defined]

@@ -52,7 +52,7 @@ def check(model: Any, expected: str = "") -> None:
 def sum_over_workers(variables: list[Any], divide_by: int = 1) -> None:
     """Leaves the sum over all workers, divided, in numeric variables, the same bits everywhere."""
     for whole in False, True:
-        chosen = [one for one in variables if np.issubdtype(np.asarray(one).dtype, np.integer) == whole]
+        chosen = [one for one in variables if keras.backend.is_int_dtype(one.dtype) == whole]
         numbers = np.concatenate([np.zeros(0), *(np.asarray(one, "float64").reshape(-1) for one in chosen)])
         numbers = np.ascontiguousarray(numbers.astype("int64" if whole else "float64"))
         if numbers.size:
@@ -63,6 +63,13 @@ def sum_over_workers(variables: list[Any], divide_by: int = 1) -> None:
                 part = numbers[at:at + size].reshape(one.shape)
                 one.assign(part if divide_by == 1 else part / divide_by)
                 at += size
+
+
+def of_rank_0(number: int) -> int:
+    """Rank 0's, everywhere."""
+    told = array.array("q", [number])
+    _tensorflow.joined().broadcast(told)
+    return told[0]
 
 
 def like(plain: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
@@ -192,9 +199,8 @@ class Training:
         if data.are_arrays(x):
             if asked["validation_split"] and asked["validation_data"] is None:
                 training, asked["validation_data"] = data.split_off(training, asked["validation_split"])
-            seed = array.array("q", [np.random.randint(2 ** 31)])  # rank 0's, which may be seeded
-            _tensorflow.joined().broadcast(seed)
-            asked["x"] = data.batches_of(training, batch_size, rank(), workers(), seed[0] if asked["shuffle"] else None, whole=True)
+            seed = of_rank_0(np.random.randint(2 ** 31)) if asked["shuffle"] else None  # a generator that may be seeded
+            asked["x"] = data.batches_of(training, batch_size, rank(), workers(), seed, whole=True)
             asked.update(y=None, sample_weight=None, batch_size=None, shuffle=False, validation_split=0.0)
         validation = asked["validation_data"]
         if isinstance(validation, (tuple, list)) and data.are_arrays(validation):
@@ -229,9 +235,7 @@ class Training:
         state = without_seeds([*self.model.variables, *(optimizer.variables if optimizer is not None else [])])
         if _tensorflow.differing(state):
             _tensorflow.broadcast(state)
-        epoch = array.array("q", [self.model._initial_epoch or 0])
-        _tensorflow.joined().broadcast(epoch)
-        self.model._initial_epoch = epoch[0] or None
+        self.model._initial_epoch = of_rank_0(self.model._initial_epoch or 0) or None
         if self.at_once_because is None:
             self.late = self.late_made = self.late_made or LateUpdate(self.model, self.new_function)
         self.say_when_updates_are()
