@@ -25,7 +25,10 @@ JOB = """
 import array, importlib, sys
 modules = sys.argv[4:]
 for name in modules:
-    importlib.import_module({"cryptography": "cryptography.fernet"}.get(name, name))  # it loads its library late
+    # These two load their library late.
+    module = importlib.import_module({"cryptography": "cryptography.fernet"}.get(name, name))
+    if name == "poseidon":
+        module.session.library()
 import ssl
 import poseidon
 rank, port, token = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
