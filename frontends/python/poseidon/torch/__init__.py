@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Exchange", "PoseidonError", "init", "make_token_file", "rank", "shutdown", "wrap", "workers"]
 
 _joined: Session | None = None
-_wrapped: Exchange | None = None
+_wrapped: list[Exchange] = []
 
 
 def init(rank: int | None = None, workers: int | None = None, coordinator: str | None = None, port: int | None = None,
@@ -67,6 +67,10 @@ def meet_at_agent(place: Place) -> Callable[[str, int], None] | None:
     return None
 
 
+def is_joined() -> bool:
+    return _joined is not None
+
+
 def joined() -> Session:
     if _joined is None:
         raise PoseidonError("poseidon.torch.init has not been called")
@@ -91,9 +95,8 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None,
     all gradients whole. The model may be compiled before or after. DistributedDataParallel and fully sharded models
     around, inside or beside it are refused: they average the same gradients. Returns the Exchange, with synchronize() and plan().
     """
-    global _wrapped
-    _wrapped = Exchange(joined(), model, optimizer, overlap, factors)
-    return _wrapped
+    _wrapped.append(Exchange(joined(), model, optimizer, overlap, factors))
+    return _wrapped[-1]
 
 
 def shutdown() -> None:
@@ -101,26 +104,26 @@ def shutdown() -> None:
     with its last weights. While an
     exception is under way (in a finally, or where it is caught) the job ends for everybody, as it does where a
     script ends without this call: the others wait for gradients that will not come."""
-    global _joined, _wrapped
+    global _joined
     failure = sys.exc_info()[1]
     if has_failed(failure):
         return _end(failure)
     if _joined is not None:
-        if _wrapped is not None:
-            _wrapped.detach()
-        leaving, _joined, _wrapped = _joined, None, None
+        while _wrapped:
+            _wrapped.pop().detach()
+        leaving, _joined = _joined, None
         atexit.unregister(_end)
         leaving.leave()
 
 
 def _end(failure: BaseException | None = None) -> None:
     """A script that ends without shutdown() ends the job for everybody, and says why."""
-    global _joined, _wrapped
+    global _joined
     failure = failure or getattr(sys, "last_value", None)
     if _joined is not None:
         _joined.abort("its script ended without poseidon.torch.shutdown()" if failure is None else reason_of(failure))
         _joined.close()
-        if _wrapped is not None:
-            _wrapped.abandon()
-        _joined = _wrapped = None
+        while _wrapped:
+            _wrapped.pop().abandon()
+        _joined = None
         atexit.unregister(_end)
