@@ -104,6 +104,9 @@ def test_factors_train_what_one_worker_does(with_factors, name):
 @pytest.mark.parametrize("name, rank, sentence", [
     ("an_optimizer_with_its_own_apply", 0, r"the gradient of variable 'sequential/dense/kernel' comes to Own on a way that is "
                                            r"not exchanged"),
+    ("a_model_of_tf_keras", 0, r"distribute was given a tf_keras\.src\.engine\.sequential\.Sequential, expected a keras\.Model of "
+                               r"Keras 3"),
+    ("made_in_a_scope_of_a_strategy", 0, r"the model is made in a scope of tf\.distribute, expected none"),
     ("compiled_by_xla", 0, r"the model is compiled with jit_compile=True, expected False"),
     ("compiled_by_xla_later", 0, r"the model is compiled with jit_compile=True, expected False"),
     ("a_model_built_in_its_first_step", 0, r"variable 'sequential_1/dense_2/kernel' is made in the first training step"),

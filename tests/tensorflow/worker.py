@@ -541,6 +541,18 @@ def an_overflow_on_one_worker(steps):
 # ---- what is refused, and what ends badly
 
 @case
+def a_model_of_tf_keras(steps):
+    poseidon.distribute(type("Sequential", (), {"__module__": "tf_keras.src.engine.sequential"})())
+
+
+@case
+def made_in_a_scope_of_a_strategy(steps):
+    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
+        model = dense_net()
+    poseidon.distribute(model)
+
+
+@case
 def an_optimizer_with_its_own_apply(steps):
     class Own(SGD):
         def apply(self, grads, trainable_variables=None):

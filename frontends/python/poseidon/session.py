@@ -6,7 +6,10 @@ is any writable buffer of numbers.
 """
 from __future__ import annotations
 
+import array
 import ctypes
+import hashlib
+import itertools
 import os
 import re
 import socket
@@ -159,6 +162,31 @@ class Session:
     def sum(self, buffer: Buffer | c.View) -> None:
         """Leaves the sum over all workers in everybody's buffer, the same bits everywhere."""
         self.c.sum(self.handle, ctypes.byref(view_of(buffer)))
+
+    def differing(self, contents: Sequence[bytes]) -> list[bool]:
+        """Which of these are not the same on all workers, bit for bit, told to everybody."""
+        if not contents:
+            return []
+        hashes = array.array("q", b"".join(hashlib.blake2b(content, digest_size=8).digest() for content in contents))
+        of_root = array.array("q", hashes)
+        self.broadcast(of_root)
+        differs = array.array("q", [int(mine != first) for mine, first in zip(hashes, of_root)])
+        self.sum(differs)
+        return [count > 0 for count in differs]
+
+    def compare_models(self, variables: Sequence[str]) -> None:
+        """Raises PoseidonError on a worker whose variables, each described in a line, are not rank 0's, which ends the job."""
+        own = "\n".join(variables)
+        size = array.array("q", [len(own.encode())])
+        self.broadcast(size)
+        letters = array.array("q", list(own.encode().ljust(size[0])[:size[0]]))
+        self.broadcast(letters)
+        first = bytes(list(letters)).decode(errors="replace")
+        if first != own:
+            pairs = itertools.zip_longest(own.split("\n"), first.split("\n"), fillvalue="no variable")
+            here, there = next((here, there) for here, there in pairs if here != there)
+            raise PoseidonError(f"the models differ: rank {self.rank} has {here} where rank 0 has {there}",
+                                "INVALID_ARGUMENT")
 
     def join_small(self, declared: Sequence[c.Layer]) -> list[int]:
         """For each of these layers, in forward order, the index of the first of those that it goes with; its own where it

@@ -3,7 +3,7 @@
 
   import poseidon.keras as poseidon
   model = poseidon.distribute(model)               # before or after compile(); one worker trains as always
-  model.fit(poseidon.shard(dataset), epochs=5)
+  model.fit(poseidon.shard(dataset), epochs=5)     # on torch: a DataLoader
 
 Gradients become means over all workers before the optimizer sees them; arrays given to fit are divided among the workers.
 """
@@ -13,10 +13,12 @@ import keras
 
 from ..errors import PoseidonError
 
-if keras.backend.backend() != "tensorflow":
-    raise PoseidonError(f"Keras' backend is {keras.backend.backend()}, expected tensorflow (poseidon.torch serves "
-                        "models on torch)", "UNIMPLEMENTED")
-
-from .on_tensorflow import check, distribute, init, plan, rank, shard, shutdown, workers  # noqa: E402
+if keras.backend.backend() == "tensorflow":
+    from .on_tensorflow import check, distribute, init, plan, rank, shard, shutdown, workers
+elif keras.backend.backend() == "torch":
+    from .on_torch import check, distribute, init, plan, rank, shard, shutdown, workers
+else:
+    raise PoseidonError(f"Keras' backend is {keras.backend.backend()}, expected tensorflow or torch (KERAS_BACKEND)",
+                        "UNIMPLEMENTED")
 
 __all__ = ["PoseidonError", "check", "distribute", "init", "plan", "rank", "shard", "shutdown", "workers"]

@@ -9,31 +9,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.trainers.data_adapters.array_slicing import can_slice_array
 
-from ..errors import PoseidonError
-from ..tensorflow.data import part_of
-
-
-def are_arrays(x: Any) -> bool:
-    """Whether `x` is what fit cuts into batches itself: arrays, or a structure of them."""
-    leaves = [leaf for leaf in keras.tree.flatten(x) if leaf is not None]
-    return bool(leaves) and all(can_slice_array(leaf) for leaf in leaves)
-
-
-def length_of(arrays: Any) -> int:
-    lengths = {len(leaf) for leaf in keras.tree.flatten(arrays) if leaf is not None}
-    if len(lengths) != 1:
-        raise PoseidonError(f"arrays of {', '.join(map(str, sorted(lengths)))} samples were given, expected as many in all",
-                            "INVALID_ARGUMENT")
-    return lengths.pop()
-
-
-def split_off(arrays: Any, share: float) -> tuple[Any, Any]:
-    """The last `share` of the samples apart from the others, as fit's validation_split has it."""
-    at = int(length_of(arrays) * (1 - share))
-    return (keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[:at], arrays),
-            keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[at:], arrays))
+from ..shares import part_of
+from . import arrays as of_fit
 
 
 def tensor_of(array: Any) -> tf.Tensor:
@@ -48,16 +26,14 @@ def batches_of(arrays: Any, batch_size: int, rank: int, workers: int, seed: int 
     Every `batch_size` * `workers` samples are one step, the last ones too, and are divided evenly. With a seed every epoch has
     another order, the same on all workers. Where the last step has less samples than there are workers, it is left out
     (`whole`: training, where a worker without a sample would keep the others waiting), or some workers have one step less."""
-    while arrays[-1] is None:
-        arrays = arrays[:-1]
-    samples, at_once = length_of(arrays), batch_size * workers
+    arrays = of_fit.given(arrays)
+    samples, at_once = of_fit.length_of(arrays), batch_size * workers
     steps, rest = divmod(samples, at_once)
     mine = part_of(rest, rank, workers)
     if rest >= workers or (not whole and mine[0] < mine[1]):
         steps += 1
     if steps == 0:
-        raise PoseidonError(f"{samples} samples were given, expected at least one for each of {workers} workers",
-                            "INVALID_ARGUMENT")
+        raise of_fit.too_few(samples, workers)
     tensors = keras.tree.map_structure(lambda leaf: None if leaf is None else tensor_of(leaf), arrays)
     epochs = itertools.count()
 

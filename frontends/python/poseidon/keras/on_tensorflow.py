@@ -2,14 +2,19 @@
 """poseidon.keras where Keras' backend is TensorFlow."""
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError
+from ..session import Session
 from ..tensorflow import init, rank, shard, shutdown, workers
-from . import optimizers, training
+from . import data, optimizers, training
+from .late import LateUpdate, has_own_step, why_not
+from .models import check_is_model, like, refuse_compiled, without_seeds
 
 __all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "workers"]
 
@@ -17,14 +22,15 @@ __all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "
 def distribute(model: Any) -> Any:
     """Lets `model` train with the models of all other workers, exactly as one model on all their batches; returns it. All
     workers start from rank 0's variables."""
-    if tf.distribute.has_strategy():
+    check_is_model(model)
+    if tf.distribute.has_strategy() or getattr(model, "_distribute_strategy", None) is not None:
         raise PoseidonError("the model is made in a scope of tf.distribute, expected none: one of them exchanges "
                             "gradients, not both", "INVALID_ARGUMENT")
     init()
     if workers() > 1:
-        training.refuse_xla(model)
+        refuse_xla(model)
         optimizers.register(model)
-        training.Training(model)
+        Training(model)
     return model
 
 
@@ -32,7 +38,7 @@ def check(model: Any) -> None:
     """Raises PoseidonError where `model` or its optimizer is not the same on all workers, bit for bit. All call it. fit does so
     after its first step and after every epoch."""
     if workers() > 1:
-        training.check(model)
+        TensorFlow().check(model)
 
 
 def plan(model: Any) -> dict[str, tuple[str, str]]:
@@ -41,3 +47,90 @@ def plan(model: Any) -> dict[str, tuple[str, str]]:
     own = {id(variable) for variable in model.variables}
     return {name: how for exchange in _tensorflow.exchanges() if any(id(variable) in own for variable in exchange.variables)
             for name, how in exchange.plan().items()}
+
+
+def refuse_xla(model: Any) -> None:
+    refuse_compiled(model, "XLA does not know the ops that exchange gradients")
+
+
+class TensorFlow(training.Backend):
+    def session(self) -> Session:
+        return _tensorflow.joined()
+
+    def differing(self, variables: Sequence[Any]) -> list[str]:
+        return _tensorflow.differing(variables)
+
+    def broadcast(self, variables: Sequence[Any]) -> None:
+        _tensorflow.broadcast(variables)
+
+
+class Training(training.Training):
+    """Updates are late where they can be: see late.py."""
+
+    def __init__(self, model: Any) -> None:
+        self.own_step = has_own_step(model)
+        super().__init__(model, TensorFlow())
+        self.late: LateUpdate | None = None  # in a fit that allows it
+        self.late_made: LateUpdate | None = None
+        self.at_once_because: str | None = None  # why updates of this fit are not late
+        self.said: set[str | None] = set()
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """An eager step would otherwise begin with each worker's own variables."""
+        refuse_xla(self.model)
+        kept = self.model.train_function is not None and not force
+        self.plain["make_train_function"](force)
+        _tensorflow.start(without_seeds(self.model.variables))
+        if not kept:
+            self.late_made = None  # has functions of its own, of the model as it was
+            self.at_once = self.model.train_function
+            self.model.train_function = like(self.at_once, self.run)
+
+    def new_function(self) -> Callable[[Any], Any]:
+        """Another one than the model's, for traces of their own."""
+        kept, self.model.train_function = self.model.train_function, None
+        self.plain["make_train_function"](True)
+        made, self.model.train_function = self.model.train_function, kept
+        return made  # type: ignore[no-any-return]  # Keras has no annotations
+
+    def run(self, iterator: Any) -> Any:
+        """The model's train_function."""
+        logs = self.late.run(iterator) if self.fitting and self.late is not None else self.at_once(iterator)
+        self.compare_once()
+        return logs
+
+    def train_step(self, batch: Any) -> Any:
+        """Is traced, or runs eagerly."""
+        late = self.late if self.fitting else None
+        if late is None:
+            return optimizers.trace(self.plain["train_step"], batch)
+        late.before_step(batch)
+        return optimizers.trace(self.plain["train_step"], batch, late.push)
+
+    def flush(self) -> None:
+        if self.late is not None:
+            self.late.flush()
+
+    def fit(self, *arguments: Any, **words: Any) -> Any:
+        try:
+            return super().fit(*arguments, **words)
+        finally:
+            self.late = None
+
+    def plan_fit(self, asked: dict[str, Any]) -> None:
+        self.at_once_because = why_not(self.model, asked["callbacks"], self.own_step)
+
+    def has_begun(self) -> None:
+        if self.at_once_because is None:
+            self.late = self.late_made = self.late_made or LateUpdate(self.model, self.new_function)
+        if rank() == 0 and self.at_once_because not in self.said:
+            self.said.add(self.at_once_because)
+            print("poseidon: the exchange overlaps with the backward pass" +
+                  (" and the next forward pass" if self.at_once_because is None else f" alone: {self.at_once_because}"),
+                  file=sys.stderr)
+
+    def training_batches(self, given: tuple[Any, ...], batch_size: int, seed: int | None) -> tf.data.Dataset:
+        return data.batches_of(given, batch_size, rank(), workers(), seed, whole=True)
+
+    def validation_batches(self, given: tuple[Any, ...], batch_size: int) -> tf.data.Dataset:
+        return data.batches_of(given, batch_size, rank(), workers(), None, whole=False)

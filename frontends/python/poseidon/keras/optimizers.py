@@ -19,6 +19,7 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError
 from ..tensorflow.exchange import path_of
+from .models import without_seeds
 
 _models: list[weakref.ref[Any]] = []  # in the order of distribute(), the same on every worker
 _depth = 0  # of applies: a loss scale's optimizer has another one inside
@@ -48,11 +49,6 @@ def register(model: Any) -> None:
         guard = _guarded(TFOptimizer._backend_update_step)
         guard.poseidon = True  # type: ignore[attr-defined]
         TFOptimizer._backend_update_step = guard
-
-
-def without_seeds(variables: list[Any]) -> list[Any]:
-    """Random seeds stay each worker's own."""
-    return [variable for variable in variables if "seed" not in path_of(variable)]
 
 
 def trace(step: Callable[[Any], Any], data: Any, late: Late | None = None) -> Any:

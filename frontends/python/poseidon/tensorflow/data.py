@@ -8,11 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import PoseidonError
-
-
-def part_of(samples: Any, rank: int, workers: int) -> tuple[Any, Any]:
-    """The first of a worker's samples among so many, and the first that is not: shares differ by one at most."""
-    return samples * rank // workers, samples * (rank + 1) // workers
+from ..shares import part_of
 
 
 def shard(dataset: tf.data.Dataset, rank: int, workers: int) -> tf.data.Dataset:

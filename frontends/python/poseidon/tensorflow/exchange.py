@@ -8,8 +8,6 @@ ops start may differ between workers.
 from __future__ import annotations
 
 import array
-import hashlib
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -221,18 +219,8 @@ class Exchange:
 
 def compare(session: Session, variables: Iterable[Variable]) -> None:
     """Raises PoseidonError on a worker whose variables are not named, shaped and typed as rank 0's, which ends the job."""
-    own = "\n".join(f"{path_of(variable)} {'x'.join(map(str, variable.shape))} {tf.as_dtype(variable.dtype).name}"
-                    for variable in variables)
-    size = array.array("q", [len(own.encode())])
-    session.broadcast(size)
-    letters = array.array("q", list(own.encode().ljust(size[0])[:size[0]]))
-    session.broadcast(letters)
-    first = bytes(list(letters)).decode(errors="replace")
-    if first != own:
-        pairs = itertools.zip_longest(own.split("\n"), first.split("\n"), fillvalue="no variable")
-        here, there = next((here, there) for here, there in pairs if here != there)
-        raise PoseidonError(f"the models differ: rank {session.rank} has {here} where rank 0 has {there}",
-                            "INVALID_ARGUMENT")
+    session.compare_models([f"{path_of(variable)} {'x'.join(map(str, variable.shape))} {tf.as_dtype(variable.dtype).name}"
+                            for variable in variables])
 
 
 def numbers_of(variable: Variable) -> np.ndarray[Any, Any]:
@@ -245,16 +233,9 @@ def numbers_of(variable: Variable) -> np.ndarray[Any, Any]:
 def differing(session: Session, variables: Iterable[Variable]) -> list[str]:
     """The paths of those variables that are not the same on all workers, bit for bit, told to everybody."""
     variables = list(variables)
-    if not variables:
-        return []
     with tf.init_scope():
-        own = [hashlib.blake2b(numbers_of(variable).tobytes(), digest_size=8).digest() for variable in variables]
-    hashes = array.array("q", b"".join(own))
-    of_root = array.array("q", hashes)
-    session.broadcast(of_root)
-    differs = array.array("q", [int(mine != first) for mine, first in zip(hashes, of_root)])
-    session.sum(differs)
-    return [path_of(variable) for variable, count in zip(variables, differs) if count]
+        differs = session.differing([numbers_of(variable).tobytes() for variable in variables])
+    return [path_of(variable) for variable, differing in zip(variables, differs) if differing]
 
 
 def broadcast(session: Session, variables: Iterable[Variable], root: int = 0) -> bool:

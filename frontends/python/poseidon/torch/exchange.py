@@ -78,6 +78,9 @@ class Exchange:
         self.session, self.root, self.optimizer, self.overlap = session, model, optimizer, overlap
         self.c = session.c
         self.step = 0
+        # Of this worker's batch, whose mean its gradient is: by them it counts in the mean over all workers. 0 on all: one
+        # worker counts as much as another.
+        self.samples = 0
         self.begun = False
         self.in_backward = False
         self.compiled = False  # some module was, in its last forward pass
@@ -313,7 +316,7 @@ class Exchange:
     def push_dense(self, layer: Layer, absent: bool = False) -> None:
         layer.lent = layer.flat
         more = layer.more
-        more.absent = absent
+        more.absent, more.weight = absent, self.samples
         if layer.factors:  # one whose gradient came whole has none to send: as many rows as numbers keep it whole
             more.rows = layer.rows or min(layer.elements, 2 ** 32 - 1)
         self.c.push_dense(self.model, layer.id, self.step, ctypes.byref(layer.view), ctypes.byref(more))
@@ -330,8 +333,9 @@ class Exchange:
             factors.u, factors.v = map(ctypes.pointer, views)
             factors.rows = len(u)
             layer.lent = u, v, views
+        layer.more.absent, layer.more.weight = False, self.samples
         self.c.push_factors(self.model, layer.id, self.step, ctypes.byref(factors), ctypes.byref(layer.view),
-                            None)
+                            ctypes.byref(layer.more))
         layer.flying = True
         layer.pending = []
 
@@ -373,9 +377,12 @@ class Exchange:
                 layer.before = layer.memory().clone()
             self.push(layer)
         else:
-            layer.memory()
+            memory = layer.memory()
             if self.scheme(layer) == c.FACTOR_BROADCAST:
                 self.push(layer)
+            elif self.samples:  # an absent one would not count in the divisor, and its samples do
+                memory.zero_()
+                self.push_dense(layer)
             else:
                 self.push_dense(layer, absent=True)
 

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which samples of torch's loaders, of PyDatasets and of arrays given to fit are whose: P workers with batches of b see, step
+for step, what one with batches of P * b would."""
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
+
+from ..errors import PoseidonError
+from ..shares import part_of
+from . import arrays as of_fit
+
+
+class Turns(Sampler[Any]):
+    """Of every `workers` of what a sampler gives that of a rank. What is left over at the end is left out."""
+
+    def __init__(self, sampler: Any, rank: int, workers: int) -> None:
+        self.sampler, self.rank, self.workers = sampler, rank, workers
+
+    def __iter__(self) -> Iterator[Any]:
+        given = iter(self.sampler)
+        for one_each in zip(*[given] * self.workers):
+            yield one_each[self.rank]
+
+    def __len__(self) -> int:
+        return len(self.sampler) // self.workers
+
+
+class BatchTurns(Sampler[list[Any]]):
+    """Of every `workers` batches of a sampler that of a rank. The samples of the batches that are left over at the end are
+    divided evenly; fewer than workers are left out."""
+
+    def __init__(self, batches: BatchSampler, rank: int, workers: int) -> None:
+        self.batches, self.rank, self.workers = batches, rank, workers
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        given = iter(self.batches)
+        while step := list(itertools.islice(given, self.workers)):
+            if len(step) == self.workers:
+                yield step[self.rank]
+            elif (rest := sum(map(len, step))) >= self.workers:
+                first, end = part_of(rest, self.rank, self.workers)
+                yield list(itertools.chain(*step))[first:end]
+
+    def __len__(self) -> int:
+        whole, left_over = divmod(len(self.batches), self.workers)
+        samples, size = len(self.batches.sampler), self.batches.batch_size  # type: ignore[arg-type]  # a list has a length
+        if self.batches.drop_last:
+            samples -= samples % size
+        return whole + (left_over > 0 and samples - whole * self.workers * size >= self.workers)
+
+
+class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotations
+    """A PyDataset's batches on this worker's turns. What is left over at the end is left out."""
+
+    def __init__(self, whole: Any, rank: int, workers: int) -> None:
+        super().__init__(whole.workers, whole.use_multiprocessing, whole.max_queue_size)
+        self.whole, self.rank, self.ranks = whole, rank, workers
+
+    @property
+    def num_batches(self) -> int | None:
+        batches = self.whole.num_batches
+        return None if batches is None else batches // self.ranks
+
+    def __getitem__(self, index: int) -> Any:
+        return self.whole[index * self.ranks + self.rank]
+
+    def on_epoch_begin(self) -> None:
+        self.whole.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self.whole.on_epoch_end()
+
+
+def check_can_shard(given: Any) -> None:
+    if isinstance(given, keras.utils.PyDataset):
+        return
+    if not isinstance(given, DataLoader):
+        raise PoseidonError(f"shard was given a {type(given).__module__}.{type(given).__qualname__}, expected a "
+                            "torch.utils.data.DataLoader or a keras.utils.PyDataset", "INVALID_ARGUMENT")
+    if isinstance(given.dataset, IterableDataset):
+        raise PoseidonError("the data set of the loader is an IterableDataset, which has no batch for a number, expected one "
+                            "with __getitem__ and __len__", "INVALID_ARGUMENT")
+    if isinstance(given.sampler, DistributedSampler):
+        raise PoseidonError("the loader has a DistributedSampler, expected one that gives the samples of all workers: shard "
+                            "divides them", "INVALID_ARGUMENT")
+
+
+def shard(given: Any, rank: int, workers: int, seed: int) -> Any:
+    """See poseidon.keras.on_torch.shard. `seed` is the same on all workers."""
+    part: Any
+    if isinstance(given, keras.utils.PyDataset):
+        part, batches = Part(given, rank, workers), given.num_batches
+        steps = None if batches is None else batches // workers
+    else:
+        part = copy.copy(given)
+        kind = "sampler" if given.batch_sampler is None else "batch_sampler"  # without: the data set has whole batches
+        sampler = in_one_order(getattr(given, kind), seed)
+        # Of other samplers of batches nobody knows how many samples the last ones have.
+        turns = BatchTurns(sampler, rank, workers) if type(sampler) is BatchSampler else Turns(sampler, rank, workers)
+        # A loader refuses to be given another one, and has more options than could be handed to a new one.
+        vars(part).update({kind: turns, "_iterator": None})
+        batches, steps = len(sampler), len(turns)
+    if steps == 0:
+        raise PoseidonError(f"the data set has {batches} batches, expected at least one for each of {workers} workers",
+                            "INVALID_ARGUMENT")
+    return part
+
+
+def in_one_order(sampler: Any, seed: int) -> Any:
+    """The sampler, with random numbers that are the same on all workers where it has no generator of its own."""
+    if isinstance(sampler, BatchSampler):
+        sampler = copy.copy(sampler)
+        sampler.sampler = in_one_order(sampler.sampler, seed)
+    elif getattr(sampler, "generator", sampler) is None:
+        sampler = copy.copy(sampler)
+        sampler.generator = torch.Generator().manual_seed(seed)
+    return sampler
+
+
+class Order(Sampler[Any]):
+    """The numbers of a worker's samples, batch by batch. With a seed every epoch has another order, the same on all workers."""
+
+    def __init__(self, samples: int, batch_size: int, rank: int, workers: int, seed: int | None) -> None:
+        self.samples, self.at_once, self.rank, self.workers, self.seed = samples, batch_size * workers, rank, workers, seed
+        self.epochs = itertools.count()
+
+    def __iter__(self) -> Iterator[np.ndarray[Any, Any]]:
+        order = np.arange(self.samples) if self.seed is None else \
+            np.random.default_rng([self.seed, next(self.epochs)]).permutation(self.samples)
+        for begin in range(0, len(self) * self.at_once, self.at_once):
+            first, end = part_of(min(self.at_once, self.samples - begin), self.rank, self.workers)
+            yield order[begin + first:begin + end]
+
+    def __len__(self) -> int:
+        whole, rest = divmod(self.samples, self.at_once)
+        return whole + (rest >= self.workers)
+
+
+class Rows(Dataset[Any]):
+    """Arrays by the numbers of their samples, in the type that fit gives arrays."""
+
+    def __init__(self, arrays: tuple[Any, ...]) -> None:
+        self.arrays = keras.tree.map_structure(lambda leaf: None if leaf is None else tensor_of(leaf), arrays)
+
+    def __getitem__(self, chosen: np.ndarray[Any, Any]) -> Any:
+        return keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[chosen], self.arrays)
+
+    def __len__(self) -> int:
+        return of_fit.length_of(self.arrays)
+
+
+def tensor_of(array: Any) -> Any:
+    tensor = keras.ops.convert_to_tensor(array if torch.is_tensor(array) else np.asarray(array))
+    return keras.ops.cast(tensor, keras.config.floatx()) if tensor.is_floating_point() else tensor
+
+
+def batches_of(arrays: tuple[Any, ...], batch_size: int, rank: int, workers: int, seed: int | None) -> DataLoader[Any]:
+    """This worker's batches of (x, y, sample_weight), of which those at the end may be None. Every `batch_size` * `workers`
+    samples are one step, the last ones too, and are divided evenly; less than one for each worker are left out."""
+    rows = Rows(of_fit.given(arrays))
+    if len(rows) < workers:
+        raise of_fit.too_few(len(rows), workers)
+    return DataLoader(rows, batch_size=None, sampler=Order(len(rows), batch_size, rank, workers, seed))
+
+
+def samples_of(arrays: tuple[Any, ...], rank: int, workers: int) -> tuple[Any, ...]:
+    """This worker's of (x, y, sample_weight): shares differ by one at most. All of them where there are too few for all."""
+    samples = of_fit.length_of(arrays)
+    first, end = part_of(samples, rank, workers) if samples >= workers else (0, samples)
+    return tuple(keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[first:end], arrays))

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model of Keras 3, whatever its backend."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from ..errors import PoseidonError
+
+
+def check_is_model(model: Any) -> None:
+    if not isinstance(model, keras.Model):
+        kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        raise PoseidonError(f"distribute was given a {kind}, expected a keras.Model of Keras 3 (tf_keras is Keras 2; "
+                            "poseidon.torch and poseidon.tensorflow serve models without Keras)", "INVALID_ARGUMENT")
+
+
+def refuse_compiled(model: Any, why: str) -> None:
+    if getattr(model, "jit_compile", False) is True:
+        raise PoseidonError(f"the model is compiled with jit_compile=True, expected False: {why}", "UNIMPLEMENTED")
+
+
+def without_seeds(variables: list[Any]) -> list[Any]:
+    """Random seeds stay each worker's own."""
+    return [variable for variable in variables if "seed" not in str(getattr(variable, "path", None) or variable.name)]
+
+
+def floats_of_each_worker(model: Any) -> list[Any]:
+    """What no optimizer updates, as moving statistics: each worker has them of its own batches."""
+    return [variable for variable in without_seeds(model.non_trainable_variables) if keras.backend.is_float_dtype(variable.dtype)]
+
+
+def optimizer_variables(model: Any) -> list[Any]:
+    optimizer = getattr(model, "optimizer", None)
+    return list(optimizer.variables) if optimizer is not None else []
+
+
+def state_of(model: Any) -> list[Any]:
+    """What has to be the same on all workers whenever a step has ended."""
+    return without_seeds([*model.trainable_variables, *optimizer_variables(model)])
+
+
+def whole_state_of(model: Any) -> list[Any]:
+    """What has to be the same on all workers when a fit begins. The optimizer's variables are made where there are none yet."""
+    optimizer = model.optimizer
+    if optimizer is not None and not optimizer.built and model.trainable_variables:
+        optimizer.build(model.trainable_variables)  # rank 0's is, where it has been restored
+    return without_seeds([*model.variables, *optimizer_variables(model)])
+
+
+def like(plain: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` with the name, the signature and the text of `plain`."""
+    @functools.wraps(plain)
+    def named(*arguments: Any, **words: Any) -> Any:
+        return call(*arguments, **words)
+    return named

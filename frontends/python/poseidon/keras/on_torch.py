@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""poseidon.keras where Keras' backend is torch.
+
+A variable of Keras is a parameter of torch there, and the optimizer of Keras is given what backward() leaves at it. That is the
+mean over all workers where poseidon.torch has wrapped the variables: before clipping, accumulation and decay.
+"""
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+from .. import torch as _torch
+from ..errors import PoseidonError, has_failed
+from ..session import Session
+from ..torch import rank, workers
+from ..torch.layers import broadcast
+from . import loaders, training
+from .models import check_is_model, refuse_compiled, without_seeds
+
+__all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "workers"]
+
+_trainings: dict[Any, Training] = {}  # by model
+_unused: list[Training] = []  # those whose gradients have not been exchanged yet
+
+
+def init(**words: Any) -> None:
+    """Joins the job; returns when all workers are there. Arguments: those of poseidon.torch.init. A second call does nothing.
+    A script that ends without an exception leaves in order."""
+    if not _torch.is_joined():
+        # Keras runs its layers past torch's hooks, so nobody could time their forward passes: the first plan stays.
+        _torch.init(**{"final_plan_step": None, **words})
+    atexit.unregister(_end)
+    atexit.register(_end)  # runs before that of poseidon.torch, which ends the job for everybody
+
+
+def _end() -> None:
+    """The process ends."""
+    if not has_failed(getattr(sys, "last_value", None)):
+        shutdown()
+
+
+def shutdown() -> None:
+    """Leaves the job in order; blocks until all workers have come here. Models are as they were before distribute, with their
+    last weights. Implied at the end of the process. While an exception is under way the job ends for everybody: the others wait
+    for gradients that will not come."""
+    while _trainings:
+        _trainings.popitem()[1].release()
+    _unused.clear()
+    _torch.shutdown()
+
+
+def distribute(model: Any) -> Any:
+    """Lets `model` train with the models of all other workers, exactly as one model on all their batches; returns it. All
+    workers start from rank 0's variables, here or, where the model is not built, before its first step in fit."""
+    check_is_model(model)
+    init()
+    if workers() > 1 and model not in _trainings:
+        refuse_compiled_whole(model)
+        _guard_optimizers()
+        _trainings[model] = Training(model)
+    return model
+
+
+def shard(dataset: Any) -> Any:
+    """This worker's part of a DataLoader or a PyDataset of batches: of every `workers()` batches that of its rank. So workers
+    with batches of b see what one with batches of workers() * b would. The samples of the batches that are left over at the end
+    are divided evenly; left out are fewer than workers, and what is left over where a data set or a sampler of your own makes
+    the batches. A loader that shuffles does so alike on all workers, which all call this; a generator or a sampler of your own
+    has to give the same order on all. Joins the job where init() has not been called."""
+    loaders.check_can_shard(dataset)
+    init()
+    return dataset if workers() == 1 else loaders.shard(dataset, rank(), workers(), Torch().of_rank_0(np.random.randint(2 ** 31)))
+
+
+def check(model: Any) -> None:
+    """Raises PoseidonError where `model` or its optimizer is not the same on all workers, bit for bit. All call it. fit does so
+    after its first step and after every epoch."""
+    if workers() > 1:
+        Torch().check(model)
+
+
+def plan(model: Any) -> dict[str, tuple[str, str]]:
+    """How the gradients of `model` go, by the name of each layer: kv, and the reason in words. Empty before the model is
+    built."""
+    exchange = _trainings[model].exchange if model in _trainings else None
+    return {} if exchange is None else exchange.plan()
+
+
+def refuse_compiled_whole(model: Any) -> None:
+    refuse_compiled(model, "a step that torch compiles whole has no backward pass of its own to exchange gradients in")
+
+
+class Torch(training.Backend):
+    def session(self) -> Session:
+        return _torch.joined()
+
+    def differing(self, variables: Sequence[Any]) -> list[str]:
+        differs = _torch.joined().differing([np.asarray(variable).tobytes() for variable in variables])
+        return [variable.path for variable, differing in zip(variables, differs) if differing]
+
+    def broadcast(self, variables: Sequence[Any]) -> None:
+        broadcast(_torch.joined(), torch.nn.ParameterList([variable.value for variable in variables]))
+
+
+class Training(training.Training):
+    def __init__(self, model: Any) -> None:
+        super().__init__(model, Torch())
+        self.exchange: _torch.Exchange | None = None
+        _unused.append(self)
+        if model.built:
+            self.start()
+
+    def start(self) -> None:
+        """Variables are rank 0's and their gradients are exchanged, from here on; anew where others are trained than before."""
+        trained = {variable.value for variable in self.model.trainable_variables}
+        if trained and (self.exchange is None or trained != self.exchange.known):
+            if self.exchange is not None:
+                self.exchange.detach()
+            _torch.joined().compare_models([f"{variable.path} {'x'.join(map(str, variable.shape))} {variable.dtype}"
+                                            for variable in without_seeds(self.model.variables)])
+            self.exchange, self.compared = _torch.wrap(modules_of(self.model), factors=False), False
+
+    def has_exchanged(self) -> bool:
+        return self.exchange is not None and self.exchange.step > 0
+
+    def make_train_function(self, force: bool = False) -> Any:
+        refuse_compiled_whole(self.model)
+        made = self.plain["make_train_function"](force)
+        self.start()
+        return made
+
+    def train_step(self, batch: Any) -> Any:
+        """Gradients count by the samples of the batch: workers' batches may differ in size."""
+        if self.exchange is None:
+            logs = self.plain["train_step"](batch)
+        else:
+            self.exchange.samples = len(next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None))
+            try:
+                logs = self.plain["train_step"](batch)
+            finally:
+                self.exchange.samples = 0
+        known = set() if self.exchange is None else self.exchange.known
+        if {variable.value for variable in self.model.trainable_variables} != known:
+            raise PoseidonError("the model's trainable variables have changed in a training step, expected a model that is "
+                                "built before it (an Input layer, or one call) and layers that stay as they are",
+                                "FAILED_PRECONDITION")
+        self.compare_once()
+        return logs
+
+    def training_batches(self, given: tuple[Any, ...], batch_size: int, seed: int | None) -> Any:
+        return loaders.batches_of(given, batch_size, rank(), workers(), seed)
+
+    def validation_batches(self, given: tuple[Any, ...], batch_size: int) -> Any:
+        return loaders.batches_of(loaders.samples_of(given, rank(), workers()), batch_size, 0, 1, None)
+
+
+def modules_of(model: Any) -> torch.nn.Module:
+    """The variables of `model` as modules of torch, one for each layer that owns some. A model of Keras itself holds all of
+    them a second time, as if they were one layer, and its random seeds too."""
+    owned: dict[str, list[Any]] = {}
+    for variable in without_seeds(model.variables):
+        owned.setdefault(variable.path.rpartition("/")[0] or model.name, []).append(variable.value)
+    modules = torch.nn.Module()
+    for owner, parameters in owned.items():
+        modules.add_module(owner.replace(".", "_"), torch.nn.ParameterList(parameters))
+    return modules
+
+
+def _guard_optimizers() -> None:
+    """Gradients of a distributed model that did not come through its exchange are refused at the first step."""
+    plain = BaseOptimizer.apply
+    if hasattr(plain, "poseidon"):
+        return
+
+    @functools.wraps(plain)
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        _unused[:] = [training for training in _unused if not training.has_exchanged()]
+        if _unused:
+            trainable_variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
+            updated = {id(variable) for variable in trainable_variables}
+            for training in _unused:
+                for variable in training.model.trainable_variables:
+                    if id(variable) in updated:
+                        raise PoseidonError(f"the gradient of variable '{variable.path}' comes to the optimizer without having "
+                                            "been exchanged, expected one that backward() leaves, of a model that fit trains "
+                                            "or that is built before distribute", "UNIMPLEMENTED")
+        return plain(self, grads, trainable_variables)
+    apply.poseidon = True  # type: ignore[attr-defined]
+    BaseOptimizer.apply = apply

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two workers train what one does on their batches together (worker.py), with equal bits on both; or say why not."""
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+np = pytest.importorskip("numpy", reason="NumPy is not installed for this interpreter")
+pytest.importorskip("torch", reason="torch is not installed for this interpreter")
+
+HERE = pathlib.Path(__file__).resolve().parent
+FRONT_END = HERE.parents[1] / "frontends" / "python"
+PATIENCE = 120 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
+STEPS = 30
+OTHERS = ("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "MASTER_", "POSEIDON_TOKEN_FILE", "POSEIDON_PORT")
+
+# How far one process may be from two, of the largest weight: other sums have other roundings. Adam divides by the root of
+# what may be nearly nothing.
+EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6, "global_clipnorm": 1e-6, "loss_scale": 1e-6,
+         "accumulation": 1e-6, "embedding": 1e-5, "attention": 1e-5, "a_model_in_a_model": 1e-6,
+         "distributed_before_it_is_built": 1e-6, "thawed_and_compiled_again": 1e-6, "one_name_twice_and_one_unused": 1e-5,
+         "normalized_per_share": 1e-5, "own_train_step": 1e-5, "two_nets_two_optimizers": 1e-5, "two_models_in_a_loop": 1e-6,
+         "train_on_batch": 1e-6, "samples_left_over": 1e-6, "too_few_left_over": 1e-6, "batches_by_number": 1e-6,
+         "a_data_set_of_batches": 1e-6, "shuffled_by_a_seed": 1e-6, "arrays": 1e-6, "arrays_with_a_validation_split": 1e-6,
+         "arrays_with_class_weights": 1e-6, "callbacks_that_decide": 1e-6, "restored_after_a_failure": 1e-6,
+         "callbacks_that_write": 1e-6, "a_stop_on_one_worker": 1e-6, "saved_and_loaded": 1e-5}
+BITS_ONLY = ["normalized_and_dropped", "shuffled", "seeds_stay_own", "given_back"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def keras_is_there():
+    """It is not imported here, where it would want a backend."""
+    if importlib.util.find_spec("keras") is None:
+        pytest.skip("Keras is not installed for this interpreter")
+
+
+def start(folder, workers, *command, **variables):
+    """Processes of Python that meet by themselves, as torchrun's do on one host."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
+    return [subprocess.Popen([sys.executable, "-B", *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, env={**clean, "KERAS_BACKEND": "torch", "KERAS_HOME": str(folder),
+                                             "PYTHONPATH": str(FRONT_END), "TMPDIR": str(folder), "RANK": str(rank),
+                                             "WORLD_SIZE": str(workers), "LOCAL_WORLD_SIZE": str(workers), **variables})
+            for rank in range(workers)]
+
+
+def train(folder, workers, *names, steps=STEPS):
+    return start(folder, workers, HERE / "worker.py", folder / f"of{workers}", str(steps), *names)
+
+
+def ended(processes):
+    """What they said on standard error, by rank, once all have ended."""
+    try:
+        return [process.communicate(timeout=PATIENCE)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder with the variables of every case, of one worker and of two."""
+    folder = tmp_path_factory.mktemp("trained")
+    for workers in 1, 2:
+        processes = train(folder, workers, *EXACT, *BITS_ONLY)
+        for process, errors in zip(processes, ended(processes)):
+            assert process.returncode == 0, errors[-3000:]
+    return folder
+
+
+def variables(folder, workers, name, rank):
+    with np.load(folder / f"of{workers}-{name}-{rank}.npz") as saved:
+        return [saved[key] for key in saved.files]
+
+
+@pytest.mark.parametrize("name", [*EXACT, *BITS_ONLY])
+def test_workers_end_with_the_same_bits(trained, name):
+    one, other = (variables(trained, 2, name, rank) for rank in range(2))
+    assert len(one) == len(other) > 0
+    assert all(np.array_equal(mine, yours) for mine, yours in zip(one, other))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_two_workers_train_what_one_does(trained, name):
+    alone, shared = variables(trained, 1, name, 0), variables(trained, 2, name, 0)
+    largest = max(np.abs(variable).max() for variable in alone)
+    apart = max(np.abs(one - two).max() for one, two in zip(alone, shared, strict=True)) / largest
+    print(f"{name}: {apart:.1e}")
+    assert apart <= EXACT[name]
+
+
+def test_shuffled_samples_come_once_an_epoch(trained):
+    seen = [variables(trained, 2, "seen", rank) for rank in range(2)]
+    for one, other in zip(*seen, strict=True):
+        epochs = [np.concatenate(both) for both in zip(np.split(one, 2), np.split(other, 2))]
+        assert all(np.array_equal(np.sort(epoch), np.arange(len(epoch))) for epoch in epochs)
+        assert not np.array_equal(*epochs)
+
+
+def test_workers_drop_out_by_seeds_of_their_own(trained):
+    one, other = (variables(trained, 2, "seeds", rank) for rank in range(2))
+    assert len(one) == len(other) == 1 and not np.array_equal(one[0], other[0])
+
+
+@pytest.mark.parametrize("name, rank, sentence", [
+    ("compiled_whole", 0, r"the model is compiled with jit_compile=True, expected False"),
+    ("a_loop_of_an_unbuilt_model", 0, r"the gradient of variable 'sequential/dense/kernel' comes to the optimizer without"),
+    ("gradients_of_autograd", 0, r"the gradient of variable 'sequential/dense/kernel' comes to the optimizer without"),
+    ("a_distributed_sampler", 0, r"the loader has a DistributedSampler, expected one that gives the samples of all"),
+    ("an_iterable_data_set", 0, r"the data set of the loader is an IterableDataset"),
+    ("one_batch", 0, r"the data set has 1 batches, expected at least one for each of 2 workers"),
+    ("a_stop_after_a_batch", 0, r"TerminateOnNaN decides after every batch by each worker's own loss"),
+    ("fewer_batches_on_one", 0, r"the workers' data sets differ in their batches: rank 0 has 8, rank 1 has 6"),
+    ("a_list_of_batches", 0, r"shard was given a builtins.list, expected a torch.utils.data.DataLoader"),
+    ("weights_that_part", 0, r"variable 'sequential/middle/kernel' is not the same on all workers after an epoch"),
+    ("a_variable_made_in_a_step", 0, r"the model's trainable variables have changed in a training step"),
+    ("other_models", 1, r"the models differ: rank 1 has sequential/dense/kernel 20x11 float32 where rank 0 has "
+                        r"sequential/dense/kernel 20x10 float32")])
+def test_what_would_go_wrong_in_silence_is_refused(tmp_path, name, rank, sentence):
+    processes = train(tmp_path, 2, name, steps=4)
+    errors = ended(processes)
+    assert all(process.returncode != 0 for process in processes)
+    assert re.search(f"PoseidonError: .*{sentence}", errors[rank]), errors[rank][-2000:]
+
+
+def test_an_exception_of_one_worker_ends_all_with_its_words(tmp_path):
+    processes = train(tmp_path, 2, "an_exception_in_a_callback")
+    other, raised = ended(processes)
+    assert all(process.returncode != 0 for process in processes)
+    assert "ValueError: the disk is full" in raised
+    assert re.search(r"worker 1 .*ValueError: the disk is full", other, re.DOTALL), other[-2000:]
+
+
+def test_other_objects_are_refused(tmp_path):
+    """A model of tf_keras is none either, and neither is torch's."""
+    errors, = ended(start(tmp_path, 1, "-c", "import torch, poseidon.keras as p; p.distribute(torch.nn.Linear(1, 1))"))
+    assert "PoseidonError: distribute was given a torch.nn.modules.linear.Linear, expected a keras.Model of Keras 3" in errors
+
+
+def test_other_backends_are_refused(tmp_path):
+    """They need not be installed for this."""
+    errors, = ended(start(tmp_path, 1, "-c", "import keras; keras.backend.backend = lambda: 'jax'; import poseidon.keras"))
+    assert "PoseidonError: Keras' backend is jax, expected tensorflow or torch" in errors, errors[-2000:]

@@ -1,0 +1,567 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One worker, or the only one, trains cases of Keras on torch, and saves the variables after each.
+
+  worker.py RESULT STEPS CASE...
+
+A case is a function that trains on `batches`: those of this worker, of 32 samples over all workers together.
+"""
+import os
+import sys
+import tempfile
+
+os.environ["KERAS_BACKEND"] = "torch"
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+import poseidon.keras as poseidon  # noqa: E402
+
+torch.set_num_threads(1)
+ALL = 32  # samples of a step
+FEATURES, CLASSES = 20, 10
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+SGD = keras.optimizers.SGD
+
+
+def samples(steps, more=0):
+    source, count = np.random.default_rng(7), steps * ALL + more
+    return source.normal(size=(count, FEATURES)).astype("float32"), source.integers(0, CLASSES, count)
+
+
+def words(steps):
+    source = np.random.default_rng(7)
+    return source.integers(0, 50, (steps * ALL, 6)), source.integers(0, CLASSES, steps * ALL)
+
+
+def loader(arrays, **words):
+    return DataLoader(TensorDataset(*map(torch.from_numpy, arrays)), batch_size=ALL // poseidon.workers(), **words)
+
+
+def batches(steps, of=samples, more=0):
+    """This worker's."""
+    return poseidon.shard(loader(of(steps, more) if more else of(steps)))
+
+
+def own_seed():
+    keras.utils.set_random_seed(1 + poseidon.rank())  # distribute makes variables equal
+
+
+def dense_net(*last):
+    """Without kinks: where a rounding decides on which side of one a sample is, two workers part from one for good."""
+    own_seed()
+    return keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(60, activation="tanh"), *last,
+                             keras.layers.Dense(60, activation="tanh", name="middle"), keras.layers.Dense(CLASSES)])
+
+
+def fit(model, optimizer, steps, epochs=1, of=samples, callbacks=None, **compiled):
+    model.compile(optimizer=optimizer, loss=LOSS, **compiled)
+    poseidon.distribute(model)
+    model.fit(batches(steps, of), epochs=epochs, verbose=0, callbacks=callbacks)
+    return model.variables
+
+
+def fit_arrays(steps, more=0, epochs=2, callbacks=None, **words):
+    """Its variables, and what its history says of loss and accuracy, of validation too."""
+    model = dense_net()
+    model.compile(optimizer=SGD(0.05, momentum=0.9), loss=LOSS, metrics=["accuracy"])
+    poseidon.distribute(model)
+    x, y = samples(steps, more)
+    history = model.fit(x, y, batch_size=ALL // poseidon.workers(), epochs=epochs, verbose=0, callbacks=callbacks,
+                        **{"shuffle": False, **words}).history
+    return [*model.variables, *(np.array(history[name]) for name in sorted(history))]
+
+
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+@case
+def sgd(steps):
+    return fit(dense_net(), SGD(0.1, momentum=0.9), steps, epochs=2)
+
+
+@case
+def adam(steps):
+    return fit(dense_net(), keras.optimizers.Adam(1e-3), steps)
+
+
+@case
+def clipnorm(steps):
+    return fit(dense_net(), SGD(0.1, clipnorm=0.05), steps)
+
+
+@case
+def global_clipnorm(steps):
+    return fit(dense_net(), SGD(0.1, global_clipnorm=0.1), steps)
+
+
+@case
+def accumulation(steps):
+    return fit(dense_net(), SGD(0.1, gradient_accumulation_steps=3), steps)
+
+
+@case
+def embedding(steps):
+    own_seed()
+    model = keras.Sequential([keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(50, 8),
+                              keras.layers.LSTM(12), keras.layers.Dense(CLASSES)])
+    return fit(model, SGD(0.5), steps, of=words)
+
+
+@case
+def attention(steps):
+    own_seed()
+    inputs = keras.Input((FEATURES,))
+    tokens = keras.layers.Reshape((5, 4))(inputs)
+    mixed = keras.layers.MultiHeadAttention(2, 8)(tokens, tokens)
+    outputs = keras.layers.Dense(CLASSES)(keras.layers.Flatten()(keras.layers.LayerNormalization()(mixed)))
+    return fit(keras.Model(inputs, outputs), SGD(0.1), steps)
+
+
+@case
+def adamw_ema_schedule(steps):
+    rate = keras.optimizers.schedules.ExponentialDecay(1e-3, 5, 0.9)
+    return fit(dense_net(), keras.optimizers.AdamW(rate, weight_decay=0.01, use_ema=True), steps)
+
+
+@case
+def loss_scale(steps):
+    return fit(dense_net(), keras.optimizers.LossScaleOptimizer(SGD(0.1), initial_scale=64.0), steps)
+
+
+@case
+def one_name_twice_and_one_unused(steps):
+    class Scaled(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.scale = self.add_weight(shape=(), initializer=keras.initializers.Constant(1.0 + poseidon.rank()), name="w")
+            self.shift = self.add_weight(shape=(CLASSES,), initializer="zeros", name="w")
+            self.unused = self.add_weight(shape=(3,), initializer="ones", name="unused")
+            self.net = dense_net()
+
+        def call(self, x):
+            return self.scale * self.net(x) + self.shift
+    return fit(Scaled(), SGD(0.1), steps)
+
+
+@case
+def normalized_per_share(steps):
+    """One worker normalizes each half of its batch as two workers do theirs."""
+    class PerShare(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.norm = keras.layers.BatchNormalization()
+
+        def build(self, shape):
+            self.norm.build(shape)
+
+        def call(self, x, training=False):
+            shares = torch.split(x, ALL // 2) if training else [x]
+            return torch.cat([self.norm(share, training=training) for share in shares])
+    return fit(dense_net(PerShare()), SGD(0.1), steps)[:-2]  # means and variances are of other batches
+
+
+@case
+def a_model_in_a_model(steps):
+    inputs, twice = keras.Input((FEATURES,)), keras.layers.Dense(FEATURES, activation="tanh")
+    return fit(keras.Model(inputs, dense_net()(twice(twice(inputs)))), SGD(0.1), steps)
+
+
+@case
+def distributed_before_it_is_built(steps):
+    """And before compile: the first fit builds it."""
+    own_seed()
+    model = poseidon.distribute(keras.Sequential([keras.layers.Dense(60, activation="tanh"), keras.layers.Dense(CLASSES)]))
+    model.compile(optimizer=SGD(0.1), loss=LOSS)
+    model.fit(batches(steps), verbose=0)
+    return model.variables
+
+
+@case
+def thawed_and_compiled_again(steps):
+    model = dense_net()
+    model.get_layer("middle").trainable = False
+    fit(model, SGD(0.1), steps)
+    model.get_layer("middle").trainable = True
+    model.compile(optimizer=SGD(0.05), loss=LOSS)
+    model.fit(batches(steps), verbose=0)
+    return model.variables
+
+
+@case
+def own_train_step(steps):
+    class Own(keras.Model):
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+
+        def call(self, x):
+            return self.net(x)
+
+        def train_step(self, data):
+            x, y = data
+            self.zero_grad()
+            loss = LOSS(y, self(x))
+            loss.backward()
+            with torch.no_grad():
+                self.optimizer.apply([variable.value.grad for variable in self.trainable_variables], self.trainable_variables)
+            return {"loss": loss}
+    return fit(Own(dense_net()), keras.optimizers.Adam(1e-3), steps)
+
+
+@case
+def train_on_batch(steps):
+    model = poseidon.distribute(dense_net())
+    model.compile(optimizer=SGD(0.1), loss=LOSS)
+    for x, y in batches(steps):
+        model.train_on_batch(x, y)
+    poseidon.check(model)
+    kernels = {"sequential/dense/kernel", "sequential/middle/kernel"}
+    assert (kernels & set(poseidon.plan(model)) or poseidon.workers() == 1), poseidon.plan(model)
+    return model.variables
+
+
+class Pair(keras.Model):
+    """Two nets, each with an optimizer of its own, as a GAN has; neither is the one of compile."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = dense_net(), dense_net()
+        self.optimizers = SGD(0.1), keras.optimizers.Adam(1e-3)
+
+    def call(self, x):
+        return self.one(x) + self.other(x)
+
+    def train_step(self, data):
+        x, y = data
+        for net, optimizer in zip((self.one, self.other), self.optimizers):
+            self.zero_grad()
+            loss = LOSS(y, net(x))
+            loss.backward()
+            with torch.no_grad():
+                optimizer.apply([variable.value.grad for variable in net.trainable_variables], net.trainable_variables)
+        return {"loss": loss}
+
+
+@case
+def two_nets_two_optimizers(steps):
+    return fit(Pair(), "rmsprop", steps)
+
+
+def in_a_loop(models, data):
+    """A loop of the user's own."""
+    optimizer = SGD(0.1)
+    for x, y in data:
+        for model in models:
+            model.zero_grad()
+        LOSS(y, sum(model(x) for model in models)).backward()
+        variables = [variable for model in models for variable in model.trainable_variables]
+        optimizer.apply([variable.value.grad for variable in variables], variables)
+    return [variable for model in models for variable in model.variables]
+
+
+@case
+def two_models_in_a_loop(steps):
+    return in_a_loop([poseidon.distribute(dense_net()), poseidon.distribute(dense_net())], batches(steps))
+
+
+def fit_of(data, epochs=2, **words):
+    model = dense_net()
+    model.compile(optimizer=SGD(0.1, momentum=0.9), loss=LOSS)
+    poseidon.distribute(model).fit(data, epochs=epochs, verbose=0, **words)
+    return model.variables
+
+
+@case
+def samples_left_over(steps):
+    """A batch of 16 and one of 5 are left over where one worker has batches of 32 and one of 21."""
+    return fit_of(batches(steps, more=21))
+
+
+@case
+def too_few_left_over(steps):
+    """One sample is nobody's."""
+    of_all = batches(steps, more=1)
+    return fit_of(of_all if poseidon.workers() > 1 else loader(samples(steps, 1), drop_last=True))
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, loader):
+        super().__init__()
+        self.batches = [(x.numpy(), y.numpy()) for x, y in loader]
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
+
+
+@case
+def batches_by_number(steps):
+    return fit_of(poseidon.shard(Batches(loader(samples(steps)))), shuffle=False)
+
+
+@case
+def a_data_set_of_batches(steps):
+    return fit_of(poseidon.shard(DataLoader(list(loader(samples(steps))), batch_size=None)))
+
+
+@case
+def shuffled_by_a_seed(steps):
+    """A generator of the user's own: the order of samples is that of one process."""
+    return fit_of(poseidon.shard(loader(samples(steps), shuffle=True, generator=torch.Generator().manual_seed(5))))
+
+
+@case
+def arrays(steps):
+    """The last 21 samples are a step of 10 and 11; 51 are validated on 25 and 26."""
+    x, y = samples(2)
+    return fit_arrays(steps, 21, validation_data=(x[:51], y[:51]))
+
+
+@case
+def arrays_with_a_validation_split(steps):
+    return fit_arrays(steps, validation_split=0.1)
+
+
+@case
+def arrays_with_class_weights(steps):
+    return fit_arrays(steps, class_weight={number: 1 + number / CLASSES for number in range(CLASSES)})
+
+
+@case
+def callbacks_that_decide(steps):
+    """By metrics of all workers: the rate changes, and training stops, after the same epochs."""
+    decide = [keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=0, factor=0.5, min_delta=0.05),
+              keras.callbacks.EarlyStopping(monitor="val_loss", patience=2, min_delta=0.02, restore_best_weights=True)]
+    return fit_arrays(steps // 5, epochs=30, callbacks=decide, validation_split=0.25)
+
+
+@case
+def saved_and_loaded(steps):
+    """What is saved knows nothing of us, and trains on as any model does."""
+    model = dense_net()
+    with tempfile.TemporaryDirectory() as folder:
+        model.compile(optimizer=keras.optimizers.Adam(1e-3), loss=LOSS)
+        poseidon.distribute(model).fit(batches(steps), verbose=0)
+        model.save(f"{folder}/model.keras")
+        loaded = keras.models.load_model(f"{folder}/model.keras")
+    before = model.get_weights()
+    assert all(np.array_equal(one, other) for one, other in zip(loaded.get_weights(), before))
+    loaded.fit(loader(samples(1)), verbose=0)  # on each worker alone
+    assert all(np.array_equal(one, other) for one, other in zip(before, model.get_weights()))
+    poseidon.check(model)
+    return model.variables
+
+
+@case
+def restored_after_a_failure(steps):
+    """Rank 0's file is everybody's."""
+    class Failing(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise ArithmeticError
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            fit_arrays(steps // 5, 0, 4, [keras.callbacks.BackupAndRestore(folder), Failing()])
+        except ArithmeticError:
+            pass
+        return fit_arrays(steps // 5, 0, 4, [keras.callbacks.BackupAndRestore(folder)])
+
+
+@case
+def callbacks_that_write(steps):
+    """In a folder of each worker's own: only rank 0 writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        write = [keras.callbacks.ModelCheckpoint(f"{folder}/{{epoch}}.keras"), keras.callbacks.CSVLogger(f"{folder}/log.csv")]
+        variables = fit_arrays(steps // 5, callbacks=write)
+        assert sorted(os.listdir(folder)) == (["1.keras", "2.keras", "log.csv"] if poseidon.rank() == 0 else [])
+        if poseidon.rank() == 0:
+            loaded = keras.models.load_model(f"{folder}/2.keras")
+            assert all(np.array_equal(one, other) for one, other in zip(loaded.get_weights(), variables))
+    return variables
+
+
+@case
+def a_stop_on_one_worker(steps):
+    """Ends training on all, after the same epoch."""
+    class Stopping(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = epoch == 1 and poseidon.rank() == poseidon.workers() - 1
+    return fit_arrays(steps // 5, epochs=4, callbacks=[Stopping()])
+
+
+# ---- one process would see other samples together
+
+@case
+def normalized_and_dropped(steps):
+    """Moving statistics become means; dropout is each worker's own."""
+    return fit(dense_net(keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)), SGD(0.1), steps, epochs=2)
+
+
+@case
+def shuffled(steps):
+    """By a loader, and by fit: in an epoch every sample comes once, on one worker."""
+    x = np.arange(steps * ALL).reshape(-1, 1).astype("float32")
+
+    class Seen(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.net, self.seen = keras.layers.Dense(1), []
+
+        def call(self, x):
+            return self.net(x / len(x))
+
+        def train_step(self, data):
+            self.seen.append(data[0].reshape(-1).numpy())
+            return super().train_step(data)
+    everything = []
+    for data in (poseidon.shard(loader((x, x), shuffle=True)),), (x, x):
+        model = Seen()
+        model.compile(optimizer=SGD(1e-6), loss="mse")
+        poseidon.distribute(model).fit(*data, batch_size=ALL // 2 if len(data) > 1 else None, epochs=2, verbose=0,
+                                       shuffle=len(data) > 1)
+        everything.append(np.concatenate(model.seen))
+    np.savez(f"{sys.argv[1]}-seen-{poseidon.rank()}.npz", *everything)
+    return model.variables
+
+
+@case
+def seeds_stay_own(steps):
+    model = dense_net(keras.layers.Dropout(0.5))
+    fit_into(model, steps)
+    np.savez(f"{sys.argv[1]}-seeds-{poseidon.rank()}.npz",
+             *[np.asarray(variable) for variable in model.variables if "seed" in variable.path])
+    return model.variables
+
+
+def fit_into(model, steps):
+    model.compile(optimizer=SGD(0.1), loss=LOSS)
+    poseidon.distribute(model).fit(batches(steps), verbose=0)
+
+
+@case
+def given_back(steps):
+    """The last case of a job: after shutdown a model trains alone."""
+    model = dense_net()
+    fit_into(model, steps)
+    variables = [np.array(variable) for variable in model.variables]
+    rank = poseidon.rank()
+    poseidon.shutdown()
+    assert not {"fit", "evaluate", "train_step", "make_train_function"} & set(vars(model))
+    x, y = samples(1)
+    model.fit(x, y, verbose=0)
+    np.savez(f"{sys.argv[1]}-given_back-{rank}.npz", *variables)
+    sys.exit()
+
+
+# ---- what is refused, and what ends badly
+
+@case
+def compiled_whole(steps):
+    fit(dense_net(), SGD(0.1), steps, jit_compile=True)
+
+
+@case
+def a_loop_of_an_unbuilt_model(steps):
+    in_a_loop([poseidon.distribute(keras.Sequential([keras.layers.Dense(CLASSES)]))], batches(steps))
+
+
+@case
+def gradients_of_autograd(steps):
+    model = poseidon.distribute(dense_net())
+    x, y = next(iter(batches(steps)))
+    values = [variable.value for variable in model.trainable_variables]
+    SGD(0.1).apply(torch.autograd.grad(LOSS(y, model(x)), values), model.trainable_variables)
+
+
+@case
+def a_distributed_sampler(steps):
+    data = loader(samples(steps)).dataset
+    poseidon.shard(DataLoader(data, 4, sampler=torch.utils.data.DistributedSampler(data, 2, 0)))
+
+
+@case
+def an_iterable_data_set(steps):
+    class Endless(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield torch.zeros(1)
+    poseidon.shard(DataLoader(Endless(), 4))
+
+
+@case
+def one_batch(steps):
+    poseidon.shard(DataLoader(list(loader(samples(1), drop_last=True))[:1], batch_size=None))
+
+
+@case
+def a_stop_after_a_batch(steps):
+    fit(dense_net(), SGD(0.1), steps, callbacks=[keras.callbacks.TerminateOnNaN()])
+
+
+@case
+def fewer_batches_on_one(steps):
+    model = dense_net()
+    model.compile(optimizer=SGD(0.1), loss=LOSS)
+    poseidon.distribute(model).fit(loader(samples(steps - poseidon.rank())), verbose=0)
+
+
+@case
+def a_list_of_batches(steps):
+    poseidon.shard([samples(1)] * steps)
+
+
+@case
+def weights_that_part(steps):
+    class Changing(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if poseidon.rank() == 1 and batch == 2:
+                self.model.trainable_variables[2].assign_add(self.model.trainable_variables[2] * 0 + 1e-6)
+    fit(dense_net(), SGD(0.1), steps, callbacks=[Changing()])
+
+
+@case
+def a_variable_made_in_a_step(steps):
+    """Keras' optimizer itself refuses it one step later, once it has a gradient."""
+    class Growing(keras.Sequential):
+        def train_step(self, data):
+            logs = super().train_step(data)
+            self.add_weight(shape=(1,), name="late")
+            return logs
+    fit(Growing([keras.layers.Input((FEATURES,)), keras.layers.Dense(CLASSES)]), SGD(0.1), steps)
+
+
+@case
+def other_models(steps):
+    fit(keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(CLASSES + poseidon.rank())]), SGD(0.1), steps)
+
+
+@case
+def an_exception_in_a_callback(steps):
+    class Failing(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 2 and poseidon.rank() == 1:
+                raise ValueError("the disk is full")
+    fit(dense_net(), SGD(0.1), steps, callbacks=[Failing()])
+
+
+def main():
+    result, steps, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+    poseidon.init()
+    for name in names:
+        keras.backend.clear_session()
+        variables = CASES[name](steps) or []
+        np.savez(f"{result}-{name}-{poseidon.rank()}.npz", *[np.asarray(variable, "float64") for variable in variables
+                                                             if "seed" not in getattr(variable, "path", "")])
+
+
+if __name__ == "__main__":
+    main()
