@@ -3,7 +3,6 @@
 for step, what one with batches of P * b would."""
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -11,50 +10,12 @@ from typing import Any
 import keras
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import PoseidonError
 from ..shares import part_of
+from ..torch import data
 from . import arrays as of_fit
-
-
-class Turns(Sampler[Any]):
-    """Of every `workers` of what a sampler gives that of a rank. What is left over at the end is left out."""
-
-    def __init__(self, sampler: Any, rank: int, workers: int) -> None:
-        self.sampler, self.rank, self.workers = sampler, rank, workers
-
-    def __iter__(self) -> Iterator[Any]:
-        given = iter(self.sampler)
-        for one_each in zip(*[given] * self.workers):
-            yield one_each[self.rank]
-
-    def __len__(self) -> int:
-        return len(self.sampler) // self.workers
-
-
-class BatchTurns(Sampler[list[Any]]):
-    """Of every `workers` batches of a sampler that of a rank. The samples of the batches that are left over at the end are
-    divided evenly; fewer than workers are left out."""
-
-    def __init__(self, batches: BatchSampler, rank: int, workers: int) -> None:
-        self.batches, self.rank, self.workers = batches, rank, workers
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        given = iter(self.batches)
-        while step := list(itertools.islice(given, self.workers)):
-            if len(step) == self.workers:
-                yield step[self.rank]
-            elif (rest := sum(map(len, step))) >= self.workers:
-                first, end = part_of(rest, self.rank, self.workers)
-                yield list(itertools.chain(*step))[first:end]
-
-    def __len__(self) -> int:
-        whole, left_over = divmod(len(self.batches), self.workers)
-        samples, size = len(self.batches.sampler), self.batches.batch_size  # type: ignore[arg-type]  # a list has a length
-        if self.batches.drop_last:
-            samples -= samples % size
-        return whole + (left_over > 0 and samples - whole * self.workers * size >= self.workers)
 
 
 class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotations
@@ -80,49 +41,21 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
 
 
 def check_can_shard(given: Any) -> None:
-    if isinstance(given, keras.utils.PyDataset):
-        return
-    if not isinstance(given, DataLoader):
+    if isinstance(given, DataLoader):
+        data.check_can_shard(given)
+    elif not isinstance(given, keras.utils.PyDataset):
         raise PoseidonError(f"shard was given a {type(given).__module__}.{type(given).__qualname__}, expected a "
                             "torch.utils.data.DataLoader or a keras.utils.PyDataset", "INVALID_ARGUMENT")
-    if isinstance(given.dataset, IterableDataset):
-        raise PoseidonError("the data set of the loader is an IterableDataset, which has no batch for a number, expected one "
-                            "with __getitem__ and __len__", "INVALID_ARGUMENT")
-    if isinstance(given.sampler, DistributedSampler):
-        raise PoseidonError("the loader has a DistributedSampler, expected one that gives the samples of all workers: shard "
-                            "divides them", "INVALID_ARGUMENT")
 
 
 def shard(given: Any, rank: int, workers: int, seed: int) -> Any:
     """See poseidon.keras.on_torch.shard. `seed` is the same on all workers."""
-    part: Any
-    if isinstance(given, keras.utils.PyDataset):
-        part, batches = Part(given, rank, workers), given.num_batches
-        steps = None if batches is None else batches // workers
-    else:
-        part = copy.copy(given)
-        kind = "sampler" if given.batch_sampler is None else "batch_sampler"  # without: the data set has whole batches
-        sampler = in_one_order(getattr(given, kind), seed)
-        # Of other samplers of batches nobody knows how many samples the last ones have.
-        turns = BatchTurns(sampler, rank, workers) if type(sampler) is BatchSampler else Turns(sampler, rank, workers)
-        # A loader refuses to be given another one, and has more options than could be handed to a new one.
-        vars(part).update({kind: turns, "_iterator": None})
-        batches, steps = len(sampler), len(turns)
-    if steps == 0:
-        raise PoseidonError(f"the data set has {batches} batches, expected at least one for each of {workers} workers",
-                            "INVALID_ARGUMENT")
-    return part
-
-
-def in_one_order(sampler: Any, seed: int) -> Any:
-    """The sampler, with random numbers that are the same on all workers where it has no generator of its own."""
-    if isinstance(sampler, BatchSampler):
-        sampler = copy.copy(sampler)
-        sampler.sampler = in_one_order(sampler.sampler, seed)
-    elif getattr(sampler, "generator", sampler) is None:
-        sampler = copy.copy(sampler)
-        sampler.generator = torch.Generator().manual_seed(seed)
-    return sampler
+    if isinstance(given, DataLoader):
+        return data.shard(given, rank, workers, seed)
+    if given.num_batches is not None and given.num_batches < workers:
+        raise PoseidonError(f"the data set has {given.num_batches} batches, expected at least one for each of {workers} "
+                            "workers", "INVALID_ARGUMENT")
+    return Part(given, rank, workers)
 
 
 class Order(Sampler[Any]):

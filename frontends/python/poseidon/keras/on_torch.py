@@ -6,9 +6,7 @@ mean over all workers where poseidon.torch has wrapped the variables: before cli
 """
 from __future__ import annotations
 
-import atexit
 import functools
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +16,7 @@ import torch
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from .. import torch as _torch
-from ..errors import PoseidonError, has_failed
+from ..errors import PoseidonError
 from ..session import Session
 from ..torch import rank, workers
 from ..torch.layers import broadcast
@@ -32,19 +30,10 @@ _unused: list[Training] = []  # those whose gradients have not been exchanged ye
 
 
 def init(**words: Any) -> None:
-    """Joins the job; returns when all workers are there. Arguments: those of poseidon.torch.init. A second call does nothing.
-    A script that ends without an exception leaves in order."""
+    """Joins the job; returns when all workers are there. Arguments: those of poseidon.torch.init. A second call does nothing."""
     if not _torch.is_joined():
         # Keras runs its layers past torch's hooks, so nobody could time their forward passes: the first plan stays.
         _torch.init(**{"final_plan_step": None, **words})
-    atexit.unregister(_end)
-    atexit.register(_end)  # runs before that of poseidon.torch, which ends the job for everybody
-
-
-def _end() -> None:
-    """The process ends."""
-    if not has_failed(getattr(sys, "last_value", None)):
-        shutdown()
 
 
 def shutdown() -> None:

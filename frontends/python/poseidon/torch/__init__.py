@@ -1,129 +1,107 @@
 # SPDX-License-Identifier: Apache-2.0
 """Poseidon under a PyTorch training script.
 
-  import poseidon.torch
-  poseidon.torch.init()                                     # as torchrun started us
-  poseidon.torch.wrap(model, optimizer, overlap=True)       # the one line
-  ...                                                       # the training loop as it was
-  poseidon.torch.shutdown()
+  import poseidon.torch as poseidon
+  model, optimizer = poseidon.distribute(model, optimizer)
+  loader = poseidon.loader(dataset, batch_size=64, shuffle=True)
+
+and the training loop as it was. One process trains as always; `poseidon run`, torchrun, mpirun and srun start several.
 """
 from __future__ import annotations
 
-import atexit
-import os
-import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, Dataset
 
-from .. import launch
-from .. import session as _session
-from ..errors import PoseidonError, has_failed, reason_of
+from ..errors import PoseidonError
 from ..session import make_token_file
+from . import data, job
+from .collectives import all_gather_object, all_reduce, barrier, broadcast
 from .exchange import Exchange
+from .job import init, is_joined, joined, rank, shutdown, workers, wrap
+from .layers import view_of
 
-if TYPE_CHECKING:
-    from ..launch import Place
-    from ..session import Path, Session
+__all__ = ["Exchange", "PoseidonError", "all_gather_object", "all_reduce", "barrier", "broadcast", "check", "distribute", "init",
+           "loader", "make_token_file", "plan", "rank", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
-__all__ = ["Exchange", "PoseidonError", "init", "make_token_file", "rank", "shutdown", "wrap", "workers"]
-
-_joined: Session | None = None
-_wrapped: list[Exchange] = []
+OVERLAPS = ("backward", "forward")
 
 
-def init(rank: int | None = None, workers: int | None = None, coordinator: str | None = None, port: int | None = None,
-         listen: str | None = None, token_file: Path | None = None, threads: int | None = None,
-         cores: int | None = None, **options: Any) -> None:
-    """Joins the job; returns when all workers are there.
+def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, *, overlap: str = "backward",
+               factors: bool = True) -> Any:
+    """Lets `model` train with the models of all other workers, exactly as one model on all their batches. Returns model and
+    optimizer, the same objects, or the model alone where no optimizer is given. All workers start from rank 0's parameters and
+    buffers. One worker trains as always.
 
-    What is left out comes from what the launcher sets (torchrun's RANK and WORLD_SIZE, the ranks of Open MPI, Slurm and
-    Hydra), MASTER_ADDR, MASTER_PORT and POSEIDON_TOKEN_FILE (the file that make_token_file wrote, the same for all);
-    processes of a launcher that are all on one host need none of these three (meeting.py). `threads` multiply factors: as many as
-    torch has. Further options: wire ("tls", "auth"), schemes ({"fc1": "sfb"}), plan_pin, final_plan_step (None: the
-    first plan stays), policy ("time", "bytes"), servers, join_timeout, dead_after, stuck_after (seconds after which a
-    rank that is alive but keeps the others waiting ends the job), host, log (a function of level and line; without it
-    warnings go to standard error), levels ("auto", "flat", "host"), blas (a library's file, else POSEIDON_BLAS: what
-    multiplies factors instead of torch's own or the system's OpenBLAS).
-    """
-    global _joined
-    if _joined is not None:
-        raise PoseidonError("poseidon.torch.init was called twice, expected once per process")
-    _joined = _session.join(rank, workers, coordinator, port, listen, token_file,
-                            threads=threads or torch.get_num_threads(), cores=cores, meet=meet_at_agent, **options)
-    atexit.register(_end)
-
-
-def meet_at_agent(place: Place) -> Callable[[str, int], None] | None:
-    """The agents of torchrun have a store. Rank 0 leaves the port that it has found free there; the others read it."""
-    port = launch.variable_number("MASTER_PORT") or 0
-    # torch names in no __all__ what it has from C++.
-    store = torch.distributed.TCPStore(place.coordinator, port, is_master=False)  # type: ignore[attr-defined]
-    key = "poseidon/port/" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if place.rank == 0:
-        return lambda host, own: store.set(key, str(own))
-    place.meets_at(place.coordinator, int(store.get(key)))
-    return None
+    Gradients leave while backward() still computes those of the layers below; when it returns, `.grad` is the mean over all
+    workers, for whatever looks at it: clipping, scalers, any optimizer. overlap="forward": backward() returns at once, and each
+    layer is updated right before it runs in the next forward pass (SGD, Adam, AdamW; one backward pass per step; a look at
+    `.grad` in between raises; synchronize(model) before weights are read otherwise than by the model or state_dict()).
+    factors=False sends all gradients whole. The model may be compiled before or after."""
+    if overlap not in OVERLAPS:
+        raise PoseidonError(f"distribute was given overlap='{overlap}', expected {' or '.join(OVERLAPS)}", "INVALID_ARGUMENT")
+    if not isinstance(model, torch.nn.Module):
+        raise PoseidonError(f"distribute was given a {type(model).__module__}.{type(model).__qualname__}, expected a "
+                            "torch.nn.Module", "INVALID_ARGUMENT")
+    if workers() > 1:
+        wrap(model, optimizer, overlap == "forward", factors)
+    return model if optimizer is None else (model, optimizer)
 
 
-def is_joined() -> bool:
-    return _joined is not None
+def loader(dataset: Dataset[Any], batch_size: int | None = 1, shuffle: bool | None = None, **options: Any) -> DataLoader[Any]:
+    """A DataLoader of this worker's part of `dataset`: P workers with batches of b see, step for step, what one with batches of
+    P * b would. All workers call it. Arguments: those of torch.utils.data.DataLoader. Samples are shuffled alike everywhere, in
+    another order in every epoch; the last ones, too few for a whole batch each, are divided evenly, and gradients of that step
+    count by them; fewer than workers are left out."""
+    return shard(DataLoader(dataset, batch_size, shuffle, **options))
 
 
-def joined() -> Session:
-    if _joined is None:
-        raise PoseidonError("poseidon.torch.init has not been called")
-    return _joined
+def shard(whole: DataLoader[Any]) -> DataLoader[Any]:
+    """This worker's part of a loader that gives the batches of all, as loader has it. All workers call it. What is left over
+    at the end is left out where a data set or a sampler of your own makes the batches."""
+    data.check_can_shard(whole)
+    if workers() == 1:
+        return whole
+    seed = torch.randint(2 ** 62, (1,))
+    joined().broadcast(view_of(seed))
+    part = data.shard(whole, rank(), workers(), int(seed), data.Loader)
+    part.note = note_samples  # type: ignore[attr-defined]  # it is a data.Loader
+    return part
 
 
-def rank() -> int:
-    return joined().rank
+def note_samples(samples: int) -> int:
+    """Gradients that come now are means of so many of this worker's samples; 0: of as many as those of all others. Returns what
+    it was before."""
+    before = 0
+    for exchange in job.exchanges():
+        before, exchange.samples = exchange.samples, samples
+    return before
 
 
-def workers() -> int:
-    return joined().workers
+def plan(model: torch.nn.Module) -> dict[str, tuple[str, str]]:
+    """How the gradients of `model` go, by the name of each layer: kv or sfb, and the reason in words. Empty on one worker."""
+    exchange = job.exchange_of(model)
+    return {} if exchange is None else exchange.plan()
 
 
-def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, overlap: bool = False,
-         factors: bool = True) -> Exchange:
-    """Synchronises the gradients of `model` from now on; all workers start from rank 0's parameters.
-
-    After backward(), `.grad` holds the mean over all workers. With overlap backward() returns at once and
-    optimizer.step() only notes that it was called: each layer is updated right before it runs in the next
-    forward pass (SGD, Adam, AdamW; one backward per step; nothing may look at `.grad`). factors=False keeps
-    all gradients whole. The model may be compiled before or after. DistributedDataParallel and fully sharded models
-    around, inside or beside it are refused: they average the same gradients. Returns the Exchange, with synchronize() and plan().
-    """
-    _wrapped.append(Exchange(joined(), model, optimizer, overlap, factors))
-    return _wrapped[-1]
+def synchronize(model: torch.nn.Module) -> None:
+    """Every parameter is what it will be before the next forward pass: needed with overlap="forward" before parameters are read
+    otherwise than by the model itself or state_dict()."""
+    exchange = job.exchange_of(model)
+    if exchange is not None:
+        exchange.synchronize()
 
 
-def shutdown() -> None:
-    """Leaves the job in order; blocks until all workers have come here. The model is given back as it was before wrap,
-    with its last weights. While an
-    exception is under way (in a finally, or where it is caught) the job ends for everybody, as it does where a
-    script ends without this call: the others wait for gradients that will not come."""
-    global _joined
-    failure = sys.exc_info()[1]
-    if has_failed(failure):
-        return _end(failure)
-    if _joined is not None:
-        while _wrapped:
-            _wrapped.pop().detach()
-        leaving, _joined = _joined, None
-        atexit.unregister(_end)
-        leaving.leave()
-
-
-def _end(failure: BaseException | None = None) -> None:
-    """A script that ends without shutdown() ends the job for everybody, and says why."""
-    global _joined
-    failure = failure or getattr(sys, "last_value", None)
-    if _joined is not None:
-        _joined.abort("its script ended without poseidon.torch.shutdown()" if failure is None else reason_of(failure))
-        _joined.close()
-        while _wrapped:
-            _wrapped.pop().abandon()
-        _joined = None
-        atexit.unregister(_end)
+def check(model: torch.nn.Module) -> None:
+    """Raises PoseidonError where a parameter of `model` is not the same on all workers, bit for bit. All call it."""
+    if workers() == 1:
+        return
+    synchronize(model)
+    named = list(model.named_parameters())
+    contents = [parameter.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes() for _, parameter in named]
+    parted = [name for (name, _), differs in zip(named, joined().differing(contents)) if differs]
+    if parted:
+        more = f" and {len(parted) - 1} more are" if len(parted) > 1 else " is"
+        raise PoseidonError(f"parameter '{parted[0]}'{more} not the same on all workers, expected no update that depends on the "
+                            "worker")

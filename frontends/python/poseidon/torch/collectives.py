@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a script shares besides gradients: metrics, flags, names. Every call blocks until all workers have made it, in the same
+order. For small things: each goes through one worker."""
+from __future__ import annotations
+
+import array
+import json
+from typing import Any
+
+import torch
+
+from ..errors import PoseidonError
+from .job import init, joined
+from .layers import DTYPES, as_integers, view_of
+
+EXACT = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.int32: torch.int64, torch.int16: torch.int64,
+         torch.int8: torch.int64, torch.uint8: torch.int64, torch.bool: torch.int64}  # as what they are summed
+
+
+def all_reduce(tensor: torch.Tensor | float, op: str = "mean") -> torch.Tensor:
+    """A new tensor with the mean over all workers, or the "sum"; the same bits everywhere. `tensor`: of any shape, the same on
+    all, on the CPU, or a number, which is taken as float64. Sums of 16-bit floats are made in float32, those of whole numbers
+    in int64; a mean of whole numbers is float64."""
+    if op not in ("mean", "sum"):
+        raise PoseidonError(f"all_reduce was given op '{op}', expected mean or sum", "INVALID_ARGUMENT")
+    init()
+    own = tensor.detach() if isinstance(tensor, torch.Tensor) else torch.tensor(tensor, dtype=torch.float64)
+    if own.dtype not in DTYPES and own.dtype not in EXACT:
+        raise PoseidonError(f"all_reduce was given {own.dtype}, expected real numbers", "INVALID_ARGUMENT")
+    total = own.to(EXACT.get(own.dtype, own.dtype), copy=True).contiguous()
+    if total.numel():
+        joined().sum(view_of(total))
+    if op == "mean":
+        total = total / joined().workers
+    return total.to(own.dtype) if own.is_floating_point() else total
+
+
+def broadcast(tensor: torch.Tensor, root: int = 0) -> torch.Tensor:
+    """`tensor`, whose numbers are rank `root`'s now, bit for bit. Of any dtype, of one shape on all."""
+    init()
+    numbers = as_integers(tensor.detach().contiguous().reshape(-1))
+    if numbers.numel():
+        joined().broadcast(view_of(numbers), root)
+    with torch.no_grad():
+        size = tensor.numel() * tensor.element_size()
+        tensor.copy_(numbers.view(torch.uint8)[:size].view(tensor.dtype).view(tensor.shape))
+    return tensor
+
+
+def barrier() -> None:
+    """Returns when all workers have called it."""
+    init()
+    joined().barrier()
+
+
+def all_gather_object(thing: Any) -> list[Any]:
+    """Every worker's `thing`, by rank. What JSON holds: numbers, strings, lists, dictionaries; nothing is unpickled."""
+    init()
+    session = joined()
+    try:
+        own = json.dumps(thing).encode()
+    except TypeError as reason:
+        raise PoseidonError(f"all_gather_object was given what JSON does not hold ({reason}), expected numbers, strings, lists "
+                            "and dictionaries", "INVALID_ARGUMENT") from None
+    sizes = array.array("q", [0] * session.workers)
+    sizes[session.rank] = len(own)
+    session.sum(sizes)
+    found = []
+    for rank, size in enumerate(sizes):
+        words = array.array("q", own.ljust(-(-size // 8) * 8) if rank == session.rank else bytes(-(-size // 8) * 8))
+        session.broadcast(words, rank)
+        found.append(json.loads(words.tobytes()[:size]))
+    return found

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This process' place in the job, and what it has wrapped: joined once, left once."""
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .. import launch
+from .. import session as _session
+from ..errors import PoseidonError, has_failed, reason_of
+from .exchange import Exchange
+
+if TYPE_CHECKING:
+    from ..launch import Place
+    from ..session import Path, Session
+
+_joined: Session | None = None
+_wrapped: list[Exchange] = []
+
+
+def init(rank: int | None = None, workers: int | None = None, coordinator: str | None = None, port: int | None = None,
+         listen: str | None = None, token_file: Path | None = None, threads: int | None = None,
+         cores: int | None = None, **options: Any) -> None:
+    """Joins the job; returns when all workers are there. distribute, loader and the collectives do so where it has not been
+    called; called again without arguments it does nothing.
+
+    What is left out comes from what the launcher sets (torchrun's RANK and WORLD_SIZE, the ranks of Open MPI, Slurm and
+    Hydra), MASTER_ADDR, MASTER_PORT and POSEIDON_TOKEN_FILE (the file that make_token_file wrote, the same for all);
+    processes of a launcher that are all on one host need none of these three (meeting.py). `threads` multiply factors: as many as
+    torch has. Further options: wire ("tls", "auth"), schemes ({"fc1": "sfb"}), plan_pin, final_plan_step (None: the
+    first plan stays), policy ("time", "bytes"), servers, join_timeout, dead_after, stuck_after (seconds after which a
+    rank that is alive but keeps the others waiting ends the job), host, log (a function of level and line; without it
+    warnings go to standard error), levels ("auto", "flat", "host"), blas (a library's file, else POSEIDON_BLAS: what
+    multiplies factors instead of torch's own or the system's OpenBLAS).
+    """
+    global _joined
+    given = {**{name: value for name, value in (("rank", rank), ("workers", workers), ("coordinator", coordinator),
+                                                ("port", port), ("listen", listen), ("token_file", token_file),
+                                                ("threads", threads), ("cores", cores)) if value is not None}, **options}
+    if _joined is not None:
+        if given:
+            raise PoseidonError(f"poseidon.torch.init was given {', '.join(given)} after this process has joined, expected it "
+                                "before distribute, loader and any collective")
+        return
+    _joined = _session.join(rank, workers, coordinator, port, listen, token_file,
+                            threads=threads or torch.get_num_threads(), cores=cores, meet=meet_at_agent, **options)
+    atexit.register(_end)
+
+
+def meet_at_agent(place: Place) -> Callable[[str, int], None] | None:
+    """The agents of torchrun have a store. Rank 0 leaves the port that it has found free there; the others read it."""
+    port = launch.variable_number("MASTER_PORT") or 0
+    # torch names in no __all__ what it has from C++.
+    store = torch.distributed.TCPStore(place.coordinator, port, is_master=False)  # type: ignore[attr-defined]
+    key = "poseidon/port/" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if place.rank == 0:
+        return lambda host, own: store.set(key, str(own))
+    place.meets_at(place.coordinator, int(store.get(key)))
+    return None
+
+
+def is_joined() -> bool:
+    return _joined is not None
+
+
+def joined() -> Session:
+    if _joined is None:
+        raise PoseidonError("poseidon.torch.init has not been called")
+    return _joined
+
+
+def rank() -> int:
+    """Of this process, from 0. Joins the job where init has not been called."""
+    init()
+    return joined().rank
+
+
+def workers() -> int:
+    """How many there are. Joins the job where init has not been called."""
+    init()
+    return joined().workers
+
+
+def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, overlap: bool = False,
+         factors: bool = True) -> Exchange:
+    """Synchronises the gradients of `model` from now on; all workers start from rank 0's parameters. What distribute is made
+    of: it does so also where there is one worker, and returns the Exchange, with synchronize() and plan().
+
+    After backward(), `.grad` holds the mean over all workers. With overlap backward() returns at once and
+    optimizer.step() only notes that it was called: each layer is updated right before it runs in the next
+    forward pass (SGD, Adam, AdamW; one backward per step; nothing may look at `.grad`). factors=False keeps
+    all gradients whole. The model may be compiled before or after. DistributedDataParallel and fully sharded models
+    around, inside or beside it are refused: they average the same gradients.
+    """
+    _wrapped.append(Exchange(joined(), model, optimizer, overlap, factors))
+    return _wrapped[-1]
+
+
+def exchanges() -> list[Exchange]:
+    """Of what has been wrapped, in that order."""
+    return list(_wrapped)
+
+
+def exchange_of(model: torch.nn.Module) -> Exchange | None:
+    """The newest of `model`, or of what it is around; None where it is not exchanged: on one worker."""
+    inside = set(model.modules())
+    return next((exchange for exchange in reversed(_wrapped) if exchange.root in inside), None)
+
+
+def shutdown() -> None:
+    """Leaves the job in order; blocks until all workers have come here. Models are given back as they were before, with their
+    last weights. Implied at the end of the process. While an exception is under way (in a finally, or where it is caught) the
+    job ends for everybody: the others wait for gradients that will not come."""
+    _leave(sys.exc_info()[1])
+
+
+def _end() -> None:
+    """The process ends."""
+    _leave(getattr(sys, "last_value", None))
+
+
+def _leave(failure: BaseException | None) -> None:
+    """In order, or with an exception, which the others are told."""
+    global _joined
+    if _joined is None:
+        return
+    leaving, failed = _joined, has_failed(failure)
+    if failed and failure is not None:
+        leaving.abort(reason_of(failure))
+        leaving.close()
+    while _wrapped:
+        exchange = _wrapped.pop()
+        exchange.abandon() if failed else exchange.detach()
+    _joined = None
+    atexit.unregister(_end)
+    if not failed:
+        leaving.leave()

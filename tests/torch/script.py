@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training script as users write it: two lines of ours, no init, no shutdown. Its first argument is the case, its second the
+file for what it ends with, to which it adds its rank.
+"""
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "frontends" / "python"))
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import TensorDataset  # noqa: E402
+
+import poseidon.torch as poseidon  # noqa: E402
+
+ALL = 24  # samples of a step, over all workers
+
+
+def samples(count):
+    source = torch.Generator().manual_seed(3)
+    return TensorDataset(torch.randn(count, 20, generator=source), torch.randint(10, (count,), generator=source))
+
+
+def net():
+    torch.manual_seed(1 + poseidon.rank())  # distribute makes them equal
+    return nn.Sequential(nn.Linear(20, 60), nn.Tanh(), nn.Linear(60, 60), nn.Tanh(), nn.Linear(60, 10))
+
+
+def train(model, optimizer, loader, epochs=2, clip=None):
+    for _ in range(epochs):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            if clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+    return loss
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def loader(count, **options):
+    return poseidon.loader(samples(count), batch_size=ALL // poseidon.workers(), **options)
+
+
+# ---- cases: the model that they train
+
+def plain():
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    train(model, optimizer, loader(40 * ALL), clip=0.1)
+    return model
+
+
+def forward():
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model), overlap="forward")
+    train(model, optimizer, loader(40 * ALL))
+    poseidon.synchronize(model)
+    return model
+
+
+def uneven():
+    """21 samples are left over: of two workers 10 and 11 each, of three 8, 8 and 5."""
+    model = net()
+    optimizer = sgd(model)
+    poseidon.distribute(model)
+    train(model, optimizer, loader(10 * ALL + 21), epochs=3)
+    return model
+
+
+def shuffled():
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    train(model, optimizer, loader(20 * ALL, shuffle=True, generator=torch.Generator().manual_seed(9)), epochs=3)
+    return model
+
+
+def validated():
+    """A loader whose last batches are uneven is read between two steps, and left in the middle."""
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    validation = loader(ALL + 5)
+    for x, y in loader(10 * ALL):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        for number, (seen, _) in enumerate(validation):
+            with torch.no_grad():
+                model(seen)
+            if number == 1:
+                break
+        optimizer.step()
+    return model
+
+
+def two_models():
+    """As a GAN has: each its optimizer, by turns."""
+    one, other = net(), net()
+    one, first = poseidon.distribute(one, sgd(one))
+    other, second = poseidon.distribute(other, torch.optim.Adam(other.parameters(), lr=1e-3))
+    for x, y in loader(20 * ALL):
+        for model, optimizer in ((one, first), (other, second)):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x) + 0.1 * one(x).detach(), y).backward()
+            optimizer.step()
+    return nn.ModuleList([one, other])
+
+
+def order():
+    """Not a model: in what order samples came."""
+    data = poseidon.loader(TensorDataset(torch.arange(70.0)), batch_size=8, shuffle=True, num_workers=1)
+    seen = nn.Module()
+    seen.epochs = nn.ParameterList([torch.cat([x for x, in data]) for _ in range(2)])
+    return seen
+
+
+def shared():
+    rank, workers = poseidon.rank(), poseidon.workers()
+    assert poseidon.all_reduce(float(rank)) == (workers - 1) / 2
+    counts = poseidon.all_reduce(torch.full((2, 2), rank + 1, dtype=torch.int32), "sum")
+    assert counts.dtype == torch.int64 and (counts == workers * (workers + 1) // 2).all()
+    assert poseidon.all_reduce(torch.tensor([rank / 4], dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert poseidon.all_reduce(torch.empty(0)).numel() == 0
+    flags = poseidon.broadcast(torch.tensor([rank == 1, True, False]), root=workers - 1)
+    assert flags.tolist() == [workers - 1 == 1, True, False]
+    assert poseidon.all_gather_object({"rank": rank, "name": "ä" * rank}) == \
+        [{"rank": at, "name": "ä" * at} for at in range(workers)]
+    try:
+        poseidon.all_gather_object({1, 2})
+    except poseidon.PoseidonError as error:
+        assert "JSON" in str(error)
+    else:
+        raise AssertionError("a set was taken")
+    poseidon.barrier()
+    return nn.Module()
+
+
+def ends_early():
+    """The last rank leaves its loop, and the script, while the others train on."""
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    for number, (x, y) in enumerate(loader(40 * ALL)):
+        if number == 3 and poseidon.rank() == poseidon.workers() - 1:
+            sys.exit(0)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def weights_that_part():
+    model = poseidon.distribute(net())
+    with torch.no_grad():
+        model[2].weight[0, 0] += poseidon.rank()
+    poseidon.check(model)
+
+
+def late_options():
+    poseidon.rank()
+    poseidon.init(wire="tls")
+
+
+def main(case, result):
+    torch.set_num_threads(1)
+    model = globals()[case]()
+    if isinstance(model, nn.Module):
+        torch.save(list(model.parameters()), f"{result}{poseidon.rank()}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""distribute and loader in scripts that nobody starts or ends by hand (script.py): P workers train what one does."""
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
+
+from conftest import HERE, PATIENCE  # noqa: E402
+
+OTHERS = ("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "MASTER_", "POSEIDON_TOKEN_FILE", "POSEIDON_PORT")
+
+
+def run(folder, workers, case):
+    """How each rank ended: its code and what it said on standard error."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
+    place = [{"RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_WORLD_SIZE": str(workers)} for rank in range(workers)]
+    processes = [subprocess.Popen([sys.executable, "-B", HERE / "script.py", case, folder / f"{case}-of{workers}-"],
+                                  stderr=subprocess.PIPE, text=True,
+                                  env={**clean, "TMPDIR": str(folder), **(own if workers > 1 else {})}) for own in place]
+    try:
+        said = [process.communicate(timeout=PATIENCE)[1] for process in processes]
+        return [(process.returncode, errors) for process, errors in zip(processes, said)]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def trained(folder, workers, case):
+    """The parameters, of which all ranks have the same bits."""
+    for code, errors in run(folder, workers, case):
+        assert code == 0, errors[-3000:]
+    first, *others = (torch.load(folder / f"{case}-of{workers}-{rank}") for rank in range(workers))
+    for other in others:
+        assert all(torch.equal(one, two) for one, two in zip(first, other, strict=True))
+    return first
+
+
+@pytest.mark.parametrize("workers, case", [(2, "plain"), (3, "uneven"), (2, "uneven"), (2, "forward"), (2, "shuffled"),
+                                           (2, "validated"), (2, "two_models")])
+def test_workers_train_what_one_does(tmp_path, workers, case):
+    alone, together = trained(tmp_path, 1, case), trained(tmp_path, workers, case)
+    largest = max(parameter.abs().max() for parameter in alone)
+    apart = max((one - other).abs().max() for one, other in zip(alone, together, strict=True)) / largest
+    print(f"{case}: {apart:.1e}")
+    assert apart <= 3e-6
+
+
+def test_a_shuffled_loader_has_one_order_for_all(tmp_path):
+    """Though each worker's own seed is another. Of 70 samples 64 are whole steps of 16; 6 are divided."""
+    for code, errors in run(tmp_path, 2, "order"):
+        assert code == 0, errors[-3000:]
+    ranks = [torch.load(tmp_path / f"order-of2-{rank}") for rank in range(2)]
+    epochs = [torch.cat(both) for both in zip(*ranks)]
+    assert [sorted(epoch.tolist()) for epoch in epochs] == [list(range(70))] * 2
+    assert not torch.equal(*epochs)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_scripts_share_numbers_and_names(tmp_path, workers):
+    for code, errors in run(tmp_path, workers, "shared"):
+        assert code == 0, errors[-3000:]
+
+
+def test_a_worker_that_ends_early_is_named(tmp_path):
+    (other, said), (_, _) = run(tmp_path, 2, "ends_early")
+    assert other != 0
+    assert "worker 1" in said, said[-3000:]
+
+
+@pytest.mark.parametrize("case, sentence", [
+    ("weights_that_part", "parameter '2.weight' is not the same on all workers, expected no update that depends on the worker"),
+    ("late_options", "poseidon.torch.init was given wire after this process has joined, expected it before distribute")])
+def test_what_is_refused(tmp_path, case, sentence):
+    for code, errors in run(tmp_path, 2, case):
+        assert code != 0
+        assert f"PoseidonError: {sentence}" in errors, errors[-3000:]
