@@ -135,7 +135,7 @@ class Layer:
         weight = self.parameters[0]
         indices = copied(gathered.indices, (1, gathered.count), torch.int64)
         values = copied(gathered.values, (gathered.count, weight.shape[1]), weight.dtype)
-        self.mean = torch.sparse_coo_tensor(indices, values, weight.shape)
+        self.mean = torch.sparse_coo_tensor(indices, values, weight.shape, check_invariants=False)
         if self.before is not None:
             self.mean = self.before + self.mean
             self.before = None
