@@ -393,15 +393,111 @@ def a_model_built_in_its_first_step(steps):
     fit(Late(built, late, SGD(0.1), SGD(0.05)), "rmsprop", steps)
 
 
+def sentences(steps, more=0):
+    """Of few words: in a batch many come several times."""
+    source, count = np.random.default_rng(7), steps * ALL + more
+    return source.integers(0, 50, (count, 6)), source.integers(0, CLASSES, count)
+
+
+def fit_words(optimizer, steps, more=0, **words):
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    model = keras.Sequential([keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(50, 8), keras.layers.Flatten(),
+                              keras.layers.Dense(40, activation="tanh"), keras.layers.Dense(CLASSES)])
+    variables = fit(model, optimizer, steps, of=lambda steps: sentences(steps, more), **words)
+    if poseidon.workers() > 1:
+        assert any(scheme == "sfb" for scheme, _ in in_loops.exchanges()[-1].plan().values()), in_loops.exchanges()[-1].plan()
+    return variables
+
+
 @case
 def embedding(steps):
-    def words(steps):
-        source = np.random.default_rng(7)
-        return source.integers(0, 50, (steps * ALL, 6)), source.integers(0, CLASSES, steps * ALL)
     keras.utils.set_random_seed(1 + poseidon.rank())
     model = keras.Sequential([keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(50, 8),
                               keras.layers.LSTM(12, return_sequences=True), keras.layers.GRU(12), keras.layers.Dense(CLASSES)])
-    return fit(model, SGD(0.5), steps, of=words)
+    return fit(model, SGD(0.5), steps, of=sentences)
+
+
+@case
+def embedding_sgd(steps):
+    return fit_words(SGD(0.2, momentum=0.9), steps, epochs=2)
+
+
+@case
+def embedding_adam(steps):
+    return fit_words(keras.optimizers.Adam(1e-3), steps)
+
+
+@case
+def embedding_clipnorm(steps):
+    """Keras takes the norm of rows that are not merged, which is smaller where some point another way."""
+    return fit_words(SGD(0.5, clipnorm=0.05), steps)
+
+
+@case
+def embedding_several_steps_an_execution(steps):
+    return fit_words(SGD(0.5, clipnorm=0.05), steps, steps_per_execution=4)
+
+
+@case
+def embedding_uneven(steps):
+    return fit_words(SGD(0.2, momentum=0.9), steps, more=21, epochs=2)
+
+
+@case
+def embedding_accumulation(steps):
+    return fit_words(SGD(0.2, gradient_accumulation_steps=4), steps)
+
+
+@case
+def embedding_loss_scale(steps):
+    return fit_words(keras.optimizers.LossScaleOptimizer(SGD(0.2), initial_scale=64.0), steps)
+
+
+@case
+def embedding_global_clipnorm(steps):
+    return fit_words(SGD(0.5, global_clipnorm=0.1), steps)
+
+
+@case
+def embedding_in_half_precision(steps):
+    keras.config.set_dtype_policy("mixed_float16")
+    return fit_words(SGD(0.2), steps)
+
+
+@case
+def embedding_eagerly(steps):
+    return fit_words(SGD(0.2), steps, run_eagerly=True)
+
+
+@case
+def embedding_used_twice(steps):
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    words = keras.Input((6,), dtype="int32")
+    shared = keras.layers.Embedding(50, 8)
+    joined = keras.layers.Concatenate(1)([shared(words), shared(words[:, ::2])])
+    out = keras.layers.Dense(CLASSES)(keras.layers.Dense(40, activation="tanh")(keras.layers.Flatten()(joined)))
+    return fit(keras.Model(words, out), SGD(0.2), steps, of=sentences)
+
+
+@case
+def rows_in_a_loop(steps):
+    """The mean's rows are those of one process on all batches, in its order; entries may be matrices."""
+    table = tf.Variable(tf.random.stateless_normal((50, 2, 4), (1, 2)), name="table")
+    bias = tf.Variable(tf.zeros(CLASSES), name="bias")
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = LOSS(y, tf.reshape(tf.gather(table, x), [-1, 48])[:, :CLASSES] + bias)
+        return in_loops.reduce(tape.gradient(loss, [table, bias]), [table, bias])
+    seen = []
+    for x, y in batches(steps, of=sentences):
+        rows, whole = step(x, y)
+        assert isinstance(rows, tf.IndexedSlices) and rows.indices.dtype == tf.int64 and rows.values.shape[1:] == (2, 4)
+        table.scatter_sub(tf.IndexedSlices(0.5 * rows.values, rows.indices))
+        bias.assign_sub(0.5 * whole)
+        seen += [rows.indices.numpy(), rows.values.numpy()]
+    return [table, bias, *seen]
 
 
 @case

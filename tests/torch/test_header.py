@@ -13,7 +13,7 @@ SCALARS = {"size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32, "uint32_t": cty
            "poseidon_traffic": library.Traffic}
 STRUCTS = {"status": library.Status, "view": library.View, "options": library.Options,
            "layer": library.Layer, "layer_plan": library.LayerPlan, "push": library.Push,
-           "factors": library.Factors, "statistics": library.Statistics, "traffic": library.Traffic}
+           "factors": library.Factors, "rows": library.Rows, "gathered": library.Gathered, "statistics": library.Statistics, "traffic": library.Traffic}
 
 
 def declared():

@@ -70,7 +70,8 @@ class Options(Struct):
 class Layer(Struct):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", c_char_p), ("elements", c_uint64),
                 ("dtype", c_int32), ("forward_position", c_uint32), ("outputs", c_uint64),
-                ("inputs", c_uint64), ("bias", c_int32), ("reserved", c_uint32)]
+                ("inputs", c_uint64), ("bias", c_int32), ("reserved", c_uint32), ("table", c_int32),
+                ("reserved2", c_uint32)]
 
 
 class LayerPlan(Struct):
@@ -87,6 +88,15 @@ class Push(Struct):
 class Factors(Struct):
     _fields_ = [("struct_size", c_size_t), ("u", POINTER(View)), ("v", POINTER(View)), ("rows", c_uint32),
                 ("reserved", c_uint32)]
+
+
+class Rows(Struct):
+    _fields_ = [("struct_size", c_size_t), ("indices", c_void_p), ("values", POINTER(View)), ("count", c_uint32),
+                ("reserved", c_uint32)]
+
+
+class Gathered(Struct):
+    _fields_ = [("struct_size", c_size_t), ("indices", c_void_p), ("values", c_void_p), ("count", c_uint64)]
 
 
 class Traffic(ctypes.Structure):
@@ -119,6 +129,8 @@ FALLIBLE: dict[str, list[Any]] = {
     "scheme_of": [MODEL, c_uint32, c_uint64, POINTER(c_int32)],
     "push_dense": [MODEL, c_uint32, c_uint64, POINTER(View), POINTER(Push)],
     "push_factors": [MODEL, c_uint32, c_uint64, POINTER(Factors), POINTER(View), POINTER(Push)],
+    "push_rows": [MODEL, c_uint32, c_uint64, POINTER(Rows), POINTER(Push)],
+    "get_gathered": [MODEL, c_uint32, POINTER(Gathered)],
     "wait": [MODEL, c_uint32],
     "wait_any": [MODEL, POINTER(c_uint32), c_uint32, POINTER(c_uint32)],
     "timed": [MODEL, c_uint32, c_uint64, c_int32, c_int64, c_int64],

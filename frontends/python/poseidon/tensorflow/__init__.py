@@ -28,7 +28,7 @@ from . import data
 from .exchange import Exchange, path_of, resource_of
 from .exchange import broadcast as _broadcast
 from .exchange import differing as _differing
-from .factors import is_product
+from .factors import kind_of
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -90,9 +90,9 @@ def exchange_of(variables: Sequence[Any], gradients: Sequence[Any]) -> Exchange:
     for exchange in _exchanges:
         if [id(variable) for variable in exchange.variables] == wanted:
             return exchange
-    products = [is_product(*pair) for pair in zip(gradients, variables, strict=True)]
+    kinds = [kind_of(*pair) for pair in zip(gradients, variables, strict=True)]
     with tf.init_scope():
-        _exchanges.append(Exchange(joined(), variables, products))
+        _exchanges.append(Exchange(joined(), variables, kinds))
     return _exchanges[-1]
 
 

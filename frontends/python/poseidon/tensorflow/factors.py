@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which gradients are products of factors, read from the graph as it is traced.
+"""Which gradients are products of factors, or rows of a table, read from the graph as it is traced.
 
 The gradient of a Dense kernel is x^T dy. A graph has it as a MatMul of x and dy, whatever layer it comes from; where the plan
 sends the factors instead, nothing reads that MatMul, and TensorFlow leaves it out.
 """
 from __future__ import annotations
 
+import enum
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -21,9 +22,16 @@ class Factors(NamedTuple):
     v: tf.Tensor
 
 
-def is_product(gradient: Any, variable: Any) -> bool:
-    """Whether a kernel's gradient is a sum of products in the graph that is traced now, and of a size that pays."""
-    return bool(_products_of(gradient, variable))
+class Kind(enum.Enum):
+    WHOLE = 1
+    PRODUCT = 2  # a sum of products in the graph that is traced, and of a size that pays
+    TABLE = 3    # IndexedSlices, as of an embedding
+
+
+def kind_of(gradient: Any, variable: Any) -> Kind:
+    if isinstance(gradient, tf.IndexedSlices):
+        return Kind.TABLE
+    return Kind.PRODUCT if _products_of(gradient, variable) else Kind.WHOLE
 
 
 def factors_of(gradient: Any, variable: Any) -> Factors | None:
