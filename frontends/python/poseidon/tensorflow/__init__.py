@@ -90,7 +90,7 @@ def exchange_of(variables: Sequence[Any], gradients: Sequence[Any]) -> Exchange:
     for exchange in _exchanges:
         if [id(variable) for variable in exchange.variables] == wanted:
             return exchange
-    products = [is_product(*pair) for pair in zip(gradients, variables, strict=True)]
+    products = [is_product(gradient, resource_of(variable)) for gradient, variable in zip(gradients, variables, strict=True)]
     with tf.init_scope():
         _exchanges.append(Exchange(joined(), variables, products))
     return _exchanges[-1]

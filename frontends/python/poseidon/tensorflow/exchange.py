@@ -20,7 +20,7 @@ from .. import library as c
 from ..errors import PoseidonError
 from ..session import Session, view_of
 from . import ops
-from .factors import factors_of
+from .factors import Own, product_of
 
 if TYPE_CHECKING:
     Variable = Any  # of TensorFlow, or of Keras around one
@@ -105,6 +105,7 @@ class Exchange:
             self.steps = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_steps")
             self.kept = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_kept")
         self.taken: dict[int, tf.Tensor] = {}  # by layer: its last mean in the graph that is traced
+        self.own: dict[int, Own] = {}  # by layer: what its last product lacks of the gradient
 
     def joined(self, products: Sequence[bool]) -> list[Layer]:
         """Layers in forward order, small variables together as the session says."""
@@ -176,12 +177,18 @@ class Exchange:
     def push_product(self, layer: Layer, gradient: Gradient, place: dict[str, Any]) -> tf.Tensor:
         """A kernel's gradient as the plan has it in this step, without a new trace when that changes. The product that the
         graph has made for the optimizer is read by nobody, so TensorFlow leaves it out: it is made where it is wanted."""
-        factors = factors_of(gradient, layer.variables[0])
+        found = product_of(gradient, resource_of(layer.variables[0]))
+        factors, own = found or (None, None)
         whole = tf.convert_to_tensor(gradient) if factors is None else None
+        if own is not None:
+            self.own[place["layer"]] = own
+        else:
+            self.own.pop(place["layer"], None)
 
         def product() -> tf.Tensor:
-            made = tf.matmul(factors.u, factors.v, transpose_a=True) if factors is not None else whole
-            return tf.cast(made, layer.dtype)
+            if factors is None:
+                return tf.cast(whole, layer.dtype)
+            return tf.cast(tf.matmul(factors.u, factors.v, transpose_a=True, name=factors.name), layer.dtype)
 
         def push_dense() -> tf.Tensor:
             rows = tf.shape(factors.u, tf.int64)[0] if factors is not None else tf.constant(layer.variables[0].shape[0], tf.int64)
@@ -189,7 +196,7 @@ class Exchange:
 
         def push_factors() -> tf.Tensor:
             # What is no product in this graph is one of the unit matrix and itself.
-            u, v = factors if factors is not None else (tf.eye(layer.variables[0].shape[0], dtype=layer.dtype), whole)
+            u, v = (tf.eye(layer.variables[0].shape[0], dtype=layer.dtype), whole) if factors is None else factors[:2]
             return self.functions.poseidon_push_factors(u=tf.cast(u, layer.dtype), v=tf.cast(v, layer.dtype), **place).pushed
 
         wanted = self.functions.poseidon_scheme(begun=place["begun"], model=self.place, layer=place["layer"])
@@ -203,6 +210,8 @@ class Exchange:
                 mean = self.functions.poseidon_mean(pushed=pushed[number], T=layer.dtype, model=self.place, layer=number)
                 if not tf.executing_eagerly():
                     self.taken[number] = mean
+                if number in self.own:
+                    mean = self.own[number].added_to(tf.ensure_shape(mean, layer.variables[0].shape))
                 for place, part in zip(layer.places, self.parts_of(mean, layer)):
                     means[place] = None if like[place] is None else tf.cast(part, like[place].dtype)
         return means
