@@ -137,6 +137,7 @@ def test_factors_train_what_one_worker_does(with_factors, name):
     ("a_stop_after_a_batch", 0, r"TerminateOnNaN decides after every batch by each worker's own loss"),
     ("fewer_batches_on_one", 0, r"the workers' data sets differ in their batches: rank 0 has 4, rank 1 has 3"),
     ("weights_that_part", 0, r"variable 'sequential/middle/kernel' is not the same on all workers after an epoch"),
+    ("a_trace_without_spans", 0, r"the job was joined without spans to trace, expected init\(trace_spans=100_000\) before"),
     ("other_models", 1, r"the models differ: rank 1 has sequential/dense/kernel 20x11 float32 where rank 0 has "
                         r"sequential/dense/kernel 20x10 float32")])
 def test_what_would_go_wrong_in_silence_is_refused(tmp_path, name, rank, sentence):
@@ -154,6 +155,42 @@ def test_no_step_waits_for_a_thread(tmp_path, threads):
                            TF_NUM_INTEROP_THREADS=str(threads), TF_NUM_INTRAOP_THREADS="1"))
     for name in names:
         check_same_bits(tmp_path, "of2", name)
+
+
+STEPS_TRACED = 8
+# The ops that make what leaves: a product, or its second factor; the small layers' leave when the bottom's are there.
+MAKES = {"kv": r"/top_1/MatMul/MatMul_1$", "sfb": r"/top_1/TanhGrad$", "bottom": r"/bottom_1/.*Conv2DBackpropFilter$"}
+
+
+def boxes(trace, category, name):
+    """Those of a category whose name, or whose op's, has `name`, as (step, begin, end) in order; ops know no step."""
+    chosen = (event for event in trace["traceEvents"]
+              if event["ph"] == "X" and event["cat"] == category and re.search(name, event["args"].get("op", event["name"])))
+    return sorted((event["args"].get("step"), event["ts"], event["ts"] + event["dur"]) for event in chosen)
+
+
+@pytest.mark.parametrize("scheme, label", [("kv", "push"), ("sfb", "factor")])
+def test_upper_layers_leave_while_lower_ones_compute(tmp_path, scheme, label):
+    """On one clock: a gradient of the top leaves before the last op of a lower layer's backward pass has ended, and none before
+    the op that makes it has."""
+    schemes = {f"sequential/{layer}/kernel": scheme for layer in ("low", "middle", "top")}
+    check_ended_well(train(tmp_path, 2, "traced", steps=STEPS_TRACED, init={"trace_spans": 100_000, "schemes": schemes}))
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    error = trace["otherData"]["clock_error_us"]
+    left = {}
+    for layer in "bottom", "top":
+        sent = boxes(trace, "send", f"(push|{label}) sequential/{layer}/kernel")
+        left[layer] = [min(begin for step, begin, _ in sent if step == one) for one in sorted({step for step, _, _ in sent})]
+        pushed = [begin for _, begin, _ in boxes(trace, "compute", f"push op sequential/{layer}/kernel")]
+        made = [end for _, _, end in boxes(trace, "backward", MAKES[layer if layer == "bottom" else scheme])]
+        assert len(left[layer]) == len(pushed) == len(made) == STEPS_TRACED
+        assert all(one <= two + error and two <= three for one, two, three in zip(made, pushed, left[layer]))
+    lower = [end for _, _, end in boxes(trace, "backward", r"/(low|bottom)_1/")]
+    # Of the same step are those that end before the layer at the bottom leaves.
+    ahead = [max(end for end in lower if end <= bottom) - top for bottom, top in zip(left["bottom"], left["top"])]
+    print("microseconds from the top's first byte to the end of the last backward op below:", *map(round, ahead))
+    assert any(before > error for before in ahead), ahead
+    assert boxes(trace, "update", "AssignSub")
 
 
 @pytest.mark.parametrize("before, after", [(2, 1), (1, 2)])

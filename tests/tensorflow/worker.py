@@ -571,6 +571,21 @@ def saved_and_loaded(steps):
 
 
 @case
+def traced(steps):
+    """Some steps after the final plan; the small layers below the top have enough to compute for the top's gradient to leave
+    meanwhile."""
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Reshape((5, 4, 1)),
+                              keras.layers.Conv2D(32, 3, padding="same", name="bottom"), keras.layers.Flatten(),
+                              *(keras.layers.Dense(512, activation="tanh", name=name) for name in ("low", "middle", "top")),
+                              keras.layers.Dense(CLASSES)])
+    fit(model, SGD(0.1), 12)
+    with poseidon.trace("trace.json"):
+        model.fit(batches(steps), verbose=0)
+    return model.variables
+
+
+@case
 def in_half_precision(steps):
     keras.config.set_dtype_policy("mixed_float16")
     return fit(dense_net(), SGD(0.1), steps)
@@ -621,6 +636,12 @@ def fewer_batches_on_one(steps):
     model = dense_net()
     model.compile(optimizer=SGD(0.1), loss=LOSS)
     poseidon.distribute(model).fit(batches(steps).take(steps - poseidon.rank()), verbose=0)
+
+
+@case
+def a_trace_without_spans(steps):
+    poseidon.init()
+    poseidon.trace("trace.json").__enter__()
 
 
 @case

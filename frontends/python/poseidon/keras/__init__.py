@@ -17,6 +17,6 @@ if keras.backend.backend() != "tensorflow":
     raise PoseidonError(f"Keras' backend is {keras.backend.backend()}, expected tensorflow (poseidon.torch serves "
                         "models on torch)", "UNIMPLEMENTED")
 
-from .on_tensorflow import check, distribute, init, plan, rank, shard, shutdown, workers  # noqa: E402
+from .on_tensorflow import check, distribute, init, plan, rank, shard, shutdown, trace, workers  # noqa: E402
 
-__all__ = ["PoseidonError", "check", "distribute", "init", "plan", "rank", "shard", "shutdown", "workers"]
+__all__ = ["PoseidonError", "check", "distribute", "init", "plan", "rank", "shard", "shutdown", "trace", "workers"]

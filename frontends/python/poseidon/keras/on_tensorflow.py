@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError
-from ..tensorflow import init, rank, shard, shutdown, workers
+from ..tensorflow import init, rank, shard, shutdown, trace, workers
 from . import optimizers, training
 
-__all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "workers"]
+__all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "trace", "workers"]
 
 
 def distribute(model: Any) -> Any:

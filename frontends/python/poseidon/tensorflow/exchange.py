@@ -96,11 +96,12 @@ class Exchange:
         if not self.variables:
             raise PoseidonError("there is no variable to train, expected at least one", "INVALID_ARGUMENT")
         self.layers = self.joined(products)
+        self.number = session.models
         self.model, self.numbers = session.declare([layer.declaration(at) for at, layer in enumerate(self.layers)])
         self.functions = ops.load()
         self.place = Exchange.places
         Exchange.places += 1
-        ops.set_model(self.place, session, self.model, len(self.layers))
+        ops.set_model(self.place, session, self.model, self.number, len(self.layers))
         with tf.init_scope():
             self.steps = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_steps")
             self.kept = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_kept")
@@ -123,7 +124,7 @@ class Exchange:
 
     def detach(self) -> None:
         """Before the session is closed."""
-        ops.set_model(self.place, self.session, None, 0)
+        ops.set_model(self.place, self.session, None, 0, 0)
 
     def reduce(self, gradients: Sequence[Gradient], weight: tf.Tensor | int = 0) -> list[Gradient]:
         """The mean of each variable's gradient over all workers, in place of it. Variables without a gradient stay so: they have
