@@ -207,17 +207,32 @@ Tensor LentFor(TF_OpKernelContext* context, const StatusOfCall& status) {
 
 using CorePush = std::function<poseidon_code(const Core&, poseidon_model*, const poseidon_push*, poseidon_status*)>;
 
+// A push since `begin`, for a trace where there is one: TensorFlow's profiler does not see ops that end later.
+void Record(const ModelTable::Use& model, const Place& place, std::int64_t step, std::int64_t begin) {
+  auto span = POSEIDON_NEW(poseidon_span);
+  span.lane = POSEIDON_LANE_COMPUTE;
+  span.layer = static_cast<std::int32_t>(place.layer);
+  span.step = static_cast<std::uint64_t>(step);
+  span.begin_nanoseconds = begin;
+  span.end_nanoseconds = model.core().now(model->session);
+  span.label = "push op";
+  span.model = model->number;
+  model.core().record(model->session, &span, nullptr);
+}
+
 // Sends a layer's `lent` on its way by a function of the core; an empty string, or why not.
 std::string Send(const Place& place, std::int64_t step, Flight::Lent lent, const poseidon_push& landing, const CorePush& push) {
   Flight* const flight = ModelTable::The().FlightOf(place.model, place.layer);
   const ModelTable::Use model(place.model);
   if (flight == nullptr || !model) return kLeft;
-  model->clock.GradientIsThere(place.number(), model.core().now(model->session));
+  const std::int64_t begin = model.core().now(model->session);
+  model->clock.GradientIsThere(place.number(), begin);
   std::string failure;
   flight->Begin(
       static_cast<std::uint64_t>(step), std::move(lent), landing,
       [&](poseidon_push* with_landing, poseidon_status* told) { return push(model.core(), model->handle, with_landing, told); },
       &failure);
+  Record(model, place, step, begin);
   return failure;
 }
 
@@ -443,9 +458,11 @@ POSEIDON_API void poseidon_tensorflow_set_core(void* const* functions) {
 }
 
 // Enters a model of `layers` layers at a place of the table; a null handle takes it out again, before its session is closed.
-POSEIDON_API void poseidon_tensorflow_set_model(int64_t place, void* session, void* handle, uint32_t layers) {
+// `number` is the model's among those of its session.
+POSEIDON_API void poseidon_tensorflow_set_model(int64_t place, void* session, void* handle, uint32_t number,
+                                               uint32_t layers) {
   poseidon::tensorflow::ModelTable::The().Set(place, static_cast<poseidon_session*>(session),
-                                              static_cast<poseidon_model*>(handle), layers);
+                                              static_cast<poseidon_model*>(handle), number, layers);
 }
 
 }  // extern "C"

@@ -221,6 +221,35 @@ def a_kernel_used_twice(steps):
 
 
 @case
+def regularized(steps):
+    """Large kernels with terms of their own, one of them used twice; the last batches differ in size."""
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    layer = lambda: keras.layers.Dense(200, activation="tanh", kernel_regularizer=keras.regularizers.L2(0.01))
+    inputs, twice = keras.Input((FEATURES,)), layer()
+    inside = twice(twice(layer()(keras.layers.Dense(200)(inputs))))
+    return fit(keras.Model(inputs, keras.layers.Dense(CLASSES)(inside)), SGD(0.1, momentum=0.9), steps,
+               of=lambda steps: samples(steps, more=21))
+
+
+@case
+def regularized_otherwise(steps):
+    """By products of the kernel with itself, and scaled with the loss: such gradients go whole."""
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    layer = lambda kind: keras.layers.Dense(200, activation="tanh", kernel_regularizer=kind)
+    model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(200),
+                              layer(keras.regularizers.OrthogonalRegularizer(1e-3)), layer("l2"), keras.layers.Dense(CLASSES)])
+    return fit(model, keras.optimizers.LossScaleOptimizer(SGD(0.1), initial_scale=64.0), steps)
+
+
+@case
+def regularized_in_executions(steps):
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(200),
+                              keras.layers.Dense(200, activation="tanh", kernel_regularizer="l2"), keras.layers.Dense(CLASSES)])
+    return fit(model, SGD(0.1), steps, steps_per_execution=4)
+
+
+@case
 def a_short_last_batch(steps):
     """Of two workers the second has 5 samples in the last step, the first 16."""
     return fit(dense_net(), SGD(0.1, momentum=0.9), steps, epochs=2, of=lambda steps: samples(steps, more=21))
@@ -571,6 +600,27 @@ def reduce_in_a_loop(steps):
     return in_a_loop(steps, wrap)
 
 
+def reduce_with(penalty, steps):
+    """A loop whose loss has a penalty of the large kernel."""
+    def wrap(loss, variables):
+        with tf.GradientTape() as tape:
+            value = loss() + penalty(tf.convert_to_tensor(variables[2]))
+        return in_loops.reduce(tape.gradient(value, variables), variables)
+    return in_a_loop(steps, wrap)
+
+
+@case
+def a_penalty_in_a_loop(steps):
+    return reduce_with(lambda kernel: 0.01 * tf.reduce_sum(kernel * kernel), steps)
+
+
+@case
+def a_penalty_of_each_workers_own(steps):
+    """No term of the kernel alone."""
+    own = tf.Variable(0.03 if poseidon.workers() == 1 else 0.02 * (1 + poseidon.rank()))
+    return reduce_with(lambda kernel: own * tf.reduce_sum(kernel * kernel), steps)
+
+
 @case
 def a_tape_in_a_loop(steps):
     def wrap(loss, variables):
@@ -614,6 +664,21 @@ def saved_and_loaded(steps):
     loaded.fit(*samples(1), verbose=0)  # on each worker alone
     assert all(np.array_equal(one, other) for one, other in zip(before, variables))
     return variables
+
+
+@case
+def traced(steps):
+    """Some steps after the final plan; the small layers below the top have enough to compute for the top's gradient to leave
+    meanwhile."""
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Reshape((5, 4, 1)),
+                              keras.layers.Conv2D(32, 3, padding="same", name="bottom"), keras.layers.Flatten(),
+                              *(keras.layers.Dense(512, activation="tanh", name=name) for name in ("low", "middle", "top")),
+                              keras.layers.Dense(CLASSES)])
+    fit(model, SGD(0.1), 12)
+    with poseidon.trace("trace.json"):
+        model.fit(batches(steps), verbose=0)
+    return model.variables
 
 
 @case
@@ -679,6 +744,12 @@ def fewer_batches_on_one(steps):
     model = dense_net()
     model.compile(optimizer=SGD(0.1), loss=LOSS)
     poseidon.distribute(model).fit(batches(steps).take(steps - poseidon.rank()), verbose=0)
+
+
+@case
+def a_trace_without_spans(steps):
+    poseidon.init()
+    poseidon.trace("trace.json").__enter__()
 
 
 @case

@@ -113,6 +113,16 @@ class Statistics(Struct):
                 ("slower_workers_seconds", c_double)]
 
 
+class Span(Struct):
+    _fields_ = [("struct_size", c_size_t), ("lane", c_int32), ("layer", c_int32), ("step", c_uint64),
+                ("begin_nanoseconds", c_int64), ("end_nanoseconds", c_int64), ("bytes", c_uint64), ("label", c_char_p),
+                ("model", c_uint32), ("reserved", c_uint32)]
+
+
+TakeSpan = CFUNCTYPE(None, c_void_p, POINTER(Span))
+LANES = ("compute", "send", "receive", "sum", "rebuild", "wait")  # by number
+
+
 # Arguments of the functions used, without the status that comes last in all of those that can fail.
 SESSION = MODEL = c_void_p
 FALLIBLE: dict[str, list[Any]] = {
@@ -138,6 +148,7 @@ FALLIBLE: dict[str, list[Any]] = {
     "broadcast": [SESSION, POINTER(View), c_uint32],
     "barrier": [SESSION],
     "get_statistics": [SESSION, POINTER(Statistics)],
+    "take_trace": [SESSION, TakeSpan, c_void_p],
 }
 PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
     "version_text": (c_char_p, []),

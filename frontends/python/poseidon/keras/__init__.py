@@ -14,11 +14,11 @@ import keras
 from ..errors import PoseidonError
 
 if keras.backend.backend() == "tensorflow":
-    from .on_tensorflow import check, distribute, init, plan, rank, shard, shutdown, workers
+    from .on_tensorflow import check, distribute, init, plan, rank, shard, shutdown, trace, workers
 elif keras.backend.backend() == "torch":
-    from .on_torch import check, distribute, init, plan, rank, shard, shutdown, workers
+    from .on_torch import check, distribute, init, plan, rank, shard, shutdown, trace, workers
 else:
     raise PoseidonError(f"Keras' backend is {keras.backend.backend()}, expected tensorflow or torch (KERAS_BACKEND)",
                         "UNIMPLEMENTED")
 
-__all__ = ["PoseidonError", "check", "distribute", "init", "plan", "rank", "shard", "shutdown", "workers"]
+__all__ = ["PoseidonError", "check", "distribute", "init", "plan", "rank", "shard", "shutdown", "trace", "workers"]

@@ -144,4 +144,5 @@ class LateUpdate:
         if begins:
             self.begun = self.exchange.begin()
         means = self.exchange.means(dict.fromkeys(self.numbers, step), self.forms)
-        optimizers.update(self.optimizer, means, self.variables)
+        with tf.name_scope("poseidon/update"):
+            optimizers.update(self.optimizer, means, self.variables)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -25,7 +26,7 @@ from ..torch.layers import broadcast
 from . import loaders, training
 from .models import check_is_model, refuse_compiled, without_seeds
 
-__all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "workers"]
+__all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "trace", "workers"]
 
 _trainings: dict[Any, Training] = {}  # by model
 _unused: list[Training] = []  # those whose gradients have not been exchanged yet
@@ -92,6 +93,12 @@ def plan(model: Any) -> dict[str, tuple[str, str]]:
     built."""
     exchange = _trainings[model].exchange if model in _trainings else None
     return {} if exchange is None else exchange.plan()
+
+
+def trace(path: str | os.PathLike[str]) -> NoReturn:
+    """Of TensorFlow's ops; torch has a profiler of its own."""
+    raise PoseidonError("poseidon.keras.trace shows TensorFlow's ops and Keras' backend is torch, expected torch.profiler",
+                        "UNIMPLEMENTED")
 
 
 def refuse_compiled_whole(model: Any) -> None:

@@ -12,6 +12,7 @@ with nothing. Keras models: poseidon.keras.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import pathlib
 import sys
@@ -29,12 +30,13 @@ from .exchange import Exchange, path_of, resource_of
 from .exchange import broadcast as _broadcast
 from .exchange import differing as _differing
 from .factors import kind_of
+from .lanes import traced
 
 if TYPE_CHECKING:
     from ..session import Session
 
 __all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "differing", "exchanges", "init", "make_token_file",
-           "rank", "reduce", "shard", "shutdown", "workers"]
+           "rank", "reduce", "shard", "shutdown", "trace", "workers"]
 
 _joined: Session | None = None
 _exchanges: list[Exchange] = []
@@ -75,6 +77,14 @@ def workers() -> int:
     return joined().workers
 
 
+def trace(path: str | os.PathLike[str]) -> contextlib.AbstractContextManager[None]:
+    """Around a few steps: what TensorFlow's threads and Poseidon did meanwhile on rank 0, on one clock, as JSON for Perfetto or
+    chrome://tracing. The job was joined with init(trace_spans=100_000): so many sends, receives and sums are kept at
+    most. On other workers this does nothing. Steps that trace a function belong before it. Where the steps raise, nothing
+    is written. TensorFlow profiles one thing at a time."""
+    return traced(joined(), _exchanges, path)
+
+
 def shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """This worker's part of a data set of batches, whose order is the same on all workers: of every `workers()` batches that
     of its rank. So workers with batches of b see what one with batches of workers() * b would. The samples of the batches that
@@ -90,7 +100,7 @@ def exchange_of(variables: Sequence[Any], gradients: Sequence[Any]) -> Exchange:
     for exchange in _exchanges:
         if [id(variable) for variable in exchange.variables] == wanted:
             return exchange
-    kinds = [kind_of(*pair) for pair in zip(gradients, variables, strict=True)]
+    kinds = [kind_of(gradient, resource_of(variable)) for gradient, variable in zip(gradients, variables, strict=True)]
     with tf.init_scope():
         _exchanges.append(Exchange(joined(), variables, kinds))
     return _exchanges[-1]

@@ -18,7 +18,7 @@ from .. import library as c
 from ..errors import PoseidonError
 from ..session import Session, view_of
 from . import ops
-from .factors import Kind, factors_of
+from .factors import Kind, Own, product_of
 
 if TYPE_CHECKING:
     Variable = Any  # of TensorFlow, or of Keras around one
@@ -116,15 +116,17 @@ class Exchange:
         if not self.variables:
             raise PoseidonError("there is no variable to train, expected at least one", "INVALID_ARGUMENT")
         self.layers = self.joined(kinds)
+        self.number = session.models
         self.model, self.numbers = session.declare([layer.declaration(at) for at, layer in enumerate(self.layers)])
         self.functions = ops.load()
         self.place = Exchange.places
         Exchange.places += 1
-        ops.set_model(self.place, session, self.model, len(self.layers))
+        ops.set_model(self.place, session, self.model, self.number, len(self.layers))
         with tf.init_scope():
             self.steps = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_steps")
             self.kept = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_kept")
         self.taken: dict[int, tf.Tensor] = {}  # by layer: its last mean in the graph that is traced
+        self.own: dict[int, Own] = {}  # by layer: what its last product lacks of the gradient
 
     def joined(self, kinds: Sequence[Kind]) -> list[Layer]:
         """Layers in forward order, small variables together as the session says."""
@@ -142,7 +144,7 @@ class Exchange:
 
     def detach(self) -> None:
         """Before the session is closed."""
-        ops.set_model(self.place, self.session, None, 0)
+        ops.set_model(self.place, self.session, None, 0, 0)
 
     def reduce(self, gradients: Sequence[Gradient], weight: tf.Tensor | int = 0) -> list[Gradient]:
         """The mean of each variable's gradient over all workers, in place of it. Variables without a gradient stay so: they have
@@ -209,12 +211,18 @@ class Exchange:
     def push_product(self, layer: Layer, gradient: Gradient, place: dict[str, Any]) -> tf.Tensor:
         """A kernel's gradient as the plan has it in this step, without a new trace when that changes. The product that the
         graph has made for the optimizer is read by nobody, so TensorFlow leaves it out: it is made where it is wanted."""
-        factors = factors_of(gradient, layer.variables[0])
+        found = product_of(gradient, resource_of(layer.variables[0]))
+        factors, own = found or (None, None)
         whole = tf.convert_to_tensor(gradient) if factors is None else None
+        if own is not None:
+            self.own[place["layer"]] = own
+        else:
+            self.own.pop(place["layer"], None)
 
         def product() -> tf.Tensor:
-            made = tf.matmul(factors.u, factors.v, transpose_a=True) if factors is not None else whole
-            return tf.cast(made, layer.dtype)
+            if factors is None:
+                return tf.cast(whole, layer.dtype)
+            return tf.cast(tf.matmul(factors.u, factors.v, transpose_a=True, name=factors.name), layer.dtype)
 
         def push_dense() -> tf.Tensor:
             rows = tf.shape(factors.u, tf.int64)[0] if factors is not None else tf.constant(layer.variables[0].shape[0], tf.int64)
@@ -222,7 +230,7 @@ class Exchange:
 
         def push_factors() -> tf.Tensor:
             # What is no product in this graph is one of the unit matrix and itself.
-            u, v = factors if factors is not None else (tf.eye(layer.variables[0].shape[0], dtype=layer.dtype), whole)
+            u, v = (tf.eye(layer.variables[0].shape[0], dtype=layer.dtype), whole) if factors is None else factors[:2]
             return self.functions.poseidon_push_factors(u=tf.cast(u, layer.dtype), v=tf.cast(v, layer.dtype), **place).pushed
 
         wanted = self.functions.poseidon_scheme(begun=place["begun"], model=self.place, layer=place["layer"])
@@ -255,7 +263,8 @@ class Exchange:
         mean = self.functions.poseidon_mean(pushed=pushed, T=layer.dtype, model=self.place, layer=number)
         self.note_taken(number, mean)
         if len(layer.variables) == 1:
-            return [tf.ensure_shape(mean, layer.variables[0].shape)]
+            whole = tf.ensure_shape(mean, layer.variables[0].shape)
+            return [self.own[number].added_to(whole) if number in self.own else whole]
         pieces = tf.split(mean, [elements_of(variable) for variable in layer.variables])
         return [tf.reshape(piece, variable.shape) for piece, variable in zip(pieces, layer.variables)]
 
