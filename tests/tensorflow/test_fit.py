@@ -187,6 +187,14 @@ def test_a_killed_worker_is_named(tmp_path):
     assert re.search(r"AbortedError: .*worker 1 on host \S+ was lost", other, re.DOTALL), other[-2000:]
 
 
+def test_factors_are_multiplied_by_the_blas_of_numpy():
+    """Named, none other is looked for: the cases with factors show that the core knows its functions."""
+    said = subprocess.run([PYTHON, "-B", "-c", "import poseidon.tensorflow as p; print(p.blas_of_numpy())"],
+                          env={**os.environ, "PYTHONPATH": str(FRONT_END), "POSEIDON_BLAS": ""},
+                          capture_output=True, text=True)
+    assert re.search(r"numpy\.libs/lib(scipy_)?openblas64_\S+\.so$", said.stdout.strip()), said
+
+
 def test_data_of_unknown_length_are_refused(tmp_path):
     processes = start(tmp_path, 2, "-c", "import tensorflow as tf, poseidon.keras as p\n"
                                          "p.shard(tf.data.Dataset.range(8).filter(lambda x: x > 2))")
