@@ -18,7 +18,7 @@ PYTHON = pathlib.Path(os.environ.get("POSEIDON_TENSORFLOW_PYTHON", ROOT / ".venv
 PATIENCE = 240 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
 STEPS = 50
 
-pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="TensorFlow is not installed (.venv-tensorflow)")
+pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason=f"TensorFlow is not installed ({PYTHON.parents[1].name})")
 
 # How far one process may be from two, of the largest weight: other sums have other roundings. Adam divides by the root of
 # what may be nearly nothing; half precision rounds each worker's gradient before the mean is taken, to 11 bits.
@@ -72,18 +72,24 @@ def check_ended_well(processes):
         assert process.returncode == 0, errors[-3000:]
 
 
+def cases(request):
+    """Those of the tests that were asked for (pytest -k) and use this fixture."""
+    return list(dict.fromkeys(item.callspec.params["name"] for item in request.session.items
+                              if request.fixturename in item.fixturenames))
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(request, tmp_path_factory):
     """The folder with the variables of every case, of one worker and of two."""
     folder = tmp_path_factory.mktemp("trained")
     for workers in 1, 2:
-        check_ended_well(train(folder, workers, *EXACT, *BITS_ONLY))
+        check_ended_well(train(folder, workers, *cases(request)))
     return folder
 
 
 @pytest.fixture(scope="module")
-def with_factors(trained):
-    check_ended_well(train(trained, 2, *FACTORS, result="with_factors", init=MANY_FACTORS))
+def with_factors(request, trained):
+    check_ended_well(train(trained, 2, *cases(request), result="with_factors", init=MANY_FACTORS))
     return trained
 
 
