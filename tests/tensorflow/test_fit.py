@@ -201,6 +201,13 @@ def test_factors_are_multiplied_by_the_blas_of_numpy():
     assert re.search(r"numpy\.libs/lib(scipy_)?openblas64_\S+\.so$", said.stdout.strip()), said
 
 
+def test_an_older_keras_is_refused(tmp_path):
+    (tmp_path / "keras.py").write_text('__version__ = "3.4.1"\n')
+    said = subprocess.run([PYTHON, "-B", "-c", "import poseidon.keras"], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": f"{tmp_path}:{FRONT_END}"})
+    assert said.stderr.endswith("PoseidonError: Keras is 3.4.1, expected 3.5 or newer\n"), said.stderr
+
+
 def test_data_of_unknown_length_are_refused(tmp_path):
     processes = start(tmp_path, 2, "-c", "import tensorflow as tf, poseidon.keras as p\n"
                                          "p.shard(tf.data.Dataset.range(8).filter(lambda x: x > 2))")
