@@ -58,18 +58,24 @@ def check_ended_well(processes):
         assert process.returncode == 0, errors[-3000:]
 
 
+def cases(request):
+    """Those of the tests that were asked for (pytest -k) and use this fixture."""
+    return list(dict.fromkeys(item.callspec.params["name"] for item in request.session.items
+                              if request.fixturename in item.fixturenames))
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(request, tmp_path_factory):
     """The folder with the variables of every case, of one worker and of two."""
     folder = tmp_path_factory.mktemp("trained")
     for workers in 1, 2:
-        check_ended_well(train(folder, workers, *EXACT, *BITS_ONLY))
+        check_ended_well(train(folder, workers, *cases(request)))
     return folder
 
 
 @pytest.fixture(scope="module")
-def with_factors(trained):
-    check_ended_well(train(trained, 2, *FACTORS, result="with_factors", init=MANY_FACTORS))
+def with_factors(request, trained):
+    check_ended_well(train(trained, 2, *cases(request), result="with_factors", init=MANY_FACTORS))
     return trained
 
 
@@ -210,6 +216,21 @@ def test_a_killed_worker_is_named(tmp_path):
     print(f"the other had ended {time.monotonic() - began:.1f} s later")
     assert processes[1].returncode == -9 and processes[0].returncode not in (0, -9)
     assert re.search(r"AbortedError: .*worker 1 on host \S+ was lost", other, re.DOTALL), other[-2000:]
+
+
+def test_factors_are_multiplied_by_the_blas_of_numpy():
+    """Named, none other is looked for: the cases with factors show that the core knows its functions."""
+    said = subprocess.run([PYTHON, "-B", "-c", "import poseidon.tensorflow as p; print(p.blas_of_numpy())"],
+                          env={**os.environ, "PYTHONPATH": str(FRONT_END), "POSEIDON_BLAS": ""},
+                          capture_output=True, text=True)
+    assert re.search(r"numpy\.libs/lib(scipy_)?openblas64_\S+\.so$", said.stdout.strip()), said
+
+
+def test_an_older_keras_is_refused(tmp_path):
+    (tmp_path / "keras.py").write_text('__version__ = "3.4.1"\n')
+    said = subprocess.run([PYTHON, "-B", "-c", "import poseidon.keras"], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": f"{tmp_path}:{FRONT_END}"})
+    assert said.stderr.endswith("PoseidonError: Keras is 3.4.1, expected 3.5 or newer\n"), said.stderr
 
 
 def test_data_of_unknown_length_are_refused(tmp_path):

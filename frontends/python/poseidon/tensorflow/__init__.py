@@ -60,7 +60,8 @@ def blas_of_numpy() -> pathlib.Path | None:
     if os.environ.get("POSEIDON_BLAS"):
         return None
     libraries = pathlib.Path(np.__file__).resolve().parent.parent / "numpy.libs"
-    return next(iter(sorted(libraries.glob("libscipy_openblas64_*.so"))), None)
+    # NumPy 1, which TensorFlow up to 2.17 has, names it otherwise.
+    return next(iter(sorted([*libraries.glob("libscipy_openblas64_*.so"), *libraries.glob("libopenblas64_*.so")])), None)
 
 
 def joined() -> Session:
