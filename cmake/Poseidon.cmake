@@ -126,16 +126,17 @@ function(poseidon_test name)
   endif()
 endfunction()
 
-# poseidon_pytest(name LABELS process TIMEOUT 600 COST 200 ENVIRONMENT A=b...)
-# makes the pytest files of this folder one ctest entry. Not under sanitizers: their runtimes would have to be the first
-# library in a foreign interpreter. COST: where it comes among those that run side by side, the highest first.
+# poseidon_pytest(name LABELS process TIMEOUT 600 COST 200 ENVIRONMENT A=b... ARGS -k "name or name")
+# makes the pytest files of this folder one ctest entry, or those of their cases that ARGS choose. Not under sanitizers: their
+# runtimes would have to be the first library in a foreign interpreter. COST: where it comes among those that run side by side,
+# the highest first.
 function(poseidon_pytest name)
   if(NOT POSEIDON_TESTS OR POSEIDON_SANITIZE)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "TIMEOUT;COST" "LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;COST" "LABELS;ENVIRONMENT;ARGS" ${ARGN})
   add_test(NAME ${name}
-    COMMAND ${POSEIDON_PYTEST} --rootdir "${CMAKE_CURRENT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
+    COMMAND ${POSEIDON_PYTEST} --rootdir "${CMAKE_CURRENT_SOURCE_DIR}" ${ARG_ARGS} "${CMAKE_CURRENT_SOURCE_DIR}")
   math(EXPR timeout "${ARG_TIMEOUT} * ${POSEIDON_TIMEOUT_FACTOR}")
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${timeout} COST ${ARG_COST}
     ENVIRONMENT "POSEIDON_TIMEOUT_FACTOR=${POSEIDON_TIMEOUT_FACTOR};${ARG_ENVIRONMENT}")

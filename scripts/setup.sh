@@ -111,5 +111,8 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
 fi
 install_debian
 install_python python .venv
-# Without it its tests are skipped, which POSEIDON_TENSORFLOW=0 wishes.
-[ "${POSEIDON_TENSORFLOW:-1}" = 0 ] || install_python tensorflow .venv-tensorflow
+# Without them their tests are skipped, which POSEIDON_TENSORFLOW=0 wishes.
+if [ "${POSEIDON_TENSORFLOW:-1}" != 0 ]; then
+  install_python tensorflow .venv-tensorflow
+  install_python tensorflow-oldest .venv-tensorflow-oldest
+fi

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the tests of the TensorFlow front end with other versions of TensorFlow, each in an environment of its own.
+# Runs all tests of the TensorFlow front end with other versions of TensorFlow, each with the newest Keras, in an environment
+# of its own. `make test` runs a few of them with the oldest of both.
 #
 #   scripts/tensorflow_versions.sh [VERSION...]      all that are served where none is named
 #
@@ -18,7 +19,7 @@ failed=()
 for version in "${versions[@]}"; do
   environment=$PWD/build/tensorflow/$version
   if ! "$environment/bin/python3" -c "import tensorflow" 2>/dev/null; then
-    python3 -m venv "$environment"
+    "${POSEIDON_BASE_PYTHON:-/usr/bin/python3}" -m venv --clear "$environment"
     "$environment/bin/pip" install --quiet --no-cache-dir "tensorflow-cpu==$version"
   fi
   "$environment/bin/pip" list 2>/dev/null | grep -E "^(tensorflow|keras) " || true

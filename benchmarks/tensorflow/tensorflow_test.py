@@ -6,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-from benchmarks.tensorflow import conduct, grid, tables
+from benchmarks.tensorflow import conduct, grid, lanes, tables
 
 CELLS = {cell.name: cell for cell in grid.cells()}
 
@@ -106,6 +106,35 @@ class Turns(unittest.TestCase):
             system = conduct.System("some", None, self.members(folder, "input(); input()"))
             with self.assertRaisesRegex(conduct.Failed, "did not answer in 0.2 s"):
                 system.ask(0.2)
+
+
+class Lanes(unittest.TestCase):
+    """Four steps of 10 ms: a forward op, a backward op, sends of two layers beside it."""
+
+    def trace(self, steps=4):
+        def box(pid, tid, category, begin, duration, **arguments):
+            return {"ph": "X", "pid": pid, "tid": tid, "cat": category, "name": category, "ts": begin, "dur": duration,
+                    "args": arguments}
+        events = [{"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "args": {"name": "tf_Compute"}}]
+        for step in range(steps):
+            at = 10_000 * step
+            events += [box(0, 7, "forward", at, 3000), box(0, 7, "backward", at + 3000, 6000), box(0, 7, "other", at, 1),
+                       *(box(1, 1, "send", at + 4000 + 1000 * (1 - layer), 900, layer=layer, step=step) for layer in (0, 1))]
+        return {"traceEvents": events + [{"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "send"}}]}
+
+    def test_a_picture_begins_with_a_forward_pass_and_ends_before_a_send(self):
+        boxes, rows, layers = lanes.boxes_of(self.trace(), 1)
+        self.assertEqual((rows, layers), (["tf_Compute", "send", "receive"], 2))
+        self.assertEqual(boxes, [("tf_Compute", "forward", 0, 3), ("tf_Compute", "backward", 3, 9), ("send", 0, 5, 5.9),
+                                 ("send", 1, 4, 4.9), ("tf_Compute", "forward", 10, 13), ("tf_Compute", "backward", 13, 14)])
+
+    def test_a_short_trace_is_refused(self):
+        with self.assertRaisesRegex(SystemExit, "the trace has 3 steps, expected 4 or more to draw 2"):
+            lanes.boxes_of(self.trace(steps=3), 2)
+
+    def test_near_boxes_of_one_color_are_one(self):
+        boxes = [("send", 0, 0, 1), ("send", 0, 1.1, 2), ("send", 1, 2, 3), ("send", 0, 4, 5)]
+        self.assertEqual(lanes.joined(boxes, 0.2), [["send", 0, 0, 2], ["send", 1, 2, 3], ["send", 0, 4, 5]])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A net of keras.applications with random weights on small random images: its plan, and how much of the exchange is hidden.
+"""A net of keras.applications with random weights on small random images: its plan, and how much of the exchange is hidden,
+with a trace of a few steps (InceptionV3.json) for Perfetto.
 
   applications.py [InceptionV3 | VGG19 | ResNet152] [STEPS]
 """
@@ -25,6 +26,7 @@ class Clock(keras.callbacks.Callback):
 
 def main():
     name, steps = (sys.argv[1:] + ["InceptionV3"])[0], int((sys.argv[2:] + ["12"])[0])
+    poseidon.init(trace_spans=500_000)
     keras.utils.set_random_seed(1)
     size, clock = SIZES[name], Clock()
     model = getattr(keras.applications, name)(weights=None, classes=100, input_shape=(size, size, 3))
@@ -34,6 +36,9 @@ def main():
     images, labels = draw.normal(size=(2 * steps, size, size, 3)).astype("float32"), draw.integers(0, 100, 2 * steps)
     model.fit(images, labels, batch_size=2, epochs=3, shuffle=False,
               verbose=0, callbacks=[clock])
+    few = 10 * poseidon.workers()
+    with poseidon.trace(f"{name}.json"):
+        model.fit(images[:few], labels[:few], batch_size=2, shuffle=False, verbose=0)
     if poseidon.rank() == 0:
         plan = poseidon.plan(model)
         for layer, (scheme, reason) in plan.items():

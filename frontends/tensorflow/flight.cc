@@ -31,8 +31,8 @@ bool Flight::Begin(std::uint64_t step, Lent lent, poseidon_push landing, const P
   return false;
 }
 
-void Flight::Take(std::uint64_t step, TF_OpKernelContext* context, Done done) {
-  Taker taker{context, std::move(done)};
+void Flight::Take(std::uint64_t step, TF_OpKernelContext* context, Done done, Give give) {
+  Taker taker{context, std::move(done), std::move(give)};
   Tensor mean;
   std::string failure;
   {
@@ -49,7 +49,7 @@ void Flight::Take(std::uint64_t step, TF_OpKernelContext* context, Done done) {
       failure = "the mean of step " + std::to_string(step) + " is asked for, which is not under way";
     }
   }
-  Give(std::move(mean), failure, std::move(taker));
+  End(std::move(mean), std::move(failure), std::move(taker));
 }
 
 void Flight::OnLanded(void* self, const poseidon_status* status) { static_cast<Flight*>(self)->Land(*status); }
@@ -68,15 +68,15 @@ void Flight::Land(const poseidon_status& status) {
   step_.reset();
   Tensor mean = std::move(lent_.gradient);
   lock.unlock();
-  Give(std::move(mean), failure, std::move(taker));
+  End(std::move(mean), failure, std::move(taker));
 }
 
-void Flight::Give(Tensor mean, const std::string& failure, Taker taker) {
-  if (failure.empty()) {
-    const StatusOfCall status;
-    Tf().TF_SetOutput(taker.context, 0, mean.get(), status.get());
-    if (!status.ok()) Tf().TF_OpKernelContext_Failure(taker.context, status.get());
-  } else {
+void Flight::End(Tensor mean, std::string failure, Taker taker) {
+  const StatusOfCall status;
+  if (failure.empty()) failure = taker.give(taker.context, mean, status);
+  if (!status.ok()) {
+    Tf().TF_OpKernelContext_Failure(taker.context, status.get());
+  } else if (!failure.empty()) {
     Fail(taker.context, failure);
   }
   mean.reset();  // before the ops behind it run: they may use its memory again

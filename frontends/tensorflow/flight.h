@@ -17,10 +17,10 @@ namespace poseidon::tensorflow {
 // until the core has called back.
 class Flight {
  public:
-  // What the core works on until the mean has landed in `gradient`.
+  // What the core works on until the mean has landed in `gradient`, or of a table in the session's memory.
   struct Lent {
     Tensor gradient;
-    Tensor u;  // factors, where they are sent
+    Tensor u;  // factors, where they are sent, or indices and values of a table's rows
     Tensor v;
   };
   // `push` hands `lent` over to the core, with `landed` and its user in the push, and says how that went.
@@ -28,18 +28,21 @@ class Flight {
   // False, and a sentence in *why, where the core refuses.
   bool Begin(std::uint64_t step, Lent lent, poseidon_push landing, const Push& push, std::string* why);
 
-  // Gives the mean of `step` to output 0 of the op and ends it, now or once it has landed.
-  void Take(std::uint64_t step, TF_OpKernelContext* context, Done done);
+  // Sets an op's outputs once the mean has landed in `gradient`; an empty string, or why not.
+  using Give = std::function<std::string(TF_OpKernelContext* context, const Tensor& gradient, const StatusOfCall& status)>;
+  // Gives the mean of `step` to the op and ends it, now or once it has landed.
+  void Take(std::uint64_t step, TF_OpKernelContext* context, Done done, Give give);
 
  private:
   struct Taker {
     TF_OpKernelContext* context;
     Done done;
+    Give give;
   };
 
   static void OnLanded(void* self, const poseidon_status* status);
   void Land(const poseidon_status& status);
-  static void Give(Tensor mean, const std::string& failure, Taker taker);
+  static void End(Tensor mean, std::string failure, Taker taker);
 
   std::mutex mutex_;
   std::optional<std::uint64_t> step_;  // of what is under way or waits to be taken

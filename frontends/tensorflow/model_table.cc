@@ -13,13 +13,15 @@ void ModelTable::SetCore(const Core& core) {
   core_ = core;
 }
 
-void ModelTable::Set(std::int64_t place, poseidon_session* session, poseidon_model* handle, std::uint32_t layers) {
+void ModelTable::Set(std::int64_t place, poseidon_session* session, poseidon_model* handle, std::uint32_t number,
+                     std::uint32_t layers) {
   std::lock_guard lock(mutex_);
   if (place >= static_cast<std::int64_t>(models_.size())) models_.resize(static_cast<std::size_t>(place) + 1);
   std::unique_ptr<Model>& model = models_[static_cast<std::size_t>(place)];
   if (model == nullptr) model = std::make_unique<Model>();
   model->session = session;
   model->handle = handle;
+  model->number = number;
   while (model->flights.size() < layers) model->flights.emplace_back();
 }
 

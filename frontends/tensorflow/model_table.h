@@ -17,7 +17,8 @@ namespace poseidon::tensorflow {
 
 // The functions of libposeidon.so that ops call. This library does not link it: TensorFlow opens it among its own symbols,
 // and two copies of the core would be two jobs. Each under its own name.
-#define POSEIDON_TENSORFLOW_CORE(X) X(begin_step) X(scheme_of) X(push_dense) X(push_factors) X(timed) X(now)
+#define POSEIDON_TENSORFLOW_CORE(X) \
+  X(begin_step) X(scheme_of) X(push_dense) X(push_factors) X(push_rows) X(get_gathered) X(timed) X(now) X(record)
 struct Core {
 #define POSEIDON_TENSORFLOW_MEMBER(name) decltype(&poseidon_##name) name = nullptr;
   POSEIDON_TENSORFLOW_CORE(POSEIDON_TENSORFLOW_MEMBER)
@@ -28,6 +29,7 @@ struct Core {
 struct Model {
   poseidon_session* session = nullptr;
   poseidon_model* handle = nullptr;
+  std::uint32_t number = 0;  // among the session's models
   std::deque<Flight> flights;  // by the core's number of the layer; they stay where they are
   StepClock clock;
 };
@@ -40,7 +42,7 @@ class ModelTable {
 
   void SetCore(const Core& core);
   // With `layers` layers; a null handle takes the model out, once no op is in a call of the core with it.
-  void Set(std::int64_t place, poseidon_session* session, poseidon_model* handle, std::uint32_t layers);
+  void Set(std::int64_t place, poseidon_session* session, poseidon_model* handle, std::uint32_t number, std::uint32_t layers);
 
   // A model that stays in the table meanwhile; false where there is none.
   class Use {

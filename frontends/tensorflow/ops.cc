@@ -6,12 +6,16 @@
 //   PoseidonScheme(begun) -> factors: bool                     how the layer goes in this step
 //   PoseidonPush(gradient: T, begun, weight, rows) -> lent: T, pushed: int64
 //   PoseidonPushFactors(u: T, v: T, begun, weight) -> lent: T, pushed: int64
+//   PoseidonPushRows(indices: int64, values: T, begun, weight) -> pushed: int64
 //   PoseidonMean(pushed: int64) -> mean: T                     ends when the mean has landed
+//   PoseidonRows(pushed: int64) -> indices: int64, values: T   the same of a table
 //
 // `begun` and `pushed` are the step. A push returns at once; the mean lands in `lent`, which nobody else reads: the memory of
-// the gradient where TensorFlow can give that on. PoseidonMean stands behind the push of its step, or in the next step.
+// the gradient where TensorFlow can give that on. Of a table it lands in the session's memory, from where it is copied.
+// PoseidonMean and PoseidonRows stand behind the push of their step, or in the next step.
 //
-// Attributes: model, its place in the table that Python fills (poseidon_tensorflow_set_model), and layer, the core's number.
+// Attributes: model, its place in the table that Python fills (poseidon_tensorflow_set_model), layer, the core's number, and
+// width, how many numbers a row of a table has.
 // No op is stateful: TensorFlow chains stateful ops in the order of the program, which would undo the overlap. So their
 // attributes differ (identical ops are merged), and the step, which is never constant, is an input.
 #include <condition_variable>
@@ -33,11 +37,12 @@ namespace {
 
 constexpr const char* kLeft = "the job has been left, expected no training after it";
 
-// Which layer of which model an op is for; of PoseidonBegin, whether what it begins is timed.
+// Which layer of which model an op is for; of PoseidonBegin, whether what it begins is timed; of PoseidonRows, the width.
 struct Place {
   std::int64_t model = 0;
   std::int64_t layer = 0;
   std::int64_t timed = 0;
+  std::int64_t width = 0;
   std::uint32_t number() const { return static_cast<std::uint32_t>(layer); }
 };
 
@@ -45,7 +50,8 @@ void* MakePlace(TF_OpKernelConstruction* construction) {
   auto place = std::make_unique<Place>();
   const StatusOfCall status;
   for (const auto& [name, value] :
-       {std::pair{"model", &place->model}, std::pair{"layer", &place->layer}, std::pair{"timed", &place->timed}}) {
+       {std::pair{"model", &place->model}, std::pair{"layer", &place->layer}, std::pair{"timed", &place->timed},
+        std::pair{"width", &place->width}}) {
     if (status.ok()) Tf().TF_OpKernelConstruction_GetAttrInt64(construction, name, value, status.get());
   }
   if (!status.ok()) Tf().TF_OpKernelConstruction_Failure(construction, status.get());
@@ -167,7 +173,7 @@ void Scheme(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallb
   End(context, Done(callback), status, failure);
 }
 
-// ---- PoseidonPush, PoseidonPushFactors
+// ---- PoseidonPush, PoseidonPushFactors, PoseidonPushRows
 
 std::vector<std::int64_t> ShapeOf(const TF_Tensor* tensor) {
   std::vector<std::int64_t> shape;
@@ -201,17 +207,32 @@ Tensor LentFor(TF_OpKernelContext* context, const StatusOfCall& status) {
 
 using CorePush = std::function<poseidon_code(const Core&, poseidon_model*, const poseidon_push*, poseidon_status*)>;
 
+// A push since `begin`, for a trace where there is one: TensorFlow's profiler does not see ops that end later.
+void Record(const ModelTable::Use& model, const Place& place, std::int64_t step, std::int64_t begin) {
+  auto span = POSEIDON_NEW(poseidon_span);
+  span.lane = POSEIDON_LANE_COMPUTE;
+  span.layer = static_cast<std::int32_t>(place.layer);
+  span.step = static_cast<std::uint64_t>(step);
+  span.begin_nanoseconds = begin;
+  span.end_nanoseconds = model.core().now(model->session);
+  span.label = "push op";
+  span.model = model->number;
+  model.core().record(model->session, &span, nullptr);
+}
+
 // Sends a layer's `lent` on its way by a function of the core; an empty string, or why not.
 std::string Send(const Place& place, std::int64_t step, Flight::Lent lent, const poseidon_push& landing, const CorePush& push) {
   Flight* const flight = ModelTable::The().FlightOf(place.model, place.layer);
   const ModelTable::Use model(place.model);
   if (flight == nullptr || !model) return kLeft;
-  model->clock.GradientIsThere(place.number(), model.core().now(model->session));
+  const std::int64_t begin = model.core().now(model->session);
+  model->clock.GradientIsThere(place.number(), begin);
   std::string failure;
   flight->Begin(
       static_cast<std::uint64_t>(step), std::move(lent), landing,
       [&](poseidon_push* with_landing, poseidon_status* told) { return push(model.core(), model->handle, with_landing, told); },
       &failure);
+  Record(model, place, step, begin);
   return failure;
 }
 
@@ -267,15 +288,69 @@ void PushFactors(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDone
   End(context, Done(callback), status, failure);
 }
 
-// ---- PoseidonMean
-
-void Mean(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+void PushRows(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
   const Place place = *static_cast<Place*>(kernel);
+  const StatusOfCall status;
+  Flight::Lent lent{.gradient = nullptr, .u = InputOf(context, 0, status), .v = InputOf(context, 1, status)};
+  const std::int64_t step = NumberOf(context, 2, status);
+  auto landing = POSEIDON_NEW(poseidon_push);
+  landing.weight = static_cast<std::uint32_t>(NumberOf(context, 3, status));
+  if (status.ok()) SetNumber(context, 0, step, status);
+  std::string failure;
+  if (status.ok()) {
+    const poseidon_view values = ViewOf(lent.v.get());
+    auto rows = POSEIDON_NEW(poseidon_rows);
+    rows.indices = static_cast<const std::int64_t*>(Tf().TF_TensorData(lent.u.get()));
+    rows.values = &values;
+    rows.count = static_cast<std::uint32_t>(Tf().TF_Dim(lent.u.get(), 0));
+    failure = Send(place, step, std::move(lent), landing,
+                   [&](const Core& core, poseidon_model* model, const poseidon_push* push, poseidon_status* told) {
+                     return core.push_rows(model, place.number(), static_cast<std::uint64_t>(step), &rows, push, told);
+                   });
+  }
+  End(context, Done(callback), status, failure);
+}
+
+// ---- PoseidonMean, PoseidonRows
+
+void Take(const Place& place, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback, Flight::Give give) {
   const StatusOfCall status;
   const std::int64_t step = NumberOf(context, 0, status);
   Flight* const flight = ModelTable::The().FlightOf(place.model, place.layer);
   if (!status.ok() || flight == nullptr) return End(context, Done(callback), status, kLeft);
-  flight->Take(static_cast<std::uint64_t>(step), context, Done(callback));
+  flight->Take(static_cast<std::uint64_t>(step), context, Done(callback), std::move(give));
+}
+
+void Mean(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+  Take(*static_cast<Place*>(kernel), context, callback,
+       [](TF_OpKernelContext* taker, const Tensor& mean, const StatusOfCall& status) {
+         Tf().TF_SetOutput(taker, 0, mean.get(), status.get());
+         return std::string();
+       });
+}
+
+// The session's memory is valid until the layer's next push, which comes after what is made of these outputs.
+std::string GiveRows(const Place& place, TF_OpKernelContext* context, const StatusOfCall& status) {
+  const ModelTable::Use model(place.model);
+  if (!model) return kLeft;
+  auto gathered = POSEIDON_NEW(poseidon_gathered);
+  auto told = POSEIDON_NEW(poseidon_status);
+  if (model.core().get_gathered(model->handle, place.number(), &gathered, &told) != POSEIDON_OK) return told.message;
+  const auto count = static_cast<std::int64_t>(gathered.count);
+  bool forwarded = false;
+  const Tensor indices = Allocate(context, 0, -1, {count}, &forwarded, status);
+  const Tensor values = status.ok() ? Allocate(context, 1, -1, {count, place.width}, &forwarded, status) : nullptr;
+  if (!status.ok() || count == 0) return "";
+  std::memcpy(Tf().TF_TensorData(indices.get()), gathered.indices, Tf().TF_TensorByteSize(indices.get()));
+  std::memcpy(Tf().TF_TensorData(values.get()), gathered.values, Tf().TF_TensorByteSize(values.get()));
+  return "";
+}
+
+void Rows(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+  const Place place = *static_cast<Place*>(kernel);
+  Take(place, context, callback, [place](TF_OpKernelContext* taker, const Tensor&, const StatusOfCall& status) {
+    return GiveRows(place, taker, status);
+  });
 }
 
 // ---- registration
@@ -296,7 +371,7 @@ void Define(const Op& op) {
   const StatusOfCall status;
   TF_OpDefinitionBuilder* const builder = Tf().TF_NewOpDefinitionBuilder(op.name);
   if (op.typed) Tf().TF_OpDefinitionBuilderAddAttr(builder, "T: {float, double}");
-  for (const char* attribute : {"model: int", "layer: int = 0", "timed: int = 0"}) {
+  for (const char* attribute : {"model: int", "layer: int = 0", "timed: int = 0", "width: int = 0"}) {
     Tf().TF_OpDefinitionBuilderAddAttr(builder, attribute);
   }
   for (const auto& [name, type] : op.inputs) {
@@ -339,6 +414,12 @@ void RegisterKernel(const Op& op, const char* device, TF_DataType type) {
        true,
        {{"u", "T"}, {"v", "T"}, {"begun", "int64"}, {"weight", "int64"}},
        {{"lent", "T"}, {"pushed", "int64"}}},
+      {"PoseidonPushRows",
+       PushRows,
+       true,
+       {{"indices", "int64"}, {"values", "T"}, {"begun", "int64"}, {"weight", "int64"}},
+       {{"pushed", "int64"}}},
+      {"PoseidonRows", Rows, true, {{"pushed", "int64"}}, {{"indices", "int64"}, {"values", "T"}}},
       {"PoseidonMean", Mean, true, {{"pushed", "int64"}}, {{"mean", "T"}}},
   };
   for (const Op& op : ops) {
@@ -377,9 +458,11 @@ POSEIDON_API void poseidon_tensorflow_set_core(void* const* functions) {
 }
 
 // Enters a model of `layers` layers at a place of the table; a null handle takes it out again, before its session is closed.
-POSEIDON_API void poseidon_tensorflow_set_model(int64_t place, void* session, void* handle, uint32_t layers) {
+// `number` is the model's among those of its session.
+POSEIDON_API void poseidon_tensorflow_set_model(int64_t place, void* session, void* handle, uint32_t number,
+                                               uint32_t layers) {
   poseidon::tensorflow::ModelTable::The().Set(place, static_cast<poseidon_session*>(session),
-                                              static_cast<poseidon_model*>(handle), layers);
+                                              static_cast<poseidon_model*>(handle), number, layers);
 }
 
 }  // extern "C"

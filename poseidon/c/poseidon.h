@@ -12,7 +12,7 @@
 //     poseidon_begin_step       before the first layer runs forward
 //     per layer, forward:       poseidon_wait(layer): the mean of the step before has landed
 //     per layer, backward:      poseidon_push_dense or poseidon_push_factors, as poseidon_scheme_of
-//                               says, as soon as the gradient exists
+//                               says, or poseidon_push_rows, as soon as the gradient exists
 //   poseidon_leave, poseidon_close
 //
 // A dedicated server process calls poseidon_serve and nothing else.

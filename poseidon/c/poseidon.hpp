@@ -89,6 +89,21 @@ class Model {
     Check(poseidon_push_factors, model_, layer, step,
           static_cast<const poseidon_factors*>(&factors), &gradient, more);
   }
+  // values: [indices.size() x inputs].
+  void PushRows(uint32_t layer, uint64_t step, std::vector<int64_t>& indices, const poseidon_view& values,
+                const poseidon_push* more = nullptr) {
+    poseidon_rows rows = POSEIDON_NEW(poseidon_rows);
+    rows.indices = indices.data();
+    rows.values = &values;
+    rows.count = static_cast<uint32_t>(indices.size());
+    Check(poseidon_push_rows, model_, layer, step, static_cast<const poseidon_rows*>(&rows), more);
+  }
+  // The mean's rows, of a table that has landed.
+  poseidon_gathered Gathered(uint32_t layer) const {
+    poseidon_gathered gathered = POSEIDON_NEW(poseidon_gathered);
+    Check(poseidon_get_gathered, static_cast<const poseidon_model*>(model_), layer, &gathered);
+    return gathered;
+  }
   void Wait(uint32_t layer) { Check(poseidon_wait, model_, layer); }
   // The first of `layers` that has landed.
   uint32_t WaitAny(const std::vector<uint32_t>& layers) {

@@ -55,6 +55,28 @@ Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, c
   return OkStatus();
 }
 
+// The rows that the caller's struct names, checked against the layer.
+Status TakeRows(const poseidon_rows* given, const plan::LayerSpec& layer, const std::string& name, Push* push) {
+  POSEIDON_ASSIGN_OR_RETURN(const poseidon_rows taken, Take(given));
+  if (!layer.is_table()) return InvalidArgument(name + " was not declared as a table, expected its gradient or factors");
+  push->factors = Factors{.rows = taken.count};
+  if (taken.count == 0) return OkStatus();
+  const std::string what = "the values of " + name;
+  POSEIDON_ASSIGN_OR_RETURN(const TensorView values, TakeView(taken.values, what));
+  if (values.elements != taken.count * layer.factors->inputs || values.dtype != layer.dtype) {
+    return InvalidArgument(what + " have " + std::to_string(values.elements) + " elements of " +
+                           std::string(NameOf(values.dtype)) + ", expected " + std::to_string(taken.count) + "x" +
+                           std::to_string(layer.factors->inputs) + " of " + std::string(NameOf(layer.dtype)));
+  }
+  if (taken.indices == nullptr) return InvalidArgument("the indices of " + name + " are NULL");
+  if (reinterpret_cast<std::uintptr_t>(taken.indices) % alignof(std::int64_t) != 0) {
+    return InvalidArgument("the indices of " + name + " are not aligned to their i64");
+  }
+  push->factors->u = reinterpret_cast<const std::byte*>(taken.indices);
+  push->factors->v = values.memory;
+  return OkStatus();
+}
+
 // What the caller wants to be called with when the mean has landed.
 Completion Telling(const poseidon_push& more) {
   if (more.landed == nullptr) return {};
@@ -79,9 +101,21 @@ Result<plan::LayerSpec> TakeLayer(const poseidon_layer* layer) {
                        .elements = taken.elements,
                        .forward_position = taken.forward_position};
   if (taken.outputs != 0 || taken.inputs != 0) {
-    spec.factors = plan::FactorShape{taken.outputs, taken.inputs, taken.bias != 0};
+    spec.factors = plan::FactorShape{taken.outputs, taken.inputs, taken.bias != 0, taken.table != 0};
+  } else if (taken.table != 0) {
+    return InvalidArgument("layer '" + spec.name + "' is a table without outputs and inputs, expected its entries and their width");
   }
   return spec;
+}
+
+Status TakeMore(const poseidon_push* more, Push* push) {
+  if (more == nullptr) return OkStatus();
+  POSEIDON_ASSIGN_OR_RETURN(const poseidon_push extra, Take(more));
+  push->absent = extra.absent != 0;
+  push->weight = extra.weight;
+  push->rows = extra.rows;
+  push->landed = Telling(extra);
+  return OkStatus();
 }
 
 Status PushLayer(poseidon_model* model, std::uint32_t id, std::uint64_t step, const poseidon_view* gradient,
@@ -89,6 +123,7 @@ Status PushLayer(poseidon_model* model, std::uint32_t id, std::uint64_t step, co
   POSEIDON_RETURN_IF_ERROR(CheckLayer(model, id));
   const plan::LayerSpec& layer = model->model->layers()[id];
   const std::string name = "layer '" + layer.name + "'";
+  if (layer.is_table()) return FailedPrecondition(name + " was declared as a table, expected poseidon_push_rows");
   Push push{.step = Step(step)};
   POSEIDON_ASSIGN_OR_RETURN(const PlacedView placed,
                             TakePlacedView(gradient, "the gradient of " + name, model->owner->device));
@@ -96,13 +131,7 @@ Status PushLayer(poseidon_model* model, std::uint32_t id, std::uint64_t step, co
   push.on_device = placed.on_device;
   if (placed.ready != nullptr) push.ready = std::make_shared<CallbackEvent>(placed.ready);
   if (factors != nullptr) POSEIDON_RETURN_IF_ERROR(TakeFactors(factors, *model, layer, name, &push));
-  if (more != nullptr) {
-    POSEIDON_ASSIGN_OR_RETURN(const poseidon_push extra, Take(more));
-    push.absent = extra.absent != 0;
-    push.weight = extra.weight;
-    push.rows = extra.rows;
-    push.landed = Telling(extra);
-  }
+  POSEIDON_RETURN_IF_ERROR(TakeMore(more, &push));
   return model->model->Push(LayerId(id), std::move(push));
 }
 
@@ -157,7 +186,7 @@ poseidon_code poseidon_commit(poseidon_model* model, poseidon_status* status) {
     POSEIDON_RETURN_IF_ERROR(CheckModel(model));
     const std::vector<plan::LayerSpec>& layers = model->model->layers();
     const bool factors = std::any_of(layers.begin(), layers.end(),
-                                     [](const plan::LayerSpec& layer) { return layer.factors.has_value(); });
+                                     [](const plan::LayerSpec& layer) { return layer.factors && !layer.is_table(); });
     if (factors && model->owner->blas_engine) model->owner->blas_engine->Start();
     return model->model->Commit().status();
   });
@@ -252,6 +281,34 @@ poseidon_code poseidon_push_factors(poseidon_model* model, uint32_t layer, uint6
   return Answering(status, [&]() -> Status {
     if (factors == nullptr) return InvalidArgument("the poseidon_factors is NULL");
     return PushLayer(model, layer, step, gradient, factors, more);
+  });
+}
+
+poseidon_code poseidon_push_rows(poseidon_model* model, uint32_t layer, uint64_t step, const poseidon_rows* rows,
+                                 const poseidon_push* more, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckLayer(model, layer));
+    const plan::LayerSpec& spec = model->model->layers()[layer];
+    Push push{.step = Step(step)};
+    POSEIDON_RETURN_IF_ERROR(TakeRows(rows, spec, "layer '" + spec.name + "'", &push));
+    POSEIDON_RETURN_IF_ERROR(TakeMore(more, &push));
+    return model->model->Push(LayerId(layer), std::move(push));
+  });
+}
+
+poseidon_code poseidon_get_gathered(const poseidon_model* model, uint32_t layer, poseidon_gathered* gathered,
+                                    poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckLayer(model, layer));
+    const std::string name = "layer '" + model->model->layers()[layer].name + "'";
+    if (!model->model->layers()[layer].is_table()) return InvalidArgument(name + " was not declared as a table");
+    if (!model->model->Landed(LayerId(layer))) return FailedPrecondition("the rows of " + name + " have not landed");
+    const sfb::GatheredRows& known = model->model->Gathered(LayerId(layer));
+    poseidon_gathered given{};
+    given.indices = known.indices();
+    given.values = known.values();
+    given.count = known.rows();
+    return Give("poseidon_gathered", given, gathered);
   });
 }
 

@@ -32,6 +32,10 @@ typedef struct poseidon_layer {
   uint64_t inputs;
   int32_t bias;
   uint32_t reserved;
+  // Not 0: a table of `outputs` entries of `inputs` numbers each, F32 or F64, without a bias, of whose gradient a worker
+  // has some rows (an embedding). They go to every worker as they are (poseidon_push_rows).
+  int32_t table;
+  uint32_t reserved2;
 } poseidon_layer;
 
 // Sets *model to a new, empty model, freed with its session, which holds up to 256. Every worker makes the same
@@ -59,6 +63,7 @@ POSEIDON_API poseidon_code poseidon_commit(poseidon_model* model, poseidon_statu
 
 // How a layer's gradient becomes the mean over all workers: slices summed by their owners
 // (poseidon_push_dense), or factors to everyone and one product everywhere (poseidon_push_factors).
+// The rows of a table are factors whose product nobody makes (poseidon_push_rows).
 enum { POSEIDON_KEY_VALUE = 1, POSEIDON_FACTOR_BROADCAST = 2 };
 
 // How one layer goes, why, and what that is predicted to take per step. Predictions are 0 in the
@@ -156,6 +161,35 @@ POSEIDON_API poseidon_code poseidon_push_factors(poseidon_model* model, uint32_t
                                                  const poseidon_push* more,
                                                  poseidon_status* status);
 
+// This worker's rows of a table's gradient: entry indices[i] gets row i of `values`, and the sum of its rows where an index
+// comes several times. `count` may be 0, and differ between workers and steps.
+typedef struct poseidon_rows {
+  size_t struct_size;
+  const int64_t* indices;       // [count], each at least 0 and less than the layer's outputs
+  const poseidon_view* values;  // [count x inputs], row-major, in host memory
+  uint32_t count;               // with 0 indices and values may be NULL
+  uint32_t reserved;
+} poseidon_rows;
+
+// The mean of a table's gradient over all workers, unmerged: every worker's rows as it gave them, in the order of ranks,
+// each number divided by the number of workers, or weighted as poseidon_push says. The same bits on all workers.
+typedef struct poseidon_gathered {
+  size_t struct_size;
+  const int64_t* indices;  // [count]
+  const void* values;      // [count x inputs], row-major, of the layer's dtype
+  uint64_t count;
+} poseidon_gathered;
+
+// Hands over a layer's rows of `step`, of a layer that was declared as a table. Indices and values are lent, unchanged,
+// until poseidon_wait has returned or `landed` was called. Else as poseidon_push_dense; an index of no entry is refused.
+POSEIDON_API poseidon_code poseidon_push_rows(poseidon_model* model, uint32_t layer, uint64_t step,
+                                              const poseidon_rows* rows, const poseidon_push* more,
+                                              poseidon_status* status);
+// Fills *gathered with the mean of the table's last push, which poseidon_wait has returned for or `landed` was called for.
+// The memory is the session's, and valid until the layer's next push. Thread: any.
+POSEIDON_API poseidon_code poseidon_get_gathered(const poseidon_model* model, uint32_t layer,
+                                                 poseidon_gathered* gathered, poseidon_status* status);
+
 // Blocks until the mean of the layer's last push has landed; returns at once where there is none.
 // Thread: any but the callbacks'.
 POSEIDON_API poseidon_code poseidon_wait(poseidon_model* model, uint32_t layer,
@@ -187,7 +221,7 @@ typedef struct poseidon_measurement {
   size_t struct_size;
   double forward_seconds;
   double backward_seconds;
-  uint32_t rows;  // gradient rows of this worker per step; 0 where there are no factors
+  uint32_t rows;  // gradient rows of this worker per step; 0 where there are neither factors nor a table
   uint32_t reserved;
 } poseidon_measurement;
 

@@ -39,6 +39,7 @@ POSEIDON_REQUIRED_THROUGH(poseidon_device, copy_from_host);
 POSEIDON_REQUIRED_THROUGH(poseidon_layer, forward_position);
 POSEIDON_REQUIRED_THROUGH(poseidon_push, absent);
 POSEIDON_REQUIRED_THROUGH(poseidon_factors, rows);
+POSEIDON_REQUIRED_THROUGH(poseidon_rows, count);
 POSEIDON_REQUIRED_THROUGH(poseidon_measurement, backward_seconds);
 POSEIDON_REQUIRED_THROUGH(poseidon_span, end_nanoseconds);
 #undef POSEIDON_REQUIRED_THROUGH

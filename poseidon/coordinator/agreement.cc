@@ -14,7 +14,7 @@ std::string Worker(std::size_t rank) { return "worker " + std::to_string(rank); 
 std::string Shape(const plan::LayerSpec& layer) {
   return layer.shape + " of " + std::string(NameOf(layer.dtype)) + " (" +
          std::to_string(layer.elements) + " elements" +
-         (layer.factors ? ", with factors)" : ", without factors)");
+         (layer.is_table() ? ", a table)" : layer.factors ? ", with factors)" : ", without factors)");
 }
 
 Status CompareLayers(const std::vector<plan::LayerSpec>& first,

@@ -27,6 +27,7 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                      plan::Placement placement) {
   plans_.insert_or_assign(model, plan::History(layers.size()));
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].is_table()) continue;  // its rows go from worker to worker
     for (const plan::Slice& slice : slices[i]) {
       if (slice.shard != shard_) continue;
       Hosted hosted;

@@ -8,18 +8,18 @@
 namespace poseidon::local {
 
 std::uint64_t FactorUBytes(const plan::LayerSpec& layer, std::uint64_t rows) {
-  return rows * layer.factors->outputs * SizeOf(layer.dtype);
+  return rows * layer.factors->u_bytes_per_row(layer.dtype);
 }
 std::uint64_t FactorBytes(const plan::LayerSpec& layer, std::uint64_t rows) {
-  return rows * layer.factors->elements_per_row() * SizeOf(layer.dtype);
+  return rows * layer.factors->bytes_per_row(layer.dtype);
 }
 
 Result<Layout> Layout::Of(std::span<const plan::LayerSpec> layers, std::uint32_t places) {
   Layout layout;
   for (const plan::LayerSpec& layer : layers) {
     // At most 2^40 elements of 8 bytes (plan::Validate), and 4,096 rows of them.
-    std::uint64_t bytes = layer.bytes();
-    if (layer.factors) bytes = std::max(bytes, FactorBytes(layer, kLeastRows));
+    std::uint64_t bytes = layer.is_table() ? 1 : layer.bytes();  // a table's rows pass no segment, which is never empty
+    if (layer.factors && !layer.is_table()) bytes = std::max(bytes, FactorBytes(layer, kLeastRows));
     bytes = (bytes + kPage - 1) / kPage * kPage;
     layout.slots_.push_back({layout.bytes_, bytes});
     if (bytes > (kMostBytes - layout.bytes_) / places) {

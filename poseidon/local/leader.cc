@@ -313,7 +313,7 @@ std::uint64_t Leader::allocated_bytes() const {
   std::uint64_t sum = 0;
   for (const LayerState& state : layers_) {
     sum += state.u.capacity() + state.v.capacity();
-    if (segment_) sum += state.spec.bytes() * members_.size();
+    if (segment_ && !state.spec.is_table()) sum += state.spec.bytes() * members_.size();
   }
   return sum;
 }

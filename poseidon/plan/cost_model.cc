@@ -28,6 +28,7 @@ LayerPayload PayloadUnder(const LayerSpec& layer, std::span<const Slice> slices,
 // and are added or put together by the leader; the mean, which the leader writes there, is copied out.
 double LocalSeconds(const LayerSpec& layer, Scheme scheme, const ClusterSpec& cluster,
                     std::span<const std::uint32_t> rows) {
+  if (scheme == Scheme::kFactorBroadcast && layer.is_table()) return 0;
   std::uint64_t most_bytes = 0;  // of one host
   for (std::uint32_t host = 0; host < HostCount(cluster.host_of_rank); ++host) {
     const std::vector<std::uint16_t> ranks = RanksOf(cluster.host_of_rank, host);
@@ -38,7 +39,7 @@ double LocalSeconds(const LayerSpec& layer, Scheme scheme, const ClusterSpec& cl
     } else {
       for (const std::uint16_t rank : ranks) {
         if (rank < rows.size()) {
-          bytes += 2 * rows[rank] * layer.factors->elements_per_row() * SizeOf(layer.dtype);
+          bytes += 2 * rows[rank] * layer.factors->bytes_per_row(layer.dtype);
         }
       }
     }

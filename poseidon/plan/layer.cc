@@ -42,6 +42,7 @@ Status ValidateOne(const LayerSpec& layer) {
                            " elements, which is not its factors' " + std::to_string(shape.outputs) +
                            " x " + std::to_string(shape.inputs) + (shape.bias ? " and bias" : ""));
   }
+  if (shape.table && shape.bias) return InvalidArgument(who + " is a table with a bias, expected one without");
   return OkStatus();
 }
 

@@ -19,18 +19,29 @@ inline constexpr std::size_t kMaxLayers = 1u << 20;
 inline constexpr std::size_t kMaxNameBytes = 1024;
 inline constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
 
-// A fully connected layer: its flat gradient is the weight [outputs x inputs], row-major, and
-// behind it, where there is one, the bias [outputs].
+// A layer whose gradient [outputs x inputs], row-major, is a product u^T v of factors that every worker sends to every
+// other, a row of each at a time:
+// - a fully connected layer, behind whose weight's gradient lies, where there is one, that of the bias [outputs];
+// - a table of `outputs` entries (an embedding), where each row of u has a single 1 and goes as that one's index. Its
+//   product is never made: what all workers bring is handed out as it is, row by row.
 struct FactorShape {
   std::uint64_t outputs = 0;  // M
   std::uint64_t inputs = 0;   // N
   bool bias = false;
+  bool table = false;
 
   // Of one sample's two factor rows.
   std::uint64_t elements_per_row() const { return outputs + inputs; }
+  // Of one row of a factor, as it is sent.
+  std::uint64_t u_bytes_per_row(DType dtype) const { return table ? sizeof(std::int64_t) : outputs * SizeOf(dtype); }
+  std::uint64_t v_bytes_per_row(DType dtype) const { return inputs * SizeOf(dtype); }
+  std::uint64_t bytes_per_row(DType dtype) const { return u_bytes_per_row(dtype) + v_bytes_per_row(dtype); }
+  // Of a table: whether a row may be of this index.
+  bool has_entry(std::int64_t index) const { return index >= 0 && static_cast<std::uint64_t>(index) < outputs; }
   // Of the product that makes the weight gradient of `rows` factor rows; a multiplication and an
   // addition count two.
   double product_flops(std::uint64_t rows) const {
+    if (table) return 0;
     return 2.0 * static_cast<double>(rows) * static_cast<double>(outputs) *
            static_cast<double>(inputs);
   }
@@ -44,10 +55,11 @@ struct LayerSpec {
   DType dtype = DType::kF32;
   std::uint64_t elements = 0;          // of the flat gradient, at least 1
   std::uint32_t forward_position = 0;  // 0 runs first in the forward pass
-  // Present where the gradient is a product of factors.
+  // Present where the gradient is a product of factors, or rows of a table.
   std::optional<FactorShape> factors = std::nullopt;
 
   std::uint64_t bytes() const { return elements * SizeOf(dtype); }
+  bool is_table() const { return factors && factors->table; }
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 

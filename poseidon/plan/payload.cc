@@ -46,7 +46,7 @@ LayerPayload KeyValuePayload(std::span<const Slice> slices, DType dtype, std::ui
 
 LayerPayload FactorPayload(const FactorShape& shape, DType dtype,
                            std::span<const std::uint32_t> rows) {
-  const std::uint64_t row_bytes = shape.elements_per_row() * SizeOf(dtype);
+  const std::uint64_t row_bytes = shape.bytes_per_row(dtype);
   const std::uint64_t all_rows = std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
   LayerPayload payload;
   for (const std::uint32_t own : rows) {
@@ -78,11 +78,15 @@ LayerPayload PayloadOf(const LayerSpec& layer, std::span<const Slice> slices,
         KeyValuePayload(slices, layer.dtype, cluster.contributors(), cluster.servers), cluster);
   }
   POSEIDON_CHECK(layer.factors.has_value(), "factors are broadcast of a layer that has none");
-  LayerPayload payload =
-      FactorPayload(*layer.factors, layer.dtype,
-                    SumByHost(cluster.host_of_rank, layer_plan.measured.rows));
-  payload.workers.resize(cluster.contributors());
-  payload = AtLeaders(std::move(payload), cluster);
+  LayerPayload payload;
+  if (layer.is_table()) {
+    payload = FactorPayload(*layer.factors, layer.dtype, layer_plan.measured.rows);
+    payload.workers.resize(cluster.workers);
+  } else {
+    payload = FactorPayload(*layer.factors, layer.dtype, SumByHost(cluster.host_of_rank, layer_plan.measured.rows));
+    payload.workers.resize(cluster.contributors());
+    payload = AtLeaders(std::move(payload), cluster);
+  }
   payload.servers.resize(cluster.servers);
   return payload;
 }

@@ -10,8 +10,8 @@
 #include "poseidon/plan/plan.h"
 #include "poseidon/plan/slices.h"
 
-// Exact payload of one layer and one step: numbers of gradients and factors only, no headers, no
-// encryption, no row counts. What a member hands to itself is not payload.
+// Exact payload of one layer and one step: numbers of gradients and factors, and indices of a table's rows, only; no
+// headers, no encryption, no row counts. What a member hands to itself is not payload.
 namespace poseidon::plan {
 
 struct NodeBytes {
@@ -46,7 +46,7 @@ LayerPayload FactorPayload(const FactorShape& shape, DType dtype,
 
 // By the scheme of `layer_plan`, with the rows it was measured with. Where workers combine on their
 // hosts first, a host's leader exchanges for all its workers what a worker does above, with P hosts
-// and the sum of their rows, and the others nothing.
+// and the sum of their rows, and the others nothing. Rows of a table go from each worker to each other all the same.
 LayerPayload PayloadOf(const LayerSpec& layer, std::span<const Slice> slices,
                        const LayerPlan& layer_plan, const ClusterSpec& cluster);
 

@@ -101,5 +101,27 @@ TEST(Payload, ServersTakeNoPartInFactors) {
   EXPECT_EQ(payload.servers, (std::vector<NodeBytes>{{0, 0}}));
 }
 
+// An index of 8 bytes and 3 numbers each; hosts do not combine rows, so each worker sends its own to each other.
+TEST(Payload, OfATableIsItsRowsBetweenAllWorkers) {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    const std::uint64_t row = 8 + 3 * SizeOf(dtype);
+    const LayerSpec table{.name = "words",
+                          .dtype = dtype,
+                          .elements = 300,
+                          .factors = FactorShape{.outputs = 100, .inputs = 3, .table = true}};
+    ClusterSpec cluster;
+    cluster.workers = 3;
+    cluster.servers = 1;
+    cluster.host_of_rank = {0, 1, 0};
+    LayerPlan layer_plan;
+    layer_plan.scheme = Scheme::kFactorBroadcast;
+    layer_plan.measured.rows = {5, 0, 2};
+    const LayerPayload payload = PayloadOf(table, {}, layer_plan, cluster);
+    EXPECT_EQ(payload.workers,
+              (std::vector<NodeBytes>{{10 * row, 2 * row}, {0, 7 * row}, {4 * row, 5 * row}}));
+    EXPECT_EQ(payload.servers, std::vector<NodeBytes>(1));
+  }
+}
+
 }  // namespace
 }  // namespace poseidon::plan

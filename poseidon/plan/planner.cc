@@ -45,6 +45,7 @@ std::string AllNames(std::span<const LayerSpec> layers) {
 Status CheckForced(std::span<const LayerSpec> layers, const PlanOptions& options) {
   std::string unknown;
   std::string without;
+  std::string tables;
   for (const auto& [name, scheme] : options.forced) {
     const auto layer =
         std::find_if(layers.begin(), layers.end(),
@@ -53,6 +54,8 @@ Status CheckForced(std::span<const LayerSpec> layers, const PlanOptions& options
       AddListed("'" + name + "'", &unknown);
     } else if (scheme == Scheme::kFactorBroadcast && !layer->factors) {
       AddListed("'" + name + "'", &without);
+    } else if (scheme != Scheme::kFactorBroadcast && layer->is_table()) {
+      AddListed("'" + name + "'", &tables);
     }
   }
   if (!unknown.empty()) {
@@ -63,6 +66,10 @@ Status CheckForced(std::span<const LayerSpec> layers, const PlanOptions& options
     return InvalidArgument("scheme sfb is given for layer " + without +
                            ", whose gradient is not a product of factors; " +
                            FactorLayerNames(layers));
+  }
+  if (!tables.empty()) {
+    return InvalidArgument("scheme kv is given for layer " + tables +
+                           ", a table whose rows always go to every worker, expected none or sfb");
   }
   return OkStatus();
 }
@@ -328,6 +335,9 @@ struct Fixed {
 std::optional<Fixed> FixedScheme(const LayerSpec& layer, std::size_t index,
                                  const ClusterSpec& cluster, const LayerMeasurement& measured,
                                  const PlanOptions& options) {
+  if (layer.is_table()) {
+    return Fixed{.scheme = Scheme::kFactorBroadcast, .reason = "the rows of a table go to every worker as they are"};
+  }
   const auto forced = options.forced.find(layer.name);
   const bool wants_factors =
       forced != options.forced.end() && forced->second == Scheme::kFactorBroadcast;

@@ -337,6 +337,35 @@ TEST(Options, ALayerWhoseProductsDifferGoesTheKeyValueWay) {
   }
 }
 
+LayerSpec Table(std::string name, std::uint64_t entries, std::uint64_t width, std::uint32_t position) {
+  return {.name = std::move(name),
+          .elements = entries * width,
+          .forward_position = position,
+          .factors = FactorShape{.outputs = entries, .inputs = width, .table = true}};
+}
+
+// Even where whole gradients would be fewer bytes, in the first plan, and alone.
+TEST(Tables, AlwaysGoAsRows) {
+  const std::vector<LayerSpec> layers = {Table("words", 10, 4, 0), Convolution("conv", 520, 1)};
+  for (const std::uint32_t workers : {1u, 4u}) {
+    const auto measured = Measured(layers, workers, 1000, 1e-3, 1e-3);
+    for (const Policy policy : {Policy::kTime, Policy::kBytes}) {
+      const Plan plan = MustPlan(layers, Cluster(workers, 1e9, 1e12), measured,
+                                 {.policy = policy, .forced = {{"words", Scheme::kFactorBroadcast}}});
+      EXPECT_EQ(plan.layers[0].scheme, Scheme::kFactorBroadcast);
+      EXPECT_EQ(plan.layers[0].reason, "the rows of a table go to every worker as they are");
+      EXPECT_EQ(plan.layers[0].bytes_sent, (workers - 1) * 1000 * (8 + 4 * 4));
+      EXPECT_EQ(plan.layers[0].rebuild_seconds, 0);
+      EXPECT_EQ(plan.layers[1].scheme, Scheme::kKeyValue);
+    }
+    EXPECT_EQ(ProvisionalPlan(layers, Cluster(workers, 1e9, 1e12), {}).value().layers[0].scheme, Scheme::kFactorBroadcast);
+  }
+  const auto refused = MakePlan(layers, Cluster(2, 1e9, 1e12), Measured(layers, 2, 1, 1, 1),
+                                {.forced = {{"words", Scheme::kKeyValue}}});
+  EXPECT_EQ(refused.status().message(),
+            "scheme kv is given for layer 'words', a table whose rows always go to every worker, expected none or sfb");
+}
+
 TEST(ProvisionalPlan, IsKeyValueUnlessForced) {
   const auto layers = LeNet();
   const ClusterSpec cluster = Cluster(4, 1e9, 1e11);

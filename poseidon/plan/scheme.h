@@ -9,10 +9,10 @@
 namespace poseidon::plan {
 
 // How a layer's gradient becomes the mean over all workers. The numbers are part of the wire
-// protocol; 3 is reserved for row-sparse gradients.
+// protocol.
 enum class Scheme : std::uint8_t {
   kKeyValue = 1,         // slices summed by their shard's owner
-  kFactorBroadcast = 2,  // factors to everyone, one product everywhere
+  kFactorBroadcast = 2,  // factors to everyone, one product everywhere; or the rows of a table, as they are
 };
 
 // What the planner makes least.

@@ -139,6 +139,9 @@ TEST(Validate, NamesTheLayer) {
   layers[1].elements = 16;
   layers[1].factors = FactorShape{.outputs = 16, .inputs = (std::uint64_t{1} << 60) + 1};
   EXPECT_FALSE(Validate(layers).ok());
+  layers[1] = Dense("words", 4010);
+  layers[1].factors = FactorShape{.outputs = 10, .inputs = 400, .bias = true, .table = true};
+  EXPECT_EQ(Validate(layers).message(), "layer 'words' is a table with a bias, expected one without");
   layers[1] = Dense("conv1", 3);
   EXPECT_EQ(Validate(layers).message(), "two layers are named 'conv1'");
   layers[1] = Dense("empty", 0);

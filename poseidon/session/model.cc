@@ -70,6 +70,9 @@ Result<plan::Plan> Model::Commit() {
   if (!plan.ok()) return plan;
   std::lock_guard lock(mutex_);
   layers_.resize(specs_.size());
+  for (const plan::LayerSpec& spec : specs_) {
+    gathered_.push_back(spec.is_table() ? std::make_unique<sfb::GatheredRows>() : nullptr);
+  }
   clock_.emplace(static_cast<int>(specs_.size()));
   plans_.emplace(specs_.size());
   plans_->Use(*plan);
@@ -127,10 +130,22 @@ Status Model::Check(LayerId layer, const session::Push& push) const {
   POSEIDON_ASSIGN_OR_RETURN(const plan::Scheme scheme, SchemeOf(layer, push.step));
   const plan::LayerSpec& spec = specs_[layer.value()];
   const bool as_factors = push.factors.has_value();
+  if (spec.is_table() && !as_factors) {
+    return FailedPrecondition(Named(spec) + " was pushed dense, expected the rows of a table");
+  }
   if (as_factors != (scheme == plan::Scheme::kFactorBroadcast)) {
     return FailedPrecondition(Named(spec) + " was pushed " + (as_factors ? "as factors" : "dense") +
                               ", but the plan's scheme for step " + std::to_string(push.step.value()) + " is " +
                               std::string(plan::NameOf(scheme)));
+  }
+  if (spec.is_table()) {
+    const auto* const indices = reinterpret_cast<const std::int64_t*>(push.factors->u);
+    for (std::uint32_t i = 0; i < push.factors->rows; ++i) {
+      if (spec.factors->has_entry(indices[i])) continue;
+      return InvalidArgument("row " + std::to_string(i) + " of " + Named(spec) + " is of entry " +
+                             std::to_string(indices[i]) + ", expected 0 to " + std::to_string(spec.factors->outputs - 1));
+    }
+    return OkStatus();
   }
   if (push.gradient.elements != spec.elements || push.gradient.dtype != spec.dtype) {
     return InvalidArgument("the gradient of " + Named(spec) + " has " + std::to_string(push.gradient.elements) +
@@ -165,6 +180,7 @@ Status Model::Push(LayerId id, session::Push push) {
   request.step = push.step;
   request.gradient = push.gradient;
   request.factors = push.factors;
+  request.gathered = gathered_[id.value()].get();
   request.absent = push.absent;
   request.weight = push.weight;
   request.on_device = push.on_device;

@@ -24,6 +24,7 @@
 #include "poseidon/plan/layer_clock.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/session/overlap.h"
+#include "poseidon/sfb/rebuild.h"
 #include "poseidon/tensor/view.h"
 #include "poseidon/wire/messages.h"
 
@@ -53,8 +54,8 @@ struct ModelStatistics {
 // One layer's gradient of one step, on its way in.
 struct Push {
   Step step;
-  TensorView gradient;  // flat, weight then bias; where the mean lands, whichever the scheme
-  // Where the plan's scheme is factor broadcast: what is sent instead.
+  TensorView gradient;  // flat, weight then bias; where the mean lands, whichever the scheme; of a table none
+  // Where the plan's scheme is factor broadcast: what is sent instead. Of a table: its indices and values.
   std::optional<Factors> factors = std::nullopt;
   bool absent = false;        // contribute nothing (unused parameter, uneven end)
   std::uint32_t weight = 0;   // of this contribution in the mean; 0: unweighted
@@ -128,6 +129,8 @@ class Model {
   LayerId WaitAny(std::span<const LayerId> layers);
   // True when Wait would not block.
   bool Landed(LayerId layer) const;
+  // The mean of a table's last pushed step. Pre: Wait(layer) has returned OK. Valid until the layer's next push.
+  const sfb::GatheredRows& Gathered(LayerId layer) const { return *gathered_[layer.value()]; }
 
   // The engine ran a layer's pass between two moments of the steady clock (plan::SteadyNow): counts towards what the
   // planner is told of the layer, and is a span of the trace. The update counts as forward.
@@ -186,6 +189,8 @@ class Model {
   bool timed_ = false;                          // guarded by mutex_
   OverlapMeter overlap_;                        // guarded by mutex_
   std::optional<StepPace> pace_;                // of the step under way, guarded by mutex_
+
+  std::vector<std::unique_ptr<sfb::GatheredRows>> gathered_;  // by layer, null but for tables; theirs who have the layer's turn
 
   std::deque<Shared> shared_;  // of the last steps, the newest last
 };

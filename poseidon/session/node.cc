@@ -441,20 +441,32 @@ void Node::MakeStore() {
           env_.io, env_.compute, mesh_,
           sfb::Broadcaster::Roster{self_, *topology.self_rank, topology.worker_of_rank,
                                    topology.workers},
-          *env_.engine, env_.trace);
-      mesh_.Route(wire::FrameType::kFactor, *broadcaster_);
+          env_.engine, env_.trace);
     }
+  }
+  if (flat.self_rank) {
+    tables_ = std::make_unique<sfb::Broadcaster>(
+        env_.io, env_.compute, mesh_, sfb::Broadcaster::Roster{self_, *flat.self_rank, flat.worker_of_rank}, nullptr,
+        env_.trace);
+    factors_ = std::make_unique<FrameRouter>([this](const wire::FrameHeader& header) {
+      return tables_->declared(header.model, header.layer) ? tables_.get() : broadcaster_.get();
+    });
+    mesh_.Route(wire::FrameType::kFactor, *factors_);
   }
   if (!levelled()) return;
   if (flat.self_shard()) {
     one_off_server_ = std::make_unique<kv::Server>(env_.io, mesh_, flat, nullptr, options_.order);
     one_off_server_->OnDiffering(std::bind_front(&Node::CollectivesDiffer, this));
-    pushes_ = std::make_unique<ModelRouter>(server_.get(), *one_off_server_);
+    pushes_ = std::make_unique<FrameRouter>([this](const wire::FrameHeader& header) {
+      return header.model == wire::kCollectiveModel ? one_off_server_.get() : server_.get();
+    });
     mesh_.Route(wire::FrameType::kPush, *pushes_);
   }
   if (is_worker()) {
     one_off_client_ = std::make_unique<kv::Client>(env_.io, mesh_, flat, one_off_server_.get());
-    results_ = std::make_unique<ModelRouter>(client_.get(), *one_off_client_);
+    results_ = std::make_unique<FrameRouter>([this](const wire::FrameHeader& header) {
+      return header.model == wire::kCollectiveModel ? one_off_client_.get() : client_.get();
+    });
     mesh_.Route(wire::FrameType::kResult, *results_);
   }
 }
@@ -618,9 +630,9 @@ void Node::RunProductTests(ModelId model, std::vector<plan::LayerSpec> layers) {
     double most_flops = 0;
     std::vector<std::pair<plan::FactorShape, std::uint64_t>> tested;
     for (plan::LayerSpec& layer : layers) {
-      if (engine == nullptr) layer.factors.reset();
+      if (engine == nullptr && !layer.is_table()) layer.factors.reset();
       std::uint64_t hash = 0;
-      if (layer.factors && workers > 1 && failure.ok()) {
+      if (layer.factors && !layer.is_table() && workers > 1 && failure.ok()) {
         const auto known = std::find_if(tested.begin(), tested.end(), [&](const auto& entry) {
           return entry.first == *layer.factors;
         });
@@ -691,16 +703,12 @@ Status Node::OnAgreed(const wire::Agreed& agreed) {
   FollowPlan(agreed.model, agreed.plan);
   if (!is_worker()) return OkStatus();
   CommitLittleAtTheEnd(model, agreed);
-  if (broadcaster_) {
-    for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
-      const std::vector<std::uint32_t> rows =
-          plan::SumByHost(host_of_rank_, agreed.plan.layers[i].measured.rows);
-      for (std::uint16_t r = 0; r < rows.size(); ++r) {
-        if (agreed.plan.layers[i].scheme == plan::Scheme::kFactorBroadcast) {
-          broadcaster_->Expect(agreed.model, LayerId(i), Rank(r), rows[r]);
-        }
-      }
-    }
+  for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
+    sfb::Broadcaster* const broadcaster = BroadcasterOf(agreed.layers[i]);
+    if (broadcaster == nullptr || agreed.plan.layers[i].scheme != plan::Scheme::kFactorBroadcast) continue;
+    std::vector<std::uint32_t> rows = agreed.plan.layers[i].measured.rows;
+    if (broadcaster != tables_.get()) rows = plan::SumByHost(host_of_rank_, rows);
+    for (std::uint16_t r = 0; r < rows.size(); ++r) broadcaster->Expect(agreed.model, LayerId(i), Rank(r), rows[r]);
   }
   for (auto& waiting : std::exchange(model.awaiting_plan, {})) {
     env_.completions.Post([done = std::move(waiting), plan = *model.final_plan] { done(plan); });
@@ -735,7 +743,10 @@ void Node::SetUpModel(Model& model, const wire::Agreed& agreed) {
   }
   if (is_worker()) {
     if (client_) client_->Declare(agreed.model, slices);
-    if (broadcaster_) broadcaster_->Declare(agreed.model, agreed.layers);
+    for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
+      sfb::Broadcaster* const broadcaster = BroadcasterOf(agreed.layers[i]);
+      if (broadcaster != nullptr) broadcaster->Declare(agreed.model, LayerId(i), agreed.layers[i]);
+    }
     if (host_level_) {
       const Status shared = host_level_->leads()
                                 ? host_level_->LeaderOf(agreed.model).Declare(agreed.model, agreed.layers)
@@ -747,7 +758,9 @@ void Node::SetUpModel(Model& model, const wire::Agreed& agreed) {
       schedule::Scheduler::Layer layer;
       layer.key_value =
           Staged(SyncerOf(agreed.model, LayerId(i), plan::Scheme::kKeyValue), agreed.layers[i]);
-      if (env_.engine != nullptr && agreed.layers[i].factors) {
+      if (agreed.layers[i].is_table()) {
+        layer.factors = std::make_unique<sync::SfbSyncer>(*tables_, agreed.model, LayerId(i));
+      } else if (env_.engine != nullptr && agreed.layers[i].factors) {
         layer.factors =
             Staged(SyncerOf(agreed.model, LayerId(i), plan::Scheme::kFactorBroadcast), agreed.layers[i]);
       }
@@ -785,6 +798,12 @@ messaging::LinkSpeed Node::link_speed() const {
 void Node::FollowPlan(ModelId model, const plan::Plan& plan) {
   if (server_) server_->UsePlan(model, plan);
   if (schedule::Scheduler* const of = scheduler(model)) of->UsePlan(plan);
+}
+
+// Null where this member takes no part in a broadcast of the layer.
+sfb::Broadcaster* Node::BroadcasterOf(const plan::LayerSpec& layer) const {
+  if (!layer.factors) return nullptr;
+  return layer.is_table() ? tables_.get() : broadcaster_.get();
 }
 
 std::unique_ptr<sync::Syncer> Node::SyncerOf(ModelId model, LayerId layer, plan::Scheme scheme) {
@@ -832,8 +851,8 @@ std::unique_ptr<sync::Syncer> Node::Staged(std::unique_ptr<sync::Syncer> syncer,
   if (env_.device == nullptr || env_.device->host_accessible()) return syncer;
   sync::StagedSyncer::FactorRow row;
   if (layer.factors) {
-    row.u_bytes = layer.factors->outputs * SizeOf(layer.dtype);
-    row.v_bytes = layer.factors->inputs * SizeOf(layer.dtype);
+    row.u_bytes = layer.factors->u_bytes_per_row(layer.dtype);
+    row.v_bytes = layer.factors->v_bytes_per_row(layer.dtype);
   }
   return std::make_unique<sync::StagedSyncer>(env_.io, std::move(syncer), *env_.device, row);
 }
@@ -952,7 +971,7 @@ void Node::SumOneOff(const OneOff& one, TensorView view, Completion done) {
 std::uint64_t Node::allocated_bytes() const {
   return (server_ ? server_->allocated_bytes() : 0) + (host_level_ ? host_level_->allocated_bytes() : 0) +
          (one_off_server_ ? one_off_server_->allocated_bytes() : 0) +
-         (broadcaster_ ? broadcaster_->allocated_bytes() : 0);
+         (broadcaster_ ? broadcaster_->allocated_bytes() : 0) + (tables_ ? tables_->allocated_bytes() : 0);
 }
 
 std::uint64_t Node::local_bytes(ModelId model, LayerId layer) const {
@@ -1000,6 +1019,7 @@ void Node::ReportProgress() {
   if (server_) server_->AddWaits(&progress.waits);
   if (one_off_server_) one_off_server_->AddWaits(&progress.waits);
   if (broadcaster_) broadcaster_->AddWaits(&progress.waits);
+  if (tables_) tables_->AddWaits(&progress.waits);
   if (host_level_) host_level_->AddWaits(&progress.waits);
   // Sums that are owed to this member tell something only where its contributions are all there.
   if (client_) client_->AddWaits(&progress.waits);
@@ -1183,6 +1203,7 @@ void Node::FinishEnding() {
   if (one_off_client_) one_off_client_->Abandon(failure_);
   if (one_off_server_) one_off_server_->Abandon(failure_);
   if (broadcaster_) broadcaster_->Abandon(failure_);
+  if (tables_) tables_->Abandon(failure_);
   if (host_level_) host_level_->Abandon(failure_);
   PostDone(ready_, failure_);
   for (auto& [id, model] : models_) {

@@ -20,10 +20,10 @@
 #include "poseidon/kv/server.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/schedule/scheduler.h"
+#include "poseidon/session/frame_router.h"
 #include "poseidon/session/front_end.h"
 #include "poseidon/session/host_level.h"
 #include "poseidon/session/link_probe.h"
-#include "poseidon/session/model_router.h"
 #include "poseidon/session/progress_watch.h"
 #include "poseidon/sfb/broadcaster.h"
 #include "poseidon/transport/transport.h"
@@ -228,6 +228,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   // The next number of a collective; an empty one needs none.
   LayerId NextCollective(const TensorView& view);
   void SumOneOff(const OneOff& one, TensorView view, Completion done);
+  sfb::Broadcaster* BroadcasterOf(const plan::LayerSpec& layer) const;
   std::unique_ptr<sync::Syncer> SyncerOf(ModelId model, LayerId layer, plan::Scheme scheme);
   std::unique_ptr<sync::Syncer> Staged(std::unique_ptr<sync::Syncer> syncer,
                                        const plan::LayerSpec& layer);
@@ -279,9 +280,12 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   // Of one-off keys, always among workers; the same two where these exchange layers as well.
   std::unique_ptr<kv::Server> one_off_server_;
   std::unique_ptr<kv::Client> one_off_client_;
-  std::unique_ptr<ModelRouter> pushes_;
-  std::unique_ptr<ModelRouter> results_;
+  std::unique_ptr<FrameRouter> pushes_;
+  std::unique_ptr<FrameRouter> results_;
+  // Of factors, as the two before; of the rows of tables, always among workers, because nothing is summed of them.
   std::unique_ptr<sfb::Broadcaster> broadcaster_;
+  std::unique_ptr<sfb::Broadcaster> tables_;
+  std::unique_ptr<FrameRouter> factors_;
   std::map<ModelId, Model> models_;
 
   Completion ready_;

@@ -24,9 +24,10 @@ struct Names {
   bool wide;  // integers of 64 bits
 };
 constexpr Names kUsual = {"sgemm_", "dgemm_", "openblas_set_num_threads", "openblas_get_config", false};
-// The OpenBLAS inside NumPy's wheels.
+// The OpenBLAS inside NumPy's wheels, and inside those of NumPy 1.
 constexpr Names kOfNumpy = {"scipy_sgemm_64_", "scipy_dgemm_64_", "scipy_openblas_set_num_threads64_",
                             "scipy_openblas_get_config64_", true};
+constexpr Names kOfNumpy1 = {"sgemm_64_", "dgemm_64_", "openblas_set_num_threads64_", "openblas_get_config64_", true};
 
 // The library that was found in this process. It is never unloaded: its threads would lose their code.
 struct Blas {
@@ -47,7 +48,7 @@ bool Find(void* library, const char* symbol, Function* function) {
 std::unique_ptr<Blas> Load(const std::string& file, int flags, int threads) {
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | flags);
   if (library == nullptr) return nullptr;
-  for (const Names& names : {kUsual, kOfNumpy}) {
+  for (const Names& names : {kUsual, kOfNumpy, kOfNumpy1}) {
     auto blas = std::make_unique<Blas>();
     if (!Find(library, names.sgemm, &blas->sgemm) || !Find(library, names.dgemm, &blas->dgemm)) continue;
     blas->wide = names.wide;

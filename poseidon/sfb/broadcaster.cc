@@ -14,13 +14,13 @@ Part PartOf(const wire::FrameHeader& header) {
 
 // Bytes of a row.
 std::uint64_t WidthOf(const plan::FactorShape& shape, DType dtype, Part part) {
-  return (part == Part::kU ? shape.outputs : shape.inputs) * SizeOf(dtype);
+  return part == Part::kU ? shape.u_bytes_per_row(dtype) : shape.v_bytes_per_row(dtype);
 }
 
 }  // namespace
 
 Broadcaster::Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh,
-                         const Roster& roster, ProductEngine& engine, TraceRecorder* trace)
+                         const Roster& roster, ProductEngine* engine, TraceRecorder* trace)
     : executor_(executor),
       compute_(compute),
       mesh_(mesh),
@@ -29,15 +29,13 @@ Broadcaster::Broadcaster(Executor& executor, Executor& compute, messaging::Mesh&
       trace_(trace),
       alive_(std::make_shared<Broadcaster*>(this)) {}
 
-void Broadcaster::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
+void Broadcaster::Declare(ModelId model, LayerId layer, const plan::LayerSpec& spec) {
+  POSEIDON_CHECK(engine_ != nullptr || spec.is_table(), "products need an engine");
   const auto ranks = static_cast<std::uint16_t>(roster_.worker_of_rank.size());
-  for (std::uint32_t i = 0; i < layers.size(); ++i) {
-    if (!layers[i].factors) continue;
-    layers_.emplace(
-        LayerKey{model, LayerId(i)},
-        LayerState{*layers[i].factors, layers[i].dtype,
-                   FactorStore(*layers[i].factors, layers[i].dtype, ranks), std::nullopt});
-  }
+  layers_.emplace(LayerKey{model, layer}, LayerState{.shape = *spec.factors,
+                                                     .dtype = spec.dtype,
+                                                     .store = FactorStore(*spec.factors, spec.dtype, ranks),
+                                                     .outstanding = std::nullopt});
 }
 
 void Broadcaster::Expect(ModelId model, LayerId layer, Rank rank, std::uint32_t rows) {
@@ -60,6 +58,7 @@ void Broadcaster::Broadcast(Request request) {
   state.outstanding = Outstanding{};
   state.outstanding->step = request.step;
   state.outstanding->gradient = request.gradient;
+  state.outstanding->gathered = request.gathered;
   state.outstanding->done = std::move(request.done);
 
   const Status put = state.store.Put(roster_.self_rank, request.step, request.factors, request.weight);
@@ -172,9 +171,11 @@ void Broadcaster::RebuildIfComplete(const LayerKey& key) {
   if (hosts) all->ranks.clear();
   compute_.Post([this, weak = std::weak_ptr<Broadcaster*>(alive_), key, step, factors = *std::move(all), alpha,
                  shape = state.shape, dtype = state.dtype, gradient = state.outstanding->gradient,
-                 &executor = executor_, &engine = engine_, &compute = compute_, trace = trace_] {
+                 gathered = state.outstanding->gathered, &executor = executor_, engine = engine_, &compute = compute_,
+                 trace = trace_] {
     const TimePoint begin = compute.now();
-    const Status status = RebuildGradient(shape, dtype, factors, alpha, engine, gradient);
+    const Status status = shape.table ? gathered->Take(shape, dtype, factors, alpha)
+                                      : RebuildGradient(shape, dtype, factors, alpha, *engine, gradient);
     if (trace != nullptr) {
       trace->Record({TraceLane::kRebuild, static_cast<std::int32_t>(key.layer.value()),
                      step.value(), begin, compute.now(), 0, "rebuild", key.model.value()});
@@ -189,6 +190,7 @@ void Broadcaster::OnRebuilt(const LayerKey& key, Step step, const Status& status
   LayerState& state = layers_.find(key)->second;
   if (!state.outstanding || state.outstanding->step != step) return;
   state.store.Release(step);
+  if (state.outstanding->gathered != nullptr) state.gathered_bytes = state.outstanding->gathered->allocated_bytes();
   state.outstanding->rebuilt = true;
   if (state.outstanding->failure.ok()) state.outstanding->failure = status;
   FinishIfDone(state);
@@ -227,7 +229,7 @@ void Broadcaster::Abandon(const Status& reason) {
 
 std::uint64_t Broadcaster::allocated_bytes() const {
   std::uint64_t sum = 0;
-  for (const auto& [key, state] : layers_) sum += state.store.allocated_bytes();
+  for (const auto& [key, state] : layers_) sum += state.store.allocated_bytes() + state.gathered_bytes;
   return sum;
 }
 

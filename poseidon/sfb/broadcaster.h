@@ -17,7 +17,8 @@
 namespace poseidon::sfb {
 
 // Sufficient-factor broadcasting, exact and synchronous: every worker sends the factors of its rows
-// to every other; whoever holds the rows of all ranks makes the mean gradient by one product.
+// to every other; whoever holds the rows of all ranks makes the mean gradient by one product, or of a table
+// hands out those rows.
 //
 // Thread: the mesh's executor; products run on `compute`. Lifetime: mesh, compute and engine outlive
 // it; a product under way finishes before the destructor's caller may free the gradient, because
@@ -32,11 +33,13 @@ class Broadcaster final : public messaging::FrameSink {
     // hosts. 0: each rank is one worker.
     std::uint16_t workers = 0;
   };
+  // `engine` may be null where every layer is a table.
   Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh, const Roster& roster,
-              ProductEngine& engine, TraceRecorder* trace);
+              ProductEngine* engine, TraceRecorder* trace);
 
-  // Every layer of `layers` that has factors can be broadcast from now on.
-  void Declare(ModelId model, std::span<const plan::LayerSpec> layers);
+  // A layer that has factors can be broadcast from now on.
+  void Declare(ModelId model, LayerId layer, const plan::LayerSpec& spec);
+  bool declared(ModelId model, LayerId layer) const { return layers_.contains(LayerKey{model, layer}); }
   // Rows that a rank announced or was measured with: room for them is made in advance.
   void Expect(ModelId model, LayerId layer, Rank rank, std::uint32_t rows);
 
@@ -46,7 +49,9 @@ class Broadcaster final : public messaging::FrameSink {
     Step step;
     Factors factors;            // lent until `done`; rows may be 0
     std::uint32_t weight = 0;   // of each row in the mean; 0: nothing beside weights, unweighted where all say so
-    std::byte* gradient = nullptr;  // the flat gradient, host memory: the mean lands here
+    // Where the mean lands, lent until `done`: the flat gradient, in host memory, or of a table the rows.
+    std::byte* gradient = nullptr;
+    GatheredRows* gathered = nullptr;
     messaging::Priority priority;
     PlanEpoch plan_epoch;
     Completion done;
@@ -71,6 +76,7 @@ class Broadcaster final : public messaging::FrameSink {
   struct Outstanding {
     Step step;
     std::byte* gradient = nullptr;
+    GatheredRows* gathered = nullptr;
     std::uint32_t unsent = 0;
     bool rebuilding = false;
     bool rebuilt = false;
@@ -82,6 +88,7 @@ class Broadcaster final : public messaging::FrameSink {
     DType dtype = DType::kF32;
     FactorStore store;
     std::optional<Outstanding> outstanding;
+    std::uint64_t gathered_bytes = 0;  // allocated for the last mean
   };
 
   // kDataLoss for a frame that is not its sender's, names no layer with factors, or brings no whole rows.
@@ -97,7 +104,7 @@ class Broadcaster final : public messaging::FrameSink {
   Executor& compute_;
   messaging::Mesh& mesh_;
   const Roster roster_;
-  ProductEngine& engine_;
+  ProductEngine* const engine_;
   TraceRecorder* const trace_;
   std::map<LayerKey, LayerState> layers_;
   Status abandoned_;

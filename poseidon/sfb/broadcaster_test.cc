@@ -36,9 +36,8 @@ class BroadcasterTest : public testing::Test {
     Broadcaster::Roster roster{
         .self = MemberId(0), .self_rank = Rank(0), .worker_of_rank = {}, .workers = workers};
     for (std::uint16_t r = 0; r < ranks; ++r) roster.worker_of_rank.push_back(MemberId(r));
-    broadcaster_.emplace(*io_, *compute_, mesh_, roster, *engine_, nullptr);
-    const std::vector<plan::LayerSpec> layers = {{.name = "fc", .elements = 6, .factors = kShape}};
-    broadcaster_->Declare(ModelId(0), layers);
+    broadcaster_.emplace(*io_, *compute_, mesh_, roster, engine_.get(), nullptr);
+    broadcaster_->Declare(ModelId(0), LayerId(0), {.name = "fc", .elements = 6, .factors = kShape});
   }
   static wire::FrameHeader Frame(std::uint16_t rank, std::uint64_t total = 0) {
     wire::FrameHeader header;
@@ -145,6 +144,65 @@ TEST_F(BroadcasterTest, AHostsWeightIsInItsRowsAndCountsInTheDivisorOnly) {
     simulation_.RunFor(std::chrono::seconds(1));
     EXPECT_THAT(gradient_, Each((1 + 4) / (weighted ? 16.0f : 8.0f)));
   }
+}
+
+// ---- tables
+
+// Rank 1 may be a step ahead, whose rows must not disturb those that are read.
+TEST_F(BroadcasterTest, ATablesRowsComeOutInRankOrderAndStayUntilTheNextMean) {
+  Make(2);
+  broadcaster_->Declare(ModelId(0), LayerId(1),
+                        {.name = "words", .elements = 20, .factors = plan::FactorShape{.outputs = 10, .inputs = 2, .table = true}});
+  EXPECT_TRUE(broadcaster_->declared(ModelId(0), LayerId(1)));
+  EXPECT_FALSE(broadcaster_->declared(ModelId(0), LayerId(2)));
+  const auto bring = [&](std::uint64_t step, const std::vector<std::int64_t>& indices, const std::vector<float>& values) {
+    for (const ConstBytes part : {std::as_bytes(std::span(indices)), std::as_bytes(std::span(values))}) {
+      wire::FrameHeader frame = Frame(1, part.size());
+      frame.layer = LayerId(1);
+      frame.step = Step(step);
+      frame.flags = part.data() == reinterpret_cast<const std::byte*>(values.data()) ? wire::kFlagFactorV : 0;
+      frame.length = static_cast<std::uint32_t>(part.size());
+      const MutableBytes place = broadcaster_->PlaceFor(MemberId(1), frame).value();
+      std::memcpy(place.data(), part.data(), part.size());
+      ASSERT_TRUE(broadcaster_->OnFrame(MemberId(1), frame, place).ok());
+    }
+  };
+  GatheredRows gathered;
+  const auto push = [&](std::uint64_t step, const std::vector<std::int64_t>& indices, const std::vector<float>& values) {
+    broadcaster_->Broadcast({.model = ModelId(0),
+                             .layer = LayerId(1),
+                             .step = Step(step),
+                             .factors = {reinterpret_cast<const std::byte*>(indices.data()),
+                                         reinterpret_cast<const std::byte*>(values.data()),
+                                         static_cast<std::uint32_t>(indices.size())},
+                             .gathered = &gathered,
+                             .priority = {},
+                             .plan_epoch = {},
+                             .done = [&](const Status& status) { done_.push_back(status.code()); }});
+    simulation_.RunFor(std::chrono::seconds(1));
+  };
+  const auto expect = [&](const std::vector<std::int64_t>& indices, const std::vector<float>& values) {
+    ASSERT_EQ(gathered.rows(), indices.size());
+    EXPECT_EQ(std::vector<std::int64_t>(gathered.indices(), gathered.indices() + indices.size()), indices);
+    const float* const found = reinterpret_cast<const float*>(gathered.values());
+    EXPECT_EQ(std::vector<float>(found, found + values.size()), values);
+  };
+  bring(0, {9, 4}, {2, 4, 6, 8});
+  push(0, {4}, {10, 12});
+  expect({4, 9, 4}, {5, 6, 1, 2, 3, 4});
+  bring(1, {0, 1, 2, 3}, std::vector<float>(8, 100));
+  expect({4, 9, 4}, {5, 6, 1, 2, 3, 4});
+  push(1, {}, {});
+  expect({0, 1, 2, 3}, std::vector<float>(8, 50));
+  EXPECT_GE(broadcaster_->allocated_bytes(), gathered.allocated_bytes());
+  // An index is 8 bytes wide, whatever the numbers are.
+  wire::FrameHeader odd = Frame(1, 12);
+  odd.layer = LayerId(1);
+  odd.step = Step(2);
+  EXPECT_THAT(broadcaster_->PlaceFor(MemberId(1), odd).status().message(), HasSubstr("expected whole rows of 8"));
+  bring(2, {10}, {1, 1});
+  push(2, {0}, {1, 1});
+  EXPECT_EQ(gathered.rows(), 0u) << "there is no entry 10";
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ class FactorStore {
   };
 
   std::uint64_t width(Part part) const {
-    return (part == Part::kU ? shape_.outputs : shape_.inputs) * SizeOf(dtype_);
+    return part == Part::kU ? shape_.u_bytes_per_row(dtype_) : shape_.v_bytes_per_row(dtype_);
   }
   std::uint64_t most_rows() const;  // of a rank in one step
   bool AllIn(const RankRows& own) const;

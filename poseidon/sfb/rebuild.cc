@@ -33,6 +33,13 @@ void Weigh(const plan::FactorShape& shape, DType dtype, const Concatenation& fac
   }
 }
 
+template <typename T>
+void ScaleRows(const std::byte* from, std::uint64_t numbers, T weight, T alpha, std::byte* to) {
+  const T* const in = reinterpret_cast<const T*>(from);
+  T* const out = reinterpret_cast<T*>(to);
+  for (std::uint64_t i = 0; i < numbers; ++i) out[i] = in[i] * weight * alpha;
+}
+
 // Numbers in [-1, 1) from a 64-bit mix of their index: the same on every machine.
 template <typename T>
 void FillFixed(T* numbers, std::uint64_t count, std::uint64_t stream) {
@@ -69,6 +76,44 @@ AlignedBytes AllocateAligned(std::size_t bytes) {
   if (bytes == 0) return {};
   const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   return AlignedBytes(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
+}
+
+Status GatheredRows::Take(const plan::FactorShape& shape, DType dtype, const Concatenation& brought, double alpha) {
+  rows_ = 0;
+  if (brought.rows > room_) {
+    room_ = allocated_ = 0;
+    indices_ = AllocateAligned(brought.rows * shape.u_bytes_per_row(dtype));
+    values_ = AllocateAligned(brought.rows * shape.v_bytes_per_row(dtype));
+    if (!indices_ || !values_) {
+      return ResourceExhausted("no memory for " + std::to_string(brought.rows) + " rows of a table");
+    }
+    room_ = brought.rows;
+    allocated_ = brought.rows * shape.bytes_per_row(dtype);
+  }
+  const auto* const indices = reinterpret_cast<const std::int64_t*>(brought.u);
+  for (std::uint64_t i = 0; i < brought.rows; ++i) {
+    if (!shape.has_entry(indices[i])) {
+      return DataLoss("a row came for entry " + std::to_string(indices[i]) + ", expected 0 to " +
+                      std::to_string(shape.outputs - 1));
+    }
+  }
+  if (brought.rows > 0) std::memcpy(indices_.get(), indices, brought.rows * sizeof *indices);
+  const std::byte* from = brought.v;
+  std::byte* to = values_.get();
+  const auto scale = [&](std::uint64_t rows, std::uint32_t weight) {
+    const std::uint64_t numbers = rows * shape.inputs;
+    if (dtype == DType::kF64) {
+      ScaleRows<double>(from, numbers, weight, alpha, to);
+    } else {
+      ScaleRows<float>(from, numbers, static_cast<float>(weight), static_cast<float>(alpha), to);
+    }
+    from += numbers * SizeOf(dtype);
+    to += numbers * SizeOf(dtype);
+  };
+  if (brought.ranks.empty()) scale(brought.rows, 1);
+  for (const auto& [rows, weight] : brought.ranks) scale(rows, weight);
+  rows_ = brought.rows;
+  return OkStatus();
 }
 
 Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concatenation& factors,

@@ -30,7 +30,7 @@ struct WeightedRows {
   friend bool operator==(const WeightedRows&, const WeightedRows&) = default;
 };
 
-// All ranks' rows of one step, concatenated in rank order: u [rows x outputs], v [rows x inputs].
+// All ranks' rows of one step, concatenated in rank order: u [rows x outputs], of a table [rows] int64; v [rows x inputs].
 struct Concatenation {
   std::byte* u = nullptr;
   const std::byte* v = nullptr;
@@ -38,6 +38,27 @@ struct Concatenation {
   // Where there are weights: whose rows these are, and the sum of all ranks' weights, those without rows among them.
   std::vector<WeightedRows> ranks = {};
   std::uint64_t weight = 0;
+};
+
+// The mean of a table's rows: those of all ranks behind one another in rank order, unmerged. Entry indices()[i] gets the
+// `inputs` numbers of row i of values(). Thread: one at a time.
+class GatheredRows {
+ public:
+  // Takes over what the ranks brought, each number multiplied by its rank's weight, where there are weights, and by alpha.
+  // kDataLoss where an index is of no entry. Thread: compute executor.
+  Status Take(const plan::FactorShape& shape, DType dtype, const Concatenation& brought, double alpha);
+
+  std::uint64_t rows() const { return rows_; }
+  const std::int64_t* indices() const { return reinterpret_cast<const std::int64_t*>(indices_.get()); }
+  const std::byte* values() const { return values_.get(); }
+  std::uint64_t allocated_bytes() const { return allocated_; }
+
+ private:
+  AlignedBytes indices_;
+  AlignedBytes values_;
+  std::uint64_t room_ = 0;  // rows
+  std::uint64_t allocated_ = 0;
+  std::uint64_t rows_ = 0;
 };
 
 // Writes the layer's flat gradient: the weight part by one product of the engine, alpha * u^T v, and

@@ -204,5 +204,57 @@ TEST(AllocateAligned, IsAligned) {
   }
 }
 
+// A table's rows as ranks bring them: memory of their own, behind a concatenation that points into it.
+template <typename T>
+struct Brought {
+  std::vector<std::int64_t> indices;
+  std::vector<T> values;
+  Concatenation all(std::vector<WeightedRows> ranks = {}) {
+    return {.u = reinterpret_cast<std::byte*>(indices.data()),
+            .v = reinterpret_cast<const std::byte*>(values.data()),
+            .rows = indices.size(),
+            .ranks = std::move(ranks)};
+  }
+};
+
+template <typename T>
+void ExpectRows(const GatheredRows& gathered, const std::vector<std::int64_t>& indices, const std::vector<T>& values) {
+  ASSERT_EQ(gathered.rows(), indices.size());
+  EXPECT_EQ(std::vector<std::int64_t>(gathered.indices(), gathered.indices() + indices.size()), indices);
+  const T* const found = reinterpret_cast<const T*>(gathered.values());
+  EXPECT_EQ(std::vector<T>(found, found + values.size()), values);
+}
+
+TEST(GatheredRows, KeepTheirOrderAndAreMultipliedByWeightAndAlpha) {
+  const plan::FactorShape shape{.outputs = 8, .inputs = 2, .table = true};
+  GatheredRows gathered;
+  Brought<float> floats{{7, 0, 7}, {1, 2, 3, 4, 5, 6}};
+  ASSERT_TRUE(gathered.Take(shape, DType::kF32, floats.all(), 0.5).ok());
+  ExpectRows<float>(gathered, {7, 0, 7}, {0.5f, 1, 1.5f, 2, 2.5f, 3});
+  const std::uint64_t allocated = gathered.allocated_bytes();
+  EXPECT_EQ(allocated, 3u * (8 + 2 * 4));
+  ASSERT_TRUE(gathered.Take(shape, DType::kF32, floats.all({{1, 3}, {2, 1}}), 0.25).ok());
+  ExpectRows<float>(gathered, {7, 0, 7}, {0.75f, 1.5f, 0.75f, 1, 1.25f, 1.5f});
+  ASSERT_TRUE(gathered.Take(shape, DType::kF32, {}, 0.5).ok());
+  EXPECT_EQ(gathered.rows(), 0u);
+  EXPECT_EQ(gathered.allocated_bytes(), allocated) << "kept for the next step";
+  Brought<double> doubles{{3}, {1, 3}};
+  GatheredRows wide;
+  ASSERT_TRUE(wide.Take(shape, DType::kF64, doubles.all(), 1.0 / 3).ok());
+  ExpectRows<double>(wide, {3}, {1.0 / 3, 3 * (1.0 / 3)});
+}
+
+TEST(GatheredRows, ARowOfNoEntryIsRefused) {
+  const plan::FactorShape shape{.outputs = 8, .inputs = 1, .table = true};
+  for (const std::int64_t index : {std::int64_t{-1}, std::int64_t{8}}) {
+    GatheredRows gathered;
+    Brought<float> brought{{0, index}, {1, 2}};
+    const Status refused = gathered.Take(shape, DType::kF32, brought.all(), 1);
+    EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
+    EXPECT_EQ(refused.message(), "a row came for entry " + std::to_string(index) + ", expected 0 to 7");
+    EXPECT_EQ(gathered.rows(), 0u);
+  }
+}
+
 }  // namespace
 }  // namespace poseidon::sfb

@@ -14,6 +14,7 @@ void SfbSyncer::Start(SyncRequest request) {
                           .factors = request.absent ? Factors{} : *request.factors,
                           .weight = request.absent ? 0 : request.weight,
                           .gradient = request.gradient.memory,
+                          .gathered = request.gathered,
                           .priority = request.priority,
                           .plan_epoch = request.plan_epoch,
                           .done = std::move(request.done)});

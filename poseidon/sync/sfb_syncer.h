@@ -7,7 +7,7 @@
 
 namespace poseidon::sync {
 
-// A fully connected layer through its factors.
+// A fully connected layer through its factors, or a table through its rows.
 class SfbSyncer final : public Syncer {
  public:
   SfbSyncer(sfb::Broadcaster& broadcaster, ModelId model, LayerId layer)

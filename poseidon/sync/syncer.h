@@ -9,6 +9,7 @@
 #include "poseidon/base/strong_id.h"
 #include "poseidon/device/device.h"
 #include "poseidon/messaging/channel.h"
+#include "poseidon/sfb/rebuild.h"
 #include "poseidon/tensor/view.h"
 
 namespace poseidon::sync {
@@ -23,6 +24,8 @@ struct SyncRequest {
   TensorView gradient;
   // In the factor scheme what is sent instead; lent until `done`, unchanged. Rows may be 0.
   std::optional<Factors> factors;
+  // Of a table, which has no flat gradient: where the mean lands.
+  sfb::GatheredRows* gathered = nullptr;
   bool absent = false;        // contribute nothing, receive the mean of the others
   std::uint32_t weight = 0;   // of this contribution in the mean; 0: unweighted
   // Gradient and factors are memory of the session's device.

@@ -38,6 +38,7 @@ inline TensorView ViewOf(std::span<std::int64_t> numbers) {
 
 // A factor layer's gradient as an outer product: dW [outputs x inputs] = u^T v, with `rows` samples.
 // u is [rows x outputs] (output errors), v is [rows x inputs] (inputs), both row-major, contiguous.
+// Of a table each row of u has a single 1 and is that one's index, an int64: row u[i] of dW gets v[i].
 // rows == 0 is legal. Sufficient factors: Xie et al., UAI 2016 (arXiv 1511.08486).
 struct Factors {
   const std::byte* u = nullptr;

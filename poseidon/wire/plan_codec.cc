@@ -15,7 +15,7 @@ using plan::LayerPlan;
 using plan::LayerSpec;
 using plan::Plan;
 
-constexpr std::uint8_t kFormat = 2;
+constexpr std::uint8_t kFormat = 3;
 constexpr std::size_t kMaxReasonBytes = 16384;
 constexpr std::uint32_t kMaxRanks = 0xffff;
 
@@ -41,6 +41,7 @@ void PutLayer(ByteWriter& out, const LayerSpec& layer) {
   out.U64(layer.factors->outputs);
   out.U64(layer.factors->inputs);
   out.Bool(layer.factors->bias);
+  out.Bool(layer.factors->table);
 }
 
 LayerSpec GetLayer(ByteReader& in) {
@@ -55,6 +56,7 @@ LayerSpec GetLayer(ByteReader& in) {
   shape.outputs = in.U64();
   shape.inputs = in.U64();
   shape.bias = in.Bool();
+  shape.table = in.Bool();
   layer.factors = shape;
   return layer;
 }
@@ -212,6 +214,9 @@ Status CheckPlanFits(const Plan& plan, std::span<const LayerSpec> layers) {
     if (layer.scheme == plan::Scheme::kFactorBroadcast && !layers[i].factors) {
       return InvalidArgument("the plan broadcasts factors of layer '" + layers[i].name +
                              "', whose gradient is not a product of factors");
+    }
+    if (layer.scheme != plan::Scheme::kFactorBroadcast && layers[i].is_table()) {
+      return InvalidArgument("the plan sends the table of layer '" + layers[i].name + "' whole, expected its rows");
     }
     const std::size_t ranks = layer.measured.rows.size();
     if (ranks != 0 && ranks != plan.cluster.workers) {

@@ -25,7 +25,12 @@ std::vector<LayerSpec> Layers() {
            .dtype = DType::kF64,
            .elements = 400'500,
            .forward_position = 1,
-           .factors = plan::FactorShape{500, 800, true}}};
+           .factors = plan::FactorShape{500, 800, true}},
+          {.name = "words",
+           .shape = "1000x16",
+           .elements = 16'000,
+           .forward_position = 2,
+           .factors = plan::FactorShape{.outputs = 1000, .inputs = 16, .table = true}}};
 }
 
 Plan MakeExample() {
@@ -43,7 +48,7 @@ Plan MakeExample() {
   measured.forward_seconds = 1e-3;
   measured.backward_seconds = 2e-3;
   measured.rows = {64, 63, 0};
-  const std::vector<plan::LayerMeasurement> all = {measured, measured};
+  const std::vector<plan::LayerMeasurement> all = {measured, measured, measured};
   Plan plan = plan::MakePlan(Layers(), cluster, all, {}).value();
   plan.epoch = PlanEpoch(1);
   plan.switch_step = Step(10);
@@ -110,8 +115,11 @@ TEST(CheckPlanFits, NamesTheLayer) {
   plan = MakeExample();
   plan.layers[1].measured.rows.pop_back();
   EXPECT_THAT(CheckPlanFits(plan, layers).message(), HasSubstr("row counts of 2 ranks"));
+  plan = MakeExample();
+  plan.layers[2].scheme = Scheme::kKeyValue;
+  EXPECT_THAT(CheckPlanFits(plan, layers).message(), HasSubstr("the table of layer 'words' whole"));
   plan.layers.pop_back();
-  EXPECT_THAT(CheckPlanFits(plan, layers).message(), HasSubstr("has 1 layers, expected the 2"));
+  EXPECT_THAT(CheckPlanFits(plan, layers).message(), HasSubstr("has 2 layers, expected the 3"));
 }
 
 // Arbitrary bytes and damaged encodings: refused, or decoded to what encodes to the same bytes.

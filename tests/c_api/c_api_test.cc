@@ -127,6 +127,15 @@ poseidon_layer WithFactors(const char* name, std::uint64_t outputs, std::uint64_
   return layer;
 }
 
+poseidon_layer Table(const char* name, std::uint64_t entries, std::uint64_t width, std::int32_t dtype = POSEIDON_F32) {
+  poseidon_layer layer = Dense(name, entries * width);
+  layer.dtype = dtype;
+  layer.outputs = entries;
+  layer.inputs = width;
+  layer.table = 1;
+  return layer;
+}
+
 // ---- versions
 
 TEST(Version, IsThatOfTheHeader) {
@@ -451,6 +460,128 @@ TEST(Steps, DenseAndFactorLayersLandTheMean) {
     EXPECT_GT(session.Statistics().wire_bytes_sent, 0u);
     session.Leave();
   }));
+}
+
+// Rank r brings r rows of entry r and one of entry 0, but in step 3, where only rank 1 has any.
+TEST(Steps, RowsOfATableComeBackFromAllRanksInTheirOrder) {
+  for (const std::uint32_t servers : {0u, 1u}) {
+    constexpr std::uint32_t kRanks = 3;
+    Job job(kRanks, servers);
+    std::future<void> server;
+    if (servers > 0) {
+      server = std::async(std::launch::async, [&job] {
+        poseidon_options options = job.Options(1);
+        options.role = POSEIDON_SERVER;
+        options.requested_rank = 0;
+        poseidon_cpp::Serve(options);
+      });
+    }
+    ExpectAllOk(job.Run([](std::uint32_t rank, const poseidon_options& options) {
+      Session session(options);
+      Model model = session.NewModel();
+      const std::uint32_t words = model.Declare(Table("words", 10, 2));
+      const std::uint32_t tags = model.Declare(Table("tags", 5, 1, POSEIDON_F64));
+      const std::uint32_t dense = model.Declare(Dense("dense", 1001));
+      model.Commit();
+      EXPECT_EQ(model.PlanText(), "words=sfb\ntags=sfb\ndense=kv\n");
+      EXPECT_EQ(model.LayerPlan(words).reason, std::string("the rows of a table go to every worker as they are"));
+      std::vector<float> gradient(1001, 3.0f);
+      for (std::uint64_t step = 0; step < 5; ++step) {
+        model.BeginStep(step);
+        EXPECT_EQ(model.SchemeOf(words, step), POSEIDON_FACTOR_BROADCAST);
+        std::vector<std::int64_t> indices(step == 3 && rank != 1 ? 0 : rank + 1, rank);
+        if (!indices.empty()) indices.back() = 0;
+        std::vector<float> values(2 * indices.size(), static_cast<float>(3 * (rank + 1)));
+        std::vector<double> one = {3.0 * rank};
+        std::vector<std::int64_t> last = {4};
+        poseidon_push more = POSEIDON_NEW(poseidon_push);
+        more.weight = rank;  // 0 + 1 + 2
+        model.PushRows(words, step, indices, View(values));
+        model.PushRows(tags, step, last, View(one), &more);
+        model.Push(dense, step, View(gradient));
+        for (const std::uint32_t layer : {words, tags, dense}) model.Wait(layer);
+        const poseidon_gathered rows = model.Gathered(words);
+        const std::vector<std::int64_t> all = step == 3 ? std::vector<std::int64_t>{1, 0}
+                                                        : std::vector<std::int64_t>{0, 1, 0, 2, 2, 0};
+        EXPECT_EQ(std::vector<std::int64_t>(rows.indices, rows.indices + rows.count), all);
+        const auto* const numbers = static_cast<const float*>(rows.values);
+        EXPECT_EQ(std::vector<float>(numbers, numbers + 2 * rows.count),
+                  step == 3 ? std::vector<float>(4, 2.0f)
+                            : (std::vector<float>{1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3}));
+        // Rank 0 weighs nothing beside the others: its row is left out.
+        const poseidon_gathered weighted = model.Gathered(tags);
+        ASSERT_EQ(weighted.count, 2u);
+        EXPECT_DOUBLE_EQ(static_cast<const double*>(weighted.values)[0], 3.0 * 1 / 3);
+        EXPECT_DOUBLE_EQ(static_cast<const double*>(weighted.values)[1], 6.0 * 2 / 3);
+      }
+      EXPECT_EQ(model.Statistics(words).steps, 5u);
+      EXPECT_EQ(model.Statistics(words).factors.payload_bytes_sent,
+                (4 * (rank + 1) + (rank == 1 ? 2 : 0)) * (kRanks - 1) * (8 + 2 * sizeof(float)));
+      EXPECT_EQ(model.Statistics(words).key_value.payload_bytes_sent, 0u);
+      session.Leave();
+    }));
+    if (server.valid()) server.get();
+  }
+}
+
+TEST(Mistakes, RowsAreRefusedWithASentence) {
+  Session session(Alone());
+  Model model = session.NewModel();
+  poseidon_layer biased = Table("biased", 4, 2);
+  biased.elements += 4;
+  biased.bias = 1;
+  EXPECT_THAT(FailureOf([&] { model.Declare(biased); }).message, HasSubstr("a table with a bias"));
+  poseidon_layer shapeless = Dense("shapeless", 8);
+  shapeless.table = 1;
+  EXPECT_THAT(FailureOf([&] { model.Declare(shapeless); }).message, HasSubstr("a table without outputs and inputs"));
+  const std::uint32_t words = model.Declare(Table("words", 4, 2));
+  const std::uint32_t dense = model.Declare(Dense("dense", 8));
+  model.Commit();
+  model.BeginStep(0);
+  std::vector<float> numbers(8, 1.0f);
+  EXPECT_THAT(FailureOf([&] { model.Push(words, 0, View(numbers)); }).message,
+              HasSubstr("'words' was declared as a table, expected poseidon_push_rows"));
+  std::vector<std::int64_t> indices = {0};
+  EXPECT_THAT(FailureOf([&] { model.PushRows(dense, 0, indices, View(numbers.data(), 2)); }).message,
+              HasSubstr("'dense' was not declared as a table"));
+  EXPECT_THAT(FailureOf([&] { model.PushRows(words, 0, indices, View(numbers)); }).message,
+              HasSubstr("the values of layer 'words' have 8 elements of f32, expected 1x2 of f32"));
+  for (const std::int64_t index : {-1, 4}) {
+    indices = {0, index};
+    EXPECT_THAT(FailureOf([&] { model.PushRows(words, 0, indices, View(numbers.data(), 4)); }).message,
+                HasSubstr("row 1 of layer 'words' is of entry " + std::to_string(index) + ", expected 0 to 3"));
+  }
+  poseidon_rows rows = POSEIDON_NEW(poseidon_rows);
+  poseidon_status status = POSEIDON_NEW(poseidon_status);
+  rows.count = 1;
+  const poseidon_view values = View(numbers.data(), 2);
+  rows.values = &values;
+  EXPECT_EQ(poseidon_push_rows(model.get(), words, 0, &rows, nullptr, &status), POSEIDON_INVALID_ARGUMENT);
+  EXPECT_THAT(status.message, HasSubstr("the indices of layer 'words' are NULL"));
+  EXPECT_EQ(poseidon_push_rows(model.get(), words, 0, nullptr, nullptr, nullptr), POSEIDON_INVALID_ARGUMENT);
+  EXPECT_THAT(FailureOf([&] { model.Gathered(dense); }).message, HasSubstr("'dense' was not declared as a table"));
+  EXPECT_EQ(model.Gathered(words).count, 0u);
+  rows.count = 0;
+  rows.values = nullptr;
+  EXPECT_EQ(poseidon_push_rows(model.get(), words, 0, &rows, nullptr, nullptr), POSEIDON_OK);
+  model.Wait(words);
+  EXPECT_EQ(model.Gathered(words).count, 0u);
+  indices = {3, 3};
+  model.PushRows(words, 1, indices, View(numbers.data(), 4));
+  model.Wait(words);
+  EXPECT_EQ(model.Gathered(words).count, 2u);
+  session.Leave();
+
+  Job job(2);
+  for (const Failure& failure : job.Run([](std::uint32_t, poseidon_options options) {
+         options.schemes = "words=kv";
+         Session forced(options);
+         Model refused = forced.NewModel();
+         refused.Declare(Table("words", 4, 2));
+         refused.Commit();
+       })) {
+    EXPECT_THAT(failure.message, HasSubstr("scheme kv is given for layer 'words', a table"));
+  }
 }
 
 // Two models of one session train in turns: the same layer names and numbers, other sizes, steps of their own, and

@@ -75,6 +75,7 @@ std::uint32_t Gradients::Rows(Rank rank, LayerId layer, Step step) const {
 }
 
 std::uint32_t Gradients::RowsSent(Rank rank, LayerId layer, Step step) const {
+  if (layers_[layer.value()].is_table()) return Rows(rank, layer, step);
   std::uint64_t weights = 0;
   for (std::uint16_t r = 0; r < options_.host_of_rank.size(); ++r) {
     if (options_.host_of_rank[r] == options_.host_of_rank[rank.value()]) weights += Weight(Rank(r), layer, step);
@@ -103,6 +104,13 @@ void Gradients::FillFactors(Rank rank, LayerId layer, Step step, std::byte* u, s
   const std::uint64_t m = spec.factors->outputs;
   const std::uint64_t n = spec.factors->inputs;
   const bool f64 = spec.dtype == DType::kF64;
+  if (spec.is_table()) {  // few entries, so that some come several times
+    Random random(Draw(rank, layer, step, kU));
+    for (std::uint64_t i = 0; i < rows; ++i) reinterpret_cast<std::int64_t*>(u)[i] = static_cast<std::int64_t>(random.Below(m));
+    const std::uint64_t seed = Draw(rank, layer, step, kV);
+    f64 ? FillRandom<double>(seed, rows * n, v) : FillRandom<float>(seed, rows * n, v);
+    return;
+  }
   if (!options_.powers_of_two) {
     const std::uint64_t seed_u = Draw(rank, layer, step, kU);
     const std::uint64_t seed_v = Draw(rank, layer, step, kV);
@@ -129,7 +137,9 @@ const ByteBuffer& Gradients::Mean(LayerId layer, Step step, plan::Scheme scheme,
       means_.erase({layer, Step(step.value() - 3), old});
     }
   }
+  const bool table = layers_[layer.value()].is_table();
   return means_[key] = scheme == plan::Scheme::kKeyValue ? SumOf(layer, step)
+                       : table                           ? RowsOf(layer, step)
                                                          : ProductOf(layer, step, engine);
 }
 
@@ -237,9 +247,36 @@ ByteBuffer Gradients::ProductOf(LayerId layer, Step step, sfb::ProductEngine& en
   return mean;
 }
 
-std::string Gradients::Explain(LayerId layer, Step step, ConstBytes result) const {
-  if (!options_.powers_of_two) return "";
+ByteBuffer Gradients::RowsOf(LayerId layer, Step step) const {
   const plan::LayerSpec& spec = layers_[layer.value()];
+  const std::uint64_t weights = Weights(layer, step);
+  ByteBuffer indices;
+  ByteBuffer values;
+  for (std::uint16_t r = 0; r < options_.ranks; ++r) {
+    if (!Counts(Rank(r), layer, step, weights)) continue;
+    const std::uint64_t rows = Rows(Rank(r), layer, step);
+    ByteBuffer u(rows * spec.factors->u_bytes_per_row(spec.dtype));
+    ByteBuffer v(rows * spec.factors->v_bytes_per_row(spec.dtype));
+    FillFactors(Rank(r), layer, step, u.data(), v.data());
+    const auto scale = [&]<typename T>(T weight) {
+      const T part = T{1} / static_cast<T>(weights == 0 ? options_.ranks : weights);
+      for (std::uint64_t i = 0; i < rows * spec.factors->inputs; ++i) {
+        T& number = reinterpret_cast<T*>(v.data())[i];
+        number = number * (weights == 0 ? T{1} : weight) * part;
+      }
+    };
+    const std::uint32_t weight = Weight(Rank(r), layer, step);
+    spec.dtype == DType::kF64 ? scale(static_cast<double>(weight)) : scale(static_cast<float>(weight));
+    indices.insert(indices.end(), u.begin(), u.end());
+    values.insert(values.end(), v.begin(), v.end());
+  }
+  indices.insert(indices.end(), values.begin(), values.end());
+  return indices;
+}
+
+std::string Gradients::Explain(LayerId layer, Step step, ConstBytes result) const {
+  const plan::LayerSpec& spec = layers_[layer.value()];
+  if (!options_.powers_of_two || spec.is_table()) return "";
   const double sum = NumberAt(spec.dtype, result.data(), 0) * options_.ranks / StepFactor(step);
   return "; the sum of the ranks' 2^rank is " + std::to_string(sum);
 }

@@ -53,7 +53,8 @@ class Gradients {
 
   // The mean over all ranks: a sum in rank order of whole tensors, on each host and then over the
   // hosts' sums, or one product by `engine` of the factors concatenated in the same order,
-  // multiplied by the ranks' weights. Kept while a rank may still ask. Thread: any.
+  // multiplied by the ranks' weights; of a table the indices and then the values of all ranks' rows. Kept while a rank
+  // may still ask. Thread: any.
   const ByteBuffer& Mean(LayerId layer, Step step, plan::Scheme scheme, sfb::ProductEngine& engine);
   // The ranks and how often each is in a result of powers of two, for a message.
   std::string Explain(LayerId layer, Step step, ConstBytes result) const;
@@ -69,6 +70,7 @@ class Gradients {
   template <typename T>
   void SumByHand(LayerId layer, Step step, T* mean) const;
   ByteBuffer SumOf(LayerId layer, Step step) const;
+  ByteBuffer RowsOf(LayerId layer, Step step) const;
   ByteBuffer ProductOf(LayerId layer, Step step, sfb::ProductEngine& engine) const;
 
   const GradientOptions options_;

@@ -259,6 +259,7 @@ class Job::Worker final : public Member {
     sfb::AlignedBytes gradient;
     sfb::AlignedBytes u[2];
     sfb::AlignedBytes v[2];
+    sfb::GatheredRows gathered;  // of a table
     // Where the worker has a device: the same there.
     device::DeviceSpan on_device;
   };
@@ -379,13 +380,16 @@ class Job::Worker final : public Member {
     } else {
       const std::uint64_t rows = gradients.Rows(outcome_.rank, layer, step);
       const std::size_t parity = step.value() % 2;
-      const std::size_t size = SizeOf(spec.dtype);
-      run.u[parity] = sfb::AllocateAligned(rows * spec.factors->outputs * size);
-      run.v[parity] = sfb::AllocateAligned(rows * spec.factors->inputs * size);
+      run.u[parity] = sfb::AllocateAligned(rows * spec.factors->u_bytes_per_row(spec.dtype));
+      run.v[parity] = sfb::AllocateAligned(rows * spec.factors->v_bytes_per_row(spec.dtype));
       gradients.FillFactors(outcome_.rank, layer, step, run.u[parity].get(), run.v[parity].get());
       std::memset(run.gradient.get(), 0xee, spec.bytes());
       request->factors =
           Factors{run.u[parity].get(), run.v[parity].get(), static_cast<std::uint32_t>(rows)};
+    }
+    if (spec.is_table()) {
+      request->gradient = {};
+      request->gathered = &run.gathered;
     }
     ++run.next_step;
     Expect(
@@ -393,7 +397,8 @@ class Job::Worker final : public Member {
         [this, layer, step, scheme](Status status) { OnLanded(layer, step, scheme, status); },
         [this, layer, request](Completion done) {
           request->done = std::move(done);
-          if (device_) MoveToDevice(runs_[layer.value()], *request);
+          const bool table = options().layers[layer.value()].is_table();  // whose rows are on the host
+          if (device_ && !table) MoveToDevice(runs_[layer.value()], *request);
           node().Push(kModel, layer, std::move(*request));
         });
   }
@@ -460,7 +465,8 @@ class Job::Worker final : public Member {
     LayerRun& run = runs_[layer.value()];
     const plan::LayerSpec& spec = options().layers[layer.value()];
     const ByteBuffer& mean = job_.gradients_.Mean(layer, step, scheme, *job_.engine_);
-    const ConstBytes found(run.gradient.get(), spec.bytes());
+    const ByteBuffer gathered = spec.is_table() ? BytesOf(run.gathered, spec) : ByteBuffer();
+    const ConstBytes found = spec.is_table() ? ConstBytes(gathered) : ConstBytes(run.gradient.get(), spec.bytes());
     // At once: ThreadSanitizer takes its time for every byte of a loop.
     const bool equal = found.size() == mean.size() &&
                        std::memcmp(found.data(), mean.data(), found.size()) == 0;
@@ -479,6 +485,17 @@ class Job::Worker final : public Member {
     if (run.next_step + 1 == options_.final_plan_step) Report();
     if (run.next_step < options().steps) return BeginLayer(layer);
     if (++layers_done_ == runs_.size()) BeginCollective();
+  }
+  // Indices, then values.
+  static ByteBuffer BytesOf(const sfb::GatheredRows& gathered, const plan::LayerSpec& spec) {
+    const std::uint64_t u_bytes = gathered.rows() * spec.factors->u_bytes_per_row(spec.dtype);
+    const std::uint64_t v_bytes = gathered.rows() * spec.factors->v_bytes_per_row(spec.dtype);
+    ByteBuffer bytes(u_bytes + v_bytes);
+    if (!bytes.empty()) {
+      std::memcpy(bytes.data(), gathered.indices(), u_bytes);
+      std::memcpy(bytes.data() + u_bytes, gathered.values(), v_bytes);
+    }
+    return bytes;
   }
   void GiveUp() {
     const Status wrong = Internal("a result is wrong");
@@ -720,6 +737,12 @@ plan::LayerSpec FullyConnected(std::string name, std::uint64_t outputs, std::uin
           .dtype = dtype,
           .elements = outputs * inputs + (bias ? outputs : 0),
           .factors = plan::FactorShape{outputs, inputs, bias}};
+}
+
+plan::LayerSpec Table(std::string name, std::uint64_t entries, std::uint64_t width, DType dtype) {
+  plan::LayerSpec table = FullyConnected(std::move(name), entries, width, false, dtype);
+  table.factors->table = true;
+  return table;
 }
 
 std::vector<plan::LayerSpec> InForwardOrder(std::vector<plan::LayerSpec> layers) {

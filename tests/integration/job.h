@@ -120,6 +120,7 @@ class Job {
 plan::LayerSpec Dense(std::string name, std::uint64_t elements, DType dtype = DType::kF32);
 plan::LayerSpec FullyConnected(std::string name, std::uint64_t outputs, std::uint64_t inputs,
                                bool bias = true, DType dtype = DType::kF32);
+plan::LayerSpec Table(std::string name, std::uint64_t entries, std::uint64_t width, DType dtype = DType::kF32);
 // Numbers the layers' places in the forward pass in the order given.
 std::vector<plan::LayerSpec> InForwardOrder(std::vector<plan::LayerSpec> layers);
 

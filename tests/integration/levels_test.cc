@@ -112,7 +112,7 @@ TEST_P(LevelsTest, LargeLayersMoveInStretchesAndGradientsMayLieOnDevices) {
   }
 }
 
-// A follower sends no byte of any layer; what crosses is what two workers exchange.
+// A follower sends no byte of any layer but of tables, whose rows are not summed; what crosses is what two workers exchange.
 TEST_P(LevelsTest, EachHostsBytesCrossTheNetworkOnce) {
   JobOptions options = OddJob({"a", "a", "b", "b"});
   options.node.planning.forced["fc1"] = plan::Scheme::kKeyValue;
@@ -123,6 +123,7 @@ TEST_P(LevelsTest, EachHostsBytesCrossTheNetworkOnce) {
   const auto slices = plan::AssignSlices(options.layers, 2);
   for (std::size_t i = 0; i < options.layers.size(); ++i) {
     const plan::LayerSpec& spec = options.layers[i];
+    if (spec.is_table()) continue;
     const plan::LayerPayload two = plan::KeyValuePayload(slices[i], spec.dtype, 2, 0);
     EXPECT_EQ(job.outcome(MemberId(0)).key_value[i].sent.payload_bytes,
               options.steps * two.workers[0].sent);

@@ -24,7 +24,8 @@ std::string NameOfWorld(const ::testing::TestParamInfo<WorldCase>& info) { retur
 std::vector<plan::LayerSpec> OddLayers() {
   return InForwardOrder({Dense("one", 1), Dense("odd", 1023), Dense("prime", 4099, DType::kF64),
                          FullyConnected("fc1", 31, 17), Dense("page", 4097),
-                         FullyConnected("fc2", 40, 30, false, DType::kF64), Dense("few", 3)});
+                         FullyConnected("fc2", 40, 30, false, DType::kF64), Dense("few", 3), Table("words", 23, 7),
+                         Table("tags", 9, 5, DType::kF64)});
 }
 
 JobOptions OddJob(std::uint16_t workers, std::uint16_t servers) {

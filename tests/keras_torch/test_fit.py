@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two workers train what one does on their batches together (worker.py), with equal bits on both; or say why not."""
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -67,7 +68,7 @@ def trained(tmp_path_factory):
     """The folder with the variables of every case, of one worker and of two."""
     folder = tmp_path_factory.mktemp("trained")
     for workers in 1, 2:
-        processes = train(folder, workers, *EXACT, *BITS_ONLY)
+        processes = train(folder, workers, *EXACT, *(["refusals"] if workers > 1 else []), *BITS_ONLY)
         for process, errors in zip(processes, ended(processes)):
             assert process.returncode == 0, errors[-3000:]
     return folder
@@ -107,21 +108,28 @@ def test_workers_drop_out_by_seeds_of_their_own(trained):
     assert len(one) == len(other) == 1 and not np.array_equal(one[0], other[0])
 
 
+@pytest.mark.parametrize("name, sentence", [
+    ("compiled_whole", r"the model is compiled with jit_compile=True, expected False"),
+    ("a_loop_of_an_unbuilt_model", r"the gradient of variable 'sequential/dense/kernel' comes to the optimizer without"),
+    ("gradients_of_autograd", r"the gradient of variable 'sequential/dense/kernel' comes to the optimizer without"),
+    ("a_distributed_sampler", r"the loader has a DistributedSampler, expected one that gives the samples of all"),
+    ("an_iterable_data_set", r"the data set of the loader is an IterableDataset"),
+    ("one_batch", r"the data set has 1 batches, expected at least one for each of 2 workers"),
+    ("a_stop_after_a_batch", r"TerminateOnNaN decides after every batch by each worker's own loss"),
+    ("fewer_batches_on_one", r"the workers' data sets differ in their batches: rank 0 has 8, rank 1 has 6"),
+    ("a_list_of_batches", r"shard was given a builtins.list, expected a torch.utils.data.DataLoader"),
+    ("weights_that_part", r"variable 'sequential/middle/kernel' is not the same on all workers after an epoch")])
+def test_what_would_go_wrong_in_silence_is_refused(trained, name, sentence):
+    for rank in range(2):
+        said = json.loads((trained / f"of2-refusals-{rank}.json").read_text())
+        assert re.match(sentence, said[name])
+
+
 @pytest.mark.parametrize("name, rank, sentence", [
-    ("compiled_whole", 0, r"the model is compiled with jit_compile=True, expected False"),
-    ("a_loop_of_an_unbuilt_model", 0, r"the gradient of variable 'sequential/dense/kernel' comes to the optimizer without"),
-    ("gradients_of_autograd", 0, r"the gradient of variable 'sequential/dense/kernel' comes to the optimizer without"),
-    ("a_distributed_sampler", 0, r"the loader has a DistributedSampler, expected one that gives the samples of all"),
-    ("an_iterable_data_set", 0, r"the data set of the loader is an IterableDataset"),
-    ("one_batch", 0, r"the data set has 1 batches, expected at least one for each of 2 workers"),
-    ("a_stop_after_a_batch", 0, r"TerminateOnNaN decides after every batch by each worker's own loss"),
-    ("fewer_batches_on_one", 0, r"the workers' data sets differ in their batches: rank 0 has 8, rank 1 has 6"),
-    ("a_list_of_batches", 0, r"shard was given a builtins.list, expected a torch.utils.data.DataLoader"),
-    ("weights_that_part", 0, r"variable 'sequential/middle/kernel' is not the same on all workers after an epoch"),
     ("a_variable_made_in_a_step", 0, r"the model's trainable variables have changed in a training step"),
     ("other_models", 1, r"the models differ: rank 1 has sequential/dense/kernel 20x11 float32 where rank 0 has "
                         r"sequential/dense/kernel 20x10 float32")])
-def test_what_would_go_wrong_in_silence_is_refused(tmp_path, name, rank, sentence):
+def test_what_ends_a_job_is_named(tmp_path, name, rank, sentence):
     processes = train(tmp_path, 2, name, steps=4)
     errors = ended(processes)
     assert all(process.returncode != 0 for process in processes)

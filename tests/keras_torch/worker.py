@@ -5,6 +5,7 @@
 
 A case is a function that trains on `batches`: those of this worker, of 32 samples over all workers together.
 """
+import json
 import os
 import sys
 import tempfile
@@ -165,7 +166,9 @@ def normalized_per_share(steps):
         def call(self, x, training=False):
             shares = torch.split(x, ALL // 2) if training else [x]
             return torch.cat([self.norm(share, training=training) for share in shares])
-    return fit(dense_net(PerShare()), SGD(0.1), steps)[:-2]  # means and variances are of other batches
+    model = dense_net(PerShare())
+    fit(model, SGD(0.1), steps)
+    return model.trainable_variables  # moving statistics are updated twice a step in one process
 
 
 @case
@@ -223,8 +226,7 @@ def train_on_batch(steps):
     for x, y in batches(steps):
         model.train_on_batch(x, y)
     poseidon.check(model)
-    kernels = {"sequential/dense/kernel", "sequential/middle/kernel"}
-    assert (kernels & set(poseidon.plan(model)) or poseidon.workers() == 1), poseidon.plan(model)
+    assert "sequential/dense" in poseidon.plan(model) or poseidon.workers() == 1, poseidon.plan(model)
     return model.variables
 
 
@@ -463,7 +465,25 @@ def given_back(steps):
     sys.exit()
 
 
-# ---- what is refused, and what ends badly
+# ---- what is refused on all workers, after which they go on
+
+@case
+def refusals(steps):
+    """The sentences, by the names of the cases."""
+    said = {}
+    for name in REFUSED:
+        keras.backend.clear_session()
+        try:
+            CASES[name](4)
+        except poseidon.PoseidonError as error:
+            said[name] = str(error)
+    with open(f"{sys.argv[1]}-refusals-{poseidon.rank()}.json", "w") as file:
+        json.dump(said, file)
+
+
+REFUSED = ["compiled_whole", "a_loop_of_an_unbuilt_model", "gradients_of_autograd", "a_distributed_sampler", "an_iterable_data_set",
+           "one_batch", "a_stop_after_a_batch", "fewer_batches_on_one", "a_list_of_batches", "weights_that_part"]
+
 
 @case
 def compiled_whole(steps):
@@ -527,6 +547,8 @@ def weights_that_part(steps):
                 self.model.trainable_variables[2].assign_add(self.model.trainable_variables[2] * 0 + 1e-6)
     fit(dense_net(), SGD(0.1), steps, callbacks=[Changing()])
 
+
+# ---- what ends badly
 
 @case
 def a_variable_made_in_a_step(steps):

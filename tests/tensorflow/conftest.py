@@ -12,7 +12,7 @@ FRONT_END = ROOT / "frontends" / "python"
 PYTHON = pathlib.Path(os.environ.get("POSEIDON_TENSORFLOW_PYTHON", ROOT / ".venv-tensorflow" / "bin" / "python3"))
 PATIENCE = 240 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
 
-needs_tensorflow = pytest.mark.skipif(not PYTHON.exists(), reason="TensorFlow is not installed (.venv-tensorflow)")
+needs_tensorflow = pytest.mark.skipif(not PYTHON.exists(), reason=f"TensorFlow is not installed ({PYTHON.parents[1].name})")
 
 
 def start(folder, workers, *command, **variables):

@@ -22,10 +22,16 @@ EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6
          "global_clipnorm": 1e-6, "accumulation": 1e-6, "several_steps_an_execution": 1e-6, "eagerly": 1e-6,
          "distributed_before_compile": 1e-6, "train_on_batch": 1e-6, "loss_scale": 1e-6, "frozen_and_shared": 1e-6,
          "thawed_and_compiled_again": 1e-6, "a_loss_added_by_a_layer": 1e-6,
-         "a_scalar_and_one_name_twice": 1e-6, "embedding": 1e-5, "attention": 1e-5, "own_train_step": 1e-5,
+         "a_scalar_and_one_name_twice": 1e-6, "embedding": 1e-5, "embedding_sgd": 1e-6, "embedding_adam": 1e-5, "embedding_clipnorm": 1e-6,
+         "embedding_several_steps_an_execution": 1e-6, "embedding_uneven": 1e-6, "embedding_accumulation": 1e-6,
+         "embedding_loss_scale": 1e-6, "embedding_eagerly": 1e-6, "embedding_used_twice": 1e-6,
+         "embedding_global_clipnorm": 1e-6, "embedding_in_half_precision": 2e-2, "rows_in_a_loop": 1e-6,
+         "attention": 1e-5, "own_train_step": 1e-5,
          "saved_and_loaded": 1e-5, "on_three_axes": 1e-6, "a_kernel_used_twice": 1e-6, "two_models_two_optimizers": 1e-5,
          "an_optimizer_assigned_later": 1e-6, "reduce_in_a_loop": 1e-6, "a_tape_in_a_loop": 1e-6,
-         "a_product_only_where_it_is_sent_whole": 1e-6,
+         "a_product_only_where_it_is_sent_whole": 1e-6, "regularized": 1e-6, "regularized_otherwise": 1e-6,
+         "regularized_in_executions": 1e-6,
+         "a_penalty_in_a_loop": 1e-6, "a_penalty_of_each_workers_own": 1e-6,
          "a_short_last_batch": 1e-6, "a_batch_left_over": 1e-6, "arrays": 1e-6, "arrays_with_a_validation_split": 1e-6,
          "callbacks_that_decide": 1e-6, "callbacks_that_write": 1e-6, "a_callback_on_batches": 1e-6,
          "a_stop_on_one_worker": 1e-6, "evaluated_and_saved": 1e-6, "restored_after_a_failure": 1e-6, "per_share": 1e-6,
@@ -36,7 +42,10 @@ MANY_FACTORS = {"policy": "bytes", "final_plan_step": 5}
 # Those with a Dense kernel that is large enough, trained once more with that plan.
 FACTORS = ["sgd", "adam", "accumulation", "several_steps_an_execution", "loss_scale", "own_train_step", "on_three_axes",
            "a_kernel_used_twice", "eagerly", "reduce_in_a_loop", "in_half_precision",
-           "a_product_only_where_it_is_sent_whole"]
+           "a_product_only_where_it_is_sent_whole", "a_loss_added_by_a_layer", "regularized", "regularized_otherwise",
+           "regularized_in_executions", "a_penalty_in_a_loop", "a_penalty_of_each_workers_own"]
+# An eager step has no graph in which a product could be found; what differs between workers cannot stay with each.
+NO_PRODUCT = ["eagerly", "regularized_otherwise", "a_penalty_of_each_workers_own"]
 
 
 def train(folder, workers, *names, steps=STEPS, result=None, init=None, **variables):
@@ -49,18 +58,24 @@ def check_ended_well(processes):
         assert process.returncode == 0, errors[-3000:]
 
 
+def cases(request):
+    """Those of the tests that were asked for (pytest -k) and use this fixture."""
+    return list(dict.fromkeys(item.callspec.params["name"] for item in request.session.items
+                              if request.fixturename in item.fixturenames))
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(request, tmp_path_factory):
     """The folder with the variables of every case, of one worker and of two."""
     folder = tmp_path_factory.mktemp("trained")
     for workers in 1, 2:
-        check_ended_well(train(folder, workers, *EXACT, *BITS_ONLY))
+        check_ended_well(train(folder, workers, *cases(request)))
     return folder
 
 
 @pytest.fixture(scope="module")
-def with_factors(trained):
-    check_ended_well(train(trained, 2, *FACTORS, result="with_factors", init=MANY_FACTORS))
+def with_factors(request, trained):
+    check_ended_well(train(trained, 2, *cases(request), result="with_factors", init=MANY_FACTORS))
     return trained
 
 
@@ -97,8 +112,7 @@ def test_factors_train_what_one_worker_does(with_factors, name):
     check_near(with_factors, "with_factors", name)
     plans = json.loads((with_factors / f"with_factors-{name}-0.json").read_text())
     schemes = {scheme for plan in plans for scheme, _ in plan.values()}
-    # An eager step has no graph in which a product could be found.
-    assert schemes == ({"kv"} if name == "eagerly" else {"kv", "sfb"}), plans
+    assert schemes == ({"kv"} if name in NO_PRODUCT else {"kv", "sfb"}), plans
 
 
 @pytest.mark.parametrize("name, rank, sentence", [
@@ -113,6 +127,7 @@ def test_factors_train_what_one_worker_does(with_factors, name):
     ("a_stop_after_a_batch", 0, r"TerminateOnNaN decides after every batch by each worker's own loss"),
     ("fewer_batches_on_one", 0, r"the workers' data sets differ in their batches: rank 0 has 4, rank 1 has 3"),
     ("weights_that_part", 0, r"variable 'sequential/middle/kernel' is not the same on all workers after an epoch"),
+    ("a_trace_without_spans", 0, r"the job was joined without spans to trace, expected init\(trace_spans=100_000\) before"),
     ("other_models", 1, r"the models differ: rank 1 has sequential/dense/kernel 20x11 float32 where rank 0 has "
                         r"sequential/dense/kernel 20x10 float32")])
 def test_what_would_go_wrong_in_silence_is_refused(tmp_path, name, rank, sentence):
@@ -130,6 +145,42 @@ def test_no_step_waits_for_a_thread(tmp_path, threads):
                            TF_NUM_INTEROP_THREADS=str(threads), TF_NUM_INTRAOP_THREADS="1"))
     for name in names:
         check_same_bits(tmp_path, "of2", name)
+
+
+STEPS_TRACED = 8
+# The ops that make what leaves: a product, or its second factor; the small layers' leave when the bottom's are there.
+MAKES = {"kv": r"/top_1/MatMul/MatMul_1$", "sfb": r"/top_1/TanhGrad$", "bottom": r"/bottom_1/.*Conv2DBackpropFilter$"}
+
+
+def boxes(trace, category, name):
+    """Those of a category whose name, or whose op's, has `name`, as (step, begin, end) in order; ops know no step."""
+    chosen = (event for event in trace["traceEvents"]
+              if event["ph"] == "X" and event["cat"] == category and re.search(name, event["args"].get("op", event["name"])))
+    return sorted((event["args"].get("step"), event["ts"], event["ts"] + event["dur"]) for event in chosen)
+
+
+@pytest.mark.parametrize("scheme, label", [("kv", "push"), ("sfb", "factor")])
+def test_upper_layers_leave_while_lower_ones_compute(tmp_path, scheme, label):
+    """On one clock: a gradient of the top leaves before the last op of a lower layer's backward pass has ended, and none before
+    the op that makes it has."""
+    schemes = {f"sequential/{layer}/kernel": scheme for layer in ("low", "middle", "top")}
+    check_ended_well(train(tmp_path, 2, "traced", steps=STEPS_TRACED, init={"trace_spans": 100_000, "schemes": schemes}))
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    error = trace["otherData"]["clock_error_us"]
+    left = {}
+    for layer in "bottom", "top":
+        sent = boxes(trace, "send", f"(push|{label}) sequential/{layer}/kernel")
+        left[layer] = [min(begin for step, begin, _ in sent if step == one) for one in sorted({step for step, _, _ in sent})]
+        pushed = [begin for _, begin, _ in boxes(trace, "compute", f"push op sequential/{layer}/kernel")]
+        made = [end for _, _, end in boxes(trace, "backward", MAKES[layer if layer == "bottom" else scheme])]
+        assert len(left[layer]) == len(pushed) == len(made) == STEPS_TRACED
+        assert all(one <= two + error and two <= three for one, two, three in zip(made, pushed, left[layer]))
+    lower = [end for _, _, end in boxes(trace, "backward", r"/(low|bottom)_1/")]
+    # Of the same step are those that end before the layer at the bottom leaves.
+    ahead = [max(end for end in lower if end <= bottom) - top for bottom, top in zip(left["bottom"], left["top"])]
+    print("microseconds from the top's first byte to the end of the last backward op below:", *map(round, ahead))
+    assert any(before > error for before in ahead), ahead
+    assert boxes(trace, "update", "AssignSub")
 
 
 @pytest.mark.parametrize("before, after", [(2, 1), (1, 2)])
@@ -165,6 +216,21 @@ def test_a_killed_worker_is_named(tmp_path):
     print(f"the other had ended {time.monotonic() - began:.1f} s later")
     assert processes[1].returncode == -9 and processes[0].returncode not in (0, -9)
     assert re.search(r"AbortedError: .*worker 1 on host \S+ was lost", other, re.DOTALL), other[-2000:]
+
+
+def test_factors_are_multiplied_by_the_blas_of_numpy():
+    """Named, none other is looked for: the cases with factors show that the core knows its functions."""
+    said = subprocess.run([PYTHON, "-B", "-c", "import poseidon.tensorflow as p; print(p.blas_of_numpy())"],
+                          env={**os.environ, "PYTHONPATH": str(FRONT_END), "POSEIDON_BLAS": ""},
+                          capture_output=True, text=True)
+    assert re.search(r"numpy\.libs/lib(scipy_)?openblas64_\S+\.so$", said.stdout.strip()), said
+
+
+def test_an_older_keras_is_refused(tmp_path):
+    (tmp_path / "keras.py").write_text('__version__ = "3.4.1"\n')
+    said = subprocess.run([PYTHON, "-B", "-c", "import poseidon.keras"], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": f"{tmp_path}:{FRONT_END}"})
+    assert said.stderr.endswith("PoseidonError: Keras is 3.4.1, expected 3.5 or newer\n"), said.stderr
 
 
 def test_data_of_unknown_length_are_refused(tmp_path):

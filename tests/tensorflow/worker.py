@@ -221,6 +221,35 @@ def a_kernel_used_twice(steps):
 
 
 @case
+def regularized(steps):
+    """Large kernels with terms of their own, one of them used twice; the last batches differ in size."""
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    layer = lambda: keras.layers.Dense(200, activation="tanh", kernel_regularizer=keras.regularizers.L2(0.01))
+    inputs, twice = keras.Input((FEATURES,)), layer()
+    inside = twice(twice(layer()(keras.layers.Dense(200)(inputs))))
+    return fit(keras.Model(inputs, keras.layers.Dense(CLASSES)(inside)), SGD(0.1, momentum=0.9), steps,
+               of=lambda steps: samples(steps, more=21))
+
+
+@case
+def regularized_otherwise(steps):
+    """By products of the kernel with itself, and scaled with the loss: such gradients go whole."""
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    layer = lambda kind: keras.layers.Dense(200, activation="tanh", kernel_regularizer=kind)
+    model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(200),
+                              layer(keras.regularizers.OrthogonalRegularizer(1e-3)), layer("l2"), keras.layers.Dense(CLASSES)])
+    return fit(model, keras.optimizers.LossScaleOptimizer(SGD(0.1), initial_scale=64.0), steps)
+
+
+@case
+def regularized_in_executions(steps):
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(200),
+                              keras.layers.Dense(200, activation="tanh", kernel_regularizer="l2"), keras.layers.Dense(CLASSES)])
+    return fit(model, SGD(0.1), steps, steps_per_execution=4)
+
+
+@case
 def a_short_last_batch(steps):
     """Of two workers the second has 5 samples in the last step, the first 16."""
     return fit(dense_net(), SGD(0.1, momentum=0.9), steps, epochs=2, of=lambda steps: samples(steps, more=21))
@@ -393,15 +422,111 @@ def a_model_built_in_its_first_step(steps):
     fit(Late(built, late, SGD(0.1), SGD(0.05)), "rmsprop", steps)
 
 
+def sentences(steps, more=0):
+    """Of few words: in a batch many come several times."""
+    source, count = np.random.default_rng(7), steps * ALL + more
+    return source.integers(0, 50, (count, 6)), source.integers(0, CLASSES, count)
+
+
+def fit_words(optimizer, steps, more=0, **words):
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    model = keras.Sequential([keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(50, 8), keras.layers.Flatten(),
+                              keras.layers.Dense(40, activation="tanh"), keras.layers.Dense(CLASSES)])
+    variables = fit(model, optimizer, steps, of=lambda steps: sentences(steps, more), **words)
+    if poseidon.workers() > 1:
+        assert any(scheme == "sfb" for scheme, _ in in_loops.exchanges()[-1].plan().values()), in_loops.exchanges()[-1].plan()
+    return variables
+
+
 @case
 def embedding(steps):
-    def words(steps):
-        source = np.random.default_rng(7)
-        return source.integers(0, 50, (steps * ALL, 6)), source.integers(0, CLASSES, steps * ALL)
     keras.utils.set_random_seed(1 + poseidon.rank())
     model = keras.Sequential([keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(50, 8),
                               keras.layers.LSTM(12, return_sequences=True), keras.layers.GRU(12), keras.layers.Dense(CLASSES)])
-    return fit(model, SGD(0.5), steps, of=words)
+    return fit(model, SGD(0.5), steps, of=sentences)
+
+
+@case
+def embedding_sgd(steps):
+    return fit_words(SGD(0.2, momentum=0.9), steps, epochs=2)
+
+
+@case
+def embedding_adam(steps):
+    return fit_words(keras.optimizers.Adam(1e-3), steps)
+
+
+@case
+def embedding_clipnorm(steps):
+    """Keras takes the norm of rows that are not merged, which is smaller where some point another way."""
+    return fit_words(SGD(0.5, clipnorm=0.05), steps)
+
+
+@case
+def embedding_several_steps_an_execution(steps):
+    return fit_words(SGD(0.5, clipnorm=0.05), steps, steps_per_execution=4)
+
+
+@case
+def embedding_uneven(steps):
+    return fit_words(SGD(0.2, momentum=0.9), steps, more=21, epochs=2)
+
+
+@case
+def embedding_accumulation(steps):
+    return fit_words(SGD(0.2, gradient_accumulation_steps=4), steps)
+
+
+@case
+def embedding_loss_scale(steps):
+    return fit_words(keras.optimizers.LossScaleOptimizer(SGD(0.2), initial_scale=64.0), steps)
+
+
+@case
+def embedding_global_clipnorm(steps):
+    return fit_words(SGD(0.5, global_clipnorm=0.1), steps)
+
+
+@case
+def embedding_in_half_precision(steps):
+    keras.config.set_dtype_policy("mixed_float16")
+    return fit_words(SGD(0.2), steps)
+
+
+@case
+def embedding_eagerly(steps):
+    return fit_words(SGD(0.2), steps, run_eagerly=True)
+
+
+@case
+def embedding_used_twice(steps):
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    words = keras.Input((6,), dtype="int32")
+    shared = keras.layers.Embedding(50, 8)
+    joined = keras.layers.Concatenate(1)([shared(words), shared(words[:, ::2])])
+    out = keras.layers.Dense(CLASSES)(keras.layers.Dense(40, activation="tanh")(keras.layers.Flatten()(joined)))
+    return fit(keras.Model(words, out), SGD(0.2), steps, of=sentences)
+
+
+@case
+def rows_in_a_loop(steps):
+    """The mean's rows are those of one process on all batches, in its order; entries may be matrices."""
+    table = tf.Variable(tf.random.stateless_normal((50, 2, 4), (1, 2)), name="table")
+    bias = tf.Variable(tf.zeros(CLASSES), name="bias")
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = LOSS(y, tf.reshape(tf.gather(table, x), [-1, 48])[:, :CLASSES] + bias)
+        return in_loops.reduce(tape.gradient(loss, [table, bias]), [table, bias])
+    seen = []
+    for x, y in batches(steps, of=sentences):
+        rows, whole = step(x, y)
+        assert isinstance(rows, tf.IndexedSlices) and rows.indices.dtype == tf.int64 and rows.values.shape[1:] == (2, 4)
+        table.scatter_sub(tf.IndexedSlices(0.5 * rows.values, rows.indices))
+        bias.assign_sub(0.5 * whole)
+        seen += [rows.indices.numpy(), rows.values.numpy()]
+    return [table, bias, *seen]
 
 
 @case
@@ -475,6 +600,27 @@ def reduce_in_a_loop(steps):
     return in_a_loop(steps, wrap)
 
 
+def reduce_with(penalty, steps):
+    """A loop whose loss has a penalty of the large kernel."""
+    def wrap(loss, variables):
+        with tf.GradientTape() as tape:
+            value = loss() + penalty(tf.convert_to_tensor(variables[2]))
+        return in_loops.reduce(tape.gradient(value, variables), variables)
+    return in_a_loop(steps, wrap)
+
+
+@case
+def a_penalty_in_a_loop(steps):
+    return reduce_with(lambda kernel: 0.01 * tf.reduce_sum(kernel * kernel), steps)
+
+
+@case
+def a_penalty_of_each_workers_own(steps):
+    """No term of the kernel alone."""
+    own = tf.Variable(0.03 if poseidon.workers() == 1 else 0.02 * (1 + poseidon.rank()))
+    return reduce_with(lambda kernel: own * tf.reduce_sum(kernel * kernel), steps)
+
+
 @case
 def a_tape_in_a_loop(steps):
     def wrap(loss, variables):
@@ -518,6 +664,21 @@ def saved_and_loaded(steps):
     loaded.fit(*samples(1), verbose=0)  # on each worker alone
     assert all(np.array_equal(one, other) for one, other in zip(before, variables))
     return variables
+
+
+@case
+def traced(steps):
+    """Some steps after the final plan; the small layers below the top have enough to compute for the top's gradient to leave
+    meanwhile."""
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Reshape((5, 4, 1)),
+                              keras.layers.Conv2D(32, 3, padding="same", name="bottom"), keras.layers.Flatten(),
+                              *(keras.layers.Dense(512, activation="tanh", name=name) for name in ("low", "middle", "top")),
+                              keras.layers.Dense(CLASSES)])
+    fit(model, SGD(0.1), 12)
+    with poseidon.trace("trace.json"):
+        model.fit(batches(steps), verbose=0)
+    return model.variables
 
 
 @case
@@ -583,6 +744,12 @@ def fewer_batches_on_one(steps):
     model = dense_net()
     model.compile(optimizer=SGD(0.1), loss=LOSS)
     poseidon.distribute(model).fit(batches(steps).take(steps - poseidon.rank()), verbose=0)
+
+
+@case
+def a_trace_without_spans(steps):
+    poseidon.init()
+    poseidon.trace("trace.json").__enter__()
 
 
 @case

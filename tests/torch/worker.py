@@ -171,7 +171,11 @@ def main(case_file, rank):
     from poseidon import PoseidonError
     try:
         try:
-            train(case, rank)
+            if case.get("words"):
+                import words
+                words.train(case, rank)
+            else:
+                train(case, rank)
         finally:
             if case.get("finally"):
                 poseidon.torch.shutdown()

@@ -40,9 +40,10 @@ def packages(python):
     return found
 
 
-def lend_libraries(python):
-    """The packages that the tests have, torch among them, are an environment's too, in another folder than its own."""
-    (packages(python) / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+def lend_libraries(python, folder=sysconfig.get_path("purelib")):
+    """The packages that the tests have, torch among them, or those of `folder` are an environment's too, in another folder
+    than its own."""
+    (packages(python) / "lent.pth").write_text(f"{folder}\n")
 
 
 def install(python, *wheels):

@@ -70,7 +70,8 @@ class Options(Struct):
 class Layer(Struct):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", c_char_p), ("elements", c_uint64),
                 ("dtype", c_int32), ("forward_position", c_uint32), ("outputs", c_uint64),
-                ("inputs", c_uint64), ("bias", c_int32), ("reserved", c_uint32)]
+                ("inputs", c_uint64), ("bias", c_int32), ("reserved", c_uint32), ("table", c_int32),
+                ("reserved2", c_uint32)]
 
 
 class LayerPlan(Struct):
@@ -89,6 +90,15 @@ class Factors(Struct):
                 ("reserved", c_uint32)]
 
 
+class Rows(Struct):
+    _fields_ = [("struct_size", c_size_t), ("indices", c_void_p), ("values", POINTER(View)), ("count", c_uint32),
+                ("reserved", c_uint32)]
+
+
+class Gathered(Struct):
+    _fields_ = [("struct_size", c_size_t), ("indices", c_void_p), ("values", c_void_p), ("count", c_uint64)]
+
+
 class Traffic(ctypes.Structure):
     _fields_ = [(name, c_uint64) for name in
                 ("frames_sent", "header_bytes_sent", "payload_bytes_sent", "frames_received",
@@ -101,6 +111,16 @@ class Statistics(Struct):
                 ("waited_seconds", c_double), ("hidden_share", c_double), ("allocated_bytes", c_uint64),
                 ("link_bytes_per_second", c_double), ("link_latency_seconds", c_double),
                 ("slower_workers_seconds", c_double)]
+
+
+class Span(Struct):
+    _fields_ = [("struct_size", c_size_t), ("lane", c_int32), ("layer", c_int32), ("step", c_uint64),
+                ("begin_nanoseconds", c_int64), ("end_nanoseconds", c_int64), ("bytes", c_uint64), ("label", c_char_p),
+                ("model", c_uint32), ("reserved", c_uint32)]
+
+
+TakeSpan = CFUNCTYPE(None, c_void_p, POINTER(Span))
+LANES = ("compute", "send", "receive", "sum", "rebuild", "wait")  # by number
 
 
 # Arguments of the functions used, without the status that comes last in all of those that can fail.
@@ -119,6 +139,8 @@ FALLIBLE: dict[str, list[Any]] = {
     "scheme_of": [MODEL, c_uint32, c_uint64, POINTER(c_int32)],
     "push_dense": [MODEL, c_uint32, c_uint64, POINTER(View), POINTER(Push)],
     "push_factors": [MODEL, c_uint32, c_uint64, POINTER(Factors), POINTER(View), POINTER(Push)],
+    "push_rows": [MODEL, c_uint32, c_uint64, POINTER(Rows), POINTER(Push)],
+    "get_gathered": [MODEL, c_uint32, POINTER(Gathered)],
     "wait": [MODEL, c_uint32],
     "wait_any": [MODEL, POINTER(c_uint32), c_uint32, POINTER(c_uint32)],
     "timed": [MODEL, c_uint32, c_uint64, c_int32, c_int64, c_int64],
@@ -126,6 +148,7 @@ FALLIBLE: dict[str, list[Any]] = {
     "broadcast": [SESSION, POINTER(View), c_uint32],
     "barrier": [SESSION],
     "get_statistics": [SESSION, POINTER(Statistics)],
+    "take_trace": [SESSION, TakeSpan, c_void_p],
 }
 PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
     "version_text": (c_char_p, []),

@@ -14,7 +14,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import interruption, launch, meeting
 from . import library as c
@@ -53,8 +53,9 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
                  schemes: dict[str, str] | str | None = None, plan_pin: str | None = None,
                  final_plan_step: int | None = 0, policy: str = "time", servers: int = 0, join_timeout: float = JOIN_TIMEOUT,
                  dead_after: float = 30.0, host: str | None = None, log: Callable[[int, str], object] | None = None,
-                 levels: str = "auto", stuck_after: float = 60.0, blas: Path | None = None) -> c.Options:
-    """The C struct of these words; None for final_plan_step keeps the first plan."""
+                 levels: str = "auto", stuck_after: float = 60.0, blas: Path | None = None, trace_spans: int = 0) -> c.Options:
+    """The C struct of these words; None for final_plan_step keeps the first plan. `trace_spans`: how many spans are kept
+    for take_trace, of 64 bytes each; 0: none."""
     encode: Callable[[object], bytes | None] = lambda text: None if text is None else str(text).encode()
     for name, word, known in (("wire", wire, c.WIRE), ("policy", policy, c.POLICY),
                               ("levels", levels, c.LEVELS)):
@@ -68,7 +69,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
         coordinator_host=encode(place.coordinator), coordinator_port=place.port, wire=c.WIRE[wire],
         host=encode(host or os.environ.get("POSEIDON_HOST") or socket.gethostname()), token_file=encode(token_file), threads=threads,
         cores=cores, join_timeout_seconds=join_timeout, dead_after_seconds=dead_after,
-        stuck_after_seconds=stuck_after, interrupted=interruption.asked,
+        stuck_after_seconds=stuck_after, trace_spans=trace_spans, interrupted=interruption.asked,
         blas=encode(blas or os.environ.get("POSEIDON_BLAS") or None), policy=c.POLICY[policy],
         levels=c.LEVELS[levels], schemes=encode(schemes), plan_pin=encode(plan_pin),
         final_plan_step=c.NEVER if final_plan_step is None else final_plan_step)
@@ -134,12 +135,26 @@ def join(rank: int | None = None, workers: int | None = None, coordinator: str |
         return opened(token, announce)
 
 
+class Span(NamedTuple):
+    """What a member did between two moments of `Session.now`. `model` counts from 0 in the order of `declare`."""
+
+    lane: str  # one of library.LANES
+    label: str  # push, result, factor, sum, rebuild, ...
+    model: int
+    layer: int  # -1: none
+    step: int
+    begin: int  # nanoseconds
+    end: int
+    bytes: int  # of payload moved
+
+
 class Session:
     """Joined from its making to `leave`. Not thread-safe, as the header says of its main thread."""
 
     def __init__(self, options: c.Options) -> None:
         self.c = library()
         self.handle = ctypes.c_void_p()
+        self.models = 0  # declared so far: their numbers in spans
         self.options = options  # the callbacks in it live as long as the session
         try:
             self.c.open(ctypes.byref(options), ctypes.byref(self.handle))
@@ -200,6 +215,7 @@ class Session:
         """A new model of these layers, and their numbers in it. Blocks until all workers have declared the same."""
         model = ctypes.c_void_p()
         self.c.model_new(self.handle, ctypes.byref(model))
+        self.models += 1
         numbers = []
         for layer in declared:
             number = ctypes.c_uint32()
@@ -221,6 +237,21 @@ class Session:
         known = c.Statistics()
         self.c.get_statistics(self.handle, ctypes.byref(known))
         return known
+
+    def now(self) -> int:
+        """Steady time of this machine in nanoseconds, as spans have it."""
+        return self.c.now(self.handle)  # type: ignore[no-any-return]  # as ctypes gives it
+
+    def take_trace(self) -> list[Span]:
+        """The spans since the last call, in the order they ended; none without trace_spans."""
+        taken: list[Span] = []
+
+        def take(_: object, span: Any) -> None:
+            one = span.contents
+            taken.append(Span(c.LANES[one.lane], one.label.decode(), one.model, one.layer, one.step, one.begin_nanoseconds,
+                              one.end_nanoseconds, one.bytes))
+        self.c.take_trace(self.handle, c.TakeSpan(take), None)
+        return taken
 
     def leave(self) -> None:
         """The orderly end; blocks until all workers are there. Harmless when repeated."""

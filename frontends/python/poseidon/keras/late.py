@@ -19,6 +19,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from .. import tensorflow as _tensorflow
+from ..tensorflow.exchange import form_of
 from . import optimizers
 
 # Keras' own that do nothing with weights between batches.
@@ -132,7 +133,7 @@ class LateUpdate:
         """In place of optimizer.apply."""
         self.exchange = _tensorflow.exchange_of(variables, gradients)
         self.optimizer, self.variables = optimizer, list(variables)
-        self.like = [None if gradient is None else tf.TensorSpec(gradient.shape, gradient.dtype) for gradient in gradients]
+        self.forms = list(map(form_of, gradients))
         pushed = self.exchange.push(gradients, samples, self.begun)
         self.numbers = list(pushed)
         self.exchange.keep(pushed)
@@ -142,5 +143,6 @@ class LateUpdate:
         step = self.exchange.steps.read_value()
         if begins:
             self.begun = self.exchange.begin()
-        means = self.exchange.means(dict.fromkeys(self.numbers, step), self.like)
-        optimizers.update(self.optimizer, means, self.variables)
+        means = self.exchange.means(dict.fromkeys(self.numbers, step), self.forms)
+        with tf.name_scope("poseidon/update"):
+            optimizers.update(self.optimizer, means, self.variables)

@@ -11,12 +11,12 @@ import tensorflow as tf
 from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError
 from ..session import Session
-from ..tensorflow import init, rank, shard, shutdown, workers
+from ..tensorflow import init, rank, shard, shutdown, trace, workers
 from . import data, optimizers, training
 from .late import LateUpdate, has_own_step, why_not
 from .models import check_is_model, like, refuse_compiled, without_seeds
 
-__all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "workers"]
+__all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "trace", "workers"]
 
 
 def distribute(model: Any) -> Any:

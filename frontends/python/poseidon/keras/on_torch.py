@@ -7,8 +7,9 @@ mean over all workers where poseidon.torch has wrapped the variables: before cli
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -23,7 +24,7 @@ from ..torch.layers import broadcast
 from . import loaders, training
 from .models import check_is_model, refuse_compiled, without_seeds
 
-__all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "workers"]
+__all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "trace", "workers"]
 
 _trainings: dict[Any, Training] = {}  # by model
 _unused: list[Training] = []  # those whose gradients have not been exchanged yet
@@ -81,6 +82,12 @@ def plan(model: Any) -> dict[str, tuple[str, str]]:
     built."""
     exchange = _trainings[model].exchange if model in _trainings else None
     return {} if exchange is None else exchange.plan()
+
+
+def trace(path: str | os.PathLike[str]) -> NoReturn:
+    """Of TensorFlow's ops; torch has a profiler of its own."""
+    raise PoseidonError("poseidon.keras.trace shows TensorFlow's ops and Keras' backend is torch, expected torch.profiler",
+                        "UNIMPLEMENTED")
 
 
 def refuse_compiled_whole(model: Any) -> None:

@@ -86,7 +86,7 @@ class Training:
 
     def __init__(self, model: Any, backend: Backend) -> None:
         if not hasattr(model, "_get_metrics_result_or_logs"):
-            raise PoseidonError(f"Keras {keras.__version__} has another loop in fit than is known, expected 3.5 or newer",
+            raise PoseidonError(f"Keras {keras.__version__} has another loop in fit than is known, expected one of 3.5 to 3.15",
                                 "UNIMPLEMENTED")
         self.model, self.backend = model, backend
         self.fitting = self.evaluating = False

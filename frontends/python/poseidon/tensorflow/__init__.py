@@ -12,6 +12,7 @@ with nothing. Keras models: poseidon.keras.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import pathlib
 import sys
@@ -28,13 +29,14 @@ from . import data
 from .exchange import Exchange, path_of, resource_of
 from .exchange import broadcast as _broadcast
 from .exchange import differing as _differing
-from .factors import is_product
+from .factors import kind_of
+from .lanes import traced
 
 if TYPE_CHECKING:
     from ..session import Session
 
 __all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "differing", "exchanges", "init", "make_token_file",
-           "rank", "reduce", "shard", "shutdown", "workers"]
+           "rank", "reduce", "shard", "shutdown", "trace", "workers"]
 
 _joined: Session | None = None
 _exchanges: list[Exchange] = []
@@ -58,7 +60,8 @@ def blas_of_numpy() -> pathlib.Path | None:
     if os.environ.get("POSEIDON_BLAS"):
         return None
     libraries = pathlib.Path(np.__file__).resolve().parent.parent / "numpy.libs"
-    return next(iter(sorted(libraries.glob("libscipy_openblas64_*.so"))), None)
+    # NumPy 1, which TensorFlow up to 2.17 has, names it otherwise.
+    return next(iter(sorted([*libraries.glob("libscipy_openblas64_*.so"), *libraries.glob("libopenblas64_*.so")])), None)
 
 
 def joined() -> Session:
@@ -73,6 +76,14 @@ def rank() -> int:
 
 def workers() -> int:
     return joined().workers
+
+
+def trace(path: str | os.PathLike[str]) -> contextlib.AbstractContextManager[None]:
+    """Around a few steps: what TensorFlow's threads and Poseidon did meanwhile on rank 0, on one clock, as JSON for Perfetto or
+    chrome://tracing. The job was joined with init(trace_spans=100_000): so many sends, receives and sums are kept at
+    most. On other workers this does nothing. Steps that trace a function belong before it. Where the steps raise, nothing
+    is written. TensorFlow profiles one thing at a time."""
+    return traced(joined(), _exchanges, path)
 
 
 def shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -90,9 +101,9 @@ def exchange_of(variables: Sequence[Any], gradients: Sequence[Any]) -> Exchange:
     for exchange in _exchanges:
         if [id(variable) for variable in exchange.variables] == wanted:
             return exchange
-    products = [is_product(*pair) for pair in zip(gradients, variables, strict=True)]
+    kinds = [kind_of(gradient, resource_of(variable)) for gradient, variable in zip(gradients, variables, strict=True)]
     with tf.init_scope():
-        _exchanges.append(Exchange(joined(), variables, products))
+        _exchanges.append(Exchange(joined(), variables, kinds))
     return _exchanges[-1]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import array
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +18,7 @@ from .. import library as c
 from ..errors import PoseidonError
 from ..session import Session, view_of
 from . import ops
-from .factors import factors_of
+from .factors import Kind, Own, product_of
 
 if TYPE_CHECKING:
     Variable = Any  # of TensorFlow, or of Keras around one
@@ -46,16 +46,31 @@ def travels_as(variable: Variable) -> tf.DType:
     return dtype if dtype in SUMMED else tf.float32
 
 
+class Form(NamedTuple):
+    """What a gradient is, of which a mean has to be the same."""
+
+    dtype: tf.DType
+    indices: tf.DType | None  # of IndexedSlices
+
+
+def form_of(gradient: Gradient) -> Form | None:
+    if gradient is None:
+        return None
+    return Form(gradient.dtype, gradient.indices.dtype if isinstance(gradient, tf.IndexedSlices) else None)
+
+
 class Layer:
     """What is pushed as one: variables of one dtype, by their places among all of the exchange. A layer with factors is one
-    kernel, whose gradient is a product in the step that was traced first."""
+    kernel, whose gradient is a product in the step that was traced first; a table is one variable, whose gradient is
+    IndexedSlices there: rows for some of its entries."""
 
-    def __init__(self, name: str, place: int, variable: Variable, factors: bool) -> None:
+    def __init__(self, name: str, place: int, variable: Variable, kind: Kind) -> None:
         self.name = name
         self.places = [place]
         self.variables = [variable]
         self.dtype = travels_as(variable)
-        self.factors = factors
+        self.factors = kind is Kind.PRODUCT
+        self.table = kind is Kind.TABLE
 
     def join(self, other: Layer) -> None:
         """Takes in a layer that is not declared."""
@@ -69,7 +84,14 @@ class Layer:
                            dtype=SUMMED[self.dtype], forward_position=position)
         if self.factors:  # a kernel is [in, out], and its gradient x^T dy
             declared.outputs, declared.inputs = self.variables[0].shape
+        if self.table:
+            declared.outputs, declared.inputs, declared.table = self.variables[0].shape[0], self.width, 1
         return declared
+
+    @property
+    def width(self) -> int:
+        """Numbers of one of a table's entries."""
+        return elements_of(self.variables[0]) // int(self.variables[0].shape[0])
 
 
 def elements_of(variable: Variable) -> int:
@@ -87,31 +109,33 @@ class Exchange:
 
     places = 0  # in the ops' table
 
-    def __init__(self, session: Session, variables: Iterable[Variable], products: Sequence[bool]) -> None:
-        """`products`: which variables' gradients are products of factors (factors.is_product)."""
+    def __init__(self, session: Session, variables: Iterable[Variable], kinds: Sequence[Kind]) -> None:
+        """`kinds`: of the variables' gradients (factors.kind_of)."""
         self.session = session
         self.variables = list(variables)
         if not self.variables:
             raise PoseidonError("there is no variable to train, expected at least one", "INVALID_ARGUMENT")
-        self.layers = self.joined(products)
+        self.layers = self.joined(kinds)
+        self.number = session.models
         self.model, self.numbers = session.declare([layer.declaration(at) for at, layer in enumerate(self.layers)])
         self.functions = ops.load()
         self.place = Exchange.places
         Exchange.places += 1
-        ops.set_model(self.place, session, self.model, len(self.layers))
+        ops.set_model(self.place, session, self.model, self.number, len(self.layers))
         with tf.init_scope():
             self.steps = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_steps")
             self.kept = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_kept")
         self.taken: dict[int, tf.Tensor] = {}  # by layer: its last mean in the graph that is traced
+        self.own: dict[int, Own] = {}  # by layer: what its last product lacks of the gradient
 
-    def joined(self, products: Sequence[bool]) -> list[Layer]:
+    def joined(self, kinds: Sequence[Kind]) -> list[Layer]:
         """Layers in forward order, small variables together as the session says."""
         seen: dict[str, int] = {}
         alone = []
-        for place, (variable, product) in enumerate(zip(self.variables, products, strict=True)):
+        for place, (variable, kind) in enumerate(zip(self.variables, kinds, strict=True)):
             path = path_of(variable)
             seen[path] = seen.get(path, 0) + 1
-            alone.append(Layer(path if seen[path] == 1 else f"{path}#{seen[path]}", place, variable, product))
+            alone.append(Layer(path if seen[path] == 1 else f"{path}#{seen[path]}", place, variable, kind))
         first = self.session.join_small([layer.declaration(at) for at, layer in enumerate(alone)])
         for layer, goes_with in zip(alone, first):
             if alone[goes_with] is not layer:
@@ -120,13 +144,14 @@ class Exchange:
 
     def detach(self) -> None:
         """Before the session is closed."""
-        ops.set_model(self.place, self.session, None, 0)
+        ops.set_model(self.place, self.session, None, 0, 0)
 
     def reduce(self, gradients: Sequence[Gradient], weight: tf.Tensor | int = 0) -> list[Gradient]:
         """The mean of each variable's gradient over all workers, in place of it. Variables without a gradient stay so: they have
-        to on every worker. IndexedSlices become dense. `weight`, of this worker's gradients in the mean: how many samples they
-        are the mean of; 0 on all workers where that is everywhere the same."""
-        return self.means(self.push(gradients, weight), gradients)
+        to on every worker. The mean of IndexedSlices is IndexedSlices of all workers' rows, unmerged, in the order of ranks.
+        `weight`, of this worker's gradients in the mean: how many samples they are the mean of; 0 on all workers where that is
+        everywhere the same."""
+        return self.means(self.push(gradients, weight), list(map(form_of, gradients)))
 
     def push(self, gradients: Sequence[Gradient], weight: tf.Tensor | int = 0,
              begun: tf.Tensor | None = None) -> dict[int, tf.Tensor]:
@@ -165,21 +190,39 @@ class Exchange:
         place = {"begun": begun, "weight": weight, "model": self.place, "layer": number}
         if layer.factors:
             return self.push_product(layer, gradients[0], place)
+        if layer.table:
+            return self.push_rows(layer, gradients[0], place)
         parts = [tf.zeros(variable.shape, layer.dtype) if gradient is None
                  else tf.cast(tf.convert_to_tensor(gradient), layer.dtype)
                  for gradient, variable in zip(gradients, layer.variables)]
         flat = parts[0] if len(parts) == 1 else tf.concat([tf.reshape(part, [-1]) for part in parts], 0)
         return self.functions.poseidon_push(gradient=flat, rows=tf.constant(0, tf.int64), **place).pushed
 
+    def push_rows(self, layer: Layer, gradient: Gradient, place: dict[str, Any]) -> tf.Tensor:
+        """What is dense in this graph has a row for every entry."""
+        if isinstance(gradient, tf.IndexedSlices):
+            indices, values = gradient.indices, gradient.values
+        else:
+            indices, values = tf.range(layer.variables[0].shape[0], dtype=tf.int64), gradient
+        return self.functions.poseidon_push_rows(
+            indices=tf.reshape(tf.cast(indices, tf.int64), [-1]),
+            values=tf.reshape(tf.cast(values, layer.dtype), [-1, layer.width]), **place)
+
     def push_product(self, layer: Layer, gradient: Gradient, place: dict[str, Any]) -> tf.Tensor:
         """A kernel's gradient as the plan has it in this step, without a new trace when that changes. The product that the
         graph has made for the optimizer is read by nobody, so TensorFlow leaves it out: it is made where it is wanted."""
-        factors = factors_of(gradient, layer.variables[0])
+        found = product_of(gradient, resource_of(layer.variables[0]))
+        factors, own = found or (None, None)
         whole = tf.convert_to_tensor(gradient) if factors is None else None
+        if own is not None:
+            self.own[place["layer"]] = own
+        else:
+            self.own.pop(place["layer"], None)
 
         def product() -> tf.Tensor:
-            made = tf.matmul(factors.u, factors.v, transpose_a=True) if factors is not None else whole
-            return tf.cast(made, layer.dtype)
+            if factors is None:
+                return tf.cast(whole, layer.dtype)
+            return tf.cast(tf.matmul(factors.u, factors.v, transpose_a=True, name=factors.name), layer.dtype)
 
         def push_dense() -> tf.Tensor:
             rows = tf.shape(factors.u, tf.int64)[0] if factors is not None else tf.constant(layer.variables[0].shape[0], tf.int64)
@@ -187,34 +230,54 @@ class Exchange:
 
         def push_factors() -> tf.Tensor:
             # What is no product in this graph is one of the unit matrix and itself.
-            u, v = factors if factors is not None else (tf.eye(layer.variables[0].shape[0], dtype=layer.dtype), whole)
+            u, v = (tf.eye(layer.variables[0].shape[0], dtype=layer.dtype), whole) if factors is None else factors[:2]
             return self.functions.poseidon_push_factors(u=tf.cast(u, layer.dtype), v=tf.cast(v, layer.dtype), **place).pushed
 
         wanted = self.functions.poseidon_scheme(begun=place["begun"], model=self.place, layer=place["layer"])
         return tf.cond(tf.ensure_shape(wanted, []), push_factors, push_dense)
 
-    def means(self, pushed: dict[int, tf.Tensor], like: Sequence[Gradient]) -> list[Gradient]:
-        """The means of a step, whose number is given by layer; of the dtypes of `like`, and None where it has None."""
+    def means(self, pushed: dict[int, tf.Tensor], forms: Sequence[Form | None]) -> list[Gradient]:
+        """The means of a step, whose number is given by layer, in the forms of its gradients, None where that is None."""
         means: list[Gradient] = [None] * len(self.variables)
         for layer, number in zip(self.layers, self.numbers):
             if number in pushed:
-                mean = self.functions.poseidon_mean(pushed=pushed[number], T=layer.dtype, model=self.place, layer=number)
-                if not tf.executing_eagerly():
-                    self.taken[number] = mean
-                for place, part in zip(layer.places, self.parts_of(mean, layer)):
-                    means[place] = None if like[place] is None else tf.cast(part, like[place].dtype)
+                take = self.rows_of if layer.table else self.parts_of
+                for place, part in zip(layer.places, take(layer, number, pushed[number])):
+                    means[place] = None if (form := forms[place]) is None else in_form(part, form)
         return means
 
-    @staticmethod
-    def parts_of(mean: tf.Tensor, layer: Layer) -> list[tf.Tensor]:
+    def rows_of(self, layer: Layer, number: int, pushed: tf.Tensor) -> list[tf.IndexedSlices]:
+        """A table's mean."""
+        shape = list(layer.variables[0].shape)
+        rows = self.functions.poseidon_rows(pushed=pushed, T=layer.dtype, model=self.place, layer=number, width=layer.width)
+        self.note_taken(number, rows.values)
+        return [tf.IndexedSlices(tf.reshape(rows.values, [-1, *shape[1:]]), tf.ensure_shape(rows.indices, [None]),
+                                 tf.constant(shape, tf.int64))]
+
+    def note_taken(self, number: int, mean: tf.Tensor) -> None:
+        if not tf.executing_eagerly():
+            self.taken[number] = mean
+
+    def parts_of(self, layer: Layer, number: int, pushed: tf.Tensor) -> list[tf.Tensor]:
+        """The means of a layer's variables."""
+        mean = self.functions.poseidon_mean(pushed=pushed, T=layer.dtype, model=self.place, layer=number)
+        self.note_taken(number, mean)
         if len(layer.variables) == 1:
-            return [tf.ensure_shape(mean, layer.variables[0].shape)]
+            whole = tf.ensure_shape(mean, layer.variables[0].shape)
+            return [self.own[number].added_to(whole) if number in self.own else whole]
         pieces = tf.split(mean, [elements_of(variable) for variable in layer.variables])
         return [tf.reshape(piece, variable.shape) for piece, variable in zip(pieces, layer.variables)]
 
     def plan(self) -> dict[str, tuple[str, str]]:
         """By layer's name, its first variable's path: kv or sfb, and the reason in words, of the newest plan."""
         return {layer.name: self.session.plan_of(self.model, number) for layer, number in zip(self.layers, self.numbers)}
+
+
+def in_form(mean: Gradient, form: Form) -> Gradient:
+    """Dense where the gradient is, or that of the step that was traced first was."""
+    if form.indices is None or not isinstance(mean, tf.IndexedSlices):
+        return tf.cast(tf.convert_to_tensor(mean), form.dtype)
+    return tf.IndexedSlices(tf.cast(mean.values, form.dtype), tf.cast(mean.indices, form.indices), mean.dense_shape)
 
 
 def compare(session: Session, variables: Iterable[Variable]) -> None:

@@ -1,61 +1,144 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which gradients are products of factors, read from the graph as it is traced.
+"""Which gradients are products of factors, or rows of a table, read from the graph as it is traced.
 
 The gradient of a Dense kernel is x^T dy. A graph has it as a MatMul of x and dy, whatever layer it comes from; where the plan
-sends the factors instead, nothing reads that MatMul, and TensorFlow leaves it out.
+sends the factors instead, nothing reads that MatMul, and TensorFlow leaves it out. A regularizer adds what depends on the
+kernel alone. That is the same on all workers, so it is its own mean: it stays here, and is added to the mean of the product.
 """
 from __future__ import annotations
 
+import enum
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 # Smaller kernels share a message with other small variables (poseidon_join_small).
 LEAST_BYTES = 128 * 1024
+# Each number of what they make depends on one of each input's alone, or on shapes: they make the same bits on every worker,
+# however many threads it has.
+ELEMENTWISE = frozenset(("Abs", "Add", "AddN", "AddV2", "BroadcastTo", "Cast", "Const", "Fill", "Identity", "Mul", "Neg",
+                         "OnesLike", "Reshape", "Shape", "Sign", "Square", "Sub", "Tile", "Unpack", "ZerosLike"))
 
 
 class Factors(NamedTuple):
-    """A gradient that is u^T v: u is [rows, in] and v is [rows, out], in the precision they were computed in."""
+    """A gradient that is u^T v: u is [rows, in] and v is [rows, out], in the precision they were computed in. `name` is that of
+    the product in the graph."""
 
     u: tf.Tensor
     v: tf.Tensor
+    name: str
 
 
-def is_product(gradient: Any, variable: Any) -> bool:
-    """Whether a kernel's gradient is a sum of products in the graph that is traced now, and of a size that pays."""
-    return bool(_products_of(gradient, variable))
+class Kind(enum.Enum):
+    WHOLE = 1
+    PRODUCT = 2  # a sum of products in the graph that is traced, and of a size that pays
+    TABLE = 3    # IndexedSlices, as of an embedding
 
 
-def factors_of(gradient: Any, variable: Any) -> Factors | None:
-    """The factors of such a gradient; None of another."""
-    products = _products_of(gradient, variable)
-    if len(products) < 2:
-        return products[0] if products else None
-    # A kernel used several times: the sum of its products is the product of all their rows.
-    dtype = products[0].u.dtype
-    return Factors(*(tf.concat([tf.cast(part, dtype) for part in parts], 0) for parts in zip(*products)))
+def kind_of(gradient: Any, variable: tf.Variable) -> Kind:
+    if isinstance(gradient, tf.IndexedSlices):
+        return Kind.TABLE
+    return Kind.PRODUCT if _parts_of(gradient, variable)[0] else Kind.WHOLE
 
 
-def _products_of(gradient: Any, variable: Any) -> list[Factors]:
+class Own:
+    """Terms of a kernel's gradient that depend on the kernel alone, in the graph in which they were traced."""
+
+    def __init__(self, terms: list[tf.Tensor], kernel: tf.Variable) -> None:
+        self.terms = terms
+        self.kernel = kernel
+
+    def added_to(self, mean: tf.Tensor) -> tf.Tensor:
+        """In the graph that is traced now, where the kernel has to be what it was when the product was made."""
+        here = tf.compat.v1.get_default_graph()
+        terms = self.terms if self.terms[0].graph is here else self.copied()
+        return tf.add_n([mean, *(tf.cast(term, mean.dtype) for term in terms)])
+
+    def copied(self) -> list[tf.Tensor]:
+        """The terms once more, from what the kernel is in this graph."""
+        ops = {op.name: op for term in self.terms for op in _made_by(term)}
+        reads = {name for name, op in ops.items() if op.type == "ReadVariableOp"}
+        definition = tf.compat.v1.GraphDef(versions=self.terms[0].graph.graph_def_versions)
+        for name, op in ops.items():
+            if name not in reads:
+                node = definition.node.add()
+                node.CopyFrom(op.node_def)
+                node.input[:] = [name for name in node.input if not name.startswith("^")]
+        value = self.kernel.read_value()
+        with tf.control_dependencies(None):  # which cannot be given to what is imported; the value has them
+            return tf.graph_util.import_graph_def(  # type: ignore[no-any-return]  # TensorFlow has no annotations
+                definition, {f"{name}:0": value for name in reads}, [term.name for term in self.terms], name="regularizer")
+
+
+class Product(NamedTuple):
+    """A gradient that is a product, and what is added to it."""
+
+    factors: Factors
+    own: Own | None
+
+
+
+
+def product_of(gradient: Any, kernel: tf.Variable) -> Product | None:
+    """Such a gradient's parts; None of another."""
+    products, terms = _parts_of(gradient, kernel)
+    if not products:
+        return None
+    factors = products[0]
+    if len(products) > 1:
+        # A kernel used several times: the sum of its products is the product of all their rows.
+        dtype = products[0].u.dtype
+        u, v = (tf.concat([tf.cast(part, dtype) for part in parts], 0)
+                for parts in ([one.u for one in products], [one.v for one in products]))
+        factors = Factors(u, v, factors.name)
+    return Product(factors, Own(terms, kernel) if terms else None)
+
+
+def _parts_of(gradient: Any, kernel: tf.Variable) -> tuple[list[Factors], list[tf.Tensor]]:
     if tf.executing_eagerly() or not isinstance(gradient, tf.Tensor) or gradient.graph is not tf.compat.v1.get_default_graph():
-        return []
-    shape = tuple(variable.shape)
+        return [], []
+    shape = tuple(kernel.shape)
     if len(shape) != 2 or shape[0] * shape[1] * 4 < LEAST_BYTES:
-        return []
-    return _products(gradient, shape)
+        return [], []
+    products, terms = _parts(gradient, shape, gradient.graph.capture(kernel.handle))
+    return (products, terms) if products else ([], [])
 
 
-def _products(gradient: tf.Tensor, shape: tuple[int, ...]) -> list[Factors]:
-    """Empty where the gradient is not a sum of products."""
+def _parts(gradient: tf.Tensor, shape: tuple[int, ...], kernel: tf.Tensor) -> tuple[list[Factors], list[tf.Tensor]]:
+    """The products and the kernel's own terms whose sum the gradient is; neither where it is another sum."""
     op = gradient.op
     if op.type == "MatMul" and op.get_attr("transpose_a") and not op.get_attr("transpose_b"):
         u, v = op.inputs  # of a Dense layer on more than two axes, u has static sizes for none of its own
-        return [Factors(tf.ensure_shape(u, [None, shape[0]]), tf.ensure_shape(v, [None, shape[1]]))]
-    if op.type in ("Cast", "Identity") and op.inputs[0].dtype.is_floating:
-        return _products(op.inputs[0], shape)
-    if op.type == "Reshape" and tuple(op.inputs[0].shape) == shape:
-        return _products(op.inputs[0], shape)
+        return [Factors(tf.ensure_shape(u, [None, shape[0]]), tf.ensure_shape(v, [None, shape[1]]), op.name)], []
+    if (op.type in ("Cast", "Identity") and op.inputs[0].dtype.is_floating) or \
+            (op.type == "Reshape" and tuple(op.inputs[0].shape) == shape):
+        products, _ = inner = _parts(op.inputs[0], shape, kernel)
+        if products and (not inner[1] or op.type == "Identity"):
+            return inner
     if op.type in ("AddN", "AddV2"):
-        terms = [_products(term, shape) for term in op.inputs]
-        return [product for term in terms for product in term] if all(terms) else []
-    return []
+        products, terms = [], []
+        for term in op.inputs:
+            of_term = _parts(term, shape, kernel)
+            if not any(of_term):
+                return [], []
+            products += of_term[0]
+            terms += of_term[1]
+        return products, terms
+    return [], [gradient] if _is_own(gradient, kernel) else []
+
+
+def _made_by(tensor: tf.Tensor) -> list[tf.Operation]:
+    """The ops that a tensor depends on, as far as the variables that are read."""
+    found, todo = {}, [tensor.op]
+    while todo:
+        op = todo.pop()
+        if op.name not in found:
+            found[op.name] = op
+            if op.type != "ReadVariableOp":
+                todo += [one.op for one in op.inputs]
+    return list(found.values())
+
+
+def _is_own(tensor: tf.Tensor, kernel: tf.Tensor) -> bool:
+    """Whether it depends on the kernel alone."""
+    return all(op.inputs[0] is kernel if op.type == "ReadVariableOp" else op.type in ELEMENTWISE for op in _made_by(tensor))

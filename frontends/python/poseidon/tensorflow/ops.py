@@ -53,7 +53,8 @@ def native(path: str) -> ctypes.CDLL:
     library.poseidon_tensorflow_core_names.restype = ctypes.POINTER(ctypes.c_char_p)
     library.poseidon_tensorflow_set_core.argtypes = [ctypes.POINTER(ctypes.c_void_p)]
     library.poseidon_tensorflow_set_core.restype = None
-    library.poseidon_tensorflow_set_model.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
+    library.poseidon_tensorflow_set_model.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32,
+                                                      ctypes.c_uint32]
     library.poseidon_tensorflow_set_model.restype = None
     return library
 
@@ -66,7 +67,7 @@ def give_core(library: ctypes.CDLL) -> None:
     library.poseidon_tensorflow_set_core((ctypes.c_void_p * len(wanted))(*(core.address_of(name.decode()) for name in wanted)))
 
 
-def set_model(place: int, joined: session.Session, model: ctypes.c_void_p | None, layers: int) -> None:
-    """Enters a model of the core where ops with the attribute model=place find it; None takes it out."""
+def set_model(place: int, joined: session.Session, model: ctypes.c_void_p | None, number: int, layers: int) -> None:
+    """Enters a model of the core where ops with the attribute model=place find it; None takes it out. `number`: Session.models."""
     load()
-    _loaded[1].poseidon_tensorflow_set_model(place, joined.handle, model, layers)
+    _loaded[1].poseidon_tensorflow_set_model(place, joined.handle, model, number, layers)

@@ -120,6 +120,8 @@ class Exchange:
         for layer in self.layers:
             hooks += [parameter.register_post_accumulate_grad_hook(self.hook(layer))
                       for parameter in layer.parameters]
+            if layer.table:
+                hooks.append(layer.parameters[0].register_hook(self.set_aside(layer)))
         if self.optimizer is not None:
             hooks.append(self.optimizer.register_step_pre_hook(self.before_update))
             hooks.append(self.optimizer.register_step_post_hook(self.after_update))
@@ -234,10 +236,22 @@ class Exchange:
                 self.accept(layer, parameter.grad)
         return arrived
 
+    def set_aside(self, layer: Layer) -> Callable[[torch.Tensor], None]:
+        """Before a table's rows are added to its gradient: what it holds of backward passes before is a mean already."""
+        def comes(gradient: torch.Tensor) -> None:
+            self.enter_backward()
+            if not layer.flying:
+                layer.before, layer.parameters[0].grad = layer.parameters[0].grad, None
+        return comes
+
     def accept(self, layer: Layer, gradient: torch.Tensor) -> None:
-        if gradient.is_sparse:
-            raise PoseidonError(f"a gradient of layer '{layer.name}' is sparse, expected a dense one "
-                                "(Embedding with sparse=False)", "UNIMPLEMENTED")
+        if gradient.is_sparse != layer.table:
+            raise PoseidonError(f"the gradient of layer '{layer.name}' is " +
+                                ("dense, expected a weight of Embedding(sparse=True) that nothing else uses, or sparse=False"
+                                 if layer.table else "sparse, expected Embedding(sparse=False) where something else uses its "
+                                 "weight"), "UNIMPLEMENTED")
+        if layer.table:
+            return self.push(layer)
         layer.whole = True
         layer.waiting_for -= 1
         if layer.waiting_for == 0:
@@ -308,10 +322,23 @@ class Exchange:
     def push(self, layer: Layer) -> None:
         if self.stopwatch:
             self.stopwatch.charge(c.BACKWARD, layer)
-        if self.scheme(layer) == c.FACTOR_BROADCAST:
+        if layer.table:
+            self.push_rows(layer, layer.parameters[0].grad)
+        elif self.scheme(layer) == c.FACTOR_BROADCAST:
             self.push_factors(layer)
         else:
             self.push_dense(layer)
+
+    def push_rows(self, layer: Layer, gradient: torch.Tensor | None) -> None:
+        """None: this worker has no rows."""
+        rows = c.Rows()
+        if gradient is not None and gradient._nnz() > 0:
+            indices, values = gradient._indices().contiguous(), gradient._values().contiguous()
+            view = view_of(values)
+            rows.indices, rows.values, rows.count = indices.data_ptr(), ctypes.pointer(view), len(values)
+            layer.lent = indices, values, view
+        self.c.push_rows(self.model, layer.id, self.step, ctypes.byref(rows), None)
+        layer.flying = True
 
     def push_dense(self, layer: Layer, absent: bool = False) -> None:
         layer.lent = layer.flat
@@ -370,7 +397,10 @@ class Exchange:
             self.stopwatch.restart()
 
     def push_rest(self, layer: Layer) -> None:
-        if layer.emitted:  # a use is missing, not the layer
+        if layer.table:
+            layer.before = layer.parameters[0].grad
+            self.push_rows(layer, None)
+        elif layer.emitted:  # a use is missing, not the layer
             self.push(layer)
         elif layer.gather():  # some of its tensors' gradients, or those of a backward pass before
             if self.scheme(layer) == c.FACTOR_BROADCAST:
@@ -393,7 +423,11 @@ class Exchange:
             self.c.wait(self.model, layer.id)
             layer.lent = ()
             layer.flying = False
-            if layer.before is not None:
+            if layer.table:
+                gathered = c.Gathered()
+                self.c.get_gathered(self.model, layer.id, ctypes.byref(gathered))
+                layer.take_rows(gathered)
+            elif layer.before is not None:
                 layer.memory().add_(layer.before)
                 layer.before = None
 

@@ -7,9 +7,13 @@ made is lent as it is.
 
 Small modules join one layer, as poseidon_join_small says. It leaves with its last gradient, in general that of its
 first module, and is waited for before whichever of its modules runs first.
+
+The weight of an Embedding(sparse=True) is a table, whose gradient is rows: no memory of the weight's size is made. The mean
+is all workers' rows, unmerged, in the order of ranks.
 """
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -30,6 +34,13 @@ DTYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.int64: c.I64}
 def view_of(tensor: torch.Tensor) -> c.View:
     """The header's view of a contiguous tensor, which has to outlive it."""
     return c.View(memory=tensor.data_ptr(), elements=tensor.numel(), dtype=DTYPES[tensor.dtype])
+
+
+def copied(address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of its own with the numbers at an address."""
+    tensor = torch.empty(shape, dtype=dtype)
+    ctypes.memmove(tensor.data_ptr(), address, tensor.numel() * tensor.element_size())
+    return tensor
 
 
 class UnderWay(torch.Tensor):
@@ -62,10 +73,12 @@ class Layer:
     id: int
     view: c.View  # of `flat`
 
-    def __init__(self, name: str, parameters: list[torch.nn.Parameter], factors: bool) -> None:
+    def __init__(self, name: str, parameters: list[torch.nn.Parameter], factors: bool, table: bool = False) -> None:
         self.name = name
         self.parameters = parameters
         self.factors = factors  # a Linear whose gradient is a product
+        self.table = table      # a weight whose gradient is sparse
+        self.mean: torch.Tensor | None = None  # of a table: what has landed
         self.first: torch.nn.Module | None = None      # of those that use it
         self.uncalled: set[torch.nn.Module] = set()    # modules that use it and have not been seen in a forward pass
         self.flat: torch.Tensor | None = None  # memory of the gradient; made when first needed
@@ -75,7 +88,8 @@ class Layer:
         self.lent: object = ()  # what must live, unchanged, until the mean has landed
         self.pending: list[tuple[torch.Tensor, torch.Tensor]] = []  # (u, v) of a factor layer, one per use
         self.used = [True] * len(parameters)  # by parameter: this worker's last backward pass left a gradient
-        self.before: torch.Tensor | None = None  # what the parameters' gradients held, where factors will land over it
+        # What the parameters' gradients held and is not sent again: where factors will land over it, and of a table.
+        self.before: torch.Tensor | None = None
         self.rows = 0
         self.more = c.Push()
         self.next_backward()
@@ -110,10 +124,21 @@ class Layer:
     def declaration(self, position: int) -> c.Layer:
         declared = c.Layer(name=self.name.encode(), shape=self.shape.encode(), elements=self.elements,
                            dtype=DTYPES[self.parameters[0].dtype], forward_position=position)
-        if self.factors:
+        if self.factors or self.table:
             declared.outputs, declared.inputs = self.parameters[0].shape
             declared.bias = len(self.parameters) > 1
+            declared.table = self.table
         return declared
+
+    def take_rows(self, gathered: c.Gathered) -> None:
+        """Copies a table's mean, behind what its gradient held before this backward pass."""
+        weight = self.parameters[0]
+        indices = copied(gathered.indices, (1, gathered.count), torch.int64)
+        values = copied(gathered.values, (gathered.count, weight.shape[1]), weight.dtype)
+        self.mean = torch.sparse_coo_tensor(indices, values, weight.shape, check_invariants=False)
+        if self.before is not None:
+            self.mean = self.before + self.mean
+            self.before = None
 
     def memory(self) -> torch.Tensor:
         """The gradient's memory, which is made where there is none."""
@@ -156,7 +181,8 @@ class Layer:
 
     def give(self) -> None:
         """Shows the landed mean as the gradients of those parameters that are used."""
-        for parameter, view, used in zip(self.parameters, self.views, self.used):
+        means = [self.mean] if self.table else self.views
+        for parameter, view, used in zip(self.parameters, means, self.used):
             parameter.grad = view if used else None
 
     def forget(self) -> None:
@@ -170,6 +196,7 @@ class Layer:
 
     def release(self) -> None:
         """Memory that autograd made goes when the gradient goes."""
+        self.mean = None
         if len(self.parameters) == 1 and not self.factors:
             self.flat, self.views = None, []
 
@@ -216,23 +243,30 @@ def check(name: str, tensor: torch.Tensor, requires_sum: bool = True) -> None:
                             "UNIMPLEMENTED")
 
 
-def can_send_factors(module: torch.nn.Module, owners: dict[torch.nn.Parameter, int]) -> bool:
+def is_table(module: torch.nn.Module, owners: dict[torch.nn.Parameter, list[torch.nn.Module]]) -> bool:
+    """Whether the gradient of a module's weight is sparse, whichever of its owners uses it."""
+    own = dict(module.named_parameters(recurse=False))
+    return list(own) == ["weight"] and all(
+        isinstance(owner, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and owner.sparse for owner in owners[own["weight"]])
+
+
+def can_send_factors(module: torch.nn.Module, owners: dict[torch.nn.Parameter, list[torch.nn.Module]]) -> bool:
     """A plain Linear, in float32, whose tensors are its own: weight_norm and the like keep its class and compute
     the weight of others."""
     own = dict(module.named_parameters(recurse=False))
     return (type(module) is torch.nn.Linear and "forward" not in vars(module)
             and list(own) in (["weight"], ["weight", "bias"])
             and all(type(p) is torch.nn.Parameter and p.requires_grad and p.dtype == torch.float32
-                    and owners[p] == 1 for p in own.values()))
+                    and len(owners[p]) == 1 for p in own.values()))
 
 
 def layers_of(model: torch.nn.Module, session: Session,
               factors: bool = True) -> tuple[list[Layer], dict[torch.nn.Module, list[Layer]]]:
     """The model's layers in the order of its modules, and for each module the layers it uses."""
-    owners: dict[torch.nn.Parameter, int] = {}
+    owners: dict[torch.nn.Parameter, list[torch.nn.Module]] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
-            owners[parameter] = owners.get(parameter, 0) + 1
+            owners.setdefault(parameter, []).append(module)
     layers: list[Layer] = []
     home: dict[torch.nn.Parameter, Layer] = {}
     names: set[str] = set()
@@ -248,7 +282,8 @@ def layers_of(model: torch.nn.Module, session: Session,
             while layer_name in names:  # a child may be called what its parent's own tensors are
                 layer_name += "'"
             names.add(layer_name)
-            layers.append(Layer(layer_name, parameters, factors and len(new) == 1 and can_send_factors(module, owners)))
+            layers.append(Layer(layer_name, parameters, factors and len(new) == 1 and can_send_factors(module, owners),
+                                is_table(module, owners)))
             home.update((parameter, layers[-1]) for parameter in parameters)
     if not layers:
         raise PoseidonError("the model has no parameter that requires a gradient", "INVALID_ARGUMENT")
