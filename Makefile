@@ -37,9 +37,10 @@ wheel: setup ## the Python wheels of core and trainer, into build/dist, tested w
 	@.venv/bin/python3 -B -m pytest -q -rs -p no:cacheprovider tests/wheel --wheel build/dist/poseidon_train-*.whl \
 	  --trainer-wheel build/dist/poseidon_train_caffe-*.whl
 
-build: ## the poseidon command, into build/release/bin, and libposeidon.so for front ends
+build: ## the poseidon command, into build/release/bin, and the libraries of the front ends
 	@scripts/setup.sh demo
-	@scripts/build.sh release $(if $(wildcard build/release/CMakeCache.txt),,-DPOSEIDON_TESTS=OFF -DPOSEIDON_BENCHMARKS=OFF) poseidon poseidon_shared
+	@scripts/build.sh release $(if $(wildcard build/release/CMakeCache.txt),,-DPOSEIDON_TESTS=OFF -DPOSEIDON_BENCHMARKS=OFF) poseidon poseidon_shared \
+	  poseidon_tensorflow
 
 setup: ## install what building and testing need
 	@scripts/setup.sh test
