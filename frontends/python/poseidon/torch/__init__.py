@@ -23,7 +23,7 @@ from .job import init, is_joined, joined, rank, shutdown, workers, wrap
 from .layers import view_of
 
 __all__ = ["Exchange", "PoseidonError", "all_gather_object", "all_reduce", "barrier", "broadcast", "check", "distribute", "init",
-           "loader", "make_token_file", "plan", "rank", "shard", "shutdown", "synchronize", "workers", "wrap"]
+           "is_joined", "joined", "loader", "make_token_file", "plan", "rank", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
 
@@ -66,7 +66,7 @@ def shard(whole: DataLoader[Any]) -> DataLoader[Any]:
     seed = torch.randint(2 ** 62, (1,))
     joined().broadcast(view_of(seed))
     part = data.shard(whole, rank(), workers(), int(seed), data.Loader)
-    part.note = note_samples  # type: ignore[attr-defined]  # it is a data.Loader
+    part.note = note_samples
     return part
 
 
