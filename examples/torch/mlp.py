@@ -1,42 +1,40 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A perceptron on ten noisy clusters, trained by several processes: a PyTorch script and three lines more.
+"""A perceptron on ten noisy clusters, trained by several processes: a PyTorch script and two lines more.
 
   export PYTHONPATH=frontends/python
   .venv/bin/torchrun --nproc-per-node 2 examples/torch/mlp.py
 """
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
-import poseidon.torch
-
-
-def batches(rank, size=64, features=100, classes=10):
-    """Endless; every worker draws its own samples around the same centres."""
-    centres = torch.randn(classes, features, generator=torch.Generator().manual_seed(1))
-    draw = torch.Generator().manual_seed(1000 + rank)
-    while True:
-        labels = torch.randint(classes, (size,), generator=draw)
-        yield centres[labels] + 6 * torch.randn(size, features, generator=draw), labels
+import poseidon.torch as poseidon
 
 
-def main(steps=100):
-    poseidon.torch.init()
+def clusters(samples=12800, features=100, classes=10):
+    """The same on all workers, of which each gets its part from the loader."""
+    draw = torch.Generator().manual_seed(1)
+    centres, labels = torch.randn(classes, features, generator=draw), torch.randint(classes, (samples,), generator=draw)
+    return TensorDataset(centres[labels] + 6 * torch.randn(samples, features, generator=draw), labels)
+
+
+def main(epochs=2):
     model = nn.Sequential(nn.Linear(100, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    exchange = poseidon.torch.wrap(model, optimizer, overlap=True)
-    for step, (samples, labels) in zip(range(steps), batches(poseidon.torch.rank())):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(samples), labels)
-        loss.backward()
-        optimizer.step()
-        if step % 20 == 0 and poseidon.torch.rank() == 0:
-            print(f"step {step} loss {loss.item():.4f}", flush=True)
-    exchange.synchronize()
-    if poseidon.torch.rank() == 0:
-        for name, (scheme, reason) in exchange.plan().items():
+    model, optimizer = poseidon.distribute(model, optimizer)
+    loader = poseidon.loader(clusters(), batch_size=64, shuffle=True)
+    for epoch in range(epochs):
+        for step, (samples, labels) in enumerate(loader):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(samples), labels)
+            loss.backward()
+            optimizer.step()
+            if step % 20 == 0 and poseidon.rank() == 0:
+                print(f"epoch {epoch} step {step} loss {loss.item():.4f}", flush=True)
+    if poseidon.rank() == 0:
+        for name, (scheme, reason) in poseidon.plan(model).items():
             print(f"layer {name}: {scheme}, {reason}")
-    poseidon.torch.shutdown()
 
 
 if __name__ == "__main__":

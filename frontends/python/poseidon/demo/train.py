@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One worker of the demonstration: a perceptron on ten noisy clusters. A PyTorch script and three lines more."""
+"""One worker of the demonstration: a perceptron on ten noisy clusters. A PyTorch script and one line more."""
 from __future__ import annotations
 
 import ctypes
@@ -33,13 +33,12 @@ def hash_of(model: nn.Module) -> str:
 
 def main() -> None:
     torch.manual_seed(1)
-    poseidon.torch.init()  # 1
     rank = poseidon.torch.rank()
     centres = torch.randn(10, 100, generator=torch.Generator().manual_seed(1))
     draw = torch.Generator().manual_seed(1000 + rank)
     model = nn.Sequential(nn.Linear(100, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    exchange = poseidon.torch.wrap(model, optimizer, overlap=True)  # 2
+    model, optimizer = poseidon.torch.distribute(model, optimizer, overlap="forward")  # the line
     for step in range(STEPS):
         samples, labels = batch(draw, centres)
         optimizer.zero_grad()
@@ -50,11 +49,10 @@ def main() -> None:
             print(f"step {step:3} loss {loss.item():.3f}")
         if rank == 1 and step == KILLED_AT and "--kill" in sys.argv:
             os.kill(os.getpid(), signal.SIGKILL)
-    exchange.synchronize()
+    poseidon.torch.synchronize(model)
     samples, labels = batch(torch.Generator().manual_seed(7), centres, 1000)
     right = (model(samples).argmax(1) == labels).float().mean().item()
     print(f"accuracy {right:.3f}, hash of the weights {hash_of(model)}")
-    poseidon.torch.shutdown()  # 3
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from .. import session as _session
-from ..errors import PoseidonError, has_failed, reason_of
+from ..errors import PoseidonError, has_failed, leave_at_exit, reason_of
 from ..session import make_token_file
 from . import data
 from .exchange import Exchange, path_of, resource_of
@@ -175,7 +175,7 @@ def shutdown() -> None:
 
 def _end() -> None:
     """The process ends."""
-    _leave(getattr(sys, "last_value", None))
+    leave_at_exit(_leave)
 
 
 def _leave(failure: BaseException | None) -> None:

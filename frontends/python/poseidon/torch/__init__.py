@@ -9,6 +9,7 @@ and the training loop as it was. One process trains as always; `poseidon run`, t
 """
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import torch
@@ -79,6 +80,11 @@ def note_samples(samples: int) -> int:
     return before
 
 
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    """Of a contiguous one, in memory of the host."""
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+
+
 def plan(model: torch.nn.Module) -> dict[str, tuple[str, str]]:
     """How the gradients of `model` go, by the name of each layer: kv or sfb, and the reason in words. Empty on one worker."""
     exchange = job.exchange_of(model)
@@ -99,7 +105,7 @@ def check(model: torch.nn.Module) -> None:
         return
     synchronize(model)
     named = list(model.named_parameters())
-    contents = [parameter.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes() for _, parameter in named]
+    contents = [bytes_of(parameter.detach().contiguous()) for _, parameter in named]
     parted = [name for (name, _), differs in zip(named, joined().differing(contents)) if differs]
     if parted:
         more = f" and {len(parted) - 1} more are" if len(parted) > 1 else " is"

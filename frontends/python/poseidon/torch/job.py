@@ -12,7 +12,7 @@ import torch
 
 from .. import launch
 from .. import session as _session
-from ..errors import PoseidonError, has_failed, reason_of
+from ..errors import PoseidonError, has_failed, leave_at_exit, reason_of
 from .exchange import Exchange
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def shutdown() -> None:
 
 def _end() -> None:
     """The process ends."""
-    _leave(getattr(sys, "last_value", None))
+    leave_at_exit(_leave)
 
 
 def _leave(failure: BaseException | None) -> None:
