@@ -15,6 +15,7 @@ import poseidon  # noqa: E402
 import poseidon.launch  # noqa: E402
 import poseidon.session  # noqa: E402
 import poseidon.torch  # noqa: E402
+import torch.utils.checkpoint  # noqa: E402
 from conftest import FRONT_END, HERE, PATIENCE, free_port  # noqa: E402
 from poseidon import PoseidonError  # noqa: E402
 
@@ -121,27 +122,39 @@ def test_a_machine_that_knows_itself_as_loopback_is_reached_all_the_same(monkeyp
         assert (place.coordinator, place.listen) == (expected, expected)
 
 
-def test_what_wants_a_gradient_only_after_wrap_is_named(alone):
+def test_what_is_thawed_without_the_model_s_own_forward_pass_is_named(alone):
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
     model[0].requires_grad_(False)
     poseidon.torch.wrap(model)
     model(torch.ones(1, 3)).sum().backward()
     model[0].requires_grad_(True)
     with pytest.raises(PoseidonError, match="parameter '0.weight' requires a gradient and did not when the model"):
-        model(torch.ones(1, 3))
+        model[1](model[0](torch.ones(1, 3))).sum().backward()
+    model(torch.ones(1, 3)).sum().backward()
+    assert torch.equal(model[1].bias.grad, 2 * torch.ones(2))
 
 
-def test_what_a_linear_cannot_give_is_refused(alone):
+@pytest.mark.parametrize("scheme", ["kv", "sfb"])
+def test_one_of_weight_and_bias_may_be_asked_for(scheme):
+    poseidon.torch.init(rank=0, workers=1, schemes={"0": scheme, "2": scheme})
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh(), torch.nn.Linear(2, 1))
+    plain = copy.deepcopy(model)
     poseidon.torch.wrap(model)
-    x = torch.ones(1, 3, requires_grad=True)
-    with pytest.raises(PoseidonError, match="create_graph is not possible through layer '2', expected factors=False"):
-        torch.autograd.grad(model(x).sum(), x, create_graph=True)
-    for asked in (model[2].weight, model[2].bias):
-        with pytest.raises(PoseidonError, match="autograd.grad asks for the weight or bias of layer '2', which the"):
-            torch.autograd.grad(model(x).sum(), asked)
-        with pytest.raises(PoseidonError, match="backward asks for one of weight and bias of layer '2', which the"):
-            model(x).sum().backward(inputs=[asked])
+    for name in ("weight", "bias"):
+        for one in (model, plain):
+            one.zero_grad()
+            one(torch.ones(1, 3)).sum().backward(inputs=[getattr(one[2], name)])
+        for one, other in zip(model.parameters(), plain.parameters()):
+            assert (one.grad is None) == (other.grad is None) and (one.grad is None or torch.equal(one.grad, other.grad))
+    poseidon.torch.shutdown()
+
+
+def test_a_reentrant_checkpoint_around_the_wrapped_model_is_refused(alone):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
+    poseidon.torch.wrap(model)
+    around = torch.utils.checkpoint.checkpoint(model, torch.ones(1, 3, requires_grad=True), use_reentrant=True)
+    with pytest.raises(PoseidonError, match="the backward pass of a checkpoint ended inside one whose beginning the wrapped"):
+        around.sum().backward()
 
 
 def test_overlap_needs_an_optimizer_that_updates_by_parameter(alone):
@@ -150,9 +163,9 @@ def test_overlap_needs_an_optimizer_that_updates_by_parameter(alone):
         poseidon.torch.wrap(model, torch.optim.LBFGS(model.parameters()), overlap=True)
 
 
-def test_half_precision_is_refused_by_name(alone):
-    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2).half())
-    with pytest.raises(PoseidonError, match="'1.weight' is torch.float16, expected float32 or float64"):
+def test_complex_numbers_are_refused_by_name(alone):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2).to(torch.complex64))
+    with pytest.raises(PoseidonError, match="'1.weight' is torch.complex64, expected float32, float64, bfloat16 or float16"):
         poseidon.torch.wrap(model)
 
 

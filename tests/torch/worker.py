@@ -81,13 +81,13 @@ def hold_back(case, rank, model, exchange):
     updated `last`."""
     updated = pathlib.Path(case["result"] + "updated")
     if rank == 0:
-        update = exchange.update_layer
+        update = exchange.update_layers
 
-        def tell(layer):
-            update(layer)
-            if layer.name == "last":
+        def tell(layers):
+            update(layers)
+            if any(layer.name == "last" for layer in layers):
                 updated.touch()
-        exchange.update_layer = tell
+        exchange.update_layers = tell
     else:
         def hold(*_):
             deadline = time.monotonic() + 20

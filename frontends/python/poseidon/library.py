@@ -23,6 +23,7 @@ F64, F32, I64 = 1, 2, 5
 NEVER = 2 ** 64 - 1
 KEY_VALUE, FACTOR_BROADCAST = 1, 2
 FORWARD, BACKWARD = 0, 1
+NOTICE = 1
 WIRE = {"auto": 0, "tls": 1, "auth": 2}
 POLICY = {"time": 1, "bytes": 2}
 LEVELS = {"flat": 0, "host": 1, "auto": 2}
@@ -162,6 +163,7 @@ PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
     "say_busy": (None, [SESSION, c_char_p]),
     "log_to_stderr": (None, [c_void_p, c_int32, c_char_p]),
     "plan_text": (c_size_t, [MODEL, c_char_p, c_size_t]),
+    "landed": (c_int32, [MODEL, c_uint32]),
 }
 
 
@@ -222,12 +224,26 @@ class Library:
     def raising(library: ctypes.CDLL, function: Callable[..., int]) -> Callable[..., None]:
         def call(*arguments: Any) -> None:
             status = Status()
-            code = function(*arguments, byref(status))
-            raised = interruption.take()
-            if raised is not None:
-                raise raised
-            if code != OK:
-                raise PoseidonError(status.message.decode(errors="replace"),
-                                    library.poseidon_code_name(status.code).decode(),
-                                    None if status.culprit == NO_CULPRIT else status.culprit)
+            Library.check(library, function(*arguments, byref(status)), status)
         return call
+
+    def often(self, name: str) -> Callable[..., None]:
+        """The function `name`, which can fail, for one thread that calls it many times a step: its status is made once."""
+        library, function, status = self.loaded, getattr(self.loaded, "poseidon_" + name), Status()
+        to, take = byref(status), interruption.take
+
+        def call(*arguments: Any) -> None:
+            code = function(*arguments, to)
+            raised = take()
+            if code != OK or raised is not None:
+                Library.check(library, code, status, raised)
+        return call
+
+    @staticmethod
+    def check(library: ctypes.CDLL, code: int, status: Status, raised: BaseException | None = None) -> None:
+        raised = raised or interruption.take()
+        if raised is not None:
+            raise raised
+        if code != OK:
+            raise PoseidonError(status.message.decode(errors="replace"), library.poseidon_code_name(status.code).decode(),
+                                None if status.culprit == NO_CULPRIT else status.culprit)

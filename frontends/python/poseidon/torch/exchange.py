@@ -8,9 +8,10 @@ the user's own optimizer, right before its module runs in the next forward pass.
 """
 from __future__ import annotations
 
+import array
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -19,7 +20,7 @@ from torch.autograd import Variable
 from .. import library as c
 from ..errors import PoseidonError
 from . import others
-from .layers import Layer, Usage, broadcast, layers_of, view_of
+from .layers import Buffers, Layer, Usage, broadcast, layers_of, view_of, whole_as_factors
 from .linear import Linear
 from .measure import Stopwatch
 
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 
 # Optimizers that update every parameter by itself, so that layers may be updated one at a time.
 BY_PARAMETER = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+
+# Numbers of a Linear's gradient, a quarter of a MiB, from which copying them takes longer than the Python code that makes
+# backward multiply into the layer's memory.
+LEAST_MULTIPLIED_IN_PLACE = 2 ** 16
+# Numbers of layers that are updated by one call of the optimizer: what is updated stays in a core's cache.
+MOST_UPDATED_AT_ONCE = 2 ** 16
 
 
 class Hook:
@@ -66,62 +73,113 @@ class ZeroGrad:
         return functools.partial, (type(self.keeper).zero_grad, self.keeper)
 
 
+def tensors_in(result: object) -> Iterator[torch.Tensor]:
+    """Those in what a forward pass returned."""
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, Mapping):
+        for value in result.values():
+            yield from tensors_in(value)
+    elif isinstance(result, (list, tuple, set)):
+        for value in result:
+            yield from tensors_in(value)
+    elif result is not None and hasattr(result, "__dict__"):
+        for value in vars(result).values():
+            if isinstance(value, (torch.Tensor, Mapping, list, tuple)):
+                yield from tensors_in(value)
+
+
+def watch(parameter: torch.nn.Parameter, hook: Callable[[torch.Tensor], None]) -> RemovableHandle:
+    """Calls `hook` when a backward pass has left the parameter's gradient, also where it is frozen now."""
+    wants = parameter.requires_grad
+    handle: RemovableHandle = parameter.requires_grad_(True).register_post_accumulate_grad_hook(hook)
+    parameter.requires_grad_(wants)
+    return handle
+
+
+def make_plain(module: torch.nn.Module) -> None:
+    """A Linear is the one that it was before."""
+    if type(module) is Linear:
+        module.__class__ = torch.nn.Linear  # type: ignore[assignment]  # see above
+        vars(module).pop("poseidon_layer", None)
+
+
 class Exchange:
     """What `poseidon.torch.wrap` returns. Belongs to the thread that trains."""
 
     def __init__(self, session: Session, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None,
-                 overlap: bool = False, factors: bool = True) -> None:
+                 overlap: bool = False, factors: bool = True, buffers: bool = True) -> None:
         if overlap and type(optimizer) not in BY_PARAMETER:
             raise PoseidonError(f"overlap is not possible with {type(optimizer).__name__}, expected one of "
                                 + ", ".join(kind.__name__ for kind in BY_PARAMETER), "INVALID_ARGUMENT")
         others.check_inside(model)
         self.session, self.root, self.optimizer, self.overlap = session, model, optimizer, overlap
+        self.factors, self.share_buffers = factors, buffers
         self.c = session.c
+        self.begin_step, self.push_whole, self.push_product, self.wait = map(
+            self.c.often, ("begin_step", "push_dense", "push_factors", "wait"))
         self.step = 0
         # Of this worker's batch, whose mean its gradient is: by them it counts in the mean over all workers. 0 on all: one
         # worker counts as much as another.
         self.samples = 0
         self.begun = False
         self.in_backward = False
+        self.outer: int | None = None  # the graph task of the backward pass, at whose end end_backward will be called
         self.compiled = False  # some module was, in its last forward pass
+        self.said: set[str] = set()  # names of layers of which the log has heard
         # The optimizer's groups as step() found them; None: no step() since backward.
         self.updating: list[Group] | None = None
-        self.layers, self.users = layers_of(model, session, factors)
-        self.known = {parameter for layer in self.layers for parameter in layer.parameters}
         broadcast(session, model)
+        self.known: set[torch.nn.Parameter] = set()
         self.declare()
-        self.stopwatch = None if session.final_plan_step == c.NEVER else \
-            Stopwatch(session, self.model, self.layers)
-        self.attach(model)
 
     def declare(self) -> None:
+        """Makes a model of the session of what requires a gradient or did before, on all workers in the same step."""
+        self.layers, self.users = layers_of(self.root, self.session, self.factors, self.known)
+        self.known = {parameter for layer in self.layers for parameter in layer.parameters}
+        self.parts = list(self.root.modules())
+        self.frozen = [p for p in self.root.parameters() if p not in self.known]
+        self.outline = self.outlined()
         self.usage = Usage(self.layers)
-        declared: list[Layer | Usage] = [*self.layers]
+        self.shared: list[Usage | Buffers] = []  # which travel with every backward pass
         if self.session.workers > 1:
-            declared.append(self.usage)
+            self.shared.append(self.usage)
+            buffers = Buffers(self.root, self.session.rank)
+            if self.share_buffers and buffers.places:
+                self.shared.append(buffers)
+        declared: list[Layer | Usage | Buffers] = [*self.layers, *self.shared]
         self.model, numbers = self.session.declare([each.declaration(at) for at, each in enumerate(declared)])
+        self.since = self.step  # the model counts its steps from here
+        self.settled = False
         for each, number in zip(declared, numbers):
             each.id = number
         for layer in self.layers:
             layer.exchange = self
+        self.stopwatch = None if self.session.final_plan_step == c.NEVER else \
+            Stopwatch(self.session, self.model, self.layers)
+        self.attach(self.root)
+
+    def outlined(self) -> list[int]:
+        """What says that modules and parameters are still the same."""
+        return [id(part) for module in self.parts for part in (*module._parameters.values(), *module._modules.values())]
 
     def attach(self, model: torch.nn.Module) -> None:
         hooks: list[RemovableHandle] = []
         self.hooks = hooks
         self.permit_others = others.forbid(model)
+        self.by_module: dict[torch.nn.Module, RemovableHandle] = {}
         for module, layers in self.users.items():
             if layers[0].factors:
                 module.__class__ = Linear
                 vars(module)["poseidon_layer"] = layers[0]
             # Before hooks that compute a weight of parameters whose update is under way.
-            hooks.append(module.register_forward_pre_hook(Hook(self.before_module), prepend=True))
+            self.by_module[module] = module.register_forward_pre_hook(Hook(self.before_module), prepend=True)
         hooks.append(model.register_forward_pre_hook(Hook(self.before_forward), prepend=True))
         hooks.append(model.register_forward_hook(Hook(self.after_forward)))
         for layer in self.layers:
-            hooks += [parameter.register_post_accumulate_grad_hook(self.hook(layer))
-                      for parameter in layer.parameters]
+            hooks += [watch(parameter, self.hook(layer)) for parameter in layer.parameters]
             if layer.table:
-                hooks.append(layer.parameters[0].register_hook(self.set_aside(layer)))
+                hooks.append(layer.parameters[0].register_hook(self.rows_come(layer)))
         if self.optimizer is not None:
             hooks.append(self.optimizer.register_step_pre_hook(self.before_update))
             hooks.append(self.optimizer.register_step_post_hook(self.after_update))
@@ -142,13 +200,12 @@ class Exchange:
         """Waits for what is under way and leaves the model to itself, with its last weights."""
         for layer in self.layers:
             self.finish(layer)
-        for hook in self.hooks:
+        self.land_shared()
+        for hook in (*self.hooks, *self.by_module.values()):
             hook.remove()
         self.permit_others()
         for module in self.users:
-            if type(module) is Linear:
-                module.__class__ = torch.nn.Linear  # type: ignore[assignment]  # what it was before
-                vars(module).pop("poseidon_layer", None)
+            make_plain(module)
         for keeper in (self.root, self.optimizer) if self.overlap else ():
             vars(keeper).pop("zero_grad", None)
 
@@ -157,33 +214,44 @@ class Exchange:
         self.unguard()
         for layer in self.layers:
             layer.flying, layer.lent, layer.pending = False, (), []
-        self.usage.flying = False
+        for shared in self.shared:
+            shared.flying = False
         self.detach()
 
     # ---- forward
 
     def before_forward(self, model: torch.nn.Module, arguments: object) -> None:
+        if torch._C._current_graph_task_id() >= 0:  # a checkpoint computes it again, in the backward pass
+            return
         others.check_around(model)
         self.note_compiler()
         self.unguard()
         if torch.is_grad_enabled():
-            self.in_backward = False  # of a backward pass that failed
+            self.in_backward, self.outer = False, None  # of a backward pass that failed
+            if not self.begun and self.wants_more():
+                self.renew()
             self.begin()
-        for layer in self.layers:  # used by someone else than their own modules: nobody will wait later
-            if layer.flying and layer.uncalled:
-                self.finish(layer)
+        if self.overlap:
+            self.land_shared(only_needed=True)
+            for layer in self.layers:  # used by someone else than their own modules: nobody will wait later
+                if layer.flying and layer.uncalled:
+                    self.finish(layer)
         if self.stopwatch:
             self.stopwatch.restart()
 
     def before_module(self, module: torch.nn.Module, arguments: object) -> None:
+        if torch._C._current_graph_task_id() >= 0:
+            return
         layers = self.users[module]
         self.note_compiler()
         stopwatch = self.stopwatch if self.begun else None  # an evaluation counts for nobody
         if stopwatch:
             stopwatch.charge()
         for layer in layers:
-            layer.uncalled.discard(module)
-            self.finish(layer)
+            if layer.uncalled:
+                layer.uncalled.discard(module)
+            if layer.flying:
+                self.finish(layer)
         if stopwatch and layers[0].first is module:  # else time runs on for the layer before
             stopwatch.charge(c.FORWARD, layers[0])
 
@@ -201,110 +269,138 @@ class Exchange:
     def after_forward(self, model: torch.nn.Module, arguments: object, result: object) -> None:
         if self.stopwatch:
             self.stopwatch.charge()
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            for tensor in tensors_in(result):
+                if tensor.grad_fn is not None:
+                    tensor.grad_fn.register_prehook(self.reach)
 
     def begin(self) -> None:
-        if not self.begun:
-            self.check_parameters()
-            self.c.begin_step(self.model, self.step)
-            self.begun = True
-            if self.step >= self.session.final_plan_step:
-                self.stopwatch = None
-            if self.stopwatch:
-                self.stopwatch.step = self.step
+        if self.begun:
+            return
+        step = self.step - self.since
+        self.begin_step(self.model, step)
+        self.begun = True
+        final = self.session.final_plan_step
+        if step == 0 or step == final:
+            self.take_plan(step)
+        if step >= final or final == c.NEVER:
+            if not (self.settled or self.compiled):  # a compiler would begin anew
+                self.settle()
+        elif self.stopwatch:
+            self.stopwatch.step = step
 
-    def check_parameters(self) -> None:
-        """What began to want a gradient after wrap is in no layer: every worker would go its own way."""
-        for name, parameter in self.root.named_parameters():
-            if parameter.requires_grad and parameter not in self.known:
-                raise PoseidonError(f"parameter '{name}' requires a gradient and did not when the model was wrapped, "
-                                    "expected wrap after the last change of requires_grad and of modules")
+    def take_plan(self, step: int) -> None:
+        scheme = ctypes.c_int32()
+        for layer in self.layers:
+            if layer.factors:
+                self.c.scheme_of(self.model, layer.id, step, ctypes.byref(scheme))
+                layer.scheme = scheme.value
+        if step >= self.session.final_plan_step:
+            self.stopwatch = None
+
+    def settle(self) -> None:
+        """The plan will not change: modules that need no hook have none, and Linears whose gradient goes whole and costs less
+        to copy than Python code to run are plain again."""
+        self.settled = True
+        if not self.overlap:
+            while self.by_module:
+                self.by_module.popitem()[1].remove()
+        for module, layers in self.users.items():
+            if layers[0].scheme == c.KEY_VALUE and layers[0].elements < LEAST_MULTIPLIED_IN_PLACE:
+                make_plain(module)
+
+    def wants_more(self) -> bool:
+        """Something wants a gradient that is in no layer."""
+        if self.outlined() == self.outline:
+            return any(parameter.requires_grad for parameter in self.frozen)
+        self.parts, self.outline = list(self.root.modules()), self.outlined()
+        return any(p.requires_grad and p not in self.known for p in self.root.parameters())
+
+    def renew(self) -> None:
+        """Layers were thawed or added, on all workers in the same step: they and the others are a new model of the session. It
+        is measured and planned anew; what is new begins with rank 0's numbers."""
+        self.synchronize()
+        new = [p for p in self.root.parameters() if p.requires_grad and p not in self.known]
+        self.detach()
+        broadcast(self.session, torch.nn.ParameterList(new))
+        self.declare()
 
     # ---- backward
 
     def hook(self, layer: Layer) -> Callable[[torch.Tensor], None]:
+        """Of a parameter, when all its gradients of this backward pass are there, or none."""
+        task = torch._C._current_graph_task_id
+
         def arrived(parameter: torch.Tensor) -> None:
-            self.enter_backward()
-            if layer.emitted:
-                if parameter.grad is not None:
-                    raise PoseidonError(f"layer '{layer.name}' is used both as a module and by its tensors, "
-                                        "expected factors=False in wrap for such a model")
-                if not layer.flying:
-                    self.push(layer)
-            elif parameter.grad is not None:
+            if not self.in_backward:
+                self.enter_backward()
+            gradient = parameter.grad
+            if gradient is not None:
                 if layer.flying:
                     self.refuse(layer)
-                self.accept(layer, parameter.grad)
+                if gradient.is_sparse or layer.table:
+                    self.check_form(layer, gradient)
+            elif layer.flying:
+                return
+            layer.waiting_for -= 1
+            if task() != self.outer:  # more may come: it leaves when the pass around this one ends
+                layer.nested = True
+            elif layer.waiting_for == 0 and not layer.nested:
+                self.send(layer)
         return arrived
 
-    def set_aside(self, layer: Layer) -> Callable[[torch.Tensor], None]:
+    def rows_come(self, layer: Layer) -> Callable[[torch.Tensor], None]:
         """Before a table's rows are added to its gradient: what it holds of backward passes before is a mean already."""
         def comes(gradient: torch.Tensor) -> None:
-            self.enter_backward()
-            if not layer.flying:
+            if not self.in_backward:
+                self.enter_backward()
+            if not layer.flying and layer.waiting_for == len(layer.parameters):
                 layer.before, layer.parameters[0].grad = layer.parameters[0].grad, None
         return comes
 
-    def accept(self, layer: Layer, gradient: torch.Tensor) -> None:
+    @staticmethod
+    def check_form(layer: Layer, gradient: torch.Tensor) -> None:
         if gradient.is_sparse != layer.table:
             raise PoseidonError(f"the gradient of layer '{layer.name}' is " +
                                 ("dense, expected a weight of Embedding(sparse=True) that nothing else uses, or sparse=False"
                                  if layer.table else "sparse, expected Embedding(sparse=False) where something else uses its "
                                  "weight"), "UNIMPLEMENTED")
-        if layer.table:
-            return self.push(layer)
-        layer.whole = True
-        layer.waiting_for -= 1
-        if layer.waiting_for == 0:
-            layer.gather()
-            self.push(layer)
 
     def emit(self, layer: Layer, dy: torch.Tensor, x: torch.Tensor) -> None:
         """One use's factors of a Linear's gradient, from its backward pass."""
-        self.enter_backward()
+        if not self.in_backward:
+            self.enter_backward()
         if layer.flying:
             self.refuse(layer)
-        memory = layer.memory()
         if not layer.emitted:
-            layer.emitted, layer.rows = True, 0
-        layer.rows += len(dy)
-        accumulates = layer.gather()
-        if self.scheme(layer) == c.FACTOR_BROADCAST:
-            if accumulates:  # the mean will land over it
-                layer.before = memory.clone()
-            # Lent until the next forward pass: the caller's own batch may not live as long.
-            layer.pending.append((dy, x.clone() if self.overlap and not x.requires_grad else x))
-        else:
-            self.add_product(layer, dy, x, fresh=not accumulates and not layer.whole)
-            layer.whole = True
-        layer.forget()
-        if layer.uses == 1:
-            self.push(layer)
+            layer.emitted = True
+            layer.set_aside()
+        if self.overlap and layer.scheme == c.FACTOR_BROADCAST and not x.requires_grad:
+            x = x.clone()  # lent until the next forward pass: the caller's own batch may not live as long
+        layer.pending.append((dy, x))
 
-    @staticmethod
-    def add_product(layer: Layer, dy: torch.Tensor, x: torch.Tensor, fresh: bool) -> None:
-        weight, *bias = layer.views
-        if fresh:
-            torch.mm(dy.t(), x, out=weight)
-        else:
-            weight.addmm_(dy.t(), x)
-        for view in bias:
-            if fresh:
-                torch.sum(dy, 0, out=view)
-            else:
-                view.add_(dy.sum(0))
+    def reach(self, gradients: object) -> None:
+        """The backward pass has come to what the model's forward pass returned. None is around this one."""
+        task = torch._C._current_graph_task_id()
+        if self.outer != task:
+            self.outer = task
+            Variable._execution_engine.queue_callback(self.end_backward)
 
     def enter_backward(self) -> None:
-        if self.in_backward:
-            return
         self.in_backward = True
+        self.land_shared()  # of the step before, where nobody had to ask
         for layer in self.layers:  # of the step before: those that this forward pass did not run
             if layer.flying:
                 if not self.begun or any(p.grad is not None for p in layer.parameters):
                     self.refuse(layer)
                 self.finish(layer)
-        self.begin()
+        if not self.begun:
+            if self.wants_more():
+                self.refuse_more()
+            self.begin()
         self.updating = None
-        Variable._execution_engine.queue_callback(self.end_backward)
+        if self.outer is None:
+            self.reach(None)
 
     @staticmethod
     def refuse(layer: Layer) -> NoReturn:
@@ -312,136 +408,202 @@ class Exchange:
                             "backward pass per forward pass of the wrapped model and no reentrant "
                             "checkpointing")
 
-    def scheme(self, layer: Layer) -> int:
-        if not layer.factors:
-            return c.KEY_VALUE
-        scheme = ctypes.c_int32()
-        self.c.scheme_of(self.model, layer.id, self.step, ctypes.byref(scheme))
-        return scheme.value
+    def refuse_more(self) -> NoReturn:
+        name = next(name for name, p in self.root.named_parameters() if p.requires_grad and p not in self.known)
+        raise PoseidonError(f"parameter '{name}' requires a gradient and did not when the model was wrapped, "
+                            "expected a forward pass of the wrapped model itself after such a change")
 
-    def push(self, layer: Layer) -> None:
-        if self.stopwatch:
-            self.stopwatch.charge(c.BACKWARD, layer)
+    def send(self, layer: Layer) -> bool:
+        """Hands over what this backward pass left of the layer's gradient; False where it left nothing."""
+        if torch.is_grad_enabled():  # create_graph: what autograd recorded of gradients does not leave with them
+            with torch.no_grad():
+                return self.send(layer)
         if layer.table:
-            self.push_rows(layer, layer.parameters[0].grad)
-        elif self.scheme(layer) == c.FACTOR_BROADCAST:
-            self.push_factors(layer)
+            return self.send_rows(layer)
+        factors = layer.factors and layer.scheme == c.FACTOR_BROADCAST
+        if factors and not layer.emitted and layer.waiting_for == len(layer.parameters):
+            layer.set_aside()  # what the backward passes before left
+        if layer.emitted or layer.before is not None:
+            if layer.emitted:
+                layer.used = layer.all
+            if factors and all(p.grad is None for p in layer.parameters):
+                self.push_factors(layer)
+                return True
+            layer.rows = sum(len(dy) for dy, _ in layer.pending)
+            layer.multiply()
+            layer.forget()
+        elif not layer.gather():
+            return False
+        if factors:
+            self.push_whole_as_factors(layer)
         else:
             self.push_dense(layer)
+        return True
+
+    def send_rows(self, layer: Layer) -> bool:
+        parameter = layer.parameters[0]
+        came = layer.waiting_for < len(layer.parameters)
+        if not came:
+            layer.before = parameter.grad
+        layer.used = [came or layer.before is not None]
+        self.push_rows(layer, parameter.grad if came else None)
+        return True
 
     def push_rows(self, layer: Layer, gradient: torch.Tensor | None) -> None:
         """None: this worker has no rows."""
         rows = c.Rows()
         if gradient is not None and gradient._nnz() > 0:
-            indices, values = gradient._indices().contiguous(), gradient._values().contiguous()
+            indices, values = gradient._indices().contiguous(), gradient._values().to(layer.dtype).contiguous()
             view = view_of(values)
             rows.indices, rows.values, rows.count = indices.data_ptr(), ctypes.pointer(view), len(values)
             layer.lent = indices, values, view
-        self.c.push_rows(self.model, layer.id, self.step, ctypes.byref(rows), None)
+        layer.more.absent, layer.more.weight = False, self.samples
+        if self.stopwatch:
+            self.stopwatch.charge(c.BACKWARD, layer)
         layer.flying = True
+        self.c.push_rows(self.model, layer.id, self.step - self.since, ctypes.byref(rows), layer.to_more)
 
     def push_dense(self, layer: Layer, absent: bool = False) -> None:
-        layer.lent = layer.flat
         more = layer.more
-        more.absent, more.weight = absent, self.samples
-        if layer.factors:  # one whose gradient came whole has none to send: as many rows as numbers keep it whole
-            more.rows = layer.rows or min(layer.elements, 2 ** 32 - 1)
-        self.c.push_dense(self.model, layer.id, self.step, ctypes.byref(layer.view), ctypes.byref(more))
+        if more.absent != absent:
+            more.absent = absent
+        if more.weight != self.samples:
+            more.weight = self.samples
+        if self.stopwatch:
+            self.stopwatch.charge(c.BACKWARD, layer)
+            if layer.factors:  # one whose gradient came whole has none to send: as many rows as numbers keep it whole
+                more.rows = layer.rows or min(layer.elements, 2 ** 32 - 1)
+                layer.rows = 0
         layer.flying = True
+        self.push_whole(self.model, layer.id, self.step - self.since, layer.to_view, layer.to_more)
 
     def push_factors(self, layer: Layer) -> None:
-        if layer.whole:
-            raise PoseidonError(f"layer '{layer.name}' goes as factors but its gradient came whole, expected "
-                                f"schemes '{layer.name}=kv' where it runs compiled, under autocast or by its tensors")
-        factors = c.Factors()
-        if layer.pending:
-            u, v = (pieces[0] if len(pieces) == 1 else torch.cat(pieces) for pieces in zip(*layer.pending))
-            views = view_of(u), view_of(v)
-            factors.u, factors.v = map(ctypes.pointer, views)
-            factors.rows = len(u)
-            layer.lent = u, v, views
-        layer.more.absent, layer.more.weight = False, self.samples
-        self.c.push_factors(self.model, layer.id, self.step, ctypes.byref(factors), ctypes.byref(layer.view),
-                            ctypes.byref(layer.more))
-        layer.flying = True
+        layer.memory()
+        if len(layer.pending) == 1:
+            layer.lend_factors(*layer.pending[0])
+        elif layer.pending:
+            layer.lend_factors(*(torch.cat(pieces) for pieces in zip(*layer.pending)))
+        else:
+            layer.product.rows = 0
         layer.pending = []
+        layer.more.absent, layer.more.weight = False, self.samples
+        if self.stopwatch:
+            self.stopwatch.charge(c.BACKWARD, layer)
+        layer.flying = True
+        self.push_product(self.model, layer.id, self.step - self.since, layer.to_product, layer.to_view, layer.to_more)
+
+    def push_whole_as_factors(self, layer: Layer) -> None:
+        """All workers send this layer's factors in this step, and here its gradient came whole or in part."""
+        if layer.name not in self.said:
+            self.said.add(layer.name)
+            self.session.options.log(None, c.NOTICE, (
+                f"layer '{layer.name}' goes as factors and its gradient came whole on rank {self.session.rank}: it is exact "
+                f"and more bytes; schemes '{layer.name}=kv' would send it whole from the first step").encode())
+        layer.memory()
+        layer.pending = [whole_as_factors(layer.views[0], layer.views[1] if len(layer.views) > 1 else None)]
+        self.push_factors(layer)
 
     def end_backward(self) -> None:
         """Runs when autograd has nothing left: the layers that it did not reach go now."""
+        self.outer = None
+        if not self.in_backward:  # gradients of something else
+            return
+        if torch._C._current_autograd_node() is not None:
+            self.in_backward = False
+            raise PoseidonError("the backward pass of a checkpoint ended inside one whose beginning the wrapped model has not "
+                                "seen, expected use_reentrant=False, or that the wrapped model itself is called and returns "
+                                "tensors, alone or in tuples, lists, dictionaries or objects with attributes")
+        with torch.no_grad():
+            self.end_step()
+
+    def end_step(self) -> None:
         if self.stopwatch:
             self.stopwatch.charge()
-        self.land_usage()  # of the step before, where nobody had to ask
-        self.usage.note()
         for layer in self.layers:
-            if not layer.flying:
-                self.push_rest(layer)
-        if self.usage.id is not None:
-            self.c.push_dense(self.model, self.usage.id, self.step, ctypes.byref(self.usage.view), None)
-            self.usage.flying = True
+            if not layer.flying and not self.send(layer):
+                self.push_nothing(layer)
+        for shared in self.shared:
+            shared.note()
+            self.push_whole(self.model, shared.id, self.step - self.since, shared.to_view, shared.to_more)
+            shared.flying = True
         self.step += 1
         self.begun = self.in_backward = False
-        for layer in self.layers:
-            layer.next_backward()
-            if self.overlap:
+        if self.overlap:
+            for layer in self.layers:
+                layer.next_backward()
                 layer.forget()
                 if not self.compiled:  # a compiler wants to know every tensor that it sees
                     layer.guard()
-        if not self.overlap:
+        else:
             for layer in self.layers:
                 self.land(layer)
-            self.land_usage()
+                layer.next_backward()
+            self.land_shared()
             for layer in self.layers:
                 layer.give()
-                layer.release()
+                if layer.is_one:
+                    layer.release()
         if self.stopwatch:
             self.stopwatch.restart()
 
-    def push_rest(self, layer: Layer) -> None:
-        if layer.table:
-            layer.before = layer.parameters[0].grad
-            self.push_rows(layer, None)
-        elif layer.emitted:  # a use is missing, not the layer
-            self.push(layer)
-        elif layer.gather():  # some of its tensors' gradients, or those of a backward pass before
-            if self.scheme(layer) == c.FACTOR_BROADCAST:
-                layer.before = layer.memory().clone()
-            self.push(layer)
+    def push_nothing(self, layer: Layer) -> None:
+        layer.used = [False] * len(layer.parameters)
+        if layer.scheme == c.FACTOR_BROADCAST:
+            self.push_factors(layer)
+        elif self.samples:  # an absent one would not count in the divisor, and its samples do
+            layer.memory().zero_()
+            self.push_dense(layer)
         else:
-            memory = layer.memory()
-            if self.scheme(layer) == c.FACTOR_BROADCAST:
-                self.push(layer)
-            elif self.samples:  # an absent one would not count in the divisor, and its samples do
-                memory.zero_()
-                self.push_dense(layer)
-            else:
-                self.push_dense(layer, absent=True)
+            layer.memory()
+            self.push_dense(layer, absent=True)
 
     # ---- landing and updating
 
     def land(self, layer: Layer) -> None:
         if layer.flying:
-            self.c.wait(self.model, layer.id)
-            layer.lent = ()
+            self.wait(self.model, layer.id)
             layer.flying = False
+            if layer.lent:
+                layer.lent = ()
             if layer.table:
                 gathered = c.Gathered()
                 self.c.get_gathered(self.model, layer.id, ctypes.byref(gathered))
                 layer.take_rows(gathered)
             elif layer.before is not None:
-                layer.memory().add_(layer.before)
+                assert layer.flat is not None  # the mean is in it
+                layer.flat.add_(layer.before)
                 layer.before = None
 
-    def land_usage(self) -> None:
-        if self.usage.flying:
-            self.c.wait(self.model, self.usage.id)
-            self.usage.flying = False
-            self.usage.tell()
+    def land_shared(self, only_needed: bool = False) -> None:
+        for shared in self.shared:
+            if shared.flying and (shared.needed or not only_needed):
+                self.wait(self.model, shared.id)
+                shared.flying = False
+                shared.tell()
 
     def finish(self, layer: Layer) -> None:
         """With overlap: waits for the layer's mean, and updates its parameters if step() has been called; so
         it does meanwhile for other layers whose means are there."""
         while layer.flying:
-            self.finish_landed(self.first_landed(layer) if self.updating is not None else layer)
+            if self.updating is None:
+                self.finish_landed([layer])
+            else:
+                self.finish_landed(self.landed(layer))
+
+    def landed(self, wanted: Layer) -> list[Layer]:
+        """Layers whose means are there: the wanted one or else the first of the others, and small ones in the order of the
+        forward pass, whose updates cost one call together."""
+        has = self.c.landed
+        first = wanted if has(self.model, wanted.id) else self.first_landed(wanted)
+        found, elements = [first], first.elements
+        if elements < MOST_UPDATED_AT_ONCE:
+            for layer in self.layers:
+                if layer.flying and layer is not first and has(self.model, layer.id):
+                    elements += layer.elements
+                    if elements > MOST_UPDATED_AT_ONCE:
+                        break
+                    found.append(layer)
+        return found
 
     def first_landed(self, wanted: Layer) -> Layer:
         flying = [wanted] + [layer for layer in self.layers if layer.flying and layer is not wanted]
@@ -450,27 +612,34 @@ class Exchange:
         self.c.wait_any(self.model, ids, len(flying), ctypes.byref(landed))
         return next(layer for layer in flying if layer.id == landed.value)
 
-    def finish_landed(self, layer: Layer) -> None:
-        self.land(layer)
-        if not all(layer.used):
-            self.land_usage()
+    def finish_landed(self, layers: list[Layer]) -> None:
+        for layer in layers:
+            self.land(layer)
+            if not all(layer.used):
+                self.land_shared()
         if self.stopwatch:
-            self.stopwatch.restart(c.FORWARD, layer)
-        if not layer.dropped:
-            layer.give()
+            self.stopwatch.restart(c.FORWARD, layers[0])
+        for layer in layers:
+            if not layer.dropped:
+                layer.give()
         if self.updating is not None:
-            self.update_layer(layer)
-            layer.forget()
+            self.update_layers(layers)
+            for layer in layers:
+                layer.forget()
         if self.stopwatch:
             self.stopwatch.charge()
-        layer.dropped = False
-        layer.release()
+        for layer in layers:
+            layer.dropped = False
+            layer.release()
 
-    def update_layer(self, layer: Layer) -> None:
+    def update_layers(self, layers: list[Layer]) -> None:
         assert self.optimizer is not None and self.updating is not None  # step() was called
+        parameters: dict[int, list[torch.Tensor]] = {}
+        for layer in layers:
+            for number, some in self.groups[layer]:
+                parameters.setdefault(number, []).extend(some)
         whole = self.optimizer.param_groups
-        self.optimizer.param_groups = [{**self.updating[number], "params": parameters}
-                                       for number, parameters in self.groups[layer]]
+        self.optimizer.param_groups = [{**self.updating[number], "params": some} for number, some in parameters.items()]
         try:
             with torch.no_grad():
                 self.update(self.optimizer)
@@ -497,7 +666,7 @@ class Exchange:
         return sum(len(group["params"]) for group in optimizer.param_groups)
 
     def before_update(self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...],
-                      words: dict[str, Any]) -> None:
+                      words: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """With overlap optimizer.step() itself has nothing to do, because the gradients under way are None
         meanwhile: what it would do now is done layer by layer later, with the learning rates of now."""
         if self.overlap:
@@ -509,8 +678,23 @@ class Exchange:
                 self.groups = self.groups_by_layer(optimizer)
             self.updating = [{key: value.clone() if torch.is_tensor(value) else value
                               for key, value in group.items()} for group in optimizer.param_groups]
-        elif self.stopwatch:
+            return None
+        if self.stopwatch:
             self.stopwatch.restart()
+        if isinstance(optimizer, torch.optim.LBFGS):
+            closure, *rest = [*arguments[1:], *words.values()]
+            return (optimizer, self.mean_of(closure), *rest), {}
+        return None
+
+    def mean_of(self, closure: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        """A closure of which all workers hear the same loss: what LBFGS does next depends on it."""
+        def closure_of_all() -> torch.Tensor:
+            loss = closure()
+            weight = self.samples or 1
+            sums = array.array("d", [weight * float(loss), weight])
+            self.session.sum(sums)
+            return torch.as_tensor(loss).new_tensor(sums[0] / sums[1])
+        return closure_of_all
 
     def after_update(self, optimizer: object, arguments: object, words: object) -> None:
         if self.stopwatch and not self.overlap:
@@ -529,6 +713,7 @@ class Exchange:
         if self.overlap:
             for layer in self.layers:
                 self.finish(layer)
+            self.land_shared()
 
     # ---- the plan
 

@@ -14,9 +14,12 @@ is all workers' rows, unmerged, in the order of ranks.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Set
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch._C import _storage_Use_Count as storage_use_count
 
 from .. import library as c
 from ..errors import PoseidonError
@@ -29,6 +32,12 @@ if TYPE_CHECKING:
 MOST_SHAPES = 8
 
 DTYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.int64: c.I64}
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def exchanged(dtype: torch.dtype) -> torch.dtype:
+    """In which gradients of `dtype` travel: halves are summed in single precision, and rounded once at the end."""
+    return torch.float32 if dtype in HALVES else dtype
 
 
 def view_of(tensor: torch.Tensor) -> c.View:
@@ -71,44 +80,51 @@ class Layer:
 
     exchange: Exchange  # both from when it is declared
     id: int
-    view: c.View  # of `flat`
 
     def __init__(self, name: str, parameters: list[torch.nn.Parameter], factors: bool, table: bool = False) -> None:
         self.name = name
         self.parameters = parameters
         self.factors = factors  # a Linear whose gradient is a product
+        self.scheme = c.KEY_VALUE  # of the plan that holds
+        self.dtype = exchanged(parameters[0].dtype)  # in which its gradient travels and is summed
         self.table = table      # a weight whose gradient is sparse
         self.mean: torch.Tensor | None = None  # of a table: what has landed
         self.first: torch.nn.Module | None = None      # of those that use it
         self.uncalled: set[torch.nn.Module] = set()    # modules that use it and have not been seen in a forward pass
         self.flat: torch.Tensor | None = None  # memory of the gradient; made when first needed
         self.views: list[torch.Tensor] = []    # of `flat`, one per parameter
+        self.own: torch.Tensor | None = None   # of a layer of one tensor: the memory that autograd made, lent as it is
         self.flying = False   # handed to the core, its memory is lent
         self.dropped = False  # zero_grad was called meanwhile
-        self.lent: object = ()  # what must live, unchanged, until the mean has landed
-        self.pending: list[tuple[torch.Tensor, torch.Tensor]] = []  # (u, v) of a factor layer, one per use
-        self.used = [True] * len(parameters)  # by parameter: this worker's last backward pass left a gradient
+        self.used = [True] * len(parameters)  # by parameter: the last backward pass left a gradient, here or elsewhere
         # What the parameters' gradients held and is not sent again: where factors will land over it, and of a table.
         self.before: torch.Tensor | None = None
+        self.pending: list[tuple[torch.Tensor, torch.Tensor]] = []  # (u, v) of a factor layer, one per use
         self.rows = 0
-        self.more = c.Push()
+        self.guards: list[UnderWay] = []
+        # What the core is told, made once: the addresses of what the core reads change, the structs do not.
+        self.view, self.more = c.View(dtype=DTYPES[self.dtype]), c.Push()
+        self.u, self.v, self.product = c.View(dtype=c.F32), c.View(dtype=c.F32), c.Factors()
+        self.product.u, self.product.v = ctypes.pointer(self.u), ctypes.pointer(self.v)
+        self.to_view, self.to_more, self.to_product = map(ctypes.byref, (self.view, self.more, self.product))
+        self.lent: object = ()  # factors, which must live unchanged until the mean has landed
+        self.measure()
         self.next_backward()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
 
-    @property
-    def sizes(self) -> list[int]:
-        return [p.numel() for p in self.parameters]
-
-    @property
-    def elements(self) -> int:
-        return sum(self.sizes)
+    def measure(self) -> None:
+        self.sizes = [p.numel() for p in self.parameters]
+        self.elements = self.view.elements = sum(self.sizes)
+        self.all = [True] * len(self.sizes)
+        self.is_one = len(self.sizes) == 1 and not self.factors  # tensor, whose memory is autograd's
 
     def join(self, other: Layer) -> None:
         """Takes in the parameters of a layer that is not declared."""
         self.parameters = self.parameters + other.parameters
         self.used = self.used + other.used
+        self.measure()
         self.next_backward()
 
     def used_by(self, module: torch.nn.Module) -> None:
@@ -123,7 +139,7 @@ class Layer:
 
     def declaration(self, position: int) -> c.Layer:
         declared = c.Layer(name=self.name.encode(), shape=self.shape.encode(), elements=self.elements,
-                           dtype=DTYPES[self.parameters[0].dtype], forward_position=position)
+                           dtype=DTYPES[self.dtype], forward_position=position)
         if self.factors or self.table:
             declared.outputs, declared.inputs = self.parameters[0].shape
             declared.bias = len(self.parameters) > 1
@@ -134,56 +150,123 @@ class Layer:
         """Copies a table's mean, behind what its gradient held before this backward pass."""
         weight = self.parameters[0]
         indices = copied(gathered.indices, (1, gathered.count), torch.int64)
-        values = copied(gathered.values, (gathered.count, weight.shape[1]), weight.dtype)
+        values = copied(gathered.values, (gathered.count, weight.shape[1]), self.dtype).to(weight.dtype)
         self.mean = torch.sparse_coo_tensor(indices, values, weight.shape, check_invariants=False)
         if self.before is not None:
             self.mean = self.before + self.mean
             self.before = None
 
+    # ---- the gradient's memory
+
     def memory(self) -> torch.Tensor:
-        """The gradient's memory, which is made where there is none."""
-        if self.flat is None:
-            return self.use(torch.empty(self.elements, dtype=self.parameters[0].dtype))
+        """The gradient's memory, to be written to; new where there is none, or where somebody keeps what it holds."""
+        if self.flat is None or not self.stays and self.is_kept():
+            flat = self.flat = torch.empty(self.elements, dtype=self.dtype)
+            self.views = [piece.view(p.shape) for piece, p in zip(flat.split(self.sizes), self.parameters)]
+            storage = flat.untyped_storage()
+            self.storage, self.address = storage, storage._cdata
+            self.alone = storage_use_count(self.address)
+            self.holders = self.held()
+            self.view.memory = flat.data_ptr()
         return self.flat
 
-    def use(self, flat: torch.Tensor) -> torch.Tensor:
-        """Takes `flat` for the gradient's memory."""
-        self.flat = flat
-        self.views = [piece.view(p.shape) for piece, p in zip(flat.split(self.sizes), self.parameters)]
-        self.view = view_of(flat)
-        return flat
+    def is_kept(self) -> bool:
+        """Whether somebody else has gradients of before, as after zero_grad(), which says that they are not to change: a slice
+        or another tensor of the memory, or a view itself. Where they are still the parameters' gradients, backward adds to
+        them, as it does alone."""
+        kept, held = storage_use_count(self.address) != self.alone, self.held()
+        if not kept and held == self.holders:
+            return False
+        shown = [p.grad is view for p, view in zip(self.parameters, self.views)]
+        return not all(shown) and (kept or held != [holders + here for holders, here in zip(self.holders, shown)])
+
+    def held(self) -> list[int]:
+        """How often each view is held, in Python and in torch."""
+        return [getrefcount(view) + view._use_count() for view in self.views]  # type: ignore[attr-defined]  # torch's own
 
     def gather(self) -> bool:
-        """Brings the gradients that autograd left at the parameters into the layer's memory, zero where there
-        is none; False where there are none at all."""
-        gradients = [p.grad for p in self.parameters]
-        if all(gradient is None for gradient in gradients):
-            return False
-        only = gradients[0] if len(gradients) == 1 and not self.factors else None
-        if only is not None and only.is_contiguous():
-            if self.flat is None or self.flat.data_ptr() != only.data_ptr():
-                self.use(only.detach().view(-1))
+        """Brings the gradients that autograd left at the parameters into memory to lend, zero where there is none; False
+        where there are none at all."""
+        gradients: list[Any] = [p.grad for p in self.parameters]  # tensors or None
+        used = self.used = [gradient is not None for gradient in gradients]
+        if used != self.all:
+            if not any(used):
+                return False
+            self.memory()
+            for view, gradient in zip(self.views, gradients):
+                if gradient is None:
+                    view.zero_()
+                elif gradient is not view:
+                    view.copy_(gradient)
             return True
+        if self.is_one:
+            only = gradients[0]
+            if only.dtype is self.dtype and only.is_contiguous():
+                self.own, self.flat, self.views = only.detach() if only.requires_grad else only, None, []
+                self.view.memory = only.data_ptr()
+                return True
         self.memory()
-        elsewhere = []
-        for view, gradient in zip(self.views, gradients):
-            if gradient is None:
-                view.zero_()
-            elif gradient.data_ptr() != view.data_ptr():
-                elsewhere.append((view, gradient))
-        if elsewhere:
-            torch._foreach_copy_([view for view, _ in elsewhere], [gradient for _, gradient in elsewhere])
+        if gradients[0] is self.views[0]:  # backward added to some of them
+            for view, gradient in zip(self.views, gradients):
+                if gradient is not view:
+                    view.copy_(gradient)
+        else:
+            torch._foreach_copy_(self.views, gradients)
         return True
 
-    def note_use(self) -> None:
-        """Notes, when a backward pass ends, which parameters have a gradient."""
-        self.used = [self.emitted or parameter.grad is not None for parameter in self.parameters]
+    def multiply(self) -> None:
+        """Leaves the gradient itself in the memory where factors of it came, with what autograd left at the parameters."""
+        self.memory()
+        weight, *biases = self.views
+        for number, (dy, x) in enumerate(self.pending):
+            if number == 0 and not self.adds:
+                torch.mm(dy.t(), x, out=weight)
+            else:
+                weight.addmm_(dy.t(), x)
+            for bias in biases:
+                if number == 0 and not self.adds:
+                    torch.sum(dy, 0, out=bias)
+                else:
+                    bias.add_(dy.sum(0))
+        self.pending = []
+        for view, parameter in zip(self.views, self.parameters):
+            if parameter.grad is not None:
+                view.add_(parameter.grad)
+
+    def set_aside(self) -> None:
+        """What the gradients hold of the backward passes before: products are added to it or, where factors will land over
+        it, it to the mean."""
+        if self.gather():
+            if self.scheme == c.FACTOR_BROADCAST:
+                self.before = self.memory().clone()
+            self.adds = self.stays = True
+            self.forget()
+
+    def lend_factors(self, u: torch.Tensor, v: torch.Tensor) -> None:
+        self.u.memory, self.u.elements, self.v.memory, self.v.elements = u.data_ptr(), u.numel(), v.data_ptr(), v.numel()
+        self.product.rows = len(u)
+        self.lent = u, v
 
     def give(self) -> None:
-        """Shows the landed mean as the gradients of those parameters that are used."""
-        means = [self.mean] if self.table else self.views
-        for parameter, view, used in zip(self.parameters, means, self.used):
-            parameter.grad = view if used else None
+        """Shows the landed mean as the gradients of those parameters that are used, in their precision."""
+        if self.table:
+            self.parameters[0].grad = self.mean if self.used[0] else None
+            return
+        if self.own is not None:
+            parameter = self.parameters[0]
+            if parameter.grad is not self.own:
+                parameter.grad = self.own
+            self.own = None
+            return
+        if self.used == self.all:
+            try:
+                for parameter, view in zip(self.parameters, self.views):
+                    parameter.grad = view
+                return
+            except RuntimeError:  # another precision than it travelled in
+                pass
+        for parameter, view, used in zip(self.parameters, self.views, self.used):
+            parameter.grad = view.to(parameter.dtype) if used else None  # rounded once, here
 
     def forget(self) -> None:
         for parameter in self.parameters:
@@ -191,20 +274,43 @@ class Layer:
 
     def guard(self) -> None:
         """Until the mean has landed or is not wanted, gradients are neither None nor to be had."""
-        for parameter, used in zip(self.parameters, self.used):
-            parameter.grad = UnderWay(parameter) if used else None
+        if not self.guards or self.guards[0].dtype is not self.parameters[0].dtype:
+            self.guards = [UnderWay(parameter) for parameter in self.parameters]
+        for parameter, guard, used in zip(self.parameters, self.guards, self.used):
+            parameter.grad = guard if used else None
 
     def release(self) -> None:
-        """Memory that autograd made goes when the gradient goes."""
-        self.mean = None
-        if len(self.parameters) == 1 and not self.factors:
+        """Memory of one tensor goes when the gradient goes, as autograd's does."""
+        self.own = self.mean = None
+        if self.is_one:
             self.flat, self.views = None, []
 
     def next_backward(self) -> None:
         self.waiting_for = len(self.parameters)  # gradients of this backward pass
-        self.whole = False    # some gradient of it came whole
-        self.emitted = False  # this backward pass went through LinearGradient
-        self.uses = 0         # forward passes through a Linear since the last backward
+        self.emitted = False  # this backward pass went through WeightGradient
+        self.adds = self.stays = False  # to what the memory holds of backward passes before, which is to stay where it is
+        self.nested = False   # some of it was in a backward pass inside another, as of a reentrant checkpoint
+
+
+def whole_as_factors(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Factors (u, v) whose product u^T v is the gradient `weight`, to the bit, and whose column sum of u is `bias`, to
+    rounding: a product of an identity and the gradient, of as many rows as the gradient's shorter side.
+
+    A power of two times the identity, so small that the sum of its column and of the last row is the bias alone.
+    """
+    outputs, inputs = weight.shape
+    short, small = min(outputs, inputs), 1.0 if bias is None else 2.0 ** -60
+    rows = short + (bias is not None)
+    u, v = weight.new_zeros(rows, outputs), weight.new_zeros(rows, inputs)
+    if outputs <= inputs:
+        u[:short].fill_diagonal_(small)
+        torch.mul(weight, 1 / small, out=v[:short])
+    else:
+        torch.mul(weight.t(), small, out=u[:short])
+        v[:short].fill_diagonal_(1 / small)
+    if bias is not None:
+        torch.sub(bias, u[:short].sum(0), out=u[short])
+    return u, v
 
 
 class Usage:
@@ -216,8 +322,12 @@ class Usage:
 
     def __init__(self, layers: list[Layer]) -> None:
         self.layers = layers
-        self.flat = torch.empty(sum(len(layer.parameters) for layer in layers))
-        self.view = view_of(self.flat)
+        self.own = torch.empty(sum(len(layer.parameters) for layer in layers))
+        self.noted: list[bool] = []  # what `own` says
+        self.flat = torch.empty_like(self.own)
+        self.to_view = ctypes.byref(view_of(self.flat))
+        self.to_more = None
+        self.needed = False  # before the next forward pass
         self.id: int | None = None
         self.flying = False
 
@@ -225,21 +335,66 @@ class Usage:
         return c.Layer(name=self.name.encode(), elements=self.flat.numel(), dtype=c.F32, forward_position=position)
 
     def note(self) -> None:
-        for layer in self.layers:
-            layer.note_use()
-        self.flat.copy_(torch.tensor([float(used) for layer in self.layers for used in layer.used]))
+        used = [used for layer in self.layers for used in layer.used]
+        if used != self.noted:
+            self.noted = used
+            self.own = torch.tensor(used, dtype=torch.float32)
+        self.flat.copy_(self.own)
 
     def tell(self) -> None:
         """The landed numbers, where this worker has no gradient: another one may have."""
-        for layer, counts in zip(self.layers, self.flat.split([len(layer.parameters) for layer in self.layers])):
-            layer.used = [count > 0 for count in counts.tolist()]
+        if self.flat.min() > 0:
+            for layer in self.layers:
+                layer.used = [True] * len(layer.used)
+        else:
+            for layer, counts in zip(self.layers, self.flat.split([len(layer.parameters) for layer in self.layers])):
+                layer.used = [count > 0 for count in counts.tolist()]
+
+
+class Buffers:
+    """What a model keeps besides parameters and saves with them, as the statistics of batch norms: after every backward
+    pass rank 0's on all ranks, synchronised as a layer of its own, in double precision, which holds floats and counts as
+    they are. DistributedDataParallel has rank 0's before every forward pass."""
+
+    name = "poseidon.buffers"
+
+    def __init__(self, model: torch.nn.Module, rank: int) -> None:
+        named = {id(buffer): (module, name) for module in model.modules() for name, buffer in module._buffers.items()
+                 if buffer is not None and name not in module._non_persistent_buffers_set
+                 and buffer.numel() and not buffer.is_complex() and buffer.dtype != torch.bool}
+        self.places = list(named.values())  # modules may put others there
+        buffers = self.buffers()
+        self.flat = torch.empty(sum(buffer.numel() for buffer in buffers), dtype=torch.float64)
+        self.pieces = [piece.view(buffer.shape) for piece, buffer in
+                       zip(self.flat.split([buffer.numel() for buffer in buffers]), buffers)]
+        self.to_view = ctypes.byref(view_of(self.flat))
+        self.mine = rank == 0
+        self.needed = not self.mine  # before the next forward pass
+        # The mean of the one that has weight.
+        self.to_more = ctypes.byref(c.Push(absent=not self.mine, weight=int(self.mine)))
+        self.id: int | None = None
+        self.flying = False
+
+    def declaration(self, position: int) -> c.Layer:
+        return c.Layer(name=self.name.encode(), elements=self.flat.numel(), dtype=c.F64, forward_position=position)
+
+    def buffers(self) -> list[torch.Tensor]:
+        return [module._buffers[name] for module, name in self.places]  # type: ignore[misc]  # None is not among them
+
+    def note(self) -> None:
+        if self.mine:
+            torch._foreach_copy_(self.pieces, self.buffers())
+
+    def tell(self) -> None:
+        if not self.mine:
+            torch._foreach_copy_(self.buffers(), self.pieces)
 
 
 def check(name: str, tensor: torch.Tensor, requires_sum: bool = True) -> None:
     if tensor.device.type != "cpu":
         raise PoseidonError(f"parameter '{name}' is on {tensor.device}, expected the CPU", "UNIMPLEMENTED")
-    if tensor.dtype not in DTYPES and requires_sum:
-        raise PoseidonError(f"parameter '{name}' is {tensor.dtype}, expected float32 or float64",
+    if exchanged(tensor.dtype) not in DTYPES and requires_sum:
+        raise PoseidonError(f"parameter '{name}' is {tensor.dtype}, expected float32, float64, bfloat16 or float16",
                             "UNIMPLEMENTED")
 
 
@@ -250,19 +405,21 @@ def is_table(module: torch.nn.Module, owners: dict[torch.nn.Parameter, list[torc
         isinstance(owner, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and owner.sparse for owner in owners[own["weight"]])
 
 
-def can_send_factors(module: torch.nn.Module, owners: dict[torch.nn.Parameter, list[torch.nn.Module]]) -> bool:
+def can_send_factors(module: torch.nn.Module, owners: dict[torch.nn.Parameter, list[torch.nn.Module]],
+                     known: Set[torch.nn.Parameter]) -> bool:
     """A plain Linear, in float32, whose tensors are its own: weight_norm and the like keep its class and compute
     the weight of others."""
     own = dict(module.named_parameters(recurse=False))
     return (type(module) is torch.nn.Linear and "forward" not in vars(module)
             and list(own) in (["weight"], ["weight", "bias"])
-            and all(type(p) is torch.nn.Parameter and p.requires_grad and p.dtype == torch.float32
+            and all(type(p) is torch.nn.Parameter and (p.requires_grad or p in known) and p.dtype == torch.float32
                     and len(owners[p]) == 1 for p in own.values()))
 
 
-def layers_of(model: torch.nn.Module, session: Session,
-              factors: bool = True) -> tuple[list[Layer], dict[torch.nn.Module, list[Layer]]]:
-    """The model's layers in the order of its modules, and for each module the layers it uses."""
+def layers_of(model: torch.nn.Module, session: Session, factors: bool = True,
+              known: Set[torch.nn.Parameter] = frozenset()) -> tuple[list[Layer], dict[torch.nn.Module, list[Layer]]]:
+    """The model's layers in the order of its modules, and for each module the layers it uses. Of parameters that require a
+    gradient, and of those `known` that did before."""
     owners: dict[torch.nn.Parameter, list[torch.nn.Module]] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
@@ -274,16 +431,16 @@ def layers_of(model: torch.nn.Module, session: Session,
         own = dict(module.named_parameters(recurse=False))
         new: dict[torch.dtype, list[torch.nn.Parameter]] = {}
         for parameter_name, parameter in own.items():
-            if parameter.requires_grad and parameter not in home:
+            if (parameter.requires_grad or parameter in known) and parameter not in home:
                 check(f"{name}.{parameter_name}" if name else parameter_name, parameter)
-                new.setdefault(parameter.dtype, []).append(parameter)
+                new.setdefault(exchanged(parameter.dtype), []).append(parameter)
         for number, parameters in enumerate(new.values()):
             layer_name = (name or "model") + (f".{number}" if number else "")
             while layer_name in names:  # a child may be called what its parent's own tensors are
                 layer_name += "'"
             names.add(layer_name)
-            layers.append(Layer(layer_name, parameters, factors and len(new) == 1 and can_send_factors(module, owners),
-                                is_table(module, owners)))
+            layers.append(Layer(layer_name, parameters,
+                                factors and len(new) == 1 and can_send_factors(module, owners, known), is_table(module, owners)))
             home.update((parameter, layers[-1]) for parameter in parameters)
     if not layers:
         raise PoseidonError("the model has no parameter that requires a gradient", "INVALID_ARGUMENT")

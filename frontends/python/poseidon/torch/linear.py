@@ -11,63 +11,88 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
-from ..errors import PoseidonError
-
 if TYPE_CHECKING:
     from .layers import Layer
 
 
-def wanted(node: Any, layer: Layer) -> bool:
-    """Whether this backward pass is to leave gradients at weight and bias; not so where autograd.grad or
-    backward(inputs=...) asks for others'."""
+def asked(node: Any, number: int) -> bool | None:
+    """Whether this backward pass is to leave a gradient at input `number` of the node, which is a parameter; None where it is
+    to return it, as autograd.grad does."""
+    parameter = node.next_functions[number][0] if number < len(node.next_functions) else None
+    if parameter is None:
+        return False
     try:
-        asked = {torch._C._will_engine_execute_node(parameter) for parameter, _ in node.next_functions[1:] if parameter}
+        return bool(torch._C._will_engine_execute_node(parameter))
     except RuntimeError:
-        raise PoseidonError(f"autograd.grad asks for the weight or bias of layer '{layer.name}', which the core "
-                            "computes, expected factors=False in wrap") from None
-    if len(asked) > 1:
-        raise PoseidonError(f"backward asks for one of weight and bias of layer '{layer.name}', which the core "
-                            "computes together, expected factors=False in wrap")
-    return asked == {True}
+        return None
 
 
-class LinearGradient(torch.autograd.Function):
+class WeightGradient(torch.autograd.Function):
+    """Gives back `y`, what the Linear made of `x`; backward hands over the factors of the weight's and the bias's gradient.
+
+    A node apart from InputGradient, which comes after it: the factors leave, and the network works, while dx is computed.
+    They leave from the parameters' hooks, because other gradients may reach the parameters as well.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, y: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
+                layer: Layer) -> torch.Tensor:
+        ctx.layer = layer
+        ctx.save_for_backward(x)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, = ctx.saved_tensors
+        rows, flat = dy.reshape(-1, dy.shape[-1]), x.reshape(-1, x.shape[-1])
+        for_weight, for_bias = asked(ctx, 2), asked(ctx, 3)
+        dw = db = None
+        if for_weight and (for_bias or not ctx.needs_input_grad[3]) and not torch.is_grad_enabled():
+            ctx.layer.exchange.emit(ctx.layer, rows.contiguous(), flat.contiguous())
+        else:  # as autograd would: what comes whole goes through the parameter's hook, or to whom autograd.grad was called by
+            if for_weight is not False:
+                dw = rows.t().mm(flat)
+            if for_bias is not False:
+                db = rows.sum(0)
+        return dy, None, dw, db, None
+
+
+class InputGradient(torch.autograd.Function):
+    """A Linear's forward pass, and dx in backward. The parameters are no inputs of it, so that what is done when their
+    gradients are there does not wait for it."""
+
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
                 layer: Layer) -> torch.Tensor:
-        ctx.layer = layer
-        ctx.save_for_backward(x, weight)
+        ctx.shape, ctx.layer = x.shape, layer
+        ctx.save_for_backward(weight)
         return functional.linear(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, None, None, None]:
-        if torch.is_grad_enabled():
-            raise PoseidonError(f"create_graph is not possible through layer '{ctx.layer.name}', expected "
-                                "factors=False in wrap")
-        x, weight = ctx.saved_tensors
-        rows = dy.reshape(-1, dy.shape[-1]).contiguous()
-        if wanted(ctx, ctx.layer):
-            # The factors leave first: the network works while dx is computed.
-            ctx.layer.exchange.emit(ctx.layer, rows, x.reshape(-1, x.shape[-1]).contiguous())
-        dx = rows.mm(weight).view(x.shape) if ctx.needs_input_grad[0] else None
-        return dx, None, None, None
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        weight, = ctx.saved_tensors  # still what it was
+        if torch.is_grad_enabled():  # dx has a gradient of the weight itself
+            weight = ctx.layer.parameters[0]
+        return dy.reshape(-1, dy.shape[-1]).mm(weight).view(ctx.shape), None, None, None
 
 
 class Linear(torch.nn.Linear):
     """What wrap makes of a plain nn.Linear: the same object and parameters, another backward pass."""
 
-    poseidon_layer: Layer | None = None
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        layer = self.poseidon_layer
+        layer = vars(self).get("poseidon_layer")  # none any more where a hook of this very call has made it plain
         # Under autocast, in another precision, of a weight that is computed from the parameter, with a hook that wants
         # to see it, or compiled (a compiler drops what backward does besides computing), the gradient comes whole,
         # through the parameter's hook. (self.weight would compute it.)
         if (layer is None or torch.compiler.is_compiling() or not torch.is_grad_enabled()
                 or self._parameters.get("weight") is not layer.parameters[0]
-                or not self.weight.requires_grad or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu")
-                or any(parameter._backward_hooks for parameter in layer.parameters)):
-            return super().forward(x)
-        layer.uses += 1
-        result: torch.Tensor = LinearGradient.apply(x, self.weight, self.bias, layer)  # type: ignore[no-untyped-call]
+                or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu")
+                or any(not parameter.requires_grad or parameter._backward_hooks for parameter in layer.parameters)):
+            return torch.nn.Linear.forward(self, x)
+        weight, bias = self.weight.detach(), None if self.bias is None else self.bias.detach()
+        if x.requires_grad:
+            y = InputGradient.apply(x, weight, bias, layer)  # type: ignore[no-untyped-call]
+        else:
+            y = functional.linear(x, weight, bias)
+        result: torch.Tensor = WeightGradient.apply(y, x, self.weight, self.bias, layer)  # type: ignore[no-untyped-call]
         return result

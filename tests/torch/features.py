@@ -1,0 +1,590 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What training scripts do, each with the reference of one process on the concatenated batch: see test_features.py.
+
+A feature trains a model for some steps on the batches of `ranks`: a worker on its own, the reference on all at once. Where
+that is another thing (one rank alone does something, statistics of a batch) the reference computes every rank's gradients by
+itself and applies their mean.
+"""
+import contextlib
+import copy
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, prune
+from torch.utils.checkpoint import checkpoint
+
+BATCH = 4
+LATE = 6  # the step at which something begins; the plan is final at step 3
+
+
+def noise(step, ranks, *shape, stream=0):
+    """Of the batches of all `ranks`, one behind the other."""
+    return torch.cat([torch.randn(BATCH, *shape, generator=torch.Generator().manual_seed(1000 * stream + 10 * step + rank))
+                      for rank in ranks])
+
+
+class Feature:
+    steps = 6
+    tolerance = 1e-5
+    by_rank = False  # the reference averages gradients
+    optimizer_arguments = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
+
+    def model(self):
+        return nn.Sequential(nn.Linear(10, 24), nn.Tanh(), nn.Linear(24, 16), nn.Tanh(), nn.Linear(16, 3))
+
+    def optimizer(self, model):
+        return torch.optim.SGD(model.parameters(), **self.optimizer_arguments)
+
+    def prepare(self, model, optimizer, step, ranks):
+        pass
+
+    def loss(self, model, step, ranks):
+        return (model(noise(step, ranks, 10)) - noise(step, ranks, 3, stream=1)).square().mean()
+
+    def backward(self, model, optimizer, step, ranks):
+        optimizer.zero_grad()
+        self.loss(model, step, ranks).backward()
+
+    def update(self, model, optimizer, step):
+        optimizer.step()
+
+
+class Plain(Feature):
+    pass
+
+
+class Accumulation(Feature):
+    def backward(self, model, optimizer, step, ranks):
+        optimizer.zero_grad()
+        for micro in range(3):
+            (self.loss(model, 100 + 3 * step + micro, ranks) / 3).backward()
+
+
+class Autocast(Feature):
+    tolerance = 1e-2  # both round products to bfloat16
+
+    def loss(self, model, step, ranks):
+        with torch.autocast("cpu", torch.bfloat16):
+            result = model(noise(step, ranks, 10))
+        return (result.float() - noise(step, ranks, 3, stream=1)).square().mean()
+
+
+class Scaled(Feature):
+    """A loss scale that is found: an overflow on rank 1 alone skips the step everywhere."""
+
+    steps = 8
+
+    def optimizer(self, model):
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 8, growth_interval=2)
+        return super().optimizer(model)
+
+    def backward(self, model, optimizer, step, ranks):
+        optimizer.zero_grad()
+        loss = self.loss(model, step, ranks)
+        if step == 4 and 1 in ranks:
+            loss = loss * float("inf")
+        self.scaler.scale(loss).backward()
+
+    def update(self, model, optimizer, step):
+        self.scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        self.scaler.step(optimizer)
+        self.scaler.update()
+
+
+class ClippedByNorm(Feature):
+    def update(self, model, optimizer, step):
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+
+
+class ClippedByValue(Feature):
+    def update(self, model, optimizer, step):
+        nn.utils.clip_grad_value_(model.parameters(), 0.01)
+        optimizer.step()
+
+
+class Tied(Feature):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(10, 24)
+            self.inner = nn.Linear(24, 24)
+            self.decoder = nn.Linear(24, 10, bias=False)
+            self.decoder.weight = self.embedding.weight
+
+        def forward(self, words):
+            return self.decoder(torch.tanh(self.inner(self.embedding(words))))
+
+    def model(self):
+        return self.Net()
+
+    def loss(self, model, step, ranks):
+        words = noise(step, ranks, 5).abs().mul(4).long().clamp(0, 9)
+        return nn.functional.cross_entropy(model(words[:, :-1]).flatten(0, 1), words[:, 1:].flatten())
+
+
+class Twice(Feature):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.again, self.last = nn.Linear(10, 24), nn.Linear(24, 24), nn.Linear(24, 3)
+
+        def forward(self, x):
+            return self.last(torch.tanh(self.again(torch.tanh(self.again(self.first(x))))))
+
+    def model(self):
+        return self.Net()
+
+
+class Unused(Feature):
+    """A layer that never runs and one that runs on rank 1 alone in every second step."""
+
+    by_rank = True
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.never, self.some, self.last = (
+                nn.Linear(10, 24), nn.Linear(24, 24), nn.Linear(24, 24), nn.Linear(24, 3))
+
+        def forward(self, x, some):
+            x = torch.tanh(self.first(x))
+            return self.last(self.some(x) if some else x)
+
+    def model(self):
+        return self.Net()
+
+    def loss(self, model, step, ranks):
+        result = model(noise(step, ranks, 10), step % 2 == 1 and 1 in ranks)
+        return (result - noise(step, ranks, 3, stream=1)).square().mean()
+
+
+class Frozen(Feature):
+    steps = LATE + 3
+
+    def prepare(self, model, optimizer, step, ranks):
+        if step == LATE:
+            model[2].requires_grad_(False)
+
+
+class Thawed(Feature):
+    """The last layer alone, then one more, then all but a bias, which is frozen again."""
+
+    steps = LATE + 7
+
+    def model(self):
+        model = super().model().requires_grad_(False)
+        model[4].requires_grad_(True)
+        return model
+
+    def prepare(self, model, optimizer, step, ranks):
+        if step == 2:
+            model[2].requires_grad_(True)
+        elif step == LATE:
+            model.requires_grad_(True)
+            model[2].bias.requires_grad_(False)
+
+
+class Grown(Feature):
+    """A module that replaces another, and its parameters join the optimizer."""
+
+    steps = LATE + 3
+
+    def prepare(self, model, optimizer, step, ranks):
+        if step == LATE:
+            model[4] = nn.Linear(16, 3)  # rank 0's has to reach all
+            if ranks != (0, 1):
+                torch.manual_seed(5 + ranks[0])
+            else:
+                torch.manual_seed(5)
+            nn.init.normal_(model[4].weight)
+            nn.init.zeros_(model[4].bias)
+            optimizer.add_param_group({"params": model[4].parameters(), "lr": 0.01})
+
+
+class Checkpointed(Feature):
+    reentrant = False
+
+    class Net(nn.Module):
+        def __init__(self, reentrant):
+            super().__init__()
+            self.reentrant = reentrant
+            self.first = nn.Linear(10, 24)
+            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(24, 24), nn.LayerNorm(24), nn.Tanh()) for _ in range(3))
+            self.last = nn.Linear(24, 3)
+
+        def forward(self, x):
+            x = self.first(x)
+            for block in (*self.blocks, self.blocks[0]):  # one of them twice
+                x = checkpoint(block, x, use_reentrant=self.reentrant)
+            return {"out": self.last(x)}["out"]
+
+    def model(self):
+        return self.Net(self.reentrant)
+
+
+class CheckpointedReentrantly(Checkpointed):
+    reentrant = True
+
+
+class CheckpointedWhole(Checkpointed):
+    """Everything that has parameters is in the inner backward pass; what the model returns is not a tensor."""
+
+    class Net(nn.Module):
+        def __init__(self, reentrant):
+            super().__init__()
+            self.reentrant, self.inner = reentrant, Feature().model()
+
+        def forward(self, x):
+            return {"out": [checkpoint(self.inner, x.requires_grad_(), use_reentrant=self.reentrant)]}
+
+    reentrant = True
+
+    def loss(self, model, step, ranks):
+        return super().loss(lambda x: model(x)["out"][0], step, ranks)
+
+
+class Spectral(Feature):
+    def model(self):
+        model = super().model()
+        nn.utils.spectral_norm(model[2])
+        parametrizations.spectral_norm(model[4])
+        return model
+
+
+class Parametrized(Feature):
+    def model(self):
+        model = super().model()
+        parametrizations.weight_norm(model[0])
+        parametrizations.orthogonal(model[2])
+        return model
+
+
+class Adapted(Feature):
+    """Low-rank adapters beside frozen Linears."""
+
+    class Adapter(nn.Module):
+        def __init__(self, base):
+            super().__init__()
+            self.base = base.requires_grad_(False)
+            self.down, self.up = nn.Linear(base.in_features, 2, bias=False), nn.Linear(2, base.out_features, bias=False)
+
+        def forward(self, x):
+            return self.base(x) + self.up(self.down(x))
+
+    def model(self):
+        model = super().model()
+        for at in (0, 2, 4):
+            model[at] = self.Adapter(model[at])
+        return model
+
+
+class Recurrent(Feature):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.memory, self.last = nn.LSTM(10, 12, num_layers=2, batch_first=True), nn.Linear(12, 3)
+
+        def forward(self, x):
+            return self.last(self.memory(x)[0][:, -1])
+
+    def model(self):
+        return self.Net()
+
+    def loss(self, model, step, ranks):
+        return (model(noise(step, ranks, 5, 10)) - noise(step, ranks, 3, stream=1)).square().mean()
+
+
+class Attention(Feature):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.last = nn.MultiheadAttention(10, 2, batch_first=True), nn.Linear(10, 3)
+
+        def forward(self, x):
+            return self.last(self.attention(x, x, x, need_weights=False)[0].mean(1))
+
+    def model(self):
+        return self.Net()
+
+    loss = Recurrent.loss
+
+
+class Transformer(Attention):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(10, 2, 16, dropout=0.0, batch_first=True)
+            self.encoder, self.last = nn.TransformerEncoder(layer, 2), nn.Linear(10, 3)
+
+        def forward(self, x):
+            return self.last(self.encoder(x).mean(1))
+
+
+class Statistics(Feature):
+    """Batch norms use each rank's own batch, and keep rank 0's statistics everywhere."""
+
+    by_rank = True
+
+    def model(self):
+        return nn.Sequential(nn.Linear(10, 24), nn.BatchNorm1d(24), nn.Tanh(), nn.Linear(24, 3))
+
+
+class MoreGroups(Feature):
+    steps = LATE + 3
+
+    def optimizer(self, model):
+        return torch.optim.SGD(model[4].parameters(), lr=0.05)
+
+    def prepare(self, model, optimizer, step, ranks):
+        if step == LATE:
+            optimizer.add_param_group({"params": model[0].parameters(), "lr": 0.1})
+
+
+class Penalty(Feature):
+    """Gradients of gradients, as WGAN-GP and R1 take them."""
+
+    steps = LATE
+
+    def loss(self, model, step, ranks):
+        x = noise(step, ranks, 10).requires_grad_()
+        result = model(x)
+        slope, = torch.autograd.grad(result.sum(), x, create_graph=True)
+        return result.square().mean() + (slope.norm(dim=1) - 1).square().mean()
+
+
+class Graphed(Feature):
+    def backward(self, model, optimizer, step, ranks):
+        optimizer.zero_grad()
+        self.loss(model, step, ranks).backward(create_graph=step % 2 == 0)
+
+
+class WholeBatch(Feature):
+    """LBFGS asks for the loss as often as that loss tells it to."""
+
+    steps = 3
+
+    def optimizer(self, model):
+        return torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=6, history_size=5, line_search_fn="strong_wolfe",
+                                 tolerance_change=1e-4)
+
+    def backward(self, model, optimizer, step, ranks):
+        def closure():
+            optimizer.zero_grad()
+            loss = self.loss(model, 0, ranks)
+            loss.backward()
+            return loss
+        optimizer.step(closure)
+
+    def update(self, model, optimizer, step):
+        pass
+
+
+class Retained(Feature):
+    """Several backward passes of one forward pass."""
+
+    def backward(self, model, optimizer, step, ranks):
+        optimizer.zero_grad()
+        result = model(noise(step, ranks, 10))
+        result.square().mean().backward(retain_graph=True)
+        result.abs().mean().backward()
+
+
+class Asked(Feature):
+    """autograd.grad for weights is each worker's own, as with DistributedDataParallel; what is told to all is the rest."""
+
+    def backward(self, model, optimizer, step, ranks):
+        loss = self.loss(model, step, ranks)
+        own = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+        optimizer.zero_grad()
+        with_factors = torch.autograd.grad(loss, [model[0].weight], retain_graph=True)
+        torch.testing.assert_close(with_factors[0], own[0])
+        plain = copy.deepcopy(Feature().model())
+        plain.load_state_dict(model.state_dict())
+        expected = torch.autograd.grad(self.loss(plain, step, ranks), list(plain.parameters()))
+        for one, other in zip(own, expected):
+            torch.testing.assert_close(one, other)
+        loss.backward()
+
+
+class Halves(Feature):
+    """Parameters in bfloat16, and some in single precision among them."""
+
+    tolerance = 4e-2  # numbers near 1 have steps of 0.008, and both round in every step
+    optimizer_arguments = {"lr": 0.05}
+
+    def model(self):
+        model = super().model().bfloat16()
+        model[2].float()
+        model[2].register_forward_pre_hook(lambda module, arguments: (arguments[0].float(),))
+        model[2].register_forward_hook(lambda module, arguments, result: result.bfloat16())
+        return model
+
+    def loss(self, model, step, ranks):
+        result = model(noise(step, ranks, 10).bfloat16())
+        return (result.float() - noise(step, ranks, 3, stream=1)).square().mean()
+
+
+class HalvesRounded(Feature):
+    """The mean of gradients in bfloat16 is their sum in single precision, rounded once."""
+
+    tolerance = 4e-2
+    optimizer_arguments = {"lr": 0.05}
+
+    def model(self):
+        return super().model().bfloat16()
+
+    loss = Halves.loss
+
+    def backward(self, model, optimizer, step, ranks):
+        super().backward(model, optimizer, step, ranks)
+        if len(ranks) == 1:
+            sums = [torch.zeros(p.shape) for p in model.parameters()]
+            for rank in range(2):
+                plain = self.model()
+                plain.load_state_dict(model.state_dict())
+                self.loss(plain, step, (rank,)).backward()
+                for total, parameter in zip(sums, plain.parameters()):
+                    total.add_(parameter.grad.float())
+            for total, parameter in zip(sums, model.parameters()):
+                assert torch.equal((total / 2).bfloat16(), parameter.grad)
+
+
+class Late(Feature):
+    steps = LATE + 4
+
+    def begins(self, step, ranks):
+        return step >= LATE
+
+
+class LateAutocast(Late):
+    tolerance = 1e-2
+
+    def loss(self, model, step, ranks):
+        with torch.autocast("cpu", torch.bfloat16) if self.begins(step, ranks) else contextlib.nullcontext():
+            result = model(noise(step, ranks, 10))
+        return (result.float() - noise(step, ranks, 3, stream=1)).square().mean()
+
+
+class LateHook(Late):
+    hook = None
+
+    def prepare(self, model, optimizer, step, ranks):
+        if self.hook is not None:
+            self.hook.remove()
+        self.hook = model[2].weight.register_hook(lambda gradient: gradient * 2) if self.begins(step, ranks) else None
+
+
+class LatePruning(Late):
+    def prepare(self, model, optimizer, step, ranks):
+        if step == LATE:
+            prune.l1_unstructured(model[2], "weight", 0.5)
+
+
+class LatePenalty(Late):
+    """On the weights beside the loss: products and whole gradients of one layer in one pass."""
+
+    def loss(self, model, step, ranks):
+        loss = super().loss(model, step, ranks)
+        if self.begins(step, ranks):
+            loss = loss + 0.1 * model[2].weight.square().sum() + 0.1 * model[4].bias.square().sum()
+        return loss
+
+
+class OnRank1:
+    """Begins on one of the ranks alone."""
+
+    by_rank = True
+
+    def begins(self, step, ranks):
+        return step >= LATE and ranks == (1,)
+
+
+class LateAutocastOnRank1(OnRank1, LateAutocast):
+    pass
+
+
+class LateHookOnRank1(OnRank1, LateHook):
+    pass
+
+
+class LatePenaltyOnRank1(OnRank1, LatePenalty):
+    pass
+
+
+class PenaltyInSomeSteps(LatePenalty):
+    def begins(self, step, ranks):
+        return step % 2 == 0
+
+
+FEATURES = {one.__name__: one for one in list(globals().values())
+            if isinstance(one, type) and issubclass(one, Feature) and one not in (Feature, Late)}
+# Of Linears alone, whose names are those of Feature's model: they go as factors from the first step where that is asked.
+FACTORS = {"0": "sfb", "2": "sfb", "4": "sfb"}
+FORCED = ["Plain", "Accumulation", "Autocast", "Scaled", "Frozen", "Penalty", "Graphed", "WholeBatch", "Retained", "Asked",
+          *(name for name in FEATURES if name.startswith("Late") and "Pruning" not in name), "PenaltyInSomeSteps"]
+
+
+def train(feature, ranks, wrap=lambda model, optimizer: None):
+    """The weights after the feature's steps, and what wrap returned."""
+    model = feature.model()
+    optimizer = feature.optimizer(model)
+    exchange = wrap(model, optimizer)
+    for step in range(feature.steps):
+        feature.prepare(model, optimizer, step, ranks)
+        feature.backward(model, optimizer, step, ranks)
+        feature.update(model, optimizer, step)
+    return dict(model.state_dict()), exchange
+
+
+def mean_of_ranks(feature, workers):
+    """The weights of one process that computes the gradients of every rank and applies their mean. Buffers are rank 0's."""
+    model = feature.model()
+    optimizer = feature.optimizer(model)
+    for step in range(feature.steps):
+        sums, used = [torch.zeros_like(p) for p in model.parameters()], set()
+        buffers = copy.deepcopy(dict(model.named_buffers()))
+        for rank in reversed(range(workers)):
+            for name, buffer in model.named_buffers():
+                buffer.copy_(buffers[name])
+            feature.prepare(model, optimizer, step, (rank,))
+            feature.backward(model, optimizer, step, (rank,))
+            for total, parameter in zip(sums, model.parameters()):
+                if parameter.grad is not None:
+                    total.add_(parameter.grad)
+                    used.add(parameter)
+        for total, parameter in zip(sums, model.parameters()):
+            parameter.grad = total / workers if parameter in used else None
+        feature.update(model, optimizer, step)
+    return dict(model.state_dict())
+
+
+def reference(name, workers):
+    torch.manual_seed(1)
+    feature = FEATURES[name]()
+    return mean_of_ranks(feature, workers) if feature.by_rank else train(feature, tuple(range(workers)))[0]
+
+
+def work(rank, options, requests):
+    """A worker of a job: trains what it is asked for and answers with the weights, until it is asked for nothing."""
+    torch.set_num_threads(1)
+    import poseidon.torch
+    poseidon.torch.init(rank=rank, threads=1, **options)
+    while (request := requests.recv()) is not None:
+        name, overlap = request
+        torch.manual_seed(1 + rank)  # other weights on every rank: rank 0's have to reach all
+        try:
+            weights, exchange = train(FEATURES[name](), (rank,),
+                                      lambda model, optimizer: poseidon.torch.wrap(model, optimizer, overlap=overlap))
+            if overlap:
+                exchange.synchronize()
+            schemes = {layer: scheme for layer, (scheme, _) in exchange.plan().items()}
+            exchange.detach()
+            requests.send((weights, schemes))
+        except Exception:
+            import traceback
+            requests.send(traceback.format_exc())
+            break
+    else:
+        poseidon.torch.shutdown()
