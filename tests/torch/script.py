@@ -2,6 +2,7 @@
 """A training script as users write it: two lines of ours, no init, no shutdown. Its first argument is the case, its second the
 file for what it ends with, to which it adds its rank.
 """
+import contextlib
 import pathlib
 import sys
 
@@ -107,6 +108,50 @@ def two_models():
             nn.functional.cross_entropy(model(x) + 0.1 * one(x).detach(), y).backward()
             optimizer.step()
     return nn.ModuleList([one, other])
+
+
+class Words(nn.Module):
+    """A table of rows, a buffer, a Linear that may send factors, and one that is never used."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1 + poseidon.rank())
+        self.words, self.norm = nn.Embedding(10, 20, sparse=True), nn.BatchNorm1d(200, momentum=None, affine=False)
+        self.wide, self.last, self.unused = nn.Linear(20, 200), nn.Linear(200, 10), nn.Linear(3, 3)
+
+    def forward(self, x, y):
+        with torch.no_grad():
+            self.norm(torch.zeros(2, 200))  # the same on all: counts
+        return self.last(torch.tanh(self.wide(x + self.words(y))))
+
+
+def as_ddp():
+    """Two of three batches stay local, by the context that scripts for DDP use; the first step is exchanged at once."""
+    model = poseidon.DistributedDataParallel(Words(), find_unused_parameters=True, gradient_as_bucket_view=True)
+    assert all(key.startswith("module.") for key in model.state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (x, y) in enumerate(loader(60 * ALL)):
+        context = model.no_sync() if step % 3 else contextlib.nullcontext()
+        with context:
+            nn.functional.cross_entropy(model(x, y), y).backward()
+        if step % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+    assert model.module.unused.weight.grad is None or not model.module.unused.weight.grad.any()
+    assert model.module.norm.num_batches_tracked == 60
+    for refused in (model.join, lambda: model.register_comm_hook(None, None),
+                    lambda: poseidon.DistributedDataParallel(net(), mixed_precision=1)):
+        try:
+            refused()
+        except poseidon.PoseidonError:
+            continue
+        raise AssertionError("nothing was refused")
+    return model
+
+
+def as_ddp_with_factors():
+    poseidon.init(schemes={"wide": "sfb"})
+    return as_ddp()
 
 
 def order():

@@ -19,11 +19,12 @@ from ..errors import PoseidonError
 from ..session import make_token_file
 from . import data, job
 from .collectives import all_gather_object, all_reduce, barrier, broadcast
+from .ddp import DistributedDataParallel
 from .exchange import Exchange
 from .job import init, is_joined, joined, rank, shutdown, workers, wrap
 from .layers import view_of
 
-__all__ = ["Exchange", "PoseidonError", "all_gather_object", "all_reduce", "barrier", "broadcast", "check", "distribute", "init",
+__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather_object", "all_reduce", "barrier", "broadcast", "check", "distribute", "init",
            "is_joined", "joined", "loader", "make_token_file", "plan", "rank", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")

@@ -9,6 +9,7 @@ the user's own optimizer, right before its module runs in the next forward pass.
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -124,6 +125,7 @@ class Exchange:
         self.samples = 0
         self.begun = False
         self.in_backward = False
+        self.paused = False  # gradients stay here
         self.outer: int | None = None  # the graph task of the backward pass, at whose end end_backward will be called
         self.compiled = False  # some module was, in its last forward pass
         self.said: set[str] = set()  # names of layers of which the log has heard
@@ -332,6 +334,8 @@ class Exchange:
         task = torch._C._current_graph_task_id
 
         def arrived(parameter: torch.Tensor) -> None:
+            if self.paused:
+                return
             if not self.in_backward:
                 self.enter_backward()
             gradient = parameter.grad
@@ -352,6 +356,8 @@ class Exchange:
     def rows_come(self, layer: Layer) -> Callable[[torch.Tensor], None]:
         """Before a table's rows are added to its gradient: what it holds of backward passes before is a mean already."""
         def comes(gradient: torch.Tensor) -> None:
+            if self.paused or layer.local:
+                return
             if not self.in_backward:
                 self.enter_backward()
             if not layer.flying and layer.waiting_for == len(layer.parameters):
@@ -382,7 +388,7 @@ class Exchange:
     def reach(self, gradients: object) -> None:
         """The backward pass has come to what the model's forward pass returned. None is around this one."""
         task = torch._C._current_graph_task_id()
-        if self.outer != task:
+        if self.outer != task and not self.paused:
             self.outer = task
             Variable._execution_engine.queue_callback(self.end_backward)
 
@@ -421,12 +427,12 @@ class Exchange:
         if layer.table:
             return self.send_rows(layer)
         factors = layer.factors and layer.scheme == c.FACTOR_BROADCAST
-        if factors and not layer.emitted and layer.waiting_for == len(layer.parameters):
+        if factors and not layer.emitted and not layer.local and layer.waiting_for == len(layer.parameters):
             layer.set_aside()  # what the backward passes before left
         if layer.emitted or layer.before is not None:
             if layer.emitted:
                 layer.used = layer.all
-            if factors and all(p.grad is None for p in layer.parameters):
+            if factors and not layer.local and all(p.grad is None for p in layer.parameters):
                 self.push_factors(layer)
                 return True
             layer.rows = sum(len(dy) for dy, _ in layer.pending)
@@ -442,7 +448,7 @@ class Exchange:
 
     def send_rows(self, layer: Layer) -> bool:
         parameter = layer.parameters[0]
-        came = layer.waiting_for < len(layer.parameters)
+        came = layer.waiting_for < len(layer.parameters) or layer.local
         if not came:
             layer.before = parameter.grad
         layer.used = [came or layer.before is not None]
@@ -556,6 +562,17 @@ class Exchange:
         else:
             layer.memory()
             self.push_dense(layer, absent=True)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside leave their gradients to add up here; the first one behind it exchanges what there is."""
+        before, self.paused = self.paused, True
+        try:
+            yield
+        finally:
+            self.paused = before
+            for layer in self.layers:
+                layer.local = True
 
     # ---- landing and updating
 

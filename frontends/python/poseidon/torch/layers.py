@@ -80,6 +80,9 @@ class Layer:
 
     exchange: Exchange  # both from when it is declared
     id: int
+    adds: bool  # see next_backward
+    stays: bool
+    local: bool
 
     def __init__(self, name: str, parameters: list[torch.nn.Parameter], factors: bool, table: bool = False) -> None:
         self.name = name
@@ -237,7 +240,7 @@ class Layer:
         """What the gradients hold of the backward passes before: products are added to it or, where factors will land over
         it, it to the mean."""
         if self.gather():
-            if self.scheme == c.FACTOR_BROADCAST:
+            if self.scheme == c.FACTOR_BROADCAST and not self.local:
                 self.before = self.memory().clone()
             self.adds = self.stays = True
             self.forget()
@@ -290,6 +293,7 @@ class Layer:
         self.emitted = False  # this backward pass went through WeightGradient
         self.adds = self.stays = False  # to what the memory holds of backward passes before, which is to stay where it is
         self.nested = False   # some of it was in a backward pass inside another, as of a reentrant checkpoint
+        self.local = False    # its gradients hold some that were not exchanged (no_sync)
 
 
 def whole_as_factors(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:

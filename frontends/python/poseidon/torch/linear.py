@@ -47,8 +47,9 @@ class WeightGradient(torch.autograd.Function):
         rows, flat = dy.reshape(-1, dy.shape[-1]), x.reshape(-1, x.shape[-1])
         for_weight, for_bias = asked(ctx, 2), asked(ctx, 3)
         dw = db = None
-        if for_weight and (for_bias or not ctx.needs_input_grad[3]) and not torch.is_grad_enabled():
-            ctx.layer.exchange.emit(ctx.layer, rows.contiguous(), flat.contiguous())
+        exchange = ctx.layer.exchange
+        if for_weight and (for_bias or not ctx.needs_input_grad[3]) and not torch.is_grad_enabled() and not exchange.paused:
+            exchange.emit(ctx.layer, rows.contiguous(), flat.contiguous())
         else:  # as autograd would: what comes whole goes through the parameter's hook, or to whom autograd.grad was called by
             if for_weight is not False:
                 dw = rows.t().mm(flat)
