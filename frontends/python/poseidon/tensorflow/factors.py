@@ -110,8 +110,12 @@ def _parts(gradient: tf.Tensor, shape: tuple[int, ...], kernel: tf.Tensor) -> tu
     if op.type == "MatMul" and op.get_attr("transpose_a") and not op.get_attr("transpose_b"):
         u, v = op.inputs  # of a Dense layer on more than two axes, u has static sizes for none of its own
         return [Factors(tf.ensure_shape(u, [None, shape[0]]), tf.ensure_shape(v, [None, shape[1]]), op.name)], []
+    batch = _summed_batch(op)
+    if batch is not None:
+        u, v = (tf.reshape(one, [-1, size]) for one, size in zip(batch.inputs, shape))
+        return [Factors(u, v, batch.name)], []
     if (op.type in ("Cast", "Identity") and op.inputs[0].dtype.is_floating) or \
-            (op.type == "Reshape" and tuple(op.inputs[0].shape) == shape):
+            (op.type == "Reshape" and op.inputs[0].shape == tf.TensorShape(shape)):  # its rank may be unknown
         products, _ = inner = _parts(op.inputs[0], shape, kernel)
         if products and (not inner[1] or op.type == "Identity"):
             return inner
@@ -125,6 +129,17 @@ def _parts(gradient: tf.Tensor, shape: tuple[int, ...], kernel: tf.Tensor) -> tu
             terms += of_term[1]
         return products, terms
     return [], [gradient] if _is_own(gradient, kernel) else []
+
+
+def _summed_batch(op: tf.Operation) -> tf.Operation | None:
+    """The products of which a matrix's gradient is the sum over a batch: Keras before 3.15 multiplies inputs of more than two
+    axes so. TensorFlow sums over the axes that the matrix lacks, and reshapes to the matrix."""
+    total = op.inputs[0].op if op.type == "Reshape" else None
+    if total is None or total.type != "Sum" or total.inputs[1].op.type != "BroadcastGradientArgs":
+        return None
+    products = total.inputs[0].op
+    of_factors = products.type == "BatchMatMulV2" and products.get_attr("adj_x") and not products.get_attr("adj_y")
+    return products if of_factors else None
 
 
 def _made_by(tensor: tf.Tensor) -> list[tf.Operation]:
