@@ -22,7 +22,7 @@ for version in "${versions[@]}"; do
     "${POSEIDON_BASE_PYTHON:-/usr/bin/python3}" -m venv --clear "$environment"
     "$environment/bin/pip" install --quiet --no-cache-dir "tensorflow-cpu==$version"
   fi
-  "$environment/bin/pip" list 2>/dev/null | grep -E "^(tensorflow|keras) " || true
+  "$environment/bin/pip" list 2>/dev/null | grep -E "^(tensorflow[_-]cpu|keras) " || true
   POSEIDON_TENSORFLOW_PYTHON=$environment/bin/python3 .venv/bin/python3 -B -m pytest -q -p no:cacheprovider tests/tensorflow ||
     failed+=("$version")
 done
