@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two workers train what one does on their batches together (worker.py), with equal bits on both; or say why not."""
+import functools
 import importlib.util
 import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
@@ -14,10 +14,11 @@ np = pytest.importorskip("numpy", reason="NumPy is not installed for this interp
 pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
 HERE = pathlib.Path(__file__).resolve().parent
-FRONT_END = HERE.parents[1] / "frontends" / "python"
+sys.path.append(str(HERE.parent / "shared"))
+import programs  # noqa: E402
+
 PATIENCE = 120 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
 STEPS = 30
-OTHERS = ("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "MASTER_", "POSEIDON_TOKEN_FILE", "POSEIDON_PORT")
 
 # How far one process may be from two, of the largest weight: other sums have other roundings. Adam divides by the root of
 # what may be nearly nothing.
@@ -39,28 +40,15 @@ def keras_is_there():
         pytest.skip("Keras is not installed for this interpreter")
 
 
-def start(folder, workers, *command, **variables):
-    """Processes of Python that meet by themselves, as torchrun's do on one host."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
-    return [subprocess.Popen([sys.executable, "-B", *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             text=True, env={**clean, "KERAS_BACKEND": "torch", "KERAS_HOME": str(folder),
-                                             "PYTHONPATH": str(FRONT_END), "TMPDIR": str(folder), "RANK": str(rank),
-                                             "WORLD_SIZE": str(workers), "LOCAL_WORLD_SIZE": str(workers), **variables})
-            for rank in range(workers)]
+def start(folder, workers, *command):
+    return programs.start(sys.executable, folder, workers, *command, KERAS_BACKEND="torch", KERAS_HOME=str(folder))
+
+
+ended = functools.partial(programs.ended, patience=PATIENCE)
 
 
 def train(folder, workers, *names, steps=STEPS):
     return start(folder, workers, HERE / "worker.py", folder / f"of{workers}", str(steps), *names)
-
-
-def ended(processes):
-    """What they said on standard error, by rank, once all have ended."""
-    try:
-        return [process.communicate(timeout=PATIENCE)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 @pytest.fixture(scope="module")

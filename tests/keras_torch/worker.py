@@ -7,6 +7,7 @@ A case is a function that trains on `batches`: those of this worker, of 32 sampl
 """
 import json
 import os
+import pathlib
 import sys
 import tempfile
 
@@ -20,21 +21,12 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 import poseidon.keras as poseidon  # noqa: E402
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
+import keras_cases  # noqa: E402
+from keras_cases import (ALL, CASES, CLASSES, FEATURES, LOSS, SGD, case, dense_net, fit, fit_arrays, own_seed,  # noqa: E402
+                         samples, sentences)
+
 torch.set_num_threads(1)
-ALL = 32  # samples of a step
-FEATURES, CLASSES = 20, 10
-LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-SGD = keras.optimizers.SGD
-
-
-def samples(steps, more=0):
-    source, count = np.random.default_rng(7), steps * ALL + more
-    return source.normal(size=(count, FEATURES)).astype("float32"), source.integers(0, CLASSES, count)
-
-
-def words(steps):
-    source = np.random.default_rng(7)
-    return source.integers(0, 50, (steps * ALL, 6)), source.integers(0, CLASSES, steps * ALL)
 
 
 def loader(arrays, **words):
@@ -43,69 +35,10 @@ def loader(arrays, **words):
 
 def batches(steps, of=samples, more=0):
     """This worker's."""
-    return poseidon.shard(loader(of(steps, more) if more else of(steps)))
+    return poseidon.shard(loader(of(steps, more)))
 
 
-def own_seed():
-    keras.utils.set_random_seed(1 + poseidon.rank())  # distribute makes variables equal
-
-
-def dense_net(*last):
-    """Without kinks: where a rounding decides on which side of one a sample is, two workers part from one for good."""
-    own_seed()
-    return keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(60, activation="tanh"), *last,
-                             keras.layers.Dense(60, activation="tanh", name="middle"), keras.layers.Dense(CLASSES)])
-
-
-def fit(model, optimizer, steps, epochs=1, of=samples, callbacks=None, **compiled):
-    model.compile(optimizer=optimizer, loss=LOSS, **compiled)
-    poseidon.distribute(model)
-    model.fit(batches(steps, of), epochs=epochs, verbose=0, callbacks=callbacks)
-    return model.variables
-
-
-def fit_arrays(steps, more=0, epochs=2, callbacks=None, **words):
-    """Its variables, and what its history says of loss and accuracy, of validation too."""
-    model = dense_net()
-    model.compile(optimizer=SGD(0.05, momentum=0.9), loss=LOSS, metrics=["accuracy"])
-    poseidon.distribute(model)
-    x, y = samples(steps, more)
-    history = model.fit(x, y, batch_size=ALL // poseidon.workers(), epochs=epochs, verbose=0, callbacks=callbacks,
-                        **{"shuffle": False, **words}).history
-    return [*model.variables, *(np.array(history[name]) for name in sorted(history))]
-
-
-CASES = {}
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
-
-
-@case
-def sgd(steps):
-    return fit(dense_net(), SGD(0.1, momentum=0.9), steps, epochs=2)
-
-
-@case
-def adam(steps):
-    return fit(dense_net(), keras.optimizers.Adam(1e-3), steps)
-
-
-@case
-def clipnorm(steps):
-    return fit(dense_net(), SGD(0.1, clipnorm=0.05), steps)
-
-
-@case
-def global_clipnorm(steps):
-    return fit(dense_net(), SGD(0.1, global_clipnorm=0.1), steps)
-
-
-@case
-def accumulation(steps):
-    return fit(dense_net(), SGD(0.1, gradient_accumulation_steps=3), steps)
+keras_cases.batches, keras_cases.width = batches, 60
 
 
 @case
@@ -113,28 +46,7 @@ def embedding(steps):
     own_seed()
     model = keras.Sequential([keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(50, 8),
                               keras.layers.LSTM(12), keras.layers.Dense(CLASSES)])
-    return fit(model, SGD(0.5), steps, of=words)
-
-
-@case
-def attention(steps):
-    own_seed()
-    inputs = keras.Input((FEATURES,))
-    tokens = keras.layers.Reshape((5, 4))(inputs)
-    mixed = keras.layers.MultiHeadAttention(2, 8)(tokens, tokens)
-    outputs = keras.layers.Dense(CLASSES)(keras.layers.Flatten()(keras.layers.LayerNormalization()(mixed)))
-    return fit(keras.Model(inputs, outputs), SGD(0.1), steps)
-
-
-@case
-def adamw_ema_schedule(steps):
-    rate = keras.optimizers.schedules.ExponentialDecay(1e-3, 5, 0.9)
-    return fit(dense_net(), keras.optimizers.AdamW(rate, weight_decay=0.01, use_ema=True), steps)
-
-
-@case
-def loss_scale(steps):
-    return fit(dense_net(), keras.optimizers.LossScaleOptimizer(SGD(0.1), initial_scale=64.0), steps)
+    return fit(model, SGD(0.5), steps, of=sentences)
 
 
 @case
@@ -183,17 +95,6 @@ def distributed_before_it_is_built(steps):
     own_seed()
     model = poseidon.distribute(keras.Sequential([keras.layers.Dense(60, activation="tanh"), keras.layers.Dense(CLASSES)]))
     model.compile(optimizer=SGD(0.1), loss=LOSS)
-    model.fit(batches(steps), verbose=0)
-    return model.variables
-
-
-@case
-def thawed_and_compiled_again(steps):
-    model = dense_net()
-    model.get_layer("middle").trainable = False
-    fit(model, SGD(0.1), steps)
-    model.get_layer("middle").trainable = True
-    model.compile(optimizer=SGD(0.05), loss=LOSS)
     model.fit(batches(steps), verbose=0)
     return model.variables
 
@@ -326,17 +227,17 @@ def shuffled_by_a_seed(steps):
 def arrays(steps):
     """The last 21 samples are a step of 10 and 11; 51 are validated on 25 and 26."""
     x, y = samples(2)
-    return fit_arrays(steps, 21, validation_data=(x[:51], y[:51]))
+    return fit_arrays(steps, 21, validation_data=(x[:51], y[:51]))[0]
 
 
 @case
 def arrays_with_a_validation_split(steps):
-    return fit_arrays(steps, validation_split=0.1)
+    return fit_arrays(steps, validation_split=0.1)[0]
 
 
 @case
 def arrays_with_class_weights(steps):
-    return fit_arrays(steps, class_weight={number: 1 + number / CLASSES for number in range(CLASSES)})
+    return fit_arrays(steps, class_weight={number: 1 + number / CLASSES for number in range(CLASSES)})[0]
 
 
 @case
@@ -344,7 +245,7 @@ def callbacks_that_decide(steps):
     """By metrics of all workers: the rate changes, and training stops, after the same epochs."""
     decide = [keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=0, factor=0.5, min_delta=0.05),
               keras.callbacks.EarlyStopping(monitor="val_loss", patience=2, min_delta=0.02, restore_best_weights=True)]
-    return fit_arrays(steps // 5, epochs=30, callbacks=decide, validation_split=0.25)
+    return fit_arrays(steps // 5, epochs=30, callbacks=decide, validation_split=0.25)[0]
 
 
 @case
@@ -362,43 +263,6 @@ def saved_and_loaded(steps):
     assert all(np.array_equal(one, other) for one, other in zip(before, model.get_weights()))
     poseidon.check(model)
     return model.variables
-
-
-@case
-def restored_after_a_failure(steps):
-    """Rank 0's file is everybody's."""
-    class Failing(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 2:
-                raise ArithmeticError
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            fit_arrays(steps // 5, 0, 4, [keras.callbacks.BackupAndRestore(folder), Failing()])
-        except ArithmeticError:
-            pass
-        return fit_arrays(steps // 5, 0, 4, [keras.callbacks.BackupAndRestore(folder)])
-
-
-@case
-def callbacks_that_write(steps):
-    """In a folder of each worker's own: only rank 0 writes."""
-    with tempfile.TemporaryDirectory() as folder:
-        write = [keras.callbacks.ModelCheckpoint(f"{folder}/{{epoch}}.keras"), keras.callbacks.CSVLogger(f"{folder}/log.csv")]
-        variables = fit_arrays(steps // 5, callbacks=write)
-        assert sorted(os.listdir(folder)) == (["1.keras", "2.keras", "log.csv"] if poseidon.rank() == 0 else [])
-        if poseidon.rank() == 0:
-            loaded = keras.models.load_model(f"{folder}/2.keras")
-            assert all(np.array_equal(one, other) for one, other in zip(loaded.get_weights(), variables))
-    return variables
-
-
-@case
-def a_stop_on_one_worker(steps):
-    """Ends training on all, after the same epoch."""
-    class Stopping(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            self.model.stop_training = epoch == 1 and poseidon.rank() == poseidon.workers() - 1
-    return fit_arrays(steps // 5, epochs=4, callbacks=[Stopping()])
 
 
 # ---- one process would see other samples together
@@ -523,11 +387,6 @@ def one_batch(steps):
 
 
 @case
-def a_stop_after_a_batch(steps):
-    fit(dense_net(), SGD(0.1), steps, callbacks=[keras.callbacks.TerminateOnNaN()])
-
-
-@case
 def fewer_batches_on_one(steps):
     model = dense_net()
     model.compile(optimizer=SGD(0.1), loss=LOSS)
@@ -537,15 +396,6 @@ def fewer_batches_on_one(steps):
 @case
 def a_list_of_batches(steps):
     poseidon.shard([samples(1)] * steps)
-
-
-@case
-def weights_that_part(steps):
-    class Changing(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if poseidon.rank() == 1 and batch == 2:
-                self.model.trainable_variables[2].assign_add(self.model.trainable_variables[2] * 0 + 1e-6)
-    fit(dense_net(), SGD(0.1), steps, callbacks=[Changing()])
 
 
 # ---- what ends badly
@@ -559,20 +409,6 @@ def a_variable_made_in_a_step(steps):
             self.add_weight(shape=(1,), name="late")
             return logs
     fit(Growing([keras.layers.Input((FEATURES,)), keras.layers.Dense(CLASSES)]), SGD(0.1), steps)
-
-
-@case
-def other_models(steps):
-    fit(keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(CLASSES + poseidon.rank())]), SGD(0.1), steps)
-
-
-@case
-def an_exception_in_a_callback(steps):
-    class Failing(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if batch == 2 and poseidon.rank() == 1:
-                raise ValueError("the disk is full")
-    fit(dense_net(), SGD(0.1), steps, callbacks=[Failing()])
 
 
 def main():

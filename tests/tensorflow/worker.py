@@ -8,6 +8,7 @@ POSEIDON_TEST_INIT has arguments of init, as JSON.
 """
 import json
 import os
+import pathlib
 import sys
 import tempfile
 
@@ -23,14 +24,10 @@ from tensorflow.python.eager import context as tf_context  # noqa: E402
 import poseidon.keras as poseidon  # noqa: E402
 from poseidon import tensorflow as in_loops  # noqa: E402
 
-ALL = 32  # samples of a step
-FEATURES, CLASSES = 20, 10
-LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-
-def samples(steps, more=0):
-    source, count = np.random.default_rng(7), steps * ALL + more
-    return source.normal(size=(count, FEATURES)).astype("float32"), source.integers(0, CLASSES, count)
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
+import keras_cases  # noqa: E402
+from keras_cases import (ALL, CASES, CLASSES, FEATURES, LOSS, SGD, InRank1, an_exception_in_a_callback, case, dense_net,  # noqa: E402
+                         fit, fit_arrays, own_seed, samples, sentences)
 
 
 def batches(steps, of=samples):
@@ -38,18 +35,7 @@ def batches(steps, of=samples):
     return poseidon.shard(tf.data.Dataset.from_tensor_slices(of(steps)).batch(ALL // poseidon.workers()))
 
 
-def dense_net():
-    """Without kinks: where a rounding decides on which side of one a sample is, two workers part from one for good."""
-    keras.utils.set_random_seed(1 + poseidon.rank())  # distribute makes them equal
-    return keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(200, activation="tanh"),
-                             keras.layers.Dense(200, activation="tanh", name="middle"), keras.layers.Dense(CLASSES)])
-
-
-def fit(model, optimizer, steps, epochs=1, of=samples, callbacks=None, **compiled):
-    model.compile(optimizer=optimizer, loss=LOSS, **compiled)
-    poseidon.distribute(model)
-    model.fit(batches(steps, of), epochs=epochs, verbose=0, callbacks=callbacks)
-    return model.variables
+keras_cases.batches = batches
 
 
 class Pair(keras.Model):
@@ -72,49 +58,9 @@ class Pair(keras.Model):
         return {"loss": loss}
 
 
-SGD = keras.optimizers.SGD
-CASES = {}
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
-
-
-@case
-def sgd(steps):
-    return fit(dense_net(), SGD(0.1, momentum=0.9), steps, epochs=2)
-
-
-@case
-def adam(steps):
-    return fit(dense_net(), keras.optimizers.Adam(1e-3), steps)
-
-
-@case
-def adamw_ema_schedule(steps):
-    rate = keras.optimizers.schedules.ExponentialDecay(1e-3, 5, 0.9)
-    return fit(dense_net(), keras.optimizers.AdamW(rate, weight_decay=0.01, use_ema=True), steps)
-
-
-@case
-def clipnorm(steps):
-    return fit(dense_net(), SGD(0.1, clipnorm=0.05), steps)
-
-
 @case
 def clipvalue(steps):
     return fit(dense_net(), SGD(0.1, clipvalue=0.003), steps)
-
-
-@case
-def global_clipnorm(steps):
-    return fit(dense_net(), SGD(0.1, global_clipnorm=0.1), steps)
-
-
-@case
-def accumulation(steps):
-    return fit(dense_net(), SGD(0.1, gradient_accumulation_steps=4), steps)
 
 
 @case
@@ -146,30 +92,12 @@ def train_on_batch(steps):
 
 
 @case
-def loss_scale(steps):
-    optimizer = keras.optimizers.LossScaleOptimizer(SGD(0.1), initial_scale=64.0)
-    return fit(dense_net(), optimizer, steps)
-
-
-@case
 def frozen_and_shared(steps):
-    keras.utils.set_random_seed(1 + poseidon.rank())
+    own_seed()
     shared = keras.layers.Dense(40, activation="relu", name="shared")
     left, right = keras.Input((FEATURES,)), keras.layers.Dense(FEATURES, name="frozen", trainable=False)
     joined = keras.layers.Concatenate()([shared(left), shared(right(left))])
     return fit(keras.Model(left, keras.layers.Dense(CLASSES)(joined)), SGD(0.1), steps)
-
-
-@case
-def thawed_and_compiled_again(steps):
-    """Variables that train later are exchanged later."""
-    model = dense_net()
-    model.get_layer("middle").trainable = False
-    fit(model, SGD(0.1), steps)
-    model.get_layer("middle").trainable = True
-    model.compile(optimizer=SGD(0.05), loss=LOSS)
-    model.fit(batches(steps), verbose=0)
-    return model.variables
 
 
 @case
@@ -178,7 +106,7 @@ def a_loss_added_by_a_layer(steps):
         def call(self, x):
             self.add_loss(keras.ops.mean(x * x))
             return x
-    keras.utils.set_random_seed(1 + poseidon.rank())
+    own_seed()
     model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(200, activation="tanh", kernel_regularizer="l2"),
                               Small(), keras.layers.Dense(200, activation="tanh", kernel_regularizer="l2"),
                               keras.layers.Dense(CLASSES)])
@@ -205,7 +133,7 @@ def on_three_axes(steps):
     def rows(steps):
         x, y = samples(steps)
         return x.reshape(-1, 4, 5), y
-    keras.utils.set_random_seed(1 + poseidon.rank())
+    own_seed()
     inside = keras.Sequential([keras.layers.Input((4, 180)), keras.layers.Dense(190, activation="tanh")])
     model = keras.Sequential([keras.layers.Input((4, 5)), keras.layers.Dense(180), inside, keras.layers.Flatten(),
                               keras.layers.Dense(CLASSES)])
@@ -214,7 +142,7 @@ def on_three_axes(steps):
 
 @case
 def a_kernel_used_twice(steps):
-    keras.utils.set_random_seed(1 + poseidon.rank())
+    own_seed()
     inputs, twice = keras.Input((FEATURES,)), keras.layers.Dense(200, activation="tanh")
     inside = twice(twice(keras.layers.Dense(200)(inputs)))
     return fit(keras.Model(inputs, keras.layers.Dense(CLASSES)(inside)), SGD(0.1), steps)
@@ -223,7 +151,7 @@ def a_kernel_used_twice(steps):
 @case
 def regularized(steps):
     """Large kernels with terms of their own, one of them used twice; the last batches differ in size."""
-    keras.utils.set_random_seed(1 + poseidon.rank())
+    own_seed()
     layer = lambda: keras.layers.Dense(200, activation="tanh", kernel_regularizer=keras.regularizers.L2(0.01))
     inputs, twice = keras.Input((FEATURES,)), layer()
     inside = twice(twice(layer()(keras.layers.Dense(200)(inputs))))
@@ -234,7 +162,7 @@ def regularized(steps):
 @case
 def regularized_otherwise(steps):
     """By products of the kernel with itself, and scaled with the loss: such gradients go whole."""
-    keras.utils.set_random_seed(1 + poseidon.rank())
+    own_seed()
     layer = lambda kind: keras.layers.Dense(200, activation="tanh", kernel_regularizer=kind)
     model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(200),
                               layer(keras.regularizers.OrthogonalRegularizer(1e-3)), layer("l2"), keras.layers.Dense(CLASSES)])
@@ -243,7 +171,7 @@ def regularized_otherwise(steps):
 
 @case
 def regularized_in_executions(steps):
-    keras.utils.set_random_seed(1 + poseidon.rank())
+    own_seed()
     model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(200),
                               keras.layers.Dense(200, activation="tanh", kernel_regularizer="l2"), keras.layers.Dense(CLASSES)])
     return fit(model, SGD(0.1), steps, steps_per_execution=4)
@@ -259,15 +187,6 @@ def a_short_last_batch(steps):
 def a_batch_left_over(steps):
     """The last 5 samples are one step of all workers."""
     return fit(dense_net(), SGD(0.1, momentum=0.9), steps, epochs=2, of=lambda steps: samples(steps, more=5))
-
-
-def fit_arrays(steps, more, epochs, callbacks=(), **words):
-    model = dense_net()
-    model.compile(optimizer=SGD(0.05, momentum=0.9), loss=LOSS, metrics=["accuracy"])
-    poseidon.distribute(model)
-    history = model.fit(*samples(steps, more), batch_size=ALL // poseidon.workers(), epochs=epochs, shuffle=False, verbose=0,
-                        callbacks=list(callbacks), **words).history
-    return [*model.variables, *(np.array(history[name]) for name in sorted(history))], history
 
 
 @case
@@ -289,15 +208,6 @@ def callbacks_that_decide(steps):
     variables, history = fit_arrays(steps // 5, 5, 20, decide, validation_data=samples(1, more=9))
     assert len(history["loss"]) == 5 and history["learning_rate"][-1] < 0.01, history
     return variables
-
-
-@case
-def a_stop_on_one_worker(steps):
-    """Ends training on all, after the same epoch."""
-    class Stopping(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            self.model.stop_training = epoch == 1 and poseidon.rank() == poseidon.workers() - 1
-    return fit_arrays(steps // 5, 0, 4, [Stopping()])[0]
 
 
 @case
@@ -326,32 +236,6 @@ def evaluated_and_saved(steps):
     loaded = keras.models.load_model("looked.keras" if poseidon.rank() == 0 else "looked too.keras")
     assert all(np.array_equal(one, other) for one, other in zip(loaded.get_weights(), variables))
     return [*variables, np.array(Looking.seen)]
-
-
-@case
-def callbacks_that_write(steps):
-    """In a folder of each worker's own: only rank 0 writes."""
-    with tempfile.TemporaryDirectory() as folder:
-        write = [keras.callbacks.ModelCheckpoint(f"{folder}/{{epoch}}.keras"), keras.callbacks.CSVLogger(f"{folder}/log.csv")]
-        variables, _ = fit_arrays(steps // 5, 0, 2, write)
-        assert sorted(os.listdir(folder)) == (["1.keras", "2.keras", "log.csv"] if poseidon.rank() == 0 else [])
-    return variables
-
-
-@case
-def restored_after_a_failure(steps):
-    """Rank 0's file is everybody's."""
-    class Failing(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 2:
-                raise ArithmeticError
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            fit_arrays(steps // 5, 0, 4, [keras.callbacks.BackupAndRestore(folder), Failing()])
-        except ArithmeticError:
-            pass
-        keras.backend.clear_session()
-        return fit_arrays(steps // 5, 0, 4, [keras.callbacks.BackupAndRestore(folder)])[0]
 
 
 @case
@@ -422,14 +306,8 @@ def a_model_built_in_its_first_step(steps):
     fit(Late(built, late, SGD(0.1), SGD(0.05)), "rmsprop", steps)
 
 
-def sentences(steps, more=0):
-    """Of few words: in a batch many come several times."""
-    source, count = np.random.default_rng(7), steps * ALL + more
-    return source.integers(0, 50, (count, 6)), source.integers(0, CLASSES, count)
-
-
 def fit_words(optimizer, steps, more=0, **words):
-    keras.utils.set_random_seed(1 + poseidon.rank())
+    own_seed()
     model = keras.Sequential([keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(50, 8), keras.layers.Flatten(),
                               keras.layers.Dense(40, activation="tanh"), keras.layers.Dense(CLASSES)])
     variables = fit(model, optimizer, steps, of=lambda steps: sentences(steps, more), **words)
@@ -440,7 +318,7 @@ def fit_words(optimizer, steps, more=0, **words):
 
 @case
 def embedding(steps):
-    keras.utils.set_random_seed(1 + poseidon.rank())
+    own_seed()
     model = keras.Sequential([keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(50, 8),
                               keras.layers.LSTM(12, return_sequences=True), keras.layers.GRU(12), keras.layers.Dense(CLASSES)])
     return fit(model, SGD(0.5), steps, of=sentences)
@@ -500,7 +378,7 @@ def embedding_eagerly(steps):
 
 @case
 def embedding_used_twice(steps):
-    keras.utils.set_random_seed(1 + poseidon.rank())
+    own_seed()
     words = keras.Input((6,), dtype="int32")
     shared = keras.layers.Embedding(50, 8)
     joined = keras.layers.Concatenate(1)([shared(words), shared(words[:, ::2])])
@@ -527,16 +405,6 @@ def rows_in_a_loop(steps):
         bias.assign_sub(0.5 * whole)
         seen += [rows.indices.numpy(), rows.values.numpy()]
     return [table, bias, *seen]
-
-
-@case
-def attention(steps):
-    keras.utils.set_random_seed(1 + poseidon.rank())
-    inputs = keras.Input((FEATURES,))
-    tokens = keras.layers.Reshape((5, 4))(inputs)
-    mixed = keras.layers.MultiHeadAttention(2, 8)(tokens, tokens)
-    outputs = keras.layers.Dense(CLASSES)(keras.layers.Flatten()(keras.layers.LayerNormalization()(mixed)))
-    return fit(keras.Model(inputs, outputs), SGD(0.1), steps)
 
 
 @case
@@ -670,7 +538,7 @@ def saved_and_loaded(steps):
 def traced(steps):
     """Some steps after the final plan; the small layers below the top have enough to compute for the top's gradient to leave
     meanwhile."""
-    keras.utils.set_random_seed(1 + poseidon.rank())
+    own_seed()
     model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Reshape((5, 4, 1)),
                               keras.layers.Conv2D(32, 3, padding="same", name="bottom"), keras.layers.Flatten(),
                               *(keras.layers.Dense(512, activation="tanh", name=name) for name in ("low", "middle", "top")),
@@ -735,11 +603,6 @@ def compiled_by_xla_later(steps):
 
 
 @case
-def a_stop_after_a_batch(steps):
-    fit(dense_net(), SGD(0.1), steps, callbacks=[keras.callbacks.TerminateOnNaN()])
-
-
-@case
 def fewer_batches_on_one(steps):
     model = dense_net()
     model.compile(optimizer=SGD(0.1), loss=LOSS)
@@ -750,40 +613,6 @@ def fewer_batches_on_one(steps):
 def a_trace_without_spans(steps):
     poseidon.init()
     poseidon.trace("trace.json").__enter__()
-
-
-@case
-def weights_that_part(steps):
-    class Changing(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if poseidon.rank() == 1 and batch == 2:
-                self.model.trainable_variables[2].assign_add(self.model.trainable_variables[2] * 0 + 1e-6)
-    fit(dense_net(), SGD(0.1), steps, callbacks=[Changing()])
-
-
-@case
-def other_models(steps):
-    return fit(keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(CLASSES + poseidon.rank())]), SGD(0.1),
-               steps)
-
-
-class InRank1(keras.callbacks.Callback):
-    """Does something in the third step of rank 1."""
-
-    def __init__(self, does):
-        super().__init__()
-        self.does = does
-
-    def on_train_batch_end(self, batch, logs=None):
-        if batch == 2 and poseidon.rank() == 1:
-            self.does()
-
-
-@case
-def an_exception_in_a_callback(steps):
-    def fail():
-        raise ValueError("the disk is full")
-    fit(dense_net(), SGD(0.1), steps, callbacks=[InRank1(fail)])
 
 
 @case

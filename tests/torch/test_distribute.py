@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """distribute and loader in scripts that nobody starts or ends by hand (script.py): P workers train what one does."""
-import os
-import subprocess
 import sys
 
 import pytest
@@ -10,23 +8,15 @@ torch = pytest.importorskip("torch", reason="torch is not installed for this int
 
 from conftest import HERE, PATIENCE  # noqa: E402
 
-OTHERS = ("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "MASTER_", "POSEIDON_TOKEN_FILE", "POSEIDON_PORT")
-
+sys.path.append(str(HERE.parent / "shared"))
+import programs  # noqa: E402
 
 def run(folder, workers, case):
     """How each rank ended: its code and what it said on standard error."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
-    place = [{"RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_WORLD_SIZE": str(workers)} for rank in range(workers)]
-    processes = [subprocess.Popen([sys.executable, "-B", HERE / "script.py", case, folder / f"{case}-of{workers}-"],
-                                  stderr=subprocess.PIPE, text=True,
-                                  env={**clean, "TMPDIR": str(folder), **(own if workers > 1 else {})}) for own in place]
-    try:
-        said = [process.communicate(timeout=PATIENCE)[1] for process in processes]
-        return [(process.returncode, errors) for process, errors in zip(processes, said)]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    plain = dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")) if workers == 1 else {}  # as nobody has launched it
+    processes = programs.start(sys.executable, folder, workers, HERE / "script.py", case, folder / f"{case}-of{workers}-", **plain)
+    said = programs.ended(processes, PATIENCE)
+    return [(process.returncode, errors) for process, errors in zip(processes, said)]
 
 
 def trained(folder, workers, case):
