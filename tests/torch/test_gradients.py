@@ -101,3 +101,5 @@ def test_a_whole_gradient_is_a_product(shape, biased):
     assert torch.equal(u.t().mm(v), weight)
     if biased:
         torch.testing.assert_close(u.sum(0), bias, rtol=1e-6, atol=0)
+        u, _ = whole_as_factors(weight.clamp(-1, 1), torch.zeros_like(bias))
+        assert u.sum(0).abs().max() < 2.0 ** -80  # a bias without a gradient has none: the identity's column leaves nothing
