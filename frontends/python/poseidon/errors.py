@@ -2,8 +2,7 @@
 """What a front end raises, and what it takes for a failure."""
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -28,12 +27,8 @@ class PoseidonError(RuntimeError):
         PoseidonError.latest = message
 
 
-def leave_at_exit(leave: Callable[[BaseException | None], None]) -> None:
-    """Calls `leave` with the exception that the script ended by, if any. Why it fails is said in a line, where the script has
-    not been told that already."""
-    known = PoseidonError.latest
-    try:
-        leave(getattr(sys, "last_value", None))
-    except PoseidonError as error:
-        if error.message != known:
-            print(f"poseidon: {error}", file=sys.stderr)
+def check_same(kind: str, parted: Sequence[str], expected: str = "") -> None:
+    """Raises PoseidonError where there are any of these ("variable", by their names), which the workers have different ones of."""
+    if parted:
+        which = f"{kind} '{parted[0]}' is" if len(parted) == 1 else f"{kind} '{parted[0]}' and {len(parted) - 1} more are"
+        raise PoseidonError(f"{which} not the same on all workers{expected}", "FAILED_PRECONDITION")

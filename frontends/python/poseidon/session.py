@@ -174,6 +174,21 @@ class Session:
         """Leaves the numbers of rank `root` in everybody's buffer."""
         self.c.broadcast(self.handle, ctypes.byref(view_of(buffer)), root)
 
+    def broadcast_number(self, own: int, root: int = 0) -> int:
+        """That of rank `root`, of 64 bits."""
+        number = array.array("q", [own])
+        self.broadcast(number, root)
+        return number[0]
+
+    def broadcast_bytes(self, own: bytes, root: int = 0) -> bytes:
+        """Those of rank `root`, of any length."""
+        size = self.broadcast_number(len(own), root)
+        padded = -(-size // 8) * 8  # whole numbers
+        words = array.array("q", own.ljust(padded, b"\0")[:padded])
+        if words:
+            self.broadcast(words, root)
+        return words.tobytes()[:size]
+
     def sum(self, buffer: Buffer | c.View) -> None:
         """Leaves the sum over all workers in everybody's buffer, the same bits everywhere."""
         self.c.sum(self.handle, ctypes.byref(view_of(buffer)))
@@ -192,11 +207,7 @@ class Session:
     def compare_models(self, variables: Sequence[str]) -> None:
         """Raises PoseidonError on a worker whose variables, each described in a line, are not rank 0's, which ends the job."""
         own = "\n".join(variables)
-        size = array.array("q", [len(own.encode())])
-        self.broadcast(size)
-        letters = array.array("q", list(own.encode().ljust(size[0])[:size[0]]))
-        self.broadcast(letters)
-        first = bytes(list(letters)).decode(errors="replace")
+        first = self.broadcast_bytes(own.encode()).decode(errors="replace")
         if first != own:
             pairs = itertools.zip_longest(own.split("\n"), first.split("\n"), fillvalue="no variable")
             here, there = next((here, there) for here, there in pairs if here != there)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 from keras.src.trainers.data_adapters.array_slicing import can_slice_array
 from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 
@@ -45,6 +46,12 @@ def given(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     while arrays[-1] is None:
         arrays = arrays[:-1]
     return arrays
+
+
+def order_of(samples: int, seed: int | None, epoch: int) -> np.ndarray[Any, Any]:
+    """The numbers of the samples in the order of an epoch: as they are, or with a seed another one in each, the same on all
+    workers."""
+    return np.arange(samples) if seed is None else np.random.default_rng([seed, epoch]).permutation(samples)
 
 
 def too_few(samples: int, workers: int) -> PoseidonError:

@@ -39,7 +39,7 @@ def batches_of(arrays: Any, batch_size: int, rank: int, workers: int, seed: int 
 
     def order() -> np.ndarray[Any, Any]:
         # TensorFlow's own shuffle depends on the global seed, which may differ between workers.
-        return np.arange(samples) if seed is None else np.random.default_rng([seed, next(epochs)]).permutation(samples)
+        return of_fit.order_of(samples, seed, next(epochs))
 
     def batch(order: tf.Tensor, step: tf.Tensor) -> Any:
         begin = step * at_once

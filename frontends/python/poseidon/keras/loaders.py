@@ -66,8 +66,7 @@ class Order(Sampler[Any]):
         self.epochs = itertools.count()
 
     def __iter__(self) -> Iterator[np.ndarray[Any, Any]]:
-        order = np.arange(self.samples) if self.seed is None else \
-            np.random.default_rng([self.seed, next(self.epochs)]).permutation(self.samples)
+        order = of_fit.order_of(self.samples, self.seed, next(self.epochs))
         for begin in range(0, len(self) * self.at_once, self.at_once):
             first, end = part_of(min(self.at_once, self.samples - begin), self.rank, self.workers)
             yield order[begin + first:begin + end]

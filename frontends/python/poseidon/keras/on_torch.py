@@ -19,7 +19,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from .. import torch as _torch
 from ..errors import PoseidonError
 from ..session import Session
-from ..torch import rank, workers
+from ..torch import job, rank, workers
 from ..torch.layers import broadcast
 from . import loaders, training
 from .models import check_is_model, refuse_compiled, without_seeds
@@ -32,7 +32,7 @@ _unused: list[Training] = []  # those whose gradients have not been exchanged ye
 
 def init(**words: Any) -> None:
     """Joins the job; returns when all workers are there. Arguments: those of poseidon.torch.init. A second call does nothing."""
-    if not _torch.is_joined():
+    if not job.is_joined():
         # Keras runs its layers past torch's hooks, so nobody could time their forward passes: the first plan stays.
         _torch.init(**{"final_plan_step": None, **words})
 
@@ -67,7 +67,9 @@ def shard(dataset: Any) -> Any:
     has to give the same order on all. Joins the job where init() has not been called."""
     loaders.check_can_shard(dataset)
     init()
-    return dataset if workers() == 1 else loaders.shard(dataset, rank(), workers(), Torch().of_rank_0(np.random.randint(2 ** 31)))
+    if workers() == 1:
+        return dataset
+    return loaders.shard(dataset, rank(), workers(), job.joined().broadcast_number(np.random.randint(2 ** 31)))
 
 
 def check(model: Any) -> None:
@@ -96,14 +98,14 @@ def refuse_compiled_whole(model: Any) -> None:
 
 class Torch(training.Backend):
     def session(self) -> Session:
-        return _torch.joined()
+        return job.joined()
 
     def differing(self, variables: Sequence[Any]) -> list[str]:
-        differs = _torch.joined().differing([np.asarray(variable).tobytes() for variable in variables])
+        differs = job.joined().differing([np.asarray(variable).tobytes() for variable in variables])
         return [variable.path for variable, differing in zip(variables, differs) if differing]
 
     def broadcast(self, variables: Sequence[Any]) -> None:
-        broadcast(_torch.joined(), torch.nn.ParameterList([variable.value for variable in variables]))
+        broadcast(job.joined(), torch.nn.ParameterList([variable.value for variable in variables]))
 
 
 class Training(training.Training):
@@ -120,7 +122,7 @@ class Training(training.Training):
         if trained and (self.exchange is None or trained != self.exchange.known):
             if self.exchange is not None:
                 self.exchange.detach()
-            _torch.joined().compare_models([f"{variable.path} {'x'.join(map(str, variable.shape))} {variable.dtype}"
+            job.joined().compare_models([f"{variable.path} {'x'.join(map(str, variable.shape))} {variable.dtype}"
                                             for variable in without_seeds(self.model.variables)])
             self.exchange, self.compared = _torch.wrap(modules_of(self.model), factors=False), False
 

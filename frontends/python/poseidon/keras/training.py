@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from ..errors import PoseidonError
+from ..errors import PoseidonError, check_same
 from ..session import view_of
 from . import arrays
 from .models import floats_of_each_worker, like, state_of, whole_state_of
@@ -42,17 +42,7 @@ class Backend:
 
     def check(self, model: Any, expected: str = "") -> None:
         """Raises PoseidonError where the state of `model` is not the same on all workers."""
-        parted = self.differing(state_of(model))
-        if parted:
-            which = f"variable '{parted[0]}' is" if len(parted) == 1 else \
-                f"variable '{parted[0]}' and {len(parted) - 1} more are"
-            raise PoseidonError(f"{which} not the same on all workers{expected}", "FAILED_PRECONDITION")
-
-    def of_rank_0(self, number: int) -> int:
-        """Rank 0's, everywhere."""
-        told = array.array("q", [number])
-        self.session().broadcast(told)
-        return told[0]
+        check_same("variable", self.differing(state_of(model)), expected)
 
     def sum(self, variables: Sequence[Any], divide_by: int = 1) -> None:
         """Leaves the sum over all workers, divided, in numeric variables, the same bits everywhere."""
@@ -188,7 +178,7 @@ class Training:
         if arrays.are_arrays(x):
             if asked["validation_split"] and asked["validation_data"] is None:
                 given, asked["validation_data"] = arrays.split_off(given, asked["validation_split"])
-            seed = self.backend.of_rank_0(np.random.randint(2 ** 31)) if asked["shuffle"] else None  # it may be seeded
+            seed = self.backend.session().broadcast_number(np.random.randint(2 ** 31)) if asked["shuffle"] else None
             if asked["class_weight"] is not None:
                 given = arrays.with_class_weights(given, asked["class_weight"])
             asked["x"] = self.training_batches(given, batch_size, seed)
@@ -204,7 +194,7 @@ class Training:
         state = whole_state_of(self.model)
         if self.backend.differing(state):
             self.backend.broadcast(state)
-        self.model._initial_epoch = self.backend.of_rank_0(self.model._initial_epoch or 0) or None
+        self.model._initial_epoch = self.backend.session().broadcast_number(self.model._initial_epoch or 0) or None
         self.has_begun()
 
     def end_epoch(self) -> None:

@@ -11,19 +11,17 @@ with nothing. Keras models: poseidon.keras.
 """
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from .. import session as _session
-from ..errors import PoseidonError, has_failed, leave_at_exit, reason_of
+from ..errors import PoseidonError
+from ..membership import Membership
 from ..session import make_token_file
 from . import data
 from .exchange import Exchange, path_of, resource_of
@@ -38,21 +36,31 @@ if TYPE_CHECKING:
 __all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "differing", "exchanges", "init", "make_token_file",
            "rank", "reduce", "shard", "shutdown", "trace", "workers"]
 
-_joined: Session | None = None
 _exchanges: list[Exchange] = []
 _started: dict[int, Any] = {}  # TensorFlow's variables that are the same everywhere, by their id
+
+
+def _detach() -> None:
+    for exchange in _exchanges:
+        exchange.detach()
+    _exchanges.clear()
+    _started.clear()
+
+
+def _abandon(session: Session) -> None:
+    _detach()  # while the session is there, which ops may be calling
+    session.close()
+
+
+_member = Membership("poseidon.tensorflow", _detach, _abandon)
 
 
 def init(**words: Any) -> None:
     """Joins the job; returns when all workers are there. Arguments: those of poseidon.torch.init. A second call does nothing.
     `threads` multiply factors: as many as TensorFlow was told to use for one op, else this worker's share of its host's
     cores. `blas` multiplies them: without POSEIDON_BLAS the OpenBLAS of NumPy's wheel, where that has one."""
-    global _joined
-    if _joined is not None:
-        return
-    _joined = _session.join(**{"threads": tf.config.threading.get_intra_op_parallelism_threads(), "blas": blas_of_numpy(),
-                               **words})
-    atexit.register(_end)
+    if _member.session is None:
+        _member.join(**{"threads": tf.config.threading.get_intra_op_parallelism_threads(), "blas": blas_of_numpy(), **words})
 
 
 def blas_of_numpy() -> pathlib.Path | None:
@@ -65,9 +73,7 @@ def blas_of_numpy() -> pathlib.Path | None:
 
 
 def joined() -> Session:
-    if _joined is None:
-        raise PoseidonError("poseidon.tensorflow.init has not been called")
-    return _joined
+    return _member.joined()
 
 
 def rank() -> int:
@@ -170,27 +176,4 @@ class GradientTape:
 def shutdown() -> None:
     """Leaves the job in order; blocks until all workers have come here. Implied at the end of the process. While an exception
     is under way the job ends for everybody: the others wait for gradients that will not come."""
-    _leave(sys.exc_info()[1])
-
-
-def _end() -> None:
-    """The process ends."""
-    leave_at_exit(_leave)
-
-
-def _leave(failure: BaseException | None) -> None:
-    """In order, or with an exception, which the others are told."""
-    global _joined
-    if _joined is None:
-        return
-    for exchange in _exchanges:
-        exchange.detach()
-    _exchanges.clear()
-    _started.clear()
-    leaving, _joined = _joined, None
-    atexit.unregister(_end)
-    if failure is not None and has_failed(failure):
-        leaving.abort(reason_of(failure))
-        leaving.close()
-    else:
-        leaving.leave()
+    _member.shutdown()

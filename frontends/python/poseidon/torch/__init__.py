@@ -15,17 +15,16 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from ..errors import PoseidonError
+from ..errors import PoseidonError, check_same
 from ..session import make_token_file
 from . import data, job
 from .collectives import all_gather_object, all_reduce, barrier, broadcast
 from .ddp import DistributedDataParallel
 from .exchange import Exchange
-from .job import init, is_joined, joined, rank, shutdown, workers, wrap
-from .layers import view_of
+from .job import init, joined, rank, shutdown, workers, wrap
 
-__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather_object", "all_reduce", "barrier", "broadcast", "check", "distribute", "init",
-           "is_joined", "joined", "loader", "make_token_file", "plan", "rank", "shard", "shutdown", "synchronize", "workers", "wrap"]
+__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather_object", "all_reduce", "barrier", "broadcast", "check",
+           "distribute", "init", "loader", "make_token_file", "plan", "rank", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
 
@@ -65,9 +64,8 @@ def shard(whole: DataLoader[Any]) -> DataLoader[Any]:
     data.check_can_shard(whole)
     if workers() == 1:
         return whole
-    seed = torch.randint(2 ** 62, (1,))
-    joined().broadcast(view_of(seed))
-    part = data.shard(whole, rank(), workers(), int(seed), data.Loader)
+    seed = joined().broadcast_number(int(torch.randint(2 ** 62, (1,))))
+    part = data.shard(whole, rank(), workers(), seed, data.Loader)
     part.note = note_samples
     return part
 
@@ -107,8 +105,5 @@ def check(model: torch.nn.Module) -> None:
     synchronize(model)
     named = list(model.named_parameters())
     contents = [bytes_of(parameter.detach().contiguous()) for _, parameter in named]
-    parted = [name for (name, _), differs in zip(named, joined().differing(contents)) if differs]
-    if parted:
-        more = f" and {len(parted) - 1} more are" if len(parted) > 1 else " is"
-        raise PoseidonError(f"parameter '{parted[0]}'{more} not the same on all workers, expected no update that depends on the "
-                            "worker")
+    check_same("parameter", [name for (name, _), differs in zip(named, joined().differing(contents)) if differs],
+               ", expected no update that depends on the worker")

@@ -3,7 +3,6 @@
 order. For small things: each goes through one worker."""
 from __future__ import annotations
 
-import array
 import json
 from typing import Any
 
@@ -62,12 +61,4 @@ def all_gather_object(thing: Any) -> list[Any]:
     except TypeError as reason:
         raise PoseidonError(f"all_gather_object was given what JSON does not hold ({reason}), expected numbers, strings, lists "
                             "and dictionaries", "INVALID_ARGUMENT") from None
-    sizes = array.array("q", [0] * session.workers)
-    sizes[session.rank] = len(own)
-    session.sum(sizes)
-    found = []
-    for rank, size in enumerate(sizes):
-        words = array.array("q", own.ljust(-(-size // 8) * 8) if rank == session.rank else bytes(-(-size // 8) * 8))
-        session.broadcast(words, rank)
-        found.append(json.loads(words.tobytes()[:size]))
-    return found
+    return [json.loads(session.broadcast_bytes(own, rank)) for rank in range(session.workers)]

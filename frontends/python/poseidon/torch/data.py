@@ -99,7 +99,8 @@ def check_can_shard(loader: DataLoader[Any]) -> None:
                             "are divided here", "INVALID_ARGUMENT")
 
 
-def shard(given: DataLoader[Any], rank: int, workers: int, seed: int, kind: type[DataLoader[Any]] = DataLoader) -> DataLoader[Any]:
+def shard(given: DataLoader[Any], rank: int, workers: int, seed: int,
+          kind: type[DataLoader[Any]] = DataLoader) -> DataLoader[Any]:
     """The loader of this worker's batches, of class `kind`. `seed` is the same on all workers."""
     part = copy.copy(given)
     where = "sampler" if given.batch_sampler is None else "batch_sampler"  # without: the data set has whole batches

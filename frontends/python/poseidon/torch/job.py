@@ -2,25 +2,36 @@
 """This process' place in the job, and what it has wrapped: joined once, left once."""
 from __future__ import annotations
 
-import atexit
 import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import launch
-from .. import session as _session
-from ..errors import PoseidonError, has_failed, leave_at_exit, reason_of
+from ..errors import PoseidonError
+from ..membership import Membership
 from .exchange import Exchange
 
 if TYPE_CHECKING:
     from ..launch import Place
     from ..session import Path, Session
 
-_joined: Session | None = None
 _wrapped: list[Exchange] = []
+
+
+def _detach() -> None:
+    while _wrapped:
+        _wrapped.pop().detach()
+
+
+def _abandon(session: Session) -> None:
+    session.close()  # from here on it reads nothing that exchanges have lent
+    while _wrapped:
+        _wrapped.pop().abandon()
+
+
+_member = Membership("poseidon.torch", _detach, _abandon)
 
 
 def init(rank: int | None = None, workers: int | None = None, coordinator: str | None = None, port: int | None = None,
@@ -38,18 +49,16 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
     warnings go to standard error), levels ("auto", "flat", "host"), blas (a library's file, else POSEIDON_BLAS: what
     multiplies factors instead of torch's own or the system's OpenBLAS).
     """
-    global _joined
     given = {**{name: value for name, value in (("rank", rank), ("workers", workers), ("coordinator", coordinator),
                                                 ("port", port), ("listen", listen), ("token_file", token_file),
                                                 ("threads", threads), ("cores", cores)) if value is not None}, **options}
-    if _joined is not None:
+    if is_joined():
         if given:
             raise PoseidonError(f"poseidon.torch.init was given {', '.join(given)} after this process has joined, expected it "
                                 "before distribute, loader and any collective")
         return
-    _joined = _session.join(rank, workers, coordinator, port, listen, token_file,
-                            threads=threads or torch.get_num_threads(), cores=cores, meet=meet_at_agent, **options)
-    atexit.register(_end)
+    _member.join(rank, workers, coordinator, port, listen, token_file, threads=threads or torch.get_num_threads(), cores=cores,
+                 meet=meet_at_agent, **options)
 
 
 def meet_at_agent(place: Place) -> Callable[[str, int], None] | None:
@@ -65,13 +74,11 @@ def meet_at_agent(place: Place) -> Callable[[str, int], None] | None:
 
 
 def is_joined() -> bool:
-    return _joined is not None
+    return _member.session is not None
 
 
 def joined() -> Session:
-    if _joined is None:
-        raise PoseidonError("poseidon.torch.init has not been called")
-    return _joined
+    return _member.joined()
 
 
 def rank() -> int:
@@ -94,8 +101,8 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None,
     After backward(), `.grad` holds the mean over all workers. With overlap backward() returns at once and
     optimizer.step() only notes that it was called: each layer is updated right before it runs in the next
     forward pass (SGD, Adam, AdamW; one backward per step; nothing may look at `.grad`). factors=False keeps
-    all gradients whole; buffers=False leaves each worker its own. The model may be compiled before or after. DistributedDataParallel and fully sharded models
-    around, inside or beside it are refused: they average the same gradients.
+    all gradients whole; buffers=False leaves each worker its own. The model may be compiled before or after.
+    DistributedDataParallel and fully sharded models around, inside or beside it are refused: they average the same gradients.
     """
     _wrapped.append(Exchange(joined(), model, optimizer, overlap, factors, buffers))
     return _wrapped[-1]
@@ -116,27 +123,4 @@ def shutdown() -> None:
     """Leaves the job in order; blocks until all workers have come here. Models are given back as they were before, with their
     last weights. Implied at the end of the process. While an exception is under way (in a finally, or where it is caught) the
     job ends for everybody: the others wait for gradients that will not come."""
-    _leave(sys.exc_info()[1])
-
-
-def _end() -> None:
-    """The process ends."""
-    leave_at_exit(_leave)
-
-
-def _leave(failure: BaseException | None) -> None:
-    """In order, or with an exception, which the others are told."""
-    global _joined
-    if _joined is None:
-        return
-    leaving, failed = _joined, has_failed(failure)
-    if failed and failure is not None:
-        leaving.abort(reason_of(failure))
-        leaving.close()
-    while _wrapped:
-        exchange = _wrapped.pop()
-        exchange.abandon() if failed else exchange.detach()
-    _joined = None
-    atexit.unregister(_end)
-    if not failed:
-        leaving.leave()
+    _member.shutdown()
