@@ -236,34 +236,41 @@ std::string Send(const Place& place, std::int64_t step, Flight::Lent lent, const
   return failure;
 }
 
+// What every push is told beside what it hands over, and tells on.
+struct Pushed {
+  Place place;
+  std::int64_t step = 0;
+  poseidon_push landing = POSEIDON_NEW(poseidon_push);
+};
+
+// Of an op whose input `begun` is the step, with the weight behind it, and whose output `pushed` is the step again.
+Pushed PushedBy(const void* kernel, TF_OpKernelContext* context, int begun, int pushed, const StatusOfCall& status) {
+  Pushed one{.place = *static_cast<const Place*>(kernel), .step = NumberOf(context, begun, status)};
+  one.landing.weight = static_cast<std::uint32_t>(NumberOf(context, begun + 1, status));
+  if (status.ok()) SetNumber(context, pushed, one.step, status);
+  return one;
+}
+
 void Push(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
-  const Place place = *static_cast<Place*>(kernel);
   const StatusOfCall status;
-  const std::int64_t step = NumberOf(context, 1, status);
-  auto landing = POSEIDON_NEW(poseidon_push);
-  landing.weight = static_cast<std::uint32_t>(NumberOf(context, 2, status));
-  landing.rows = static_cast<std::uint32_t>(NumberOf(context, 3, status));
-  if (status.ok()) SetNumber(context, 1, step, status);
+  Pushed one = PushedBy(kernel, context, 1, 1, status);
+  one.landing.rows = static_cast<std::uint32_t>(NumberOf(context, 3, status));
   Flight::Lent lent{.gradient = status.ok() ? LentFor(context, status) : nullptr, .u = nullptr, .v = nullptr};
   std::string failure;
   if (status.ok()) {
     const poseidon_view view = ViewOf(lent.gradient.get());
-    failure = Send(place, step, std::move(lent), landing,
+    failure = Send(one.place, one.step, std::move(lent), one.landing,
                    [&](const Core& core, poseidon_model* model, const poseidon_push* push, poseidon_status* told) {
-                     return core.push_dense(model, place.number(), static_cast<std::uint64_t>(step), &view, push, told);
+                     return core.push_dense(model, one.place.number(), static_cast<std::uint64_t>(one.step), &view, push, told);
                    });
   }
   End(context, Done(callback), status, failure);
 }
 
 void PushFactors(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
-  const Place place = *static_cast<Place*>(kernel);
   const StatusOfCall status;
+  const Pushed one = PushedBy(kernel, context, 2, 1, status);
   Flight::Lent lent{.gradient = nullptr, .u = InputOf(context, 0, status), .v = InputOf(context, 1, status)};
-  const std::int64_t step = NumberOf(context, 2, status);
-  auto landing = POSEIDON_NEW(poseidon_push);
-  landing.weight = static_cast<std::uint32_t>(NumberOf(context, 3, status));
-  if (status.ok()) SetNumber(context, 1, step, status);
   std::string failure;
   if (status.ok()) {
     const std::int64_t rows = Tf().TF_Dim(lent.u.get(), 0);
@@ -278,10 +285,10 @@ void PushFactors(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDone
       factors.u = &u;
       factors.v = &v;
       factors.rows = static_cast<std::uint32_t>(rows);
-      failure = Send(place, step, std::move(lent), landing,
+      failure = Send(one.place, one.step, std::move(lent), one.landing,
                      [&](const Core& core, poseidon_model* model, const poseidon_push* push, poseidon_status* told) {
-                       return core.push_factors(model, place.number(), static_cast<std::uint64_t>(step), &factors, &view, push,
-                                                told);
+                       return core.push_factors(model, one.place.number(), static_cast<std::uint64_t>(one.step), &factors, &view,
+                                                push, told);
                      });
     }
   }
@@ -289,13 +296,9 @@ void PushFactors(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDone
 }
 
 void PushRows(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
-  const Place place = *static_cast<Place*>(kernel);
   const StatusOfCall status;
+  const Pushed one = PushedBy(kernel, context, 2, 0, status);
   Flight::Lent lent{.gradient = nullptr, .u = InputOf(context, 0, status), .v = InputOf(context, 1, status)};
-  const std::int64_t step = NumberOf(context, 2, status);
-  auto landing = POSEIDON_NEW(poseidon_push);
-  landing.weight = static_cast<std::uint32_t>(NumberOf(context, 3, status));
-  if (status.ok()) SetNumber(context, 0, step, status);
   std::string failure;
   if (status.ok()) {
     const poseidon_view values = ViewOf(lent.v.get());
@@ -303,9 +306,9 @@ void PushRows(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCal
     rows.indices = static_cast<const std::int64_t*>(Tf().TF_TensorData(lent.u.get()));
     rows.values = &values;
     rows.count = static_cast<std::uint32_t>(Tf().TF_Dim(lent.u.get(), 0));
-    failure = Send(place, step, std::move(lent), landing,
+    failure = Send(one.place, one.step, std::move(lent), one.landing,
                    [&](const Core& core, poseidon_model* model, const poseidon_push* push, poseidon_status* told) {
-                     return core.push_rows(model, place.number(), static_cast<std::uint64_t>(step), &rows, push, told);
+                     return core.push_rows(model, one.place.number(), static_cast<std::uint64_t>(one.step), &rows, push, told);
                    });
   }
   End(context, Done(callback), status, failure);
