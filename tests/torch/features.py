@@ -18,9 +18,9 @@ LATE = 6  # the step at which something begins; the plan is final at step 3
 
 
 def noise(step, ranks, *shape, stream=0):
-    """Of the batches of all `ranks`, one behind the other."""
-    return torch.cat([torch.randn(BATCH, *shape, generator=torch.Generator().manual_seed(1000 * stream + 10 * step + rank))
-                      for rank in ranks])
+    """Of the batches of all `ranks`, one behind the other, on torch's default device."""
+    return torch.cat([torch.randn(BATCH, *shape, generator=torch.Generator().manual_seed(1000 * stream + 10 * step + rank),
+                                  device="cpu") for rank in ranks]).to(torch.get_default_device())
 
 
 class Feature:
@@ -518,8 +518,54 @@ class PenaltyInSomeSteps(LatePenalty):
         return step % 2 == 0
 
 
-FEATURES = {one.__name__: one for one in list(globals().values())
-            if isinstance(one, type) and issubclass(one, Feature) and one not in (Feature, Late)}
+class OnDevices(Feature):
+    """What only devices have: see test_devices.py."""
+
+
+class Split(OnDevices):
+    """Parts on two devices and on the host, small layers and batch norms among them."""
+
+    class Net(nn.Module):
+        def __init__(self, devices):
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Sequential(nn.Linear(10, 10, device=device), nn.BatchNorm1d(10, device=device), nn.Tanh())
+                                       for device in devices)
+            self.devices = devices
+
+        def forward(self, x):
+            for part, device in zip(self.parts, self.devices):
+                x = part(x.to(device))
+            return x[:, :3].to(torch.get_default_device())
+
+    by_rank = True
+
+    def model(self):
+        return self.Net(["cpu"] * 5 if torch.get_default_device().type == "cpu" else ["late:0", "late:1", "cpu", "late:1", "late:0"])
+
+
+class Launched(OnDevices):
+    """Nothing in a backward pass waits for the device."""
+
+    def model(self):
+        model = super().model()
+        if torch.get_default_device().type == "late":
+            import late
+            began = []
+            model[4].weight.register_post_accumulate_grad_hook(lambda _: began.append(late.library.late_waits()))
+            model[0].weight.register_post_accumulate_grad_hook(self.check(began))
+        return model
+
+    @staticmethod
+    def check(began):
+        def ends(_):
+            import late
+            assert late.library.late_waits() == began.pop(), "a hook has waited for the device"
+        return ends
+
+
+ALL = {one.__name__: one for one in list(globals().values())
+       if isinstance(one, type) and issubclass(one, Feature) and one not in (Feature, Late, OnDevices)}
+FEATURES = {name: one for name, one in ALL.items() if not issubclass(one, OnDevices)}
 # Of Linears alone, whose names are those of Feature's model: they go as factors from the first step where that is asked.
 FACTORS = {"0": "sfb", "2": "sfb", "4": "sfb"}
 FORCED = ["Plain", "Accumulation", "Autocast", "Scaled", "Frozen", "Penalty", "Graphed", "WholeBatch", "Retained", "Asked",
@@ -562,26 +608,32 @@ def mean_of_ranks(feature, workers):
 
 def reference(name, workers):
     torch.manual_seed(1)
-    feature = FEATURES[name]()
+    feature = ALL[name]()
     return mean_of_ranks(feature, workers) if feature.by_rank else train(feature, tuple(range(workers)))[0]
 
 
-def work(rank, options, requests):
+def work(rank, options, requests, device=None, delays=None):
     """A worker of a job: trains what it is asked for and answers with the weights, until it is asked for nothing."""
     torch.set_num_threads(1)
+    if device is not None:
+        import late
+        late.load()
+        if delays:
+            late.library.late_set_delays(*delays)
+        torch.set_default_device(device)
     import poseidon.torch
     poseidon.torch.init(rank=rank, threads=1, **options)
     while (request := requests.recv()) is not None:
         name, overlap = request
         torch.manual_seed(1 + rank)  # other weights on every rank: rank 0's have to reach all
         try:
-            weights, exchange = train(FEATURES[name](), (rank,),
+            weights, exchange = train(ALL[name](), (rank,),
                                       lambda model, optimizer: poseidon.torch.wrap(model, optimizer, overlap=overlap))
             if overlap:
                 exchange.synchronize()
             schemes = {layer: scheme for layer, (scheme, _) in exchange.plan().items()}
             exchange.detach()
-            requests.send((weights, schemes))
+            requests.send(({name: tensor.cpu() for name, tensor in weights.items()}, schemes))
         except Exception:
             import traceback
             requests.send(traceback.format_exc())

@@ -18,8 +18,8 @@ class Failed(Exception):
 class Workers:
     """Two workers of one job, which train one feature after another: a session has room for many models."""
 
-    def __init__(self, folder, **options):
-        self.folder, self.options = folder, options
+    def __init__(self, folder, devices=(None,) * WORKERS, delays=None, **options):
+        self.folder, self.devices, self.delays, self.options = folder, devices, delays, options
         self.processes = []
 
     def start(self):
@@ -27,7 +27,8 @@ class Workers:
         poseidon.make_token_file(token)
         options = {"workers": WORKERS, "port": free_port(), "token_file": str(token), **self.options}
         self.pipes, ends = zip(*(FORKS.Pipe() for _ in range(WORKERS)))
-        self.processes = [FORKS.Process(target=features.work, args=(rank, options, end)) for rank, end in enumerate(ends)]
+        self.processes = [FORKS.Process(target=features.work, args=(rank, options, end, device, self.delays))
+                          for rank, (end, device) in enumerate(zip(ends, self.devices))]
         for process in self.processes:
             process.start()
 
@@ -89,7 +90,7 @@ def assert_trained(name, answers):
     for other, others_schemes in others:
         assert others_schemes == schemes
         assert [key for key, tensor in weights.items() if not torch.equal(tensor, other[key])] == []
-    tolerance = features.FEATURES[name].tolerance
+    tolerance = features.ALL[name].tolerance
     assert weights.keys() == expected.keys()
     for key, tensor in expected.items():
         torch.testing.assert_close(weights[key], tensor, rtol=tolerance, atol=tolerance,

@@ -64,7 +64,7 @@ def shard(whole: DataLoader[Any]) -> DataLoader[Any]:
     data.check_can_shard(whole)
     if workers() == 1:
         return whole
-    seed = joined().broadcast_number(int(torch.randint(2 ** 62, (1,))))
+    seed = joined().broadcast_number(int(torch.randint(2 ** 62, (1,), device="cpu")))
     part = data.shard(whole, rank(), workers(), seed, data.Loader)
     part.note = note_samples
     return part
@@ -80,7 +80,7 @@ def note_samples(samples: int) -> int:
 
 
 def bytes_of(tensor: torch.Tensor) -> bytes:
-    """Of a contiguous one, in memory of the host."""
+    tensor = tensor.detach().cpu().contiguous()
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
@@ -104,6 +104,6 @@ def check(model: torch.nn.Module) -> None:
         return
     synchronize(model)
     named = list(model.named_parameters())
-    contents = [bytes_of(parameter.detach().contiguous()) for _, parameter in named]
+    contents = [bytes_of(parameter) for _, parameter in named]
     check_same("parameter", [name for (name, _), differs in zip(named, joined().differing(contents)) if differs],
                ", expected no update that depends on the worker")

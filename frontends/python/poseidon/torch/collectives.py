@@ -18,26 +18,26 @@ EXACT = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.int3
 
 def all_reduce(tensor: torch.Tensor | float, op: str = "mean") -> torch.Tensor:
     """A new tensor with the mean over all workers, or the "sum"; the same bits everywhere. `tensor`: of any shape, the same on
-    all, on the CPU, or a number, which is taken as float64. Sums of 16-bit floats are made in float32, those of whole numbers
+    all, on any device, where the result is too, or a number, which is taken as float64. Sums of 16-bit floats are made in float32, those of whole numbers
     in int64; a mean of whole numbers is float64."""
     if op not in ("mean", "sum"):
         raise PoseidonError(f"all_reduce was given op '{op}', expected mean or sum", "INVALID_ARGUMENT")
     init()
-    own = tensor.detach() if isinstance(tensor, torch.Tensor) else torch.tensor(tensor, dtype=torch.float64)
+    own = tensor.detach() if isinstance(tensor, torch.Tensor) else torch.tensor(tensor, dtype=torch.float64, device="cpu")
     if own.dtype not in DTYPES and own.dtype not in EXACT:
         raise PoseidonError(f"all_reduce was given {own.dtype}, expected real numbers", "INVALID_ARGUMENT")
-    total = own.to(EXACT.get(own.dtype, own.dtype), copy=True).contiguous()
+    total = own.to("cpu", EXACT.get(own.dtype, own.dtype), copy=True).contiguous()
     if total.numel():
         joined().sum(view_of(total))
     if op == "mean":
         total = total / joined().workers
-    return total.to(own.dtype) if own.is_floating_point() else total
+    return total.to(own.device, own.dtype if own.is_floating_point() else total.dtype)
 
 
 def broadcast(tensor: torch.Tensor, root: int = 0) -> torch.Tensor:
     """`tensor`, whose numbers are rank `root`'s now, bit for bit. Of any dtype, of one shape on all."""
     init()
-    numbers = as_integers(tensor.detach().contiguous().reshape(-1))
+    numbers = as_integers(tensor.detach().cpu().contiguous().reshape(-1))
     if numbers.numel():
         joined().broadcast(view_of(numbers), root)
     with torch.no_grad():

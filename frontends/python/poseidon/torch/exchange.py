@@ -12,6 +12,7 @@ import array
 import contextlib
 import ctypes
 import functools
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,14 +22,16 @@ from torch.autograd import Variable
 from .. import library as c
 from ..errors import PoseidonError
 from . import others
+from .devices import Carrier
 from .layers import Buffers, Layer, Usage, broadcast, layers_of, view_of, whole_as_factors
 from .linear import Linear
-from .measure import Stopwatch
+from .measure import stopwatch_of
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from ..session import Session
+    from .devices import Moves
 
     Group = dict[str, Any]  # of an optimizer
 
@@ -119,6 +122,8 @@ class Exchange:
         self.c = session.c
         self.begin_step, self.push_whole, self.push_product, self.wait = map(
             self.c.often, ("begin_step", "push_dense", "push_factors", "wait"))
+        self.carrier: Carrier | None = None  # of gradients on a device
+        self.entering = threading.Lock()  # autograd has a thread for every device
         self.step = 0
         # Of this worker's batch, whose mean its gradient is: by them it counts in the mean over all workers. 0 on all: one
         # worker counts as much as another.
@@ -157,9 +162,19 @@ class Exchange:
             each.id = number
         for layer in self.layers:
             layer.exchange = self
+        self.stage()
         self.stopwatch = None if self.session.final_plan_step == c.NEVER else \
-            Stopwatch(self.session, self.model, self.layers)
+            stopwatch_of(self.session, self.model, self.layers)
         self.attach(self.root)
+
+    def stage(self) -> None:
+        """Gives a carrier to those layers that are on a device."""
+        self.device = self.layers[0].device
+        staged = [layer for layer in self.layers if layer.device.type != "cpu"]
+        if staged or any(shared.device is not None for shared in self.shared):
+            self.carrier = carrier = Carrier()
+            for layer in staged:
+                layer.stage(carrier)
 
     def outlined(self) -> list[int]:
         """What says that modules and parameters are still the same."""
@@ -206,10 +221,16 @@ class Exchange:
         for hook in (*self.hooks, *self.by_module.values()):
             hook.remove()
         self.permit_others()
+        self.stop()
         for module in self.users:
             make_plain(module)
         for keeper in (self.root, self.optimizer) if self.overlap else ():
             vars(keeper).pop("zero_grad", None)
+
+    def stop(self) -> None:
+        """Nothing is handed over to the core any more."""
+        if self.carrier is not None:
+            self.carrier.stop()
 
     def abandon(self) -> None:
         """As detach, once the session is closed: what was under way will not come, and nobody reads what was lent."""
@@ -279,7 +300,12 @@ class Exchange:
     def begin(self) -> None:
         if self.begun:
             return
+        if self.layers[0].parameters[0].device != self.device:
+            raise PoseidonError(f"the model has moved from {self.device} to {self.layers[0].parameters[0].device}, expected that "
+                                "it moves before distribute or wrap")
         step = self.step - self.since
+        if self.stopwatch:
+            self.stopwatch.tell()
         self.begin_step(self.model, step)
         self.begun = True
         final = self.session.final_plan_step
@@ -393,6 +419,11 @@ class Exchange:
             Variable._execution_engine.queue_callback(self.end_backward)
 
     def enter_backward(self) -> None:
+        with self.entering:
+            if not self.in_backward:
+                self.enter()
+
+    def enter(self) -> None:
         self.in_backward = True
         self.land_shared()  # of the step before, where nobody had to ask
         for layer in self.layers:  # of the step before: those that this forward pass did not run
@@ -458,16 +489,21 @@ class Exchange:
     def push_rows(self, layer: Layer, gradient: torch.Tensor | None) -> None:
         """None: this worker has no rows."""
         rows = c.Rows()
+        moves: Moves = []
         if gradient is not None and gradient._nnz() > 0:
-            indices, values = gradient._indices().contiguous(), gradient._values().to(layer.dtype).contiguous()
+            (indices, values), moves = layer.lendable(gradient._indices().contiguous(),
+                                                      gradient._values().to(layer.dtype).contiguous())
             view = view_of(values)
             rows.indices, rows.values, rows.count = indices.data_ptr(), ctypes.pointer(view), len(values)
-            layer.lent = indices, values, view
+            layer.lent = indices, values, view, rows
         layer.more.absent, layer.more.weight = False, self.samples
         if self.stopwatch:
             self.stopwatch.charge(c.BACKWARD, layer)
         layer.flying = True
-        self.c.push_rows(self.model, layer.id, self.step - self.since, ctypes.byref(rows), layer.to_more)
+        if layer.carrier is None:
+            self.c.push_rows(self.model, layer.id, self.step - self.since, ctypes.byref(rows), layer.to_more)
+        else:
+            self.carry(layer, moves, self.c.push_rows, ctypes.byref(rows), layer.to_more)
 
     def push_dense(self, layer: Layer, absent: bool = False) -> None:
         more = layer.more
@@ -481,22 +517,35 @@ class Exchange:
                 more.rows = layer.rows or min(layer.elements, 2 ** 32 - 1)
                 layer.rows = 0
         layer.flying = True
-        self.push_whole(self.model, layer.id, self.step - self.since, layer.to_view, layer.to_more)
+        if layer.carrier is None:
+            self.push_whole(self.model, layer.id, self.step - self.since, layer.to_view, layer.to_more)
+        else:
+            assert layer.host is not None
+            self.carry(layer, [] if absent else [(layer.whole(), layer.host)], self.c.push_dense, layer.to_view, layer.to_more)
+
+    def carry(self, layer: Layer | Buffers, moves: Moves, push: Callable[..., None], *arguments: Any) -> None:
+        """Pushes what is on a device, when it has come to the host."""
+        assert self.carrier is not None and layer.device is not None
+        layer.sent = self.carrier.send(layer.device, moves,
+                                       functools.partial(push, self.model, layer.id, self.step - self.since, *arguments))
 
     def push_factors(self, layer: Layer) -> None:
         layer.memory()
+        factors: tuple[torch.Tensor, ...] = ()
         if len(layer.pending) == 1:
-            layer.lend_factors(*layer.pending[0])
+            factors = layer.pending[0]
         elif layer.pending:
-            layer.lend_factors(*(torch.cat(pieces) for pieces in zip(*layer.pending)))
-        else:
-            layer.product.rows = 0
+            factors = tuple(torch.cat(pieces) for pieces in zip(*layer.pending))
         layer.pending = []
+        moves = layer.lend_factors(*factors)
         layer.more.absent, layer.more.weight = False, self.samples
         if self.stopwatch:
             self.stopwatch.charge(c.BACKWARD, layer)
         layer.flying = True
-        self.push_product(self.model, layer.id, self.step - self.since, layer.to_product, layer.to_view, layer.to_more)
+        if layer.carrier is None:
+            self.push_product(self.model, layer.id, self.step - self.since, layer.to_product, layer.to_view, layer.to_more)
+        else:
+            self.carry(layer, moves, self.c.push_factors, layer.to_product, layer.to_view, layer.to_more)
 
     def push_whole_as_factors(self, layer: Layer) -> None:
         """All workers send this layer's factors in this step, and here its gradient came whole or in part."""
@@ -530,7 +579,10 @@ class Exchange:
                 self.push_nothing(layer)
         for shared in self.shared:
             shared.note()
-            self.push_whole(self.model, shared.id, self.step - self.since, shared.to_view, shared.to_more)
+            if isinstance(shared, Buffers) and shared.device is not None:
+                self.carry(shared, shared.moves(), self.c.push_dense, shared.to_view, shared.to_more)
+            else:
+                self.push_whole(self.model, shared.id, self.step - self.since, shared.to_view, shared.to_more)
             shared.flying = True
         self.step += 1
         self.begun = self.in_backward = False
@@ -578,8 +630,13 @@ class Exchange:
 
     def land(self, layer: Layer) -> None:
         if layer.flying:
+            if layer.sent is not None:
+                layer.sent.result()
             self.wait(self.model, layer.id)
-            layer.flying = False
+            layer.flying, layer.sent = False, None
+            if layer.carrier is not None and not layer.table:
+                assert layer.host is not None
+                layer.carrier.bring(layer.device, [(layer.host, layer.whole())])
             if layer.lent:
                 layer.lent = ()
             if layer.table:
@@ -594,6 +651,8 @@ class Exchange:
     def land_shared(self, only_needed: bool = False) -> None:
         for shared in self.shared:
             if shared.flying and (shared.needed or not only_needed):
+                if isinstance(shared, Buffers) and shared.sent is not None:
+                    shared.sent.result()
                 self.wait(self.model, shared.id)
                 shared.flying = False
                 shared.tell()
@@ -610,20 +669,25 @@ class Exchange:
     def landed(self, wanted: Layer) -> list[Layer]:
         """Layers whose means are there: the wanted one or else the first of the others, and small ones in the order of the
         forward pass, whose updates cost one call together."""
-        has = self.c.landed
-        first = wanted if has(self.model, wanted.id) else self.first_landed(wanted)
+        first = wanted if self.has_landed(wanted) else self.first_landed(wanted)
         found, elements = [first], first.elements
         if elements < MOST_UPDATED_AT_ONCE:
             for layer in self.layers:
-                if layer.flying and layer is not first and has(self.model, layer.id):
+                if layer.flying and layer is not first and self.has_landed(layer):
                     elements += layer.elements
                     if elements > MOST_UPDATED_AT_ONCE:
                         break
                     found.append(layer)
         return found
 
+    def has_landed(self, layer: Layer) -> bool:
+        return (layer.sent is None or layer.sent.done()) and self.c.landed(self.model, layer.id) != 0
+
     def first_landed(self, wanted: Layer) -> Layer:
-        flying = [wanted] + [layer for layer in self.layers if layer.flying and layer is not wanted]
+        if wanted.sent is not None:
+            wanted.sent.result()
+        flying = [wanted] + [layer for layer in self.layers if layer.flying and layer is not wanted
+                             and (layer.sent is None or layer.sent.done())]
         ids = (ctypes.c_uint32 * len(flying))(*(layer.id for layer in flying))
         landed = ctypes.c_uint32()
         self.c.wait_any(self.model, ids, len(flying), ctypes.byref(landed))

@@ -26,6 +26,8 @@ def _detach() -> None:
 
 
 def _abandon(session: Session) -> None:
+    for exchange in _wrapped:
+        exchange.stop()
     session.close()  # from here on it reads nothing that exchanges have lent
     while _wrapped:
         _wrapped.pop().abandon()

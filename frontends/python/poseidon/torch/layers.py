@@ -5,6 +5,8 @@ A layer is what one module owns directly: a Linear's weight and bias, a convolut
 piece of memory; the tensors' `.grad` are views into it. Where a layer is one tensor, the memory that autograd
 made is lent as it is.
 
+A gradient on a device is staged in pinned memory of the host, which is what the core is lent: see devices.py.
+
 Small modules join one layer, as poseidon_join_small says. It leaves with its last gradient, in general that of its
 first module, and is waited for before whichever of its modules runs first.
 
@@ -23,9 +25,13 @@ from torch._C import _storage_Use_Count as storage_use_count
 
 from .. import library as c
 from ..errors import PoseidonError
+from .devices import can_stage, pinned
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from ..session import Session
+    from .devices import Carrier, Moves
     from .exchange import Exchange
 
 # Tensors of a joined layer that are told one by one.
@@ -47,7 +53,7 @@ def view_of(tensor: torch.Tensor) -> c.View:
 
 def copied(address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """A tensor of its own with the numbers at an address."""
-    tensor = torch.empty(shape, dtype=dtype)
+    tensor = torch.empty(shape, dtype=dtype, device="cpu")
     ctypes.memmove(tensor.data_ptr(), address, tensor.numel() * tensor.element_size())
     return tensor
 
@@ -60,7 +66,7 @@ class UnderWay(torch.Tensor):
 
     @staticmethod
     def __new__(cls, parameter: torch.Tensor) -> UnderWay:
-        return torch.Tensor._make_wrapper_subclass(cls, parameter.shape, dtype=parameter.dtype)
+        return torch.Tensor._make_wrapper_subclass(cls, parameter.shape, dtype=parameter.dtype, device=parameter.device)
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, arguments: Any = (),  # type: ignore[override]  # see above
@@ -90,6 +96,10 @@ class Layer:
         self.factors = factors  # a Linear whose gradient is a product
         self.scheme = c.KEY_VALUE  # of the plan that holds
         self.dtype = exchanged(parameters[0].dtype)  # in which its gradient travels and is summed
+        self.device = parameters[0].device
+        self.carrier: Carrier | None = None      # where it is on a device
+        self.host: torch.Tensor | None = None    # there: what the core is lent of the gradient
+        self.sent: Future[None] | None = None    # there: the push of this step
         self.table = table      # a weight whose gradient is sparse
         self.mean: torch.Tensor | None = None  # of a table: what has landed
         self.first: torch.nn.Module | None = None      # of those that use it
@@ -152,8 +162,8 @@ class Layer:
     def take_rows(self, gathered: c.Gathered) -> None:
         """Copies a table's mean, behind what its gradient held before this backward pass."""
         weight = self.parameters[0]
-        indices = copied(gathered.indices, (1, gathered.count), torch.int64)
-        values = copied(gathered.values, (gathered.count, weight.shape[1]), self.dtype).to(weight.dtype)
+        indices = copied(gathered.indices, (1, gathered.count), torch.int64).to(self.device)
+        values = copied(gathered.values, (gathered.count, weight.shape[1]), self.dtype).to(weight.dtype).to(self.device)
         self.mean = torch.sparse_coo_tensor(indices, values, weight.shape, check_invariants=False)
         if self.before is not None:
             self.mean = self.before + self.mean
@@ -164,13 +174,14 @@ class Layer:
     def memory(self) -> torch.Tensor:
         """The gradient's memory, to be written to; new where there is none, or where somebody keeps what it holds."""
         if self.flat is None or not self.stays and self.is_kept():
-            flat = self.flat = torch.empty(self.elements, dtype=self.dtype)
+            flat = self.flat = torch.empty(self.elements, dtype=self.dtype, device=self.device)
             self.views = [piece.view(p.shape) for piece, p in zip(flat.split(self.sizes), self.parameters)]
             storage = flat.untyped_storage()
             self.storage, self.address = storage, storage._cdata
             self.alone = storage_use_count(self.address)
             self.holders = self.held()
-            self.view.memory = flat.data_ptr()
+            if self.carrier is None:
+                self.view.memory = flat.data_ptr()
         return self.flat
 
     def is_kept(self) -> bool:
@@ -206,7 +217,8 @@ class Layer:
             only = gradients[0]
             if only.dtype is self.dtype and only.is_contiguous():
                 self.own, self.flat, self.views = only.detach() if only.requires_grad else only, None, []
-                self.view.memory = only.data_ptr()
+                if self.carrier is None:
+                    self.view.memory = only.data_ptr()
                 return True
         self.memory()
         if gradients[0] is self.views[0]:  # backward added to some of them
@@ -245,10 +257,36 @@ class Layer:
             self.adds = self.stays = True
             self.forget()
 
-    def lend_factors(self, u: torch.Tensor, v: torch.Tensor) -> None:
+    def stage(self, carrier: Carrier) -> None:
+        """Its gradient is on a device."""
+        self.carrier = carrier
+        if not self.table:
+            self.host = pinned(self.elements, self.dtype)
+            self.view.memory = self.host.data_ptr()
+
+    def whole(self) -> torch.Tensor:
+        """The gradient that is sent, and in whose memory the mean lands."""
+        whole = self.flat if self.own is None else self.own.view(-1)
+        assert whole is not None  # it has been gathered
+        return whole
+
+    def lendable(self, *tensors: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Moves]:
+        """The tensors in memory of the host, and what has to be copied there first."""
+        if self.carrier is None:
+            return tensors, []
+        moves = [(tensor, pinned(tensor.numel(), tensor.dtype).view(tensor.shape)) for tensor in tensors]
+        return tuple(into for _, into in moves), moves
+
+    def lend_factors(self, *factors: torch.Tensor) -> Moves:
+        """(u, v), or none where this worker has no rows. Returns what has to be copied before they are pushed."""
+        if not factors:
+            self.product.rows = 0
+            return []
+        (u, v), moves = self.lendable(*factors)
         self.u.memory, self.u.elements, self.v.memory, self.v.elements = u.data_ptr(), u.numel(), v.data_ptr(), v.numel()
         self.product.rows = len(u)
         self.lent = u, v
+        return moves
 
     def give(self) -> None:
         """Shows the landed mean as the gradients of those parameters that are used, in their precision."""
@@ -326,12 +364,13 @@ class Usage:
 
     def __init__(self, layers: list[Layer]) -> None:
         self.layers = layers
-        self.own = torch.empty(sum(len(layer.parameters) for layer in layers))
+        self.own = torch.empty(sum(len(layer.parameters) for layer in layers), device="cpu")
         self.noted: list[bool] = []  # what `own` says
         self.flat = torch.empty_like(self.own)
         self.to_view = ctypes.byref(view_of(self.flat))
         self.to_more = None
         self.needed = False  # before the next forward pass
+        self.device = None
         self.id: int | None = None
         self.flying = False
 
@@ -342,7 +381,7 @@ class Usage:
         used = [used for layer in self.layers for used in layer.used]
         if used != self.noted:
             self.noted = used
-            self.own = torch.tensor(used, dtype=torch.float32)
+            self.own = torch.tensor(used, dtype=torch.float32, device="cpu")
         self.flat.copy_(self.own)
 
     def tell(self) -> None:
@@ -368,12 +407,15 @@ class Buffers:
                  and buffer.numel() and not buffer.is_complex() and buffer.dtype != torch.bool}
         self.places = list(named.values())  # modules may put others there
         buffers = self.buffers()
-        self.flat = torch.empty(sum(buffer.numel() for buffer in buffers), dtype=torch.float64)
+        self.device = next((buffer.device for buffer in buffers if buffer.device.type != "cpu"), None)
+        self.flat = torch.empty(sum(buffer.numel() for buffer in buffers), dtype=torch.float64, device="cpu",
+                                pin_memory=self.device is not None)
         self.pieces = [piece.view(buffer.shape) for piece, buffer in
                        zip(self.flat.split([buffer.numel() for buffer in buffers]), buffers)]
         self.to_view = ctypes.byref(view_of(self.flat))
         self.mine = rank == 0
         self.needed = not self.mine  # before the next forward pass
+        self.sent: Future[None] | None = None
         # The mean of the one that has weight.
         self.to_more = ctypes.byref(c.Push(absent=not self.mine, weight=int(self.mine)))
         self.id: int | None = None
@@ -386,8 +428,15 @@ class Buffers:
         return [module._buffers[name] for module, name in self.places]  # type: ignore[misc]  # None is not among them
 
     def note(self) -> None:
-        if self.mine:
+        if self.mine and self.device is None:
             torch._foreach_copy_(self.pieces, self.buffers())
+
+    def moves(self) -> Moves:
+        """Of buffers on a device: to the memory that is lent."""
+        if not self.mine:
+            return []
+        own = torch.cat([buffer.reshape(-1).to(self.device, torch.float64) for buffer in self.buffers()])
+        return [(own, self.flat)]
 
     def tell(self) -> None:
         if not self.mine:
@@ -395,8 +444,9 @@ class Buffers:
 
 
 def check(name: str, tensor: torch.Tensor, requires_sum: bool = True) -> None:
-    if tensor.device.type != "cpu":
-        raise PoseidonError(f"parameter '{name}' is on {tensor.device}, expected the CPU", "UNIMPLEMENTED")
+    if tensor.device.type != "cpu" and not can_stage(tensor.device):
+        raise PoseidonError(f"parameter '{name}' is on {tensor.device}, expected the CPU or a device with streams, as CUDA has "
+                            "them", "UNIMPLEMENTED")
     if exchanged(tensor.dtype) not in DTYPES and requires_sum:
         raise PoseidonError(f"parameter '{name}' is {tensor.dtype}, expected float32, float64, bfloat16 or float16",
                             "UNIMPLEMENTED")
@@ -433,11 +483,11 @@ def layers_of(model: torch.nn.Module, session: Session, factors: bool = True,
     names: set[str] = set()
     for name, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False))
-        new: dict[torch.dtype, list[torch.nn.Parameter]] = {}
+        new: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
         for parameter_name, parameter in own.items():
             if (parameter.requires_grad or parameter in known) and parameter not in home:
                 check(f"{name}.{parameter_name}" if name else parameter_name, parameter)
-                new.setdefault(exchanged(parameter.dtype), []).append(parameter)
+                new.setdefault((exchanged(parameter.dtype), parameter.device), []).append(parameter)
         for number, parameters in enumerate(new.values()):
             layer_name = (name or "model") + (f".{number}" if number else "")
             while layer_name in names:  # a child may be called what its parent's own tensors are
@@ -460,9 +510,12 @@ def layers_of(model: torch.nn.Module, session: Session, factors: bool = True,
 
 
 def join_small(layers: list[Layer], session: Session) -> tuple[list[Layer], dict[Layer, Layer]]:
-    """Those that are left, and for each of `layers` the one that it has joined or is."""
-    first = session.join_small([layer.declaration(position) for position, layer in enumerate(layers)])
-    joined_in = {layer: layers[number] for layer, number in zip(layers, first)}
+    """Those that are left, and for each of `layers` the one that it has joined or is: one of the same device."""
+    joined_in: dict[Layer, Layer] = dict.fromkeys(layers, layers[0])  # in their order
+    for device in {layer.device for layer in layers}:
+        those = [(position, layer) for position, layer in enumerate(layers) if layer.device == device]
+        first = session.join_small([layer.declaration(position) for position, layer in those])
+        joined_in.update((layer, those[number][1]) for (_, layer), number in zip(those, first))
     for layer, home in joined_in.items():
         if home is not layer:
             home.join(layer)
@@ -476,7 +529,7 @@ def broadcast(session: Session, model: torch.nn.Module) -> None:
         check(name, tensor, requires_sum=False)
         by_dtype.setdefault(tensor.dtype, []).append(tensor.detach())
     for dtype, tensors in by_dtype.items():
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        flat = torch.cat([tensor.reshape(-1).cpu() for tensor in tensors])
         numbers = flat if dtype in DTYPES else as_integers(flat)
         session.broadcast(view_of(numbers))
         if numbers is not flat:
@@ -488,6 +541,6 @@ def broadcast(session: Session, model: torch.nn.Module) -> None:
 def as_integers(flat: torch.Tensor) -> torch.Tensor:
     """The bytes of any dtype as whole int64 numbers, which a broadcast leaves as they are."""
     raw = flat.view(torch.uint8)
-    padded = torch.zeros(-(-raw.numel() // 8) * 8, dtype=torch.uint8)
+    padded = torch.zeros(-(-raw.numel() // 8) * 8, dtype=torch.uint8, device="cpu")
     padded[:raw.numel()] = raw
     return padded.view(torch.int64)

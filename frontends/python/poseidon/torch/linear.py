@@ -87,7 +87,7 @@ class Linear(torch.nn.Linear):
         # through the parameter's hook. (self.weight would compute it.)
         if (layer is None or torch.compiler.is_compiling() or not torch.is_grad_enabled()
                 or self._parameters.get("weight") is not layer.parameters[0]
-                or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu")
+                or x.dtype != torch.float32 or torch.is_autocast_enabled(x.device.type)
                 or any(not parameter.requires_grad or parameter._backward_hooks for parameter in layer.parameters)):
             return torch.nn.Linear.forward(self, x)
         weight, bias = self.weight.detach(), None if self.bias is None else self.bias.detach()

@@ -7,9 +7,11 @@ backward from one layer's gradient to the next. Waiting belongs to nobody.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .. import library as c
+from .devices import module_of
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Stopwatch:
-    since: int  # nanoseconds of the session's clock
+    since: Any  # a mark: nanoseconds of the session's clock
 
     def __init__(self, session: Session, model: ctypes.c_void_p, layers: list[Layer]) -> None:
         self.library, self.session, self.model = session.c, session.handle, model
@@ -28,25 +30,73 @@ class Stopwatch:
 
     def charge(self, which: int = c.FORWARD, layer: Layer | None = None) -> None:
         """Time since the last mark goes to `layer`, or where it ran for already."""
-        now: int = self.library.now(self.session)
+        now = self.mark()
         if layer is not None:
             self.to = which, layer
         if self.to is not None:
             which, layer = self.to
-            self.library.timed(self.model, layer.id, self.step, which, self.since, now)
+            self.took(layer, which, self.since, now)
         self.since = now
 
     def restart(self, which: int = c.FORWARD, layer: Layer | None = None) -> None:
         """Time since the last mark goes to nobody; from here it runs for `layer`."""
         self.to = None if layer is None else (which, layer)
-        self.since = self.library.now(self.session)
+        self.since = self.mark()
 
     def share(self) -> None:
         """Time since the last mark goes to all layers by their size: the optimizer's."""
-        time = self.library.now(self.session) - self.since
-        elements = sum(layer.elements for layer in self.layers)
-        for layer in self.layers:
-            end = self.since + time * layer.elements // elements
-            self.library.timed(self.model, layer.id, self.step, c.FORWARD, self.since, end)
-            self.since = end
+        self.divide(self.since, self.mark())
         self.restart()
+
+    def mark(self) -> Any:
+        return self.library.now(self.session)
+
+    def took(self, layer: Layer, which: int, begin: Any, end: Any) -> None:
+        self.library.timed(self.model, layer.id, self.step, which, begin, end)
+
+    def divide(self, begin: Any, end: Any) -> None:
+        elements, time = sum(layer.elements for layer in self.layers), end - begin
+        for layer in self.layers:
+            end = begin + time * layer.elements // elements
+            self.library.timed(self.model, layer.id, self.step, c.FORWARD, begin, end)
+            begin = end
+
+    def tell(self) -> None:
+        """The session is to know all of the step that has ended."""
+
+
+class DeviceStopwatch(Stopwatch):
+    """On a device it is events that mark when a layer's work is done: the host has only launched it."""
+
+    def __init__(self, session: Session, model: ctypes.c_void_p, layers: list[Layer]) -> None:
+        self.device = layers[0].device
+        self.streams = module_of(self.device)
+        self.kept: list[Callable[[Callable[[Any], int]], None]] = []  # what is told once the marks have been reached
+        super().__init__(session, model, layers)
+
+    def mark(self) -> Any:
+        event = self.streams.Event(enable_timing=True)
+        event.record(self.streams.current_stream(self.device))
+        return event
+
+    def took(self, layer: Layer, which: int, begin: Any, end: Any) -> None:
+        took = super().took
+        self.kept.append(lambda moment: took(layer, which, moment(begin), moment(end)))
+
+    def divide(self, begin: Any, end: Any) -> None:
+        divide = super().divide
+        self.kept.append(lambda moment: divide(moment(begin), moment(end)))
+
+    def tell(self) -> None:
+        if not self.kept:
+            return
+        last = self.mark()
+        last.synchronize()
+        now = self.library.now(self.session)
+        for tell in self.kept:
+            tell(lambda mark: now - int(mark.elapsed_time(last) * 1e6))
+        self.kept = []
+
+
+def stopwatch_of(session: Session, model: ctypes.c_void_p, layers: list[Layer]) -> Stopwatch:
+    return (Stopwatch if layers[0].device.type == "cpu" else DeviceStopwatch)(session, model, layers)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients on a device: their way to the memory of the host, in which the core works, and back.
+
+A hook only launches: a copy on a stream of its own, behind what the current stream has been given so far. A thread waits for
+the copy and then pushes. The mean comes back on another stream, for which the current one waits; no thread does.
+
+Streams and events are those of the device's own module of torch (torch.cuda): nothing here is compiled.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+Moves = list[tuple[torch.Tensor, torch.Tensor]]  # from, into: of equal shape and dtype
+
+
+def module_of(device: torch.device) -> Any:
+    """What torch has for a kind of device, as torch.cuda."""
+    return getattr(torch, device.type, None)
+
+
+def can_stage(device: torch.device) -> bool:
+    return hasattr(module_of(device), "Stream")
+
+
+def pinned(elements: int, dtype: torch.dtype) -> torch.Tensor:
+    """Memory of the host that copies reach while the host goes on."""
+    return torch.empty(elements, dtype=dtype, device="cpu", pin_memory=True)
+
+
+class Streams:
+    """Of one device: for copies to the host, and for copies back."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.module = device, module_of(device)
+        self.out, self.back = self.module.Stream(device=device), self.module.Stream(device=device)
+
+    def current(self) -> Any:
+        return self.module.current_stream(self.device)
+
+    def copy(self, stream: Any, moves: Moves) -> None:
+        with self.module.stream(stream):
+            for source, into in moves:
+                into.copy_(source, non_blocking=True)
+
+
+class Carrier:
+    """Of one exchange. Any thread may send, one at a time for each device; pushes are made on one thread, in the order in which
+    they were sent."""
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1, "poseidon-carrier")
+        self.streams: dict[torch.device, Streams] = {}
+
+    def of(self, device: torch.device) -> Streams:
+        if device not in self.streams:
+            self.streams[device] = Streams(device)
+        return self.streams[device]
+
+    def send(self, device: torch.device, moves: Moves, push: Callable[[], None]) -> Future[None]:
+        """Copies to pinned memory what the current stream has computed when it comes here, and calls `push` when that has ended;
+        the future is done then, with what `push` raised. What `moves` has is held, and has to stay unchanged, until then. Without
+        moves `push` waits likewise: memory that it lends may be in use by what the current stream was given before."""
+        streams = self.of(device)
+        streams.out.wait_stream(streams.current())
+        streams.copy(streams.out, moves)
+        copied = streams.module.Event(blocking=True)  # a thread that waits for it sleeps
+        copied.record(streams.out)
+
+        return self.thread.submit(self.carry, copied, moves, push)
+
+    @staticmethod
+    def carry(copied: Any, moves: Moves, push: Callable[[], None]) -> None:
+        """`moves` lives until here: a device uses memory again that nobody holds, whatever other streams do with it."""
+        copied.synchronize()
+        push()
+
+    def bring(self, device: torch.device, moves: Moves) -> None:
+        """Copies from pinned memory; what the current stream is given from now on sees the numbers. Nothing that it was given
+        since the push of the same memory may use `into`."""
+        streams = self.of(device)
+        streams.copy(streams.back, moves)
+        streams.current().wait_stream(streams.back)
+
+    def stop(self) -> None:
+        """No push is made any more when this returns."""
+        self.thread.shutdown(wait=True, cancel_futures=True)

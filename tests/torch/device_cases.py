@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one worker does with the late device, each in a process of its own: see test_devices.py."""
+import os
+
+import torch
+from torch import nn
+
+import late
+
+DELAY = 2000  # microseconds
+
+
+def net(device="late"):
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(device)
+
+
+def times_are_those_of_the_device():
+    """A host that only launches is done long before."""
+    import poseidon.torch
+    poseidon.torch.init(rank=0, workers=1, trace_spans=10000)
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    exchange = poseidon.torch.wrap(model, optimizer)
+    late.library.late_set_delays(DELAY, 0)
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.ones(2, 6).to("late")).square().sum().backward()
+        optimizer.step()
+    late.library.late_set_delays(0, 0)
+    spans = [span for span in exchange.session.take_trace() if span.lane == "compute" and span.step in (1, 2)]
+    assert {span.layer for span in spans} == {0, 1}
+    for layer in (0, 1):
+        for step in (1, 2):
+            took = sum(span.end - span.begin for span in spans if (span.layer, span.step) == (layer, step))
+            assert took >= 4 * 1000 * DELAY, spans  # each of the layer's operators, forward and backward, takes so long
+
+
+def a_model_that_moves_is_refused():
+    import poseidon.torch
+    poseidon.torch.init(rank=0, workers=1)
+    model = net("late:0")
+    poseidon.torch.wrap(model)
+    model.to("late:1")
+    try:
+        model(torch.ones(2, 6).to("late:1"))
+    except poseidon.PoseidonError as error:
+        assert "the model has moved from late:0 to late:1, expected that it moves before distribute or wrap" in str(error)
+    else:
+        raise AssertionError("not refused")
+
+
+def numbers_on_a_device_are_shared():
+    import poseidon.torch as poseidon
+    poseidon.init(rank=0, workers=1)
+    number = torch.tensor([1.5, 2.5]).to("late")
+    for result in (poseidon.all_reduce(number), poseidon.broadcast(number)):
+        assert result.device.type == "late" and result.cpu().tolist() == [1.5, 2.5]
+    assert poseidon.all_reduce(torch.tensor([3]).to("late"), "sum").cpu().tolist() == [3]
+
+
+def a_device_without_streams_is_refused():
+    import poseidon.torch
+    poseidon.torch.init(rank=0, workers=1)
+    try:
+        poseidon.torch.wrap(nn.Linear(2, 2, device="meta"))
+    except poseidon.PoseidonError as error:
+        assert "parameter 'weight' is on meta, expected the CPU or a device with streams" in str(error)
+    else:
+        raise AssertionError("not refused")
+
+
+CASES = [times_are_those_of_the_device.__name__, a_model_that_moves_is_refused.__name__, numbers_on_a_device_are_shared.__name__,
+         a_device_without_streams_is_refused.__name__]
+
+
+def run(case, log):
+    with open(log, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    late.load()
+    globals()[case]()

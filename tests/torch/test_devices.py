@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters on a device whose work ends late (late_device): what does not wait for it finds NaN or old numbers."""
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
+
+import device_cases  # noqa: E402
+import features  # noqa: E402
+import late  # noqa: E402
+from conftest import FORKS, PATIENCE  # noqa: E402
+from test_features import Workers, assert_trained  # noqa: E402
+
+if not late.LIBRARY.exists():
+    pytest.skip(f"{late.LIBRARY.name} is not built", allow_module_level=True)
+
+# The others compute in part with tensors of the host, or what the late device has no operator for.
+NAMES = ["Plain", "Accumulation", "ClippedByNorm", "Tied", "Twice", "Unused", "Frozen", "Thawed", "Grown", "Checkpointed", "Adapted",
+         "Statistics", "Penalty", "WholeBatch", "Retained", "HalvesRounded", "LateHook", "LatePenaltyOnRank1",
+         "Split", "Launched"]
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    workers = Workers(tmp_path_factory.mktemp("devices"), ("late", "late"), policy="bytes", final_plan_step=3)
+    yield workers
+    workers.end()
+
+
+@pytest.fixture(scope="module")
+def with_slow_copies(tmp_path_factory):
+    """Else it is what computes that is slow."""
+    workers = Workers(tmp_path_factory.mktemp("copies"), ("late", "late"), (50, 1500), policy="bytes", final_plan_step=3)
+    yield workers
+    workers.end()
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    workers = Workers(tmp_path_factory.mktemp("mixed"), (None, "late"), policy="bytes", final_plan_step=3)
+    yield workers
+    workers.end()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_workers_train_as_one(planned, name):
+    assert_trained(name, planned.train(name))
+
+
+@pytest.mark.parametrize("name", ["Plain", "Tied", "Unused", "Thawed", "Statistics", "LateHook", "Split", "Launched"])
+def test_two_workers_train_as_one_with_overlap(planned, name):
+    assert_trained(name, planned.train(name, overlap=True))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("name", ["Plain", "Tied", "Statistics", "Split"])
+def test_copies_are_waited_for(with_slow_copies, name, overlap):
+    assert_trained(name, with_slow_copies.train(name, overlap))
+
+
+def test_factors_go_from_a_device(planned):
+    _, schemes = planned.train("Plain")[0]
+    assert schemes["2"] == "sfb"
+
+
+@pytest.mark.parametrize("name", ["Plain", "Statistics"])
+def test_one_worker_may_be_on_the_host(mixed, name):
+    expected = features.reference(name, 2)
+    for weights, _ in mixed.train(name):
+        for key, tensor in expected.items():
+            torch.testing.assert_close(weights[key], tensor, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", device_cases.CASES)
+def test_one_worker(tmp_path, case):
+    log = tmp_path / "log"
+    child = FORKS.Process(target=device_cases.run, args=(case, log))
+    child.start()
+    child.join(PATIENCE)
+    child.kill()
+    child.join()
+    assert child.exitcode == 0, log.read_text()[-3000:]
