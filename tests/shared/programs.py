@@ -22,8 +22,13 @@ def start(python, folder, workers, *command, **variables):
 
 def ended(processes, patience):
     """What they said on standard error, by rank, once all have ended; `patience` in seconds, for each."""
+    return [errors for _, errors in said(processes, patience)]
+
+
+def said(processes, patience):
+    """The same with standard output before it."""
     try:
-        return [process.communicate(timeout=patience)[1] for process in processes]
+        return [process.communicate(timeout=patience) for process in processes]
     finally:
         for process in processes:
             process.kill()
