@@ -55,14 +55,14 @@ def measure(cell, cluster):
         token.write_text(os.urandom(32).hex() + "\n")
         outputs = run(cell, cluster, token, pathlib.Path(folder))
     lines = [[json.loads(line) for line in output.splitlines() if line.startswith("{")] for output in outputs]
-    return {name: system_of(name, lines) for name in grid.SYSTEMS}
+    return {name: system_of(name, lines) for name in cell.systems}
 
 
 def run(cell, cluster, token, folder):
     """What each worker printed. Raises Failed."""
-    words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(grid.SYSTEMS),
+    words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(cell.systems),
              "--turns", cell.turns, "--turn-seconds", grid.TURN_SECONDS, "--seed", grid.SEED,
-             "--plan-step", cell.plan_step, "--workers", cell.workers,
+             "--plan-step", grid.PLAN_STEP, "--workers", cell.workers,
              "--coordinator", cluster.addresses[0], "--token-file", token]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "POSEIDON_LIBRARY": str(LIBRARY)}
     processes, files = [], [(folder / f"out{rank}", folder / f"error{rank}") for rank in range(cell.workers)]
@@ -97,7 +97,8 @@ def system_of(name, ranks):
         turns.setdefault(of_step[0]["turn"], []).append(
             round(sum(line["seconds"] for line in of_step) / len(ranks), 6))
     cpu = sorted(sum(line["cpu_seconds"] for line in of_step) for of_step in zip(*steps))
-    kept = {key: summaries[0][key] for key in ("batch", "gradient_bytes", "losses", "schemes", "hidden_share")
+    kept = {key: summaries[0][key] for key in ("batch", "gradient_bytes", "losses", "schemes", "hidden_share",
+                                                  "predicted_seconds")
             if key in summaries[0]}
     return {"turns": list(turns.values()), "cpu_seconds_per_step": round(cpu[len(cpu) // 2], 6), **kept,
             "weights": sorted(weights)}

@@ -14,6 +14,7 @@ every rank. The token file is made by rank 0 where there is none.
   overlap   Poseidon, each layer waited for before it runs in the next forward pass
   waiting   Poseidon, all waited for at the end of backward
   ddp       DistributedDataParallel over gloo, bucket views, static graph
+  ddp4      the same with four connections between two ranks
   local     nothing is synchronised: what computing alone takes while all workers compute
 """
 import argparse
@@ -58,7 +59,6 @@ def parse(arguments):
     parser.add_argument("--schemes", help="layer=kv or layer=sfb, ';' between")
     parser.add_argument("--no-factors", action="store_true", help="Poseidon: all gradients whole")
     parser.add_argument("--interface", default="eth0", help="of gloo, beyond loopback")
-    parser.add_argument("--connections", type=int, default=1, help="gloo's between two ranks")
     parser.add_argument("--optimizer", choices=("sgd", "adam"), default="sgd")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
@@ -154,18 +154,31 @@ class Overlap(Waiting):
 
 
 class Ddp(Local):
+    connections = 1
+
     def begin(self, options, port):
+        name_interfaces(options, self.connections)
         self.module = torch.nn.parallel.DistributedDataParallel(
-            self.model, gradient_as_bucket_view=True, forward_sync_buffers=False, static_graph=True)
+            self.model, gradient_as_bucket_view=True, forward_sync_buffers=False, static_graph=True,
+            process_group=dist.new_group(backend="gloo"))
 
 
-SYSTEMS = {"overlap": Overlap, "waiting": Waiting, "ddp": Ddp, "local": Local}
+class Ddp4(Ddp):
+    connections = 4
+
+
+SYSTEMS = {"overlap": Overlap, "waiting": Waiting, "ddp": Ddp, "ddp4": Ddp4, "local": Local}
+
+
+def name_interfaces(options, connections):
+    """Of groups that are made from now on: gloo makes a connection for each."""
+    interface = "lo" if options.coordinator == "127.0.0.1" else options.interface
+    os.environ["GLOO_SOCKET_IFNAME"] = ",".join([interface] * connections)
 
 
 def join_gloo(options):
     """DDP's group, which also counts the steps of a turn and adds up losses."""
-    if options.coordinator != "127.0.0.1":
-        os.environ["GLOO_SOCKET_IFNAME"] = ",".join([options.interface] * options.connections)
+    name_interfaces(options, 1)
     dist.init_process_group("gloo", rank=options.rank, world_size=options.workers,
                             init_method=f"tcp://{options.coordinator}:{options.port}")
 
@@ -215,7 +228,7 @@ def main(arguments):
     torch.manual_seed(options.seed)
     make, batch, _ = nets.NETS[options.net]
     model, shape, classes = make()
-    data = nets.batches(options.seed, options.rank, 8, options.batch or batch, shape, classes)
+    data = nets.batches(options.seed, options.rank, 8, options.batch or batch, shape, classes, nets.WORDS.get(options.net))
     join_gloo(options)
     meet(options)
     systems = {name: SYSTEMS[name](options, model, options.port + number)
