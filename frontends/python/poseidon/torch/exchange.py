@@ -24,11 +24,14 @@ from . import others
 from .layers import Buffers, Layer, Usage, broadcast, layers_of, view_of, whole_as_factors
 from .linear import Linear
 from .measure import Stopwatch
+from .profiling import Ranges
+from .reporting import Moved, moved_by_layer, sentence_of_plan
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from ..session import Session
+    from .checks import Checker
 
     Group = dict[str, Any]  # of an optimizer
 
@@ -109,7 +112,7 @@ class Exchange:
     """What `poseidon.torch.wrap` returns. Belongs to the thread that trains."""
 
     def __init__(self, session: Session, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None,
-                 overlap: bool = False, factors: bool = True, buffers: bool = True) -> None:
+                 overlap: bool = False, factors: bool = True, buffers: bool = True, check_every: int | None = None) -> None:
         if overlap and type(optimizer) not in BY_PARAMETER:
             raise PoseidonError(f"overlap is not possible with {type(optimizer).__name__}, expected one of "
                                 + ", ".join(kind.__name__ for kind in BY_PARAMETER), "INVALID_ARGUMENT")
@@ -131,6 +134,11 @@ class Exchange:
         self.said: set[str] = set()  # names of layers of which the log has heard
         # The optimizer's groups as step() found them; None: no step() since backward.
         self.updating: list[Group] | None = None
+        self.ranges = Ranges(self)
+        self.checker: Checker | None = None
+        if check_every is not None:
+            from .checks import Checker  # which loads torch's compiler
+            self.checker = Checker(self, check_every)
         broadcast(session, model)
         self.known: set[torch.nn.Parameter] = set()
         self.declare()
@@ -152,6 +160,8 @@ class Exchange:
         declared: list[Layer | Usage | Buffers] = [*self.layers, *self.shared]
         self.model, numbers = self.session.declare([each.declaration(at) for at, each in enumerate(declared)])
         self.since = self.step  # the model counts its steps from here
+        self.number = self.session.models - 1  # of the model, in spans
+        self.measured_from, self.moved_before = 0, dict[int, Moved]()  # since when layers are measured under the plan that holds
         self.settled = False
         for each, number in zip(declared, numbers):
             each.id = number
@@ -178,6 +188,8 @@ class Exchange:
             self.by_module[module] = module.register_forward_pre_hook(Hook(self.before_module), prepend=True)
         hooks.append(model.register_forward_pre_hook(Hook(self.before_forward), prepend=True))
         hooks.append(model.register_forward_hook(Hook(self.after_forward)))
+        if self.checker is not None:
+            hooks += self.checker.attach(model)
         for layer in self.layers:
             hooks += [watch(parameter, self.hook(layer)) for parameter in layer.parameters]
             if layer.table:
@@ -205,6 +217,8 @@ class Exchange:
         self.land_shared()
         for hook in (*self.hooks, *self.by_module.values()):
             hook.remove()
+        if self.checker is not None:
+            self.checker.unwatch()
         self.permit_others()
         for module in self.users:
             make_plain(module)
@@ -279,6 +293,7 @@ class Exchange:
     def begin(self) -> None:
         if self.begun:
             return
+        self.ranges.follow_profiler()
         step = self.step - self.since
         self.begin_step(self.model, step)
         self.begun = True
@@ -299,6 +314,9 @@ class Exchange:
                 layer.scheme = scheme.value
         if step >= self.session.final_plan_step:
             self.stopwatch = None
+            self.measured_from, self.moved_before = step, moved_by_layer(self)
+            if self.session.rank == 0:
+                self.session.options.log(None, c.NOTICE, sentence_of_plan(self).encode())
 
     def settle(self) -> None:
         """The plan will not change: modules that need no hook have none, and Linears whose gradient goes whole and costs less
@@ -378,6 +396,8 @@ class Exchange:
             self.enter_backward()
         if layer.flying:
             self.refuse(layer)
+        if self.checker is not None:
+            self.checker.emitted(layer, dy, x)
         if not layer.emitted:
             layer.emitted = True
             layer.set_aside()
@@ -549,6 +569,8 @@ class Exchange:
                 layer.give()
                 if layer.is_one:
                     layer.release()
+        if self.checker is not None:
+            self.checker.end_step()
         if self.stopwatch:
             self.stopwatch.restart()
 
