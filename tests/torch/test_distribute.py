@@ -79,7 +79,7 @@ def test_a_training_is_reported(tmp_path):
     assert said[-1].startswith("from step 3 on 2 of 3 layers go as dense (7.48 kB a step), 1 of 3 layers go as factors (5.76 kB")
     events = json.loads((tmp_path / "observed-of2-0.json").read_text())["traceEvents"]
     named = {(event.get("cat"), event["name"]) for event in events}
-    assert {("send", "push 0"), ("receive", "result 0"), ("send", "factor 2"), ("rebuild", "factor 2")} - named == set(), named
+    assert {("send", "push 0"), ("receive", "result 0"), ("send", "factor 2"), ("rebuild", "rebuild 2")} - named == set(), named
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -173,6 +173,18 @@ def has_side_path(roots: Sequence[Any], outputs: set[Any], parameters: set[torch
     return False
 
 
+class Pass:
+    """What a backward pass has brought."""
+
+    def __init__(self) -> None:
+        self.task = -1  # its graph task
+        self.nested = False  # gradients came in a backward pass inside it
+        self.before: Gradients = {}  # what parameters held when it began
+        self.own: Gradients = {}  # what autograd added
+        self.products: dict[Layer, list[tuple[torch.Tensor, torch.Tensor]]] = {}  # factors that were handed over instead
+        self.by_the_side: dict[int, Replay] = {}  # by graph task: what can be said before a second run
+
+
 class Checker:
     """Of one exchange, whose end of each step it waits for; belongs to the same thread. All workers have one, or none."""
 
@@ -187,9 +199,7 @@ class Checker:
         self.replaying = False
         self.replayed: object = None
         self.watched: dict[torch.nn.Parameter, tuple[Any, RemovableHandle]] = {}
-        self.task: int  # the graph task of the pass
-        self.before: Gradients  # what parameters held when the pass began
-        self.close_pass()
+        self.now = Pass()
 
     def attach(self, model: torch.nn.Module) -> list[RemovableHandle]:
         """Hooks to be removed with the exchange's: ours is the first to see what the model is given, and the last to see what
@@ -212,7 +222,7 @@ class Checker:
     def before_forward(self, model: torch.nn.Module, arguments: tuple[Any, ...], words: dict[str, Any]) -> None:
         if self.replaying or not torch.is_grad_enabled() or torch._C._current_graph_task_id() >= 0:
             return
-        self.close_pass()  # one that failed
+        self.now = Pass()  # one that failed
         self.opened = None
         self.drop([record for record in self.records if record.spent])
         if not self.is_checked(self.exchange.step - self.exchange.since):
@@ -260,8 +270,8 @@ class Checker:
         task = torch._C._current_graph_task_id()
         gradients = record.gradients.setdefault(task, {})
         gradients[number] = gradient.detach().clone() + (gradients[number] if number in gradients else 0)
-        if task not in self.by_the_side:
-            self.by_the_side[task] = self.looks_aside()
+        if task not in self.now.by_the_side:
+            self.now.by_the_side[task] = self.looks_aside()
 
     def looks_aside(self) -> Replay:
         """Whether a second run would have the gradients of this backward pass."""
@@ -282,22 +292,15 @@ class Checker:
     def open_pass(self) -> None:
         """Of gradients that are there already, as this pass finds them."""
         task = torch._C._current_graph_task_id()
-        if self.own or self.products:
-            self.nested = self.nested or task != self.task
-        elif task != self.task:
-            self.task = task
-            self.before = {}
+        if self.now.own or self.now.products:
+            self.now.nested = self.now.nested or task != self.now.task
+        elif task != self.now.task:
+            self.now.task = task
+            self.now.before = {}
             for layer, parameter in self.parameters():
                 held = layer.before if layer.table and parameter.grad is None else parameter.grad
                 if held is not None and not isinstance(held, UnderWay):
-                    self.before[parameter] = held.detach().clone()
-
-    def close_pass(self) -> None:
-        self.task, self.before = -1, {}
-        self.nested = False  # gradients came in a backward pass inside this one
-        self.own: Gradients = {}  # what autograd added in this pass
-        self.products: dict[Layer, list[tuple[torch.Tensor, torch.Tensor]]] = {}
-        self.by_the_side: dict[int, Replay] = {}  # by graph task: what can be said before a second run
+                    self.now.before[parameter] = held.detach().clone()
 
     def adds(self, parameter: torch.nn.Parameter, gradients: Sequence[torch.Tensor | None]) -> None:
         if self.replaying or self.exchange.paused:
@@ -306,13 +309,13 @@ class Checker:
         gradient = gradients[0]
         if gradient is not None:
             own = gradient.detach().clone()
-            self.own[parameter] = self.own[parameter] + own if parameter in self.own else own
+            self.now.own[parameter] = self.now.own[parameter] + own if parameter in self.now.own else own
 
     def emitted(self, layer: Layer, dy: torch.Tensor, x: torch.Tensor) -> None:
         """Factors of a Linear's gradient are handed over instead of it."""
         if layer.parameters[0] in self.watched:
             self.open_pass()
-            self.products.setdefault(layer, []).append((dy.detach(), x.detach()))
+            self.now.products.setdefault(layer, []).append((dy.detach(), x.detach()))
 
     def end_step(self) -> None:
         """Every gradient of a backward pass is handed over, and has landed unless layers are updated in the next forward pass."""
@@ -326,7 +329,7 @@ class Checker:
         finally:
             for record in self.records:  # other gradients of it may come, of a graph that is retained
                 record.spent = record.spent or torch._C._current_graph_task_id() in record.gradients
-            self.close_pass()
+            self.now = Pass()
             if not self.is_checked(exchange.step - exchange.since):
                 self.unwatch()
                 self.drop(self.records)
@@ -354,11 +357,11 @@ class Checker:
             self.exchange.paused, self.replaying = before, False
 
     def local(self, layer: Layer, parameter: torch.nn.Parameter) -> Local:
-        gradient = self.own.get(parameter)
+        gradient = self.now.own.get(parameter)
         size, terms = largest(gradient), 0
         if gradient is not None:
             gradient = gradient.to(layer.dtype)
-        for dy, x in self.products.get(layer, ()):
+        for dy, x in self.now.products.get(layer, ()):
             is_weight = parameter is layer.parameters[0]
             product = dy.t().mm(x) if is_weight else dy.sum(0)
             size += largest(dy.abs().t().mm(x.abs()) if is_weight else dy.abs().sum(0))
@@ -408,9 +411,9 @@ class Checker:
         records = [record for record in self.records if task in record.gradients]
         if not records:
             return Replay(None, "backward did not come through what the model's forward pass returned")
-        if self.nested or task != self.task:
+        if self.now.nested or task != self.now.task:
             return Replay(None, "parts of the backward pass ran inside another one, as those of a reentrant checkpoint do")
-        total, why = self.by_the_side[task]
+        total, why = self.now.by_the_side[task]
         for record in records:
             if total is not None:
                 total, other = self.run_again(record, record.gradients[task], total)
@@ -467,7 +470,7 @@ class Checker:
     def compare_with_sum(self, local: dict[torch.nn.Parameter, Local]) -> Fault | None:
         session, found = self.exchange.session, None
         weight = self.exchange.samples or 1
-        known = [(local[parameter], self.before.get(parameter)) for _, parameter in self.parameters()]
+        known = [(local[parameter], self.now.before.get(parameter)) for _, parameter in self.parameters()]
         sums = array.array("d", [float(weight)])
         for one, before in known:
             sums.extend((float(one.gradient is not None or before is not None), weight * (one.size + largest(before)), one.terms))
@@ -518,8 +521,9 @@ class Checker:
         if layer.own is not None:
             return layer.own.detach()
         assert layer.flat is not None  # the mean is in it
-        whole: torch.Tensor = layer.flat if layer.before is None else layer.flat + layer.before
-        return whole.split(layer.sizes)[at].view(parameter.shape)
+        whole = layer.flat if layer.before is None else layer.flat + layer.before
+        begin = sum(layer.sizes[:at])
+        return whole[begin:begin + layer.sizes[at]].view(parameter.shape)
 
     @staticmethod
     def as_rows(session: Any, layer: Layer, landed: torch.Tensor | None, own: torch.Tensor | None,

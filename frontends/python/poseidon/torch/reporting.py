@@ -90,7 +90,7 @@ def sentence_of_plan(exchange: Exchange) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of equally wide columns: the first and the last two to the left, numbers to the right."""
+    """Lines of equally wide columns: words to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     left = {0, 1, len(widths) - 1}
     for row in rows:
@@ -98,7 +98,7 @@ def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
                         for at, (word, width) in enumerate(zip(row, widths))).rstrip()
 
 
-HEADER = ("layer", "goes as", "sent/step", "received/step", "planned", "push to mean", "planned", "why")
+HEADER = ("layer", "goes as", "sent/step", "received/step", "planned bytes", "push to mean", "planned time", "why")
 
 
 def lines_of(exchange: Exchange) -> Iterator[str]:
