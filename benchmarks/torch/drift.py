@@ -2,27 +2,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far two workers drift from one process on the same batches, and why.
 
-  drift.py                        # both nets, 300 steps, about 5 minutes
-  drift.py --only autoencoder --steps 100
+  drift.py                                   # both nets, 300 steps, five seeds, about 10 minutes
+  drift.py --only autoencoder --seeds 1
 
 An autoencoder (ReLU, Adam) and a WGAN (leaky ReLU, RMSprop, weights clipped at 0.01), of Linears alone. Each trains
 
   one       in one process: what the others are compared with
   noise     in one process, every gradient times 1 + 1e-7 * normal noise
-  terms     in one process, gradients with the noise that adding their terms in float32 has: 2**-24 times the root of the
-            sum of the terms' squares, times normal noise
-  halves    in one process that adds up the gradients of both workers' batches; no Poseidon
+  terms     in one process, gradients with the noise that adding their terms has: half an eps times the root of the sum of the
+            terms' squares, times normal noise
   dense     in two workers, every gradient whole
   factors   in two workers, every Linear as factors
 
-in float32, and all but factors, which are float32 alone, in float64. Printed per run: error, the median relative error of the
-first step's gradients, of float64's; the distance of the weights from `one` after some steps, largest difference over
-largest weight; and flips, how many signs of hidden units differ from those of `one`, summed over the steps.
+in float32, and all but factors, which are float32 alone, in float64 with the first seed. Printed per run: error, the median
+relative error of the first step's gradients beside float64's; the distance of the weights from those of `one` after some
+steps, largest difference over largest weight; the first step in which a hidden unit of any sample has another sign than in
+`one`, how many have over all steps; and at the end the median and the range over the seeds of what a run's distance is in that
+of `noise`.
 """
 import argparse
 import multiprocessing
 import pathlib
 import socket
+import statistics
 import sys
 import tempfile
 
@@ -30,13 +32,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "frontends" / "python"))
 
 ALL, PIXELS, LATENT = 128, 784, 100
-RUNS = ["one", "noise", "terms", "halves", "dense", "factors"]
+RUNS = ["one", "noise", "terms", "dense", "factors"]
 
 
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--only", choices=sorted(NETS), action="append")
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--seeds", type=int, default=5)
     return parser.parse_args(arguments)
 
 
@@ -117,10 +120,10 @@ def observe(torch, models):
     return signs, squares
 
 
-def train(net_name, run, dtype_name, steps, marks, rank, port, token, results):
+def train(net_name, run, dtype_name, seed, steps, marks, rank, port, token, results):
     import torch
     torch.set_num_threads(1)
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     dtype = getattr(torch, dtype_name)
     workers = 2 if run in ("dense", "factors") else 1
     net = NETS[net_name](torch, dtype)
@@ -134,11 +137,7 @@ def train(net_name, run, dtype_name, steps, marks, rank, port, token, results):
             poseidon.torch.distribute(model, optimizer)
     signs, squares = observe(torch, net.models)
     draw = torch.Generator().manual_seed(3)
-    batches = [slice(0, ALL)]
-    if workers > 1:
-        batches = [slice(rank * ALL // 2, (rank + 1) * ALL // 2)]
-    elif run == "halves":
-        batches = [slice(0, ALL // 2), slice(ALL // 2, ALL)]
+    own = slice(rank * ALL // workers, (rank + 1) * ALL // workers)
     first, weights, seen = None, {}, []
     for step in range(steps):
         signs.clear()
@@ -146,8 +145,7 @@ def train(net_name, run, dtype_name, steps, marks, rank, port, token, results):
             for optimizer in net.optimizers:
                 optimizer.zero_grad()
             squares.clear()
-            for some in batches:
-                (loss(some) / len(batches)).backward()
+            loss(own).backward()
             parameters = list(net.models[which].parameters())
             if first is None:
                 first = [parameter.grad.double().clone() for parameter in parameters]
@@ -156,13 +154,15 @@ def train(net_name, run, dtype_name, steps, marks, rank, port, token, results):
                     parameter.grad *= 1 + 1e-7 * torch.randn(parameter.shape, generator=draw, dtype=dtype)
                 elif run == "terms":
                     size = 2.0 ** -24 if dtype == torch.float32 else 2.0 ** -53
-                    parameter.grad += size * squares[parameter].sqrt() * torch.randn(parameter.shape, generator=draw, dtype=dtype)
+                    drawn = torch.randn(parameter.shape, generator=draw, dtype=dtype)
+                    parameter.grad += size * squares[parameter].sqrt() * drawn
             net.optimizers[which].step()
             net.updated(which)
         seen.append([sign.clone() for sign in signs])
         if step + 1 in marks:
-            weights[step + 1] = [parameter.detach().double().clone() for model in net.models for parameter in model.parameters()]
-    torch.save((first, weights, seen, [(some.start, some.stop) for some in batches]), f"{results}{run}-{dtype_name}-{rank}")
+            known = [parameter for model in net.models for parameter in model.parameters()]
+            weights[step + 1] = [parameter.detach().double().clone() for parameter in known]
+    torch.save((first, weights, seen), f"{results}{run}-{dtype_name}-{rank}")
     if workers > 1:
         poseidon.torch.shutdown()
 
@@ -185,39 +185,45 @@ def start(folder, *case):
         sys.exit(f"drift: {' '.join(map(str, case[:3]))} failed")
 
 
-def flips(seen, batches, of_one):
-    """Hidden signs that differ, those of one worker's samples beside the same samples of the whole batch. A run by halves has
-    each half's signs one behind the other, which are not compared."""
-    if len(batches) > 1:
-        return None
-    return sum(int((sign != other[slice(*batches[0])]).sum()) for step, step_of_one in zip(seen, of_one)
-               for sign, other in zip(step, step_of_one))
+def flips(torch, ranks, of_one):
+    """By step: how many signs of hidden units differ from those of `one`, over all workers' samples."""
+    steps = zip(of_one, *(seen for _, _, seen in ranks))
+    return [sum(int((torch.cat(signs) != sign).sum()) for sign, *signs in zip(*step)) for step in steps]
+
+
+def compare(net, seed, dtype, options, marks, exact=None):
+    """By run, distances from `one` at the last mark; and the first step's gradients of `one`."""
+    import torch
+    last = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for run in RUNS[:-1] if dtype == "float64" else RUNS:
+            start(folder, net, run, dtype, seed, options.steps, marks)
+            ranks = [torch.load(f"{folder}/{run}-{dtype}-{rank}") for rank in range(2 if run in ("dense", "factors") else 1)]
+            first, weights, _ = ranks[0]
+            if run == "one":
+                gradients, of_one, signs = ranks[0]
+            errors = [((one - other).abs() / other.abs())[other != 0] for one, other in zip(first, exact or gradients)]
+            far = [max(float((one - other).abs().max()) for one, other in zip(weights[mark], of_one[mark]))
+                   / max(float(other.abs().max()) for other in of_one[mark]) for mark in marks]
+            last[run], differ = far[-1], flips(torch, ranks, signs)
+            begins = next((step for step, count in enumerate(differ) if count), "none")
+            error = f"error {float(torch.cat(errors).median()):.1e}" if exact or dtype == "float64" else ""
+            print(f"{net:12} seed {seed} {dtype} {run:8} {error:14} "
+                  + "  ".join(f"{mark}: {distance:.1e}" for mark, distance in zip(marks, far))
+                  + f"   first flip {begins}, all {sum(differ)}", flush=True)
+    return last, gradients
 
 
 def main(arguments):
     options = parse(arguments)
-    import torch
     marks = sorted({step for step in (1, 10, 30, 100, 300, 1000) if step < options.steps} | {options.steps})
     for net in options.only or sorted(NETS):
-        with tempfile.TemporaryDirectory() as folder:
-            loaded = {}
-            for dtype in ("float64", "float32"):
-                for run in RUNS:
-                    if (run, dtype) == ("factors", "float64"):
-                        continue
-                    start(folder, net, run, dtype, options.steps, marks)
-                    ranks = [torch.load(f"{folder}/{run}-{dtype}-{rank}") for rank in range(2 if run in ("dense", "factors") else 1)]
-                    loaded[run, dtype] = ranks
-                    first, weights, _, _ = ranks[0]
-                    exact = loaded["one", "float64"][0][0]
-                    error = torch.cat([((one - other).abs() / other.abs())[other != 0] for one, other in zip(first, exact)]).median()
-                    _, of_one, signs, _ = loaded["one", dtype][0]
-                    far = [max(float((one - other).abs().max()) for one, other in zip(weights[mark], of_one[mark]))
-                           / max(float(other.abs().max()) for other in of_one[mark]) for mark in marks]
-                    differ = [flips(seen, batches, signs) for _, _, seen, batches in ranks]
-                    print(f"{net:12} {dtype} {run:8} error {error:.1e}   "
-                          + "  ".join(f"{mark}: {distance:.1e}" for mark, distance in zip(marks, far))
-                          + ("" if None in differ else f"   flips {sum(differ)}"), flush=True)
+        _, exact = compare(net, 1, "float64", options, marks)
+        lasts = [compare(net, seed, "float32", options, marks, exact if seed == 1 else None)[0]
+                 for seed in range(1, options.seeds + 1)]
+        for run in RUNS[2:]:
+            ratios = sorted(last[run] / last["noise"] for last in lasts)
+            print(f"{net:12} {run:8} {statistics.median(ratios):.2g} of noise's distance ({ratios[0]:.2g} to {ratios[-1]:.2g})")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ def a_node_is_lost(exchange, step):
 
 def factors_are_others(exchange, step):
     emit = exchange.emit
-    exchange.emit = from_step(exchange, step, lambda layer, dy, x: emit(layer, 1.01 * dy if layer.name == LAYER else dy, x), emit)
+    others = lambda layer, dy, x: emit(layer, 1.01 * dy if layer.name == LAYER else dy, x)
+    exchange.emit = from_step(exchange, step, others, emit)
 
 
 def input_gradients_are_others(exchange, step):

@@ -46,7 +46,8 @@ WEIGHT = "2.weight"
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("fault, at, options, named, said", [
-    ("a_push_is_skipped", 1, WHOLE, (WEIGHT, "rank 1"), r"it is off by \S+ from the all-reduce, as if this rank had sent nothing"),
+    ("a_push_is_skipped", 1, WHOLE, (WEIGHT, "rank 1"),
+     r"it is off by \S+ from the all-reduce, as if this rank had sent nothing"),
     ("factors_are_dropped", 0, AS_FACTORS, (WEIGHT, "rank 0"), "there is none, and plain autograd has one"),
     ("factors_are_dropped", 1, NOT_FINAL, (WEIGHT, "rank 1"), "there is none, and plain autograd has one"),
     ("a_node_is_lost", 1, AS_FACTORS, (WEIGHT, "rank 1"), "there is none, and plain autograd has one"),
@@ -66,7 +67,7 @@ def test_a_gradient_that_is_taken_away_is_named(tmp_path):
 
 
 def test_the_first_steps_of_the_final_plan_are_compared(tmp_path):
-    """What is wrong from step 3 on alone, where the plan begins to send factors; not with another plan, whose third step is 2."""
+    """What is wrong from step 3 on alone; not where there is no such plan, and the third step is the last."""
     planned = {"policy": "bytes", "final_plan_step": 5}
     for answer in answers(tmp_path, "factors_are_others", 1, 3, planned, check_every=100):
         assert answer.startswith(WRONG.format(WEIGHT, "rank 1", 5)), answer
@@ -126,7 +127,8 @@ def test_factors_that_are_right_are_left_alone(forced, name):
     check_said(name, forced.train(name, check_every=1))
 
 
-@pytest.mark.parametrize("name", ["Plain", "Autocast", "Tied", "Twice", "Unused", "Thawed", "Checkpointed", "Statistics", "Halves"])
+@pytest.mark.parametrize("name", ["Plain", "Autocast", "Tied", "Twice", "Unused", "Thawed", "Checkpointed", "Statistics",
+                                  "Halves"])
 def test_what_is_right_is_left_alone_with_overlap(planned, name):
     check_said(name, planned.train(name, check_every=1, overlap=True))
 
@@ -155,7 +157,7 @@ def test_a_checked_model_trains_as_it_would_alone(alone, backend):
     optimizers = [sgd(model) for model in models]
     poseidon.torch.wrap(models[0], optimizers[0], check_every=1)
     poseidon.torch.wrap(models[1], optimizers[1], check_every=1)
-    for called, optimizer in ((whole(models[0], backend), optimizers[0]), (models[1], optimizers[1]), (models[2], optimizers[2])):
+    for called, optimizer in zip((whole(models[0], backend), *models[1:]), optimizers):
         torch.manual_seed(3)
         train([(called, optimizer)], steps=4)
     for checked, plain in zip(models[1].state_dict().values(), models[2].state_dict().values()):

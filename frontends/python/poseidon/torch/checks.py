@@ -3,18 +3,19 @@
 
 Replicas may be equal and wrong, so gradients are compared in the first steps of each plan, in two parts.
 
-On each worker: the forward pass runs once more with plain nn.Linear modules, with the random numbers, the buffers and the autocast
-of the first time, and torch.autograd.grad takes the gradients of its outputs, which hooks on the outputs kept, back to the
-parameters. No hook and no module of the exchange is in that path, so it also has gradients that the exchange never heard of.
-It says nothing where the loss reaches parameters otherwise than through the outputs (a penalty on weights, a gradient of a
-gradient, a loss that a module keeps to itself), which the graph behind the roots of the backward pass shows, or where the second
-run gives other outputs. Then, as the log says once, the second part stands alone.
+On each worker: the forward pass runs once more with plain nn.Linear modules, with the random numbers, the buffers and the
+autocast of the first time, and torch.autograd.grad takes the gradients of its outputs, which hooks on the outputs kept, back to
+the parameters. No hook and no module of the exchange is in that path, so it also has gradients that the exchange never heard
+of. It says only which parameters have to have a gradient where the loss reaches parameters otherwise than through the outputs (a
+penalty on weights, a gradient of a gradient, a loss that a module keeps to itself), which the graph behind the roots of the
+backward pass shows, or where the second run rounds otherwise; and nothing where that gives other outputs, or fails. Then, as the
+log says once, the second part stands alone.
 
 Over all workers: what autograd left at each parameter, copied before the exchange has it, with the plain product of each
 Linear's factors, is summed by a collective, and the mean is compared with what landed.
 
-The alternative, a twin of every parameter in the first graph, would share that graph's faults, and training twice would need the
-user's loop.
+The alternative, a twin of every parameter in the first graph, would share that graph's faults; to train a step twice would need
+the user's loop.
 
 Tolerances. Two orders of adding N products or numbers, each rounded to a relative `eps` or less, differ by at most N * eps
 times the sum of the terms' sizes: N is the rows of the products of all workers, one number per worker, and a few for the
@@ -254,7 +255,8 @@ class Checker:
         for _, parameter in self.parameters():
             if parameter.requires_grad and parameter not in self.watched:
                 with torch.enable_grad():
-                    node: Any = parameter.view_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]  # it has one
+                    made: Any = parameter.view_as(parameter).grad_fn
+                node = made.next_functions[0][0]
                 self.watched[parameter] = node, node.register_prehook(functools.partial(self.adds, parameter))
 
     def unwatch(self) -> None:
@@ -318,7 +320,7 @@ class Checker:
             self.now.products.setdefault(layer, []).append((dy.detach(), x.detach()))
 
     def end_step(self) -> None:
-        """Every gradient of a backward pass is handed over, and has landed unless layers are updated in the next forward pass."""
+        """Every gradient of a backward pass is handed over, and has landed unless the next forward pass waits for it."""
         exchange = self.exchange
         step = exchange.step - 1
         try:
@@ -473,23 +475,24 @@ class Checker:
         known = [(local[parameter], self.now.before.get(parameter)) for _, parameter in self.parameters()]
         sums = array.array("d", [float(weight)])
         for one, before in known:
-            sums.extend((float(one.gradient is not None or before is not None), weight * (one.size + largest(before)), one.terms))
+            present = one.gradient is not None or before is not None
+            sums.extend((float(present), weight * (one.size + largest(before)), one.terms))
         session.sum(sums)
         weights = sums[0]
         for number, ((layer, parameter), (one, before)) in enumerate(zip(self.parameters(), known)):
-            present, size, terms = sums[1 + 3 * number:4 + 3 * number]
+            workers, size, terms = sums[1 + 3 * number:4 + 3 * number]
             landed = self.landed(layer, parameter)
             fault = None
-            if (landed is None) != (present == 0):
+            if (landed is None) != (workers == 0):
                 fault = Fault(number, NONE_LANDED if landed is None else NONE_SUMMED, 0.0, 0.0)
-            if present and layer.table:
+            if workers and layer.table:
                 landed, own = self.as_rows(session, layer, landed, one.gradient, before)
-            elif present:
+            elif workers:
                 own = torch.zeros(parameter.shape, dtype=layer.dtype)
                 for part in (one.gradient, before):
                     if part is not None:
                         own += part
-            if present:
+            if workers:
                 own = (own * weight).contiguous()
                 mean = own.clone()
                 if mean.numel():

@@ -108,7 +108,8 @@ def lines_of(exchange: Exchange) -> Iterator[str]:
     first = min(exchange.measured_from, steps)
     over = f"measured over steps {exchange.since + first} to {exchange.step - 1}" if steps > first else "no step measured yet"
     kind = "final plan" if plan.final_plan else "first plan"
-    yield f"{type(exchange.root).__name__}: {exchange.step} steps, {kind} since step {exchange.since + plan.switch_step}, {over}"
+    switch = exchange.since + plan.switch_step
+    yield f"{type(exchange.root).__name__}: {exchange.step} steps, {kind} since step {switch}, {over}"
     rows, total = [HEADER], NOTHING
     for layer in exchange.layers:
         known = session.layer_plan(exchange.model, layer.id)
@@ -122,8 +123,8 @@ def lines_of(exchange: Exchange) -> Iterator[str]:
     sent = total.per_step(total.sent)
     yield f"sent {amount(sent)} a step; all dense would be {amount(plan.dense_bytes_sent)} of the busiest worker"
     if plan.step_seconds > 0:
-        yield (f"predicted: a step {milliseconds(plan.step_seconds)}, all dense {milliseconds(plan.dense_step_seconds)}, without "
-               f"waiting {milliseconds(plan.compute_seconds)}")
+        yield (f"predicted: a step {milliseconds(plan.step_seconds)}, all dense {milliseconds(plan.dense_step_seconds)}, "
+               f"without waiting {milliseconds(plan.compute_seconds)}")
 
 
 def report(session: Session, exchanges: Sequence[Exchange]) -> str:
