@@ -192,10 +192,11 @@ def observed():
     model, optimizer = poseidon.distribute(model, sgd(model), check_every=5)
     train(model, optimizer, loader(8 * ALL), epochs=1)
     first = poseidon.scalars(model)
-    assert first["poseidon/step"] == 8 and first["poseidon/bytes_sent_per_step"] > 4 * (20 * 60 + 60 * 10) / poseidon.workers()
+    assert first["poseidon/step"] == 8
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         train(model, optimizer, loader(2 * ALL), epochs=1)
     second = poseidon.scalars(model)
+    assert 0 < second["poseidon/bytes_sent_per_step"] < 2e5 < first["poseidon/bytes_sent_per_step"]  # a link is measured at first
     assert second["poseidon/step"] == 10 and 0 <= second["poseidon/hidden_share"] <= 1
     assert 0 <= second["poseidon/slower_workers_seconds_per_step"] <= second["poseidon/waited_seconds_per_step"] + 1e-9
     ranges = {event.key: event.count for event in profile.key_averages() if event.key.startswith("poseidon::")}

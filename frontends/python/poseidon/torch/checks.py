@@ -206,6 +206,7 @@ class Checker:
         """Hooks to be removed with the exchange's: ours is the first to see what the model is given, and the last to see what
         it returns."""
         self.unwatch()
+        self.watch()
         before, after = map(torch.compiler.disable, (self.before_forward, self.after_forward))
         return [model.register_forward_pre_hook(Hook(before), prepend=True, with_kwargs=True),
                 model.register_forward_hook(Hook(after))]
@@ -491,7 +492,7 @@ class Checker:
                 own = torch.zeros(parameter.shape, dtype=layer.dtype)
                 for part in (one.gradient, before):
                     if part is not None:
-                        own += part
+                        own += part.cpu()
             if workers:
                 own = (own * weight).contiguous()
                 mean = own.clone()
