@@ -133,13 +133,12 @@ def test_what_is_right_is_left_alone_with_overlap(planned, name):
     check_said(name, planned.train(name, check_every=1, overlap=True))
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("words", [{"schemes": FACTORS}, {"compiles": True}, {"compiles": True, "schemes": FACTORS},
-                                   {"micro": 3, "schemes": FACTORS}], ids=["factors", "compiled", "compiled-factors", "micro"])
-def test_a_net_of_many_kinds_is_left_alone(job, words, overlap):
-    if overlap and "micro" in words:
-        pytest.skip("overlap has one backward pass per step")
-    job.train(overlap=overlap, check_every=1, **words)
+@pytest.mark.parametrize("words", [
+    {"schemes": FACTORS}, {"schemes": FACTORS, "overlap": True}, {"micro": 3, "schemes": FACTORS},
+    {"compiles": True, "schemes": FACTORS, "steps": 3}, {"compiles": True, "overlap": True, "steps": 3}],
+    ids=["factors", "overlap", "micro", "compiled", "compiled-overlap"])
+def test_a_net_of_many_kinds_is_left_alone(job, words):
+    job.train(check_every=1, **words)
 
 
 @pytest.mark.parametrize("words", [{"optimizer": "sgd"}, {"optimizer": "adam", "micro": 2}], ids=["sgd", "micro"])
