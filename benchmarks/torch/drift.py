@@ -100,13 +100,13 @@ class Wgan:
 NETS = {"autoencoder": Autoencoder, "wgan": Wgan}
 
 
-def observe(torch, models):
-    """Lists that the models' hidden signs, and the squares of the terms of their gradients, come to."""
+def observe(torch, models, with_squares):
+    """Where the models' hidden signs come to, and the sums of the squares of their gradients' terms."""
     signs, squares = [], {}
 
     def linear(module, inputs, result):
         signs.append((result > 0).detach())
-        if result.requires_grad:
+        if with_squares and result.requires_grad:
             x = inputs[0].detach()
 
             def comes(dy):
@@ -135,7 +135,7 @@ def train(net_name, run, dtype_name, seed, steps, marks, rank, port, token, resu
                             schemes={name: scheme for name in names})
         for model, optimizer in zip(net.models, net.optimizers):
             poseidon.torch.distribute(model, optimizer)
-    signs, squares = observe(torch, net.models)
+    signs, squares = observe(torch, net.models, run == "terms")
     draw = torch.Generator().manual_seed(3)
     own = slice(rank * ALL // workers, (rank + 1) * ALL // workers)
     first, weights, seen = None, {}, []
