@@ -80,8 +80,8 @@ class Wgan:
     def __init__(self, torch, dtype):
         self.torch, self.dtype = torch, dtype
         leaky = lambda: torch.nn.LeakyReLU(0.2)
-        self.generator = layers(torch, [LATENT, 128, 256, 512, PIXELS], leaky, torch.nn.Tanh).to(dtype)
-        self.critic = layers(torch, [PIXELS, 512, 256, 1], leaky).to(dtype)
+        self.generator = layers(torch, [LATENT, 128, 256, PIXELS], leaky, torch.nn.Tanh).to(dtype)
+        self.critic = layers(torch, [PIXELS, 256, 128, 1], leaky).to(dtype)
         self.models = [self.critic, self.generator]
         self.optimizers = [torch.optim.RMSprop(model.parameters(), lr=5e-5) for model in self.models]
 
