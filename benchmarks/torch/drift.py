@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far two workers drift from one process on the same batches, and why.
 
-  drift.py                                   # both nets, 300 steps, five seeds, about 10 minutes
+  drift.py                                   # both nets, 300 steps, five seeds
   drift.py --only autoencoder --seeds 1
 
 An autoencoder (ReLU, Adam) and a WGAN (leaky ReLU, RMSprop, weights clipped at 0.01), of Linears alone. Each trains
