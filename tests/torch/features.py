@@ -613,7 +613,8 @@ def reference(name, workers):
 
 
 def work(rank, options, requests, device=None, delays=None):
-    """A worker of a job: trains what it is asked for and answers with the weights, until it is asked for nothing."""
+    """A worker of a job: trains what it is asked for and answers with the weights, the schemes and what the log said, until it
+    is asked for nothing."""
     torch.set_num_threads(1)
     if device is not None:
         import late
@@ -622,18 +623,23 @@ def work(rank, options, requests, device=None, delays=None):
             late.library.late_set_delays(*delays)
         torch.set_default_device(device)
     import poseidon.torch
-    poseidon.torch.init(rank=rank, threads=1, **options)
+    said = []
+    poseidon.torch.init(rank=rank, threads=1, log=lambda level, line: said.append(line), **options)
     while (request := requests.recv()) is not None:
-        name, overlap = request
+        name, words = request
+        said.clear()
+        if words.get("check_every"):  # gradients of every step
+            from poseidon.torch import checks
+            checks.STEPS = 100
         torch.manual_seed(1 + rank)  # other weights on every rank: rank 0's have to reach all
         try:
             weights, exchange = train(ALL[name](), (rank,),
-                                      lambda model, optimizer: poseidon.torch.wrap(model, optimizer, overlap=overlap))
-            if overlap:
+                                      lambda model, optimizer: poseidon.torch.wrap(model, optimizer, **words))
+            if words.get("overlap"):
                 exchange.synchronize()
             schemes = {layer: scheme for layer, (scheme, _) in exchange.plan().items()}
             exchange.detach()
-            requests.send(({name: tensor.cpu() for name, tensor in weights.items()}, schemes))
+            requests.send(({name: tensor.cpu() for name, tensor in weights.items()}, schemes, list(said)))
         except Exception:
             import traceback
             requests.send(traceback.format_exc())

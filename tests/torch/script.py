@@ -183,6 +183,34 @@ def shared():
     return nn.Module()
 
 
+def observed():
+    """What report, scalars, the trace and torch's profiler tell of a training whose middle layer goes as factors."""
+    said = []
+    poseidon.init(schemes={"0": "kv", "2": "sfb", "4": "kv"}, trace_spans=10_000, final_plan_step=3,
+                  log=lambda level, line: said.append(line))
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model), check_every=5)
+    train(model, optimizer, loader(8 * ALL), epochs=1)
+    first = poseidon.scalars(model)
+    assert first["poseidon/step"] == 8
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        train(model, optimizer, loader(2 * ALL), epochs=1)
+    second = poseidon.scalars(model)
+    assert 0 < second["poseidon/bytes_sent_per_step"] < 2e5 < first["poseidon/bytes_sent_per_step"]  # a link is measured at first
+    assert second["poseidon/step"] == 10 and 0 <= second["poseidon/hidden_share"] <= 1
+    assert 0 <= second["poseidon/slower_workers_seconds_per_step"] <= second["poseidon/waited_seconds_per_step"] + 1e-9
+    ranges = {event.key: event.count for event in profile.key_averages() if event.key.startswith("poseidon::")}
+    assert ranges == {f"poseidon::{verb} {layer}": 2 for verb in ("push", "wait", "land") for layer in (0, 2, 4)} | \
+        {"poseidon::wait poseidon.used": 2}, ranges
+    train(model, optimizer, loader(ALL), epochs=1)  # as before, without ranges
+    assert not {"push_dense", "land"} & set(vars(poseidon.job.exchange_of(model)))
+    report = poseidon.report(model, trace=f"{sys.argv[2]}{poseidon.rank()}.json")
+    plan = [line for line in said if "layers go as" in line]
+    assert len(plan) == (poseidon.rank() == 0), said
+    pathlib.Path(f"{sys.argv[2]}{poseidon.rank()}.txt").write_text(report + "".join(plan))
+    return model
+
+
 def ends_early():
     """The last rank leaves its loop, and the script, while the others train on."""
     model = net()
@@ -200,6 +228,14 @@ def weights_that_part():
     with torch.no_grad():
         model[2].weight[0, 0] += poseidon.rank()
     poseidon.check(model)
+
+
+def a_trace_without_spans():
+    model = poseidon.distribute(net())
+    if poseidon.workers() == 1:
+        assert poseidon.scalars(model) == {} and poseidon.report() == "Poseidon: one worker, nothing is exchanged\n"
+    else:
+        poseidon.report(trace="never.json")
 
 
 def late_options():

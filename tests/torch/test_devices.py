@@ -54,18 +54,18 @@ def test_two_workers_train_as_one_with_overlap(planned, name):
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("name", ["Plain", "Tied", "Statistics", "Split"])
 def test_copies_are_waited_for(with_slow_copies, name, overlap):
-    assert_trained(name, with_slow_copies.train(name, overlap))
+    assert_trained(name, with_slow_copies.train(name, overlap=overlap))
 
 
 def test_factors_go_from_a_device(planned):
-    _, schemes = planned.train("Plain")[0]
+    _, schemes, _ = planned.train("Plain")[0]
     assert schemes["2"] == "sfb"
 
 
 @pytest.mark.parametrize("name", ["Plain", "Statistics"])
 def test_one_worker_may_be_on_the_host(mixed, name):
     expected = features.reference(name, 2)
-    for weights, _ in mixed.train(name):
+    for weights, _, _ in mixed.train(name):
         for key, tensor in expected.items():
             torch.testing.assert_close(weights[key], tensor, rtol=1e-5, atol=1e-5)
 

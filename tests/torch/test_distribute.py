@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """distribute and loader in scripts that nobody starts or ends by hand (script.py): P workers train what one does."""
+import json
+import re
 import sys
 
 import pytest
@@ -54,6 +56,40 @@ def test_a_shuffled_loader_has_one_order_for_all(tmp_path):
 def test_scripts_share_numbers_and_names(tmp_path, workers):
     for code, errors in run(tmp_path, workers, "shared"):
         assert code == 0, errors[-3000:]
+
+
+def bytes_in(words):
+    return float(words.split()[0]) * {"B": 1, "kB": 1e3, "MB": 1e6}[words.split()[1]]
+
+
+def test_a_training_is_reported(tmp_path):
+    trained(tmp_path, 2, "observed")
+    said = (tmp_path / "observed-of2-0.txt").read_text().splitlines()
+    print("\n".join(said))
+    assert said[0] == "Poseidon: rank 0 of 2 workers"
+    assert said[1] == "Sequential: 11 steps, final plan since step 3, measured over steps 3 to 10"
+    rows = {row[0]: row for row in (re.split(r"  +", line) for line in said[3:6])}
+    assert [rows[name][1] for name in "024"] == ["dense", "factors", "dense"]
+    for name, elements in (("0", 20 * 60 + 60), ("4", 60 * 10 + 10)):  # a half goes to the other, and the other half's mean
+        assert 4 * elements < bytes_in(rows[name][2]) < 4 * elements + 200
+        assert bytes_in(rows[name][4]) == pytest.approx(4 * elements, rel=0.01)
+    assert bytes_in(rows["2"][2]) == pytest.approx(4 * 12 * (60 + 60), rel=0.05)  # of 12 samples
+    assert "by the user" in rows["2"][-1] or "forced" in rows["2"][-1], rows["2"]
+    assert "all dense would be" in said[6]
+    assert said[-1].startswith("from step 3 on 2 of 3 layers go as dense (7.48 kB a step), 1 of 3 layers go as factors (")
+    events = json.loads((tmp_path / "observed-of2-0.json").read_text())["traceEvents"]
+    named = {(event.get("cat"), event["name"]) for event in events}
+    assert {("send", "push 0"), ("receive", "result 0"), ("send", "factor 2"), ("rebuild", "rebuild 2")} - named == set(), named
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_trace_needs_spans(tmp_path, workers):
+    for code, errors in run(tmp_path, workers, "a_trace_without_spans"):
+        if workers == 1:
+            assert code == 0, errors[-3000:]
+        else:
+            assert code != 0
+            assert "the job was joined without spans to trace, expected init(trace_spans=100_000) before" in errors
 
 
 def test_a_worker_that_ends_early_is_named(tmp_path):

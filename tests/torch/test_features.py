@@ -32,13 +32,14 @@ class Workers:
         for process in self.processes:
             process.start()
 
-    def train(self, name, overlap=False):
-        """What every rank answers, (weights, schemes). After a failure the next feature finds new workers."""
+    def train(self, name, **words):
+        """What every rank answers, (weights, schemes, log). `words` are wrap's. After a failure the next feature finds new
+        workers."""
         if not self.processes:
             self.start()
         try:
             for pipe in self.pipes:
-                pipe.send((name, overlap))
+                pipe.send((name, words))
             answers = []
             for rank, pipe in enumerate(self.pipes):
                 if not pipe.poll(PATIENCE):
@@ -86,8 +87,8 @@ def forced(tmp_path_factory):
 
 def assert_trained(name, answers):
     expected = features.reference(name, WORKERS)
-    (weights, schemes), *others = answers
-    for other, others_schemes in others:
+    (weights, schemes, _), *others = answers
+    for other, others_schemes, _ in others:
         assert others_schemes == schemes
         assert [key for key, tensor in weights.items() if not torch.equal(tensor, other[key])] == []
     tolerance = features.ALL[name].tolerance
@@ -117,5 +118,5 @@ def test_two_workers_train_as_one_with_overlap(planned, name):
 
 @pytest.mark.parametrize("name", [name for name in features.FEATURES if name.startswith("Late")])
 def test_the_plan_sends_factors_where_something_begins_late(planned, name):
-    _, schemes = planned.train(name)[0]
+    _, schemes, _ = planned.train(name)[0]
     assert schemes["2"] == "sfb"

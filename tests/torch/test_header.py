@@ -12,9 +12,9 @@ SCALARS = {"size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32, "uint32_t": cty
            "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "double": ctypes.c_double, "poseidon_code": ctypes.c_int32,
            "poseidon_traffic": library.Traffic}
 STRUCTS = {"status": library.Status, "view": library.View, "options": library.Options,
-           "layer": library.Layer, "layer_plan": library.LayerPlan, "push": library.Push,
+           "layer": library.Layer, "plan": library.Plan, "layer_plan": library.LayerPlan, "push": library.Push,
            "factors": library.Factors, "rows": library.Rows, "gathered": library.Gathered, "span": library.Span,
-           "statistics": library.Statistics, "traffic": library.Traffic}
+           "statistics": library.Statistics, "layer_statistics": library.LayerStatistics, "traffic": library.Traffic}
 
 
 def declared():

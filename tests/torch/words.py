@@ -78,7 +78,7 @@ def train(case, rank):
                         final_plan_step=case["final_plan_step"], schemes=case["schemes"])
     model = model_of(rank)
     optimizers = optimizers_of(case, model)
-    exchange = poseidon.torch.wrap(model, optimizers[0], overlap=case["overlap"])
+    exchange = poseidon.torch.wrap(model, optimizers[0], overlap=case["overlap"], check_every=case.get("check_every"))
     gradients = []
     for step in range(case["steps"]):
         for optimizer in optimizers:

@@ -105,7 +105,7 @@ def train(case, rank):
     model = model_of(rank)
     optimizer = optimizer_of(case, model.parameters())
     scheduler = scheduler_of(optimizer)
-    exchange = poseidon.torch.wrap(model, optimizer, overlap=case["overlap"])
+    exchange = poseidon.torch.wrap(model, optimizer, overlap=case["overlap"], check_every=case.get("check_every"))
     if case.get("holds"):
         hold_back(case, rank, model, exchange)
     if case.get("compiles"):

@@ -81,6 +81,13 @@ class LayerPlan(Struct):
                 ("reason", c_char * 512)]
 
 
+class Plan(Struct):
+    _fields_ = [("struct_size", c_size_t), ("switch_step", c_uint64), ("final_plan", c_int32), ("policy", c_int32),
+                ("layers", c_uint32), ("reserved", c_uint32), ("step_seconds", c_double), ("compute_seconds", c_double),
+                ("single_worker_seconds", c_double), ("speedup", c_double), ("wfbp_seconds", c_double),
+                ("dense_step_seconds", c_double), ("dense_bytes_sent", c_uint64)]
+
+
 class Push(Struct):
     _fields_ = [("struct_size", c_size_t), ("absent", c_int32), ("weight", c_uint32), ("landed", c_void_p),
                 ("landed_user", c_void_p), ("rows", c_uint32), ("reserved", c_uint32)]
@@ -104,6 +111,11 @@ class Traffic(ctypes.Structure):
     _fields_ = [(name, c_uint64) for name in
                 ("frames_sent", "header_bytes_sent", "payload_bytes_sent", "frames_received",
                  "header_bytes_received", "payload_bytes_received")]
+
+
+class LayerStatistics(Struct):
+    _fields_ = [("struct_size", c_size_t), ("key_value", Traffic), ("factors", Traffic), ("steps", c_uint64),
+                ("seconds", c_double), ("local_bytes", c_uint64)]
 
 
 class Statistics(Struct):
@@ -135,6 +147,7 @@ FALLIBLE: dict[str, list[Any]] = {
     "model_new": [SESSION, POINTER(MODEL)],
     "declare": [MODEL, POINTER(Layer), POINTER(c_uint32)],
     "commit": [MODEL],
+    "get_plan": [MODEL, POINTER(Plan)],
     "get_layer_plan": [MODEL, c_uint32, POINTER(LayerPlan)],
     "begin_step": [MODEL, c_uint64],
     "scheme_of": [MODEL, c_uint32, c_uint64, POINTER(c_int32)],
@@ -149,6 +162,7 @@ FALLIBLE: dict[str, list[Any]] = {
     "broadcast": [SESSION, POINTER(View), c_uint32],
     "barrier": [SESSION],
     "get_statistics": [SESSION, POINTER(Statistics)],
+    "get_layer_statistics": [MODEL, c_uint32, POINTER(LayerStatistics)],
     "take_trace": [SESSION, TakeSpan, c_void_p],
 }
 PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return

@@ -237,9 +237,26 @@ class Session:
 
     def plan_of(self, model: ctypes.c_void_p, layer: int) -> tuple[str, str]:
         """How a layer goes in the newest plan (kv or sfb), and the reason in words."""
+        known = self.layer_plan(model, layer)
+        return "sfb" if known.scheme == c.FACTOR_BROADCAST else "kv", known.reason.decode(errors="replace")
+
+    def layer_plan(self, model: ctypes.c_void_p, layer: int) -> c.LayerPlan:
+        """How a layer goes in the newest plan, and what that is predicted to take."""
         known = c.LayerPlan()
         self.c.get_layer_plan(model, layer, ctypes.byref(known))
-        return "sfb" if known.scheme == c.FACTOR_BROADCAST else "kv", known.reason.decode(errors="replace")
+        return known
+
+    def model_plan(self, model: ctypes.c_void_p) -> c.Plan:
+        """The newest plan as a whole."""
+        known = c.Plan()
+        self.c.get_plan(model, ctypes.byref(known))
+        return known
+
+    def layer_statistics(self, model: ctypes.c_void_p, layer: int) -> c.LayerStatistics:
+        """What a layer has moved and taken so far, on this member; counted also without spans."""
+        known = c.LayerStatistics()
+        self.c.get_layer_statistics(model, layer, ctypes.byref(known))
+        return known
 
     def barrier(self) -> None:
         self.c.barrier(self.handle)

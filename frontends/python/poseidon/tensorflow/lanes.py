@@ -16,13 +16,12 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
-from ..errors import PoseidonError
-from ..library import LANES
 from ..session import Session, Span
+from ..trace import CORE, Event, check_has_spans, chrome_trace, of_core
 
 if TYPE_CHECKING:
     from .exchange import Exchange
@@ -33,18 +32,6 @@ OP = re.compile(r"(?P<node>[^:#\s]+):(?P<kind>[A-Z_]\w*)")  # as TensorFlow name
 UPDATE = re.compile(r"poseidon/update(_\d+)?/")  # keras/late.py
 DERIVED = ("forward", "backward")  # the core's spans that follow from when gradients came: the ops are there
 BACKWARD = re.compile(r"gradient_tape/(?P<scope>[^/]+)")  # TensorFlow's name for what a tape makes
-
-
-class Event(NamedTuple):
-    """One box of the trace, in nanoseconds."""
-
-    process: int
-    thread: int
-    category: str
-    name: str
-    begin: float
-    end: float
-    arguments: dict[str, Any]
 
 
 class Mark(NamedTuple):
@@ -91,9 +78,7 @@ def make_marks(session: Session) -> list[tuple[int, int]]:
 @contextlib.contextmanager
 def traced(session: Session, exchanges: Sequence[Exchange], path: str | os.PathLike[str]) -> Iterator[None]:
     """See poseidon.tensorflow.trace."""
-    if session.options.trace_spans == 0:
-        raise PoseidonError("the job was joined without spans to trace, expected init(trace_spans=100_000) before",
-                            "FAILED_PRECONDITION")
+    check_has_spans(session)
     if session.rank != 0:
         yield
         return
@@ -113,9 +98,15 @@ def traced(session: Session, exchanges: Sequence[Exchange], path: str | os.PathL
     clocks = Clocks([Mark(*reading, *mark) for reading, mark in zip(readings, marks, strict=True)])
     events = [event._replace(begin=clocks.of_core(event.begin), end=clocks.of_core(event.end))
               for event in with_categories(events)]
-    events += [of_core(span, exchanges) for span in spans if span.label not in DERIVED]
-    pathlib.Path(path).write_text(json.dumps(chrome_trace(events, threads, clocks)))
+    events += [of_core(span, name_of(span, exchanges)) for span in spans if span.label not in DERIVED]
+    trace = chrome_trace(events, ("TensorFlow", threads), clock_error_us=clocks.error / 1000)
+    pathlib.Path(path).write_text(json.dumps(trace))
     print(f"poseidon: {os.fspath(path)} has {summary(events)}", file=sys.stderr)
+
+
+def name_of(span: Span, exchanges: Sequence[Exchange]) -> str:
+    exchange = next(exchange for exchange in exchanges if exchange.number == span.model)
+    return exchange.layers[exchange.numbers.index(span.layer)].name
 
 
 def profiled(path: pathlib.Path) -> tuple[list[Event], dict[int, str], list[tuple[float, float]]]:
@@ -156,28 +147,6 @@ def with_categories(events: Sequence[Event]) -> Iterator[Event]:
             yield event
 
 
-def of_core(span: Span, exchanges: Sequence[Exchange]) -> Event:
-    exchange = next(exchange for exchange in exchanges if exchange.number == span.model)
-    layer = exchange.layers[exchange.numbers.index(span.layer)]
-    return Event(1, LANES.index(span.lane), span.lane, f"{span.label} {layer.name}", span.begin, span.end,
-                 {"step": span.step, "bytes": span.bytes, "layer": span.layer})
-
-
-def chrome_trace(events: Sequence[Event], threads: dict[int, str], clocks: Clocks) -> dict[str, Any]:
-    """Times in microseconds since the first event."""
-    origin = min((event.begin for event in events), default=0.0)
-    processes = {0: ("TensorFlow", threads), 1: ("Poseidon", dict(enumerate(LANES)))}
-    made: list[dict[str, Any]] = []
-    for process, (name, lanes) in processes.items():
-        made.append({"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}})
-        made += [{"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": lane}}
-                 for thread, lane in lanes.items()]
-    made += [{"ph": "X", "pid": event.process, "tid": event.thread, "cat": event.category, "name": event.name,
-              "ts": (event.begin - origin) / 1000, "dur": (event.end - event.begin) / 1000, "args": event.arguments}
-             for event in events]
-    return {"displayTimeUnit": "ms", "traceEvents": made, "otherData": {"clock_error_us": clocks.error / 1000}}
-
-
 # ---- how much was hidden
 
 class Times:
@@ -210,7 +179,7 @@ def summary(events: Sequence[Event]) -> str:
     """In how much of the time in which gradients left or means came TensorFlow computed, in words."""
     times = {kind: Times((event.begin, event.end) for event in events if event.category == kind)
              for kind in ("backward", "forward", "update")}
-    core = [event for event in events if event.process == 1]
+    core = [event for event in events if event.process == CORE]
     ms: Callable[[float], str] = lambda nanoseconds: f"{nanoseconds / 1e6:.1f} ms"
     said = [f"{len({event.arguments['step'] for event in core})} steps"]
     for category, word in (("send", "sending"), ("receive", "receiving")):

@@ -10,6 +10,7 @@ and the training loop as it was. One process trains as always; `poseidon run`, t
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any
 
 import torch
@@ -17,20 +18,21 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..errors import PoseidonError, check_same
 from ..session import make_token_file
-from . import data, job
+from . import data, job, reporting
 from .collectives import all_gather_object, all_reduce, barrier, broadcast
 from .ddp import DistributedDataParallel
 from .exchange import Exchange
 from .job import init, joined, rank, shutdown, workers, wrap
 
-__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather_object", "all_reduce", "barrier", "broadcast", "check",
-           "distribute", "init", "loader", "make_token_file", "plan", "rank", "shard", "shutdown", "synchronize", "workers", "wrap"]
+__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather_object", "all_reduce", "barrier", "broadcast",
+           "check", "distribute", "init", "loader", "make_token_file", "plan", "rank", "report", "scalars", "shard", "shutdown",
+           "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
 
 
 def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, *, overlap: str = "backward",
-               factors: bool = True) -> Any:
+               factors: bool = True, check_every: int | None = None) -> Any:
     """Lets `model` train with the models of all other workers, exactly as one model on all their batches. Returns model and
     optimizer, the same objects, or the model alone where no optimizer is given. All workers start from rank 0's parameters and
     buffers. One worker trains as always.
@@ -39,14 +41,20 @@ def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
     workers, for whatever looks at it: clipping, scalers, any optimizer. overlap="forward": backward() returns at once, and each
     layer is updated right before it runs in the next forward pass (SGD, Adam, AdamW; one backward pass per step; a look at
     `.grad` in between raises; synchronize(model) before weights are read otherwise than by the model or state_dict()).
-    factors=False sends all gradients whole. The model may be compiled before or after."""
+    factors=False sends all gradients whole. The model may be compiled before or after.
+
+    check_every: every so many steps the parameters of all workers are compared, and in the first three steps, and the first
+    three of the final plan, every gradient with what plain autograd and an all-reduce give (checks.py has how, and the
+    tolerance). What differs is raised on all workers, as PoseidonError with rank, parameter and step; a step is a backward pass,
+    from 0. A compared step costs a second forward and backward pass, the memory of both, and an all-reduce of all gradients
+    through one worker; other steps nothing. The forward pass has to be one that may run again. The same on all workers."""
     if overlap not in OVERLAPS:
         raise PoseidonError(f"distribute was given overlap='{overlap}', expected {' or '.join(OVERLAPS)}", "INVALID_ARGUMENT")
     if not isinstance(model, torch.nn.Module):
         raise PoseidonError(f"distribute was given a {type(model).__module__}.{type(model).__qualname__}, expected a "
                             "torch.nn.Module", "INVALID_ARGUMENT")
     if workers() > 1:
-        wrap(model, optimizer, overlap == "forward", factors)
+        wrap(model, optimizer, overlap == "forward", factors, check_every=check_every)
     return model if optimizer is None else (model, optimizer)
 
 
@@ -88,6 +96,31 @@ def plan(model: torch.nn.Module) -> dict[str, tuple[str, str]]:
     """How the gradients of `model` go, by the name of each layer: kv or sfb, and the reason in words. Empty on one worker."""
     exchange = job.exchange_of(model)
     return {} if exchange is None else exchange.plan()
+
+
+def report(model: torch.nn.Module | None = None, trace: str | os.PathLike[str] | None = None) -> str:
+    """What Poseidon did, as a table to print: how each layer of `model` (None: of every distributed model) goes and why, the
+    bytes that it moves per step and the time from its push to its mean, planned and measured on this worker since the newest
+    plan; totals beside dense gradients; how much of the communication was hidden. Counted in every job, without an option.
+
+    `trace`: a file that gets what the core did since the last such call, as JSON for Perfetto or chrome://tracing. That needs
+    init(trace_spans=100_000), which keeps so many sends, receives, sums and waits at most, 64 bytes each; default 0, none.
+    On one worker nothing is exchanged, and the text says so."""
+    if workers() == 1 and not job.exchanges():
+        return "Poseidon: one worker, nothing is exchanged\n"
+    known = job.exchanges() if model is None else [exchange for exchange in (job.exchange_of(model),) if exchange is not None]
+    if trace is not None:
+        reporting.write_trace(joined(), job.exchanges(), trace)
+    return reporting.report(joined(), known)
+
+
+def scalars(model: torch.nn.Module) -> dict[str, float]:
+    """Numbers for a plot (SummaryWriter.add_scalar, Lightning's log_dict, W&B's log), of this worker since the last call for
+    `model`: bytes sent and received per step (all of the job's, with headers and encryption), seconds waited per step, of them
+    for workers that computed longer, the share of communication hidden behind computing (0 to 1), and the step so far. Empty
+    on one worker."""
+    exchange = job.exchange_of(model)
+    return {} if exchange is None else reporting.scalars(exchange)
 
 
 def synchronize(model: torch.nn.Module) -> None:

@@ -18,10 +18,11 @@ WITHOUT_EFFECT = frozenset(("device_ids", "output_device", "dim", "bucket_cap_mb
 class DistributedDataParallel(torch.nn.Module):
     """A model around `module`, whose gradients are the mean over all workers when backward() returns. Keys of state_dict()
     begin with "module.", as DDP's do. One worker trains as always. broadcast_buffers=False leaves each worker its own buffers;
-    else they are rank 0's on all workers after every backward pass. What else DDP takes is taken and has no effect, but
-    process_group and mixed_precision, which are refused."""
+    else they are rank 0's on all workers after every backward pass. check_every: as of distribute. What else DDP takes is taken
+    and has no effect, but process_group and mixed_precision, which are refused."""
 
-    def __init__(self, module: torch.nn.Module, broadcast_buffers: bool = True, factors: bool = True, **options: Any) -> None:
+    def __init__(self, module: torch.nn.Module, broadcast_buffers: bool = True, factors: bool = True,
+                 check_every: int | None = None, **options: Any) -> None:
         for name, value in options.items():
             if name not in WITHOUT_EFFECT and value is not None:
                 raise PoseidonError(f"DistributedDataParallel was given {name}, expected none: all workers of the job exchange "
@@ -29,7 +30,7 @@ class DistributedDataParallel(torch.nn.Module):
         super().__init__()
         self.module = module
         if job.workers() > 1:
-            job.wrap(module, factors=factors, buffers=broadcast_buffers)
+            job.wrap(module, factors=factors, buffers=broadcast_buffers, check_every=check_every)
 
     def forward(self, *arguments: Any, **words: Any) -> Any:
         return self.module(*arguments, **words)

@@ -26,11 +26,14 @@ from .devices import Carrier
 from .layers import Buffers, Layer, Usage, broadcast, layers_of, view_of, whole_as_factors
 from .linear import Linear
 from .measure import stopwatch_of
+from .profiling import Ranges
+from .reporting import Moved, moved_by_layer, sentence_of_plan
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from ..session import Session
+    from .checks import Checker
     from .devices import Moves
 
     Group = dict[str, Any]  # of an optimizer
@@ -112,7 +115,7 @@ class Exchange:
     """What `poseidon.torch.wrap` returns. Belongs to the thread that trains."""
 
     def __init__(self, session: Session, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None,
-                 overlap: bool = False, factors: bool = True, buffers: bool = True) -> None:
+                 overlap: bool = False, factors: bool = True, buffers: bool = True, check_every: int | None = None) -> None:
         if overlap and type(optimizer) not in BY_PARAMETER:
             raise PoseidonError(f"overlap is not possible with {type(optimizer).__name__}, expected one of "
                                 + ", ".join(kind.__name__ for kind in BY_PARAMETER), "INVALID_ARGUMENT")
@@ -136,6 +139,11 @@ class Exchange:
         self.said: set[str] = set()  # names of layers of which the log has heard
         # The optimizer's groups as step() found them; None: no step() since backward.
         self.updating: list[Group] | None = None
+        self.ranges = Ranges(self)
+        self.checker: Checker | None = None
+        if check_every is not None:
+            from .checks import Checker  # which loads torch's compiler
+            self.checker = Checker(self, check_every)
         broadcast(session, model)
         self.known: set[torch.nn.Parameter] = set()
         self.declare()
@@ -157,6 +165,8 @@ class Exchange:
         declared: list[Layer | Usage | Buffers] = [*self.layers, *self.shared]
         self.model, numbers = self.session.declare([each.declaration(at) for at, each in enumerate(declared)])
         self.since = self.step  # the model counts its steps from here
+        self.number = self.session.models - 1  # of the model, in spans
+        self.measured_from, self.moved_before = 0, dict[int, Moved]()  # since when layers are measured under the plan that holds
         self.settled = False
         for each, number in zip(declared, numbers):
             each.id = number
@@ -193,6 +203,8 @@ class Exchange:
             self.by_module[module] = module.register_forward_pre_hook(Hook(self.before_module), prepend=True)
         hooks.append(model.register_forward_pre_hook(Hook(self.before_forward), prepend=True))
         hooks.append(model.register_forward_hook(Hook(self.after_forward)))
+        if self.checker is not None:
+            hooks += self.checker.attach(model)
         for layer in self.layers:
             hooks += [watch(parameter, self.hook(layer)) for parameter in layer.parameters]
             if layer.table:
@@ -220,6 +232,8 @@ class Exchange:
         self.land_shared()
         for hook in (*self.hooks, *self.by_module.values()):
             hook.remove()
+        if self.checker is not None:
+            self.checker.unwatch()
         self.permit_others()
         self.stop()
         for module in self.users:
@@ -303,6 +317,7 @@ class Exchange:
         if self.layers[0].parameters[0].device != self.device:
             raise PoseidonError(f"the model has moved from {self.device} to {self.layers[0].parameters[0].device}, expected that "
                                 "it moves before distribute or wrap")
+        self.ranges.follow_profiler()
         step = self.step - self.since
         if self.stopwatch:
             self.stopwatch.tell()
@@ -325,6 +340,9 @@ class Exchange:
                 layer.scheme = scheme.value
         if step >= self.session.final_plan_step:
             self.stopwatch = None
+            self.measured_from, self.moved_before = step, moved_by_layer(self)
+            if self.session.rank == 0:
+                self.session.options.log(None, c.NOTICE, sentence_of_plan(self).encode())
 
     def settle(self) -> None:
         """The plan will not change: modules that need no hook have none, and Linears whose gradient goes whole and costs less
@@ -404,6 +422,8 @@ class Exchange:
             self.enter_backward()
         if layer.flying:
             self.refuse(layer)
+        if self.checker is not None:
+            self.checker.emitted(layer, dy, x)
         if not layer.emitted:
             layer.emitted = True
             layer.set_aside()
@@ -601,6 +621,8 @@ class Exchange:
                 layer.give()
                 if layer.is_one:
                     layer.release()
+        if self.checker is not None:
+            self.checker.end_step()
         if self.stopwatch:
             self.stopwatch.restart()
 
