@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains small networks in emulated clusters, through Poseidon and through DDP, and writes what steps took.
 
-  python3 -m benchmarks.torch                  # all cells, about 40 minutes; needs root
+  python3 -m benchmarks.torch                  # all cells, about 20 minutes; needs root
   python3 -m benchmarks.torch --only mlp       # of some nets
   python3 -m benchmarks.torch --only mlp-p2-1G,lenet
   python3 -m benchmarks.torch --render         # measures nothing

@@ -25,7 +25,12 @@ def undisturbed(result):
     return result["systems"]["local"]["cpu_seconds_per_step"] / (seconds_of(result, "local") * cores)
 
 
-def ratio(result, name, to="ddp"):
+def best(result):
+    """DDP's quicker variant here."""
+    return min(("ddp", "ddp4"), key=lambda name: seconds_of(result, name))
+
+
+def ratio(result, name, to):
     """Steps of `to` in steps of `name`: the median over turns of a turn's medians, which followed one another, so
     that a machine that is slower for a while is slower for both. With the bounds of 95 %: turns are drawn again,
     and steps within them."""
@@ -46,7 +51,7 @@ def median_ratio(pairs):
 
 def most_possible(result):
     """DDP's steps in steps that synchronise nothing: what a network that costs nothing would give."""
-    return ratio(result, "local")[0]
+    return ratio(result, "local", best(result))[0]
 
 
 def most_by_bytes(result, name):
@@ -58,13 +63,13 @@ def most_by_bytes(result, name):
     if not numbers or not cell["rate_bits"]:
         return math.inf
     seconds = 32 * numbers * system["batch"] * (cell["workers"] - 1) / (0.956 * cell["rate_bits"])
-    return seconds_of(result, "ddp") / seconds
+    return seconds_of(result, best(result)) / seconds
 
 
-def steps_words(result):
-    """How many steps a turn counted of ours and of DDP's, which is few where a step is long."""
-    ours, theirs = (statistics.median(map(len, result["systems"][name]["turns"])) for name in ("overlap", "ddp"))
-    return f"{len(result['systems']['ddp']['turns'])} x {ours:g}, {theirs:g}"
+def steps_words(result, *names):
+    """How many steps a turn counted of these systems, which is few where a step is long."""
+    counts = [statistics.median(map(len, result["systems"][name]["turns"])) for name in names]
+    return f"{len(result['systems'][names[0]]['turns'])} x " + ", ".join(f"{count:g}" for count in counts)
 
 
 def losses(result, name, to="ddp"):
@@ -83,8 +88,8 @@ def table(head, rows):
 
 def setting(result):
     cell = result["cell"]
-    rate = {"100M": "100 Mbit/s", "1G": "1 Gbit/s"}.get(cell["rate"], "unshaped")
-    return f"{grid.NETS[cell['net']]}, P={cell['workers']}, {rate}"
+    rate = {"1G": ", 1 Gbit/s"}.get(cell["rate"], "")
+    return f"{grid.NETS[cell['net']]}, P={cell['workers']}{rate}"
 
 
 def ms(seconds):
@@ -98,24 +103,45 @@ def with_bounds(found):
 def step_table(results):
     rows = []
     for result in results:
-        rows.append([setting(result), steps_words(result),
-                     *(ms(seconds_of(result, name)) for name in ("local", "ddp", "waiting", "overlap")),
-                     with_bounds(ratio(result, "waiting")), with_bounds(ratio(result, "overlap")),
-                     f"{most_possible(result):.2f}"])
-    return table(["net, workers, links", "turns x steps of overlap, DDP", "local, ms", "DDP, ms", "waiting, ms",
-                  "overlap, ms", "DDP / waiting [95 %]", "DDP / overlap [95 %]", "DDP / local"], rows)
+        rows.append([setting(result), steps_words(result, "overlap", "ddp"),
+                     *(ms(seconds_of(result, name)) for name in ("local", "ddp", "ddp4", "waiting", "overlap")),
+                     *(with_bounds(ratio(result, name, best(result))) for name in ("waiting", "overlap")),
+                     f"{most_possible(result):.2f}", *map(prediction(result), ("waiting", "overlap"))])
+    return table(["net, workers, links", "turns x steps of overlap, DDP", "local, ms", "DDP, ms", "DDP on four, ms", "waiting, ms",
+                  "overlap, ms", "DDP / waiting [95 %]", "DDP / overlap [95 %]", "DDP / local", "predicted: waiting",
+                  "overlap"], rows)
+
+
+def prediction(result):
+    """By system: what the final plan says that a step takes, and how far the measured one is from it."""
+    def words(name):
+        predicted = result["systems"][name]["predicted_seconds"]
+        return f"{ms(predicted)} ms, {seconds_of(result, name) / predicted - 1:+.0%}" if predicted else "none"
+    return words
+
+
+def overhead(result):
+    """Poseidon's step more than a plain one, in percent, with the bounds of 95 %."""
+    value, low, high = (100 * (1 / found - 1) for found in ratio(result, "waiting", "local"))
+    return f"{value:+.1f} % [{high:+.1f} %, {low:+.1f} %]"
+
+
+def one_worker_table(results):
+    return table(["net", "turns x steps", "plain, ms", "one worker, ms", "more [95 %]"],
+                 [[grid.NETS[result["cell"]["net"]], steps_words(result, "waiting"), ms(seconds_of(result, "local")),
+                   ms(seconds_of(result, "waiting")), overhead(result)] for result in results])
 
 
 def other_table(results):
     rows = []
     for result in results:
         systems = result["systems"]
-        cpu = [ms(systems[name]["cpu_seconds_per_step"]) for name in ("local", "ddp", "waiting", "overlap")]
+        cpu = [ms(systems[name]["cpu_seconds_per_step"]) for name in ("local", "ddp", "ddp4", "waiting", "overlap")]
         steps, ours, theirs, most = losses(result, "overlap")
         factors = [name for name, scheme in systems["overlap"]["schemes"].items() if scheme == "sfb"]
         rows.append([setting(result), *cpu, f"{undisturbed(result):.0%}", " ".join(factors) or "none",
                      f"{ours:.4f} and {theirs:.4f}", str(steps), f"{most:.1e}"])
-    return table(["net, workers, links", "local: CPU ms of all workers", "DDP", "waiting", "overlap",
+    return table(["net, workers, links", "local: CPU ms of all workers", "DDP", "DDP on four", "waiting", "overlap",
                   "cores for the workers", "by factors", "loss, ours and DDP's", "at step",
                   "largest difference so far"], rows)
 
@@ -126,8 +152,13 @@ def goals(results):
     missed, met = [], []
     for result in results:
         cell = asked[result["name"]]
+        if cell.workers == 1:
+            reached = ratio(result, "waiting", "local")[0]
+            (met if reached >= cell.goal else missed).append(f"{setting(result)}: {overhead(result)} more than a plain step, asked "
+                                                             f"{100 * (1 / cell.goal - 1):.1f} % at most")
+            continue
         for name in ("overlap", "waiting"):
-            value, low, _ = ratio(result, name)
+            value, low, _ = ratio(result, name, best(result))
             if cell.goal and (name == "overlap" or cell.no_slower):
                 reached = low if cell.no_slower else value
                 (met if reached >= cell.goal else missed).append(
@@ -161,14 +192,16 @@ def section(folder):
     dates = sorted({result["date"] for result in results})
     machine = results[0]["machine"]
     words = "\n".join(f"- *{name}*: {what}" for name, what in grid.SYSTEMS.items())
-    turns = sorted({len(result["systems"]["ddp"]["turns"]) for result in results})
+    several, one = ([result for result in results if (result["cell"]["workers"] > 1) == many] for many in (True, False))
+    turns = sorted({len(result["systems"]["local"]["turns"]) for result in results})
     return f"""Real training, computed on the cores that serve the network. One process per worker holds a copy of the net
 per system; the systems train by turns, {" or ".join(map(str, turns))} each (more where the goal is to be no slower), in an
 order drawn from the seed. One thread per worker, SGD with momentum, nothing encrypted. Times are medians of all
 turns' steps and the mean of the workers. A ratio is the median over turns of the ratio within a turn, whose
 systems ran one right after another; its bounds are bootstrapped over turns and steps, and tell little where there
 are few of them. DDP / local: what a network that costs nothing would give; a small factor above it is what turns
-differ by, and that factors also spare products. *Cores for the workers*: what computing alone got of them; below
+differ by, and that factors also spare products; the ratios are to the quicker of DDP's two. *Predicted*: the final plan's
+step, and how far the measured one is from it; the plan knows nothing of cores that compute and send at once. *Cores for the workers*: what computing alone got of them; below
 90 % a cell is measured again. *At step*: how far both had come, and with losses of which difference. Measured {" to ".join(dates[:1] + dates[1:][-1:])} on {machine["cpu"]},
 {machine["cores"]} cores for all workers.
 
@@ -177,7 +210,11 @@ differ by, and that factors also spare products. *Cores for the workers*: what c
 {coverage(results)}
 {goals(results)}
 
-{step_table(results)}
+{step_table(several)}
 
-{other_table(results)}
+{other_table(several)}
+
+## One worker
+
+{one_worker_table(one)}
 """
