@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lightning, Accelerate and the Hugging Face Trainer train with Poseidon what they train in one process, and what they train with
+DistributedDataParallel over gloo."""
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
+
+HERE = pathlib.Path(__file__).resolve().parent
+FRONT_END = HERE.parents[1] / "frontends" / "python"
+PATIENCE = 180 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))  # a job; most of it goes to imports
+NEEDED = {"lightning": "lightning", "accelerate": "accelerate", "trainer": "transformers"}
+LAUNCHERS = {"alone": [], "run": [sys.executable, "-B", "-m", "poseidon", "run", "-n", "2"],
+             "torchrun": [sys.executable, "-B", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]}
+LAUNCHED = ("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "MASTER_", "ACCELERATE_", "PL_")
+
+
+def require(case):
+    package = NEEDED[case.partition("_")[0]]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed for this interpreter")
+
+
+def launch(launcher, folder, case, who):
+    """The ended launcher of worker.py's processes, which run in `folder`."""
+    folder.mkdir(exist_ok=True)
+    clean = {name: value for name, value in os.environ.items()
+             if not name.startswith(LAUNCHED) and name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
+    clean |= {"PYTHONPATH": str(FRONT_END), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TMPDIR": str(folder)}
+    return subprocess.run([*LAUNCHERS[launcher], sys.executable, "-B", str(HERE / "worker.py"), case, who, str(folder)], cwd=folder,
+                          env=clean, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def trained(launcher, folder, case, who="poseidon"):
+    """What every rank ended with. All have the same bits, and measured the same."""
+    require(case)
+    ended = launch(launcher, folder, case, who)
+    assert ended.returncode == 0, (ended.stdout + ended.stderr)[-5000:]
+    results = [torch.load(folder / f"result{rank}") for rank in range(1 if launcher == "alone" else 2)]
+    for other in results[1:]:
+        assert all(torch.equal(tensor, other["weights"][name]) for name, tensor in results[0]["weights"].items())
+        assert other["measured"] == results[0]["measured"]
+    return results
+
+
+def apart(one, other):
+    """How far parameters are apart, by the largest of all."""
+    largest = max(tensor.abs().max() for tensor in one.values())
+    return max((tensor - other[name].view_as(tensor)).abs().max() for name, tensor in one.items()).item() / largest.item()
+
+
+def compare(one, other, tolerance):
+    far = apart(one["weights"], other["weights"])
+    print(f"weights are {far:.1e} apart; {one['measured']} beside {other['measured']}")
+    assert far <= tolerance
+    assert one["measured"] == pytest.approx(other["measured"], rel=1e-4)
+
+
+EXAMPLES = [("lightning_in_order", "run"), ("accelerate", "torchrun"), ("trainer", "run")]
+TOLERANCE = 1e-5  # of sums in another order, over two epochs
+
+
+@pytest.mark.parametrize("case, launcher", EXAMPLES)
+def test_two_workers_train_what_one_process_does(tmp_path, case, launcher):
+    together = trained(launcher, tmp_path / "two", case)
+    compare(together[0], trained("alone", tmp_path / "one", case)[0], TOLERANCE)
+    assert together[0]["measured"].get("accuracy", together[0]["measured"].get("val_accuracy")) > 0.6
+
+
+@pytest.mark.parametrize("case, launcher", [("lightning", "torchrun"), ("accelerate", "run"), ("trainer", "torchrun")])
+def test_ddp_trains_the_same(tmp_path, case, launcher):
+    ours, theirs = trained(launcher, tmp_path / "ours", case), trained("torchrun", tmp_path / "theirs", case, "ddp")
+    compare(ours[0], theirs[0], TOLERANCE)
+    only_rank_0_wrote(tmp_path / "ours", ours)
+    assert files_of(tmp_path / "ours" / "rank0") == files_of(tmp_path / "theirs" / "rank0")
+
+
+def files_of(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def only_rank_0_wrote(folder, results):
+    """But for random numbers, of which Accelerate and the Trainer keep every rank's."""
+    assert any(results[0]["wrote"]) and len(files_of(folder / "rank0")) > 1
+    for path in [*results[1]["wrote"], *files_of(folder / "rank1")]:
+        assert pathlib.Path(path).name in ("random_states_1.pkl", "rng_state_1.pth"), path
+
+
+def test_checkpoints_have_the_models_own_keys(tmp_path):
+    trained("run", tmp_path, "lightning")
+    (file,) = tmp_path.rglob("*.ckpt")
+    assert {name.partition(".")[0] for name in torch.load(file, weights_only=True)["state_dict"]} == {"layers"}
+
+
+@pytest.mark.parametrize("straight, resumed", [("lightning", "lightning_resumed"), ("trainer", "trainer_resumed")])
+def test_a_training_goes_on_from_a_checkpoint(tmp_path, straight, resumed):
+    compare(trained("run", tmp_path / "once", straight)[0], trained("run", tmp_path / "twice", resumed)[0], TOLERANCE)
+
+
+def test_optimizers_stepped_by_hand_train_as_with_ddp(tmp_path):
+    ours = trained("run", tmp_path / "ours", "lightning_by_hand")
+    compare(ours[0], trained("alone", tmp_path / "one", "lightning_by_hand")[0], TOLERANCE)
+
+
+@pytest.mark.parametrize("case", ["lightning_shares", "accelerate_refuses"])
+def test_what_is_shared_and_what_is_refused(tmp_path, case):
+    trained("run", tmp_path, case)
