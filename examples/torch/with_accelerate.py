@@ -24,8 +24,8 @@ def train(folder="runs/accelerate", accelerator=None, epochs=2, batch_size=128):
     own = batch_size // accelerator.num_processes
     training = DataLoader(Subset(data, range(7168)), own, shuffle=True, generator=torch.Generator().manual_seed(1))
     validation = DataLoader(Subset(data, range(7168, 8292)), own)
-    model = nn.Sequential(nn.Linear(100, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    model = nn.Sequential(nn.Linear(100, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 20 * accelerator.num_processes, 0.9)  # Accelerate counts every worker's step
     model, optimizer, schedule, training, validation = accelerator.prepare(model, optimizer, schedule, training, validation)
     for epoch in range(epochs):
@@ -35,7 +35,7 @@ def train(folder="runs/accelerate", accelerator=None, epochs=2, batch_size=128):
                 loss = nn.functional.cross_entropy(model(samples), labels)
                 accelerator.backward(loss)
                 if accelerator.sync_gradients:
-                    accelerator.clip_grad_norm_(model.parameters(), 0.5)
+                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 schedule.step()
                 optimizer.zero_grad()

@@ -23,7 +23,7 @@ import poseidon.torch
 class Perceptron(lightning.LightningModule):
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(100, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+        self.layers = nn.Sequential(nn.Linear(100, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 10))
         self.accuracy = Accuracy("multiclass", num_classes=10)
 
     def forward(self, samples):
@@ -43,18 +43,18 @@ class Perceptron(lightning.LightningModule):
         self.log("val_accuracy", self.accuracy)
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
+        return torch.optim.SGD(self.parameters(), lr=0.03, momentum=0.9)
 
 
-def train(folder="runs/lightning", workers=None, strategy="poseidon", shuffle=True, epochs=2, batch_size=128, resume=None):
+def train(folder="runs/lightning", workers=None, strategy="poseidon", epochs=2, batch_size=128, resume=None):
     """The trainer after its fit; `batch_size` samples a step over all workers, twice as many with the accumulation."""
     workers = workers or poseidon.torch.workers()
     lightning.seed_everything(1, verbose=False)
     data = clusters(samples=8192)
-    training = DataLoader(Subset(data, range(7168)), batch_size // workers, shuffle=shuffle)
+    training = DataLoader(Subset(data, range(7168)), batch_size // workers, shuffle=True)
     validation = DataLoader(Subset(data, range(7168, 8192)), batch_size // workers)
     trainer = lightning.Trainer(
-        strategy=strategy, accelerator="cpu", devices=workers, max_epochs=epochs, accumulate_grad_batches=2, gradient_clip_val=0.5,
+        strategy=strategy, accelerator="cpu", devices=workers, max_epochs=epochs, accumulate_grad_batches=2, gradient_clip_val=1.0,
         default_root_dir=folder, logger=CSVLogger(folder), callbacks=[ModelCheckpoint(monitor="val_loss")], log_every_n_steps=10,
         enable_progress_bar=False, enable_model_summary=False)
     trainer.fit(Perceptron(), training, validation, ckpt_path=resume)

@@ -1,64 +1,66 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Hugging Face Trainer and a small transformer of random weights, which learns of a sentence whether its words come in pairs
-of the same letter: accumulation, a log, evaluation, checkpoints, resume. Nothing is downloaded.
+"""The Hugging Face Trainer and a small GPT-2 of random weights, which learns words in which every letter comes twice: accumulation,
+clipping, a log, evaluation, checkpoints, resume. Nothing is downloaded.
 
   export PYTHONPATH=frontends/python
   poseidon run -n 2 .venv/bin/python3 examples/torch/with_trainer.py
 
-Plain `python3 examples/torch/with_trainer.py` trains with one worker; a second run goes on where the last checkpoint is.
+Plain `python3 examples/torch/with_trainer.py` trains with one worker; a second run goes on from the last checkpoint.
 """
 import string
 import sys
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset
-from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 import poseidon.torch
 from poseidon.transformers import Trainer  # in place of: from transformers import Trainer
 
-VOCABULARY = {word: number for number, word in enumerate(["[PAD]", "[CLS]", *string.ascii_lowercase])}
-LENGTH = 9  # with [CLS]
+VOCABULARY = {letter: number for number, letter in enumerate(" " + string.ascii_lowercase)}
+LENGTH = 16
+IGNORED = -100  # a label that counts in no loss
 
 
-class Sentences(Dataset):
-    """`count` of them, drawn from a seed; in half of them letters 0 and 1, 2 and 3, ... are the same."""
+class Words(Dataset):
+    """`count` of them, of 2 to 8 letters drawn from a seed, each of which comes twice; the second ones are to be told."""
 
     def __init__(self, count, seed=1):
         draw = torch.Generator().manual_seed(seed)
-        letters = torch.randint(26, (count, LENGTH - 1), generator=draw)
-        self.labels = torch.randint(2, (count,), generator=draw)
-        letters[:, 1::2] = torch.where(self.labels[:, None] == 1, letters[:, ::2], letters[:, 1::2])
-        self.sentences = [[string.ascii_lowercase[letter] for letter in row] for row in letters.tolist()]
+        lengths = torch.randint(2, LENGTH // 2 + 1, (count,), generator=draw).tolist()
+        self.words = ["".join(2 * string.ascii_lowercase[letter] for letter in torch.randint(26, (length,), generator=draw))
+                      for length in lengths]
 
     def __len__(self):
-        return len(self.sentences)
+        return len(self.words)
 
     def __getitem__(self, index):
-        ids = [VOCABULARY[word] for word in ["[CLS]", *self.sentences[index]]]
-        return {"input_ids": torch.tensor(ids), "labels": self.labels[index]}
+        ids = torch.tensor([VOCABULARY[letter] for letter in self.words[index].ljust(LENGTH)])
+        labels = ids.clone()
+        labels[::2] = labels[len(self.words[index]):] = IGNORED
+        return {"input_ids": ids, "labels": labels}
 
 
 def accuracy(prediction):
-    return {"accuracy": float(np.mean(prediction.predictions.argmax(1) == prediction.label_ids))}
+    said, labels = prediction.predictions[:, :-1].argmax(-1), prediction.label_ids[:, 1:]
+    return {"accuracy": float((said == labels)[labels != IGNORED].mean())}
 
 
-def train(folder="runs/trainer", kind=Trainer, batch_size=64, epochs=2, workers=None, resume=None, **options):
-    """The trainer after its training; `batch_size` samples over all workers, two of which make a step."""
+def train(folder="runs/trainer", kind=Trainer, workers=None, epochs=2, batch_size=64, resume=None):
+    """The trainer after its training; `batch_size` words over all workers, twice as many a step."""
     torch.manual_seed(1)
-    config = BertConfig(vocab_size=len(VOCABULARY), hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
-                        max_position_embeddings=LENGTH, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config = GPT2Config(vocab_size=len(VOCABULARY), n_positions=LENGTH, n_embd=64, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0,
+                        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     own = batch_size // (workers or poseidon.torch.workers())
     arguments = TrainingArguments(
         folder, use_cpu=True, per_device_train_batch_size=own, per_device_eval_batch_size=own, gradient_accumulation_steps=2,
-        num_train_epochs=epochs, learning_rate=0.05, lr_scheduler_type="constant", optim="sgd", max_grad_norm=1.0, seed=1,
-        logging_steps=10, eval_strategy="epoch", save_strategy="epoch", report_to="none", disable_tqdm=True, **options)
-    data = Sentences(4096 + 1000)
-    trainer = kind(model=BertForSequenceClassification(config), args=arguments, train_dataset=Subset(data, range(4096)),
-                   eval_dataset=Subset(data, range(4096, 5096)), compute_metrics=accuracy)
+        num_train_epochs=epochs, learning_rate=3e-3, lr_scheduler_type="constant", max_grad_norm=1.0, seed=1, logging_steps=10,
+        eval_strategy="epoch", save_strategy="epoch", report_to="none", disable_tqdm=True)
+    data = Words(4096 + 1024)
+    trainer = kind(model=GPT2LMHeadModel(config), args=arguments, train_dataset=Subset(data, range(4096)),
+                   eval_dataset=Subset(data, range(4096, 5120)), compute_metrics=accuracy)
     trainer.train(resume_from_checkpoint=resume)
     return trainer
 

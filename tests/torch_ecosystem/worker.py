@@ -30,27 +30,26 @@ def watch(folder):
 
 # ---- the examples: the model that they train, and what they measure of it
 
-def with_lightning(who, **options):
+def lightning(who, **options):
     import with_lightning as example
+    if WORKERS == 1:
+        example.DataLoader = as_of_several
     trainer = example.train("out", WORKERS, "ddp" if who == "ddp" else "poseidon", **options)
     assert trainer.world_size == WORKERS and trainer.global_rank == RANK and trainer.is_global_zero == (RANK == 0)
     return trainer.lightning_module, {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 
-def lightning(who):
-    return with_lightning(who)
-
-
-def lightning_in_order(who):
-    """One process draws another order of all than several, each of its part."""
-    return with_lightning(who, shuffle=False)
+def as_of_several(dataset, batch_size, shuffle=False):
+    """A DataLoader of the order in which several workers together see samples under Lightning: it puts another sampler there."""
+    from torch.utils.data import DataLoader, DistributedSampler
+    return DataLoader(dataset, batch_size, sampler=DistributedSampler(dataset, 1, 0, seed=1) if shuffle else None)
 
 
 def lightning_resumed(who):
     """The second epoch in a trainer of its own, from rank 0's checkpoint of the first."""
-    with_lightning(who, epochs=1)
+    lightning(who, epochs=1)
     (last,) = (pathlib.Path("..") / "rank0").rglob("*.ckpt")
-    return with_lightning(who, resume=last)
+    return lightning(who, resume=last)
 
 
 def accelerate(who, folder="out"):

@@ -192,7 +192,9 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
         check_group(group)
         if not self.is_distributed:
             return tensor
-        gathered: torch.Tensor = Gathered.apply(tensor) if sync_grads else torch.stack(poseidon.all_gather(tensor))
+        if not sync_grads:
+            return torch.stack(poseidon.all_gather(tensor))
+        gathered: torch.Tensor = Gathered.apply(tensor)  # type: ignore[no-untyped-call]  # as torch leaves it
         return gathered
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
@@ -207,11 +209,11 @@ class Gathered(torch.autograd.Function):
     """All workers' tensors, by rank, with gradients."""
 
     @staticmethod
-    def forward(context: Any, tensor: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # torch has *args
+    def forward(context: Any, tensor: torch.Tensor) -> torch.Tensor:
         return torch.stack(poseidon.all_gather(tensor))
 
     @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # torch has *args
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
         return poseidon.all_reduce(gradient, "sum")[poseidon.rank()]
 
 
