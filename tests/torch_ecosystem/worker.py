@@ -11,19 +11,23 @@ sys.path[:0] = [str(ROOT / "frontends" / "python"), str(ROOT / "examples" / "tor
 import torch  # noqa: E402
 
 import poseidon.torch as poseidon  # noqa: E402
+from poseidon.torch import job  # noqa: E402
 
 RANK, WORKERS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 def watch(folder):
-    """The files below `folder` that this process opens for writing from here on."""
+    """The files in the ranks' folders below `folder` that this process opens for writing, or moves there, from here on."""
     wrote = set()
 
     def heard(event, arguments):
+        path = None
         if event == "open" and isinstance(arguments[0], (str, os.PathLike)) and arguments[2] & (os.O_WRONLY | os.O_RDWR):
             path = os.path.realpath(arguments[0])
-            if path.startswith(f"{folder}{os.sep}"):
-                wrote.add(os.path.relpath(path, folder))
+        elif event in ("os.rename", "shutil.move"):
+            path = os.path.realpath(arguments[1])
+        if path is not None and path.startswith(f"{folder}{os.sep}rank"):
+            wrote.add(os.path.relpath(path, folder))
     sys.addaudithook(heard)
     return wrote
 
@@ -60,6 +64,8 @@ def accelerate(who, folder="out"):
     assert (accelerator.num_processes, accelerator.process_index) == (WORKERS, RANK)
     assert accelerator.is_main_process == (RANK == 0)
     accelerator.wait_for_everyone()
+    if who == "poseidon" and WORKERS > 1:  # two batches a step
+        assert job.exchange_of(model).step == 7168 // 128 * 2 // 2
     return accelerator.unwrap_model(model), {"loss": loss, "accuracy": accuracy}
 
 
@@ -69,6 +75,8 @@ def trainer(who, **options):
     kind = transformers.Trainer if who == "ddp" else example.Trainer
     trained = example.train("out", kind, workers=WORKERS, **options)
     assert (trained.args.world_size, trained.args.process_index) == (WORKERS, RANK)
+    if who == "poseidon" and WORKERS > 1 and not options.get("resume"):
+        assert job.exchange_of(trained.model).step == trained.state.global_step  # two batches each
     known = [entry for entry in trained.state.log_history if "eval_loss" in entry][-1]
     return trained.model, {name: known[f"eval_{name}"] for name in ("loss", "accuracy")}
 
@@ -134,6 +142,8 @@ def lightning_by_hand(who):
     from torch import nn
     from torch.utils.data import DataLoader, TensorDataset
 
+    import poseidon.lightning  # noqa: F401  # its strategy
+
     class Pair(package.LightningModule):
         def __init__(self):
             super().__init__()
@@ -151,18 +161,36 @@ def lightning_by_hand(who):
                     optimizer.step()
                     optimizer.zero_grad()
 
+        def on_train_end(self):
+            exchange = job.exchange_of(self)
+            assert (exchange is None) == (WORKERS == 1)
+            assert exchange is None or exchange.step == 2 * 13 * 2  # epochs, of 20 batches each 13, optimizers
+
         def configure_optimizers(self):
             return [torch.optim.SGD(part.parameters(), lr=0.1) for part in (self.generator, self.discriminator)]
 
     package.seed_everything(1, verbose=False)
-    noise = DataLoader(TensorDataset(torch.randn(240, 8, generator=torch.Generator().manual_seed(2))), 12 // WORKERS)
+    loader = as_of_several if WORKERS == 1 else DataLoader
+    noise = loader(TensorDataset(torch.randn(240, 8, generator=torch.Generator().manual_seed(2))), 12 // WORKERS, shuffle=True)
     module = Pair()
     for _ in range(2):
-        package.Trainer(strategy="ddp_find_unused_parameters_true" if who == "ddp" else "poseidon", accelerator="cpu", devices=WORKERS,
-                        max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-                        enable_model_summary=False).fit(module, noise)
+        package.Trainer(strategy="poseidon", accelerator="cpu", devices=WORKERS, max_epochs=2, logger=False, enable_checkpointing=False,
+                        enable_progress_bar=False, enable_model_summary=False).fit(module, noise)
     assert not module._forward_hooks and type(module.generator) is nn.Linear  # plain again
     return module, {}
+
+
+def lightning_fails(who):
+    """Rank 1 in its third step."""
+    import with_lightning as example
+
+    class Failing(example.Perceptron):
+        def training_step(self, batch, number):
+            if number == 2 and RANK == 1:
+                raise ValueError("the data are gone")
+            return super().training_step(batch, number)
+    example.Perceptron = Failing
+    return lightning(who)
 
 
 def accelerate_refuses(who):
