@@ -54,9 +54,9 @@ def train(folder="runs/lightning", workers=None, strategy="poseidon", epochs=2, 
     training = DataLoader(Subset(data, range(7168)), batch_size // workers, shuffle=True)
     validation = DataLoader(Subset(data, range(7168, 8192)), batch_size // workers)
     trainer = lightning.Trainer(
-        strategy=strategy, accelerator="cpu", devices=workers, max_epochs=epochs, accumulate_grad_batches=2, gradient_clip_val=1.0,
-        default_root_dir=folder, logger=CSVLogger(folder), callbacks=[ModelCheckpoint(monitor="val_loss")], log_every_n_steps=10,
-        enable_progress_bar=False, enable_model_summary=False)
+        strategy=strategy, accelerator="cpu", devices=workers, max_epochs=epochs, accumulate_grad_batches=2,
+        gradient_clip_val=1.0, default_root_dir=folder, logger=CSVLogger(folder), log_every_n_steps=10,
+        callbacks=[ModelCheckpoint(monitor="val_loss")], enable_progress_bar=False, enable_model_summary=False)
     trainer.fit(Perceptron(), training, validation, ckpt_path=resume)
     return trainer
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Hugging Face Trainer and a small GPT-2 of random weights, which learns words in which every letter comes twice: accumulation,
-clipping, a log, evaluation, checkpoints, resume. Nothing is downloaded.
+"""The Hugging Face Trainer and a small GPT-2 of random weights, which learns words in which every letter comes twice:
+accumulation, clipping, a log, evaluation, checkpoints, resume. Nothing is downloaded.
 
   export PYTHONPATH=frontends/python
   poseidon run -n 2 .venv/bin/python3 examples/torch/with_trainer.py
@@ -51,8 +51,8 @@ def accuracy(prediction):
 def train(folder="runs/trainer", kind=Trainer, workers=None, epochs=2, batch_size=64, resume=None):
     """The trainer after its training; `batch_size` words over all workers, twice as many a step."""
     torch.manual_seed(1)
-    config = GPT2Config(vocab_size=len(VOCABULARY), n_positions=LENGTH, n_embd=64, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0,
-                        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    config = GPT2Config(vocab_size=len(VOCABULARY), n_positions=LENGTH, n_embd=64, n_layer=2, n_head=4, bos_token_id=0,
+                        eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     own = batch_size // (workers or poseidon.torch.workers())
     arguments = TrainingArguments(
         folder, use_cpu=True, per_device_train_batch_size=own, per_device_eval_batch_size=own, gradient_accumulation_steps=2,

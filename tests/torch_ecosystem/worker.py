@@ -44,7 +44,7 @@ def lightning(who, **options):
 
 
 def as_of_several(dataset, batch_size, shuffle=False):
-    """A DataLoader of the order in which several workers together see samples under Lightning: it puts another sampler there."""
+    """A DataLoader in whose order several workers together see samples under Lightning, which gives each another sampler."""
     from torch.utils.data import DataLoader, DistributedSampler
     return DataLoader(dataset, batch_size, sampler=DistributedSampler(dataset, 1, 0, seed=1) if shuffle else None)
 
@@ -132,12 +132,16 @@ def lightning_shares(who):
     refused("the Trainer was given a loader of poseidon.torch.loader",
             lambda: trainer_with(use_distributed_sampler=False).fit(example.Perceptron(), loader))
     refused("the Trainer has sync_batchnorm=True", lambda: trainer_with(sync_batchnorm=True).fit(example.Perceptron(), loader))
-    return torch.nn.Module(), {}
+    torch.manual_seed(RANK)
+    module = example.Perceptron()  # rank 0's is validated
+    (known,) = trainer_with(enable_progress_bar=False).validate(
+        module, torch.utils.data.DataLoader(example.clusters(samples=64), 16), verbose=False)
+    return module, known
 
 
 def lightning_by_hand(who):
-    """A generator and a discriminator, each with its optimizer, stepped by hand; a second fit of the same module; batches that are
-    not gathered in every step."""
+    """A generator and a discriminator, each with its optimizer, stepped by hand, and not after every batch; a second fit of the
+    same module."""
     import lightning as package
     from torch import nn
     from torch.utils.data import DataLoader, TensorDataset
@@ -174,8 +178,8 @@ def lightning_by_hand(who):
     noise = loader(TensorDataset(torch.randn(240, 8, generator=torch.Generator().manual_seed(2))), 12 // WORKERS, shuffle=True)
     module = Pair()
     for _ in range(2):
-        package.Trainer(strategy="poseidon", accelerator="cpu", devices=WORKERS, max_epochs=2, logger=False, enable_checkpointing=False,
-                        enable_progress_bar=False, enable_model_summary=False).fit(module, noise)
+        package.Trainer(strategy="poseidon", accelerator="cpu", devices=WORKERS, max_epochs=2, logger=False,
+                        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False).fit(module, noise)
     assert not module._forward_hooks and type(module.generator) is nn.Linear  # plain again
     return module, {}
 
@@ -201,11 +205,15 @@ def accelerate_refuses(who):
     from poseidon.accelerate import Accelerator
     accelerator = Accelerator()
     data = TensorDataset(torch.zeros(8, 3))
-    refused("prepare was given a loader of poseidon.torch.loader", lambda: accelerator.prepare(poseidon.loader(data, batch_size=2)))
+    refused("prepare was given a loader of poseidon.torch.loader",
+            lambda: accelerator.prepare(poseidon.loader(data, batch_size=2)))
     model = nn.Linear(3, 3)
     refused("prepare was given LBFGS", lambda: accelerator.prepare(torch.optim.LBFGS(model.parameters())))
     hook = package.DistributedDataParallelKwargs(comm_hook=package.utils.DDPCommunicationHookType.FP16)
     refused("has a comm_hook", lambda: Accelerator(kwargs_handlers=[hook]))
+    plugin = package.FullyShardedDataParallelPlugin()
+    refused("Accelerate is asked for FSDP, expected", lambda: Accelerator(fsdp_plugin=plugin))
+    del os.environ["ACCELERATE_USE_FSDP"]  # which Accelerate has set
     prepared, _ = accelerator.prepare(model, DataLoader(data))
     assert prepared is model and accelerator.prepare(model) is model
     assert poseidon.plan(model)
@@ -226,7 +234,8 @@ def main(case, who, folder):
     os.chdir(own)
     model, measured = globals()[case](who)
     wrote = sorted(wrote)
-    torch.save({"weights": dict(model.named_parameters()), "measured": measured, "wrote": wrote}, pathlib.Path(folder, f"result{RANK}"))
+    torch.save({"weights": dict(model.named_parameters()), "measured": measured, "wrote": wrote},
+               pathlib.Path(folder, f"result{RANK}"))
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@
   from poseidon.accelerate import Accelerator
 
 and the script as it was, started by `poseidon run`, torchrun or mpirun. The model that prepare() returns is the one that it was
-given, whose gradients are the mean over all workers; what Accelerate gathers, reduces and broadcasts itself goes through torch's
-gloo, beside Poseidon. One worker trains as always.
+given, whose gradients are the mean over all workers; what Accelerate gathers, reduces and broadcasts itself goes through
+torch's gloo, beside Poseidon. One worker trains as always.
 """
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ from .torch.data import Loader
 
 __all__ = ["Accelerator"]
 
+SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON_LM")  # of which Accelerate makes plain training without a word where cpu=True
 PREPARED = "_is_accelerate_prepared"  # Accelerate's mark of what it has prepared
 
 
@@ -42,17 +44,19 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
         """Raises PoseidonError where Accelerate has other processes than the job, or averages gradients its own way."""
         if (self.process_index, self.num_processes) != (poseidon.rank(), poseidon.workers()):
             raise PoseidonError(f"Accelerate has this process as {self.process_index} of {self.num_processes} and the job as "
-                                f"{poseidon.rank()} of {poseidon.workers()}, expected cpu=True where Accelerate's state is made first",
-                                "INVALID_ARGUMENT")
+                                f"{poseidon.rank()} of {poseidon.workers()}, expected cpu=True where Accelerate's state is made "
+                                "first (TrainingArguments: use_cpu=True)", "INVALID_ARGUMENT")
         if poseidon.workers() == 1:
             return
-        if self.distributed_type != DistributedType.MULTI_CPU:
-            raise PoseidonError(f"Accelerate trains with {self.distributed_type}, expected {DistributedType.MULTI_CPU}: the model is "
-                                "whole on every worker, in the memory of the host", "UNIMPLEMENTED")
+        sharded = [name for name in SHARDED if os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true"]
+        if sharded or self.distributed_type != DistributedType.MULTI_CPU:
+            raise PoseidonError(f"Accelerate is asked for {', '.join(sharded) or self.distributed_type}, expected "
+                                f"{DistributedType.MULTI_CPU}: the model is whole on every worker, in the memory of the host",
+                                "UNIMPLEMENTED")
         hooks = self.ddp_handler and {self.ddp_handler.comm_hook, self.ddp_handler.comm_wrapper} - {DDPCommunicationHookType.NO}
         if hooks:
-            raise PoseidonError("DistributedDataParallelKwargs has a comm_hook, expected none: what is sent is the exact gradient",
-                                "UNIMPLEMENTED")
+            raise PoseidonError("DistributedDataParallelKwargs has a comm_hook, expected none: what is sent is the exact "
+                                "gradient", "UNIMPLEMENTED")
 
     def prepare_model(self, model: torch.nn.Module, device_placement: bool | None = None,
                       evaluation_mode: bool = False) -> torch.nn.Module:
@@ -67,13 +71,14 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
     def prepare_optimizer(self, optimizer: torch.optim.Optimizer, device_placement: bool | None = None) -> Any:
         if poseidon.workers() > 1 and isinstance(optimizer, torch.optim.LBFGS):
             raise PoseidonError("prepare was given LBFGS, which decides by each worker's own loss, so that workers would part, "
-                                "expected poseidon.torch.distribute(model, optimizer), which gives it the mean", "UNIMPLEMENTED")
+                                "expected poseidon.torch.distribute(model, optimizer), which gives it the mean",
+                                "UNIMPLEMENTED")
         return super().prepare_optimizer(optimizer, device_placement)
 
     def prepare_data_loader(self, data_loader: Any, *arguments: Any, **words: Any) -> Any:
         if isinstance(data_loader, Loader):  # Accelerate reads a batch ahead: its samples would count in the step before
-            raise PoseidonError("prepare was given a loader of poseidon.torch.loader or shard, expected a DataLoader of the whole data "
-                                "set: Accelerate divides it", "INVALID_ARGUMENT")
+            raise PoseidonError("prepare was given a loader of poseidon.torch.loader or shard, expected a DataLoader of the "
+                                "whole data set: Accelerate divides it", "INVALID_ARGUMENT")
         return super().prepare_data_loader(data_loader, *arguments, **words)
 
     @contextlib.contextmanager

@@ -73,8 +73,8 @@ class Environment(ClusterEnvironment):  # type: ignore[misc]  # Lightning is rea
 
 
 class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
-    """`Trainer(strategy="poseidon")`, or an object of it: poseidon.torch.distribute on the module, whose workers are those of the
-    job, and poseidon.torch's collectives for what Lightning and torchmetrics share. No process group of torch is made.
+    """`Trainer(strategy="poseidon")`, or an object of it: the module's gradients are the mean over all workers of the job, and
+    what Lightning and torchmetrics share goes through poseidon.torch's collectives. No process group of torch is made.
     factors=False sends all gradients whole. Belongs to the thread that trains."""
 
     strategy_name = "poseidon"
@@ -91,8 +91,8 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
     def set_world_ranks(self) -> None:
         """Lightning calls it when the Trainer is made, on all workers."""
         if not isinstance(self.accelerator, CPUAccelerator):
-            raise PoseidonError(f"the Trainer has the accelerator {type(self.accelerator).__name__}, expected accelerator='cpu': "
-                                "gradients are in the memory of the host", "UNIMPLEMENTED")
+            raise PoseidonError(f"the Trainer has a {type(self.accelerator).__name__}, expected accelerator='cpu': gradients are in "
+                                "the memory of the host", "UNIMPLEMENTED")
         if self.num_processes * self.num_nodes != self.world_size:
             raise PoseidonError(f"the Trainer has devices={self.num_processes} and num_nodes={self.num_nodes} and the job "
                                 f"{self.world_size} workers, expected their product to be as many (poseidon run -n)",
@@ -122,14 +122,14 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
 
     def process_dataloader(self, dataloader: object) -> object:
         if isinstance(dataloader, Loader):  # Lightning reads a batch ahead: its samples would count in the step before
-            raise PoseidonError("the Trainer was given a loader of poseidon.torch.loader or shard, expected a DataLoader of the whole "
-                                "data set: Lightning divides it", "INVALID_ARGUMENT")
+            raise PoseidonError("the Trainer was given a loader of poseidon.torch.loader or shard, expected a DataLoader of the "
+                                "whole data set: Lightning divides it", "INVALID_ARGUMENT")
         return dataloader
 
     def setup(self, trainer: Any) -> None:
         if self.is_distributed and self._layer_sync is not None:
-            raise PoseidonError("the Trainer has sync_batchnorm=True, expected False: statistics of a batch are each worker's own",
-                                "UNIMPLEMENTED")
+            raise PoseidonError("the Trainer has sync_batchnorm=True, expected False: statistics of a batch are each worker's "
+                                "own", "UNIMPLEMENTED")
         super().setup(trainer)
         if not self.is_distributed:
             return
@@ -171,8 +171,8 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
     # ---- what workers share besides gradients
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """Of a tensor on the CPU: the mean, sum, max or min over all workers, a new tensor of its shape; a mean of whole numbers is
-        float64. Anything else comes back as it is."""
+        """Of a tensor on the CPU: the mean, sum, max or min over all workers, a new tensor of its shape; a mean of whole numbers
+        is float64. Anything else comes back as it is."""
         check_group(group)
         if not isinstance(tensor, torch.Tensor) or not self.is_distributed:
             return tensor
@@ -187,8 +187,8 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
         raise PoseidonError(f"reduce was given the operation '{op}', expected mean, sum, max or min", "INVALID_ARGUMENT")
 
     def all_gather(self, tensor: torch.Tensor, group: Any = None, sync_grads: bool = False) -> torch.Tensor:
-        """Every worker's tensor, of one shape on all, stacked by rank; the tensor itself on one worker. sync_grads: a gradient comes
-        back as the sum of those that all workers have for this worker's part."""
+        """Every worker's tensor, of one shape on all, stacked by rank; the tensor itself on one worker. sync_grads: a gradient
+        comes back as the sum of those that all workers have for this worker's part."""
         check_group(group)
         if not self.is_distributed:
             return tensor
@@ -219,11 +219,12 @@ class Gathered(torch.autograd.Function):
 
 def check_group(group: Any) -> None:
     if group is not None and group is not torch.distributed.group.WORLD:
-        raise PoseidonError("a process group of torch was given, expected none: all workers of the job take part", "UNIMPLEMENTED")
+        raise PoseidonError("a process group of torch was given, expected none: all workers of the job take part",
+                            "UNIMPLEMENTED")
 
 
 def share(metric: Metric) -> Restore:
-    """torchmetrics asks Poseidon for the other workers' states, where the user has named nobody else. Returns what undoes it."""
+    """torchmetrics asks Poseidon for other workers' states, where the user has named nobody else. Returns what undoes it."""
     before = metric.dist_sync_fn, metric.distributed_available_fn
     if metric.dist_sync_fn is None:
         metric.dist_sync_fn, metric.distributed_available_fn = gather_all, is_shared

@@ -16,8 +16,8 @@ __all__ = ["Trainer"]
 
 
 class Trainer(transformers.Trainer):  # type: ignore[misc]  # read as one without annotations
-    """transformers.Trainer on poseidon.accelerate.Accelerator. Before another Trainer among a class' bases it makes that one so:
-    class Mine(poseidon.transformers.Trainer, transformers.Seq2SeqTrainer)."""
+    """transformers.Trainer on poseidon.accelerate.Accelerator. Before another Trainer among a class' bases it puts that one on
+    it: class Mine(poseidon.transformers.Trainer, transformers.Seq2SeqTrainer)."""
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()

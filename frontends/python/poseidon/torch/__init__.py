@@ -24,8 +24,8 @@ from .exchange import Exchange
 from .job import init, joined, rank, release, shutdown, workers, wrap
 
 __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "barrier",
-           "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "make_token_file", "plan", "rank", "release",
-           "shard", "shutdown", "synchronize", "workers", "wrap"]
+           "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "make_token_file", "plan", "rank",
+           "release", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
 

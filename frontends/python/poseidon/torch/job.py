@@ -120,8 +120,8 @@ def exchange_of(model: torch.nn.Module) -> Exchange | None:
 
 
 def release(model: torch.nn.Module) -> None:
-    """Gives `model` back as it was before distribute, with its last weights: it trains on this worker alone from here on, or may be
-    given to distribute again. Waits for gradients that are under way. Does nothing where it is not exchanged."""
+    """Gives `model` back as it was before distribute, with its last weights: it trains on this worker alone from here on, or may
+    be given to distribute again. Waits for gradients that are under way. Does nothing where it is not exchanged."""
     while (exchange := exchange_of(model)) is not None:
         _wrapped.remove(exchange)
         exchange.detach()
