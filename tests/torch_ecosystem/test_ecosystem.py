@@ -74,7 +74,8 @@ def test_two_workers_train_what_one_process_does(tmp_path, case, launcher):
     assert measured.get("accuracy", measured.get("val_accuracy")) > 0.4  # by chance: 0.1, of letters 0.04
 
 
-@pytest.mark.parametrize("case, launcher", [("lightning", "torchrun"), ("accelerate", "run"), ("trainer", "torchrun")])
+@pytest.mark.parametrize("case, launcher", [("lightning", "torchrun"), ("accelerate", "run"), ("trainer", "torchrun"),
+                                            ("accelerate_compiled_in_half", "torchrun")])
 def test_ddp_trains_the_same(tmp_path, case, launcher):
     ours, theirs = trained(launcher, tmp_path / "ours", case), trained("torchrun", tmp_path / "theirs", case, "ddp")
     compare(ours[0], theirs[0], TOLERANCE)

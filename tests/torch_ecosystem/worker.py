@@ -56,17 +56,22 @@ def lightning_resumed(who):
     return lightning(who, resume=last)
 
 
-def accelerate(who, folder="out"):
+def accelerate(who, **options):
     import accelerate as package
     import with_accelerate as example
-    plain = package.Accelerator(gradient_accumulation_steps=2, cpu=True) if who == "ddp" else None
-    accelerator, model, (loss, accuracy) = example.train(folder, plain)
+    kind = package.Accelerator if who == "ddp" else example.Accelerator
+    used = kind(gradient_accumulation_steps=2, cpu=True, **options) if who == "ddp" or options else None
+    accelerator, model, (loss, accuracy) = example.train("out", used)
     assert (accelerator.num_processes, accelerator.process_index) == (WORKERS, RANK)
     assert accelerator.is_main_process == (RANK == 0)
     accelerator.wait_for_everyone()
     if who == "poseidon" and WORKERS > 1:  # two batches a step
         assert job.exchange_of(model).step == 7168 // 128 * 2 // 2
     return accelerator.unwrap_model(model), {"loss": loss, "accuracy": accuracy}
+
+
+def accelerate_compiled_in_half(who):
+    return accelerate(who, mixed_precision="bf16", dynamo_backend="aot_eager")
 
 
 def trainer(who, **options):
