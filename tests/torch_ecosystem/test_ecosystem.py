@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lightning, Accelerate and the Hugging Face Trainer train with Poseidon what they train in one process, and what they train
 with DistributedDataParallel over gloo."""
+import functools
 import importlib.util
 import os
 import pathlib
@@ -37,16 +38,28 @@ def launch(launcher, folder, case, who):
     return subprocess.run([*LAUNCHERS[launcher], *worker], cwd=folder, env=clean, capture_output=True, text=True, timeout=PATIENCE)
 
 
-def trained(launcher, folder, case, who="poseidon"):
-    """What every rank ended with. All have the same bits, and measured the same."""
-    require(case)
-    ended = launch(launcher, folder, case, who)
-    assert ended.returncode == 0, (ended.stdout + ended.stderr)[-5000:]
-    results = [torch.load(folder / f"result{rank}") for rank in range(1 if launcher == "alone" else 2)]
-    for other in results[1:]:
-        assert all(torch.equal(tensor, other["weights"][name]) for name, tensor in results[0]["weights"].items())
-        assert other["measured"] == results[0]["measured"]
-    return results
+class Trained:
+    """A job that has succeeded, its folder, and what every rank ended with: all have the same bits, and measured the same."""
+
+    def __init__(self, launcher, folder, case, who):
+        self.folder = folder
+        ended = launch(launcher, folder, case, who)
+        assert ended.returncode == 0, (ended.stdout + ended.stderr)[-5000:]
+        self.results = [torch.load(folder / f"result{rank}") for rank in range(1 if launcher == "alone" else 2)]
+        self.weights, self.measured = self.results[0]["weights"], self.results[0]["measured"]
+        for other in self.results[1:]:
+            assert all(torch.equal(tensor, other["weights"][name]) for name, tensor in self.weights.items())
+            assert other["measured"] == self.measured
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Runs each job once, however many tests ask for it."""
+    @functools.cache
+    def train(launcher, case, who="poseidon"):
+        require(case)
+        return Trained(launcher, tmp_path_factory.mktemp(case), case, who)
+    return train
 
 
 def apart(one, other):
@@ -55,11 +68,11 @@ def apart(one, other):
     return max((tensor - other[name].view_as(tensor)).abs().max() for name, tensor in one.items()).item() / largest.item()
 
 
-def compare(one, other, tolerance):
-    far = apart(one["weights"], other["weights"])
-    print(f"weights are {far:.1e} apart; {one['measured']} beside {other['measured']}")
-    assert far <= tolerance
-    assert one["measured"] == pytest.approx(other["measured"], rel=1e-4)
+def compare(one, other):
+    far = apart(one.weights, other.weights)
+    print(f"weights are {far:.1e} apart; {one.measured} beside {other.measured}")
+    assert far <= TOLERANCE
+    assert one.measured == pytest.approx(other.measured, rel=1e-4)
 
 
 EXAMPLES = [("lightning", "run"), ("accelerate", "torchrun"), ("trainer", "run")]
@@ -67,52 +80,50 @@ TOLERANCE = 1e-5  # of sums in another order, over two epochs
 
 
 @pytest.mark.parametrize("case, launcher", EXAMPLES)
-def test_two_workers_train_what_one_process_does(tmp_path, case, launcher):
-    together = trained(launcher, tmp_path / "two", case)
-    compare(together[0], trained("alone", tmp_path / "one", case)[0], TOLERANCE)
-    measured = together[0]["measured"]
+def test_two_workers_train_what_one_process_does(trained, case, launcher):
+    together = trained(launcher, case)
+    compare(together, trained("alone", case))
+    measured = together.measured
     assert measured.get("accuracy", measured.get("val_accuracy")) > 0.4  # by chance: 0.1, of letters 0.04
 
 
 @pytest.mark.parametrize("case, launcher", [("lightning", "torchrun"), ("accelerate", "run"), ("trainer", "torchrun"),
                                             ("accelerate_compiled_in_half", "torchrun")])
-def test_ddp_trains_the_same(tmp_path, case, launcher):
-    ours, theirs = trained(launcher, tmp_path / "ours", case), trained("torchrun", tmp_path / "theirs", case, "ddp")
-    compare(ours[0], theirs[0], TOLERANCE)
-    only_rank_0_wrote(tmp_path / "ours", ours)
-    assert files_of(tmp_path / "ours" / "rank0") == files_of(tmp_path / "theirs" / "rank0")
+def test_ddp_trains_the_same(trained, case, launcher):
+    ours, theirs = trained(launcher, case), trained("torchrun", case, "ddp")
+    compare(ours, theirs)
+    only_rank_0_wrote(ours)
+    assert files_of(ours.folder / "rank0") == files_of(theirs.folder / "rank0")
 
 
 def files_of(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def only_rank_0_wrote(folder, results):
+def only_rank_0_wrote(job):
     """But for random numbers, of which Accelerate and the Trainer keep every rank's."""
-    assert len(files_of(folder / "rank0")) > 1
-    for path in [*results[1]["wrote"], *files_of(folder / "rank1")]:
+    assert len(files_of(job.folder / "rank0")) > 1
+    for path in [*job.results[1]["wrote"], *files_of(job.folder / "rank1")]:
         assert pathlib.Path(path).name in ("random_states_1.pkl", "rng_state_1.pth"), path
 
 
-def test_checkpoints_have_the_models_own_keys(tmp_path):
-    trained("run", tmp_path, "lightning")
-    (file,) = tmp_path.rglob("*.ckpt")
+def test_checkpoints_have_the_models_own_keys(trained):
+    (file,) = trained("run", "lightning").folder.rglob("*.ckpt")
     assert {name.partition(".")[0] for name in torch.load(file, weights_only=True)["state_dict"]} == {"layers"}
 
 
 @pytest.mark.parametrize("straight, resumed", [("lightning", "lightning_resumed"), ("trainer", "trainer_resumed")])
-def test_a_training_goes_on_from_a_checkpoint(tmp_path, straight, resumed):
-    compare(trained("run", tmp_path / "once", straight)[0], trained("run", tmp_path / "twice", resumed)[0], TOLERANCE)
+def test_a_training_goes_on_from_a_checkpoint(trained, straight, resumed):
+    compare(trained("run", straight), trained("run", resumed))
 
 
-def test_optimizers_stepped_by_hand_train_as_in_one_process(tmp_path):
-    together = trained("run", tmp_path / "two", "lightning_by_hand")
-    compare(together[0], trained("alone", tmp_path / "one", "lightning_by_hand")[0], TOLERANCE)
+def test_optimizers_stepped_by_hand_train_as_in_one_process(trained):
+    compare(trained("run", "lightning_by_hand"), trained("alone", "lightning_by_hand"))
 
 
 @pytest.mark.parametrize("case", ["lightning_shares", "accelerate_refuses"])
-def test_what_is_shared_and_what_is_refused(tmp_path, case):
-    trained("run", tmp_path, case)
+def test_what_is_shared_and_what_is_refused(trained, case):
+    trained("run", case)
 
 
 def test_a_worker_that_fails_ends_all_and_is_named(tmp_path):
