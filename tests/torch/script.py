@@ -173,6 +173,17 @@ def shared():
     assert flags.tolist() == [workers - 1 == 1, True, False]
     assert poseidon.all_gather_object({"rank": rank, "name": "ä" * rank}) == \
         [{"rank": at, "name": "ä" * at} for at in range(workers)]
+    parts = poseidon.all_gather(torch.arange(rank, dtype=torch.float16 if rank else torch.int64))
+    assert [part.tolist() for part in parts] == [list(range(at)) for at in range(workers)]
+    said = poseidon.broadcast_object({"rank": [rank, None, float("inf")]}, workers - 1)
+    assert said == {"rank": [workers - 1, None, float("inf")]}
+    for thing in ((1, 2), {1: 2}, {1, 2}):
+        try:
+            poseidon.broadcast_object(thing, rank)
+        except poseidon.PoseidonError as error:
+            assert "broadcast_object was given" in str(error)
+        else:
+            raise AssertionError(f"{thing} was taken")
     try:
         poseidon.all_gather_object({1, 2})
     except poseidon.PoseidonError as error:

@@ -261,6 +261,23 @@ def test_the_model_is_given_back(tmp_path, overlap, fails):
     torch.jit.script(model.eval())
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_released_model_is_plain_and_may_be_wrapped_again(alone, overlap):
+    model, plain = mlp(), mlp()
+    optimizers = sgd(model), sgd(plain)
+    for _ in range(2):
+        exchange = poseidon.torch.wrap(model, optimizers[0], overlap=overlap)
+        train([(model, optimizers[0]), (plain, optimizers[1])], steps=2)
+        assert exchange.step == 2
+        poseidon.torch.release(model)
+        assert not model._forward_hooks and type(model[3]) is nn.Linear and poseidon.torch.plan(model) == {}
+        train([(model, optimizers[0]), (plain, optimizers[1])], steps=1)
+        assert exchange.step == 2
+    poseidon.torch.release(model)  # nothing to do
+    for one, other in zip(model.parameters(), plain.parameters()):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
 # ---- launchers
 
 LAUNCHED = {

@@ -19,14 +19,14 @@ from torch.utils.data import DataLoader, Dataset
 from ..errors import PoseidonError, check_same
 from ..session import make_token_file
 from . import data, job, reporting
-from .collectives import all_gather_object, all_reduce, barrier, broadcast
+from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object
 from .ddp import DistributedDataParallel
 from .exchange import Exchange
-from .job import init, joined, rank, shutdown, workers, wrap
+from .job import init, joined, rank, release, shutdown, workers, wrap
 
-__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather_object", "all_reduce", "barrier", "broadcast",
-           "check", "distribute", "init", "loader", "make_token_file", "plan", "rank", "report", "scalars", "shard", "shutdown",
-           "synchronize", "workers", "wrap"]
+__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "barrier",
+           "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "make_token_file", "plan", "rank",
+           "release", "report", "scalars", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
 

@@ -46,6 +46,15 @@ def broadcast(tensor: torch.Tensor, root: int = 0) -> torch.Tensor:
     return tensor
 
 
+def all_gather(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """New tensors, every worker's `tensor` by rank, bit for bit. Of any shape and dtype, which may differ, on the CPU."""
+    init()
+    session, own = joined(), tensor.detach().contiguous()
+    known = all_gather_object([str(own.dtype).removeprefix("torch."), *own.shape])
+    return [broadcast(own.clone() if at == session.rank else own.new_empty(shape, dtype=getattr(torch, dtype)), at)
+            for at, (dtype, *shape) in enumerate(known)]
+
+
 def barrier() -> None:
     """Returns when all workers have called it."""
     init()
@@ -56,9 +65,29 @@ def all_gather_object(thing: Any) -> list[Any]:
     """Every worker's `thing`, by rank. What JSON holds: numbers, strings, lists, dictionaries; nothing is unpickled."""
     init()
     session = joined()
-    try:
-        own = json.dumps(thing).encode()
-    except TypeError as reason:
-        raise PoseidonError(f"all_gather_object was given what JSON does not hold ({reason}), expected numbers, strings, lists "
-                            "and dictionaries", "INVALID_ARGUMENT") from None
+    own = encoded(thing, "all_gather_object")
     return [json.loads(session.broadcast_bytes(own, rank)) for rank in range(session.workers)]
+
+
+def broadcast_object(thing: Any, root: int = 0) -> Any:
+    """Rank `root`'s `thing`, itself there and equal to it on the others. What JSON holds and gives back as it was: numbers,
+    strings, booleans, None, lists, and dictionaries whose keys are strings; nothing is unpickled. What others give is not
+    looked at."""
+    init()
+    session = joined()
+    if session.rank != root:
+        return json.loads(session.broadcast_bytes(b"", root))
+    own = encoded(thing, "broadcast_object")
+    if repr(json.loads(own)) != repr(thing):  # a tuple would come as a list, a key that is a number as a string
+        raise PoseidonError(f"broadcast_object was given a {type(thing).__qualname__} that JSON gives back as something else, "
+                            "expected numbers, strings, lists, and dictionaries whose keys are strings", "INVALID_ARGUMENT")
+    session.broadcast_bytes(own, root)
+    return thing
+
+
+def encoded(thing: Any, call: str) -> bytes:
+    try:
+        return json.dumps(thing).encode()
+    except (TypeError, ValueError) as reason:
+        raise PoseidonError(f"{call} was given what JSON does not hold ({reason}), expected numbers, strings, lists "
+                            "and dictionaries", "INVALID_ARGUMENT") from None

@@ -122,6 +122,14 @@ def exchange_of(model: torch.nn.Module) -> Exchange | None:
     return next((exchange for exchange in reversed(_wrapped) if exchange.root in inside), None)
 
 
+def release(model: torch.nn.Module) -> None:
+    """Gives `model` back as it was before distribute, with its last weights: it trains on this worker alone from here on, or may
+    be given to distribute again. Waits for gradients that are under way. Does nothing where it is not exchanged."""
+    while (exchange := exchange_of(model)) is not None:
+        _wrapped.remove(exchange)
+        exchange.detach()
+
+
 def shutdown() -> None:
     """Leaves the job in order; blocks until all workers have come here. Models are given back as they were before, with their
     last weights. Implied at the end of the process. While an exception is under way (in a finally, or where it is caught) the

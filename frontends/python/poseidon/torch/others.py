@@ -2,7 +2,7 @@
 """Who else synchronises gradients: DistributedDataParallel and fully sharded models, which are refused by name.
 
 Nobody puts two of them around one model on purpose: Accelerate, the Hugging Face Trainer and Lightning do it by
-themselves where they see several processes.
+themselves where they see several processes and nothing of poseidon.accelerate, .transformers or .lightning.
 """
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ IGNORED = "_ddp_params_and_buffers_to_ignore"  # of a module: DDP iterates over 
 
 def refused(other: str, where: str) -> PoseidonError:
     return PoseidonError(f"{other} is {where} a model that poseidon.torch.wrap synchronises, expected the plain model: "
-                         "one of them averages gradients, not both (Accelerate, Trainer and Lightning add it themselves "
-                         "under torchrun)", "INVALID_ARGUMENT")
+                         "one of them averages gradients, not both (Accelerate, Trainer and Lightning add it themselves, but "
+                         "not with poseidon.accelerate, poseidon.transformers and poseidon.lightning)", "INVALID_ARGUMENT")
 
 
 class Refusal:

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Poseidon under Hugging Face Accelerate.
+
+  from poseidon.accelerate import Accelerator
+
+and the script as it was, started by `poseidon run`, torchrun or mpirun. The model that prepare() returns is the one that it was
+given, whose gradients are the mean over all workers; what Accelerate gathers, reduces and broadcasts itself goes through
+torch's gloo, beside Poseidon. One worker trains as always.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import accelerate
+import torch
+from accelerate.utils import DDPCommunicationHookType, DistributedType
+
+from . import torch as poseidon
+from .errors import PoseidonError
+from .torch import job
+from .torch.data import Loader
+
+__all__ = ["Accelerator"]
+
+SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON_LM")  # of which Accelerate makes plain training without a word where cpu=True
+PREPARED = "_is_accelerate_prepared"  # Accelerate's mark of what it has prepared
+
+
+class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate has no annotations
+    """accelerate.Accelerator, with its arguments by name, in which Poseidon takes DistributedDataParallel's place. With several
+    workers it has cpu=True. Of DistributedDataParallelKwargs broadcast_buffers counts, hooks are refused, and the rest has no
+    effect. Belongs to the thread that trains."""
+
+    def __init__(self, **options: Any) -> None:
+        if poseidon.workers() > 1:
+            options["cpu"] = True
+        super().__init__(**options)
+        self.check()
+
+    def check(self) -> None:
+        """Raises PoseidonError where Accelerate has other processes than the job, or averages gradients its own way."""
+        if (self.process_index, self.num_processes) != (poseidon.rank(), poseidon.workers()):
+            raise PoseidonError(f"Accelerate has this process as {self.process_index} of {self.num_processes} and the job as "
+                                f"{poseidon.rank()} of {poseidon.workers()}, expected cpu=True where Accelerate's state is made "
+                                "first (TrainingArguments: use_cpu=True)", "INVALID_ARGUMENT")
+        if poseidon.workers() == 1:
+            return
+        sharded = [name for name in SHARDED if os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true"]
+        if sharded or self.distributed_type != DistributedType.MULTI_CPU:
+            raise PoseidonError(f"Accelerate is asked for {', '.join(sharded) or self.distributed_type}, expected "
+                                f"{DistributedType.MULTI_CPU}: the model is whole on every worker, in the memory of the host",
+                                "UNIMPLEMENTED")
+        hooks = self.ddp_handler and {self.ddp_handler.comm_hook, self.ddp_handler.comm_wrapper} - {DDPCommunicationHookType.NO}
+        if hooks:
+            raise PoseidonError("DistributedDataParallelKwargs has a comm_hook, expected none: what is sent is the exact "
+                                "gradient", "UNIMPLEMENTED")
+
+    def prepare_model(self, model: torch.nn.Module, device_placement: bool | None = None,
+                      evaluation_mode: bool = False) -> torch.nn.Module:
+        """The model itself, or torch.compile's of it, exchanged where a parameter requires a gradient."""
+        known = hasattr(model, PREPARED)
+        prepared: torch.nn.Module = super().prepare_model(model, device_placement, evaluation_mode=True)  # without DDP
+        if poseidon.workers() > 1 and not known and not evaluation_mode and any(p.requires_grad for p in model.parameters()):
+            buffers = self.ddp_handler is None or self.ddp_handler.broadcast_buffers
+            job.wrap(self.unwrap_model(model, keep_torch_compile=False), buffers=buffers)
+        return prepared
+
+    def prepare_optimizer(self, optimizer: torch.optim.Optimizer, device_placement: bool | None = None) -> Any:
+        if poseidon.workers() > 1 and isinstance(optimizer, torch.optim.LBFGS):
+            raise PoseidonError("prepare was given LBFGS, which decides by each worker's own loss, so that workers would part, "
+                                "expected poseidon.torch.distribute(model, optimizer), which gives it the mean",
+                                "UNIMPLEMENTED")
+        return super().prepare_optimizer(optimizer, device_placement)
+
+    def prepare_data_loader(self, data_loader: Any, *arguments: Any, **words: Any) -> Any:
+        if isinstance(data_loader, Loader):  # Accelerate reads a batch ahead: its samples would count in the step before
+            raise PoseidonError("prepare was given a loader of poseidon.torch.loader or shard, expected a DataLoader of the "
+                                "whole data set: Accelerate divides it", "INVALID_ARGUMENT")
+        return super().prepare_data_loader(data_loader, *arguments, **words)
+
+    @contextlib.contextmanager
+    def no_sync(self, model: torch.nn.Module) -> Iterator[None]:
+        """Gradients of backward passes inside add up on each worker; the first one behind it exchanges all."""
+        exchange = job.exchange_of(model)
+        with contextlib.nullcontext() if exchange is None else exchange.no_sync():
+            yield
+
+    def free_memory(self, *objects: Any) -> Any:
+        """Models among `objects` are plain again; those that are not named stay exchanged."""
+        for each in objects:
+            if isinstance(each, torch.nn.Module):
+                poseidon.release(each)
+                vars(each).pop(PREPARED, None)
+        return super().free_memory(*objects)
