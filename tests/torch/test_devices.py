@@ -57,6 +57,14 @@ def test_copies_are_waited_for(with_slow_copies, name, overlap):
     assert_trained(name, with_slow_copies.train(name, overlap=overlap))
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("name", ["Plain", "Tied", "Unused", "Statistics"])
+def test_gradients_are_checked(planned, name, overlap):
+    answers = planned.train(name, check_every=1, overlap=overlap)
+    assert_trained(name, answers)
+    assert not [line for _, _, said in answers for line in said if "are compared" in line], "some were not"
+
+
 def test_factors_go_from_a_device(planned):
     _, schemes, _ = planned.train("Plain")[0]
     assert schemes["2"] == "sfb"

@@ -346,6 +346,8 @@ class Checker:
             self.refuse(self.compare_with_plain(step, local), step)
             if exchange.overlap:
                 for layer in exchange.layers:
+                    if layer.sent is not None:
+                        layer.sent.result()
                     exchange.wait(exchange.model, layer.id)
                 exchange.land_shared()
             self.refuse(self.compare_with_sum(local), step)
@@ -486,10 +488,11 @@ class Checker:
             fault = None
             if (landed is None) != (workers == 0):
                 fault = Fault(number, NONE_LANDED if landed is None else NONE_SUMMED, 0.0, 0.0)
+            landed = None if landed is None else landed.cpu()
             if workers and layer.table:
                 landed, own = self.as_rows(session, layer, landed, one.gradient, before)
             elif workers:
-                own = torch.zeros(parameter.shape, dtype=layer.dtype)
+                own = torch.zeros(parameter.shape, dtype=layer.dtype, device="cpu")
                 for part in (one.gradient, before):
                     if part is not None:
                         own += part.cpu()
@@ -522,10 +525,12 @@ class Checker:
             layer.take_rows(gathered)
             layer.before = before
             return layer.mean
-        if layer.own is not None:
-            return layer.own.detach()
-        assert layer.flat is not None  # the mean is in it
-        whole = layer.flat if layer.before is None else layer.flat + layer.before
+        whole = layer.host  # of a device: the mean has yet to be brought there
+        if whole is None:
+            whole = layer.flat if layer.own is None else layer.own.detach().view(-1)
+        assert whole is not None  # the mean is in it
+        if layer.before is not None:
+            whole = whole + layer.before.to(whole.device)
         begin = sum(layer.sizes[:at])
         return whole[begin:begin + layer.sizes[at]].view(parameter.shape)
 
@@ -534,13 +539,14 @@ class Checker:
                 before: torch.Tensor | None) -> tuple[torch.Tensor | None, torch.Tensor]:
         """A table's gradients, landed and own, as rows of those entries that any worker has."""
         entries, width = layer.parameters[0].shape
-        nothing = torch.zeros((1, 0), dtype=torch.int64), torch.zeros((0, width), dtype=layer.dtype)
+        nothing = (torch.zeros((1, 0), dtype=torch.int64, device="cpu"),
+                   torch.zeros((0, width), dtype=layer.dtype, device="cpu"))
         own_rows = torch.sparse_coo_tensor(*nothing, (entries, width))
         for part in (own, before):
             if part is not None:
-                own_rows = own_rows + part.detach().to(layer.dtype)
+                own_rows = own_rows + part.detach().cpu().to(layer.dtype)
         own_rows = own_rows.coalesce()
-        has = torch.zeros(entries)
+        has = torch.zeros(entries, device="cpu")
         has[own_rows.indices()[0]] = 1
         if landed is not None:
             landed = landed.coalesce()
@@ -549,7 +555,7 @@ class Checker:
         place = (has > 0).cumsum(0) - 1
 
         def compact(rows: torch.Tensor) -> torch.Tensor:
-            made = torch.zeros((int((has > 0).sum()), width), dtype=layer.dtype)
+            made = torch.zeros((int((has > 0).sum()), width), dtype=layer.dtype, device="cpu")
             made[place[rows.indices()[0]]] = rows.values().to(layer.dtype)
             return made
         return None if landed is None else compact(landed), compact(own_rows)

@@ -18,8 +18,8 @@ EXACT = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.int3
 
 def all_reduce(tensor: torch.Tensor | float, op: str = "mean") -> torch.Tensor:
     """A new tensor with the mean over all workers, or the "sum"; the same bits everywhere. `tensor`: of any shape, the same on
-    all, on any device, where the result is too, or a number, which is taken as float64. Sums of 16-bit floats are made in float32, those of whole numbers
-    in int64; a mean of whole numbers is float64."""
+    all, on any device, where the result is too, or a number, which is taken as float64. Sums of 16-bit floats are made in
+    float32, those of whole numbers in int64; a mean of whole numbers is float64."""
     if op not in ("mean", "sum"):
         raise PoseidonError(f"all_reduce was given op '{op}', expected mean or sum", "INVALID_ARGUMENT")
     init()
@@ -47,7 +47,7 @@ def broadcast(tensor: torch.Tensor, root: int = 0) -> torch.Tensor:
 
 
 def all_gather(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """New tensors, every worker's `tensor` by rank, bit for bit. Of any shape and dtype, which may differ, on the CPU."""
+    """New tensors, every worker's `tensor` by rank, bit for bit. Of any shape and dtype, which may differ, on any device."""
     init()
     session, own = joined(), tensor.detach().contiguous()
     known = all_gather_object([str(own.dtype).removeprefix("torch."), *own.shape])

@@ -222,7 +222,8 @@ class Exchange:
         keeper: Any  # of hooks that a module and an optimizer both have
         for keeper in (self.root, optimizer):
             self.hooks.append(keeper.register_state_dict_pre_hook(Hook(lambda *_: self.synchronize())))
-            self.hooks.append(keeper.register_load_state_dict_pre_hook(Hook(lambda *_: self.synchronize())))
+            watch_loads = getattr(keeper, "register_load_state_dict_pre_hook", None) or keeper._register_load_state_dict_pre_hook
+            self.hooks.append(watch_loads(Hook(lambda *_: self.synchronize())))  # a module's has no underscore from torch 2.5
             keeper.zero_grad = ZeroGrad(self, keeper)
 
     def detach(self) -> None:
