@@ -19,12 +19,13 @@ from ..errors import PoseidonError, check_same
 from ..session import make_token_file
 from . import data, job
 from .collectives import all_gather_object, all_reduce, barrier, broadcast
-from .ddp import DistributedDataParallel
+from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
 from .job import init, joined, rank, shutdown, workers, wrap
 
-__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather_object", "all_reduce", "barrier", "broadcast", "check",
-           "distribute", "init", "loader", "make_token_file", "plan", "rank", "shard", "shutdown", "synchronize", "workers", "wrap"]
+__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather_object", "all_reduce", "attach", "barrier",
+           "broadcast", "check", "distribute", "init", "loader", "make_token_file", "plan", "rank", "shard", "shutdown",
+           "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
 
@@ -75,6 +76,8 @@ def note_samples(samples: int) -> int:
     it was before."""
     before = 0
     for exchange in job.exchanges():
+        if exchange.joining is not None:  # which says itself how they count
+            continue
         before, exchange.samples = exchange.samples, samples
     return before
 

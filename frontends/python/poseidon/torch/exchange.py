@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from ..session import Session
+    from .joining import Joining
 
     Group = dict[str, Any]  # of an optimizer
 
@@ -126,6 +127,7 @@ class Exchange:
         self.begun = False
         self.in_backward = False
         self.paused = False  # gradients stay here
+        self.joining: Joining | None = None  # workers may have different numbers of steps
         self.outer: int | None = None  # the graph task of the backward pass, at whose end end_backward will be called
         self.compiled = False  # some module was, in its last forward pass
         self.said: set[str] = set()  # names of layers of which the log has heard
@@ -279,6 +281,9 @@ class Exchange:
     def begin(self) -> None:
         if self.begun:
             return
+        if self.joining is not None:
+            self.joining.begin()
+        self.session.settle()
         step = self.step - self.since
         self.begin_step(self.model, step)
         self.begun = True
@@ -321,6 +326,9 @@ class Exchange:
     def renew(self) -> None:
         """Layers were thawed or added, on all workers in the same step: they and the others are a new model of the session. It
         is measured and planned anew; what is new begins with rank 0's numbers."""
+        if self.joining is not None:
+            raise PoseidonError("a layer was thawed or added inside join, expected it before: a worker without batches does "
+                                "not see it", "UNIMPLEMENTED")
         self.synchronize()
         new = [p for p in self.root.parameters() if p.requires_grad and p not in self.known]
         self.detach()
@@ -573,6 +581,27 @@ class Exchange:
             self.paused = before
             for layer in self.layers:
                 layer.local = True
+
+    def pause(self, paused: bool) -> None:
+        """As at the beginning or the end of no_sync, for who has a flag of its own."""
+        if self.paused and not paused:
+            for layer in self.layers:
+                layer.local = True
+        self.paused = paused
+
+    def sit_out(self) -> None:
+        """One step in which this worker has no batch: it contributes nothing, and has no gradients afterwards."""
+        self.begin()
+        with torch.no_grad():
+            for layer in self.layers:
+                if layer.table:
+                    layer.used = [False]
+                    self.push_rows(layer, None)
+                else:
+                    self.push_nothing(layer)
+            self.end_step()
+        for layer in self.layers:
+            layer.forget()
 
     # ---- landing and updating
 
