@@ -29,6 +29,11 @@ __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather_o
 
 OVERLAPS = ("backward", "forward")
 
+if torch.distributed.is_available():
+    from . import process_group
+
+    process_group.register()
+
 
 def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, *, overlap: str = "backward",
                factors: bool = True) -> Any:
