@@ -139,7 +139,7 @@ def as_ddp():
             optimizer.zero_grad(set_to_none=step % 2 == 0)
     assert model.module.unused.weight.grad is None or not model.module.unused.weight.grad.any()
     assert model.module.norm.num_batches_tracked == 60
-    for refused in (model.join, lambda: model.register_comm_hook(None, None),
+    for refused in (lambda: model.register_comm_hook(None, None),
                     lambda: poseidon.DistributedDataParallel(net(), mixed_precision=1)):
         try:
             refused()

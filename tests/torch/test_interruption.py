@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import poseidon
 import pytest
 from conftest import FRONT_END, PATIENCE, free_port
+from poseidon import interruption
 
 MODEL = """
 model = torch.nn.Linear(3, 2)
@@ -126,6 +128,7 @@ def test_ctrl_c_ends_joining(start, tmp_path, rank):
 
 UNEQUAL = """
 import sys
+import threading
 import torch
 import poseidon.torch
 rank, steps, overlap = int(sys.argv[1]), int(sys.argv[2]), False
@@ -150,3 +153,15 @@ def test_workers_with_different_numbers_of_steps_end_in_a_sentence(start):
         assert process.returncode == 3, errors
         assert "worker 0" in output, output
         assert "step 4" in output, output
+
+
+def test_what_a_handler_raised_ends_the_call_of_its_own_thread():
+    """Of two that block at once, as a script and its collectives do."""
+    interruption.put(KeyboardInterrupt())
+    heard = []
+    other = threading.Thread(target=lambda: heard.extend([interruption.asked(None), interruption.take()]))
+    other.start()
+    other.join()
+    assert heard == [0, None]
+    assert interruption.asked(None) == 1
+    assert isinstance(interruption.take(), KeyboardInterrupt) and interruption.take() is None

@@ -20,6 +20,7 @@ from . import interruption, launch, meeting
 from . import library as c
 from .errors import PoseidonError
 from .launch import Place
+from .order import Order
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # of the type checker's own
@@ -149,11 +150,13 @@ class Span(NamedTuple):
 
 
 class Session:
-    """Joined from its making to `leave`. Not thread-safe, as the header says of its main thread."""
+    """Joined from its making to `leave`. Not thread-safe, as the header says of its main thread; what is added to `in_order`
+    runs on another thread before the calls that follow."""
 
     def __init__(self, options: c.Options) -> None:
         self.c = library()
         self.handle = ctypes.c_void_p()
+        self.order: Order | None = None
         self.models = 0  # declared so far: their numbers in spans
         self.options = options  # the callbacks in it live as long as the session
         try:
@@ -165,6 +168,23 @@ class Session:
         self.workers: int = self.c.workers(self.handle)
         self.final_plan_step: int = options.final_plan_step or 10
 
+    @property
+    def in_order(self) -> Order:
+        """The collectives that run while the program goes on; its thread lives until the session is left or closed."""
+        if self.order is None:
+            self.order = Order()
+        return self.order
+
+    def settle(self) -> None:
+        """The calling thread is the session's one thread now: what was added to `in_order` before is over."""
+        if self.order is not None:
+            self.order.settle()
+
+    def end_order(self) -> None:
+        if self.order is not None:
+            self.order.end()
+            self.order = None
+
     def member_name(self, member: int) -> str:
         name = ctypes.create_string_buffer(256)
         self.c.member_name(self.handle, member, name, len(name))
@@ -172,6 +192,7 @@ class Session:
 
     def broadcast(self, buffer: Buffer | c.View, root: int = 0) -> None:
         """Leaves the numbers of rank `root` in everybody's buffer."""
+        self.settle()
         self.c.broadcast(self.handle, ctypes.byref(view_of(buffer)), root)
 
     def broadcast_number(self, own: int, root: int = 0) -> int:
@@ -191,6 +212,7 @@ class Session:
 
     def sum(self, buffer: Buffer | c.View) -> None:
         """Leaves the sum over all workers in everybody's buffer, the same bits everywhere."""
+        self.settle()
         self.c.sum(self.handle, ctypes.byref(view_of(buffer)))
 
     def differing(self, contents: Sequence[bytes]) -> list[bool]:
@@ -224,6 +246,7 @@ class Session:
 
     def declare(self, declared: Sequence[c.Layer]) -> tuple[ctypes.c_void_p, list[int]]:
         """A new model of these layers, and their numbers in it. Blocks until all workers have declared the same."""
+        self.settle()
         model = ctypes.c_void_p()
         self.c.model_new(self.handle, ctypes.byref(model))
         self.models += 1
@@ -259,6 +282,7 @@ class Session:
         return known
 
     def barrier(self) -> None:
+        self.settle()
         self.c.barrier(self.handle)
 
     def statistics(self) -> c.Statistics:
@@ -285,6 +309,7 @@ class Session:
         """The orderly end; blocks until all workers are there. Harmless when repeated."""
         if self.handle:
             try:
+                self.end_order()
                 self.c.leave(self.handle)
             finally:
                 self.close()
@@ -296,5 +321,8 @@ class Session:
     def close(self) -> None:
         """Frees the session; without `leave` before it this ends the job for everybody."""
         if self.handle:
+            if self.order is not None:  # its calls return with the end of the job, before the session goes
+                self.abort("closed its session without leaving")
+                self.end_order()
             self.c.close(self.handle)
             self.handle = ctypes.c_void_p()

@@ -20,15 +20,20 @@ from ..errors import PoseidonError, check_same
 from ..session import make_token_file
 from . import data, job, reporting
 from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object
-from .ddp import DistributedDataParallel
+from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
 from .job import init, joined, rank, release, shutdown, workers, wrap
 
-__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "barrier",
-           "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "make_token_file", "plan", "rank",
+__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach",
+           "barrier", "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "make_token_file", "plan", "rank",
            "release", "report", "scalars", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
+
+if torch.distributed.is_available():
+    from . import process_group
+
+    process_group.register()
 
 
 def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, *, overlap: str = "backward",
@@ -83,6 +88,8 @@ def note_samples(samples: int) -> int:
     it was before."""
     before = 0
     for exchange in job.exchanges():
+        if exchange.joining is not None:  # which says itself how they count
+            continue
         before, exchange.samples = exchange.samples, samples
     return before
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..session import Session
     from .checks import Checker
     from .devices import Moves
+    from .joining import Joining
 
     Group = dict[str, Any]  # of an optimizer
 
@@ -134,6 +135,7 @@ class Exchange:
         self.begun = False
         self.in_backward = False
         self.paused = False  # gradients stay here
+        self.joining: Joining | None = None  # workers may have different numbers of steps
         self.outer: int | None = None  # the graph task of the backward pass, at whose end end_backward will be called
         self.compiled = False  # some module was, in its last forward pass
         self.said: set[str] = set()  # names of layers of which the log has heard
@@ -319,6 +321,9 @@ class Exchange:
             raise PoseidonError(f"the model has moved from {self.device} to {self.layers[0].parameters[0].device}, expected that "
                                 "it moves before distribute or wrap")
         self.ranges.follow_profiler()
+        if self.joining is not None:
+            self.joining.begin()
+        self.session.settle()
         step = self.step - self.since
         if self.stopwatch:
             self.stopwatch.tell()
@@ -366,6 +371,9 @@ class Exchange:
     def renew(self) -> None:
         """Layers were thawed or added, on all workers in the same step: they and the others are a new model of the session. It
         is measured and planned anew; what is new begins with rank 0's numbers."""
+        if self.joining is not None:
+            raise PoseidonError("a layer was thawed or added inside join, expected it before: a worker without batches does "
+                                "not see it", "UNIMPLEMENTED")
         self.synchronize()
         new = [p for p in self.root.parameters() if p.requires_grad and p not in self.known]
         self.detach()
@@ -648,6 +656,27 @@ class Exchange:
             self.paused = before
             for layer in self.layers:
                 layer.local = True
+
+    def pause(self, paused: bool) -> None:
+        """As at the beginning or the end of no_sync, for who has a flag of its own."""
+        if self.paused and not paused:
+            for layer in self.layers:
+                layer.local = True
+        self.paused = paused
+
+    def sit_out(self) -> None:
+        """One step in which this worker has no batch: it contributes nothing, and has no gradients afterwards."""
+        self.begin()
+        with torch.no_grad():
+            for layer in self.layers:
+                if layer.table:
+                    layer.used = [False]
+                    self.push_rows(layer, None)
+                else:
+                    self.push_nothing(layer)
+            self.end_step()
+        for layer in self.layers:
+            layer.forget()
 
     # ---- landing and updating
 

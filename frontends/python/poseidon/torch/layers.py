@@ -413,16 +413,19 @@ class Buffers:
         self.pieces = [piece.view(buffer.shape) for piece, buffer in
                        zip(self.flat.split([buffer.numel() for buffer in buffers]), buffers)]
         self.to_view = ctypes.byref(view_of(self.flat))
-        self.mine = rank == 0
-        self.needed = not self.mine  # before the next forward pass
         self.sent: Future[None] | None = None
-        # The mean of the one that has weight.
-        self.to_more = ctypes.byref(c.Push(absent=not self.mine, weight=int(self.mine)))
         self.id: int | None = None
         self.flying = False
+        self.take_from(0, rank)
 
     def declaration(self, position: int) -> c.Layer:
         return c.Layer(name=self.name.encode(), elements=self.flat.numel(), dtype=c.F64, forward_position=position)
+
+    def take_from(self, leader: int, rank: int) -> None:
+        """From now on those of rank `leader` are sent, as the mean of the one that has weight."""
+        self.mine = rank == leader
+        self.needed = not self.mine  # before the next forward pass
+        self.to_more = ctypes.byref(c.Push(absent=not self.mine, weight=int(self.mine)))
 
     def buffers(self) -> list[torch.Tensor]:
         return [module._buffers[name] for module, name in self.places]  # type: ignore[misc]  # None is not among them
@@ -522,8 +525,8 @@ def join_small(layers: list[Layer], session: Session) -> tuple[list[Layer], dict
     return list(dict.fromkeys(joined_in.values())), joined_in
 
 
-def broadcast(session: Session, model: torch.nn.Module) -> None:
-    """Leaves rank 0's parameters and buffers on every rank, one message per dtype."""
+def broadcast(session: Session, model: torch.nn.Module, root: int = 0) -> None:
+    """Leaves the parameters and buffers of rank `root` on every rank, one message per dtype."""
     by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         check(name, tensor, requires_sum=False)
@@ -531,7 +534,7 @@ def broadcast(session: Session, model: torch.nn.Module) -> None:
     for dtype, tensors in by_dtype.items():
         flat = torch.cat([tensor.reshape(-1).cpu() for tensor in tensors])
         numbers = flat if dtype in DTYPES else as_integers(flat)
-        session.broadcast(view_of(numbers))
+        session.broadcast(view_of(numbers), root)
         if numbers is not flat:
             flat = numbers.view(torch.uint8)[:flat.numel() * flat.element_size()].view(dtype)
         for tensor, piece in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
