@@ -241,6 +241,17 @@ class Session:
         self.c.get_layer_plan(model, layer, ctypes.byref(known))
         return "sfb" if known.scheme == c.FACTOR_BROADCAST else "kv", known.reason.decode(errors="replace")
 
+    def bytes_of_plan(self, model: ctypes.c_void_p, layers: Sequence[int]) -> tuple[int, int]:
+        """Of payload that the busiest worker sends in a step: were all gradients sent whole, and as the newest plan has these
+        layers, which are all of the model's."""
+        whole, one = c.Plan(), c.LayerPlan()
+        self.c.get_plan(model, ctypes.byref(whole))
+        planned = 0
+        for layer in layers:
+            self.c.get_layer_plan(model, layer, ctypes.byref(one))
+            planned += one.bytes_sent
+        return whole.dense_bytes_sent, planned
+
     def barrier(self) -> None:
         self.c.barrier(self.handle)
 
@@ -248,6 +259,10 @@ class Session:
         known = c.Statistics()
         self.c.get_statistics(self.handle, ctypes.byref(known))
         return known
+
+    def reset_timings(self) -> None:
+        """Seconds and shares of `statistics` begin anew; bytes go on."""
+        self.c.reset_timings(self.handle)
 
     def now(self) -> int:
         """Steady time of this machine in nanoseconds, as spans have it."""
