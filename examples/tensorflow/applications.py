@@ -54,10 +54,11 @@ def main():
               f"{schemes.count('sfb')} by sfb")
         for exchange in tensorflow.exchanges():
             dense, planned = exchange.bytes_of_plan()
-            print(f"a worker sends {dense / 1e6:.1f} MB a step, were all gradients sent whole, {planned / 1e6:.1f} MB as planned")
-        print(f"the last epoch took {clock.seconds:.1f} s: {of_last} steps and a comparison of all weights; in a step layers were on "
-              f"their way for {1000 * clock.known.busy_seconds / of_last:.0f} ms and waited for for "
-              f"{1000 * clock.known.waited_seconds / of_last:.0f} ms, {100 * clock.known.hidden_share:.0f} % of the communication is hidden")
+            print(f"a worker sends {dense / 1e6:.1f} MB a step, were all gradients sent whole, "
+                  f"{planned / 1e6:.1f} MB as planned")
+        busy, waited = 1000 * clock.known.busy_seconds / of_last, 1000 * clock.known.waited_seconds / of_last
+        print(f"the last epoch took {clock.seconds:.1f} s: {of_last} steps and a comparison of all weights; in a step "
+              f"layers were on their way for {busy:.0f} ms, {waited:.0f} ms waiting; {100 * clock.known.hidden_share:.0f} % hidden")
 
 
 if __name__ == "__main__":
