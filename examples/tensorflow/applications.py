@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A net of keras.applications with random weights on small random images: its plan, and how much of the exchange is hidden,
-with a trace of a few steps (InceptionV3.json) for Perfetto.
+"""A net of keras.applications with random weights on small random images: its plan, how much of the exchange is hidden, and a
+trace of a few steps (InceptionV3.json) for Perfetto.
 
   applications.py [InceptionV3 | VGG19 | ResNet152] [STEPS]
 """
@@ -12,16 +12,21 @@ import keras
 import numpy as np
 
 import poseidon.keras as poseidon
+from poseidon import tensorflow
 
 SIZES = {"InceptionV3": 75, "VGG19": 32, "ResNet152": 32}
 
 
 class Clock(keras.callbacks.Callback):
+    """Of the last epoch, in which the final plan holds and nothing is traced."""
+
     def on_epoch_begin(self, epoch, logs=None):
+        tensorflow.joined().reset_timings()
         self.began = time.monotonic()
 
     def on_epoch_end(self, epoch, logs=None):
         self.seconds = time.monotonic() - self.began
+        self.known = tensorflow.joined().statistics()
 
 
 def main():
@@ -44,8 +49,16 @@ def main():
         for layer, (scheme, reason) in plan.items():
             if scheme != "kv" or "not a product" not in reason:
                 print(f"{layer}: {scheme}, {reason}")
-        print(f"{name}: {len(plan)} layers of {len(model.trainable_variables)} variables, "
-              f"{1000 * clock.seconds / (steps // poseidon.workers()):.0f} ms a step in the last epoch")
+        schemes, of_last = [scheme for scheme, _ in plan.values()], steps // poseidon.workers()
+        print(f"{name}: {len(model.trainable_variables)} variables in {len(plan)} layers, {schemes.count('kv')} by kv and "
+              f"{schemes.count('sfb')} by sfb")
+        for exchange in tensorflow.exchanges():
+            dense, planned = exchange.bytes_of_plan()
+            print(f"a worker sends {dense / 1e6:.1f} MB a step, were all gradients sent whole, "
+                  f"{planned / 1e6:.1f} MB as planned")
+        busy, waited = 1000 * clock.known.busy_seconds / of_last, 1000 * clock.known.waited_seconds / of_last
+        print(f"the last epoch took {clock.seconds:.1f} s: {of_last} steps and a comparison of all weights; in a step "
+              f"layers were on their way for {busy:.0f} ms, {waited:.0f} ms waiting; {100 * clock.known.hidden_share:.0f} % hidden")
 
 
 if __name__ == "__main__":

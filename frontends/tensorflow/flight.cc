@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/tensorflow/flight.h"
 
+#include <chrono>
 #include <utility>
 
 namespace poseidon::tensorflow {
+namespace {
+
+// Nanoseconds of the core's clock.
+std::int64_t SteadyNow() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
 
 bool Flight::Begin(std::uint64_t step, Lent lent, poseidon_push landing, const Push& push, std::string* why) {
   Lent before;  // of a step that ended between its push and its mean
@@ -32,7 +41,7 @@ bool Flight::Begin(std::uint64_t step, Lent lent, poseidon_push landing, const P
 }
 
 void Flight::Take(std::uint64_t step, TF_OpKernelContext* context, Done done, Give give) {
-  Taker taker{context, std::move(done), std::move(give)};
+  Taker taker{context, std::move(done), std::move(give), SteadyNow()};
   Tensor mean;
   std::string failure;
   {
@@ -65,6 +74,7 @@ void Flight::Land(const poseidon_status& status) {
     return;
   }
   Taker taker = *std::exchange(taker_, std::nullopt);
+  clock_->Waited(layer_, *step_, taker.asked, SteadyNow());
   step_.reset();
   Tensor mean = std::move(lent_.gradient);
   lock.unlock();

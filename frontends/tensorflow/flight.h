@@ -9,6 +9,7 @@
 #include <string>
 
 #include "frontends/tensorflow/kernel.h"
+#include "frontends/tensorflow/step_clock.h"
 #include "poseidon/c/poseidon.h"
 
 namespace poseidon::tensorflow {
@@ -17,6 +18,9 @@ namespace poseidon::tensorflow {
 // until the core has called back.
 class Flight {
  public:
+  // `clock` is told how long ops waited for `layer`, and outlives this.
+  Flight(StepClock* clock, std::uint32_t layer) : clock_(clock), layer_(layer) {}
+
   // What the core works on until the mean has landed in `gradient`, or of a table in the session's memory.
   struct Lent {
     Tensor gradient;
@@ -38,11 +42,15 @@ class Flight {
     TF_OpKernelContext* context;
     Done done;
     Give give;
+    std::int64_t asked = 0;  // when, in nanoseconds
   };
 
   static void OnLanded(void* self, const poseidon_status* status);
   void Land(const poseidon_status& status);
   static void End(Tensor mean, std::string failure, Taker taker);
+
+  StepClock* const clock_;
+  const std::uint32_t layer_;
 
   std::mutex mutex_;
   std::optional<std::uint64_t> step_;  // of what is under way or waits to be taken

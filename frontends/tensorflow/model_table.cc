@@ -22,7 +22,9 @@ void ModelTable::Set(std::int64_t place, poseidon_session* session, poseidon_mod
   model->session = session;
   model->handle = handle;
   model->number = number;
-  while (model->flights.size() < layers) model->flights.emplace_back();
+  while (model->flights.size() < layers) {
+    model->flights.emplace_back(&model->clock, static_cast<std::uint32_t>(model->flights.size()));
+  }
 }
 
 Model* ModelTable::Find(std::int64_t place) {

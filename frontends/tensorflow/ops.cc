@@ -127,11 +127,12 @@ class Beginner {
 std::string BeginStep(const Place& place, std::uint64_t step) {
   const ModelTable::Use model(place.model);
   if (!model) return kLeft;
-  std::uint64_t ended = 0;
-  for (const StepClock::Pass& pass : model->clock.End(&ended)) {
-    model.core().timed(model->handle, pass.layer, ended, pass.forward ? POSEIDON_FORWARD : POSEIDON_BACKWARD,
+  const StepClock::Ended ended = model->clock.End();
+  for (const StepClock::Pass& pass : ended.passes) {
+    model.core().timed(model->handle, pass.layer, ended.step, pass.forward ? POSEIDON_FORWARD : POSEIDON_BACKWARD,
                        place.timed != 0 ? pass.begin : 0, place.timed != 0 ? pass.end : 0, nullptr);
   }
+  if (ended.waited > 0) model.core().waited(model->handle, ended.waited, nullptr);
   auto status = POSEIDON_NEW(poseidon_status);
   if (model.core().begin_step(model->handle, step, &status) != POSEIDON_OK) return status.message;
   model->clock.Begin(step, model.core().now(model->session));

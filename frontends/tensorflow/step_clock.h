@@ -3,6 +3,7 @@
 #define POSEIDON_FRONTENDS_TENSORFLOW_STEP_CLOCK_H_
 
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -14,6 +15,11 @@ namespace poseidon::tensorflow {
 // the first gradient's backward pass. It is divided by the usual count of products, one forward for two backward: layers'
 // forward passes are to each other as their backward passes are.
 //
+// No op blocks a thread, so how long a step stood still for means is told apart here too. Of a step's own means, which are
+// asked for as soon as they are pushed, it is what was left to wait once the last gradient was there. Of the means of the step
+// before, which are asked for when a step begins, a layer's forward pass stands still where its mean has not landed when the
+// layers below are through: their passes count as long as in steps that waited for nothing before their backward pass.
+//
 // Thread: any.
 class StepClock {
  public:
@@ -24,22 +30,44 @@ class StepClock {
     std::int64_t end = 0;
   };
 
+  struct Gradient {
+    std::uint32_t layer = 0;
+    std::int64_t time = 0;  // when it was there
+  };
+  struct Ended {
+    std::uint64_t step = 0;    // that Begin named last
+    std::vector<Pass> passes;  // of its layers, in the order of their ends
+    std::int64_t waited = 0;   // nanoseconds in which it stood still
+  };
+
   void Begin(std::uint64_t step, std::int64_t now);
   void GradientIsThere(std::uint32_t layer, std::int64_t now);
-  // Sets *step to the step that Begin named last; the passes of its layers, in the order of their ends. Empty where there is
-  // none, and when asked again.
-  std::vector<Pass> End(std::uint64_t* step);
+  // An op asked for the mean of a step, this or the one before, that landed later.
+  void Waited(std::uint32_t layer, std::uint64_t of_step, std::int64_t asked, std::int64_t landed);
+  // Passes and waiting are empty where there were none, and when asked again.
+  Ended End();
 
  private:
-  struct Gradient {
+  struct Wait {
     std::uint32_t layer;
-    std::int64_t time;
+    std::uint64_t of_step;
+    std::int64_t asked;
+    std::int64_t landed;
   };
+  struct Mean {
+    std::int64_t sum = 0;  // nanoseconds
+    std::int64_t steps = 0;
+  };
+
+  std::int64_t StoodStill(const std::vector<Gradient>& gradients, const std::vector<Wait>& waits) const;
 
   std::mutex mutex_;
   std::uint64_t step_ = 0;
   std::int64_t begin_ = 0;
   std::vector<Gradient> gradients_;
+  std::vector<Wait> waits_;
+  bool warm_ = false;                      // a step with gradients has ended: the first one is slow
+  std::map<std::uint32_t, Mean> forward_;  // by layer, of steps whose forward passes waited for nothing
 };
 
 }  // namespace poseidon::tensorflow

@@ -358,6 +358,17 @@ poseidon_code poseidon_timed(poseidon_model* model, uint32_t layer, uint64_t ste
   });
 }
 
+poseidon_code poseidon_waited(poseidon_model* model, int64_t nanoseconds, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckModel(model));
+    if (nanoseconds < 0) {
+      return InvalidArgument("an engine waited " + std::to_string(nanoseconds) + " ns, expected 0 or more");
+    }
+    model->model->Waited(Duration(nanoseconds));
+    return OkStatus();
+  });
+}
+
 poseidon_code poseidon_measured(poseidon_model* model, uint32_t layer,
                                 const poseidon_measurement* measurement, poseidon_status* status) {
   return Answering(status, [&]() -> Status {

@@ -222,14 +222,23 @@ LayerId Model::WaitAny(std::span<const LayerId> layers) {
     lock.lock();
   }
   const TimePoint end = session_.now();
-  waited_ += end - begin;
-  if (pace_) pace_->waited += ToSeconds(end - begin);
+  AddWaited(end - begin);
   if (TraceRecorder* const trace = session_.options_.trace; trace != nullptr) {
     const LayerId wanted = layers.front();
     trace->Record({TraceLane::kWait, static_cast<std::int32_t>(wanted.value()),
                    layers_[wanted.value()].last->value(), begin, end, 0, "wait", id_.value()});
   }
   return *found;
+}
+
+void Model::AddWaited(Duration time) {
+  waited_ += time;
+  if (pace_) pace_->waited += ToSeconds(time);
+}
+
+void Model::Waited(Duration time) {
+  std::lock_guard lock(mutex_);
+  AddWaited(time);
 }
 
 Status Model::Wait(LayerId layer) {

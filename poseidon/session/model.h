@@ -44,7 +44,7 @@ struct LayerStatistics {
 struct ModelStatistics {
   std::vector<LayerStatistics> layers;
   double busy_seconds = 0;    // at least one layer in flight
-  double waited_seconds = 0;  // the front end blocked in Wait or WaitAny
+  double waited_seconds = 0;  // the front end blocked in Wait or WaitAny, or said Waited
   OverlapMeter overlap;       // what that waiting was for
 
   // Share of the communication that computation hid, within [0, 1]; see OverlapMeter.
@@ -82,7 +82,7 @@ enum class Pass : std::uint8_t { kForward, kBackward };
 // Here lives what every front end needs once: whose turn it is, the plan that holds, the layers' clocks and
 // the report that the final plan is made of, and what waiting was for.
 //
-// Thread: Push, Wait, WaitAny, Landed, SchemeOf, Timed and Collect may be called from any thread, a layer's calls one
+// Thread: Push, Wait, WaitAny, Landed, SchemeOf, Timed, Waited and Collect may be called from any thread, a layer's calls one
 // at a time; the others block and belong to the session's one thread.
 // Failure: a call out of turn is refused and changes nothing; the job's failure is final and answers every call.
 class Model {
@@ -135,6 +135,8 @@ class Model {
   // The engine ran a layer's pass between two moments of the steady clock (plan::SteadyNow): counts towards what the
   // planner is told of the layer, and is a span of the trace. The update counts as forward.
   void Timed(LayerId layer, Pass pass, Step step, TimePoint begin, TimePoint end);
+  // In the step begun last the front end stood still for so long, for layers that it takes by `landed` and not by Wait.
+  void Waited(Duration time);
   // Tells the coordinator what the layers take, which makes the final plan when every worker has reported. Two steps
   // before the final plan's this happens by itself: with what `measure` says where MeasureWith was called, else with
   // the passes that were timed.
@@ -166,6 +168,7 @@ class Model {
   Result<plan::Plan> AwaitPlan(UniqueFunction<void(PlanTaker)> start);
   Status Check(LayerId layer, const session::Push& push) const;
   void BeginPace(Step step, const Wish& wish);
+  void AddWaited(Duration time);  // with the mutex held
   void MeterEnded();
   void ReportMeasured();
   Completion Complete(LayerId layer, Completion landed);

@@ -737,6 +737,34 @@ TEST(Steps, OfSeveralLayersTheFirstThatHasLandedIsNamed) {
   }));
 }
 
+// Both workers hand on what has landed and never block: what they say that they waited is all that counts.
+TEST(Steps, AnEngineThatNeverBlocksSaysHowLongItStoodStill) {
+  constexpr std::int64_t kWaited = 40'000'000;  // ns, a step
+  constexpr std::uint64_t kSteps = 4;
+  Job job(2);
+  ExpectAllOk(job.Run([&](std::uint32_t, const poseidon_options& options) {
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t a = model.Declare(Dense("a", 4));
+    model.Commit();
+    std::vector<float> gradient(4, 1.0f);
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      model.BeginStep(step);
+      model.Push(a, step, View(gradient));
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kWaited));
+      EXPECT_TRUE(model.Landed(a));
+      auto status = POSEIDON_NEW(poseidon_status);
+      EXPECT_EQ(poseidon_waited(model.get(), kWaited, &status), POSEIDON_OK);
+      EXPECT_NE(poseidon_waited(model.get(), -1, &status), POSEIDON_OK);
+      EXPECT_THAT(status.message, HasSubstr("waited -1 ns, expected 0 or more"));
+    }
+    auto known = POSEIDON_NEW(poseidon_statistics);
+    ASSERT_EQ(poseidon_get_statistics(session.get(), &known, nullptr), POSEIDON_OK);
+    EXPECT_NEAR(known.waited_seconds, 1e-9 * kWaited * kSteps, 1e-9);
+    session.Leave();
+  }));
+}
+
 TEST(Steps, ALayerIsPushedAgainOnlyAfterItLanded) {
   Job job(2);
   std::promise<void> refused;

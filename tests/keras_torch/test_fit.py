@@ -26,11 +26,15 @@ EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6
          "accumulation": 1e-6, "embedding": 1e-5, "attention": 1e-5, "a_model_in_a_model": 1e-6,
          "distributed_before_it_is_built": 1e-6, "thawed_and_compiled_again": 1e-6, "one_name_twice_and_one_unused": 1e-5,
          "normalized_per_share": 1e-5, "own_train_step": 1e-5, "two_nets_two_optimizers": 1e-5, "two_models_in_a_loop": 1e-6,
-         "train_on_batch": 1e-6, "samples_left_over": 1e-6, "too_few_left_over": 1e-6, "batches_by_number": 1e-6,
+         "train_on_batch": 1e-6, "samples_left_over": 1e-6, "too_few_left_over": 1e-6, "masked": 1e-5, "masked_and_weighted": 1e-5,
+         "batches_by_number": 1e-6, "batches_by_number_sharded": 1e-6, "batches_by_number_too_few_left_over": 1e-6,
+         "batches_by_number_in_threads": 1e-6, "batches_by_number_in_processes": 1e-6,
+         "batches_by_number_weighted_by_class": 1e-6, "batches_by_number_without_an_end": 1e-6, "epochs_of_another_length": 1e-6,
+         "a_generator": 1e-6, "a_generator_sharded": 1e-6, "a_generator_in_epochs": 1e-6,
          "a_data_set_of_batches": 1e-6, "shuffled_by_a_seed": 1e-6, "arrays": 1e-6, "arrays_with_a_validation_split": 1e-6,
          "arrays_with_class_weights": 1e-6, "callbacks_that_decide": 1e-6, "restored_after_a_failure": 1e-6,
          "callbacks_that_write": 1e-6, "a_stop_on_one_worker": 1e-6, "saved_and_loaded": 1e-5}
-BITS_ONLY = ["normalized_and_dropped", "shuffled", "seeds_stay_own", "given_back"]
+BITS_ONLY = ["normalized_and_dropped", "shuffled", "shuffled_by_number", "seeds_stay_own", "given_back"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,8 +87,9 @@ def test_two_workers_train_what_one_does(trained, name):
     assert apart <= EXACT[name]
 
 
-def test_shuffled_samples_come_once_an_epoch(trained):
-    seen = [variables(trained, 2, "seen", rank) for rank in range(2)]
+@pytest.mark.parametrize("name", ["shuffled", "shuffled_by_number"])
+def test_shuffled_samples_come_once_an_epoch(trained, name):
+    seen = [variables(trained, 2, f"seen-{name}", rank) for rank in range(2)]
     for one, other in zip(*seen, strict=True):
         epochs = [np.concatenate(both) for both in zip(np.split(one, 2), np.split(other, 2))]
         assert all(np.array_equal(np.sort(epoch), np.arange(len(epoch))) for epoch in epochs)
@@ -103,9 +108,11 @@ def test_workers_drop_out_by_seeds_of_their_own(trained):
     ("a_distributed_sampler", r"the loader has a DistributedSampler, expected one that gives the samples of all"),
     ("an_iterable_data_set", r"the data set of the loader is an IterableDataset"),
     ("one_batch", r"the data set has 1 batches, expected at least one for each of 2 workers"),
+    ("a_batch_for_one", r"the data set has 1 batches, expected at least one sample for each of 2 workers"),
     ("a_stop_after_a_batch", r"TerminateOnNaN decides after every batch by each worker's own loss"),
-    ("fewer_batches_on_one", r"the workers' data sets differ in their batches: rank 0 has 8, rank 1 has 6"),
+    ("fewer_batches_on_one", r"the workers' data sets differ in their batches: rank 0 has 4, rank 1 has 3"),
     ("a_list_of_batches", r"shard was given a builtins.list, expected a torch.utils.data.DataLoader"),
+    ("an_undivided_loader", r"fit was given a torch.utils.data.dataloader.DataLoader that nobody has divided"),
     ("weights_that_part", r"variable 'sequential/middle/kernel' is not the same on all workers after an epoch")])
 def test_what_would_go_wrong_in_silence_is_refused(trained, name, sentence):
     for rank in range(2):

@@ -23,8 +23,8 @@ import poseidon.keras as poseidon  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 import keras_cases  # noqa: E402
-from keras_cases import (ALL, CASES, CLASSES, FEATURES, LOSS, SGD, case, dense_net, fit, fit_arrays, own_seed,  # noqa: E402
-                         samples, sentences)
+from keras_cases import (ALL, CASES, CLASSES, FEATURES, LOSS, SGD, Seen, case, counted, dense_net, fit, fit_arrays,  # noqa: E402
+                         fit_of, own_seed, samples, save_seen, sentences)
 
 torch.set_num_threads(1)
 
@@ -38,7 +38,13 @@ def batches(steps, of=samples, more=0):
     return poseidon.shard(loader(of(steps, more)))
 
 
-keras_cases.batches, keras_cases.width = batches, 60
+def gradients_of(net, loss):
+    net.zero_grad()
+    loss().backward()
+    return [variable.value.grad.clone() for variable in net.trainable_variables]
+
+
+keras_cases.batches, keras_cases.gradients_of, keras_cases.width = batches, gradients_of, 60
 
 
 @case
@@ -175,13 +181,6 @@ def two_models_in_a_loop(steps):
     return in_a_loop([poseidon.distribute(dense_net()), poseidon.distribute(dense_net())], batches(steps))
 
 
-def fit_of(data, epochs=2, **words):
-    model = dense_net()
-    model.compile(optimizer=SGD(0.1, momentum=0.9), loss=LOSS)
-    poseidon.distribute(model).fit(data, epochs=epochs, verbose=0, **words)
-    return model.variables
-
-
 @case
 def samples_left_over(steps):
     """A batch of 16 and one of 5 are left over where one worker has batches of 32 and one of 21."""
@@ -193,23 +192,6 @@ def too_few_left_over(steps):
     """One sample is nobody's."""
     of_all = batches(steps, more=1)
     return fit_of(of_all if poseidon.workers() > 1 else loader(samples(steps, 1), drop_last=True))
-
-
-class Batches(keras.utils.PyDataset):
-    def __init__(self, loader):
-        super().__init__()
-        self.batches = [(x.numpy(), y.numpy()) for x, y in loader]
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, index):
-        return self.batches[index]
-
-
-@case
-def batches_by_number(steps):
-    return fit_of(poseidon.shard(Batches(loader(samples(steps)))), shuffle=False)
 
 
 @case
@@ -276,28 +258,12 @@ def normalized_and_dropped(steps):
 @case
 def shuffled(steps):
     """By a loader, and by fit: in an epoch every sample comes once, on one worker."""
-    x = np.arange(steps * ALL).reshape(-1, 1).astype("float32")
-
-    class Seen(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.net, self.seen = keras.layers.Dense(1), []
-
-        def call(self, x):
-            return self.net(x / len(x))
-
-        def train_step(self, data):
-            self.seen.append(data[0].reshape(-1).numpy())
-            return super().train_step(data)
-    everything = []
-    for data in (poseidon.shard(loader((x, x), shuffle=True)),), (x, x):
-        model = Seen()
-        model.compile(optimizer=SGD(1e-6), loss="mse")
-        poseidon.distribute(model).fit(*data, batch_size=ALL // 2 if len(data) > 1 else None, epochs=2, verbose=0,
-                                       shuffle=len(data) > 1)
-        everything.append(np.concatenate(model.seen))
-    np.savez(f"{sys.argv[1]}-seen-{poseidon.rank()}.npz", *everything)
-    return model.variables
+    x, _ = counted(steps)
+    models = [Seen(), Seen()]
+    everything = [models[0].fit_seen(poseidon.shard(loader((x, x), shuffle=True)), shuffle=False),
+                  models[1].fit_seen(x, x, batch_size=ALL // 2)]
+    save_seen("shuffled", everything)
+    return models[1].variables
 
 
 @case
@@ -346,7 +312,8 @@ def refusals(steps):
 
 
 REFUSED = ["compiled_whole", "a_loop_of_an_unbuilt_model", "gradients_of_autograd", "a_distributed_sampler", "an_iterable_data_set",
-           "one_batch", "a_stop_after_a_batch", "fewer_batches_on_one", "a_list_of_batches", "weights_that_part"]
+           "one_batch", "a_batch_for_one", "a_stop_after_a_batch", "fewer_batches_on_one", "a_list_of_batches", "an_undivided_loader",
+           "weights_that_part"]
 
 
 @case
@@ -390,12 +357,12 @@ def one_batch(steps):
 def fewer_batches_on_one(steps):
     model = dense_net()
     model.compile(optimizer=SGD(0.1), loss=LOSS)
-    poseidon.distribute(model).fit(loader(samples(steps - poseidon.rank())), verbose=0)
+    poseidon.distribute(model).fit(poseidon.shard(loader(samples(steps - poseidon.rank()))), verbose=0)
 
 
 @case
-def a_list_of_batches(steps):
-    poseidon.shard([samples(1)] * steps)
+def an_undivided_loader(steps):
+    fit_of(loader(samples(steps)))
 
 
 # ---- what ends badly

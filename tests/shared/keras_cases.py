@@ -2,9 +2,10 @@
 """Cases of Keras that train the same on every backend: what the workers in tensorflow/ and keras_torch/ share.
 
 A case is a function that trains on `batches`: those of this worker, of 32 samples over all workers together. A worker sets
-`batches`, and `width` where its layers may be smaller, and adds cases of its backend.
+`batches`, `gradients_of`, and `width` where its layers may be smaller, and adds cases of its backend.
 """
 import os
+import sys
 import tempfile
 
 import keras
@@ -19,6 +20,7 @@ SGD = keras.optimizers.SGD
 CASES = {}
 
 batches = None  # of a number of steps, and of a function that makes their samples
+gradients_of = None  # of a net's trainable variables, and of a function that gives a loss
 width = 200  # of a layer whose kernel may go as factors
 
 
@@ -64,6 +66,13 @@ def fit_arrays(steps, more=0, epochs=2, callbacks=(), **words):
     history = model.fit(*samples(steps, more), batch_size=ALL // poseidon.workers(), epochs=epochs, shuffle=False, verbose=0,
                         callbacks=list(callbacks), **words).history
     return [*model.variables, *(np.array(history[name]) for name in sorted(history))], history
+
+
+def fit_of(data, epochs=2, **words):
+    model = dense_net()
+    model.compile(optimizer=SGD(0.1, momentum=0.9), loss=LOSS)
+    poseidon.distribute(model).fit(data, epochs=epochs, verbose=0, **words)
+    return model.variables
 
 
 class InRank1(keras.callbacks.Callback):
@@ -140,6 +149,219 @@ def thawed_and_compiled_again(steps):
     return model.variables
 
 
+# ---- masks: a loss is each worker's mean over its own valid steps, and gradients are means of the workers' by their samples
+
+LENGTH = 6  # of a sequence
+MASKED_STEPS = 50
+
+
+def valid_steps(count):
+    """1 where a sequence goes on. Those in the first half of a step are much shorter than those in the second: the mean over
+    the shares and the mean over all are far apart."""
+    shorter = np.arange(count) % ALL < ALL // 2
+    lengths = np.random.default_rng(8).integers(1, 3, count) + np.where(shorter, 0, LENGTH - 2)
+    return (np.arange(LENGTH) < lengths[:, None]).astype("float32")
+
+
+def masked_words(steps, more=0):
+    """The last samples are shared as 16 and 5."""
+    source, count = np.random.default_rng(7), steps * ALL + 21
+    words = source.integers(1, 50, (count, LENGTH)) * valid_steps(count).astype("int64")
+    return words, source.integers(0, CLASSES, (count, LENGTH))
+
+
+def masked_and_weighted_rows(steps, more=0):
+    """Weights are of steps."""
+    source, count = np.random.default_rng(7), steps * ALL + 21
+    rows = source.normal(size=(count, LENGTH, 4)).astype("float32") * valid_steps(count)[:, :, None]
+    weights = source.uniform(0.1, 3, (count, LENGTH)).astype("float32")
+    return rows, source.integers(0, CLASSES, (count, LENGTH)), weights
+
+
+def loss_over_valid(net, x, y, weights):
+    valid = keras.ops.cast(x != 0, "float32")
+    valid = valid if len(valid.shape) == 2 else keras.ops.max(valid, axis=2)
+    each = keras.losses.sparse_categorical_crossentropy(y, net(x, training=True), from_logits=True)
+    return keras.ops.sum(each * valid * (1 if weights is None else weights)) / keras.ops.sum(valid)
+
+
+def fit_masked(make, of):
+    """One worker keeps the shares of two apart. The mean over all valid steps, which one batch of all has, ends elsewhere."""
+    own_seed()
+    net = make()
+    if poseidon.workers() > 1:
+        return fit(net, SGD(0.5, momentum=0.9), MASKED_STEPS, of=of)
+    optimizer = SGD(0.5, momentum=0.9)
+    for x, y, *weights in batches(MASKED_STEPS, of):
+        shares = [slice(0, ALL // 2), slice(ALL // 2, len(x))]
+        gradients = [gradients_of(net, lambda: loss_over_valid(net, x[share], y[share], weights[0][share] if weights else None))
+                     for share in shares]
+        counts = [len(x[share]) for share in shares]
+        means = [sum(count * one for count, one in zip(counts, of_shares)) / sum(counts) for of_shares in zip(*gradients)]
+        optimizer.apply(means, net.trainable_variables)
+    own_seed()
+    over_all = fit(make(), SGD(0.5, momentum=0.9), MASKED_STEPS, of=of)
+    assert max(np.abs(np.array(one) - np.array(other)).max() for one, other in zip(net.variables, over_all)) > 0.01
+    return net.variables
+
+
+@case
+def masked(steps):
+    return fit_masked(lambda: keras.Sequential([
+        keras.layers.Input((LENGTH,), dtype="int32"), keras.layers.Embedding(50, 8, mask_zero=True),
+        keras.layers.LSTM(12, return_sequences=True), keras.layers.Dense(CLASSES)]), masked_words)
+
+
+@case
+def masked_and_weighted(steps):
+    return fit_masked(lambda: keras.Sequential([
+        keras.layers.Input((LENGTH, 4)), keras.layers.Masking(), keras.layers.LSTM(12, return_sequences=True),
+        keras.layers.Dense(CLASSES)]), masked_and_weighted_rows)
+
+
+# ---- PyDatasets and generators
+
+class Numbered(keras.utils.PyDataset):
+    """Batches of arrays, which fit is given for all workers. Counts the ends of epochs."""
+
+    def __init__(self, arrays, **words):
+        super().__init__(**words)
+        self.arrays, self.size, self.ended = arrays, ALL // poseidon.workers(), 0
+
+    def __len__(self):
+        return -(-len(self.arrays[0]) // self.size)
+
+    def __getitem__(self, index):
+        return tuple(array[index * self.size:(index + 1) * self.size] for array in self.arrays)
+
+    def on_epoch_end(self):
+        self.ended += 1
+
+
+class Endless(Numbered):
+    """Begins anew at its end."""
+    num_batches = None
+
+    def __getitem__(self, index):
+        return super().__getitem__(index % len(self))
+
+
+def stream(arrays):
+    """A generator of batches."""
+    of_all = Numbered(arrays)
+    for index in range(len(of_all)):
+        yield of_all[index]
+
+
+@case
+def batches_by_number(steps):
+    """Given to fit as they are; the last batches have 16 samples and 5."""
+    numbered = Numbered(samples(steps, 21))
+    variables = fit_of(numbered, shuffle=False)
+    assert numbered.ended >= 2
+    return variables
+
+
+@case
+def batches_by_number_sharded(steps):
+    """The last batch of 5 is divided."""
+    return fit_of(poseidon.shard(Numbered(samples(steps, 5))), shuffle=False)
+
+
+@case
+def batches_by_number_too_few_left_over(steps):
+    """One sample is nobody's."""
+    given = steps * ALL + poseidon.workers() - 1
+    return fit_of(poseidon.shard(Numbered([array[:given] for array in samples(steps, 1)])), shuffle=False)
+
+
+def several(**words):
+    """Where there are several workers: on torch Keras hands some of the first batches out twice to threads."""
+    return words if poseidon.workers() > 1 else {}
+
+
+@case
+def batches_by_number_in_threads(steps):
+    return fit_of(Numbered(samples(steps, 5), **several(workers=3)), shuffle=False)
+
+
+@case
+def batches_by_number_in_processes(steps):
+    return fit_of(Numbered(samples(steps, 5), **several(workers=2, use_multiprocessing=True)), shuffle=False)
+
+
+@case
+def batches_by_number_weighted_by_class(steps):
+    return fit_of(Numbered(samples(steps)), shuffle=False, class_weight={one: 1 + one / CLASSES for one in range(CLASSES)})
+
+
+@case
+def batches_by_number_without_an_end(steps):
+    return fit_of(Endless(samples(steps)), epochs=3, steps_per_epoch=steps // 2)
+
+
+@case
+def epochs_of_another_length(steps):
+    """An epoch ends in the middle of the batches, the next one goes on there."""
+    return fit_of(Numbered(samples(steps)), epochs=2, steps_per_epoch=steps // 2, shuffle=False)
+
+
+@case
+def a_generator(steps):
+    """Its last batches have 16 samples and 5."""
+    return fit_of(stream(samples(steps, 21)), epochs=1)
+
+
+@case
+def a_generator_sharded(steps):
+    """Its last batch of 5 is divided."""
+    return fit_of(poseidon.shard(stream(samples(steps, 5))), epochs=1)
+
+
+@case
+def a_generator_in_epochs(steps):
+    return fit_of(stream(samples(steps)), epochs=2, steps_per_epoch=steps // 2)
+
+
+class Seen(keras.Model):
+    """Keeps what it is trained on, in steps that run eagerly."""
+
+    def __init__(self):
+        inputs = keras.Input((1,))
+        super().__init__(inputs, keras.layers.Dense(1)(keras.layers.Rescaling(1 / ALL)(inputs)))
+        self.seen = []
+
+    def train_step(self, data):
+        self.seen.append(keras.ops.convert_to_numpy(data[0]).reshape(-1))
+        return super().train_step(data)
+
+    def fit_seen(self, *data, **words):
+        """The samples of two epochs, as they came."""
+        self.compile(optimizer=SGD(1e-6), loss="mse", run_eagerly=True)
+        poseidon.distribute(self).fit(*data, epochs=2, verbose=0, **words)
+        return np.concatenate(self.seen)
+
+
+def counted(steps):
+    """Samples that are numbers."""
+    x = np.arange(steps * ALL).reshape(-1, 1).astype("float32")
+    return x, x
+
+
+def save_seen(name, seen):
+    """By case; beside what the case returns."""
+    np.savez(f"{sys.argv[1]}-seen-{name}-{poseidon.rank()}.npz", *seen)
+
+
+@case
+def shuffled_by_number(steps):
+    """By fit, in this thread and in others: in an epoch every batch comes once, on one worker."""
+    models = [Seen(), Seen()]
+    seen = [model.fit_seen(Numbered(counted(steps), workers=threads)) for threads, model in enumerate(models, 1)]
+    save_seen("shuffled_by_number", seen)
+    return [variable for model in models for variable in model.variables]
+
+
 # ---- callbacks
 
 @case
@@ -181,6 +403,16 @@ def restored_after_a_failure(steps):
 
 
 # ---- what is refused, and what ends badly
+
+@case
+def a_list_of_batches(steps):
+    poseidon.shard([samples(1)] * steps)
+
+
+@case
+def a_batch_for_one(steps):
+    fit_of(Numbered([array[:1] for array in samples(1)]))
+
 
 @case
 def a_stop_after_a_batch(steps):

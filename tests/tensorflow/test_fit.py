@@ -35,8 +35,14 @@ EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6
          "a_short_last_batch": 1e-6, "a_batch_left_over": 1e-6, "arrays": 1e-6, "arrays_with_a_validation_split": 1e-6,
          "callbacks_that_decide": 1e-6, "callbacks_that_write": 1e-6, "a_callback_on_batches": 1e-6,
          "a_stop_on_one_worker": 1e-6, "evaluated_and_saved": 1e-6, "restored_after_a_failure": 1e-6, "per_share": 1e-6,
+         "masked": 1e-5, "masked_and_weighted": 1e-5,
+         "batches_by_number": 1e-6, "batches_by_number_sharded": 1e-6, "batches_by_number_too_few_left_over": 1e-6,
+         "batches_by_number_in_threads": 1e-6, "batches_by_number_in_processes": 1e-6,
+         "batches_by_number_weighted_by_class": 3e-6, "batches_by_number_without_an_end": 1e-6, "epochs_of_another_length": 1e-6,
+         "a_generator": 1e-6, "a_generator_sharded": 1e-6, "a_generator_in_epochs": 1e-6,
          "in_half_precision": 2e-2}
-BITS_ONLY = ["an_overflow_on_one_worker"]  # one process would skip another step
+# One process would skip another step, or have another order.
+BITS_ONLY = ["an_overflow_on_one_worker", "shuffled_by_number"]
 # A plan that counts bytes only, from the sixth step on: on loopback factors win no time.
 MANY_FACTORS = {"policy": "bytes", "final_plan_step": 5}
 # Those with a Dense kernel that is large enough, trained once more with that plan.
@@ -106,6 +112,15 @@ def test_two_workers_train_what_one_does(trained, name):
     check_near(trained, "of2", name)
 
 
+@pytest.mark.parametrize("name", ["shuffled_by_number"])
+def test_shuffled_batches_come_once_an_epoch(trained, name):
+    seen = [variables(trained, "of2-seen", name, rank) for rank in range(2)]
+    for one, other in zip(*seen, strict=True):
+        epochs = [np.concatenate(both) for both in zip(np.split(one, 2), np.split(other, 2))]
+        assert all(np.array_equal(np.sort(epoch), np.arange(len(epoch))) for epoch in epochs)
+        assert not np.array_equal(*epochs)
+
+
 @pytest.mark.parametrize("name", FACTORS)
 def test_factors_train_what_one_worker_does(with_factors, name):
     check_same_bits(with_factors, "with_factors", name)
@@ -125,6 +140,9 @@ def test_factors_train_what_one_worker_does(with_factors, name):
     ("compiled_by_xla_later", 0, r"the model is compiled with jit_compile=True, expected False"),
     ("a_model_built_in_its_first_step", 0, r"variable 'sequential_1/dense_2/kernel' is made in the first training step"),
     ("a_stop_after_a_batch", 0, r"TerminateOnNaN decides after every batch by each worker's own loss"),
+    ("an_undivided_data_set", 0, r"fit was given a tensorflow\.python\.data\.\S+ that nobody has divided among the workers"),
+    ("a_list_of_batches", 0, r"shard was given a builtins\.list, expected a tf\.data\.Dataset, a keras\.utils\.PyDataset"),
+    ("a_batch_for_one", 0, r"the data set has 1 batches, expected at least one sample for each of 2 workers"),
     ("fewer_batches_on_one", 0, r"the workers' data sets differ in their batches: rank 0 has 4, rank 1 has 3"),
     ("weights_that_part", 0, r"variable 'sequential/middle/kernel' is not the same on all workers after an epoch"),
     ("a_trace_without_spans", 0, r"the job was joined without spans to trace, expected init\(trace_spans=100_000\) before"),

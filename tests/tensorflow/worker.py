@@ -27,7 +27,7 @@ from poseidon import tensorflow as in_loops  # noqa: E402
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 import keras_cases  # noqa: E402
 from keras_cases import (ALL, CASES, CLASSES, FEATURES, LOSS, SGD, InRank1, an_exception_in_a_callback, case, dense_net,  # noqa: E402
-                         fit, fit_arrays, own_seed, samples, sentences)
+                         fit, fit_arrays, fit_of, own_seed, samples, sentences)
 
 
 def batches(steps, of=samples):
@@ -35,7 +35,13 @@ def batches(steps, of=samples):
     return poseidon.shard(tf.data.Dataset.from_tensor_slices(of(steps)).batch(ALL // poseidon.workers()))
 
 
-keras_cases.batches = batches
+def gradients_of(net, loss):
+    with tf.GradientTape() as tape:
+        value = loss()
+    return list(map(tf.convert_to_tensor, tape.gradient(value, net.trainable_variables)))
+
+
+keras_cases.batches, keras_cases.gradients_of = batches, gradients_of
 
 
 class Pair(keras.Model):
@@ -251,12 +257,8 @@ def per_share(steps):
         return fit(net(poseidon.rank()), SGD(0.1), steps)
     nets, optimizers = [net(0), net(1)], [SGD(0.1), SGD(0.1)]
     for x, y in batches(steps):
-        gradients = []
-        for number, one in enumerate(nets):
-            half = slice(number * ALL // 2, (number + 1) * ALL // 2)
-            with tf.GradientTape() as tape:
-                loss = LOSS(y[half], one(x[half], training=True))
-            gradients.append(tape.gradient(loss, one.trainable_variables))
+        halves = [slice(number * ALL // 2, (number + 1) * ALL // 2) for number in range(2)]
+        gradients = [gradients_of(one, lambda: LOSS(y[half], one(x[half], training=True))) for half, one in zip(halves, nets)]
         for one, optimizer in zip(nets, optimizers):
             optimizer.apply([(first + second) / 2 for first, second in zip(*gradients)], one.trainable_variables)
     for first, second in zip(*(one.non_trainable_variables for one in nets)):
@@ -607,6 +609,11 @@ def fewer_batches_on_one(steps):
     model = dense_net()
     model.compile(optimizer=SGD(0.1), loss=LOSS)
     poseidon.distribute(model).fit(batches(steps).take(steps - poseidon.rank()), verbose=0)
+
+
+@case
+def an_undivided_data_set(steps):
+    fit_of(tf.data.Dataset.from_tensor_slices(samples(steps)).batch(ALL // 2).prefetch(1))
 
 
 @case

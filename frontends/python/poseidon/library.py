@@ -75,17 +75,17 @@ class Layer(Struct):
                 ("reserved2", c_uint32)]
 
 
-class LayerPlan(Struct):
-    _fields_ = [("struct_size", c_size_t), ("scheme", c_int32), ("forced", c_int32), ("bytes_sent", c_uint64),
-                ("bytes_received", c_uint64), ("transfer_seconds", c_double), ("rebuild_seconds", c_double),
-                ("reason", c_char * 512)]
-
-
 class Plan(Struct):
     _fields_ = [("struct_size", c_size_t), ("switch_step", c_uint64), ("final_plan", c_int32), ("policy", c_int32),
                 ("layers", c_uint32), ("reserved", c_uint32), ("step_seconds", c_double), ("compute_seconds", c_double),
                 ("single_worker_seconds", c_double), ("speedup", c_double), ("wfbp_seconds", c_double),
                 ("dense_step_seconds", c_double), ("dense_bytes_sent", c_uint64)]
+
+
+class LayerPlan(Struct):
+    _fields_ = [("struct_size", c_size_t), ("scheme", c_int32), ("forced", c_int32), ("bytes_sent", c_uint64),
+                ("bytes_received", c_uint64), ("transfer_seconds", c_double), ("rebuild_seconds", c_double),
+                ("reason", c_char * 512)]
 
 
 class Push(Struct):
@@ -171,6 +171,7 @@ PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
     "rank": (c_uint32, [SESSION]),
     "workers": (c_uint32, [SESSION]),
     "member_name": (c_size_t, [SESSION, c_int32, c_char_p, c_size_t]),
+    "reset_timings": (None, [SESSION]),
     "abort": (None, [SESSION, c_char_p]),
     "close": (None, [SESSION]),
     "now": (c_int64, [SESSION]),

@@ -281,6 +281,12 @@ class Session:
         self.c.get_layer_statistics(model, layer, ctypes.byref(known))
         return known
 
+    def bytes_of_plan(self, model: ctypes.c_void_p, layers: Sequence[int]) -> tuple[int, int]:
+        """Of payload that the busiest worker sends in a step: were all gradients sent whole, and as the newest plan has these
+        layers, which are all of the model's."""
+        planned = sum(int(self.layer_plan(model, layer).bytes_sent) for layer in layers)
+        return int(self.model_plan(model).dense_bytes_sent), planned
+
     def barrier(self) -> None:
         self.settle()
         self.c.barrier(self.handle)
@@ -289,6 +295,10 @@ class Session:
         known = c.Statistics()
         self.c.get_statistics(self.handle, ctypes.byref(known))
         return known
+
+    def reset_timings(self) -> None:
+        """Seconds and shares of `statistics` begin anew; bytes go on."""
+        self.c.reset_timings(self.handle)
 
     def now(self) -> int:
         """Steady time of this machine in nanoseconds, as spans have it."""

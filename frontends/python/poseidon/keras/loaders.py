@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which samples of torch's loaders, of PyDatasets and of arrays given to fit are whose: P workers with batches of b see, step
-for step, what one with batches of P * b would."""
+"""Which samples of torch's loaders and of arrays given to fit are whose: P workers with batches of b see, step for step, what
+one with batches of P * b would."""
 from __future__ import annotations
 
 import itertools
@@ -10,52 +10,30 @@ from typing import Any
 import keras
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
 
 from ..errors import PoseidonError
 from ..shares import part_of
 from ..torch import data
 from . import arrays as of_fit
-
-
-class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotations
-    """A PyDataset's batches on this worker's turns. What is left over at the end is left out."""
-
-    def __init__(self, whole: Any, rank: int, workers: int) -> None:
-        super().__init__(whole.workers, whole.use_multiprocessing, whole.max_queue_size)
-        self.whole, self.rank, self.ranks = whole, rank, workers
-
-    @property
-    def num_batches(self) -> int | None:
-        batches = self.whole.num_batches
-        return None if batches is None else batches // self.ranks
-
-    def __getitem__(self, index: int) -> Any:
-        return self.whole[index * self.ranks + self.rank]
-
-    def on_epoch_begin(self) -> None:
-        self.whole.on_epoch_begin()
-
-    def on_epoch_end(self) -> None:
-        self.whole.on_epoch_end()
+from . import batches
 
 
 def check_can_shard(given: Any) -> None:
     if isinstance(given, DataLoader):
         data.check_can_shard(given)
-    elif not isinstance(given, keras.utils.PyDataset):
+    elif not isinstance(given, keras.utils.PyDataset) and not batches.is_generator(given):
         raise PoseidonError(f"shard was given a {type(given).__module__}.{type(given).__qualname__}, expected a "
-                            "torch.utils.data.DataLoader or a keras.utils.PyDataset", "INVALID_ARGUMENT")
+                            "torch.utils.data.DataLoader, a keras.utils.PyDataset or a generator", "INVALID_ARGUMENT")
 
 
-def shard(given: Any, rank: int, workers: int, seed: int) -> Any:
-    """See poseidon.keras.on_torch.shard. `seed` is the same on all workers."""
-    if isinstance(given, DataLoader):
-        return data.shard(given, rank, workers, seed)
-    if given.num_batches is not None and given.num_batches < workers:
-        raise PoseidonError(f"the data set has {given.num_batches} batches, expected at least one for each of {workers} "
-                            "workers", "INVALID_ARGUMENT")
-    return Part(given, rank, workers)
+def is_divided(given: Any) -> bool:
+    """Whether each worker has its own batches of a loader: by shard, by torch's way, or of a data set that only the worker's
+    own code can divide."""
+    samplers = data.Turns, data.BatchTurns, DistributedSampler
+    return isinstance(given, DataLoader) and (isinstance(given.dataset, IterableDataset) or
+                                              isinstance(given.sampler, samplers) or
+                                              isinstance(given.batch_sampler, samplers))
 
 
 class Order(Sampler[Any]):

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError
 from ..session import Session
-from ..tensorflow import init, rank, shard, shutdown, trace, workers
-from . import data, optimizers, training
+from ..tensorflow import init, rank, shutdown, trace, workers
+from . import batches, data, optimizers, training
 from .late import LateUpdate, has_own_step, why_not
 from .models import check_is_model, like, refuse_compiled, without_seeds
 
@@ -32,6 +33,21 @@ def distribute(model: Any) -> Any:
         optimizers.register(model)
         Training(model)
     return model
+
+
+def shard(dataset: Any) -> Any:
+    """This worker's part of a tf.data.Dataset, a PyDataset or a generator of batches, whose order is the same on all workers:
+    of every `workers()` batches that of its rank. So workers with batches of b see what one with batches of workers() * b would.
+    The samples of the batches that are left over at the end are divided evenly. Fewer samples than workers are left out: a worker
+    without any would keep the others waiting. Joins the job where init() has not been called."""
+    is_dataset = isinstance(dataset, tf.data.Dataset)
+    if not is_dataset and not isinstance(dataset, keras.utils.PyDataset) and not batches.is_generator(dataset):
+        raise PoseidonError(f"shard was given a {type(dataset).__module__}.{type(dataset).__qualname__}, expected a "
+                            "tf.data.Dataset, a keras.utils.PyDataset or a generator", "INVALID_ARGUMENT")
+    init()
+    if is_dataset or workers() == 1:
+        return _tensorflow.shard(dataset) if is_dataset else dataset
+    return batches.shard(dataset, rank(), workers())
 
 
 def check(model: Any) -> None:
@@ -66,6 +82,8 @@ class TensorFlow(training.Backend):
 
 class Training(training.Training):
     """Updates are late where they can be: see late.py."""
+
+    takes = "arrays, a PyDataset, a generator, or a tf.data.Dataset that poseidon.keras.shard or Dataset.shard divides"
 
     def __init__(self, model: Any) -> None:
         self.own_step = has_own_step(model)

@@ -15,13 +15,14 @@ import keras
 import numpy as np
 import torch
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from torch.utils.data import DataLoader
 
 from .. import torch as _torch
 from ..errors import PoseidonError
 from ..session import Session
-from ..torch import job, rank, workers
+from ..torch import data, job, rank, workers
 from ..torch.layers import broadcast
-from . import loaders, training
+from . import batches, loaders, training
 from .models import check_is_model, refuse_compiled, without_seeds
 
 __all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "trace", "workers"]
@@ -60,16 +61,18 @@ def distribute(model: Any) -> Any:
 
 
 def shard(dataset: Any) -> Any:
-    """This worker's part of a DataLoader or a PyDataset of batches: of every `workers()` batches that of its rank. So workers
-    with batches of b see what one with batches of workers() * b would. The samples of the batches that are left over at the end
-    are divided evenly; left out are fewer than workers, and what is left over where a data set or a sampler of your own makes
-    the batches. A loader that shuffles does so alike on all workers, which all call this; a generator or a sampler of your own
-    has to give the same order on all. Joins the job where init() has not been called."""
+    """This worker's part of a DataLoader, a PyDataset or a generator of batches: of every `workers()` batches that of its rank.
+    So workers with batches of b see what one with batches of workers() * b would. The samples of the batches that are left over
+    at the end are divided evenly; left out are fewer than workers, and of a loader what is left over where a data set or a
+    sampler of your own makes the batches. A loader that shuffles does so alike on all workers, which all call this; a generator
+    or a sampler of your own has to give the same order on all. Joins the job where init() has not been called."""
     loaders.check_can_shard(dataset)
     init()
     if workers() == 1:
         return dataset
-    return loaders.shard(dataset, rank(), workers(), job.joined().broadcast_number(np.random.randint(2 ** 31)))
+    if isinstance(dataset, DataLoader):
+        return data.shard(dataset, rank(), workers(), job.joined().broadcast_number(np.random.randint(2 ** 31)))
+    return batches.shard(dataset, rank(), workers())
 
 
 def check(model: Any) -> None:
@@ -109,6 +112,8 @@ class Torch(training.Backend):
 
 
 class Training(training.Training):
+    takes = "arrays, a PyDataset, a generator, or a DataLoader that poseidon.keras.shard or a DistributedSampler divides"
+
     def __init__(self, model: Any) -> None:
         super().__init__(model, Torch())
         self.exchange: _torch.Exchange | None = None
@@ -135,6 +140,13 @@ class Training(training.Training):
         self.start()
         return made
 
+    def plan_fit(self, asked: dict[str, Any]) -> None:
+        """Keras takes a batch away to build what is not built. Threads that fetch ahead have more than that one then, and hand
+        it out before the first one comes anew: as many as they had, which differs between workers."""
+        part = asked["x"]
+        if isinstance(part, batches.Part) and (part.workers > 1 or part.use_multiprocessing):
+            self.model._symbolic_build(data_batch=part[0])
+
     def train_step(self, batch: Any) -> Any:
         """Gradients count by the samples of the batch: workers' batches may differ in size."""
         if self.exchange is None:
@@ -152,6 +164,9 @@ class Training(training.Training):
                                 "FAILED_PRECONDITION")
         self.compare_once()
         return logs
+
+    def is_divided(self, given: Any) -> bool:
+        return loaders.is_divided(given)
 
     def training_batches(self, given: tuple[Any, ...], batch_size: int, seed: int | None) -> Any:
         return loaders.batches_of(given, batch_size, rank(), workers(), seed)

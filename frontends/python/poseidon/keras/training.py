@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import PoseidonError, check_same
 from ..session import view_of
-from . import arrays
+from . import arrays, batches
 from .models import floats_of_each_worker, like, state_of, whole_state_of
 
 if TYPE_CHECKING:
@@ -96,6 +96,12 @@ class Training:
 
     # ---- what a backend does its own way
 
+    takes: str  # what fit can be given, in words
+
+    def is_divided(self, given: Any) -> bool:
+        """Whether `given`, neither arrays nor what batches.py divides, is only this worker's."""
+        return False
+
     def make_train_function(self, force: bool = False) -> Any:
         """fit and train_on_batch build the model before they ask for the function that trains it."""
         raise NotImplementedError
@@ -127,7 +133,7 @@ class Training:
         bound = inspect.signature(self.plain["fit"]).bind(*arguments, **words)
         bound.apply_defaults()
         asked = bound.arguments
-        self.share_arrays(asked)
+        self.share_data(asked)
         rank = self.backend.session().rank
         asked["callbacks"] = [*callbacks_here(asked["callbacks"], rank), Together(self)]
         if rank > 0 and asked["verbose"] == "auto":
@@ -171,18 +177,35 @@ class Training:
 
     # ---- what they do together
 
-    def share_arrays(self, asked: dict[str, Any]) -> None:
-        """Arrays given to fit become this worker's batches of them."""
-        x, batch_size = asked["x"], asked["batch_size"] or 32
-        given = (x, asked["y"], asked["sample_weight"])
+    def share_data(self, asked: dict[str, Any]) -> None:
+        """What is given to fit for all workers becomes this worker's batches of it; what nobody has divided is refused."""
+        x, batch_size, session = asked["x"], asked["batch_size"] or 32, self.backend.session()
+        shuffled = asked["shuffle"] and (arrays.are_arrays(x) or isinstance(x, keras.utils.PyDataset))
+        seed = session.broadcast_number(np.random.randint(2 ** 31)) if shuffled else None
         if arrays.are_arrays(x):
-            if asked["validation_split"] and asked["validation_data"] is None:
-                given, asked["validation_data"] = arrays.split_off(given, asked["validation_split"])
-            seed = self.backend.session().broadcast_number(np.random.randint(2 ** 31)) if asked["shuffle"] else None
-            if asked["class_weight"] is not None:
-                given = arrays.with_class_weights(given, asked["class_weight"])
-            asked["x"] = self.training_batches(given, batch_size, seed)
-            asked.update(y=None, sample_weight=None, class_weight=None, batch_size=None, shuffle=False, validation_split=0.0)
+            self.share_arrays(asked, batch_size, seed)
+        elif isinstance(x, keras.utils.PyDataset):
+            whole = x.whole if isinstance(x, batches.Part) else x
+            endless = bool(asked["steps_per_epoch"]) and whole.num_batches is not None
+            asked.update(x=batches.Part(whole, session.rank, session.workers, seed, endless), shuffle=False)
+        elif batches.is_generator(x):
+            asked["x"] = batches.divided(x, session.rank, session.workers)
+        elif not batches.is_sharded_dataset(x) and not self.is_divided(x):
+            raise PoseidonError(f"fit was given a {type(x).__module__}.{type(x).__qualname__} that nobody has divided among the "
+                                f"workers, expected {self.takes}", "INVALID_ARGUMENT")
+        self.share_validation(asked, batch_size)
+
+    def share_arrays(self, asked: dict[str, Any], batch_size: int, seed: int | None) -> None:
+        given = (asked["x"], asked["y"], asked["sample_weight"])
+        if asked["validation_split"] and asked["validation_data"] is None:
+            given, asked["validation_data"] = arrays.split_off(given, asked["validation_split"])
+        if asked["class_weight"] is not None:
+            given = arrays.with_class_weights(given, asked["class_weight"])
+        asked["x"] = self.training_batches(given, batch_size, seed)
+        asked.update(y=None, sample_weight=None, class_weight=None, batch_size=None, shuffle=False, validation_split=0.0)
+
+    def share_validation(self, asked: dict[str, Any], batch_size: int) -> None:
+        """Arrays; other data every worker evaluates as they are, which counts all samples alike."""
         validation = asked["validation_data"]
         if isinstance(validation, (tuple, list)) and arrays.are_arrays(validation):
             asked["validation_data"] = self.validation_batches(tuple(validation), asked["validation_batch_size"] or batch_size)

@@ -243,7 +243,8 @@ class Exchange:
             if number in pushed:
                 take = self.rows_of if layer.table else self.parts_of
                 for place, part in zip(layer.places, take(layer, number, pushed[number])):
-                    means[place] = None if (form := forms[place]) is None else in_form(part, form)
+                    form = forms[place]
+                    means[place] = None if form is None else in_form(part, form)
         return means
 
     def rows_of(self, layer: Layer, number: int, pushed: tf.Tensor) -> list[tf.IndexedSlices]:
@@ -271,6 +272,10 @@ class Exchange:
     def plan(self) -> dict[str, tuple[str, str]]:
         """By layer's name, its first variable's path: kv or sfb, and the reason in words, of the newest plan."""
         return {layer.name: self.session.plan_of(self.model, number) for layer, number in zip(self.layers, self.numbers)}
+
+    def bytes_of_plan(self) -> tuple[int, int]:
+        """Of payload that the busiest worker sends in a step: were all gradients sent whole, and as the newest plan has them."""
+        return self.session.bytes_of_plan(self.model, self.numbers)
 
 
 def in_form(mean: Gradient, form: Form) -> Gradient:

@@ -143,7 +143,7 @@ def scatter_sum(session: Session, output: torch.Tensor, total: torch.Tensor, op:
 
 def exchange(session: Session, output: torch.Tensor, given: torch.Tensor, takes: list[int], gives: list[int]) -> None:
     """Of every worker's `given`, cut along its first dimension as it says in `gives`, the piece for this worker."""
-    cuts, wanted = gather(session, torch.tensor([gives, takes])).unbind(1)
+    cuts, wanted = gather(session, torch.tensor([gives, takes], device="cpu")).unbind(1)
     if not torch.equal(cuts, wanted.t()):  # on all workers, so that all raise
         raise PoseidonError(f"all_to_all was given pieces of {cuts.tolist()} by rank where {wanted.t().tolist()} are wanted, "
                             "expected the same splits on both sides", "INVALID_ARGUMENT")

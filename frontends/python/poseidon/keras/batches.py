@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose turn a batch is, of PyDatasets and generators, whatever the backend: P workers with batches of b see, step for step,
+what one with batches of P * b would."""
+from __future__ import annotations
+
+import itertools
+import types
+import weakref
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from ..errors import PoseidonError
+from ..shares import part_of
+from . import arrays as of_fit
+
+_divided: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()  # generators made here
+
+
+class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotations
+    """This worker's of a PyDataset's batches: of every `ranks` that of its rank. The samples of the batches that are left over
+    at the end are one step and are divided evenly; fewer than one for each worker are left out. With a seed every pass has
+    another order, the same on all workers, in which what is left over stays at the end.
+
+    Thread: any; Keras asks for batches on several, or in processes that have a copy."""
+
+    def __init__(self, whole: Any, rank: int, ranks: int, seed: int | None = None, endless: bool = False) -> None:
+        """`endless`: one pass follows another, for epochs of another length than a pass."""
+        super().__init__(whole.workers, whole.use_multiprocessing, whole.max_queue_size)
+        self.whole, self.rank, self.ranks, self.seed, self.endless = whole, rank, ranks, seed, endless
+        self.epoch = 0
+        self.kept_order: tuple[tuple[int, int], np.ndarray[Any, Any]] | None = None
+        self.kept_rest: tuple[int, bool] | None = None
+        if whole.num_batches is not None and self.steps(whole.num_batches) == 0:
+            raise PoseidonError(f"the data set has {whole.num_batches} batches, expected at least one sample for each of {ranks} "
+                                "workers", "INVALID_ARGUMENT")
+
+    def steps(self, batches: int) -> int:
+        """Of a pass over so many."""
+        return batches // self.ranks + self.divides_rest(batches)
+
+    def divides_rest(self, batches: int) -> bool:
+        """Whether what is left over has a sample for each worker, which only the batches themselves tell."""
+        if batches % self.ranks == 0:
+            return False
+        if self.kept_rest is None or self.kept_rest[0] != batches:
+            rest = [self.whole[number] for number in range(batches - batches % self.ranks, batches)]
+            self.kept_rest = batches, sum(map(samples_in, rest)) >= self.ranks
+        return self.kept_rest[1]
+
+    @property
+    def num_batches(self) -> int | None:
+        batches = self.whole.num_batches
+        return None if batches is None or self.endless else self.steps(batches)
+
+    def order(self, batches: int, epoch: int) -> np.ndarray[Any, Any]:
+        kept = self.kept_order
+        if kept is None or kept[0] != (batches, epoch):
+            even = batches - batches % self.ranks
+            order = np.concatenate([of_fit.order_of(even, self.seed, epoch), np.arange(even, batches)])
+            kept = self.kept_order = (batches, epoch), order
+        return kept[1]
+
+    def __getitem__(self, index: int) -> Any:
+        batches = self.whole.num_batches
+        if batches is None:
+            return self.whole[index * self.ranks + self.rank]
+        epoch, step = divmod(index, self.steps(batches)) if self.endless else (self.epoch, index)
+        of_step = self.order(batches, epoch)[step * self.ranks:(step + 1) * self.ranks]
+        if len(of_step) == self.ranks:
+            return self.whole[int(of_step[self.rank])]
+        return share_of([self.whole[int(number)] for number in of_step], self.rank, self.ranks)
+
+    def on_epoch_begin(self) -> None:
+        if hasattr(self.whole, "on_epoch_begin"):  # not in the oldest Keras
+            self.whole.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        """Here and not in on_epoch_begin, before which Keras may have asked for batches."""
+        self.epoch += 1
+        self.whole.on_epoch_end()
+
+
+def turns(batches: Iterable[Any], rank: int, workers: int) -> Generator[Any, None, None]:
+    """Of every `workers` of a generator's batches that of a rank. The samples of those that are left over at its end are
+    divided evenly; fewer than one for each worker are left out."""
+    given = iter(batches)
+    while step := list(itertools.islice(given, workers)):
+        if len(step) == workers:
+            yield step[rank]
+        elif sum(map(samples_in, step)) >= workers:
+            yield share_of(step, rank, workers)
+
+
+def divided(generator: Generator[Any, None, None], rank: int, workers: int) -> Generator[Any, None, None]:
+    """A generator of this worker's batches; one that was made here stays as it is."""
+    if generator in _divided:
+        return generator
+    made = turns(generator, rank, workers)
+    _divided.add(made)
+    return made
+
+
+def shard(given: Any, rank: int, workers: int) -> Any:
+    """This worker's part of a PyDataset or a generator."""
+    return divided(given, rank, workers) if is_generator(given) else Part(given, rank, workers)
+
+
+def is_generator(given: Any) -> bool:
+    return isinstance(given, types.GeneratorType)
+
+
+def samples_in(batch: Any) -> int:
+    return len(next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None))
+
+
+def share_of(batches: Sequence[Any], rank: int, workers: int) -> Any:
+    """A worker's even share of the samples of several batches."""
+    first, end = part_of(sum(map(samples_in, batches)), rank, workers)
+
+    def share(*leaves: Any) -> Any:
+        if leaves[0] is None:
+            return None
+        plain = all(isinstance(leaf, np.ndarray) for leaf in leaves)
+        return (np.concatenate(leaves) if plain else keras.ops.concatenate(leaves))[first:end]
+    return keras.tree.map_structure(share, *batches)
+
+
+def is_sharded_dataset(given: Any) -> bool:
+    """Whether `given` is a tf.data.Dataset that has been through Dataset.shard, as it has in poseidon.tensorflow.shard. Where
+    TensorFlow is not Keras' backend it need not be there."""
+    kinds = {kind.__name__ for kind in type(given).__mro__}
+    if "_ShardDataset" in kinds:
+        return True
+    return "DatasetV2" in kinds and any(map(is_sharded_dataset, given._inputs()))
