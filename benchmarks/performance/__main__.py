@@ -2,7 +2,7 @@
 """Measures the cells of a grid and writes docs/performance.md, its plots and raw results.
 
   python3 -m benchmarks.performance                        # the quick grid; needs root
-  python3 -m benchmarks.performance --grid full            # at most 6 hours, and training 40 minutes; resumable
+  python3 -m benchmarks.performance --grid full            # at most 6 hours, and training 20 minutes; resumable
   python3 -m benchmarks.performance --only resnet-50-p4-1x,mlp-p2-1G,dense-path
   python3 -m benchmarks.performance --list                 # the cells and what they take
   python3 -m benchmarks.performance --render               # measures nothing
@@ -92,7 +92,7 @@ def say_grid(options):
     if options.dense_path:
         say(f"{DENSE_PATH:40} all-reduces over unshaped links: {DENSE_PATH_PATIENCE}")
     if options.training:
-        say(f"{TRAINING:40} benchmarks.torch, real training beside DDP: about 40 min")
+        say(f"{TRAINING:40} benchmarks.torch, real training beside DDP: about 20 min")
     for name in options.calculated:
         say(f"{name:40} calculated: {calculated.COMMANDS[name].patience}")
 

@@ -11,7 +11,6 @@ writes what steps took.
 Raw results are docs/performance/tensorflow-*.json, the tables are docs/performance/tensorflow.md. A cell is measured
 again when its inputs changed (setting, sources or machine) or when others used the cores meanwhile.
 """
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -35,18 +34,6 @@ def parse(arguments):
     return options
 
 
-@contextlib.contextmanager
-def network_of(cell, say):
-    """A cluster that passed the gate, and the gate in short; one worker has no links. Raises emulation.Refused."""
-    from benchmarks.torch import measure
-    if cell.workers > 1:
-        with measure.network(cell.workers, cell.rate_bits, say) as found:
-            yield found
-        return
-    with measure.emulation.Cluster(1, measure.emulation.Link(rate=None)) as cluster:
-        yield cluster, None
-
-
 def is_there(cell, key, folder):
     from . import tables
     path = folder / f"{cell.name}.json"
@@ -58,6 +45,7 @@ def is_there(cell, key, folder):
 def measure_all(options):
     """Measures what is missing or stale; the exit status."""
     from benchmarks.performance import machine
+    from benchmarks.torch.measure import network
     from . import measure
     subprocess.run([ROOT / "scripts" / "build.sh", "release", "poseidon_shared", "poseidon_tensorflow"], check=True,
                    stdout=subprocess.DEVNULL)
@@ -71,7 +59,7 @@ def measure_all(options):
     options.folder.mkdir(parents=True, exist_ok=True)
     for _, group in itertools.groupby(stale, lambda cell: (cell.workers, cell.rate_bits)):
         group = list(group)
-        with network_of(group[0], say) as (cluster, gate):
+        with network(group[0].workers, group[0].rate_bits, say) as (cluster, gate):
             for cell in group:
                 say(cell.name)
                 try:

@@ -33,7 +33,11 @@ class Failed(Exception):
 
 @contextlib.contextmanager
 def network(workers, rate, say):
-    """A cluster that passed the gate, and the gate in short. Raises emulation.Refused."""
+    """A cluster that passed the gate, and the gate in short; one worker has no links, and None. Raises emulation.Refused."""
+    if workers == 1:
+        with emulation.Cluster(1, emulation.Link(rate=None)) as cluster:
+            yield cluster, None
+        return
     for attempt in range(ATTEMPTS):
         with emulation.Cluster(workers, emulation.Link(rate=rate)) as cluster:
             report = calibration.calibrate(cluster, seconds=1.0)

@@ -214,7 +214,7 @@ step, and how far the measured one is from it; the plan knows nothing of cores t
 
 {other_table(several)}
 
-## One worker
+One worker, through `wrap`, with all that several workers need; `distribute` leaves one worker alone:
 
 {one_worker_table(one)}
 """
