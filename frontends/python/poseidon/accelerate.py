@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import accelerate
@@ -21,7 +20,7 @@ from accelerate.utils import DDPCommunicationHookType, DistributedType
 from . import torch as poseidon
 from .errors import PoseidonError
 from .torch import job
-from .torch.data import Loader
+from .torch.data import check_is_whole
 
 __all__ = ["Accelerator"]
 
@@ -76,17 +75,12 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
         return super().prepare_optimizer(optimizer, device_placement)
 
     def prepare_data_loader(self, data_loader: Any, *arguments: Any, **words: Any) -> Any:
-        if isinstance(data_loader, Loader):  # Accelerate reads a batch ahead: its samples would count in the step before
-            raise PoseidonError("prepare was given a loader of poseidon.torch.loader or shard, expected a DataLoader of the "
-                                "whole data set: Accelerate divides it", "INVALID_ARGUMENT")
+        check_is_whole(data_loader, "prepare", "Accelerate")
         return super().prepare_data_loader(data_loader, *arguments, **words)
 
-    @contextlib.contextmanager
-    def no_sync(self, model: torch.nn.Module) -> Iterator[None]:
+    def no_sync(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
         """Gradients of backward passes inside add up on each worker; the first one behind it exchanges all."""
-        exchange = job.exchange_of(model)
-        with contextlib.nullcontext() if exchange is None else exchange.no_sync():
-            yield
+        return job.no_sync(model)
 
     def free_memory(self, *objects: Any) -> Any:
         """Models among `objects` are plain again; those that are not named stay exchanged."""

@@ -13,7 +13,6 @@ import contextlib
 import functools
 import os
 import socket
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +26,7 @@ from torchmetrics import Metric
 from . import torch as poseidon
 from .errors import PoseidonError
 from .torch import job
-from .torch.data import Loader
+from .torch.data import check_is_whole
 from .torch.layers import broadcast
 
 if TYPE_CHECKING:
@@ -121,9 +120,7 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
         """It is there."""
 
     def process_dataloader(self, dataloader: object) -> object:
-        if isinstance(dataloader, Loader):  # Lightning reads a batch ahead: its samples would count in the step before
-            raise PoseidonError("the Trainer was given a loader of poseidon.torch.loader or shard, expected a DataLoader of the "
-                                "whole data set: Lightning divides it", "INVALID_ARGUMENT")
+        check_is_whole(dataloader, "the Trainer", "Lightning")
         return dataloader
 
     def setup(self, trainer: Any) -> None:
@@ -153,12 +150,9 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
             module = self.lightning_module
             return self._forward_redirection(module, module, "training_step", *arguments, **words)
 
-    @contextlib.contextmanager
-    def block_backward_sync(self) -> Iterator[None]:
+    def block_backward_sync(self) -> contextlib.AbstractContextManager[None]:
         """Gradients of backward passes inside add up on each worker; the first one behind it exchanges all."""
-        exchange = job.exchange_of(self.lightning_module)
-        with contextlib.nullcontext() if exchange is None else exchange.no_sync():
-            yield
+        return job.no_sync(self.lightning_module)
 
     def teardown(self) -> None:
         """The module is plain again, with its last weights; the job goes on until the process ends."""

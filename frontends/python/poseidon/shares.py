@@ -2,9 +2,25 @@
 """Which samples of a step are whose, whatever the framework."""
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, TypeVar
+
+Batch = TypeVar("Batch")
 
 
 def part_of(samples: Any, rank: int, workers: int) -> tuple[Any, Any]:
     """The first of a worker's samples among so many, and the first that is not: shares differ by one at most."""
     return samples * rank // workers, samples * (rank + 1) // workers
+
+
+def turns(batches: Iterable[Batch], rank: int, workers: int, samples_in: Callable[[Batch], int],
+          share: Callable[[list[Batch], int, int], Batch]) -> Generator[Batch, None, None]:
+    """Of every `workers` batches that of a rank. The samples of those that are left over at the end are divided evenly: `share`
+    has them, and from which of them to which; fewer than one for each worker are left out."""
+    given = iter(batches)
+    while step := list(itertools.islice(given, workers)):
+        if len(step) == workers:
+            yield step[rank]
+        elif (rest := sum(map(samples_in, step))) >= workers:
+            yield share(step, *part_of(rest, rank, workers))

@@ -3,17 +3,16 @@
 what one with batches of P * b would."""
 from __future__ import annotations
 
-import itertools
 import types
 import weakref
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from ..errors import PoseidonError
-from ..shares import part_of
+from ..shares import part_of, turns
 from . import arrays as of_fit
 
 _divided: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()  # generators made here
@@ -71,7 +70,8 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         of_step = self.order(batches, epoch)[step * self.ranks:(step + 1) * self.ranks]
         if len(of_step) == self.ranks:
             return self.whole[int(of_step[self.rank])]
-        return share_of([self.whole[int(number)] for number in of_step], self.rank, self.ranks)
+        rest = [self.whole[int(number)] for number in of_step]
+        return share_of(rest, *part_of(sum(map(samples_in, rest)), self.rank, self.ranks))
 
     def on_epoch_begin(self) -> None:
         if hasattr(self.whole, "on_epoch_begin"):  # not in the oldest Keras
@@ -83,22 +83,11 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         self.whole.on_epoch_end()
 
 
-def turns(batches: Iterable[Any], rank: int, workers: int) -> Generator[Any, None, None]:
-    """Of every `workers` of a generator's batches that of a rank. The samples of those that are left over at its end are
-    divided evenly; fewer than one for each worker are left out."""
-    given = iter(batches)
-    while step := list(itertools.islice(given, workers)):
-        if len(step) == workers:
-            yield step[rank]
-        elif sum(map(samples_in, step)) >= workers:
-            yield share_of(step, rank, workers)
-
-
 def divided(generator: Generator[Any, None, None], rank: int, workers: int) -> Generator[Any, None, None]:
     """A generator of this worker's batches; one that was made here stays as it is."""
     if generator in _divided:
         return generator
-    made = turns(generator, rank, workers)
+    made = turns(generator, rank, workers, samples_in, share_of)
     _divided.add(made)
     return made
 
@@ -116,10 +105,8 @@ def samples_in(batch: Any) -> int:
     return len(next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None))
 
 
-def share_of(batches: Sequence[Any], rank: int, workers: int) -> Any:
-    """A worker's even share of the samples of several batches."""
-    first, end = part_of(sum(map(samples_in, batches)), rank, workers)
-
+def share_of(batches: Sequence[Any], first: int, end: int) -> Any:
+    """Samples first to end of several batches."""
     def share(*leaves: Any) -> Any:
         if leaves[0] is None:
             return None

@@ -9,7 +9,6 @@ and the training loop as it was. One process trains as always; `poseidon run`, t
 """
 from __future__ import annotations
 
-import ctypes
 import os
 from typing import Any
 
@@ -23,6 +22,7 @@ from .collectives import all_gather, all_gather_object, all_reduce, barrier, bro
 from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
 from .job import init, joined, rank, release, shutdown, workers, wrap
+from .layers import bytes_of
 
 __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach",
            "barrier", "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "make_token_file", "plan", "rank",
@@ -51,8 +51,8 @@ def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
     check_every: every so many steps the parameters of all workers are compared, and in the first three steps, and the first
     three of the final plan, every gradient with what plain autograd and an all-reduce give (checks.py has how, and the
     tolerance). What differs is raised on all workers, as PoseidonError with rank, parameter and step; a step is a backward pass,
-    from 0. A compared step costs a second forward and backward pass, the memory of both, and an all-reduce of all gradients
-    through one worker; other steps nothing. The forward pass has to be one that may run again. The same on all workers."""
+    from 0. A compared step costs a second forward and backward pass, the memory of both, and an all-reduce of all gradients;
+    other steps nothing. The forward pass has to be one that may run again. The same on all workers."""
     if overlap not in OVERLAPS:
         raise PoseidonError(f"distribute was given overlap='{overlap}', expected {' or '.join(OVERLAPS)}", "INVALID_ARGUMENT")
     if not isinstance(model, torch.nn.Module):
@@ -92,11 +92,6 @@ def note_samples(samples: int) -> int:
             continue
         before, exchange.samples = exchange.samples, samples
     return before
-
-
-def bytes_of(tensor: torch.Tensor) -> bytes:
-    tensor = tensor.detach().cpu().contiguous()
-    return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
 def plan(model: torch.nn.Module) -> dict[str, tuple[str, str]]:

@@ -41,7 +41,7 @@ import torch
 from .. import library as c
 from ..errors import PoseidonError
 from .exchange import Hook, tensors_in
-from .layers import Layer, UnderWay, view_of
+from .layers import Layer, UnderWay, bytes_of, view_of
 from .linear import Linear
 
 if TYPE_CHECKING:
@@ -346,9 +346,7 @@ class Checker:
             self.refuse(self.compare_with_plain(step, local), step)
             if exchange.overlap:
                 for layer in exchange.layers:
-                    if layer.sent is not None:
-                        layer.sent.result()
-                    exchange.wait(exchange.model, layer.id)
+                    exchange.wait_for(layer)
                 exchange.land_shared()
             self.refuse(self.compare_with_sum(local), step)
 
@@ -610,9 +608,7 @@ class Checker:
 
 def hash_of(tensor: torch.Tensor) -> int:
     """Of 56 bits, of the numbers' own bits."""
-    host = tensor.detach().cpu().contiguous()
-    numbers = ctypes.string_at(host.data_ptr(), host.numel() * host.element_size())
-    return int.from_bytes(hashlib.blake2b(numbers, digest_size=7).digest(), "big")
+    return int.from_bytes(hashlib.blake2b(bytes_of(tensor), digest_size=7).digest(), "big")
 
 
 def eager() -> contextlib.AbstractContextManager[Any]:

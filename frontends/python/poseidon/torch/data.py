@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler
 
 from ..errors import PoseidonError
-from ..shares import part_of
+from ..shares import turns
 
 
 class Turns(Sampler[Any]):
@@ -38,13 +38,9 @@ class BatchTurns(Sampler[list[Any]]):
         self.batches, self.rank, self.workers = batches, rank, workers
 
     def __iter__(self) -> Iterator[list[Any]]:
-        given = iter(self.batches)
-        while step := list(itertools.islice(given, self.workers)):
-            if len(step) == self.workers:
-                yield step[self.rank]
-            elif (rest := sum(map(len, step))) >= self.workers:
-                first, end = part_of(rest, self.rank, self.workers)
-                yield list(itertools.chain(*step))[first:end]
+        def share(rest: list[list[Any]], first: int, end: int) -> list[Any]:
+            return list(itertools.chain(*rest))[first:end]
+        return turns(self.batches, self.rank, self.workers, len, share)
 
     @property
     def samples(self) -> int:
@@ -88,6 +84,13 @@ def samples_in(batch: Any) -> int:
         return len(batch)
     parts = list(batch.values()) if isinstance(batch, dict) else list(batch) if isinstance(batch, (list, tuple)) else []
     return samples_in(parts[0]) if parts and isinstance(parts[0], (torch.Tensor, dict, list, tuple)) else len(batch)
+
+
+def check_is_whole(loader: object, what: str, package: str) -> None:
+    """Refuses a Loader where a package divides data itself. It reads a batch ahead, whose samples would count in the step before."""
+    if isinstance(loader, Loader):
+        raise PoseidonError(f"{what} was given a loader of poseidon.torch.loader or shard, expected a DataLoader of the whole data "
+                            f"set: {package} divides it", "INVALID_ARGUMENT")
 
 
 def check_can_shard(loader: DataLoader[Any]) -> None:

@@ -62,8 +62,7 @@ class DistributedDataParallel(Face):
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Backward passes inside leave their gradients to add up on each worker; the first one behind it exchanges all."""
-        exchange = job.exchange_of(self.module)
-        return contextlib.nullcontext() if exchange is None else exchange.no_sync()
+        return job.no_sync(self.module)
 
 
 class Attached(Face, parallel.DistributedDataParallel):

@@ -649,16 +649,15 @@ class Exchange:
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Backward passes inside leave their gradients to add up here; the first one behind it exchanges what there is."""
-        before, self.paused = self.paused, True
+        before = self.paused
+        self.pause(True)
         try:
             yield
         finally:
-            self.paused = before
-            for layer in self.layers:
-                layer.local = True
+            self.pause(before)
 
     def pause(self, paused: bool) -> None:
-        """As at the beginning or the end of no_sync, for who has a flag of its own."""
+        """As at the beginning or the end of no_sync."""
         if self.paused and not paused:
             for layer in self.layers:
                 layer.local = True
@@ -680,12 +679,17 @@ class Exchange:
 
     # ---- landing and updating
 
+    def wait_for(self, one: Layer | Usage | Buffers) -> None:
+        """Until the mean is in the memory that was lent; what is on a device has to have been pushed."""
+        if one.sent is not None:
+            one.sent.result()
+            one.sent = None
+        self.wait(self.model, one.id)
+
     def land(self, layer: Layer) -> None:
         if layer.flying:
-            if layer.sent is not None:
-                layer.sent.result()
-            self.wait(self.model, layer.id)
-            layer.flying, layer.sent = False, None
+            self.wait_for(layer)
+            layer.flying = False
             if layer.carrier is not None and not layer.table:
                 assert layer.host is not None
                 layer.carrier.bring(layer.device, [(layer.host, layer.whole())])
@@ -703,9 +707,7 @@ class Exchange:
     def land_shared(self, only_needed: bool = False) -> None:
         for shared in self.shared:
             if shared.flying and (shared.needed or not only_needed):
-                if isinstance(shared, Buffers) and shared.sent is not None:
-                    shared.sent.result()
-                self.wait(self.model, shared.id)
+                self.wait_for(shared)
                 shared.flying = False
                 shared.tell()
 

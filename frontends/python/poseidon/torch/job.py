@@ -2,6 +2,7 @@
 """This process' place in the job, and what it has wrapped: joined once, left once."""
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -120,6 +121,13 @@ def exchange_of(model: torch.nn.Module) -> Exchange | None:
     """The newest of `model`, or of what it is around; None where it is not exchanged: on one worker."""
     inside = set(model.modules())
     return next((exchange for exchange in reversed(_wrapped) if exchange.root in inside), None)
+
+
+def no_sync(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+    """Backward passes inside leave their gradients to add up on each worker; the first one behind it exchanges all. Does nothing
+    where `model` is not exchanged."""
+    exchange = exchange_of(model)
+    return contextlib.nullcontext() if exchange is None else exchange.no_sync()
 
 
 def release(model: torch.nn.Module) -> None:

@@ -51,6 +51,11 @@ def view_of(tensor: torch.Tensor) -> c.View:
     return c.View(memory=tensor.data_ptr(), elements=tensor.numel(), dtype=DTYPES[tensor.dtype])
 
 
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    host = tensor.detach().cpu().contiguous()
+    return ctypes.string_at(host.data_ptr(), host.numel() * host.element_size())
+
+
 def copied(address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """A tensor of its own with the numbers at an address."""
     tensor = torch.empty(shape, dtype=dtype, device="cpu")
@@ -370,7 +375,7 @@ class Usage:
         self.to_view = ctypes.byref(view_of(self.flat))
         self.to_more = None
         self.needed = False  # before the next forward pass
-        self.device = None
+        self.sent, self.device = None, None  # made on the host
         self.id: int | None = None
         self.flying = False
 
