@@ -41,6 +41,12 @@ def run_worker(case_file, rank, log):
     worker.main(case_file, rank)
 
 
+def work_on_features(*arguments):
+    """features.work in a child of the server."""
+    import features
+    features.work(*arguments)
+
+
 class Ended:
     def __init__(self, process, output, errors):
         self.code, self.output, self.errors = process.returncode, output, errors
@@ -112,6 +118,84 @@ def differing(one, other):
     """Names of tensors that are not equal bit for bit."""
     import torch
     return [name for name, tensor in one.items() if not torch.equal(tensor, other[name])]
+
+
+WORKERS = 2
+
+
+class Failed(Exception):
+    pass
+
+
+class Workers:
+    """Two workers of one job, which train one feature after another: a session has room for many models."""
+
+    def __init__(self, folder, devices=(None,) * WORKERS, delays=None, **options):
+        self.folder, self.devices, self.delays, self.options = folder, devices, delays, options
+        self.processes = []
+
+    def start(self):
+        token = self.folder / "job.token"
+        poseidon.make_token_file(token)
+        options = {"workers": WORKERS, "port": free_port(), "token_file": str(token), **self.options}
+        self.pipes, ends = zip(*(FORKS.Pipe() for _ in range(WORKERS)))
+        self.processes = [FORKS.Process(target=work_on_features, args=(rank, options, end, device, self.delays))
+                          for rank, (end, device) in enumerate(zip(ends, self.devices))]
+        for process in self.processes:
+            process.start()
+
+    def train(self, name, **words):
+        """What every rank answers, (weights, schemes, log). `words` are wrap's. After a failure the next feature finds new
+        workers."""
+        if not self.processes:
+            self.start()
+        try:
+            for pipe in self.pipes:
+                pipe.send((name, words))
+            answers = []
+            for rank, pipe in enumerate(self.pipes):
+                if not pipe.poll(PATIENCE):
+                    raise Failed(f"rank {rank} does not answer")
+                answers.append(pipe.recv())
+            for rank, answer in enumerate(answers):
+                if isinstance(answer, str):
+                    raise Failed(f"rank {rank}: {answer}")
+            return answers
+        except (Failed, EOFError, OSError):
+            self.kill()
+            raise
+
+    def kill(self):
+        for process in self.processes:
+            process.kill()
+            process.join()
+        self.processes = []
+
+    def end(self):
+        for process, pipe in zip(self.processes, self.pipes if self.processes else ()):
+            pipe.send(None)
+        for process in self.processes:
+            process.join(PATIENCE)
+        codes = [process.exitcode for process in self.processes]
+        self.kill()
+        assert not any(codes), codes
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    """Their plan is final at step 3 and sends Linears as factors: that is fewer bytes."""
+    workers = Workers(tmp_path_factory.mktemp("planned"), policy="bytes", final_plan_step=3)
+    yield workers
+    workers.end()
+
+
+@pytest.fixture(scope="module")
+def forced(tmp_path_factory):
+    """They send Linears as factors from the first step."""
+    import features  # which needs torch
+    workers = Workers(tmp_path_factory.mktemp("forced"), schemes=features.FACTORS)
+    yield workers
+    workers.end()
 
 
 @pytest.fixture

@@ -10,11 +10,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed for this int
 import broken  # noqa: E402
 import features  # noqa: E402
 import poseidon.torch  # noqa: E402
-from conftest import FACTORS, FORKS, PATIENCE, free_port  # noqa: E402
-from test_features import Workers  # noqa: E402
+from conftest import FACTORS, FORKS, PATIENCE, WORKERS, free_port  # noqa: E402
 from test_silence import mlp, sgd, train, whole  # noqa: E402
 
-WORKERS = 2
 # Of features one in three, all of them in `make soak`: each trains for a second or two.
 SOME = slice(None, None, 1 if int(os.environ.get("POSEIDON_DRILLS", "10")) > 10 else 3)
 CHECKED = "gradients of step"  # begins what the log says of a step that was not run again
@@ -88,21 +86,6 @@ def test_a_parameter_that_parts_is_named(tmp_path, overlap):
 
 
 # ---- right ones
-
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory):
-    """As in test_features.py."""
-    workers = Workers(tmp_path_factory.mktemp("planned"), policy="bytes", final_plan_step=3)
-    yield workers
-    workers.end()
-
-
-@pytest.fixture(scope="module")
-def forced(tmp_path_factory):
-    workers = Workers(tmp_path_factory.mktemp("forced"), schemes=features.FACTORS)
-    yield workers
-    workers.end()
-
 
 # Features some of whose steps no second run can judge: why the log says so.
 BESIDE = "the loss reaches parameters otherwise than through what the model's forward pass returned"

@@ -7,8 +7,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed for this int
 import device_cases  # noqa: E402
 import features  # noqa: E402
 import late  # noqa: E402
-from conftest import FORKS, PATIENCE  # noqa: E402
-from test_features import Workers, assert_trained  # noqa: E402
+from conftest import FORKS, PATIENCE, Workers  # noqa: E402
+from test_features import assert_trained  # noqa: E402
 
 if not late.LIBRARY.exists():
     pytest.skip(f"{late.LIBRARY.name} is not built", allow_module_level=True)

@@ -443,9 +443,8 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const 
                        c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
                        c10::IntArrayRef output_padding, int64_t groups) {
   const InOperator guard;
-  const auto on_host = [](const at::Tensor& tensor) { return tensor.cpu(); };
-  return at::convolution(on_host(input), on_host(weight), bias ? std::optional(on_host(*bias)) : std::nullopt, stride, padding,
-                         dilation, transposed, output_padding, groups)
+  return at::convolution(input.cpu(), weight.cpu(), bias ? std::optional(bias->cpu()) : std::nullopt, stride, padding, dilation,
+                         transposed, output_padding, groups)
       .to(input.device());
 }
 
