@@ -21,9 +21,7 @@ steps, largest difference over largest weight; the first step in which a hidden 
 of `noise`.
 """
 import argparse
-import multiprocessing
 import pathlib
-import socket
 import statistics
 import sys
 import tempfile
@@ -31,8 +29,14 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "frontends" / "python"))
 
+import ranks  # noqa: E402
+
 ALL, PIXELS, LATENT = 128, 784, 100
 RUNS = ["one", "noise", "terms", "dense", "factors"]
+
+
+def workers_of(run):
+    return 2 if run in ("dense", "factors") else 1
 
 
 def parse(arguments):
@@ -120,12 +124,12 @@ def observe(torch, models, with_squares):
     return signs, squares
 
 
-def train(net_name, run, dtype_name, seed, steps, marks, rank, port, token, results):
+def train(net_name, run, dtype_name, seed, steps, marks, results, rank, port, token):
     import torch
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     dtype = getattr(torch, dtype_name)
-    workers = 2 if run in ("dense", "factors") else 1
+    workers = workers_of(run)
     net = NETS[net_name](torch, dtype)
     if workers > 1:
         import poseidon.torch
@@ -162,32 +166,14 @@ def train(net_name, run, dtype_name, seed, steps, marks, rank, port, token, resu
         if step + 1 in marks:
             known = [parameter for model in net.models for parameter in model.parameters()]
             weights[step + 1] = [parameter.detach().double().clone() for parameter in known]
-    torch.save((first, weights, seen), f"{results}{run}-{dtype_name}-{rank}")
+    torch.save((first, weights, seen), f"{results}/{run}-{dtype_name}-{rank}")
     if workers > 1:
         poseidon.torch.shutdown()
 
 
-def start(folder, *case):
-    """Runs it in one process or two."""
-    from poseidon import make_token_file
-    context = multiprocessing.get_context("spawn")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    make_token_file(folder + "/job.token")
-    processes = [context.Process(target=train, args=(*case, rank, port, folder + "/job.token", folder + "/"))
-                 for rank in range(2 if case[1] in ("dense", "factors") else 1)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    if any(process.exitcode != 0 for process in processes):
-        sys.exit(f"drift: {' '.join(map(str, case[:3]))} failed")
-
-
-def flips(torch, ranks, of_one):
+def flips(torch, found, of_one):
     """By step: how many signs of hidden units differ from those of `one`, over all workers' samples."""
-    steps = zip(of_one, *(seen for _, _, seen in ranks))
+    steps = zip(of_one, *(seen for _, _, seen in found))
     return [sum(int((torch.cat(signs) != sign).sum()) for sign, *signs in zip(*step)) for step in steps]
 
 
@@ -197,15 +183,15 @@ def compare(net, seed, dtype, options, marks, exact=None):
     last = {}
     with tempfile.TemporaryDirectory() as folder:
         for run in RUNS[:-1] if dtype == "float64" else RUNS:
-            start(folder, net, run, dtype, seed, options.steps, marks)
-            ranks = [torch.load(f"{folder}/{run}-{dtype}-{rank}") for rank in range(2 if run in ("dense", "factors") else 1)]
-            first, weights, _ = ranks[0]
+            ranks.run(f"drift: {net} {run} {dtype}", train, workers_of(run), net, run, dtype, seed, options.steps, marks, folder)
+            found = [torch.load(f"{folder}/{run}-{dtype}-{rank}") for rank in range(workers_of(run))]
+            first, weights, _ = found[0]
             if run == "one":
-                gradients, of_one, signs = ranks[0]
+                gradients, of_one, signs = found[0]
             errors = [((one - other).abs() / other.abs())[other != 0] for one, other in zip(first, exact or gradients)]
             far = [max(float((one - other).abs().max()) for one, other in zip(weights[mark], of_one[mark]))
                    / max(float(other.abs().max()) for other in of_one[mark]) for mark in marks]
-            last[run], differ = far[-1], flips(torch, ranks, signs)
+            last[run], differ = far[-1], flips(torch, found, signs)
             begins = next((step for step, count in enumerate(differ) if count), "none")
             error = f"error {float(torch.cat(errors).median()):.1e}" if exact or dtype == "float64" else ""
             print(f"{net:12} seed {seed} {dtype} {run:8} {error:14} "

@@ -18,16 +18,15 @@ each as it is, waited for at the end of backward, and with -overlap.
 """
 import argparse
 import gc
-import multiprocessing
 import pathlib
-import socket
 import statistics
 import sys
-import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "frontends" / "python"))
+
+import ranks  # noqa: E402
 
 WIDTH, BATCH = 16, 4
 CASES = [kind + mode for kind in ("dense", "factors", "whole") for mode in ("", "-overlap")]
@@ -56,7 +55,7 @@ def turn(torch, net, optimizer, batch, steps):
     return (time.thread_time_ns() - began) / 1000 / steps
 
 
-def worker(case, options, workers, rank, port, token, results):
+def worker(case, options, workers, results, rank, port, token):
     import torch
 
     import poseidon.torch
@@ -88,24 +87,9 @@ def worker(case, options, workers, rank, port, token, results):
 
 
 def measure(case, options, workers):
-    from poseidon import make_token_file
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    with socket.socket() as probe, tempfile.TemporaryDirectory() as folder:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        token = folder + "/job.token"
-        make_token_file(token)
-        processes = [context.Process(target=worker, args=(case, options, workers, rank, port, token, results))
-                     for rank in range(workers)]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-        if any(process.exitcode != 0 for process in processes):
-            sys.exit(f"layers_bench: case {case} with {workers} workers failed")
-        return results.get()
+    results = ranks.CONTEXT.Queue()
+    ranks.run(f"layers_bench: case {case} with {workers} workers", worker, workers, case, options, workers, results)
+    return results.get()
 
 
 def spread(took):
