@@ -21,6 +21,9 @@ enum class Policy : std::uint8_t {
   kBytes = 2,  // the bytes of the busiest machine, layer by layer: the published rule
 };
 
+// What a worker hands over for a layer under this scheme: its factors, or else its flat gradient.
+constexpr bool TakesFactors(Scheme scheme) { return scheme != Scheme::kKeyValue; }
+
 constexpr bool IsValid(Scheme scheme) {
   return scheme == Scheme::kKeyValue || scheme == Scheme::kFactorBroadcast;
 }
