@@ -17,7 +17,7 @@
 #include "frontends/caffe/solver/solver.h"
 #include "frontends/caffe/train/aten_engine.h"
 #include "poseidon/base/thread_executor.h"
-#include "poseidon/sfb/rebuild.h"
+#include "poseidon/factors/rebuild.h"
 
 namespace poseidon::tools {
 namespace {
@@ -116,8 +116,8 @@ Result<double> ProductFlops(const Profile& profile, int threads) {
   const auto engine = caffe::MakeAtenEngine(threads);
   const ThreadExecutor clock("clock");
   POSEIDON_ASSIGN_OR_RETURN(
-      const sfb::ProductTest test,
-      sfb::TestProduct(*largest->spec.factors, largest->spec.dtype, largest->rows, *engine, clock));
+      const factors::ProductTest test,
+      factors::TestProduct(*largest->spec.factors, largest->spec.dtype, largest->rows, *engine, clock));
   return test.rate();
 }
 

@@ -22,7 +22,7 @@
 #include "benchmarks/replay/member.h"
 #include "benchmarks/replay/program.h"
 #include "poseidon/session/session.h"
-#include "poseidon/sfb/rebuild.h"
+#include "poseidon/factors/rebuild.h"
 
 namespace poseidon::replay {
 namespace {
@@ -49,7 +49,7 @@ class Worker {
     POSEIDON_ASSIGN_OR_RETURN(model_, session_->NewModel());
     POSEIDON_RETURN_IF_ERROR(model_->Commit(layers).status());
     const std::uint64_t most = *std::max_element(options_.sizes.begin(), options_.sizes.end());
-    memory_ = sfb::AllocateAligned(most);
+    memory_ = factors::AllocateAligned(most);
     std::uint64_t size = 0;
     std::uint64_t repeats = 0;
     while (std::cin >> size >> repeats) POSEIDON_RETURN_IF_ERROR(Obey(size, repeats));
@@ -102,7 +102,7 @@ class Worker {
   const Options& options_;
   std::unique_ptr<session::Session> session_;
   session::Model* model_ = nullptr;
-  sfb::AlignedBytes memory_;
+  factors::AlignedBytes memory_;
   std::uint64_t step_ = 0;
 };
 

@@ -22,7 +22,7 @@
 #include "benchmarks/replay/stream.h"
 #include "poseidon/base/trace.h"
 #include "poseidon/session/session.h"
-#include "poseidon/sfb/rebuild.h"
+#include "poseidon/factors/rebuild.h"
 #include "tools/profile/quantities.h"
 
 namespace poseidon::replay {
@@ -53,7 +53,7 @@ constexpr std::uint64_t kTracedSteps = 2;
 
 // Charges products to the stream that also plays forward and backward. While the members compare test
 // products it writes zeros, so that all bits are equal; afterwards nobody reads what it would write.
-class ChargedEngine final : public sfb::ProductEngine {
+class ChargedEngine final : public factors::ProductEngine {
  public:
   ChargedEngine(Stream& stream, double flops) : stream_(stream), flops_(flops) {}
   void EndTests() { testing_ = false; }
@@ -129,14 +129,14 @@ class Worker {
 
   void MakeBuffers() {
     for (const ScaledLayer& layer : model_.layers) {
-      gradients_.push_back(sfb::AllocateAligned(layer.spec.bytes()));
+      gradients_.push_back(factors::AllocateAligned(layer.spec.bytes()));
       std::memset(gradients_.back().get(), 0, layer.spec.bytes());
       std::uint64_t bytes = 0;
       if (layer.spec.factors) {
         bytes = layer.rows * std::max(layer.spec.factors->outputs, layer.spec.factors->inputs) *
                 SizeOf(layer.spec.dtype);
       }
-      factors_.push_back(sfb::AllocateAligned(std::max<std::uint64_t>(bytes, 64)));
+      factors_.push_back(factors::AllocateAligned(std::max<std::uint64_t>(bytes, 64)));
       std::memset(factors_.back().get(), 0, std::max<std::uint64_t>(bytes, 64));
     }
     pushed_.assign(model_.layers.size(), false);
@@ -298,8 +298,8 @@ class Worker {
   TraceRecorder trace_;  // before the session, which records into it
   std::unique_ptr<session::Session> session_;
   session::Model* synced_ = nullptr;  // what the session synchronises of model_
-  std::vector<sfb::AlignedBytes> gradients_;
-  std::vector<sfb::AlignedBytes> factors_;
+  std::vector<factors::AlignedBytes> gradients_;
+  std::vector<factors::AlignedBytes> factors_;
   std::vector<bool> pushed_;
   bool idle_ = true;  // has waited since it last computed
   double step_begin_ = 0;

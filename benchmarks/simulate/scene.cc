@@ -14,7 +14,7 @@
 #include "poseidon/base/check.h"
 #include "poseidon/base/log.h"
 #include "poseidon/session/node.h"
-#include "poseidon/sfb/engine.h"
+#include "poseidon/factors/engine.h"
 #include "poseidon/sim/simulation.h"
 #include "poseidon/sim/virtual_network.h"
 
@@ -55,7 +55,7 @@ class Zeros {
 // Products take their time, on the timeline that forward and backward use once these run. While the members
 // compare test products it writes zeros, so that all bits are equal; afterwards nobody reads what it would
 // write.
-class TimedEngine final : public sfb::ProductEngine {
+class TimedEngine final : public factors::ProductEngine {
  public:
   TimedEngine(sim::Simulation& simulation, replay::Timeline& timeline, double flops)
       : simulation_(simulation), timeline_(timeline), flops_(flops) {}

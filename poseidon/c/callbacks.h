@@ -9,8 +9,8 @@
 
 #include "poseidon/base/log.h"
 #include "poseidon/c/poseidon.h"
-#include "poseidon/sfb/blas_engine.h"
-#include "poseidon/sfb/engine.h"
+#include "poseidon/factors/blas_engine.h"
+#include "poseidon/factors/engine.h"
 
 // What the caller brings: its log and its matrix product.
 namespace poseidon::c {
@@ -27,7 +27,7 @@ class CallbackLog final : public LogSink {
   void* const user_;
 };
 
-class CallbackEngine final : public sfb::ProductEngine {
+class CallbackEngine final : public factors::ProductEngine {
  public:
   explicit CallbackEngine(const poseidon_engine& engine)
       : engine_(engine),
@@ -58,12 +58,12 @@ class CallbackEngine final : public sfb::ProductEngine {
 };
 
 // The default engine, set up when it is first needed: its thread count may be the whole process's.
-class LateBlasEngine final : public sfb::ProductEngine {
+class LateBlasEngine final : public factors::ProductEngine {
  public:
   LateBlasEngine(int threads, std::string file) : threads_(threads), file_(std::move(file)) {}
   // Before the layers are committed.
   void Start() {
-    if (!engine_) engine_ = sfb::MakeBlasEngine(threads_, file_);
+    if (!engine_) engine_ = factors::MakeBlasEngine(threads_, file_);
   }
   Status Multiply(const Product& product) override {
     if (engine_) return engine_->Multiply(product);
@@ -76,7 +76,7 @@ class LateBlasEngine final : public sfb::ProductEngine {
  private:
   const int threads_;
   const std::string file_;
-  std::unique_ptr<sfb::ProductEngine> engine_;
+  std::unique_ptr<factors::ProductEngine> engine_;
 };
 
 }  // namespace poseidon::c

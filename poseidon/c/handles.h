@@ -32,7 +32,7 @@ struct poseidon_session {
 
   static poseidon::Result<std::unique_ptr<poseidon_session>> Open(const poseidon_options& options);
 
-  poseidon::sfb::ProductEngine* engine() const {
+  poseidon::factors::ProductEngine* engine() const {
     if (own_engine) return own_engine.get();
     return blas_engine.get();
   }

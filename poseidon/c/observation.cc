@@ -48,7 +48,7 @@ poseidon_code poseidon_get_layer_statistics(const poseidon_model* model, uint32_
     const ModelStatistics all = model->model->Collect();
     const LayerStatistics& known = all.layers.at(layer);
     poseidon_layer_statistics given{};
-    given.key_value = TrafficOf(known.key_value);
+    given.key_value = TrafficOf(known.gradients);
     given.factors = TrafficOf(known.factors);
     given.steps = known.steps;
     given.seconds = known.seconds;

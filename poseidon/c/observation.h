@@ -30,8 +30,8 @@ typedef struct poseidon_traffic {
 
 typedef struct poseidon_layer_statistics {
   size_t struct_size;
-  poseidon_traffic key_value;
-  poseidon_traffic factors;
+  poseidon_traffic key_value;  // in steps in which the layer went as its gradient
+  poseidon_traffic factors;    // in steps in which it went as factors or rows
   uint64_t steps;
   double seconds;  // from push to landed mean, summed over the steps
   uint64_t local_bytes;  // written to the host's shared memory or read from it

@@ -303,7 +303,7 @@ poseidon_code poseidon_get_gathered(const poseidon_model* model, uint32_t layer,
     const std::string name = "layer '" + model->model->layers()[layer].name + "'";
     if (!model->model->layers()[layer].is_table()) return InvalidArgument(name + " was not declared as a table");
     if (!model->model->Landed(LayerId(layer))) return FailedPrecondition("the rows of " + name + " have not landed");
-    const sfb::GatheredRows& known = model->model->Gathered(LayerId(layer));
+    const factors::GatheredRows& known = model->model->Gathered(LayerId(layer));
     poseidon_gathered given{};
     given.indices = known.indices();
     given.values = known.values();

@@ -14,7 +14,7 @@ Status NothingPushed(const wire::FrameHeader& header) {
 
 }  // namespace
 
-Client::Client(Executor& executor, messaging::Mesh& mesh, const Topology& topology, Server* local)
+Client::Client(Executor& executor, messaging::Mesh& mesh, const sync::Topology& topology, Server* local)
     : executor_(executor),
       mesh_(mesh),
       topology_(topology),
@@ -25,21 +25,21 @@ void Client::Declare(ModelId model, const std::vector<std::vector<plan::Slice>>&
   slices_.insert_or_assign(model, slices);
 }
 
-void Client::PushPull(Request request) {
+void Client::PushPull(const Key& key, sync::SyncRequest request) {
   if (!abandoned_.ok()) {
     executor_.Post([done = std::move(request.done), reason = abandoned_] { done(reason); });
     return;
   }
-  POSEIDON_CHECK(!outstanding_.contains(request.key), "one request per key at a time");
+  POSEIDON_CHECK(!outstanding_.contains(key), "one request per key at a time");
   Outstanding outstanding;
   outstanding.step = request.step;
   outstanding.gradient = request.gradient;
-  if (request.key.model == wire::kCollectiveModel) {
-    const auto owner = static_cast<std::uint16_t>(request.key.layer.value() % topology_.shards());
+  if (key.model == wire::kCollectiveModel) {
+    const auto owner = static_cast<std::uint16_t>(key.layer.value() % topology_.shards());
     outstanding.slices = plan::MakeSlices(request.gradient.elements, request.gradient.dtype,
                                           topology_.shards(), owner);
   } else {
-    outstanding.slices = slices_.at(request.key.model).at(request.key.layer.value());
+    outstanding.slices = slices_.at(key.model).at(key.layer.value());
   }
   outstanding.landed.assign(outstanding.slices.size(), 0);
   outstanding.done = std::move(request.done);
@@ -50,8 +50,8 @@ void Client::PushPull(Request request) {
   }
   const std::uint64_t serial = outstanding.serial;
   const std::vector<plan::Slice> slices = outstanding.slices;
-  outstanding_.emplace(request.key, std::move(outstanding));
-  for (const plan::Slice& slice : slices) PushSlice(request, slice, serial);
+  outstanding_.emplace(key, std::move(outstanding));
+  for (const plan::Slice& slice : slices) PushSlice(key, request, slice, serial);
 }
 
 Completion Client::PartDone(const Key& key, std::uint64_t serial) {
@@ -60,11 +60,12 @@ Completion Client::PartDone(const Key& key, std::uint64_t serial) {
   };
 }
 
-void Client::PushSlice(const Request& request, const plan::Slice& slice, std::uint64_t serial) {
+void Client::PushSlice(const Key& key, const sync::SyncRequest& request, const plan::Slice& slice,
+                       std::uint64_t serial) {
   const TensorView part = request.gradient.Slice(slice.first, slice.count);
   const MemberId owner = topology_.owner_of_shard[slice.shard];
   if (owner == topology_.self) {
-    local_->Local({.key = request.key,
+    local_->Local({.key = key,
                    .step = request.step,
                    .slice = slice,
                    .layer_elements = request.gradient.elements,
@@ -72,16 +73,16 @@ void Client::PushSlice(const Request& request, const plan::Slice& slice, std::ui
                    .slice_memory = part.memory,
                    .absent = request.absent,
                    .weight = request.weight,
-                   .done = PartDone(request.key, serial)});
+                   .done = PartDone(key, serial)});
     return;
   }
   messaging::Outgoing out;
   out.header.type = wire::FrameType::kPush;
   out.header.plan_epoch = request.plan_epoch;
   out.header.step = request.step;
-  out.header.model = request.key.model;
+  out.header.model = key.model;
   out.header.rank = *topology_.self_rank;
-  out.header.layer = request.key.layer;
+  out.header.layer = key.layer;
   out.header.offset = slice.first * SizeOf(request.gradient.dtype);
   out.header.total = request.gradient.bytes();
   out.header.weight = request.weight;
@@ -92,7 +93,7 @@ void Client::PushSlice(const Request& request, const plan::Slice& slice, std::ui
     out.payload = part.span();
   }
   out.priority = request.priority;
-  out.left = PartDone(request.key, serial);
+  out.left = PartDone(key, serial);
   mesh_.Send(owner, std::move(out));
 }
 
@@ -117,7 +118,7 @@ Result<std::size_t> Client::SliceOf(MemberId from, const wire::FrameHeader& head
 }
 
 Result<MutableBytes> Client::PlaceFor(MemberId from, const wire::FrameHeader& header) {
-  const auto found = outstanding_.find(Key{header.model, header.layer});
+  const auto found = outstanding_.find(header.key());
   if (found == outstanding_.end()) {
     if (!abandoned_.ok()) return MutableBytes{};
     return NothingPushed(header);
@@ -128,7 +129,7 @@ Result<MutableBytes> Client::PlaceFor(MemberId from, const wire::FrameHeader& he
 }
 
 Status Client::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
-  const Key key{header.model, header.layer};
+  const Key key = header.key();
   const auto found = outstanding_.find(key);
   if (found == outstanding_.end()) {  // a frame without bytes had no place asked for
     return abandoned_.ok() ? NothingPushed(header) : OkStatus();

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "poseidon/kv/server.h"
-#include "poseidon/kv/topology.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/plan/slices.h"
+#include "poseidon/sync/exchange.h"
 #include "poseidon/tensor/view.h"
 
 namespace poseidon::kv {
@@ -22,24 +22,14 @@ namespace poseidon::kv {
 class Client final : public messaging::FrameSink {
  public:
   // `local` is the shard of the same process, or null.
-  Client(Executor& executor, messaging::Mesh& mesh, const Topology& topology, Server* local);
+  Client(Executor& executor, messaging::Mesh& mesh, const sync::Topology& topology, Server* local);
 
   void Declare(ModelId model, const std::vector<std::vector<plan::Slice>>& slices);
 
-  struct Request {
-    Key key;
-    Step step;
-    TensorView gradient;  // host memory, lent until `done`; the result lands over it
-    bool absent = false;  // contribute nothing; the result lands all the same
-    std::uint32_t weight = 0;
-    messaging::Priority priority;
-    PlanEpoch plan_epoch;
-    // Every slice's result has landed, and every frame that reads the memory has left.
-    Completion done;
-  };
-  // One request per key at a time. For one-off keys (wire::kCollectiveModel) the slices follow from
-  // the size, and every rank must use the same size, dtype and order of keys.
-  void PushPull(Request request);
+  // Sends `request.gradient`, host memory, and lands the result over it. One request per key at a time. For one-off keys
+  // (wire::kCollectiveModel) the slices follow from the size, and every rank must use the same size, dtype and order of
+  // keys. `request.done` fires when every slice's result has landed and every frame that reads the memory has left.
+  void PushPull(const Key& key, sync::SyncRequest request);
 
   // Adds the sums that have not arrived, with the owners that owe them.
   void AddWaits(std::vector<wire::Wait>* waits) const;
@@ -63,7 +53,7 @@ class Client final : public messaging::FrameSink {
     std::uint64_t serial = 0;
   };
 
-  void PushSlice(const Request& request, const plan::Slice& slice, std::uint64_t serial);
+  void PushSlice(const Key& key, const sync::SyncRequest& request, const plan::Slice& slice, std::uint64_t serial);
   Result<std::size_t> SliceOf(MemberId from, const wire::FrameHeader& header,
                               const Outstanding& outstanding) const;
   void OnPartDone(const Key& key, std::uint64_t serial, const Status& status);
@@ -71,7 +61,7 @@ class Client final : public messaging::FrameSink {
 
   Executor& executor_;
   messaging::Mesh& mesh_;
-  const Topology topology_;
+  const sync::Topology topology_;
   Server* const local_;
   std::map<ModelId, std::vector<std::vector<plan::Slice>>> slices_;
   std::map<Key, Outstanding> outstanding_;

@@ -16,7 +16,7 @@ TEST(Client, AResultThatNobodyWaitsForIsRefusedAlsoWithoutBytes) {
   messaging::testing::Nobody nobody;
   messaging::Mesh mesh(*io, {}, nobody);
   Client client(*io, mesh,
-                Topology{.self = MemberId(0),
+                sync::Topology{.self = MemberId(0),
                          .self_rank = Rank(0),
                          .worker_of_rank = {MemberId(0), MemberId(1)},
                          .owner_of_shard = {MemberId(0), MemberId(1)}},

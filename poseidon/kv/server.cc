@@ -12,7 +12,7 @@ constexpr std::size_t kMaxOneOffKeys = 1u << 16;
 
 }  // namespace
 
-Server::Server(Executor& executor, messaging::Mesh& mesh, const Topology& topology,
+Server::Server(Executor& executor, messaging::Mesh& mesh, const sync::Topology& topology,
                TraceRecorder* trace, messaging::Order order)
     : executor_(executor),
       mesh_(mesh),
@@ -75,7 +75,7 @@ Server::Hosted& Server::AddOneOff(const Key& key, const OneOff& called) {
 }
 
 Result<Server::Hosted*> Server::Find(const wire::FrameHeader& header) {
-  const Key key{header.model, header.layer};
+  const Key key = header.key();
   auto found = hosted_.find(key);
   if (found == hosted_.end() && header.model == wire::kCollectiveModel) {
     const std::size_t size = SizeOf(header.dtype);
@@ -143,7 +143,7 @@ Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
     POSEIDON_RETURN_IF_ERROR(
         hosted->shard->Landed(header.rank, header.step, payload, hosted->one_off ? 0 : header.weight));
   }
-  Advance(Key{header.model, header.layer}, *hosted);
+  Advance(header.key(), *hosted);
   return OkStatus();
 }
 
@@ -187,7 +187,7 @@ Status Server::CheckOneOff(const Key& key, const OneOff& called) const {
 
 Status Server::CheckOneOff(const wire::FrameHeader& header) const {
   if (header.model != wire::kCollectiveModel) return OkStatus();
-  return CheckOneOff(Key{header.model, header.layer}, {header.total, header.dtype, header.weight, header.rank});
+  return CheckOneOff(header.key(), {header.total, header.dtype, header.weight, header.rank});
 }
 
 void Server::AddWaits(std::vector<wire::Wait>* waits) const {

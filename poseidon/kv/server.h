@@ -13,16 +13,19 @@
 
 #include "poseidon/base/trace.h"
 #include "poseidon/kv/shard.h"
-#include "poseidon/kv/topology.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/messaging/order.h"
 #include "poseidon/plan/history.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/plan/slices.h"
+#include "poseidon/sync/topology.h"
+#include "poseidon/wire/frame.h"
 #include "poseidon/wire/messages.h"
 
 namespace poseidon::kv {
+
+using wire::Key;
 
 // Bound on a one-off key's size, checked before anything is allocated.
 inline constexpr std::uint64_t kMaxCollectiveBytes = std::uint64_t{1} << 32;
@@ -39,7 +42,7 @@ inline std::uint32_t BroadcastFrom(Rank root) { return 1u + root.value(); }
 class Server final : public messaging::FrameSink {
  public:
   // Pre: topology.self_shard(). `trace` may be null.
-  Server(Executor& executor, messaging::Mesh& mesh, const Topology& topology, TraceRecorder* trace,
+  Server(Executor& executor, messaging::Mesh& mesh, const sync::Topology& topology, TraceRecorder* trace,
          messaging::Order order = messaging::Order::kNextForward);
 
   // The layers of a model, with the slices every member computes alike (plan::AssignSlices). Owners
@@ -120,7 +123,7 @@ class Server final : public messaging::FrameSink {
 
   Executor& executor_;
   messaging::Mesh& mesh_;
-  const Topology topology_;
+  const sync::Topology topology_;
   const std::uint16_t shard_;
   TraceRecorder* const trace_;
   const messaging::Order order_;

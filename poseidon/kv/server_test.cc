@@ -64,7 +64,7 @@ TEST(Server, APlanDoesNotReorderTheStretchesOfAResult) {
     left = std::make_unique<messaging::Mesh>(link.left(), messaging::MeshOptions{}, nobody);
     ASSERT_TRUE(left->Identify(left->AddStranger(link.TakeLeft(true)), MemberId(1)));
     server = std::make_unique<Server>(link.left(), *left,
-                                      Topology{.self = MemberId(0),
+                                      sync::Topology{.self = MemberId(0),
                                                .self_rank = Rank(0),
                                                .worker_of_rank = {MemberId(0), MemberId(1)},
                                                .owner_of_shard = {MemberId(0)}},
@@ -114,7 +114,7 @@ TEST(Server, ACollectiveOfTwoSizesIsAnErrorNotAWriteBeyondTheSmaller) {
   Nobody nobody;
   messaging::Mesh mesh(*io, {}, nobody);
   Server server(*io, mesh,
-                Topology{.self = MemberId(0),
+                sync::Topology{.self = MemberId(0),
                          .self_rank = Rank(0),
                          .worker_of_rank = {MemberId(0), MemberId(1)},
                          .owner_of_shard = {MemberId(0)}},

@@ -48,7 +48,7 @@ void Follower::Contribute(const Share& share, PlanEpoch epoch, Completion done) 
   LayerState& state = layers_.at(share.layer.value());
   POSEIDON_CHECK(!state.round, "one step per layer at a time");
   Status refused = abandoned_;
-  if (share.scheme == plan::Scheme::kFactorBroadcast && !share.absent &&
+  if (plan::TakesFactors(share.scheme) && !share.absent &&
       share.factors.rows > layout_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) {
     refused = InvalidArgument(
         "layer '" + state.spec.name + "' brings " + std::to_string(share.factors.rows) +
@@ -70,7 +70,7 @@ void Follower::CopyIn(LayerState& state, PlanEpoch epoch) {
   const Share& share = state.round->share;
   if (share.absent) return Tell(state, epoch);
   std::byte* const slot = Slot(share.layer, place_.place);
-  if (share.scheme == plan::Scheme::kFactorBroadcast) {
+  if (plan::TakesFactors(share.scheme)) {
     const std::uint64_t u_bytes = FactorUBytes(state.spec, share.factors.rows);
     const std::uint64_t bytes = FactorBytes(state.spec, share.factors.rows);
     if (bytes > 0) {
@@ -105,7 +105,7 @@ void Follower::Tell(LayerState& state, PlanEpoch epoch) {
     word.header.flags = wire::kFlagAbsent;
   } else {
     word.header.weight = round.share.weight;
-    if (round.share.scheme == plan::Scheme::kFactorBroadcast) {
+    if (plan::TakesFactors(round.share.scheme)) {
       word.header.total = FactorBytes(state.spec, round.share.factors.rows);
     }
   }

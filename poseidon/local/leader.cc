@@ -52,7 +52,7 @@ Result<MutableBytes> Leader::PlaceFor(MemberId, const wire::FrameHeader&) {
 }
 
 Status Leader::Fits(const LayerState& state, const Arrival& arrival) const {
-  const bool factors = arrival.scheme == plan::Scheme::kFactorBroadcast;
+  const bool factors = plan::TakesFactors(arrival.scheme);
   if (factors && !state.spec.factors) {
     return DataLoss("a worker of this host brings factors of layer '" + state.spec.name +
                     "', which has none");
@@ -91,7 +91,7 @@ Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
                   .absent = absent,
                   .weight = absent ? 0 : header.weight};
   POSEIDON_RETURN_IF_ERROR(Fits(state, arrival));
-  const bool factors = arrival.scheme == plan::Scheme::kFactorBroadcast && !absent;
+  const bool factors = plan::TakesFactors(arrival.scheme) && !absent;
   if (factors) arrival.rows = header.total / FactorBytes(state.spec, 1);
   const std::uint64_t whole = factors ? FactorBytes(state.spec, arrival.rows) : 0;
   if (header.total != whole || whole > layout_.slot_bytes(header.layer)) {
@@ -159,7 +159,7 @@ void Leader::CombineIfComplete(LayerState& state) {
   std::vector<Arrival> arrivals(members_.size());
   std::swap(arrivals, state.arrivals);
   const Share& share = round.share;
-  const bool factors = share.scheme == plan::Scheme::kFactorBroadcast;
+  const bool factors = plan::TakesFactors(share.scheme);
   arrivals[0] = {.here = true,
                  .step = share.step,
                  .scheme = share.scheme,
@@ -269,7 +269,8 @@ void Leader::Spread(LayerId layer, const Status& status, Completion done) {
   LayerState& state = layers_.at(layer.value());
   if (!status.ok() || !state.round) {
     state.round.reset();
-    return done(status.ok() ? abandoned_ : status);
+    executor_.Post([done = std::move(done), reason = status.ok() ? abandoned_ : status] { done(reason); });
+    return;
   }
   const std::shared_ptr<Round> round = state.round;
   round->done = std::move(done);
@@ -292,9 +293,9 @@ void Leader::Spread(LayerId layer, const Status& status, Completion done) {
       [mean, into = round->share.gradient.memory](std::uint64_t begin, std::uint64_t end) {
         std::memcpy(into + begin, mean + begin, end - begin);
       },
-      [&state] {
+      [this, &state] {
         const std::shared_ptr<Round> finished = std::exchange(state.round, nullptr);
-        finished->done(OkStatus());
+        executor_.Post([done = std::move(finished->done)] { done(OkStatus()); });
       });
 }
 

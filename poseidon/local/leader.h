@@ -35,19 +35,19 @@ class Leader final : public messaging::FrameSink {
 
   struct Combined {
     TensorView gradient;  // the unscaled sum, and where the mean shall be written
-    Factors factors;      // factor scheme: all workers' rows, multiplied by their weights; lent until Spread
+    Factors factors;      // where the scheme takes factors: all workers' rows, multiplied by their weights; lent until Spread
     bool absent = false;  // nobody brings anything
     std::uint32_t weight = 0;  // the sum of those that are in it
   };
   // One step per layer at a time. `combined` may be called within the call.
   void Combine(const Share& share, UniqueFunction<void(Result<Combined>)> combined);
-  // Pre: Combine has answered for this layer. `done` fires when the mean lies in the share's gradient;
-  // the share's memory is free then. With a failure there is nothing to spread.
+  // Pre: Combine has answered for this layer. `done` fires, never within the call, when the mean is in the
+  // share's gradient; the share's memory is free then. With a failure there is nothing to spread.
   void Spread(LayerId layer, const Status& status, Completion done);
 
-  // Fails what waits, and whatever follows.
   // Adds the shares of this host that sums still lack.
   void AddWaits(std::vector<wire::Wait>* waits) const;
+  // Fails what waits, and whatever follows.
   void Abandon(const Status& reason);
 
   // Written to the segment or read from it, for one layer and all.

@@ -16,9 +16,9 @@ struct Share {
   LayerId layer;
   Step step;
   plan::Scheme scheme = plan::Scheme::kKeyValue;
-  TensorView gradient;  // host memory: what is brought in the key-value scheme, where the mean lands in
-                        // every scheme
-  Factors factors;      // what is brought in the factor scheme; rows may be 0
+  TensorView gradient;  // host memory: what is brought where the scheme takes gradients, and where the mean
+                        // lands under every scheme
+  Factors factors;      // what is brought where the scheme takes factors; rows may be 0
   bool absent = false;  // brings nothing
   std::uint32_t weight = 0;  // in the mean; 0: unweighted
 };

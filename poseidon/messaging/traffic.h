@@ -15,12 +15,23 @@ struct TrafficCount {
   std::uint64_t frames = 0;
   std::uint64_t header_bytes = 0;
   std::uint64_t payload_bytes = 0;
+  TrafficCount& operator+=(const TrafficCount& other) {
+    frames += other.frames;
+    header_bytes += other.header_bytes;
+    payload_bytes += other.payload_bytes;
+    return *this;
+  }
   friend bool operator==(const TrafficCount&, const TrafficCount&) = default;
 };
 
 struct TrafficCell {
   TrafficCount sent;
   TrafficCount received;
+  TrafficCell& operator+=(const TrafficCell& other) {
+    sent += other.sent;
+    received += other.received;
+    return *this;
+  }
   friend bool operator==(const TrafficCell&, const TrafficCell&) = default;
 };
 
@@ -46,6 +57,15 @@ class Traffic {
     const auto found = layers_.find({model, scheme});
     if (found == layers_.end() || layer.value() >= found->second.size()) return kEmpty;
     return found->second[layer.value()];
+  }
+  // Under all schemes together that take factors, or that take gradients.
+  TrafficCell layer(ModelId model, LayerId layer, bool factors) const {
+    TrafficCell sum;
+    for (const auto& [key, cells] : layers_) {
+      const bool wanted = key.first == model && plan::TakesFactors(key.second) == factors;
+      if (wanted && layer.value() < cells.size()) sum += cells[layer.value()];
+    }
+    return sum;
   }
   const TrafficCell& control() const { return control_; }
   const TrafficCell& collectives() const { return collectives_; }

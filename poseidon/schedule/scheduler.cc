@@ -19,18 +19,16 @@ std::string_view NameOf(LayerState state) {
   return "?";
 }
 
-Scheduler::Scheduler(Executor& io, Executor& completions, std::vector<Layer> layers,
-                     messaging::Order order)
+Scheduler::Scheduler(Executor& io, Executor& completions, const sync::Exchanges& exchanges, ModelId model,
+                     std::size_t layers, messaging::Order order)
     : io_(io),
       completions_(completions),
+      exchanges_(exchanges),
+      model_(model),
       order_(order),
-      plans_(layers.size()),
-      alive_(std::make_shared<Scheduler*>(this)) {
-  for (Layer& layer : layers) {
-    rows_.emplace_back();
-    rows_.back().layer = std::move(layer);
-  }
-}
+      rows_(layers),
+      plans_(layers),
+      alive_(std::make_shared<Scheduler*>(this)) {}
 
 Scheduler::~Scheduler() = default;
 
@@ -66,7 +64,7 @@ Status Scheduler::Check(const Row& row, LayerId layer, const sync::SyncRequest& 
                               std::to_string(request.step.value()) + " after step " +
                               std::to_string(row.step->value()));
   }
-  const bool factors = scheme == plan::Scheme::kFactorBroadcast;
+  const bool factors = plan::TakesFactors(scheme);
   if (!request.absent && factors != request.factors.has_value()) {
     return FailedPrecondition(name + " was pushed " + (factors ? "dense" : "as factors") +
                               ", but the plan's scheme for it is " +
@@ -101,9 +99,7 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
       completions.Post([done, status] { (*done)(status); });
     }
   };
-  sync::Syncer& syncer =
-      scheme == plan::Scheme::kFactorBroadcast ? *row.layer.factors : *row.layer.key_value;
-  syncer.Start(std::move(request));
+  exchanges_.Of(scheme).Start({model_, layer}, std::move(request));
 }
 
 void Scheduler::OnDone(LayerId layer, Completion done, const Status& status) {

@@ -2,6 +2,7 @@
 #ifndef POSEIDON_SCHEDULE_SCHEDULER_H_
 #define POSEIDON_SCHEDULE_SCHEDULER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,7 +16,7 @@
 #include "poseidon/plan/history.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
-#include "poseidon/sync/syncer.h"
+#include "poseidon/sync/exchanges.h"
 
 // Wait-free backpropagation: a layer's gradient leaves the moment it exists (Zhang et al., USENIX ATC
 // 2017, section 3), the older step first, then in the plan's order (plan/send_order.h): mostly that in
@@ -33,17 +34,15 @@ struct LayerTiming {
   double last_seconds = 0;
 };
 
-// The layer-state table of one model. Pushes go to the syncer of the layer's scheme at once; what
+// The layer-state table of one model. Pushes go to the exchange of the layer's scheme at once; what
 // orders them on the wire is the priority they carry, which every channel obeys between two writes.
 //
 // Thread: the I/O executor. Completions of pushes are posted to `completions`, exactly once each.
+// Lifetime: the exchanges outlive it.
 class Scheduler {
  public:
-  struct Layer {
-    std::unique_ptr<sync::Syncer> key_value;
-    std::unique_ptr<sync::Syncer> factors;  // null where the layer has none
-  };
-  Scheduler(Executor& io, Executor& completions, std::vector<Layer> layers,
+  // Of a model of so many layers, which the exchanges know.
+  Scheduler(Executor& io, Executor& completions, const sync::Exchanges& exchanges, ModelId model, std::size_t layers,
             messaging::Order order = messaging::Order::kNextForward);
   ~Scheduler();
 
@@ -53,11 +52,11 @@ class Scheduler {
   // The layers that end the backward pass, one flag per layer. What is committed to the network
   // between the first of their pushes and their last mean delays the next forward pass by its whole
   // time: `tell` hears true when that begins and false when it is over, from within Push and the
-  // syncers' completions. From the next push on.
+  // exchanges' completions. From the next push on.
   void WatchLast(const std::vector<bool>& last, std::function<void(bool)> tell);
 
-  // Begins one step of one layer. The scheme is the plan's for that step; factors without a factor
-  // scheme, a step not after the layer's last one, or a second push before the first is done
+  // Begins one step of one layer. The scheme is the plan's for that step; factors where it takes
+  // gradients or the reverse, a step not after the layer's last one, or a second push before the first is done
   // complete with kFailedPrecondition.
   void Push(LayerId layer, sync::SyncRequest request);
 
@@ -69,7 +68,6 @@ class Scheduler {
 
  private:
   struct Row {
-    Layer layer;
     LayerState state = LayerState::kIdle;
     std::optional<Step> step;
     TimePoint pushed_at;
@@ -85,6 +83,8 @@ class Scheduler {
 
   Executor& io_;
   Executor& completions_;
+  const sync::Exchanges& exchanges_;
+  const ModelId model_;
   const messaging::Order order_;
   std::vector<Row> rows_;
   plan::History plans_;

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,14 +18,8 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-// A syncer that keeps what it is given until the test says that it has landed.
-class HeldSyncer final : public sync::Syncer {
- public:
-  void Start(sync::SyncRequest request) override {
-    EXPECT_FALSE(held.has_value()) << "one step at a time";
-    ++started;
-    held = std::move(request);
-  }
+// One layer's step, kept until the test says that it has landed.
+struct HeldLayer {
   void Land(Executor& io, Status status = {}) {
     io.Post([done = std::move(held->done), status] { done(status); });
     held.reset();
@@ -33,22 +28,45 @@ class HeldSyncer final : public sync::Syncer {
   int started = 0;
 };
 
+class HeldExchange final : public sync::Exchange {
+ public:
+  HeldExchange(plan::Scheme scheme, std::size_t count) : layers(count), scheme_(scheme) {}
+  plan::Scheme scheme() const override { return scheme_; }
+  void Declare(ModelId, std::span<const plan::LayerSpec>) override {}
+  void UsePlan(ModelId, const plan::Plan&) override {}
+  void Start(const wire::Key& key, sync::SyncRequest request) override {
+    HeldLayer& layer = layers.at(key.layer.value());
+    EXPECT_EQ(key.model, ModelId(4));
+    EXPECT_FALSE(layer.held.has_value()) << "one step at a time";
+    ++layer.started;
+    layer.held = std::move(request);
+  }
+  messaging::FrameSink* SinkOf(wire::FrameType) override { return nullptr; }
+  void AddWaits(std::vector<wire::Wait>*) const override {}
+  void Abandon(const Status&) override {}
+  std::uint64_t allocated_bytes() const override { return 0; }
+
+  std::vector<HeldLayer> layers;
+
+ private:
+  const plan::Scheme scheme_;
+};
+
 class SchedulerTest : public ::testing::Test {
  protected:
   SchedulerTest()
       : process_(simulation_.AddProcess("worker")),
         completions_(simulation_.MakeExecutor(process_)),
         io_(simulation_.MakeExecutor(process_)) {
-    std::vector<Scheduler::Layer> layers(3);
-    for (std::uint32_t i = 0; i < 3; ++i) {
-      auto dense = std::make_unique<HeldSyncer>();
-      dense_.push_back(dense.get());
-      layers[i].key_value = std::move(dense);
+    for (const plan::Scheme scheme : {plan::Scheme::kKeyValue, plan::Scheme::kFactorBroadcast}) {
+      auto exchange = std::make_unique<HeldExchange>(scheme, 3);
+      for (HeldLayer& layer : exchange->layers) {
+        if (scheme == plan::Scheme::kKeyValue) dense_.push_back(&layer);
+      }
+      factors_ = &exchange->layers[1];
+      exchanges_.Add(std::move(exchange));
     }
-    auto factors = std::make_unique<HeldSyncer>();
-    factors_ = factors.get();
-    layers[1].factors = std::move(factors);
-    scheduler_ = std::make_unique<Scheduler>(*io_, *completions_, std::move(layers));
+    scheduler_ = std::make_unique<Scheduler>(*io_, *completions_, exchanges_, ModelId(4), 3);
   }
 
   struct Landed {
@@ -89,8 +107,9 @@ class SchedulerTest : public ::testing::Test {
   const sim::ProcessId process_;
   const std::unique_ptr<Executor> completions_;
   const std::unique_ptr<Executor> io_;
-  std::vector<HeldSyncer*> dense_;
-  HeldSyncer* factors_ = nullptr;
+  sync::Exchanges exchanges_;
+  std::vector<HeldLayer*> dense_;
+  HeldLayer* factors_ = nullptr;  // layer 1's
   std::unique_ptr<Scheduler> scheduler_;
 };
 

@@ -71,7 +71,7 @@ Result<plan::Plan> Model::Commit() {
   std::lock_guard lock(mutex_);
   layers_.resize(specs_.size());
   for (const plan::LayerSpec& spec : specs_) {
-    gathered_.push_back(spec.is_table() ? std::make_unique<sfb::GatheredRows>() : nullptr);
+    gathered_.push_back(spec.is_table() ? std::make_unique<factors::GatheredRows>() : nullptr);
   }
   clock_.emplace(static_cast<int>(specs_.size()));
   plans_.emplace(specs_.size());
@@ -133,7 +133,7 @@ Status Model::Check(LayerId layer, const session::Push& push) const {
   if (spec.is_table() && !as_factors) {
     return FailedPrecondition(Named(spec) + " was pushed dense, expected the rows of a table");
   }
-  if (as_factors != (scheme == plan::Scheme::kFactorBroadcast)) {
+  if (as_factors != plan::TakesFactors(scheme)) {
     return FailedPrecondition(Named(spec) + " was pushed " + (as_factors ? "as factors" : "dense") +
                               ", but the plan's scheme for step " + std::to_string(push.step.value()) + " is " +
                               std::string(plan::NameOf(scheme)));
@@ -354,8 +354,8 @@ ModelStatistics Model::Collect() const {
     for (std::uint32_t i = 0; i < specs_.size(); ++i) {
       const schedule::LayerTiming& timing = scheduler->timing(LayerId(i));
       statistics.layers.push_back(
-          {.key_value = traffic.layer(id_, LayerId(i), plan::Scheme::kKeyValue),
-           .factors = traffic.layer(id_, LayerId(i), plan::Scheme::kFactorBroadcast),
+          {.gradients = traffic.layer(id_, LayerId(i), false),
+           .factors = traffic.layer(id_, LayerId(i), true),
            .steps = timing.steps,
            .seconds = timing.seconds,
            .local_bytes = session_.node_->local_bytes(id_, LayerId(i))});

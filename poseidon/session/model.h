@@ -19,12 +19,12 @@
 #include "poseidon/base/executor.h"
 #include "poseidon/device/device.h"
 #include "poseidon/messaging/traffic.h"
+#include "poseidon/factors/rebuild.h"
 #include "poseidon/plan/history.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/layer_clock.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/session/overlap.h"
-#include "poseidon/sfb/rebuild.h"
 #include "poseidon/tensor/view.h"
 #include "poseidon/wire/messages.h"
 
@@ -34,8 +34,8 @@ class Session;
 
 // What one layer moved and took so far; bytes of this member.
 struct LayerStatistics {
-  messaging::TrafficCell key_value;
-  messaging::TrafficCell factors;
+  messaging::TrafficCell gradients;  // in steps whose scheme takes gradients
+  messaging::TrafficCell factors;    // in steps whose scheme takes factors, results that come back for them included
   std::uint64_t steps = 0;
   double seconds = 0;  // from push to landed mean, summed over the steps
   std::uint64_t local_bytes = 0;  // written to the host's shared memory or read from it
@@ -55,7 +55,7 @@ struct ModelStatistics {
 struct Push {
   Step step;
   TensorView gradient;  // flat, weight then bias; where the mean lands, whichever the scheme; of a table none
-  // Where the plan's scheme is factor broadcast: what is sent instead. Of a table: its indices and values.
+  // Where the plan's scheme takes factors: what is sent instead. Of a table: its indices and values.
   std::optional<Factors> factors = std::nullopt;
   bool absent = false;        // contribute nothing (unused parameter, uneven end)
   std::uint32_t weight = 0;   // of this contribution in the mean; 0: unweighted
@@ -130,7 +130,7 @@ class Model {
   // True when Wait would not block.
   bool Landed(LayerId layer) const;
   // The mean of a table's last pushed step. Pre: Wait(layer) has returned OK. Valid until the layer's next push.
-  const sfb::GatheredRows& Gathered(LayerId layer) const { return *gathered_[layer.value()]; }
+  const factors::GatheredRows& Gathered(LayerId layer) const { return *gathered_[layer.value()]; }
 
   // The engine ran a layer's pass between two moments of the steady clock (plan::SteadyNow): counts towards what the
   // planner is told of the layer, and is a span of the trace. The update counts as forward.
@@ -193,7 +193,7 @@ class Model {
   OverlapMeter overlap_;                        // guarded by mutex_
   std::optional<StepPace> pace_;                // of the step under way, guarded by mutex_
 
-  std::vector<std::unique_ptr<sfb::GatheredRows>> gathered_;  // by layer, null but for tables; theirs who have the layer's turn
+  std::vector<std::unique_ptr<factors::GatheredRows>> gathered_;  // by layer, null but for tables; theirs who have the layer's turn
 
   std::deque<Shared> shared_;  // of the last steps, the newest last
 };

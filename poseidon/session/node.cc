@@ -5,14 +5,9 @@
 #include <functional>
 #include <utility>
 
+#include "poseidon/factors/rebuild.h"
 #include "poseidon/plan/send_order.h"
-#include "poseidon/plan/slices.h"
-#include "poseidon/sfb/rebuild.h"
-#include "poseidon/sync/follower_syncer.h"
-#include "poseidon/sync/kv_syncer.h"
-#include "poseidon/sync/leader_syncer.h"
-#include "poseidon/sync/sfb_syncer.h"
-#include "poseidon/sync/staged_syncer.h"
+#include "poseidon/session/exchanges.h"
 #include "poseidon/wire/plan_codec.h"
 
 namespace poseidon::session {
@@ -84,6 +79,9 @@ Node::Node(const NodeEnvironment& environment, const NodeOptions& options,
       on_failure_(std::move(on_failure)),
       mesh_(environment.io, {.flow = options.flow, .trace = environment.trace}, *this),
       progress_watch_(options.progress.stuck_after, options.liveness.own_absence()),
+      router_([this](const wire::FrameHeader& header) {
+        return header.model == wire::kCollectiveModel ? collectives_->SinkOf(header.type) : exchanges_.SinkOf(header);
+      }),
       alive_(std::make_shared<Node*>(this)) {}
 
 Node::~Node() {
@@ -408,7 +406,7 @@ Status Node::OnWelcome(const wire::Welcome& welcome) {
   }
   // The coordinator has left out the machines where everybody shall speak for himself.
   host_of_rank_ = plan::HostOfRank(machines, plan::Levels::kHost);
-  MakeStore();
+  MakeExchanges();
   probe_ = std::make_unique<LinkProbe>(env_.io, mesh_, ProbedMember(), options_.probe_bytes);
 
   if (coordinator_ == nullptr) {
@@ -424,55 +422,28 @@ Status Node::OnWelcome(const wire::Welcome& welcome) {
 
 // Layers are exchanged among workers, or among hosts by their leaders; one-off keys always among
 // workers.
-void Node::MakeStore() {
-  const kv::Topology flat = MakeTopology();
-  const kv::Topology topology = levelled() ? AmongHosts(flat) : flat;
+void Node::MakeExchanges() {
+  const sync::Topology flat = MakeTopology();
   if (levelled()) MakeLocal(flat.worker_of_rank);
-  if (topology.self_shard()) {
-    server_ = std::make_unique<kv::Server>(env_.io, mesh_, topology, env_.trace, options_.order);
-    server_->OnDiffering(std::bind_front(&Node::CollectivesDiffer, this));
-    mesh_.Route(wire::FrameType::kPush, *server_);
-  }
-  if (topology.self_rank) {
-    client_ = std::make_unique<kv::Client>(env_.io, mesh_, topology, server_.get());
-    mesh_.Route(wire::FrameType::kResult, *client_);
-    if (env_.engine != nullptr) {
-      broadcaster_ = std::make_unique<sfb::Broadcaster>(
-          env_.io, env_.compute, mesh_,
-          sfb::Broadcaster::Roster{self_, *topology.self_rank, topology.worker_of_rank,
-                                   topology.workers},
-          env_.engine, env_.trace);
-    }
-  }
-  if (flat.self_rank) {
-    tables_ = std::make_unique<sfb::Broadcaster>(
-        env_.io, env_.compute, mesh_, sfb::Broadcaster::Roster{self_, *flat.self_rank, flat.worker_of_rank}, nullptr,
-        env_.trace);
-    factors_ = std::make_unique<FrameRouter>([this](const wire::FrameHeader& header) {
-      return tables_->declared(header.model, header.layer) ? tables_.get() : broadcaster_.get();
-    });
-    mesh_.Route(wire::FrameType::kFactor, *factors_);
-  }
-  if (!levelled()) return;
-  if (flat.self_shard()) {
-    one_off_server_ = std::make_unique<kv::Server>(env_.io, mesh_, flat, nullptr, options_.order);
-    one_off_server_->OnDiffering(std::bind_front(&Node::CollectivesDiffer, this));
-    pushes_ = std::make_unique<FrameRouter>([this](const wire::FrameHeader& header) {
-      return header.model == wire::kCollectiveModel ? one_off_server_.get() : server_.get();
-    });
-    mesh_.Route(wire::FrameType::kPush, *pushes_);
-  }
-  if (is_worker()) {
-    one_off_client_ = std::make_unique<kv::Client>(env_.io, mesh_, flat, one_off_server_.get());
-    results_ = std::make_unique<FrameRouter>([this](const wire::FrameHeader& header) {
-      return header.model == wire::kCollectiveModel ? one_off_client_.get() : client_.get();
-    });
-    mesh_.Route(wire::FrameType::kResult, *results_);
+  collectives_.emplace(env_.io, mesh_, flat, options_.order, std::bind_front(&Node::CollectivesDiffer, this));
+  exchanges_ = session::MakeExchanges({.io = env_.io,
+                                       .compute = env_.compute,
+                                       .mesh = mesh_,
+                                       .among = levelled() ? AmongHosts(flat) : flat,
+                                       .flat = flat,
+                                       .engine = env_.engine,
+                                       .trace = env_.trace,
+                                       .order = options_.order,
+                                       .placement = options_.placement,
+                                       .fail = Guarded([this](const Status& why) { Abort(why); })},
+                                      host_level_.get(), env_.device);
+  for (const wire::FrameType type : {wire::FrameType::kPush, wire::FrameType::kResult, wire::FrameType::kFactor}) {
+    mesh_.Route(type, router_);
   }
 }
 
-kv::Topology Node::AmongHosts(kv::Topology flat) const {
-  kv::Topology topology;
+sync::Topology Node::AmongHosts(sync::Topology flat) const {
+  sync::Topology topology;
   topology.self = self_;
   topology.workers = flat.ranks();
   for (std::uint16_t host = 0; host < plan::HostCount(host_of_rank_); ++host) {
@@ -494,8 +465,8 @@ void Node::MakeLocal(const std::vector<MemberId>& worker_of_rank) {
   members.reserve(ranks.size());
   for (const std::uint16_t rank : ranks) members.push_back(worker_of_rank[rank]);
   const auto place = std::find(ranks.begin(), ranks.end(), rank_.value()) - ranks.begin();
-  host_level_ = std::make_unique<HostLevel>(env_.io, mesh_, std::move(members),
-                                            static_cast<std::size_t>(place), rank_, env_.trace);
+  host_level_ = std::make_unique<local::HostLevel>(env_.io, mesh_, std::move(members),
+                                                   static_cast<std::size_t>(place), rank_, env_.trace);
   mesh_.Route(wire::FrameType::kLocal, *host_level_);
 }
 
@@ -515,15 +486,15 @@ MemberId Node::ProbedMember() const {
 
 std::size_t Node::layer_peers() const {
   if (!levelled()) return mesh_.peers().size();
-  const kv::Topology topology = AmongHosts(MakeTopology());
+  const sync::Topology topology = AmongHosts(MakeTopology());
   const std::size_t owners = topology.owner_of_shard == topology.worker_of_rank
                                  ? 0
                                  : topology.owner_of_shard.size();
   return topology.worker_of_rank.size() + owners - 1;
 }
 
-kv::Topology Node::MakeTopology() const {
-  kv::Topology topology;
+sync::Topology Node::MakeTopology() const {
+  sync::Topology topology;
   topology.self = self_;
   for (const wire::RosterEntry& entry : roster_) {
     if (entry.role == wire::Role::kWorker) topology.worker_of_rank.push_back(entry.member);
@@ -638,7 +609,7 @@ void Node::RunProductTests(ModelId model, std::vector<plan::LayerSpec> layers) {
         });
         if (known != tested.end()) {
           hash = known->second;
-        } else if (Result<sfb::ProductTest> test = sfb::TestProduct(
+        } else if (Result<factors::ProductTest> test = factors::TestProduct(
                        *layer.factors, layer.dtype, kProductTestRows * workers, *engine, compute);
                    test.ok()) {
           hash = test->hash;
@@ -703,13 +674,6 @@ Status Node::OnAgreed(const wire::Agreed& agreed) {
   FollowPlan(agreed.model, agreed.plan);
   if (!is_worker()) return OkStatus();
   CommitLittleAtTheEnd(model, agreed);
-  for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
-    sfb::Broadcaster* const broadcaster = BroadcasterOf(agreed.layers[i]);
-    if (broadcaster == nullptr || agreed.plan.layers[i].scheme != plan::Scheme::kFactorBroadcast) continue;
-    std::vector<std::uint32_t> rows = agreed.plan.layers[i].measured.rows;
-    if (broadcaster != tables_.get()) rows = plan::SumByHost(host_of_rank_, rows);
-    for (std::uint16_t r = 0; r < rows.size(); ++r) broadcaster->Expect(agreed.model, LayerId(i), Rank(r), rows[r]);
-  }
   for (auto& waiting : std::exchange(model.awaiting_plan, {})) {
     env_.completions.Post([done = std::move(waiting), plan = *model.final_plan] { done(plan); });
   }
@@ -722,55 +686,31 @@ void Node::SetUpModel(Model& model, const wire::Agreed& agreed) {
     return Abort(Status(StatusCode::kInternal, "the plan is for other hosts than the roster's",
                         StatusScope::kJob));
   }
-  const auto slices = plan::AssignSlices(agreed.layers, agreed.plan.cluster.shards(),
-                                         options_.placement);
-  if (server_) {
-    server_->Declare(agreed.model, agreed.layers, slices, options_.placement);
-    if (!is_worker()) {
-      const std::uint64_t needed = server_->declared_bytes();
-      const std::string amount = std::to_string((needed + (1u << 20) - 1) >> 20) + " MiB";
-      env_.log.Log(LogLevel::kNotice,
-                   NameOf(self_.value()) + " needs " + amount + " for its shard");
-      if (options_.memory_limit_bytes != 0 && needed > options_.memory_limit_bytes) {
-        return Abort(Status(StatusCode::kResourceExhausted,
-                            NameOf(self_.value()) + " needs " + amount +
-                                " for its shard, but only " +
-                                std::to_string(options_.memory_limit_bytes >> 20) +
-                                " MiB are available; use more servers",
-                            StatusScope::kJob, self_.value()));
-      }
-    }
+  if (host_level_) {
+    if (const Status shared = host_level_->Declare(agreed.model, agreed.layers); !shared.ok()) return CannotShare(shared);
   }
+  exchanges_.Declare(agreed.model, agreed.layers);
   if (is_worker()) {
-    if (client_) client_->Declare(agreed.model, slices);
-    for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
-      sfb::Broadcaster* const broadcaster = BroadcasterOf(agreed.layers[i]);
-      if (broadcaster != nullptr) broadcaster->Declare(agreed.model, LayerId(i), agreed.layers[i]);
-    }
-    if (host_level_) {
-      const Status shared = host_level_->leads()
-                                ? host_level_->LeaderOf(agreed.model).Declare(agreed.model, agreed.layers)
-                                : host_level_->FollowerOf(agreed.model).Declare(agreed.model, agreed.layers);
-      if (!shared.ok()) return CannotShare(shared);
-    }
-    std::vector<schedule::Scheduler::Layer> layers;
-    for (std::uint32_t i = 0; i < agreed.layers.size(); ++i) {
-      schedule::Scheduler::Layer layer;
-      layer.key_value =
-          Staged(SyncerOf(agreed.model, LayerId(i), plan::Scheme::kKeyValue), agreed.layers[i]);
-      if (agreed.layers[i].is_table()) {
-        layer.factors = std::make_unique<sync::SfbSyncer>(*tables_, agreed.model, LayerId(i));
-      } else if (env_.engine != nullptr && agreed.layers[i].factors) {
-        layer.factors =
-            Staged(SyncerOf(agreed.model, LayerId(i), plan::Scheme::kFactorBroadcast), agreed.layers[i]);
-      }
-      layers.push_back(std::move(layer));
-    }
-    model.scheduler = std::make_unique<schedule::Scheduler>(env_.io, env_.completions,
-                                                            std::move(layers), options_.order);
+    model.scheduler = std::make_unique<schedule::Scheduler>(env_.io, env_.completions, exchanges_, agreed.model,
+                                                            agreed.layers.size(), options_.order);
+  } else if (!CheckMemory()) {
+    return;
   }
   FollowPlan(agreed.model, agreed.plan);
   AnswerDeclared(agreed.model);
+}
+
+// A dedicated server says what it needs, and ends a job that needs more than it may take.
+bool Node::CheckMemory() {
+  const std::uint64_t needed = exchanges_.declared_bytes();
+  const std::string amount = std::to_string((needed + (1u << 20) - 1) >> 20) + " MiB";
+  env_.log.Log(LogLevel::kNotice, NameOf(self_.value()) + " needs " + amount + " for its shard");
+  if (options_.memory_limit_bytes == 0 || needed <= options_.memory_limit_bytes) return true;
+  Abort(Status(StatusCode::kResourceExhausted,
+               NameOf(self_.value()) + " needs " + amount + " for its shard, but only " +
+                   std::to_string(options_.memory_limit_bytes >> 20) + " MiB are available; use more servers",
+               StatusScope::kJob, self_.value()));
+  return false;
 }
 
 // While the backward pass ends, what is committed to the network is in the way of the layers that
@@ -796,28 +736,8 @@ messaging::LinkSpeed Node::link_speed() const {
 }
 
 void Node::FollowPlan(ModelId model, const plan::Plan& plan) {
-  if (server_) server_->UsePlan(model, plan);
+  exchanges_.UsePlan(model, plan);
   if (schedule::Scheduler* const of = scheduler(model)) of->UsePlan(plan);
-}
-
-// Null where this member takes no part in a broadcast of the layer.
-sfb::Broadcaster* Node::BroadcasterOf(const plan::LayerSpec& layer) const {
-  if (!layer.factors) return nullptr;
-  return layer.is_table() ? tables_.get() : broadcaster_.get();
-}
-
-std::unique_ptr<sync::Syncer> Node::SyncerOf(ModelId model, LayerId layer, plan::Scheme scheme) {
-  if (host_level_ && !host_level_->leads()) {
-    return std::make_unique<sync::FollowerSyncer>(host_level_->FollowerOf(model), layer, scheme);
-  }
-  std::unique_ptr<sync::Syncer> syncer;
-  if (scheme == plan::Scheme::kKeyValue) {
-    syncer = std::make_unique<sync::KvSyncer>(*client_, kv::Key{model, layer});
-  } else {
-    syncer = std::make_unique<sync::SfbSyncer>(*broadcaster_, model, layer);
-  }
-  if (!host_level_) return syncer;
-  return std::make_unique<sync::LeaderSyncer>(host_level_->LeaderOf(model), std::move(syncer), layer, scheme);
 }
 
 Status Node::OnSegment(MemberId from, const wire::Segment& offer) {
@@ -843,18 +763,6 @@ void Node::CannotShare(const Status& reason) {
 void Node::AnswerDeclared(ModelId model) {
   const bool waits = host_level_ && !host_level_->leads() && !host_level_->FollowerOf(model).attached();
   if (!waits) SendTo(kHostMember, wire::Declared{model});
-}
-
-// Where gradients live on a device, every syncer works on staged copies.
-std::unique_ptr<sync::Syncer> Node::Staged(std::unique_ptr<sync::Syncer> syncer,
-                                           const plan::LayerSpec& layer) {
-  if (env_.device == nullptr || env_.device->host_accessible()) return syncer;
-  sync::StagedSyncer::FactorRow row;
-  if (layer.factors) {
-    row.u_bytes = layer.factors->u_bytes_per_row(layer.dtype);
-    row.v_bytes = layer.factors->v_bytes_per_row(layer.dtype);
-  }
-  return std::make_unique<sync::StagedSyncer>(env_.io, std::move(syncer), *env_.device, row);
 }
 
 void Node::OnGo(ModelId id) {
@@ -910,68 +818,40 @@ void Node::CollectivesDiffer(const Status& how) {
   Abort(Status(how.code(), how.message(), StatusScope::kJob));
 }
 
-LayerId Node::NextCollective(const TensorView& view) {
-  return LayerId(view.elements == 0 ? next_collective_ : next_collective_++ % wire::kCollectives);
+// What is to complete on the completions thread; a failure is an echo of the job's, where there is one.
+Completion Node::OnCompletions(Completion done) {
+  auto shared = std::make_shared<Completion>(std::move(done));
+  return [weak = std::weak_ptr<Node*>(alive_), shared, &completions = env_.completions](Status status) {
+    const auto self = weak.lock();
+    if (!status.ok() && self && !(*self)->failure_.ok()) status = (*self)->failure_;
+    completions.Post([shared, status] { (*shared)(status); });
+  };
+}
+
+bool Node::MayCollect(Completion& done) {
+  if (phase_ != Phase::kEnded && collectives_ && is_worker()) {
+    ++calls_;
+    return true;
+  }
+  PostDone(done, failure_.ok() ? FailedPrecondition("a collective was called before the start") : failure_);
+  return false;
 }
 
 void Node::Collective(TensorView view, bool contribute, Completion done) {
-  SumOneOff({.number = NextCollective(view), .contribute = contribute}, view, std::move(done));
+  if (MayCollect(done)) collectives_->Sum(view, contribute, OnCompletions(std::move(done)));
 }
 
 void Node::Broadcast(TensorView view, Rank root, Completion done) {
-  SumOneOff({.number = NextCollective(view), .contribute = rank_ == root, .kind = kv::BroadcastFrom(root)}, view,
-            std::move(done));
+  if (MayCollect(done)) collectives_->Broadcast(view, root, OnCompletions(std::move(done)));
 }
 
 void Node::StepSum(ModelId model, Step step, TensorView view, Completion done) {
-  SumOneOff({.number = wire::KeyOf({model, step})}, view, std::move(done));
-}
-
-void Node::SumOneOff(const OneOff& one, TensorView view, Completion done) {
-  auto shared = std::make_shared<Completion>(std::move(done));
-  Completion posted = [shared, &completions = env_.completions](Status status) {
-    completions.Post([shared, status] { (*shared)(status); });
-  };
-  kv::Client* const client = one_off_client_ ? one_off_client_.get() : client_.get();
-  if (phase_ == Phase::kEnded || client == nullptr) {
-    posted(failure_.ok() ? FailedPrecondition("a collective was called before the start")
-                         : failure_);
-    return;
-  }
-  if (view.elements == 0) {
-    posted(OkStatus());
-    return;
-  }
-  if (view.elements > kv::kMaxCollectiveBytes / SizeOf(view.dtype)) {
-    posted(InvalidArgument("a collective of " + std::to_string(view.elements) + " elements of " +
-                           std::string(poseidon::NameOf(view.dtype)) + " was called, at most " +
-                           std::to_string(kv::kMaxCollectiveBytes >> 20) + " MiB go at once"));
-    return;
-  }
-  ++calls_;
-  const kv::Key key{wire::kCollectiveModel, one.number};
-  if (const kv::Server* const server = one_off_server_ ? one_off_server_.get() : server_.get()) {
-    const Status differs = server->CheckOneOff(key, {view.bytes(), view.dtype, one.kind, rank_});
-    if (!differs.ok()) {
-      CollectivesDiffer(differs);
-      posted(failure_);
-      return;
-    }
-  }
-  client->PushPull({.key = key,
-                     .step = Step(0),
-                     .gradient = view,
-                     .absent = !one.contribute,
-                     .weight = one.kind,
-                     .priority = {messaging::Priority::kData, 0, 0},
-                     .plan_epoch = {},
-                     .done = std::move(posted)});
+  if (MayCollect(done)) collectives_->StepSum(model, step, view, OnCompletions(std::move(done)));
 }
 
 std::uint64_t Node::allocated_bytes() const {
-  return (server_ ? server_->allocated_bytes() : 0) + (host_level_ ? host_level_->allocated_bytes() : 0) +
-         (one_off_server_ ? one_off_server_->allocated_bytes() : 0) +
-         (broadcaster_ ? broadcaster_->allocated_bytes() : 0) + (tables_ ? tables_->allocated_bytes() : 0);
+  return exchanges_.allocated_bytes() + (collectives_ ? collectives_->allocated_bytes() : 0) +
+         (host_level_ ? host_level_->allocated_bytes() : 0);
 }
 
 std::uint64_t Node::local_bytes(ModelId model, LayerId layer) const {
@@ -1016,14 +896,10 @@ void Node::ReportProgress() {
     progress.blocked = env_.front_end->blocked();
     progress.busy_with = env_.front_end->busy_with();
   }
-  if (server_) server_->AddWaits(&progress.waits);
-  if (one_off_server_) one_off_server_->AddWaits(&progress.waits);
-  if (broadcaster_) broadcaster_->AddWaits(&progress.waits);
-  if (tables_) tables_->AddWaits(&progress.waits);
+  exchanges_.AddWaits(&progress.waits);
+  if (collectives_) collectives_->AddWaits(&progress.waits);
   if (host_level_) host_level_->AddWaits(&progress.waits);
   // Sums that are owed to this member tell something only where its contributions are all there.
-  if (client_) client_->AddWaits(&progress.waits);
-  if (one_off_client_) one_off_client_->AddWaits(&progress.waits);
   std::stable_sort(progress.waits.begin(), progress.waits.end(), [](const wire::Wait& a, const wire::Wait& b) {
     return std::pair(a.what == wire::Wait::For::kMean, a.step) < std::pair(b.what == wire::Wait::For::kMean, b.step);
   });
@@ -1198,12 +1074,8 @@ void Node::Vanish() {
 
 void Node::FinishEnding() {
   mesh_.CloseAll(failure_);
-  if (client_) client_->Abandon(failure_);
-  if (server_) server_->Abandon(failure_);
-  if (one_off_client_) one_off_client_->Abandon(failure_);
-  if (one_off_server_) one_off_server_->Abandon(failure_);
-  if (broadcaster_) broadcaster_->Abandon(failure_);
-  if (tables_) tables_->Abandon(failure_);
+  exchanges_.Abandon(failure_);
+  if (collectives_) collectives_->Abandon(failure_);
   if (host_level_) host_level_->Abandon(failure_);
   PostDone(ready_, failure_);
   for (auto& [id, model] : models_) {

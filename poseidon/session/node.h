@@ -16,16 +16,16 @@
 #include "poseidon/coordinator/coordinator.h"
 #include "poseidon/coordinator/evidence.h"
 #include "poseidon/device/device.h"
-#include "poseidon/kv/client.h"
-#include "poseidon/kv/server.h"
+#include "poseidon/factors/engine.h"
+#include "poseidon/local/host_level.h"
+#include "poseidon/messaging/frame_router.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/schedule/scheduler.h"
-#include "poseidon/session/frame_router.h"
+#include "poseidon/session/collectives.h"
 #include "poseidon/session/front_end.h"
-#include "poseidon/session/host_level.h"
 #include "poseidon/session/link_probe.h"
 #include "poseidon/session/progress_watch.h"
-#include "poseidon/sfb/broadcaster.h"
+#include "poseidon/sync/exchanges.h"
 #include "poseidon/transport/transport.h"
 
 namespace poseidon::session {
@@ -71,7 +71,7 @@ struct NodeEnvironment {
   Executor& completions;  // where completions of pushes and collectives fire
   transport::Context& context;
   LogSink& log;
-  sfb::ProductEngine* engine = nullptr;  // null: no layer uses factors
+  factors::ProductEngine* engine = nullptr;  // null: no layer uses factors
   TraceRecorder* trace = nullptr;
   // Where gradients and factors live; made on `io`. Null: the host.
   device::Device* device = nullptr;
@@ -208,11 +208,11 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void End(const Status& reason);
   void FinishEnding();
   void TellOver();
-  kv::Topology MakeTopology() const;
+  sync::Topology MakeTopology() const;
   // Among hosts, where workers combine on theirs first.
-  kv::Topology AmongHosts(kv::Topology flat) const;
+  sync::Topology AmongHosts(sync::Topology flat) const;
   bool levelled() const { return !host_of_rank_.empty(); }
-  void MakeStore();
+  void MakeExchanges();
   void MakeLocal(const std::vector<MemberId>& worker_of_rank);
   MemberId ProbedMember() const;
   std::size_t layer_peers() const;
@@ -220,18 +220,9 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void AnswerDeclared(ModelId model);
   void CannotShare(const Status& reason);
   void CollectivesDiffer(const Status& how);
-  struct OneOff {
-    LayerId number;
-    bool contribute = true;
-    std::uint32_t kind = kv::kSum;
-  };
-  // The next number of a collective; an empty one needs none.
-  LayerId NextCollective(const TensorView& view);
-  void SumOneOff(const OneOff& one, TensorView view, Completion done);
-  sfb::Broadcaster* BroadcasterOf(const plan::LayerSpec& layer) const;
-  std::unique_ptr<sync::Syncer> SyncerOf(ModelId model, LayerId layer, plan::Scheme scheme);
-  std::unique_ptr<sync::Syncer> Staged(std::unique_ptr<sync::Syncer> syncer,
-                                       const plan::LayerSpec& layer);
+  bool CheckMemory();
+  bool MayCollect(Completion& done);
+  Completion OnCompletions(Completion done);
   void RunProductTests(ModelId model, std::vector<plan::LayerSpec> layers);
   void Cancel(TimerId& timer);
   void PostDone(Completion& done, const Status& status);
@@ -273,25 +264,15 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
 
   std::vector<std::uint32_t> host_of_rank_;  // empty: flat
   // Where workers combine on their hosts first; it holds the memory that the rest works on.
-  std::unique_ptr<HostLevel> host_level_;
-  // Of the layers; among hosts, where workers combine first, and then null in followers.
-  std::unique_ptr<kv::Server> server_;
-  std::unique_ptr<kv::Client> client_;
-  // Of one-off keys, always among workers; the same two where these exchange layers as well.
-  std::unique_ptr<kv::Server> one_off_server_;
-  std::unique_ptr<kv::Client> one_off_client_;
-  std::unique_ptr<FrameRouter> pushes_;
-  std::unique_ptr<FrameRouter> results_;
-  // Of factors, as the two before; of the rows of tables, always among workers, because nothing is summed of them.
-  std::unique_ptr<sfb::Broadcaster> broadcaster_;
-  std::unique_ptr<sfb::Broadcaster> tables_;
-  std::unique_ptr<FrameRouter> factors_;
+  std::unique_ptr<local::HostLevel> host_level_;
+  sync::Exchanges exchanges_;               // of layers
+  std::optional<Collectives> collectives_;  // of one-off keys, always among workers
+  messaging::FrameRouter router_;           // to these two
   std::map<ModelId, Model> models_;
 
   Completion ready_;
   Completion left_;
   std::vector<Completion> awaiting_end_;
-  std::uint32_t next_collective_ = 0;
   std::shared_ptr<Node*> alive_;
 };
 

@@ -26,7 +26,7 @@ inline constexpr std::chrono::milliseconds kInterruptedEvery{100};
 
 struct SessionOptions {
   NodeOptions node;
-  sfb::ProductEngine* engine = nullptr;  // outlives the session; null: no layer uses factors
+  factors::ProductEngine* engine = nullptr;  // outlives the session; null: no layer uses factors
   LogSink* log = nullptr;                // outlives the session; null: silence
   TraceRecorder* trace = nullptr;        // outlives the session; null: no trace
   // Where given: makes, on the executor it is handed, the device whose memory pushes may name (Push::on_device).

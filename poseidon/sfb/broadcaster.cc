@@ -6,6 +6,11 @@
 #include <utility>
 
 namespace poseidon::sfb {
+
+using factors::Concatenation;
+using factors::Part;
+using factors::WeightedRows;
+
 namespace {
 
 Part PartOf(const wire::FrameHeader& header) {
@@ -20,48 +25,52 @@ std::uint64_t WidthOf(const plan::FactorShape& shape, DType dtype, Part part) {
 }  // namespace
 
 Broadcaster::Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh,
-                         const Roster& roster, ProductEngine* engine, TraceRecorder* trace)
+                         const sync::Topology& topology, factors::ProductEngine* engine, TraceRecorder* trace)
     : executor_(executor),
       compute_(compute),
       mesh_(mesh),
-      roster_(roster),
+      topology_(topology),
       engine_(engine),
       trace_(trace),
       alive_(std::make_shared<Broadcaster*>(this)) {}
 
-void Broadcaster::Declare(ModelId model, LayerId layer, const plan::LayerSpec& spec) {
+void Broadcaster::Declare(const wire::Key& key, const plan::LayerSpec& spec) {
   POSEIDON_CHECK(engine_ != nullptr || spec.is_table(), "products need an engine");
-  const auto ranks = static_cast<std::uint16_t>(roster_.worker_of_rank.size());
-  layers_.emplace(LayerKey{model, layer}, LayerState{.shape = *spec.factors,
-                                                     .dtype = spec.dtype,
-                                                     .store = FactorStore(*spec.factors, spec.dtype, ranks),
-                                                     .outstanding = std::nullopt});
+  layers_.emplace(key, LayerState{.shape = *spec.factors,
+                                  .dtype = spec.dtype,
+                                  .store = factors::FactorStore(*spec.factors, spec.dtype, topology_.ranks()),
+                                  .outstanding = std::nullopt});
 }
 
-void Broadcaster::Expect(ModelId model, LayerId layer, Rank rank, std::uint32_t rows) {
-  const auto found = layers_.find(LayerKey{model, layer});
-  if (found != layers_.end() && rank.value() < roster_.worker_of_rank.size()) {
+void Broadcaster::Expect(const wire::Key& key, Rank rank, std::uint32_t rows) {
+  const auto found = layers_.find(key);
+  if (found != layers_.end() && rank.value() < topology_.ranks()) {
     found->second.store.Expect(rank, rows);
   }
 }
 
-void Broadcaster::Broadcast(Request request) {
+void Broadcaster::Broadcast(const wire::Key& key, sync::SyncRequest request) {
   if (!abandoned_.ok()) {
     executor_.Post([done = std::move(request.done), reason = abandoned_] { done(reason); });
     return;
   }
-  const LayerKey key{request.model, request.layer};
   const auto found = layers_.find(key);
   POSEIDON_CHECK(found != layers_.end(), "a layer that broadcasts factors has been declared so");
+  POSEIDON_CHECK(request.absent || request.factors.has_value(), "a factor layer is given its factors");
   LayerState& state = found->second;
   POSEIDON_CHECK(!state.outstanding, "one step per layer at a time");
+  if (request.absent) {
+    request.factors = Factors{};
+    request.weight = 0;
+  }
   state.outstanding = Outstanding{};
   state.outstanding->step = request.step;
-  state.outstanding->gradient = request.gradient;
+  state.outstanding->gradient = request.gradient.memory;
   state.outstanding->gathered = request.gathered;
   state.outstanding->done = std::move(request.done);
 
-  const Status put = state.store.Put(roster_.self_rank, request.step, request.factors, request.weight);
+  const Factors& own = *request.factors;
+  const Status put = state.store.Put(*topology_.self_rank, request.step, own, request.weight);
   if (!put.ok()) {
     state.outstanding->failure = put;
     state.outstanding->rebuilt = true;
@@ -69,49 +78,47 @@ void Broadcaster::Broadcast(Request request) {
   }
   // Without rows one empty frame says all there is to say; a second would come after the others had
   // gone on.
-  SendPart(request, state, Part::kU);
-  if (request.factors.rows > 0) SendPart(request, state, Part::kV);
+  SendPart(key, state, request, own, Part::kU);
+  if (own.rows > 0) SendPart(key, state, request, own, Part::kV);
   RebuildIfComplete(key);
 }
 
-void Broadcaster::SendPart(const Request& request, const LayerState& state, Part part) {
-  const std::uint64_t bytes = request.factors.rows * WidthOf(state.shape, state.dtype, part);
-  for (std::size_t r = 0; r < roster_.worker_of_rank.size(); ++r) {
-    const MemberId peer = roster_.worker_of_rank[r];
-    if (peer == roster_.self) continue;
+void Broadcaster::SendPart(const wire::Key& key, LayerState& state, const sync::SyncRequest& request, const Factors& own,
+                           Part part) {
+  const std::uint64_t bytes = own.rows * WidthOf(state.shape, state.dtype, part);
+  for (const MemberId peer : topology_.worker_of_rank) {
+    if (peer == topology_.self) continue;
     messaging::Outgoing out;
     out.header.type = wire::FrameType::kFactor;
     out.header.plan_epoch = request.plan_epoch;
     out.header.step = request.step;
-    out.header.model = request.model;
-    out.header.rank = roster_.self_rank;
-    out.header.layer = request.layer;
+    out.header.model = key.model;
+    out.header.rank = *topology_.self_rank;
+    out.header.layer = key.layer;
     out.header.total = bytes;
     out.header.weight = request.weight;
     out.header.dtype = state.dtype;
     out.header.scheme = plan::Scheme::kFactorBroadcast;
     out.header.flags = part == Part::kV ? wire::kFlagFactorV : std::uint16_t{0};
     if (bytes == 0 && request.weight == 0) out.header.flags |= wire::kFlagAbsent;
-    out.payload = ConstBytes(part == Part::kU ? request.factors.u : request.factors.v, bytes);
+    out.payload = ConstBytes(part == Part::kU ? own.u : own.v, bytes);
     out.priority = request.priority;
-    out.left = [weak = std::weak_ptr<Broadcaster*>(alive_),
-                key = LayerKey{request.model, request.layer},
-                step = request.step](Status status) {
+    out.left = [weak = std::weak_ptr<Broadcaster*>(alive_), key, step = request.step](Status status) {
       if (const auto self = weak.lock()) (*self)->OnLeft(key, step, status);
     };
-    ++layers_.find(LayerKey{request.model, request.layer})->second.outstanding->unsent;
+    ++state.outstanding->unsent;
     mesh_.Send(peer, std::move(out));
   }
 }
 
 Result<Broadcaster::LayerState*> Broadcaster::Find(MemberId from, const wire::FrameHeader& header) {
   if (!abandoned_.ok()) return abandoned_;
-  if (header.rank.value() >= roster_.worker_of_rank.size() ||
-      roster_.worker_of_rank[header.rank.value()] != from) {
+  if (header.rank.value() >= topology_.ranks() ||
+      topology_.worker_of_rank[header.rank.value()] != from) {
     return DataLoss("member " + std::to_string(from.value()) + " sends factors as rank " +
                     std::to_string(header.rank.value()) + ", which is not its own");
   }
-  const auto found = layers_.find(LayerKey{header.model, header.layer});
+  const auto found = layers_.find(header.key());
   if (found == layers_.end() || found->second.dtype != header.dtype) {
     return DataLoss("factors name layer " + std::to_string(header.layer.value()) +
                     ", which has none of that dtype");
@@ -140,7 +147,7 @@ Status Broadcaster::OnFrame(MemberId from, const wire::FrameHeader& header, Cons
   POSEIDON_ASSIGN_OR_RETURN(LayerState * state, Find(from, header));
   POSEIDON_RETURN_IF_ERROR(state->store.Landed(header.rank, header.step, PartOf(header),
                                                Brought(*state, header), payload.size()));
-  RebuildIfComplete(LayerKey{header.model, header.layer});
+  RebuildIfComplete(header.key());
   return OkStatus();
 }
 
@@ -149,12 +156,12 @@ void Broadcaster::AddWaits(std::vector<wire::Wait>* waits) const {
     const std::optional<Step> step = state.store.earliest();
     if (!step) continue;
     wire::Wait wait{wire::Wait::For::kFactors, key.model, key.layer, *step, {}};
-    for (const Rank rank : state.store.Missing(*step)) wait.on.push_back(roster_.worker_of_rank[rank.value()]);
+    for (const Rank rank : state.store.Missing(*step)) wait.on.push_back(topology_.worker_of_rank[rank.value()]);
     if (!wait.on.empty()) waits->push_back(std::move(wait));
   }
 }
 
-void Broadcaster::RebuildIfComplete(const LayerKey& key) {
+void Broadcaster::RebuildIfComplete(const wire::Key& key) {
   LayerState& state = layers_.find(key)->second;
   if (!state.outstanding || state.outstanding->rebuilding) return;
   const Step step = state.outstanding->step;
@@ -165,17 +172,15 @@ void Broadcaster::RebuildIfComplete(const LayerKey& key) {
 
   // The mean over workers, or over what their weights count: the one place where a factor layer is divided is the
   // product's alpha.
-  const bool hosts = roster_.workers != 0;
-  const std::uint64_t workers = hosts ? roster_.workers : roster_.worker_of_rank.size();
-  const double alpha = 1.0 / static_cast<double>(all->weight != 0 ? all->weight : workers);
-  if (hosts) all->ranks.clear();
-  compute_.Post([this, weak = std::weak_ptr<Broadcaster*>(alive_), key, step, factors = *std::move(all), alpha,
+  const double alpha = 1.0 / static_cast<double>(all->weight != 0 ? all->weight : topology_.contributors());
+  if (topology_.workers != 0) all->ranks.clear();  // a host's rows are multiplied already
+  compute_.Post([this, weak = std::weak_ptr<Broadcaster*>(alive_), key, step, rows = *std::move(all), alpha,
                  shape = state.shape, dtype = state.dtype, gradient = state.outstanding->gradient,
                  gathered = state.outstanding->gathered, &executor = executor_, engine = engine_, &compute = compute_,
                  trace = trace_] {
     const TimePoint begin = compute.now();
-    const Status status = shape.table ? gathered->Take(shape, dtype, factors, alpha)
-                                      : RebuildGradient(shape, dtype, factors, alpha, *engine, gradient);
+    const Status status = shape.table ? gathered->Take(shape, dtype, rows, alpha)
+                                      : factors::RebuildGradient(shape, dtype, rows, alpha, *engine, gradient);
     if (trace != nullptr) {
       trace->Record({TraceLane::kRebuild, static_cast<std::int32_t>(key.layer.value()),
                      step.value(), begin, compute.now(), 0, "rebuild", key.model.value()});
@@ -186,7 +191,7 @@ void Broadcaster::RebuildIfComplete(const LayerKey& key) {
   });
 }
 
-void Broadcaster::OnRebuilt(const LayerKey& key, Step step, const Status& status) {
+void Broadcaster::OnRebuilt(const wire::Key& key, Step step, const Status& status) {
   LayerState& state = layers_.find(key)->second;
   if (!state.outstanding || state.outstanding->step != step) return;
   state.store.Release(step);
@@ -196,7 +201,7 @@ void Broadcaster::OnRebuilt(const LayerKey& key, Step step, const Status& status
   FinishIfDone(state);
 }
 
-void Broadcaster::OnLeft(const LayerKey& key, Step step, const Status& status) {
+void Broadcaster::OnLeft(const wire::Key& key, Step step, const Status& status) {
   LayerState& state = layers_.find(key)->second;
   // Abandon has settled what had not left.
   if (!abandoned_.ok() || !state.outstanding || state.outstanding->step != step) return;

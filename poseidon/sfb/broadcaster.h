@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "poseidon/base/trace.h"
+#include "poseidon/factors/factor_store.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/plan/layer.h"
-#include "poseidon/sfb/factor_store.h"
+#include "poseidon/sync/exchange.h"
 #include "poseidon/wire/messages.h"
 
 namespace poseidon::sfb {
@@ -25,38 +26,21 @@ namespace poseidon::sfb {
 // `done` has not fired.
 class Broadcaster final : public messaging::FrameSink {
  public:
-  struct Roster {
-    MemberId self;
-    Rank self_rank;
-    std::vector<MemberId> worker_of_rank;
-    // Where ranks are hosts, whose factors are those of all their workers, multiplied by their weights already: of all
-    // hosts. 0: each rank is one worker.
-    std::uint16_t workers = 0;
-  };
+  // Pre: topology.self_rank.
   // `engine` may be null where every layer is a table.
-  Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh, const Roster& roster,
-              ProductEngine* engine, TraceRecorder* trace);
+  Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh, const sync::Topology& topology,
+              factors::ProductEngine* engine, TraceRecorder* trace);
 
   // A layer that has factors can be broadcast from now on.
-  void Declare(ModelId model, LayerId layer, const plan::LayerSpec& spec);
-  bool declared(ModelId model, LayerId layer) const { return layers_.contains(LayerKey{model, layer}); }
+  void Declare(const wire::Key& key, const plan::LayerSpec& spec);
+  bool declared(const wire::Key& key) const { return layers_.contains(key); }
   // Rows that a rank announced or was measured with: room for them is made in advance.
-  void Expect(ModelId model, LayerId layer, Rank rank, std::uint32_t rows);
+  void Expect(const wire::Key& key, Rank rank, std::uint32_t rows);
 
-  struct Request {
-    ModelId model;
-    LayerId layer;
-    Step step;
-    Factors factors;            // lent until `done`; rows may be 0
-    std::uint32_t weight = 0;   // of each row in the mean; 0: nothing beside weights, unweighted where all say so
-    // Where the mean lands, lent until `done`: the flat gradient, in host memory, or of a table the rows.
-    std::byte* gradient = nullptr;
-    GatheredRows* gathered = nullptr;
-    messaging::Priority priority;
-    PlanEpoch plan_epoch;
-    Completion done;
-  };
-  void Broadcast(Request request);
+  // Sends `request.factors`, whose rows may be 0, as those of an absent contribution are. A weight is that of each row in
+  // the mean; 0: nothing beside weights, unweighted where all say so. The mean lands in `request.gradient`, in host
+  // memory, or of a table in `request.gathered`.
+  void Broadcast(const wire::Key& key, sync::SyncRequest request);
 
   // Adds the factors that products still lack.
   void AddWaits(std::vector<wire::Wait>* waits) const;
@@ -68,15 +52,10 @@ class Broadcaster final : public messaging::FrameSink {
   Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
 
  private:
-  struct LayerKey {
-    ModelId model;
-    LayerId layer;
-    friend auto operator<=>(const LayerKey&, const LayerKey&) = default;
-  };
   struct Outstanding {
     Step step;
     std::byte* gradient = nullptr;
-    GatheredRows* gathered = nullptr;
+    factors::GatheredRows* gathered = nullptr;
     std::uint32_t unsent = 0;
     bool rebuilding = false;
     bool rebuilt = false;
@@ -86,27 +65,28 @@ class Broadcaster final : public messaging::FrameSink {
   struct LayerState {
     plan::FactorShape shape;
     DType dtype = DType::kF32;
-    FactorStore store;
+    factors::FactorStore store;
     std::optional<Outstanding> outstanding;
     std::uint64_t gathered_bytes = 0;  // allocated for the last mean
   };
 
   // kDataLoss for a frame that is not its sender's, names no layer with factors, or brings no whole rows.
   Result<LayerState*> Find(MemberId from, const wire::FrameHeader& header);
-  static WeightedRows Brought(const LayerState& state, const wire::FrameHeader& header);
-  void SendPart(const Request& request, const LayerState& state, Part part);
-  void RebuildIfComplete(const LayerKey& key);
-  void OnRebuilt(const LayerKey& key, Step step, const Status& status);
-  void OnLeft(const LayerKey& key, Step step, const Status& status);
+  static factors::WeightedRows Brought(const LayerState& state, const wire::FrameHeader& header);
+  void SendPart(const wire::Key& key, LayerState& state, const sync::SyncRequest& request, const Factors& own,
+                factors::Part part);
+  void RebuildIfComplete(const wire::Key& key);
+  void OnRebuilt(const wire::Key& key, Step step, const Status& status);
+  void OnLeft(const wire::Key& key, Step step, const Status& status);
   void FinishIfDone(LayerState& state);
 
   Executor& executor_;
   Executor& compute_;
   messaging::Mesh& mesh_;
-  const Roster roster_;
-  ProductEngine* const engine_;
+  const sync::Topology topology_;
+  factors::ProductEngine* const engine_;
   TraceRecorder* const trace_;
-  std::map<LayerKey, LayerState> layers_;
+  std::map<wire::Key, LayerState> layers_;
   Status abandoned_;
   std::shared_ptr<Broadcaster*> alive_;
 };

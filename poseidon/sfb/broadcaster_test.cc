@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
+#include "poseidon/factors/blas_engine.h"
 #include "poseidon/messaging/test_observer.h"
-#include "poseidon/sfb/blas_engine.h"
 #include "poseidon/sim/simulation.h"
 
 namespace poseidon::sfb {
@@ -33,11 +33,11 @@ class BroadcasterTest : public testing::Test {
 
   // Where ranks are hosts, these have so many workers.
   void Make(std::uint16_t ranks, std::uint16_t workers = 0) {
-    Broadcaster::Roster roster{
-        .self = MemberId(0), .self_rank = Rank(0), .worker_of_rank = {}, .workers = workers};
-    for (std::uint16_t r = 0; r < ranks; ++r) roster.worker_of_rank.push_back(MemberId(r));
-    broadcaster_.emplace(*io_, *compute_, mesh_, roster, engine_.get(), nullptr);
-    broadcaster_->Declare(ModelId(0), LayerId(0), {.name = "fc", .elements = 6, .factors = kShape});
+    sync::Topology topology{
+        .self = MemberId(0), .self_rank = Rank(0), .worker_of_rank = {}, .owner_of_shard = {}, .workers = workers};
+    for (std::uint16_t r = 0; r < ranks; ++r) topology.worker_of_rank.push_back(MemberId(r));
+    broadcaster_.emplace(*io_, *compute_, mesh_, topology, engine_.get(), nullptr);
+    broadcaster_->Declare({ModelId(0), LayerId(0)}, {.name = "fc", .elements = 6, .factors = kShape});
   }
   static wire::FrameHeader Frame(std::uint16_t rank, std::uint64_t total = 0) {
     wire::FrameHeader header;
@@ -64,16 +64,13 @@ class BroadcasterTest : public testing::Test {
   }
   // The own rows: so many ones.
   void Broadcast(std::uint32_t rows, std::uint32_t weight = 0) {
-    broadcaster_->Broadcast({.model = ModelId(0),
-                             .layer = LayerId(0),
-                             .step = Step(0),
-                             .factors = {reinterpret_cast<const std::byte*>(ones_.data()),
-                                         reinterpret_cast<const std::byte*>(ones_.data()), rows},
-                             .weight = weight,
-                             .gradient = reinterpret_cast<std::byte*>(gradient_.data()),
-                             .priority = {},
-                             .plan_epoch = {},
-                             .done = [&](const Status& status) { done_.push_back(status.code()); }});
+    sync::SyncRequest request;
+    request.factors = {reinterpret_cast<const std::byte*>(ones_.data()),
+                       reinterpret_cast<const std::byte*>(ones_.data()), rows};
+    request.weight = weight;
+    request.gradient = ViewOf(std::span(gradient_));
+    request.done = [&](const Status& status) { done_.push_back(status.code()); };
+    broadcaster_->Broadcast({ModelId(0), LayerId(0)}, std::move(request));
   }
 
   sim::Simulation simulation_{sim::SimulationOptions{}};
@@ -82,7 +79,7 @@ class BroadcasterTest : public testing::Test {
   const std::unique_ptr<Executor> compute_ = simulation_.MakeExecutor(process_);
   Nobody nobody_;
   messaging::Mesh mesh_{*io_, {}, nobody_};
-  const std::unique_ptr<ProductEngine> engine_ = MakeBlasEngine(1);
+  const std::unique_ptr<factors::ProductEngine> engine_ = factors::MakeBlasEngine(1);
   std::optional<Broadcaster> broadcaster_;
   std::vector<float> ones_ = std::vector<float>(12, 1.0f);
   std::vector<float> gradient_ = std::vector<float>(6);
@@ -151,10 +148,10 @@ TEST_F(BroadcasterTest, AHostsWeightIsInItsRowsAndCountsInTheDivisorOnly) {
 // Rank 1 may be a step ahead, whose rows must not disturb those that are read.
 TEST_F(BroadcasterTest, ATablesRowsComeOutInRankOrderAndStayUntilTheNextMean) {
   Make(2);
-  broadcaster_->Declare(ModelId(0), LayerId(1),
+  broadcaster_->Declare({ModelId(0), LayerId(1)},
                         {.name = "words", .elements = 20, .factors = plan::FactorShape{.outputs = 10, .inputs = 2, .table = true}});
-  EXPECT_TRUE(broadcaster_->declared(ModelId(0), LayerId(1)));
-  EXPECT_FALSE(broadcaster_->declared(ModelId(0), LayerId(2)));
+  EXPECT_TRUE(broadcaster_->declared({ModelId(0), LayerId(1)}));
+  EXPECT_FALSE(broadcaster_->declared({ModelId(0), LayerId(2)}));
   const auto bring = [&](std::uint64_t step, const std::vector<std::int64_t>& indices, const std::vector<float>& values) {
     for (const ConstBytes part : {std::as_bytes(std::span(indices)), std::as_bytes(std::span(values))}) {
       wire::FrameHeader frame = Frame(1, part.size());
@@ -167,18 +164,15 @@ TEST_F(BroadcasterTest, ATablesRowsComeOutInRankOrderAndStayUntilTheNextMean) {
       ASSERT_TRUE(broadcaster_->OnFrame(MemberId(1), frame, place).ok());
     }
   };
-  GatheredRows gathered;
+  factors::GatheredRows gathered;
   const auto push = [&](std::uint64_t step, const std::vector<std::int64_t>& indices, const std::vector<float>& values) {
-    broadcaster_->Broadcast({.model = ModelId(0),
-                             .layer = LayerId(1),
-                             .step = Step(step),
-                             .factors = {reinterpret_cast<const std::byte*>(indices.data()),
-                                         reinterpret_cast<const std::byte*>(values.data()),
-                                         static_cast<std::uint32_t>(indices.size())},
-                             .gathered = &gathered,
-                             .priority = {},
-                             .plan_epoch = {},
-                             .done = [&](const Status& status) { done_.push_back(status.code()); }});
+    sync::SyncRequest request;
+    request.step = Step(step);
+    request.factors = {reinterpret_cast<const std::byte*>(indices.data()),
+                       reinterpret_cast<const std::byte*>(values.data()), static_cast<std::uint32_t>(indices.size())};
+    request.gathered = &gathered;
+    request.done = [&](const Status& status) { done_.push_back(status.code()); };
+    broadcaster_->Broadcast({ModelId(0), LayerId(1)}, std::move(request));
     simulation_.RunFor(std::chrono::seconds(1));
   };
   const auto expect = [&](const std::vector<std::int64_t>& indices, const std::vector<float>& values) {

@@ -2,6 +2,7 @@
 #ifndef POSEIDON_WIRE_FRAME_H_
 #define POSEIDON_WIRE_FRAME_H_
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -40,6 +41,13 @@ inline constexpr std::uint16_t kKnownFlags = kFlagAbsent | kFlagFactorV;
 // The model of one-off keys (broadcast, sums of metrics, barrier, gather): `layer` counts them.
 inline constexpr ModelId kCollectiveModel{0xffff};
 
+// What the frames of gradients, factors and sums are of: a declared layer of a model, or a one-off key of kCollectiveModel.
+struct Key {
+  ModelId model;
+  LayerId layer;
+  friend auto operator<=>(const Key&, const Key&) = default;
+};
+
 // Little-endian on the wire, in this order; see docs/wire-protocol.md for the offsets.
 struct FrameHeader {
   FrameType type = FrameType::kControl;
@@ -59,6 +67,8 @@ struct FrameHeader {
   plan::Scheme scheme = plan::Scheme::kKeyValue;
   std::uint16_t flags = 0;
   std::uint32_t payload_crc = 0;  // CRC-32C of the payload; 0 where the connection protects itself
+
+  Key key() const { return {model, layer}; }
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "poseidon/sfb/blas_engine.h"
+#include "poseidon/factors/blas_engine.h"
 #include "tests/integration/job.h"
 #include "tests/integration/odd_job.h"
 
@@ -197,9 +197,9 @@ TEST_P(CoreTest, AnUnknownPinnedLayerEndsTheJobForAll) {
 }
 
 // An engine that gives other bits: its layers go the dense way, forced or not.
-class OtherBits final : public sfb::ProductEngine {
+class OtherBits final : public factors::ProductEngine {
  public:
-  explicit OtherBits(sfb::ProductEngine& engine) : engine_(engine) {}
+  explicit OtherBits(factors::ProductEngine& engine) : engine_(engine) {}
   Status Multiply(const Product& product) override {
     Status status = engine_.Multiply(product);
     product.out[0] ^= std::byte{1};
@@ -208,17 +208,17 @@ class OtherBits final : public sfb::ProductEngine {
   std::string description() const override { return "other bits"; }
 
  private:
-  sfb::ProductEngine& engine_;
+  factors::ProductEngine& engine_;
 };
 
 TEST_P(CoreTest, EnginesThatDifferSendTheirLayersTheDenseWay) {
-  const auto blas = sfb::MakeBlasEngine(1);
+  const auto blas = factors::MakeBlasEngine(1);
   OtherBits other(*blas);
   JobOptions options = OddJob(3, 0);
   options.steps = 12;
   options.node.planning = Forced({{"fc1", plan::Scheme::kFactorBroadcast}});
-  options.engine = [&](Rank rank) -> sfb::ProductEngine* {
-    return rank == Rank(2) ? static_cast<sfb::ProductEngine*>(&other) : blas.get();
+  options.engine = [&](Rank rank) -> factors::ProductEngine* {
+    return rank == Rank(2) ? static_cast<factors::ProductEngine*>(&other) : blas.get();
   };
   {
     Job job(*world_, options);

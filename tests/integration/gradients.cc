@@ -127,7 +127,7 @@ void Gradients::FillFactors(Rank rank, LayerId layer, Step step, std::byte* u, s
 }
 
 const ByteBuffer& Gradients::Mean(LayerId layer, Step step, plan::Scheme scheme,
-                                  sfb::ProductEngine& engine) {
+                                  factors::ProductEngine& engine) {
   std::lock_guard lock(mutex_);
   const auto key = std::tuple(layer, step, scheme);
   if (const auto found = means_.find(key); found != means_.end()) return found->second;
@@ -194,7 +194,7 @@ ByteBuffer Gradients::SumOf(LayerId layer, Step step) const {
   return mean;
 }
 
-ByteBuffer Gradients::ProductOf(LayerId layer, Step step, sfb::ProductEngine& engine) const {
+ByteBuffer Gradients::ProductOf(LayerId layer, Step step, factors::ProductEngine& engine) const {
   const plan::LayerSpec& spec = layers_[layer.value()];
   const std::uint64_t m = spec.factors->outputs;
   const std::uint64_t n = spec.factors->inputs;
@@ -204,8 +204,8 @@ ByteBuffer Gradients::ProductOf(LayerId layer, Step step, sfb::ProductEngine& en
   const std::uint64_t weights = Weights(layer, step);
   ByteBuffer mean(spec.bytes(), std::byte{0});
   if (rows == 0) return mean;
-  const sfb::AlignedBytes u = sfb::AllocateAligned(rows * m * size);
-  const sfb::AlignedBytes v = sfb::AllocateAligned(rows * n * size);
+  const factors::AlignedBytes u = factors::AllocateAligned(rows * m * size);
+  const factors::AlignedBytes v = factors::AllocateAligned(rows * n * size);
   std::uint64_t at = 0;
   for (const std::vector<std::uint16_t>& host : Hosts()) {
     for (const std::uint16_t r : host) {

@@ -14,7 +14,7 @@
 #include "poseidon/base/strong_id.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/scheme.h"
-#include "poseidon/sfb/rebuild.h"
+#include "poseidon/factors/rebuild.h"
 #include "poseidon/tensor/view.h"
 
 // What every rank contributes at every step, as pure functions of a seed, and what one process
@@ -55,7 +55,7 @@ class Gradients {
   // hosts' sums, or one product by `engine` of the factors concatenated in the same order,
   // multiplied by the ranks' weights; of a table the indices and then the values of all ranks' rows. Kept while a rank
   // may still ask. Thread: any.
-  const ByteBuffer& Mean(LayerId layer, Step step, plan::Scheme scheme, sfb::ProductEngine& engine);
+  const ByteBuffer& Mean(LayerId layer, Step step, plan::Scheme scheme, factors::ProductEngine& engine);
   // The ranks and how often each is in a result of powers of two, for a message.
   std::string Explain(LayerId layer, Step step, ConstBytes result) const;
 
@@ -71,7 +71,7 @@ class Gradients {
   void SumByHand(LayerId layer, Step step, T* mean) const;
   ByteBuffer SumOf(LayerId layer, Step step) const;
   ByteBuffer RowsOf(LayerId layer, Step step) const;
-  ByteBuffer ProductOf(LayerId layer, Step step, sfb::ProductEngine& engine) const;
+  ByteBuffer ProductOf(LayerId layer, Step step, factors::ProductEngine& engine) const;
 
   const GradientOptions options_;
   const std::vector<plan::LayerSpec> layers_;

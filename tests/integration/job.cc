@@ -13,7 +13,7 @@
 #include "poseidon/device/fake_device.h"
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/slices.h"
-#include "poseidon/sfb/blas_engine.h"
+#include "poseidon/factors/blas_engine.h"
 
 namespace poseidon::integration {
 namespace {
@@ -120,7 +120,7 @@ class Job::Member {
   }
 
  protected:
-  virtual sfb::ProductEngine* engine() { return nullptr; }
+  virtual factors::ProductEngine* engine() { return nullptr; }
   virtual void MakeDevice() {}  // on the I/O executor
   virtual device::Device* device() { return nullptr; }
   virtual void DropDevice() {}
@@ -256,10 +256,10 @@ class Job::Worker final : public Member {
  private:
   struct LayerRun {
     std::uint64_t next_step = 0;
-    sfb::AlignedBytes gradient;
-    sfb::AlignedBytes u[2];
-    sfb::AlignedBytes v[2];
-    sfb::GatheredRows gathered;  // of a table
+    factors::AlignedBytes gradient;
+    factors::AlignedBytes u[2];
+    factors::AlignedBytes v[2];
+    factors::GatheredRows gathered;  // of a table
     // Where the worker has a device: the same there.
     device::DeviceSpan on_device;
   };
@@ -272,7 +272,7 @@ class Job::Worker final : public Member {
   device::Device* device() override { return device_.get(); }
   void DropDevice() override { device_.reset(); }
 
-  sfb::ProductEngine* engine() override {
+  factors::ProductEngine* engine() override {
     return job_.options_.engine ? job_.options_.engine(Rank(id_.value())) : job_.engine_.get();
   }
   const JobOptions& options() const { return job_.options_; }
@@ -299,7 +299,7 @@ class Job::Worker final : public Member {
   void BeginTraining() {
     runs_.resize(options().layers.size());
     for (std::size_t i = 0; i < runs_.size(); ++i) {
-      runs_[i].gradient = sfb::AllocateAligned(options().layers[i].bytes());
+      runs_[i].gradient = factors::AllocateAligned(options().layers[i].bytes());
     }
     if (options_.final_plan_step == 0) Report();
     if (options().steps == 0) return BeginCollective();
@@ -380,8 +380,8 @@ class Job::Worker final : public Member {
     } else {
       const std::uint64_t rows = gradients.Rows(outcome_.rank, layer, step);
       const std::size_t parity = step.value() % 2;
-      run.u[parity] = sfb::AllocateAligned(rows * spec.factors->u_bytes_per_row(spec.dtype));
-      run.v[parity] = sfb::AllocateAligned(rows * spec.factors->v_bytes_per_row(spec.dtype));
+      run.u[parity] = factors::AllocateAligned(rows * spec.factors->u_bytes_per_row(spec.dtype));
+      run.v[parity] = factors::AllocateAligned(rows * spec.factors->v_bytes_per_row(spec.dtype));
       gradients.FillFactors(outcome_.rank, layer, step, run.u[parity].get(), run.v[parity].get());
       std::memset(run.gradient.get(), 0xee, spec.bytes());
       request->factors =
@@ -487,7 +487,7 @@ class Job::Worker final : public Member {
     if (++layers_done_ == runs_.size()) BeginCollective();
   }
   // Indices, then values.
-  static ByteBuffer BytesOf(const sfb::GatheredRows& gathered, const plan::LayerSpec& spec) {
+  static ByteBuffer BytesOf(const factors::GatheredRows& gathered, const plan::LayerSpec& spec) {
     const std::uint64_t u_bytes = gathered.rows() * spec.factors->u_bytes_per_row(spec.dtype);
     const std::uint64_t v_bytes = gathered.rows() * spec.factors->v_bytes_per_row(spec.dtype);
     ByteBuffer bytes(u_bytes + v_bytes);
@@ -586,7 +586,7 @@ Job::Job(World& world, const JobOptions& options)
             return gradients;
           }(),
           options.layers),
-      engine_(sfb::MakeBlasEngine(1)) {
+      engine_(factors::MakeBlasEngine(1)) {
   for (std::uint16_t m = 0; m < members(); ++m) {
     const bool worker = m < options_.workers;
     const std::string name =

@@ -38,7 +38,7 @@ struct JobOptions {
   std::uint64_t collective_elements = 5000;
   // Where given, what a worker declares instead of `layers`, and its engine (null: none).
   std::function<std::vector<plan::LayerSpec>(Rank)> declared;
-  std::function<sfb::ProductEngine*(Rank)> engine;
+  std::function<factors::ProductEngine*(Rank)> engine;
 };
 
 // One gradient at a time of one layer, as a test's own front end holds it.
@@ -107,7 +107,7 @@ class Job {
   World& world_;
   const JobOptions options_;
   Gradients gradients_;
-  std::unique_ptr<sfb::ProductEngine> engine_;
+  std::unique_ptr<factors::ProductEngine> engine_;
   Tally listening_;
   Tally ready_;
   Tally landed_;

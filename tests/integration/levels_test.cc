@@ -14,7 +14,7 @@
 
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/slices.h"
-#include "poseidon/sfb/blas_engine.h"
+#include "poseidon/factors/blas_engine.h"
 #include "tests/integration/job.h"
 #include "tests/integration/odd_job.h"
 
@@ -140,7 +140,7 @@ TEST_P(LevelsTest, EachHostsBytesCrossTheNetworkOnce) {
 // The oracles, which the products of the tests above equal bit for bit, compared with each other.
 void ExpectRoundingsOnly(const Machines& machines, bool weighted) {
   const std::vector<plan::LayerSpec> layers = {Dense("dense", 5000), FullyConnected("fc", 31, 17)};
-  const auto engine = sfb::MakeBlasEngine(1);
+  const auto engine = factors::MakeBlasEngine(1);
   GradientOptions options{.seed = 9, .ranks = static_cast<std::uint16_t>(machines.size()), .weighted = weighted};
   Gradients flat(options, layers);
   options.host_of_rank = plan::HostOfRank(machines, plan::Levels::kHost);

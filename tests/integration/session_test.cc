@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "poseidon/plan/payload.h"
-#include "poseidon/sfb/blas_engine.h"
+#include "poseidon/factors/blas_engine.h"
 #include "tests/integration/gradients.h"
 #include "tests/integration/job.h"
 
@@ -125,7 +125,7 @@ class SessionTest : public ::testing::TestWithParam<DoorCase> {
   }
 
   const std::unique_ptr<Door> door_ = GetParam().make();
-  const std::unique_ptr<sfb::ProductEngine> engine_ = sfb::MakeBlasEngine(1);
+  const std::unique_ptr<factors::ProductEngine> engine_ = factors::MakeBlasEngine(1);
   std::optional<std::latch> all_open_;
   std::mutex mutex_;
   std::vector<Status> servers_ended_;
@@ -219,14 +219,14 @@ TEST_P(SessionTest, ATrainingLoop) {
     ASSERT_EQ(statistics.layers.size(), 3u);
     EXPECT_EQ(landed_calls, static_cast<int>(3 * kSteps));
     EXPECT_EQ(statistics.layers[0].steps, kSteps);
-    EXPECT_EQ(statistics.layers[0].key_value.sent.payload_bytes, kSteps * layers[0].bytes());
-    EXPECT_EQ(statistics.layers[0].key_value.received.payload_bytes, kSteps * layers[0].bytes());
+    EXPECT_EQ(statistics.layers[0].gradients.sent.payload_bytes, kSteps * layers[0].bytes());
+    EXPECT_EQ(statistics.layers[0].gradients.received.payload_bytes, kSteps * layers[0].bytes());
     std::uint64_t rows_out = 0;
     for (std::uint64_t s = 0; s < kSteps; ++s) {
       rows_out += gradients.Rows(rank, LayerId(1), Step(s)) * (kWorkers - 1u);
     }
     EXPECT_EQ(statistics.layers[1].factors.sent.payload_bytes, rows_out * (40 + 50) * 4);
-    EXPECT_EQ(statistics.layers[1].key_value.sent.payload_bytes, 0u);
+    EXPECT_EQ(statistics.layers[1].gradients.sent.payload_bytes, 0u);
     EXPECT_GE(statistics.hidden_share(), 0);
     EXPECT_LE(statistics.hidden_share(), 1);
     const session::Statistics all = session->Collect();
@@ -301,9 +301,9 @@ TEST_P(SessionTest, AnAbortGoesOutWithItsReason) {
 }
 
 // An engine whose products wait until they are told to go on.
-class GatedEngine final : public sfb::ProductEngine {
+class GatedEngine final : public factors::ProductEngine {
  public:
-  explicit GatedEngine(sfb::ProductEngine& engine) : engine_(engine) {}
+  explicit GatedEngine(factors::ProductEngine& engine) : engine_(engine) {}
   Status Multiply(const Product& product) override {
     std::unique_lock lock(mutex_);
     ++waiting_;
@@ -326,7 +326,7 @@ class GatedEngine final : public sfb::ProductEngine {
     waiting_ = 0;
     changed_.notify_all();
   }
-  sfb::ProductEngine& engine_;
+  factors::ProductEngine& engine_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = true;

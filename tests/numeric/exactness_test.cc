@@ -22,7 +22,7 @@
 #include "frontends/caffe/solver/solver.h"
 #include "frontends/caffe/train/aten_engine.h"
 #include "frontends/caffe/train/session_sync.h"
-#include "poseidon/sfb/rebuild.h"
+#include "poseidon/factors/rebuild.h"
 #include "poseidon/tensor/sum.h"
 
 namespace poseidon::caffe {
@@ -212,7 +212,7 @@ class ReferenceSync final : public GradientSync {
     EngineGuard guard;
     const at::Tensor all_u = at::cat(u, 0), all_v = at::cat(v, 0);
     const FactorSource* const source = solver_.net().layer(layer).factors();
-    return sfb::RebuildGradient({.outputs = static_cast<std::uint64_t>(source->M()),
+    return factors::RebuildGradient({.outputs = static_cast<std::uint64_t>(source->M()),
                                  .inputs = static_cast<std::uint64_t>(source->N()),
                                  .bias = source->has_bias()},
                                 setting_.dtype,
@@ -225,7 +225,7 @@ class ReferenceSync final : public GradientSync {
   Solver& solver_;
   const std::vector<std::unique_ptr<Solver>> others_;
   const Setting& setting_;
-  const std::unique_ptr<sfb::ProductEngine> engine_;
+  const std::unique_ptr<factors::ProductEngine> engine_;
   std::map<int, Gradient> own_;
   std::uint64_t step_ = 0;
   bool combined_ = false;
@@ -301,8 +301,8 @@ class Job {
   const Setting& setting_;
   const std::vector<std::unique_ptr<Solver>> solvers_;
   transport::InprocNetwork network_;
-  const std::vector<std::unique_ptr<sfb::ProductEngine>> engines_ = [this] {
-    std::vector<std::unique_ptr<sfb::ProductEngine>> engines;
+  const std::vector<std::unique_ptr<factors::ProductEngine>> engines_ = [this] {
+    std::vector<std::unique_ptr<factors::ProductEngine>> engines;
     for (std::size_t i = 0; i < solvers_.size(); ++i) engines.push_back(MakeAtenEngine(1));
     return engines;
   }();

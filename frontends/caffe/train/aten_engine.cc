@@ -14,7 +14,7 @@
 namespace poseidon::caffe {
 namespace {
 
-class AtenEngine final : public sfb::ProductEngine {
+class AtenEngine final : public factors::ProductEngine {
  public:
   explicit AtenEngine(int threads) : threads_(threads) {}
 
@@ -48,7 +48,7 @@ class AtenEngine final : public sfb::ProductEngine {
 
 }  // namespace
 
-std::unique_ptr<sfb::ProductEngine> MakeAtenEngine(int threads) {
+std::unique_ptr<factors::ProductEngine> MakeAtenEngine(int threads) {
   return std::make_unique<AtenEngine>(threads);
 }
 

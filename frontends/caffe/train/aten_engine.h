@@ -4,13 +4,13 @@
 
 #include <memory>
 
-#include "poseidon/sfb/engine.h"
+#include "poseidon/factors/engine.h"
 
 namespace poseidon::caffe {
 
 // The trainer's product engine: ATen's matrix product on the host, with the threads ATen was given.
 // Thread: one product at a time, any thread.
-std::unique_ptr<sfb::ProductEngine> MakeAtenEngine(int threads);
+std::unique_ptr<factors::ProductEngine> MakeAtenEngine(int threads);
 
 }  // namespace poseidon::caffe
 

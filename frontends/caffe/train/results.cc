@@ -42,7 +42,7 @@ std::vector<plan::LayerOutcome> OutcomesOf(const session::ModelStatistics& befor
     const session::LayerStatistics none;
     const session::LayerStatistics& first = i < before.layers.size() ? before.layers[i] : none;
     const session::LayerStatistics& last = after.layers[i];
-    const messaging::TrafficCell dense = Since(first.key_value, last.key_value);
+    const messaging::TrafficCell dense = Since(first.gradients, last.gradients);
     const messaging::TrafficCell factors = Since(first.factors, last.factors);
     outcomes.push_back(
         {.bytes_sent = (dense.sent.payload_bytes + factors.sent.payload_bytes) / steps,

@@ -252,7 +252,7 @@ class JoiningTest : public SessionSyncTest, public testing::WithParamInterface<S
           if (rank != 0) return;
           trained.layers = sync.specs().size();
           for (const session::LayerStatistics& layer : sync.model().Collect().layers) {
-            trained.frames += layer.key_value.sent.frames + layer.factors.sent.frames;
+            trained.frames += layer.gradients.sent.frames + layer.factors.sent.frames;
           }
         },
         {{"ip", GetParam().ip}});

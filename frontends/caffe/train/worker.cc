@@ -280,7 +280,7 @@ class Run {
   TraceRecorder trace_;
   int threads_ = 1;
   std::unique_ptr<Reporter> reporter_;
-  std::unique_ptr<sfb::ProductEngine> engine_;
+  std::unique_ptr<factors::ProductEngine> engine_;
   std::unique_ptr<Solver> solver_;
   std::unique_ptr<session::Session> session_;
   std::unique_ptr<SessionSync> sync_;
@@ -640,7 +640,7 @@ json Run::Summary(double seconds) const {
     std::uint64_t local_bytes = 0;
     for (const session::LayerStatistics& layer : trained_.layers) {
       local_bytes += layer.local_bytes;
-      headers_out += layer.key_value.sent.header_bytes + layer.factors.sent.header_bytes;
+      headers_out += layer.gradients.sent.header_bytes + layer.factors.sent.header_bytes;
     }
     summary["traffic"] = {
         {"control_payload", count(statistics_.control)},

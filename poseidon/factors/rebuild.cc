@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "poseidon/sfb/rebuild.h"
+#include "poseidon/factors/rebuild.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,7 +9,7 @@
 #include "poseidon/base/random.h"
 #include "poseidon/tensor/sum.h"
 
-namespace poseidon::sfb {
+namespace poseidon::factors {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
@@ -171,4 +171,4 @@ Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std
   return test;
 }
 
-}  // namespace poseidon::sfb
+}  // namespace poseidon::factors

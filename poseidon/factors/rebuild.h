@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_SFB_REBUILD_H_
-#define POSEIDON_SFB_REBUILD_H_
+#ifndef POSEIDON_FACTORS_REBUILD_H_
+#define POSEIDON_FACTORS_REBUILD_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +10,10 @@
 #include "poseidon/base/executor.h"
 #include "poseidon/base/result.h"
 #include "poseidon/plan/layer.h"
-#include "poseidon/sfb/engine.h"
+#include "poseidon/factors/engine.h"
 #include "poseidon/tensor/view.h"
 
-namespace poseidon::sfb {
+namespace poseidon::factors {
 
 struct FreeDeleter {
   void operator()(std::byte* memory) const;
@@ -81,6 +81,6 @@ struct ProductTest {
 Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std::uint64_t rows,
                                 ProductEngine& engine, const Executor& clock);
 
-}  // namespace poseidon::sfb
+}  // namespace poseidon::factors
 
-#endif  // POSEIDON_SFB_REBUILD_H_
+#endif  // POSEIDON_FACTORS_REBUILD_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "poseidon/sfb/factor_store.h"
+#include "poseidon/factors/factor_store.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 #include "poseidon/base/check.h"
 
-namespace poseidon::sfb {
+namespace poseidon::factors {
 namespace {
 
 // A rank's rows in one step; a bound on what a header can make this member allocate.
@@ -259,4 +259,4 @@ std::uint64_t FactorStore::allocated_bytes() const {
   return sum;
 }
 
-}  // namespace poseidon::sfb
+}  // namespace poseidon::factors

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_SESSION_HOST_LEVEL_H_
-#define POSEIDON_SESSION_HOST_LEVEL_H_
+#ifndef POSEIDON_LOCAL_HOST_LEVEL_H_
+#define POSEIDON_LOCAL_HOST_LEVEL_H_
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "poseidon/base/trace.h"
 #include "poseidon/local/follower.h"
 #include "poseidon/local/leader.h"
 #include "poseidon/messaging/mesh.h"
+#include "poseidon/plan/layer.h"
 
-namespace poseidon::session {
+namespace poseidon::local {
 
 // This worker's part in combining on its host, for every model of the session: the first worker of a host
 // leads, the others follow it. Each model has a segment of its own.
@@ -24,9 +26,11 @@ class HostLevel final : public messaging::FrameSink {
             Rank self_rank, TraceRecorder* trace);
 
   bool leads() const { return place_ == 0; }
+  // The layers of a model, once: the leader makes a segment for them, the others attach to it.
+  Status Declare(ModelId model, std::span<const plan::LayerSpec> layers);
   // Made at their first use. Pre: leads(), or not.
-  local::Leader& LeaderOf(ModelId model);
-  local::Follower& FollowerOf(ModelId model);
+  Leader& LeaderOf(ModelId model);
+  Follower& FollowerOf(ModelId model);
 
   // Adds the shares of this host that sums still lack, where this worker leads.
   void AddWaits(std::vector<wire::Wait>* waits) const;
@@ -48,10 +52,10 @@ class HostLevel final : public messaging::FrameSink {
   const std::size_t place_;
   const Rank self_rank_;
   TraceRecorder* const trace_;
-  std::map<ModelId, std::unique_ptr<local::Leader>> leaders_;
-  std::map<ModelId, std::unique_ptr<local::Follower>> followers_;
+  std::map<ModelId, std::unique_ptr<Leader>> leaders_;
+  std::map<ModelId, std::unique_ptr<Follower>> followers_;
 };
 
-}  // namespace poseidon::session
+}  // namespace poseidon::local
 
-#endif  // POSEIDON_SESSION_HOST_LEVEL_H_
+#endif  // POSEIDON_LOCAL_HOST_LEVEL_H_

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "poseidon/session/host_level.h"
+#include "poseidon/local/host_level.h"
 
 #include <utility>
 
-namespace poseidon::session {
+namespace poseidon::local {
 
 HostLevel::HostLevel(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> members, std::size_t place,
                      Rank self_rank, TraceRecorder* trace)
@@ -14,18 +14,23 @@ HostLevel::HostLevel(Executor& executor, messaging::Mesh& mesh, std::vector<Memb
       self_rank_(self_rank),
       trace_(trace) {}
 
-local::Leader& HostLevel::LeaderOf(ModelId model) {
-  std::unique_ptr<local::Leader>& leader = leaders_[model];
-  if (!leader) leader = std::make_unique<local::Leader>(executor_, mesh_, members_, trace_);
+Status HostLevel::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
+  std::vector<plan::LayerSpec> own(layers.begin(), layers.end());
+  return leads() ? LeaderOf(model).Declare(model, std::move(own)) : FollowerOf(model).Declare(model, std::move(own));
+}
+
+Leader& HostLevel::LeaderOf(ModelId model) {
+  std::unique_ptr<Leader>& leader = leaders_[model];
+  if (!leader) leader = std::make_unique<Leader>(executor_, mesh_, members_, trace_);
   return *leader;
 }
 
-local::Follower& HostLevel::FollowerOf(ModelId model) {
-  std::unique_ptr<local::Follower>& follower = followers_[model];
+Follower& HostLevel::FollowerOf(ModelId model) {
+  std::unique_ptr<Follower>& follower = followers_[model];
   if (!follower) {
-    follower = std::make_unique<local::Follower>(
+    follower = std::make_unique<Follower>(
         executor_, mesh_,
-        local::Follower::Place{.self_rank = self_rank_,
+        Follower::Place{.self_rank = self_rank_,
                                .leader = members_.front(),
                                .place = static_cast<std::uint32_t>(place_),
                                .places = static_cast<std::uint32_t>(members_.size())});
@@ -74,4 +79,4 @@ Status HostLevel::OnFrame(MemberId from, const wire::FrameHeader& header, ConstB
   return sink->OnFrame(from, header, payload);
 }
 
-}  // namespace poseidon::session
+}  // namespace poseidon::local

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "poseidon/sfb/blas_engine.h"
+#include "poseidon/factors/blas_engine.h"
 
 #include <dlfcn.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace poseidon::sfb {
+namespace poseidon::factors {
 namespace {
 
 // BLAS level 3, as Fortran has it: matrices by column, every argument by its address. Int is the library's integer.
@@ -117,4 +117,4 @@ std::unique_ptr<ProductEngine> MakeBlasEngine(int threads, const std::string& fi
   return blas != nullptr ? std::make_unique<BlasEngine>(std::move(blas), threads) : nullptr;
 }
 
-}  // namespace poseidon::sfb
+}  // namespace poseidon::factors

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "poseidon/sfb/rebuild.h"
+#include "poseidon/factors/rebuild.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@
 
 #include "poseidon/base/random.h"
 #include "poseidon/base/thread_executor.h"
-#include "poseidon/sfb/blas_engine.h"
+#include "poseidon/factors/blas_engine.h"
 
-namespace poseidon::sfb {
+namespace poseidon::factors {
 namespace {
 
 // Three loops, nothing clever.
@@ -257,4 +257,4 @@ TEST(GatheredRows, ARowOfNoEntryIsRefused) {
 }
 
 }  // namespace
-}  // namespace poseidon::sfb
+}  // namespace poseidon::factors

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_SFB_FACTOR_STORE_H_
-#define POSEIDON_SFB_FACTOR_STORE_H_
+#ifndef POSEIDON_FACTORS_FACTOR_STORE_H_
+#define POSEIDON_FACTORS_FACTOR_STORE_H_
 
 #include <array>
 #include <cstdint>
@@ -10,9 +10,9 @@
 #include "poseidon/base/bytes.h"
 #include "poseidon/base/result.h"
 #include "poseidon/base/strong_id.h"
-#include "poseidon/sfb/rebuild.h"
+#include "poseidon/factors/rebuild.h"
 
-namespace poseidon::sfb {
+namespace poseidon::factors {
 
 enum class Part : std::uint8_t { kU = 0, kV = 1 };
 
@@ -96,6 +96,6 @@ class FactorStore {
   std::array<Set, 2> sets_;
 };
 
-}  // namespace poseidon::sfb
+}  // namespace poseidon::factors
 
-#endif  // POSEIDON_SFB_FACTOR_STORE_H_
+#endif  // POSEIDON_FACTORS_FACTOR_STORE_H_

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_SESSION_FRAME_ROUTER_H_
-#define POSEIDON_SESSION_FRAME_ROUTER_H_
+#ifndef POSEIDON_MESSAGING_FRAME_ROUTER_H_
+#define POSEIDON_MESSAGING_FRAME_ROUTER_H_
 
 #include <functional>
 #include <utility>
 
 #include "poseidon/messaging/frame_sink.h"
 
-namespace poseidon::session {
+namespace poseidon::messaging {
 
-// Where what is exchanged among hosts and what is exchanged among workers comes in frames of one type: `sink_of` says whose
-// a frame is. It may be nobody's, where this member takes no part in what hosts exchange.
-class FrameRouter final : public messaging::FrameSink {
+// Hands frames of one type to those they are for: `sink_of` names the sink of a frame, or null, where this member takes
+// no part in what the frame belongs to; such a frame is refused.
+// Thread: the mesh's executor.
+class FrameRouter final : public FrameSink {
  public:
-  using SinkOf = std::function<messaging::FrameSink*(const wire::FrameHeader&)>;
+  using SinkOf = std::function<FrameSink*(const wire::FrameHeader&)>;
   explicit FrameRouter(SinkOf sink_of) : sink_of_(std::move(sink_of)) {}
 
   Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override {
-    messaging::FrameSink* const sink = sink_of_(header);
+    FrameSink* const sink = sink_of_(header);
     if (sink == nullptr) return Refusal();
     return sink->PlaceFor(from, header);
   }
   Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override {
-    messaging::FrameSink* const sink = sink_of_(header);
+    FrameSink* const sink = sink_of_(header);
     return sink == nullptr ? Refusal() : sink->OnFrame(from, header, payload);
   }
 
@@ -32,6 +33,6 @@ class FrameRouter final : public messaging::FrameSink {
   const SinkOf sink_of_;
 };
 
-}  // namespace poseidon::session
+}  // namespace poseidon::messaging
 
-#endif  // POSEIDON_SESSION_FRAME_ROUTER_H_
+#endif  // POSEIDON_MESSAGING_FRAME_ROUTER_H_

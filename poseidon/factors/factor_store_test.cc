@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "poseidon/sfb/factor_store.h"
+#include "poseidon/factors/factor_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include "poseidon/base/random.h"
 
-namespace poseidon::sfb {
+namespace poseidon::factors {
 namespace {
 
 using ::testing::HasSubstr;
@@ -305,4 +305,4 @@ TEST_F(FactorRefusals, MoreRowsThanAnyBatch) {
 }
 
 }  // namespace
-}  // namespace poseidon::sfb
+}  // namespace poseidon::factors

@@ -1,35 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_KV_TOPOLOGY_H_
-#define POSEIDON_KV_TOPOLOGY_H_
+#ifndef POSEIDON_SYNC_TOPOLOGY_H_
+#define POSEIDON_SYNC_TOPOLOGY_H_
 
-#include <compare>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "poseidon/base/strong_id.h"
 
-namespace poseidon::kv {
-
-// What a slice belongs to: a declared layer of a model, or a one-off key of wire::kCollectiveModel.
-struct Key {
-  ModelId model;
-  LayerId layer;
-  friend auto operator<=>(const Key&, const Key&) = default;
-};
+namespace poseidon::sync {
 
 // Who plays which part in one generation. Fixed while the generation lasts.
 struct Topology {
   MemberId self;
-  std::optional<Rank> self_rank;        // absent on a dedicated server
-  std::vector<MemberId> worker_of_rank; // by rank: P of them
-  std::vector<MemberId> owner_of_shard; // by shard: the P workers, or the S dedicated servers
+  std::optional<Rank> self_rank;         // absent on a dedicated server, and where another speaks for this worker's host
+  std::vector<MemberId> worker_of_rank;  // by rank: P of them
+  std::vector<MemberId> owner_of_shard;  // by shard: the P workers, or the S dedicated servers
   // Where ranks are hosts, whose contributions are sums over their workers: of all hosts. 0: each rank
   // is one worker.
   std::uint16_t workers = 0;
 
   std::uint16_t ranks() const { return static_cast<std::uint16_t>(worker_of_rank.size()); }
   std::uint16_t shards() const { return static_cast<std::uint16_t>(owner_of_shard.size()); }
+  // What an unweighted mean divides by.
+  std::uint16_t contributors() const { return workers != 0 ? workers : ranks(); }
   // The shard that this member hosts, if it hosts one.
   std::optional<std::uint16_t> self_shard() const {
     for (std::uint16_t s = 0; s < shards(); ++s) {
@@ -39,6 +33,6 @@ struct Topology {
   }
 };
 
-}  // namespace poseidon::kv
+}  // namespace poseidon::sync
 
-#endif  // POSEIDON_KV_TOPOLOGY_H_
+#endif  // POSEIDON_SYNC_TOPOLOGY_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_SFB_ENGINE_H_
-#define POSEIDON_SFB_ENGINE_H_
+#ifndef POSEIDON_FACTORS_ENGINE_H_
+#define POSEIDON_FACTORS_ENGINE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "poseidon/base/status.h"
 #include "poseidon/tensor/dtype.h"
 
-namespace poseidon::sfb {
+namespace poseidon::factors {
 
 // The one matrix product that a front end supplies (ATen, BLAS, cuBLAS). Everything that can change
 // its bits is fixed: one product on one contiguous 64-byte aligned concatenation of all ranks' rows,
@@ -35,6 +35,6 @@ class ProductEngine {
   virtual std::string description() const = 0;
 };
 
-}  // namespace poseidon::sfb
+}  // namespace poseidon::factors
 
-#endif  // POSEIDON_SFB_ENGINE_H_
+#endif  // POSEIDON_FACTORS_ENGINE_H_

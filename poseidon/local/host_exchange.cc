@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/local/host_exchange.h"
+
+#include <utility>
+
+#include "poseidon/base/check.h"
+
+namespace poseidon::local {
+
+HostExchange::HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> among_hosts)
+    : level_(level), among_hosts_(std::move(among_hosts)), alive_(std::make_shared<HostExchange*>(this)) {}
+
+void HostExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
+  among_hosts_->Declare(model, layers);
+}
+
+Share HostExchange::ShareOf(LayerId layer, const sync::SyncRequest& request) const {
+  POSEIDON_CHECK(!plan::TakesFactors(scheme()) || request.absent || request.factors.has_value(),
+                 "a factor layer is given its factors");
+  return {.layer = layer,
+          .step = request.step,
+          .scheme = scheme(),
+          .gradient = request.gradient,
+          .factors = request.factors.value_or(Factors{}),
+          .absent = request.absent,
+          .weight = request.weight};
+}
+
+void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
+  if (request.gathered != nullptr) return among_hosts_->Start(key, std::move(request));
+  if (level_.leads()) return StartForHost(key, std::move(request));
+  level_.FollowerOf(key.model)
+      .Contribute(ShareOf(key.layer, request), request.plan_epoch, std::move(request.done));
+}
+
+void HostExchange::StartForHost(const wire::Key& key, sync::SyncRequest request) {
+  const Share share = ShareOf(key.layer, request);
+  auto own = std::make_shared<sync::SyncRequest>(std::move(request));
+  level_.LeaderOf(key.model).Combine(share, [weak = std::weak_ptr<HostExchange*>(alive_), key,
+                                             own](Result<Leader::Combined> combined) {
+    const auto self = weak.lock();
+    if (!combined.ok() || !self) {
+      return own->done(combined.ok() ? Unavailable("the exchange is gone") : combined.status());
+    }
+    sync::SyncRequest all;
+    all.step = own->step;
+    all.plan_epoch = own->plan_epoch;
+    all.priority = own->priority;
+    all.gradient = combined->gradient;
+    if (plan::TakesFactors((*self)->scheme())) all.factors = combined->factors;
+    all.absent = combined->absent;
+    all.weight = combined->weight;
+    all.done = [weak, key, own](Status status) {
+      const auto alive = weak.lock();
+      if (!alive) return own->done(Unavailable("the exchange is gone"));
+      (*alive)->level_.LeaderOf(key.model).Spread(key.layer, status, std::move(own->done));
+    };
+    (*self)->among_hosts_->Start(key, std::move(all));
+  });
+}
+
+}  // namespace poseidon::local

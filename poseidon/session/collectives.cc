@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/session/collectives.h"
+
+#include <string>
+#include <utility>
+
+#include "poseidon/wire/messages.h"
+
+namespace poseidon::session {
+
+Collectives::Collectives(Executor& io, messaging::Mesh& mesh, const sync::Topology& flat, messaging::Order order,
+                         std::function<void(const Status&)> differ)
+    : io_(io), differ_(std::move(differ)), self_rank_(flat.self_rank) {
+  if (flat.self_shard()) {
+    server_.emplace(io, mesh, flat, nullptr, order);
+    server_->OnDiffering(differ_);
+  }
+  if (flat.self_rank) client_.emplace(io, mesh, flat, server_ ? &*server_ : nullptr);
+}
+
+// The next number of a collective; an empty one needs none.
+LayerId Collectives::Next(const TensorView& view) {
+  return LayerId(view.elements == 0 ? next_ : next_++ % wire::kCollectives);
+}
+
+void Collectives::Sum(TensorView view, bool contribute, Completion done) {
+  Start({.number = Next(view), .contribute = contribute}, view, std::move(done));
+}
+
+void Collectives::Broadcast(TensorView view, Rank root, Completion done) {
+  Start({.number = Next(view), .contribute = self_rank_ == root, .kind = kv::BroadcastFrom(root)}, view,
+        std::move(done));
+}
+
+void Collectives::StepSum(ModelId model, Step step, TensorView view, Completion done) {
+  Start({.number = wire::KeyOf({model, step})}, view, std::move(done));
+}
+
+void Collectives::Start(const OneOff& one, TensorView view, Completion done) {
+  const auto answer = [&](const Status& status) {
+    io_.Post([done = std::move(done), status] { done(status); });
+  };
+  if (view.elements == 0) return answer(OkStatus());
+  if (view.elements > kv::kMaxCollectiveBytes / SizeOf(view.dtype)) {
+    return answer(InvalidArgument("a collective of " + std::to_string(view.elements) + " elements of " +
+                                  std::string(poseidon::NameOf(view.dtype)) + " was called, at most " +
+                                  std::to_string(kv::kMaxCollectiveBytes >> 20) + " MiB go at once"));
+  }
+  const wire::Key key{wire::kCollectiveModel, one.number};
+  if (server_) {
+    const Status differs = server_->CheckOneOff(key, {view.bytes(), view.dtype, one.kind, *self_rank_});
+    if (!differs.ok()) {
+      differ_(differs);
+      return answer(differs);
+    }
+  }
+  sync::SyncRequest request;
+  request.priority = {messaging::Priority::kData, 0, 0};
+  request.gradient = view;
+  request.absent = !one.contribute;
+  request.weight = one.kind;
+  request.done = std::move(done);
+  client_->PushPull(key, std::move(request));
+}
+
+messaging::FrameSink* Collectives::SinkOf(wire::FrameType type) {
+  if (type == wire::FrameType::kPush && server_) return &*server_;
+  if (type == wire::FrameType::kResult && client_) return &*client_;
+  return nullptr;
+}
+
+void Collectives::AddWaits(std::vector<wire::Wait>* waits) const {
+  if (server_) server_->AddWaits(waits);
+  if (client_) client_->AddWaits(waits);
+}
+
+void Collectives::Abandon(const Status& reason) {
+  if (client_) client_->Abandon(reason);
+  if (server_) server_->Abandon(reason);
+}
+
+std::uint64_t Collectives::allocated_bytes() const { return server_ ? server_->allocated_bytes() : 0; }
+
+}  // namespace poseidon::session

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SYNC_EXCHANGE_H_
+#define POSEIDON_SYNC_EXCHANGE_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "poseidon/base/executor.h"
+#include "poseidon/base/strong_id.h"
+#include "poseidon/base/trace.h"
+#include "poseidon/device/device.h"
+#include "poseidon/messaging/frame_sink.h"
+#include "poseidon/messaging/mesh.h"
+#include "poseidon/messaging/order.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/plan/plan.h"
+#include "poseidon/plan/slices.h"
+#include "poseidon/sync/topology.h"
+#include "poseidon/tensor/view.h"
+#include "poseidon/wire/frame.h"
+#include "poseidon/wire/messages.h"
+
+namespace poseidon::factors {
+class GatheredRows;
+class ProductEngine;
+}  // namespace poseidon::factors
+
+namespace poseidon::sync {
+
+// One step of one layer, on its way from a worker's gradient to the mean over all workers.
+struct SyncRequest {
+  Step step;
+  PlanEpoch plan_epoch;
+  messaging::Priority priority;
+  // The flat gradient: what is sent where the scheme takes gradients, and where the mean lands under
+  // every scheme. Lent until `done`.
+  TensorView gradient;
+  // What is sent instead where the scheme takes factors; lent until `done`, unchanged. Rows may be 0.
+  std::optional<Factors> factors;
+  // Of a table, which has no flat gradient: where the mean lands.
+  factors::GatheredRows* gathered = nullptr;
+  bool absent = false;        // contribute nothing, receive the mean of the others
+  std::uint32_t weight = 0;   // of this contribution in the mean; 0: unweighted
+  // Gradient and factors are memory of the session's device.
+  bool on_device = false;
+  // On a device: what must have happened before gradient or factors hold their numbers.
+  device::Event ready = nullptr;
+  Completion done;            // on the I/O executor, never within the call that took the request
+};
+
+// One way to exchange layers, as a row of plan/schemes.h describes it: how contributions travel and
+// where they become the mean. A member has one object of each kind for all models.
+//
+// Every exchange keeps the same promises: the mean is summed in rank order and has the same bits on
+// every worker; an absent contribution is not counted in a weighted mean and adds nothing to an
+// unweighted one; `done` fires exactly once, after the mean has landed and every frame that reads
+// the request's memory has left.
+//
+// Thread: the I/O executor.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  virtual plan::Scheme scheme() const = 0;
+
+  // The layers of a model, in the order of their numbers; those that the scheme does not apply to
+  // are left out. Each model once.
+  virtual void Declare(ModelId model, std::span<const plan::LayerSpec> layers) = 0;
+  // A plan of a declared model, which holds from its switch step on. Plans come in that order.
+  virtual void UsePlan(ModelId model, const plan::Plan& plan) = 0;
+
+  // Begins one step of one declared layer: one step per layer at a time. Only in workers.
+  virtual void Start(const wire::Key& key, SyncRequest request) = 0;
+
+  // Who takes the frames of this type that carry this scheme; null where this member takes none.
+  virtual messaging::FrameSink* SinkOf(wire::FrameType type) = 0;
+
+  // Adds what is lacking here, and the members that owe it.
+  virtual void AddWaits(std::vector<wire::Wait>* waits) const = 0;
+  // Fails every request with `reason`, and those that follow. A product under way still writes: its
+  // request completes when it has ended.
+  virtual void Abandon(const Status& reason) = 0;
+
+  // Bytes allocated by now, and what full use of the declared layers takes at most, as far as it is
+  // known without rows.
+  virtual std::uint64_t allocated_bytes() const = 0;
+  virtual std::uint64_t declared_bytes() const { return 0; }
+};
+
+// What an exchange is made of. All references outlive it.
+struct ExchangeEnvironment {
+  Executor& io;
+  Executor& compute;  // products
+  messaging::Mesh& mesh;
+  Topology among;  // who exchanges layers: every worker, or every host's leader
+  Topology flat;   // every worker
+  factors::ProductEngine* engine = nullptr;  // null: no layer is sent as factors, but rows of tables
+  TraceRecorder* trace = nullptr;
+  messaging::Order order = messaging::Order::kNextForward;
+  plan::Placement placement = plan::Placement::kEven;
+  // Ends the job. For failures that no request of this member can report.
+  std::function<void(const Status&)> fail;
+};
+
+}  // namespace poseidon::sync
+
+#endif  // POSEIDON_SYNC_EXCHANGE_H_

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SYNC_STAGED_EXCHANGE_H_
+#define POSEIDON_SYNC_STAGED_EXCHANGE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "poseidon/device/device.h"
+#include "poseidon/sync/exchange.h"
+
+namespace poseidon::sync {
+
+// An exchange of layers whose gradients may be memory of a device (SyncRequest::on_device; a request of
+// host memory passes through): what goes out is copied to the host first, in stream order behind the
+// kernel that makes it (SyncRequest::ready); the exchange itself works on the staging memory; then the
+// mean is copied back, and the request is done.
+//
+// Memory: one staging buffer of a layer's size, one of its factors where they are sent, allocated at
+// first use. Thread: the I/O executor, which is also the device's. Lifetime: the device outlives it.
+class StagedExchange final : public Exchange {
+ public:
+  StagedExchange(Executor& executor, std::unique_ptr<Exchange> on_host, device::Device& device);
+
+  plan::Scheme scheme() const override { return on_host_->scheme(); }
+  void Declare(ModelId model, std::span<const plan::LayerSpec> layers) override;
+  void UsePlan(ModelId model, const plan::Plan& plan) override { on_host_->UsePlan(model, plan); }
+  void Start(const wire::Key& key, SyncRequest request) override;
+  messaging::FrameSink* SinkOf(wire::FrameType type) override { return on_host_->SinkOf(type); }
+  void AddWaits(std::vector<wire::Wait>* waits) const override { on_host_->AddWaits(waits); }
+  void Abandon(const Status& reason) override { on_host_->Abandon(reason); }
+  std::uint64_t allocated_bytes() const override { return on_host_->allocated_bytes(); }
+  std::uint64_t declared_bytes() const override { return on_host_->declared_bytes(); }
+
+ private:
+  struct Step;
+  // Of one layer. Shared with the steps under way: a copy may outlive this exchange when the job ends.
+  struct Staging {
+    std::uint64_t u_row_bytes = 0;  // of one row of a factor; 0 for a layer without factors
+    std::uint64_t v_row_bytes = 0;
+    device::HostBuffer gradient;
+    device::HostBuffer factors;  // u, then v
+  };
+
+  // Calls `next` with the outcome unless this exchange is gone.
+  template <typename Next>
+  Completion Then(std::shared_ptr<Step> step, Next next);
+  Status MakeRoom(const SyncRequest& request, Staging& staging);
+  void CopyOut(const std::shared_ptr<Step>& step);
+  void OnCopiedOut(const std::shared_ptr<Step>& step);
+  void Synchronise(const std::shared_ptr<Step>& step);
+  void CopyBack(const std::shared_ptr<Step>& step);
+
+  Executor& executor_;
+  const std::unique_ptr<Exchange> on_host_;
+  device::Device& device_;
+  std::map<wire::Key, std::shared_ptr<Staging>> staging_;
+  std::shared_ptr<StagedExchange*> alive_;
+};
+
+}  // namespace poseidon::sync
+
+#endif  // POSEIDON_SYNC_STAGED_EXCHANGE_H_
