@@ -36,8 +36,7 @@ Coordinator::Coordinator(Executor& executor, CoordinatorPort& port, LogSink& log
       port_(port),
       log_(log),
       options_(options),
-      state_(BeginMembership(options.membership, executor.now())),
-      alive_(std::make_shared<Coordinator*>(this)) {
+      state_(BeginMembership(options.membership, executor.now())) {
   ArmTimer();
 }
 
@@ -50,12 +49,10 @@ void Coordinator::ArmTimer() {
   const std::optional<TimePoint> due = NextDeadline(state_);
   if (!due) return;
   const Duration delay = std::max(Duration{0}, *due - executor_.now());
-  timer_ = executor_.PostAfter(delay, [weak = std::weak_ptr<Coordinator*>(alive_)] {
-    if (const auto self = weak.lock()) {
-      (*self)->timer_ = 0;
-      (*self)->Apply(Tick{});
-    }
-  });
+  timer_ = executor_.PostAfter(delay, alive_.Guard([this] {
+    timer_ = 0;
+    Apply(Tick{});
+  }));
 }
 
 void Coordinator::Apply(const Event& event) {

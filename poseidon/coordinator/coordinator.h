@@ -3,11 +3,11 @@
 #define POSEIDON_COORDINATOR_COORDINATOR_H_
 
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <vector>
 
+#include "poseidon/base/alive.h"
 #include "poseidon/base/executor.h"
 #include "poseidon/base/log.h"
 #include "poseidon/coordinator/membership.h"
@@ -108,7 +108,7 @@ class Coordinator {
   std::map<ModelId, Model> models_;
   StatusCode verdict_code_ = StatusCode::kUnavailable;  // of a death; an ABORT brings its own
   TimerId timer_ = 0;
-  std::shared_ptr<Coordinator*> alive_;
+  Alive alive_;
 };
 
 }  // namespace poseidon::coordinator

@@ -18,8 +18,7 @@ Client::Client(Executor& executor, messaging::Mesh& mesh, const sync::Topology& 
     : executor_(executor),
       mesh_(mesh),
       topology_(topology),
-      local_(local),
-      alive_(std::make_shared<Client*>(this)) {}
+      local_(local) {}
 
 void Client::Declare(ModelId model, const std::vector<std::vector<plan::Slice>>& slices) {
   slices_.insert_or_assign(model, slices);
@@ -55,9 +54,7 @@ void Client::PushPull(const Key& key, sync::SyncRequest request) {
 }
 
 Completion Client::PartDone(const Key& key, std::uint64_t serial) {
-  return [weak = std::weak_ptr<Client*>(alive_), key, serial](Status status) {
-    if (const auto client = weak.lock()) (*client)->OnPartDone(key, serial, status);
-  };
+  return alive_.Guard([this, key, serial](const Status& status) { OnPartDone(key, serial, status); });
 }
 
 void Client::PushSlice(const Key& key, const sync::SyncRequest& request, const plan::Slice& slice,

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <vector>
 
+#include "poseidon/base/alive.h"
 #include "poseidon/kv/server.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/plan/slices.h"
@@ -67,7 +67,7 @@ class Client final : public messaging::FrameSink {
   std::map<Key, Outstanding> outstanding_;
   std::uint64_t next_serial_ = 1;
   Status abandoned_;
-  std::shared_ptr<Client*> alive_;
+  Alive alive_;
 };
 
 }  // namespace poseidon::kv

@@ -19,8 +19,7 @@ Server::Server(Executor& executor, messaging::Mesh& mesh, const sync::Topology& 
       topology_(topology),
       shard_(topology.self_shard().value()),
       trace_(trace),
-      order_(order),
-      alive_(std::make_shared<Server*>(this)) {}
+      order_(order) {}
 
 void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                      const std::vector<std::vector<plan::Slice>>& slices,
@@ -241,9 +240,7 @@ void Server::SendResult(const Key& key, Hosted& hosted, const Shard::Progress& p
     out.header.rank = Rank(r);
     out.payload = sum;
     out.priority = priority;
-    out.left = [weak = std::weak_ptr<Server*>(alive_), key](Status status) {
-      if (const auto server = weak.lock()) (*server)->OnResultLeft(key, status);
-    };
+    out.left = alive_.Guard([this, key](const Status& status) { OnResultLeft(key, status); });
     ++hosted.unsent;
     mesh_.Send(worker, std::move(out));
   }

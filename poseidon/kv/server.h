@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "poseidon/base/alive.h"
 #include "poseidon/base/trace.h"
 #include "poseidon/kv/shard.h"
 #include "poseidon/messaging/mesh.h"
@@ -132,8 +133,7 @@ class Server final : public messaging::FrameSink {
   std::map<ModelId, plan::History> plans_;
   std::function<void(const Status&)> differing_;
   Status abandoned_;
-  // Guards the completions of results in flight against a server that is gone.
-  std::shared_ptr<Server*> alive_;
+  Alive alive_;
 };
 
 }  // namespace poseidon::kv

@@ -8,7 +8,7 @@
 namespace poseidon::local {
 
 HostExchange::HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> among_hosts)
-    : level_(level), among_hosts_(std::move(among_hosts)), alive_(std::make_shared<HostExchange*>(this)) {}
+    : level_(level), among_hosts_(std::move(among_hosts)) {}
 
 void HostExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   among_hosts_->Declare(model, layers);
@@ -36,27 +36,30 @@ void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
 void HostExchange::StartForHost(const wire::Key& key, sync::SyncRequest request) {
   const Share share = ShareOf(key.layer, request);
   auto own = std::make_shared<sync::SyncRequest>(std::move(request));
-  level_.LeaderOf(key.model).Combine(share, [weak = std::weak_ptr<HostExchange*>(alive_), key,
-                                             own](Result<Leader::Combined> combined) {
-    const auto self = weak.lock();
-    if (!combined.ok() || !self) {
-      return own->done(combined.ok() ? Unavailable("the exchange is gone") : combined.status());
-    }
-    sync::SyncRequest all;
-    all.step = own->step;
-    all.plan_epoch = own->plan_epoch;
-    all.priority = own->priority;
-    all.gradient = combined->gradient;
-    if (plan::TakesFactors((*self)->scheme())) all.factors = combined->factors;
-    all.absent = combined->absent;
-    all.weight = combined->weight;
-    all.done = [weak, key, own](Status status) {
-      const auto alive = weak.lock();
-      if (!alive) return own->done(Unavailable("the exchange is gone"));
-      (*alive)->level_.LeaderOf(key.model).Spread(key.layer, status, std::move(own->done));
-    };
-    (*self)->among_hosts_->Start(key, std::move(all));
-  });
+  level_.LeaderOf(key.model).Combine(
+      share, alive_.Guard([this, key, own](Result<Leader::Combined> combined) { ExchangeCombined(key, own, combined); },
+                          [own](const Result<Leader::Combined>& combined) {
+                            own->done(combined.ok() ? Unavailable("the exchange is gone") : combined.status());
+                          }));
+}
+
+void HostExchange::ExchangeCombined(const wire::Key& key, const std::shared_ptr<sync::SyncRequest>& own,
+                            const Result<Leader::Combined>& combined) {
+  if (!combined.ok()) return own->done(combined.status());
+  sync::SyncRequest all;
+  all.step = own->step;
+  all.plan_epoch = own->plan_epoch;
+  all.priority = own->priority;
+  all.gradient = combined->gradient;
+  if (plan::TakesFactors(scheme())) all.factors = combined->factors;
+  all.absent = combined->absent;
+  all.weight = combined->weight;
+  all.done = alive_.Guard(
+      [this, key, own](const Status& status) {
+        level_.LeaderOf(key.model).Spread(key.layer, status, std::move(own->done));
+      },
+      [own](const Status&) { own->done(Unavailable("the exchange is gone")); });
+  among_hosts_->Start(key, std::move(all));
 }
 
 }  // namespace poseidon::local

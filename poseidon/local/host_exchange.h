@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "poseidon/base/alive.h"
 #include "poseidon/local/host_level.h"
 #include "poseidon/sync/exchange.h"
 
@@ -35,10 +36,13 @@ class HostExchange final : public sync::Exchange {
  private:
   Share ShareOf(LayerId layer, const sync::SyncRequest& request) const;
   void StartForHost(const wire::Key& key, sync::SyncRequest request);
+  // `own` is the leader's own request, which is done when the mean has been spread.
+  void ExchangeCombined(const wire::Key& key, const std::shared_ptr<sync::SyncRequest>& own,
+                        const Result<Leader::Combined>& combined);
 
   HostLevel& level_;
   const std::unique_ptr<sync::Exchange> among_hosts_;
-  std::shared_ptr<HostExchange*> alive_;
+  Alive alive_;
 };
 
 }  // namespace poseidon::local

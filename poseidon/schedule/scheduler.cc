@@ -27,8 +27,7 @@ Scheduler::Scheduler(Executor& io, Executor& completions, const sync::Exchanges&
       model_(model),
       order_(order),
       rows_(layers),
-      plans_(layers),
-      alive_(std::make_shared<Scheduler*>(this)) {}
+      plans_(layers) {}
 
 Scheduler::~Scheduler() = default;
 
@@ -91,14 +90,11 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
   request.priority =
       messaging::PriorityOf(order_, messaging::Leg::kContribution, request.step, position);
   auto done = std::make_shared<Completion>(std::move(request.done));
-  request.done = [weak = std::weak_ptr<Scheduler*>(alive_), layer, done,
-                  &completions = completions_](Status status) {
-    if (const auto self = weak.lock()) {
-      (*self)->OnDone(layer, std::move(*done), status);
-    } else {
-      completions.Post([done, status] { (*done)(status); });
-    }
-  };
+  request.done = alive_.Guard(
+      [this, layer, done](const Status& status) { OnDone(layer, std::move(*done), status); },
+      [done, &completions = completions_](const Status& status) {
+        completions.Post([done, status] { (*done)(status); });
+      });
   exchanges_.Of(scheme).Start({model_, layer}, std::move(request));
 }
 

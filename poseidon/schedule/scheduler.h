@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "poseidon/base/alive.h"
 #include "poseidon/base/executor.h"
 #include "poseidon/base/trace.h"
 #include "poseidon/messaging/order.h"
@@ -93,7 +94,7 @@ class Scheduler {
   std::uint32_t in_flight_ = 0;
   TimePoint busy_since_;
   Duration busy_{0};
-  std::shared_ptr<Scheduler*> alive_;
+  Alive alive_;
 };
 
 }  // namespace poseidon::schedule

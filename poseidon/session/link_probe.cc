@@ -25,8 +25,7 @@ LinkProbe::LinkProbe(Executor& executor, messaging::Mesh& mesh, MemberId next, s
     : executor_(executor),
       mesh_(mesh),
       next_(next),
-      bytes_(bytes),
-      alive_(std::make_shared<LinkProbe*>(this)) {
+      bytes_(bytes) {
   mesh_.Route(wire::FrameType::kProbe, *this);
 }
 
@@ -54,9 +53,7 @@ void LinkProbe::OnEcho(MemberId from, const wire::Echo& echo) {
   result_.latency_seconds =
       echoes_ == 0 ? one_way : std::min(result_.latency_seconds, one_way);
   if (++echoes_ < kEchoes) return SendEcho();
-  executor_.PostAfter(kSettle, [weak = std::weak_ptr<LinkProbe*>(alive_)] {
-    if (const auto probe = weak.lock()) (*probe)->SendBytes();
-  });
+  executor_.PostAfter(kSettle, alive_.Guard([this] { SendBytes(); }));
 }
 
 void LinkProbe::SendBytes() {

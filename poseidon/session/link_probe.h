@@ -3,9 +3,9 @@
 #define POSEIDON_SESSION_LINK_PROBE_H_
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "poseidon/base/alive.h"
 #include "poseidon/base/executor.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/wire/messages.h"
@@ -63,7 +63,7 @@ class LinkProbe final : public messaging::FrameSink {
   std::uint64_t received_ = 0;
   std::uint64_t first_frame_ = 0;
   TimePoint first_at_;
-  std::shared_ptr<LinkProbe*> alive_;
+  Alive alive_;
 };
 
 }  // namespace poseidon::session

@@ -31,8 +31,7 @@ Broadcaster::Broadcaster(Executor& executor, Executor& compute, messaging::Mesh&
       mesh_(mesh),
       topology_(topology),
       engine_(engine),
-      trace_(trace),
-      alive_(std::make_shared<Broadcaster*>(this)) {}
+      trace_(trace) {}
 
 void Broadcaster::Declare(const wire::Key& key, const plan::LayerSpec& spec) {
   POSEIDON_CHECK(engine_ != nullptr || spec.is_table(), "products need an engine");
@@ -103,9 +102,8 @@ void Broadcaster::SendPart(const wire::Key& key, LayerState& state, const sync::
     if (bytes == 0 && request.weight == 0) out.header.flags |= wire::kFlagAbsent;
     out.payload = ConstBytes(part == Part::kU ? own.u : own.v, bytes);
     out.priority = request.priority;
-    out.left = [weak = std::weak_ptr<Broadcaster*>(alive_), key, step = request.step](Status status) {
-      if (const auto self = weak.lock()) (*self)->OnLeft(key, step, status);
-    };
+    out.left =
+        alive_.Guard([this, key, step = request.step](const Status& status) { OnLeft(key, step, status); });
     ++state.outstanding->unsent;
     mesh_.Send(peer, std::move(out));
   }
@@ -174,10 +172,11 @@ void Broadcaster::RebuildIfComplete(const wire::Key& key) {
   // product's alpha.
   const double alpha = 1.0 / static_cast<double>(all->weight != 0 ? all->weight : topology_.contributors());
   if (topology_.workers != 0) all->ranks.clear();  // a host's rows are multiplied already
-  compute_.Post([this, weak = std::weak_ptr<Broadcaster*>(alive_), key, step, rows = *std::move(all), alpha,
+  auto rebuilt = alive_.Guard([this, key, step](const Status& status) { OnRebuilt(key, step, status); });
+  compute_.Post([rebuilt = std::move(rebuilt), key, step, rows = *std::move(all), alpha,
                  shape = state.shape, dtype = state.dtype, gradient = state.outstanding->gradient,
                  gathered = state.outstanding->gathered, &executor = executor_, engine = engine_, &compute = compute_,
-                 trace = trace_] {
+                 trace = trace_]() mutable {
     const TimePoint begin = compute.now();
     const Status status = shape.table ? gathered->Take(shape, dtype, rows, alpha)
                                       : factors::RebuildGradient(shape, dtype, rows, alpha, *engine, gradient);
@@ -185,9 +184,7 @@ void Broadcaster::RebuildIfComplete(const wire::Key& key) {
       trace->Record({TraceLane::kRebuild, static_cast<std::int32_t>(key.layer.value()),
                      step.value(), begin, compute.now(), 0, "rebuild", key.model.value()});
     }
-    executor.Post([this, weak, key, step, status] {
-      if (weak.lock()) OnRebuilt(key, step, status);
-    });
+    executor.Post([rebuilt = std::move(rebuilt), status]() mutable { rebuilt(status); });
   });
 }
 

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <vector>
 
+#include "poseidon/base/alive.h"
 #include "poseidon/base/trace.h"
 #include "poseidon/factors/factor_store.h"
 #include "poseidon/messaging/mesh.h"
@@ -88,7 +88,7 @@ class Broadcaster final : public messaging::FrameSink {
   TraceRecorder* const trace_;
   std::map<wire::Key, LayerState> layers_;
   Status abandoned_;
-  std::shared_ptr<Broadcaster*> alive_;
+  Alive alive_;
 };
 
 }  // namespace poseidon::sfb

@@ -21,10 +21,7 @@ struct StagedExchange::Step {
 };
 
 StagedExchange::StagedExchange(Executor& executor, std::unique_ptr<Exchange> on_host, device::Device& device)
-    : executor_(executor),
-      on_host_(std::move(on_host)),
-      device_(device),
-      alive_(std::make_shared<StagedExchange*>(this)) {}
+    : executor_(executor), on_host_(std::move(on_host)), device_(device) {}
 
 void StagedExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   on_host_->Declare(model, layers);
@@ -40,14 +37,15 @@ void StagedExchange::Declare(ModelId model, std::span<const plan::LayerSpec> lay
 
 template <typename Next>
 Completion StagedExchange::Then(std::shared_ptr<Step> step, Next next) {
-  return [weak = std::weak_ptr<StagedExchange*>(alive_), step = std::move(step), next](Status status) {
-    step->Fail(status);
-    if (const auto self = weak.lock()) {
-      ((*self)->*next)(step);
-    } else if (step->request.done) {
-      step->request.done(step->failure.ok() ? Unavailable("the exchange is gone") : step->failure);
-    }
-  };
+  return alive_.Guard(
+      [this, step, next](const Status& status) {
+        step->Fail(status);
+        (this->*next)(step);
+      },
+      [step](const Status& status) {
+        step->Fail(status);
+        if (step->request.done) step->request.done(step->failure.ok() ? Unavailable("the exchange is gone") : step->failure);
+      });
 }
 
 Status StagedExchange::MakeRoom(const SyncRequest& request, Staging& staging) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "poseidon/base/alive.h"
 #include "poseidon/device/device.h"
 #include "poseidon/sync/exchange.h"
 
@@ -57,7 +58,7 @@ class StagedExchange final : public Exchange {
   const std::unique_ptr<Exchange> on_host_;
   device::Device& device_;
   std::map<wire::Key, std::shared_ptr<Staging>> staging_;
-  std::shared_ptr<StagedExchange*> alive_;
+  Alive alive_;
 };
 
 }  // namespace poseidon::sync
