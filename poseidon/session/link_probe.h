@@ -7,6 +7,7 @@
 
 #include "poseidon/base/alive.h"
 #include "poseidon/base/executor.h"
+#include "poseidon/messaging/flow.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/wire/messages.h"
 
@@ -17,6 +18,10 @@ struct LinkMeasurement {
   double bytes_per_second = 0;  // goodput of one direction while all members send
   double latency_seconds = 0;   // one way
 };
+
+inline messaging::LinkSpeed SpeedOf(const LinkMeasurement& link) {
+  return {link.bytes_per_second, link.latency_seconds};
+}
 
 // Less is one frame of a link that nobody has measured yet, whose end alone says nothing of a rate.
 inline constexpr std::uint64_t kMinProbeBytes = std::uint64_t{1} << 20;

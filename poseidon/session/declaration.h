@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SESSION_DECLARATION_H_
+#define POSEIDON_SESSION_DECLARATION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "poseidon/base/executor.h"
+#include "poseidon/base/result.h"
+#include "poseidon/factors/engine.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/wire/messages.h"
+
+namespace poseidon::session {
+
+struct DeclarationOptions {
+  ModelId model;
+  std::uint16_t workers = 1;
+  bool measure_copies = false;  // the rate at which this host copies memory, for workers that combine on it
+};
+
+// What this worker declares of a model: its layers, and what a test product of each factor layer gave, its bits
+// and its rate. Members whose bits are equal rebuild equal gradients. Without an engine layers have no factors,
+// but for tables. Link and cores are left for the caller.
+// Failure: of a product, naming the layer. Takes as long as the products: call it on `clock`, the compute
+// executor.
+Result<wire::Declare> MakeDeclaration(const DeclarationOptions& options, std::vector<plan::LayerSpec> layers,
+                                      factors::ProductEngine* engine, const Executor& clock);
+
+}  // namespace poseidon::session
+
+#endif  // POSEIDON_SESSION_DECLARATION_H_

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/session/ending.h"
+
+#include <utility>
+
+namespace poseidon::session {
+
+Ending::Ending(Member& member, Hooks hooks) : member_(member), hooks_(std::move(hooks)) {}
+Ending::~Ending() { member_.Cancel(timer_); }
+
+void Ending::Leave(Completion done) {
+  left_ = std::move(done);
+  if (member_.phase == Phase::kEnded) return member_.PostDone(left_, member_.failure);
+  member_.phase = Phase::kLeaving;
+  member_.SendTo(kCoordinatorMember, wire::Leave{});
+}
+
+void Ending::AwaitEnd(Completion done) {
+  awaiting_.push_back(std::move(done));
+  if (over_) member_.PostDone(awaiting_.back(), Outcome());
+}
+
+void Ending::Abort(const Status& reason) {
+  if (member_.phase == Phase::kEnded) return;
+  if (member_.coordinator != nullptr) {
+    member_.coordinator->OnOwnAbort(reason);
+    if (member_.phase != Phase::kEnded) End(reason);
+    return;
+  }
+  for (const MemberId peer : member_.mesh.peers()) {
+    member_.SendTo(peer, wire::Abort{member_.mesh.generation(), reason.culprit(), false,
+                                     static_cast<std::uint8_t>(reason.code()), reason.message()});
+  }
+  End(reason);
+}
+
+void Ending::End(const Status& reason) {
+  if (member_.phase == Phase::kEnded) return;
+  member_.phase = Phase::kEnded;
+  hooks_.stop();
+  member_.failure = reason.ok() ? FailedPrecondition("the job has ended") : reason;
+  ended_well_ = reason.ok();
+  member_.mesh.CloseAllWhenDrained(reason.ok() ? Unavailable("the job has ended") : reason);
+  const Duration wait = member_.mesh.drained() ? Duration{0} : kTimeForLastMessages;
+  timer_ = member_.env.io.PostAfter(wait, alive_.Guard([this] {
+    timer_ = 0;
+    Finish();
+  }));
+  // Told before anything completes with it: a push that comes now is refused at once.
+  if (auto told = std::exchange(hooks_.on_failure, {}); told && !ended_well_) told(member_.failure);
+}
+
+void Ending::Vanish() {
+  hooks_.on_failure = {};
+  if (member_.phase != Phase::kEnded) {
+    member_.phase = Phase::kEnded;
+    member_.failure = Unavailable("the session was closed");
+  } else if (timer_ == 0) {
+    return;  // has ended
+  } else {
+    member_.Cancel(timer_);
+  }
+  Finish();
+}
+
+void Ending::Finish() {
+  member_.mesh.CloseAll(member_.failure);
+  hooks_.abandon();
+  member_.PostDone(left_, Outcome());
+  // A product under way still writes a gradient. Behind it, and behind the completion that its end
+  // posts, there is nothing in flight any more.
+  auto over = alive_.Guard([this] { TellOver(); });
+  member_.env.compute.Post([over = std::move(over), &io = member_.env.io]() mutable {
+    io.Post([over = std::move(over), &io]() mutable { io.Post(std::move(over)); });
+  });
+}
+
+void Ending::TellOver() {
+  over_ = true;
+  for (Completion& waiting : std::exchange(awaiting_, {})) member_.PostDone(waiting, Outcome());
+}
+
+}  // namespace poseidon::session

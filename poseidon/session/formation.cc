@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/session/formation.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "poseidon/plan/hosts.h"
+
+namespace poseidon::session {
+
+Formation::Formation(Member& member, Ending& ending, Liveness& liveness, std::function<void()> on_roster)
+    : member_(member), ending_(ending), liveness_(liveness), on_roster_(std::move(on_roster)) {}
+
+Formation::~Formation() {
+  member_.Cancel(join_timer_);
+  member_.Cancel(beat_timer_);
+}
+
+Status Formation::Listen() {
+  POSEIDON_ASSIGN_OR_RETURN(
+      listener_, member_.env.context.Listen(member_.options.listen,
+                                            alive_.Guard([this](std::unique_ptr<transport::Connection> c) {
+                                              member_.mesh.AddStranger(std::move(c));
+                                            })));
+  return OkStatus();
+}
+
+void Formation::Start(Completion ready) {
+  POSEIDON_CHECK(listener_ != nullptr && member_.phase == Phase::kNew, "Listen comes before Start, once");
+  ready_ = std::move(ready);
+  member_.phase = Phase::kJoining;
+  started_at_ = member_.env.io.now();
+  if (!member_.options.hosts_coordinator) return JoinCoordinator();
+  BeatToJoiners();
+
+  member_.env.io.Post(alive_.Guard([this] {
+    if (member_.phase != Phase::kEnded) member_.coordinator->OnJoin(coordinator::ConnectionId(0), OwnJoin(), true);
+  }));
+}
+
+wire::Join Formation::OwnJoin() const {
+  wire::Join join;
+  join.role = member_.options.role;
+  join.requested_rank = member_.options.requested_rank;
+  join.host = member_.options.host;
+  join.listen_host =
+      member_.options.advertise_host.empty() ? listener_->address().host : member_.options.advertise_host;
+  join.listen_port = listener_->address().port;
+  join.machine = member_.is_worker() ? member_.options.machine : "";
+  return join;
+}
+
+void Formation::JoinCoordinator() {
+  member_.env.context.Connect(
+      member_.options.coordinator, member_.options.join_timeout,
+      alive_.Guard([this](Result<std::unique_ptr<transport::Connection>> connection) {
+        if (member_.phase == Phase::kEnded) return;
+        if (!connection.ok()) {
+          return ending_.End(JobFailure(connection.status().WithPrefix("cannot reach the coordinator at " +
+                                                               member_.options.coordinator.ToString())));
+        }
+        const auto channel = member_.mesh.AddStranger(*std::move(connection));
+        to_coordinator_ = channel.get();
+        member_.mesh.SendControl(*channel, wire::Encode(OwnJoin()));
+        AwaitWelcome();
+        BeatBeforeWelcome(channel);
+      }));
+}
+
+// The coordinator answers when its own time to form is over, and says why. If nothing comes then, nobody is
+// there to speak, and nothing else would notice before the roster is known.
+void Formation::AwaitWelcome() {
+  const Duration patience = member_.options.join_timeout + member_.options.liveness.dead_after_silence();
+  join_timer_ = member_.env.io.PostAfter(patience, alive_.Guard([this] {
+    join_timer_ = 0;
+    if (member_.phase != Phase::kJoining) return;
+    ending_.End(Status(StatusCode::kDeadlineExceeded,
+               "the coordinator at " + member_.options.coordinator.ToString() + " has not answered within " +
+                   coordinator::InSeconds(member_.options.join_timeout),
+               StatusScope::kJob, CoordinatorIfHere()));
+  }));
+}
+
+// While a job forms, who has joined and the coordinator's host hear each other as members do later: a process that is
+// frozen meanwhile is not waited for until the job should have formed.
+void Formation::BeatBeforeWelcome(const std::shared_ptr<messaging::Channel>& coordinator) {
+  beat_timer_ = member_.env.io.PostAfter(
+      member_.options.liveness.heartbeat_interval(), alive_.Guard([this, coordinator, looked = member_.env.io.now()] {
+        if (member_.phase != Phase::kJoining) return;
+        const TimePoint now = member_.env.io.now();
+        const bool absent = now - looked > member_.options.liveness.own_absence();
+        const Duration silence = now - coordinator->last_received();
+        if (!absent && silence >= member_.options.liveness.dead_after_silence()) {
+          return ending_.End(Status(StatusCode::kUnavailable,
+                            "rank 0 at " + member_.options.coordinator.ToString() + " has been silent for " +
+                                coordinator::InSeconds(silence) + " before the job had formed: it is frozen, or its host "
+                                "or network is gone",
+                            StatusScope::kJob, kCoordinatorMember.value()));
+        }
+        member_.mesh.SendHeartbeat(*coordinator);
+        BeatBeforeWelcome(coordinator);
+      }));
+}
+
+// Nothing but itself can silence a coordinator that is reached without a network.
+std::int32_t Formation::CoordinatorIfHere() const {
+  return member_.options.coordinator.host == address().host ? kCoordinatorMember.value() : kNoCulprit;
+}
+
+// ---- joiners, at the coordinator
+
+// Whoever joins twice on one connection is told apart from two who join.
+coordinator::ConnectionId Formation::JoinerOf(const std::shared_ptr<messaging::Channel>& stranger) {
+  for (const auto& [connection, channel] : joiners_) {
+    if (channel == stranger) return connection;
+  }
+  const coordinator::ConnectionId connection(next_connection_++);
+  joiners_.emplace(connection, stranger);
+  return connection;
+}
+
+void Formation::BeatToJoiners() {
+  beat_timer_ = member_.env.io.PostAfter(
+      member_.options.liveness.heartbeat_interval(), alive_.Guard([this, looked = member_.env.io.now()] {
+        if (member_.phase != Phase::kJoining) return;
+        const TimePoint now = member_.env.io.now();
+        const bool absent = now - looked > member_.options.liveness.own_absence();
+        for (const auto& [connection, channel] : joiners_) {
+          const Duration silence = now - channel->last_received();
+          if (!absent && silence >= member_.options.liveness.dead_after_silence()) {
+            return member_.coordinator->OnJoinerLost(connection, "was silent for " + coordinator::InSeconds(silence));
+          }
+          member_.mesh.SendHeartbeat(*channel);
+        }
+        BeatToJoiners();
+      }));
+}
+
+void Formation::SendToJoiner(coordinator::ConnectionId connection, const wire::Message& message) {
+  const auto found = joiners_.find(connection);
+  if (found != joiners_.end()) member_.mesh.SendControl(*found->second, wire::Encode(message));
+}
+
+void Formation::AdmitJoiner(coordinator::ConnectionId connection, MemberId member) {
+  const auto found = joiners_.find(connection);
+  if (found == joiners_.end()) return;
+  const auto channel = found->second;
+  joiners_.erase(found);
+  member_.mesh.Identify(channel, member);
+}
+
+void Formation::DismissJoiner(coordinator::ConnectionId connection) {
+  const auto found = joiners_.find(connection);
+  if (found == joiners_.end()) return;
+  const auto channel = found->second;
+  joiners_.erase(found);
+  channel->CloseWhenDrained(Unavailable("the joiner was refused"));
+}
+
+void Formation::OnStrangerClosed(const messaging::Channel& stranger, const Status& reason) {
+  if (member_.phase == Phase::kEnded) return;
+  for (auto it = joiners_.begin(); it != joiners_.end(); ++it) {
+    if (it->second.get() != &stranger) continue;
+    const coordinator::ConnectionId connection = it->first;
+    joiners_.erase(it);
+    member_.coordinator->OnJoinerLost(connection, "ended", reason);
+    return;
+  }
+  if (member_.phase == Phase::kJoining && &stranger == to_coordinator_) {
+    // It may have ended because of another, and its word of that may have missed this one.
+    ending_.End(JobFailure(reason.WithPrefix("the coordinator at " + member_.options.coordinator.ToString() +
+                                     " closed the connection before the job had formed")));
+  }
+}
+
+// ---- introductions
+
+// The first message of a connection says what it is for: joining (at the coordinator's host), the
+// coordinator's answer (at a joiner), or a peer of the roster.
+Status Formation::OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger, ConstBytes bytes) {
+  POSEIDON_ASSIGN_OR_RETURN(wire::Message message, wire::Decode(bytes));
+  if (const auto* join = std::get_if<wire::Join>(&message)) {
+    if (member_.coordinator == nullptr) return DataLoss("a process tried to join at a plain member");
+    member_.coordinator->OnJoin(JoinerOf(stranger), *join, false);
+    return OkStatus();
+  }
+  if (const auto* hello = std::get_if<wire::Hello>(&message)) return OnHello(stranger, *hello);
+  if (member_.phase != Phase::kJoining || stranger.get() != to_coordinator_) {
+    return DataLoss("a connection began with a message that is no introduction");
+  }
+  if (const auto* welcome = std::get_if<wire::Welcome>(&message)) {
+    if (Status fits = CheckRoster(*welcome); !fits.ok()) {
+      ending_.End(fits.WithPrefix("the coordinator at " + member_.options.coordinator.ToString()));
+      return fits;
+    }
+    member_.mesh.Identify(stranger, kCoordinatorMember);
+    return OnWelcome(*welcome);
+  }
+  if (const auto* refuse = std::get_if<wire::Refuse>(&message)) {
+    ending_.End(Status(StatusCode::kFailedPrecondition, "the coordinator refused: " + refuse->reason,
+               StatusScope::kJob));
+    return OkStatus();
+  }
+  if (const auto* abort = std::get_if<wire::Abort>(&message)) {
+    ending_.End(Status(static_cast<StatusCode>(abort->code), abort->reason, StatusScope::kJob,
+               abort->culprit));
+    return OkStatus();
+  }
+  return DataLoss("a connection began with a message that is no introduction");
+}
+
+// Workers first, in the order of their ranks; numbers of members are places in the roster, and what the
+// job is made of is looked up by them.
+Status Formation::CheckRoster(const wire::Welcome& welcome) const {
+  const std::vector<wire::RosterEntry>& roster = welcome.roster;
+  bool fits = (welcome.member == kCoordinatorMember) == member_.options.hosts_coordinator &&
+              roster[welcome.member.value()].role == member_.options.role;
+  for (std::size_t i = 0; i < roster.size(); ++i) {
+    const bool worker = roster[i].role == wire::Role::kWorker;
+    fits = fits && roster[i].member.value() == i && (!worker || roster[i].rank.value() == i) &&
+           (!worker || i == 0 || roster[i - 1].role == wire::Role::kWorker);
+  }
+  return fits ? OkStatus()
+              : DataLoss("sent a roster that is no job's, or one in which this member is another");
+}
+
+Status Formation::OnWelcome(const wire::Welcome& welcome) {
+  if (member_.phase != Phase::kJoining) return DataLoss("a second welcome came");
+  member_.Cancel(join_timer_);
+  member_.Cancel(beat_timer_);
+  LimitStart();
+  member_.phase = Phase::kConnecting;
+  member_.self = welcome.member;
+  member_.roster = welcome.roster;
+  member_.rank = member_.roster[member_.self.value()].rank;
+  member_.mesh.set_generation(welcome.generation);
+
+  std::vector<std::string> machines;
+  for (const wire::RosterEntry& entry : member_.roster) {
+    if (entry.role == wire::Role::kWorker) machines.push_back(entry.machine);
+  }
+  // The coordinator has left out the machines where everybody shall speak for himself.
+  member_.host_of_rank = plan::HostOfRank(machines, plan::Levels::kHost);
+  on_roster_();
+  probe_ = std::make_unique<LinkProbe>(member_.env.io, member_.mesh, member_.NextInRing(), member_.options.probe_bytes);
+  liveness_.Begin();
+  ConnectToPeers();
+  return OkStatus();
+}
+
+// From the welcome until everybody has met: what is left of the time to join. A member that dies or falls silent
+// meanwhile is missed as such first, because others that are not connected yet only wait for it.
+void Formation::LimitStart() {
+  const Duration least = member_.options.liveness.dead_after_silence() + std::chrono::seconds(2);
+  // The coordinator, which knows who is missed, speaks first.
+  const Duration later = member_.coordinator != nullptr ? Duration{0} : 2 * kTimeForLastMessages + std::chrono::seconds(1);
+  const Duration left = std::max(least, member_.options.join_timeout - (member_.env.io.now() - started_at_)) + later;
+  join_timer_ = member_.env.io.PostAfter(left, alive_.Guard([this] {
+    join_timer_ = 0;
+    if (member_.phase == Phase::kEnded || !ready_) return;
+    const Duration waited = member_.env.io.now() - started_at_;
+    if (member_.coordinator != nullptr) return member_.coordinator->OnSlowStart(waited);
+    ending_.Abort(Status(StatusCode::kDeadlineExceeded,
+                 "has waited " + coordinator::InSeconds(waited) + " for all members to connect to each other",
+                 StatusScope::kJob));
+  }));
+}
+
+// ---- everybody meets everybody
+
+// Each member connects to those before it in the roster; the connection to member 0 is there.
+void Formation::ConnectToPeers() {
+  for (std::uint16_t peer = 1; peer < member_.self.value(); ++peer) {
+    const wire::RosterEntry& entry = member_.roster[peer];
+    member_.env.context.Connect(
+        {entry.listen_host, entry.listen_port}, member_.options.join_timeout,
+        alive_.Guard([this, entry](Result<std::unique_ptr<transport::Connection>> connection) {
+          if (member_.phase == Phase::kEnded) return;
+          if (!connection.ok()) {
+            return ending_.Abort(JobFailure(
+                connection.status().WithPrefix("cannot reach " + member_.NameOf(entry.member.value())),
+                entry.member.value()));
+          }
+          const auto channel = member_.mesh.AddStranger(*std::move(connection));
+          member_.mesh.Identify(channel, entry.member);
+          member_.mesh.SendControl(*channel,
+                            wire::Encode(wire::Hello{member_.mesh.generation(), member_.self, entry.member}));
+          OnPeerConnected();
+        }));
+  }
+  for (auto& [channel, hello] : std::exchange(early_hellos_, {})) {
+    if (const Status status = OnHello(channel, hello); !status.ok()) channel->Close(status);
+  }
+  OnPeerConnected();
+}
+
+Status Formation::OnHello(const std::shared_ptr<messaging::Channel>& channel, const wire::Hello& hello) {
+  if (member_.phase == Phase::kJoining) {  // the peer was welcomed before us
+    early_hellos_.emplace_back(channel, hello);
+    return OkStatus();
+  }
+  if (hello.generation != member_.mesh.generation() || hello.to != member_.self || hello.from <= member_.self ||
+      hello.from.value() >= member_.roster.size() || !member_.mesh.Identify(channel, hello.from)) {
+    return DataLoss("a hello does not fit the roster");
+  }
+  OnPeerConnected();
+  return OkStatus();
+}
+
+void Formation::OnPeerConnected() {
+  if (member_.phase != Phase::kConnecting || member_.mesh.peers().size() + 1 < member_.roster.size()) return;
+  member_.phase = Phase::kReady;
+  member_.SendTo(kCoordinatorMember, wire::Ready{});
+}
+
+void Formation::OnStart() {
+  if (member_.phase != Phase::kReady) return;
+  member_.phase = Phase::kRunning;
+  liveness_.Weigh(coordinator::Formed{});
+  if (member_.NextInRing() == member_.self || member_.options.probe_bytes == 0) return member_.SendTo(kCoordinatorMember, wire::Probed{});
+  probe_->Run(
+      alive_.Guard([this](LinkMeasurement link) {
+        link_ = link;
+        if (!member_.options.flow_is_fixed) member_.mesh.SetFlow(messaging::FlowFor(SpeedOf(link_), member_.layer_peers()));
+      }),
+      alive_.Guard([this] { member_.SendTo(kCoordinatorMember, wire::Probed{}); }));
+}
+
+void Formation::OnBegin() {
+  member_.Cancel(join_timer_);
+  member_.PostDone(ready_, OkStatus());
+}
+
+void Formation::OnEcho(MemberId from, const wire::Echo& echo) {
+  if (probe_) probe_->OnEcho(from, echo);
+}
+
+void Formation::OnProbeReport(MemberId from, const wire::ProbeReport& report) {
+  if (probe_) probe_->OnReport(from, report);
+}
+
+void Formation::Stop() { member_.Cancel(join_timer_); }
+void Formation::Abandon() { member_.PostDone(ready_, member_.failure); }
+
+}  // namespace poseidon::session

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/session/liveness.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace poseidon::session {
+
+Liveness::Liveness(Member& member, Ending& ending, std::function<void(std::vector<wire::Wait>*)> add_waits)
+    : member_(member),
+      ending_(ending),
+      add_waits_(std::move(add_waits)),
+      progress_watch_(member.options.progress.stuck_after, member.options.liveness.own_absence()) {}
+
+Liveness::~Liveness() {
+  member_.Cancel(beat_timer_);
+  member_.Cancel(evidence_timer_);
+}
+
+void Liveness::Begin() {
+  if (member_.coordinator == nullptr) {
+    std::vector<coordinator::Member> all;
+    for (const wire::RosterEntry& entry : member_.roster) all.push_back(MemberOf(entry));
+    evidence_ = coordinator::BeginEvidence(member_.self, std::move(all), member_.options.liveness, member_.env.io.now());
+    ArmEvidenceTimer();
+  }
+  Beat();
+}
+
+// ---- who lives
+
+// Heartbeats leave from the I/O executor, so they survive long compute; what came in since the last
+// beat counts as a sign of life.
+void Liveness::Beat() {
+  if (member_.phase == Phase::kEnded) return;
+  for (const MemberId peer : member_.mesh.peers()) {
+    messaging::Outgoing beat;
+    beat.header.type = wire::FrameType::kHeartbeat;
+    beat.priority = messaging::kControlPriority;
+    member_.mesh.Send(peer, std::move(beat));
+    const TimePoint last = member_.mesh.last_received(peer);
+    if (last == heard_at_[peer]) continue;
+    heard_at_[peer] = last;
+    if (member_.coordinator) {
+      member_.coordinator->OnHeard(peer, last);
+    } else {
+      Weigh(coordinator::PeerHeard{peer, last});
+    }
+    if (member_.phase == Phase::kEnded) return;
+  }
+  ReportProgress();
+  beat_timer_ =
+      member_.env.io.PostAfter(member_.options.liveness.heartbeat_interval(), alive_.Guard([this] { Beat(); }));
+}
+
+// A member at which nothing moves tells the coordinator what it lacks; see coordinator/progress.h.
+void Liveness::ReportProgress() {
+  if (member_.roster.size() < 2 || (member_.phase != Phase::kRunning && member_.phase != Phase::kLeaving)) return;
+  const auto used = member_.env.processor_time ? std::optional(member_.env.processor_time()) : std::nullopt;
+  progress_watch_.Look({member_.env.io.now(), member_.mesh.traffic().work() + calls_, used});
+  if (progress_watch_.quiet() < member_.options.progress.report_after()) return;
+  wire::Progress progress{.quiet_seconds = ToSeconds(progress_watch_.quiet()),
+                          .idle_seconds = ToSeconds(progress_watch_.idle())};
+  if (member_.env.front_end != nullptr) {
+    progress.blocked = member_.env.front_end->blocked();
+    progress.busy_with = member_.env.front_end->busy_with();
+  }
+  add_waits_(&progress.waits);
+  // Sums that are owed to this member tell something only where its contributions are all there.
+  std::stable_sort(progress.waits.begin(), progress.waits.end(), [](const wire::Wait& a, const wire::Wait& b) {
+    return std::pair(a.what == wire::Wait::For::kMean, a.step) < std::pair(b.what == wire::Wait::For::kMean, b.step);
+  });
+  if (progress.waits.size() > wire::kMaxWaits) progress.waits.resize(wire::kMaxWaits);
+  member_.SendTo(kCoordinatorMember, progress);
+}
+
+ByteBuffer Liveness::LastWords(MemberId peer, const Status& reason) const {
+  return wire::Encode(wire::Abort{
+      member_.mesh.generation(), peer.value(), false, static_cast<std::uint8_t>(reason.code()),
+      coordinator::DescribeLoss(member_.NameOf(peer.value()), member_.NameOf(member_.self.value()), reason)});
+}
+
+void Liveness::OnPeerClosed(MemberId peer, const Status& reason) {
+  if (member_.phase == Phase::kEnded) return;
+  if (member_.coordinator) {
+    member_.coordinator->OnLost(peer, member_.self, reason);
+  } else {
+    Weigh(coordinator::PeerLost{peer, reason});
+  }
+}
+
+Status Liveness::OnAbort(MemberId from, const wire::Abort& abort) {
+  if (abort.generation != member_.mesh.generation()) return OkStatus();
+  if (member_.coordinator) return member_.coordinator->OnMessage(from, abort);
+  const auto culprit = abort.culprit == kNoCulprit
+                           ? std::nullopt
+                           : std::optional(MemberId(static_cast<std::uint16_t>(abort.culprit)));
+  abort_code_ = static_cast<StatusCode>(abort.code);
+  Weigh(coordinator::PeerAborted{from, culprit, abort.reason});
+  return OkStatus();
+}
+
+void Liveness::Weigh(const coordinator::EvidenceEvent& event) {
+  if (!evidence_ || member_.phase == Phase::kEnded) return;
+  coordinator::EvidenceTransition next =
+      coordinator::Weigh(*std::exchange(evidence_, std::nullopt), event, member_.env.io.now());
+  evidence_ = std::move(next.state);
+  for (const coordinator::EvidenceAction& action : next.actions) {
+    std::visit([this](const auto& what) { Act(what); }, action);
+  }
+  ArmEvidenceTimer();
+}
+
+void Liveness::Act(const coordinator::ReportLost& lost) {
+  member_.SendTo(kCoordinatorMember, wire::Suspect{.about = lost.peer,
+                                                   .lost = true,
+                                                   .code = static_cast<std::uint8_t>(lost.why.code()),
+                                                   .reason = lost.why.message()});
+}
+
+void Liveness::Act(const coordinator::ReportSuspect& suspect) {
+  member_.env.log.Log(LogLevel::kWarning, suspect.line);
+  for (const MemberId peer : member_.mesh.peers()) {
+    member_.SendTo(peer, wire::Suspect{.about = suspect.peer, .heard_again = suspect.heard_again});
+  }
+}
+
+void Liveness::Act(const coordinator::EndWith& end) {
+  const Status reason(abort_code_, end.reason, StatusScope::kJob, CulpritOf(end.culprit));
+  for (const MemberId peer : member_.mesh.peers()) {
+    member_.SendTo(peer, wire::Abort{member_.mesh.generation(), reason.culprit(), false,
+                                     static_cast<std::uint8_t>(reason.code()), reason.message()});
+  }
+  ending_.End(reason);
+}
+
+void Liveness::ArmEvidenceTimer() {
+  member_.Cancel(evidence_timer_);
+  if (!evidence_ || member_.phase == Phase::kEnded) return;
+  const std::optional<TimePoint> due = coordinator::NextDeadline(*evidence_);
+  if (!due) return;
+  evidence_timer_ = member_.env.io.PostAfter(std::max(Duration{0}, *due - member_.env.io.now()), alive_.Guard([this] {
+                                        evidence_timer_ = 0;
+                                        Weigh(coordinator::EvidenceTick{});
+                                      }));
+}
+
+}  // namespace poseidon::session

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SESSION_LIVENESS_H_
+#define POSEIDON_SESSION_LIVENESS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "poseidon/base/alive.h"
+#include "poseidon/coordinator/evidence.h"
+#include "poseidon/session/ending.h"
+#include "poseidon/session/member.h"
+#include "poseidon/session/progress_watch.h"
+
+namespace poseidon::session {
+
+// Who lives, as this member sees it: it sends heartbeats, notes whom it hears, and says where nothing moves.
+// In rank 0's process the coordinator judges; elsewhere the evidence (coordinator/evidence.h) ends a job whose
+// coordinator is lost.
+//
+// Thread: the I/O executor. Lifetime: member and ending outlive it.
+class Liveness {
+ public:
+  // `add_waits` adds what is lacking here, and the members that owe it.
+  Liveness(Member& member, Ending& ending, std::function<void(std::vector<wire::Wait>*)> add_waits);
+  ~Liveness();
+
+  // The roster is known: heartbeats begin.
+  void Begin();
+  // The front end has called for something that others may have to answer.
+  void Called() { ++calls_; }
+  // Takes this into account, where this member judges for itself.
+  void Weigh(const coordinator::EvidenceEvent& event);
+
+  void OnPeerClosed(MemberId peer, const Status& reason);
+  Status OnAbort(MemberId from, const wire::Abort& abort);
+  // The peer lives, and reads in this message what the verdict will say of it.
+  ByteBuffer LastWords(MemberId peer, const Status& reason) const;
+
+ private:
+  void Beat();
+  void ReportProgress();
+  void ArmEvidenceTimer();
+  void Act(const coordinator::ReportLost& lost);
+  void Act(const coordinator::ReportSuspect& suspect);
+  void Act(const coordinator::EndWith& end);
+
+  Member& member_;
+  Ending& ending_;
+  const std::function<void(std::vector<wire::Wait>*)> add_waits_;
+  std::optional<coordinator::EvidenceState> evidence_;  // not in rank 0's process
+  StatusCode abort_code_ = StatusCode::kUnavailable;
+  TimerId beat_timer_ = 0;
+  TimerId evidence_timer_ = 0;
+  std::map<MemberId, TimePoint> heard_at_;
+  ProgressWatch progress_watch_;
+  std::uint64_t calls_ = 0;
+  Alive alive_;
+};
+
+}  // namespace poseidon::session
+
+#endif  // POSEIDON_SESSION_LIVENESS_H_

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/session/member.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "poseidon/plan/hosts.h"
+
+namespace poseidon::session {
+
+coordinator::Member MemberOf(const wire::RosterEntry& entry) {
+  coordinator::Member member;
+  member.id = entry.member;
+  member.role =
+      entry.role == wire::Role::kServer ? coordinator::Role::kServer : coordinator::Role::kWorker;
+  member.rank = entry.rank;
+  member.host = entry.host;
+  member.address = entry.listen_host;
+  member.port = entry.listen_port;
+  return member;
+}
+
+Member::Member(const NodeEnvironment& environment, const NodeOptions& node_options, messaging::MeshObserver& observer,
+               std::function<void(const wire::Message&)> on_message)
+    : env(environment),
+      options(node_options),
+      mesh(environment.io, {.flow = node_options.flow, .trace = environment.trace}, observer),
+      on_message_(std::move(on_message)) {}
+
+std::string Member::NameOf(std::int32_t member) const {
+  if (member < 0 || static_cast<std::size_t>(member) >= roster.size()) return "an unknown member";
+  return coordinator::Describe(MemberOf(roster[static_cast<std::size_t>(member)]));
+}
+
+sync::Topology Member::Flat() const {
+  sync::Topology topology;
+  topology.self = self;
+  for (const wire::RosterEntry& entry : roster) {
+    if (entry.role == wire::Role::kWorker) topology.worker_of_rank.push_back(entry.member);
+  }
+  for (const wire::RosterEntry& entry : roster) {
+    if (entry.role == wire::Role::kServer) topology.owner_of_shard.push_back(entry.member);
+  }
+  if (topology.owner_of_shard.empty()) topology.owner_of_shard = topology.worker_of_rank;
+  if (is_worker()) topology.self_rank = rank;
+  return topology;
+}
+
+sync::Topology Member::Among() const {
+  sync::Topology flat = Flat();
+  if (!levelled()) return flat;
+  sync::Topology topology;
+  topology.self = self;
+  topology.workers = flat.ranks();
+  for (std::uint16_t host = 0; host < plan::HostCount(host_of_rank); ++host) {
+    const std::uint16_t leader = plan::RanksOf(host_of_rank, host).front();
+    topology.worker_of_rank.push_back(flat.worker_of_rank[leader]);
+    if (flat.self_rank == Rank(leader)) topology.self_rank = Rank(host);
+  }
+  const bool dedicated = flat.owner_of_shard != flat.worker_of_rank;
+  topology.owner_of_shard = dedicated ? std::move(flat.owner_of_shard) : topology.worker_of_rank;
+  return topology;
+}
+
+std::size_t Member::layer_peers() const {
+  if (!levelled()) return mesh.peers().size();
+  const sync::Topology topology = Among();
+  const std::size_t owners =
+      topology.owner_of_shard == topology.worker_of_rank ? 0 : topology.owner_of_shard.size();
+  return topology.worker_of_rank.size() + owners - 1;
+}
+
+MemberId Member::NextInRing() const {
+  if (!levelled()) {
+    return MemberId(static_cast<std::uint16_t>((self.value() + 1) % roster.size()));
+  }
+  std::vector<MemberId> ring = Among().worker_of_rank;
+  for (const wire::RosterEntry& entry : roster) {
+    if (entry.role == wire::Role::kServer) ring.push_back(entry.member);
+  }
+  const auto found = std::find(ring.begin(), ring.end(), self);
+  if (found == ring.end()) return self;
+  return found + 1 == ring.end() ? ring.front() : *(found + 1);
+}
+
+void Member::SendTo(MemberId to, const wire::Message& message) {
+  if (to != self) return mesh.SendControl(to, wire::Encode(message));
+  env.io.Post(alive_.Guard([this, message] { on_message_(message); }));
+}
+
+void Member::Cancel(TimerId& timer) {
+  if (timer != 0) env.io.Cancel(std::exchange(timer, 0));
+}
+
+void Member::PostDone(Completion& done, const Status& status) {
+  if (!done) return;
+  env.completions.Post([done = std::exchange(done, {}), status] { done(status); });
+}
+
+}  // namespace poseidon::session

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SESSION_MEMBER_H_
+#define POSEIDON_SESSION_MEMBER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "poseidon/base/alive.h"
+#include "poseidon/base/strong_id.h"
+#include "poseidon/coordinator/coordinator.h"
+#include "poseidon/messaging/mesh.h"
+#include "poseidon/session/node_options.h"
+#include "poseidon/sync/topology.h"
+#include "poseidon/wire/messages.h"
+
+namespace poseidon::session {
+
+inline constexpr MemberId kCoordinatorMember{0};
+
+// How far this member has come. Only forward, and to kEnded from everywhere.
+enum class Phase : std::uint8_t { kNew, kJoining, kConnecting, kReady, kRunning, kLeaving, kEnded };
+
+// What the rooms of a node share: who this member is, whom it talks to, how far the job has come. Each field
+// is written by one room: identity and roster by Formation, the failure by Ending.
+//
+// Thread: the I/O executor.
+class Member {
+ public:
+  // `on_message` takes the messages that this member sends to itself, in a task of their own.
+  Member(const NodeEnvironment& environment, const NodeOptions& node_options, messaging::MeshObserver& observer,
+         std::function<void(const wire::Message&)> on_message);
+
+  const NodeEnvironment env;
+  const NodeOptions options;
+  messaging::Mesh mesh;
+  coordinator::Coordinator* coordinator = nullptr;  // in rank 0's process
+
+  Phase phase = Phase::kNew;
+  Status failure;  // why it ended; "the job has ended" after an orderly end
+
+  MemberId self;
+  Rank rank;
+  std::vector<wire::RosterEntry> roster;
+  std::vector<std::uint32_t> host_of_rank;  // empty: flat
+
+  bool is_worker() const { return options.role == wire::Role::kWorker; }
+  // Whether workers combine on their hosts before anything crosses the network.
+  bool levelled() const { return !host_of_rank.empty(); }
+  // "worker 2 on host b".
+  std::string NameOf(std::int32_t member) const;
+
+  // Every worker by its rank, and who owns the shards.
+  sync::Topology Flat() const;
+  // Who exchanges layers: the same, or the leaders of the hosts.
+  sync::Topology Among() const;
+  // How many members this one exchanges layers with.
+  std::size_t layer_peers() const;
+
+  // The next in the ring of those that exchange layers; this member itself, where it exchanges none or is alone.
+  MemberId NextInRing() const;
+
+  void SendTo(MemberId to, const wire::Message& message);
+  void Cancel(TimerId& timer);
+  // Completes `done`, if there is one, on the completions executor.
+  void PostDone(Completion& done, const Status& status);
+
+ private:
+  const std::function<void(const wire::Message&)> on_message_;
+  Alive alive_;
+};
+
+coordinator::Member MemberOf(const wire::RosterEntry& entry);
+
+// The same failure, of the whole job.
+inline Status JobFailure(const Status& status, std::int32_t culprit = kNoCulprit) {
+  return {status.code(), status.message(), StatusScope::kJob, culprit};
+}
+
+inline std::int32_t CulpritOf(const std::optional<MemberId>& culprit) {
+  return culprit ? culprit->value() : kNoCulprit;
+}
+
+template <typename... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+template <typename... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;
+
+}  // namespace poseidon::session
+
+#endif  // POSEIDON_SESSION_MEMBER_H_

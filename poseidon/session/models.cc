@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/session/models.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "poseidon/plan/send_order.h"
+#include "poseidon/session/declaration.h"
+#include "poseidon/wire/plan_codec.h"
+
+namespace poseidon::session {
+
+Models::Models(Member& member, Ending& ending, Liveness& liveness, Formation& formation,
+               const sync::Exchanges& exchanges)
+    : member_(member), ending_(ending), liveness_(liveness), formation_(formation), exchanges_(exchanges) {}
+
+void Models::Commit(ModelId model, std::vector<plan::LayerSpec> layers,
+                  PlanTaker done) {
+  POSEIDON_CHECK(model.value() < wire::kMaxModels, "a session has few models");
+  if (member_.phase == Phase::kEnded) {
+    member_.env.completions.Post([done = std::move(done), reason = member_.failure] { done(reason); });
+    return;
+  }
+  liveness_.Called();
+  models_[model].committed = std::move(done);
+  Declare(model, std::move(layers));
+}
+
+// Products take a while: they run on the compute executor, and the declaration leaves when they are over.
+void Models::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
+  const DeclarationOptions options{.model = model,
+                                   .workers = member_.options.workers,
+                                   .measure_copies = member_.levelled() && member_.options.probe_bytes != 0};
+  auto declared = alive_.Guard([this](Result<wire::Declare> declare) {
+    if (member_.phase == Phase::kEnded) return;
+    if (!declare.ok()) return ending_.Abort(declare.status());
+    declare->bandwidth = formation_.link().bytes_per_second;
+    declare->latency = formation_.link().latency_seconds;
+    declare->cores = member_.options.cores;
+    declare->compute_threads = member_.options.compute_threads;
+    declare->cpu_seconds_per_wire_byte = member_.options.cpu_seconds_per_wire_byte;
+    member_.SendTo(kCoordinatorMember, *declare);
+  });
+  member_.env.compute.Post([options, layers = std::move(layers), engine = member_.env.engine,
+                            &compute = member_.env.compute, &io = member_.env.io,
+                            declared = std::move(declared)]() mutable {
+    io.Post([declare = MakeDeclaration(options, std::move(layers), engine, compute),
+             declared = std::move(declared)]() mutable { declared(std::move(declare)); });
+  });
+}
+
+Status Models::OnAgreed(const wire::Agreed& agreed) {
+  POSEIDON_RETURN_IF_ERROR(wire::CheckPlanFits(agreed.plan, agreed.layers));
+  const auto servers = static_cast<std::size_t>(
+      std::count_if(member_.roster.begin(), member_.roster.end(), [](const wire::RosterEntry& entry) {
+        return entry.role == wire::Role::kServer;
+      }));
+  if (agreed.plan.cluster.servers != servers ||
+      agreed.plan.cluster.workers != member_.roster.size() - servers) {
+    return DataLoss("the plan is for other workers and servers than the roster's");
+  }
+  if (member_.is_worker() && !models_.contains(agreed.model)) {
+    return DataLoss("a plan came for a model that this worker has not declared");
+  }
+  Model& model = models_[agreed.model];
+  if (!model.provisional_plan) {
+    if (member_.is_worker() && agreed.final_plan_step != member_.options.final_plan_step) {
+      ending_.Abort(Status(StatusCode::kInvalidArgument,
+                   "follows the final plan from step " + std::to_string(member_.options.final_plan_step) +
+                       " on and worker 0 from step " + std::to_string(agreed.final_plan_step) +
+                       ", expected one number",
+                   StatusScope::kJob, member_.self.value()));
+      return OkStatus();
+    }
+    SetUpModel(model, agreed);
+    return OkStatus();
+  }
+  if (agreed.plan.layers.size() != model.provisional_plan->layers.size()) {
+    return DataLoss("the final plan is not of the layers that were agreed on");
+  }
+  model.final_plan = agreed.plan;
+  FollowPlan(agreed.model, agreed.plan);
+  if (!member_.is_worker()) return OkStatus();
+  CommitLittleAtTheEnd(model, agreed);
+  for (auto& waiting : std::exchange(model.awaiting_plan, {})) {
+    member_.env.completions.Post([done = std::move(waiting), plan = *model.final_plan] { done(plan); });
+  }
+  return OkStatus();
+}
+
+void Models::SetUpModel(Model& model, const wire::Agreed& agreed) {
+  model.provisional_plan = agreed.plan;
+  if (agreed.plan.cluster.host_of_rank != member_.host_of_rank) {
+    return ending_.Abort(Status(StatusCode::kInternal, "the plan is for other hosts than the roster's",
+                        StatusScope::kJob));
+  }
+  if (level_ != nullptr) {
+    if (const Status shared = level_->Declare(agreed.model, agreed.layers); !shared.ok()) return CannotShare(shared);
+  }
+  exchanges_.Declare(agreed.model, agreed.layers);
+  if (member_.is_worker()) {
+    model.scheduler = std::make_unique<schedule::Scheduler>(member_.env.io, member_.env.completions, exchanges_, agreed.model,
+                                                            agreed.layers.size(), member_.options.order);
+  } else if (!CheckMemory()) {
+    return;
+  }
+  FollowPlan(agreed.model, agreed.plan);
+  AnswerDeclared(agreed.model);
+}
+
+// A dedicated server says what it needs, and ends a job that needs more than it may take.
+bool Models::CheckMemory() {
+  const std::uint64_t needed = exchanges_.declared_bytes();
+  const std::string amount = std::to_string((needed + (1u << 20) - 1) >> 20) + " MiB";
+  member_.env.log.Log(LogLevel::kNotice, member_.NameOf(member_.self.value()) + " needs " + amount + " for its shard");
+  if (member_.options.memory_limit_bytes == 0 || needed <= member_.options.memory_limit_bytes) return true;
+  ending_.Abort(Status(StatusCode::kResourceExhausted,
+               member_.NameOf(member_.self.value()) + " needs " + amount + " for its shard, but only " +
+                   std::to_string(member_.options.memory_limit_bytes >> 20) + " MiB are available; use more servers",
+               StatusScope::kJob, member_.self.value()));
+  return false;
+}
+
+// While the backward pass ends, what is committed to the network is in the way of the layers that
+// the next forward pass needs first. Which these are depends on this member's link, not on the plan
+// alone. The comparison systems' orders let nothing overtake in time.
+void Models::CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed) {
+  if (member_.options.order != messaging::Order::kNextForward || member_.options.flow_is_fixed) return;
+  if (formation_.link().bytes_per_second <= 0 || member_.layer_peers() == 0) return;
+  const messaging::Flow usual = messaging::FlowFor(SpeedOf(formation_.link()), member_.layer_peers());
+  const messaging::Flow urgent = messaging::UrgentFlowFor(SpeedOf(formation_.link()), member_.layer_peers());
+  // A contribution waits for what its sender has committed, and its result for what the owner has.
+  const double waits = 2 * messaging::DrainSeconds(usual, SpeedOf(formation_.link()), member_.layer_peers());
+  model.scheduler->WatchLast(
+      plan::LastOfBackward(agreed.layers, agreed.plan, waits), [this, &model, usual, urgent](bool ends) {
+        model.backward_ends = ends;
+        const bool any = std::ranges::any_of(models_, [](const auto& m) { return m.second.backward_ends; });
+        member_.mesh.SetFlow(any ? urgent : usual);
+      });
+}
+
+void Models::FollowPlan(ModelId model, const plan::Plan& plan) {
+  exchanges_.UsePlan(model, plan);
+  if (schedule::Scheduler* const of = scheduler(model)) of->UsePlan(plan);
+}
+
+// Declared here: also the shared memory is there.
+void Models::AnswerDeclared(ModelId model) {
+  const bool waits = level_ != nullptr && !level_->leads() && !level_->FollowerOf(model).attached();
+  if (!waits) member_.SendTo(kCoordinatorMember, wire::Declared{model});
+}
+
+Status Models::OnSegment(MemberId from, const wire::Segment& offer) {
+  if (level_ == nullptr || level_->leads()) {
+    return DataLoss("shared memory is offered to a worker that leads its host");
+  }
+  if (const Status attached = level_->FollowerOf(offer.model).Attach(from, offer); !attached.ok()) {
+    CannotShare(attached);
+    return OkStatus();
+  }
+  if (scheduler(offer.model) != nullptr) AnswerDeclared(offer.model);
+  return OkStatus();
+}
+
+void Models::CannotShare(const Status& reason) {
+  ending_.Abort(Status(reason.code(),
+               member_.NameOf(member_.self.value()) + " cannot combine with the other workers of its host: " +
+                   reason.message() + "; train with --levels=flat",
+               StatusScope::kJob));
+}
+
+void Models::OnGo(ModelId id) {
+  const auto found = models_.find(id);
+  if (found == models_.end()) return;
+  if (level_ != nullptr && level_->leads()) level_->LeaderOf(id).Close();
+  Model& model = found->second;
+  if (!model.committed || !model.provisional_plan) return;
+  member_.env.completions.Post(
+      [done = std::exchange(model.committed, {}), plan = *model.provisional_plan] { done(plan); });
+}
+
+void Models::Report(const wire::Measured& measured) {
+  liveness_.Called();
+  member_.SendTo(kCoordinatorMember, measured);
+}
+
+void Models::AwaitFinalPlan(ModelId id, PlanTaker done) {
+  if (member_.phase == Phase::kEnded) {
+    member_.env.completions.Post([done = std::move(done), reason = member_.failure] { done(reason); });
+    return;
+  }
+  Model& model = models_[id];
+  if (model.final_plan) {
+    member_.env.completions.Post([done = std::move(done), plan = *model.final_plan] { done(plan); });
+  } else {
+    model.awaiting_plan.push_back(std::move(done));
+  }
+}
+
+schedule::Scheduler* Models::scheduler(ModelId model) const {
+  const auto found = models_.find(model);
+  return found == models_.end() ? nullptr : found->second.scheduler.get();
+}
+
+void Models::Push(ModelId model, LayerId layer, sync::SyncRequest request) {
+  schedule::Scheduler* const of_model = scheduler(model);
+  if (member_.phase == Phase::kEnded || of_model == nullptr) {
+    const Status reason =
+        member_.failure.ok() ? FailedPrecondition("a layer was pushed before its model was committed")
+                      : member_.failure;
+    member_.env.completions.Post([done = std::move(request.done), reason] { done(reason); });
+    return;
+  }
+  liveness_.Called();
+  of_model->Push(layer, std::move(request));
+}
+
+void Models::Abandon() {
+  for (auto& [id, model] : models_) {
+    if (model.committed) model.awaiting_plan.push_back(std::exchange(model.committed, {}));
+    for (auto& waiting : std::exchange(model.awaiting_plan, {})) {
+      member_.env.completions.Post([done = std::move(waiting), reason = member_.failure] { done(reason); });
+    }
+  }
+}
+
+}  // namespace poseidon::session

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SESSION_MODELS_H_
+#define POSEIDON_SESSION_MODELS_H_
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "poseidon/base/alive.h"
+#include "poseidon/local/host_level.h"
+#include "poseidon/plan/plan.h"
+#include "poseidon/schedule/scheduler.h"
+#include "poseidon/session/ending.h"
+#include "poseidon/session/formation.h"
+#include "poseidon/session/liveness.h"
+#include "poseidon/session/member.h"
+#include "poseidon/sync/exchanges.h"
+
+namespace poseidon::session {
+
+// The models of a member: what they declare, the plans that the workers agree on, and the scheduler that
+// follows them.
+//
+// Thread: the I/O executor; completions fire on the completions executor. Failure: what keeps a model from
+// being followed ends the job through Ending. Lifetime: the other rooms and the exchanges outlive it.
+class Models {
+ public:
+  using PlanTaker = UniqueFunction<void(Result<plan::Plan>)>;
+
+  Models(Member& member, Ending& ending, Liveness& liveness, Formation& formation, const sync::Exchanges& exchanges);
+
+  // Where workers combine on their hosts first; not null. It outlives this.
+  void UseHostLevel(local::HostLevel* level) { level_ = level; }
+
+  // Declares the layers of a model and waits until all workers agree; `done` gets the provisional
+  // plan. Models are numbered from 0, below wire::kMaxModels, alike on all workers; each once.
+  void Commit(ModelId model, std::vector<plan::LayerSpec> layers, PlanTaker done);
+  // Tells the coordinator what the first steps of a model took; its final plan follows.
+  void Report(const wire::Measured& measured);
+  // `done` fires once the model's final plan is known (at once if it is).
+  void AwaitFinalPlan(ModelId model, PlanTaker done);
+  // One step of one layer. Priority and epoch of the request are set on the way.
+  void Push(ModelId model, LayerId layer, sync::SyncRequest request);
+  // Null before the model is committed, and in servers.
+  schedule::Scheduler* scheduler(ModelId model) const;
+
+  // The coordinator has a plan for layers that all workers declared alike.
+  Status OnAgreed(const wire::Agreed& agreed);
+  // All have set the model up.
+  void OnGo(ModelId model);
+  // The leader of this host offers its shared memory.
+  Status OnSegment(MemberId from, const wire::Segment& offer);
+
+  // The job has ended: whoever waits for a plan hears Member::failure.
+  void Abandon();
+
+ private:
+  struct Model {
+    std::unique_ptr<schedule::Scheduler> scheduler;  // of workers
+    std::optional<plan::Plan> provisional_plan;
+    std::optional<plan::Plan> final_plan;
+    bool backward_ends = false;  // little is to be committed for its sake
+    PlanTaker committed;
+    std::vector<PlanTaker> awaiting_plan;
+  };
+
+  void Declare(ModelId model, std::vector<plan::LayerSpec> layers);
+  void SetUpModel(Model& model, const wire::Agreed& agreed);
+  bool CheckMemory();
+  void CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed);
+  void FollowPlan(ModelId model, const plan::Plan& plan);
+  void AnswerDeclared(ModelId model);
+  void CannotShare(const Status& reason);
+
+  Member& member_;
+  Ending& ending_;
+  Liveness& liveness_;
+  const Formation& formation_;
+  const sync::Exchanges& exchanges_;
+  local::HostLevel* level_ = nullptr;
+  std::map<ModelId, Model> models_;
+  Alive alive_;
+};
+
+}  // namespace poseidon::session
+
+#endif  // POSEIDON_SESSION_MODELS_H_

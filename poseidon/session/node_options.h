@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SESSION_NODE_OPTIONS_H_
+#define POSEIDON_SESSION_NODE_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "poseidon/base/executor.h"
+#include "poseidon/base/log.h"
+#include "poseidon/base/trace.h"
+#include "poseidon/coordinator/membership.h"
+#include "poseidon/coordinator/progress.h"
+#include "poseidon/device/device.h"
+#include "poseidon/factors/engine.h"
+#include "poseidon/messaging/flow.h"
+#include "poseidon/messaging/order.h"
+#include "poseidon/plan/hosts.h"
+#include "poseidon/plan/planner.h"
+#include "poseidon/plan/slices.h"
+#include "poseidon/session/front_end.h"
+#include "poseidon/transport/transport.h"
+#include "poseidon/wire/messages.h"
+
+namespace poseidon::session {
+
+// What a member is and whom it meets. Filled at the edge (tools, front ends); the core reads no
+// environment.
+struct NodeOptions {
+  wire::Role role = wire::Role::kWorker;
+  std::uint16_t workers = 1;
+  std::uint16_t servers = 0;          // dedicated ones; 0: every worker hosts a shard
+  std::int32_t requested_rank = -1;   // of a server: its number among them; -1: any
+  bool hosts_coordinator = false;     // exactly one worker of the job; it becomes rank 0
+  std::string host = "localhost";     // the machine's name, for people
+  // Whose memory this worker shares (local::ThisMachine); empty: nobody's. Workers of one machine combine
+  // on it before anything crosses the network, if the `levels` of the member with the coordinator say so.
+  std::string machine;
+  plan::Levels levels = plan::Levels::kFlat;
+  transport::Address listen{"127.0.0.1", 0};
+  std::string advertise_host;         // where others reach `listen`; empty: listen.host
+  transport::Address coordinator;     // where rank 0 listens; unused by rank 0
+  Duration join_timeout = coordinator::MembershipOptions{}.form_within;
+  coordinator::LivenessRule liveness;
+  coordinator::ProgressRule progress;  // the coordinator's counts; of the others, how idle they call themselves
+  plan::PlanOptions planning;
+  std::uint64_t final_plan_step = plan::kFinalPlanStep;
+  messaging::Flow flow;  // until the link has been measured, which then decides
+  bool flow_is_fixed = false;
+  messaging::Order order = messaging::Order::kNextForward;  // the same on every member
+  plan::Placement placement = plan::Placement::kEven;       // likewise
+  std::uint64_t memory_limit_bytes = 0;  // a dedicated server refuses to need more; 0: no limit
+  std::uint64_t probe_bytes = 4u << 20;  // sent once to measure the link; 0: nothing is measured
+  double cores = 1;  // that this member may use; less than 1 where members share one
+  std::uint32_t compute_threads = 1;
+  // What moving a byte costs a CPU worker, both ends and the sum together; 0: computing does not
+  // compete with it.
+  double cpu_seconds_per_wire_byte = 0;
+};
+
+// What a member runs on. Everything outlives the node.
+struct NodeEnvironment {
+  Executor& io;
+  Executor& compute;      // engine products
+  Executor& completions;  // where completions of pushes and collectives fire
+  transport::Context& context;
+  LogSink& log;
+  factors::ProductEngine* engine = nullptr;  // null: no layer uses factors
+  TraceRecorder* trace = nullptr;
+  // Where gradients and factors live; made on `io`. Null: the host.
+  device::Device* device = nullptr;
+  const FrontEnd* front_end = nullptr;          // null: nothing is known of it
+  std::function<Duration()> processor_time = {};  // of this process; none: it counts as busy
+};
+
+}  // namespace poseidon::session
+
+#endif  // POSEIDON_SESSION_NODE_OPTIONS_H_
