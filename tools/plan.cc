@@ -67,7 +67,7 @@ void CompleteSetting(Flags& flags) {
     const std::size_t equals = entry.rfind('=');
     const auto scheme =
         equals == std::string::npos ? std::nullopt : plan::ParseScheme(entry.substr(equals + 1));
-    if (!scheme) Fail("--scheme " + entry + ": expected LAYER=kv or LAYER=sfb");
+    if (!scheme) Fail("--scheme " + entry + ": expected " + plan::SchemeNames("LAYER="));
     flags.setting.options.forced[entry.substr(0, equals)] = *scheme;
   }
 }
@@ -200,7 +200,7 @@ void AddPlan(CLI::App& app) {
                 "Rate at which a host's memory copies, with --per-host: 80Gbit (without it copies are free)");
   c->add_option("--policy", flags->policy, "What the plan makes least: time or bytes")
       ->check(CLI::IsMember({"time", "bytes"}));
-  c->add_option("--scheme", flags->schemes, "LAYER=kv or LAYER=sfb, repeatable")
+  c->add_option("--scheme", flags->schemes, plan::SchemeNames("LAYER=") + ", repeatable")
       ->allow_extra_args(false);
   c->add_option("--goodput", flags->setting.goodput, "Share of the rate that payload gets")
       ->check(CLI::Range(0.01, 1.0));

@@ -44,7 +44,7 @@ void CompleteOptions(TrainFlags& flags) {
   }
   for (const std::string& entry : flags.schemes) {
     const std::size_t equals = entry.find('=');
-    if (equals == std::string::npos) Fail("--scheme " + entry + ": expected LAYER=kv or LAYER=sfb");
+    if (equals == std::string::npos) Fail("--scheme " + entry + ": expected " + plan::SchemeNames("LAYER="));
     options.schemes[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
   for (std::size_t begin = 0; begin < flags.stage.size();) {
@@ -177,7 +177,7 @@ void AddTrain(CLI::App& app) {
   c->add_flag("--global-batch", o.global_batch, "batch_size is of all workers together");
   c->add_option("--policy", o.policy, "What the plan makes least: time or bytes")
       ->check(CLI::IsMember({"time", "bytes"}));
-  c->add_option("--scheme", flags->schemes, "LAYER=kv or LAYER=sfb, repeatable")
+  c->add_option("--scheme", flags->schemes, plan::SchemeNames("LAYER=") + ", repeatable")
       ->allow_extra_args(false);
   c->add_option("--plan", o.plan_file, "Follow the schemes of this plan.json");
   c->add_option("--wire", o.wire, "auto (TLS between hosts), tls or auth")

@@ -29,7 +29,7 @@ def words_of(cell, system, turn, profile):
     if options.get("--levels") == "host":
         words += ["--per-host", cell["per_node"]]
     for name in turn["by_factors"]:
-        words += ["--by-factors", name]
+        words += ["--layer-scheme", f"{name}=sfb"]
     return [*words, *(word for name in KEPT if name in options for word in (name, options[name]))]
 
 

@@ -35,7 +35,7 @@ def schemes(sweep, layer, rate):
     """The layer's scheme by number of workers, at one rate: [(workers, scheme)] in pieces that begin there."""
     first = next(p for p in sweep["points"]
                  if p["workers"] == sweep["workers"][0] and p["rate_bits_per_second"] == rate)
-    pieces = [(first["workers"], "sfb" if layer in first["factors"] else "kv")]
+    pieces = [(first["workers"], first["schemes"][layer])]
     pieces += [(c["workers"], c["from"]) for c in sweep["crossovers"]
                if c["layer"] == layer and c["rate_bits_per_second"] == rate]
     return sorted(pieces)

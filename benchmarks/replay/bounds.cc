@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "benchmarks/replay/program.h"
 #include "benchmarks/replay/rules.h"
 #include "benchmarks/replay/scaled_model.h"
+#include "poseidon/plan/schemes.h"
 #include "tools/profile/quantities.h"
 
 namespace poseidon::replay {
@@ -24,7 +27,7 @@ struct Options {
   std::uint16_t per_host = 1;
   std::string mode = "poseidon";
   Wishes wishes;
-  std::vector<std::string> by_factors;
+  std::vector<std::string> layer_schemes;
   std::string rate;
   std::uint64_t steps = 20;
   std::uint64_t warm_up = 5;
@@ -33,14 +36,21 @@ struct Options {
 };
 
 Result<plan::Plan> PlanOf(const Options& options, const ScaledModel& model) {
-  for (const std::string& name : options.by_factors) {
-    if (std::none_of(model.layers.begin(), model.layers.end(), [&](const ScaledLayer& layer) {
-          return layer.spec.name == name && layer.spec.factors.has_value();
-        })) {
-      return InvalidArgument("--by-factors " + name + ": no layer of that name has factors" +
-                             (options.mode == "ps-2017" ? " and is not cut into pairs" : "") +
-                             ", expected a fully connected layer of the profile");
+  std::map<std::string, plan::Scheme> schemes;
+  for (const std::string& entry : options.layer_schemes) {
+    const std::size_t equals = entry.rfind('=');
+    const auto scheme =
+        equals == std::string::npos ? std::nullopt : plan::ParseScheme(entry.substr(equals + 1));
+    const bool fits = scheme && std::any_of(model.layers.begin(), model.layers.end(), [&](const ScaledLayer& layer) {
+      return layer.spec.name == entry.substr(0, equals) && plan::RowOf(*scheme).applies(layer.spec);
+    });
+    if (!fits) {
+      return InvalidArgument("--layer-scheme " + entry + ": expected " + plan::SchemeNames("LAYER=") +
+                             " with a layer of the profile" +
+                             (options.mode == "ps-2017" ? ", one that is not cut into pairs," : "") +
+                             " that the scheme applies to");
     }
+    schemes[entry.substr(0, equals)] = *scheme;
   }
   plan::Plan plan;
   plan.cluster.workers = options.workers;
@@ -48,10 +58,8 @@ Result<plan::Plan> PlanOf(const Options& options, const ScaledModel& model) {
     plan.cluster.host_of_rank.push_back(r / options.per_host);
   }
   for (const ScaledLayer& layer : model.layers) {
-    const bool factors = std::find(options.by_factors.begin(), options.by_factors.end(),
-                                   layer.spec.name) != options.by_factors.end();
-    plan.layers.emplace_back().scheme =
-        factors ? plan::Scheme::kFactorBroadcast : plan::Scheme::kKeyValue;
+    const auto given = schemes.find(layer.spec.name);
+    plan.layers.emplace_back().scheme = given != schemes.end() ? given->second : plan::kDense;
   }
   return plan;
 }
@@ -85,8 +93,9 @@ int Main(int argc, char** argv) {
   app.add_option("--policy", options.wishes.policy, "what decides which layers ps-2017 cuts into pairs")
       ->check(CLI::IsMember({"time", "bytes"}));
   app.add_option("--scheme", options.wishes.scheme, "the same, for every layer")
-      ->check(CLI::IsMember({"kv", "sfb"}));
-  app.add_option("--by-factors", options.by_factors, "a layer that goes by factors, repeatable")
+      ->check(SchemeFlag());
+  app.add_option("--layer-scheme", options.layer_schemes,
+                 plan::SchemeNames("LAYER=") + ", repeatable; whole gradients else")
       ->allow_extra_args(false);
   app.add_option("--rate", options.rate, "a worker's, 1Gbit")->required();
   app.add_option("--steps", options.steps)->check(CLI::Range(1, 100000));

@@ -35,7 +35,7 @@ struct Options {
   std::string profile;
   double scale = 1;
   std::string policy;  // empty: the mode's
-  std::string scheme;  // kv, sfb: forced for all layers that can
+  std::string scheme;  // its name: forced for all layers that can
   std::string mode = "poseidon";
   std::string levels = "flat";
   std::string machine;
@@ -142,10 +142,6 @@ class Worker {
     pushed_.assign(model_.layers.size(), false);
   }
 
-  bool ByFactors(const plan::Plan& plan, std::size_t layer) const {
-    return plan.layers[layer].scheme == plan::Scheme::kFactorBroadcast;
-  }
-
   Status Await(std::size_t layer) {
     if (!pushed_[layer]) return OkStatus();
     pushed_[layer] = false;
@@ -182,7 +178,7 @@ class Worker {
     POSEIDON_RETURN_IF_ERROR(plan.status());
     for (const Action& action : StepOf(mode_, model_.layers.size())) {
       const std::size_t i = action.layer;
-      const bool factors = ByFactors(**plan, i);
+      const bool factors = plan::TakesFactors((*plan)->layers[i].scheme);
       switch (action.kind) {
         case Action::Kind::kAwait:
           POSEIDON_RETURN_IF_ERROR(Await(i));
@@ -333,7 +329,7 @@ int Main(int argc, char** argv) {
   AddFlags(app, options.member);
   app.add_option("--policy", options.policy, "instead of the mode's")->check(CLI::IsMember({"time", "bytes"}));
   app.add_option("--scheme", options.scheme, "for every fully connected layer")
-      ->check(CLI::IsMember({"kv", "sfb"}));
+      ->check(SchemeFlag());
   app.add_option("--mode", options.mode, "poseidon, wfbp, p3, dear or ps-2017");
   app.add_option("--pair-mib", options.pair_mib, "of a key-value pair before scaling, in ps-2017")
       ->check(CLI::Range(0.001, 1024.0));

@@ -64,7 +64,7 @@ Result<plan::PlanOptions> PlanningOf(const Wishes& wishes, const Mode& mode,
   planning.policy = *policy;
   if (wishes.scheme.empty()) return planning;
   const auto scheme = plan::ParseScheme(wishes.scheme);
-  if (!scheme) return InvalidArgument("scheme '" + wishes.scheme + "' is unknown");
+  if (!scheme) return InvalidArgument("scheme '" + wishes.scheme + "' is unknown, expected " + plan::SchemeNames());
   for (const ScaledLayer& layer : model.layers) {
     if (layer.spec.factors) planning.forced[layer.spec.name] = *scheme;
   }
@@ -80,7 +80,7 @@ Result<ScaledModel> AsModeSeesIt(const Wishes& wishes, const Mode& mode, ScaledM
                                            model.measurements(workers), planning));
   std::vector<bool> whole;
   for (const plan::LayerPlan& layer : plan.layers) {
-    whole.push_back(layer.scheme == plan::Scheme::kFactorBroadcast);
+    whole.push_back(plan::TakesFactors(layer.scheme));
   }
   return CutIntoPairs(model, std::max<std::uint64_t>(1, static_cast<std::uint64_t>(pair_elements)),
                       whole);
@@ -116,7 +116,7 @@ wire::Measured ComputeTimes::MeasuredBy(std::uint16_t rank, const plan::Plan& un
   constexpr std::uint64_t kSteps = 10;
   wire::Measured measured;
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
-    const bool factors = under.layers[i].scheme == plan::Scheme::kFactorBroadcast;
+    const bool factors = plan::TakesFactors(under.layers[i].scheme);
     double forward_seconds = 0;
     double backward_seconds = 0;
     for (std::uint64_t step = 0; step < kSteps; ++step) {
@@ -187,7 +187,7 @@ Bounds BoundsOf(const ScaledModel& model, const ComputeTimes& times, const plan:
         own = own + traffic[rank][i];
         const std::uint64_t bytes = std::max(own.sent, own.received);
         costs[i].transfer = static_cast<double>(bytes - std::exchange(before, bytes)) / bytes_per_second;
-        const bool factors = plan.layers[i].scheme == plan::Scheme::kFactorBroadcast;
+        const bool factors = plan::TakesFactors(plan.layers[i].scheme);
         costs[i].forward = times.forward(rank, step, i);
         costs[i].backward = times.backward(rank, step, i, factors);
       }

@@ -244,7 +244,7 @@ class Worker {
     options.order = stage_.scene.mode.order;
     if (stage_.scene.mode.pairs) options.placement = plan::Placement::kWhole;
     options.final_plan_step = kFinalPlanStep;
-    // Layers that go the key-value way are declared without factors: the members follow this plan.
+    // Layers that hand over whole gradients are declared without factors: the members follow this plan.
     for (std::size_t i = 0; i < stage_.declared.size(); ++i) {
       options.planning.forced[stage_.declared[i].name] = stage_.plan.layers[i].scheme;
     }
@@ -340,7 +340,7 @@ class Worker {
 
   bool ByFactors(std::size_t layer) const {
     return step_ >= kFinalPlanStep
-               ? stage_.plan.layers[layer].scheme == plan::Scheme::kFactorBroadcast
+               ? plan::TakesFactors(stage_.plan.layers[layer].scheme)
                : stage_.declared[layer].factors.has_value();
   }
 
@@ -473,10 +473,10 @@ Result<Findings> Play(const Scene& scene) {
   const std::uint16_t workers = scene.unevenness.workers;
   const replay::ComputeTimes times(scene.model, scene.unevenness);
   POSEIDON_ASSIGN_OR_RETURN(const plan::Plan plan, PlanOf(scene, times));
-  // Layers that go the key-value way are declared without factors, so that no test product is made.
+  // Layers that hand over whole gradients are declared without factors, so that no test product is made.
   std::vector<plan::LayerSpec> declared = scene.model.specs();
   for (std::size_t i = 0; i < declared.size(); ++i) {
-    if (plan.layers[i].scheme == plan::Scheme::kKeyValue) declared[i].factors.reset();
+    if (!plan::TakesFactors(plan.layers[i].scheme)) declared[i].factors.reset();
   }
   const std::vector<Action> step = replay::StepOf(scene.mode, declared.size());
   const Zeros zeros(BytesOfLargest(scene));

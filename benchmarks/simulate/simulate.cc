@@ -136,7 +136,7 @@ int Main(int argc, char** argv) {
   app.add_option("--policy", flags.policy, "instead of the mode's")
       ->check(CLI::IsMember({"time", "bytes"}));
   app.add_option("--scheme", flags.scheme, "for every fully connected layer")
-      ->check(CLI::IsMember({"kv", "sfb"}));
+      ->check(replay::SchemeFlag());
   app.add_option("--jitter", flags.jitter, "relative standard deviation of computing")
       ->check(CLI::Range(0.0, 0.5));
   app.add_option("--straggler", flags.straggler, "factor on the last rank's computing")

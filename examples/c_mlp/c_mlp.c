@@ -197,10 +197,10 @@ static void Update(Trainer* trainer, Layer* layer) {
 // Hands the layer's gradient over: whole, or as its factors, of which Poseidon makes the product.
 static void Push(Trainer* trainer, Layer* layer, uint64_t step, float* dy, float* x) {
   poseidon_status status = POSEIDON_NEW(poseidon_status);
-  int32_t scheme = 0;
-  Check(poseidon_scheme_of(trainer->model, layer->id, step, &scheme, &status), &status);
+  int32_t takes = 0;
+  Check(poseidon_takes(trainer->model, layer->id, step, &takes, &status), &status);
   const poseidon_view gradient = View(layer->gradient, layer->size);
-  if (scheme == POSEIDON_FACTOR_BROADCAST) {
+  if (takes == POSEIDON_FACTORS) {
     const poseidon_view u = View(dy, kBatch * layer->outputs);
     const poseidon_view v = View(x, kBatch * layer->inputs);
     poseidon_factors factors = POSEIDON_NEW(poseidon_factors);
@@ -304,7 +304,7 @@ static void Train(Trainer* trainer, uint64_t steps, uint64_t final_plan_step) {
           &status);
     printf("rank %u layer %s %s sent %" PRIu64 " received %" PRIu64 " bytes in %" PRIu64
            " steps (%s)\n",
-           rank, kNames[l], plan.scheme == POSEIDON_FACTOR_BROADCAST ? "sfb" : "kv",
+           rank, kNames[l], plan.scheme_name,
            moved.key_value.payload_bytes_sent + moved.factors.payload_bytes_sent,
            moved.key_value.payload_bytes_received + moved.factors.payload_bytes_received,
            moved.steps, plan.reason);
@@ -358,7 +358,7 @@ int main(int argc, char** argv) {
     } else {
       fprintf(stderr,
               "c_mlp: unknown option '%s', expected --make-token FILE, or --token FILE --workers N "
-              "[--servers N] --rank R|server --port P [--steps N] [--schemes NAME=kv|sfb;...] "
+              "[--servers N] --rank R|server --port P [--steps N] [--schemes NAME=SCHEME;...] "
               "[--plan-step N]\n",
               flag);
       return 2;

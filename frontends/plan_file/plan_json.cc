@@ -86,7 +86,7 @@ Result<PinnedPlan> ParsePlan(const std::string& text, const std::string& name) {
                                  : std::nullopt;
     if (!scheme) {
       return InvalidArgument(name + ": entry " + std::to_string(plan.schemes.size()) +
-                             " has no 'layer' with a 'scheme' of kv or sfb");
+                             " has no 'layer' with a 'scheme' of " + plan::SchemeNames());
     }
     const std::string first = layer["layer"].get<std::string>();
     plan.schemes[first] = *scheme;

@@ -40,7 +40,7 @@ TEST(PlanJson, WhatIsNoPlanIsRefusedInOneSentence) {
   EXPECT_EQ(refusal(R"({"layer": "a", "scheme": "kv", "joined": ["a", "b"]}, {"layer": "b", "scheme": "kv"})"),
             "p names layer 'b' twice");
   EXPECT_EQ(refusal(R"({"layer": "a", "scheme": "kv", "joined": ["a", "b", "b"]})"), "p names layer 'b' twice");
-  EXPECT_EQ(refusal(R"({"layer": "a"})"), "p: entry 0 has no 'layer' with a 'scheme' of kv or sfb");
+  EXPECT_EQ(refusal(R"({"layer": "a"})"), "p: entry 0 has no 'layer' with a 'scheme' of " + plan::SchemeNames());
 }
 
 }  // namespace

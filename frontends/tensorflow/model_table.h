@@ -18,7 +18,7 @@ namespace poseidon::tensorflow {
 // The functions of libposeidon.so that ops call. This library does not link it: TensorFlow opens it among its own symbols,
 // and two copies of the core would be two jobs. Each under its own name.
 #define POSEIDON_TENSORFLOW_CORE(X) \
-  X(begin_step) X(scheme_of) X(push_dense) X(push_factors) X(push_rows) X(get_gathered) X(timed) X(waited) X(now) X(record)
+  X(begin_step) X(takes) X(push_dense) X(push_factors) X(push_rows) X(get_gathered) X(timed) X(waited) X(now) X(record)
 struct Core {
 #define POSEIDON_TENSORFLOW_MEMBER(name) decltype(&poseidon_##name) name = nullptr;
   POSEIDON_TENSORFLOW_CORE(POSEIDON_TENSORFLOW_MEMBER)

@@ -3,7 +3,7 @@
 // asynchronous.
 //
 //   PoseidonBegin(step: int64) -> begun: int64                 before the pushes of a step
-//   PoseidonScheme(begun) -> factors: bool                     how the layer goes in this step
+//   PoseidonTakesFactors(begun) -> factors: bool               or the gradient, in this step
 //   PoseidonPush(gradient: T, begun, weight, rows) -> lent: T, pushed: int64
 //   PoseidonPushFactors(u: T, v: T, begun, weight) -> lent: T, pushed: int64
 //   PoseidonPushRows(indices: int64, values: T, begun, weight) -> pushed: int64
@@ -150,9 +150,9 @@ void Begin(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallba
   });
 }
 
-// ---- PoseidonScheme
+// ---- PoseidonTakesFactors
 
-void Scheme(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+void TakesFactors(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
   const Place place = *static_cast<Place*>(kernel);
   const StatusOfCall status;
   const std::int64_t step = NumberOf(context, 0, status);
@@ -161,15 +161,15 @@ void Scheme(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallb
   std::string failure;
   if (factors != nullptr) {
     const ModelTable::Use model(place.model);
-    std::int32_t scheme = POSEIDON_KEY_VALUE;
+    std::int32_t takes = POSEIDON_GRADIENT;
     auto told = POSEIDON_NEW(poseidon_status);
     if (!model) {
       failure = kLeft;
-    } else if (model.core().scheme_of(model->handle, place.number(), static_cast<std::uint64_t>(step), &scheme, &told) !=
+    } else if (model.core().takes(model->handle, place.number(), static_cast<std::uint64_t>(step), &takes, &told) !=
                POSEIDON_OK) {
       failure = told.message;
     }
-    *static_cast<bool*>(Tf().TF_TensorData(factors.get())) = scheme == POSEIDON_FACTOR_BROADCAST;
+    *static_cast<bool*>(Tf().TF_TensorData(factors.get())) = takes == POSEIDON_FACTORS;
   }
   End(context, Done(callback), status, failure);
 }
@@ -407,7 +407,7 @@ void RegisterKernel(const Op& op, const char* device, TF_DataType type) {
   if (LoadedTensorFlow() == nullptr) return false;
   const std::vector<Op> ops = {
       {"PoseidonBegin", Begin, false, {{"step", "int64"}}, {{"begun", "int64"}}},
-      {"PoseidonScheme", Scheme, false, {{"begun", "int64"}}, {{"factors", "bool"}}},
+      {"PoseidonTakesFactors", TakesFactors, false, {{"begun", "int64"}}, {{"factors", "bool"}}},
       {"PoseidonPush",
        Push,
        true,

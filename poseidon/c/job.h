@@ -216,8 +216,8 @@ typedef struct poseidon_options {
   // The plan. Rank 0's word counts, except for final_plan_step, which all workers share.
   int32_t policy;
   uint32_t reserved2;
-  // Lines (or ';' between) of name=scheme, scheme kv or sfb; in names a backslash takes the
-  // character after it as it is. `schemes` is what the user forces; `plan_pin` is a plan from before
+  // Lines (or ';' between) of name=scheme, scheme by its name (kv, sfb, ...); in names a backslash
+  // takes the character after it as it is. `schemes` is what the user forces; `plan_pin` is a plan from before
   // (poseidon_plan_text); the user wins.
   const char* schemes;
   const char* plan_pin;

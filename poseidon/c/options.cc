@@ -34,7 +34,7 @@ std::string TakeEntry(std::string_view& text) {
 
 Status UnknownScheme(const char* where, const std::string& name, const std::string& word) {
   return InvalidArgument(std::string(where) + " gives layer '" + name + "' the scheme '" + word +
-                         "', expected kv or sfb");
+                         "', expected " + plan::SchemeNames());
 }
 
 // Lines, or ';' between, of name=scheme; a name may hold '='.
@@ -46,7 +46,7 @@ Status ParseSchemes(std::string_view text, const char* where,
     const std::size_t equals = pair.rfind('=');
     if (equals == std::string_view::npos || equals == 0) {
       return InvalidArgument(std::string(where) + " has '" + pair +
-                             "', expected name=kv or name=sfb");
+                             "', expected " + plan::SchemeNames("name="));
     }
     const std::string name = pair.substr(0, equals);
     const std::string word = pair.substr(equals + 1);

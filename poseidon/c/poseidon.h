@@ -11,7 +11,7 @@
 //   each step:
 //     poseidon_begin_step       before the first layer runs forward
 //     per layer, forward:       poseidon_wait(layer): the mean of the step before has landed
-//     per layer, backward:      poseidon_push_dense or poseidon_push_factors, as poseidon_scheme_of
+//     per layer, backward:      poseidon_push_dense or poseidon_push_factors, as poseidon_takes
 //                               says, or poseidon_push_rows, as soon as the gradient exists
 //   poseidon_leave, poseidon_close
 //

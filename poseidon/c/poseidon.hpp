@@ -68,11 +68,10 @@ class Model {
   void Commit() { Check(poseidon_commit, model_); }
   void BeginStep(uint64_t step) { Check(poseidon_begin_step, model_, step); }
 
-  // POSEIDON_KEY_VALUE or POSEIDON_FACTOR_BROADCAST.
-  int32_t SchemeOf(uint32_t layer, uint64_t step) const {
-    int32_t scheme = 0;
-    Check(poseidon_scheme_of, static_cast<const poseidon_model*>(model_), layer, step, &scheme);
-    return scheme;
+  bool TakesFactors(uint32_t layer, uint64_t step) const {
+    int32_t takes = 0;
+    Check(poseidon_takes, static_cast<const poseidon_model*>(model_), layer, step, &takes);
+    return takes == POSEIDON_FACTORS;
   }
   void Push(uint32_t layer, uint64_t step, const poseidon_view& gradient,
             const poseidon_push* more = nullptr) {

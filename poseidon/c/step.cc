@@ -23,6 +23,10 @@ using namespace poseidon::session;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
+std::int32_t Takes(plan::Scheme scheme) {
+  return plan::TakesFactors(scheme) ? POSEIDON_FACTORS : POSEIDON_GRADIENT;
+}
+
 // The factors that the caller's struct names, checked against the layer and against where its gradient lies.
 Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, const plan::LayerSpec& layer,
                    const std::string& name, Push* push) {
@@ -229,6 +233,8 @@ poseidon_code poseidon_get_layer_plan(const poseidon_model* model, uint32_t laye
     given.transfer_seconds = known.transfer_seconds;
     given.rebuild_seconds = known.rebuild_seconds;
     CopyText(known.reason, given.reason, sizeof given.reason);
+    CopyText(plan::NameOf(known.scheme), given.scheme_name, sizeof given.scheme_name);
+    given.takes = Takes(known.scheme);
     return Give("poseidon_layer_plan", given, plan);
   });
 }
@@ -256,13 +262,13 @@ poseidon_code poseidon_begin_step(poseidon_model* model, uint64_t step, poseidon
   });
 }
 
-poseidon_code poseidon_scheme_of(const poseidon_model* model, uint32_t layer, uint64_t step,
-                                 int32_t* scheme, poseidon_status* status) {
+poseidon_code poseidon_takes(const poseidon_model* model, uint32_t layer, uint64_t step, int32_t* takes,
+                             poseidon_status* status) {
   return Answering(status, [&]() -> Status {
     POSEIDON_RETURN_IF_ERROR(CheckModel(model));
-    if (scheme == nullptr) return InvalidArgument("the place for the scheme is NULL");
+    if (takes == nullptr) return InvalidArgument("the place for what the layer takes is NULL");
     POSEIDON_ASSIGN_OR_RETURN(const plan::Scheme known, model->model->SchemeOf(LayerId(layer), Step(step)));
-    *scheme = static_cast<std::int32_t>(known);
+    *takes = Takes(known);
     return OkStatus();
   });
 }

@@ -61,22 +61,24 @@ POSEIDON_API poseidon_code poseidon_declare(poseidon_model* model, const poseido
 // have committed. A difference ends the job and names layer and worker. Main thread, once.
 POSEIDON_API poseidon_code poseidon_commit(poseidon_model* model, poseidon_status* status);
 
-// How a layer's gradient becomes the mean over all workers: slices summed by their owners
-// (poseidon_push_dense), or factors to everyone and one product everywhere (poseidon_push_factors).
-// The rows of a table are factors whose product nobody makes (poseidon_push_rows).
-enum { POSEIDON_KEY_VALUE = 1, POSEIDON_FACTOR_BROADCAST = 2 };
+// What a worker hands over for a layer: its flat gradient (poseidon_push_dense), or its factors
+// (poseidon_push_factors; of a table its rows, poseidon_push_rows). The plan's scheme decides.
+enum { POSEIDON_GRADIENT = 1, POSEIDON_FACTORS = 2 };
 
 // How one layer goes, why, and what that is predicted to take per step. Predictions are 0 in the
 // first plan, where nothing was measured.
 typedef struct poseidon_layer_plan {
   size_t struct_size;
-  int32_t scheme;
+  int32_t scheme;       // its number in the wire protocol
   int32_t forced;       // not 0: by the user or a pinned plan
   uint64_t bytes_sent;  // payload of the busiest worker
   uint64_t bytes_received;
   double transfer_seconds;
   double rebuild_seconds;  // the product of all workers' factors
   char reason[512];
+  char scheme_name[16];  // as in poseidon_options.schemes
+  int32_t takes;         // POSEIDON_GRADIENT or POSEIDON_FACTORS
+  uint32_t reserved;
 } poseidon_layer_plan;
 
 typedef struct poseidon_plan {
@@ -113,16 +115,16 @@ POSEIDON_API size_t poseidon_plan_text(const poseidon_model* model, char* buffer
 POSEIDON_API poseidon_code poseidon_begin_step(poseidon_model* model, uint64_t step,
                                                poseidon_status* status);
 
-// Sets *scheme to how the layer is to be pushed in `step`, which has begun. Thread: any.
-POSEIDON_API poseidon_code poseidon_scheme_of(const poseidon_model* model, uint32_t layer,
-                                              uint64_t step, int32_t* scheme,
-                                              poseidon_status* status);
+// Sets *takes to what the layer is to be pushed as in `step`, which has begun: POSEIDON_GRADIENT or
+// POSEIDON_FACTORS. Thread: any.
+POSEIDON_API poseidon_code poseidon_takes(const poseidon_model* model, uint32_t layer, uint64_t step,
+                                          int32_t* takes, poseidon_status* status);
 
 // What a push may say beyond its gradient.
 typedef struct poseidon_push {
   size_t struct_size;
   int32_t absent;   // not 0: contribute nothing, receive the mean of the others
-  // Of this contribution in the mean, in either scheme: it is multiplied by its weight, and the divisor is the sum of
+  // Of this contribution in the mean, whatever the scheme: it is multiplied by its weight, and the divisor is the sum of
   // the weights; 0 on all: unweighted. Beside others that have a weight, one of weight 0 adds nothing, as one of a
   // worker that had no samples. Where a host's workers combine, their weights add up to 32 bits at most.
   uint32_t weight;
@@ -147,7 +149,7 @@ typedef struct poseidon_factors {
 
 // Hands over a layer's flat gradient of `step`; the mean over all workers lands over it. The memory,
 // of the host or of the session's device, is lent until poseidon_wait has returned or `landed` was called. Returns at once. `more` may be
-// NULL. A call out of turn (another scheme, an older step, a layer not waited for) is refused and
+// NULL. A call out of turn (a gradient where factors are taken, an older step, a layer not waited for) is refused and
 // changes nothing. Thread: any, one at a time per layer.
 POSEIDON_API poseidon_code poseidon_push_dense(poseidon_model* model, uint32_t layer, uint64_t step,
                                                const poseidon_view* gradient,

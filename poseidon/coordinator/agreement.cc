@@ -90,8 +90,7 @@ std::vector<plan::LayerMeasurement> Combine(std::span<const wire::Measured> by_r
   std::vector<plan::LayerMeasurement> combined(layers.size());
   for (std::size_t i = 0; i < layers.size(); ++i) {
     plan::LayerMeasurement& m = combined[i];
-    m.backward_has_weight_product =
-        measured_under.layers[i].scheme != plan::Scheme::kFactorBroadcast;
+    m.backward_has_weight_product = !plan::TakesFactors(measured_under.layers[i].scheme);
     for (const wire::Measured& own : by_rank) {
       m.forward_seconds = std::max(m.forward_seconds, own.layers[i].forward_seconds);
       m.backward_seconds = std::max(m.backward_seconds, own.layers[i].backward_seconds);

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "poseidon/base/check.h"
+#include "poseidon/plan/schemes.h"
 #include "poseidon/plan/send_order.h"
 
 namespace poseidon::plan {
@@ -14,6 +15,10 @@ namespace {
 
 double SecondsFor(std::uint64_t bytes, double bytes_per_second) {
   return bytes_per_second > 0 ? static_cast<double>(bytes) / bytes_per_second : 0;
+}
+
+double ProductSeconds(double flops, const ClusterSpec& cluster) {
+  return cluster.rebuild_flops > 0 ? flops / cluster.rebuild_flops : 0;
 }
 
 LayerPayload PayloadUnder(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
@@ -26,15 +31,15 @@ LayerPayload PayloadUnder(const LayerSpec& layer, std::span<const Slice> slices,
 
 // What a layer waits for on its host before and after the network: the shares go into the shared memory
 // and are added or put together by the leader; the mean, which the leader writes there, is copied out.
-double LocalSeconds(const LayerSpec& layer, Scheme scheme, const ClusterSpec& cluster,
+double LocalSeconds(const LayerSpec& layer, const SchemeRow& row, const ClusterSpec& cluster,
                     std::span<const std::uint32_t> rows) {
-  if (scheme == Scheme::kFactorBroadcast && layer.is_table()) return 0;
+  if (row.takes_factors && layer.is_table()) return 0;
   std::uint64_t most_bytes = 0;  // of one host
   for (std::uint32_t host = 0; host < HostCount(cluster.host_of_rank); ++host) {
     const std::vector<std::uint16_t> ranks = RanksOf(cluster.host_of_rank, host);
     if (ranks.size() == 1) continue;
     std::uint64_t bytes = layer.bytes();  // out
-    if (scheme == Scheme::kKeyValue) {
+    if (!row.takes_factors) {
       bytes += (1 + ranks.size()) * layer.bytes();  // in, and added
     } else {
       for (const std::uint16_t rank : ranks) {
@@ -126,15 +131,16 @@ double ComputeSeconds(std::span<const LayerCost> layers) {
 std::vector<NodeBytes> MachineBytes(const LayerSpec& layer, std::span<const Slice> slices,
                                     Scheme scheme, const ClusterSpec& cluster,
                                     std::span<const std::uint32_t> rows) {
-  if (scheme == Scheme::kKeyValue && cluster.servers > 0 && cluster.servers_share_worker_hosts) {
+  const SchemeRow& row = RowOf(scheme);
+  if (row.through_shards && cluster.servers > 0 && cluster.servers_share_worker_hosts) {
     // A machine with a worker and a server exchanges what a worker with a shard of its own does.
     std::vector<Slice> placed(slices.begin(), slices.end());
     for (Slice& slice : placed) {
       slice.shard = static_cast<std::uint16_t>(slice.shard % cluster.contributors());
     }
-    ClusterSpec without = cluster;
-    without.servers = 0;
-    return PayloadUnder(layer, placed, scheme, without, rows).workers;
+    SchemeInput input = InputOf(row, layer, placed, cluster, rows);
+    input.servers = 0;
+    return AtLeaders(row.payload(input), cluster).workers;
   }
   LayerPayload payload = PayloadUnder(layer, slices, scheme, cluster, rows);
   payload.workers.insert(payload.workers.end(), payload.servers.begin(), payload.servers.end());
@@ -150,11 +156,6 @@ NodeBytes BusiestMachine(std::span<const NodeBytes> machines) {
   return most;
 }
 
-double ProductSeconds(const FactorShape& shape, std::uint64_t rows, const ClusterSpec& cluster) {
-  if (cluster.rebuild_flops <= 0) return 0;
-  return shape.product_flops(rows) / cluster.rebuild_flops;
-}
-
 LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
                  const ClusterSpec& cluster, const LayerMeasurement& measured) {
   const NodeBytes bytes =
@@ -162,26 +163,24 @@ LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme s
   LayerCost cost{.forward = measured.forward_seconds,
                  .backward = measured.backward_seconds,
                  .transfer = SecondsFor(std::max(bytes.sent, bytes.received), cluster.bandwidth)};
+  const SchemeRow& row = RowOf(scheme);
   const bool has_rows = layer.factors.has_value() && !measured.rows.empty();
   const double own_product =
-      has_rows
-          ? ProductSeconds(*layer.factors,
-                           *std::max_element(measured.rows.begin(), measured.rows.end()), cluster)
-          : 0;
-  cost.latency = LocalSeconds(layer, scheme, cluster, measured.rows);
-  if (scheme == Scheme::kKeyValue) {
-    if (!measured.backward_has_weight_product) cost.backward += own_product;
-    // Push there, sum back.
-    if (cluster.contributors() > 1 || cluster.servers > 0) cost.latency += 2 * cluster.latency;
-    return cost;
+      has_rows ? ProductSeconds(layer.factors->product_flops(*std::max_element(
+                                    measured.rows.begin(), measured.rows.end())),
+                                cluster)
+               : 0;
+  if (row.takes_factors && measured.backward_has_weight_product) {
+    cost.backward -= std::min(own_product, cost.backward);
+  } else if (!row.takes_factors && !measured.backward_has_weight_product) {
+    cost.backward += own_product;
   }
-  if (measured.backward_has_weight_product) cost.backward -= std::min(own_product, cost.backward);
-  if (cluster.contributors() > 1) cost.latency += cluster.latency;
-  if (has_rows) {
-    cost.rebuild = ProductSeconds(
-        *layer.factors,
-        std::accumulate(measured.rows.begin(), measured.rows.end(), std::uint64_t{0}), cluster);
-  }
+  const Products products = row.products(InputOf(row, layer, slices, cluster, measured.rows));
+  cost.rebuild = ProductSeconds(products.worker, cluster);
+  // A server's product delays the mean but takes no worker's time.
+  cost.latency = LocalSeconds(layer, row, cluster, measured.rows) + ProductSeconds(products.server, cluster);
+  const bool leaves = cluster.contributors() > 1 || (row.through_shards && cluster.servers > 0);
+  if (leaves) cost.latency += row.trips * cluster.latency;
   return cost;
 }
 
@@ -195,7 +194,7 @@ StepModel::StepModel(std::span<const LayerSpec> layers, std::span<const std::vec
     : cluster_(cluster), forward_order_(ForwardOrder(layers)) {
   POSEIDON_CHECK(slices.size() == layers.size() && measured.size() == layers.size(),
                  "the model needs slices and a measurement for each layer");
-  const auto choice_of = [&](std::size_t i, Scheme scheme) {
+  const auto choice_of = [&](std::size_t i, Scheme scheme) -> Choice {
     const LayerPayload payload =
         PayloadUnder(layers[i], slices[i], scheme, cluster, measured[i].rows);
     return Choice{.cost = CostOf(layers[i], slices[i], scheme, cluster, measured[i]),
@@ -204,14 +203,17 @@ StepModel::StepModel(std::span<const LayerSpec> layers, std::span<const std::vec
                   .machines = MachineBytes(layers[i], slices[i], scheme, cluster, measured[i].rows)};
   };
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    dense_.push_back(choice_of(i, Scheme::kKeyValue));
-    factors_.push_back(layers[i].factors ? choice_of(i, Scheme::kFactorBroadcast) : Choice{});
-    single_worker_seconds_ += dense_[i].cost.forward + dense_[i].cost.backward;
+    std::vector<Choice>& by_scheme = choices_.emplace_back();
+    for (const SchemeRow& row : Schemes()) {
+      const bool known = row.scheme == kDense || row.applies(layers[i]);
+      by_scheme.push_back(known ? choice_of(i, row.scheme) : Choice{});
+    }
+    single_worker_seconds_ += cost(i, kDense).forward + cost(i, kDense).backward;
   }
 }
 
 const StepModel::Choice& StepModel::choice(std::size_t layer, Scheme scheme) const {
-  return scheme == Scheme::kKeyValue ? dense_[layer] : factors_[layer];
+  return choices_[layer][IndexOf(scheme)];
 }
 const LayerCost& StepModel::cost(std::size_t layer, Scheme scheme) const {
   return choice(layer, scheme).cost;
@@ -222,7 +224,7 @@ const NodeBytes& StepModel::worker_bytes(std::size_t layer, Scheme scheme) const
 
 std::vector<LayerCost> StepModel::Chain(std::span<const Scheme> schemes,
                                         const Speeds& speeds) const {
-  POSEIDON_CHECK(schemes.size() == dense_.size(), "a prediction needs a scheme for each layer");
+  POSEIDON_CHECK(schemes.size() == choices_.size(), "a prediction needs a scheme for each layer");
   std::vector<LayerCost> chain;
   chain.reserve(schemes.size());
   std::vector<NodeBytes> machines;

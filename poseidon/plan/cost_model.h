@@ -49,13 +49,10 @@ std::vector<NodeBytes> MachineBytes(const LayerSpec& layer, std::span<const Slic
 // The traffic of the busiest of them, each direction's maximum over machines.
 NodeBytes BusiestMachine(std::span<const NodeBytes> machines);
 
-// Seconds of the product that makes the weight gradient from `rows` factor rows; 0 where the rate
-// is unknown.
-double ProductSeconds(const FactorShape& shape, std::uint64_t rows, const ClusterSpec& cluster);
-
-// Cost of `layer` under `scheme`. With factors the layer's own product is not computed (its share
-// of the measured backward is taken off; the slowest worker is taken to have the most rows), and
-// the product of everybody's rows is the rebuild.
+// Cost of `layer` under `scheme`. Where factors are handed over the layer's own product is not
+// computed (its share of the measured backward is taken off; the slowest worker is taken to have
+// the most rows), and what the worker multiplies of everybody's rows is the rebuild. Products take
+// no time where their rate is unknown.
 LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
                  const ClusterSpec& cluster, const LayerMeasurement& measured);
 
@@ -91,7 +88,7 @@ class StepModel {
   StepModel(std::span<const LayerSpec> layers, std::span<const std::vector<Slice>> slices,
             const ClusterSpec& cluster, std::span<const LayerMeasurement> measured);
 
-  // `schemes`: one per layer; factors only where the layer has them and its rows are known.
+  // `schemes`: one per layer, that applies to it or is kDense; factors only where its rows are known.
   //
   // The step is LeastStepSeconds where nothing is rebuilt. That bound is not reached where much is,
   // and a plan that is good by it alone may be slow: there a step is played (plan/send_order.h), in
@@ -122,8 +119,7 @@ class StepModel {
 
   ClusterSpec cluster_;
   std::vector<std::size_t> forward_order_;
-  std::vector<Choice> dense_;
-  std::vector<Choice> factors_;  // unused where the layer has none
+  std::vector<std::vector<Choice>> choices_;  // by layer and IndexOf(scheme); empty where it does not apply
   double single_worker_seconds_ = 0;
 };
 

@@ -106,7 +106,7 @@ std::string PlanTable(const Plan& plan, std::span<const LayerSpec> layers,
     columns[kReceives].cells.push_back(BytesText(layer.bytes_received));
     columns[kTransfer].cells.push_back(SecondsText(layer.transfer_seconds));
     columns[kRebuild].cells.push_back(
-        layer.scheme == Scheme::kFactorBroadcast ? SecondsText(layer.rebuild_seconds) : "-");
+        TakesFactors(layer.scheme) ? SecondsText(layer.rebuild_seconds) : "-");
     reason.cells.push_back(layer.reason);
     if (outcomes.empty()) continue;
     sent.cells.push_back(BytesText(outcomes[i].bytes_sent));
@@ -218,9 +218,7 @@ std::string WhatBounds(const Plan& plan, std::span<const LayerSpec> layers) {
     double step;
     bool used;
   };
-  const auto with_factors = [](const LayerPlan& layer) {
-    return layer.scheme == Scheme::kFactorBroadcast;
-  };
+  const auto with_factors = [](const LayerPlan& layer) { return TakesFactors(layer.scheme); };
   const Resource resources[] = {
       {"computing", "computing twice as fast", doubled.computing, true},
       {"the network", "a network twice as fast", doubled.network, plan.cluster.workers > 1},

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "poseidon/base/check.h"
+#include "poseidon/plan/schemes.h"
 
 namespace poseidon::plan {
 
@@ -56,9 +57,6 @@ LayerPayload FactorPayload(const FactorShape& shape, DType dtype,
   return payload;
 }
 
-namespace {
-
-// What hosts exchange is their leaders' traffic.
 LayerPayload AtLeaders(LayerPayload payload, const ClusterSpec& cluster) {
   if (cluster.host_of_rank.empty()) return payload;
   const std::vector<NodeBytes> hosts =
@@ -69,26 +67,14 @@ LayerPayload AtLeaders(LayerPayload payload, const ClusterSpec& cluster) {
   return payload;
 }
 
-}  // namespace
-
 LayerPayload PayloadOf(const LayerSpec& layer, std::span<const Slice> slices,
                        const LayerPlan& layer_plan, const ClusterSpec& cluster) {
-  if (layer_plan.scheme == Scheme::kKeyValue) {
-    return AtLeaders(
-        KeyValuePayload(slices, layer.dtype, cluster.contributors(), cluster.servers), cluster);
-  }
-  POSEIDON_CHECK(layer.factors.has_value(), "factors are broadcast of a layer that has none");
-  LayerPayload payload;
-  if (layer.is_table()) {
-    payload = FactorPayload(*layer.factors, layer.dtype, layer_plan.measured.rows);
-    payload.workers.resize(cluster.workers);
-  } else {
-    payload = FactorPayload(*layer.factors, layer.dtype, SumByHost(cluster.host_of_rank, layer_plan.measured.rows));
-    payload.workers.resize(cluster.contributors());
-    payload = AtLeaders(std::move(payload), cluster);
-  }
-  payload.servers.resize(cluster.servers);
-  return payload;
+  const SchemeRow& row = RowOf(layer_plan.scheme);
+  POSEIDON_CHECK(!row.takes_factors || layer.factors.has_value(),
+                 "factors are sent of a layer that has none");
+  LayerPayload payload = row.payload(InputOf(row, layer, slices, cluster, layer_plan.measured.rows));
+  const bool of_workers = row.takes_factors && layer.is_table();
+  return of_workers ? payload : AtLeaders(std::move(payload), cluster);
 }
 
 }  // namespace poseidon::plan

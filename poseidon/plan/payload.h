@@ -44,6 +44,10 @@ LayerPayload KeyValuePayload(std::span<const Slice> slices, DType dtype, std::ui
 LayerPayload FactorPayload(const FactorShape& shape, DType dtype,
                            std::span<const std::uint32_t> rows);
 
+// Of what hosts send and receive, by host: what ranks do. A host's traffic is its leader's. Flat workers' stays
+// as it is.
+LayerPayload AtLeaders(LayerPayload payload, const ClusterSpec& cluster);
+
 // By the scheme of `layer_plan`, with the rows it was measured with. Where workers combine on their
 // hosts first, a host's leader exchanges for all its workers what a worker does above, with P hosts
 // and the sum of their rows, and the others nothing. Rows of a table go from each worker to each other all the same.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "poseidon/base/listed.h"
 #include "poseidon/plan/cost_model.h"
 #include "poseidon/plan/payload.h"
+#include "poseidon/plan/schemes.h"
 #include "poseidon/plan/send_order.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/plan/units.h"
@@ -22,6 +24,10 @@ namespace {
 constexpr double kRelativeTie = 2e-3;
 
 constexpr const char* kRowsUnknown = "its rows are not known";
+constexpr const char* kProductsDiffer = "the members' test products differ";
+
+// What the published rule (below) chooses from, which policy bytes follows.
+constexpr Scheme kPublished[] = {Scheme::kKeyValue, Scheme::kFactorBroadcast};
 
 bool Shorter(double a, double b) { return a < b * (1 - kRelativeTie); }
 
@@ -29,10 +35,11 @@ std::uint64_t AllRows(const LayerMeasurement& measured) {
   return std::accumulate(measured.rows.begin(), measured.rows.end(), std::uint64_t{0});
 }
 
-std::string FactorLayerNames(std::span<const LayerSpec> layers) {
+// The layers that a scheme of factors applies to.
+std::string FactorLayerNames(std::span<const LayerSpec> layers, const SchemeRow& row) {
   std::string names;
   for (const LayerSpec& layer : layers) {
-    if (layer.factors) AddListed(layer.name, &names);
+    if (row.applies(layer)) AddListed(layer.name, &names);
   }
   return names.empty() ? "no layer has factors" : "layers with factors: " + names;
 }
@@ -42,35 +49,47 @@ std::string AllNames(std::span<const LayerSpec> layers) {
   return names.empty() ? "no layers are declared" : "declared layers: " + names;
 }
 
-Status CheckForced(std::span<const LayerSpec> layers, const PlanOptions& options) {
-  std::string unknown;
+const LayerSpec* Find(std::span<const LayerSpec> layers, const std::string& name) {
+  for (const LayerSpec& layer : layers) {
+    if (layer.name == name) return &layer;
+  }
+  return nullptr;
+}
+
+// That `row`'s scheme applies to the layers it is forced on, all of which are declared.
+Status CheckForced(std::span<const LayerSpec> layers, const PlanOptions& options, const SchemeRow& row) {
   std::string without;
   std::string tables;
+  const LayerSpec* table = nullptr;
   for (const auto& [name, scheme] : options.forced) {
-    const auto layer =
-        std::find_if(layers.begin(), layers.end(),
-                     [&, &wanted = name](const LayerSpec& l) { return l.name == wanted; });
-    if (layer == layers.end()) {
-      AddListed("'" + name + "'", &unknown);
-    } else if (scheme == Scheme::kFactorBroadcast && !layer->factors) {
-      AddListed("'" + name + "'", &without);
-    } else if (scheme != Scheme::kFactorBroadcast && layer->is_table()) {
-      AddListed("'" + name + "'", &tables);
-    }
+    const LayerSpec* const layer = Find(layers, name);
+    if (scheme != row.scheme || row.applies(*layer)) continue;
+    AddListed("'" + name + "'", layer->is_table() ? &tables : &without);
+    if (layer->is_table()) table = layer;
+  }
+  const std::string given = "scheme " + std::string(row.name) + " is given for layer ";
+  if (!without.empty()) {
+    return InvalidArgument(given + without + ", whose gradient is not a product of factors; " +
+                           FactorLayerNames(layers, row));
+  }
+  if (table != nullptr) {
+    return InvalidArgument(given + tables +
+                           ", a table whose rows always go to every worker, expected none or " +
+                           SchemeNamesFor(*table));
+  }
+  return OkStatus();
+}
+
+Status CheckForced(std::span<const LayerSpec> layers, const PlanOptions& options) {
+  std::string unknown;
+  for (const auto& [name, scheme] : options.forced) {
+    if (Find(layers, name) == nullptr) AddListed("'" + name + "'", &unknown);
   }
   if (!unknown.empty()) {
     return InvalidArgument("a scheme is given for unknown layer " + unknown + "; " +
                            AllNames(layers));
   }
-  if (!without.empty()) {
-    return InvalidArgument("scheme sfb is given for layer " + without +
-                           ", whose gradient is not a product of factors; " +
-                           FactorLayerNames(layers));
-  }
-  if (!tables.empty()) {
-    return InvalidArgument("scheme kv is given for layer " + tables +
-                           ", a table whose rows always go to every worker, expected none or sfb");
-  }
+  for (const SchemeRow& row : Schemes()) POSEIDON_RETURN_IF_ERROR(CheckForced(layers, options, row));
   return OkStatus();
 }
 
@@ -167,26 +186,33 @@ PublishedRule ApplyPublishedRule(const FactorShape& shape, const ClusterSpec& cl
   return rule;
 }
 
-// Chooses for all open layers together the schemes of least JudgedSeconds. A few layers:
-// every choice is tried. More: two resources bind, computing (rebuilds) and the link, and if only
-// their sums mattered, the best choice for some exchange rate between the two would be factors
-// wherever the link time saved, at that rate, exceeds the computing added. So every such choice is
-// tried, from the layer with the best ratio on, and judged by the whole chain; then the one layer
-// that helps most is changed, as long as one does.
+// A layer whose scheme the planner chooses.
+struct Open {
+  std::size_t layer = 0;
+  std::vector<Scheme> schemes;  // that it may have, the simplest first
+  bool products_agree = true;   // of the members, in the test product
+};
+
+// Chooses for all open layers together the schemes of least JudgedSeconds. A few choices: every
+// combination is tried. More: two resources bind, computing (rebuilds) and the link, and if only
+// their sums mattered, the best choice for some exchange rate between the two would be to change,
+// from the simplest schemes on, every layer whose link time saved, at that rate, exceeds the
+// computing added. So every such choice is tried, from the change with the best ratio on, and judged
+// by the whole chain; then the one layer that helps most is changed, as long as one does.
 class TimeSearch {
  public:
-  TimeSearch(const StepModel& model, std::vector<Scheme> fixed, std::vector<std::size_t> open)
-      : model_(model), best_(std::move(fixed)), open_(std::move(open)) {
-    for (const std::size_t i : open_) best_[i] = Scheme::kKeyValue;
+  TimeSearch(const StepModel& model, std::vector<Scheme> fixed, const std::vector<Open>& open)
+      : model_(model), best_(std::move(fixed)), open_(open) {
+    for (const Open& one : open_) best_[one.layer] = one.schemes.front();
     least_ = Judge(best_);
   }
 
   std::vector<Scheme> Run() {
-    if (open_.size() <= kFewEnoughForAll) {
+    if (FewEnoughForAll()) {
       TryAll();
     } else {
       TryByRatio();
-      while (FlipOne()) {
+      while (ChangeOne()) {
       }
     }
     DropUseless();
@@ -194,10 +220,15 @@ class TimeSearch {
   }
 
  private:
-  struct Ratio {
+  // From a layer's scheme before in a list of such changes, or its simplest.
+  struct Change {
     std::size_t layer;
+    Scheme to;
     double saved_transfer;
     double added_compute;
+    bool cheaper_than(const Change& other) const {
+      return added_compute * other.saved_transfer < other.added_compute * saved_transfer;
+    }
   };
 
   double Judge(const std::vector<Scheme>& schemes) const {
@@ -212,72 +243,110 @@ class TimeSearch {
     least_ = seconds;
     return true;
   }
-  static Scheme Other(Scheme scheme) {
-    return scheme == Scheme::kKeyValue ? Scheme::kFactorBroadcast : Scheme::kKeyValue;
+  double SavedTransfer(std::size_t layer, Scheme from, Scheme to) const {
+    return model_.cost(layer, from).transfer - model_.cost(layer, to).transfer;
+  }
+  double AddedCompute(std::size_t layer, Scheme from, Scheme to) const {
+    const LayerCost& before = model_.cost(layer, from);
+    const LayerCost& after = model_.cost(layer, to);
+    return after.backward + after.rebuild - before.backward - before.rebuild;
   }
 
-  void TryByRatio() {
-    std::vector<Ratio> ratios;
-    for (const std::size_t i : open_) {
-      const LayerCost& dense = model_.cost(i, Scheme::kKeyValue);
-      const LayerCost& factors = model_.cost(i, Scheme::kFactorBroadcast);
-      const double saved = dense.transfer - factors.transfer;
-      const double added = factors.backward + factors.rebuild - dense.backward;
-      if (saved > 0) ratios.push_back({i, saved, added});
+  // The changes of one layer that any exchange rate asks for, each from the one before: of the schemes
+  // that save link time the one that adds least computing for it comes next.
+  std::vector<Change> ChangesOf(const Open& one) const {
+    std::vector<Change> changes;
+    for (Scheme at = one.schemes.front();;) {
+      std::optional<Change> next;
+      for (const Scheme to : one.schemes) {
+        const Change change{one.layer, to, SavedTransfer(one.layer, at, to), AddedCompute(one.layer, at, to)};
+        if (change.saved_transfer > 0 && (!next || change.cheaper_than(*next))) next = change;
+      }
+      if (!next) return changes;
+      changes.push_back(*next);
+      at = next->to;
     }
-    std::stable_sort(ratios.begin(), ratios.end(), [](const Ratio& a, const Ratio& b) {
-      return a.added_compute * b.saved_transfer < b.added_compute * a.saved_transfer;
-    });
+  }
+  void TryByRatio() {
+    std::vector<Change> changes;
+    for (const Open& one : open_) {
+      const std::vector<Change> of_layer = ChangesOf(one);
+      changes.insert(changes.end(), of_layer.begin(), of_layer.end());
+    }
+    std::stable_sort(changes.begin(), changes.end(),
+                     [](const Change& a, const Change& b) { return a.cheaper_than(b); });
     std::vector<Scheme> schemes = best_;
-    for (const Ratio& ratio : ratios) {
-      schemes[ratio.layer] = Scheme::kFactorBroadcast;
+    for (const Change& change : changes) {
+      schemes[change.layer] = change.to;
       Try(schemes);
     }
   }
   // Changes the one layer that helps most.
-  bool FlipOne() {
+  bool ChangeOne() {
     const std::vector<Scheme> from = best_;
     bool better = false;
-    for (const std::size_t i : open_) {
+    for (const Open& one : open_) {
       std::vector<Scheme> schemes = from;
-      schemes[i] = Other(schemes[i]);
-      better = Try(schemes) || better;
+      for (const Scheme to : one.schemes) {
+        if (to == from[one.layer]) continue;
+        schemes[one.layer] = to;
+        better = Try(schemes) || better;
+      }
     }
     return better;
   }
+  bool FewEnoughForAll() const {
+    std::size_t combinations = 1;
+    for (const Open& one : open_) {
+      combinations *= one.schemes.size();
+      if (combinations > kMostTried) return false;
+    }
+    return true;
+  }
+  // Counts through all combinations, the first layer's scheme changing fastest.
   void TryAll() {
     std::vector<Scheme> schemes = best_;
-    for (std::uint32_t choice = 1; choice < 1u << open_.size(); ++choice) {
-      for (std::size_t k = 0; k < open_.size(); ++k) {
-        schemes[open_[k]] = (choice >> k & 1) != 0 ? Scheme::kFactorBroadcast : Scheme::kKeyValue;
+    std::vector<std::size_t> chosen(open_.size(), 0);
+    for (std::size_t k = 0; k < open_.size();) {
+      chosen[k] = (chosen[k] + 1) % open_[k].schemes.size();
+      schemes[open_[k].layer] = open_[k].schemes[chosen[k]];
+      if (chosen[k] == 0) {
+        ++k;  // carries
+        continue;
       }
       Try(schemes);
+      k = 0;
     }
   }
-  // Back to slices wherever factors make nothing better, those that save least first.
+  // Back to the simplest scheme that is no worse wherever another one makes nothing better, those that
+  // save least first.
   void DropUseless() {
-    std::vector<std::size_t> chosen;
-    for (const std::size_t i : open_) {
-      if (best_[i] == Scheme::kFactorBroadcast) chosen.push_back(i);
+    std::vector<const Open*> changed;
+    for (const Open& one : open_) {
+      if (best_[one.layer] != one.schemes.front()) changed.push_back(&one);
     }
-    const auto saved = [&](std::size_t i) {
-      return model_.cost(i, Scheme::kKeyValue).transfer -
-             model_.cost(i, Scheme::kFactorBroadcast).transfer;
+    const auto saved = [&, chosen = best_](const Open* one) {
+      return SavedTransfer(one->layer, one->schemes.front(), chosen[one->layer]);
     };
-    std::stable_sort(chosen.begin(), chosen.end(),
-                     [&](std::size_t a, std::size_t b) { return saved(a) < saved(b); });
-    for (const std::size_t i : chosen) {
+    std::stable_sort(changed.begin(), changed.end(),
+                     [&](const Open* a, const Open* b) { return saved(a) < saved(b); });
+    for (const Open* const one : changed) {
       std::vector<Scheme> schemes = best_;
-      schemes[i] = Scheme::kKeyValue;
-      if (!Shorter(least_, Judge(schemes))) best_ = schemes;
+      for (const Scheme simpler : one->schemes) {
+        if (simpler == best_[one->layer]) break;
+        schemes[one->layer] = simpler;
+        if (Shorter(least_, Judge(schemes))) continue;
+        best_ = schemes;
+        break;
+      }
     }
   }
 
-  static constexpr std::size_t kFewEnoughForAll = 10;
+  static constexpr std::size_t kMostTried = 1024;
   const StepModel& model_;
   std::vector<Scheme> best_;
   double least_ = 0;
-  const std::vector<std::size_t> open_;
+  const std::vector<Open>& open_;
 };
 
 // Writes the clause that stands in the plan's reason column.
@@ -289,34 +358,53 @@ class Reasons {
 
   std::string Forced(std::size_t i) const {
     std::string reason = "forced by " + options_.forced_by;
-    if (layers_[i].factors && !measured_[i].rows.empty()) reason += ": " + Bytes(i);
+    if (layers_[i].factors && !measured_[i].rows.empty()) reason += ": " + Bytes(i, SchemesFor(layers_[i]));
     return reason;
   }
   std::string ByBytes(std::size_t i, const PublishedRule& rule) const {
-    const bool factors = rule.factors_win();
-    return std::string(factors ? "fewest bytes" : "factors would be more bytes") + " at " +
-           std::to_string(AllRows(measured_[i])) + " rows: " + Bytes(i);
+    return std::string(rule.factors_win() ? "fewest bytes" : "factors would be more bytes") + " at " +
+           std::to_string(AllRows(measured_[i])) + " rows: " + Bytes(i, kPublished);
   }
-  // `other_step`: the step if only this layer went the other way.
-  std::string ByTime(std::size_t i, Scheme chosen, double step, double other_step) const {
-    const LayerCost& factors = model_.cost(i, Scheme::kFactorBroadcast);
-    const bool bytes_less = factors.transfer < model_.cost(i, Scheme::kKeyValue).transfer;
-    const std::string numbers = Bytes(i) + ", rebuild " + SecondsText(factors.rebuild);
-    const bool with_factors = chosen == Scheme::kFactorBroadcast;
-    if (!with_factors && !Shorter(step, other_step) && !Shorter(other_step, step)) {
-      return "factors would not shorten the step" +
-             std::string(bytes_less ? " (its bytes hide behind computing): " : ": ") + numbers;
+  // `steps`: of the plan if this layer alone had each of `schemes`, which are those that it may have.
+  std::string ByTime(std::size_t i, Scheme chosen, const std::vector<Scheme>& schemes,
+                     const std::vector<double>& steps) const {
+    const auto at = std::find(schemes.begin(), schemes.end(), chosen);
+    const double step = steps[static_cast<std::size_t>(at - schemes.begin())];
+    const double transfer = model_.cost(i, chosen).transfer;
+    std::string others;  // what each would lead to
+    std::string useless;
+    bool all_useless = at == schemes.begin();
+    bool bytes_less = false;
+    for (std::size_t k = 0; k < schemes.size(); ++k) {
+      if (schemes[k] == chosen) continue;
+      const bool shorter = Shorter(step, steps[k]);
+      const bool fewer_bytes = model_.cost(i, schemes[k]).transfer < transfer;
+      all_useless = all_useless && !shorter && !Shorter(steps[k], step);
+      bytes_less = bytes_less || fewer_bytes;
+      const std::string sends(RowOf(schemes[k]).sends);
+      others += ", with " + sends + " " + SecondsText(steps[k]);
+      if (!shorter) others += fewer_bytes ? " and no gain" : " but more bytes to hide";
+      useless += (useless.empty() ? "" : " or ") + sends;
     }
-    return "step " + SecondsText(step) + ", with " + (with_factors ? "slices " : "factors ") +
-           SecondsText(other_step) +
-           (Shorter(step, other_step) ? ": " : " but more bytes to hide: ") + numbers;
+    const std::string numbers = ": " + Bytes(i, schemes, /*with_rebuilds=*/true);
+    if (all_useless) {
+      return useless + " would not shorten the step" +
+             (bytes_less ? " (its bytes hide behind computing)" : "") + numbers;
+    }
+    return "step " + SecondsText(step) + others + numbers;
   }
 
  private:
-  // What each scheme sends, as "slices 2.40 MB, factors 333 kB".
-  std::string Bytes(std::size_t i) const {
-    return "slices " + BytesText(model_.worker_bytes(i, Scheme::kKeyValue).sent) + ", factors " +
-           BytesText(model_.worker_bytes(i, Scheme::kFactorBroadcast).sent);
+  // What each scheme sends, as "slices 2.40 MB, factors 333 kB, rebuild 2.02 ms".
+  std::string Bytes(std::size_t i, std::span<const Scheme> schemes, bool with_rebuilds = false) const {
+    std::string text;
+    for (const Scheme scheme : schemes) {
+      AddListed(std::string(RowOf(scheme).sends) + " " + BytesText(model_.worker_bytes(i, scheme).sent), &text);
+      if (with_rebuilds && TakesFactors(scheme)) {
+        AddListed("rebuild " + SecondsText(model_.cost(i, scheme).rebuild), &text);
+      }
+    }
+    return text;
   }
 
   std::span<const LayerSpec> layers_;
@@ -325,34 +413,46 @@ class Reasons {
   const PlanOptions& options_;
 };
 
+// The schemes that the planner may give a layer, the simplest first.
+std::vector<Scheme> Allowed(const LayerSpec& layer, bool products_agree, Policy policy) {
+  std::vector<Scheme> allowed = SchemesFor(layer);
+  std::erase_if(allowed, [&](Scheme scheme) {
+    const bool would_drift = !products_agree && RowOf(scheme).needs_equal_products;
+    const bool unpublished = std::find(std::begin(kPublished), std::end(kPublished), scheme) == std::end(kPublished);
+    return !layer.is_table() && (would_drift || (policy == Policy::kBytes && unpublished));
+  });
+  return allowed;
+}
+
 // The scheme of a layer that is not open to choice, and why; none if it is open.
 struct Fixed {
-  Scheme scheme = Scheme::kKeyValue;
+  Scheme scheme;
   bool forced = false;
   std::string reason;  // empty where it is forced
 };
 
-std::optional<Fixed> FixedScheme(const LayerSpec& layer, std::size_t index,
-                                 const ClusterSpec& cluster, const LayerMeasurement& measured,
-                                 const PlanOptions& options) {
-  if (layer.is_table()) {
-    return Fixed{.scheme = Scheme::kFactorBroadcast, .reason = "the rows of a table go to every worker as they are"};
-  }
+std::optional<Fixed> FixedScheme(const LayerSpec& layer, const std::vector<Scheme>& allowed,
+                                 bool products_agree, const ClusterSpec& cluster,
+                                 const LayerMeasurement& measured, const PlanOptions& options) {
+  const std::vector<Scheme> applying = SchemesFor(layer);
   const auto forced = options.forced.find(layer.name);
-  const bool wants_factors =
-      forced != options.forced.end() && forced->second == Scheme::kFactorBroadcast;
-  if (layer.factors && !options.products_agree.empty() && !options.products_agree[index] &&
-      (wants_factors || forced == options.forced.end())) {
-    return Fixed{.reason = std::string("the members' test products differ") +
-                           (wants_factors ? ", although factors are forced" : "")};
+  const bool is_forced = forced != options.forced.end();
+  const auto fixed = [&](std::string reason) {
+    return Fixed{.scheme = allowed.front(), .reason = std::move(reason)};
+  };
+  if (applying.size() == 1 && (layer.is_table() || !is_forced)) {
+    return fixed(std::string(RowOf(applying.front()).why_alone));
   }
-  if (forced != options.forced.end()) {
-    return Fixed{.scheme = forced->second, .forced = true, .reason = {}};
+  if (!products_agree) {
+    if (is_forced && RowOf(forced->second).needs_equal_products) {
+      return fixed(std::string(kProductsDiffer) + ", although factors are forced");
+    }
+    if (!is_forced && allowed.size() == 1) return fixed(kProductsDiffer);
   }
-  if (!layer.factors) return Fixed{.reason = "its gradient is not a product of factors"};
-  if (cluster.workers == 1) return Fixed{.reason = "one worker has nothing to broadcast"};
+  if (is_forced) return Fixed{.scheme = forced->second, .forced = true, .reason = {}};
+  if (cluster.workers == 1) return fixed("one worker has nothing to broadcast");
   // No rows at all, where its gradient came whole: what factors would take is not known then either.
-  if (measured.rows.empty() || AllRows(measured) == 0) return Fixed{.reason = kRowsUnknown};
+  if (measured.rows.empty() || AllRows(measured) == 0) return fixed(kRowsUnknown);
   return std::nullopt;
 }
 
@@ -378,13 +478,17 @@ Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& clus
   plan.policy = options.policy;
   plan.cluster = cluster;
   plan.layers.resize(layers.size());
-  std::vector<Scheme> schemes(layers.size(), Scheme::kKeyValue);
-  std::vector<std::size_t> open;
+  const std::vector<Scheme> dense(layers.size(), kDense);
+  std::vector<Scheme> schemes = dense;
+  std::vector<Open> open;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     LayerPlan& layer_plan = plan.layers[i];
     layer_plan.layer = LayerId(static_cast<std::uint32_t>(i));
     layer_plan.measured = measurements[i];
-    if (const auto fixed = FixedScheme(layers[i], i, cluster, measurements[i], options)) {
+    const bool products_agree = options.products_agree.empty() || options.products_agree[i];
+    std::vector<Scheme> allowed = Allowed(layers[i], products_agree, options.policy);
+    if (const auto fixed =
+            FixedScheme(layers[i], allowed, products_agree, cluster, measurements[i], options)) {
       schemes[i] = fixed->scheme;
       layer_plan.forced = fixed->forced;
       layer_plan.reason = fixed->forced ? reasons.Forced(i) : fixed->reason;
@@ -395,17 +499,22 @@ Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& clus
       schemes[i] = rule.factors_win() ? Scheme::kFactorBroadcast : Scheme::kKeyValue;
       layer_plan.reason = reasons.ByBytes(i, rule);
     } else {
-      open.push_back(i);
+      open.push_back({.layer = i, .schemes = std::move(allowed), .products_agree = products_agree});
     }
   }
   if (!open.empty()) schemes = TimeSearch(model, std::move(schemes), open).Run();
 
   const StepPrediction prediction = model.Predict(schemes);
-  for (const std::size_t i : open) {
-    std::vector<Scheme> other = schemes;
-    other[i] = schemes[i] == Scheme::kKeyValue ? Scheme::kFactorBroadcast : Scheme::kKeyValue;
-    plan.layers[i].reason =
-        reasons.ByTime(i, schemes[i], prediction.step, model.Predict(other).step);
+  for (const Open& one : open) {
+    std::vector<double> steps;
+    for (const Scheme scheme : one.schemes) {
+      std::vector<Scheme> with = schemes;
+      with[one.layer] = scheme;
+      steps.push_back(scheme == schemes[one.layer] ? prediction.step : model.Predict(with).step);
+    }
+    std::string& reason = plan.layers[one.layer].reason;
+    reason = reasons.ByTime(one.layer, schemes[one.layer], one.schemes, steps);
+    if (!one.products_agree) reason += std::string("; ") + kProductsDiffer;
   }
   for (std::size_t i = 0; i < layers.size(); ++i) {
     LayerPlan& layer_plan = plan.layers[i];
@@ -416,7 +525,6 @@ Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& clus
     layer_plan.rebuild_seconds = model.cost(i, schemes[i]).rebuild;
   }
   SetSendOrder(model, schemes, plan);
-  const std::vector<Scheme> dense(layers.size(), Scheme::kKeyValue);
   const StepPrediction dense_prediction = model.Predict(dense);
   plan.step_seconds = prediction.step;
   plan.compute_seconds = prediction.compute;

@@ -19,14 +19,14 @@ struct PlanOptions {
   std::map<std::string, Scheme> forced = {};  // by layer name
   std::string forced_by = "the user";         // for the reason: "the user", "plan file lenet.json"
   // Per declared layer: all members computed the same bits in the test product. Empty: all did.
-  // A layer whose products differ goes the key-value way, even where factors are forced, because
-  // replicas would drift apart.
+  // A layer whose products differ has no scheme in which every member multiplies, even where that is
+  // forced, because replicas would drift apart.
   std::vector<bool> products_agree = {};
 };
 
 // Decides every layer's scheme from what was measured (one measurement per layer, in declaration
 // order). Deterministic; of plans whose JudgedSeconds (cost_model.h) measurements cannot tell apart
-// (0.2 %) the one with more key-value layers. epoch and switch_step are the caller's to set.
+// (0.2 %) the one with the simpler schemes. epoch and switch_step are the caller's to set.
 // kInvalidArgument where an option names an unknown layer, or factors for a layer that has none
 // (the message lists the layers that have), or where the measurements do not fit the layers.
 Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& cluster,

@@ -4,16 +4,32 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace poseidon::plan {
 
 // How a layer's gradient becomes the mean over all workers. The numbers are part of the wire
-// protocol.
+// protocol. What else there is to know of a scheme is its row (schemes.h), which answers the
+// functions below.
 enum class Scheme : std::uint8_t {
   kKeyValue = 1,         // slices summed by their shard's owner
   kFactorBroadcast = 2,  // factors to everyone, one product everywhere; or the rows of a table, as they are
 };
+
+bool IsValid(Scheme scheme);
+// The name in flags, plan files, options and reports; "?" of what is not valid.
+std::string_view NameOf(Scheme scheme);
+std::optional<Scheme> ParseScheme(std::string_view name);
+// What a worker hands over for a layer under this scheme: its factors (of a table, its rows), or
+// else its flat gradient.
+bool TakesFactors(Scheme scheme);
+// All names in a sentence, each behind `before`: "kv or sfb", "LAYER=kv or LAYER=sfb".
+std::string SchemeNames(std::string_view before = {});
+
+// What other schemes are compared with. It sends whole gradients, so its cost is defined for every layer,
+// also for one that it does not apply to.
+inline constexpr Scheme kDense = Scheme::kKeyValue;
 
 // What the planner makes least.
 enum class Policy : std::uint8_t {
@@ -21,23 +37,8 @@ enum class Policy : std::uint8_t {
   kBytes = 2,  // the bytes of the busiest machine, layer by layer: the published rule
 };
 
-// What a worker hands over for a layer under this scheme: its factors, or else its flat gradient.
-constexpr bool TakesFactors(Scheme scheme) { return scheme != Scheme::kKeyValue; }
-
-constexpr bool IsValid(Scheme scheme) {
-  return scheme == Scheme::kKeyValue || scheme == Scheme::kFactorBroadcast;
-}
 constexpr bool IsValid(Policy policy) {
   return policy == Policy::kTime || policy == Policy::kBytes;
-}
-constexpr std::string_view NameOf(Scheme scheme) {
-  switch (scheme) {
-    case Scheme::kKeyValue:
-      return "kv";
-    case Scheme::kFactorBroadcast:
-      return "sfb";
-  }
-  return "?";
 }
 constexpr std::string_view NameOf(Policy policy) {
   switch (policy) {
@@ -47,12 +48,6 @@ constexpr std::string_view NameOf(Policy policy) {
       return "bytes";
   }
   return "?";
-}
-constexpr std::optional<Scheme> ParseScheme(std::string_view name) {
-  for (const Scheme scheme : {Scheme::kKeyValue, Scheme::kFactorBroadcast}) {
-    if (NameOf(scheme) == name) return scheme;
-  }
-  return std::nullopt;
 }
 constexpr std::optional<Policy> ParsePolicy(std::string_view name) {
   for (const Policy policy : {Policy::kTime, Policy::kBytes}) {

@@ -33,11 +33,6 @@ bool IsFrameType(std::uint8_t type) {
          type <= static_cast<std::uint8_t>(FrameType::kLocal);
 }
 
-bool IsScheme(std::uint8_t scheme) {
-  return scheme == static_cast<std::uint8_t>(plan::Scheme::kKeyValue) ||
-         scheme == static_cast<std::uint8_t>(plan::Scheme::kFactorBroadcast);
-}
-
 }  // namespace
 
 void EncodeHeader(const FrameHeader& h, std::span<std::byte, kHeaderBytes> out) {
@@ -92,8 +87,8 @@ Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes)
   h.type = static_cast<FrameType>(type);
   h.dtype = static_cast<DType>(dtype);
   if (!IsValid(h.dtype)) return DataLoss("frame has unknown dtype " + std::to_string(dtype));
-  if (!IsScheme(scheme)) return DataLoss("frame has unknown scheme " + std::to_string(scheme));
   h.scheme = static_cast<plan::Scheme>(scheme);
+  if (!plan::IsValid(h.scheme)) return DataLoss("frame has unknown scheme " + std::to_string(scheme));
   if ((h.flags & ~kKnownFlags) != 0) {
     return DataLoss("frame has unknown flags " + std::to_string(h.flags));
   }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "poseidon/base/byte_codec.h"
+#include "poseidon/plan/schemes.h"
 
 namespace poseidon::wire {
 namespace {
@@ -211,12 +212,9 @@ Status CheckPlanFits(const Plan& plan, std::span<const LayerSpec> layers) {
                              std::to_string(layer.layer.value()) + ", expected " +
                              std::to_string(i));
     }
-    if (layer.scheme == plan::Scheme::kFactorBroadcast && !layers[i].factors) {
-      return InvalidArgument("the plan broadcasts factors of layer '" + layers[i].name +
-                             "', whose gradient is not a product of factors");
-    }
-    if (layer.scheme != plan::Scheme::kFactorBroadcast && layers[i].is_table()) {
-      return InvalidArgument("the plan sends the table of layer '" + layers[i].name + "' whole, expected its rows");
+    if (!plan::RowOf(layer.scheme).applies(layers[i])) {
+      return InvalidArgument("the plan has scheme " + std::string(plan::NameOf(layer.scheme)) + " for layer '" +
+                             layers[i].name + "', expected " + plan::SchemeNamesFor(layers[i]));
     }
     const std::size_t ranks = layer.measured.rows.size();
     if (ranks != 0 && ranks != plan.cluster.workers) {

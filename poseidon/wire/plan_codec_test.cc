@@ -117,7 +117,7 @@ TEST(CheckPlanFits, NamesTheLayer) {
   EXPECT_THAT(CheckPlanFits(plan, layers).message(), HasSubstr("row counts of 2 ranks"));
   plan = MakeExample();
   plan.layers[2].scheme = Scheme::kKeyValue;
-  EXPECT_THAT(CheckPlanFits(plan, layers).message(), HasSubstr("the table of layer 'words' whole"));
+  EXPECT_THAT(CheckPlanFits(plan, layers).message(), HasSubstr("the plan has scheme kv for layer 'words', expected sfb"));
   plan.layers.pop_back();
   EXPECT_THAT(CheckPlanFits(plan, layers).message(), HasSubstr("has 2 layers, expected the 3"));
 }

@@ -195,9 +195,12 @@ TEST(StructSize, AnsweringStructsAreFilledAsFarAsTheyGo) {
   plan.struct_size = offsetof(poseidon_layer_plan, bytes_sent);
   plan.bytes_sent = 77;
   EXPECT_EQ(poseidon_get_layer_plan(model.get(), 0, &plan, nullptr), POSEIDON_OK);
-  EXPECT_EQ(plan.scheme, POSEIDON_KEY_VALUE);
+  EXPECT_EQ(plan.scheme, 1);
   EXPECT_EQ(plan.bytes_sent, 77u);
   EXPECT_EQ(plan.struct_size, offsetof(poseidon_layer_plan, bytes_sent));
+  plan = model.LayerPlan(0);
+  EXPECT_STREQ(plan.scheme_name, "kv");
+  EXPECT_EQ(plan.takes, POSEIDON_GRADIENT);
 
   poseidon_status status = POSEIDON_NEW(poseidon_status);
   status.struct_size = offsetof(poseidon_status, message) + 10;
@@ -220,7 +223,7 @@ TEST(Mistakes, OptionsAreRefusedWithASentence) {
     return FailureOf([&] { Session session(options); });
   };
   EXPECT_THAT(refusal([](auto& o) { o.schemes = "fc1=fast"; }).message,
-              HasSubstr("schemes gives layer 'fc1' the scheme 'fast', expected kv or sfb"));
+              HasSubstr("schemes gives layer 'fc1' the scheme 'fast', expected kv"));
   EXPECT_THAT(refusal([](auto& o) { o.plan_pin = "fc1"; }).message,
               HasSubstr("plan_pin has 'fc1'"));
   EXPECT_THAT(refusal([](auto& o) { o.workers = 0; }).message, HasSubstr("at least one worker"));
@@ -431,13 +434,15 @@ TEST(Steps, DenseAndFactorLayersLandTheMean) {
     model.Commit();
     EXPECT_EQ(model.PlanText(), "fc=sfb\ndense=kv\n");
     EXPECT_EQ(model.LayerPlan(fc).forced, 1);
+    EXPECT_STREQ(model.LayerPlan(fc).scheme_name, "sfb");
+    EXPECT_EQ(model.LayerPlan(fc).takes, POSEIDON_FACTORS);
     EXPECT_EQ(model.Plan().layers, 2u);
 
     std::vector<float> gradient(1001);
     std::vector<float> product(kOutputs * (kInputs + 1));
     for (std::uint64_t step = 0; step < 5; ++step) {
       model.BeginStep(step);
-      EXPECT_EQ(model.SchemeOf(fc, step), POSEIDON_FACTOR_BROADCAST);
+      EXPECT_TRUE(model.TakesFactors(fc, step));
       // Rank r brings r rows, all ones; so every entry of the sum is the number of rows, 3.
       std::vector<float> u(rank * kOutputs, 1.0f);
       std::vector<float> v(rank * kInputs, 1.0f);
@@ -488,7 +493,7 @@ TEST(Steps, RowsOfATableComeBackFromAllRanksInTheirOrder) {
       std::vector<float> gradient(1001, 3.0f);
       for (std::uint64_t step = 0; step < 5; ++step) {
         model.BeginStep(step);
-        EXPECT_EQ(model.SchemeOf(words, step), POSEIDON_FACTOR_BROADCAST);
+        EXPECT_TRUE(model.TakesFactors(words, step));
         std::vector<std::int64_t> indices(step == 3 && rank != 1 ? 0 : rank + 1, rank);
         if (!indices.empty()) indices.back() = 0;
         std::vector<float> values(2 * indices.size(), static_cast<float>(3 * (rank + 1)));
@@ -612,7 +617,7 @@ TEST(Steps, ASessionHoldsSeveralModels) {
         of_a.assign(6000, static_cast<float>(10 * rank));
         generator.Push(a, step / 2, View(of_a));
       }
-      if (critic.SchemeOf(c, step) == POSEIDON_KEY_VALUE) {
+      if (!critic.TakesFactors(c, step)) {
         critic.Push(c, step, View(of_c));
       } else {
         std::vector<float> u(3, 1.0f), v(4, 3.0f);
@@ -800,11 +805,11 @@ TEST(Steps, TheFinalPlanComesAtItsStep) {
     std::vector<float> gradient(4, 1.0f);
     for (std::uint64_t step = 0; step < 4; ++step) {
       if (step == 2) {
-        EXPECT_EQ(FailureOf([&] { model.SchemeOf(a, 2); }).code, POSEIDON_FAILED_PRECONDITION);
+        EXPECT_EQ(FailureOf([&] { model.TakesFactors(a, 2); }).code, POSEIDON_FAILED_PRECONDITION);
       }
       model.BeginStep(step);
       EXPECT_EQ(model.Plan().final_plan, step < 2 ? 0 : 1);
-      EXPECT_EQ(model.SchemeOf(a, step), POSEIDON_KEY_VALUE);
+      EXPECT_FALSE(model.TakesFactors(a, step));
       model.Push(a, step, View(gradient));
       model.Wait(a);
       if (step == 0) {

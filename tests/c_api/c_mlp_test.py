@@ -146,7 +146,7 @@ class CMlpTest(unittest.TestCase):
     def test_errors_are_one_sentence(self):
         for arguments, expected in (
                 (["--workers", "2", "--rank", "0", "--port", "0"], "token"),
-                (["--workers", "1", "--schemes", "fc1=fast"], "'fast', expected kv or sfb"),
+                (["--workers", "1", "--schemes", "fc1=fast"], "'fast', expected kv"),
                 (["--workers", "1", "--schemes", "fc9=sfb"], "fc9"),
                 (["--token", "/nonexistent/job.token"], "/nonexistent/job.token"),
                 (["--colour", "blue"], "unknown option '--colour'")):

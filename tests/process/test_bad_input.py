@@ -294,7 +294,7 @@ def unknown_policy(bench):
 @case
 def unknown_scheme(bench):
     return (["--solver", bench.solver(), "--workers", 2, "--scheme", "ip1=fast"],
-            ["fast", "ip1", "kv or sfb"])
+            ["fast", "ip1", "expected kv"])
 
 
 @case

@@ -63,8 +63,8 @@ def test_numbers():
     text = declared()
     number = lambda name: int(re.search(r"POSEIDON_%s = (-?\d+)" % name, text)[1])
     assert (number("F32"), number("F64"), number("I64")) == (library.F32, library.F64, library.I64)
-    assert number("KEY_VALUE") == library.KEY_VALUE and number("NO_CULPRIT") == library.NO_CULPRIT
-    assert number("FACTOR_BROADCAST") == library.FACTOR_BROADCAST
+    assert number("GRADIENT") == library.GRADIENT and number("NO_CULPRIT") == library.NO_CULPRIT
+    assert number("FACTORS") == library.FACTORS
     assert (number("FORWARD"), number("BACKWARD")) == (library.FORWARD, library.BACKWARD)
     assert [number(f"LANE_{lane.upper()}") for lane in library.LANES] == list(range(len(library.LANES)))
     assert library.WIRE == {"auto": number("WIRE_AUTO"), "tls": number("WIRE_TLS"), "auth": number("WIRE_AUTH")}

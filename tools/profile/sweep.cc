@@ -153,7 +153,7 @@ Result<Point> Predict(const Profile& profile, const Setting& setting, std::uint3
   std::vector<Scheme> schemes;
   for (const plan::LayerPlan& layer : point.plan.layers) schemes.push_back(layer.scheme);
   point.t_star_seconds = model.Bound(schemes).step;
-  const std::vector<Scheme> dense(layers.size(), Scheme::kKeyValue);
+  const std::vector<Scheme> dense(layers.size(), plan::kDense);
   point.dense_wfbp_seconds = model.Predict(dense).wait_free;
   return point;
 }
@@ -189,11 +189,10 @@ std::string SweepText(const Sweep& sweep, const Profile& profile) {
 }
 
 json PointJson(const Point& point, const Profile& profile) {
-  json factors = json::array();
+  json schemes = json::object();  // of the layers that have a choice
   for (std::size_t i = 0; i < point.plan.layers.size(); ++i) {
-    if (point.plan.layers[i].scheme == Scheme::kFactorBroadcast) {
-      factors.push_back(profile.layers[i].spec.name);
-    }
+    const plan::LayerSpec& layer = profile.layers[i].spec;
+    if (layer.factors) schemes[layer.name] = NameOf(point.plan.layers[i].scheme);
   }
   return {{"workers", point.workers},
           {"rate_bits_per_second", point.rate},
@@ -206,7 +205,7 @@ json PointJson(const Point& point, const Profile& profile) {
           {"dense_step_seconds", point.plan.dense_step_seconds},
           {"dense_wfbp_seconds", point.dense_wfbp_seconds},
           {"dense_wfbp_speedup", point.dense_wfbp_speedup()},
-          {"factors", std::move(factors)}};
+          {"schemes", std::move(schemes)}};
 }
 
 json SweepJson(const Sweep& sweep, const Profile& profile) {

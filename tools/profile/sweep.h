@@ -49,8 +49,8 @@ struct Crossover {
   std::size_t layer = 0;  // of the profile
   double rate = 0;
   std::uint32_t workers = 0;
-  plan::Scheme below = plan::Scheme::kKeyValue;
-  plan::Scheme from = plan::Scheme::kKeyValue;
+  plan::Scheme below = plan::kDense;
+  plan::Scheme from = plan::kDense;
 
   friend bool operator==(const Crossover&, const Crossover&) = default;
 };

@@ -119,8 +119,8 @@ TEST(SweepJson, HasEveryPointAndCrossover) {
   const Sweep sweep = RunSweep(Example(), setting, {8, 16}, {1e9}).value();
   const nlohmann::json document = SweepJson(sweep, Example());
   ASSERT_EQ(document["points"].size(), 2u);
-  EXPECT_EQ(document["points"][0]["factors"], nlohmann::json({"fc"}));
-  EXPECT_EQ(document["points"][1]["factors"], nlohmann::json::array());
+  EXPECT_EQ(document["points"][0]["schemes"], nlohmann::json({{"fc", "sfb"}}));
+  EXPECT_EQ(document["points"][1]["schemes"], nlohmann::json({{"fc", "kv"}}));
   EXPECT_EQ(document["points"][1]["workers"], 16);
   EXPECT_GT(document["points"][1]["speedup"], 0);
   EXPECT_EQ(document["crossovers"], nlohmann::json::parse(R"([{"layer": "fc",

@@ -25,7 +25,7 @@ struct TrainOptions {
   bool sync = false;          // run hooks, scheduler and a shard of one's own even with one worker
   bool global_batch = false;  // batch_size is of all workers together
   std::string policy = "time";
-  std::map<std::string, std::string> schemes;  // layer to "kv" or "sfb"
+  std::map<std::string, std::string> schemes;  // by layer, by their names
   std::string plan_file;                       // plan.json to follow
   std::string wire = "auto";                   // auto, tls, auth
   std::string levels = "auto";                 // flat, host, auto: plan/hosts.h

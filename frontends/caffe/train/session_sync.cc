@@ -139,8 +139,7 @@ Status SessionSync::BeginStep(std::uint64_t step) {
   }
   if (model_->plan_is_final()) ++final_steps_;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    layers_[i].by_factors =
-        plan->layers[i].scheme == plan::Scheme::kFactorBroadcast && layers_[i].factors != nullptr;
+    layers_[i].by_factors = plan::TakesFactors(plan->layers[i].scheme) && layers_[i].factors != nullptr;
     if (layers_[i].factors != nullptr) {
       rows_[i] = static_cast<std::uint32_t>(layers_[i].factors->K() * options_.iter_size);
     }

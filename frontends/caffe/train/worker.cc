@@ -159,7 +159,7 @@ Result<Wanted> WantedOf(const TrainOptions& options, const std::string& restored
     const auto scheme = plan::ParseScheme(name);
     if (!scheme) {
       return InvalidArgument("scheme '" + name + "' of layer '" + layer +
-                             "' is unknown, expected kv or sfb");
+                             "' is unknown, expected " + plan::SchemeNames());
     }
     wanted.planning.forced[layer] = *scheme;
     wanted.joining.apart.insert(layer);

@@ -21,7 +21,7 @@ OK = 0
 NO_CULPRIT = -1
 F64, F32, I64 = 1, 2, 5
 NEVER = 2 ** 64 - 1
-KEY_VALUE, FACTOR_BROADCAST = 1, 2
+GRADIENT, FACTORS = 1, 2
 FORWARD, BACKWARD = 0, 1
 NOTICE = 1
 WIRE = {"auto": 0, "tls": 1, "auth": 2}
@@ -85,7 +85,7 @@ class Plan(Struct):
 class LayerPlan(Struct):
     _fields_ = [("struct_size", c_size_t), ("scheme", c_int32), ("forced", c_int32), ("bytes_sent", c_uint64),
                 ("bytes_received", c_uint64), ("transfer_seconds", c_double), ("rebuild_seconds", c_double),
-                ("reason", c_char * 512)]
+                ("reason", c_char * 512), ("scheme_name", c_char * 16), ("takes", c_int32), ("reserved", c_uint32)]
 
 
 class Push(Struct):
@@ -150,7 +150,7 @@ FALLIBLE: dict[str, list[Any]] = {
     "get_plan": [MODEL, POINTER(Plan)],
     "get_layer_plan": [MODEL, c_uint32, POINTER(LayerPlan)],
     "begin_step": [MODEL, c_uint64],
-    "scheme_of": [MODEL, c_uint32, c_uint64, POINTER(c_int32)],
+    "takes": [MODEL, c_uint32, c_uint64, POINTER(c_int32)],
     "push_dense": [MODEL, c_uint32, c_uint64, POINTER(View), POINTER(Push)],
     "push_factors": [MODEL, c_uint32, c_uint64, POINTER(Factors), POINTER(View), POINTER(Push)],
     "push_rows": [MODEL, c_uint32, c_uint64, POINTER(Rows), POINTER(Push)],

@@ -259,9 +259,9 @@ class Session:
         return model, numbers
 
     def plan_of(self, model: ctypes.c_void_p, layer: int) -> tuple[str, str]:
-        """How a layer goes in the newest plan (kv or sfb), and the reason in words."""
+        """How a layer goes in the newest plan (kv, sfb, ...), and the reason in words."""
         known = self.layer_plan(model, layer)
-        return "sfb" if known.scheme == c.FACTOR_BROADCAST else "kv", known.reason.decode(errors="replace")
+        return known.scheme_name.decode(), known.reason.decode(errors="replace")
 
     def layer_plan(self, model: ctypes.c_void_p, layer: int) -> c.LayerPlan:
         """How a layer goes in the newest plan, and what that is predicted to take."""

@@ -58,7 +58,7 @@ def check(model: Any) -> None:
 
 
 def plan(model: Any) -> dict[str, tuple[str, str]]:
-    """How the gradients of `model` go, by the name of each layer's first variable: kv or sfb, and the reason in words. Empty
+    """How the gradients of `model` go, by the name of each layer's first variable: the scheme (kv, sfb, ...), and the reason in words. Empty
     before the first step."""
     own = {id(variable) for variable in model.variables}
     return {name: how for exchange in _tensorflow.exchanges() if any(id(variable) in own for variable in exchange.variables)

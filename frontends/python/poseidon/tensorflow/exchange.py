@@ -233,7 +233,7 @@ class Exchange:
             u, v = (tf.eye(layer.variables[0].shape[0], dtype=layer.dtype), whole) if factors is None else factors[:2]
             return self.functions.poseidon_push_factors(u=tf.cast(u, layer.dtype), v=tf.cast(v, layer.dtype), **place).pushed
 
-        wanted = self.functions.poseidon_scheme(begun=place["begun"], model=self.place, layer=place["layer"])
+        wanted = self.functions.poseidon_takes_factors(begun=place["begun"], model=self.place, layer=place["layer"])
         return tf.cond(tf.ensure_shape(wanted, []), push_factors, push_dense)
 
     def means(self, pushed: dict[int, tf.Tensor], forms: Sequence[Form | None]) -> list[Gradient]:
@@ -270,7 +270,7 @@ class Exchange:
         return [tf.reshape(piece, variable.shape) for piece, variable in zip(pieces, layer.variables)]
 
     def plan(self) -> dict[str, tuple[str, str]]:
-        """By layer's name, its first variable's path: kv or sfb, and the reason in words, of the newest plan."""
+        """By layer's name, its first variable's path: the scheme (kv, sfb, ...), and the reason in words, of the newest plan."""
         return {layer.name: self.session.plan_of(self.model, number) for layer, number in zip(self.layers, self.numbers)}
 
     def bytes_of_plan(self) -> tuple[int, int]:

@@ -95,7 +95,7 @@ def note_samples(samples: int) -> int:
 
 
 def plan(model: torch.nn.Module) -> dict[str, tuple[str, str]]:
-    """How the gradients of `model` go, by the name of each layer: kv or sfb, and the reason in words. Empty on one worker."""
+    """How the gradients of `model` go, by the name of each layer: the scheme (kv, sfb, ...), and the reason in words. Empty on one worker."""
     exchange = job.exchange_of(model)
     return {} if exchange is None else exchange.plan()
 

@@ -339,11 +339,11 @@ class Exchange:
             self.stopwatch.step = step
 
     def take_plan(self, step: int) -> None:
-        scheme = ctypes.c_int32()
+        takes = ctypes.c_int32()
         for layer in self.layers:
             if layer.factors:
-                self.c.scheme_of(self.model, layer.id, step, ctypes.byref(scheme))
-                layer.scheme = scheme.value
+                self.c.takes(self.model, layer.id, step, ctypes.byref(takes))
+                layer.takes_factors = takes.value == c.FACTORS
         if step >= self.session.final_plan_step:
             self.stopwatch = None
             self.measured_from, self.moved_before = step, moved_by_layer(self)
@@ -358,7 +358,7 @@ class Exchange:
             while self.by_module:
                 self.by_module.popitem()[1].remove()
         for module, layers in self.users.items():
-            if layers[0].scheme == c.KEY_VALUE and layers[0].elements < LEAST_MULTIPLIED_IN_PLACE:
+            if not layers[0].takes_factors and layers[0].elements < LEAST_MULTIPLIED_IN_PLACE:
                 make_plain(module)
 
     def wants_more(self) -> bool:
@@ -436,7 +436,7 @@ class Exchange:
         if not layer.emitted:
             layer.emitted = True
             layer.set_aside()
-        if self.overlap and layer.scheme == c.FACTOR_BROADCAST and not x.requires_grad:
+        if self.overlap and layer.takes_factors and not x.requires_grad:
             x = x.clone()  # lent until the next forward pass: the caller's own batch may not live as long
         layer.pending.append((dy, x))
 
@@ -486,7 +486,7 @@ class Exchange:
                 return self.send(layer)
         if layer.table:
             return self.send_rows(layer)
-        factors = layer.factors and layer.scheme == c.FACTOR_BROADCAST
+        factors = layer.factors and layer.takes_factors
         if factors and not layer.emitted and not layer.local and layer.waiting_for == len(layer.parameters):
             layer.set_aside()  # what the backward passes before left
         if layer.emitted or layer.before is not None:
@@ -637,7 +637,7 @@ class Exchange:
 
     def push_nothing(self, layer: Layer) -> None:
         layer.used = [False] * len(layer.parameters)
-        if layer.scheme == c.FACTOR_BROADCAST:
+        if layer.takes_factors:
             self.push_factors(layer)
         elif self.samples:  # an absent one would not count in the divisor, and its samples do
             layer.memory().zero_()
@@ -853,7 +853,7 @@ class Exchange:
     # ---- the plan
 
     def plan(self) -> dict[str, tuple[str, str]]:
-        """name -> (kv or sfb, the reason in words), of the newest plan."""
+        """name -> (the scheme, the reason in words), of the newest plan."""
         return {layer.name: self.session.plan_of(self.model, layer.id) for layer in self.layers}
 
     def plan_text(self) -> str:

@@ -99,7 +99,7 @@ class Layer:
         self.name = name
         self.parameters = parameters
         self.factors = factors  # a Linear whose gradient is a product
-        self.scheme = c.KEY_VALUE  # of the plan that holds
+        self.takes_factors = False  # under the plan that holds
         self.dtype = exchanged(parameters[0].dtype)  # in which its gradient travels and is summed
         self.device = parameters[0].device
         self.carrier: Carrier | None = None      # where it is on a device
@@ -257,7 +257,7 @@ class Layer:
         """What the gradients hold of the backward passes before: products are added to it or, where factors will land over
         it, it to the mean."""
         if self.gather():
-            if self.scheme == c.FACTOR_BROADCAST and not self.local:
+            if self.takes_factors and not self.local:
                 self.before = self.memory().clone()
             self.adds = self.stays = True
             self.forget()
