@@ -116,12 +116,12 @@ Status GatheredRows::Take(const plan::FactorShape& shape, DType dtype, const Con
   return OkStatus();
 }
 
-Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concatenation& factors,
-                       double alpha, ProductEngine& engine, std::byte* gradient) {
+Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concatenation& factors, double alpha,
+                       ProductEngine& engine, std::byte* weight, std::byte* bias) {
   const std::size_t size = SizeOf(dtype);
-  const std::uint64_t weight_bytes = shape.outputs * shape.inputs * size;
   if (factors.rows == 0) {
-    std::memset(gradient, 0, weight_bytes + (shape.bias ? shape.outputs * size : 0));
+    std::memset(weight, 0, shape.outputs * shape.inputs * size);
+    if (shape.bias) std::memset(bias, 0, shape.outputs * size);
     return OkStatus();
   }
   Weigh(shape, dtype, factors);
@@ -132,16 +132,22 @@ Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concat
                                             .outputs = shape.outputs,
                                             .inputs = shape.inputs,
                                             .alpha = alpha,
-                                            .out = gradient}));
+                                            .out = weight}));
   if (!shape.bias) return OkStatus();
   if (dtype == DType::kF64) {
     ColumnSums(reinterpret_cast<const double*>(factors.u), factors.rows, shape.outputs, alpha,
-               reinterpret_cast<double*>(gradient + weight_bytes));
+               reinterpret_cast<double*>(bias));
   } else {
     ColumnSums(reinterpret_cast<const float*>(factors.u), factors.rows, shape.outputs,
-               static_cast<float>(alpha), reinterpret_cast<float*>(gradient + weight_bytes));
+               static_cast<float>(alpha), reinterpret_cast<float*>(bias));
   }
   return OkStatus();
+}
+
+Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concatenation& factors,
+                       double alpha, ProductEngine& engine, std::byte* gradient) {
+  return RebuildGradient(shape, dtype, factors, alpha, engine, gradient,
+                         gradient + shape.outputs * shape.inputs * SizeOf(dtype));
 }
 
 Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std::uint64_t rows,

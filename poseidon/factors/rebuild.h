@@ -61,10 +61,13 @@ class GatheredRows {
   std::uint64_t rows_ = 0;
 };
 
-// Writes the layer's flat gradient: the weight part by one product of the engine, alpha * u^T v, and
-// the bias part, where the layer has one, as alpha times the column sums of u, added row by row. Where ranks' rows have
-// weights, the rows of u are multiplied by them first, in their place.
-// No rows at all make zeros. Thread: compute executor.
+// Writes the weight's gradient [outputs x inputs] by one product of the engine, alpha * u^T v, and the bias's
+// [outputs], where the layer has one, as alpha times the column sums of u, added row by row. Where ranks' rows have
+// weights, the rows of u are multiplied by them first, in their place. No rows at all make zeros. `bias` is not
+// touched where the layer has none. Thread: compute executor.
+Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concatenation& factors, double alpha,
+                       ProductEngine& engine, std::byte* weight, std::byte* bias);
+// The same of a flat gradient, the bias behind the weight.
 Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concatenation& factors,
                        double alpha, ProductEngine& engine, std::byte* gradient);
 

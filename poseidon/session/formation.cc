@@ -77,7 +77,7 @@ void Formation::AwaitWelcome() {
     join_timer_ = 0;
     if (member_.phase != Phase::kJoining) return;
     ending_.End(Status(StatusCode::kDeadlineExceeded,
-               "the coordinator at " + member_.options.coordinator.ToString() + " has not answered within " +
+                       "the coordinator at " + member_.options.coordinator.ToString() + " has not answered within " +
                    coordinator::InSeconds(member_.options.join_timeout),
                StatusScope::kJob, CoordinatorIfHere()));
   }));
@@ -94,10 +94,10 @@ void Formation::BeatBeforeWelcome(const std::shared_ptr<messaging::Channel>& coo
         const Duration silence = now - coordinator->last_received();
         if (!absent && silence >= member_.options.liveness.dead_after_silence()) {
           return ending_.End(Status(StatusCode::kUnavailable,
-                            "rank 0 at " + member_.options.coordinator.ToString() + " has been silent for " +
-                                coordinator::InSeconds(silence) + " before the job had formed: it is frozen, or its host "
-                                "or network is gone",
-                            StatusScope::kJob, kCoordinatorMember.value()));
+                                     "rank 0 at " + member_.options.coordinator.ToString() + " has been silent for " +
+                                         coordinator::InSeconds(silence) +
+                                         " before the job had formed: it is frozen, or its host or network is gone",
+                                     StatusScope::kJob, kCoordinatorMember.value()));
         }
         member_.mesh.SendHeartbeat(*coordinator);
         BeatBeforeWelcome(coordinator);
@@ -255,7 +255,8 @@ Status Formation::OnWelcome(const wire::Welcome& welcome) {
 void Formation::LimitStart() {
   const Duration least = member_.options.liveness.dead_after_silence() + std::chrono::seconds(2);
   // The coordinator, which knows who is missed, speaks first.
-  const Duration later = member_.coordinator != nullptr ? Duration{0} : 2 * kTimeForLastMessages + std::chrono::seconds(1);
+  const Duration later =
+      member_.coordinator != nullptr ? Duration{0} : 2 * kTimeForLastMessages + std::chrono::seconds(1);
   const Duration left = std::max(least, member_.options.join_timeout - (member_.env.io.now() - started_at_)) + later;
   join_timer_ = member_.env.io.PostAfter(left, alive_.Guard([this] {
     join_timer_ = 0;
@@ -319,11 +320,14 @@ void Formation::OnStart() {
   if (member_.phase != Phase::kReady) return;
   member_.phase = Phase::kRunning;
   liveness_.Weigh(coordinator::Formed{});
-  if (member_.NextInRing() == member_.self || member_.options.probe_bytes == 0) return member_.SendTo(kCoordinatorMember, wire::Probed{});
+  if (member_.NextInRing() == member_.self || member_.options.probe_bytes == 0) {
+    return member_.SendTo(kCoordinatorMember, wire::Probed{});
+  }
   probe_->Run(
       alive_.Guard([this](LinkMeasurement link) {
         link_ = link;
-        if (!member_.options.flow_is_fixed) member_.mesh.SetFlow(messaging::FlowFor(SpeedOf(link_), member_.layer_peers()));
+        if (member_.options.flow_is_fixed) return;
+        member_.mesh.SetFlow(messaging::FlowFor(SpeedOf(link_), member_.layer_peers()));
       }),
       alive_.Guard([this] { member_.SendTo(kCoordinatorMember, wire::Probed{}); }));
 }
@@ -336,7 +340,6 @@ void Formation::OnBegin() {
 void Formation::OnEcho(MemberId from, const wire::Echo& echo) {
   if (probe_) probe_->OnEcho(from, echo);
 }
-
 void Formation::OnProbeReport(MemberId from, const wire::ProbeReport& report) {
   if (probe_) probe_->OnReport(from, report);
 }

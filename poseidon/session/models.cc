@@ -100,8 +100,9 @@ void Models::SetUpModel(Model& model, const wire::Agreed& agreed) {
   }
   exchanges_.Declare(agreed.model, agreed.layers);
   if (member_.is_worker()) {
-    model.scheduler = std::make_unique<schedule::Scheduler>(member_.env.io, member_.env.completions, exchanges_, agreed.model,
-                                                            agreed.layers.size(), member_.options.order);
+    model.scheduler =
+        std::make_unique<schedule::Scheduler>(member_.env.io, member_.env.completions, exchanges_, agreed.model,
+                                              agreed.layers.size(), member_.options.order);
   } else if (!CheckMemory()) {
     return;
   }

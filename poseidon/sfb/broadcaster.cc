@@ -1,28 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/sfb/broadcaster.h"
 
-#include <limits>
-#include <string>
 #include <utility>
 
 namespace poseidon::sfb {
-
-using factors::Concatenation;
-using factors::Part;
-using factors::WeightedRows;
-
-namespace {
-
-Part PartOf(const wire::FrameHeader& header) {
-  return (header.flags & wire::kFlagFactorV) != 0 ? Part::kV : Part::kU;
-}
-
-// Bytes of a row.
-std::uint64_t WidthOf(const plan::FactorShape& shape, DType dtype, Part part) {
-  return part == Part::kU ? shape.u_bytes_per_row(dtype) : shape.v_bytes_per_row(dtype);
-}
-
-}  // namespace
 
 Broadcaster::Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh,
                          const sync::Topology& topology, factors::ProductEngine* engine, TraceRecorder* trace)
@@ -31,21 +12,13 @@ Broadcaster::Broadcaster(Executor& executor, Executor& compute, messaging::Mesh&
       mesh_(mesh),
       topology_(topology),
       engine_(engine),
-      trace_(trace) {}
+      trace_(trace),
+      inbox_(topology, [this](const wire::Key& key) { RebuildIfComplete(key); }) {}
 
 void Broadcaster::Declare(const wire::Key& key, const plan::LayerSpec& spec) {
   POSEIDON_CHECK(engine_ != nullptr || spec.is_table(), "products need an engine");
-  layers_.emplace(key, LayerState{.shape = *spec.factors,
-                                  .dtype = spec.dtype,
-                                  .store = factors::FactorStore(*spec.factors, spec.dtype, topology_.ranks()),
-                                  .outstanding = std::nullopt});
-}
-
-void Broadcaster::Expect(const wire::Key& key, Rank rank, std::uint32_t rows) {
-  const auto found = layers_.find(key);
-  if (found != layers_.end() && rank.value() < topology_.ranks()) {
-    found->second.store.Expect(rank, rows);
-  }
+  inbox_.Add(key, *spec.factors, spec.dtype);
+  layers_.emplace(key, LayerState{.shape = *spec.factors, .dtype = spec.dtype, .outstanding = std::nullopt});
 }
 
 void Broadcaster::Broadcast(const wire::Key& key, sync::SyncRequest request) {
@@ -69,103 +42,32 @@ void Broadcaster::Broadcast(const wire::Key& key, sync::SyncRequest request) {
   state.outstanding->done = std::move(request.done);
 
   const Factors& own = *request.factors;
-  const Status put = state.store.Put(*topology_.self_rank, request.step, own, request.weight);
+  const Status put = inbox_.store(key).Put(*topology_.self_rank, request.step, own, request.weight);
   if (!put.ok()) {
     state.outstanding->failure = put;
     state.outstanding->rebuilt = true;
     return FinishIfDone(state);
   }
-  // Without rows one empty frame says all there is to say; a second would come after the others had
-  // gone on.
-  SendPart(key, state, request, own, Part::kU);
-  if (own.rows > 0) SendPart(key, state, request, own, Part::kV);
-  RebuildIfComplete(key);
-}
-
-void Broadcaster::SendPart(const wire::Key& key, LayerState& state, const sync::SyncRequest& request, const Factors& own,
-                           Part part) {
-  const std::uint64_t bytes = own.rows * WidthOf(state.shape, state.dtype, part);
   for (const MemberId peer : topology_.worker_of_rank) {
     if (peer == topology_.self) continue;
-    messaging::Outgoing out;
-    out.header.type = wire::FrameType::kFactor;
-    out.header.plan_epoch = request.plan_epoch;
-    out.header.step = request.step;
-    out.header.model = key.model;
-    out.header.rank = *topology_.self_rank;
-    out.header.layer = key.layer;
-    out.header.total = bytes;
-    out.header.weight = request.weight;
-    out.header.dtype = state.dtype;
-    out.header.scheme = plan::Scheme::kFactorBroadcast;
-    out.header.flags = part == Part::kV ? wire::kFlagFactorV : std::uint16_t{0};
-    if (bytes == 0 && request.weight == 0) out.header.flags |= wire::kFlagAbsent;
-    out.payload = ConstBytes(part == Part::kU ? own.u : own.v, bytes);
-    out.priority = request.priority;
-    out.left =
-        alive_.Guard([this, key, step = request.step](const Status& status) { OnLeft(key, step, status); });
-    ++state.outstanding->unsent;
-    mesh_.Send(peer, std::move(out));
+    state.outstanding->unsent += sync::SendFactors(
+        mesh_, peer, *topology_.self_rank, key, request,
+        {.scheme = plan::Scheme::kFactorBroadcast, .shape = state.shape, .dtype = state.dtype, .factors = own},
+        [&] {
+          return alive_.Guard([this, key, step = request.step](const Status& status) { OnLeft(key, step, status); });
+        });
   }
-}
-
-Result<Broadcaster::LayerState*> Broadcaster::Find(MemberId from, const wire::FrameHeader& header) {
-  if (!abandoned_.ok()) return abandoned_;
-  if (header.rank.value() >= topology_.ranks() ||
-      topology_.worker_of_rank[header.rank.value()] != from) {
-    return DataLoss("member " + std::to_string(from.value()) + " sends factors as rank " +
-                    std::to_string(header.rank.value()) + ", which is not its own");
-  }
-  const auto found = layers_.find(header.key());
-  if (found == layers_.end() || found->second.dtype != header.dtype) {
-    return DataLoss("factors name layer " + std::to_string(header.layer.value()) +
-                    ", which has none of that dtype");
-  }
-  LayerState& state = found->second;
-  const std::uint64_t width = WidthOf(state.shape, state.dtype, PartOf(header));
-  if (header.total % width != 0 || header.total / width > std::numeric_limits<std::uint32_t>::max()) {
-    return DataLoss("factors of layer " + std::to_string(header.layer.value()) + " have " +
-                    std::to_string(header.total) + " bytes, expected whole rows of " + std::to_string(width));
-  }
-  return &state;
-}
-
-WeightedRows Broadcaster::Brought(const LayerState& state, const wire::FrameHeader& header) {
-  const std::uint64_t width = WidthOf(state.shape, state.dtype, PartOf(header));
-  return {static_cast<std::uint32_t>(header.total / width), header.weight};
-}
-
-Result<MutableBytes> Broadcaster::PlaceFor(MemberId from, const wire::FrameHeader& header) {
-  POSEIDON_ASSIGN_OR_RETURN(LayerState * state, Find(from, header));
-  return state->store.PlaceFor(header.rank, header.step, PartOf(header), Brought(*state, header),
-                               header.offset, header.length);
-}
-
-Status Broadcaster::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
-  POSEIDON_ASSIGN_OR_RETURN(LayerState * state, Find(from, header));
-  POSEIDON_RETURN_IF_ERROR(state->store.Landed(header.rank, header.step, PartOf(header),
-                                               Brought(*state, header), payload.size()));
-  RebuildIfComplete(header.key());
-  return OkStatus();
-}
-
-void Broadcaster::AddWaits(std::vector<wire::Wait>* waits) const {
-  for (const auto& [key, state] : layers_) {
-    const std::optional<Step> step = state.store.earliest();
-    if (!step) continue;
-    wire::Wait wait{wire::Wait::For::kFactors, key.model, key.layer, *step, {}};
-    for (const Rank rank : state.store.Missing(*step)) wait.on.push_back(topology_.worker_of_rank[rank.value()]);
-    if (!wait.on.empty()) waits->push_back(std::move(wait));
-  }
+  RebuildIfComplete(key);
 }
 
 void Broadcaster::RebuildIfComplete(const wire::Key& key) {
   LayerState& state = layers_.find(key)->second;
   if (!state.outstanding || state.outstanding->rebuilding) return;
   const Step step = state.outstanding->step;
-  if (!state.store.Complete(step)) return;
+  factors::FactorStore& store = inbox_.store(key);
+  if (!store.Complete(step)) return;
   state.outstanding->rebuilding = true;
-  Result<Concatenation> all = state.store.Concatenate(step);
+  Result<factors::Concatenation> all = store.Concatenate(step);
   if (!all.ok()) return OnRebuilt(key, step, all.status());
 
   // The mean over workers, or over what their weights count: the one place where a factor layer is divided is the
@@ -191,7 +93,7 @@ void Broadcaster::RebuildIfComplete(const wire::Key& key) {
 void Broadcaster::OnRebuilt(const wire::Key& key, Step step, const Status& status) {
   LayerState& state = layers_.find(key)->second;
   if (!state.outstanding || state.outstanding->step != step) return;
-  state.store.Release(step);
+  inbox_.store(key).Release(step);
   if (state.outstanding->gathered != nullptr) state.gathered_bytes = state.outstanding->gathered->allocated_bytes();
   state.outstanding->rebuilt = true;
   if (state.outstanding->failure.ok()) state.outstanding->failure = status;
@@ -219,6 +121,7 @@ void Broadcaster::FinishIfDone(LayerState& state) {
 // A product under way still writes the gradient: its request completes when it has ended.
 void Broadcaster::Abandon(const Status& reason) {
   abandoned_ = reason;
+  inbox_.Close(reason);
   for (auto& [key, state] : layers_) {
     if (!state.outstanding) continue;
     Outstanding& outstanding = *state.outstanding;
@@ -230,8 +133,8 @@ void Broadcaster::Abandon(const Status& reason) {
 }
 
 std::uint64_t Broadcaster::allocated_bytes() const {
-  std::uint64_t sum = 0;
-  for (const auto& [key, state] : layers_) sum += state.store.allocated_bytes() + state.gathered_bytes;
+  std::uint64_t sum = inbox_.allocated_bytes();
+  for (const auto& [key, state] : layers_) sum += state.gathered_bytes;
   return sum;
 }
 

@@ -9,10 +9,11 @@
 
 #include "poseidon/base/alive.h"
 #include "poseidon/base/trace.h"
-#include "poseidon/factors/factor_store.h"
+#include "poseidon/factors/rebuild.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/sync/exchange.h"
+#include "poseidon/sync/factor_inbox.h"
 #include "poseidon/wire/messages.h"
 
 namespace poseidon::sfb {
@@ -24,7 +25,7 @@ namespace poseidon::sfb {
 // Thread: the mesh's executor; products run on `compute`. Lifetime: mesh, compute and engine outlive
 // it; a product under way finishes before the destructor's caller may free the gradient, because
 // `done` has not fired.
-class Broadcaster final : public messaging::FrameSink {
+class Broadcaster {
  public:
   // Pre: topology.self_rank.
   // `engine` may be null where every layer is a table.
@@ -33,23 +34,21 @@ class Broadcaster final : public messaging::FrameSink {
 
   // A layer that has factors can be broadcast from now on.
   void Declare(const wire::Key& key, const plan::LayerSpec& spec);
-  bool declared(const wire::Key& key) const { return layers_.contains(key); }
+  bool declared(const wire::Key& key) const { return inbox_.has(key); }
   // Rows that a rank announced or was measured with: room for them is made in advance.
-  void Expect(const wire::Key& key, Rank rank, std::uint32_t rows);
+  void Expect(const wire::Key& key, Rank rank, std::uint32_t rows) { inbox_.Expect(key, rank, rows); }
 
   // Sends `request.factors`, whose rows may be 0, as those of an absent contribution are. A weight is that of each row in
   // the mean; 0: nothing beside weights, unweighted where all say so. The mean lands in `request.gradient`, in host
   // memory, or of a table in `request.gathered`.
   void Broadcast(const wire::Key& key, sync::SyncRequest request);
 
+  // Who takes the frames of factors.
+  messaging::FrameSink& inbox() { return inbox_; }
   // Adds the factors that products still lack.
-  void AddWaits(std::vector<wire::Wait>* waits) const;
+  void AddWaits(std::vector<wire::Wait>* waits) const { inbox_.AddWaits(waits); }
   void Abandon(const Status& reason);
   std::uint64_t allocated_bytes() const;
-
-  // FrameSink, for kFactor:
-  Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override;
-  Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
 
  private:
   struct Outstanding {
@@ -65,16 +64,10 @@ class Broadcaster final : public messaging::FrameSink {
   struct LayerState {
     plan::FactorShape shape;
     DType dtype = DType::kF32;
-    factors::FactorStore store;
     std::optional<Outstanding> outstanding;
     std::uint64_t gathered_bytes = 0;  // allocated for the last mean
   };
 
-  // kDataLoss for a frame that is not its sender's, names no layer with factors, or brings no whole rows.
-  Result<LayerState*> Find(MemberId from, const wire::FrameHeader& header);
-  static factors::WeightedRows Brought(const LayerState& state, const wire::FrameHeader& header);
-  void SendPart(const wire::Key& key, LayerState& state, const sync::SyncRequest& request, const Factors& own,
-                factors::Part part);
   void RebuildIfComplete(const wire::Key& key);
   void OnRebuilt(const wire::Key& key, Step step, const Status& status);
   void OnLeft(const wire::Key& key, Step step, const Status& status);
@@ -86,6 +79,7 @@ class Broadcaster final : public messaging::FrameSink {
   const sync::Topology topology_;
   factors::ProductEngine* const engine_;
   TraceRecorder* const trace_;
+  sync::FactorInbox inbox_;
   std::map<wire::Key, LayerState> layers_;
   Status abandoned_;
   Alive alive_;

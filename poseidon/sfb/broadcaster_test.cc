@@ -56,9 +56,9 @@ class BroadcasterTest : public testing::Test {
       frame.flags = width == kShape.inputs ? wire::kFlagFactorV : 0;
       frame.length = static_cast<std::uint32_t>(frame.total);
       MutableBytes place;
-      if (value) place = broadcaster_->PlaceFor(MemberId(rank), frame).value();
+      if (value) place = broadcaster_->inbox().PlaceFor(MemberId(rank), frame).value();
       if (value) std::memcpy(place.data(), row.data(), place.size());
-      ASSERT_TRUE(broadcaster_->OnFrame(MemberId(rank), frame, place).ok());
+      ASSERT_TRUE(broadcaster_->inbox().OnFrame(MemberId(rank), frame, place).ok());
       if (!value) return;  // one frame says all there is to say
     }
   }
@@ -88,7 +88,7 @@ class BroadcasterTest : public testing::Test {
 
 TEST_F(BroadcasterTest, AProductUnderWayAndFramesThatNeverLeftCompleteOnceTheJobIsOver) {
   Make(2);
-  ASSERT_TRUE(broadcaster_->OnFrame(MemberId(1), Frame(1), {}).ok());  // the other worker has no rows
+  ASSERT_TRUE(broadcaster_->inbox().OnFrame(MemberId(1), Frame(1), {}).ok());  // the other worker has no rows
   Broadcast(1);
   broadcaster_->Abandon(Unavailable("over"));
   EXPECT_TRUE(done_.empty()) << "the product still writes";
@@ -99,11 +99,11 @@ TEST_F(BroadcasterTest, AProductUnderWayAndFramesThatNeverLeftCompleteOnceTheJob
 TEST_F(BroadcasterTest, FactorsThatAreNoWholeRowsAreRefused) {
   Make(2);
   for (const std::uint64_t total : {std::uint64_t{1}, std::uint64_t{7}, std::uint64_t{12}, std::uint64_t{8} << 32}) {
-    const Status refused = broadcaster_->PlaceFor(MemberId(1), Frame(1, total)).status();
+    const Status refused = broadcaster_->inbox().PlaceFor(MemberId(1), Frame(1, total)).status();
     EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
     EXPECT_THAT(refused.message(), HasSubstr("bytes, expected whole rows of 8"));
   }
-  EXPECT_TRUE(broadcaster_->PlaceFor(MemberId(1), Frame(1, 16)).ok());
+  EXPECT_TRUE(broadcaster_->inbox().PlaceFor(MemberId(1), Frame(1, 16)).ok());
 }
 
 TEST_F(BroadcasterTest, TheMeanIsThatOfTheWeights) {
@@ -159,9 +159,9 @@ TEST_F(BroadcasterTest, ATablesRowsComeOutInRankOrderAndStayUntilTheNextMean) {
       frame.step = Step(step);
       frame.flags = part.data() == reinterpret_cast<const std::byte*>(values.data()) ? wire::kFlagFactorV : 0;
       frame.length = static_cast<std::uint32_t>(part.size());
-      const MutableBytes place = broadcaster_->PlaceFor(MemberId(1), frame).value();
+      const MutableBytes place = broadcaster_->inbox().PlaceFor(MemberId(1), frame).value();
       std::memcpy(place.data(), part.data(), part.size());
-      ASSERT_TRUE(broadcaster_->OnFrame(MemberId(1), frame, place).ok());
+      ASSERT_TRUE(broadcaster_->inbox().OnFrame(MemberId(1), frame, place).ok());
     }
   };
   factors::GatheredRows gathered;
@@ -193,7 +193,7 @@ TEST_F(BroadcasterTest, ATablesRowsComeOutInRankOrderAndStayUntilTheNextMean) {
   wire::FrameHeader odd = Frame(1, 12);
   odd.layer = LayerId(1);
   odd.step = Step(2);
-  EXPECT_THAT(broadcaster_->PlaceFor(MemberId(1), odd).status().message(), HasSubstr("expected whole rows of 8"));
+  EXPECT_THAT(broadcaster_->inbox().PlaceFor(MemberId(1), odd).status().message(), HasSubstr("expected whole rows of 8"));
   bring(2, {10}, {1, 1});
   push(2, {0}, {1, 1});
   EXPECT_EQ(gathered.rows(), 0u) << "there is no entry 10";

@@ -8,7 +8,10 @@
 namespace poseidon::sfb {
 
 Exchange::Exchange(const sync::ExchangeEnvironment& env)
-    : router_([this](const wire::FrameHeader& header) { return Of(header.key()); }) {
+    : router_([this](const wire::FrameHeader& header) -> messaging::FrameSink* {
+        Broadcaster* const broadcaster = Of(header.key());
+        return broadcaster == nullptr ? nullptr : &broadcaster->inbox();
+      }) {
   if (env.among.self_rank && env.engine != nullptr) {
     layers_.emplace(env.io, env.compute, env.mesh, env.among, env.engine, env.trace);
   }

@@ -718,6 +718,11 @@ Status RunServer(const MemberTask& task, const MemberEnvironment& environment) {
   POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task, wanted.planning));
   options.log = &environment.output;
   options.interrupted = environment.interrupted;
+  // A scheme may have the owners of shards make products.
+  const int threads = ComputeThreads(task);
+  at::set_num_threads(threads);
+  const std::unique_ptr<factors::ProductEngine> engine = MakeAtenEngine(threads);
+  options.engine = engine.get();
   POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<session::Session> session,
                             OpenSession(task, environment, std::move(options)));
   return session->AwaitEnd();

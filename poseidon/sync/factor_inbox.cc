@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/sync/factor_inbox.h"
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace poseidon::sync {
+namespace {
+
+using factors::Part;
+using factors::WeightedRows;
+
+Part PartOf(const wire::FrameHeader& header) {
+  return (header.flags & wire::kFlagFactorV) != 0 ? Part::kV : Part::kU;
+}
+
+// Bytes of a row.
+std::uint64_t WidthOf(const plan::FactorShape& shape, DType dtype, Part part) {
+  return part == Part::kU ? shape.u_bytes_per_row(dtype) : shape.v_bytes_per_row(dtype);
+}
+
+WeightedRows Brought(const plan::FactorShape& shape, const wire::FrameHeader& header) {
+  const std::uint64_t width = WidthOf(shape, header.dtype, PartOf(header));
+  return {static_cast<std::uint32_t>(header.total / width), header.weight};
+}
+
+}  // namespace
+
+FactorInbox::FactorInbox(const Topology& topology, std::function<void(const wire::Key&)> arrived)
+    : topology_(topology), arrived_(std::move(arrived)) {}
+
+void FactorInbox::Add(const wire::Key& key, const plan::FactorShape& shape, DType dtype) {
+  layers_.emplace(key, Layer{.shape = shape,
+                             .dtype = dtype,
+                             .store = factors::FactorStore(shape, dtype, topology_.ranks())});
+}
+
+void FactorInbox::Expect(const wire::Key& key, Rank rank, std::uint32_t rows) {
+  const auto found = layers_.find(key);
+  if (found != layers_.end() && rank.value() < topology_.ranks()) found->second.store.Expect(rank, rows);
+}
+
+Result<FactorInbox::Layer*> FactorInbox::Find(MemberId from, const wire::FrameHeader& header) {
+  if (!closed_.ok()) return closed_;
+  if (header.rank.value() >= topology_.ranks() || topology_.worker_of_rank[header.rank.value()] != from) {
+    return DataLoss("member " + std::to_string(from.value()) + " sends factors as rank " +
+                    std::to_string(header.rank.value()) + ", which is not its own");
+  }
+  const auto found = layers_.find(header.key());
+  if (found == layers_.end() || found->second.dtype != header.dtype) {
+    return DataLoss("factors name layer " + std::to_string(header.layer.value()) +
+                    ", which has none of that dtype");
+  }
+  Layer& layer = found->second;
+  const std::uint64_t width = WidthOf(layer.shape, layer.dtype, PartOf(header));
+  if (header.total % width != 0 || header.total / width > std::numeric_limits<std::uint32_t>::max()) {
+    return DataLoss("factors of layer " + std::to_string(header.layer.value()) + " have " +
+                    std::to_string(header.total) + " bytes, expected whole rows of " + std::to_string(width));
+  }
+  return &layer;
+}
+
+Result<MutableBytes> FactorInbox::PlaceFor(MemberId from, const wire::FrameHeader& header) {
+  POSEIDON_ASSIGN_OR_RETURN(Layer * layer, Find(from, header));
+  return layer->store.PlaceFor(header.rank, header.step, PartOf(header), Brought(layer->shape, header), header.offset,
+                               header.length);
+}
+
+Status FactorInbox::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
+  POSEIDON_ASSIGN_OR_RETURN(Layer * layer, Find(from, header));
+  POSEIDON_RETURN_IF_ERROR(layer->store.Landed(header.rank, header.step, PartOf(header),
+                                               Brought(layer->shape, header), payload.size()));
+  arrived_(header.key());
+  return OkStatus();
+}
+
+void FactorInbox::AddWaits(std::vector<wire::Wait>* waits) const {
+  for (const auto& [key, layer] : layers_) {
+    const std::optional<Step> step = layer.store.earliest();
+    if (!step) continue;
+    wire::Wait wait{wire::Wait::For::kFactors, key.model, key.layer, *step, {}};
+    for (const Rank rank : layer.store.Missing(*step)) wait.on.push_back(topology_.worker_of_rank[rank.value()]);
+    if (!wait.on.empty()) waits->push_back(std::move(wait));
+  }
+}
+
+std::uint64_t FactorInbox::allocated_bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& [key, layer] : layers_) sum += layer.store.allocated_bytes();
+  return sum;
+}
+
+std::uint32_t SendFactors(messaging::Mesh& mesh, MemberId to, Rank self_rank, const wire::Key& key,
+                          const SyncRequest& request, const FactorsToSend& what,
+                          const std::function<Completion()>& left) {
+  std::uint32_t frames = 0;
+  for (const Part part : {Part::kU, Part::kV}) {
+    if (part == Part::kV && what.factors.rows == 0) break;
+    const std::uint64_t bytes = what.factors.rows * WidthOf(what.shape, what.dtype, part);
+    messaging::Outgoing out;
+    out.header.type = wire::FrameType::kFactor;
+    out.header.plan_epoch = request.plan_epoch;
+    out.header.step = request.step;
+    out.header.model = key.model;
+    out.header.rank = self_rank;
+    out.header.layer = key.layer;
+    out.header.total = bytes;
+    out.header.weight = request.weight;
+    out.header.dtype = what.dtype;
+    out.header.scheme = what.scheme;
+    out.header.flags = part == Part::kV ? wire::kFlagFactorV : std::uint16_t{0};
+    if (bytes == 0 && request.weight == 0) out.header.flags |= wire::kFlagAbsent;
+    out.payload = ConstBytes(part == Part::kU ? what.factors.u : what.factors.v, bytes);
+    out.priority = request.priority;
+    out.left = left();
+    ++frames;
+    mesh.Send(to, std::move(out));
+  }
+  return frames;
+}
+
+}  // namespace poseidon::sync

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SYNC_FACTOR_INBOX_H_
+#define POSEIDON_SYNC_FACTOR_INBOX_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "poseidon/factors/factor_store.h"
+#include "poseidon/messaging/mesh.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/sync/exchange.h"
+
+namespace poseidon::sync {
+
+// Where the factors of many layers land, and what frames that bring them may say: they are their sender's, of a
+// layer that is known here, and of whole rows.
+//
+// Thread: the mesh's executor.
+class FactorInbox final : public messaging::FrameSink {
+ public:
+  // `arrived` is called when a frame of a layer has landed.
+  FactorInbox(const Topology& topology, std::function<void(const wire::Key&)> arrived);
+
+  // Factors of this shape land for `key` from now on: u of [rows x outputs], v of [rows x inputs].
+  void Add(const wire::Key& key, const plan::FactorShape& shape, DType dtype);
+  bool has(const wire::Key& key) const { return layers_.contains(key); }
+  // Pre: has(key).
+  factors::FactorStore& store(const wire::Key& key) { return layers_.find(key)->second.store; }
+  // Rows that a rank announced or was measured with: room for them is made in advance.
+  void Expect(const wire::Key& key, Rank rank, std::uint32_t rows);
+
+  // Adds the factors that are lacking of steps that have begun to arrive.
+  void AddWaits(std::vector<wire::Wait>* waits) const;
+  // Refuses every frame from now on, with this reason.
+  void Close(const Status& reason) { closed_ = reason; }
+  std::uint64_t allocated_bytes() const;
+
+  // FrameSink, for kFactor:
+  Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override;
+  Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
+
+ private:
+  struct Layer {
+    plan::FactorShape shape;
+    DType dtype = DType::kF32;
+    factors::FactorStore store;
+  };
+
+  // kDataLoss for a frame that is not its sender's, names no layer with factors, or brings no whole rows.
+  Result<Layer*> Find(MemberId from, const wire::FrameHeader& header);
+
+  const Topology topology_;
+  const std::function<void(const wire::Key&)> arrived_;
+  std::map<wire::Key, Layer> layers_;
+  Status closed_;
+};
+
+// A layer's factors on their way to one member, as the inbox there expects them.
+struct FactorsToSend {
+  plan::Scheme scheme = plan::Scheme::kFactorBroadcast;
+  plan::FactorShape shape;
+  DType dtype = DType::kF32;
+  Factors factors;  // lent until every frame has left
+};
+// Sends u, then v; without rows one empty frame says all there is to say, because a second would come after the
+// others had gone on. Priority, step, epoch and weight are those of the request. `left` makes the completion of one
+// frame. Returns the number of frames.
+std::uint32_t SendFactors(messaging::Mesh& mesh, MemberId to, Rank self_rank, const wire::Key& key,
+                          const SyncRequest& request, const FactorsToSend& what,
+                          const std::function<Completion()>& left);
+
+}  // namespace poseidon::sync
+
+#endif  // POSEIDON_SYNC_FACTOR_INBOX_H_
