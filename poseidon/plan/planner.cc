@@ -212,7 +212,7 @@ class TimeSearch {
       TryAll();
     } else {
       TryByRatio();
-      while (ChangeOne()) {
+      while (ChangeOne() || ChangeTwo()) {
       }
     }
     DropUseless();
@@ -295,6 +295,26 @@ class TimeSearch {
     }
     return better;
   }
+  // Where no single change helps, one may pay for another: a layer gives up link time that two others need.
+  bool ChangeTwo() {
+    if (open_.size() > kMostPaired) return false;
+    const std::vector<Scheme> from = best_;
+    bool better = false;
+    for (std::size_t i = 0; i < open_.size(); ++i) {
+      for (std::size_t k = i + 1; k < open_.size(); ++k) {
+        std::vector<Scheme> schemes = from;
+        for (const Scheme first : open_[i].schemes) {
+          for (const Scheme second : open_[k].schemes) {
+            if (first == from[open_[i].layer] || second == from[open_[k].layer]) continue;
+            schemes[open_[i].layer] = first;
+            schemes[open_[k].layer] = second;
+            better = Try(schemes) || better;
+          }
+        }
+      }
+    }
+    return better;
+  }
   bool FewEnoughForAll() const {
     std::size_t combinations = 1;
     for (const Open& one : open_) {
@@ -343,6 +363,7 @@ class TimeSearch {
   }
 
   static constexpr std::size_t kMostTried = 1024;
+  static constexpr std::size_t kMostPaired = 32;  // open layers: pairs of changes grow with their square
   const StepModel& model_;
   std::vector<Scheme> best_;
   double least_ = 0;
