@@ -22,7 +22,7 @@ RUNGS = [
     ["poseidon/wire", "poseidon/factors"],
     ["poseidon/messaging"],
     ["poseidon/sync", "poseidon/coordinator"],
-    ["poseidon/kv", "poseidon/sfb", "poseidon/local"],
+    ["poseidon/kv", "poseidon/sfb", "poseidon/fsc", "poseidon/local"],
     ["poseidon/schedule"],
     ["poseidon/session"],
     ["poseidon/c"],

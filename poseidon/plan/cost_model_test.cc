@@ -232,6 +232,27 @@ TEST(CostOf, ChargesTheRebuildAndDropsTheOwnProduct) {
   EXPECT_DOUBLE_EQ(CostOf(layer, slices, Scheme::kFactorBroadcast, cluster, without).backward, 2);
 }
 
+// The owners multiply, each for its share of the outputs: a worker for a quarter of 50 rows' product, or a server for
+// half of it, which takes no worker's time and delays the mean.
+TEST(CostOf, AnOwnerMultipliesForItsSlice) {
+  const LayerSpec layer = FullyConnected(100, 200);
+  ClusterSpec cluster{.workers = 4, .bandwidth = 1e6, .latency = 1e-3, .rebuild_flops = 2e6};
+  const LayerMeasurement measured{
+      .forward_seconds = 1, .backward_seconds = 2, .rows = {10, 20, 10, 10}};
+  const LayerCost at_workers = CostOf(layer, {}, Scheme::kFactorScatter, cluster, measured);
+  EXPECT_DOUBLE_EQ(at_workers.backward, 2 - 20 * 0.02);
+  EXPECT_DOUBLE_EQ(at_workers.rebuild, 50 * 0.02 / 4);
+  EXPECT_DOUBLE_EQ(at_workers.transfer, 3 * (20 * (25 + 200) + 25 * 200) * 4 / 1e6);  // rank 1 sends most
+  EXPECT_DOUBLE_EQ(at_workers.latency, 2e-3);
+
+  cluster.servers = 2;
+  const LayerCost at_servers = CostOf(layer, {}, Scheme::kFactorScatter, cluster, measured);
+  EXPECT_DOUBLE_EQ(at_servers.backward, 2 - 20 * 0.02);
+  EXPECT_DOUBLE_EQ(at_servers.rebuild, 0);
+  EXPECT_DOUBLE_EQ(at_servers.transfer, 4 * 50 * 200 * 4 / 1e6);  // each server's slice to four workers
+  EXPECT_DOUBLE_EQ(at_servers.latency, 2e-3 + 50 * 0.02 / 2);
+}
+
 TEST(BusiestMachine, DedicatedServersAreNodesOfTheirOwnOrShareALink) {
   const LayerSpec layer = FullyConnected(160, 100);
   ClusterSpec cluster;

@@ -59,7 +59,8 @@ TEST(PlanTable, IsAlignedAndComplete) {
       "conv1  20x1x5x5+20       -  kv      6.24 kB   6.24 kB    312 us        -  its gradient is "
       "not a product of factors\n"
       "ip1    500x800+500  60..64  sfb      998 kB    998 kB   49.9 ms  2.02 ms  step 57.7 ms, "
-      "with slices 126 ms: slices 2.40 MB, factors 998 kB, rebuild 2.02 ms\n");
+      "with slices 126 ms, with scattered factors 102 ms: slices 2.40 MB, factors 998 kB, rebuild 2.02 ms, "
+      "scattered factors 1.91 MB, rebuild 504 us\n");
 }
 
 TEST(PlanTable, PutsOutcomesBesidePredictions) {

@@ -7,6 +7,7 @@
 
 #include "poseidon/base/check.h"
 #include "poseidon/plan/schemes.h"
+#include "poseidon/plan/units_range.h"
 
 namespace poseidon::plan {
 
@@ -53,6 +54,40 @@ LayerPayload FactorPayload(const FactorShape& shape, DType dtype,
   for (const std::uint32_t own : rows) {
     payload.workers.push_back(
         {.sent = own * (rows.size() - 1) * row_bytes, .received = (all_rows - own) * row_bytes});
+  }
+  return payload;
+}
+
+LayerPayload FactorScatterPayload(const FactorShape& shape, DType dtype,
+                                  std::span<const std::uint32_t> rows, std::uint32_t workers,
+                                  std::uint32_t servers, std::uint16_t shards) {
+  // What the owners own: bytes of a row of factors, and of the slice.
+  struct Owned {
+    std::uint64_t row = 0;
+    std::uint64_t slice = 0;
+  };
+  std::vector<Owned> owned(servers == 0 ? workers : servers);
+  Owned all;
+  for (const UnitRange& range : DivideUnits(shape, shards)) {
+    const std::uint64_t row = (range.count + shape.inputs) * SizeOf(dtype);
+    const std::uint64_t slice = range.count * (shape.inputs + (shape.bias ? 1 : 0)) * SizeOf(dtype);
+    // Where servers share workers' machines there may be more shards than owners.
+    Owned& owner = owned[range.shard % owned.size()];
+    owner = {owner.row + row, owner.slice + slice};
+    all = {all.row + row, all.slice + slice};
+  }
+  const std::uint64_t all_rows = std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
+  LayerPayload payload;
+  for (std::uint32_t i = 0; i < workers; ++i) {
+    const std::uint64_t own_rows = rows.empty() ? 0 : rows[i];
+    const Owned own = servers == 0 ? owned[i] : Owned{};
+    const std::uint64_t others = servers == 0 ? workers - 1 : 0;  // that it gives its slice
+    payload.workers.push_back(
+        {.sent = own_rows * (all.row - own.row) + others * own.slice,
+         .received = (servers == 0 ? all_rows - own_rows : 0) * own.row + (all.slice - own.slice)});
+  }
+  for (std::uint32_t s = 0; s < servers; ++s) {
+    payload.servers.push_back({.sent = workers * owned[s].slice, .received = all_rows * owned[s].row});
   }
   return payload;
 }

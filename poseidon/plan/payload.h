@@ -44,6 +44,14 @@ LayerPayload KeyValuePayload(std::span<const Slice> slices, DType dtype, std::ui
 LayerPayload FactorPayload(const FactorShape& shape, DType dtype,
                            std::span<const std::uint32_t> rows);
 
+// Each shard owns some of the layer's outputs (plan/units_range.h). Rank i sends each owner rows[i] rows
+// of the errors of these outputs and of all inputs, and receives its slice of the sum. With servers ==
+// 0 rank i owns shard i: it sends its slice to P - 1 others, and nothing to itself. `rows` is empty
+// where they are unknown; then only slices count.
+LayerPayload FactorScatterPayload(const FactorShape& shape, DType dtype,
+                                  std::span<const std::uint32_t> rows, std::uint32_t workers,
+                                  std::uint32_t servers, std::uint16_t shards);
+
 // Of what hosts send and receive, by host: what ranks do. A host's traffic is its leader's. Flat workers' stays
 // as it is.
 LayerPayload AtLeaders(LayerPayload payload, const ClusterSpec& cluster);

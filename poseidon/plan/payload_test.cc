@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <random>
 
+#include "poseidon/plan/units_range.h"
+
 namespace poseidon::plan {
 namespace {
 
@@ -66,6 +68,65 @@ TEST(FactorPayload, EqualsEveryMessageCounted) {
     }
     ASSERT_EQ(FactorPayload(shape, DType::kF32, rows), ledger.payload());
   }
+}
+
+TEST(FactorScatterPayload, EqualsEveryMessageCounted) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 2000; ++i) {
+    const auto workers = static_cast<std::uint32_t>(1 + random() % 9);
+    const auto servers = static_cast<std::uint32_t>(random() % 5);
+    const auto shards = static_cast<std::uint16_t>(servers == 0 ? workers : servers);
+    const DType dtype = i % 3 == 0 ? DType::kF64 : DType::kF32;
+    const FactorShape shape{.outputs = 1 + random() % 40, .inputs = 1 + random() % 999, .bias = i % 2 == 0};
+    std::vector<std::uint32_t> rows(workers);
+    for (auto& k : rows) k = static_cast<std::uint32_t>(random() % 4 == 0 ? 0 : random() % 300);
+    Ledger ledger(workers, servers);
+    for (const UnitRange& range : DivideUnits(shape, shards)) {
+      const std::size_t owner = servers == 0 ? range.shard : workers + range.shard;
+      for (std::size_t w = 0; w < workers; ++w) {
+        ledger.Message(w, owner, rows[w] * range.count * SizeOf(dtype));    // errors of the owner's units
+        ledger.Message(w, owner, rows[w] * shape.inputs * SizeOf(dtype));
+        ledger.Message(owner, w, range.count * shape.inputs * SizeOf(dtype));  // the slice
+        if (shape.bias) ledger.Message(owner, w, range.count * SizeOf(dtype));
+      }
+    }
+    const LayerPayload payload = FactorScatterPayload(shape, dtype, rows, workers, servers, shards);
+    ASSERT_EQ(payload, ledger.payload());
+    NodeBytes all;
+    for (const NodeBytes& member : payload.workers) all = all + member;
+    for (const NodeBytes& member : payload.servers) all = all + member;
+    ASSERT_EQ(all.sent, all.received);
+  }
+}
+
+TEST(FactorScatterPayload, AsByHand) {
+  // 4 outputs of 3 inputs and a bias: each of two owners gets 2 + 3 numbers a row and returns 2 * (3 + 1).
+  const FactorShape shape{.outputs = 4, .inputs = 3, .bias = true};
+  const std::vector<std::uint32_t> rows = {5, 1};
+  EXPECT_EQ(FactorScatterPayload(shape, DType::kF32, rows, 2, 0, 2).workers,
+            (std::vector<NodeBytes>{{5 * 20 + 32, 20 + 32}, {20 + 32, 5 * 20 + 32}}));
+  // One server gets all 4 + 3 of each of the 6 rows and returns all 16 to both.
+  const LayerPayload at_server = FactorScatterPayload(shape, DType::kF32, rows, 2, 1, 1);
+  EXPECT_EQ(at_server.workers, (std::vector<NodeBytes>{{5 * 28, 64}, {28, 64}}));
+  EXPECT_EQ(at_server.servers, (std::vector<NodeBytes>{{128, 6 * 28}}));
+  // Without rows, as before the first step, what is known are slices.
+  EXPECT_EQ(FactorScatterPayload(shape, DType::kF32, {}, 2, 0, 2).workers,
+            (std::vector<NodeBytes>{{32, 32}, {32, 32}}));
+}
+
+// Two hosts of two workers: their leaders exchange, each the rows of both.
+TEST(Payload, OfScatteredFactorsGoesBetweenLeaders) {
+  const LayerSpec layer{.name = "fc",
+                        .elements = 16,
+                        .factors = FactorShape{.outputs = 4, .inputs = 3, .bias = true}};
+  ClusterSpec cluster;
+  cluster.workers = 4;
+  cluster.host_of_rank = {0, 0, 1, 1};
+  LayerPlan layer_plan;
+  layer_plan.scheme = Scheme::kFactorScatter;
+  layer_plan.measured.rows = {2, 3, 1, 0};
+  EXPECT_EQ(PayloadOf(layer, {}, layer_plan, cluster).workers,
+            (std::vector<NodeBytes>{{132, 52}, {}, {52, 132}, {}}));
 }
 
 TEST(Payload, AgreesWithThePublishedExample) {

@@ -7,13 +7,16 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "poseidon/base/random.h"
 #include "poseidon/plan/cost_model.h"
+#include "poseidon/plan/schemes.h"
 
 namespace poseidon::plan {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 LayerSpec Convolution(std::string name, std::uint64_t elements, std::uint32_t position) {
@@ -104,6 +107,7 @@ TEST(TimePolicy, TakesFactorsWhereTheLinkIsSlowAndSlicesWhereItIsFast) {
   const Plan fast = MustPlan(layers, Cluster(4, 5e9, 1e11), measured);
   EXPECT_EQ(fast.layers[2].scheme, Scheme::kKeyValue);
   EXPECT_EQ(fast.layers[0].reason, "its gradient is not a product of factors");
+  EXPECT_THAT(fast.layers[2].reason, HasSubstr(", with scattered factors 24.0 ms and no gain: "));
   EXPECT_EQ(fast.step_seconds, fast.dense_step_seconds);
   EXPECT_NEAR(fast.speedup, 4, 0.01);
   EXPECT_DOUBLE_EQ(fast.single_worker_seconds, 24e-3);
@@ -141,12 +145,13 @@ TEST(TimePolicy, HiddenBytesAreNotFree) {
                                          FullyConnected("fc8", 21'841, 4096, 2)};
   auto measured = Measured(layers, 8, 32, 0.05, 0.1);
   measured[0].backward_seconds = 0.6;
-  const Plan plan = MustPlan(layers, Cluster(8, 1.19e9, 4.4e12), measured);
+  // The other wide layer has one scheme in all of them.
+  const Plan plan = MustPlan(layers, Cluster(8, 1.19e9, 4.4e12), measured,
+                             {.forced = {{"fc6", Scheme::kFactorBroadcast}}});
   EXPECT_EQ(plan.layers[2].scheme, Scheme::kFactorBroadcast);
   EXPECT_THAT(plan.layers[2].reason, HasSubstr("but more bytes to hide: slices"));
   const Plan slices = MustPlan(layers, plan.cluster, measured,
-                               {.forced = {{"fc8", Scheme::kKeyValue}}});
-  EXPECT_EQ(slices.layers[1].scheme, Scheme::kFactorBroadcast);
+                               {.forced = {{"fc6", Scheme::kFactorBroadcast}, {"fc8", Scheme::kKeyValue}}});
   EXPECT_LT(slices.step_seconds, plan.step_seconds);
   EXPECT_LT(plan.step_seconds, 1.02 * slices.step_seconds);
   EXPECT_GT(slices.layers[2].bytes_sent, 20 * plan.layers[2].bytes_sent);
@@ -217,20 +222,23 @@ StepModel ModelOf(const RandomJob& job) {
                    job.cluster, job.measured);
 }
 
-// All choices of the factor layers, the least judged time.
+// All choices of the layers from `at` on, the least judged time. A bound is soon said and often enough.
+void TryFrom(std::size_t at, const RandomJob& job, const StepModel& model, std::vector<Scheme>& schemes,
+             double& best) {
+  if (at == job.layers.size()) {
+    if (JudgedSeconds(model.Bound(schemes)) < best) best = std::min(best, JudgedSeconds(model.Predict(schemes)));
+    return;
+  }
+  for (const Scheme scheme : SchemesFor(job.layers[at])) {
+    schemes[at] = scheme;
+    TryFrom(at + 1, job, model, schemes, best);
+  }
+}
 double BruteForce(const RandomJob& job) {
   const StepModel model = ModelOf(job);
+  std::vector<Scheme> schemes(job.layers.size());
   double best = 1e300;
-  for (std::uint32_t mask = 0; mask < (1u << job.layers.size()); ++mask) {
-    std::vector<Scheme> schemes(job.layers.size(), Scheme::kKeyValue);
-    bool legal = true;
-    for (std::size_t i = 0; i < job.layers.size(); ++i) {
-      if ((mask >> i & 1) == 0) continue;
-      legal = legal && job.layers[i].factors.has_value();
-      schemes[i] = Scheme::kFactorBroadcast;
-    }
-    if (legal) best = std::min(best, JudgedSeconds(model.Predict(schemes)));
-  }
+  TryFrom(0, job, model, schemes, best);
   return best;
 }
 
@@ -243,20 +251,25 @@ double JudgedSecondsOf(const RandomJob& job, const Plan& plan) {
 TEST(TimePolicy, FindsTheBestOfAllChoices) {
   Random random(8);
   int mixed = 0;
+  int all_three = 0;
   for (int i = 0; i < 700; ++i) {
     const RandomJob job = MakeRandomJob(random);
     const Plan plan = MustPlan(job.layers, job.cluster, job.measured);
     const double best = BruteForce(job);
-    // Step times closer than measurements tell apart count as equal, and then slices are taken.
-    ASSERT_LE(JudgedSecondsOf(job, plan), best * 1.005) << "job " << i;
+    // Step times closer than measurements tell apart count as equal, and then slices are taken. Of more than 1024
+    // combinations the best is not always found.
+    const auto open = std::count_if(job.layers.begin(), job.layers.end(),
+                                    [](const LayerSpec& l) { return l.factors.has_value(); });
+    ASSERT_LE(JudgedSecondsOf(job, plan), best * (open <= 6 ? 1.005 : 1.01)) << "job " << i;
     EXPECT_LE(plan.step_seconds, 1.033 * plan.dense_step_seconds);
     EXPECT_EQ(plan, MustPlan(job.layers, job.cluster, job.measured));
-    const auto factors = std::count_if(plan.layers.begin(), plan.layers.end(), [](const auto& l) {
-      return l.scheme == Scheme::kFactorBroadcast;
-    });
-    mixed += factors > 0 && factors < static_cast<long>(plan.layers.size()) ? 1 : 0;
+    std::set<Scheme> used;
+    for (const LayerPlan& layer : plan.layers) used.insert(layer.scheme);
+    mixed += used.size() > 1 ? 1 : 0;
+    all_three += used.size() == 3 ? 1 : 0;
   }
   EXPECT_GT(mixed, 100);  // the jobs are not trivial
+  EXPECT_GT(all_three, 20);
 }
 
 TEST(TimePolicy, ComesCloseToTheBestOfManyLayers) {
@@ -266,7 +279,7 @@ TEST(TimePolicy, ComesCloseToTheBestOfManyLayers) {
     const RandomJob job = MakeRandomJob(random, 15);
     const auto open = std::count_if(job.layers.begin(), job.layers.end(),
                                     [](const LayerSpec& l) { return l.factors.has_value(); });
-    if (open <= 10 || job.layers.size() > 14) continue;
+    if (open <= 6 || open > 8) continue;  // 3^6 combinations are tried by the planner too
     ++searched;
     const Plan plan = MustPlan(job.layers, job.cluster, job.measured);
     const double best = BruteForce(job);
@@ -274,6 +287,35 @@ TEST(TimePolicy, ComesCloseToTheBestOfManyLayers) {
   }
   EXPECT_LT(worst, 1.01);
   RecordProperty("worst", std::to_string(worst));
+}
+
+// As the last layer of VGG19-22K with 512 rows on 16 workers: of scattered factors each worker sends 0.50 GB, of
+// factors 0.80 GB and of slices 0.67 GB; and each multiplies for a sixteenth of the outputs.
+TEST(TimePolicy, ScattersFactorsOfManyOutputsAndRows) {
+  const std::vector<LayerSpec> layers = {Convolution("conv", 20'000, 0),
+                                         FullyConnected("fc8", 21'841, 4096, 1)};
+  const ClusterSpec cluster = Cluster(16, 1.19e9, 4.4e12);
+  const Plan plan = MustPlan(layers, cluster, Measured(layers, 16, 512, 0.05, 0.1));
+  EXPECT_EQ(plan.layers[1].scheme, Scheme::kFactorScatter);
+  EXPECT_THAT(plan.layers[1].reason, HasSubstr("with slices"));
+  EXPECT_THAT(plan.layers[1].reason, HasSubstr(", scattered factors 504 MB, rebuild "));
+  EXPECT_LT(plan.step_seconds, plan.dense_step_seconds);
+  for (const Scheme other : {Scheme::kKeyValue, Scheme::kFactorBroadcast}) {
+    const Plan forced =
+        MustPlan(layers, cluster, Measured(layers, 16, 512, 0.05, 0.1), {.forced = {{"fc8", other}}});
+    EXPECT_LT(plan.bytes_sent, forced.bytes_sent);
+    EXPECT_LT(plan.step_seconds, forced.step_seconds);
+  }
+  // Few rows, whose broadcast is less than any slice; and so many that slices are less than factors.
+  EXPECT_EQ(MustPlan(layers, cluster, Measured(layers, 16, 32, 0.05, 0.1)).layers[1].scheme,
+            Scheme::kFactorBroadcast);
+  EXPECT_EQ(MustPlan(layers, cluster, Measured(layers, 16, 2048, 0.05, 0.1)).layers[1].scheme,
+            Scheme::kKeyValue);
+  // The published rule knows the other two alone.
+  EXPECT_EQ(MustPlan(layers, cluster, Measured(layers, 16, 512, 0.05, 0.1), {.policy = Policy::kBytes})
+                .layers[1]
+                .scheme,
+            Scheme::kKeyValue);
 }
 
 TEST(Plan, PredictsTheExactPayload) {
@@ -325,15 +367,25 @@ TEST(Options, MistakesAreNamed) {
               HasSubstr("the bandwidth of the cluster is inf"));
 }
 
-TEST(Options, ALayerWhoseProductsDifferGoesTheKeyValueWay) {
+// Its factors go to one member that multiplies, or nowhere.
+TEST(Options, ALayerWhoseProductsDifferIsNotMultipliedEverywhere) {
   const auto layers = LeNet();
   const auto measured = Measured(layers, 4, 64, 2e-3, 4e-3);
   PlanOptions options{.products_agree = {true, true, false, true}};
-  for (const bool forced : {false, true}) {
-    if (forced) options.forced = {{"ip1", Scheme::kFactorBroadcast}};
-    const Plan plan = MustPlan(layers, Cluster(4, 20e6, 1e11), measured, options);
-    EXPECT_EQ(plan.layers[2].scheme, Scheme::kKeyValue);
-    EXPECT_THAT(plan.layers[2].reason, HasSubstr("test products differ"));
+  const auto ip1 = [&] { return MustPlan(layers, Cluster(4, 20e6, 1e11), measured, options).layers[2]; };
+  EXPECT_EQ(ip1().scheme, Scheme::kFactorScatter);
+  EXPECT_THAT(ip1().reason, AllOf(HasSubstr("with slices"), HasSubstr("; the members' test products differ")));
+  options.policy = Policy::kBytes;
+  EXPECT_EQ(ip1().scheme, Scheme::kKeyValue);
+  EXPECT_EQ(ip1().reason, "the members' test products differ");
+  for (const Policy policy : {Policy::kBytes, Policy::kTime}) {
+    options.policy = policy;
+    options.forced = {{"ip1", Scheme::kFactorBroadcast}};
+    EXPECT_EQ(ip1().scheme, Scheme::kKeyValue);
+    EXPECT_EQ(ip1().reason, "the members' test products differ, although factors are forced");
+    options.forced = {{"ip1", Scheme::kFactorScatter}};
+    EXPECT_EQ(ip1().scheme, Scheme::kFactorScatter);
+    EXPECT_TRUE(ip1().forced);
   }
 }
 

@@ -15,6 +15,7 @@ namespace poseidon::plan {
 enum class Scheme : std::uint8_t {
   kKeyValue = 1,         // slices summed by their shard's owner
   kFactorBroadcast = 2,  // factors to everyone, one product everywhere; or the rows of a table, as they are
+  kFactorScatter = 3,    // factors to the shards' owners, each of which makes its slice of the sum
 };
 
 bool IsValid(Scheme scheme);
@@ -24,7 +25,7 @@ std::optional<Scheme> ParseScheme(std::string_view name);
 // What a worker hands over for a layer under this scheme: its factors (of a table, its rows), or
 // else its flat gradient.
 bool TakesFactors(Scheme scheme);
-// All names in a sentence, each behind `before`: "kv or sfb", "LAYER=kv or LAYER=sfb".
+// All names in a sentence, each behind `before`: "kv, sfb or fsc", "LAYER=kv, LAYER=sfb or LAYER=fsc".
 std::string SchemeNames(std::string_view before = {});
 
 // What other schemes are compared with. It sends whole gradients, so its cost is defined for every layer,

@@ -5,12 +5,21 @@
 #include <numeric>
 
 #include "poseidon/base/check.h"
+#include "poseidon/plan/units_range.h"
 
 namespace poseidon::plan {
 namespace {
 
 std::uint64_t AllRows(const SchemeInput& input) {
   return std::accumulate(input.rows.begin(), input.rows.end(), std::uint64_t{0});
+}
+
+std::uint64_t MostOutputsOfAnOwner(const SchemeInput& input) {
+  std::vector<std::uint64_t> outputs(input.servers == 0 ? input.contributors : input.servers);
+  for (const UnitRange& range : DivideUnits(*input.layer.factors, input.shards)) {
+    outputs[range.shard % outputs.size()] += range.count;
+  }
+  return *std::max_element(outputs.begin(), outputs.end());
 }
 
 constexpr SchemeRow kRows[] = {
@@ -47,6 +56,28 @@ constexpr SchemeRow kRows[] = {
      .products =
          [](const SchemeInput& in) {
            return Products{.worker = in.layer.factors->product_flops(AllRows(in))};
+         }},
+    // Project Adam's (Chilimbi et al., OSDI 2014): each owner multiplies for its slice alone.
+    {.scheme = Scheme::kFactorScatter,
+     .name = "fsc",
+     .sends = "scattered factors",
+     .why_alone = {},  // kv applies where it does
+     .takes_factors = true,
+     .needs_equal_products = false,  // one member makes each slice
+     .through_shards = true,
+     .trips = 2,  // factors there, the slice back
+     .applies = [](const LayerSpec& layer) { return layer.factors && !layer.is_table(); },
+     .payload =
+         [](const SchemeInput& in) {
+           return FactorScatterPayload(*in.layer.factors, in.layer.dtype, in.rows, in.contributors,
+                                       in.servers, in.shards);
+         },
+     .products =
+         [](const SchemeInput& in) {
+           FactorShape slice = *in.layer.factors;
+           slice.outputs = MostOutputsOfAnOwner(in);
+           const double flops = slice.product_flops(AllRows(in));
+           return in.servers == 0 ? Products{.worker = flops} : Products{.server = flops};
          }},
 };
 

@@ -59,7 +59,7 @@ SchemeInput InputOf(const SchemeRow& row, const LayerSpec& layer, std::span<cons
 // In the order in which they are preferred where nothing speaks for one of them: the simplest first.
 std::span<const SchemeRow> Schemes();
 const SchemeRow& RowOf(Scheme scheme);
-// Those that apply to the layer, and their names in a sentence: "kv or sfb".
+// Those that apply to the layer, and their names in a sentence: "kv, sfb or fsc".
 std::vector<Scheme> SchemesFor(const LayerSpec& layer);
 std::string SchemeNamesFor(const LayerSpec& layer);
 // The place of a scheme's row in Schemes(), for tables of something by scheme.

@@ -33,15 +33,15 @@ TEST(Schemes, HaveNamesOfTheirOwnAndAreFoundByThem) {
 }
 
 TEST(Schemes, AreListedForPeople) {
-  EXPECT_EQ(SchemeNames(), "kv or sfb");
-  EXPECT_EQ(SchemeNames("LAYER="), "LAYER=kv or LAYER=sfb");
+  EXPECT_EQ(SchemeNames(), "kv, sfb or fsc");
+  EXPECT_EQ(SchemeNames("LAYER="), "LAYER=kv, LAYER=sfb or LAYER=fsc");
   EXPECT_EQ(SchemeNamesFor(kTable), "sfb");
 }
 
 TEST(Schemes, ApplyToTheLayersWhoseGradientTheyCanCarry) {
   EXPECT_EQ(SchemesFor(kConvolution), std::vector<Scheme>({Scheme::kKeyValue}));
   EXPECT_EQ(SchemesFor(kFullyConnected),
-            std::vector<Scheme>({Scheme::kKeyValue, Scheme::kFactorBroadcast}));
+            std::vector<Scheme>({Scheme::kKeyValue, Scheme::kFactorBroadcast, Scheme::kFactorScatter}));
   EXPECT_EQ(SchemesFor(kTable), std::vector<Scheme>({Scheme::kFactorBroadcast}));
 }
 

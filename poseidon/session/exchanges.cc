@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "poseidon/fsc/exchange.h"
 #include "poseidon/kv/exchange.h"
 #include "poseidon/local/host_exchange.h"
 #include "poseidon/sfb/exchange.h"
@@ -15,6 +16,7 @@ sync::Exchanges MakeExchanges(const sync::ExchangeEnvironment& env, local::HostL
   std::unique_ptr<sync::Exchange> schemes[] = {
       std::make_unique<kv::Exchange>(env),
       std::make_unique<sfb::Exchange>(env),
+      std::make_unique<fsc::Exchange>(env),
   };
   sync::Exchanges exchanges;
   for (std::unique_ptr<sync::Exchange>& exchange : schemes) {

@@ -124,7 +124,7 @@ TEST(FrameHeader, IllegalValuesWithAGoodChecksumAreRefused) {
            Forgery{52, zero, "unknown dtype 0"},
            Forgery{52, "\x06", "unknown dtype 6"},
            Forgery{53, zero, "unknown scheme 0"},
-           Forgery{53, "\x03", "unknown scheme 3"},
+           Forgery{53, "\x04", "unknown scheme 4"},
            Forgery{54, "\x04", "unknown flags"},
            Forgery{55, "\x80", "unknown flags"},
        }) {

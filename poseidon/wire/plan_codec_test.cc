@@ -9,6 +9,7 @@
 
 #include "poseidon/base/byte_codec.h"
 #include "poseidon/plan/planner.h"
+#include "poseidon/plan/schemes.h"
 
 namespace poseidon::wire {
 namespace {
@@ -99,11 +100,20 @@ TEST(PlanCodec, IllegalValuesAreRefused) {
   plan.cluster.workers = 0;
   EXPECT_FALSE(DecodePlan(EncodePlan(plan)).ok());
   plan = MakeExample();
-  plan.layers[1].scheme = static_cast<Scheme>(3);
+  plan.layers[1].scheme = static_cast<Scheme>(4);
   EXPECT_FALSE(DecodePlan(EncodePlan(plan)).ok());
   auto layers = Layers();
   layers[1].elements += 1;
   EXPECT_THAT(DecodeLayers(EncodeLayers(layers)).status().message(), HasSubstr("layer 'ip1'"));
+}
+
+TEST(PlanCodec, KnowsEveryScheme) {
+  Plan plan = MakeExample();
+  for (const plan::SchemeRow& row : plan::Schemes()) {
+    plan.layers[1].scheme = row.scheme;
+    EXPECT_EQ(DecodePlan(EncodePlan(plan)).value(), plan) << row.name;
+    EXPECT_TRUE(CheckPlanFits(plan, Layers()).ok()) << row.name;
+  }
 }
 
 TEST(CheckPlanFits, NamesTheLayer) {

@@ -85,8 +85,9 @@ Cluster DrawCluster(std::uint64_t seed) {
       job.layers.push_back(FullyConnected(name, Skewed(random, most), Skewed(random, most),
                                           random.Chance(0.5), dtype));
       if (random.Chance(0.5)) {
-        job.node.planning.forced[name] =
-            random.Chance(0.7) ? plan::Scheme::kFactorBroadcast : plan::Scheme::kKeyValue;
+        job.node.planning.forced[name] = random.Chance(0.4)   ? plan::Scheme::kFactorBroadcast
+                                         : random.Chance(0.5) ? plan::Scheme::kFactorScatter
+                                                              : plan::Scheme::kKeyValue;
       }
     } else {
       job.layers.push_back(Dense(name, Skewed(random, most * most), dtype));

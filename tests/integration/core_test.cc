@@ -24,6 +24,8 @@ plan::PlanOptions Forced(std::map<std::string, plan::Scheme> schemes) {
   return options;
 }
 
+constexpr plan::Scheme kFactorSchemes[] = {plan::Scheme::kFactorBroadcast, plan::Scheme::kFactorScatter};
+
 class CoreTest : public ::testing::TestWithParam<WorldCase> {
  protected:
   std::unique_ptr<World> world_ = GetParam().make();
@@ -32,31 +34,56 @@ class CoreTest : public ::testing::TestWithParam<WorldCase> {
 // Fifty steps, every result of every layer at every rank equal to the oracle's bits; the switch
 // from the provisional to the final plan at step 10 changes fc1 from dense to factors.
 TEST_P(CoreTest, ReplicasEqualTheOracleBitForBit) {
-  for (const auto& [workers, servers] : std::vector<std::pair<std::uint16_t, std::uint16_t>>{
-           {1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {1, 1}, {2, 3}, {3, 1}, {3, 2}, {4, 3}}) {
-    SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(servers) + " servers");
-    JobOptions options = OddJob(workers, servers);
-    options.node.planning = Forced({{"fc2", plan::Scheme::kFactorBroadcast}});
-    options.gradients.seed = workers * 10u + servers;
-    const std::unique_ptr<World> world = GetParam().make();
-    Job job(*world, options);
-    ASSERT_TRUE(job.Run());
-    job.ExpectAllWell();
-    job.ExpectExactPayload();
+  for (const plan::Scheme scheme : kFactorSchemes) {
+    SCOPED_TRACE(plan::NameOf(scheme));
+    for (const auto& [workers, servers] : std::vector<std::pair<std::uint16_t, std::uint16_t>>{
+             {1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {1, 1}, {2, 3}, {3, 1}, {3, 2}, {4, 3}}) {
+      SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(servers) + " servers");
+      JobOptions options = OddJob(workers, servers);
+      options.node.planning = Forced({{"fc2", scheme}});
+      options.gradients.seed = workers * 10u + servers;
+      const std::unique_ptr<World> world = GetParam().make();
+      Job job(*world, options);
+      ASSERT_TRUE(job.Run());
+      job.ExpectAllWell();
+      job.ExpectExactPayload();
+    }
   }
 }
 
 // Layers that go on by themselves, absent ranks, weights, factors from the first step.
 TEST_P(CoreTest, AbsentRanksWeightsAndFreeRunningLayers) {
-  for (const std::uint16_t workers : Numbers{2, 3, 5}) {
+  for (const plan::Scheme scheme : kFactorSchemes) {
+    SCOPED_TRACE(plan::NameOf(scheme));
+    for (const std::uint16_t workers : Numbers{2, 3, 5}) {
+      for (const std::uint16_t servers : Numbers{0, 2}) {
+        SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(servers) + " servers");
+        JobOptions options = OddJob(workers, servers);
+        options.steps = 30;
+        options.lockstep = false;
+        options.gradients = {.seed = workers, .absent = 0.3, .max_rows = 4, .weighted = true};
+        options.node.planning = Forced({{"fc1", scheme}});
+        options.max_compute = std::chrono::microseconds(world_->is_virtual() ? 500 : 0);
+        const std::unique_ptr<World> world = GetParam().make();
+        Job job(*world, options);
+        ASSERT_TRUE(job.Run());
+        job.ExpectAllWell();
+      }
+    }
+  }
+}
+
+// The same job on accelerators: a kernel makes each gradient after it was pushed, copies take time,
+// and memory of the device that is touched without a copy stops the program.
+TEST_P(CoreTest, GradientsOnADeviceComeOutTheSame) {
+  for (const plan::Scheme scheme : kFactorSchemes) {
+    SCOPED_TRACE(plan::NameOf(scheme));
     for (const std::uint16_t servers : Numbers{0, 2}) {
-      SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(servers) + " servers");
-      JobOptions options = OddJob(workers, servers);
-      options.steps = 30;
-      options.lockstep = false;
-      options.gradients = {.seed = workers, .absent = 0.3, .max_rows = 4, .weighted = true};
-      options.node.planning = Forced({{"fc1", plan::Scheme::kFactorBroadcast}});
-      options.max_compute = std::chrono::microseconds(world_->is_virtual() ? 500 : 0);
+      JobOptions options = OddJob(3, servers);
+      options.steps = 12;
+      options.on_device = true;
+      options.gradients = {.seed = 5, .absent = 0.1, .max_rows = 6, .weighted = servers == 2};
+      options.node.planning = Forced({{"fc2", scheme}});
       const std::unique_ptr<World> world = GetParam().make();
       Job job(*world, options);
       ASSERT_TRUE(job.Run());
@@ -65,40 +92,27 @@ TEST_P(CoreTest, AbsentRanksWeightsAndFreeRunningLayers) {
   }
 }
 
-// The same job on accelerators: a kernel makes each gradient after it was pushed, copies take time,
-// and memory of the device that is touched without a copy stops the program.
-TEST_P(CoreTest, GradientsOnADeviceComeOutTheSame) {
-  for (const std::uint16_t servers : Numbers{0, 2}) {
-    JobOptions options = OddJob(3, servers);
-    options.steps = 12;
-    options.on_device = true;
-    options.gradients = {.seed = 5, .absent = 0.1, .max_rows = 6, .weighted = servers == 2};
-    options.node.planning = Forced({{"fc2", plan::Scheme::kFactorBroadcast}});
-    const std::unique_ptr<World> world = GetParam().make();
-    Job job(*world, options);
-    ASSERT_TRUE(job.Run());
-    job.ExpectAllWell();
-  }
-}
-
 // More than a chunk, more than a frame, more than any buffer.
 TEST_P(CoreTest, LargeTensorsTravelInPieces) {
-  for (const std::uint16_t servers : Numbers{0, 1}) {
-    JobOptions options = OddJob(3, servers);
-    options.steps = 4;
-    options.layers = InForwardOrder(
-        {Dense("large", 700'001), FullyConnected("fc", 301, 1009), Dense("small", 5)});
-    options.node.planning = Forced({{"fc", plan::Scheme::kFactorBroadcast}});
-    options.gradients.max_rows = 300;
-    options.node.flow = {};
-    options.node.flow_is_fixed = false;
-    options.node.probe_bytes = 1 << 20;
-    options.collective_elements = 300'000;
-    const std::unique_ptr<World> world = GetParam().make();
-    Job job(*world, options);
-    ASSERT_TRUE(job.Run());
-    job.ExpectAllWell();
-    job.ExpectExactPayload();
+  for (const plan::Scheme scheme : kFactorSchemes) {
+    SCOPED_TRACE(plan::NameOf(scheme));
+    for (const std::uint16_t servers : Numbers{0, 1}) {
+      JobOptions options = OddJob(3, servers);
+      options.steps = 4;
+      options.layers = InForwardOrder(
+          {Dense("large", 700'001), FullyConnected("fc", 301, 1009), Dense("small", 5)});
+      options.node.planning = Forced({{"fc", scheme}});
+      options.gradients.max_rows = 300;
+      options.node.flow = {};
+      options.node.flow_is_fixed = false;
+      options.node.probe_bytes = 1 << 20;
+      options.collective_elements = 300'000;
+      const std::unique_ptr<World> world = GetParam().make();
+      Job job(*world, options);
+      ASSERT_TRUE(job.Run());
+      job.ExpectAllWell();
+      job.ExpectExactPayload();
+    }
   }
 }
 
@@ -124,22 +138,25 @@ TEST_P(CoreTest, WholeLayersAtTheirOwners) {
 // The orders of published systems move the same bytes and give the same bits, through pieces so small that
 // layers overtake one another.
 TEST_P(CoreTest, EveryOrderOnTheWire) {
-  for (const messaging::Order order :
-       {messaging::Order::kArrival, messaging::Order::kLayer, messaging::Order::kTwoPhase}) {
-    for (const auto& [workers, servers] :
-         std::vector<std::pair<std::uint16_t, std::uint16_t>>{{3, 0}, {2, 2}}) {
-      SCOPED_TRACE(std::string(messaging::NameOf(order)) + ", " + std::to_string(servers) +
-                   " servers");
-      JobOptions options = OddJob(workers, servers);
-      options.steps = 20;
-      options.lockstep = false;
-      options.gradients = {.seed = workers, .absent = 0.1, .max_rows = 6};
-      options.node.order = order;
-      options.node.planning = Forced({{"fc2", plan::Scheme::kFactorBroadcast}});
-      const std::unique_ptr<World> world = GetParam().make();
-      Job job(*world, options);
-      ASSERT_TRUE(job.Run());
-      job.ExpectAllWell();
+  for (const plan::Scheme scheme : kFactorSchemes) {
+    SCOPED_TRACE(plan::NameOf(scheme));
+    for (const messaging::Order order :
+         {messaging::Order::kArrival, messaging::Order::kLayer, messaging::Order::kTwoPhase}) {
+      for (const auto& [workers, servers] :
+           std::vector<std::pair<std::uint16_t, std::uint16_t>>{{3, 0}, {2, 2}}) {
+        SCOPED_TRACE(std::string(messaging::NameOf(order)) + ", " + std::to_string(servers) +
+                     " servers");
+        JobOptions options = OddJob(workers, servers);
+        options.steps = 20;
+        options.lockstep = false;
+        options.gradients = {.seed = workers, .absent = 0.1, .max_rows = 6};
+        options.node.order = order;
+        options.node.planning = Forced({{"fc2", scheme}});
+        const std::unique_ptr<World> world = GetParam().make();
+        Job job(*world, options);
+        ASSERT_TRUE(job.Run());
+        job.ExpectAllWell();
+      }
     }
   }
 }

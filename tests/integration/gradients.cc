@@ -133,14 +133,15 @@ const ByteBuffer& Gradients::Mean(LayerId layer, Step step, plan::Scheme scheme,
   if (const auto found = means_.find(key); found != means_.end()) return found->second;
   // Ranks are at most one step apart, so that older means are of no use any more.
   if (step.value() >= 3) {
-    for (const auto old : {plan::Scheme::kKeyValue, plan::Scheme::kFactorBroadcast}) {
-      means_.erase({layer, Step(step.value() - 3), old});
-    }
+    std::erase_if(means_, [&](const auto& mean) {
+      return std::get<LayerId>(mean.first) == layer && std::get<Step>(mean.first) == Step(step.value() - 3);
+    });
   }
-  const bool table = layers_[layer.value()].is_table();
-  return means_[key] = scheme == plan::Scheme::kKeyValue ? SumOf(layer, step)
-                       : table                           ? RowsOf(layer, step)
-                                                         : ProductOf(layer, step, engine);
+  const plan::LayerSpec& spec = layers_[layer.value()];
+  if (spec.is_table()) return means_[key] = RowsOf(layer, step);
+  if (!plan::TakesFactors(scheme)) return means_[key] = SumOf(layer, step);
+  const std::uint16_t shards = scheme == plan::Scheme::kFactorScatter ? options_.shards : std::uint16_t{1};
+  return means_[key] = ProductsOf(layer, step, plan::DivideUnits(*spec.factors, shards), engine);
 }
 
 std::vector<std::vector<std::uint16_t>> Gradients::Hosts() const {
@@ -194,7 +195,8 @@ ByteBuffer Gradients::SumOf(LayerId layer, Step step) const {
   return mean;
 }
 
-ByteBuffer Gradients::ProductOf(LayerId layer, Step step, factors::ProductEngine& engine) const {
+ByteBuffer Gradients::ProductsOf(LayerId layer, Step step, std::span<const plan::UnitRange> parts,
+                                 factors::ProductEngine& engine) const {
   const plan::LayerSpec& spec = layers_[layer.value()];
   const std::uint64_t m = spec.factors->outputs;
   const std::uint64_t n = spec.factors->inputs;
@@ -224,15 +226,21 @@ ByteBuffer Gradients::ProductOf(LayerId layer, Step step, factors::ProductEngine
   }
   if (at == 0) return mean;
   const double alpha = 1.0 / static_cast<double>(weights == 0 ? options_.ranks : weights);
-  const Status status = engine.Multiply({.dtype = spec.dtype,
-                                         .u = u.get(),
-                                         .v = v.get(),
-                                         .rows = at,
-                                         .outputs = m,
-                                         .inputs = n,
-                                         .alpha = alpha,
-                                         .out = mean.data()});
-  POSEIDON_CHECK(status.ok(), "the engine multiplies");
+  for (const plan::UnitRange& part : parts) {
+    const factors::AlignedBytes columns = factors::AllocateAligned(at * part.count * size);
+    for (std::uint64_t k = 0; k < at; ++k) {
+      std::memcpy(columns.get() + k * part.count * size, u.get() + (k * m + part.first) * size, part.count * size);
+    }
+    const Status status = engine.Multiply({.dtype = spec.dtype,
+                                           .u = columns.get(),
+                                           .v = v.get(),
+                                           .rows = at,
+                                           .outputs = part.count,
+                                           .inputs = n,
+                                           .alpha = alpha,
+                                           .out = mean.data() + part.first * n * size});
+    POSEIDON_CHECK(status.ok(), "the engine multiplies");
+  }
   if (!spec.factors->bias) return mean;
   const auto bias = [&]<typename T>(T) {
     T* const out = reinterpret_cast<T*>(mean.data()) + m * n;

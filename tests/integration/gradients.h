@@ -6,15 +6,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "poseidon/base/bytes.h"
 #include "poseidon/base/strong_id.h"
+#include "poseidon/factors/rebuild.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/scheme.h"
-#include "poseidon/factors/rebuild.h"
+#include "poseidon/plan/units_range.h"
 #include "poseidon/tensor/view.h"
 
 // What every rank contributes at every step, as pure functions of a seed, and what one process
@@ -27,6 +29,7 @@ struct GradientOptions {
   // Where workers combine on their hosts first: the host of each rank. Empty: flat.
   std::vector<std::uint32_t> host_of_rank = {};
   double absent = 0;  // probability that a rank has nothing for a layer
+  std::uint16_t shards = 1;
   // Of a rank's factors; each count between is drawn.
   std::uint32_t min_rows = 0;
   std::uint32_t max_rows = 9;
@@ -53,7 +56,7 @@ class Gradients {
 
   // The mean over all ranks: a sum in rank order of whole tensors, on each host and then over the
   // hosts' sums, or one product by `engine` of the factors concatenated in the same order,
-  // multiplied by the ranks' weights; of a table the indices and then the values of all ranks' rows. Kept while a rank
+  // multiplied by the ranks' weights, or one such product for each shard's units; of a table the indices and then the values of all ranks' rows. Kept while a rank
   // may still ask. Thread: any.
   const ByteBuffer& Mean(LayerId layer, Step step, plan::Scheme scheme, factors::ProductEngine& engine);
   // The ranks and how often each is in a result of powers of two, for a message.
@@ -71,7 +74,8 @@ class Gradients {
   void SumByHand(LayerId layer, Step step, T* mean) const;
   ByteBuffer SumOf(LayerId layer, Step step) const;
   ByteBuffer RowsOf(LayerId layer, Step step) const;
-  ByteBuffer ProductOf(LayerId layer, Step step, factors::ProductEngine& engine) const;
+  ByteBuffer ProductsOf(LayerId layer, Step step, std::span<const plan::UnitRange> parts,
+                        factors::ProductEngine& engine) const;
 
   const GradientOptions options_;
   const std::vector<plan::LayerSpec> layers_;

@@ -120,7 +120,7 @@ class Job::Member {
   }
 
  protected:
-  virtual factors::ProductEngine* engine() { return nullptr; }
+  virtual factors::ProductEngine* engine() { return job_.engine_.get(); }
   virtual void MakeDevice() {}  // on the I/O executor
   virtual device::Device* device() { return nullptr; }
   virtual void DropDevice() {}
@@ -241,10 +241,10 @@ class Job::Server final : public Member {
   void CountTraffic() {
     outcome_.allocated_bytes = node().allocated_bytes();
     for (std::uint32_t i = 0; i < job_.options_.layers.size(); ++i) {
-      outcome_.key_value.push_back(
-          node().mesh().traffic().layer(ModelId(0), LayerId(i), plan::Scheme::kKeyValue));
+      outcome_.gradients.push_back(
+          node().mesh().traffic().layer(ModelId(0), LayerId(i), false));
       outcome_.factors.push_back(
-          node().mesh().traffic().layer(ModelId(0), LayerId(i), plan::Scheme::kFactorBroadcast));
+          node().mesh().traffic().layer(ModelId(0), LayerId(i), true));
     }
   }
 };
@@ -375,7 +375,7 @@ class Job::Worker final : public Member {
     request->gradient = {run.gradient.get(), spec.elements, spec.dtype};
     request->absent = gradients.Absent(outcome_.rank, layer, step);
     request->weight = gradients.Weight(outcome_.rank, layer, step);
-    if (scheme == plan::Scheme::kKeyValue) {
+    if (!plan::TakesFactors(scheme)) {
       gradients.FillDense(outcome_.rank, layer, step, run.gradient.get());
     } else {
       const std::uint64_t rows = gradients.Rows(outcome_.rank, layer, step);
@@ -553,9 +553,8 @@ class Job::Worker final : public Member {
               // Everybody has everything, so that nothing is counted after this but the end.
               const messaging::Traffic& traffic = node().mesh().traffic();
               for (std::uint32_t i = 0; i < options().layers.size(); ++i) {
-                outcome_.key_value.push_back(traffic.layer(ModelId(0), LayerId(i), plan::Scheme::kKeyValue));
-                outcome_.factors.push_back(
-                    traffic.layer(ModelId(0), LayerId(i), plan::Scheme::kFactorBroadcast));
+                outcome_.gradients.push_back(traffic.layer(ModelId(0), LayerId(i), false));
+                outcome_.factors.push_back(traffic.layer(ModelId(0), LayerId(i), true));
                 outcome_.local_bytes.push_back(node().local_bytes(ModelId(0), LayerId(i)));
               }
               outcome_.collective_traffic = traffic.collectives();
@@ -583,6 +582,10 @@ Job::Job(World& world, const JobOptions& options)
             GradientOptions gradients = options.gradients;
             gradients.ranks = options.workers;
             gradients.host_of_rank = plan::HostOfRank(options.machines, options.node.levels);
+            const std::uint32_t hosts = plan::HostCount(gradients.host_of_rank);
+            gradients.shards = options.servers != 0 ? options.servers
+                               : hosts != 0         ? static_cast<std::uint16_t>(hosts)
+                                                    : options.workers;
             return gradients;
           }(),
           options.layers),
@@ -674,7 +677,7 @@ void Job::ExpectExactPayload() const {
   const auto slices = plan::AssignSlices(options_.layers, cluster.shards(), options_.node.placement);
   for (std::uint32_t i = 0; i < options_.layers.size(); ++i) {
     const plan::LayerSpec& spec = options_.layers[i];
-    std::vector<plan::NodeBytes> key_value(members());
+    std::vector<plan::NodeBytes> gradients(members());
     std::vector<plan::NodeBytes> factors(members());
     for (std::uint64_t step = 0; step < options_.steps; ++step) {
       const bool final_holds = step >= options_.node.final_plan_step;
@@ -685,29 +688,23 @@ void Job::ExpectExactPayload() const {
         layer_plan.measured.rows.push_back(gradients_.RowsSent(Rank(r), LayerId(i), Step(step)));
       }
       const plan::LayerPayload payload = plan::PayloadOf(spec, slices[i], layer_plan, cluster);
-      if (plan.layers[i].scheme == plan::Scheme::kKeyValue) {
-        for (std::uint16_t m = 0; m < members(); ++m) {
-          key_value[m] =
-              key_value[m] +
-              (m < options_.workers ? payload.workers[m] : payload.servers[m - options_.workers]);
-        }
-        continue;
-      }
-      for (std::uint16_t m = 0; m < options_.workers; ++m) {
-        factors[m] = factors[m] + payload.workers[m];
+      std::vector<plan::NodeBytes>& sums = plan::TakesFactors(plan.layers[i].scheme) ? factors : gradients;
+      for (std::uint16_t m = 0; m < members(); ++m) {
+        sums[m] =
+            sums[m] + (m < options_.workers ? payload.workers[m] : payload.servers[m - options_.workers]);
       }
     }
     for (std::uint16_t m = 0; m < members(); ++m) {
       const Outcome& outcome = members_[m]->outcome();
-      ASSERT_GT(outcome.key_value.size(), i);
+      ASSERT_GT(outcome.gradients.size(), i);
       const std::string where = "layer " + spec.name + ", member " + std::to_string(m);
       const std::size_t id = outcome.member.value();  // servers are numbered as they arrive
-      EXPECT_EQ(outcome.key_value[i].sent.payload_bytes, key_value[id].sent) << where;
-      EXPECT_EQ(outcome.key_value[i].received.payload_bytes, key_value[id].received) << where;
+      EXPECT_EQ(outcome.gradients[i].sent.payload_bytes, gradients[id].sent) << where;
+      EXPECT_EQ(outcome.gradients[i].received.payload_bytes, gradients[id].received) << where;
       EXPECT_EQ(outcome.factors[i].sent.payload_bytes, factors[id].sent) << where;
       EXPECT_EQ(outcome.factors[i].received.payload_bytes, factors[id].received) << where;
-      EXPECT_EQ(outcome.key_value[i].sent.header_bytes,
-                outcome.key_value[i].sent.frames * wire::kHeaderBytes);
+      EXPECT_EQ(outcome.gradients[i].sent.header_bytes,
+                outcome.gradients[i].sent.frames * wire::kHeaderBytes);
     }
   }
 }

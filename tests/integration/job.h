@@ -54,7 +54,7 @@ struct Outcome {
   std::uint64_t means = 0;  // results that equalled the oracle's
   std::uint64_t collectives = 0;
   std::uint64_t allocated_bytes = 0;
-  std::vector<messaging::TrafficCell> key_value;  // by layer
+  std::vector<messaging::TrafficCell> gradients;  // by layer
   std::vector<messaging::TrafficCell> factors;
   std::vector<std::uint64_t> local_bytes;  // by layer
   messaging::TrafficCell collective_traffic;

@@ -44,6 +44,8 @@ std::string NameOf(const Machines& machines) {
   return name;
 }
 
+constexpr plan::Scheme kFactorSchemes[] = {plan::Scheme::kFactorBroadcast, plan::Scheme::kFactorScatter};
+
 JobOptions OddJob(const Machines& machines, std::uint16_t servers = 0) {
   JobOptions options = integration::OddJob(static_cast<std::uint16_t>(machines.size()), servers);
   options.machines = machines;
@@ -66,6 +68,7 @@ TEST_P(LevelsTest, ReplicasEqualTheOracleBitForBit) {
       JobOptions options = OddJob(machines, servers);
       options.gradients.seed = machines.size() * 10 + servers;
       options.node.planning.policy = plan::Policy::kBytes;
+      if (servers == 2 || machines.size() == 4) options.node.planning.forced["fc2"] = plan::Scheme::kFactorScatter;
       const std::unique_ptr<World> world = GetParam().make();
       Job job(*world, options);
       ASSERT_TRUE(job.Run());
@@ -77,12 +80,13 @@ TEST_P(LevelsTest, ReplicasEqualTheOracleBitForBit) {
 
 TEST_P(LevelsTest, AbsentRanksWeightsUnequalRowsAndFreeRunningLayers) {
   for (const Machines& machines : Topologies()) {
-    for (const bool weighted : {false, true}) {
-      SCOPED_TRACE(NameOf(machines) + (weighted ? ", weighted" : ""));
+    for (const auto& [weighted, scheme] : {std::pair(false, kFactorSchemes[0]), std::pair(true, kFactorSchemes[0]),
+                                           std::pair(true, kFactorSchemes[1])}) {
+      SCOPED_TRACE(NameOf(machines) + (weighted ? ", weighted, " : ", ") + std::string(plan::NameOf(scheme)));
       JobOptions options = OddJob(machines);
       options.lockstep = false;
       options.gradients = {.seed = 3, .absent = 0.4, .max_rows = 40, .weighted = weighted};
-      options.node.planning.forced["fc1"] = plan::Scheme::kFactorBroadcast;
+      options.node.planning.forced["fc1"] = scheme;
       options.max_compute = std::chrono::microseconds(world_->is_virtual() ? 500 : 0);
       const std::unique_ptr<World> world = GetParam().make();
       Job job(*world, options);
@@ -125,11 +129,11 @@ TEST_P(LevelsTest, EachHostsBytesCrossTheNetworkOnce) {
     const plan::LayerSpec& spec = options.layers[i];
     if (spec.is_table()) continue;
     const plan::LayerPayload two = plan::KeyValuePayload(slices[i], spec.dtype, 2, 0);
-    EXPECT_EQ(job.outcome(MemberId(0)).key_value[i].sent.payload_bytes,
+    EXPECT_EQ(job.outcome(MemberId(0)).gradients[i].sent.payload_bytes,
               options.steps * two.workers[0].sent);
-    EXPECT_EQ(job.outcome(MemberId(1)).key_value[i].sent.payload_bytes, 0u);
-    EXPECT_EQ(job.outcome(MemberId(1)).key_value[i].received.payload_bytes, 0u);
-    EXPECT_EQ(job.outcome(MemberId(2)).key_value[i].sent.payload_bytes,
+    EXPECT_EQ(job.outcome(MemberId(1)).gradients[i].sent.payload_bytes, 0u);
+    EXPECT_EQ(job.outcome(MemberId(1)).gradients[i].received.payload_bytes, 0u);
+    EXPECT_EQ(job.outcome(MemberId(2)).gradients[i].sent.payload_bytes,
               options.steps * two.workers[1].sent);
     // In and out of the segment.
     EXPECT_EQ(job.outcome(MemberId(1)).local_bytes[i], options.steps * 2 * spec.bytes());

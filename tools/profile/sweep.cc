@@ -31,20 +31,28 @@ class Row {
     return &points_.emplace(workers, std::move(point)).first->second;
   }
 
-  // Between two numbers of workers at which the layer's schemes differ.
-  Result<Crossover> Between(std::uint32_t low, std::uint32_t high, std::size_t layer) {
+  // The changes of a layer's scheme between two numbers of workers; none where it is the same at both.
+  Result<std::vector<Crossover>> Between(std::uint32_t low, std::uint32_t last, std::size_t layer) {
     const auto scheme = [&](std::uint32_t workers) -> Result<Scheme> {
       POSEIDON_ASSIGN_OR_RETURN(const Point* point, At(workers));
       return point->plan.layers[layer].scheme;
     };
-    POSEIDON_ASSIGN_OR_RETURN(const Scheme below, scheme(low));
-    POSEIDON_ASSIGN_OR_RETURN(const Scheme from, scheme(high));
-    while (high - low > 1) {
-      const std::uint32_t middle = low + (high - low) / 2;
-      POSEIDON_ASSIGN_OR_RETURN(const Scheme there, scheme(middle));
-      (there == below ? low : high) = middle;
+    std::vector<Crossover> changes;
+    POSEIDON_ASSIGN_OR_RETURN(Scheme below, scheme(low));
+    POSEIDON_ASSIGN_OR_RETURN(const Scheme at_last, scheme(last));
+    while (below != at_last) {
+      std::uint32_t high = last;
+      while (high - low > 1) {
+        const std::uint32_t middle = low + (high - low) / 2;
+        POSEIDON_ASSIGN_OR_RETURN(const Scheme there, scheme(middle));
+        (there == below ? low : high) = middle;
+      }
+      POSEIDON_ASSIGN_OR_RETURN(const Scheme from, scheme(high));
+      changes.push_back({.layer = layer, .rate = rate_, .workers = high, .below = below, .from = from});
+      below = from;
+      low = high;
     }
-    return Crossover{.layer = layer, .rate = rate_, .workers = high, .below = below, .from = from};
+    return changes;
   }
 
  private:
@@ -171,13 +179,9 @@ Result<Sweep> RunSweep(const Profile& profile, const Setting& setting,
     }
     for (std::size_t layer = 0; layer < profile.layers.size(); ++layer) {
       for (std::size_t i = 0; i + 1 < workers.size(); ++i) {
-        if (sweep.at(i, j).plan.layers[layer].scheme ==
-            sweep.at(i + 1, j).plan.layers[layer].scheme) {
-          continue;
-        }
-        POSEIDON_ASSIGN_OR_RETURN(const Crossover crossover,
+        POSEIDON_ASSIGN_OR_RETURN(const std::vector<Crossover> changes,
                                   row.Between(workers[i], workers[i + 1], layer));
-        sweep.crossovers.push_back(crossover);
+        sweep.crossovers.insert(sweep.crossovers.end(), changes.begin(), changes.end());
       }
     }
   }

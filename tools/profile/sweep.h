@@ -67,7 +67,7 @@ struct Sweep {
 };
 
 // Every point of the grid; where a layer's scheme differs between two neighbouring numbers of
-// workers, the exact number at which it changes (one of them, should there be several).
+// workers, the exact numbers at which it changes (all but those of changes that are undone between them).
 Result<Sweep> RunSweep(const Profile& profile, const Setting& setting,
                        const std::vector<std::uint32_t>& workers = {2, 4, 8, 16, 32, 64},
                        const std::vector<double>& rates = {1e9, 10e9, 25e9, 40e9, 100e9});

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "poseidon/fsc/sender.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "poseidon/base/check.h"
+
+namespace poseidon::fsc {
+
+Sender::Sender(const sync::ExchangeEnvironment& env, Owner* local) : env_(env), local_(local) {}
+
+void Sender::Declare(const wire::Key& key, const plan::LayerSpec& layer, std::vector<LayerPart> parts) {
+  layers_.emplace(key, Layer{.spec = layer, .parts = std::move(parts), .u = {}});
+}
+
+void Sender::Start(const wire::Key& key, sync::SyncRequest request) {
+  if (!abandoned_.ok()) {
+    env_.io.Post([done = std::move(request.done), reason = abandoned_] { done(reason); });
+    return;
+  }
+  POSEIDON_CHECK(request.absent || request.factors.has_value(), "a factor layer is given its factors");
+  Layer& layer = layers_.find(key)->second;
+  POSEIDON_CHECK(!layer.outstanding, "one step per layer at a time");
+  if (request.absent) {
+    request.factors = Factors{};
+    request.weight = 0;
+  }
+  Outstanding outstanding;
+  outstanding.step = request.step;
+  outstanding.gradient = request.gradient;
+  outstanding.done = std::move(request.done);
+  outstanding.serial = next_serial_++;
+  layer.outstanding = std::move(outstanding);
+  PackU(layer, *request.factors);
+  // Nothing completes within these calls, so all parts are counted before the first is done.
+  for (const LayerPart& part : layer.parts) SendPart(key, layer, part, request);
+}
+
+// From [rows x outputs] to one [rows x units] behind another, in the order of the parts.
+void Sender::PackU(Layer& layer, const Factors& factors) {
+  const std::uint64_t size = SizeOf(layer.spec.dtype);
+  const std::uint64_t row_bytes = layer.spec.factors->outputs * size;
+  if (layer.u.size() < factors.rows * row_bytes) layer.u.resize(factors.rows * row_bytes);
+  std::byte* to = layer.u.data();
+  for (const LayerPart& part : layer.parts) {
+    const std::uint64_t bytes = part.units().count * size;
+    const std::byte* from = factors.u + part.units().first * size;
+    for (std::uint32_t row = 0; row < factors.rows; ++row, from += row_bytes, to += bytes) std::memcpy(to, from, bytes);
+  }
+}
+
+Factors Sender::FactorsFor(const Layer& layer, const LayerPart& part, const Factors& whole) const {
+  if (whole.rows == 0) return {};
+  return {layer.u.data() + whole.rows * part.units().first * SizeOf(layer.spec.dtype), whole.v, whole.rows};
+}
+
+void Sender::SendPart(const wire::Key& key, Layer& layer, const LayerPart& part, const sync::SyncRequest& request) {
+  Outstanding& outstanding = *layer.outstanding;
+  const Factors factors = FactorsFor(layer, part, *request.factors);
+  const MemberId owner = env_.among.owner_of_shard[part.units().shard];
+  if (owner == env_.among.self) {
+    outstanding.own_part = true;
+    return local_->Local(key, {.step = request.step,
+                               .factors = factors,
+                               .weight = request.weight,
+                               .gradient = request.gradient.memory,
+                               .done = alive_.Guard([this, key](const Status& status) { OnOwnPartDone(key, status); })});
+  }
+  for (const Stretch& stretch : part.stretches()) {
+    outstanding.landings.push_back({owner, stretch});
+    ++outstanding.pending;
+  }
+  outstanding.pending += sync::SendFactors(env_.mesh, owner, *env_.among.self_rank, key, request,
+                                           {.scheme = plan::Scheme::kFactorScatter,
+                                            .shape = part.shape(),
+                                            .dtype = layer.spec.dtype,
+                                            .factors = factors},
+                                           [&] { return PartDone(key, outstanding.serial); });
+}
+
+Completion Sender::PartDone(const wire::Key& key, std::uint64_t serial) {
+  return alive_.Guard([this, key, serial](const Status& status) { OnPartDone(key, serial, status); });
+}
+
+// A part is legal where this worker waits for it: the step, the sender's own units, and the bytes that come next.
+Result<Sender::Landing*> Sender::Find(MemberId from, const wire::FrameHeader& header) {
+  const auto found = layers_.find(header.key());
+  if (found == layers_.end() || !found->second.outstanding) {
+    if (!abandoned_.ok()) return static_cast<Landing*>(nullptr);
+    return DataLoss("a result came for layer " + std::to_string(header.layer.value()) +
+                    ", for which nothing was pushed");
+  }
+  Outstanding& outstanding = *found->second.outstanding;
+  if (header.step == outstanding.step && header.dtype == outstanding.gradient.dtype &&
+      header.total == outstanding.gradient.bytes() && header.length > 0) {
+    for (Landing& landing : outstanding.landings) {
+      const std::uint64_t left = landing.stretch.bytes - landing.landed;
+      const bool next = header.offset == landing.stretch.begin + landing.landed;
+      if (landing.owner == from && next && header.length <= left) return &landing;
+    }
+  }
+  return DataLoss("a result for layer " + std::to_string(header.layer.value()) + ", step " +
+                  std::to_string(header.step.value()) + " is not the one expected from member " +
+                  std::to_string(from.value()));
+}
+
+Result<MutableBytes> Sender::PlaceFor(MemberId from, const wire::FrameHeader& header) {
+  POSEIDON_ASSIGN_OR_RETURN(const Landing* landing, Find(from, header));
+  if (landing == nullptr) return MutableBytes{};
+  return layers_.find(header.key())->second.outstanding->gradient.span().subspan(header.offset, header.length);
+}
+
+Status Sender::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
+  POSEIDON_ASSIGN_OR_RETURN(Landing * landing, Find(from, header));
+  if (landing == nullptr) return OkStatus();
+  landing->landed += header.length;
+  if (landing->landed < landing->stretch.bytes) return OkStatus();
+  OnPartDone(header.key(), layers_.find(header.key())->second.outstanding->serial, OkStatus());
+  return OkStatus();
+}
+
+void Sender::OnPartDone(const wire::Key& key, std::uint64_t serial, const Status& status) {
+  Layer& layer = layers_.find(key)->second;
+  if (!layer.outstanding || layer.outstanding->serial != serial) return;
+  --layer.outstanding->pending;
+  FinishIfDone(layer, status);
+}
+
+void Sender::OnOwnPartDone(const wire::Key& key, const Status& status) {
+  Layer& layer = layers_.find(key)->second;
+  layer.outstanding->own_part = false;
+  FinishIfDone(layer, status);
+}
+
+void Sender::FinishIfDone(Layer& layer, const Status& status) {
+  Outstanding& outstanding = *layer.outstanding;
+  if (outstanding.failure.ok()) outstanding.failure = status;
+  if (outstanding.pending > 0 || outstanding.own_part) return;
+  env_.io.Post([done = std::move(outstanding.done), failure = outstanding.failure] { done(failure); });
+  layer.outstanding.reset();
+}
+
+void Sender::AddWaits(std::vector<wire::Wait>* waits) const {
+  for (const auto& [key, layer] : layers_) {
+    if (!layer.outstanding) continue;
+    wire::Wait wait{wire::Wait::For::kMean, key.model, key.layer, layer.outstanding->step, {}};
+    for (const Landing& landing : layer.outstanding->landings) {
+      const bool named = !wait.on.empty() && wait.on.back() == landing.owner;
+      if (landing.landed < landing.stretch.bytes && !named) wait.on.push_back(landing.owner);
+    }
+    if (!wait.on.empty()) waits->push_back(std::move(wait));
+  }
+}
+
+// What is on its way no longer counts, but the own part does: its product may still write the gradient.
+void Sender::Abandon(const Status& reason) {
+  abandoned_ = reason;
+  for (auto& [key, layer] : layers_) {
+    if (!layer.outstanding) continue;
+    layer.outstanding->pending = 0;
+    layer.outstanding->serial = next_serial_++;
+    FinishIfDone(layer, reason);
+  }
+}
+
+std::uint64_t Sender::allocated_bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& [key, layer] : layers_) sum += layer.u.capacity();
+  return sum;
+}
+
+}  // namespace poseidon::fsc
