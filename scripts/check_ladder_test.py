@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each rule of check_ladder.py finds its breach and lets the lawful twin pass."""
 
+import pathlib
+import re
 import unittest
 
-from check_ladder import LICENCE, check_source, guard_of
+from check_ladder import LICENCE, RUNGS, check_source, guard_of
 
 
 def breaches(path, body):
@@ -56,6 +58,12 @@ class CheckLadderTest(unittest.TestCase):
 
     def test_folder_must_be_on_the_ladder(self):
         self.assertEqual(len(breaches("poseidon/misc/a.cc", "")), 1)
+
+    def test_the_map_shows_the_same_rungs(self):
+        page = (pathlib.Path(__file__).parent.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+        shown = {int(line[1]): line[2].split() for line in re.finditer(r"^ ?(\d+) {2,}(\S.*)$", page, re.M)}
+        self.assertEqual(shown, {rung: [folder.removeprefix("poseidon/") for folder in folders]
+                                 for rung, folders in enumerate(RUNGS)})
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ struct LinkSpeed {
 // What suits `peers` connections that share `link`: chunks of a millisecond and a half of link time over
 // all connections, of a tenth to half a millisecond on each, rounded to a power of two; in buffers over
 // all connections the bytes of one round trip and a millisecond, but on each at least two round
-// trips' worth, so that a lone busy peer gets the whole link. Measured: ARCHITECTURE.md, "Bytes in
-// flight". Pure; the defaults where the rate is unknown.
+// trips' worth, so that a lone busy peer gets the whole link. Measured: docs/decisions/bytes-in-flight.md.
+// Pure; the defaults where the rate is unknown.
 Flow FlowFor(const LinkSpeed& link, std::size_t peers);
 
 // The same while what is committed delays the next forward pass by its whole time: as little as
