@@ -8,7 +8,8 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "docs" / "performance"
+FOLDER = ROOT / "build" / "performance"  # raw results
+PAGES = ROOT / "docs" / "performance"
 
 
 def say(line):
@@ -60,6 +61,24 @@ def results_in(folder, cells):
     """Of these cells, the results of those that are there."""
     paths = [folder / f"{cell.name}.json" for cell in cells]
     return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
+def page_folder(benchmark, cells):
+    """Where the page of these cells belongs: beside the other pages if the raw results of all are there."""
+    missing = [cell.name for cell in cells if not (FOLDER / f"{cell.name}.json").exists()]
+    if not missing:
+        return PAGES
+    say(f"{benchmark}: {len(missing)} of {len(cells)} cells are not in {FOLDER.relative_to(ROOT)}, {missing[0]} among them: the page goes "
+        "there. docs/performance.md says where the recorded ones are.")
+    return FOLDER
+
+
+def summary_of(rows):
+    """JSON of what docs/performance.md says of a page; `rows` are (result, its setting, what is compared, (ratio, low, high),
+    the ratio below which it is a loss)."""
+    lines = [{"setting": setting, "compared": compared, "ratio": [round(value, 4) for value in ratio], "goal": goal,
+              "date": result["date"], "commit": result["versions"]["poseidon"]} for result, setting, compared, ratio, goal in rows]
+    return '{"rows": [\n ' + ",\n ".join(map(json.dumps, lines)) + "]}\n"
 
 
 def run(benchmark, main):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the cells of a grid and writes docs/performance.md, its plots and raw results.
+"""Measures the cells of a grid and writes docs/performance.md, the pages behind it, their plots and what is recorded.
 
   python3 -m benchmarks.performance                        # the quick grid; needs root
   python3 -m benchmarks.performance --grid full            # at most 6 hours, and training 20 minutes; resumable
@@ -8,9 +8,10 @@
   python3 -m benchmarks.performance --render               # measures nothing
   python3 -m benchmarks.performance --compare              # the smoke grid against the recorded ratios
 
-A cell is measured again when its inputs changed: setting, profile, sources or machine; where the network is then
-refused, the result that was there stays. The document has all cells that are there, those of the quick grid in
-detail; docs/performance/cells.md has the detail of all.
+Raw results are in build/performance. A cell is measured again when its inputs changed: setting, profile, sources or machine;
+where the network is then refused, the result that was there stays. The figures of all cells are in
+docs/performance/recorded.json, from which the pages are made: docs/performance.md, docs/performance/details.md with the
+quick grid in detail, and build/performance/cells.md with the detail of all.
 """
 import argparse
 import json
@@ -22,7 +23,9 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "performance"     # what is recorded, the pages behind docs/performance.md, their plots
+RAW = ROOT / "build" / "performance"     # every step of every turn
+RECORD = "recorded.json"
 DENSE_PATH = "dense-path"  # all-reduces over unshaped links, beside the cells
 DENSE_PATH_PATIENCE = "3 to 8 min, by how fast the machine copies"
 TRAINING = "training"      # benchmarks.torch, with the full grid
@@ -150,15 +153,15 @@ def measured(cell, sources):
     return head | result
 
 
-def measure_all(options, folder):
-    """Measures what is missing or stale; every result is written as soon as it is there. That the network was
-    refused is written only where no result was."""
+def measure_all(options, raw, folder):
+    """Measures what is missing or stale; every result is written to `raw` as soon as it is there, and at the end to the
+    record of `folder`. That the network was refused is written only where no result was."""
     from . import machine, measure
-    folder.mkdir(parents=True, exist_ok=True)
+    raw.mkdir(parents=True, exist_ok=True)
     build()
     sources = machine.sources()
     for number, cell in enumerate(options.chosen, 1):
-        path = folder / f"{cell.name}.json"
+        path = raw / f"{cell.name}.json"
         there = read(path)
         key = measure.key_of(cell, sources, machine.machine())
         if there and there["key"] == key and not there.get("refused") and not options.again:
@@ -170,6 +173,7 @@ def measure_all(options, folder):
             say(f"{cell.name}: the result of {there['date']} is kept, the network was refused: {result['refused']}")
             continue
         replace(path, text_of(result))
+    record_all(options.chosen, raw, folder)
     if options.dense_path:
         measure_dense_path(options, folder, sources)
     if options.training:
@@ -207,30 +211,43 @@ def calculate_all(options, folder, sources):
             say(f"{name}: {reason}")
 
 
-def render(cells, beside, folder, document):
-    """Writes the document, with `cells` in detail and all results of the folder in sum, and beside its plots
-    the detail of all."""
-    from . import calculated, grid, plots, tables
-    def there(of):
-        return [result for cell in of if (result := read(folder / f"{cell.name}.json"))]
+def record_all(chosen, raw, folder):
+    """Puts what is in `raw` of these cells into the record of `folder`."""
+    from . import record
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = [result for cell in chosen if (result := read(raw / f"{cell.name}.json"))]
+    replace(folder / RECORD, record.text_of(record.merged(record.read(folder / RECORD), fresh)))
+
+
+def render(cells, beside, folder, page, aside):
+    """Writes `page` from the record of `folder`, into `folder` the details, with `cells` in detail and all results in sum,
+    and the plots of both; into `aside` the detail of all cells, and a timeline where a raw result has one."""
+    from . import calculated, grid, pages, plots, record, tables
+    recorded = record.read(folder / RECORD)
+    there = lambda of: [recorded[cell.name] for cell in of if cell.name in recorded]
     results = there(grid.full())
-    passed = [result for result in results if result["systems"]]
-    drawn = plots.draw(passed, folder) + calculated.draw(folder)
-    document.write_text(tables.document(cells, results, drawn, there(beside),
-                                        read(folder / f"{DENSE_PATH}.json"), read(folder / "unscaled.json"),
-                                        read(folder / "agreement.json")))
-    (folder / "cells.md").write_text(tables.every_cell(results, read(folder / "agreement.json")))
-    say(f"{len(results)} cells in {document.relative_to(ROOT)}")
+    parts = pages.Parts(results, there(beside), read(folder / f"{DENSE_PATH}.json"), read(folder / "unscaled.json"),
+                        read(folder / "agreement.json"), read(folder / "torch.json"), read(folder / "tensorflow.json"))
+    drawn = plots.draw([result for result in results if result["systems"]], folder) + calculated.draw(folder)
+    (folder / "details.md").write_text(tables.document(
+        cells, results, [plot for plot in drawn if plot[0] not in pages.PLOTS], parts.beside, parts.dense_path, parts.unscaled,
+        parts.agreement))
+    page.write_text(pages.page(parts, [plot for plot in drawn if plot[0] in pages.PLOTS]))
+    aside.mkdir(parents=True, exist_ok=True)
+    (aside / "cells.md").write_text(tables.every_cell(results, parts.agreement))
+    plots.timeline([result for cell in cells if (result := read(aside / f"{cell.name}.json"))], aside / "timeline.svg")
+    say(f"{len(results)} cells in {page.relative_to(ROOT)}; the detail of all in {(aside / 'cells.md').relative_to(ROOT)}")
 
 
 def compare(cells, folder):
     """Measures cells once more and prints which ratios got worse; the exit status, which is no success where nothing
     could be compared."""
-    from . import figures, machine
+    from . import figures, machine, record
     build()
     sources, compared, found = machine.sources(), 0, 0
+    results = record.read(folder / RECORD)
     for cell in cells:
-        recorded = read(folder / f"{cell.name}.json")
+        recorded = results.get(cell.name)
         if not recorded or recorded.get("refused"):
             say(f"{cell.name}: nothing is recorded to compare with")
             continue
@@ -261,8 +278,8 @@ def main(arguments):
         say_grid(options)
         return 0
     smoke = options.grid == "smoke"
-    folder = ROOT / "build" / "performance" if smoke else DOCS / "performance"
-    document = ROOT / "build" / "performance.md" if smoke else DOCS / "performance.md"
+    raw = RAW / "smoke" if smoke else RAW
+    folder, page = (raw / "docs", raw / "docs.md") if smoke else (DOCS, ROOT / "docs" / "performance.md")
     if not options.render:
         from . import measure
         if reason := measure.emulation.missing():
@@ -270,14 +287,14 @@ def main(arguments):
             return 1
         try:
             if options.compare:
-                return compare(options.chosen, DOCS / "performance")
-            measure_all(options, folder)
+                return compare(options.chosen, DOCS)
+            measure_all(options, raw, folder)
         except measure.emulation.Refused as refusal:
             say(f"performance: {refusal}")
             return 1
         except subprocess.CalledProcessError as failure:
             return failure.returncode
-    render(options.cells if smoke else grid.quick(), options.beside, folder, document)
+    render(options.cells if smoke else grid.quick(), options.beside, folder, page, raw)
     return 0
 
 

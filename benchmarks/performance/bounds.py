@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recalculates T*, T_wfbp and the payload of every recorded turn of ours, from its cell and its schemes.
+"""Recalculates T*, T_wfbp and the payload of every turn of ours, from its cell and its schemes.
 
   python3 -m benchmarks.performance.bounds        # after their formulas changed; then --render
 
-They are no measurements: what was measured stays.
+They are no measurements: what was measured stays. It needs the raw results, in build/performance.
 """
 import json
 import pathlib
@@ -13,7 +13,7 @@ import tempfile
 import types
 
 from . import grid, machine, measure
-from .__main__ import DOCS, replace, text_of
+from .__main__ import DOCS, RAW, record_all, replace, text_of
 
 BOUNDS = machine.ROOT / "build" / "release" / "bin" / "poseidon_bounds"
 KEPT = ("--mode", "--policy", "--scheme")  # of a system's options, what decides the schemes
@@ -51,10 +51,11 @@ def recalculate(result, folder):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for path in sorted((DOCS / "performance").glob("*.json")):
-            result = json.loads(path.read_text())
-            if "profile" in result.get("cell", {}):
-                replace(path, text_of(recalculate(result, pathlib.Path(folder))))
+        cells = [cell for cell in grid.full() + grid.beside() if (RAW / f"{cell.name}.json").exists()]
+        for cell in cells:
+            path = RAW / f"{cell.name}.json"
+            replace(path, text_of(recalculate(json.loads(path.read_text()), pathlib.Path(folder))))
+        record_all(cells, RAW, DOCS)
     return 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of docs/performance.md that need no network: made by the planner and by the simulator."""
+"""Parts of docs/performance/details.md that need no network: made by the planner and by the simulator."""
 import dataclasses
 import hashlib
 import json
@@ -9,12 +9,22 @@ import signal
 import subprocess
 import sys
 
-from . import grid, machine
+from . import machine, record
 
 # Beside what cells are measured with.
 MADE_BY = ("benchmarks/simulate", "benchmarks/profiles", "benchmarks/performance/crossover.py",
            "benchmarks/performance/grid.py")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What neither a page nor a plot shows.
+NOT_KEPT = {"by_factors", "chunk_bytes", "send_buffer_bytes", "events", "took_seconds", "single_worker_seconds", "t_star", "t_wfbp",
+            "wire_bytes_per_step", "max_to_mean_bytes", "peak_to_mean", "rate_bits"}
+
+
+def without(value, names):
+    """The same without the entries of these names, at any depth."""
+    if isinstance(value, dict):
+        return {key: without(item, names) for key, item in value.items() if key not in names}
+    return [without(item, names) for item in value] if isinstance(value, list) else value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +40,8 @@ class Command:
         """The hash of everything that its result depends on."""
         made_by = [sources, machine.sources(folders=MADE_BY), *map(str, self.arguments)]
         if not self.caption:
-            paths = [folder / f"{cell.name}.json" for cell in grid.full() + grid.beside()]
-            made_by += [path.read_text() for path in paths if path.exists()]
+            recorded = folder / "recorded.json"
+            made_by += [recorded.read_text()] if recorded.exists() else []
         return hashlib.sha256("\0".join(made_by).encode()).hexdigest()
 
 
@@ -73,7 +83,7 @@ def run(command, path, key):
     status, errors = python(command, *command.arguments, "--json", path)
     if status:
         return (errors.strip().splitlines() or ["it failed"])[-1]
-    path.write_text(json.dumps({"key": key} | json.loads(path.read_text()), indent=1) + "\n")
+    path.write_text(record.listed({"key": key} | without(json.loads(path.read_text()), NOT_KEPT)))
     return None
 
 

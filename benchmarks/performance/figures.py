@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a cell from its raw result, and what got worse between two results."""
+"""The figures of a cell from its raw or recorded result (record.py), and what got worse between two results."""
 import dataclasses
 import statistics
 
@@ -19,6 +19,7 @@ class Figures:
     spread_to_bound  quartiles of all steps, each over its turn's bound
     spread      half of what the middle half of the steps, or the turns, differ by, relative
     plans       what the turns sent, (payload bytes per step, layers by factors), each plan once
+    medians, predicted  by turn: the median step, and the step that the final plan predicted, which only ours do
     """
     seconds: float
     quartiles: tuple
@@ -27,7 +28,13 @@ class Figures:
     spread_to_bound: tuple | None
     spread: float
     plans: list
+    medians: list
+    predicted: list
     first: dict
+
+FIRST = ("predicted_seconds", "cpu_seconds_per_step", "core_wait_seconds_per_step", "retransmits", "dropped", "peak_to_mean",
+         "max_to_mean_bytes", "wire_bytes_per_step", "t_wfbp", "single_worker_seconds", "background_share", "machine_busy",
+         "machine_stolen")
 
 
 def median_of(turns, name):
@@ -50,8 +57,8 @@ def quartiles_of(values):
 
 def figures_of(result):
     """Figures by system of a cell's result; what did not finish is left out."""
-    found = {}
-    turns_of = {name: system["turns"] for name, system in result["systems"].items() if system["turns"]}
+    found = {name: recorded_figures(system) for name, system in result["systems"].items() if "medians" in system}
+    turns_of = {name: system["turns"] for name, system in result["systems"].items() if system.get("turns")}
     dense = median_of(turns_of.get("dense", []), "t_star")
     for name in sorted(turns_of, key=list(grid.SYSTEMS).index):
         turns = turns_of[name]
@@ -65,16 +72,24 @@ def figures_of(result):
         if all(bounds):
             to_bound = statistics.median(median / bound for median, bound in zip(medians, bounds))
             spread_to_bound = quartiles_of([s / bound for turn, bound in zip(turns, bounds) for s in turn["seconds"]])
-        first = {key: median_of(turns, key) for key in (
-            "predicted_seconds", "cpu_seconds_per_step", "core_wait_seconds_per_step", "retransmits", "dropped",
-            "peak_to_mean", "max_to_mean_bytes", "wire_bytes_per_step", "t_wfbp", "single_worker_seconds",
-            "background_share", "machine_busy", "machine_stolen")}
+        first = {key: median_of(turns, key) for key in FIRST}
         stolen = [share for share in map(stolen_from, turns) if share is not None]
         first["stolen"] = statistics.median(stolen) if stolen else None
         first |= {key: None for key in unsure(result, name, turns)}
         found[name] = Figures(seconds, (low, high), statistics.median(bounds) if all(bounds) else None, to_bound,
-                              spread_to_bound, spread, plans_of(turns), first)
-    return found
+                              spread_to_bound, spread, plans_of(turns), medians,
+                              [turn["predicted_seconds"] for turn in turns if "predicted_seconds" in turn], first)
+    return {name: found[name] for name in sorted(found, key=list(grid.SYSTEMS).index)}
+
+
+def recorded_figures(system):
+    """Of one system as record.py keeps it."""
+    of = {field.name: system[field.name] for field in dataclasses.fields(Figures)}
+    of["plans"] = [(sent, tuple(by_factors)) for sent, by_factors in of["plans"]]
+    of["first"] = dict.fromkeys((*FIRST, "stolen")) | of["first"]
+    for name in ("quartiles", "spread_to_bound"):
+        of[name] = of[name] and tuple(of[name])
+    return Figures(**of)
 
 
 def unsure(result, name, turns):
@@ -89,7 +104,14 @@ def unsure(result, name, turns):
 
 def thrown_away(systems):
     """How many turns of a cell's systems were run again because others took too much of the machine."""
-    return sum(len(system.get("thrown_away", [])) for system in systems.values())
+    found = [system.get("thrown_away", []) for system in systems.values()]
+    return sum(one if isinstance(one, int) else len(one) for one in found)
+
+
+def watched(systems):
+    """Whether what others took of the machine was counted while the steps were measured."""
+    return any(isinstance(system.get("thrown_away"), int) or any("window_stolen" in turn for turn in system.get("turns", []))
+               for system in systems.values())
 
 
 def plans_of(turns):

@@ -15,7 +15,7 @@ import unittest
 import unittest.mock
 
 from benchmarks.performance import __main__ as command
-from benchmarks.performance import calculated, dense_path, figures, grid, machine, measure, tables
+from benchmarks.performance import calculated, dense_path, figures, grid, machine, measure, pages, plots, record, tables
 from benchmarks.simulate import compare
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -301,9 +301,9 @@ class Tables(unittest.TestCase):
         cells = [grid.Cell("resnet-50", 4, "1x"), grid.Cell("mlp", 2, 1e9)]
         text = tables.document(cells, [recorded()], [("bytes.svg", "Bytes per scheme."), ("speed-up.svg", None)])
         self.assertNotIn("{{", text)
-        self.assertIn("1 of the 2 cells that stand here in detail were measured, and 1 of the 105 of the full", text)
+        self.assertIn("1 of the 2 cells that are here in detail were measured, and 1 of the 105 of the full", text)
         self.assertIn("Not measured yet: `mlp-p2-1G`", text)
-        self.assertIn("performance/bytes.svg", text)
+        self.assertIn("(bytes.svg)", text)
         self.assertIn("`speed-up.svg` needs results", text)
         self.assertIn("prediction within 5 % in 3 of 3 turns", text)
         # Ratio to T*, DDP's best against Poseidon.
@@ -384,7 +384,7 @@ class Agreement(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             keys = [command.key("s", folder)]
-            for stem, text in (("dense-path", "other"), ("resnet-50-p4-1x", "{}"), ("resnet-50-p4-1x", "[]")):
+            for stem, text in (("dense-path", "other"), ("recorded", "{}"), ("recorded", "[]")):
                 (folder / f"{stem}.json").write_text(text)
                 keys.append(command.key("s", folder))
         self.assertEqual(keys[0], keys[1])
@@ -531,11 +531,113 @@ class Comparison(unittest.TestCase):
 REFUSED = recorded() | {"date": "2026-01-03", "refused": "the goodput is 80 %", "systems": {}}
 
 
+class Record(unittest.TestCase):
+    """What is recorded of a result says the same as the result."""
+
+    def setUp(self):
+        waited = recorded() | {"name": "resnet-50-p8-2x"}
+        for one in waited["systems"]["dense"]["turns"]:
+            one |= {"core_wait_seconds_per_step": 0.125, "machine_stolen": 0.25, "window_stolen": 0.011, "machine_busy": 0.5}
+        waited["systems"]["dense"]["thrown_away"] = [0.5]
+        waited["systems"]["dear"] = {"turns": [], "failed": "rank 1 ended with 1"}
+        waited["cell"] = waited["cell"] | {"workers": 8, "rate": "2x"}
+        self.results = [recorded(), waited, REFUSED | {"name": "mlp-p2-1G"}]
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "recorded.json"
+            path.write_text(record.text_of(record.merged({}, self.results)))
+            self.read = record.read(path)
+            path.write_text(record.text_of(self.read))
+            self.assertEqual(record.read(path), self.read, "written again it is the same")
+
+    def test_the_pages_are_the_same(self):
+        read = [self.read[result["name"]] for result in self.results]
+        self.assertEqual(tables.document(grid.smoke(), read, []), tables.document(grid.smoke(), self.results, []))
+        self.assertEqual(tables.every_cell(read), tables.every_cell(self.results))
+        self.assertIn("| 1 | 40 | 1 | passed |", tables.gate_table(read))
+        self.assertIn("| resnet-50, P=8, 5.07 Gbit/s (2x ridge) | dense | 0.050 | 8% | 5.0% | 1.1% |", tables.cpu_table(read[:2]))
+
+    def test_no_step_is_kept(self):
+        text = record.text_of(self.read)
+        self.assertNotIn("0.304", text)
+        self.assertEqual(text.count('"a CPU"'), 1, "what cells were measured with is written once")
+
+    def test_a_refusal_replaces_no_result(self):
+        self.assertEqual(record.merged(self.read, [REFUSED])[REFUSED["name"]], self.read[REFUSED["name"]])
+        self.assertEqual(record.merged({}, [REFUSED])[REFUSED["name"]]["refused"], "the goodput is 80 %")
+        faster = slower(recorded(), "poseidon", 0.5)
+        self.assertEqual(record.merged(self.read, [faster])[faster["name"]], record.compact(faster))
+
+    def test_the_tree_has_what_make_bench_compares(self):
+        found = record.read(command.DOCS / command.RECORD)
+        for cell in grid.smoke():
+            self.assertEqual(set(figures.ratios_of(found[cell.name])),
+                             {"poseidon / T*", "poseidon / DDP", "dense / T*", "dense / DDP"})
+
+    def test_the_pages_in_the_tree_are_those_of_the_record(self):
+        docs = command.DOCS
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for path in docs.glob("*.json"):
+                (folder / path.name).write_text(path.read_text())
+            drawn = {plot: caption for page in (docs.parent / "performance.md", docs / "details.md")
+                     for caption, plot in re.findall(r"^!\[(.*)\]\((?:performance/)?(.*)\)$", page.read_text(), re.M)}
+            with (unittest.mock.patch.object(calculated, "draw", return_value=list(drawn.items())),
+                  unittest.mock.patch.object(plots, "draw", return_value=[]),
+                  unittest.mock.patch.object(plots, "timeline"), unittest.mock.patch.object(command, "ROOT", folder),
+                  contextlib.redirect_stdout(io.StringIO())):
+                command.render(grid.quick(), grid.beside(), folder, folder / "page.md", folder / "aside")
+            self.assertEqual((folder / "page.md").read_text(), (docs.parent / "performance.md").read_text())
+            self.assertEqual((folder / "details.md").read_text(), (docs / "details.md").read_text())
+        self.assertEqual({path.name for path in docs.glob("*.svg")} - {"tensorflow.svg"}, set(drawn), "no picture that no page shows")
+
+
+class Page(unittest.TestCase):
+    def parts(self, **more):
+        return pages.Parts([recorded()], [], **more)
+
+    def test_it_is_complete_with_and_without_what_is_beside(self):
+        summary = {"rows": [{"setting": "LeNet, P=2", "compared": "DDP in Poseidon's steps", "ratio": [0.9, 0.8, 1.0], "goal": 1,
+                             "date": "2026-01-03", "commit": "def"}]}
+        text = pages.page(self.parts(dense_path=DensePath.MEASURED | {"date": "2026-01-02", "versions": {"poseidon": "abc"}},
+                                     torch=summary, unscaled=Calculated.RESULTS["benchmarks.simulate.settings"]),
+                          [("speed-up.svg", "Speed-up.")])
+        for text in (text, pages.page(self.parts(), []), pages.page(pages.Parts([], []), [])):
+            self.assertNotIn("{{", text)
+            for block in re.findall(r"(?:^\|.*\|\n)+", text, re.M):
+                self.assertEqual(len({line.count("|") for line in block.splitlines()}), 1, block)
+
+    def test_every_table_says_its_commit_and_its_day(self):
+        text = pages.page(self.parts(), [])
+        self.assertIn("1 of 105 settings, at commit `abc`, 2026-01-02", text)
+        self.assertIn("| 0.298 | 0.302 | 1.015 | 0.450 | 1.49 | - | `abc`, 2026-01-02 |", text)
+        older = recorded() | {"date": "2025-12-31", "versions": {"poseidon": "aaa"}}
+        self.assertEqual(pages.recorded_at(recorded(), older), "2 commits, 2025-12-31 to 2026-01-02")
+        self.assertNotIn(pages.MIXED, text)
+        self.assertIn(pages.MIXED, pages.page(pages.Parts([recorded(), older], []), []))
+
+    def test_losses_are_said(self):
+        self.assertEqual(pages.losses(self.parts()), "Nowhere in what is recorded.")
+        late = pages.Parts([slower(recorded(), "poseidon", 1.1)], [], dense_path=DensePath.MEASURED, torch={"rows": [
+            {"setting": "LeNet, P=2", "compared": "DDP in Poseidon's steps", "ratio": [0.9, 0.8, 1.0], "goal": 1}]})
+        said = pages.losses(late)
+        self.assertIn("1 of 1 settings are above 1.02 T\\*, 0 of them with eight workers. The worst: 1.117 (resnet-50, P=4", said)
+        self.assertIn("gloo is faster, in parts of Poseidon's time, at P=2, 1 KiB (0.50)", said)
+        self.assertIn("DDP in Poseidon's steps: 0.90 [0.80, 1.00] for LeNet, P=2.", said)
+
+    def test_rates_follow_from_payload(self):
+        # 64 MiB between two: each sends 64 MiB in 40 ms.
+        row = path_row(64 << 20, 0.04, 0.08)
+        self.assertAlmostEqual(pages.rate_of_a_worker(row, 2, "poseidon"), 8e-9 * (64 << 20) / 0.04)
+        self.assertAlmostEqual(pages.cpu_per_gigabyte(row, 2, "poseidon"), 0.02 / (2 * (64 << 20) / 1e9))
+
+
 class Command(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder, self.docs = pathlib.Path(folder.name) / "raw", pathlib.Path(folder.name) / "docs"
+        self.folder.mkdir()
+        self.docs.mkdir()
         self.path = self.folder / f"{CELLS[0].name}.json"
 
     def said(self, call, result):
@@ -546,13 +648,13 @@ class Command(unittest.TestCase):
 
     def compare(self, result, recorded=None):
         self.path.unlink(missing_ok=True)
-        if recorded:
-            self.path.write_text(command.text_of(recorded))
-        return self.said(lambda: command.compare(CELLS, self.folder), result)
+        fresh = [recorded] if recorded else []
+        (self.docs / command.RECORD).write_text(record.text_of(record.merged({}, fresh)))
+        return self.said(lambda: command.compare(CELLS, self.docs), result)
 
     def measure(self, result):
         options = argparse.Namespace(chosen=CELLS, again=False, dense_path=False, training=False, calculated=[])
-        return self.said(lambda: command.measure_all(options, self.folder), result)[1]
+        return self.said(lambda: command.measure_all(options, self.folder, self.docs), result)[1]
 
     def refusal(self, *arguments):
         with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as ended:
@@ -593,6 +695,9 @@ class Command(unittest.TestCase):
         self.assertEqual(json.loads(self.path.read_text()), recorded())
         output = self.measure(REFUSED)
         self.assertEqual(json.loads(self.path.read_text()), recorded())
+        self.path.unlink()  # as in a fresh checkout, which has the record alone
+        self.measure(REFUSED)
+        self.assertEqual(record.read(self.docs / command.RECORD)[CELLS[0].name]["systems"].keys(), recorded()["systems"].keys())
         self.assertIn(f"{CELLS[0].name}: the result of 2026-01-02 is kept, the network was refused: the goodput is 80 %",
                       output)
 

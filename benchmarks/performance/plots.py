@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plots of docs/performance.md as SVG, from the cells' results."""
+"""The plots of docs/performance.md and of the details as SVG, from the cells' results."""
 import collections
+import re
 
+from . import grid
 from .figures import best_ddp, figures_of, usual
 
 STYLES = {"poseidon": ("Poseidon", "#0b5fa5", "o"), "dense": ("Poseidon, dense", "#3aa6dd", "s"),
@@ -11,7 +13,7 @@ STYLES = {"poseidon": ("Poseidon", "#0b5fa5", "o"), "dense": ("Poseidon, dense",
 def pyplot():
     import matplotlib
     matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "poseidon", "svg.fonttype": "none", "font.size": 9,
+    matplotlib.rcParams.update({"svg.hashsalt": "poseidon", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans", "sans-serif"], "font.size": 9,
                                 "axes.spines.top": False, "axes.spines.right": False})
     import matplotlib.pyplot as plt
     return plt
@@ -44,6 +46,9 @@ def save(plt, figure, path):
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None, "Creator": None} if path.suffix == ".svg" else None)
     plt.close(figure)
+    if path.suffix == ".svg":  # hundredths of a point are enough, and nobody reads the indentation
+        text = re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", path.read_text())
+        path.write_text(re.sub(r"^ +", "", text, flags=re.M))
 
 
 def panels(plt, count):
@@ -80,8 +85,8 @@ def speed_up(results, path):
 
 
 def bandwidth(results, path):
-    """Step time against bandwidth of four workers, T* as a line."""
-    results = [result for result in results if result["cell"]["workers"] == 4]
+    """Step time against bandwidth of four workers, T* as a line, of the profiles that the goals speak of."""
+    results = [result for result in results if result["cell"]["workers"] == 4 and result["cell"]["profile"] in grid.GOALS]
     found = groups(results, lambda c: (c["profile"], c["workers"]), 3)
     if not found:
         return None
@@ -136,7 +141,7 @@ LANES = ("compute", "send", "receive", "wait")
 
 
 def timeline(results, path):
-    """Two steps of one worker, ours beside backward-only overlap."""
+    """Two steps of one worker, ours beside backward-only overlap; of raw results, since none is recorded."""
     result = next((r for r in results if len(r.get("timeline") or {}) == 2), None)
     if not result:
         return None
@@ -159,7 +164,7 @@ def timeline(results, path):
             "red (last); a run of its own, not among the figures.")
 
 
-PLOTS = {"speed-up.svg": speed_up, "bandwidth.svg": bandwidth, "bytes.svg": scheme_bytes, "timeline.svg": timeline}
+PLOTS = {"speed-up.svg": speed_up, "bandwidth.svg": bandwidth, "bytes.svg": scheme_bytes}
 
 
 def draw(results, folder):

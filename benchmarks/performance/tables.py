@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/performance.md from the cells' results: tables in Markdown around the prose of template.md."""
+"""docs/performance/details.md and the detail of all cells from the cells' results: tables in Markdown around the prose of
+details.md and cells.md."""
 import pathlib
 import re
 import statistics
 
 from benchmarks.profiles import timing
 from benchmarks.simulate import compare
-from benchmarks.torch import tables as training
 
 from . import dense_path, grid
-from .figures import best_ddp, figures_of, thrown_away, usual
+from .figures import best_ddp, figures_of, thrown_away, usual, watched
 
-RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "performance"
 TEMPLATES = pathlib.Path(__file__).resolve().parent
 GOAL = 1.02       # of T*(trace)
 SAME = 0.005      # two steps that differ by less are as long
@@ -92,9 +91,8 @@ def prediction_table(results):
         f = figures_of(result)
         row = [setting(result)]
         for name in ("poseidon", "dense"):
-            turns = result["systems"].get(name, {"turns": []})["turns"]
             row += [number(f[name].first["predicted_seconds"]) if name in f else "-",
-                    " and ".join(number(t["predicted_seconds"] / t["median_seconds"]) for t in turns) or "-"]
+                    " and ".join(map(number, predicted_to_measured(f, name))) or "-"]
         rows.append(row)
     return table(["setting", "Poseidon predicted, s", "/ measured, by turn", "dense predicted, s",
                   "/ measured, by turn"], rows)
@@ -164,8 +162,8 @@ def payload_of(f, result):
     """Bytes that the busiest worker must send per step: by its plan; of an all-reduce what the dense plan has."""
     if f.plans:
         return statistics.fmean(payload for payload, _ in f.plans)
-    dense = result["systems"].get("dense", {"turns": []})["turns"]
-    return dense[-1].get("payload_bytes_per_step") if dense else None
+    dense = figures_of(result).get("dense")
+    return dense.plans[-1][0] if dense and dense.plans else None
 
 
 def burst_table(results):
@@ -306,8 +304,7 @@ def scheme_table(results):
 
 def thrown_away_words(systems):
     """How many turns were run again; "-" where nobody watched what others took."""
-    watched = any("window_stolen" in turn for system in systems.values() for turn in system["turns"])
-    return str(thrown_away(systems)) if watched else "-"
+    return str(thrown_away(systems)) if watched(systems) else "-"
 
 
 def gate_table(results):
@@ -333,7 +330,7 @@ def coverage(cells, results):
     """How many cells of the grids were measured, which of `cells` are missing, and what was refused or failed."""
     measured = {result["name"] for result in results if not result.get("refused")}
     full = {cell.name for cell in grid.full()}
-    lines = [f"{len(measured & {cell.name for cell in cells})} of the {len(cells)} cells that stand here in detail "
+    lines = [f"{len(measured & {cell.name for cell in cells})} of the {len(cells)} cells that are here in detail "
              f"were measured, and {len(measured & full)} of the {len(full)} of the full grid."]
     took = [result.get("wall_seconds") for result in results if result["name"] in {cell.name for cell in cells}]
     if took and all(took):
@@ -347,10 +344,6 @@ def coverage(cells, results):
             if "failed" in system:
                 lines.append(f"In `{result['name']}`, {name} did not finish: {system['failed']}.")
     return "\n".join(f"- {line}" for line in lines)
-
-
-def medians_of(result, system):
-    return [turn["median_seconds"] for turn in result["systems"][system]["turns"]]
 
 
 def goals(results):
@@ -368,11 +361,12 @@ def goals(results):
                      f"slower than DDP in {len(slower)}.")
         lines += [f"a turn slower than DDP, {words}: {setting(r)}: {max(turns) / d.seconds:.3f} of its step"
                   for r, f, d in found
-                  if d and max(turns := medians_of(r, system)) > d.seconds >= f.seconds]
+                  if d and max(turns := f.medians) > d.seconds >= f.seconds]
         lines += [f"slower than DDP, {words}: {setting(r)}: {f.seconds / d.seconds:.3f} of its step"
                   for r, f, d in slower]
     lines += over_ddp_goals(results) + [line for line in (against("ps-2017", results), against("dense", results)) if line]
-    predicted = [ratio for result in results for name in OURS for ratio in predicted_to_measured(result, name)]
+    predicted = [ratio for result in results for name in OURS
+                 for ratio in predicted_to_measured(figures_of(result), name)]
     if predicted:
         lines.append(f"prediction within {PREDICTED * 100:g} % in {sum(abs(p - 1) <= PREDICTED for p in predicted)} of "
                      f"{len(predicted)} turns of Poseidon and of dense.")
@@ -405,10 +399,10 @@ def against(system, results):
             + (f"{len(behind)}: {', '.join(behind)}." if behind else "none."))
 
 
-def predicted_to_measured(result, system):
+def predicted_to_measured(figures, system):
     """Of every turn."""
-    return [turn["predicted_seconds"] / turn["median_seconds"]
-            for turn in result["systems"].get(system, {"turns": []})["turns"]]
+    f = figures.get(system)
+    return [predicted / median for predicted, median in zip(f.predicted, f.medians)] if f else []
 
 
 def missed_table(results, unscaled=None, agreement=None):
@@ -420,10 +414,11 @@ def missed_table(results, unscaled=None, agreement=None):
     rows = []
     for result in results:
         cell = result["cell"]
-        for system, f in figures_of(result).items():
+        found = figures_of(result)
+        for system, f in found.items():
             if system not in OURS:
                 continue
-            predicted = predicted_to_measured(result, system)
+            predicted = predicted_to_measured(found, system)
             if f.to_bound <= GOAL and all(abs(p - 1) <= PREDICTED for p in predicted):
                 continue
             ideal = full_size.get((cell["profile"], cell["workers"], cell["rate"])) if usual(cell) else None
@@ -585,9 +580,9 @@ def systems_table(results):
                  [[name, system.words] for name, system in grid.SYSTEMS.items() if name in ran])
 
 
-def plots_in(plots):
-    """Plots with their captions; without one, that more cells are needed."""
-    parts = [f"![{caption}](performance/{name})\n\n{caption}" if caption
+def plots_in(plots, folder=""):
+    """Plots with their captions, from a page in whose `folder` they are; without one, that more cells are needed."""
+    parts = [f"![{caption}]({folder}{name})\n\n{caption}" if caption
              else f"`{name}` needs results that are not there." for name, caption in plots]
     return "\n\n".join(parts)
 
@@ -601,14 +596,14 @@ def in_detail(results):
 
 
 def document(cells, results, plots, beside=(), measured_path=None, unscaled=None, agreement=None):
-    """The whole text: all `results` in the sums and matrices, those of `cells` in detail. `plots` are names of
+    """The text of the details: all `results` in the sums and matrices, those of `cells` in detail. `plots` are names of
     SVG files beside the results, in order, with a caption, or None where there were too few results; `beside` are
     results of cells beside the grid, `measured_path` those of the dense path, `unscaled` and `agreement` those of
     benchmarks/simulate, settings.py and compare.py."""
     passed = [result for result in results if result["systems"]]
     names = {cell.name for cell in cells}
     shown = [result for result in results if result["name"] in names]
-    return filled("template.md", in_detail(shown) | {
+    return filled("details.md", in_detail(shown) | {
         "head": head([*results, *beside]) if results else "", "coverage": coverage(cells, results),
         "profiles": profiles_table(),
         "goals": goals(passed), "missed": missed_table(passed, unscaled, agreement),
@@ -619,7 +614,6 @@ def document(cells, results, plots, beside=(), measured_path=None, unscaled=None
         "dense_path_machine": machine_words(measured_path) if measured_path else "",
         "dense_path": dense_path_table(measured_path) if measured_path else "Not measured yet.",
         "dense_path_goals": dense_path_goals(measured_path) if measured_path else "",
-        "training": training.section(RESULTS),
         "unscaled": unscaled_part(unscaled) if unscaled else "Not simulated yet.",
         "agreement": agreement_goals(agreement) if agreement else "Not simulated yet.",
         "plots": plots_in(plots)})

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulator beside what emulated clusters showed: step times of recorded cells, and how far off it is.
 
-  python3 -m benchmarks.simulate.compare                              # all cells of docs/performance
+  python3 -m benchmarks.simulate.compare                              # all cells that are recorded
   python3 -m benchmarks.simulate.compare --goodput 0.91 --latency 40us CELL.json...
   ... --json agreement.json                                           # the step times
 
@@ -16,10 +16,10 @@ import statistics
 import subprocess
 import sys
 
-from benchmarks.performance import grid
+from benchmarks.performance import figures, grid, record
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "docs" / "performance"
+RECORD = ROOT / "docs" / "performance" / "recorded.json"
 SIMULATE = ROOT / "build" / "release" / "bin" / "poseidon_simulate"
 LEFT_OUT = ("--wire",)  # encryption costs CPU time, of which the simulator knows nothing
 
@@ -44,14 +44,13 @@ def runs_of(result, settings):
     if (cell.get("background") or cell.get("latency_seconds") or cell.get("compute", "sleep") != "sleep"
             or cell.get("per_node", 1) > 1):
         return  # neither others' traffic, nor a delay stage, nor others on the cores, nor shared ports are simulated
-    for name, measured in result["systems"].items():
-        system = grid.SYSTEMS.get(name)
-        if (not system or system.program != "ours" or not measured["turns"]
-                or any(word in LEFT_OUT for word in system.options)):
+    for name, measured in figures.figures_of(result).items():
+        system = grid.SYSTEMS[name]
+        if system.program != "ours" or any(word in LEFT_OUT for word in system.options):
             continue
         if (seconds := simulated(cell, system.options, settings)) is not None:
             yield {"cell": result["name"], "system": name, "simulated_seconds": seconds,
-                   "emulated_seconds": min(turn["median_seconds"] for turn in measured["turns"])}
+                   "emulated_seconds": min(measured.medians)}
 
 
 def main(arguments):
@@ -73,8 +72,8 @@ def main(arguments):
 def agreement(settings):
     """Simulates the cells, prints and writes how far off that is; the exit status. Raises OSError."""
     runs = []
-    for path in settings.cells or sorted(RESULTS.glob("*.json")):
-        result = json.loads(path.read_text())
+    results = [json.loads(path.read_text()) for path in settings.cells] or list(record.read(RECORD).values())
+    for result in results:
         if not isinstance(result, dict) or not result.get("systems") or "port_rate_bits" not in result["cell"]:
             continue
         for run in runs_of(result, settings):

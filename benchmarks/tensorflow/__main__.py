@@ -8,7 +8,7 @@ writes what steps took.
   python3 -m benchmarks.tensorflow --smoke            # a turn or two of each cell, into build/
   python3 -m benchmarks.tensorflow --render           # measures nothing
 
-Raw results are docs/performance/tensorflow-*.json, the tables are docs/performance/tensorflow.md. A cell is measured
+Raw results are build/performance/tensorflow-*.json, the tables are docs/performance/tensorflow.md. A cell is measured
 again when its inputs changed (setting, sources or machine) or when others used the cores meanwhile.
 """
 import dataclasses
@@ -77,12 +77,16 @@ def measure_all(options):
 def write(folder):
     """The tables from what is there, and the plot where matplotlib is."""
     from . import grid, plots, tables
-    plot = folder / "tensorflow.svg"
+    pages = of_cells.page_folder("tensorflow", grid.cells()) if folder == FOLDER else folder
+    pages.mkdir(parents=True, exist_ok=True)
+    results = of_cells.results_in(folder, grid.cells())
+    plot = pages / "tensorflow.svg"
     try:
-        drawn = plots.speed_up(tables.of_kind(of_cells.results_in(folder, grid.cells()), "servers"), plot)
+        drawn = plots.speed_up(tables.of_kind(results, "servers"), plot)
     except ImportError:
         drawn = plot.exists()
-    document = folder / "tensorflow.md"
+    (pages / "tensorflow.json").write_text(of_cells.summary_of(tables.summary(results)))
+    document = pages / "tensorflow.md"
     document.write_text("# Training through Keras and TensorFlow\n\nWritten by `python3 -m benchmarks.tensorflow`.\n\n"
                         + tables.section(folder, plot.name if drawn else None))
     print(document.read_text())

@@ -168,6 +168,18 @@ def goals(results):
         *(f"missed: {line}" for line in missed), *again))
 
 
+def summary(results):
+    """Rows for cells.summary_of, by kind of comparison."""
+    kinds = {"train": ("stock", "The step of MultiWorkerMirroredStrategy in Poseidon's", 1),
+             "overhead": ("local", "A plain step of `fit` in that of a single worker", 0.98),
+             "servers": ("stock", "The step of synchronous parameter servers in Poseidon's, eight workers, computing slept", 1)}
+    for result in results:
+        if result["cell"]["kind"] == "servers" and result["cell"]["workers"] < 8:
+            continue
+        against, words, goal = kinds[result["cell"]["kind"]]
+        yield result, setting(result), words, ratio(result, "poseidon", against), goal
+
+
 def systems_of(kind):
     return "\n".join(f"- *{'plain' if (kind, name) == ('overhead', 'local') else name}*: {words}"
                      for name, words in grid.SYSTEMS[kind].items())

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures and tables of results, and processes that take turns; without root, network and TensorFlow."""
+import contextlib
+import io
+import json
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
+from benchmarks import cells
 from benchmarks.tensorflow import conduct, grid, lanes, tables
 
 CELLS = {cell.name: cell for cell in grid.cells()}
@@ -69,6 +74,30 @@ class Goals(unittest.TestCase):
         for head in ("Beside MultiWorkerMirroredStrategy", "One worker", "Synchronous parameter servers"):
             self.assertIn(f"## {head}", text)
         self.assertIn("| b | yes |", text)
+
+
+class Pages(unittest.TestCase):
+    def test_a_page_takes_its_place_only_with_all_cells(self):
+        with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()) as said:
+            root = pathlib.Path(name)
+            with unittest.mock.patch.multiple(cells, ROOT=root, FOLDER=root / "raw", PAGES=root / "docs"):
+                (root / "raw").mkdir()
+                for cell in grid.cells()[1:]:
+                    (root / "raw" / f"{cell.name}.json").touch()
+                self.assertEqual(cells.page_folder("tensorflow", grid.cells()), root / "raw")
+                (root / "raw" / f"{grid.cells()[0].name}.json").touch()
+                self.assertEqual(cells.page_folder("tensorflow", grid.cells()), root / "docs")
+        self.assertEqual(said.getvalue().count("\n"), 1)
+        self.assertIn(f"tensorflow: 1 of {len(grid.cells())} cells are not in raw, {grid.cells()[0].name} among them", said.getvalue())
+
+    def test_a_summary_has_a_row_for_each_comparison(self):
+        found = [result("tensorflow-train-mlp-p2-1G", poseidon=[[1.0]], stock=[[4.0]], local=[[1.0]]),
+                 result("tensorflow-servers-vgg19-22k-p8-10G", poseidon=[[2.0]], stock=[[5.0]], split=[[3.0]], local=[[1.0]]),
+                 result("tensorflow-servers-vgg19-22k-p2-10G", poseidon=[[2.0]], stock=[[5.0]], split=[[3.0]], local=[[1.0]])]
+        rows = json.loads(cells.summary_of(tables.summary(found)))["rows"]
+        self.assertEqual([(row["setting"], row["ratio"], row["date"], row["commit"]) for row in rows],
+                         [("MLP 784-4096-4096-10, P=2, 1 Gbit/s", [4, 4, 4], "2000-01-01", "0" * 12),
+                          ("VGG19-22K, P=8, 10 Gbit/s", [2.5, 2.5, 2.5], "2000-01-01", "0" * 12)])
 
 
 class Nowhere:

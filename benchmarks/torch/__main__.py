@@ -6,7 +6,7 @@
   python3 -m benchmarks.torch --only mlp-p2-1G,lenet
   python3 -m benchmarks.torch --render         # measures nothing
 
-Raw results are docs/performance/torch-*.json, the table is docs/performance/torch.md. A cell is measured again
+Raw results are build/performance/torch-*.json, the table is docs/performance/torch.md. A cell is measured again
 when its inputs changed (setting, sources or machine) or when others used the cores meanwhile.
 """
 import itertools
@@ -66,7 +66,7 @@ def measure_all(cells, again):
 
 
 def main(arguments):
-    from . import measure, tables
+    from . import grid, measure, tables
     options = parse(arguments)
     if options.list:
         for cell in options.chosen:
@@ -84,7 +84,10 @@ def main(arguments):
             return 1
         except subprocess.CalledProcessError as failure:
             return failure.returncode
-    document = FOLDER / "torch.md"
+    pages = of_cells.page_folder("torch", grid.cells())
+    pages.mkdir(parents=True, exist_ok=True)
+    (pages / "torch.json").write_text(of_cells.summary_of(tables.summary(of_cells.results_in(FOLDER, grid.cells()))))
+    document = pages / "torch.md"
     document.write_text("# Training through PyTorch\n\nWritten by `python3 -m benchmarks.torch`.\n\n"
                         + tables.section(FOLDER))
     say(f"the table is in {document.relative_to(ROOT)}")

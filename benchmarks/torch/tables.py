@@ -178,6 +178,16 @@ def goals(results):
     return "\n".join(f"- {line}" for line in lines)
 
 
+def summary(results):
+    """Rows for cells.summary_of: the quicker DDP in steps of the overlap mode, of one worker a plain step in ours."""
+    for result in results:
+        if result["cell"]["workers"] > 1:
+            yield (result, setting(result), "DDP's step in Poseidon's, with `overlap=\"forward\"`",
+                   ratio(result, "overlap", best(result)), 1)
+        else:
+            yield result, setting(result), "A plain step in that of a single worker through `wrap`", ratio(result, "waiting", "local"), 0.98
+
+
 def coverage(results):
     missing = [cell.name for cell in grid.cells() if cell.name not in {result["name"] for result in results}]
     return (f"- {len(results)} of {len(grid.cells())} cells were measured."

@@ -55,6 +55,13 @@ def test_one_worker_is_beside_plain_torch():
     assert "missed: LeNet, P=1: +2.0 % [+2.0 %, +2.0 %] more than a plain step, asked 1.1 % at most" in tables.goals([found])
 
 
+def test_the_summary_is_of_the_overlap_and_of_one_worker():
+    several, one = result("torch-mlp-p2-1G", [[1.0]], [[4.0]]), result("torch-lenet-p1-unshaped", [[1.0]], [[1.0]])
+    one["systems"]["waiting"]["turns"] = [[1.25]]
+    rows = [(setting, ratio, goal) for _, setting, _, ratio, goal in tables.summary([several, one])]
+    assert rows == [("MLP 784-4096-4096-10, P=2, 1 Gbit/s", (4, 4, 4), 1), ("LeNet, P=1", (0.8, 0.8, 0.8), 0.98)]
+
+
 def test_strangers_on_the_cores_are_named():
     found = result("torch-mlp-p2-1G", [[1.0]], [[5.0]])
     assert tables.undisturbed(found) == 0.5 and "strangers used the cores, 50% were left" in tables.goals([found])
