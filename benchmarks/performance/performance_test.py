@@ -591,6 +591,18 @@ class Record(unittest.TestCase):
         self.assertEqual({path.name for path in docs.glob("*.svg")} - {"tensorflow.svg"}, set(drawn), "no picture that no page shows")
 
 
+    def test_the_readme_says_the_recorded_numbers(self):
+        found = list(record.read(command.DOCS / command.RECORD).values())
+        results = [result for result in found if result["name"] in {cell.name for cell in grid.full()}]
+        bounds = pages.ratios(results, pages.to_bound("poseidon"))
+        words = (command.ROOT / "README.md").read_text()
+        self.assertIn(f"in {sum(ratio <= tables.GOAL for ratio, _ in bounds)} of {len(bounds)} settings", words)
+        self.assertIn(pages.range_words(pages.ratios(results, pages.over_ours("ddp"))).split(" times")[0] + " times as long", words)
+        rows = {row["setting"]: row["ratio"][0] for row in json.loads((command.DOCS / "torch.json").read_text())["rows"]}
+        for net in ("BERT-style, 128 tokens a worker", "LeNet", "ResNet-20"):
+            self.assertIn(f"{rows[f'{net}, P=2, 1 Gbit/s']:.2f} ", words)
+
+
 class Page(unittest.TestCase):
     def parts(self, **more):
         return pages.Parts([recorded()], [], **more)
