@@ -2,7 +2,7 @@
 // Every layer's backward pass against central differences.
 #include <gtest/gtest.h>
 
-#include "frontends/caffe/testing/gradient_checker.h"
+#include "tests/shared/gradient_checker.h"
 
 namespace poseidon::caffe {
 namespace {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "frontends/caffe/layers/registry.h"
-#include "frontends/caffe/testing/gradient_checker.h"
+#include "tests/shared/gradient_checker.h"
 
 namespace poseidon::caffe {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "frontends/caffe/net/debug_lines.h"
 #include "frontends/caffe/proto/read.h"
-#include "frontends/caffe/testing/gradient_checker.h"
+#include "tests/shared/gradient_checker.h"
 
 namespace poseidon::caffe {
 namespace {

@@ -23,7 +23,7 @@
 #include "frontends/caffe/solver/test_cluster.h"
 #include "frontends/caffe/solver/test_run.h"
 #include "frontends/caffe/solver/weights_hash.h"
-#include "frontends/caffe/testing/gradient_checker.h"
+#include "tests/shared/gradient_checker.h"
 
 namespace poseidon::caffe {
 namespace {

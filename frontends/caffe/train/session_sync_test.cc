@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "frontends/caffe/solver/weights_hash.h"
-#include "frontends/caffe/testing/gradient_checker.h"
+#include "tests/shared/gradient_checker.h"
 #include "frontends/caffe/train/aten_engine.h"
 
 namespace poseidon::caffe {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontends/caffe/golden/case.h"
+#include "tests/golden/case.h"
 
 #include <ATen/ops/empty.h>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "frontends/caffe/golden/kinds.h"
+#include "tests/golden/kinds.h"
 #include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/net/subnormals.h"
 
@@ -24,7 +24,7 @@ struct Kind {
 
 constexpr Kind kKinds[] = {
 #define POSEIDON_GOLDEN_KIND(kind, function) {kind, function},
-#include "frontends/caffe/golden/kinds.inc"
+#include "tests/golden/kinds.inc"
 #undef POSEIDON_GOLDEN_KIND
 };
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "frontends/caffe/golden/kinds.h"
+#include "tests/golden/kinds.h"
 #include "frontends/caffe/net/blob_proto.h"
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/proto/read.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_FRONTENDS_CAFFE_TESTING_GRADIENT_CHECKER_H_
-#define POSEIDON_FRONTENDS_CAFFE_TESTING_GRADIENT_CHECKER_H_
+#ifndef POSEIDON_TESTS_SHARED_GRADIENT_CHECKER_H_
+#define POSEIDON_TESTS_SHARED_GRADIENT_CHECKER_H_
 
 #include <cstdint>
 #include <map>
@@ -44,4 +44,4 @@ void CheckGradients(const std::string& text, const GradientCheck& check = {});
 
 }  // namespace poseidon::caffe
 
-#endif  // POSEIDON_FRONTENDS_CAFFE_TESTING_GRADIENT_CHECKER_H_
+#endif  // POSEIDON_TESTS_SHARED_GRADIENT_CHECKER_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_FRONTENDS_CAFFE_GOLDEN_CASE_H_
-#define POSEIDON_FRONTENDS_CAFFE_GOLDEN_CASE_H_
+#ifndef POSEIDON_TESTS_GOLDEN_CASE_H_
+#define POSEIDON_TESTS_GOLDEN_CASE_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -58,4 +58,4 @@ class Comparison {
 
 }  // namespace poseidon::caffe
 
-#endif  // POSEIDON_FRONTENDS_CAFFE_GOLDEN_CASE_H_
+#endif  // POSEIDON_TESTS_GOLDEN_CASE_H_

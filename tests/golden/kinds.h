@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_FRONTENDS_CAFFE_GOLDEN_KINDS_H_
-#define POSEIDON_FRONTENDS_CAFFE_GOLDEN_KINDS_H_
+#ifndef POSEIDON_TESTS_GOLDEN_KINDS_H_
+#define POSEIDON_TESTS_GOLDEN_KINDS_H_
 
-#include "frontends/caffe/golden/case.h"
+#include "tests/golden/case.h"
 #include "poseidon/base/result.h"
 
 namespace poseidon::caffe {
@@ -12,7 +12,7 @@ namespace poseidon::caffe {
 // run as asked; it counts as failed.
 #define POSEIDON_GOLDEN_KIND(kind, function) \
   Result<CaseOutcome> function(const GoldenCase& golden);
-#include "frontends/caffe/golden/kinds.inc"
+#include "tests/golden/kinds.inc"
 #undef POSEIDON_GOLDEN_KIND
 
 // For all kinds: the layer types of the case's net that do not exist here, as "layer type LSTM", or
@@ -21,4 +21,4 @@ std::string MissingLayerTypes(const GoldenCase& golden);
 
 }  // namespace poseidon::caffe
 
-#endif  // POSEIDON_FRONTENDS_CAFFE_GOLDEN_KINDS_H_
+#endif  // POSEIDON_TESTS_GOLDEN_KINDS_H_

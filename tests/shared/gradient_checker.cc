@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontends/caffe/testing/gradient_checker.h"
+#include "tests/shared/gradient_checker.h"
 
 #include <ATen/ops/empty_like.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "frontends/caffe/golden/kinds.h"
+#include "tests/golden/kinds.h"
 #include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/net/net.h"
