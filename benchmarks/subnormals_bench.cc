@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/net/subnormals.h"
 #include "frontends/caffe/proto/read.h"
@@ -54,7 +55,7 @@ Measured Backward(bool saturated) {
   if (const Status status = ParseText(text, "net", &parameters); !status.ok()) Fail(status.message());
   NetState state;
   state.set_phase(TRAIN);
-  Result<std::unique_ptr<Net>> made = Net::Create(parameters, state, {});
+  Result<std::unique_ptr<Net>> made = Net::Create(parameters, state, MakeLayer, {});
   if (!made.ok()) Fail(made.status().message());
   Net& net = **made;
   net.blob("data")->data.fill_(0.01);

@@ -3,14 +3,16 @@
 """Checks the shape of the tree: who may include whom, and what every source must carry.
 
 A folder includes only folders on lower rungs of the ladder, never a neighbour on its own rung, and
-names a header of ours by its path from the root. Headers carry the include guard that follows from
-their path, sources their licence line, and nothing below tools/ and frontends/ reads the environment
-(tests may, for their counts).
+names a header of ours by its path from the root. Some folders are ladders themselves: the same holds
+between their rooms, for the modules of a Python package too. What tests share is included by tests
+alone. Headers carry the include guard that follows from their path, sources their licence line, and
+nothing below tools/ and frontends/ reads the environment (tests may, for their counts).
 
 Prints one line per breach, `file:line: what, what was expected`, and exits 1 if there is any.
 """
 
 import argparse
+import ast
 import pathlib
 import re
 import sys
@@ -32,10 +34,22 @@ RUNGS = [
 ]
 RUNG_OF = {folder: rung for rung, folders in enumerate(RUNGS) for folder in folders}
 
+# Folders that are ladders themselves. A room is a folder in them, or a Python module; "." is all other files of theirs.
+PYTHON = "frontends/python/poseidon"
+ROOMS = {
+    "frontends/caffe": [["proto"], ["data"], ["net"], ["layers"], ["solver"], ["train"]],
+    PYTHON: [["."], ["doctor", "torch", "tensorflow"], ["keras", "lightning", "accelerate"], ["transformers", "demo"],
+             ["cli"], ["__main__"]],
+    "tools": [["launch", "profile"], ["."]],
+}
+RUNG_OF_ROOM = {ladder: {room: rung for rung, rooms in enumerate(rungs) for room in rooms}
+                for ladder, rungs in ROOMS.items()}
+
 # The core is loaded into processes that bring their own copies of these.
 FOREIGN_TO_CORE = re.compile(r"^(ATen|c10|torch|google/protobuf|tensorflow)/|\.pb\.h$")
 
 TOPS = ["poseidon", "frontends", "tools", "tests", "benchmarks", "examples"]
+ABOVE = ("tests/", "benchmarks/", "examples/")
 SOURCES = {".h", ".cc", ".c", ".cpp", ".cu"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 ENVIRONMENT = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
@@ -47,6 +61,19 @@ def folder_of(path):
     parts = path.split("/")
     folder = parts[0] if parts[0] == "tools" else "/".join(parts[:2])
     return folder if folder in RUNG_OF else None
+
+
+def room_of(path):
+    """The folder that is a ladder itself and the room in it that holds `path`; None where there is no such folder, and no
+    room where the ladder does not name it."""
+    for ladder, rung_of in RUNG_OF_ROOM.items():
+        if path.startswith(ladder + "/"):
+            name, _, below = path[len(ladder) + 1:].partition("/")
+            module = name.removesuffix(".py")
+            if module in rung_of and (below or ladder == PYTHON):
+                return ladder, module
+            return ladder, None if below or "." not in rung_of else "."
+    return None
 
 
 def guard_of(path):
@@ -66,12 +93,55 @@ def check_include(path, folder, included):
     if folder.startswith("poseidon/") and FOREIGN_TO_CORE.search(included):
         return f"includes {included}, but the core includes no framework and no protobuf"
     target = folder_of(included)
-    if target is None or target == folder:
-        return None
-    if RUNG_OF[target] < RUNG_OF[folder]:
+    if target == folder:
+        return check_rooms(path, included)
+    if target is None and included.startswith(ABOVE) and not path.endswith("_test.cc"):
+        return f"includes {included}, which only tests may"
+    if target is None or RUNG_OF[target] < RUNG_OF[folder]:
         return None
     return (f"includes {included}, but {target} is on rung {RUNG_OF[target]} and {folder} on rung "
             f"{RUNG_OF[folder]}: only lower rungs may be included")
+
+
+def check_rooms(path, included):
+    """What is wrong with `path` including a file of the same ladder, or None."""
+    own, target = room_of(path), room_of(included)
+    # A test may be built of what is above: a net is tested with layers.
+    if own is None or target is None or own == target or own[0] != target[0] or path.endswith("_test.cc"):
+        return None
+    rung_of = RUNG_OF_ROOM[own[0]]
+    if None in (own[1], target[1]) or rung_of[target[1]] < rung_of[own[1]]:
+        return None
+    return (f"uses {included}, but in {own[0]} {target[1]} is on rung {rung_of[target[1]]} and {own[1]} on rung "
+            f"{rung_of[own[1]]}: only lower rungs may be used")
+
+
+def imports_of(path, text):
+    """Yields (line, path without its suffix) for every module of the package that a module of it imports."""
+    packages = path.split("/")[:-1]
+    for node in ast.walk(ast.parse(text, path)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            whole = packages[2:len(packages) - node.level + 1] if node.level else []
+            module = ".".join(whole + ([node.module] if node.module else []))
+            # Of the package itself, names may be modules.
+            names = [f"{module}.{alias.name}" for alias in node.names] if module == "poseidon" else [module]
+        else:
+            continue
+        for name in names:
+            if name.startswith("poseidon."):
+                yield node.lineno, "frontends/python/" + name.replace(".", "/")
+
+
+def check_module(path, text):
+    """Yields (line, what is wrong) for one module of the Python package."""
+    if room_of(path)[1] is None:
+        yield 1, "package is not on the ladder of scripts/check_ladder.py"
+        return
+    for number, imported in imports_of(path, text):
+        if wrong := check_rooms(path, imported):
+            yield number, wrong
 
 
 def check_place(mark, included):
@@ -95,6 +165,8 @@ def check_source(path, text):
         yield 1, "folder is not on the ladder of scripts/check_ladder.py"
     if folder is None:
         return
+    if (room := room_of(path)) is not None and room[1] is None:
+        yield 1, "folder is not on the ladder of scripts/check_ladder.py"
     may_read_environment = not folder.startswith("poseidon/") or path.endswith("_test.cc")
     for number, line in enumerate(without_comments(text).splitlines(), start=1):
         include = INCLUDE.match(line)
@@ -108,6 +180,10 @@ def check_source(path, text):
 
 def check_tree(root):
     """Yields (path, line, what is wrong) for every source below `root`."""
+    for file in sorted((root / PYTHON).rglob("*.py")):
+        path = file.relative_to(root).as_posix()
+        for line, wrong in check_module(path, file.read_text(encoding="utf-8")):
+            yield path, line, wrong
     for top in TOPS:
         for file in sorted((root / top).rglob("*")):
             if file.suffix not in SOURCES or not file.is_file():

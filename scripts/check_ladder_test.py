@@ -6,7 +6,7 @@ import pathlib
 import re
 import unittest
 
-from check_ladder import LICENCE, RUNGS, check_source, guard_of
+from check_ladder import LICENCE, RUNGS, check_module, check_source, guard_of
 
 
 def breaches(path, body):
@@ -14,6 +14,10 @@ def breaches(path, body):
         guard = guard_of(path)
         body = f"#ifndef {guard}\n#define {guard}\n{body}\n#endif\n"
     return [wrong for _, wrong in check_source(path, f"{LICENCE}\n{body}\n")]
+
+
+def imports(module, statement):
+    return [wrong for _, wrong in check_module(f"frontends/python/poseidon/{module}.py", statement)]
 
 
 class CheckLadderTest(unittest.TestCase):
@@ -31,6 +35,37 @@ class CheckLadderTest(unittest.TestCase):
                                ("frontends/caffe/net/a.cc", "frontends/python/b.h"),
                                ("frontends/caffe/net/a.cc", "tools/b.h")]:
             self.assertEqual(len(breaches(path, f'#include "{included}"')), 1, (path, included))
+
+    def test_rooms_of_a_folder_are_a_ladder(self):
+        for path, lower, higher in [("frontends/caffe/net/a.cc", "frontends/caffe/data/b.h", "frontends/caffe/layers/b.h"),
+                                    ("frontends/caffe/train/a.h", "frontends/caffe/solver/b.h", None),
+                                    ("frontends/caffe/proto/a.cc", "frontends/caffe/proto/b.h", "frontends/caffe/data/b.h"),
+                                    ("tools/a.cc", "tools/launch/b.h", None),
+                                    ("tools/launch/a.cc", "tools/launch/b.h", "tools/b.h"),
+                                    ("tools/profile/a.cc", "poseidon/plan/b.h", "tools/launch/b.h")]:
+            self.assertEqual(breaches(path, f'#include "{lower}"'), [], (path, lower))
+            if higher is not None:
+                self.assertEqual(len(breaches(path, f'#include "{higher}"')), 1, (path, higher))
+        self.assertEqual(breaches("frontends/caffe/net/a_test.cc", '#include "frontends/caffe/layers/b.h"'), [])
+
+    def test_what_tests_share_is_for_tests(self):
+        line = '#include "tests/shared/gradient_checker.h"'
+        self.assertEqual(len(breaches("frontends/caffe/net/a.cc", line)), 1)
+        self.assertEqual(breaches("frontends/caffe/net/a_test.cc", line), [])
+
+    def test_packages_are_a_ladder(self):
+        for module, lower, higher in [("session", "from . import errors", "from . import torch"),
+                                      ("session", "from .library import Options", "from .torch.layers import Layers"),
+                                      ("session", "import pathlib", "import poseidon.torch"),
+                                      ("session", "from poseidon import errors", "from poseidon import torch"),
+                                      ("torch/ddp", "from ..session import Session", "from ..tensorflow import ops"),
+                                      ("torch/ddp", "from . import layers", "from .. import lightning"),
+                                      ("torch/ddp", "from .layers import Layers", "def f():\n    from ..keras import late"),
+                                      ("keras/late", "from .. import tensorflow", "import poseidon.cli"),
+                                      ("cli", "from .doctor import main", None)]:
+            self.assertEqual(imports(module, lower), [], (module, lower))
+            if higher is not None:
+                self.assertEqual(len(imports(module, higher)), 1, (module, higher))
 
     def test_own_headers_are_named_from_the_root(self):
         for included in ["../kv/b.h", "b.h", "./poseidon/base/b.h", "poseidon/base/../kv/b.h"]:
@@ -58,6 +93,9 @@ class CheckLadderTest(unittest.TestCase):
 
     def test_folder_must_be_on_the_ladder(self):
         self.assertEqual(len(breaches("poseidon/misc/a.cc", "")), 1)
+        self.assertEqual(len(breaches("frontends/caffe/misc/a.cc", "")), 1)
+        self.assertEqual(len(breaches("tools/misc/a.cc", "")), 1)
+        self.assertEqual(len(imports("misc/a", "")), 1)
 
     def test_the_map_shows_the_same_rungs(self):
         page = (pathlib.Path(__file__).parent.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")

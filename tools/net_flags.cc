@@ -9,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/net/subnormals.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
@@ -45,7 +46,7 @@ std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
   std::istringstream stages(flags.stage);
   for (std::string stage; std::getline(stages, stage, ',');) state.add_stage(stage);
   Result<std::unique_ptr<caffe::Net>> net =
-      caffe::Net::Create(*parameters, state, caffe::NetOptions{});
+      caffe::Net::Create(*parameters, state, caffe::MakeLayer, caffe::NetOptions{});
   if (!net.ok()) Fail(net.status().message());
   if ((*net)->layer_count() == 0) Fail(flags.model + " has no layers in phase " + caffe::Phase_Name(state.phase()));
   return *std::move(net);

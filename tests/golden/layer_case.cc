@@ -39,7 +39,7 @@ class LayerCase {
         ReadNet(golden_.Path(golden_.json["net"].get<std::string>())));
     NetState state;
     state.set_phase(golden_.json["phase"] == "TRAIN" ? TRAIN : TEST);
-    auto created = Net::Create(param, state, {});
+    auto created = Net::Create(param, state, MakeLayer, {});
     if (!created.ok()) return Refusal(created.status());
     net_ = std::move(created).value();
     for (const json& entry : golden_.json["params"]) {
@@ -156,7 +156,7 @@ class LayerCase {
     state.set_phase(TEST);
     NetOptions options;
     options.parameters_from = net_.get();
-    POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<Net> test, Net::Create(param, state, options));
+    POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<Net> test, Net::Create(param, state, MakeLayer, options));
     return Forward(test.get(), golden_.json["test_pass"], "test ");
   }
 

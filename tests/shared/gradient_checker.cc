@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/net/random.h"
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/proto/upgrade.h"
@@ -22,7 +23,7 @@ Result<std::unique_ptr<Net>> Build(const std::string& text, Phase phase,
   POSEIDON_RETURN_IF_ERROR(UpgradeNet("net", &param));
   NetState state = param.state();
   state.set_phase(phase);
-  return Net::Create(param, state, options);
+  return Net::Create(param, state, MakeLayer, options);
 }
 
 // The function whose gradient Backward computes.

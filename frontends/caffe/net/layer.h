@@ -14,6 +14,7 @@
 #include "frontends/caffe/net/pass_context.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "poseidon/base/status.h"
+#include "poseidon/base/result.h"
 
 namespace poseidon::caffe {
 
@@ -32,6 +33,11 @@ struct LayerContext {
 };
 
 // How many blobs a layer takes and gives.
+class Layer;
+
+// Makes a layer of the type that `param` names. The table of types is in frontends/caffe/layers, above the net.
+using LayerFactory = Result<std::unique_ptr<Layer>> (*)(const LayerParameter& param, const LayerContext& context);
+
 struct Arity {
   static constexpr int kAny = 1 << 30;
   int min_bottom = 1;

@@ -10,7 +10,6 @@
 #include <set>
 #include <utility>
 
-#include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/net/blob_proto.h"
 #include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/net/filler.h"
@@ -48,11 +47,11 @@ Net::Net(const NetParameter& param, const NetState& state, const NetOptions& opt
 Net::~Net() = default;
 
 Result<std::unique_ptr<Net>> Net::Create(const NetParameter& param, const NetState& state,
-                                         const NetOptions& options) {
+                                         LayerFactory make_layer, const NetOptions& options) {
   POSEIDON_ASSIGN_OR_RETURN(NetParameter filtered, FilterNet(param, state));
   POSEIDON_ASSIGN_OR_RETURN(NetParameter split, InsertSplits(filtered));
   std::unique_ptr<Net> net(new Net(split, state, options));
-  POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] { return net->Build(); }));
+  POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] { return net->Build(make_layer); }));
   net->options_.parameters_from = nullptr;
   return net;
 }
@@ -68,11 +67,11 @@ Status Net::Named(int index, const Status& status) const {
 
 // --- Building ------------------------------------------------------------------------------------
 
-Status Net::Build() {
+Status Net::Build(LayerFactory make_layer) {
   nodes_.resize(static_cast<std::size_t>(param_.layer_size()));
   MakeNamesUnique();
   for (int i = 0; i < param_.layer_size(); ++i) {
-    if (const Status status = RunOnEngine([&] { return AddLayer(i); }); !status.ok()) {
+    if (const Status status = RunOnEngine([&] { return AddLayer(i, make_layer); }); !status.ok()) {
       return Named(i, status);
     }
   }
@@ -108,7 +107,7 @@ void Net::MakeNamesUnique() {
   }
 }
 
-Status Net::AddLayer(int index) {
+Status Net::AddLayer(int index, LayerFactory make_layer) {
   LayerParameter* param = param_.mutable_layer(index);
   if (!param->has_phase()) param->set_phase(state_.phase());
   if (param->propagate_down_size() > 0 && param->propagate_down_size() != param->bottom_size()) {
@@ -118,12 +117,12 @@ Status Net::AddLayer(int index) {
   }
   POSEIDON_ASSIGN_OR_RETURN(
       std::unique_ptr<Layer> made,
-      MakeLayer(*param, {.dtype = ScalarTypeOf(options_.dtype),
-                         .phase = param->phase(),
-                         .seed = options_.seed,
-                         .share = options_.share,
-                         .pass = &pass_,
-                         .unique_name = UniqueName(index)}));
+      make_layer(*param, {.dtype = ScalarTypeOf(options_.dtype),
+                          .phase = param->phase(),
+                          .seed = options_.seed,
+                          .share = options_.share,
+                          .pass = &pass_,
+                          .unique_name = UniqueName(index)}));
   layers_.push_back(std::move(made));
   POSEIDON_RETURN_IF_ERROR(AppendBottoms(index));
   POSEIDON_RETURN_IF_ERROR(AppendTops(index));

@@ -78,10 +78,10 @@ enum class SameNames {
 // Thread: one at a time. Failures name the layer: "layer 'ip1' (InnerProduct): ...".
 class Net {
  public:
-  // Builds the part of `param` (upgraded, see proto/upgrade.h) that belongs to `state`, with filled
-  // weights. `param.state` is not looked at.
+  // Builds the part of `param` (upgraded, see proto/upgrade.h) that belongs to `state`, of layers that `make_layer`
+  // makes, with filled weights. `param.state` is not looked at.
   static Result<std::unique_ptr<Net>> Create(const NetParameter& param, const NetState& state,
-                                             const NetOptions& options);
+                                             LayerFactory make_layer, const NetOptions& options);
   Net(const Net&) = delete;
   Net& operator=(const Net&) = delete;
   ~Net();
@@ -173,14 +173,14 @@ class Net {
 
   Net(const NetParameter& param, const NetState& state, const NetOptions& options);
 
-  Status Build();
+  Status Build(LayerFactory make_layer);
   void MakeNamesUnique();
   int PartnerIn(const Net& source, int index) const;
   int CountNamed(const std::string& name) const;
   int WithWeights(const std::string& name, int place) const;
   const Node& At(int index) const { return nodes_[static_cast<std::size_t>(index)]; }
   const std::string& NameOf(int blob) const { return blob_names_[static_cast<std::size_t>(blob)]; }
-  Status AddLayer(int index);
+  Status AddLayer(int index, LayerFactory make_layer);
   Status AppendBottoms(int index);
   Status AppendTops(int index);
   Status SetLossWeights(int index);

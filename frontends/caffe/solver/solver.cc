@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/solver/gradient_norm.h"
 #include "frontends/caffe/solver/learning_rate.h"
@@ -73,7 +74,7 @@ Result<std::unique_ptr<Solver>> Solver::Create(const SolverParameter& parameters
   net_options.dtype = options.dtype;
   net_options.seed = options.seed;
   net_options.share = options.share;
-  POSEIDON_ASSIGN_OR_RETURN(auto net, Net::Create(nets.train.net, nets.train.state, net_options));
+  POSEIDON_ASSIGN_OR_RETURN(auto net, Net::Create(nets.train.net, nets.train.state, MakeLayer, net_options));
   if (parameters.snapshot_format() == SolverParameter::HDF5) POSEIDON_RETURN_IF_ERROR(CheckNamesDiffer(*net));
   net->EnsureParamDiffs();
   if (parameters.snapshot_diff()) {
@@ -82,7 +83,7 @@ Result<std::unique_ptr<Solver>> Solver::Create(const SolverParameter& parameters
   net_options.parameters_from = net.get();
   std::vector<std::unique_ptr<Net>> test_nets;
   for (const SolverNets::Part& test : nets.tests) {
-    POSEIDON_ASSIGN_OR_RETURN(auto test_net, Net::Create(test.net, test.state, net_options));
+    POSEIDON_ASSIGN_OR_RETURN(auto test_net, Net::Create(test.net, test.state, MakeLayer, net_options));
     test_nets.push_back(std::move(test_net));
   }
   std::unique_ptr<Solver> solver(new Solver(parameters, std::move(options), std::move(net),
