@@ -25,14 +25,14 @@
 namespace poseidon::tools {
 namespace {
 
-using launch::Membership;
+using launch::Place;
 using transport::Address;
 using transport::tcp::Token;
 
 // The files by which the processes of one job meet. Those that rank 0 left go with it.
 class MeetingFiles {
  public:
-  MeetingFiles(const Membership& place, std::string token_file, double join_timeout)
+  MeetingFiles(const Place& place, std::string token_file, double join_timeout)
       : place_(place),
         own_token_(token_file.empty()),
         token_(std::move(token_file)),
@@ -107,7 +107,7 @@ class MeetingFiles {
     return place_.launcher + "-" + job;
   }
 
-  const Membership& place_;
+  const Place& place_;
   const bool own_token_;
   std::string token_;
   std::string note_;
@@ -117,7 +117,7 @@ class MeetingFiles {
 };
 
 // Where rank 0 listens. Its name may mean loopback on its own host.
-Result<Address> OwnMeetingPlace(const Membership& place) {
+Result<Address> OwnMeetingPlace(const Place& place) {
   if (place.one_host) return Address{"127.0.0.1", 0};
   if (!place.master_host.empty()) {
     POSEIDON_ASSIGN_OR_RETURN(const std::string host, launch::AddressOf(place.master_host));
@@ -127,13 +127,13 @@ Result<Address> OwnMeetingPlace(const Membership& place) {
   return Address{host, place.master_port};
 }
 
-Result<Address> FindRankZero(const Membership& place, MeetingFiles& files) {
+Result<Address> FindRankZero(const Place& place, MeetingFiles& files) {
   if (place.one_host || place.master_host.empty()) return files.Await();
   POSEIDON_ASSIGN_OR_RETURN(const std::string host, launch::AddressOf(place.master_host));
   return Address{host, place.master_port};
 }
 
-Result<caffe::Meeting> Meet(const Membership& place, MeetingFiles& files) {
+Result<caffe::Meeting> Meet(const Place& place, MeetingFiles& files) {
   if (place.rank == 0) {
     POSEIDON_ASSIGN_OR_RETURN(const Address own, OwnMeetingPlace(place));
     POSEIDON_ASSIGN_OR_RETURN(const Token token, files.Secret());
@@ -147,13 +147,13 @@ Result<caffe::Meeting> Meet(const Membership& place, MeetingFiles& files) {
 
 }  // namespace
 
-std::optional<launch::Membership> OwnMembership() {
-  Result<std::optional<launch::Membership>> membership = launch::MembershipIn(launch::OwnEnvironment());
-  if (!membership.ok()) Fail(membership.status().message());
-  return *std::move(membership);
+std::optional<launch::Place> OwnPlace() {
+  Result<std::optional<launch::Place>> place = launch::PlaceIn(launch::OwnEnvironment());
+  if (!place.ok()) Fail(place.status().message());
+  return *std::move(place);
 }
 
-void RunPlaced(const Membership& place, caffe::TrainOptions options, const std::string& token_file,
+void RunPlaced(const Place& place, caffe::TrainOptions options, const std::string& token_file,
                caffe::Output& output) {
   const std::string started = place.launcher + " started " + std::to_string(place.size) +
                               " processes";

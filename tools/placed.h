@@ -7,18 +7,18 @@
 
 #include "frontends/caffe/train/options.h"
 #include "frontends/caffe/train/output.h"
-#include "tools/launch/membership.h"
+#include "tools/launch/place.h"
 
 namespace poseidon::tools {
 
 // What the environment of this process says; fails with a sentence where it says nonsense.
-std::optional<launch::Membership> OwnMembership();
+std::optional<launch::Place> OwnPlace();
 
 // Trains as one of the processes that mpirun, srun or torchrun started: the last --servers of them
 // are dedicated servers, the others workers. On one host they meet by files in a folder of this
 // user in the system's temporary folder; on several at MASTER_ADDR:MASTER_PORT, or by a file beside
 // `token_file`, which all hosts share. Fails with a sentence.
-void RunPlaced(const launch::Membership& place, caffe::TrainOptions options,
+void RunPlaced(const launch::Place& place, caffe::TrainOptions options,
                const std::string& token_file, caffe::Output& output);
 
 }  // namespace poseidon::tools

@@ -14,7 +14,7 @@
 #include "tools/cluster_flags.h"
 #include "tools/commands.h"
 #include "tools/launch/launcher.h"
-#include "tools/launch/membership.h"
+#include "tools/launch/place.h"
 #include "tools/line_writer.h"
 #include "tools/rank_task.h"
 #include "tools/run_log.h"

@@ -213,7 +213,7 @@ void AddTrain(CLI::App& app) {
     Terminal terminal;
     // What the user says counts for more than the environment.
     const bool told = c->count("--workers") + c->count("--hosts") + c->count("--hostfile") > 0;
-    const auto place = told ? std::nullopt : OwnMembership();
+    const auto place = told ? std::nullopt : OwnPlace();
     if (place) {
       RunPlaced(*place, flags->options, flags->token_file, terminal);
       return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/launch/membership.h"
+#include "tools/launch/place.h"
 
 #include <algorithm>
 #include <charconv>
@@ -116,13 +116,13 @@ bool IsOneSlurmNode(const Environment& environment) {
   return !nodes.empty() && nodes.find_first_of(",[") == std::string::npos;
 }
 
-void CountSlurmTasks(const Environment& environment, Membership* membership) {
+void CountSlurmTasks(const Environment& environment, Place* place) {
   if (IsOneSlurmNode(environment)) {
-    membership->local_size = membership->size;
+    place->local_size = place->size;
     return;
   }
   const Result<int> node = NumberIn(environment, "SLURM_NODEID", {});
-  membership->local_size = SlurmTasksOfNode(
+  place->local_size = SlurmTasksOfNode(
       FirstValue(environment, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}),
       node.ok() ? *node : 0);
 }
@@ -159,33 +159,33 @@ Environment OwnEnvironment() {
   return own;
 }
 
-Result<std::optional<Membership>> MembershipIn(const Environment& environment) {
+Result<std::optional<Place>> PlaceIn(const Environment& environment) {
   const Dialect* const dialect = DialectOf(environment);
-  if (dialect == nullptr) return std::optional<Membership>();
-  Membership membership{.launcher = dialect->launcher};
-  POSEIDON_ASSIGN_OR_RETURN(membership.size, NumberIn(environment, dialect->size, {.least = 1}));
-  if (membership.size == 1) return std::optional<Membership>();
-  POSEIDON_ASSIGN_OR_RETURN(membership.rank,
-                            NumberIn(environment, dialect->rank, {0, membership.size - 1}));
+  if (dialect == nullptr) return std::optional<Place>();
+  Place place{.launcher = dialect->launcher};
+  POSEIDON_ASSIGN_OR_RETURN(place.size, NumberIn(environment, dialect->size, {.least = 1}));
+  if (place.size == 1) return std::optional<Place>();
+  POSEIDON_ASSIGN_OR_RETURN(place.rank,
+                            NumberIn(environment, dialect->rank, {0, place.size - 1}));
   if (dialect == &kSlurm || dialect == &kSlurmStep) {
-    CountSlurmTasks(environment, &membership);
+    CountSlurmTasks(environment, &place);
   } else if (!Value(environment, dialect->local_size).empty()) {
     POSEIDON_ASSIGN_OR_RETURN(
-        membership.local_size,
-        NumberIn(environment, dialect->local_size, {.least = 1, .most = membership.size}));
+        place.local_size,
+        NumberIn(environment, dialect->local_size, {.least = 1, .most = place.size}));
   }
   const std::string& master = Value(environment, "MASTER_ADDR");
-  if (IsLoopbackName(master)) membership.local_size = membership.size;
-  membership.one_host = membership.local_size == membership.size;
+  if (IsLoopbackName(master)) place.local_size = place.size;
+  place.one_host = place.local_size == place.size;
   // Under torchrun its own agent may be what listens at that port.
   if (!master.empty() && !Value(environment, "MASTER_PORT").empty() &&
       Value(environment, "TORCHELASTIC_USE_AGENT_STORE") != "True") {
     POSEIDON_ASSIGN_OR_RETURN(const int port, NumberIn(environment, "MASTER_PORT", {1, 65535}));
-    membership.master_host = master;
-    membership.master_port = static_cast<std::uint16_t>(port);
+    place.master_host = master;
+    place.master_port = static_cast<std::uint16_t>(port);
   }
-  membership.job = JobOf(environment, *dialect);
-  return std::optional<Membership>(std::move(membership));
+  place.job = JobOf(environment, *dialect);
+  return std::optional<Place>(std::move(place));
 }
 
 }  // namespace poseidon::launch

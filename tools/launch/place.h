@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_LAUNCH_MEMBERSHIP_H_
-#define POSEIDON_TOOLS_LAUNCH_MEMBERSHIP_H_
+#ifndef POSEIDON_TOOLS_LAUNCH_PLACE_H_
+#define POSEIDON_TOOLS_LAUNCH_PLACE_H_
 
 #include <cstdint>
 #include <map>
@@ -17,7 +17,7 @@ Environment OwnEnvironment();
 
 // The place of this process among those that mpirun, srun or torchrun started, as they say it in
 // the environment.
-struct Membership {
+struct Place {
   std::string launcher;  // "mpirun", for people
   int rank = 0;
   int size = 1;
@@ -27,13 +27,13 @@ struct Membership {
   std::string master_host;
   std::uint16_t master_port = 0;
   std::string job;  // tells the job from others of its launcher; empty where nothing does
-  friend bool operator==(const Membership&, const Membership&) = default;
+  friend bool operator==(const Place&, const Place&) = default;
 };
 
 // nullopt where no launcher has started this process, or none for more than this one.
 // kInvalidArgument naming a variable that is no number or out of range.
-Result<std::optional<Membership>> MembershipIn(const Environment& environment);
+Result<std::optional<Place>> PlaceIn(const Environment& environment);
 
 }  // namespace poseidon::launch
 
-#endif  // POSEIDON_TOOLS_LAUNCH_MEMBERSHIP_H_
+#endif  // POSEIDON_TOOLS_LAUNCH_PLACE_H_
