@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "frontends/caffe/data/share.h"
+#include "frontends/caffe/data/data_share.h"
 #include "frontends/caffe/data/test_database.h"
 
 namespace poseidon::caffe {

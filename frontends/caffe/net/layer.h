@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "frontends/caffe/data/share.h"
+#include "frontends/caffe/data/data_share.h"
 #include "frontends/caffe/net/blob.h"
 #include "frontends/caffe/net/pass_context.h"
 #include "frontends/caffe/proto/caffe.pb.h"

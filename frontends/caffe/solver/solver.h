@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "frontends/caffe/data/share.h"
+#include "frontends/caffe/data/data_share.h"
 #include "frontends/caffe/net/debug_lines.h"
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/proto/caffe.pb.h"

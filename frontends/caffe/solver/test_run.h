@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "frontends/caffe/data/share.h"
+#include "frontends/caffe/data/data_share.h"
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/solver/collectives.h"
 #include "frontends/caffe/solver/observer.h"

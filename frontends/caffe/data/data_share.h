@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_FRONTENDS_CAFFE_DATA_SHARE_H_
-#define POSEIDON_FRONTENDS_CAFFE_DATA_SHARE_H_
+#ifndef POSEIDON_FRONTENDS_CAFFE_DATA_DATA_SHARE_H_
+#define POSEIDON_FRONTENDS_CAFFE_DATA_DATA_SHARE_H_
 
 #include <cstdint>
 
@@ -39,4 +39,4 @@ constexpr std::uint64_t FirstTestSample(std::uint64_t batch, std::uint64_t rows)
 
 }  // namespace poseidon::caffe
 
-#endif  // POSEIDON_FRONTENDS_CAFFE_DATA_SHARE_H_
+#endif  // POSEIDON_FRONTENDS_CAFFE_DATA_DATA_SHARE_H_
