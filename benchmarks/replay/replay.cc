@@ -49,8 +49,6 @@ struct Options {
   std::string trace;  // file for the spans of the last two steps; empty: none
 };
 
-constexpr std::uint64_t kTracedSteps = 2;
-
 // Charges products to the stream that also plays forward and backward. While the members compare test
 // products it writes zeros, so that all bits are equal; afterwards nobody reads what it would write.
 class ChargedEngine final : public factors::ProductEngine {
@@ -173,7 +171,6 @@ class Worker {
   Status PlayStep(std::uint64_t step) {
     EndStep();
     if (step == options_.warm_up) before_ = session_->Collect();
-    if (step + kTracedSteps == options_.warm_up + options_.steps) trace_.Take();
     Result<const plan::Plan*> plan = synced_->BeginStep(Step(step));
     POSEIDON_RETURN_IF_ERROR(plan.status());
     for (const Action& action : StepOf(mode_, model_.layers.size())) {
@@ -291,7 +288,7 @@ class Worker {
   const ComputeTimes times_;
   Stream stream_;
   ChargedEngine engine_;
-  TraceRecorder trace_;  // before the session, which records into it
+  TraceRecorder trace_{{.first_steps = 0, .last_steps = 2}};  // before the session, which records into it
   std::unique_ptr<session::Session> session_;
   session::Model* synced_ = nullptr;  // what the session synchronises of model_
   std::vector<factors::AlignedBytes> gradients_;

@@ -14,7 +14,6 @@
 #include "poseidon/base/status.h"
 #include "poseidon/base/strong_id.h"
 #include "poseidon/base/task_queue.h"
-#include "poseidon/base/trace.h"
 #include "poseidon/base/unique_function.h"
 
 namespace poseidon {
@@ -178,14 +177,6 @@ TEST(TaskQueue, KeepsTimeThenArrival) {
   EXPECT_EQ(order, "abcde");
   EXPECT_FALSE(queue.Cancel(1));
   EXPECT_TRUE(queue.empty());
-}
-
-TEST(TraceRecorder, KeepsACapAndCountsTheRest) {
-  TraceRecorder recorder(2);
-  for (int i = 0; i < 5; ++i) recorder.Record(TraceSpan());
-  EXPECT_EQ(recorder.dropped(), 3u);
-  EXPECT_EQ(recorder.Take().size(), 2u);
-  EXPECT_TRUE(recorder.Take().empty());
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 #ifndef POSEIDON_BASE_TRACE_H_
 #define POSEIDON_BASE_TRACE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "poseidon/base/executor.h"
@@ -27,35 +27,46 @@ struct TraceSpan {
   std::uint16_t model = 0;   // whose layer it is
 };
 
-// Collects spans of the steps [first_step, last_step]; cheap when off, bounded in memory (at most
-// `capacity` spans, later ones are counted and dropped).
+// Collects spans by step, and keeps whole steps within a bound: each model's first few, and of the last ones as many as
+// fit. The oldest of the others makes room for a new one; the first few are given up only where a step would not fit
+// beside them. Of a step that is larger than the bound on its own, the later spans are not kept.
 // Thread: all members may be called from any thread.
 class TraceRecorder {
  public:
-  explicit TraceRecorder(std::size_t capacity = 200'000) : capacity_(capacity) {}
-  void Record(const TraceSpan& span) {
-    std::lock_guard lock(mutex_);
-    if (spans_.size() < capacity_) {
-      spans_.push_back(span);
-    } else {
-      ++dropped_;
-    }
-  }
-  // The spans so far, in the order they ended; empties the recorder.
-  std::vector<TraceSpan> Take() {
-    std::lock_guard lock(mutex_);
-    return std::exchange(spans_, {});
-  }
-  std::uint64_t dropped() const {
-    std::lock_guard lock(mutex_);
-    return dropped_;
-  }
+  struct Options {
+    std::size_t spans = 200'000;    // kept at most, above 0
+    std::size_t first_steps = 3;    // of each model, from the beginning or from the last Take
+    std::size_t last_steps = ~std::size_t{0};  // of each model, as far as they fit
+  };
+
+  explicit TraceRecorder(const Options& options);
+  void Record(const TraceSpan& span);
+  // The spans that are kept, in the order they ended; empties the recorder.
+  std::vector<TraceSpan> Take();
 
  private:
-  const std::size_t capacity_;
-  mutable std::mutex mutex_;
-  std::vector<TraceSpan> spans_;
-  std::uint64_t dropped_ = 0;
+  struct Kept {
+    TimePoint began;
+    std::vector<TraceSpan> spans;
+  };
+  using ByStep = std::map<std::uint64_t, Kept>;
+  // The steps of one model.
+  struct Steps {
+    Kept* Find(std::uint64_t step);
+
+    ByStep first;
+    ByStep last;
+    std::uint64_t given_up = 0;  // of the steps below this, those that are not here do not come back
+  };
+
+  Kept* Add(const TraceSpan& span, Steps* steps);
+  void GiveUp(Steps* steps, ByStep* among, ByStep::iterator step);
+  bool MakeRoom(const Kept* in);
+
+  const Options options_;
+  std::mutex mutex_;
+  std::map<std::uint16_t, Steps> models_;
+  std::size_t spans_ = 0;  // in all steps together
 };
 
 }  // namespace poseidon

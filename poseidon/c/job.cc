@@ -36,7 +36,7 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
         std::make_unique<LateBlasEngine>(static_cast<int>(opened.node.compute_threads), TextOr(options.blas, ""));
   }
   if (options.trace_spans != 0) {
-    handle->trace = std::make_unique<TraceRecorder>(options.trace_spans);
+    handle->trace = std::make_unique<TraceRecorder>(TraceRecorder::Options{.spans = options.trace_spans});
   }
   opened.engine = handle->engine();
   opened.log = &handle->log;

@@ -231,7 +231,9 @@ typedef struct poseidon_options {
   void (*log)(void* user, int32_t level, const char* line);
   void* log_user;
 
-  uint64_t trace_spans;         // how many to keep for poseidon_take_trace; 0: no trace
+  // How many to keep for poseidon_take_trace, of 64 bytes each; 0: no trace. Whole steps are kept: each model's first three
+  // and as many of the last as fit.
+  uint64_t trace_spans;
   uint64_t memory_limit_bytes;  // a dedicated server refuses to need more; 0: no limit
   // Sent to measure the link, 1 MiB to 1 GiB; 0: 4 MiB; POSEIDON_NEVER: none.
   uint64_t probe_bytes;

@@ -93,7 +93,7 @@ POSEIDON_API int64_t poseidon_now(const poseidon_session* session);
 // until the trace is taken: a literal. Thread: any.
 POSEIDON_API poseidon_code poseidon_record(poseidon_session* session, const poseidon_span* span,
                                            poseidon_status* status);
-// Hands out the spans so far, in the order they ended, and forgets them: `take` is called once per
+// Hands out the spans that were kept (trace_spans), in the order they ended, and forgets them: `take` is called once per
 // span, on the caller's thread, before the call returns. Thread: any.
 POSEIDON_API poseidon_code poseidon_take_trace(poseidon_session* session,
                                                void (*take)(void* user, const poseidon_span* span),

@@ -49,6 +49,11 @@ def test_resume_goes_on_bit_for_bit(bench, options):
     assert resumed.summary["iterations"] == 30
     assert "iteration 20," in resumed.out.text and "iteration 10," not in resumed.out.text
     assert resumed.summary["test"] == whole.summary["test"]
+    # Spans of the core and of the net alike are of the iterations that the solver counts.
+    trace = json.loads((resumed.run_dir / "trace.json").read_text())["traceEvents"]
+    for lanes in ({"compute"}, {"send", "receive", "sum", "rebuild", "wait"}):
+        steps = {span["args"]["step"] for span in trace if span["ph"] == "X" and span["cat"] in lanes}
+        assert steps == (set(range(15, 30)) if options or lanes == {"compute"} else set()), lanes
 
 
 def test_resume_follows_the_plan_in_the_snapshot(bench):

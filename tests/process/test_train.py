@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole runs of `poseidon train`: who synchronises how, and what a run leaves behind."""
 
+import collections
+import itertools
 import json
 import math
 import pathlib
@@ -273,6 +275,31 @@ def spans_of(trace):
             "label": label, "layer": layer, "lane": event["cat"], "step": event["args"]["step"],
             "begin": event["ts"], "end": event["ts"] + event["dur"]})
     return workers
+
+
+def check_waits(spans):
+    """Each is traced once: those of one worker do not overlap."""
+    waits = sorted((span["begin"], span["end"]) for span in spans if span["lane"] == "wait")
+    # Times are written in thousandths of a microsecond.
+    assert waits and all(next_begin >= end - 0.01 for (_, end), (next_begin, _) in itertools.pairwise(waits))
+
+
+def test_a_long_runs_trace_holds_its_first_and_last_iterations_whole(bench):
+    iterations = 1500
+    done = bench.train(bench.solver(net=bench.lenet(batch=2), max_iter=iterations, test_interval=None, test_iter=None),
+                       "--workers", 2, "--scheme", "ip1=sfb")
+    for spans in spans_of(json.loads((done.run_dir / "trace.json").read_text())).values():
+        assert len(spans) <= 30_000
+        check_waits(spans)
+        kept = collections.defaultdict(collections.Counter)
+        for span in spans:
+            if span["lane"] != "wait":  # what is waited for differs from step to step
+                kept[span["step"]][span["label"], span["layer"]] += 1
+        last = sorted(kept)[3:]
+        assert sorted(kept)[:3] == [0, 1, 2]
+        assert last == list(range(iterations - len(last), iterations)) and 100 < len(last) < iterations - 3
+        # The plan is the same from iteration 10 on, and with it what a whole iteration consists of.
+        assert all(kept[step] == kept[last[0]] for step in last)
 
 
 def test_communication_overlaps_both_passes(bench):

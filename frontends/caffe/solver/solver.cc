@@ -347,7 +347,7 @@ Status Solver::AfterForward(int layer) {
   const TimePoint begin = layers_[static_cast<std::size_t>(layer)].began;
   const TimePoint end = SteadyNow();
   clock_.AddForward(layer, end - begin);
-  Trace(TraceLane::kCompute, layer, position_.iteration, begin, end, "forward");
+  Trace(layer, position_.iteration, begin, end, "forward");
   if (debugs_) DebugForward(*net_, layer, Debug());
   return OkStatus();
 }
@@ -361,7 +361,7 @@ Status Solver::AfterBackward(int layer) {
   const TimePoint begin = layers_[static_cast<std::size_t>(layer)].began;
   const TimePoint end = SteadyNow();
   clock_.AddBackward(layer, end - begin);
-  Trace(TraceLane::kCompute, layer, position_.iteration, begin, end, "backward");
+  Trace(layer, position_.iteration, begin, end, "backward");
   if (debugs_) DebugBackward(*net_, layer, ByFactors(layer), Debug());
   return last_pass_ ? Announce(layer) : OkStatus();
 }
@@ -382,9 +382,7 @@ Status Solver::FinishLayer(int layer) {
     const int landed = sync_->AwaitAny(UnderWay(layer));
     POSEIDON_RETURN_IF_ERROR(sync_->Await(landed));
     layers_[static_cast<std::size_t>(landed)].awaited = true;
-    const TimePoint end = SteadyNow();
-    wait_seconds_ += ToSeconds(end - begin);
-    Trace(TraceLane::kWait, layer, pending_iteration_, begin, end, "wait");
+    wait_seconds_ += ToSeconds(SteadyNow() - begin);
     if (landed != layer) Update(landed);
   }
   if (state.pending) Update(layer);
@@ -408,7 +406,7 @@ void Solver::Update(int layer) {
   layers_[static_cast<std::size_t>(layer)].pending = false;
   const TimePoint end = SteadyNow();
   clock_.AddForward(layer, end - begin);
-  Trace(TraceLane::kCompute, layer, pending_iteration_, begin, end, "update");
+  Trace(layer, pending_iteration_, begin, end, "update");
 }
 
 Status Solver::FinishPending() {
@@ -435,9 +433,7 @@ Status Solver::AwaitPending() {
     POSEIDON_RETURN_IF_ERROR(sync_->Await(layer));
     state.awaited = true;
   }
-  const TimePoint end = SteadyNow();
-  wait_seconds_ += ToSeconds(end - begin);
-  Trace(TraceLane::kWait, -1, pending_iteration_, begin, end, "wait");
+  wait_seconds_ += ToSeconds(SteadyNow() - begin);
   return OkStatus();
 }
 
@@ -573,17 +569,10 @@ Status Solver::ClosingPass() {
   return OkStatus();
 }
 
-void Solver::Trace(TraceLane lane, int layer, std::uint64_t step, TimePoint begin, TimePoint end,
-                   const char* label) const {
-  if (options_.trace == nullptr) return;
-  TraceSpan span;
-  span.lane = lane;
-  span.layer = layer >= 0 && options_.trace_layer ? options_.trace_layer(layer) : layer;
-  span.step = step;
-  span.begin = begin;
-  span.end = end;
-  span.label = label;
-  options_.trace->Record(span);
+void Solver::Trace(int layer, std::uint64_t iteration, TimePoint begin, TimePoint end, const char* label) const {
+  if (!options_.trace) return;
+  options_.trace({.lane = TraceLane::kCompute, .layer = layer, .step = iteration, .begin = begin, .end = end,
+                  .label = label});
 }
 
 }  // namespace poseidon::caffe

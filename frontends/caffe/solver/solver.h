@@ -60,10 +60,8 @@ struct SolverOptions {
   std::function<Status(Net& net, const PassContext& pass)> feed;
   // Asked for the text of the plan.json that a snapshot keeps; empty, or empty text: none.
   std::function<std::string()> plan_text;
-  // Gets spans "forward", "backward" and "update" of every layer and "wait" for its gradient.
-  TraceRecorder* trace = nullptr;
-  // The number of a net's layer in the trace; empty: its index in the net.
-  std::function<int(int layer)> trace_layer;
+  // Gets a span "forward", "backward" or "update" with a layer's index in the net and the iteration. Empty: none.
+  std::function<void(const TraceSpan& span)> trace;
 };
 
 // Trains a net as Caffe does: the numbers of BVLC Caffe 1.0 for one worker, and those of one worker
@@ -75,7 +73,7 @@ struct SolverOptions {
 // at weights (a test, a snapshot, the caller after Step) finds all updates done. With
 // clip_gradients the norm needs all gradients, so all are awaited at the end of backward.
 //
-// Thread: one. Lifetime: observer, sync, collectives and trace outlive the solver's last call.
+// Thread: one. Lifetime: observer, sync and collectives outlive the solver's last call.
 class Solver {
  public:
   // Reads the nets, builds them and loads `parameters.weights`. Everything a user can get wrong in
@@ -169,8 +167,7 @@ class Solver {
   std::uint64_t TestsBefore(std::uint64_t iteration) const;
   Status ClosingPass();
   PassContext PassAt(std::uint64_t iteration, int pass) const;
-  void Trace(TraceLane lane, int layer, std::uint64_t step, TimePoint begin, TimePoint end,
-             const char* label) const;
+  void Trace(int layer, std::uint64_t iteration, TimePoint begin, TimePoint end, const char* label) const;
 
   const SolverParameter parameters_;
   const SolverOptions options_;

@@ -363,13 +363,13 @@ TEST_F(SolverTest, StopsWhenAsked) {
 }
 
 TEST_F(SolverTest, TracesAndTimesLayers) {
-  TraceRecorder trace;
+  std::vector<TraceSpan> spans;
   SolverOptions options;
-  options.trace = &trace;
+  options.trace = [&spans](const TraceSpan& span) { spans.push_back(span); };
   auto solver = Make(Parameters(NetText(folder_ / "db", 4), ""), options);
   ASSERT_TRUE(solver->Step(3).ok());
   int updates = 0;
-  for (const TraceSpan& span : trace.Take()) {
+  for (const TraceSpan& span : spans) {
     EXPECT_LE(span.begin, span.end);
     if (std::strcmp(span.label, "update") == 0) ++updates;
   }
@@ -382,16 +382,16 @@ TEST_F(SolverTest, TracesAndTimesLayers) {
 }
 
 TEST_F(SolverTest, UpdatesWhatHasArrivedWhileAnotherLayerIsWaitedFor) {
-  TraceRecorder trace;
+  std::vector<TraceSpan> spans;
   SolverOptions options;
-  options.trace = &trace;
+  options.trace = [&spans](const TraceSpan& span) { spans.push_back(span); };
   auto solver = Make(Parameters(NetText(folder_ / "db", 4), ""), options);
   TestCluster cluster(1, false);
   TestCluster::Worker worker(&cluster, 0, &solver->net());  // says that ip2 arrived before ip1
   solver->Connect(&worker, &worker);
   ASSERT_TRUE(solver->Step(2).ok());
   std::vector<std::int32_t> updated;
-  for (const TraceSpan& span : trace.Take()) {
+  for (const TraceSpan& span : spans) {
     if (std::strcmp(span.label, "update") == 0) updated.push_back(span.layer);
   }
   const int ip1 = solver->net().LayerIndex("ip1");

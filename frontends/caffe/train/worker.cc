@@ -40,7 +40,7 @@ namespace {
 
 using nlohmann::json;
 
-// Spans a worker keeps: a few hundred iterations of a small net.
+// Spans a worker keeps: the first three iterations and the last, a few hundred of a small net.
 constexpr std::size_t kTraceSpans = 30'000;
 // What a net's layer computes and waits for has its number from here on in the trace; below are the session's layers.
 constexpr int kNetLayers = 1'000'000;
@@ -239,7 +239,7 @@ Status Caught(const char* doing, Work&& work) {
 class Run {
  public:
   Run(const MemberTask& task, const MemberEnvironment& environment)
-      : task_(task), env_(environment), trace_(kTraceSpans) {}
+      : task_(task), env_(environment), trace_({.spans = kTraceSpans}) {}
 
   Status Prepare();
   // A failure of this worker alone ends the job for everybody, with its sentence.
@@ -263,6 +263,7 @@ class Run {
   Status TrainTogether();
   std::string LayerName(std::int32_t number) const;
   Result<std::vector<Duration>> ClockOffsets();
+  std::vector<TraceSpan> TakeSpans();
   Status WriteTrace();
   void KeepResults(const json& summary);
   Status Finish(double seconds);
@@ -277,7 +278,8 @@ class Run {
 
   const MemberTask& task_;
   const MemberEnvironment& env_;
-  TraceRecorder trace_;
+  TraceRecorder trace_;  // of the session's steps, the first of which is iteration first_iteration_
+  std::uint64_t first_iteration_ = 0;
   int threads_ = 1;
   std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<factors::ProductEngine> engine_;
@@ -317,8 +319,11 @@ Status Run::Prepare() {
   options.stop_wanted = [this] { return env_.requests.stop.load() || env_.requests.terminate.load(); };
   // Not of the first plan, which knows of no measurements.
   options.plan_text = [this] { return sync_ && sync_->model().plan_is_final() ? PlanText() : std::string(); };
-  options.trace = &trace_;
-  options.trace_layer = [](int layer) { return kNetLayers + layer; };
+  options.trace = [this](TraceSpan span) {
+    span.layer += kNetLayers;
+    span.step -= first_iteration_;
+    trace_.Record(span);
+  };
   reporter_ = std::make_unique<Reporter>(env_.output, leads());
   options.observer = reporter_.get();
   POSEIDON_ASSIGN_OR_RETURN(solver_, Solver::Create(parameters, std::move(options)));
@@ -335,6 +340,7 @@ Status Run::Prepare() {
   if (!task_.options.snapshot.empty()) {
     POSEIDON_RETURN_IF_ERROR(solver_->Restore(task_.options.snapshot));
   }
+  first_iteration_ = solver_->iteration();
   return OkStatus();
 }
 
@@ -496,6 +502,13 @@ Result<std::vector<Duration>> Run::ClockOffsets() {
   return offsets;
 }
 
+// With a step's number in the solver's iterations.
+std::vector<TraceSpan> Run::TakeSpans() {
+  std::vector<TraceSpan> spans = trace_.Take();
+  for (TraceSpan& span : spans) span.step += first_iteration_;
+  return spans;
+}
+
 Status Run::WriteTrace() {
   std::vector<UnpackedSpans> owners;
   std::vector<std::vector<TraceSpan>> spans;
@@ -503,7 +516,7 @@ Status Run::WriteTrace() {
   if (session_) {
     POSEIDON_ASSIGN_OR_RETURN(offsets, ClockOffsets());
     POSEIDON_ASSIGN_OR_RETURN(std::vector<ByteBuffer> packed,
-                              session_->Gather(PackSpans(trace_.Take())));
+                              session_->Gather(PackSpans(TakeSpans())));
     if (!leads()) return OkStatus();
     for (const ByteBuffer& one : packed) {
       POSEIDON_ASSIGN_OR_RETURN(UnpackedSpans unpacked, UnpackSpans(one));
@@ -511,7 +524,7 @@ Status Run::WriteTrace() {
       owners.push_back(std::move(unpacked));
     }
   } else {
-    spans.push_back(trace_.Take());
+    spans.push_back(TakeSpans());
   }
   if (task_.options.run_dir.empty()) return OkStatus();
   return WriteFileAtomically(ChromeTrace(spans, offsets, [this](std::int32_t n) { return LayerName(n); }),

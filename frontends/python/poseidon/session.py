@@ -56,7 +56,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
                  dead_after: float = 30.0, host: str | None = None, log: Callable[[int, str], object] | None = None,
                  levels: str = "auto", stuck_after: float = 60.0, blas: Path | None = None, trace_spans: int = 0) -> c.Options:
     """The C struct of these words; None for final_plan_step keeps the first plan. `trace_spans`: how many spans are kept
-    for take_trace, of 64 bytes each; 0: none."""
+    for take_trace, of 64 bytes each; 0: none. Whole steps are kept, the first three and as many of the last as fit."""
     encode: Callable[[object], bytes | None] = lambda text: None if text is None else str(text).encode()
     for name, word, known in (("wire", wire, c.WIRE), ("policy", policy, c.POLICY),
                               ("levels", levels, c.LEVELS)):
@@ -305,7 +305,7 @@ class Session:
         return self.c.now(self.handle)  # type: ignore[no-any-return]  # as ctypes gives it
 
     def take_trace(self) -> list[Span]:
-        """The spans since the last call, in the order they ended; none without trace_spans."""
+        """The spans that were kept since the last call, in the order they ended; none without trace_spans."""
         taken: list[Span] = []
 
         def take(_: object, span: Any) -> None:

@@ -106,7 +106,8 @@ def report(model: torch.nn.Module | None = None, trace: str | os.PathLike[str] |
     plan; totals beside dense gradients; how much of the communication was hidden. Counted in every job, without an option.
 
     `trace`: a file that gets what the core did since the last such call, as JSON for Perfetto or chrome://tracing. That needs
-    init(trace_spans=100_000), which keeps so many sends, receives, sums and waits at most, 64 bytes each; default 0, none.
+    init(trace_spans=100_000), which keeps so many sends, receives, sums and waits at most, 64 bytes each: the first three steps
+    and as many of the last as fit; default 0, none.
     On one worker nothing is exchanged, and the text says so."""
     if workers() == 1 and not job.exchanges():
         return "Poseidon: one worker, nothing is exchanged\n"
