@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "frontends/caffe/net/layer.h"
+#include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -28,7 +29,7 @@ class ArgMaxLayer final : public Layer {
       POSEIDON_RETURN_IF_ERROR(CanonicalAxis("axis", options.axis(), axes, &axis));
       view_ = {CountOf(sizes, 0, axis), bottom[0]->data.size(axis), CountOf(sizes, axis + 1, axes)};
       shape = bottom[0]->shape();
-      shape[static_cast<std::size_t>(axis)] = k;
+      At(shape, axis) = k;
     } else {
       if (axes == 0) return InvalidArgument("bottom has no axes");
       view_ = {sizes[0], CountOf(sizes, 1, axes), 1};

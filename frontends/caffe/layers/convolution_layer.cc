@@ -7,6 +7,7 @@
 
 #include "frontends/caffe/layers/window.h"
 #include "frontends/caffe/net/layer.h"
+#include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -60,7 +61,7 @@ class ConvolutionLayer : public Layer {
     for (std::size_t i = 0; i < bottom.size(); ++i) {
       const Shape from = bottom[i]->shape();
       if (from.size() != bottom[0]->shape().size() ||
-          from[static_cast<std::size_t>(axis_)] != channels_) {
+          At(from, axis_) != channels_) {
         return InvalidArgument("bottom " + std::to_string(i) + " has shape " + ShapeText(from) +
                                ", expected " + std::to_string(channels_) +
                                " channels on axis " + std::to_string(axis_) + " of as many as " +

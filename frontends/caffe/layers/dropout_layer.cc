@@ -7,6 +7,7 @@
 
 #include "frontends/caffe/layers/neuron_layer.h"
 #include "frontends/caffe/net/random.h"
+#include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -81,7 +82,7 @@ class DropoutLayer final : public NeuronLayer {
         T* out = mask + row * width + block * 4;
         const std::int64_t count = std::min<std::int64_t>(4, width - block * 4);
         for (std::int64_t j = 0; j < count; ++j) {
-          out[j] = words[static_cast<std::size_t>(j)] < threshold ? T{0} : kept;
+          out[j] = At(words, j) < threshold ? T{0} : kept;
         }
       }
     });

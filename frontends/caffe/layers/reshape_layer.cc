@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/net/layer.h"
+#include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -33,7 +34,7 @@ class ReshapeLayer final : public Layer {
           return InvalidArgument("dim 0 at place " + std::to_string(i) +
                                  " has no axis to copy from in shape " + ShapeText(from));
         }
-        extent = from[static_cast<std::size_t>(first + i)];
+        extent = At(from, first + i);
       }
       if (extent < -1 || (extent == -1 && inferred >= 0)) {
         return InvalidArgument("takes at most one dim -1 and no other below 0");
@@ -44,10 +45,10 @@ class ReshapeLayer final : public Layer {
     }
     const std::int64_t replaced = CountOf(from, first, last);
     if (inferred >= 0 && known != 0 && replaced % known == 0) {
-      shape_[static_cast<std::size_t>(inferred)] = replaced / known;
+      At(shape_, inferred) = replaced / known;
     }
     shape_.insert(shape_.end(), from.begin() + last, from.end());
-    if (CountOf(shape_, 0, static_cast<std::int64_t>(shape_.size())) != bottom[0]->count()) {
+    if (CountOf(shape_) != bottom[0]->count()) {
       return InvalidArgument("cannot make " + ShapeText(shape_) + " of shape " + ShapeText(from));
     }
     return Forward(bottom, top);

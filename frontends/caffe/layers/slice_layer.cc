@@ -2,6 +2,7 @@
 #include <ATen/ops/cat.h>
 
 #include "frontends/caffe/net/layer.h"
+#include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -22,9 +23,9 @@ class SliceLayer final : public Layer {
         options.has_slice_dim() ? static_cast<std::int64_t>(options.slice_dim()) : options.axis();
     POSEIDON_RETURN_IF_ERROR(
         CanonicalAxis("axis", asked, static_cast<std::int64_t>(shape.size()), &axis_));
-    POSEIDON_RETURN_IF_ERROR(Cut(shape[static_cast<std::size_t>(axis_)], top.size()));
+    POSEIDON_RETURN_IF_ERROR(Cut(At(shape, axis_), top.size()));
     for (std::size_t i = 0; i < top.size(); ++i) {
-      shape[static_cast<std::size_t>(axis_)] = extents_[i];
+      At(shape, axis_) = extents_[i];
       SetShape(top[i], shape, this->options());
     }
     return OkStatus();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/net/layer.h"
+#include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -19,7 +20,7 @@ class TileLayer final : public Layer {
     if (tiles_ < 1) return InvalidArgument("needs tiles above 0");
     outer_ = CountOf(shape, 0, axis);
     inner_ = CountOf(shape, axis, axes);
-    shape[static_cast<std::size_t>(axis)] *= tiles_;
+    At(shape, axis) *= tiles_;
     SetShape(top[0], shape, options());
     return OkStatus();
   }

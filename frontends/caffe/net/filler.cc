@@ -10,6 +10,8 @@
 #include <numbers>
 #include <string>
 
+#include "frontends/caffe/proto/at.h"
+
 namespace poseidon::caffe {
 namespace {
 
@@ -28,7 +30,7 @@ void SetBlocks(const at::Tensor& tensor, const MakeBlock& make_block) {
         const Block numbers = make_block(b);
         const std::int64_t last = std::min<std::int64_t>(4, count - 4 * b);
         for (std::int64_t i = 0; i < last; ++i) {
-          out[4 * b + i] = static_cast<Scalar>(numbers[static_cast<std::size_t>(i)]);
+          out[4 * b + i] = static_cast<Scalar>(At(numbers, i));
         }
       }
     });
@@ -120,7 +122,7 @@ Status FillBilinear(const at::Tensor& tensor) {
     Block block;
     for (std::int64_t i = 0; i < 4; ++i) {
       const std::int64_t at = 4 * b + i;
-      block[static_cast<std::size_t>(i)] = weight(at % side) * weight(at / side % side);
+      At(block, i) = weight(at % side) * weight(at / side % side);
     }
     return block;
   });

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "frontends/caffe/proto/at.h"
+
 namespace poseidon::caffe {
 namespace {
 
@@ -41,7 +43,7 @@ class Readers {
       }
       versions_[at].resize(static_cast<std::size_t>(layer.top_size()));
       for (int j = 0; j < layer.top_size(); ++j) {
-        Version* version = &versions_[at][static_cast<std::size_t>(j)];
+        Version* version = &At(versions_[at], j);
         if (j < layer.loss_weight_size() && layer.loss_weight(j) != 0) {
           version->loss_weight = layer.loss_weight(j);
           ++version->readers;
@@ -62,8 +64,8 @@ class Readers {
     Maker maker;
   };
 
-  std::vector<Source>& SourcesOf(int layer) { return sources_[static_cast<std::size_t>(layer)]; }
-  std::vector<Version>& VersionsOf(int layer) { return versions_[static_cast<std::size_t>(layer)]; }
+  std::vector<Source>& SourcesOf(int layer) { return At(sources_, layer); }
+  std::vector<Version>& VersionsOf(int layer) { return At(versions_, layer); }
 
  private:
   std::vector<std::vector<Version>> versions_;  // by layer, by top; never resized after Count
@@ -95,7 +97,7 @@ Result<NetParameter> InsertSplits(const NetParameter& net) {
     LayerParameter* layer = result.add_layer();
     *layer = net.layer(i);
     for (int j = 0; j < layer->bottom_size(); ++j) {
-      auto& [version, maker] = readers.SourcesOf(i)[static_cast<std::size_t>(j)];
+      auto& [version, maker] = At(readers.SourcesOf(i), j);
       if (version->readers < 2) continue;
       if (version->loss_weight != 0 && version->handed_out == 0) version->handed_out = 1;
       *layer->mutable_bottom(j) = SplitName(maker.layer, layer->bottom(j), maker.top) + "_" +

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "frontends/caffe/proto/at.h"
+
 namespace poseidon::caffe {
 
 Layer::Layer(const LayerParameter& param, const LayerContext& context)
@@ -85,9 +87,11 @@ Status CanonicalAxis(const char* option, std::int64_t axis, std::int64_t axes,
 std::int64_t CountOf(at::IntArrayRef shape, std::int64_t begin, std::int64_t end) {
   std::int64_t count = 1;
   for (std::int64_t axis = begin; axis < end; ++axis) {
-    count *= shape[static_cast<std::size_t>(axis)];
+    count *= At(shape, axis);
   }
   return count;
 }
+
+std::int64_t CountOf(at::IntArrayRef shape) { return CountOf(shape, 0, static_cast<std::int64_t>(shape.size())); }
 
 }  // namespace poseidon::caffe

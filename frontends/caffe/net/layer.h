@@ -12,9 +12,10 @@
 #include "frontends/caffe/data/data_share.h"
 #include "frontends/caffe/net/blob.h"
 #include "frontends/caffe/net/pass_context.h"
+#include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/proto/caffe.pb.h"
-#include "poseidon/base/status.h"
 #include "poseidon/base/result.h"
+#include "poseidon/base/status.h"
 
 namespace poseidon::caffe {
 
@@ -32,12 +33,12 @@ struct LayerContext {
   std::string unique_name = {};       // the layer's name where no other layer has it; empty: its name
 };
 
-// How many blobs a layer takes and gives.
 class Layer;
 
 // Makes a layer of the type that `param` names. The table of types is in frontends/caffe/layers, above the net.
 using LayerFactory = Result<std::unique_ptr<Layer>> (*)(const LayerParameter& param, const LayerContext& context);
 
+// How many blobs a layer takes and gives.
 struct Arity {
   static constexpr int kAny = 1 << 30;
   int min_bottom = 1;
@@ -131,10 +132,10 @@ class Layer {
   // In SetUp: keeps all blobs of this layer from being trained.
   void FreezeParams();
 
-  at::Tensor& weight(int index) { return blobs_[static_cast<std::size_t>(index)].data; }
+  at::Tensor& weight(int index) { return At(blobs_, index).data; }
   // Whether the gradient of learned blob `index` is wanted.
-  bool WantsParamDiff(int index) const { return slots_[static_cast<std::size_t>(index)].wanted; }
-  bool ParamShared(int index) const { return slots_[static_cast<std::size_t>(index)].shared; }
+  bool WantsParamDiff(int index) const { return At(slots_, index).wanted; }
+  bool ParamShared(int index) const { return At(slots_, index).shared; }
   // In Backward: where the gradient of blob `index` goes, and whether it is added to what is there
   // (a later pass or another user of a shared blob) or overwrites it. Each call counts as one
   // contribution, so it is made once per product.
@@ -180,6 +181,7 @@ std::string ShapeText(at::IntArrayRef shape);
 // Axis counted from the end when negative; an error names the option and the number of axes.
 Status CanonicalAxis(const char* option, std::int64_t axis, std::int64_t axes, std::int64_t* result);
 std::int64_t CountOf(at::IntArrayRef shape, std::int64_t begin, std::int64_t end);
+std::int64_t CountOf(at::IntArrayRef shape);  // of all axes
 
 }  // namespace poseidon::caffe
 

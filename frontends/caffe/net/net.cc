@@ -15,6 +15,7 @@
 #include "frontends/caffe/net/filler.h"
 #include "frontends/caffe/net/filter.h"
 #include "frontends/caffe/net/insert_splits.h"
+#include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -136,11 +137,11 @@ Status Net::AddLayer(int index, LayerFactory make_layer) {
 
   // A layer takes part in backward when something below it or in it is to be learned.
   bool needs = false;
-  for (const int id : at.bottom_ids) needs |= blob_needs_backward_[static_cast<std::size_t>(id)];
+  for (const int id : at.bottom_ids) needs |= At(blob_needs_backward_, id);
   for (const auto& slot : made_layer.slots_) needs |= slot.wanted;
   at.needs_backward = needs;
   if (needs) {
-    for (const int id : at.top_ids) blob_needs_backward_[static_cast<std::size_t>(id)] = true;
+    for (const int id : at.top_ids) At(blob_needs_backward_, id) = true;
   }
   return OkStatus();
 }
@@ -156,10 +157,10 @@ Status Net::AppendBottoms(int index) {
     const int id = found->second;
     unread_.erase(found);
     at.bottom_ids.push_back(id);
-    at.bottom.push_back(blobs_[static_cast<std::size_t>(id)].get());
+    at.bottom.push_back(At(blobs_, id).get());
     at.propagate_down.push_back(param.propagate_down_size() > 0
                                     ? param.propagate_down(i)
-                                    : blob_needs_backward_[static_cast<std::size_t>(id)]);
+                                    : At(blob_needs_backward_, id));
   }
   return OkStatus();
 }
@@ -169,7 +170,7 @@ Status Net::AppendTops(int index) {
   Node& at = node(index);
   const auto append = [&](int id) {
     at.top_ids.push_back(id);
-    at.top.push_back(blobs_[static_cast<std::size_t>(id)].get());
+    at.top.push_back(At(blobs_, id).get());
   };
   const auto make = [&](const std::string& name) {
     blobs_.push_back(std::make_unique<Blob>());
@@ -181,7 +182,7 @@ Status Net::AppendTops(int index) {
     const std::string& name = param.top(i);
     if (i < param.bottom_size() && name == param.bottom(i)) {
       if (!layer(index).works_in_place()) return InvalidArgument("does not work in place");
-      append(at.bottom_ids[static_cast<std::size_t>(i)]);
+      append(At(at.bottom_ids, i));
     } else if (blob_ids_.count(name) > 0) {
       return InvalidArgument("makes blob '" + name + "', which an earlier layer makes already");
     } else {
@@ -196,7 +197,7 @@ Status Net::AppendTops(int index) {
 }
 
 Status Net::CheckArity(int index) const {
-  const auto& at = nodes_[static_cast<std::size_t>(index)];
+  const auto& at = At(nodes_, index);
   const Arity arity = layer(index).arity();
   const auto check = [](const char* what, std::size_t given, int least, int most) -> Status {
     const auto count = static_cast<int>(given);
@@ -243,69 +244,73 @@ Status Net::AppendParams(int index) {
     return InvalidArgument("has " + std::to_string(param.param_size()) + " param entries for " +
                            std::to_string(count) + " learned blobs");
   }
-  owner.blobs_.resize(static_cast<std::size_t>(count));
-  owner.slots_.resize(static_cast<std::size_t>(count));
+  owner.blobs_.resize(owner.declarations_.size());
+  owner.slots_.resize(owner.declarations_.size());
   for (int i = 0; i < count; ++i) {
     const ParamSpec& spec = SpecOf(param, i);
-    auto& slot = owner.slots_[static_cast<std::size_t>(i)];
-    slot.wanted = spec.lr_mult() != 0;
+    At(owner.slots_, i).wanted = spec.lr_mult() != 0;
     const auto shared = spec.name().empty() ? shared_names_.end() : shared_names_.find(spec.name());
     if (shared == shared_names_.end()) {
-      slot.stale = std::make_shared<bool>(true);
-      if (!spec.name().empty()) {
-        shared_names_[spec.name()] = {.layer = index,
-                                      .index = i,
-                                      .learnable = learnable_.size(),
-                                      .has_lr = spec.has_lr_mult(),
-                                      .has_decay = spec.has_decay_mult()};
-      }
-      learnable_.push_back({.layer = index,
-                            .index = i,
-                            .blob = {},
-                            .lr_mult = spec.lr_mult(),
-                            .decay_mult = spec.decay_mult(),
-                            .statistics = owner.params_are_statistics()});
-      continue;
+      AppendParam(index, i, spec);
+    } else {
+      POSEIDON_RETURN_IF_ERROR(ShareParam(index, i, spec, &shared->second));
     }
-    SharedName& name = shared->second;
-    Layer& first = layer(name.layer);
-    auto& first_slot = first.slots_[static_cast<std::size_t>(name.index)];
-    const Shape& mine = owner.declarations_[static_cast<std::size_t>(i)].shape;
-    const Shape& theirs = first.declarations_[static_cast<std::size_t>(name.index)].shape;
-    const bool permissive = spec.share_mode() == ParamSpec::PERMISSIVE;
-    const auto total = [](const Shape& shape) {
-      return CountOf(shape, 0, static_cast<std::int64_t>(shape.size()));
-    };
-    if (permissive ? total(mine) != total(theirs) : mine != theirs) {
-      return InvalidArgument("shares parameter '" + spec.name() + "' with layer '" + first.name() +
-                             "', but its shape is " + ShapeText(mine) + " and there it is " +
-                             ShapeText(theirs));
-    }
-    LearnableParam& learnable = learnable_[name.learnable];
-    const auto agree = [&](const char* what, bool given, float value, bool* known,
-                           float* kept) -> Status {
-      if (!given) return OkStatus();
-      if (*known && *kept != value) {
-        return InvalidArgument("shares parameter '" + spec.name() + "' with layer '" +
-                               first.name() + "', but their " + what + " differ");
-      }
-      *known = true;
-      *kept = value;
-      return OkStatus();
-    };
-    POSEIDON_RETURN_IF_ERROR(agree("lr_mult", spec.has_lr_mult(), spec.lr_mult(), &name.has_lr,
-                                   &learnable.lr_mult));
-    POSEIDON_RETURN_IF_ERROR(agree("decay_mult", spec.has_decay_mult(), spec.decay_mult(),
-                                   &name.has_decay, &learnable.decay_mult));
-    slot.shared = true;
-    first_slot.shared = true;
-    slot.stale = first_slot.stale;
-    owner.blobs_[static_cast<std::size_t>(i)].data =
-        first.blobs_[static_cast<std::size_t>(name.index)].data.view(mine);
   }
   const Net* source = options_.parameters_from;
   const int partner = source != nullptr ? PartnerIn(*source, index) : -1;
   return partner >= 0 ? AdoptParams(index, *source, partner) : AllocateParams(index);
+}
+
+// Learned blob `i` of the layer is one more of the net.
+void Net::AppendParam(int index, int i, const ParamSpec& spec) {
+  Layer& owner = layer(index);
+  At(owner.slots_, i).stale = std::make_shared<bool>(true);
+  if (!spec.name().empty()) {
+    shared_names_[spec.name()] = {.layer = index,
+                                  .index = i,
+                                  .learnable = learnable_.size(),
+                                  .has_lr = spec.has_lr_mult(),
+                                  .has_decay = spec.has_decay_mult()};
+  }
+  learnable_.push_back({.layer = index,
+                        .index = i,
+                        .blob = {},
+                        .lr_mult = spec.lr_mult(),
+                        .decay_mult = spec.decay_mult(),
+                        .statistics = owner.params_are_statistics()});
+}
+
+// Learned blob `i` of the layer is the one that `name` says.
+Status Net::ShareParam(int index, int i, const ParamSpec& spec, SharedName* name) {
+  Layer& owner = layer(index);
+  Layer& first = layer(name->layer);
+  const Shape& mine = At(owner.declarations_, i).shape;
+  const Shape& theirs = At(first.declarations_, name->index).shape;
+  const std::string shares = "shares parameter '" + spec.name() + "' with layer '" + first.name() + "', but ";
+  const bool permissive = spec.share_mode() == ParamSpec::PERMISSIVE;
+  if (permissive ? CountOf(mine) != CountOf(theirs) : mine != theirs) {
+    return InvalidArgument(shares + "its shape is " + ShapeText(mine) + " and there it is " + ShapeText(theirs));
+  }
+  LearnableParam& learnable = learnable_[name->learnable];
+  // Whoever names a multiplier first says what it is.
+  const auto agree = [&](const char* what, bool given, float value, bool* known, float* kept) -> Status {
+    if (!given) return OkStatus();
+    if (*known && *kept != value) return InvalidArgument(shares + "their " + what + " differ");
+    *known = true;
+    *kept = value;
+    return OkStatus();
+  };
+  POSEIDON_RETURN_IF_ERROR(
+      agree("lr_mult", spec.has_lr_mult(), spec.lr_mult(), &name->has_lr, &learnable.lr_mult));
+  POSEIDON_RETURN_IF_ERROR(
+      agree("decay_mult", spec.has_decay_mult(), spec.decay_mult(), &name->has_decay, &learnable.decay_mult));
+  auto& slot = At(owner.slots_, i);
+  auto& first_slot = At(first.slots_, name->index);
+  slot.shared = true;
+  first_slot.shared = true;
+  slot.stale = first_slot.stale;
+  At(owner.blobs_, i).data = At(first.blobs_, name->index).data.view(mine);
+  return OkStatus();
 }
 
 int Net::CountNamed(const std::string& name) const {
@@ -340,8 +345,8 @@ Status Net::AllocateParams(int index) {
   std::int64_t total = 0;
   for (const LearnableParam& learnable : learnable_) {
     if (learnable.layer != index) continue;
-    const Shape& shape = owner.declarations_[static_cast<std::size_t>(learnable.index)].shape;
-    total += CountOf(shape, 0, static_cast<std::int64_t>(shape.size()));
+    const Shape& shape = At(owner.declarations_, learnable.index).shape;
+    total += CountOf(shape);
   }
   if (total == 0) return OkStatus();
   at::Tensor flat = at::empty({total}, options_of_tensors());
@@ -351,7 +356,7 @@ Status Net::AllocateParams(int index) {
     if (learnable.layer != index) continue;
     const auto at = static_cast<std::size_t>(learnable.index);
     const Shape& shape = owner.declarations_[at].shape;
-    const std::int64_t count = CountOf(shape, 0, static_cast<std::int64_t>(shape.size()));
+    const std::int64_t count = CountOf(shape);
     owner.blobs_[at].data = flat.narrow(0, offset, count).view(shape);
     learnable.blob.data = owner.blobs_[at].data;
     offset += count;
@@ -378,10 +383,10 @@ Status Net::AdoptParams(int index, const Net& source, int other) {
     }
     mine.blobs_[i].data = theirs.blobs_[i].data;
   }
-  node(index).params.data = source.nodes_[static_cast<std::size_t>(other)].params.data;
+  node(index).params.data = At(source.nodes_, other).params.data;
   for (LearnableParam& learnable : learnable_) {
     if (learnable.layer == index) {
-      learnable.blob.data = mine.blobs_[static_cast<std::size_t>(learnable.index)].data;
+      learnable.blob.data = At(mine.blobs_, learnable.index).data;
     }
   }
   return OkStatus();
@@ -414,7 +419,7 @@ void Net::BindDiffs(int index, const at::Tensor& flat) {
     if (learnable.layer != index) continue;
     const at::Tensor& data = learnable.blob.data;
     learnable.blob.diff = flat.narrow(0, offset, data.numel()).view(data.sizes());
-    layer(index).blobs_[static_cast<std::size_t>(learnable.index)].diff = learnable.blob.diff;
+    At(layer(index).blobs_, learnable.index).diff = learnable.blob.diff;
     offset += data.numel();
   }
 }
@@ -428,7 +433,7 @@ void Net::BindSharedDiffs() {
       const SharedName& owned = shared_names_.at(name);
       if (owned.layer == i && owned.index == static_cast<int>(j)) continue;
       Blob& mine = layer(i).blobs_[j];
-      mine.diff = layer(owned.layer).blobs_[static_cast<std::size_t>(owned.index)].diff.view(mine.data.sizes());
+      mine.diff = At(layer(owned.layer).blobs_, owned.index).diff.view(mine.data.sizes());
     }
   }
 }
@@ -482,7 +487,7 @@ void Net::ClearParamDiffs() {
 void Net::ZeroStaleDiffs(int index) {
   for (const LearnableParam& learnable : learnable_) {
     if (learnable.layer != index) continue;
-    auto& slot = layer(index).slots_[static_cast<std::size_t>(learnable.index)];
+    auto& slot = At(layer(index).slots_, learnable.index);
     if (std::exchange(*slot.stale, false)) learnable.blob.diff.zero_();
   }
 }
@@ -532,16 +537,16 @@ void Net::MarkFed() {
   for (int i = layer_count() - 1; i >= 0; --i) {
     Node& at = node(i);
     at.fed.clear();
-    for (const int id : at.top_ids) at.fed.push_back(fed[static_cast<std::size_t>(id)]);
+    for (const int id : at.top_ids) at.fed.push_back(At(fed, id));
     for (std::size_t j = 0; j < at.bottom.size(); ++j) {
-      fed[static_cast<std::size_t>(at.bottom_ids[j])] = at.needs_backward && at.propagate_down[j];
+      At(fed, at.bottom_ids[j]) = at.needs_backward && at.propagate_down[j];
     }
   }
 }
 
 void Net::ListOutputs() {
   for (const auto& [name, id] : unread_) {
-    NetOutput output{name, blobs_[static_cast<std::size_t>(id)].get(), 0};
+    NetOutput output{name, At(blobs_, id).get(), 0};
     for (const Node& at : nodes_) {
       for (std::size_t j = 0; j < at.top.size(); ++j) {
         if (at.top_ids[j] == id) output.loss_weight = at.loss_weights[j];
@@ -566,7 +571,7 @@ Status Net::ReshapeIfNeeded(int index, bool force) {
 }
 
 double Net::LossOf(int index) const {
-  const Node& at = nodes_[static_cast<std::size_t>(index)];
+  const Node& at = At(nodes_, index);
   double loss = 0;
   for (std::size_t i = 0; i < at.top.size(); ++i) {
     if (at.loss_weights[i] == 0) continue;
@@ -641,7 +646,7 @@ int Net::LayerIndex(const std::string& name) const {
 
 Blob* Net::blob(const std::string& name) const {
   const auto found = blob_ids_.find(name);
-  return found == blob_ids_.end() ? nullptr : blobs_[static_cast<std::size_t>(found->second)].get();
+  return found == blob_ids_.end() ? nullptr : At(blobs_, found->second).get();
 }
 
 Status Net::CopyFrom(const NetParameter& model, const std::string& source, SameNames same) {
@@ -660,7 +665,7 @@ Status Net::CopyFrom(const NetParameter& model, const std::string& source, SameN
                   std::to_string(mine.blobs().size()));
     }
     for (int i = 0; i < saved.blobs_size(); ++i) {
-      const at::Tensor& to = mine.blobs()[static_cast<std::size_t>(i)].data;
+      const at::Tensor& to = At(mine.blobs(), i).data;
       if (!Fits(saved.blobs(i), to.sizes().vec())) {
         return fail("blob " + std::to_string(i) + " has shape " +
                     ShapeText(ShapeOf(saved.blobs(i))) + ", the net's is " +

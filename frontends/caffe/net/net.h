@@ -16,6 +16,7 @@
 #include "frontends/caffe/net/blob.h"
 #include "frontends/caffe/net/layer.h"
 #include "frontends/caffe/net/pass_context.h"
+#include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "poseidon/base/result.h"
 #include "poseidon/base/status.h"
@@ -91,32 +92,32 @@ class Net {
   const NetOptions& options() const { return options_; }
 
   int layer_count() const { return static_cast<int>(layers_.size()); }
-  Layer& layer(int index) const { return *layers_[static_cast<std::size_t>(index)]; }
+  Layer& layer(int index) const { return *At(layers_, index); }
   const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
   // The first layer of that name, as several may have it; -1 when there is none.
   int LayerIndex(const std::string& name) const;
   // The layer's name, with "#2" and so on behind it where earlier layers have the same. What has to tell layers apart
   // (a session, a plan, random draws) uses it; files and messages have the plain name.
   const std::string& UniqueName(int layer) const {
-    return unique_names_[static_cast<std::size_t>(layer)];
+    return At(unique_names_, layer);
   }
-  const Blobs& bottoms(int layer) const { return nodes_[static_cast<std::size_t>(layer)].bottom; }
-  const Blobs& tops(int layer) const { return nodes_[static_cast<std::size_t>(layer)].top; }
+  const Blobs& bottoms(int layer) const { return At(nodes_, layer).bottom; }
+  const Blobs& tops(int layer) const { return At(nodes_, layer).top; }
   // Whether gradients are computed for all there is, learned or not.
   bool force_backward() const { return param_.force_backward(); }
   bool needs_backward(int layer) const {
-    return nodes_[static_cast<std::size_t>(layer)].needs_backward;
+    return At(nodes_, layer).needs_backward;
   }
 
   // A blob by name, or null. Lives as long as the net; a pass may rebind its tensors.
   Blob* blob(const std::string& name) const;
   const std::vector<std::string>& blob_names() const { return blob_names_; }
-  const std::string& bottom_name(int layer, std::size_t bottom) const { return NameOf(At(layer).bottom_ids[bottom]); }
-  const std::string& top_name(int layer, std::size_t top) const { return NameOf(At(layer).top_ids[top]); }
-  bool propagates_down(int layer, std::size_t bottom) const { return At(layer).propagate_down[bottom]; }
+  const std::string& bottom_name(int layer, std::size_t bottom) const { return NameOf(node(layer).bottom_ids[bottom]); }
+  const std::string& top_name(int layer, std::size_t top) const { return NameOf(node(layer).top_ids[top]); }
+  bool propagates_down(int layer, std::size_t bottom) const { return node(layer).propagate_down[bottom]; }
   // Whether an output of the layer is part of the loss.
   bool loss_is_weighted(int layer) const {
-    return std::any_of(At(layer).loss_weights.begin(), At(layer).loss_weights.end(), [](float w) { return w != 0; });
+    return std::any_of(node(layer).loss_weights.begin(), node(layer).loss_weights.end(), [](float w) { return w != 0; });
   }
   // Whether the net's own definition asks for debug_info.
   bool debug_info() const { return param_.debug_info(); }
@@ -178,14 +179,16 @@ class Net {
   int PartnerIn(const Net& source, int index) const;
   int CountNamed(const std::string& name) const;
   int WithWeights(const std::string& name, int place) const;
-  const Node& At(int index) const { return nodes_[static_cast<std::size_t>(index)]; }
-  const std::string& NameOf(int blob) const { return blob_names_[static_cast<std::size_t>(blob)]; }
+  const Node& node(int index) const { return At(nodes_, index); }
+  const std::string& NameOf(int blob) const { return At(blob_names_, blob); }
   Status AddLayer(int index, LayerFactory make_layer);
   Status AppendBottoms(int index);
   Status AppendTops(int index);
   Status SetLossWeights(int index);
   Status CheckArity(int index) const;
   Status AppendParams(int index);
+  void AppendParam(int index, int i, const ParamSpec& spec);
+  Status ShareParam(int index, int i, const ParamSpec& spec, SharedName* name);
   Status AdoptParams(int index, const Net& source, int other);
   Status AllocateParams(int index);
   std::int64_t OwnedElements(int index) const;
@@ -200,7 +203,7 @@ class Net {
   void PrepareTopDiffs(int index);
   void ZeroStaleDiffs(int index);
   Status Named(int index, const Status& status) const;
-  Node& node(int index) { return nodes_[static_cast<std::size_t>(index)]; }
+  Node& node(int index) { return At(nodes_, index); }
   at::TensorOptions options_of_tensors() const;
 
   NetParameter param_;  // filtered, with splits

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "frontends/caffe/proto/at.h"
+
 namespace poseidon::caffe {
 namespace {
 
@@ -43,7 +45,7 @@ double Sum(const at::Tensor& tensor) {
   at::parallel_for(0, static_cast<std::int64_t>(parts.size()), kGrain,
                    [&](std::int64_t begin, std::int64_t end) {
                      for (std::int64_t b = begin; b < end; ++b) {
-                       parts[static_cast<std::size_t>(b)] =
+                       At(parts, b) =
                            BlockSum(x + b * kBlock, std::min(kBlock, count - b * kBlock));
                      }
                    });

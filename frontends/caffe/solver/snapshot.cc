@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "frontends/caffe/net/blob_proto.h"
+#include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/proto/hdf5_file.h"
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/proto/upgrade.h"
@@ -107,7 +108,7 @@ void FillShared(const Net& net, NetParameter* model) {
     if (found == saved_layers.end()) continue;
     LayerParameter& saved = *found->second;
     for (int i = 0; i < static_cast<int>(net.layer(index).blobs().size()); ++i) {
-      const at::Tensor& mine = net.layer(index).blobs()[static_cast<std::size_t>(i)].data;
+      const at::Tensor& mine = At(net.layer(index).blobs(), i).data;
       if (mine.numel() == 0 || (i < saved.blobs_size() && NumbersIn(saved.blobs(i)) > 0)) continue;
       for (const LearnableParam& param : net.learnable_params()) {
         if (param.blob.data.const_data_ptr() != mine.const_data_ptr()) continue;

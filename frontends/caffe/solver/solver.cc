@@ -12,6 +12,7 @@
 
 #include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/solver/gradient_norm.h"
 #include "frontends/caffe/solver/learning_rate.h"
 #include "frontends/caffe/solver/nets.h"
@@ -115,12 +116,12 @@ void Solver::ListLayers() {
   // What is not learned may have a gradient all the same, and count in the norm that clips those that are.
   const bool all = net_->force_backward() && parameters_.clip_gradients() >= 0;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    LayerState& layer = layers_[static_cast<std::size_t>(params[i].layer)];
+    LayerState& layer = At(layers_, params[i].layer);
     layer.params.push_back(i);
     if ((all || params[i].lr_mult != 0) && !params[i].statistics) layer.synced = true;
   }
   for (int layer = 0; layer < net_->layer_count(); ++layer) {
-    if (layers_[static_cast<std::size_t>(layer)].synced) synced_layers_.push_back(layer);
+    if (At(layers_, layer).synced) synced_layers_.push_back(layer);
   }
 }
 
@@ -256,7 +257,7 @@ Status Solver::AgreeOnNotFinite(bool with_weights) {
 }
 
 bool Solver::ByFactors(int layer) const {
-  return sync_ != nullptr && layers_[static_cast<std::size_t>(layer)].synced && sync_->WantsFactors(layer);
+  return sync_ != nullptr && At(layers_, layer).synced && sync_->WantsFactors(layer);
 }
 
 // One worker shows it, as Caffe's root solver does. (The one that writes the snapshots.)
@@ -289,7 +290,7 @@ Status Solver::Iterate(bool display) {
     loss += pass_loss;
   }
   for (const int layer : synced_layers_) {
-    POSEIDON_CHECK(sync_ == nullptr || layers_[static_cast<std::size_t>(layer)].announced,
+    POSEIDON_CHECK(sync_ == nullptr || At(layers_, layer).announced,
                    "backward left out a layer that is trained");
   }
   const LearningRate rate =
@@ -339,12 +340,12 @@ Status Solver::ForwardBackward(int pass, double* loss) {
 
 Status Solver::BeforeForward(int layer) {
   POSEIDON_RETURN_IF_ERROR(FinishLayer(layer));
-  layers_[static_cast<std::size_t>(layer)].began = SteadyNow();
+  At(layers_, layer).began = SteadyNow();
   return OkStatus();
 }
 
 Status Solver::AfterForward(int layer) {
-  const TimePoint begin = layers_[static_cast<std::size_t>(layer)].began;
+  const TimePoint begin = At(layers_, layer).began;
   const TimePoint end = SteadyNow();
   clock_.AddForward(layer, end - begin);
   Trace(layer, position_.iteration, begin, end, "forward");
@@ -353,12 +354,12 @@ Status Solver::AfterForward(int layer) {
 }
 
 Status Solver::BeforeBackward(int layer) {
-  layers_[static_cast<std::size_t>(layer)].began = SteadyNow();
+  At(layers_, layer).began = SteadyNow();
   return OkStatus();
 }
 
 Status Solver::AfterBackward(int layer) {
-  const TimePoint begin = layers_[static_cast<std::size_t>(layer)].began;
+  const TimePoint begin = At(layers_, layer).began;
   const TimePoint end = SteadyNow();
   clock_.AddBackward(layer, end - begin);
   Trace(layer, position_.iteration, begin, end, "backward");
@@ -367,7 +368,7 @@ Status Solver::AfterBackward(int layer) {
 }
 
 Status Solver::Announce(int layer) {
-  LayerState& state = layers_[static_cast<std::size_t>(layer)];
+  LayerState& state = At(layers_, layer);
   if (sync_ == nullptr || !state.synced || state.announced) return OkStatus();
   state.announced = true;
   state.awaited = false;
@@ -376,12 +377,12 @@ Status Solver::Announce(int layer) {
 
 // The time that one layer is waited for goes into updates of others whose means are there already.
 Status Solver::FinishLayer(int layer) {
-  const LayerState& state = layers_[static_cast<std::size_t>(layer)];
+  const LayerState& state = At(layers_, layer);
   while (state.pending && !state.awaited) {
     const TimePoint begin = SteadyNow();
     const int landed = sync_->AwaitAny(UnderWay(layer));
     POSEIDON_RETURN_IF_ERROR(sync_->Await(landed));
-    layers_[static_cast<std::size_t>(landed)].awaited = true;
+    At(layers_, landed).awaited = true;
     wait_seconds_ += ToSeconds(SteadyNow() - begin);
     if (landed != layer) Update(landed);
   }
@@ -392,7 +393,7 @@ Status Solver::FinishLayer(int layer) {
 std::vector<int> Solver::UnderWay(int first) const {
   std::vector<int> under_way = {first};
   for (const int layer : synced_layers_) {
-    const LayerState& state = layers_[static_cast<std::size_t>(layer)];
+    const LayerState& state = At(layers_, layer);
     if (state.pending && !state.awaited && layer != first) under_way.push_back(layer);
   }
   return under_way;
@@ -400,10 +401,10 @@ std::vector<int> Solver::UnderWay(int first) const {
 
 void Solver::Update(int layer) {
   const TimePoint begin = SteadyNow();
-  for (const std::size_t index : layers_[static_cast<std::size_t>(layer)].params) {
+  for (const std::size_t index : At(layers_, layer).params) {
     UpdateParam(index);
   }
-  layers_[static_cast<std::size_t>(layer)].pending = false;
+  At(layers_, layer).pending = false;
   const TimePoint end = SteadyNow();
   clock_.AddForward(layer, end - begin);
   Trace(layer, pending_iteration_, begin, end, "update");
@@ -428,7 +429,7 @@ Status Solver::AwaitPending() {
   if (sync_ == nullptr) return OkStatus();
   const TimePoint begin = SteadyNow();
   for (const int layer : synced_layers_) {
-    LayerState& state = layers_[static_cast<std::size_t>(layer)];
+    LayerState& state = At(layers_, layer);
     if (state.awaited) continue;
     POSEIDON_RETURN_IF_ERROR(sync_->Await(layer));
     state.awaited = true;
@@ -454,7 +455,7 @@ void Solver::UpdateParam(std::size_t index) {
   update.weights = param.blob.data;
   update.gradient = param.blob.diff;
   for (int slot = 0; slot < rule_->slots(); ++slot) {
-    update.history[static_cast<std::size_t>(slot)] = history_.at(index, slot);
+    At(update.history, slot) = history_.at(index, slot);
   }
   update.iteration = pending_iteration_;
   update.rate = pending_rate_ * static_cast<double>(param.lr_mult);

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "frontends/caffe/data/test_database.h"
+#include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/proto/hdf5_file.h"
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/solver/nets.h"
@@ -171,7 +172,7 @@ Ending RunCluster(const SolverParameter& parameters, int world, bool factors, DT
     options.share.rank = rank;
     options.share.world = world;
     options.writes_snapshots = rank == 0;
-    options.observer = &logs[static_cast<std::size_t>(rank)];
+    options.observer = &At(logs, rank);
     auto solver = Solver::Create(parameters, options);
     EXPECT_TRUE(solver.ok()) << solver.status().ToString();
     solvers.push_back(*std::move(solver));
@@ -182,11 +183,11 @@ Ending RunCluster(const SolverParameter& parameters, int world, bool factors, DT
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
-      Solver& solver = *solvers[static_cast<std::size_t>(rank)];
+      Solver& solver = *At(solvers, rank);
       const Status status = solver.Step(iterations);
       EXPECT_TRUE(status.ok()) << status.ToString();
       EXPECT_TRUE(solver.TestAll().ok());
-      ending.hashes[static_cast<std::size_t>(rank)] = WeightsHash(solver.net());
+      At(ending.hashes, rank) = WeightsHash(solver.net());
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <random>
 
+#include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/solver/gradient_norm.h"
 
@@ -98,7 +99,7 @@ TEST_P(UpdateRuleTest, AgreesWithItsFormula) {
       update.average = 0.5;
       (*rule)->Apply(update);
       for (std::int64_t i = 0; i < count; ++i) {
-        Scalar& scalar = want[static_cast<std::size_t>(i)];
+        Scalar& scalar = At(want, i);
         const double sign = scalar.w > 0 ? 1 : scalar.w < 0 ? -1 : 0;
         const double pull = s.regularization_type() == "L1" ? sign : scalar.w;
         const double g = update.gradient.const_data_ptr<double>()[i] * 0.375 + update.decay * pull;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -164,8 +165,8 @@ std::vector<wire::Measured::Layer> SessionSync::Measured() const {
   for (int i = 0; i < net_.layer_count(); ++i) {
     const auto found = by_net_layer_.find(i);
     if (found != by_net_layer_.end() && layers_[found->second].net_layers.front() == i) at = found->second;
-    measured[at].forward_seconds += seconds[static_cast<std::size_t>(i)].forward;
-    measured[at].backward_seconds += seconds[static_cast<std::size_t>(i)].backward;
+    measured[at].forward_seconds += At(seconds, i).forward;
+    measured[at].backward_seconds += At(seconds, i).backward;
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) measured[i].rows = rows_[i];
   return measured;
@@ -221,7 +222,7 @@ int SessionSync::AwaitAny(std::span<const int> net_layers) {
     layers.emplace_back(static_cast<std::uint32_t>(by_net_layer_.at(net_layer)));
   }
   const LayerId landed = model_->WaitAny(layers);
-  return net_layers[static_cast<std::size_t>(std::find(layers.begin(), layers.end(), landed) - layers.begin())];
+  return At(net_layers, std::find(layers.begin(), layers.end(), landed) - layers.begin());
 }
 
 Status SessionSync::SumDoubles(std::span<double> values) { return session_.Sum(ViewOf(values)); }

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/solver/weights_hash.h"
 #include "tests/shared/gradient_checker.h"
 #include "frontends/caffe/train/aten_engine.h"
@@ -248,7 +249,7 @@ class JoiningTest : public SessionSyncTest, public testing::WithParamInterface<S
           const Status stepped = (*solver)->Step(12);
           ASSERT_TRUE(stepped.ok()) << stepped.message();
           ASSERT_TRUE(session.Barrier().ok());
-          trained.hashes[static_cast<std::size_t>(rank)] = WeightsHash((*solver)->net());
+          At(trained.hashes, rank) = WeightsHash((*solver)->net());
           if (rank != 0) return;
           trained.layers = sync.specs().size();
           for (const session::LayerStatistics& layer : sync.model().Collect().layers) {
