@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontends/caffe/train/results.h"
+#include "frontends/caffe/train/timeline.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
 
+#include "frontends/caffe/proto/at.h"
 #include "poseidon/base/byte_codec.h"
 
 namespace poseidon::caffe {
 namespace {
+
+// Spans a worker keeps: the first three iterations and the last, a few hundred of a small net.
+constexpr std::size_t kSpans = 30'000;
+// The number of a net's first layer in spans; below are the session's layers.
+constexpr std::int32_t kNetLayers = 1'000'000;
+constexpr int kClockRounds = 5;
 
 const char* NameOfLane(TraceLane lane) {
   switch (lane) {
@@ -22,36 +32,10 @@ const char* NameOfLane(TraceLane lane) {
 }
 constexpr TraceLane kLastLane = TraceLane::kWait;
 
-messaging::TrafficCell Since(const messaging::TrafficCell& before,
-                             const messaging::TrafficCell& after) {
-  messaging::TrafficCell cell = after;
-  cell.sent.payload_bytes -= before.sent.payload_bytes;
-  cell.received.payload_bytes -= before.received.payload_bytes;
-  return cell;
-}
-
 double Microseconds(Duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
 
-}  // namespace
-
-std::vector<plan::LayerOutcome> OutcomesOf(const session::ModelStatistics& before,
-                                           const session::ModelStatistics& after, std::uint64_t steps) {
-  std::vector<plan::LayerOutcome> outcomes;
-  if (steps == 0) return outcomes;
-  for (std::size_t i = 0; i < after.layers.size(); ++i) {
-    const session::LayerStatistics none;
-    const session::LayerStatistics& first = i < before.layers.size() ? before.layers[i] : none;
-    const session::LayerStatistics& last = after.layers[i];
-    const messaging::TrafficCell dense = Since(first.gradients, last.gradients);
-    const messaging::TrafficCell factors = Since(first.factors, last.factors);
-    outcomes.push_back(
-        {.bytes_sent = (dense.sent.payload_bytes + factors.sent.payload_bytes) / steps,
-         .bytes_received = (dense.received.payload_bytes + factors.received.payload_bytes) / steps,
-         .seconds = last.steps > 0 ? last.seconds / static_cast<double>(last.steps) : 0});
-  }
-  return outcomes;
-}
-
+// `spans` by worker; `offsets` are added to each worker's times to bring them onto worker 0's clock; `name` turns a
+// layer number into text.
 std::string ChromeTrace(std::span<const std::vector<TraceSpan>> spans,
                         std::span<const Duration> offsets,
                         const std::function<std::string(std::int32_t)>& name) {
@@ -82,6 +66,7 @@ std::string ChromeTrace(std::span<const std::vector<TraceSpan>> spans,
   return json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump();
 }
 
+// Spans as bytes for a gather, and back. Labels travel as text.
 ByteBuffer PackSpans(const std::vector<TraceSpan>& spans) {
   ByteWriter writer;
   std::map<std::string, std::uint32_t> labels;
@@ -104,6 +89,11 @@ ByteBuffer PackSpans(const std::vector<TraceSpan>& spans) {
   }
   return writer.Take();
 }
+
+struct UnpackedSpans {
+  std::vector<std::string> labels;  // owns what the spans' labels point to
+  std::vector<TraceSpan> spans;
+};
 
 Result<UnpackedSpans> UnpackSpans(ConstBytes bytes) {
   ByteReader reader(bytes);
@@ -130,6 +120,73 @@ Result<UnpackedSpans> UnpackSpans(ConstBytes bytes) {
   }
   POSEIDON_RETURN_IF_ERROR(reader.Finish("a worker's trace"));
   return unpacked;
+}
+
+// Everyone reads its clock right behind a barrier; the least difference of several rounds is the
+// best estimate of the offset to worker 0.
+Result<std::vector<Duration>> ClockOffsets(session::Session& session) {
+  std::vector<Duration> offsets(session.workers(), Duration{0});
+  std::vector<Duration> error(session.workers(), Duration::max());
+  for (int round = 0; round < kClockRounds; ++round) {
+    std::vector<std::int64_t> times(session.workers(), 0);
+    POSEIDON_RETURN_IF_ERROR(session.Barrier());
+    times[session.rank().value()] = session.now().since_origin.count();
+    POSEIDON_RETURN_IF_ERROR(session.Sum(ViewOf(std::span(times))));
+    for (std::size_t w = 0; w < times.size(); ++w) {
+      const Duration offset(times[0] - times[w]);
+      const Duration size = offset < Duration{0} ? -offset : offset;
+      if (size < error[w]) {
+        error[w] = size;
+        offsets[w] = offset;
+      }
+    }
+  }
+  // Members of one machine share its clock: what was measured there is only the round's noise.
+  for (std::size_t w = 0; w < offsets.size(); ++w) {
+    if (session.roster()[w].host == session.roster()[0].host) offsets[w] = Duration{0};
+  }
+  return offsets;
+}
+
+}  // namespace
+
+Timeline::Timeline() : recorder_({.spans = kSpans}) {}
+
+void Timeline::Record(TraceSpan span) {
+  span.layer += kNetLayers;
+  span.step -= first_iteration_;
+  recorder_.Record(span);
+}
+
+std::vector<TraceSpan> Timeline::Take() {
+  std::vector<TraceSpan> spans = recorder_.Take();
+  for (TraceSpan& span : spans) span.step += first_iteration_;
+  return spans;
+}
+
+Result<std::string> Timeline::Collect(session::Session* session, const Net& net,
+                                      std::span<const plan::LayerSpec> declared) {
+  const auto name = [&](std::int32_t layer) -> std::string {
+    if (layer < 0) return "";
+    if (layer >= kNetLayers) return net.UniqueName(layer - kNetLayers);
+    return At(declared, layer).name;
+  };
+  if (session == nullptr) {
+    const std::vector<TraceSpan> own = Take();
+    const Duration same_clock{0};
+    return ChromeTrace({&own, 1}, {&same_clock, 1}, name);
+  }
+  POSEIDON_ASSIGN_OR_RETURN(const std::vector<Duration> offsets, ClockOffsets(*session));
+  POSEIDON_ASSIGN_OR_RETURN(const std::vector<ByteBuffer> packed, session->Gather(PackSpans(Take())));
+  if (session->rank() != Rank(0)) return std::string();
+  std::vector<UnpackedSpans> owners;
+  std::vector<std::vector<TraceSpan>> spans;
+  for (const ByteBuffer& one : packed) {
+    POSEIDON_ASSIGN_OR_RETURN(UnpackedSpans unpacked, UnpackSpans(one));
+    spans.push_back(unpacked.spans);
+    owners.push_back(std::move(unpacked));
+  }
+  return ChromeTrace(spans, offsets, name);
 }
 
 }  // namespace poseidon::caffe

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/train/job_options.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "frontends/caffe/net/filter.h"
+#include "frontends/caffe/proto/upgrade.h"
+#include "frontends/caffe/solver/nets.h"
+#include "frontends/caffe/solver/snapshot.h"
+#include "frontends/plan_file/plan_json.h"
+#include "poseidon/base/executor.h"
+
+namespace poseidon::caffe {
+namespace {
+
+// Bytes of memory that new allocations can have, as the kernel estimates it; 0: unknown.
+std::uint64_t AvailableMemory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  std::uint64_t kib = 0;
+  while (file >> key >> kib >> unit) {
+    if (key == "MemAvailable:") return kib << 10;
+  }
+  return 0;
+}
+
+// With a global batch size the workers share it: each data layer's batch must divide evenly.
+Status DivideBatches(int workers, NetParameter* net) {
+  for (LayerParameter& layer : *net->mutable_layer()) {
+    if (!layer.has_data_param()) continue;
+    const auto batch = layer.data_param().batch_size();
+    if (batch % static_cast<unsigned>(workers) != 0) {
+      return InvalidArgument("layer '" + layer.name() + "': batch_size " + std::to_string(batch) +
+                             " cannot be divided among " + std::to_string(workers) + " workers");
+    }
+    layer.mutable_data_param()->set_batch_size(batch / static_cast<unsigned>(workers));
+  }
+  return OkStatus();
+}
+
+// Replaces the names of the solver's nets by the nets, with the batches of one worker.
+Status DivideNets(const TrainOptions& options, SolverParameter* solver) {
+  const std::string folder = std::filesystem::path(options.solver).parent_path().string();
+  POSEIDON_ASSIGN_OR_RETURN(SolverNets nets, ReadSolverNets(*solver, folder));
+  // Without the layers of the test phase, whose batches nobody divides.
+  POSEIDON_ASSIGN_OR_RETURN(nets.train.net, FilterNet(nets.train.net, nets.train.state));
+  POSEIDON_RETURN_IF_ERROR(DivideBatches(options.workers, &nets.train.net));
+  solver->clear_net();
+  solver->clear_net_param();
+  solver->clear_train_net();
+  solver->clear_test_net();
+  solver->clear_test_net_param();
+  solver->clear_test_state();
+  *solver->mutable_train_net_param() = nets.train.net;
+  for (const SolverNets::Part& test : nets.tests) {
+    *solver->add_test_net_param() = test.net;
+    *solver->add_test_state() = test.state;
+  }
+  return OkStatus();
+}
+
+void Pin(const plan_file::PinnedPlan& plan, const std::string& name, Wanted* wanted) {
+  wanted->planning.forced = plan.schemes;
+  wanted->planning.forced_by = name;
+  wanted->joining.together = plan.joined;
+  wanted->joining.said_by = name;
+  // What it names singly was alone, so that it has one scheme under one name again.
+  for (const auto& [layer, scheme] : plan.schemes) wanted->joining.apart.insert(layer);
+  for (const std::vector<std::string>& names : plan.joined) wanted->joining.apart.erase(names.front());
+}
+
+// What the plan of the snapshot that is resumed pins, or why it pins nothing.
+Status FollowRestored(const TrainOptions& options, const std::string& restored, Wanted* wanted) {
+  if (restored.empty()) {
+    wanted->note = options.snapshot + " holds no plan, so this run makes its own; its weights may differ in bits from "
+                   "those of an uninterrupted run (--plan FILE follows that run's plan.json)";
+    return OkStatus();
+  }
+  const std::string name = "the plan in " + options.snapshot;
+  POSEIDON_ASSIGN_OR_RETURN(const plan_file::PinnedPlan pinned, plan_file::ParsePlan(restored, name));
+  if (pinned.workers == options.workers) {
+    Pin(pinned, name, wanted);
+  } else {
+    wanted->note = options.snapshot + " was written by " + std::to_string(pinned.workers) + " workers, so " +
+                   std::to_string(options.workers) + " make a plan of their own";
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+int ComputeThreads(const MemberTask& task) {
+  if (task.options.threads > 0) return task.options.threads;
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int own = std::max(1, cores / std::max(1, task.local_members));
+  return own >= 4 && task.local_members + task.options.workers > 2 ? own - 1 : own;
+}
+
+Result<DType> ParseDType(const std::string& name) {
+  if (name == "f32") return DType::kF32;
+  if (name == "f64") return DType::kF64;
+  return InvalidArgument("dtype '" + name + "' is unknown, expected f32 or f64");
+}
+
+Result<SolverParameter> ReadJobSolver(const TrainOptions& options) {
+  POSEIDON_ASSIGN_OR_RETURN(SolverParameter solver, ReadSolver(options.solver));
+  if (options.level != 0) {
+    solver.mutable_train_state()->set_level(options.level);
+  }
+  for (const std::string& stage : options.stages) {
+    solver.mutable_train_state()->add_stage(stage);
+  }
+  solver.set_snapshot_prefix(CompleteSnapshotPrefix(solver.snapshot_prefix(), options.solver));
+  if (options.global_batch && options.workers > 1) POSEIDON_RETURN_IF_ERROR(DivideNets(options, &solver));
+  return solver;
+}
+
+Result<Wanted> WantedOf(const TrainOptions& options, const std::string& restored) {
+  Wanted wanted;
+  const auto policy = plan::ParsePolicy(options.policy);
+  if (!policy) {
+    return InvalidArgument("policy '" + options.policy + "' is unknown, expected time or bytes");
+  }
+  wanted.planning.policy = *policy;
+  if (!options.plan_file.empty()) {
+    POSEIDON_ASSIGN_OR_RETURN(const plan_file::PinnedPlan pinned, plan_file::ReadPlan(options.plan_file));
+    Pin(pinned, "plan file " + options.plan_file, &wanted);
+  } else if (!options.snapshot.empty()) {
+    POSEIDON_RETURN_IF_ERROR(FollowRestored(options, restored, &wanted));
+  }
+  for (const auto& [layer, name] : options.schemes) {
+    const auto scheme = plan::ParseScheme(name);
+    if (!scheme) {
+      return InvalidArgument("scheme '" + name + "' of layer '" + layer +
+                             "' is unknown, expected " + plan::SchemeNames());
+    }
+    wanted.planning.forced[layer] = *scheme;
+    wanted.joining.apart.insert(layer);
+  }
+  return wanted;
+}
+
+Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const plan::PlanOptions& planning) {
+  session::NodeOptions node;
+  node.role = task.server ? wire::Role::kServer : wire::Role::kWorker;
+  node.workers = task.options.workers;
+  node.servers = task.options.servers;
+  node.requested_rank = task.rank;
+  node.hosts_coordinator = !task.server && task.rank == 0;
+  node.host = task.host;
+  const auto levels = plan::ParseLevels(task.options.levels);
+  if (!levels) {
+    return InvalidArgument("levels is '" + task.options.levels + "', expected flat, host or auto");
+  }
+  node.levels = *levels;
+  const std::vector<std::string>& machines = task.options.machines;
+  if (!machines.empty() && machines.size() != task.options.workers) {
+    return InvalidArgument("machines names " + std::to_string(machines.size()) +
+                           ", expected one for each of the " +
+                           std::to_string(task.options.workers) + " workers");
+  }
+  const auto rank = static_cast<std::size_t>(task.rank);
+  node.machine = rank < machines.size() ? machines[rank] : local::ThisMachine();
+  node.listen = {task.listen_host, task.listen_port};
+  node.coordinator = {task.coordinator_host, task.coordinator_port};
+  node.liveness.dead_after = FromSeconds(task.options.dead_after);
+  node.progress.stuck_after = FromSeconds(task.options.stuck_after);
+  node.join_timeout = FromSeconds(task.options.join_timeout);
+  node.final_plan_step = task.options.final_plan_step;
+  node.memory_limit_bytes = task.server ? AvailableMemory() / 10 * 9 : 0;
+  node.planning = planning;
+  return node;
+}
+
+transport::tcp::Security::Mode ModeOf(const MemberTask& task) {
+  return task.tls ? transport::tcp::Security::Mode::kTls : transport::tcp::Security::Mode::kAuth;
+}
+
+}  // namespace poseidon::caffe

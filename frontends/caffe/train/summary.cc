@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/train/summary.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "frontends/caffe/proto/at.h"
+#include "poseidon/base/listed.h"
+#include "poseidon/plan/explain.h"
+#include "poseidon/plan/payload.h"
+#include "poseidon/plan/slices.h"
+
+namespace poseidon::caffe {
+namespace {
+
+using nlohmann::json;
+
+messaging::TrafficCell Since(const messaging::TrafficCell& before,
+                             const messaging::TrafficCell& after) {
+  messaging::TrafficCell cell = after;
+  cell.sent.payload_bytes -= before.sent.payload_bytes;
+  cell.received.payload_bytes -= before.received.payload_bytes;
+  return cell;
+}
+
+// Payload and time per step of every layer under the final plan; empty if the run ended before.
+std::vector<plan::LayerOutcome> OutcomesOf(const EndedRun& run) {
+  const session::ModelStatistics& before = run.sync->before_final_plan();
+  const session::ModelStatistics& after = run.trained;
+  const std::uint64_t steps = run.sync->steps_under_final_plan();
+  std::vector<plan::LayerOutcome> outcomes;
+  if (steps == 0) return outcomes;
+  for (std::size_t i = 0; i < after.layers.size(); ++i) {
+    const session::LayerStatistics none;
+    const session::LayerStatistics& first = i < before.layers.size() ? before.layers[i] : none;
+    const session::LayerStatistics& last = after.layers[i];
+    const messaging::TrafficCell dense = Since(first.gradients, last.gradients);
+    const messaging::TrafficCell factors = Since(first.factors, last.factors);
+    outcomes.push_back(
+        {.bytes_sent = (dense.sent.payload_bytes + factors.sent.payload_bytes) / steps,
+         .bytes_received = (dense.received.payload_bytes + factors.received.payload_bytes) / steps,
+         .seconds = last.steps > 0 ? last.seconds / static_cast<double>(last.steps) : 0});
+  }
+  return outcomes;
+}
+
+// The plan with this worker's own bytes, exact, where the plan has the busiest worker's: slices of
+// different workers may differ by 16 elements.
+plan::Plan OwnPlan(const SessionSync& sync, int rank) {
+  plan::Plan own = sync.model().plan();
+  const auto slices = plan::AssignSlices(sync.specs(), own.cluster.shards());
+  for (std::size_t i = 0; i < own.layers.size(); ++i) {
+    const plan::LayerPayload payload =
+        plan::PayloadOf(sync.specs()[i], slices[i], own.layers[i], own.cluster);
+    const plan::NodeBytes& bytes = At(payload.workers, rank);
+    own.layers[i].bytes_sent = bytes.sent;
+    own.layers[i].bytes_received = bytes.received;
+  }
+  return own;
+}
+
+// Where the run's newest snapshot is, and which attempt after it failed.
+json SnapshotsOf(const Reporter& reporter) {
+  json snapshots = {{"written", nullptr}, {"lost", nullptr}};
+  if (const auto& written = reporter.written_snapshot()) {
+    snapshots["written"] = {{"iteration", written->iteration}, {"state", written->state}, {"model", written->model}};
+  }
+  if (const auto& lost = reporter.lost_snapshot()) {
+    snapshots["lost"] = {{"iteration", lost->iteration}, {"reason", lost->status.message()}};
+  }
+  return snapshots;
+}
+
+json PlanOf(const EndedRun& run, const plan::Plan& used) {
+  json plan = json::array();
+  const std::vector<plan::LayerOutcome> outcomes = OutcomesOf(run);
+  for (std::size_t i = 0; i < used.layers.size(); ++i) {
+    const plan::LayerPlan& layer = used.layers[i];
+    json entry = {{"layer", run.sync->specs()[i].name},
+                  {"scheme", plan::NameOf(layer.scheme)},
+                  {"rows", layer.measured.rows},
+                  {"reason", layer.reason},
+                  {"predicted_bytes", {{"sent", layer.bytes_sent}, {"received", layer.bytes_received}}},
+                  {"predicted_seconds", layer.transfer_seconds + layer.rebuild_seconds}};
+    if (run.sync->members()[i].size() > 1) entry["joined"] = run.sync->members()[i];
+    if (!outcomes.empty()) {
+      entry["counted_bytes"] = {{"sent", outcomes[i].bytes_sent}, {"received", outcomes[i].bytes_received}};
+      entry["measured_seconds"] = outcomes[i].seconds;
+    } else {
+      entry["counted_bytes"] = nullptr;  // the run ended before its final plan
+      entry["measured_seconds"] = nullptr;
+    }
+    plan.push_back(std::move(entry));
+  }
+  return plan;
+}
+
+json NotFiniteOf(const EndedRun& run, const NotFinite& found) {
+  return {{"iteration", found.iteration},
+          {"worker", found.worker},
+          {"layer", found.layer < 0 ? "" : run.net.UniqueName(found.layer)},
+          {"message", InWords(found, run.net, run.task.options.workers)},
+          {"stopped", run.task.options.on_nan == "stop"}};
+}
+
+json TrafficOf(const EndedRun& run) {
+  const session::Statistics& counted = run.statistics;
+  const auto count = [](const messaging::TrafficCell& cell) {
+    return json{{"sent", cell.sent.payload_bytes}, {"received", cell.received.payload_bytes}};
+  };
+  std::uint64_t headers_out = counted.control.sent.header_bytes + counted.collectives.sent.header_bytes;
+  std::uint64_t local_bytes = 0;
+  for (const session::LayerStatistics& layer : run.trained.layers) {
+    local_bytes += layer.local_bytes;
+    headers_out += layer.gradients.sent.header_bytes + layer.factors.sent.header_bytes;
+  }
+  return {{"control_payload", count(counted.control)},
+          {"collective_payload", count(counted.collectives)},
+          {"header_bytes_sent", headers_out},
+          {"shared_memory_bytes", local_bytes},
+          {"encryption_bytes_sent", counted.wire.wire_bytes_out - counted.wire.bytes_written},
+          {"encryption_bytes_received", counted.wire.wire_bytes_in - counted.wire.bytes_read},
+          {"wire_bytes_sent", counted.wire.wire_bytes_out},
+          {"wire_bytes_received", counted.wire.wire_bytes_in}};
+}
+
+void PrintPlan(const EndedRun& run, Output& out) {
+  const plan::Plan used = OwnPlan(*run.sync, run.task.rank);
+  out.Print("\nplan (per worker and step):\n" + plan::PlanTable(used, run.sync->specs(), OutcomesOf(run)) +
+            plan::PlanSummary(used, run.reporter.median_step_seconds()) + "\n" +
+            plan::WhatWouldHelp(used, run.sync->specs()));
+  const session::OverlapMeter& overlap = run.statistics.overlap;
+  const double steps = static_cast<double>(std::max<std::uint64_t>(1, overlap.steps()));
+  char line[200];
+  std::snprintf(line, sizeof(line),
+                "communication hidden behind computation: %.0f %% (waited per step: %.1f ms for bytes, "
+                "%.1f ms for slower workers)",
+                100 * run.statistics.hidden_share(), 1e3 * overlap.exposed() / steps, 1e3 * overlap.skew() / steps);
+  out.Print(line);
+}
+
+}  // namespace
+
+std::string SummaryText(const EndedRun& run) {
+  const Reporter& reporter = run.reporter;
+  json plan = json::array();
+  double predicted = 0;
+  if (run.sync != nullptr) {
+    const plan::Plan used = OwnPlan(*run.sync, run.task.rank);
+    plan = PlanOf(run, used);
+    predicted = used.step_seconds;
+  }
+  json summary = {{"workers", run.task.options.workers},
+                  {"servers", run.task.options.servers},
+                  {"iterations", run.solver.iteration()},
+                  {"seconds", run.seconds},
+                  {"images_per_s", reporter.images_per_second()},
+                  {"test", reporter.last_test()},
+                  {"snapshot", SnapshotsOf(reporter)},
+                  {"plan", std::move(plan)},
+                  {"step_seconds", {{"predicted", predicted}, {"measured", reporter.median_step_seconds()}}},
+                  {"hidden_share", run.statistics.hidden_share()},
+                  {"replicas_equal", run.replicas_equal},
+                  {"weights_hash", run.weights_hash},
+                  {"threads", run.threads}};
+  if (const auto& found = run.solver.not_finite()) summary["not_finite"] = NotFiniteOf(run, *found);
+  if (run.sync != nullptr) {
+    const session::Statistics& counted = run.statistics;
+    summary["traffic"] = TrafficOf(run);
+    summary["waited_seconds"] = {{"communication", counted.overlap.exposed()},
+                                 {"slower_workers", counted.overlap.skew()}};
+    summary["busy_seconds"] = counted.busy_seconds;
+    summary["core_allocated_bytes"] = counted.allocated_bytes;
+    summary["link"] = {{"bytes_per_second", counted.link.bytes_per_second},
+                       {"latency_seconds", counted.link.latency_seconds}};
+  }
+  return summary.dump(1) + "\n";
+}
+
+void PrintEnd(const EndedRun& run, Output& out) {
+  if (run.sync != nullptr) PrintPlan(run, out);
+  std::string tests;
+  for (const auto& [name, value] : run.reporter.last_test()) {
+    char number[32];
+    std::snprintf(number, sizeof(number), "%.4f", value);
+    AddListed(name + " " + number, &tests);
+  }
+  if (!tests.empty()) out.Print("last test: " + tests);
+  char line[200];
+  std::snprintf(line, sizeof(line), "%llu iterations in %.1f s, %.0f images/s",
+                static_cast<unsigned long long>(run.solver.iteration()), run.seconds,
+                run.reporter.images_per_second());
+  out.Print(line);
+  out.Print("weights " + run.weights_hash.substr(0, 16) +
+            (run.replicas_equal ? ", equal on all workers" : ", NOT EQUAL"));
+}
+
+}  // namespace poseidon::caffe
