@@ -23,7 +23,7 @@ using namespace poseidon::session;  // NOLINT(google-build-using-namespace)
 Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_options& options) {
   auto handle = std::make_unique<poseidon_session>(options);
   SessionOptions opened;
-  POSEIDON_ASSIGN_OR_RETURN(opened.node, TakeNodeOptions(options));
+  POSEIDON_ASSIGN_OR_RETURN(opened.node, TakeNodeOptions(options, &handle->named_layers));
   POSEIDON_ASSIGN_OR_RETURN(const transport::tcp::Token token, TakeToken(options));
   POSEIDON_ASSIGN_OR_RETURN(const transport::tcp::Security::Mode mode,
                             TakeMode(options.wire, opened.node.listen.host));
@@ -51,7 +51,6 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
     }
     opened.device = [device](Executor& io) { return std::make_unique<CallbackDevice>(io, device); };
   }
-  POSEIDON_ASSIGN_OR_RETURN(handle->named_layers, TakeNamed(options));
   if (options.interrupted != nullptr) {
     opened.interrupted = [ask = options.interrupted, user = options.interrupted_user] { return ask(user) != 0; };
   }

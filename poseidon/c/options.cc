@@ -75,7 +75,8 @@ Result<std::uint16_t> TakePort(std::uint32_t port, const char* what) {
   return static_cast<std::uint16_t>(port);
 }
 
-Result<plan::PlanOptions> TakePlanning(const poseidon_options& options) {
+// Adds the layers that `schemes` names to `named`.
+Result<plan::PlanOptions> TakePlanning(const poseidon_options& options, NamedLayers* named) {
   plan::PlanOptions planning;
   if (options.policy != 0) {
     planning.policy = static_cast<plan::Policy>(options.policy);
@@ -90,20 +91,81 @@ Result<plan::PlanOptions> TakePlanning(const poseidon_options& options) {
         options.schemes == nullptr ? "the pinned plan" : "the user or the pinned plan";
   }
   if (options.schemes != nullptr) {
-    POSEIDON_RETURN_IF_ERROR(ParseSchemes(options.schemes, "schemes", planning.forced));
+    std::map<std::string, plan::Scheme> schemes;
+    POSEIDON_RETURN_IF_ERROR(ParseSchemes(options.schemes, "schemes", schemes));
+    for (const auto& [name, scheme] : schemes) {
+      planning.forced.insert_or_assign(name, scheme);
+      named->insert(name);
+    }
   }
   return planning;
 }
 
-}  // namespace
-
-Result<std::set<std::string, std::less<>>> TakeNamed(const poseidon_options& options) {
-  std::map<std::string, plan::Scheme> schemes;
-  if (options.schemes != nullptr) POSEIDON_RETURN_IF_ERROR(ParseSchemes(options.schemes, "schemes", schemes));
-  std::set<std::string, std::less<>> named;
-  for (const auto& [name, scheme] : schemes) named.insert(name);
-  return named;
+// How many members the job has, and which of them this is.
+Status TakeMember(const poseidon_options& options, session::NodeOptions* node) {
+  constexpr std::uint32_t kMostMembers = 65535;
+  if (options.workers < 1 || options.workers > kMostMembers ||
+      options.servers > kMostMembers - options.workers) {
+    return InvalidArgument("workers is " + std::to_string(options.workers) + " and servers " +
+                           std::to_string(options.servers) +
+                           ", expected at least one worker and at most 65535 of both");
+  }
+  const bool server = options.role == POSEIDON_SERVER;
+  if (server && options.hosts_coordinator != 0) {
+    return InvalidArgument("a server cannot host the coordinator, a worker does");
+  }
+  if (options.requested_rank < 0 ||
+      static_cast<std::uint32_t>(options.requested_rank) >= options.workers) {
+    return InvalidArgument("requested_rank is " + std::to_string(options.requested_rank) +
+                           ", expected less than the " + std::to_string(options.workers) +
+                           " workers");
+  }
+  if (options.levels < POSEIDON_LEVELS_FLAT || options.levels > POSEIDON_LEVELS_AUTO) {
+    return InvalidArgument("levels is " + std::to_string(options.levels) +
+                           ", expected POSEIDON_LEVELS_FLAT, _HOST or _AUTO");
+  }
+  node->role = server ? wire::Role::kServer : wire::Role::kWorker;
+  node->workers = static_cast<std::uint16_t>(options.workers);
+  node->servers = static_cast<std::uint16_t>(options.servers);
+  node->hosts_coordinator = options.hosts_coordinator != 0;
+  // Rank 0 is its host's alone to have, so 0 can stand for any.
+  if (options.requested_rank > 0) node->requested_rank = options.requested_rank;
+  node->host = TextOr(options.host, "localhost");
+  node->levels = static_cast<plan::Levels>(options.levels);
+  node->machine = options.machine != nullptr ? options.machine : local::ThisMachine();
+  return OkStatus();
 }
+
+// Where this member listens, and where it finds rank 0.
+Status TakeAddresses(const poseidon_options& options, session::NodeOptions* node) {
+  node->listen.host = TextOr(options.listen_host, "127.0.0.1");
+  POSEIDON_ASSIGN_OR_RETURN(node->listen.port, TakePort(options.listen_port, "listen_port"));
+  node->advertise_host = TextOr(options.advertise_host, "");
+  if (node->advertise_host.empty() && (node->listen.host == "0.0.0.0" || node->listen.host == "::")) {
+    return InvalidArgument("listen_host is " + node->listen.host +
+                           ", expected advertise_host to say where the others reach it");
+  }
+  node->coordinator.host = TextOr(options.coordinator_host, "127.0.0.1");
+  POSEIDON_ASSIGN_OR_RETURN(node->coordinator.port, TakePort(options.coordinator_port, "coordinator_port"));
+  if (!node->hosts_coordinator && node->coordinator.port == 0) {
+    return InvalidArgument("coordinator_port is 0, expected the port that rank 0 listens at");
+  }
+  return OkStatus();
+}
+
+Status TakeProbe(const poseidon_options& options, session::NodeOptions* node) {
+  if (options.probe_bytes == 0) return OkStatus();
+  node->probe_bytes = options.probe_bytes == POSEIDON_NEVER ? 0 : options.probe_bytes;
+  if (node->probe_bytes == 0 ||
+      (node->probe_bytes >= session::kMinProbeBytes && node->probe_bytes <= session::kMaxProbeBytes)) {
+    return OkStatus();
+  }
+  return InvalidArgument("probe_bytes is " + std::to_string(options.probe_bytes) + ", expected " +
+                         std::to_string(session::kMinProbeBytes) + " to " + std::to_string(session::kMaxProbeBytes) +
+                         ", 0 or POSEIDON_NEVER");
+}
+
+}  // namespace
 
 // A name as TakeEntry gives it back.
 std::string Escaped(std::string_view name) {
@@ -145,69 +207,20 @@ Result<transport::tcp::Security::Mode> TakeMode(std::int32_t wire, const std::st
   }
 }
 
-Result<session::NodeOptions> TakeNodeOptions(const poseidon_options& options) {
-  constexpr std::uint32_t kMostMembers = 65535;
-  if (options.workers < 1 || options.workers > kMostMembers ||
-      options.servers > kMostMembers - options.workers) {
-    return InvalidArgument("workers is " + std::to_string(options.workers) + " and servers " +
-                           std::to_string(options.servers) +
-                           ", expected at least one worker and at most 65535 of both");
-  }
-  const bool server = options.role == POSEIDON_SERVER;
-  if (server && options.hosts_coordinator != 0) {
-    return InvalidArgument("a server cannot host the coordinator, a worker does");
-  }
-  if (options.requested_rank < 0 ||
-      static_cast<std::uint32_t>(options.requested_rank) >= options.workers) {
-    return InvalidArgument("requested_rank is " + std::to_string(options.requested_rank) +
-                           ", expected less than the " + std::to_string(options.workers) +
-                           " workers");
-  }
+Result<session::NodeOptions> TakeNodeOptions(const poseidon_options& options, NamedLayers* named) {
   session::NodeOptions node;
-  node.role = server ? wire::Role::kServer : wire::Role::kWorker;
-  node.workers = static_cast<std::uint16_t>(options.workers);
-  node.servers = static_cast<std::uint16_t>(options.servers);
-  node.hosts_coordinator = options.hosts_coordinator != 0;
-  // Rank 0 is its host's alone to have, so 0 can stand for any.
-  if (options.requested_rank > 0) node.requested_rank = options.requested_rank;
-  node.host = TextOr(options.host, "localhost");
-  if (options.levels < POSEIDON_LEVELS_FLAT || options.levels > POSEIDON_LEVELS_AUTO) {
-    return InvalidArgument("levels is " + std::to_string(options.levels) +
-                           ", expected POSEIDON_LEVELS_FLAT, _HOST or _AUTO");
-  }
-  node.levels = static_cast<plan::Levels>(options.levels);
-  node.machine = options.machine != nullptr ? options.machine : local::ThisMachine();
-  node.listen.host = TextOr(options.listen_host, "127.0.0.1");
-  POSEIDON_ASSIGN_OR_RETURN(node.listen.port, TakePort(options.listen_port, "listen_port"));
-  node.advertise_host = TextOr(options.advertise_host, "");
-  if (node.advertise_host.empty() && (node.listen.host == "0.0.0.0" || node.listen.host == "::")) {
-    return InvalidArgument("listen_host is " + node.listen.host +
-                           ", expected advertise_host to say where the others reach it");
-  }
-  node.coordinator.host = TextOr(options.coordinator_host, "127.0.0.1");
-  POSEIDON_ASSIGN_OR_RETURN(node.coordinator.port,
-                            TakePort(options.coordinator_port, "coordinator_port"));
-  if (!node.hosts_coordinator && node.coordinator.port == 0) {
-    return InvalidArgument("coordinator_port is 0, expected the port that rank 0 listens at");
-  }
+  POSEIDON_RETURN_IF_ERROR(TakeMember(options, &node));
+  POSEIDON_RETURN_IF_ERROR(TakeAddresses(options, &node));
   POSEIDON_ASSIGN_OR_RETURN(node.join_timeout,
                             TakeSeconds(options.join_timeout_seconds, 0, node.join_timeout, "join_timeout_seconds"));
   POSEIDON_ASSIGN_OR_RETURN(node.liveness.dead_after,
                             TakeSeconds(options.dead_after_seconds, 0.1, node.liveness.dead_after, "dead_after_seconds"));
   POSEIDON_ASSIGN_OR_RETURN(node.progress.stuck_after,
                             TakeSeconds(options.stuck_after_seconds, 1, node.progress.stuck_after, "stuck_after_seconds"));
-  POSEIDON_ASSIGN_OR_RETURN(node.planning, TakePlanning(options));
+  POSEIDON_ASSIGN_OR_RETURN(node.planning, TakePlanning(options, named));
+  POSEIDON_RETURN_IF_ERROR(TakeProbe(options, &node));
   if (options.final_plan_step != 0) node.final_plan_step = options.final_plan_step;
   node.memory_limit_bytes = options.memory_limit_bytes;
-  if (options.probe_bytes != 0 && options.probe_bytes != POSEIDON_NEVER &&
-      (options.probe_bytes < session::kMinProbeBytes || options.probe_bytes > session::kMaxProbeBytes)) {
-    return InvalidArgument("probe_bytes is " + std::to_string(options.probe_bytes) + ", expected " +
-                           std::to_string(session::kMinProbeBytes) + " to " + std::to_string(session::kMaxProbeBytes) +
-                           ", 0 or POSEIDON_NEVER");
-  }
-  if (options.probe_bytes != 0) {
-    node.probe_bytes = options.probe_bytes == POSEIDON_NEVER ? 0 : options.probe_bytes;
-  }
   node.cores =
       options.cores != 0 ? options.cores : std::max(1u, std::thread::hardware_concurrency());
   node.compute_threads = std::max(options.threads, 1u);

@@ -15,12 +15,12 @@
 // What poseidon_options say, as the core's values; kInvalidArgument names the field and what was expected.
 namespace poseidon::c {
 
-Result<session::NodeOptions> TakeNodeOptions(const poseidon_options& options);
+using NamedLayers = std::set<std::string, std::less<>>;
+
+// Adds the layers that the options' schemes name to `named`.
+Result<session::NodeOptions> TakeNodeOptions(const poseidon_options& options, NamedLayers* named);
 Result<transport::tcp::Token> TakeToken(const poseidon_options& options);
 Result<transport::tcp::Security::Mode> TakeMode(std::int32_t wire, const std::string& listen_host);
-
-// The layers that `schemes` names.
-Result<std::set<std::string, std::less<>>> TakeNamed(const poseidon_options& options);
 
 // A layer's name as the text of a plan holds it.
 std::string Escaped(std::string_view name);
