@@ -16,6 +16,7 @@
 #include "frontends/caffe/net/subnormals.h"
 #include "frontends/caffe/solver/solver.h"
 #include "frontends/caffe/train/aten_engine.h"
+#include "frontends/caffe/train/session_sync.h"
 #include "poseidon/base/thread_executor.h"
 #include "poseidon/factors/rebuild.h"
 
@@ -66,15 +67,11 @@ Result<std::vector<plan::LayerSeconds>> Timed(caffe::Solver& solver, int iterati
 
 // The layer as the trainer declares it where it goes alone, without times.
 profile::Layer LayerOf(caffe::Net& net, int index, std::size_t position) {
-  caffe::Layer& net_layer = net.layer(index);
   profile::Layer layer;
-  layer.spec.name = net.UniqueName(index);
-  layer.spec.elements = static_cast<std::uint64_t>(net.layer_params(index).data.numel());
+  layer.spec = caffe::SpecsOf(net, {&index, 1}).front();
   layer.spec.forward_position = static_cast<std::uint32_t>(position);
   for (const caffe::LearnableParam& param : net.learnable_params()) {
     if (param.layer != index) continue;
-    layer.spec.shape +=
-        (layer.spec.shape.empty() ? "" : "+") + caffe::ShapeText(param.blob.data.sizes());
     profile::Tensor tensor{.name = layer.spec.name + "." + std::to_string(param.index),
                            .shape = {}};
     for (const std::int64_t dimension : param.blob.data.sizes()) {
@@ -83,13 +80,7 @@ profile::Layer LayerOf(caffe::Net& net, int index, std::size_t position) {
     if (tensor.shape.empty()) tensor.shape = {1};
     layer.tensors.push_back(std::move(tensor));
   }
-  caffe::FactorSource* const factors = net_layer.factors();
-  if (factors != nullptr && factors->FactorCapable()) {
-    layer.spec.factors = plan::FactorShape{.outputs = static_cast<std::uint64_t>(factors->M()),
-                                           .inputs = static_cast<std::uint64_t>(factors->N()),
-                                           .bias = factors->has_bias()};
-    layer.rows = static_cast<std::uint32_t>(factors->K());
-  }
+  if (layer.spec.factors) layer.rows = static_cast<std::uint32_t>(net.layer(index).factors()->K());
   return layer;
 }
 
