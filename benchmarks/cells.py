@@ -44,6 +44,14 @@ def choose(made, kinds, only, cells, called):
     return [cell for cell in cells if set(called(cell)) & set(names)]
 
 
+def token_in(folder):
+    """The file of a new job's token, written there as poseidon.make_token_file does."""
+    token = folder / "token"
+    token.touch(mode=0o600)
+    token.write_text(os.urandom(32).hex() + "\n")
+    return token
+
+
 def key_of(cell, sources, on):
     """The hash of everything that a result depends on."""
     inputs = {"cell": cell.described(), "sources": sources, "machine": on}

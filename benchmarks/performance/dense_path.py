@@ -8,7 +8,6 @@ which every system had a turn, in an order drawn anew.
 import contextlib
 import hashlib
 import json
-import os
 import pathlib
 import random
 import select
@@ -16,6 +15,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+from benchmarks import cells
 
 from . import grid, machine, measure
 
@@ -111,10 +112,7 @@ def words(name, cluster, rank, token):
 
 def measure_nodes(nodes, folder, say, sizes=SIZES, rounds=ROUNDS):
     """Rows of one cluster: {"bytes", system: {"seconds": [...], "cpu_seconds": [...]}} by size."""
-    token = folder / "token"
-    if not token.exists():
-        token.touch(mode=0o600)
-        token.write_text(os.urandom(32).hex() + "\n")
+    token = cells.token_in(folder)
     draw = random.Random(grid.SEED)
     rows = []
     with emulation.Cluster(nodes, emulation.Link(rate=None)) as cluster:

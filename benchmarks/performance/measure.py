@@ -2,7 +2,6 @@
 """Measures a cell: its systems by turns in one emulated network that passed the gate."""
 import hashlib
 import json
-import os
 import pathlib
 import random
 import re
@@ -11,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from benchmarks import cells
 
 from . import figures, grid, machine
 
@@ -128,9 +129,7 @@ def take_turns(cell, cluster, folder, systems, say):
     """Runs every system once per repeat, in an order drawn anew; a system that fails is not run again. A turn of
     which others took too much is run again at once. Raises Disturbed."""
     (folder / "profile.json").write_text(json.dumps(grid.document(cell.profile)))
-    token = folder / "token"
-    token.touch(mode=0o600)
-    token.write_text(os.urandom(32).hex() + "\n")
+    cells.token_in(folder)
     draw = random.Random(grid.SEED)
     for repeat in range(cell.repeats):
         for name in draw.sample(cell.systems, len(cell.systems)):

@@ -8,6 +8,7 @@ import random
 import subprocess
 import tempfile
 
+from benchmarks import cells
 from benchmarks.performance import machine
 from benchmarks.profiles.timing import profile, text_of
 
@@ -41,9 +42,7 @@ class Nodes:
 
     def __init__(self, cell, cluster, folder, ending, draw):
         self.cell, self.cluster, self.folder, self.ending, self.draw = cell, cluster, folder, ending, draw
-        self.token = folder / "token"
-        self.token.touch(mode=0o600)
-        self.token.write_text(os.urandom(32).hex() + "\n")
+        self.token = cells.token_in(folder)
         self.environment = {**os.environ, **{name: str(path) for name, path in BUILT.items()}, "KERAS_BACKEND": "tensorflow",
                             "TMPDIR": str(folder)}
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 
+from benchmarks import cells
 from benchmarks.performance import machine
 from benchmarks.performance.measure import await_all
 
@@ -54,10 +55,7 @@ def measure(cell, cluster):
     """A training's result: what each system's steps took, as the mean of the workers, and its losses.
     Raises Failed."""
     with tempfile.TemporaryDirectory() as folder:
-        token = pathlib.Path(folder) / "token"
-        token.touch(mode=0o600)
-        token.write_text(os.urandom(32).hex() + "\n")
-        outputs = run(cell, cluster, token, pathlib.Path(folder))
+        outputs = run(cell, cluster, cells.token_in(pathlib.Path(folder)), pathlib.Path(folder))
     lines = [[json.loads(line) for line in output.splitlines() if line.startswith("{")] for output in outputs]
     return {name: system_of(name, lines) for name in cell.systems}
 
