@@ -44,7 +44,7 @@ def a_model_that_moves_is_refused():
     try:
         model(torch.ones(2, 6).to("late:1"))
     except poseidon.PoseidonError as error:
-        assert "the model has moved from late:0 to late:1, expected that it moves before distribute or wrap" in str(error)
+        assert "the model has moved from late:0 to late:1, expected that it moves before distribute" in str(error)
     else:
         raise AssertionError("not refused")
 

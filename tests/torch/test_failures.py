@@ -153,7 +153,7 @@ def test_a_reentrant_checkpoint_around_the_wrapped_model_is_refused(alone):
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
     poseidon.torch.wrap(model)
     around = torch.utils.checkpoint.checkpoint(model, torch.ones(1, 3, requires_grad=True), use_reentrant=True)
-    with pytest.raises(PoseidonError, match="the backward pass of a checkpoint ended inside one whose beginning the wrapped"):
+    with pytest.raises(PoseidonError, match="the backward pass of a checkpoint ended inside one whose beginning the distributed"):
         around.sum().backward()
 
 

@@ -92,7 +92,7 @@ def gloo(tmp_path):
     torch.distributed.destroy_process_group()
 
 
-AROUND = "DistributedDataParallel is (put )?around a model that poseidon.torch.wrap synchronises, expected the plain"
+AROUND = "DistributedDataParallel is (put )?around a model that poseidon.torch.distribute synchronises, expected the plain"
 
 
 @pytest.mark.parametrize("around", [
@@ -179,7 +179,7 @@ def test_a_gradient_is_none_where_no_worker_has_one_and_the_mean_where_one_has(j
 
 # ---- gradients under way
 
-UNDER_WAY = "a gradient was read or changed while it is under way, expected overlap=False in wrap, or synchronize"
+UNDER_WAY = "a gradient was read or changed while it is under way, expected distribute without overlap=\"forward\", or synchronize"
 
 
 def unscale(model, optimizer):

@@ -26,7 +26,7 @@ from .devices import Carrier
 from .layers import Buffers, Layer, Usage, broadcast, layers_of, view_of, whole_as_factors
 from .linear import Linear
 from .measure import stopwatch_of
-from .profiling import Ranges
+from .ranges import Ranges
 from .reporting import Moved, moved_by_layer, sentence_of_plan
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ class Exchange:
             return
         if self.layers[0].parameters[0].device != self.device:
             raise PoseidonError(f"the model has moved from {self.device} to {self.layers[0].parameters[0].device}, expected that "
-                                "it moves before distribute or wrap")
+                                "it moves before distribute")
         self.ranges.follow_profiler()
         if self.joining is not None:
             self.joining.begin()
@@ -471,13 +471,13 @@ class Exchange:
     @staticmethod
     def refuse(layer: Layer) -> NoReturn:
         raise PoseidonError(f"the gradient of layer '{layer.name}' came again before its mean, expected one "
-                            "backward pass per forward pass of the wrapped model and no reentrant "
+                            "backward pass per forward pass of the distributed model and no reentrant "
                             "checkpointing")
 
     def refuse_more(self) -> NoReturn:
         name = next(name for name, p in self.root.named_parameters() if p.requires_grad and p not in self.known)
-        raise PoseidonError(f"parameter '{name}' requires a gradient and did not when the model was wrapped, "
-                            "expected a forward pass of the wrapped model itself after such a change")
+        raise PoseidonError(f"parameter '{name}' requires a gradient and did not when the model was distributed, "
+                            "expected a forward pass of the distributed model itself after such a change")
 
     def send(self, layer: Layer) -> bool:
         """Hands over what this backward pass left of the layer's gradient; False where it left nothing."""
@@ -594,8 +594,8 @@ class Exchange:
             return
         if torch._C._current_autograd_node() is not None:
             self.in_backward = False
-            raise PoseidonError("the backward pass of a checkpoint ended inside one whose beginning the wrapped model has not "
-                                "seen, expected use_reentrant=False, or that the wrapped model itself is called and returns "
+            raise PoseidonError("the backward pass of a checkpoint ended inside one whose beginning the distributed model has not "
+                                "seen, expected use_reentrant=False, or that the distributed model itself is called and returns "
                                 "tensors, alone or in tuples, lists, dictionaries or objects with attributes")
         with torch.no_grad():
             self.end_step()

@@ -76,8 +76,8 @@ class UnderWay(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, arguments: Any = (),  # type: ignore[override]  # see above
                            words: Any = None) -> NoReturn:
-        raise PoseidonError("a gradient was read or changed while it is under way, expected overlap=False in wrap, or "
-                            "synchronize() of what wrap returned after backward()")
+        raise PoseidonError("a gradient was read or changed while it is under way, expected distribute without "
+                            "overlap=\"forward\", or synchronize(model) after backward()")
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # see above
         return "a gradient under way"

@@ -17,7 +17,7 @@ IGNORED = "_ddp_params_and_buffers_to_ignore"  # of a module: DDP iterates over 
 
 
 def refused(other: str, where: str) -> PoseidonError:
-    return PoseidonError(f"{other} is {where} a model that poseidon.torch.wrap synchronises, expected the plain model: "
+    return PoseidonError(f"{other} is {where} a model that poseidon.torch.distribute synchronises, expected the plain model: "
                          "one of them averages gradients, not both (Accelerate, Trainer and Lightning add it themselves, but "
                          "not with poseidon.accelerate, poseidon.transformers and poseidon.lightning)", "INVALID_ARGUMENT")
 
