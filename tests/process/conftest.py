@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import pathlib
+import sys
 
 import pytest
 
 import caffe_files
 import job as jobs
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 
 
 def pytest_addoption(parser):

@@ -12,6 +12,7 @@ import pytest
 import caffe_files
 import job as jobs
 import lmdb_files
+from ports import free_port
 
 CASES = []
 
@@ -431,12 +432,6 @@ def unreachable_host(bench):
     return (["--solver", bench.solver(), "--hosts", "localhost:1,127.0.0.2:1", "--workers", 2,
              "--ssh", f"ssh -p {free_port()} -o StrictHostKeyChecking=no "
                       "-o UserKnownHostsFile=/dev/null"], ["worker 1 on host 127.0.0.2", "ssh"])
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @case

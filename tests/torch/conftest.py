@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 
@@ -13,17 +12,14 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent
 FRONT_END = HERE.parents[1] / "frontends" / "python"
 sys.path.insert(0, str(FRONT_END))
+sys.path.append(str(HERE.parent / "shared"))
+
+from ports import free_port  # noqa: E402
 
 import poseidon  # noqa: E402
 
 PATIENCE = 60 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
 FACTORS = {"wide": "sfb", "twice": "sfb", "some": "sfb", "never": "sfb", "last": "sfb"}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # Importing torch takes longer than most jobs: workers of which nobody looks at the end are forked from a process that

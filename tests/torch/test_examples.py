@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed for this int
 
 from conftest import HERE, PATIENCE  # noqa: E402
 
-sys.path.append(str(HERE.parent / "shared"))
 import programs  # noqa: E402
 
 FASHION_MNIST = pathlib.Path(os.environ.get("FASHION_MNIST", "/usr/share/datasets/fashion-mnist"))

@@ -15,10 +15,13 @@ import argparse
 import itertools
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
+
+from ports import free_port  # noqa: E402
 
 PATIENCE = 120 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))  # seconds
 JOB = """
@@ -69,9 +72,7 @@ def covering(modules):
 
 def train(python, folder, *orders):
     """A job of two workers, each with its order of imports. Returns the files of the package that they had."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     token = pathlib.Path(folder) / "job.token"
     if not token.exists():
         subprocess.run([python, "-I", "-c", "import poseidon, sys; poseidon.make_token_file(sys.argv[1])", token],
