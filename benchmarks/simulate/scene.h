@@ -14,7 +14,7 @@
 #include "poseidon/messaging/flow.h"
 #include "poseidon/plan/planner.h"
 
-// A training job on virtual time: the product's nodes, every one with its scheduler, syncers, store and
+// A training job on virtual time: the product's nodes, every one with its scheduler, exchanges and
 // channels, on a simulated network, under workers whose computing is a delay.
 namespace poseidon::simulate {
 
