@@ -43,12 +43,13 @@ def factors_are_others(exchange, step):
 def input_gradients_are_others(exchange, step):
     """The layer below it gets what is not its own."""
     from poseidon.torch import linear
-    plain = linear.InputGradient.backward
+    plain = linear.WeightGradient.apply
 
-    def broken(ctx, dy):
-        dx, *others = plain(ctx, dy)
-        return (1.01 * dx if ctx.layer.name == LAYER else dx, *others)
-    linear.InputGradient.backward = staticmethod(from_step(exchange, step, broken, plain))
+    def broken(y, x, weight, bias, layer):
+        if layer.name == LAYER:
+            y.register_hook(lambda dy: 1.01 * dy)
+        return plain(y, x, weight, bias, layer)
+    linear.WeightGradient.apply = from_step(exchange, step, broken, plain)
 
 
 def a_mean_is_written_over(exchange, step):

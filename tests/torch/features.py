@@ -322,6 +322,44 @@ class Transformer(Attention):
             return self.last(self.encoder(x).mean(1))
 
 
+class InPlace(Feature):
+    """What a Linear returns is changed in place, of two dimensions and of three."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.last = nn.Linear(5, 24), nn.Linear(24, 16), nn.Linear(32, 3)
+
+        def forward(self, x):
+            y = torch.nn.functional.elu_(self.first(x.view(-1, 2, 5)))
+            y = self.second(y).add_(1).tanh_().flatten(1)
+            return self.last(y).mul_(2)
+
+    def model(self):
+        return self.Net()
+
+
+class Encoded(Feature):
+    """A model that returns what its other result is made of, and the same tensor twice; the loss is of all of them."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encode, self.decode = nn.Linear(10, 6), nn.Linear(6, 10)
+
+        def forward(self, x):
+            code = torch.tanh(self.encode(x))
+            return self.decode(code), code, code
+
+    def model(self):
+        return self.Net()
+
+    def loss(self, model, step, ranks):
+        x = noise(step, ranks, 10)
+        result, code, again = model(x)
+        return (result - x).square().mean() + code.square().mean() + again.mean()
+
+
 class Statistics(Feature):
     """Batch norms use each rank's own batch, and keep rank 0's statistics everywhere."""
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients as values: who keeps one finds it unchanged, and factors leave before anything else is computed."""
+import types
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
 import poseidon.torch  # noqa: E402
+from poseidon.torch import linear  # noqa: E402
 from poseidon.torch.layers import whole_as_factors  # noqa: E402
-from poseidon.torch.linear import InputGradient  # noqa: E402
 from torch import nn  # noqa: E402
 
 
@@ -70,24 +72,23 @@ def test_gradients_that_accumulate_stay_in_place_for_who_has_them(model):
         torch.testing.assert_close(gradient, 2 * was)
 
 
-def test_factors_leave_before_the_gradient_of_the_input_is_computed(model):
+def test_factors_leave_before_the_gradient_of_the_input_is_computed(model, monkeypatch):
     layer = next(layer for layer in model.exchange.layers if layer.name == "5")
     left = []
 
     def watch(module, arguments, result):
         result.register_hook(lambda gradient: left.append(layer.flying))
 
-    def watch_computing(ctx, dy):
-        left.append(layer.flying)
-        return computes(ctx, dy)
+    def watch_computing(x, weight, bias):
+        y = torch.nn.functional.linear(x, weight, bias)
+        if weight.data_ptr() == model[5].weight.data_ptr():
+            y.grad_fn.register_prehook(lambda gradients: computing.append(layer.flying))
+        return y
     model[4].register_forward_hook(watch)
-    computes = InputGradient.backward
-    InputGradient.backward = staticmethod(watch_computing)
-    try:
-        backward(model, 0)
-    finally:
-        InputGradient.backward = staticmethod(computes)
-    assert left[0] and left[-1]
+    computing = []
+    monkeypatch.setattr(linear, "functional", types.SimpleNamespace(linear=watch_computing))
+    backward(model, 0)
+    assert left[0] and computing == [True] * (type(model[5]) is linear.Linear)  # a small one that goes whole is plain again
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 4), (1, 7)])

@@ -436,14 +436,29 @@ class Checker:
                 if why == OTHERS:
                     return Replay(None, why)
                 wanted = [parameter for _, parameter in self.parameters() if parameter.requires_grad]
-                made = torch.autograd.grad([outputs[number] for number in gradients], wanted, list(gradients.values()),
-                                           allow_unused=True)
+                own = self.own_gradients(outputs, gradients)
+                made = torch.autograd.grad([outputs[number] for number in own], wanted, list(own.values()), allow_unused=True)
         except Exception as failure:  # of the user's model, which may run once per step and no more
             return Replay(None, f"it does not run again ({type(failure).__name__}: {(str(failure).splitlines() or [''])[0]})")
         for parameter, gradient in zip(wanted, made):
             if gradient is not None:
                 total[parameter] = total[parameter] + gradient if parameter in total else gradient
         return Replay(total, why)
+
+    @staticmethod
+    def own_gradients(outputs: list[torch.Tensor], gradients: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+        """Of what came to each output, what did not come through another output that is made of it, as a reconstruction is of
+        the code that is returned beside it: that comes again from the other one."""
+        own: dict[int, torch.Tensor] = {}
+        for number in sorted(gradients, key=lambda number: -outputs[number].grad_fn._sequence_nr()):  # type: ignore[union-attr]
+            own[number] = gradients[number]
+            if len(own) > 1:
+                later = [(output, of) for output, of in own.items() if output != number]
+                through, = torch.autograd.grad([outputs[output] for output, _ in later], outputs[number],
+                                               [of for _, of in later], retain_graph=True, allow_unused=True)
+                if through is not None:
+                    own[number] = gradients[number] - through
+        return own
 
     @staticmethod
     def compare_outputs(first: list[torch.Tensor], again: list[torch.Tensor]) -> str:

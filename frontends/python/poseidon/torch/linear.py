@@ -30,8 +30,8 @@ def asked(node: Any, number: int) -> bool | None:
 class WeightGradient(torch.autograd.Function):
     """Gives back `y`, what the Linear made of `x`; backward hands over the factors of the weight's and the bias's gradient.
 
-    A node apart from InputGradient, which comes after it: the factors leave, and the network works, while dx is computed.
-    They leave from the parameters' hooks, because other gradients may reach the parameters as well.
+    A node of its own, behind torch's that makes `y` and computes dx: the factors leave, and the network works, while dx is
+    computed. They leave from the parameters' hooks, because other gradients may reach the parameters as well.
     """
 
     @staticmethod
@@ -39,6 +39,7 @@ class WeightGradient(torch.autograd.Function):
                 layer: Layer) -> torch.Tensor:
         ctx.layer = layer
         ctx.save_for_backward(x)
+        ctx.mark_dirty(y)  # else what is returned were a view, which nobody may change in place
         return y
 
     @staticmethod
@@ -55,45 +56,31 @@ class WeightGradient(torch.autograd.Function):
                 dw = rows.t().mm(flat)
             if for_bias is not False:
                 db = rows.sum(0)
+        if torch.is_grad_enabled() and ctx.needs_input_grad[1]:  # dx has a gradient of the weight, which torch's node does not know
+            return None, rows.mm(ctx.layer.parameters[0]).view(x.shape), dw, db, None
         return dy, None, dw, db, None
-
-
-class InputGradient(torch.autograd.Function):
-    """A Linear's forward pass, and dx in backward. The parameters are no inputs of it, so that what is done when their
-    gradients are there does not wait for it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
-                layer: Layer) -> torch.Tensor:
-        ctx.shape, ctx.layer = x.shape, layer
-        ctx.save_for_backward(weight)
-        return functional.linear(x, weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        weight, = ctx.saved_tensors  # still what it was
-        if torch.is_grad_enabled():  # dx has a gradient of the weight itself
-            weight = ctx.layer.parameters[0]
-        return dy.reshape(-1, dy.shape[-1]).mm(weight).view(ctx.shape), None, None, None
 
 
 class Linear(torch.nn.Linear):
     """What wrap makes of a plain nn.Linear: the same object and parameters, another backward pass."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        layer = vars(self).get("poseidon_layer")  # none any more where a hook of this very call has made it plain
+        layer = self.__dict__.get("poseidon_layer")  # none any more where a hook of this very call has made it plain
         # Under autocast, in another precision, of a weight that is computed from the parameter, with a hook that wants
         # to see it, or compiled (a compiler drops what backward does besides computing), the gradient comes whole,
         # through the parameter's hook. (self.weight would compute it.)
-        if (layer is None or torch.compiler.is_compiling() or not torch.is_grad_enabled()
-                or self._parameters.get("weight") is not layer.parameters[0]
-                or x.dtype != torch.float32 or torch.is_autocast_enabled(x.device.type)
-                or any(not parameter.requires_grad or parameter._backward_hooks for parameter in layer.parameters)):
+        if layer is None or torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return torch.nn.Linear.forward(self, x)
-        weight, bias = self.weight.detach(), None if self.bias is None else self.bias.detach()
-        if x.requires_grad:
-            y = InputGradient.apply(x, weight, bias, layer)  # type: ignore[no-untyped-call]
-        else:
-            y = functional.linear(x, weight, bias)
-        result: torch.Tensor = WeightGradient.apply(y, x, self.weight, self.bias, layer)  # type: ignore[no-untyped-call]
-        return result
+        weight, *biases = layer.parameters
+        bias = biases[0] if biases else None
+        own = self._parameters
+        if (own.get("weight") is not weight or own.get("bias") is not bias or x.dtype is not torch.float32
+                or not weight.requires_grad or weight._backward_hooks
+                or bias is not None and (not bias.requires_grad or bias._backward_hooks)
+                or torch.is_autocast_enabled(x.device.type)):
+            return torch.nn.Linear.forward(self, x)
+        # The parameters are no inputs of torch's node, so that what is done when their gradients are there does not wait for it.
+        flat = x.dim() == 2 or not x.is_contiguous()  # else torch flattens it itself, and gives a view of the product
+        y = functional.linear(x if flat else x.view(-1, x.shape[-1]), weight.detach(), None if bias is None else bias.detach())
+        result: torch.Tensor = WeightGradient.apply(y, x, weight, bias, layer)  # type: ignore[no-untyped-call]
+        return result if flat else result.view(*x.shape[:-1], result.shape[-1])
