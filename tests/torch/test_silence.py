@@ -261,6 +261,27 @@ def test_the_model_is_given_back(tmp_path, overlap, fails):
     torch.jit.script(model.eval())
 
 
+def nothing(module, arguments, result):
+    pass
+
+
+def test_a_model_that_is_saved_while_it_trains_is_plain(alone, tmp_path):
+    model = mlp()
+    optimizer = sgd(model)
+    poseidon.torch.wrap(model, optimizer)
+    model.register_forward_hook(nothing)  # the script's own, which stays
+    train([(model, optimizer)], steps=2)
+    before = torch.get_rng_state()
+    torch.save(model, tmp_path / "model.pt")
+    with torch.serialization.safe_globals([nn.Sequential, nn.Linear, nn.Tanh, nn.ReLU, nn.BatchNorm1d, nothing]):
+        loaded = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert differing(model.state_dict(), loaded.state_dict()) == []
+    assert [type(module) for module in loaded.modules()] == [type(module) for module in mlp().modules()]
+    assert list(loaded._forward_hooks.values()) == [nothing]
+    train([(loaded, sgd(loaded))], steps=1)
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_released_model_is_plain_and_may_be_wrapped_again(alone, overlap):
     model, plain = mlp(), mlp()

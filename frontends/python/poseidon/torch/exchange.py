@@ -9,6 +9,7 @@ the user's own optimizer, right before its module runs in the next forward pass.
 from __future__ import annotations
 
 import array
+import collections
 import contextlib
 import ctypes
 import functools
@@ -64,6 +65,22 @@ class Hook:
 
 def nothing(*_: object) -> None:
     pass
+
+
+class Hooks(collections.OrderedDict[int, Any]):
+    """A module's hooks. Copies and pickles have those that are not ours, in what torch has for them: a file with a class of ours
+    could not be read with weights_only=True."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = [(number, hook) for number, hook in self.items() if not isinstance(hook, Hook)]
+        return collections.OrderedDict, (), None, None, iter(kept)
+
+
+def keep_hooks_out_of_pickles(module: torch.nn.Module) -> None:
+    """Where there is none yet: the handles of those that are there lead to the dictionary that they are in."""
+    for name in ("_forward_pre_hooks", "_forward_hooks"):
+        if not getattr(module, name):
+            setattr(module, name, Hooks())
 
 
 class ZeroGrad:
@@ -201,8 +218,10 @@ class Exchange:
             if layers[0].factors:
                 module.__class__ = Linear
                 vars(module)["poseidon_layer"] = layers[0]
+            keep_hooks_out_of_pickles(module)
             # Before hooks that compute a weight of parameters whose update is under way.
             self.by_module[module] = module.register_forward_pre_hook(Hook(self.before_module), prepend=True)
+        keep_hooks_out_of_pickles(model)
         hooks.append(model.register_forward_pre_hook(Hook(self.before_forward), prepend=True))
         hooks.append(model.register_forward_hook(Hook(self.after_forward)))
         if self.checker is not None:

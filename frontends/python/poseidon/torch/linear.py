@@ -64,6 +64,11 @@ class WeightGradient(torch.autograd.Function):
 class Linear(torch.nn.Linear):
     """What wrap makes of a plain nn.Linear: the same object and parameters, another backward pass."""
 
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        """Copies and pickles are plain. What they are made of before they get this state draws no random number."""
+        state = {name: value for name, value in vars(self).items() if name != "poseidon_layer"}
+        return torch.nn.Linear, (1, 1, False, "meta"), state
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         layer = self.__dict__.get("poseidon_layer")  # none any more where a hook of this very call has made it plain
         # Under autocast, in another precision, of a weight that is computed from the parameter, with a hook that wants

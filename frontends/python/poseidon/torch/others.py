@@ -6,6 +6,7 @@ themselves where they see several processes and nothing of poseidon.accelerate, 
 """
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,7 +30,7 @@ class Refusal:
         raise refused("DistributedDataParallel", "put around")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return tuple, ()
+        return OrderedDict, ()  # which torch.load(weights_only=True) knows
 
 
 def check_inside(model: torch.nn.Module) -> None:
