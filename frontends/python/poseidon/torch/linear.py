@@ -79,7 +79,7 @@ class Linear(torch.nn.Linear):
         weight, *biases = layer.parameters
         bias = biases[0] if biases else None
         own = self._parameters
-        if (own.get("weight") is not weight or own.get("bias") is not bias or x.dtype is not torch.float32
+        if (own.get("weight") is not layer.parameters[0] or own.get("bias") is not bias or x.dtype is not torch.float32
                 or not weight.requires_grad or weight._backward_hooks
                 or bias is not None and (not bias.requires_grad or bias._backward_hooks)
                 or torch.is_autocast_enabled(x.device.type)):
