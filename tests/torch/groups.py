@@ -471,6 +471,9 @@ def attached_with_factors():
 
 def attach_refused():
     ours, gloo = both()
+    alone = dist.new_group([dist.get_rank()], backend="gloo", use_local_synchronization=True)
+    assert "the SyncBatchNorm '0' has a process group of 1, expected all 2 workers of the job" in fails(
+        lambda: poseidon.distribute(nn.Sequential(nn.SyncBatchNorm(20, process_group=alone))))
     assert "attach was given a torch.nn.modules.container.Sequential" in fails(lambda: poseidon.attach(net()))
     ignoring = net()
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(ignoring, ["0.weight"])
@@ -629,8 +632,16 @@ def joined_and_thawed():
     return model
 
 
+def joined_and_synchronized():
+    model = poseidon.DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(20))))
+    with model.join():
+        assert "SyncBatchNorm ran inside join" in fails(lambda: model(samples(5).tensors[0]))
+    model(samples(5).tensors[0]).square().sum().backward()
+    return model
+
+
 def joins_of_all_kinds():
-    kinds = joined_without_an_end, joined_by_nobody, joined_that_throws, joined_and_thawed
+    kinds = (joined_without_an_end, joined_by_nobody, joined_that_throws, joined_and_thawed, joined_and_synchronized)
     return nn.ModuleList([joins(), *(kind() for kind in kinds)])
 
 

@@ -73,6 +73,17 @@ def uneven():
     return model
 
 
+def synchronized():
+    """As uneven, with batch norms over all workers' samples. Their statistics are compared as well."""
+    torch.manual_seed(1 + poseidon.rank())
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(
+        nn.Sequential(nn.Linear(20, 60), nn.BatchNorm1d(60), nn.Tanh(), nn.Linear(60, 30), nn.BatchNorm1d(30), nn.Linear(30, 10)))
+    optimizer = sgd(model)
+    poseidon.distribute(model)
+    train(model, optimizer, loader(10 * ALL + 21), epochs=3)
+    return nn.ParameterList([*model.parameters(), *(nn.Parameter(buffer.float()) for buffer in model.buffers())])
+
+
 def shuffled():
     model = net()
     model, optimizer = poseidon.distribute(model, sgd(model))

@@ -15,7 +15,7 @@ if not late.LIBRARY.exists():
 
 # The others compute in part with tensors of the host, or what the late device has no operator for.
 NAMES = ["Plain", "Accumulation", "ClippedByNorm", "Tied", "Twice", "Unused", "Frozen", "Thawed", "Grown", "Checkpointed", "Adapted",
-         "Statistics", "Penalty", "WholeBatch", "Retained", "HalvesRounded", "LateHook", "LatePenaltyOnRank1",
+         "Statistics", "Synchronized", "Penalty", "WholeBatch", "Retained", "HalvesRounded", "LateHook", "LatePenaltyOnRank1",
          "Split", "Launched"]
 
 

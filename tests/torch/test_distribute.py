@@ -31,7 +31,7 @@ def trained(folder, workers, case):
     return first
 
 
-@pytest.mark.parametrize("workers, case", [(2, "plain"), (3, "uneven"), (2, "uneven"), (2, "forward"), (2, "shuffled"),
+@pytest.mark.parametrize("workers, case", [(2, "plain"), (3, "uneven"), (2, "uneven"), (2, "synchronized"), (3, "synchronized"), (2, "forward"), (2, "shuffled"),
                                            (2, "validated"), (2, "two_models"), (2, "as_ddp"), (3, "as_ddp"),
                                            (2, "as_ddp_with_factors")])
 def test_workers_train_what_one_does(tmp_path, workers, case):

@@ -33,8 +33,8 @@ def test_two_workers_train_as_one_with_factors_from_the_first_step(forced, name)
 
 
 @pytest.mark.parametrize("name", ["Plain", "Autocast", "Tied", "Twice", "Unused", "Frozen", "Thawed", "Checkpointed",
-                                  "CheckpointedReentrantly", "Adapted", "Recurrent", "Statistics", "Halves", "LateAutocast",
-                                  "LateHookOnRank1", "LatePenaltyOnRank1"])
+                                  "CheckpointedReentrantly", "Adapted", "Recurrent", "Statistics", "Synchronized",
+                                  "Halves", "LateAutocast", "LateHookOnRank1", "LatePenaltyOnRank1"])
 def test_two_workers_train_as_one_with_overlap(planned, name):
     assert_trained(name, planned.train(name, overlap=True))
 

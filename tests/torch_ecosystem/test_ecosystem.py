@@ -117,8 +117,9 @@ def test_a_training_goes_on_from_a_checkpoint(trained, straight, resumed):
     compare(trained("run", straight), trained("run", resumed))
 
 
-def test_optimizers_stepped_by_hand_train_as_in_one_process(trained):
-    compare(trained("run", "lightning_by_hand"), trained("alone", "lightning_by_hand"))
+@pytest.mark.parametrize("case", ["lightning_by_hand", "lightning_synchronized"])
+def test_more_of_lightning_trains_as_in_one_process(trained, case):
+    compare(trained("run", case), trained("alone", case))
 
 
 @pytest.mark.parametrize("case", ["lightning_shares", "accelerate_refuses"])

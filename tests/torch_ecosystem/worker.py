@@ -136,7 +136,6 @@ def lightning_shares(who):
     loader = poseidon.loader(TensorDataset(torch.zeros(8, 100), torch.zeros(8, dtype=torch.int64)), batch_size=2)
     refused("the Trainer was given a loader of poseidon.torch.loader",
             lambda: trainer_with(use_distributed_sampler=False).fit(example.Perceptron(), loader))
-    refused("the Trainer has sync_batchnorm=True", lambda: trainer_with(sync_batchnorm=True).fit(example.Perceptron(), loader))
     torch.manual_seed(RANK)
     module = example.Perceptron()  # rank 0's is validated
     (known,) = trainer_with(enable_progress_bar=False).validate(
@@ -186,6 +185,24 @@ def lightning_by_hand(who):
         package.Trainer(strategy="poseidon", accelerator="cpu", devices=WORKERS, max_epochs=2, logger=False,
                         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False).fit(module, noise)
     assert not module._forward_hooks and type(module.generator) is nn.Linear  # plain again
+    return module, {}
+
+
+def lightning_synchronized(who):
+    """Batch norms over all workers' samples, and none of them afterwards."""
+    import lightning as package
+    import with_lightning as example
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+    import poseidon.lightning  # noqa: F401  # its strategy
+    package.seed_everything(1, verbose=False)
+    module = example.Perceptron()
+    module.layers.insert(1, nn.BatchNorm1d(module.layers[0].out_features))
+    loader = (as_of_several if WORKERS == 1 else DataLoader)(example.clusters(samples=1024), 64 // WORKERS, shuffle=True)
+    package.Trainer(strategy="poseidon", accelerator="cpu", devices=WORKERS, max_epochs=2, logger=False, sync_batchnorm=True,
+                    enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False).fit(module, loader)
+    assert not any(isinstance(part, nn.SyncBatchNorm) for part in module.modules())
     return module, {}
 
 

@@ -83,6 +83,7 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
         super().__init__(accelerator, parallel_devices, Environment(), checkpoint_io, precision_plugin)
         self.num_nodes = 1
         self.factors = factors
+        self.layer_sync: Any = None  # of sync_batchnorm=True
         self.undo: list[Restore] = []  # at teardown
 
     # ---- where this process is
@@ -124,9 +125,9 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
         return dataloader
 
     def setup(self, trainer: Any) -> None:
-        if self.is_distributed and self._layer_sync is not None:
-            raise PoseidonError("the Trainer has sync_batchnorm=True, expected False: statistics of a batch are each worker's "
-                                "own", "UNIMPLEMENTED")
+        self.layer_sync = self._layer_sync if trainer.state.fn == TrainerFn.FITTING else None
+        if self.layer_sync is not None:
+            self.model = self.layer_sync.apply(self.model)  # type: ignore[has-type]  # see above
         super().setup(trainer)
         if not self.is_distributed:
             return
@@ -160,6 +161,8 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
             self.undo.pop()()
         if self.lightning_module is not None:
             poseidon.release(self.lightning_module)
+            if self.layer_sync is not None:
+                self.model = self.layer_sync.revert(self.model)
         super().teardown()
 
     # ---- what workers share besides gradients

@@ -22,7 +22,7 @@ from torch.autograd import Variable
 
 from .. import library as c
 from ..errors import PoseidonError
-from . import others
+from . import batch_norm, others
 from .devices import Carrier
 from .layers import Buffers, Layer, Usage, broadcast, layers_of, view_of, whole_as_factors
 from .linear import Linear
@@ -214,6 +214,7 @@ class Exchange:
         self.hooks = hooks
         self.permit_others = others.forbid(model)
         self.by_module: dict[torch.nn.Module, RemovableHandle] = {}
+        self.norms = batch_norm.take(model, self)
         for module, layers in self.users.items():
             if layers[0].factors:
                 module.__class__ = Linear
@@ -260,6 +261,8 @@ class Exchange:
         self.stop()
         for module in self.users:
             make_plain(module)
+        for module in self.norms:
+            batch_norm.make_plain(module)
         for keeper in (self.root, self.optimizer) if self.overlap else ():
             vars(keeper).pop("zero_grad", None)
 
