@@ -153,9 +153,9 @@ class Workers:
                 if not pipe.poll(PATIENCE):
                     raise Failed(f"rank {rank} does not answer")
                 answers.append(pipe.recv())
-            for rank, answer in enumerate(answers):
-                if isinstance(answer, str):
-                    raise Failed(f"rank {rank}: {answer}")
+            failed = [f"rank {rank}: {answer}" for rank, answer in enumerate(answers) if isinstance(answer, str)]
+            if failed:
+                raise Failed("\n".join(failed))
             return answers
         except (Failed, EOFError, OSError):
             self.kill()

@@ -186,6 +186,30 @@ class Thawed(Feature):
             model[2].bias.requires_grad_(False)
 
 
+class ThawedInBetween(Feature):
+    """While gradients of two backward passes add up."""
+
+    steps = LATE + 4
+
+    def model(self):
+        model = super().model()
+        model[2].requires_grad_(False)
+        return model
+
+    def prepare(self, model, optimizer, step, ranks):
+        if step == LATE + 1:
+            model[2].requires_grad_(True)
+
+    def backward(self, model, optimizer, step, ranks):
+        if step % 2 == 0:
+            optimizer.zero_grad()
+        self.loss(model, step, ranks).backward()
+
+    def update(self, model, optimizer, step):
+        if step % 2 == 1:
+            optimizer.step()
+
+
 class Grown(Feature):
     """A module that replaces another, and its parameters join the optimizer."""
 
@@ -609,6 +633,69 @@ class PenaltyInSomeSteps(LatePenalty):
         return step % 2 == 0
 
 
+class WholeFromTheSwitch(LateHook):
+    """From the step in which a plan of step 10 begins to hold."""
+
+    steps = 10 + 10 + 2 + 12  # until the next plan holds
+
+    def begins(self, step, ranks):
+        return step >= 10
+
+
+class WholeFromTheSwitchOnRank1(OnRank1, WholeFromTheSwitch):
+    def begins(self, step, ranks):
+        return step >= 10 and ranks == (1,)
+
+
+class Parted(Feature):
+    """What only one of the workers does, which ends in a sentence."""
+
+    steps = LATE + 3
+    frozen = None
+
+    def model(self):
+        model = super().model()
+        if self.frozen is not None:
+            model[self.frozen].requires_grad_(False)
+        return model
+
+    def prepare(self, model, optimizer, step, ranks):
+        if step == LATE:
+            self.part(model, ranks[0])
+
+
+class FrozenOnRank1(Parted):
+    def part(self, model, rank):
+        model[2].requires_grad_(rank == 0)
+
+
+class ThawedOnRank1(Parted):
+    frozen = 2
+
+    def part(self, model, rank):
+        model[2].requires_grad_(rank == 1)
+
+
+class ThawedOnRank0(Parted):
+    frozen = 2
+
+    def part(self, model, rank):
+        model[2].bias.requires_grad_(rank == 0)
+
+
+class ThawedInOthers(Parted):
+    frozen = 2
+
+    def part(self, model, rank):
+        list(model[2].parameters())[rank].requires_grad_(True)
+
+
+class GrownOnRank1(Parted):
+    def part(self, model, rank):
+        if rank == 1:
+            model[4] = nn.Linear(16, 3)
+
+
 class OnDevices(Feature):
     """What only devices have: see test_devices.py."""
 
@@ -655,8 +742,8 @@ class Launched(OnDevices):
 
 
 ALL = {one.__name__: one for one in list(globals().values())
-       if isinstance(one, type) and issubclass(one, Feature) and one not in (Feature, Late, OnDevices)}
-FEATURES = {name: one for name, one in ALL.items() if not issubclass(one, OnDevices)}
+       if isinstance(one, type) and issubclass(one, Feature) and one not in (Feature, Late, Parted, OnDevices)}
+FEATURES = {name: one for name, one in ALL.items() if not issubclass(one, (OnDevices, Parted))}
 # Of Linears alone, whose names are those of Feature's model: they go as factors from the first step where that is asked.
 FACTORS = {"0": "sfb", "2": "sfb", "4": "sfb"}
 FORCED = ["Plain", "Accumulation", "Autocast", "Scaled", "Frozen", "Penalty", "Graphed", "WholeBatch", "Retained", "Asked",

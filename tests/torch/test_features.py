@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
 import features  # noqa: E402
-from conftest import WORKERS  # noqa: E402
+from conftest import WORKERS, Failed, Workers  # noqa: E402
 
 
 def assert_trained(name, answers):
@@ -43,3 +43,36 @@ def test_two_workers_train_as_one_with_overlap(planned, name):
 def test_the_plan_sends_factors_where_something_begins_late(planned, name):
     _, schemes, _ = planned.train(name)[0]
     assert schemes["2"] == "sfb"
+
+
+@pytest.fixture(scope="module")
+def planned_at_ten(tmp_path_factory):
+    workers = Workers(tmp_path_factory.mktemp("ten"), policy="bytes", final_plan_step=10)
+    yield workers
+    workers.end()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("name", ["WholeFromTheSwitch", "WholeFromTheSwitchOnRank1"])
+def test_what_keeps_coming_whole_goes_whole(planned_at_ten, name, overlap):
+    """On all workers from the same step on; the others stay factors."""
+    answers = planned_at_ten.train(name, overlap=overlap)
+    assert assert_trained(name, answers) == {"0": "sfb", "2": "kv", "4": "kv"}
+    for _, _, said in answers:
+        assert [line for line in said if "it goes whole from the next step on" in line] == [
+            "layer '2' goes as factors and its gradient came whole in 10 steps: it goes whole from the next step on, and the "
+            "others are planned anew"]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("name, said", [
+    ("FrozenOnRank1", "'2.weight' is frozen on rank 1 and trained on rank 0"),
+    ("ThawedOnRank1", "'2.weight' is new on rank 1 and frozen on rank 0"),
+    ("ThawedOnRank0", "'2.bias' is frozen on rank 1 and new on rank 0"),
+    ("ThawedInOthers", "'2.weight' is frozen on rank 1 and new on rank 0"),
+    ("GrownOnRank1", "'4.weight' is new on rank 1 and trained on rank 0")])
+def test_what_one_worker_freezes_thaws_or_adds_ends_all_in_a_sentence(planned, name, said, overlap):
+    with pytest.raises(Failed) as failed:
+        planned.train(name, overlap=overlap)
+    sentence = f"PoseidonError: parameter {said}, expected that parameters are frozen, thawed and added on all workers in the same"
+    assert str(failed.value).count(sentence) == WORKERS, failed.value

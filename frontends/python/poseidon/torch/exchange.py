@@ -13,6 +13,7 @@ import collections
 import contextlib
 import ctypes
 import functools
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -48,6 +49,8 @@ BY_PARAMETER = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 LEAST_MULTIPLIED_IN_PLACE = 2 ** 16
 # Numbers of layers that are updated by one call of the optimizer: what is updated stays in a core's cache.
 MOST_UPDATED_AT_ONCE = 2 ** 16
+# Steps in which a layer's gradient came whole on some worker, though all send its factors, after which it goes whole.
+MOST_WHOLE = 10
 
 
 class Hook:
@@ -165,16 +168,19 @@ class Exchange:
             self.checker = Checker(self, check_every)
         broadcast(session, model)
         self.known: set[torch.nn.Parameter] = set()
+        self.whole: set[torch.nn.Parameter] = set()  # of Linears that send no factors any more
         self.declare()
 
     def declare(self) -> None:
         """Makes a model of the session of what requires a gradient or did before, on all workers in the same step."""
-        self.layers, self.users = layers_of(self.root, self.session, self.factors, self.known)
+        self.layers, self.users = layers_of(self.root, self.session, self.factors, self.known, self.whole)
         self.known = {parameter for layer in self.layers for parameter in layer.parameters}
         self.parts = list(self.root.modules())
         self.frozen = [p for p in self.root.parameters() if p not in self.known]
         self.outline = self.outlined()
-        self.usage = Usage(self.layers)
+        self.renewing = False  # the layers are about to be declared anew
+        self.turning = False   # some of them will send no factors any more, from the next forward pass on
+        self.usage = Usage(self)
         self.shared: list[Usage | Buffers] = []  # which travel with every backward pass
         if self.session.workers > 1:
             self.shared.append(self.usage)
@@ -290,7 +296,7 @@ class Exchange:
         self.unguard()
         if torch.is_grad_enabled():
             self.in_backward, self.outer = False, None  # of a backward pass that failed
-            if not self.begun and self.wants_more():
+            if not self.begun and (self.turning or self.wants_more()):
                 self.renew()
             self.begin()
         if self.overlap:
@@ -391,16 +397,66 @@ class Exchange:
         return any(p.requires_grad and p not in self.known for p in self.root.parameters())
 
     def renew(self) -> None:
-        """Layers were thawed or added, on all workers in the same step: they and the others are a new model of the session. It
-        is measured and planned anew; what is new begins with rank 0's numbers."""
+        """Layers were thawed or added, or send no factors any more, on all workers in the same step: they and the others are a
+        new model of the session. It is measured and planned anew; what is new begins with rank 0's numbers."""
         if self.joining is not None:
             raise PoseidonError("a layer was thawed or added inside join, expected it before: a worker without batches does "
                                 "not see it", "UNIMPLEMENTED")
         self.synchronize()
         new = [p for p in self.root.parameters() if p.requires_grad and p not in self.known]
+        if self.session.workers > 1:
+            self.announce()
         self.detach()
         broadcast(self.session, torch.nn.ParameterList(new))
         self.declare()
+
+    def announce(self) -> None:
+        """Takes part in a step with nothing but the mark of who declares anew. A worker that does not is in that step with its
+        gradients, finds the mark, and both end in a sentence."""
+        held = [(p, p.grad) for p in self.known]
+        self.updating = None
+        self.forget()
+        self.renewing = True
+        self.sit_out()
+        self.synchronize()
+        self.renewing = False
+        self.step -= 1  # it was none of the script's
+        self.compare_trained()
+        for parameter, gradient in held:
+            parameter.grad = gradient
+
+    def compare_trained(self) -> None:
+        """Raises on all workers where a parameter is trained on one and not on another, or is new there alone. All call it."""
+        own = {name: "frozen" if not p.requires_grad else "trained" if p in self.known else "new"
+               for name, p in self.root.named_parameters()}
+        encoded = json.dumps(own).encode()
+        first, *others = (json.loads(self.session.broadcast_bytes(encoded, rank)) for rank in range(self.session.workers))
+        for rank, other in enumerate(others, 1):
+            for name in {**first, **other}:
+                here, there = first.get(name, "not there"), other.get(name, "not there")
+                if here != there:
+                    raise PoseidonError(f"parameter '{name}' is {there} on rank {rank} and {here} on rank 0, expected that "
+                                        "parameters are frozen, thawed and added on all workers in the same step",
+                                        "FAILED_PRECONDITION", rank)
+
+    def refuse_parted(self) -> NoReturn:
+        self.compare_trained()
+        raise PoseidonError("a parameter was frozen, thawed or added in the last step on some workers alone, expected it on all "
+                            "workers in the same step", "FAILED_PRECONDITION")
+
+    def turn_whole(self) -> None:
+        """Layers whose gradients keep coming whole on some worker, of which all workers know the same, will go whole. In the
+        backward pass, a place that all workers come to in the same step."""
+        came = [layer for layer in self.usage.with_factors if layer.steps_whole]
+        if not any(layer.steps_whole >= MOST_WHOLE for layer in came) or self.joining is not None:
+            return
+        for layer in came:
+            if not self.session.layer_plan(self.model, layer.id).forced:
+                self.turning = True
+                self.whole.update(layer.parameters)
+                self.session.options.log(None, c.NOTICE, (
+                    f"layer '{layer.name}' goes as factors and its gradient came whole in {layer.steps_whole} steps: it "
+                    "goes whole from the next step on, and the others are planned anew").encode())
 
     # ---- backward
 
@@ -482,6 +538,8 @@ class Exchange:
                 if not self.begun or any(p.grad is not None for p in layer.parameters):
                     self.refuse(layer)
                 self.finish(layer)
+        if not self.turning:
+            self.turn_whole()
         if not self.begun:
             if self.wants_more():
                 self.refuse_more()
@@ -600,6 +658,7 @@ class Exchange:
 
     def push_whole_as_factors(self, layer: Layer) -> None:
         """All workers send this layer's factors in this step, and here its gradient came whole or in part."""
+        layer.came_whole = True
         if layer.name not in self.said:
             self.said.add(layer.name)
             self.session.options.log(None, c.NOTICE, (
@@ -696,6 +755,9 @@ class Exchange:
                 else:
                     self.push_nothing(layer)
             self.end_step()
+        self.forget()
+
+    def forget(self) -> None:
         for layer in self.layers:
             layer.forget()
 
@@ -732,6 +794,9 @@ class Exchange:
                 self.wait_for(shared)
                 shared.flying = False
                 shared.tell()
+        if self.usage.parted:
+            self.usage.parted = False
+            self.refuse_parted()
 
     def finish(self, layer: Layer) -> None:
         """With overlap: waits for the layer's mean, and updates its parameters if step() has been called; so

@@ -119,6 +119,8 @@ class Layer:
         self.before: torch.Tensor | None = None
         self.pending: list[tuple[torch.Tensor, torch.Tensor]] = []  # (u, v) of a factor layer, one per use
         self.rows = 0
+        self.came_whole = False  # in this step, on this worker, while all send factors
+        self.steps_whole = 0     # in which it did on some worker
         self.guards: list[UnderWay] = []
         # What the core is told, made once: the addresses of what the core reads change, the structs do not.
         self.view, self.more = c.View(dtype=DTYPES[self.dtype]), c.Push()
@@ -361,16 +363,25 @@ def whole_as_factors(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[t
 
 
 class Usage:
-    """Which parameters got a gradient on some worker, so that all agree which have none: one number per parameter,
-    synchronised as a layer of its own. No worker's absent gradient means None and not zero, as in torch: weight decay
-    and momentum would move what is zero."""
+    """What all workers agree on after every backward pass, as a layer of its own, of which each knows the mean: one number per
+    parameter, one per layer that may send factors, and one more. A number is 1 or 0, less MARK times the number of workers
+    where it is marked; the mean tells how many have marked it, and whether it was 1 on some.
+
+    Of a parameter: 1 where it got a gradient. No worker's absent gradient means None and not zero, as in torch: weight decay and
+    momentum would move what is zero. Marked where it is frozen. Of a layer with factors: marked where its gradient came whole
+    while they all send factors. The last one: marked where this worker declares its layers anew.
+    """
 
     name = "poseidon.used"
+    MARK = 2
 
-    def __init__(self, layers: list[Layer]) -> None:
-        self.layers = layers
-        self.own = torch.empty(sum(len(layer.parameters) for layer in layers), device="cpu")
-        self.noted: list[bool] = []  # what `own` says
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange, self.layers = exchange, exchange.layers
+        self.with_factors = [layer for layer in self.layers if layer.factors]
+        self.parameters = sum(len(layer.parameters) for layer in self.layers)
+        self.own = torch.empty(self.parameters + len(self.with_factors) + 1, device="cpu")
+        self.noted: list[int] = []  # what `own` says
+        self.parted = False  # some workers have frozen a parameter, or declare anew, and others not
         self.flat = torch.empty_like(self.own)
         self.to_view = ctypes.byref(view_of(self.flat))
         self.to_more = None
@@ -383,20 +394,33 @@ class Usage:
         return c.Layer(name=self.name.encode(), elements=self.flat.numel(), dtype=c.F32, forward_position=position)
 
     def note(self) -> None:
-        used = [used for layer in self.layers for used in layer.used]
-        if used != self.noted:
-            self.noted = used
-            self.own = torch.tensor(used, dtype=torch.float32, device="cpu")
+        mark = self.MARK * self.exchange.session.workers
+        frozen = mark if self.exchange.joining is None else 0  # a worker without batches does not follow who freezes
+        numbers = [used if parameter.requires_grad else used - frozen
+                   for layer in self.layers for parameter, used in zip(layer.parameters, layer.used)]
+        numbers += [1 - mark * layer.came_whole for layer in self.with_factors]
+        numbers.append(1 - mark * self.exchange.renewing)
+        for layer in self.with_factors:
+            layer.came_whole = False
+        if numbers != self.noted:
+            self.noted = numbers
+            self.own = torch.tensor(numbers, dtype=torch.float32, device="cpu")
         self.flat.copy_(self.own)
 
     def tell(self) -> None:
         """The landed numbers, where this worker has no gradient: another one may have."""
-        if self.flat.min() > 0:
+        if self.flat.min() > 0:  # every parameter has a gradient on some worker, and nobody has marked anything
             for layer in self.layers:
-                layer.used = [True] * len(layer.used)
-        else:
-            for layer, counts in zip(self.layers, self.flat.split([len(layer.parameters) for layer in self.layers])):
-                layer.used = [count > 0 for count in counts.tolist()]
+                layer.used = layer.all
+            return
+        means = self.flat.tolist()
+        marks = [round(0.25 - mean / self.MARK) for mean in means]
+        used = iter([mean + self.MARK * marked > 0.5 / self.exchange.session.workers for mean, marked in zip(means, marks)])
+        for layer in self.layers:
+            layer.used = [next(used) for _ in layer.parameters]
+        for layer, marked in zip(self.with_factors, marks[self.parameters:]):
+            layer.steps_whole += marked > 0
+        self.parted = any(0 < marked < self.exchange.session.workers for marked in (*marks[:self.parameters], marks[-1]))
 
 
 class Buffers:
@@ -468,18 +492,19 @@ def is_table(module: torch.nn.Module, owners: dict[torch.nn.Parameter, list[torc
 
 
 def can_send_factors(module: torch.nn.Module, owners: dict[torch.nn.Parameter, list[torch.nn.Module]],
-                     known: Set[torch.nn.Parameter]) -> bool:
+                     known: Set[torch.nn.Parameter], whole: Set[torch.nn.Parameter]) -> bool:
     """A plain Linear, in float32, whose tensors are its own: weight_norm and the like keep its class and compute
-    the weight of others."""
+    the weight of others. Not one whose gradients keep coming `whole`."""
     own = dict(module.named_parameters(recurse=False))
     return (type(module) is torch.nn.Linear and "forward" not in vars(module)
             and list(own) in (["weight"], ["weight", "bias"])
             and all(type(p) is torch.nn.Parameter and (p.requires_grad or p in known) and p.dtype == torch.float32
-                    and len(owners[p]) == 1 for p in own.values()))
+                    and len(owners[p]) == 1 and p not in whole for p in own.values()))
 
 
 def layers_of(model: torch.nn.Module, session: Session, factors: bool = True,
-              known: Set[torch.nn.Parameter] = frozenset()) -> tuple[list[Layer], dict[torch.nn.Module, list[Layer]]]:
+              known: Set[torch.nn.Parameter] = frozenset(),
+              whole: Set[torch.nn.Parameter] = frozenset()) -> tuple[list[Layer], dict[torch.nn.Module, list[Layer]]]:
     """The model's layers in the order of its modules, and for each module the layers it uses. Of parameters that require a
     gradient, and of those `known` that did before."""
     owners: dict[torch.nn.Parameter, list[torch.nn.Module]] = {}
@@ -502,7 +527,7 @@ def layers_of(model: torch.nn.Module, session: Session, factors: bool = True,
                 layer_name += "'"
             names.add(layer_name)
             layers.append(Layer(layer_name, parameters,
-                                factors and len(new) == 1 and can_send_factors(module, owners, known), is_table(module, owners)))
+                                factors and len(new) == 1 and can_send_factors(module, owners, known, whole), is_table(module, owners)))
             home.update((parameter, layers[-1]) for parameter in parameters)
     if not layers:
         raise PoseidonError("the model has no parameter that requires a gradient", "INVALID_ARGUMENT")
