@@ -526,31 +526,27 @@ class Asked(Feature):
 class Halves(Feature):
     """Parameters in bfloat16, and some in single precision among them."""
 
+    dtype = torch.bfloat16
     tolerance = 4e-2  # numbers near 1 have steps of 0.008, and both round in every step
     optimizer_arguments = {"lr": 0.05}
 
     def model(self):
-        model = super().model().bfloat16()
+        model = super().model().to(self.dtype)
         model[2].float()
         model[2].register_forward_pre_hook(lambda module, arguments: (arguments[0].float(),))
-        model[2].register_forward_hook(lambda module, arguments, result: result.bfloat16())
+        model[2].register_forward_hook(lambda module, arguments, result: result.to(self.dtype))
         return model
 
     def loss(self, model, step, ranks):
-        result = model(noise(step, ranks, 10).bfloat16())
+        result = model(noise(step, ranks, 10).to(self.dtype))
         return (result.float() - noise(step, ranks, 3, stream=1)).square().mean()
 
 
-class HalvesRounded(Feature):
+class HalvesRounded(Halves):
     """The mean of gradients in bfloat16 is their sum in single precision, rounded once."""
 
-    tolerance = 4e-2
-    optimizer_arguments = {"lr": 0.05}
-
     def model(self):
-        return super().model().bfloat16()
-
-    loss = Halves.loss
+        return Feature.model(self).to(self.dtype)
 
     def backward(self, model, optimizer, step, ranks):
         super().backward(model, optimizer, step, ranks)
@@ -563,7 +559,35 @@ class HalvesRounded(Feature):
                 for total, parameter in zip(sums, plain.parameters()):
                     total.add_(parameter.grad.float())
             for total, parameter in zip(sums, model.parameters()):
-                assert torch.equal((total / 2).bfloat16(), parameter.grad)
+                assert torch.equal((total / 2).to(self.dtype), parameter.grad)
+
+
+class HalvesOfFloat16(Halves):
+    dtype = torch.float16
+    tolerance = 5e-3  # steps of 0.001
+
+
+class HalvesOfFloat16Rounded(HalvesRounded):
+    dtype = torch.float16
+    tolerance = 5e-3
+
+
+class HalvesOfBothKinds(Halves):
+    """In one layer: a weight in float16, added up in bfloat16."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3, 10).half())
+            self.bias = nn.Parameter(torch.randn(3).bfloat16())
+
+        def forward(self, x):
+            return nn.functional.linear(x, self.weight).bfloat16() + self.bias
+
+    dtype = torch.float16
+
+    def model(self):
+        return self.Net()
 
 
 class Late(Feature):
