@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed for this int
 HERE = pathlib.Path(__file__).resolve().parent
 FRONT_END = HERE.parents[1] / "frontends" / "python"
 PATIENCE = 180 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))  # a job; most of it goes to imports
-NEEDED = {"lightning": "lightning", "accelerate": "accelerate", "trainer": "transformers"}
+NEEDED = {"lightning": "lightning", "accelerate": "accelerate", "trainer": "transformers", "tensorboard": "tensorboard"}
 LAUNCHERS = {"alone": [], "run": [sys.executable, "-B", "-m", "poseidon", "run", "-n", "2"],
              "torchrun": [sys.executable, "-B", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
                           "--no-python"]}
@@ -125,6 +125,10 @@ def test_more_of_lightning_trains_as_in_one_process(trained, case):
 @pytest.mark.parametrize("case", ["lightning_shares", "accelerate_refuses"])
 def test_what_is_shared_and_what_is_refused(trained, case):
     trained("run", case)
+
+
+def test_tensorboard_reads_the_scalars(trained):
+    trained("run", "tensorboard")
 
 
 def test_a_worker_that_fails_ends_all_and_is_named(tmp_path):

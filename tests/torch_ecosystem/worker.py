@@ -219,6 +219,32 @@ def lightning_fails(who):
     return lightning(who)
 
 
+def tensorboard(who):
+    """What its own reader finds in the file that torch's writer has made of the scalars of a training."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch import nn
+    from torch.utils.tensorboard import SummaryWriter
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
+    model, optimizer = poseidon.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    wrote = {}
+    with SummaryWriter("out") as writer:
+        for step in range(15):
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).square().mean().backward()
+            optimizer.step()
+            if step % 5 == 4:
+                for name, value in poseidon.scalars(model).items():
+                    writer.add_scalar(name, value, step)
+                    wrote.setdefault(name, []).append((step, float(torch.tensor(value, dtype=torch.float32))))
+    events = EventAccumulator("out")
+    events.Reload()
+    assert sorted(events.Tags()["scalars"]) == sorted(wrote) and len(wrote) == 6
+    for name, values in wrote.items():
+        assert [(event.step, event.value) for event in events.Scalars(name)] == values, name
+    return model, {}
+
+
 def accelerate_refuses(who):
     import accelerate as package
     from torch import nn
