@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C ends a blocked call within a second, and unequal work ends in a sentence instead of a hang."""
+import importlib
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import time
 
 import poseidon
 import pytest
-from conftest import FRONT_END, PATIENCE, free_port
+from conftest import FRONT_END, HERE, PATIENCE, free_port
 from poseidon import interruption
 
 MODEL = """
@@ -25,8 +26,13 @@ SCRIPT = """
 import pathlib, signal, sys, time
 blocks_in, rank, port, token, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], pathlib.Path(sys.argv[5])
 place = {"rank": rank, "workers": 2, "port": port, "token_file": token, "coordinator": "127.0.0.1"}
-if blocks_in in ("backward", "forward"):
+if blocks_in in ("backward", "forward", "device"):
     import torch
+    if blocks_in == "device":
+        sys.path.append(sys.argv[6])
+        import late
+        late.load()
+        torch.set_default_device("late")
     import poseidon.torch
     overlap = blocks_in == "forward"
     poseidon.torch.init(**place)
@@ -59,7 +65,7 @@ try:
         while True:
             step()
     finally:
-        poseidon.torch.shutdown() if blocks_in in ("backward", "forward") else session.abort("interrupted")
+        poseidon.torch.shutdown() if blocks_in != "sum" else session.abort("interrupted")
 except KeyboardInterrupt:
     print("KeyboardInterrupt", time.monotonic(), flush=True)
     sys.exit(9)
@@ -82,7 +88,7 @@ def start(tmp_path):
 
     def start_rank(script, *words):
         process = subprocess.Popen(
-            [sys.executable, "-B", "-c", script, *(str(word) for word in words), str(port), str(token), str(tmp_path)],
+            [sys.executable, "-B", "-c", script, *(str(word) for word in words), str(port), str(token), str(tmp_path), str(HERE)],
             env={**os.environ, "PYTHONPATH": str(FRONT_END), "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True)
         started.append(process)
@@ -106,10 +112,14 @@ def interrupted_within_a_second(process):
     return what
 
 
-@pytest.mark.parametrize("blocks_in", ["backward", "forward", "sum"])
+@pytest.mark.parametrize("blocks_in", ["backward", "forward", "device", "sum"])
 def test_ctrl_c_ends_a_call_that_waits_for_a_stopped_worker(start, tmp_path, blocks_in):
     if blocks_in != "sum":
         pytest.importorskip("torch", reason="torch is not installed for this interpreter")
+    if blocks_in == "device":
+        late = importlib.import_module("late")
+        if not late.LIBRARY.exists():
+            pytest.skip(f"{late.LIBRARY.name} is not built")
     ranks = [start(SCRIPT, blocks_in, rank) for rank in range(2)]
     for rank, process in enumerate(ranks):
         wait_for(tmp_path / f"ready-{rank}", process)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch.autograd import Variable
 
+from .. import interruption
 from .. import library as c
 from ..errors import PoseidonError
 from . import batch_norm, others
@@ -207,6 +208,7 @@ class Exchange:
         self.device = self.layers[0].device
         staged = [layer for layer in self.layers if layer.device.type != "cpu"]
         if staged or any(shared.device is not None for shared in self.shared):
+            interruption.listen()
             self.carrier = carrier = Carrier()
             for layer in staged:
                 layer.stage(carrier)
@@ -349,6 +351,8 @@ class Exchange:
             raise PoseidonError(f"the model has moved from {self.device} to {self.layers[0].parameters[0].device}, expected that "
                                 "it moves before distribute")
         self.ranges.follow_profiler()
+        if self.carrier is not None:
+            interruption.heard()  # before this step, and by the main thread
         if self.joining is not None:
             self.joining.begin()
         self.session.settle()
@@ -678,8 +682,13 @@ class Exchange:
             raise PoseidonError("the backward pass of a checkpoint ended inside one whose beginning the distributed model has not "
                                 "seen, expected use_reentrant=False, or that the distributed model itself is called and returns "
                                 "tensors, alone or in tuples, lists, dictionaries or objects with attributes")
-        with torch.no_grad():
-            self.end_step()
+        try:
+            with torch.no_grad():
+                self.end_step()
+        except KeyboardInterrupt:
+            if threading.current_thread() is threading.main_thread():
+                raise
+            # On a thread of a device: the main thread, which waits for this one, raises it itself, and has to do so once.
 
     def end_step(self) -> None:
         if self.stopwatch:
