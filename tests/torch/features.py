@@ -720,6 +720,16 @@ class GrownOnRank1(Parted):
             model[4] = nn.Linear(16, 3)
 
 
+class Renormed(Parted):
+    """An embedding whose forward pass changes its weight."""
+
+    def model(self):
+        return nn.Sequential(nn.Linear(10, 3), nn.Embedding(10, 3, max_norm=1.0))
+
+    def part(self, model, rank):
+        assert False, "it has trained"
+
+
 class OnDevices(Feature):
     """What only devices have: see test_devices.py."""
 

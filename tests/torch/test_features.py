@@ -76,3 +76,10 @@ def test_what_one_worker_freezes_thaws_or_adds_ends_all_in_a_sentence(planned, n
         planned.train(name, overlap=overlap)
     sentence = f"PoseidonError: parameter {said}, expected that parameters are frozen, thawed and added on all workers in the same"
     assert str(failed.value).count(sentence) == WORKERS, failed.value
+
+
+def test_an_embedding_that_changes_its_weight_is_refused(planned):
+    with pytest.raises(Failed) as failed:
+        planned.train("Renormed")
+    sentence = "PoseidonError: Embedding '1' has max_norm=1.0, which changes its weight in the forward pass"
+    assert str(failed.value).count(sentence) == WORKERS, failed.value

@@ -484,6 +484,13 @@ def check(name: str, tensor: torch.Tensor, requires_sum: bool = True) -> None:
                             "UNIMPLEMENTED")
 
 
+def check_rows(name: str, module: torch.nn.Module) -> None:
+    """Refuses what changes the rows of its weight that a batch names: each worker's batch names others."""
+    if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.max_norm is not None:
+        raise PoseidonError(f"{type(module).__name__} '{name}' has max_norm={module.max_norm}, which changes its weight in the "
+                            "forward pass by each worker's own batch, expected None", "UNIMPLEMENTED")
+
+
 def is_table(module: torch.nn.Module, owners: dict[torch.nn.Parameter, list[torch.nn.Module]]) -> bool:
     """Whether the gradient of a module's weight is sparse, whichever of its owners uses it."""
     own = dict(module.named_parameters(recurse=False))
@@ -515,6 +522,8 @@ def layers_of(model: torch.nn.Module, session: Session, factors: bool = True,
     home: dict[torch.nn.Parameter, Layer] = {}
     names: set[str] = set()
     for name, module in model.named_modules():
+        if session.workers > 1:
+            check_rows(name, module)
         own = dict(module.named_parameters(recurse=False))
         new: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
         for parameter_name, parameter in own.items():
