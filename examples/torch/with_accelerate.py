@@ -25,6 +25,7 @@ def train(folder="runs/accelerate", accelerator=None, epochs=2, batch_size=128):
     training = DataLoader(Subset(data, range(7168)), own, shuffle=True, generator=torch.Generator().manual_seed(1))
     validation = DataLoader(Subset(data, range(7168, 8292)), own)
     model = nn.Sequential(nn.Linear(100, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 10))
+    model.to(accelerator.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 20 * accelerator.num_processes, 0.9)  # each worker's step counts
     model, optimizer, schedule, training, validation = accelerator.prepare(model, optimizer, schedule, training, validation)

@@ -46,7 +46,8 @@ class Perceptron(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.03, momentum=0.9)
 
 
-def train(folder="runs/lightning", workers=None, strategy="poseidon", epochs=2, batch_size=128, resume=None):
+def train(folder="runs/lightning", workers=None, strategy="poseidon", epochs=2, batch_size=128, resume=None,
+          accelerator="cpu"):
     """The trainer after its fit; `batch_size` samples a step over all workers, twice as many with the accumulation."""
     workers = workers or poseidon.torch.workers()
     lightning.seed_everything(1, verbose=False)
@@ -54,7 +55,7 @@ def train(folder="runs/lightning", workers=None, strategy="poseidon", epochs=2, 
     training = DataLoader(Subset(data, range(7168)), batch_size // workers, shuffle=True)
     validation = DataLoader(Subset(data, range(7168, 8192)), batch_size // workers)
     trainer = lightning.Trainer(
-        strategy=strategy, accelerator="cpu", devices=workers, max_epochs=epochs, accumulate_grad_batches=2,
+        strategy=strategy, accelerator=accelerator, devices=workers, max_epochs=epochs, accumulate_grad_batches=2,
         gradient_clip_val=1.0, default_root_dir=folder, logger=CSVLogger(folder), log_every_n_steps=10,
         callbacks=[ModelCheckpoint(monitor="val_loss")], enable_progress_bar=False, enable_model_summary=False)
     trainer.fit(Perceptron(), training, validation, ckpt_path=resume)

@@ -48,6 +48,21 @@ def device(one):
 library = None  # with late_set_delays and late_waits
 
 
+def bytes_in(storage):
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+copy_plain = torch.UntypedStorage.copy_
+
+
+def copy(storage, source, non_blocking=None):
+    """UntypedStorage.copy_, for torch.save and deepcopy: torch's own knows no other devices than its own."""
+    if "late" not in (storage.device.type, source.device.type):
+        return copy_plain(storage, source, non_blocking)
+    bytes_in(storage).copy_(bytes_in(source))
+    return storage
+
+
 def load():
     """Makes the device known to torch."""
     global library
@@ -63,3 +78,4 @@ def load():
         synchronize=lambda which=None: torch.accelerator.synchronize(device_of(which)))
     torch._register_device_module("late", module)
     torch.utils.generate_methods_for_privateuse1_backend(for_module=True, for_tensor=True)
+    torch.UntypedStorage.copy_ = copy

@@ -14,6 +14,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed for this int
 
 HERE = pathlib.Path(__file__).resolve().parent
 FRONT_END = HERE.parents[1] / "frontends" / "python"
+LATE = pathlib.Path(os.environ.get("POSEIDON_LATE_DEVICE")
+                    or HERE.parents[1] / "build" / "release" / "tests" / "torch" / "liblate_device.so")  # as late.py has it
 PATIENCE = 180 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))  # a job; most of it goes to imports
 NEEDED = {"lightning": "lightning", "accelerate": "accelerate", "trainer": "transformers", "tensorboard": "tensorboard"}
 LAUNCHERS = {"alone": [], "run": [sys.executable, "-B", "-m", "poseidon", "run", "-n", "2"],
@@ -120,6 +122,14 @@ def test_a_training_goes_on_from_a_checkpoint(trained, straight, resumed):
 @pytest.mark.parametrize("case", ["lightning_by_hand", "lightning_synchronized"])
 def test_more_of_lightning_trains_as_in_one_process(trained, case):
     compare(trained("run", case), trained("alone", case))
+
+
+@pytest.mark.parametrize("case", ["lightning", "accelerate"])
+def test_workers_on_devices_train_what_one_process_does(trained, case):
+    """Devices whose work ends late: tests/torch/late_device."""
+    if not LATE.exists():
+        pytest.skip(f"{LATE.name} is not built")
+    compare(trained("run", f"{case}_on_devices"), trained("alone", case))
 
 
 @pytest.mark.parametrize("case", ["lightning_shares", "accelerate_refuses"])

@@ -74,6 +74,64 @@ def accelerate_compiled_in_half(who):
     return accelerate(who, mixed_precision="bf16", dynamo_backend="aot_eager")
 
 
+def accelerate_on_devices(who):
+    """Each worker on a device of its own."""
+    load_late()
+    from poseidon.accelerate import Accelerator
+    accelerator = Accelerator(device=f"late:{RANK}")
+    refused("the model has other parameters on late", lambda: accelerator.prepare(torch.nn.Linear(2, 2)))
+    refused("was given the device cpu and Accelerate's state was made with late", lambda: Accelerator(device="cpu"))
+    model, measured = accelerate(who, device=f"late:{RANK}")
+    assert {parameter.device for parameter in model.parameters()} == {torch.device("late", RANK)}
+    return model.cpu(), measured
+
+
+def lightning_on_devices(who):
+    load_late()
+    import lightning as package
+    import with_lightning as example
+
+    class Late(package.pytorch.accelerators.Accelerator):
+        def setup_device(self, device):
+            torch.accelerator.set_device_index(device.index)
+
+        def teardown(self):
+            pass
+
+        @staticmethod
+        def parse_devices(devices):
+            return devices
+
+        @staticmethod
+        def get_parallel_devices(devices):
+            return [torch.device("late", number) for number in range(devices)]
+
+        @staticmethod
+        def auto_device_count():
+            return torch.accelerator.device_count()
+
+        @staticmethod
+        def is_available():
+            return True
+
+        @staticmethod
+        def name():
+            return "late"
+
+    class Watched(example.Perceptron):
+        def on_after_backward(self):
+            assert {parameter.grad.device for parameter in self.parameters()} == {torch.device("late", RANK)}
+    example.Perceptron = Watched
+    return lightning(who, accelerator=Late())
+
+
+def load_late():
+    sys.path.append(str(ROOT / "tests" / "torch"))
+    import late
+    late.load()
+    late.library.late_set_delays(20, 200)
+
+
 def trainer(who, **options):
     import transformers
     import with_trainer as example

@@ -11,33 +11,43 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import accelerate
 import torch
-from accelerate.utils import DDPCommunicationHookType, DistributedType
+from accelerate.utils import DDPCommunicationHookType, DistributedType, send_to_device
 
 from . import torch as poseidon
 from .errors import PoseidonError
 from .torch import job
 from .torch.data import check_is_whole
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["Accelerator"]
 
 SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON_LM")  # of which Accelerate makes plain training without a word where cpu=True
+DEVICE = "ACCELERATE_TORCH_DEVICE"
 PREPARED = "_is_accelerate_prepared"  # Accelerate's mark of what it has prepared
 
 
 class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate has no annotations
     """accelerate.Accelerator, with its arguments by name, in which Poseidon takes DistributedDataParallel's place. With several
-    workers it has cpu=True. Of DistributedDataParallelKwargs broadcast_buffers counts, hooks are refused, and the rest has no
-    effect. Belongs to the thread that trains."""
+    workers it has cpu=True, which says that its own collectives are gloo's; `device` ("cuda:1"; default the CPU) is where models
+    and batches go all the same. Of DistributedDataParallelKwargs broadcast_buffers counts, hooks are refused, and the rest has
+    no effect. Belongs to the thread that trains."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, device: str | torch.device | None = None, **options: Any) -> None:
         if poseidon.workers() > 1:
-            options["cpu"] = True
-        super().__init__(**options)
+            options["cpu"] = not accelerate.state.is_initialized()  # with a device it takes it once
+        with on(device):
+            super().__init__(**options)
         self.check()
+        if device is not None and self.device != torch.device(device):
+            raise PoseidonError(f"Accelerator was given the device {device} and Accelerate's state was made with {self.device}, "
+                                "expected that the Accelerator is made first", "INVALID_ARGUMENT")
 
     def check(self) -> None:
         """Raises PoseidonError where Accelerate has other processes than the job, or averages gradients its own way."""
@@ -60,8 +70,11 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
     def prepare_model(self, model: torch.nn.Module, device_placement: bool | None = None,
                       evaluation_mode: bool = False) -> torch.nn.Module:
         """The model itself, or torch.compile's of it, exchanged where a parameter requires a gradient."""
-        known = hasattr(model, PREPARED)
+        known, parameters = hasattr(model, PREPARED), list(model.parameters())
         prepared: torch.nn.Module = super().prepare_model(model, device_placement, evaluation_mode=True)  # without DDP
+        if any(one is not other for one, other in zip(parameters, model.parameters())):
+            raise PoseidonError(f"the model has other parameters on {self.device} than an optimizer that was made before knows, "
+                                "expected model.to(accelerator.device) before the optimizer is made", "INVALID_ARGUMENT")
         if poseidon.workers() > 1 and not known and not evaluation_mode and any(p.requires_grad for p in model.parameters()):
             buffers = self.ddp_handler is None or self.ddp_handler.broadcast_buffers
             job.wrap(self.unwrap_model(model, keep_torch_compile=False), buffers=buffers)
@@ -78,6 +91,24 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
         check_is_whole(data_loader, "prepare", "Accelerate")
         return super().prepare_data_loader(data_loader, *arguments, **words)
 
+    def wait_for_everyone(self) -> None:
+        poseidon.barrier()  # torch's asks for a backend of the device
+
+    def gather(self, tensor: Any) -> Any:
+        return self.by_host(super().gather, tensor)
+
+    def reduce(self, tensor: Any, *arguments: Any, **words: Any) -> Any:
+        return self.by_host(super().reduce, tensor, *arguments, **words)
+
+    def pad_across_processes(self, tensor: Any, *arguments: Any, **words: Any) -> Any:
+        return self.by_host(super().pad_across_processes, tensor, *arguments, **words)
+
+    def by_host(self, call: Callable[..., Any], tensor: Any, *arguments: Any, **words: Any) -> Any:
+        """The call with what gloo takes: tensors of the host."""
+        if self.device.type == "cpu" or poseidon.workers() == 1:
+            return call(tensor, *arguments, **words)
+        return send_to_device(call(send_to_device(tensor, "cpu"), *arguments, **words), self.device)
+
     def no_sync(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
         """Gradients of backward passes inside add up on each worker; the first one behind it exchanges all."""
         return job.no_sync(model)
@@ -89,3 +120,18 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
                 poseidon.release(each)
                 vars(each).pop(PREPARED, None)
         return super().free_memory(*objects)
+
+
+@contextlib.contextmanager
+def on(device: str | torch.device | None) -> Iterator[None]:
+    """Accelerate's state, where it is made inside, has this device."""
+    before = os.environ.get(DEVICE)
+    if device is not None:
+        os.environ[DEVICE] = str(device)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[DEVICE] = before
+        elif device is not None:
+            del os.environ[DEVICE]

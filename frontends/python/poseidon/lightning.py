@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.fabric.plugins.environments import ClusterEnvironment
-from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.strategies import ParallelStrategy, StrategyRegistry
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_only
@@ -82,6 +81,7 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
                  precision_plugin: Any = None, factors: bool = True) -> None:
         super().__init__(accelerator, parallel_devices, Environment(), checkpoint_io, precision_plugin)
         self.num_nodes = 1
+        self.device = torch.device("cpu")
         self.factors = factors
         self.layer_sync: Any = None  # of sync_batchnorm=True
         self.undo: list[Restore] = []  # at teardown
@@ -90,14 +90,12 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
 
     def set_world_ranks(self) -> None:
         """Lightning calls it when the Trainer is made, on all workers."""
-        if not isinstance(self.accelerator, CPUAccelerator):
-            raise PoseidonError(f"the Trainer has a {type(self.accelerator).__name__}, expected accelerator='cpu': gradients are in "
-                                "the memory of the host", "UNIMPLEMENTED")
         if self.num_processes * self.num_nodes != self.world_size:
             raise PoseidonError(f"the Trainer has devices={self.num_processes} and num_nodes={self.num_nodes} and the job "
                                 f"{self.world_size} workers, expected their product to be as many (poseidon run -n)",
                                 "INVALID_ARGUMENT")
         rank_zero_only.rank = self.global_rank
+        self.device = self.parallel_devices[self.local_rank]  # asked for here, where all workers ask
 
     @property
     def num_processes(self) -> int:
@@ -105,7 +103,7 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
 
     @property
     def root_device(self) -> torch.device:
-        return torch.device("cpu")
+        return self.device
 
     @property
     def is_distributed(self) -> bool:
@@ -118,7 +116,7 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
     # ---- the model
 
     def model_to_device(self) -> None:
-        """It is there."""
+        self.lightning_module.to(self.device)
 
     def process_dataloader(self, dataloader: object) -> object:
         check_is_whole(dataloader, "the Trainer", "Lightning")
@@ -168,7 +166,7 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
     # ---- what workers share besides gradients
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """Of a tensor on the CPU: the mean, sum, max or min over all workers, a new tensor of its shape; a mean of whole numbers
+        """Of a tensor: the mean, sum, max or min over all workers, a new tensor of its shape; a mean of whole numbers
         is float64. Anything else comes back as it is."""
         check_group(group)
         if not isinstance(tensor, torch.Tensor) or not self.is_distributed:
