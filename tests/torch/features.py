@@ -210,6 +210,32 @@ class ThawedInBetween(Feature):
             optimizer.step()
 
 
+class ThawedBehindNoSync(ThawedInBetween):
+    """The first of both stays on its worker."""
+
+    def backward(self, model, optimizer, step, ranks):
+        from poseidon.torch import job
+        with job.no_sync(model) if step % 2 == 0 else contextlib.nullcontext():
+            super().backward(model, optimizer, step, ranks)
+
+
+class ThawedBetweenForwards(Feature):
+    """Of one backward pass."""
+
+    steps = LATE + 4
+
+    def model(self):
+        model = nn.Sequential(*super().model(), nn.PReLU())
+        model[5].requires_grad_(False)
+        return model
+
+    def loss(self, model, step, ranks):
+        first = super().loss(model, step, ranks)
+        if step == LATE:
+            model[5].requires_grad_(True)
+        return first + super().loss(model, 100 + step, ranks)
+
+
 class Grown(Feature):
     """A module that replaces another, and its parameters join the optimizer."""
 

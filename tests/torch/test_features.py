@@ -32,6 +32,10 @@ def test_two_workers_train_as_one_with_factors_from_the_first_step(forced, name)
     assert set(assert_trained(name, forced.train(name)).values()) == {"sfb"}
 
 
+def test_a_graph_of_before_the_change_keeps_its_factors_out_of_the_new_layers(forced):
+    assert_trained("ThawedBetweenForwards", forced.train("ThawedBetweenForwards"))
+
+
 @pytest.mark.parametrize("name", ["Plain", "Autocast", "Tied", "Twice", "Unused", "Frozen", "Thawed", "Checkpointed",
                                   "CheckpointedReentrantly", "Adapted", "Recurrent", "Statistics", "Synchronized",
                                   "Halves", "LateAutocast", "LateHookOnRank1", "LatePenaltyOnRank1"])

@@ -52,6 +52,12 @@ def listen() -> None:
         _heard = reads
 
 
+def forget() -> None:
+    """What has come until now the main thread has heard itself: it is the one that calls."""
+    if threading.current_thread() is threading.main_thread():
+        heard()
+
+
 def heard() -> bool:
     """Whether SIGINT has come since the last call."""
     if _heard is None:

@@ -90,10 +90,10 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
 
     def set_world_ranks(self) -> None:
         """Lightning calls it when the Trainer is made, on all workers."""
-        if self.num_processes * self.num_nodes != self.world_size:
+        if self.num_processes * self.num_nodes != self.world_size or self.local_rank >= self.num_processes:
             raise PoseidonError(f"the Trainer has devices={self.num_processes} and num_nodes={self.num_nodes} and the job "
-                                f"{self.world_size} workers, expected their product to be as many (poseidon run -n)",
-                                "INVALID_ARGUMENT")
+                                f"{self.world_size} workers, expected their product to be as many (poseidon run -n), and as many "
+                                "on each host", "INVALID_ARGUMENT")
         rank_zero_only.rank = self.global_rank
         self.device = self.parallel_devices[self.local_rank]  # asked for here, where all workers ask
 

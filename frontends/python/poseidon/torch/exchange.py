@@ -298,7 +298,7 @@ class Exchange:
         self.unguard()
         if torch.is_grad_enabled():
             self.in_backward, self.outer = False, None  # of a backward pass that failed
-            if not self.begun and (self.turning or self.wants_more()):
+            if self.turning or self.wants_more():
                 self.renew()
             self.begin()
         if self.overlap:
@@ -352,7 +352,7 @@ class Exchange:
                                 "it moves before distribute")
         self.ranges.follow_profiler()
         if self.carrier is not None:
-            interruption.heard()  # before this step, and by the main thread
+            interruption.forget()
         if self.joining is not None:
             self.joining.begin()
         self.session.settle()
@@ -408,11 +408,16 @@ class Exchange:
                                 "not see it", "UNIMPLEMENTED")
         self.synchronize()
         new = [p for p in self.root.parameters() if p.requires_grad and p not in self.known]
+        local = any(layer.local for layer in self.layers)
         if self.session.workers > 1:
             self.announce()
         self.detach()
+        for layer in self.layers:
+            layer.retired = True
         broadcast(self.session, torch.nn.ParameterList(new))
         self.declare()
+        for layer in self.layers:
+            layer.local = local
 
     def announce(self) -> None:
         """Takes part in a step with nothing but the mark of who declares anew. A worker that does not is in that step with its

@@ -119,6 +119,7 @@ class Layer:
         self.before: torch.Tensor | None = None
         self.pending: list[tuple[torch.Tensor, torch.Tensor]] = []  # (u, v) of a factor layer, one per use
         self.rows = 0
+        self.retired = False  # others have its parameters now: graphs of before do not hand it factors any more
         self.came_whole = False  # in this step, on this worker, while all send factors
         self.steps_whole = 0     # in which it did on some worker
         self.guards: list[UnderWay] = []
@@ -577,7 +578,9 @@ def broadcast(session: Session, model: torch.nn.Module, root: int = 0) -> None:
         if numbers is not flat:
             flat = numbers.view(torch.uint8)[:flat.numel() * flat.element_size()].view(dtype)
         for tensor, piece in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
-            tensor.copy_(piece.view(tensor.shape))
+            # What is equal is left alone: a graph may hold it, which counts its changes.
+            if not torch.equal(tensor.reshape(-1).cpu().view(torch.uint8), piece.view(torch.uint8)):
+                tensor.copy_(piece.view(tensor.shape))
 
 
 def as_integers(flat: torch.Tensor) -> torch.Tensor:

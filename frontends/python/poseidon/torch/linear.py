@@ -49,7 +49,8 @@ class WeightGradient(torch.autograd.Function):
         for_weight, for_bias = asked(ctx, 2), asked(ctx, 3)
         dw = db = None
         exchange = ctx.layer.exchange
-        if for_weight and (for_bias or not ctx.needs_input_grad[3]) and not torch.is_grad_enabled() and not exchange.paused:
+        if (for_weight and (for_bias or not ctx.needs_input_grad[3]) and not torch.is_grad_enabled() and not exchange.paused
+                and not ctx.layer.retired):
             exchange.emit(ctx.layer, rows.contiguous(), flat.contiguous())
         else:  # as autograd would: what comes whole goes through the parameter's hook, or to whom autograd.grad was called by
             if for_weight is not False:
