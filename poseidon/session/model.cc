@@ -300,7 +300,8 @@ void Model::BeginPace(Step step, const Wish& wish) {
   begun_ = step;
   MeterEnded();
   const TimePoint now = session_.now();
-  Shared shared{.values = std::make_shared<std::vector<double>>(kWishes + session_.workers(), 0.0)};
+  Shared shared{.values = std::make_shared<std::vector<double>>(kWishes + session_.workers(), 0.0),
+                .busy = std::make_shared<double>(0.0)};
   {
     std::lock_guard lock(mutex_);
     clock_->EndIteration();
@@ -313,7 +314,9 @@ void Model::BeginPace(Step step, const Wish& wish) {
     shared.pace->seconds = ToSeconds(now - shared.pace->begin);
     values[kWishes + session_.rank().value()] = shared.pace->seconds - shared.pace->waited;
   }
-  shared.summed = session_.Begin([this, step, values = shared.values](Completion done) {
+  shared.summed = session_.Begin([this, step, values = shared.values, busy = shared.busy](Completion done) {
+    const schedule::Scheduler* const scheduler = session_.node_->scheduler(id_);
+    if (scheduler != nullptr) *busy = ToSeconds(scheduler->busy());
     session_.node_->StepSum(id_, step, ViewOf(std::span(*values)),
                             [values, done = std::move(done)](Status status) { done(std::move(status)); });
   });
@@ -323,13 +326,15 @@ void Model::BeginPace(Step step, const Wish& wish) {
 // Takes into account the steps of which every worker's numbers are in, in their order.
 void Model::MeterEnded() {
   while (!shared_.empty()) {
-    const Shared& oldest = shared_.front();
+    Shared& oldest = shared_.front();
     const bool here = oldest.summed.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     if (!here && shared_.size() <= kMostShared) return;
-    if (here && oldest.pace && oldest.summed.get().ok()) {
+    const std::optional<double> before = std::exchange(busy_, here ? std::optional(*oldest.busy) : std::nullopt);
+    if (before && here && oldest.pace && oldest.summed.get().ok()) {
+      oldest.pace->busy = *busy_ - *before;
       const double slowest = *std::max_element(oldest.values->begin() + kWishes, oldest.values->end());
       std::lock_guard lock(mutex_);
-      overlap_.AddStep(oldest.pace->seconds, oldest.pace->waited, slowest);
+      if (oldest.pace->begin >= metered_from_) overlap_.AddStep(*oldest.pace, slowest);
     }
     shared_.pop_front();
   }
@@ -375,7 +380,7 @@ void Model::ResetTimings() {
   std::lock_guard lock(mutex_);
   waited_ = Duration{0};
   overlap_ = {};
-  if (pace_) pace_.reset();
+  metered_from_ = session_.now();
 }
 
 }  // namespace poseidon::session

@@ -48,7 +48,7 @@ struct ModelStatistics {
   OverlapMeter overlap;       // what that waiting was for
 
   // Share of the communication that computation hid, within [0, 1]; see OverlapMeter.
-  double hidden_share() const { return overlap.hidden_share(busy_seconds); }
+  double hidden_share() const { return overlap.hidden_share(); }
 };
 
 // One layer's gradient of one step, on its way in.
@@ -160,6 +160,7 @@ class Model {
   // step before, which only it adds to.
   struct Shared {
     std::shared_ptr<std::vector<double>> values;
+    std::shared_ptr<double> busy;  // seconds so far in which some layer was on its way; written before `summed` is ready
     std::shared_future<Status> summed;
     std::optional<StepPace> pace;  // of the step before, where there is one
   };
@@ -192,10 +193,12 @@ class Model {
   bool timed_ = false;                          // guarded by mutex_
   OverlapMeter overlap_;                        // guarded by mutex_
   std::optional<StepPace> pace_;                // of the step under way, guarded by mutex_
+  TimePoint metered_from_;                      // steps that began before it are not in overlap_, guarded by mutex_
 
   std::vector<std::unique_ptr<factors::GatheredRows>> gathered_;  // by layer, null but for tables; theirs who have the layer's turn
 
   std::deque<Shared> shared_;  // of the last steps, the newest last
+  std::optional<double> busy_;  // that of the one that left shared_ last, where it was known
 };
 
 }  // namespace poseidon::session

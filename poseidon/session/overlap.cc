@@ -5,11 +5,12 @@
 
 namespace poseidon::session {
 
-void OverlapMeter::AddStep(double seconds, double waited, double slowest) {
+void OverlapMeter::AddStep(const StepPace& pace, double slowest) {
   ++steps_;
-  seconds_ += seconds;
-  waited_ += waited;
+  seconds_ += pace.seconds;
+  waited_ += pace.waited;
   slowest_ += slowest;
+  busy_ += pace.busy;
 }
 
 void OverlapMeter::Add(const OverlapMeter& other) {
@@ -17,14 +18,15 @@ void OverlapMeter::Add(const OverlapMeter& other) {
   seconds_ += other.seconds_;
   waited_ += other.waited_;
   slowest_ += other.slowest_;
+  busy_ += other.busy_;
 }
 
 // Bounded after the sum, not step by step: workers begin a step at slightly different moments, which
 // evens out over the steps.
 double OverlapMeter::exposed() const { return std::clamp(seconds_ - slowest_, 0.0, waited_); }
 
-double OverlapMeter::hidden_share(double busy) const {
-  const double communication = busy - skew();
+double OverlapMeter::hidden_share() const {
+  const double communication = busy_ - skew();
   if (communication <= 0) return 1;
   return std::clamp(1 - exposed() / communication, 0.0, 1.0);
 }

@@ -10,19 +10,20 @@ namespace poseidon::session {
 
 // How long a step took this worker.
 struct StepPace {
-  TimePoint begin;
+  TimePoint begin{};
   double waited = 0;   // seconds, for layers
   double seconds = 0;  // to the beginning of the next step
+  double busy = 0;     // seconds of these in which some layer was on its way
 };
 
 // Tells what waiting was for: synchronous workers wait for bytes, and for each other. A step cannot be
 // shorter than its slowest worker's computing; what it took beyond that is communication that nothing
-// hid. All times in seconds, of one worker, summed over steps.
+// hid. A mean that is waited for in the step after its gradient's counts there, as the time on the way does. All times in
+// seconds, of one worker, summed over steps.
 class OverlapMeter {
  public:
-  // `seconds` from the beginning of a step to the beginning of the next, `waited` of them spent waiting
-  // for layers; `slowest` is the longest that any worker computed (its seconds without its waiting).
-  void AddStep(double seconds, double waited, double slowest);
+  // `slowest` is the longest that any worker computed in the step (its seconds without its waiting).
+  void AddStep(const StepPace& pace, double slowest);
   // Takes in another model's steps.
   void Add(const OverlapMeter& other);
 
@@ -31,17 +32,19 @@ class OverlapMeter {
   // Waited for slower workers, the rest.
   double skew() const { return waited_ - exposed(); }
   double waited() const { return waited_; }
+  double busy() const { return busy_; }
   std::uint64_t steps() const { return steps_; }
 
-  // Share of the communication that computing hid, 0 to 1, where `busy` is the time during which
-  // some layer was on its way; what was only waiting for a slower worker is no communication.
-  double hidden_share(double busy) const;
+  // Share of the communication that computing hid, 0 to 1: of the time during which some layer was on its way; what was
+  // only waiting for a slower worker is no communication.
+  double hidden_share() const;
 
  private:
   std::uint64_t steps_ = 0;
   double seconds_ = 0;
   double waited_ = 0;
   double slowest_ = 0;
+  double busy_ = 0;
 };
 
 }  // namespace poseidon::session

@@ -9,36 +9,39 @@ namespace {
 TEST(OverlapMeter, WaitingForASlowerWorkerIsNoCommunication) {
   OverlapMeter meter;
   // This worker computes 60 ms and waits 40 ms, because another computes 95 ms: 5 ms are bytes.
-  meter.AddStep(0.100, 0.040, 0.095);
+  // Layers were on their way for 85 ms, 35 of which were waiting for the other: 45 of 50 are hidden.
+  meter.AddStep({.waited = 0.040, .seconds = 0.100, .busy = 0.085}, 0.095);
   EXPECT_NEAR(meter.exposed(), 0.005, 1e-12);
   EXPECT_NEAR(meter.skew(), 0.035, 1e-12);
-  // Layers were on their way for 85 ms, 35 of which were waiting for the other: 45 of 50 are hidden.
-  EXPECT_NEAR(meter.hidden_share(0.085), 0.9, 1e-9);
+  EXPECT_NEAR(meter.hidden_share(), 0.9, 1e-9);
 }
 
 TEST(OverlapMeter, NothingIsHiddenWhereComputingStandsStill) {
   OverlapMeter meter;
-  meter.AddStep(0.100, 0.050, 0.050);
-  EXPECT_NEAR(meter.hidden_share(0.050), 0, 1e-9);
-  EXPECT_NEAR(meter.hidden_share(0.100), 0.5, 1e-9);
+  meter.AddStep({.waited = 0.050, .seconds = 0.100, .busy = 0.050}, 0.050);
+  EXPECT_NEAR(meter.hidden_share(), 0, 1e-9);
+  meter.AddStep({.waited = 0.000, .seconds = 0.050, .busy = 0.050}, 0.050);
+  EXPECT_NEAR(meter.hidden_share(), 0.5, 1e-9);
 }
 
 TEST(OverlapMeter, UnequalBeginningsEvenOut) {
   OverlapMeter meter;
   for (int step = 0; step < 100; ++step) {
     const double jitter = step % 2 == 0 ? 0.004 : -0.004;
-    meter.AddStep(0.100 + jitter, 0.020 + jitter, 0.100);
+    meter.AddStep({.waited = 0.020 + jitter, .seconds = 0.100 + jitter, .busy = 0.030}, 0.100);
   }
   EXPECT_EQ(meter.steps(), 100u);
   EXPECT_NEAR(meter.exposed(), 0, 1e-9);
-  EXPECT_NEAR(meter.hidden_share(3.0), 1, 1e-9);
+  EXPECT_NEAR(meter.hidden_share(), 1, 1e-9);
 }
 
 TEST(OverlapMeter, AllIsHiddenWhereNothingWasSent) {
-  EXPECT_EQ(OverlapMeter().hidden_share(0), 1);
+  EXPECT_EQ(OverlapMeter().hidden_share(), 1);
   OverlapMeter meter;
-  meter.AddStep(0.1, 0, 0.1);
-  EXPECT_EQ(meter.hidden_share(0.001), 1);
+  meter.AddStep({.waited = 0, .seconds = 0.1, .busy = 0}, 0.1);
+  EXPECT_EQ(meter.hidden_share(), 1);
+  meter.AddStep({.waited = 0, .seconds = 0.1, .busy = 0.001}, 0.1);
+  EXPECT_EQ(meter.hidden_share(), 1);
 }
 
 }  // namespace

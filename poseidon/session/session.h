@@ -50,7 +50,7 @@ struct Statistics {
   OverlapMeter overlap;       // what that waiting was for
 
   // Share of the communication that computation hid, within [0, 1]; see OverlapMeter.
-  double hidden_share() const { return overlap.hidden_share(busy_seconds); }
+  double hidden_share() const { return overlap.hidden_share(); }
 };
 
 // The door: one worker's place in a job, for front ends. What trains is a Model (model.h), of which a

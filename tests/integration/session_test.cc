@@ -242,6 +242,33 @@ TEST_P(SessionTest, ATrainingLoop) {
   EXPECT_TRUE(servers_ended_[0].ok()) << servers_ended_[0].ToString();
 }
 
+// A worker that kept the others waiting before it says nothing of the steps after it.
+TEST_P(SessionTest, WhatIsMeteredBeginsAnewWithTheTimings) {
+  const auto layers = InForwardOrder({Dense("a", 100)});
+  Run(Options(2, 0), [&](std::unique_ptr<Session> session) {
+    Model& model = **session->NewModel();
+    ASSERT_TRUE(model.Commit(layers).ok());
+    std::vector<float> gradient(100, 1.0f);
+    const auto train = [&](std::uint64_t begin, std::uint64_t end) {
+      for (std::uint64_t s = begin; s < end; ++s) {
+        ASSERT_TRUE(model.BeginStep(Step(s)).ok());
+        ASSERT_TRUE(model.Agreed().ok());  // how long all computed is known
+        ASSERT_TRUE(model.Push(LayerId(0), {.step = Step(s), .gradient = ViewOf(std::span(gradient))}).ok());
+        ASSERT_TRUE(model.Wait(LayerId(0)).ok());
+      }
+    };
+    train(0, 4);
+    model.ResetTimings();
+    EXPECT_EQ(model.Collect().overlap.steps(), 0u);
+    train(4, 8);
+    const session::ModelStatistics statistics = model.Collect();
+    EXPECT_EQ(statistics.overlap.steps(), 2u);  // 4 and 5: at the begin of 7 all know of them
+    EXPECT_GT(statistics.overlap.busy(), 0);
+    EXPECT_LT(statistics.overlap.busy(), statistics.busy_seconds);
+    EXPECT_TRUE(session->Leave().ok());
+  });
+}
+
 TEST_P(SessionTest, OneWorkerNeedsNoNetwork) {
   const auto layers = InForwardOrder({Dense("a", 100)});
   Run(Options(1, 0), [&](std::unique_ptr<Session> session) {
