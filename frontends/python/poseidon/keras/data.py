@@ -20,6 +20,18 @@ def tensor_of(array: Any) -> tf.Tensor:
     return tf.cast(tensor, keras.config.floatx()) if tensor.dtype.is_floating else tensor
 
 
+AHEAD = 2  # batches that are made before they are asked for
+
+
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Without the thread that tunes buffers. It sleeps longer and longer, up to a minute, and whoever drops an iterator, as fit
+    does in every epoch, waits for it: TensorFlow wakes it before it says that it shall end, so that it may sleep on. Meanwhile
+    all other workers would wait too."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 def batches_of(arrays: Any, batch_size: int, rank: int, workers: int, seed: int | None, whole: bool) -> tf.data.Dataset:
     """This worker's batches of (x, y, sample_weight), of which those at the end may be None.
 
@@ -48,4 +60,4 @@ def batches_of(arrays: Any, batch_size: int, rank: int, workers: int, seed: int 
         return keras.tree.map_structure(lambda leaf: None if leaf is None else tf.gather(leaf, chosen), tensors)
     epoch = tf.data.Dataset.range(1).map(lambda _: tf.ensure_shape(tf.numpy_function(order, [], tf.int64), [samples]))
     made = epoch.flat_map(lambda order: tf.data.Dataset.range(steps).map(lambda step: batch(order, step)))
-    return made.apply(tf.data.experimental.assert_cardinality(steps)).prefetch(tf.data.AUTOTUNE)
+    return untuned(made.apply(tf.data.experimental.assert_cardinality(steps)).prefetch(AHEAD))
