@@ -60,8 +60,11 @@ def train(folder, workers, *names, steps=STEPS, result=None, init=None, **variab
 
 
 def check_ended_well(processes):
-    for process, errors in zip(processes, ended(processes)):
+    """What they said on standard error, by rank."""
+    said = ended(processes)
+    for process, errors in zip(processes, said):
         assert process.returncode == 0, errors[-3000:]
+    return said
 
 
 def cases(request):
@@ -72,10 +75,11 @@ def cases(request):
 
 @pytest.fixture(scope="module")
 def trained(request, tmp_path_factory):
-    """The folder with the variables of every case, of one worker and of two."""
+    """The folder with the variables of every case, of one worker and of two, and with what workers said."""
     folder = tmp_path_factory.mktemp("trained")
     for workers in 1, 2:
-        check_ended_well(train(folder, workers, *cases(request)))
+        said = check_ended_well(train(folder, workers, *cases(request)))
+        (folder / f"of{workers}-said.json").write_text(json.dumps(said))
     return folder
 
 
@@ -83,6 +87,12 @@ def trained(request, tmp_path_factory):
 def with_factors(request, trained):
     check_ended_well(train(trained, 2, *cases(request), result="with_factors", init=MANY_FACTORS))
     return trained
+
+
+@pytest.fixture(scope="module")
+def repeated(request, with_factors):
+    check_ended_well(train(with_factors, 2, *cases(request), result="again", init=MANY_FACTORS))
+    return with_factors
 
 
 def variables(folder, result, name, rank):
@@ -110,6 +120,24 @@ def test_workers_end_with_the_same_bits(trained, name):
 @pytest.mark.parametrize("name", EXACT)
 def test_two_workers_train_what_one_does(trained, name):
     check_near(trained, "of2", name)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_a_run_again_ends_with_the_same_bits(repeated, name):
+    """With a plan that does not follow from measured times."""
+    first, again = (variables(repeated, result, name, 0) for result in ("with_factors", "again"))
+    assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("name, how", [
+    ("sgd", "and the next forward pass"), ("accumulation", "alone: gradients are accumulated"),
+    ("loss_scale", "alone: a loss scale depends on all gradients"),
+    ("global_clipnorm", "alone: global_clipnorm depends on all gradients"), ("eagerly", "alone: the model runs eagerly"),
+    ("own_train_step", "alone: the model has a train_step of its own"),
+    ("a_callback_on_batches", "alone: Acting acts on batches")])
+def test_what_the_exchange_overlaps_with_is_said_by_rank_0(trained, name, how):
+    said = json.loads((trained / "of2-said.json").read_text())
+    assert [f"poseidon: the exchange overlaps with the backward pass {how}" in errors for errors in said] == [True, False]
 
 
 @pytest.mark.parametrize("name", ["shuffled_by_number"])
@@ -145,6 +173,7 @@ def test_factors_train_what_one_worker_does(with_factors, name):
     ("a_batch_for_one", 0, r"the data set has 1 batches, expected at least one sample for each of 2 workers"),
     ("fewer_batches_on_one", 0, r"the workers' data sets differ in their batches: rank 0 has 4, rank 1 has 3"),
     ("weights_that_part", 0, r"variable 'sequential/middle/kernel' is not the same on all workers after an epoch"),
+    ("weights_that_part_at_once", 0, r"variable 'sequential/dense/kernel' .* not the same on all workers after the first step"),
     ("a_trace_without_spans", 0, r"the job was joined without spans to trace, expected init\(trace_spans=100_000\) before"),
     ("other_models", 1, r"the models differ: rank 1 has sequential/dense/kernel 20x11 float32 where rank 0 has "
                         r"sequential/dense/kernel 20x10 float32")])
@@ -226,8 +255,9 @@ def test_a_script_that_exits_early_is_named(tmp_path):
     assert re.search(r"AbortedError: .*worker 1 .*has left the job without", other, re.DOTALL), other[-2000:]
 
 
-def test_a_killed_worker_is_named(tmp_path):
-    processes = train(tmp_path, 2, "a_killed_worker")
+@pytest.mark.parametrize("name", ["a_killed_worker", "a_killed_worker_of_eager_ones"])
+def test_a_killed_worker_is_named(tmp_path, name):
+    processes = train(tmp_path, 2, name)
     processes[1].wait(PATIENCE)
     began = time.monotonic()
     other = ended(processes)[0]
@@ -242,6 +272,14 @@ def test_factors_are_multiplied_by_the_blas_of_numpy():
                           env={**os.environ, "PYTHONPATH": str(FRONT_END), "POSEIDON_BLAS": ""},
                           capture_output=True, text=True)
     assert re.search(r"numpy\.libs/lib(scipy_)?openblas64_\S+\.so$", said.stdout.strip()), said
+
+
+def test_nobody_waits_for_the_thread_that_tunes_buffers():
+    """A worker that drops an iterator does, for as long as the thread sleeps: that of arrays has none."""
+    said = subprocess.run([PYTHON, "-B", "-c", "import numpy as np; from poseidon.keras import data; print(data.batches_of("
+                                               "(np.zeros((8, 2)), None, None), 2, 0, 2, None, True).options().autotune.enabled)"],
+                          env={**os.environ, "PYTHONPATH": str(FRONT_END)}, capture_output=True, text=True)
+    assert said.stdout.strip() == "False", said
 
 
 def test_an_older_keras_is_refused(tmp_path):

@@ -84,6 +84,7 @@ def distributed_before_compile(steps):
     model = poseidon.distribute(dense_net())
     model.compile(optimizer=SGD(0.1), loss=LOSS)
     model.fit(batches(steps), verbose=0)
+    poseidon.check(model)
     return model.variables
 
 
@@ -525,11 +526,14 @@ def saved_and_loaded(steps):
     variables = fit(model, keras.optimizers.Adam(1e-3), steps)
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/model.keras")
-        with open(f"{folder}/model.keras", "rb") as file:
-            assert b"oseidon" not in file.read()
+        model.save_weights(f"{folder}/model.weights.h5")
+        model.export(f"{folder}/exported")
+        files = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]
+        assert len(files) > 3 and not any(b"oseidon" in path.read_bytes() for path in files)
         loaded = keras.models.load_model(f"{folder}/model.keras")
     assert all(np.array_equal(one, other) for one, other in zip(loaded.get_weights(), model.get_weights()))
-    assert "make_train_function" not in vars(loaded)
+    for plain in loaded, type(model).from_config(model.get_config()):
+        assert "make_train_function" not in vars(plain)
     before = [variable.numpy() for variable in variables]
     loaded.fit(*samples(1), verbose=0)  # on each worker alone
     assert all(np.array_equal(one, other) for one, other in zip(before, variables))
@@ -593,6 +597,15 @@ def an_optimizer_with_its_own_apply(steps):
 
 
 @case
+def weights_that_part_at_once(steps):
+    class Parting(SGD):
+        def update_step(self, gradient, variable, learning_rate):
+            super().update_step(gradient, variable, learning_rate)
+            self.assign_add(variable, variable * 0 + 1e-6 * poseidon.rank())
+    return fit(dense_net(), Parting(0.1), steps)
+
+
+@case
 def compiled_by_xla(steps):
     return fit(dense_net(), SGD(0.1), steps, jit_compile=True)
 
@@ -638,6 +651,11 @@ def a_script_that_exits(steps):
 @case
 def a_killed_worker(steps):
     fit(dense_net(), SGD(0.1), steps, callbacks=[InRank1(lambda: os.kill(os.getpid(), 9))])
+
+
+@case
+def a_killed_worker_of_eager_ones(steps):
+    fit(dense_net(), SGD(0.1), steps, callbacks=[InRank1(lambda: os.kill(os.getpid(), 9))], run_eagerly=True)
 
 
 def main():
