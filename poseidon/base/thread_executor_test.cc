@@ -12,6 +12,8 @@
 #include <string>
 #include <thread>
 
+#include "poseidon/base/check.h"
+
 namespace poseidon {
 namespace {
 
@@ -93,6 +95,43 @@ TEST(ThreadExecutorDeathTest, ATaskMustNotDestroyItsExecutor) {
       },
       "cannot be destroyed by its own task");
 }
+
+#ifdef POSEIDON_THREAD_CHECKS
+class Home {
+ public:
+  explicit Home(Executor& executor) : executor_(executor) {}
+  void Enter() {
+    POSEIDON_ASSERT_ON(executor_);
+    ++entered_;
+  }
+
+ private:
+  Executor& executor_;
+  int entered_ = 0;
+};
+
+TEST(ThreadExecutorDeathTest, AnEntryNamesItselfAndItsExecutorWhereItIsCalledOnAnotherThread) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto enter_from = [](Executor& home, Executor& caller) {
+    Home object(home);
+    std::promise<void> entered;
+    caller.Post([&] {
+      object.Enter();
+      entered.set_value();
+    });
+    entered.get_future().wait();
+  };
+  ThreadExecutor home("home");
+  enter_from(home, home);
+  EXPECT_DEATH(
+      {
+        ThreadExecutor own("own");
+        ThreadExecutor other("other");
+        enter_from(own, other);
+      },
+      "Home::Enter\\(\\) was called on the thread 'other' outside a task of its executor \\(executor_\\)");
+}
+#endif
 
 }  // namespace
 }  // namespace poseidon

@@ -15,7 +15,7 @@
 
 #include "poseidon/factors/blas_engine.h"
 #include "poseidon/messaging/test_observer.h"
-#include "poseidon/sim/simulation.h"
+#include "poseidon/sim/resident.h"
 
 namespace poseidon::fsc {
 namespace {
@@ -61,7 +61,7 @@ class ExchangeTest : public testing::Test {
       topology.worker_of_rank.push_back(MemberId(static_cast<std::uint16_t>(2 + i)));
       topology.owner_of_shard.push_back(topology.worker_of_rank.back());
     }
-    exchange_.emplace(sync::ExchangeEnvironment{.io = *io_,
+    exchange_.emplace(simulation_, *io_, sync::ExchangeEnvironment{.io = *io_,
                                                 .compute = compute_,
                                                 .mesh = mesh_,
                                                 .among = topology,
@@ -69,11 +69,11 @@ class ExchangeTest : public testing::Test {
                                                 .engine = engine != nullptr ? engine : engine_.get(),
                                                 .fail = [this](const Status& why) { failures_.push_back(why.message()); }});
     const plan::LayerSpec layer{.name = "fc", .elements = 16, .factors = plan::FactorShape{4, 3, true}};
-    exchange_->Declare(ModelId(0), {&layer, 1});
+    (*exchange_)->Declare(ModelId(0), {&layer, 1});
     plan::Plan plan;
     plan.layers.resize(1);
     plan.layers[0].scheme = plan::Scheme::kFactorScatter;
-    exchange_->UsePlan(ModelId(0), plan);
+    (*exchange_)->UsePlan(ModelId(0), plan);
   }
   // Rank 1's factors of the units of this shard, `units` of them: one row of twos, or none.
   Status Bring(MemberId from, Rank rank, std::uint64_t units, std::uint64_t step, bool rows = true) {
@@ -87,7 +87,8 @@ class ExchangeTest : public testing::Test {
       frame.total = rows ? (v ? 3 : units) * sizeof(float) : 0;
       frame.length = static_cast<std::uint32_t>(frame.total);
       frame.flags = v ? wire::kFlagFactorV : std::uint16_t{0};
-      messaging::FrameSink& sink = *exchange_->SinkOf(wire::FrameType::kFactor);
+      const sim::Visit visit(simulation_, *io_);
+    messaging::FrameSink& sink = *(*exchange_)->SinkOf(wire::FrameType::kFactor);
       MutableBytes place;
       if (rows) {
         POSEIDON_ASSIGN_OR_RETURN(place, sink.PlaceFor(from, frame));
@@ -107,7 +108,7 @@ class ExchangeTest : public testing::Test {
                        reinterpret_cast<const std::byte*>(ones_.data()), 1};
     request.absent = absent;
     request.done = [&](const Status& status) { done_.push_back(status.code()); };
-    exchange_->Start(kKey, std::move(request));
+    (*exchange_)->Start(kKey, std::move(request));
   }
   wire::FrameHeader Mean(std::uint64_t offset, std::uint64_t count) {
     wire::FrameHeader frame;
@@ -119,7 +120,8 @@ class ExchangeTest : public testing::Test {
     return frame;
   }
   Status Land(const wire::FrameHeader& frame, float value, MemberId from = MemberId(1)) {
-    messaging::FrameSink& sink = *exchange_->SinkOf(wire::FrameType::kResult);
+    const sim::Visit visit(simulation_, *io_);
+    messaging::FrameSink& sink = *(*exchange_)->SinkOf(wire::FrameType::kResult);
     POSEIDON_ASSIGN_OR_RETURN(const MutableBytes place, sink.PlaceFor(from, frame));
     std::fill_n(reinterpret_cast<float*>(place.data()), place.size() / sizeof(float), value);
     return sink.OnFrame(from, frame, place);
@@ -134,7 +136,7 @@ class ExchangeTest : public testing::Test {
   Nobody nobody_;
   messaging::Mesh mesh_{*io_, {}, nobody_};
   const std::unique_ptr<factors::ProductEngine> engine_ = factors::MakeBlasEngine(1);
-  std::optional<Exchange> exchange_;
+  std::optional<sim::Resident<Exchange>> exchange_;
   std::vector<float> ones_ = std::vector<float>(4, 1.0f);
   std::vector<float> gradient_ = std::vector<float>(16, -1.0f);
   std::vector<StatusCode> done_;
@@ -170,7 +172,7 @@ TEST_F(ExchangeTest, FactorsThatAreNoWholeRowsOrNotTheSendersAreRefused) {
   EXPECT_THAT(Bring(MemberId(1), Rank(1), 3, 0).message(), HasSubstr("expected whole rows of 8"));
   EXPECT_THAT(Bring(MemberId(1), Rank(0), 2, 0).message(), HasSubstr("which is not its own"));
   wire::FrameHeader nothing = Mean(6, 6);
-  EXPECT_THAT(exchange_->SinkOf(wire::FrameType::kResult)->PlaceFor(MemberId(1), nothing).status().message(),
+  EXPECT_THAT((*exchange_)->SinkOf(wire::FrameType::kResult)->PlaceFor(MemberId(1), nothing).status().message(),
               HasSubstr("for which nothing was pushed"));
 }
 
@@ -187,7 +189,7 @@ TEST_F(ExchangeTest, AProductUnderWayCompletesItsRequestOnceTheJobIsOver) {
   Make();
   ASSERT_TRUE(Bring(MemberId(1), Rank(1), 2, 0).ok());
   Start();
-  exchange_->Abandon(Unavailable("over"));
+  (*exchange_)->Abandon(Unavailable("over"));
   simulation_.RunFor(std::chrono::microseconds(900));
   EXPECT_TRUE(done_.empty()) << "the product still writes";
   Run();
@@ -199,19 +201,19 @@ TEST_F(ExchangeTest, AProductUnderWayCompletesItsRequestOnceTheJobIsOver) {
 
 TEST_F(ExchangeTest, AServerMultipliesTheEarliestStepAndKeepsOneBuffer) {
   Make(true);
-  EXPECT_EQ(exchange_->SinkOf(wire::FrameType::kResult), nullptr);
+  EXPECT_EQ((*exchange_)->SinkOf(wire::FrameType::kResult), nullptr);
   for (std::uint64_t step = 0; step < 3; ++step) {
     ASSERT_TRUE(Bring(MemberId(1), Rank(0), 4, step).ok());
     ASSERT_TRUE(Bring(MemberId(2), Rank(1), 4, step, step != 1).ok());
     Run();
   }
-  EXPECT_GE(exchange_->allocated_bytes(), 16 * sizeof(float));
+  EXPECT_GE((*exchange_)->allocated_bytes(), 16 * sizeof(float));
   EXPECT_TRUE(failures_.empty());
   std::vector<wire::Wait> waits;
-  exchange_->AddWaits(&waits);
+  (*exchange_)->AddWaits(&waits);
   EXPECT_TRUE(waits.empty());
   ASSERT_TRUE(Bring(MemberId(2), Rank(1), 4, 3).ok());
-  exchange_->AddWaits(&waits);
+  (*exchange_)->AddWaits(&waits);
   ASSERT_EQ(waits.size(), 1u);
   EXPECT_THAT(waits[0].on, ElementsAre(MemberId(1)));
 }

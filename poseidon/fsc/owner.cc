@@ -14,15 +14,18 @@ Owner::Owner(const sync::ExchangeEnvironment& env)
       inbox_(env.among, [this](const wire::Key& key) { MultiplyIfComplete(key); }) {}
 
 void Owner::Declare(const wire::Key& key, const plan::LayerSpec& layer, const LayerPart& part) {
+  POSEIDON_ASSERT_ON(env_.io);
   inbox_.Add(key, part.shape(), layer.dtype);
   layers_.emplace(key, Layer{.spec = layer, .part = part});
 }
 
 void Owner::UsePlan(ModelId model, const plan::Plan& plan) {
+  POSEIDON_ASSERT_ON(env_.io);
   plans_.try_emplace(model, plan.layers.size()).first->second.Use(plan);
 }
 
 void Owner::Local(const wire::Key& key, LocalPush push) {
+  POSEIDON_ASSERT_ON(env_.io);
   Layer& layer = layers_.find(key)->second;
   POSEIDON_CHECK(!layer.local, "one step per layer at a time");
   const Status put = abandoned_.ok()
@@ -150,6 +153,7 @@ void Owner::FinishIfDone(Layer& layer, const Status& status) {
 
 // A product under way still writes the gradient: its request completes when it has ended.
 void Owner::Abandon(const Status& reason) {
+  POSEIDON_ASSERT_ON(env_.io);
   abandoned_ = reason;
   inbox_.Close(reason);
   for (auto& [key, layer] : layers_) {
@@ -159,6 +163,7 @@ void Owner::Abandon(const Status& reason) {
 }
 
 std::uint64_t Owner::allocated_bytes() const {
+  POSEIDON_ASSERT_ON(env_.io);
   std::uint64_t sum = inbox_.allocated_bytes();
   for (const auto& [key, layer] : layers_) sum += layer.own_bytes;
   return sum;

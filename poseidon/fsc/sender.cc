@@ -12,10 +12,12 @@ namespace poseidon::fsc {
 Sender::Sender(const sync::ExchangeEnvironment& env, Owner* local) : env_(env), local_(local) {}
 
 void Sender::Declare(const wire::Key& key, const plan::LayerSpec& layer, std::vector<LayerPart> parts) {
+  POSEIDON_ASSERT_ON(env_.io);
   layers_.emplace(key, Layer{.spec = layer, .parts = std::move(parts), .u = {}});
 }
 
 void Sender::Start(const wire::Key& key, sync::SyncRequest request) {
+  POSEIDON_ASSERT_ON(env_.io);
   if (!abandoned_.ok()) {
     env_.io.Post([done = std::move(request.done), reason = abandoned_] { done(reason); });
     return;
@@ -107,12 +109,14 @@ Result<Sender::Landing*> Sender::Find(MemberId from, const wire::FrameHeader& he
 }
 
 Result<MutableBytes> Sender::PlaceFor(MemberId from, const wire::FrameHeader& header) {
+  POSEIDON_ASSERT_ON(env_.io);
   POSEIDON_ASSIGN_OR_RETURN(const Landing* landing, Find(from, header));
   if (landing == nullptr) return MutableBytes{};
   return layers_.find(header.key())->second.outstanding->gradient.span().subspan(header.offset, header.length);
 }
 
 Status Sender::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
+  POSEIDON_ASSERT_ON(env_.io);
   POSEIDON_ASSIGN_OR_RETURN(Landing * landing, Find(from, header));
   if (landing == nullptr) return OkStatus();
   landing->landed += header.length;
@@ -143,6 +147,7 @@ void Sender::FinishIfDone(Layer& layer, const Status& status) {
 }
 
 void Sender::AddWaits(std::vector<wire::Wait>* waits) const {
+  POSEIDON_ASSERT_ON(env_.io);
   for (const auto& [key, layer] : layers_) {
     if (!layer.outstanding) continue;
     wire::Wait wait{wire::Wait::For::kMean, key.model, key.layer, layer.outstanding->step, {}};
@@ -156,6 +161,7 @@ void Sender::AddWaits(std::vector<wire::Wait>* waits) const {
 
 // What is on its way no longer counts, but the own part does: its product may still write the gradient.
 void Sender::Abandon(const Status& reason) {
+  POSEIDON_ASSERT_ON(env_.io);
   abandoned_ = reason;
   for (auto& [key, layer] : layers_) {
     if (!layer.outstanding) continue;
@@ -166,6 +172,7 @@ void Sender::Abandon(const Status& reason) {
 }
 
 std::uint64_t Sender::allocated_bytes() const {
+  POSEIDON_ASSERT_ON(env_.io);
   std::uint64_t sum = 0;
   for (const auto& [key, layer] : layers_) sum += layer.u.capacity();
   return sum;

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "poseidon/base/check.h"
+
 namespace poseidon::kv {
 namespace {
 
@@ -21,10 +23,12 @@ Client::Client(Executor& executor, messaging::Mesh& mesh, const sync::Topology& 
       local_(local) {}
 
 void Client::Declare(ModelId model, const std::vector<std::vector<plan::Slice>>& slices) {
+  POSEIDON_ASSERT_ON(executor_);
   slices_.insert_or_assign(model, slices);
 }
 
 void Client::PushPull(const Key& key, sync::SyncRequest request) {
+  POSEIDON_ASSERT_ON(executor_);
   if (!abandoned_.ok()) {
     executor_.Post([done = std::move(request.done), reason = abandoned_] { done(reason); });
     return;
@@ -115,6 +119,7 @@ Result<std::size_t> Client::SliceOf(MemberId from, const wire::FrameHeader& head
 }
 
 Result<MutableBytes> Client::PlaceFor(MemberId from, const wire::FrameHeader& header) {
+  POSEIDON_ASSERT_ON(executor_);
   const auto found = outstanding_.find(header.key());
   if (found == outstanding_.end()) {
     if (!abandoned_.ok()) return MutableBytes{};
@@ -126,6 +131,7 @@ Result<MutableBytes> Client::PlaceFor(MemberId from, const wire::FrameHeader& he
 }
 
 Status Client::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
+  POSEIDON_ASSERT_ON(executor_);
   const Key key = header.key();
   const auto found = outstanding_.find(key);
   if (found == outstanding_.end()) {  // a frame without bytes had no place asked for
@@ -153,6 +159,7 @@ void Client::OnPartDone(const Key& key, std::uint64_t serial, const Status& stat
 }
 
 void Client::AddWaits(std::vector<wire::Wait>* waits) const {
+  POSEIDON_ASSERT_ON(executor_);
   for (const auto& [key, outstanding] : outstanding_) {
     wire::Wait wait{wire::Wait::For::kMean, key.model, key.layer, outstanding.step, {}};
     for (std::size_t i = 0; i < outstanding.slices.size(); ++i) {
@@ -167,6 +174,7 @@ void Client::AddWaits(std::vector<wire::Wait>* waits) const {
 }
 
 void Client::Abandon(const Status& reason) {
+  POSEIDON_ASSERT_ON(executor_);
   abandoned_ = reason;
   std::map<Key, Outstanding> abandoned = std::exchange(outstanding_, {});
   for (auto& [key, outstanding] : abandoned) {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "poseidon/messaging/test_observer.h"
-#include "poseidon/sim/simulation.h"
+#include "poseidon/sim/resident.h"
 
 namespace poseidon::kv {
 namespace {
@@ -15,7 +15,7 @@ TEST(Client, AResultThatNobodyWaitsForIsRefusedAlsoWithoutBytes) {
   const auto io = simulation.MakeExecutor(simulation.AddProcess("worker"));
   messaging::testing::Nobody nobody;
   messaging::Mesh mesh(*io, {}, nobody);
-  Client client(*io, mesh,
+  sim::Resident<Client> client(simulation, *io, *io, mesh,
                 sync::Topology{.self = MemberId(0),
                          .self_rank = Rank(0),
                          .worker_of_rank = {MemberId(0), MemberId(1)},
@@ -24,10 +24,10 @@ TEST(Client, AResultThatNobodyWaitsForIsRefusedAlsoWithoutBytes) {
   wire::FrameHeader header;
   header.type = wire::FrameType::kResult;
   header.layer = LayerId(0xffffffff);
-  EXPECT_EQ(client.OnFrame(MemberId(1), header, {}).code(), StatusCode::kDataLoss);
-  EXPECT_EQ(client.PlaceFor(MemberId(1), header).status().code(), StatusCode::kDataLoss);
-  client.Abandon(Unavailable("the job has ended"));
-  EXPECT_TRUE(client.OnFrame(MemberId(1), header, {}).ok()) << "what was under way may still come";
+  EXPECT_EQ(client->OnFrame(MemberId(1), header, {}).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(client->PlaceFor(MemberId(1), header).status().code(), StatusCode::kDataLoss);
+  client->Abandon(Unavailable("the job has ended"));
+  EXPECT_TRUE(client->OnFrame(MemberId(1), header, {}).ok()) << "what was under way may still come";
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "poseidon/base/check.h"
+
 namespace poseidon::kv {
 namespace {
 
@@ -24,6 +26,7 @@ Server::Server(Executor& executor, messaging::Mesh& mesh, const sync::Topology& 
 void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                      const std::vector<std::vector<plan::Slice>>& slices,
                      plan::Placement placement) {
+  POSEIDON_ASSERT_ON(executor_);
   plans_.insert_or_assign(model, plan::History(layers.size()));
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
     if (layers[i].is_table()) continue;  // its rows go from worker to worker
@@ -49,6 +52,7 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
 }
 
 void Server::UsePlan(ModelId model, const plan::Plan& plan) {
+  POSEIDON_ASSERT_ON(executor_);
   plans_.at(model).Use(plan);
 }
 
@@ -116,6 +120,7 @@ Status Server::CheckSender(MemberId from, const wire::FrameHeader& header) const
 }
 
 Result<MutableBytes> Server::PlaceFor(MemberId from, const wire::FrameHeader& header) {
+  POSEIDON_ASSERT_ON(executor_);
   POSEIDON_RETURN_IF_ERROR(CheckSender(from, header));
   if ((header.flags & wire::kFlagAbsent) != 0) {
     return DataLoss("an absent contribution carries bytes");
@@ -128,6 +133,7 @@ Result<MutableBytes> Server::PlaceFor(MemberId from, const wire::FrameHeader& he
 }
 
 Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
+  POSEIDON_ASSERT_ON(executor_);
   POSEIDON_RETURN_IF_ERROR(CheckSender(from, header));
   if (const Status differs = CheckOneOff(header); !differs.ok()) {
     if (differing_) differing_(differs);
@@ -147,6 +153,7 @@ Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
 }
 
 void Server::Local(LocalPush push) {
+  POSEIDON_ASSERT_ON(executor_);
   if (!abandoned_.ok()) {
     executor_.Post([done = std::move(push.done), reason = abandoned_] { done(reason); });
     return;
@@ -172,6 +179,7 @@ void Server::Local(LocalPush push) {
 }
 
 Status Server::CheckOneOff(const Key& key, const OneOff& called) const {
+  POSEIDON_ASSERT_ON(executor_);
   const auto found = hosted_.find(key);
   if (found == hosted_.end() || !found->second.one_off) return OkStatus();
   const OneOff& first = *found->second.one_off;
@@ -190,6 +198,7 @@ Status Server::CheckOneOff(const wire::FrameHeader& header) const {
 }
 
 void Server::AddWaits(std::vector<wire::Wait>* waits) const {
+  POSEIDON_ASSERT_ON(executor_);
   for (const auto& [key, hosted] : hosted_) {
     wire::Wait wait{hosted.one_off ? wire::Wait::For::kCollective : wire::Wait::For::kGradient, key.model, key.layer,
                     hosted.shard->step(), {}};
@@ -266,6 +275,7 @@ void Server::FinishIfDone(const Key& key, Hosted& hosted) {
 }
 
 void Server::Abandon(const Status& reason) {
+  POSEIDON_ASSERT_ON(executor_);
   abandoned_ = reason;
   for (auto& [key, hosted] : hosted_) {
     if (!hosted.local_done) continue;
@@ -274,12 +284,14 @@ void Server::Abandon(const Status& reason) {
 }
 
 std::uint64_t Server::allocated_bytes() const {
+  POSEIDON_ASSERT_ON(executor_);
   std::uint64_t sum = 0;
   for (const auto& [key, hosted] : hosted_) sum += hosted.shard->allocated_bytes();
   return sum;
 }
 
 std::uint64_t Server::declared_bytes() const {
+  POSEIDON_ASSERT_ON(executor_);
   const std::uint64_t buffers =
       topology_.self_rank ? topology_.ranks() - 1u : topology_.ranks() + 1u;
   std::uint64_t sum = 0;

@@ -11,7 +11,7 @@
 
 #include "poseidon/messaging/test_link.h"
 #include "poseidon/messaging/test_observer.h"
-#include "poseidon/sim/simulation.h"
+#include "poseidon/sim/resident.h"
 
 namespace poseidon::kv {
 namespace {
@@ -113,7 +113,7 @@ TEST(Server, ACollectiveOfTwoSizesIsAnErrorNotAWriteBeyondTheSmaller) {
   const auto io = simulation.MakeExecutor(simulation.AddProcess("worker"));
   Nobody nobody;
   messaging::Mesh mesh(*io, {}, nobody);
-  Server server(*io, mesh,
+  sim::Resident<Server> server(simulation, *io, *io, mesh,
                 sync::Topology{.self = MemberId(0),
                          .self_rank = Rank(0),
                          .worker_of_rank = {MemberId(0), MemberId(1)},
@@ -126,17 +126,17 @@ TEST(Server, ACollectiveOfTwoSizesIsAnErrorNotAWriteBeyondTheSmaller) {
   header.length = 1000 * sizeof(float);
   header.total = header.length;
   const std::vector<float> remote(1000, 2);
-  const auto place = server.PlaceFor(MemberId(1), header);
+  const auto place = server->PlaceFor(MemberId(1), header);
   ASSERT_TRUE(place.ok());
   std::memcpy(place->data(), remote.data(), header.length);
-  ASSERT_TRUE(server.OnFrame(MemberId(1), header, ConstBytes(*place)).ok());
+  ASSERT_TRUE(server->OnFrame(MemberId(1), header, ConstBytes(*place)).ok());
   const Key key{wire::kCollectiveModel, LayerId(0)};
-  const Status differs = server.CheckOneOff(key, {40, DType::kF32, kSum, Rank(0)});
+  const Status differs = server->CheckOneOff(key, {40, DType::kF32, kSum, Rank(0)});
   EXPECT_EQ(differs.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(differs.message(), HasSubstr("a sum of 40 bytes of f32 by rank 0 and as a sum of 4000 bytes of f32 by rank 1"));
-  EXPECT_FALSE(server.CheckOneOff(key, {4000, DType::kF64, kSum, Rank(0)}).ok());
-  EXPECT_TRUE(server.CheckOneOff(key, {4000, DType::kF32, kSum, Rank(0)}).ok());
-  EXPECT_TRUE(server.CheckOneOff({wire::kCollectiveModel, LayerId(1)}, {40, DType::kF32, kSum, Rank(0)}).ok());
+  EXPECT_FALSE(server->CheckOneOff(key, {4000, DType::kF64, kSum, Rank(0)}).ok());
+  EXPECT_TRUE(server->CheckOneOff(key, {4000, DType::kF32, kSum, Rank(0)}).ok());
+  EXPECT_TRUE(server->CheckOneOff({wire::kCollectiveModel, LayerId(1)}, {40, DType::kF32, kSum, Rank(0)}).ok());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "poseidon/base/check.h"
 #include "poseidon/local/stretches.h"
 
 namespace poseidon::local {
@@ -13,6 +14,7 @@ Follower::Follower(Executor& executor, messaging::Mesh& mesh, const Place& place
     : executor_(executor), mesh_(mesh), place_(place) {}
 
 Status Follower::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
+  POSEIDON_ASSERT_ON(executor_);
   model_ = model;
   POSEIDON_ASSIGN_OR_RETURN(layout_, Layout::Of(layers, place_.places));
   for (plan::LayerSpec& layer : layers) {
@@ -23,6 +25,7 @@ Status Follower::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
 }
 
 Status Follower::Attach(MemberId from, const wire::Segment& offer) {
+  POSEIDON_ASSERT_ON(executor_);
   if (from != place_.leader || offer_) {
     return DataLoss("shared memory is offered twice, or not by the leader of this host");
   }
@@ -45,6 +48,7 @@ std::byte* Follower::Slot(LayerId layer, std::uint32_t place) const {
 }
 
 void Follower::Contribute(const Share& share, PlanEpoch epoch, Completion done) {
+  POSEIDON_ASSERT_ON(executor_);
   LayerState& state = layers_.at(share.layer.value());
   POSEIDON_CHECK(!state.round, "one step per layer at a time");
   Status refused = abandoned_;
@@ -114,11 +118,13 @@ void Follower::Tell(LayerState& state, PlanEpoch epoch) {
 }
 
 Result<MutableBytes> Follower::PlaceFor(MemberId, const wire::FrameHeader&) {
+  POSEIDON_ASSERT_ON(executor_);
   return DataLoss("a word about shared memory carries bytes");
 }
 
 // The leader's word that the mean is there: legal while this worker waits for it.
 Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
+  POSEIDON_ASSERT_ON(executor_);
   if (!abandoned_.ok()) return abandoned_;
   if (from != place_.leader || header.model != model_ ||
       header.layer.value() >= layers_.size() || header.total != 0) {
@@ -149,6 +155,7 @@ void Follower::Finish(LayerState& state, const Status& status) {
 }
 
 void Follower::Abandon(const Status& reason) {
+  POSEIDON_ASSERT_ON(executor_);
   abandoned_ = reason;
   for (LayerState& state : layers_) {
     if (state.round) Finish(state, reason);
@@ -156,6 +163,7 @@ void Follower::Abandon(const Status& reason) {
 }
 
 std::uint64_t Follower::moved_bytes(LayerId layer) const {
+  POSEIDON_ASSERT_ON(executor_);
   return layer.value() < layers_.size() ? layers_[layer.value()].moved : 0;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "poseidon/base/check.h"
 #include "poseidon/local/stretches.h"
 #include "poseidon/tensor/sum.h"
 
@@ -17,6 +18,7 @@ Leader::Leader(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> 
     : executor_(executor), mesh_(mesh), members_(std::move(members)), trace_(trace) {}
 
 Status Leader::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
+  POSEIDON_ASSERT_ON(executor_);
   model_ = model;
   for (plan::LayerSpec& layer : layers) {
     layers_.emplace_back();
@@ -38,6 +40,7 @@ Status Leader::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
 }
 
 void Leader::Close() {
+  POSEIDON_ASSERT_ON(executor_);
   if (segment_) segment_->Close();
 }
 
@@ -48,6 +51,7 @@ std::byte* Leader::Slot(LayerId layer, std::size_t place) const {
 // ---- shares come in
 
 Result<MutableBytes> Leader::PlaceFor(MemberId, const wire::FrameHeader&) {
+  POSEIDON_ASSERT_ON(executor_);
   return DataLoss("a word about shared memory carries bytes");
 }
 
@@ -69,6 +73,7 @@ Status Leader::Fits(const LayerState& state, const Arrival& arrival) const {
 }
 
 Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
+  POSEIDON_ASSERT_ON(executor_);
   if (!abandoned_.ok()) return abandoned_;
   const auto place = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), from) -
                                               members_.begin());
@@ -105,6 +110,7 @@ Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
 }
 
 void Leader::Combine(const Share& share, UniqueFunction<void(Result<Combined>)> combined) {
+  POSEIDON_ASSERT_ON(executor_);
   if (!abandoned_.ok()) {
     executor_.Post([combined = std::move(combined), reason = abandoned_] { combined(reason); });
     return;
@@ -122,6 +128,7 @@ void Leader::Combine(const Share& share, UniqueFunction<void(Result<Combined>)> 
 }
 
 void Leader::AddWaits(std::vector<wire::Wait>* waits) const {
+  POSEIDON_ASSERT_ON(executor_);
   for (std::uint32_t i = 0; i < layers_.size(); ++i) {
     const LayerState& state = layers_[i];
     const bool own = state.round != nullptr;
@@ -266,6 +273,7 @@ void Leader::Answer(const std::shared_ptr<Round>& round) {
 // ---- the mean goes out
 
 void Leader::Spread(LayerId layer, const Status& status, Completion done) {
+  POSEIDON_ASSERT_ON(executor_);
   LayerState& state = layers_.at(layer.value());
   if (!status.ok() || !state.round) {
     state.round.reset();
@@ -300,6 +308,7 @@ void Leader::Spread(LayerId layer, const Status& status, Completion done) {
 }
 
 void Leader::Abandon(const Status& reason) {
+  POSEIDON_ASSERT_ON(executor_);
   abandoned_ = reason;
   for (LayerState& state : layers_) {
     if (state.round) Fail(state, reason);
@@ -307,10 +316,12 @@ void Leader::Abandon(const Status& reason) {
 }
 
 std::uint64_t Leader::moved_bytes(LayerId layer) const {
+  POSEIDON_ASSERT_ON(executor_);
   return layer.value() < layers_.size() ? layers_[layer.value()].moved : 0;
 }
 
 std::uint64_t Leader::allocated_bytes() const {
+  POSEIDON_ASSERT_ON(executor_);
   std::uint64_t sum = 0;
   for (const LayerState& state : layers_) {
     sum += state.u.capacity() + state.v.capacity();

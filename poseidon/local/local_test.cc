@@ -14,7 +14,7 @@
 #include "poseidon/local/follower.h"
 #include "poseidon/local/leader.h"
 #include "poseidon/messaging/test_observer.h"
-#include "poseidon/sim/simulation.h"
+#include "poseidon/sim/resident.h"
 
 namespace poseidon::local {
 namespace {
@@ -58,16 +58,17 @@ class LocalTest : public ::testing::Test {
 class LeaderTest : public LocalTest {
  protected:
   LeaderTest() {
-    EXPECT_TRUE(leader_.Declare(ModelId(0), Layers()).ok());
+    EXPECT_TRUE(leader_->Declare(ModelId(0), Layers()).ok());
   }
   Status Say(std::uint16_t from, const wire::FrameHeader& header) {
-    return leader_.OnFrame(MemberId(from), header, {});
+    return leader_->OnFrame(MemberId(from), header, {});
   }
-  Leader leader_{*io_, mesh_, {MemberId(3), MemberId(4), MemberId(7)}, nullptr};
+  sim::Resident<Leader> leader_{
+      simulation_, *io_, *io_, mesh_, std::vector{MemberId(3), MemberId(4), MemberId(7)}, nullptr};
 };
 
 TEST_F(LeaderTest, WordsThatFitNothingAreRefused) {
-  EXPECT_FALSE(leader_.PlaceFor(MemberId(4), Word(0, 1)).ok());
+  EXPECT_FALSE(leader_->PlaceFor(MemberId(4), Word(0, 1)).ok());
   EXPECT_FALSE(Say(5, Word(0, 1)).ok()) << "of another host";
   EXPECT_FALSE(Say(3, Word(0, 1)).ok()) << "its own";
   EXPECT_FALSE(Say(4, Word(2, 1)).ok()) << "no such layer";
@@ -94,12 +95,12 @@ TEST_F(LeaderTest, WordsThatFitNothingAreRefused) {
 TEST_F(LeaderTest, AWordForAnotherStepIsRefusedOrFailsTheStep) {
   std::optional<Status> answer;
   const auto take = [&](Result<Leader::Combined> combined) { answer = combined.status(); };
-  leader_.Combine(ShareOf(0, 5), take);
+  leader_->Combine(ShareOf(0, 5), take);
   EXPECT_FALSE(Say(4, Word(0, 6)).ok());
   EXPECT_FALSE(answer.has_value());
 
   EXPECT_TRUE(Say(4, Word(1, 6)).ok());
-  leader_.Combine(ShareOf(1, 5), take);
+  leader_->Combine(ShareOf(1, 5), take);
   simulation_.RunFor(std::chrono::milliseconds(1));
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->code(), StatusCode::kDataLoss);
@@ -107,7 +108,7 @@ TEST_F(LeaderTest, AWordForAnotherStepIsRefusedOrFailsTheStep) {
 
 TEST_F(LeaderTest, CombinesWhenTheLastWordIsThereAndSpreads) {
   std::optional<Leader::Combined> combined;
-  leader_.Combine(ShareOf(0, 5), [&](Result<Leader::Combined> result) { combined = *result; });
+  leader_->Combine(ShareOf(0, 5), [&](Result<Leader::Combined> result) { combined = *result; });
   EXPECT_TRUE(Say(7, Word(0, 5)).ok());
   EXPECT_FALSE(combined.has_value());
   wire::FrameHeader absent = Word(0, 5);
@@ -118,7 +119,7 @@ TEST_F(LeaderTest, CombinesWhenTheLastWordIsThereAndSpreads) {
   EXPECT_EQ(reinterpret_cast<const float*>(combined->gradient.memory)[99], 1.0f);
   reinterpret_cast<float*>(combined->gradient.memory)[99] = 42;
   bool done = false;
-  leader_.Spread(LayerId(0), OkStatus(), [&](Status status) { done = status.ok(); });
+  leader_->Spread(LayerId(0), OkStatus(), [&](Status status) { done = status.ok(); });
   simulation_.RunFor(std::chrono::milliseconds(1));
   EXPECT_TRUE(done);
   EXPECT_EQ(gradient_[99], 42.0f);
@@ -138,7 +139,7 @@ TEST_F(LeaderTest, FactorsAreMultipliedByTheirWorkersWeights) {
     Share share = ShareOf(1, ++step);
     share.weight = own;
     Together together;
-    leader_.Combine(share, [&](Result<Leader::Combined> combined) {
+    leader_->Combine(share, [&](Result<Leader::Combined> combined) {
       together.weight = combined->weight;
       together.slot = combined->gradient.memory;
       for (std::uint32_t r = 0; r < combined->factors.rows; ++r) {
@@ -151,7 +152,7 @@ TEST_F(LeaderTest, FactorsAreMultipliedByTheirWorkersWeights) {
       word.weight = weight;
       EXPECT_TRUE(Say(static_cast<std::uint16_t>(member), word).ok());
     }
-    leader_.Spread(LayerId(1), OkStatus(), [](const Status&) {});
+    leader_->Spread(LayerId(1), OkStatus(), [](const Status&) {});
     return together;
   };
   const auto layout = Layout::Of(Layers(), 3);
@@ -176,7 +177,7 @@ TEST_F(LeaderTest, WeightsThatNoNumberHoldsAreRefused) {
   std::optional<Status> answer;
   Share share = ShareOf(1, 1);
   share.weight = 0xffff'ffff;
-  leader_.Combine(share, [&](const Result<Leader::Combined>& combined) { answer = combined.status(); });
+  leader_->Combine(share, [&](const Result<Leader::Combined>& combined) { answer = combined.status(); });
   wire::FrameHeader word = Word(1, 1, 1);
   word.weight = 1;
   EXPECT_TRUE(Say(4, word).ok());
@@ -188,19 +189,19 @@ TEST_F(LeaderTest, WeightsThatNoNumberHoldsAreRefused) {
 
 // Alone it lends its rows as they are, unless they are to be multiplied: those belong to the front end.
 TEST_F(LeaderTest, AloneOnItsHostItMultipliesACopy) {
-  Leader alone(*io_, mesh_, {MemberId(3)}, nullptr);
-  ASSERT_TRUE(alone.Declare(ModelId(0), Layers()).ok());
+  sim::Resident<Leader> alone(simulation_, *io_, *io_, mesh_, std::vector{MemberId(3)}, nullptr);
+  ASSERT_TRUE(alone->Declare(ModelId(0), Layers()).ok());
   for (const std::uint32_t weight : {0u, 7u}) {
     Share share = ShareOf(1, weight);
     share.weight = weight;
     std::optional<Leader::Combined> combined;
-    alone.Combine(share, [&](Result<Leader::Combined> result) { combined = *result; });
+    alone->Combine(share, [&](Result<Leader::Combined> result) { combined = *result; });
     ASSERT_TRUE(combined.has_value());
     EXPECT_EQ(combined->weight, weight);
     EXPECT_EQ(combined->factors.rows, 2u);
     EXPECT_EQ(combined->factors.u == share.factors.u, weight == 0);
     EXPECT_EQ(reinterpret_cast<const float*>(combined->factors.u)[19], weight == 0 ? 1.0f : 7.0f);
-    alone.Spread(LayerId(1), OkStatus(), [](const Status&) {});
+    alone->Spread(LayerId(1), OkStatus(), [](const Status&) {});
   }
   EXPECT_EQ(factor_, std::vector<float>(20, 1));
 }
@@ -208,10 +209,10 @@ TEST_F(LeaderTest, AloneOnItsHostItMultipliesACopy) {
 TEST_F(LeaderTest, AbandonFailsWhatWaitsAndWhatFollows) {
   std::vector<StatusCode> answers;
   const auto take = [&](Result<Leader::Combined> c) { answers.push_back(c.status().code()); };
-  leader_.Combine(ShareOf(0, 5), take);
-  leader_.Abandon(Unavailable("over"));
+  leader_->Combine(ShareOf(0, 5), take);
+  leader_->Abandon(Unavailable("over"));
   EXPECT_TRUE(answers.empty());
-  leader_.Combine(ShareOf(1, 5), take);
+  leader_->Combine(ShareOf(1, 5), take);
   simulation_.RunFor(std::chrono::milliseconds(1));
   EXPECT_EQ(answers, std::vector(2, StatusCode::kUnavailable));
   EXPECT_FALSE(Say(4, Word(0, 5)).ok());
@@ -220,52 +221,52 @@ TEST_F(LeaderTest, AbandonFailsWhatWaitsAndWhatFollows) {
 // More than one stretch of copying is posted behind another; what ends the job comes between them.
 TEST_F(LeaderTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {
   const std::uint64_t elements = 3 * 256 * 1024 / sizeof(float);
-  Leader leader(*io_, mesh_, {MemberId(3), MemberId(4)}, nullptr);
-  ASSERT_TRUE(leader.Declare(ModelId(0), {{.name = "large", .elements = elements}}).ok());
+  sim::Resident<Leader> leader(simulation_, *io_, *io_, mesh_, std::vector{MemberId(3), MemberId(4)}, nullptr);
+  ASSERT_TRUE(leader->Declare(ModelId(0), {{.name = "large", .elements = elements}}).ok());
   std::vector<float> large(elements, 1);
   Share share = ShareOf(0, 5);
   share.gradient = ViewOf(std::span(large));
   int combined = 0;
-  leader.Combine(share, [&](Result<Leader::Combined>) { ++combined; });
-  ASSERT_TRUE(leader.OnFrame(MemberId(4), Word(0, 5), {}).ok());
+  leader->Combine(share, [&](Result<Leader::Combined>) { ++combined; });
+  ASSERT_TRUE(leader->OnFrame(MemberId(4), Word(0, 5), {}).ok());
   simulation_.RunFor(std::chrono::milliseconds(1));
   ASSERT_EQ(combined, 1);
   std::vector<StatusCode> done;
-  leader.Spread(LayerId(0), OkStatus(), [&](const Status& status) { done.push_back(status.code()); });
+  leader->Spread(LayerId(0), OkStatus(), [&](const Status& status) { done.push_back(status.code()); });
   ASSERT_TRUE(simulation_.Step()) << "the second stretch, which posts the last";
-  leader.Abandon(Unavailable("over"));
+  leader->Abandon(Unavailable("over"));
   simulation_.RunFor(std::chrono::milliseconds(1));
   EXPECT_EQ(done, std::vector{StatusCode::kUnavailable});
 }
 
 class FollowerTest : public LocalTest {
  protected:
-  Follower follower_{
-      *io_, mesh_, {.self_rank = Rank(1), .leader = MemberId(0), .place = 1, .places = 2}};
+  static constexpr Follower::Place kPlace{.self_rank = Rank(1), .leader = MemberId(0), .place = 1, .places = 2};
+  sim::Resident<Follower> follower_{simulation_, *io_, *io_, mesh_, kPlace};
 };
 
 TEST_F(FollowerTest, AttachesToItsLeadersSegmentOfTheRightSizeOnly) {
   const auto layout = Layout::Of(Layers(), 2);
   const auto segment = Segment::Make(layout->bytes());
-  ASSERT_TRUE(follower_.Declare(ModelId(0), Layers()).ok());
-  EXPECT_FALSE(follower_.Attach(MemberId(2), (*segment)->offer()).ok());
+  ASSERT_TRUE(follower_->Declare(ModelId(0), Layers()).ok());
+  EXPECT_FALSE(follower_->Attach(MemberId(2), (*segment)->offer()).ok());
   const auto small = Segment::Make(layout->bytes() - 4096);
-  EXPECT_FALSE(follower_.Attach(MemberId(0), (*small)->offer()).ok());
-  EXPECT_FALSE(follower_.attached());
+  EXPECT_FALSE(follower_->Attach(MemberId(0), (*small)->offer()).ok());
+  EXPECT_FALSE(follower_->attached());
 }
 
 TEST_F(FollowerTest, AMeanThatNobodyWaitsForIsRefused) {
   const auto segment = Segment::Make(Layout::Of(Layers(), 2)->bytes());
-  ASSERT_TRUE(follower_.Attach(MemberId(0), (*segment)->offer()).ok());
-  ASSERT_TRUE(follower_.Declare(ModelId(0), Layers()).ok());
-  ASSERT_TRUE(follower_.attached());
-  EXPECT_FALSE(follower_.OnFrame(MemberId(0), Word(0, 5), {}).ok());
+  ASSERT_TRUE(follower_->Attach(MemberId(0), (*segment)->offer()).ok());
+  ASSERT_TRUE(follower_->Declare(ModelId(0), Layers()).ok());
+  ASSERT_TRUE(follower_->attached());
+  EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(0, 5), {}).ok());
   std::optional<Status> done;
-  follower_.Contribute(ShareOf(0, 5), PlanEpoch(0), [&](Status status) { done = status; });
-  EXPECT_FALSE(follower_.OnFrame(MemberId(2), Word(0, 5), {}).ok()) << "not the leader's";
-  EXPECT_FALSE(follower_.OnFrame(MemberId(0), Word(0, 6), {}).ok()) << "another step";
-  EXPECT_FALSE(follower_.OnFrame(MemberId(0), Word(9, 5), {}).ok()) << "no layer";
-  EXPECT_TRUE(follower_.OnFrame(MemberId(0), Word(0, 5), {}).ok());
+  follower_->Contribute(ShareOf(0, 5), PlanEpoch(0), [&](Status status) { done = status; });
+  EXPECT_FALSE(follower_->OnFrame(MemberId(2), Word(0, 5), {}).ok()) << "not the leader's";
+  EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(0, 6), {}).ok()) << "another step";
+  EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(9, 5), {}).ok()) << "no layer";
+  EXPECT_TRUE(follower_->OnFrame(MemberId(0), Word(0, 5), {}).ok());
   EXPECT_FALSE(done.has_value()) << "not within the call";
   simulation_.RunFor(std::chrono::milliseconds(1));
   ASSERT_TRUE(done.has_value());
@@ -278,22 +279,21 @@ TEST_F(FollowerTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {
   const std::vector<plan::LayerSpec> layers = {{.name = "large", .elements = elements}};
   const auto segment = Segment::Make(Layout::Of(layers, 2)->bytes());
   for (const bool landing : {false, true}) {
-    Follower follower(*io_, mesh_,
-                      {.self_rank = Rank(1), .leader = MemberId(0), .place = 1, .places = 2});
-    ASSERT_TRUE(follower.Attach(MemberId(0), (*segment)->offer()).ok());
-    ASSERT_TRUE(follower.Declare(ModelId(0), layers).ok());
+    sim::Resident<Follower> follower(simulation_, *io_, *io_, mesh_, kPlace);
+    ASSERT_TRUE(follower->Attach(MemberId(0), (*segment)->offer()).ok());
+    ASSERT_TRUE(follower->Declare(ModelId(0), layers).ok());
     std::vector<float> large(elements, 1);
     Share share = ShareOf(0, 5);
     share.gradient = ViewOf(std::span(large));
     std::vector<StatusCode> done;
-    follower.Contribute(share, PlanEpoch(0),
+    follower->Contribute(share, PlanEpoch(0),
                         [&](const Status& status) { done.push_back(status.code()); });
     if (landing) {
       simulation_.RunFor(std::chrono::milliseconds(1));
-      ASSERT_TRUE(follower.OnFrame(MemberId(0), Word(0, 5), {}).ok());
+      ASSERT_TRUE(follower->OnFrame(MemberId(0), Word(0, 5), {}).ok());
     }
     ASSERT_TRUE(simulation_.Step()) << "the second stretch, which posts the last";
-    follower.Abandon(Unavailable("over"));
+    follower->Abandon(Unavailable("over"));
     simulation_.RunFor(std::chrono::milliseconds(1));
     EXPECT_EQ(done, std::vector{StatusCode::kUnavailable});
   }
@@ -301,12 +301,12 @@ TEST_F(FollowerTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {
 
 TEST_F(FollowerTest, MoreRowsThanTheSlotHoldsAreTheUsersMistake) {
   const auto segment = Segment::Make(Layout::Of(Layers(), 2)->bytes());
-  ASSERT_TRUE(follower_.Declare(ModelId(0), Layers()).ok());
-  ASSERT_TRUE(follower_.Attach(MemberId(0), (*segment)->offer()).ok());
+  ASSERT_TRUE(follower_->Declare(ModelId(0), Layers()).ok());
+  ASSERT_TRUE(follower_->Attach(MemberId(0), (*segment)->offer()).ok());
   Share share = ShareOf(1, 5);
   share.factors.rows = kLeastRows + 100;
   std::optional<Status> done;
-  follower_.Contribute(share, PlanEpoch(0), [&](Status status) { done = status; });
+  follower_->Contribute(share, PlanEpoch(0), [&](Status status) { done = status; });
   simulation_.RunFor(std::chrono::milliseconds(1));
   ASSERT_TRUE(done.has_value());
   EXPECT_EQ(done->code(), StatusCode::kInvalidArgument);

@@ -34,15 +34,20 @@ Channel::Channel(Executor& executor, std::unique_ptr<transport::Connection> conn
 }
 
 void Channel::SetFlow(const Flow& flow) {
+  POSEIDON_ASSERT_ON(executor_);
   flow_ = Bounded(flow);
   if (flow.send_buffer_bytes > 0) connection_->LimitUndelivered(flow.send_buffer_bytes);
 }
 
 Channel::~Channel() = default;
 
-void Channel::Start() { ReadHeader(); }
+void Channel::Start() {
+  POSEIDON_ASSERT_ON(executor_);
+  ReadHeader();
+}
 
 void Channel::Send(Outgoing message) {
+  POSEIDON_ASSERT_ON(executor_);
   if (closed_ || !write_failure_.ok()) {
     if (message.left) {
       executor_.Post(
@@ -230,6 +235,7 @@ void Channel::Refuse(const Status& reason) {
 }
 
 void Channel::CloseWhenDrained(const Status& reason) {
+  POSEIDON_ASSERT_ON(executor_);
   if (closed_) return;
   close_when_drained_ = true;
   drained_reason_ = reason;
@@ -237,6 +243,7 @@ void Channel::CloseWhenDrained(const Status& reason) {
 }
 
 void Channel::Close(const Status& reason) {
+  POSEIDON_ASSERT_ON(executor_);
   if (closed_) return;
   closed_ = true;
   const Status failure =

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "poseidon/base/bytes.h"
+#include "poseidon/base/check.h"
 #include "poseidon/base/executor.h"
 #include "poseidon/messaging/flow.h"
 #include "poseidon/transport/transport.h"
@@ -85,7 +86,10 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // Ends the channel once what is queued has left.
   void CloseWhenDrained(const Status& reason);
   // Forgets the receiver: no callback follows. For an owner about to be destroyed.
-  void Detach() { receiver_ = nullptr; }
+  void Detach() {
+    POSEIDON_ASSERT_ON(executor_);
+    receiver_ = nullptr;
+  }
 
   bool closed() const { return closed_; }
   bool idle() const { return queue_.empty() && !writing_; }

@@ -111,18 +111,24 @@ class ChannelTest : public ::testing::Test {
   void Join(Flow options, std::size_t buffer_bytes, bool checked = false) {
     link_.emplace(buffer_bytes);
     link_->Connect();
-    a_ = std::make_shared<Channel>(link_->left(), link_->TakeLeft(checked), options, at_a_);
-    b_ = std::make_shared<Channel>(link_->right(), link_->TakeRight(checked), options, at_b_);
-    link_->OnLeft([this] { a_->Start(); });
-    link_->OnRight([this] { b_->Start(); });
+    link_->OnLeft([&] {
+      a_ = std::make_shared<Channel>(link_->left(), link_->TakeLeft(checked), options, at_a_);
+      a_->Start();
+    });
+    link_->OnRight([&] {
+      b_ = std::make_shared<Channel>(link_->right(), link_->TakeRight(checked), options, at_b_);
+      b_->Start();
+    });
   }
   // One channel, and the bare connection on the other side.
   void JoinBare(Flow options, std::size_t buffer_bytes, bool checked = false) {
     link_.emplace(buffer_bytes);
     link_->Connect();
-    a_ = std::make_shared<Channel>(link_->left(), link_->TakeLeft(checked), options, at_a_);
     bare_ = link_->TakeRight(false);
-    link_->OnLeft([this] { a_->Start(); });
+    link_->OnLeft([&] {
+      a_ = std::make_shared<Channel>(link_->left(), link_->TakeLeft(checked), options, at_a_);
+      a_->Start();
+    });
   }
   void Send(Outgoing message) {
     link_->OnLeft([this, message = std::make_shared<Outgoing>(std::move(message))] {
@@ -594,11 +600,15 @@ TEST_F(ChannelTest, ChunksStayWithinTheProtocolsBounds) {
     TestLink link(1 << 16);
     link.Connect();
     const Flow options{.chunk_bytes = chunk, .write_bytes = chunk};
-    auto a = std::make_shared<Channel>(link.left(), link.TakeLeft(false), options, from);
-    auto b = std::make_shared<Channel>(link.right(), link.TakeRight(false), options, to);
+    std::shared_ptr<Channel> a;
+    std::shared_ptr<Channel> b;
     const ByteBuffer payload = Pattern(chunk == 0 ? 50 : (3u << 20) + 1, 1);
-    link.OnRight([&] { b->Start(); });
+    link.OnRight([&] {
+      b = std::make_shared<Channel>(link.right(), link.TakeRight(false), options, to);
+      b->Start();
+    });
     link.OnLeft([&] {
+      a = std::make_shared<Channel>(link.left(), link.TakeLeft(false), options, from);
       a->Start();
       a->Send(Message(1, payload, At(0, 0)));
     });
@@ -623,9 +633,7 @@ TEST(Channels, EverythingArrivesWhateverTheSizes) {
     const bool checked = random.Chance(0.5);
     std::array<Recorder, 2> recorders;
     recorders[1].own_memory = random.Chance(0.5);
-    std::array<std::shared_ptr<Channel>, 2> channels = {
-        std::make_shared<Channel>(link.left(), link.TakeLeft(checked), options, recorders[0]),
-        std::make_shared<Channel>(link.right(), link.TakeRight(checked), options, recorders[1])};
+    std::array<std::shared_ptr<Channel>, 2> channels;
     std::array<std::vector<ByteBuffer>, 2> payloads;
     std::array<std::vector<Left>, 2> lefts;
     for (std::size_t side = 0; side < 2; ++side) {
@@ -635,8 +643,14 @@ TEST(Channels, EverythingArrivesWhateverTheSizes) {
         payloads[side].push_back(Pattern(random.Chance(0.1) ? 0 : random.Below(4000), random()));
       }
     }
-    link.OnLeft([&] { channels[0]->Start(); });
-    link.OnRight([&] { channels[1]->Start(); });
+    link.OnLeft([&] {
+      channels[0] = std::make_shared<Channel>(link.left(), link.TakeLeft(checked), options, recorders[0]);
+      channels[0]->Start();
+    });
+    link.OnRight([&] {
+      channels[1] = std::make_shared<Channel>(link.right(), link.TakeRight(checked), options, recorders[1]);
+      channels[1]->Start();
+    });
     for (std::size_t side = 0; side < 2; ++side) {
       for (std::uint32_t i = 0; i < payloads[side].size(); ++i) {
         const Priority priority = At(random.Below(3), static_cast<std::uint32_t>(random.Below(3)));

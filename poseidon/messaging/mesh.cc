@@ -36,9 +36,13 @@ Mesh::~Mesh() {
   }
 }
 
-void Mesh::Route(wire::FrameType type, FrameSink& sink) { sinks_[IndexOf(type)] = &sink; }
+void Mesh::Route(wire::FrameType type, FrameSink& sink) {
+  POSEIDON_ASSERT_ON(executor_);
+  sinks_[IndexOf(type)] = &sink;
+}
 
 std::shared_ptr<Channel> Mesh::AddStranger(std::unique_ptr<transport::Connection> connection) {
+  POSEIDON_ASSERT_ON(executor_);
   auto channel = std::make_shared<Channel>(executor_, std::move(connection), options_.flow, *this);
   strangers_.push_back({.channel = channel});
   channel->Start();
@@ -46,6 +50,7 @@ std::shared_ptr<Channel> Mesh::AddStranger(std::unique_ptr<transport::Connection
 }
 
 bool Mesh::Identify(const std::shared_ptr<Channel>& channel, MemberId peer) {
+  POSEIDON_ASSERT_ON(executor_);
   if (channels_.contains(peer) || channel->closed()) return false;
   ForgetStranger(*channel);
   channels_.emplace(peer, channel);
@@ -54,11 +59,13 @@ bool Mesh::Identify(const std::shared_ptr<Channel>& channel, MemberId peer) {
 }
 
 void Mesh::SetFlow(const Flow& flow) {
+  POSEIDON_ASSERT_ON(executor_);
   options_.flow = flow;
   for (auto& [peer, channel] : channels_) channel->SetFlow(flow);
 }
 
 void Mesh::Send(MemberId to, Outgoing message) {
+  POSEIDON_ASSERT_ON(executor_);
   message.header.generation = generation_;
   const auto found = channels_.find(to);
   if (found == channels_.end()) {
@@ -75,12 +82,14 @@ void Mesh::Send(MemberId to, Outgoing message) {
 }
 
 void Mesh::SendControl(MemberId to, ByteBuffer message) {
+  POSEIDON_ASSERT_ON(executor_);
   if (const auto found = channels_.find(to); found != channels_.end()) {
     SendControl(*found->second, std::move(message));
   }
 }
 
 void Mesh::SendHeartbeat(Channel& to) {
+  POSEIDON_ASSERT_ON(executor_);
   Outgoing beat;
   beat.header.type = wire::FrameType::kHeartbeat;
   beat.header.generation = generation_;
@@ -89,11 +98,13 @@ void Mesh::SendHeartbeat(Channel& to) {
 }
 
 void Mesh::SendControl(Channel& to, ByteBuffer message) {
+  POSEIDON_ASSERT_ON(executor_);
   if (Stranger* const stranger = StrangerAt(to)) stranger->introduced = true;
   to.Send(ControlFrames(std::move(message)));
 }
 
 void Mesh::SendControlToStrangers(const ByteBuffer& message) {
+  POSEIDON_ASSERT_ON(executor_);
   const auto strangers = strangers_;
   for (const Stranger& stranger : strangers) SendControl(*stranger.channel, message);
 }
@@ -117,6 +128,7 @@ std::optional<Outgoing> Mesh::LastWords(Channel& to, const Status& reason) {
 }
 
 void Mesh::CloseAllWhenDrained(const Status& reason) {
+  POSEIDON_ASSERT_ON(executor_);
   const auto channels = channels_;
   for (const auto& [peer, channel] : channels) channel->CloseWhenDrained(reason);
   const auto strangers = strangers_;
@@ -124,6 +136,7 @@ void Mesh::CloseAllWhenDrained(const Status& reason) {
 }
 
 void Mesh::CloseAll(const Status& reason) {
+  POSEIDON_ASSERT_ON(executor_);
   const auto channels = channels_;
   for (const auto& [peer, channel] : channels) channel->Close(reason);
   const auto strangers = strangers_;
@@ -131,23 +144,27 @@ void Mesh::CloseAll(const Status& reason) {
 }
 
 bool Mesh::drained() const {
+  POSEIDON_ASSERT_ON(executor_);
   return std::all_of(channels_.begin(), channels_.end(), [](const auto& entry) { return entry.second->idle(); }) &&
          std::all_of(strangers_.begin(), strangers_.end(), [](const auto& stranger) { return stranger.channel->idle(); });
 }
 
 std::vector<MemberId> Mesh::peers() const {
+  POSEIDON_ASSERT_ON(executor_);
   std::vector<MemberId> list;
   for (const auto& [peer, channel] : channels_) list.push_back(peer);
   return list;
 }
 
 transport::ConnectionCounters Mesh::wire_counters() const {
+  POSEIDON_ASSERT_ON(executor_);
   transport::ConnectionCounters sum = closed_counters_;
   for (const auto& [peer, channel] : channels_) Accumulate(sum, channel->counters());
   return sum;
 }
 
 TimePoint Mesh::last_received(MemberId peer) const {
+  POSEIDON_ASSERT_ON(executor_);
   const auto found = channels_.find(peer);
   return found == channels_.end() ? TimePoint{} : found->second->last_received();
 }
@@ -172,6 +189,7 @@ bool Mesh::IsStale(const wire::FrameHeader& header) const {
 }
 
 Result<MutableBytes> Mesh::PlaceFor(Channel& from, const wire::FrameHeader& header) {
+  POSEIDON_ASSERT_ON(executor_);
   if (header.type == wire::FrameType::kControl || IsStale(header)) return MutableBytes{};
   const MemberId* peer = PeerOf(from);
   FrameSink* sink = sinks_[IndexOf(header.type)];
@@ -181,6 +199,7 @@ Result<MutableBytes> Mesh::PlaceFor(Channel& from, const wire::FrameHeader& head
 }
 
 Status Mesh::OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) {
+  POSEIDON_ASSERT_ON(executor_);
   Trace(TraceLane::kReceive, header, from.header_at());
   if (header.type == wire::FrameType::kControl) {
     traffic_.CountReceived(header);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "poseidon/base/check.h"
 #include "poseidon/base/executor.h"
 #include "poseidon/base/trace.h"
 #include "poseidon/messaging/channel.h"
@@ -53,7 +54,10 @@ class Mesh final : public ChannelReceiver {
   // Frames of `type` go to `sink` from now on.
   void Route(wire::FrameType type, FrameSink& sink);
   // Frames of other generations are dropped unread (control frames are not).
-  void set_generation(Generation generation) { generation_ = generation; }
+  void set_generation(Generation generation) {
+    POSEIDON_ASSERT_ON(executor_);
+    generation_ = generation;
+  }
   Generation generation() const { return generation_; }
 
   // Takes a connection whose peer is not known yet; the returned channel is alive while open.

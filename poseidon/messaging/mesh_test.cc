@@ -358,5 +358,23 @@ TEST_F(MeshTest, StrangersAreClosedInTheOrderInWhichTheyCame) {
   link_.OnRight([&] { ends.clear(); });
 }
 
+#ifdef POSEIDON_THREAD_CHECKS
+using MeshDeathTest = MeshTest;
+
+TEST_F(MeshDeathTest, EveryEntryWantsATaskOfItsExecutor) {
+  const auto outside = [](const char* entry) {
+    return std::string(entry) + ".* outside a task of its executor \\(executor_\\)";
+  };
+  EXPECT_DEATH(mesh_->Route(wire::FrameType::kPush, sink_), outside("Mesh::Route"));
+  EXPECT_DEATH(mesh_->SetFlow({}), outside("Mesh::SetFlow"));
+  EXPECT_DEATH(mesh_->Send(kPeer, {}), outside("Mesh::Send"));
+  EXPECT_DEATH(mesh_->SendControl(kPeer, {}), outside("Mesh::SendControl"));
+  EXPECT_DEATH(mesh_->CloseAll(OkStatus()), outside("Mesh::CloseAll"));
+  EXPECT_DEATH(stranger_->Send({}), outside("Channel::Send"));
+  EXPECT_DEATH(stranger_->Close(OkStatus()), outside("Channel::Close"));
+  link_.OnRight([this] { EXPECT_DEATH(mesh_->Send(kPeer, {}), "Mesh::Send"); });
+}
+#endif
+
 }  // namespace
 }  // namespace poseidon::messaging

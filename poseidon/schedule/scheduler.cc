@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "poseidon/base/check.h"
+
 namespace poseidon::schedule {
 
 std::string_view NameOf(LayerState state) {
@@ -31,9 +33,13 @@ Scheduler::Scheduler(Executor& io, Executor& completions, const sync::Exchanges&
 
 Scheduler::~Scheduler() = default;
 
-void Scheduler::UsePlan(const plan::Plan& plan) { plans_.Use(plan); }
+void Scheduler::UsePlan(const plan::Plan& plan) {
+  POSEIDON_ASSERT_ON(io_);
+  plans_.Use(plan);
+}
 
 void Scheduler::WatchLast(const std::vector<bool>& last, std::function<void(bool)> tell) {
+  POSEIDON_ASSERT_ON(io_);
   TellLast(false);
   tell_last_ = std::move(tell);
   for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i].ends_backward = last.at(i);
@@ -73,6 +79,7 @@ Status Scheduler::Check(const Row& row, LayerId layer, const sync::SyncRequest& 
 }
 
 void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
+  POSEIDON_ASSERT_ON(io_);
   Row& row = rows_.at(layer.value());
   const plan::History::Entry& plan = plans_.At(request.step);
   const auto [scheme, position] = plan.by_layer[layer.value()];
@@ -111,10 +118,12 @@ void Scheduler::OnDone(LayerId layer, Completion done, const Status& status) {
 }
 
 Duration Scheduler::busy() const {
+  POSEIDON_ASSERT_ON(io_);
   return in_flight_ == 0 ? busy_ : busy_ + (io_.now() - busy_since_);
 }
 
 void Scheduler::ResetTimings() {
+  POSEIDON_ASSERT_ON(io_);
   for (Row& row : rows_) row.timing = {};
   busy_ = Duration{0};
   if (in_flight_ > 0) busy_since_ = io_.now();

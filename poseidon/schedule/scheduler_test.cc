@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "poseidon/sim/simulation.h"
+#include "poseidon/sim/resident.h"
 
 namespace poseidon::schedule {
 namespace {
@@ -66,7 +66,7 @@ class SchedulerTest : public ::testing::Test {
       factors_ = &exchange->layers[1];
       exchanges_.Add(std::move(exchange));
     }
-    scheduler_ = std::make_unique<Scheduler>(*io_, *completions_, exchanges_, ModelId(4), 3);
+    scheduler_.emplace(simulation_, *io_, *io_, *completions_, exchanges_, ModelId(4), 3u);
   }
 
   struct Landed {
@@ -87,7 +87,7 @@ class SchedulerTest : public ::testing::Test {
         ++landed.fired;
         landed.status = std::move(status);
       };
-      scheduler_->Push(LayerId(layer), std::move(request));
+      (*scheduler_)->Push(LayerId(layer), std::move(request));
       *inside = false;
       EXPECT_EQ(landed.fired, 0) << "never inside the call";
     });
@@ -110,13 +110,13 @@ class SchedulerTest : public ::testing::Test {
   sync::Exchanges exchanges_;
   std::vector<HeldLayer*> dense_;
   HeldLayer* factors_ = nullptr;  // layer 1's
-  std::unique_ptr<Scheduler> scheduler_;
+  std::optional<sim::Resident<Scheduler>> scheduler_;
 };
 
 TEST_F(SchedulerTest, APushLeavesAtOnceAndCompletesOnceItHasLanded) {
   Landed landed;
   Push(0, 3, landed);
-  EXPECT_EQ(scheduler_->state(LayerId(0)), LayerState::kInFlight);
+  EXPECT_EQ((*scheduler_)->state(LayerId(0)), LayerState::kInFlight);
   ASSERT_TRUE(dense_[0]->held.has_value());
   EXPECT_EQ(dense_[0]->held->priority,
             messaging::PriorityOf(messaging::Order::kNextForward, messaging::Leg::kContribution,
@@ -128,9 +128,9 @@ TEST_F(SchedulerTest, APushLeavesAtOnceAndCompletesOnceItHasLanded) {
   simulation_.Run();
   EXPECT_EQ(landed.fired, 1);
   EXPECT_TRUE(landed.status.ok());
-  EXPECT_EQ(scheduler_->state(LayerId(0)), LayerState::kIdle);
-  EXPECT_EQ(scheduler_->timing(LayerId(0)).steps, 1u);
-  EXPECT_DOUBLE_EQ(scheduler_->timing(LayerId(0)).seconds, 0.03);
+  EXPECT_EQ((*scheduler_)->state(LayerId(0)), LayerState::kIdle);
+  EXPECT_EQ((*scheduler_)->timing(LayerId(0)).steps, 1u);
+  EXPECT_DOUBLE_EQ((*scheduler_)->timing(LayerId(0)).seconds, 0.03);
 }
 
 TEST_F(SchedulerTest, LayersDoNotWaitForOneAnother) {
@@ -182,8 +182,8 @@ TEST_F(SchedulerTest, StepsOnlyGoForward) {
 }
 
 TEST_F(SchedulerTest, ThePlanDecidesFromItsSwitchStepOn) {
-  scheduler_->UsePlan(PlanFrom(0, 0, plan::Scheme::kKeyValue));
-  scheduler_->UsePlan(PlanFrom(10, 1, plan::Scheme::kFactorBroadcast));
+  (*scheduler_)->UsePlan(PlanFrom(0, 0, plan::Scheme::kKeyValue));
+  (*scheduler_)->UsePlan(PlanFrom(10, 1, plan::Scheme::kFactorBroadcast));
   Landed before;
   Push(1, 9, before);
   ASSERT_TRUE(dense_[1]->held.has_value());
@@ -213,7 +213,7 @@ TEST_F(SchedulerTest, FactorsNeedAFactorScheme) {
 }
 
 TEST_F(SchedulerTest, TheAbsentMayComeEitherWay) {
-  scheduler_->UsePlan(PlanFrom(0, 0, plan::Scheme::kFactorBroadcast));
+  (*scheduler_)->UsePlan(PlanFrom(0, 0, plan::Scheme::kFactorBroadcast));
   Landed landed;
   Push(1, 0, landed, std::nullopt, true);
   ASSERT_TRUE(factors_->held.has_value());
@@ -225,8 +225,8 @@ TEST_F(SchedulerTest, TheAbsentMayComeEitherWay) {
 
 // A plan made again for a step that has not come replaces the one before.
 TEST_F(SchedulerTest, ALaterPlanForTheSameStepReplaces) {
-  scheduler_->UsePlan(PlanFrom(5, 1, plan::Scheme::kFactorBroadcast));
-  scheduler_->UsePlan(PlanFrom(5, 2, plan::Scheme::kKeyValue));
+  (*scheduler_)->UsePlan(PlanFrom(5, 1, plan::Scheme::kFactorBroadcast));
+  (*scheduler_)->UsePlan(PlanFrom(5, 2, plan::Scheme::kKeyValue));
   Landed landed;
   Push(1, 5, landed);
   ASSERT_TRUE(dense_[1]->held.has_value());
@@ -239,7 +239,7 @@ class SchedulerLastTest : public SchedulerTest {
  protected:
   // Layers 0 and 1 end the backward pass.
   SchedulerLastTest() {
-    scheduler_->WatchLast({true, true, false}, [this](bool ends) { told_.push_back(ends); });
+    (*scheduler_)->WatchLast({true, true, false}, [this](bool ends) { told_.push_back(ends); });
   }
   void Land(std::uint32_t layer) {
     dense_[layer]->Land(*io_);
@@ -294,10 +294,10 @@ TEST_F(SchedulerLastTest, AFailedLayerIsNotWaitedFor) {
 
 TEST_F(SchedulerLastTest, WhatLandedBeforeItWasWatchedCounts) {
   Landed landed[2];
-  scheduler_->WatchLast({false, false, false}, [](bool) {});
+  (*scheduler_)->WatchLast({false, false, false}, [](bool) {});
   Push(1, 0, landed[0]);
   Land(1);
-  scheduler_->WatchLast({true, true, false}, [this](bool ends) { told_.push_back(ends); });
+  (*scheduler_)->WatchLast({true, true, false}, [this](bool ends) { told_.push_back(ends); });
   Push(0, 0, landed[1]);
   EXPECT_THAT(told_, testing::ElementsAre(true));
   Land(0);
@@ -305,7 +305,7 @@ TEST_F(SchedulerLastTest, WhatLandedBeforeItWasWatchedCounts) {
 }
 
 TEST_F(SchedulerLastTest, AllLayersMayBeLast) {
-  scheduler_->WatchLast({true, true, true}, [this](bool ends) { told_.push_back(ends); });
+  (*scheduler_)->WatchLast({true, true, true}, [this](bool ends) { told_.push_back(ends); });
   Landed landed[6];
   for (std::uint64_t step = 0; step < 2; ++step) {
     told_.clear();
@@ -323,7 +323,7 @@ TEST_F(SchedulerTest, AFailedLayerStaysFailed) {
   dense_[0]->Land(*io_, Status(StatusCode::kUnavailable, "gone", StatusScope::kJob, 2));
   simulation_.Run();
   EXPECT_EQ(landed.status.culprit(), 2);
-  EXPECT_EQ(scheduler_->state(LayerId(0)), LayerState::kFailed);
+  EXPECT_EQ((*scheduler_)->state(LayerId(0)), LayerState::kFailed);
   Landed again;
   Push(0, 1, again);
   EXPECT_THAT(again.status.message(), HasSubstr("while it is failed"));
@@ -339,13 +339,13 @@ TEST_F(SchedulerTest, BusyIsTheTimeWithAnythingInFlight) {
   simulation_.RunFor(milliseconds(10));
   dense_[0]->Land(*io_);
   simulation_.RunFor(milliseconds(10));
-  EXPECT_EQ(scheduler_->busy(), milliseconds(30));
+  EXPECT_EQ((*scheduler_)->busy(), milliseconds(30));
   dense_[1]->Land(*io_);
   simulation_.RunFor(milliseconds(50));
-  EXPECT_EQ(scheduler_->busy(), milliseconds(30));
-  scheduler_->ResetTimings();
-  EXPECT_EQ(scheduler_->busy(), milliseconds(0));
-  EXPECT_EQ(scheduler_->timing(LayerId(0)).steps, 0u);
+  EXPECT_EQ((*scheduler_)->busy(), milliseconds(30));
+  (*scheduler_)->ResetTimings();
+  EXPECT_EQ((*scheduler_)->busy(), milliseconds(0));
+  EXPECT_EQ((*scheduler_)->timing(LayerId(0)).steps, 0u);
 }
 
 // What was in flight completes although the scheduler is gone by then.

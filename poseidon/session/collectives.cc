@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "poseidon/base/check.h"
 #include "poseidon/wire/messages.h"
 
 namespace poseidon::session {
@@ -24,15 +25,18 @@ LayerId Collectives::Next(const TensorView& view) {
 }
 
 void Collectives::Sum(TensorView view, bool contribute, Completion done) {
+  POSEIDON_ASSERT_ON(io_);
   Start({.number = Next(view), .contribute = contribute}, view, std::move(done));
 }
 
 void Collectives::Broadcast(TensorView view, Rank root, Completion done) {
+  POSEIDON_ASSERT_ON(io_);
   Start({.number = Next(view), .contribute = self_rank_ == root, .kind = kv::BroadcastFrom(root)}, view,
         std::move(done));
 }
 
 void Collectives::StepSum(ModelId model, Step step, TensorView view, Completion done) {
+  POSEIDON_ASSERT_ON(io_);
   Start({.number = wire::KeyOf({model, step})}, view, std::move(done));
 }
 
@@ -70,11 +74,13 @@ messaging::FrameSink* Collectives::SinkOf(wire::FrameType type) {
 }
 
 void Collectives::AddWaits(std::vector<wire::Wait>* waits) const {
+  POSEIDON_ASSERT_ON(io_);
   if (server_) server_->AddWaits(waits);
   if (client_) client_->AddWaits(waits);
 }
 
 void Collectives::Abandon(const Status& reason) {
+  POSEIDON_ASSERT_ON(io_);
   if (client_) client_->Abandon(reason);
   if (server_) server_->Abandon(reason);
 }

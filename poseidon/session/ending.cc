@@ -3,12 +3,15 @@
 
 #include <utility>
 
+#include "poseidon/base/check.h"
+
 namespace poseidon::session {
 
 Ending::Ending(Member& member, Hooks hooks) : member_(member), hooks_(std::move(hooks)) {}
 Ending::~Ending() { member_.Cancel(timer_); }
 
 void Ending::Leave(Completion done) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   left_ = std::move(done);
   if (member_.phase == Phase::kEnded) return member_.PostDone(left_, member_.failure);
   member_.phase = Phase::kLeaving;
@@ -16,11 +19,13 @@ void Ending::Leave(Completion done) {
 }
 
 void Ending::AwaitEnd(Completion done) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   awaiting_.push_back(std::move(done));
   if (over_) member_.PostDone(awaiting_.back(), Outcome());
 }
 
 void Ending::Abort(const Status& reason) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (member_.phase == Phase::kEnded) return;
   if (member_.coordinator != nullptr) {
     member_.coordinator->OnOwnAbort(reason);
@@ -35,6 +40,7 @@ void Ending::Abort(const Status& reason) {
 }
 
 void Ending::End(const Status& reason) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (member_.phase == Phase::kEnded) return;
   member_.phase = Phase::kEnded;
   hooks_.stop();
@@ -51,6 +57,7 @@ void Ending::End(const Status& reason) {
 }
 
 void Ending::Vanish() {
+  POSEIDON_ASSERT_ON(member_.env.io);
   hooks_.on_failure = {};
   if (member_.phase != Phase::kEnded) {
     member_.phase = Phase::kEnded;

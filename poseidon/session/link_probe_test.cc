@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "poseidon/messaging/test_observer.h"
-#include "poseidon/sim/simulation.h"
+#include "poseidon/sim/resident.h"
 
 namespace poseidon::session {
 namespace {
@@ -22,13 +22,13 @@ using ::testing::ElementsAre;
 class LinkProbeTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    probe_.Run([this](LinkMeasurement link) { found_.push_back(link.bytes_per_second); },
+    probe_->Run([this](LinkMeasurement link) { found_.push_back(link.bytes_per_second); },
                [this] { ++done_; });
-    for (std::uint64_t token = 0; token < 5; ++token) probe_.OnEcho(kNext, {token, true});
+    for (std::uint64_t token = 0; token < 5; ++token) probe_->OnEcho(kNext, {token, true});
     simulation_.RunFor(std::chrono::milliseconds(100));
   }
   void Report(std::vector<double> rates) {
-    for (const double rate : rates) probe_.OnReport(kNext, {rate});
+    for (const double rate : rates) probe_->OnReport(kNext, {rate});
   }
 
   static constexpr MemberId kNext{1};
@@ -36,7 +36,7 @@ class LinkProbeTest : public ::testing::Test {
   const std::unique_ptr<Executor> io_ = simulation_.MakeExecutor(simulation_.AddProcess("worker"));
   Nobody nobody_;
   messaging::Mesh mesh_{*io_, {}, nobody_};
-  LinkProbe probe_{*io_, mesh_, kNext, 1000};
+  sim::Resident<LinkProbe> probe_{simulation_, *io_, *io_, mesh_, kNext, 1000u};
   std::vector<double> found_;
   int done_ = 0;
 };
@@ -75,7 +75,7 @@ TEST_F(LinkProbeTest, ALinkThatGetsFasterForeverIsTakenAsItIs) {
 }
 
 TEST_F(LinkProbeTest, OnlyTheNeighbourReportsAndOncePerRound) {
-  probe_.OnReport(MemberId(2), {1e9});
+  probe_->OnReport(MemberId(2), {1e9});
   EXPECT_TRUE(found_.empty());
   Report({100, 100, 100, 100});
   EXPECT_EQ(done_, 1);
@@ -89,12 +89,12 @@ TEST(LinkProbe, RepliesThatNobodyAskedForSendNothing) {
   const auto io = simulation.MakeExecutor(simulation.AddProcess("worker"));
   Nobody nobody;
   messaging::Mesh mesh(*io, {}, nobody);
-  LinkProbe probe(*io, mesh, MemberId(1), 1000);
+  sim::Resident<LinkProbe> probe(simulation, *io, *io, mesh, MemberId(1), 1000u);
   int found = 0;
-  probe.Run([&](LinkMeasurement) { ++found; }, [] {});
-  for (int i = 0; i < 100; ++i) probe.OnEcho(MemberId(1), {7, true});
+  probe->Run([&](LinkMeasurement) { ++found; }, [] {});
+  for (int i = 0; i < 100; ++i) probe->OnEcho(MemberId(1), {7, true});
   simulation.RunFor(std::chrono::milliseconds(100));
-  probe.OnReport(MemberId(1), {100});
+  probe->OnReport(MemberId(1), {100});
   EXPECT_EQ(found, 0) << "no round is under way";
 }
 

@@ -6,6 +6,8 @@
 #include <utility>
 #include <variant>
 
+#include "poseidon/base/check.h"
+
 namespace poseidon::session {
 
 Liveness::Liveness(Member& member, Ending& ending, std::function<void(std::vector<wire::Wait>*)> add_waits)
@@ -20,6 +22,7 @@ Liveness::~Liveness() {
 }
 
 void Liveness::Begin() {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (member_.coordinator == nullptr) {
     std::vector<coordinator::Member> all;
     for (const wire::RosterEntry& entry : member_.roster) all.push_back(MemberOf(entry));
@@ -83,6 +86,7 @@ ByteBuffer Liveness::LastWords(MemberId peer, const Status& reason) const {
 }
 
 void Liveness::OnPeerClosed(MemberId peer, const Status& reason) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (member_.phase == Phase::kEnded) return;
   if (member_.coordinator) {
     member_.coordinator->OnLost(peer, member_.self, reason);
@@ -92,6 +96,7 @@ void Liveness::OnPeerClosed(MemberId peer, const Status& reason) {
 }
 
 Status Liveness::OnAbort(MemberId from, const wire::Abort& abort) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (abort.generation != member_.mesh.generation()) return OkStatus();
   if (member_.coordinator) return member_.coordinator->OnMessage(from, abort);
   const auto culprit = abort.culprit == kNoCulprit
@@ -103,6 +108,7 @@ Status Liveness::OnAbort(MemberId from, const wire::Abort& abort) {
 }
 
 void Liveness::Weigh(const coordinator::EvidenceEvent& event) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (!evidence_ || member_.phase == Phase::kEnded) return;
   coordinator::EvidenceTransition next =
       coordinator::Weigh(*std::exchange(evidence_, std::nullopt), event, member_.env.io.now());

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "poseidon/base/check.h"
 #include "poseidon/plan/send_order.h"
 #include "poseidon/session/declaration.h"
 #include "poseidon/wire/plan_codec.h"
@@ -17,6 +18,7 @@ Models::Models(Member& member, Ending& ending, Liveness& liveness, Formation& fo
 
 void Models::Commit(ModelId model, std::vector<plan::LayerSpec> layers,
                   PlanTaker done) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   POSEIDON_CHECK(model.value() < wire::kMaxModels, "a session has few models");
   if (member_.phase == Phase::kEnded) {
     member_.env.completions.Post([done = std::move(done), reason = member_.failure] { done(reason); });
@@ -51,6 +53,7 @@ void Models::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
 }
 
 Status Models::OnAgreed(const wire::Agreed& agreed) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   POSEIDON_RETURN_IF_ERROR(wire::CheckPlanFits(agreed.plan, agreed.layers));
   const auto servers = static_cast<std::size_t>(
       std::count_if(member_.roster.begin(), member_.roster.end(), [](const wire::RosterEntry& entry) {
@@ -153,6 +156,7 @@ void Models::AnswerDeclared(ModelId model) {
 }
 
 Status Models::OnSegment(MemberId from, const wire::Segment& offer) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (level_ == nullptr || level_->leads()) {
     return DataLoss("shared memory is offered to a worker that leads its host");
   }
@@ -172,6 +176,7 @@ void Models::CannotShare(const Status& reason) {
 }
 
 void Models::OnGo(ModelId id) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   const auto found = models_.find(id);
   if (found == models_.end()) return;
   if (level_ != nullptr && level_->leads()) level_->LeaderOf(id).Close();
@@ -182,11 +187,13 @@ void Models::OnGo(ModelId id) {
 }
 
 void Models::Report(const wire::Measured& measured) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   liveness_.Called();
   member_.SendTo(kCoordinatorMember, measured);
 }
 
 void Models::AwaitFinalPlan(ModelId id, PlanTaker done) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (member_.phase == Phase::kEnded) {
     member_.env.completions.Post([done = std::move(done), reason = member_.failure] { done(reason); });
     return;
@@ -205,6 +212,7 @@ schedule::Scheduler* Models::scheduler(ModelId model) const {
 }
 
 void Models::Push(ModelId model, LayerId layer, sync::SyncRequest request) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   schedule::Scheduler* const of_model = scheduler(model);
   if (member_.phase == Phase::kEnded || of_model == nullptr) {
     const Status reason =
@@ -218,6 +226,7 @@ void Models::Push(ModelId model, LayerId layer, sync::SyncRequest request) {
 }
 
 void Models::Abandon() {
+  POSEIDON_ASSERT_ON(member_.env.io);
   for (auto& [id, model] : models_) {
     if (model.committed) model.awaiting_plan.push_back(std::exchange(model.committed, {}));
     for (auto& waiting : std::exchange(model.awaiting_plan, {})) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "poseidon/base/check.h"
 #include "poseidon/plan/hosts.h"
 #include "poseidon/session/exchanges.h"
 
@@ -26,12 +27,16 @@ Node::Node(const NodeEnvironment& environment, const NodeOptions& options,
       models_(member_, ending_, liveness_, formation_, exchanges_) {}
 
 Status Node::Listen() {
+  POSEIDON_ASSERT_ON(member_.env.io);
   POSEIDON_RETURN_IF_ERROR(formation_.Listen());
   if (member_.options.hosts_coordinator) MakeCoordinator();
   return OkStatus();
 }
 
-void Node::Start(Completion ready) { formation_.Start(std::move(ready)); }
+void Node::Start(Completion ready) {
+  POSEIDON_ASSERT_ON(member_.env.io);
+  formation_.Start(std::move(ready));
+}
 
 // Made with the listener: whoever connects may join, also before Start.
 void Node::MakeCoordinator() {
@@ -93,6 +98,7 @@ Status Node::OnControl(MemberId from, ConstBytes bytes) {
 }
 
 Status Node::OnMessage(MemberId from, const wire::Message& message) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (member_.phase == Phase::kEnded) return OkStatus();
   const bool from_coordinator = from == kCoordinatorMember;
   if (coordinator_ != nullptr && from != member_.self) coordinator_->OnHeard(from, member_.env.io.now());
@@ -197,25 +203,30 @@ bool Node::MayCollect(Completion& done) {
 }
 
 void Node::Collective(TensorView view, bool contribute, Completion done) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (MayCollect(done)) collectives_->Sum(view, contribute, OnCompletions(std::move(done)));
 }
 
 void Node::Broadcast(TensorView view, Rank root, Completion done) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (MayCollect(done)) collectives_->Broadcast(view, root, OnCompletions(std::move(done)));
 }
 
 void Node::StepSum(ModelId model, Step step, TensorView view, Completion done) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (MayCollect(done)) collectives_->StepSum(model, step, view, OnCompletions(std::move(done)));
 }
 
 // ---- observation
 
 std::uint64_t Node::allocated_bytes() const {
+  POSEIDON_ASSERT_ON(member_.env.io);
   return exchanges_.allocated_bytes() + (collectives_ ? collectives_->allocated_bytes() : 0) +
          (host_level_ ? host_level_->allocated_bytes() : 0);
 }
 
 std::uint64_t Node::local_bytes(ModelId model, LayerId layer) const {
+  POSEIDON_ASSERT_ON(member_.env.io);
   return host_level_ ? host_level_->moved_bytes(model, layer) : 0;
 }
 
@@ -228,6 +239,7 @@ void Node::AddWaits(std::vector<wire::Wait>* waits) const {
 // ---- the end
 
 void Node::Leave(Completion done) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   liveness_.Called();
   ending_.Leave(std::move(done));
   liveness_.Weigh(coordinator::OwnDone{});

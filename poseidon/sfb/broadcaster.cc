@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "poseidon/base/check.h"
+
 namespace poseidon::sfb {
 
 Broadcaster::Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh,
@@ -16,12 +18,14 @@ Broadcaster::Broadcaster(Executor& executor, Executor& compute, messaging::Mesh&
       inbox_(topology, [this](const wire::Key& key) { RebuildIfComplete(key); }) {}
 
 void Broadcaster::Declare(const wire::Key& key, const plan::LayerSpec& spec) {
+  POSEIDON_ASSERT_ON(executor_);
   POSEIDON_CHECK(engine_ != nullptr || spec.is_table(), "products need an engine");
   inbox_.Add(key, *spec.factors, spec.dtype);
   layers_.emplace(key, LayerState{.shape = *spec.factors, .dtype = spec.dtype, .outstanding = std::nullopt});
 }
 
 void Broadcaster::Broadcast(const wire::Key& key, sync::SyncRequest request) {
+  POSEIDON_ASSERT_ON(executor_);
   if (!abandoned_.ok()) {
     executor_.Post([done = std::move(request.done), reason = abandoned_] { done(reason); });
     return;
@@ -120,6 +124,7 @@ void Broadcaster::FinishIfDone(LayerState& state) {
 
 // A product under way still writes the gradient: its request completes when it has ended.
 void Broadcaster::Abandon(const Status& reason) {
+  POSEIDON_ASSERT_ON(executor_);
   abandoned_ = reason;
   inbox_.Close(reason);
   for (auto& [key, state] : layers_) {
@@ -133,6 +138,7 @@ void Broadcaster::Abandon(const Status& reason) {
 }
 
 std::uint64_t Broadcaster::allocated_bytes() const {
+  POSEIDON_ASSERT_ON(executor_);
   std::uint64_t sum = inbox_.allocated_bytes();
   for (const auto& [key, state] : layers_) sum += state.gathered_bytes;
   return sum;

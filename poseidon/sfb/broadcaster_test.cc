@@ -14,7 +14,7 @@
 
 #include "poseidon/factors/blas_engine.h"
 #include "poseidon/messaging/test_observer.h"
-#include "poseidon/sim/simulation.h"
+#include "poseidon/sim/resident.h"
 
 namespace poseidon::sfb {
 namespace {
@@ -36,8 +36,8 @@ class BroadcasterTest : public testing::Test {
     sync::Topology topology{
         .self = MemberId(0), .self_rank = Rank(0), .worker_of_rank = {}, .owner_of_shard = {}, .workers = workers};
     for (std::uint16_t r = 0; r < ranks; ++r) topology.worker_of_rank.push_back(MemberId(r));
-    broadcaster_.emplace(*io_, *compute_, mesh_, topology, engine_.get(), nullptr);
-    broadcaster_->Declare({ModelId(0), LayerId(0)}, {.name = "fc", .elements = 6, .factors = kShape});
+    broadcaster_.emplace(simulation_, *io_, *io_, *compute_, mesh_, topology, engine_.get(), nullptr);
+    (*broadcaster_)->Declare({ModelId(0), LayerId(0)}, {.name = "fc", .elements = 6, .factors = kShape});
   }
   static wire::FrameHeader Frame(std::uint16_t rank, std::uint64_t total = 0) {
     wire::FrameHeader header;
@@ -56,9 +56,9 @@ class BroadcasterTest : public testing::Test {
       frame.flags = width == kShape.inputs ? wire::kFlagFactorV : 0;
       frame.length = static_cast<std::uint32_t>(frame.total);
       MutableBytes place;
-      if (value) place = broadcaster_->inbox().PlaceFor(MemberId(rank), frame).value();
+      if (value) place = (*broadcaster_)->inbox().PlaceFor(MemberId(rank), frame).value();
       if (value) std::memcpy(place.data(), row.data(), place.size());
-      ASSERT_TRUE(broadcaster_->inbox().OnFrame(MemberId(rank), frame, place).ok());
+      ASSERT_TRUE((*broadcaster_)->inbox().OnFrame(MemberId(rank), frame, place).ok());
       if (!value) return;  // one frame says all there is to say
     }
   }
@@ -70,7 +70,7 @@ class BroadcasterTest : public testing::Test {
     request.weight = weight;
     request.gradient = ViewOf(std::span(gradient_));
     request.done = [&](const Status& status) { done_.push_back(status.code()); };
-    broadcaster_->Broadcast({ModelId(0), LayerId(0)}, std::move(request));
+    (*broadcaster_)->Broadcast({ModelId(0), LayerId(0)}, std::move(request));
   }
 
   sim::Simulation simulation_{sim::SimulationOptions{}};
@@ -80,7 +80,7 @@ class BroadcasterTest : public testing::Test {
   Nobody nobody_;
   messaging::Mesh mesh_{*io_, {}, nobody_};
   const std::unique_ptr<factors::ProductEngine> engine_ = factors::MakeBlasEngine(1);
-  std::optional<Broadcaster> broadcaster_;
+  std::optional<sim::Resident<Broadcaster>> broadcaster_;
   std::vector<float> ones_ = std::vector<float>(12, 1.0f);
   std::vector<float> gradient_ = std::vector<float>(6);
   std::vector<StatusCode> done_;
@@ -88,9 +88,9 @@ class BroadcasterTest : public testing::Test {
 
 TEST_F(BroadcasterTest, AProductUnderWayAndFramesThatNeverLeftCompleteOnceTheJobIsOver) {
   Make(2);
-  ASSERT_TRUE(broadcaster_->inbox().OnFrame(MemberId(1), Frame(1), {}).ok());  // the other worker has no rows
+  ASSERT_TRUE((*broadcaster_)->inbox().OnFrame(MemberId(1), Frame(1), {}).ok());  // the other worker has no rows
   Broadcast(1);
-  broadcaster_->Abandon(Unavailable("over"));
+  (*broadcaster_)->Abandon(Unavailable("over"));
   EXPECT_TRUE(done_.empty()) << "the product still writes";
   simulation_.RunFor(std::chrono::seconds(1));
   EXPECT_THAT(done_, ElementsAre(StatusCode::kUnavailable));
@@ -99,11 +99,11 @@ TEST_F(BroadcasterTest, AProductUnderWayAndFramesThatNeverLeftCompleteOnceTheJob
 TEST_F(BroadcasterTest, FactorsThatAreNoWholeRowsAreRefused) {
   Make(2);
   for (const std::uint64_t total : {std::uint64_t{1}, std::uint64_t{7}, std::uint64_t{12}, std::uint64_t{8} << 32}) {
-    const Status refused = broadcaster_->inbox().PlaceFor(MemberId(1), Frame(1, total)).status();
+    const Status refused = (*broadcaster_)->inbox().PlaceFor(MemberId(1), Frame(1, total)).status();
     EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
     EXPECT_THAT(refused.message(), HasSubstr("bytes, expected whole rows of 8"));
   }
-  EXPECT_TRUE(broadcaster_->inbox().PlaceFor(MemberId(1), Frame(1, 16)).ok());
+  EXPECT_TRUE((*broadcaster_)->inbox().PlaceFor(MemberId(1), Frame(1, 16)).ok());
 }
 
 TEST_F(BroadcasterTest, TheMeanIsThatOfTheWeights) {
@@ -148,10 +148,10 @@ TEST_F(BroadcasterTest, AHostsWeightIsInItsRowsAndCountsInTheDivisorOnly) {
 // Rank 1 may be a step ahead, whose rows must not disturb those that are read.
 TEST_F(BroadcasterTest, ATablesRowsComeOutInRankOrderAndStayUntilTheNextMean) {
   Make(2);
-  broadcaster_->Declare({ModelId(0), LayerId(1)},
+  (*broadcaster_)->Declare({ModelId(0), LayerId(1)},
                         {.name = "words", .elements = 20, .factors = plan::FactorShape{.outputs = 10, .inputs = 2, .table = true}});
-  EXPECT_TRUE(broadcaster_->declared({ModelId(0), LayerId(1)}));
-  EXPECT_FALSE(broadcaster_->declared({ModelId(0), LayerId(2)}));
+  EXPECT_TRUE((*broadcaster_)->declared({ModelId(0), LayerId(1)}));
+  EXPECT_FALSE((*broadcaster_)->declared({ModelId(0), LayerId(2)}));
   const auto bring = [&](std::uint64_t step, const std::vector<std::int64_t>& indices, const std::vector<float>& values) {
     for (const ConstBytes part : {std::as_bytes(std::span(indices)), std::as_bytes(std::span(values))}) {
       wire::FrameHeader frame = Frame(1, part.size());
@@ -159,9 +159,9 @@ TEST_F(BroadcasterTest, ATablesRowsComeOutInRankOrderAndStayUntilTheNextMean) {
       frame.step = Step(step);
       frame.flags = part.data() == reinterpret_cast<const std::byte*>(values.data()) ? wire::kFlagFactorV : 0;
       frame.length = static_cast<std::uint32_t>(part.size());
-      const MutableBytes place = broadcaster_->inbox().PlaceFor(MemberId(1), frame).value();
+      const MutableBytes place = (*broadcaster_)->inbox().PlaceFor(MemberId(1), frame).value();
       std::memcpy(place.data(), part.data(), part.size());
-      ASSERT_TRUE(broadcaster_->inbox().OnFrame(MemberId(1), frame, place).ok());
+      ASSERT_TRUE((*broadcaster_)->inbox().OnFrame(MemberId(1), frame, place).ok());
     }
   };
   factors::GatheredRows gathered;
@@ -172,7 +172,7 @@ TEST_F(BroadcasterTest, ATablesRowsComeOutInRankOrderAndStayUntilTheNextMean) {
                        reinterpret_cast<const std::byte*>(values.data()), static_cast<std::uint32_t>(indices.size())};
     request.gathered = &gathered;
     request.done = [&](const Status& status) { done_.push_back(status.code()); };
-    broadcaster_->Broadcast({ModelId(0), LayerId(1)}, std::move(request));
+    (*broadcaster_)->Broadcast({ModelId(0), LayerId(1)}, std::move(request));
     simulation_.RunFor(std::chrono::seconds(1));
   };
   const auto expect = [&](const std::vector<std::int64_t>& indices, const std::vector<float>& values) {
@@ -188,12 +188,12 @@ TEST_F(BroadcasterTest, ATablesRowsComeOutInRankOrderAndStayUntilTheNextMean) {
   expect({4, 9, 4}, {5, 6, 1, 2, 3, 4});
   push(1, {}, {});
   expect({0, 1, 2, 3}, std::vector<float>(8, 50));
-  EXPECT_GE(broadcaster_->allocated_bytes(), gathered.allocated_bytes());
+  EXPECT_GE((*broadcaster_)->allocated_bytes(), gathered.allocated_bytes());
   // An index is 8 bytes wide, whatever the numbers are.
   wire::FrameHeader odd = Frame(1, 12);
   odd.layer = LayerId(1);
   odd.step = Step(2);
-  EXPECT_THAT(broadcaster_->inbox().PlaceFor(MemberId(1), odd).status().message(), HasSubstr("expected whole rows of 8"));
+  EXPECT_THAT((*broadcaster_)->inbox().PlaceFor(MemberId(1), odd).status().message(), HasSubstr("expected whole rows of 8"));
   bring(2, {10}, {1, 1});
   push(2, {0}, {1, 1});
   EXPECT_EQ(gathered.rows(), 0u) << "there is no entry 10";

@@ -274,4 +274,16 @@ std::uint64_t Simulation::hash() const {
   return hash_;
 }
 
+Visit::Visit(Simulation& simulation, const Executor& executor) : simulation_(simulation) {
+  std::lock_guard lock(simulation_.mutex_);
+  outer_ = std::exchange(simulation_.current_, static_cast<const VirtualExecutor*>(&executor));
+  outer_runner_ = std::exchange(simulation_.runner_, std::this_thread::get_id());
+}
+
+Visit::~Visit() {
+  std::lock_guard lock(simulation_.mutex_);
+  simulation_.current_ = outer_;
+  simulation_.runner_ = outer_runner_;
+}
+
 }  // namespace poseidon::sim

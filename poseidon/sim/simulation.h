@@ -83,6 +83,7 @@ class Simulation {
 
  private:
   friend class VirtualExecutor;
+  friend class Visit;
 
   // When an executor is to wake up, and for which of its tasks.
   struct Wake {
@@ -119,6 +120,21 @@ class Simulation {
   std::set<Wake> wakes_;  // at most one per executor
   const VirtualExecutor* current_ = nullptr;
   std::thread::id runner_;
+};
+
+// For tests: while it lives, what the caller does counts as done in a task of `executor`, an executor of this
+// simulation. No other task runs and no time passes. Several may be nested.
+class Visit {
+ public:
+  Visit(Simulation& simulation, const Executor& executor);
+  ~Visit();
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+
+ private:
+  Simulation& simulation_;
+  const VirtualExecutor* outer_;
+  std::thread::id outer_runner_;
 };
 
 }  // namespace poseidon::sim

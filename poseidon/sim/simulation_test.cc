@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <thread>
 
 namespace poseidon::sim {
 namespace {
@@ -210,6 +211,51 @@ TEST(Simulation, AKillDropsAllTasksAlsoWhereTheyOwnExecutors) {
   simulation.Run();
   EXPECT_FALSE(ran);
 }
+
+TEST(Simulation, AVisitCountsAsATaskOfItsExecutor) {
+  Simulation simulation;
+  const ProcessId process = simulation.AddProcess("p");
+  const auto first = simulation.MakeExecutor(process);
+  const auto second = simulation.MakeExecutor(process);
+  {
+    const Visit outer(simulation, *first);
+    EXPECT_TRUE(first->OnExecutor());
+    {
+      const Visit inner(simulation, *second);
+      EXPECT_TRUE(second->OnExecutor());
+      EXPECT_FALSE(first->OnExecutor());
+    }
+    EXPECT_TRUE(first->OnExecutor());
+    bool elsewhere = true;
+    std::thread([&] { elsewhere = first->OnExecutor(); }).join();
+    EXPECT_FALSE(elsewhere);
+  }
+  EXPECT_FALSE(first->OnExecutor());
+  EXPECT_EQ(simulation.events(), 0u);
+}
+
+#ifdef POSEIDON_THREAD_CHECKS
+TEST(SimulationDeathTest, ATaskOfOneExecutorMustNotEnterWhatLivesOnAnother) {
+  Simulation simulation;
+  const ProcessId process = simulation.AddProcess("p");
+  const auto first = simulation.MakeExecutor(process);
+  const auto second = simulation.MakeExecutor(process);
+  int entered = 0;
+  const auto enter = [&](const Executor& home) {
+    POSEIDON_ASSERT_ON(home);
+    ++entered;
+  };
+  first->Post([&] { enter(*first); });
+  simulation.Run();
+  EXPECT_EQ(entered, 1);
+  EXPECT_DEATH(
+      {
+        first->Post([&] { enter(*second); });
+        simulation.Run();
+      },
+      "outside a task of its executor \\(home\\)");
+}
+#endif
 
 TEST(SimulationDeathTest, OutlivesItsExecutors) {
   EXPECT_DEATH(

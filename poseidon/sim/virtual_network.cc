@@ -703,7 +703,7 @@ class VirtualNetwork::SimContext final : public Context {
 
   Result<std::unique_ptr<Listener>> Listen(const Address& address,
                                            AcceptCallback accept) override {
-    POSEIDON_CHECK(executor_.OnExecutor(), "a context is used on its executor only");
+    POSEIDON_ASSERT_ON(executor_);
     auto acceptor = std::make_shared<Acceptor>(Acceptor{executor_, std::move(accept)});
     POSEIDON_ASSIGN_OR_RETURN(Address taken,
                               fabric_.Register(host_, process_, address, executor_, acceptor));
@@ -712,7 +712,7 @@ class VirtualNetwork::SimContext final : public Context {
   }
 
   void Connect(const Address& address, Duration timeout, ConnectCompletion done) override {
-    POSEIDON_CHECK(executor_.OnExecutor(), "a context is used on its executor only");
+    POSEIDON_ASSERT_ON(executor_);
     connector_->Start(address, timeout, std::move(done));
   }
 

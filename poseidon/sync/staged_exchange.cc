@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "poseidon/base/check.h"
+
 namespace poseidon::sync {
 
 // One request on its way through the copies.
@@ -24,6 +26,7 @@ StagedExchange::StagedExchange(Executor& executor, std::unique_ptr<Exchange> on_
     : executor_(executor), on_host_(std::move(on_host)), device_(device) {}
 
 void StagedExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
+  POSEIDON_ASSERT_ON(executor_);
   on_host_->Declare(model, layers);
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
     auto staging = std::make_shared<Staging>();
@@ -61,6 +64,7 @@ Status StagedExchange::MakeRoom(const SyncRequest& request, Staging& staging) {
 }
 
 void StagedExchange::Start(const wire::Key& key, SyncRequest request) {
+  POSEIDON_ASSERT_ON(executor_);
   if (!request.on_device) return on_host_->Start(key, std::move(request));
   auto step = std::make_shared<Step>();
   step->key = key;

@@ -27,7 +27,7 @@ class MemoryStream : public std::enable_shared_from_this<MemoryStream> {
   MemoryStream& operator=(const MemoryStream&) = delete;
 
   void Read(std::span<const MutableBytes> into, std::size_t min_bytes, ReadCompletion done) {
-    POSEIDON_CHECK(executor_.OnExecutor(), "a connection is used on its executor only");
+    POSEIDON_ASSERT_ON(executor_);
     POSEIDON_CHECK(!read_.done, "one read at a time");
     std::size_t room = 0;
     for (const MutableBytes& buffer : into) room += buffer.size();
@@ -41,7 +41,7 @@ class MemoryStream : public std::enable_shared_from_this<MemoryStream> {
   }
 
   void Write(std::span<const ConstBytes> from, Completion done) {
-    POSEIDON_CHECK(executor_.OnExecutor(), "a connection is used on its executor only");
+    POSEIDON_ASSERT_ON(executor_);
     POSEIDON_CHECK(!write_.done, "one write at a time");
     if (closed_) {
       executor_.Post([done = std::move(done)] { done(ClosedStatus()); });

@@ -86,6 +86,7 @@ class Job::Member {
   // Ends the member's threads, so that nothing of it runs any more.
   void Stop() {
     if (dead_ && job_.world_.is_virtual()) {  // its executors run nothing any more
+      const sim::Visit visit(dynamic_cast<VirtualWorld&>(job_.world_).simulation(), io());
       node_.reset();
       DropDevice();
     } else {

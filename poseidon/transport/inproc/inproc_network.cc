@@ -313,7 +313,7 @@ class InprocContext final : public Context {
 
   Result<std::unique_ptr<Listener>> Listen(const Address& address,
                                            AcceptCallback accept) override {
-    POSEIDON_CHECK(executor_.OnExecutor(), "a context is used on its executor only");
+    POSEIDON_ASSERT_ON(executor_);
     auto acceptor = std::make_shared<Acceptor>(Acceptor{executor_, std::move(accept)});
     POSEIDON_ASSIGN_OR_RETURN(Address taken, hub_->Register(address, executor_, acceptor));
     return std::unique_ptr<Listener>(
@@ -321,7 +321,7 @@ class InprocContext final : public Context {
   }
 
   void Connect(const Address& address, Duration timeout, ConnectCompletion done) override {
-    POSEIDON_CHECK(executor_.OnExecutor(), "a context is used on its executor only");
+    POSEIDON_ASSERT_ON(executor_);
     connector_->Start(address, timeout, std::move(done));
   }
 

@@ -161,7 +161,7 @@ struct Descriptor::Watched {
 };
 
 Result<std::unique_ptr<Descriptor>> Descriptor::Watch(IoExecutor& executor, UniqueFd fd) {
-  POSEIDON_CHECK(executor.OnExecutor(), "descriptors live on their executor");
+  POSEIDON_ASSERT_ON(executor);
   auto watched = std::make_unique<Watched>(*executor.loop_->io);
   std::error_code error;
   watched->descriptor.assign(fd.get(), error);

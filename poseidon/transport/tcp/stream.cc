@@ -227,19 +227,19 @@ class TcpConnection final : public Connection {
 
   void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
             ReadCompletion done) override {
-    CheckExecutor();
+    POSEIDON_ASSERT_ON(executor_);
     stream_->Read(into, min_bytes, std::move(done));
   }
   void Write(std::span<const ConstBytes> from, Completion done) override {
-    CheckExecutor();
+    POSEIDON_ASSERT_ON(executor_);
     stream_->Write(from, std::move(done));
   }
   void Close(Status reason) override {
-    CheckExecutor();
+    POSEIDON_ASSERT_ON(executor_);
     stream_->Close(reason);
   }
   void LimitUndelivered(std::size_t bytes) override {
-    CheckExecutor();
+    POSEIDON_ASSERT_ON(executor_);
     stream_->LimitUndelivered(bytes);
   }
   const std::string& peer_name() const override { return stream_->peer(); }
@@ -247,10 +247,6 @@ class TcpConnection final : public Connection {
   ConnectionCounters counters() const override { return stream_->counters(); }
 
  private:
-  void CheckExecutor() const {
-    POSEIDON_CHECK(executor_.OnExecutor(), "a connection is used on its executor");
-  }
-
   IoExecutor& executor_;
   const std::shared_ptr<Stream> stream_;  // shared with the tasks that wait for the socket
 };

@@ -19,7 +19,7 @@ class RealTcpContext final : public TcpContext {
   explicit RealTcpContext(std::shared_ptr<const Endpoint> endpoint)
       : endpoint_(std::move(endpoint)) {}
   ~RealTcpContext() override {
-    CheckExecutor();
+    POSEIDON_ASSERT_ON(endpoint_->executor());
     for (const std::weak_ptr<Connecting>& weak : connecting_) {
       if (const std::shared_ptr<Connecting> connecting = weak.lock()) {
         connecting->Abandon(Unavailable("the network was shut down during a connect"));
@@ -37,21 +37,17 @@ class RealTcpContext final : public TcpContext {
 
   Result<std::unique_ptr<TcpListener>> ListenTcp(const Address& address,
                                                  AcceptCallback accept) override {
-    CheckExecutor();
+    POSEIDON_ASSERT_ON(endpoint_->executor());
     return StartListener(endpoint_, address, std::move(accept));
   }
 
   void Connect(const Address& address, Duration timeout, ConnectCompletion done) override {
-    CheckExecutor();
+    POSEIDON_ASSERT_ON(endpoint_->executor());
     std::erase_if(connecting_, [](const auto& weak) { return weak.expired(); });
     connecting_.push_back(StartConnect(endpoint_, address, timeout, std::move(done)));
   }
 
  private:
-  void CheckExecutor() const {
-    POSEIDON_CHECK(endpoint_->executor().OnExecutor(), "a context is used on its executor");
-  }
-
   const std::shared_ptr<const Endpoint> endpoint_;  // shared with listeners and connects
   std::vector<std::weak_ptr<Connecting>> connecting_;
 };
