@@ -8,7 +8,8 @@ target_compile_options(poseidon_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   # Designated initialisers name what differs from the default; the rest is meant.
   -Wno-missing-field-initializers -Werror
-  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual>
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety>)  # poseidon/base/mutex.h
 # GCC 12 at -O3 sees an overlap in every `"literal" + string` (GCC bug 105651), and
 # at every level an uninitialised alternative when a std::variant is moved (GCC bug 105562).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

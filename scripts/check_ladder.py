@@ -6,7 +6,8 @@ A folder includes only folders on lower rungs of the ladder, never a neighbour o
 names a header of ours by its path from the root. Some folders are ladders themselves: the same holds
 between their rooms, for the modules of a Python package too. What tests share is included by tests
 alone. Headers carry the include guard that follows from their path, sources their licence line, and
-nothing below tools/ and frontends/ reads the environment (tests may, for their counts).
+nothing below tools/ and frontends/ reads the environment (tests may, for their counts). Mutexes are
+those of poseidon/base/mutex.h, which Clang checks (tests may use others).
 
 Prints one line per breach, `file:line: what, what was expected`, and exits 1 if there is any.
 """
@@ -53,6 +54,8 @@ ABOVE = ("tests/", "benchmarks/", "examples/")
 SOURCES = {".h", ".cc", ".c", ".cpp", ".cu"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 ENVIRONMENT = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
+PLAIN_MUTEX = re.compile(r"\bstd::(mutex|condition_variable)\b")
+IS_TEST = re.compile(r"(_test\.cc|/test_[^/]*)$")
 LICENCE = "// SPDX-License-Identifier: Apache-2.0"
 
 
@@ -168,6 +171,7 @@ def check_source(path, text):
     if (room := room_of(path)) is not None and room[1] is None:
         yield 1, "folder is not on the ladder of scripts/check_ladder.py"
     may_read_environment = not folder.startswith("poseidon/") or path.endswith("_test.cc")
+    may_use_any_mutex = path == "poseidon/base/mutex.h" or IS_TEST.search(path)
     for number, line in enumerate(without_comments(text).splitlines(), start=1):
         include = INCLUDE.match(line)
         if include:
@@ -176,6 +180,8 @@ def check_source(path, text):
                 yield number, wrong
         elif not may_read_environment and ENVIRONMENT.search(line):
             yield number, "reads the environment, which only tools/ and frontends/ may"
+        elif not may_use_any_mutex and PLAIN_MUTEX.search(line):
+            yield number, "uses a mutex of the standard library, expected one of poseidon/base/mutex.h"
 
 
 def check_tree(root):

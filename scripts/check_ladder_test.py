@@ -84,6 +84,14 @@ class CheckLadderTest(unittest.TestCase):
         self.assertEqual(breaches("tools/a.cc", line), [])
         self.assertEqual(breaches("poseidon/session/a.cc", "// never getenv() here"), [])
 
+    def test_mutexes_are_those_that_clang_checks(self):
+        for line in ["std::mutex mutex_;", "std::condition_variable changed_;"]:
+            self.assertEqual(len(breaches("poseidon/session/a.cc", line)), 1)
+            self.assertEqual(len(breaches("frontends/tensorflow/a.h", line)), 1)
+            self.assertEqual(breaches("poseidon/session/a_test.cc", line), [])
+            self.assertEqual(breaches("frontends/caffe/solver/test_a.h", line), [])
+            self.assertEqual(breaches("poseidon/base/mutex.h", line), [])
+
     def test_comments_do_not_include(self):
         self.assertEqual(breaches("poseidon/base/a.cc", '/*\n#include "poseidon/kv/b.h"\n*/'), [])
 

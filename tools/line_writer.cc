@@ -50,7 +50,7 @@ LineWriter::LineWriter(int fd, std::size_t limit) : fd_(fd), limit_(limit) {
 }
 
 void LineWriter::Write(std::string text) {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (broken_) return;
   if (bytes_ + text.size() > limit_ && !texts_.empty()) {
     dropped_ += LinesOf(text);
@@ -63,35 +63,35 @@ void LineWriter::Write(std::string text) {
   }
   bytes_ += text.size();
   texts_.push_back(std::move(text));
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 bool LineWriter::HasRoom() {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return broken_ || bytes_ < limit_ / 2;
 }
 
 void LineWriter::WriteOrDrop(std::string text) {
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!texts_.empty()) return;
   }
   Write(std::move(text));
 }
 
 void LineWriter::Run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return !texts_.empty() || dropped_ > 0; });
+    while (empty()) changed_.Wait(lock);
     if (texts_.empty()) {
       texts_.push_back("(" + std::to_string(std::exchange(dropped_, 0)) +
                        " lines were dropped: nobody took the output)\n");
       bytes_ += texts_.front().size();
     }
     const std::string text = texts_.front();
-    lock.unlock();
+    lock.Unlock();
     const bool written = WriteWhole(text);
-    lock.lock();
+    lock.Lock();
     bytes_ -= text.size();
     texts_.pop_front();
     if (!written) {
@@ -99,7 +99,7 @@ void LineWriter::Run() {
       texts_.clear();
       bytes_ = dropped_ = 0;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 
@@ -109,7 +109,7 @@ bool LineWriter::WriteWhole(const std::string& text) {
     const ssize_t n = write(fd_, text.data() + done, text.size() - done);
     if (n >= 0) {
       done += static_cast<std::size_t>(n);
-      const std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       ++progress_;
     } else if (errno == EAGAIN) {
       pollfd polled = {fd_, POLLOUT, 0};
@@ -121,20 +121,26 @@ bool LineWriter::WriteWhole(const std::string& text) {
   return true;
 }
 
+bool LineWriter::WaitUntilEmpty(MutexLock& lock, std::chrono::milliseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (!empty()) {
+    if (!changed_.WaitUntil(lock, end)) return empty();
+  }
+  return true;
+}
+
 bool LineWriter::Drain(std::chrono::milliseconds patience) {
-  std::unique_lock lock(mutex_);
-  const auto empty = [this] { return texts_.empty() && dropped_ == 0; };
+  MutexLock lock(mutex_);
   for (;;) {
     const std::uint64_t before = progress_;
-    if (changed_.wait_for(lock, patience, empty)) return true;
+    if (WaitUntilEmpty(lock, patience)) return true;
     if (progress_ == before) return false;
   }
 }
 
 void LineWriter::DrainUntil(const std::function<bool()>& enough) {
-  std::unique_lock lock(mutex_);
-  const auto empty = [this] { return texts_.empty() && dropped_ == 0; };
-  while (!changed_.wait_for(lock, kBetweenLooks, empty)) {
+  MutexLock lock(mutex_);
+  while (!WaitUntilEmpty(lock, kBetweenLooks)) {
     if (enough()) return;
   }
 }

@@ -3,13 +3,13 @@
 #define POSEIDON_TOOLS_LINE_WRITER_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <string>
+
+#include "poseidon/base/mutex.h"
 
 namespace poseidon::tools {
 
@@ -36,18 +36,21 @@ class LineWriter {
 
  private:
   void Run();
+  bool empty() const POSEIDON_REQUIRES(mutex_) { return texts_.empty() && dropped_ == 0; }
+  // Waits until all is written, at most for `patience`; whether it is.
+  bool WaitUntilEmpty(MutexLock& lock, std::chrono::milliseconds patience) POSEIDON_REQUIRES(mutex_);
   // Whether the descriptor took all of it; false where nobody reads any more.
   bool WriteWhole(const std::string& text);
 
   const int fd_;
   const std::size_t limit_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::string> texts_;  // the first is being written
-  std::size_t bytes_ = 0;
-  std::uint64_t dropped_ = 0;
-  std::uint64_t progress_ = 0;  // grows with every write that the descriptor took
-  bool broken_ = false;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::deque<std::string> texts_ POSEIDON_GUARDED_BY(mutex_);  // the first is being written
+  std::size_t bytes_ POSEIDON_GUARDED_BY(mutex_) = 0;
+  std::uint64_t dropped_ POSEIDON_GUARDED_BY(mutex_) = 0;
+  std::uint64_t progress_ POSEIDON_GUARDED_BY(mutex_) = 0;  // grows with every write that the descriptor took
+  bool broken_ POSEIDON_GUARDED_BY(mutex_) = false;
 };
 
 // This process's standard output and standard error; one and the same where both lead to one place,

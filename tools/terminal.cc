@@ -32,27 +32,27 @@ void Terminal::ClearProgress() {
 }
 
 void Terminal::Print(const std::string& text) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ClearProgress();
   StandardOutput().Write(text + "\n");
 }
 
 void Terminal::Progress(const std::string& line) {
   if (!interactive_) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   StandardOutput().WriteOrDrop("\r\x1b[K" + line);
   progress_shown_ = true;
 }
 
 void Terminal::Log(LogLevel level, std::string_view line) {
   if (level == LogLevel::kDebug) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ClearProgress();
   StandardError().Write(std::string(NameOf(level)) + ": " + std::string(line) + "\n");
 }
 
 void EventOutput::Emit(const nlohmann::json& event) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::cout << event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
 void EventOutput::Print(const std::string& text) { Emit({{"event", "print"}, {"text", text}}); }

@@ -2,11 +2,11 @@
 #ifndef POSEIDON_TOOLS_TERMINAL_H_
 #define POSEIDON_TOOLS_TERMINAL_H_
 
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "frontends/caffe/train/output.h"
+#include "poseidon/base/mutex.h"
 
 namespace poseidon::tools {
 
@@ -21,10 +21,10 @@ class Terminal final : public caffe::Output {
   void Log(LogLevel level, std::string_view line) override;
 
  private:
-  void ClearProgress();
+  void ClearProgress() POSEIDON_REQUIRES(mutex_);
   const bool interactive_;
-  std::mutex mutex_;
-  bool progress_shown_ = false;
+  Mutex mutex_;
+  bool progress_shown_ POSEIDON_GUARDED_BY(mutex_) = false;
 };
 
 // The same words as events for the launcher, one JSON object a line on standard output.
@@ -36,7 +36,7 @@ class EventOutput final : public caffe::Output {
   void Emit(const nlohmann::json& event);
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;  // keeps lines whole
 };
 
 // Plays an EventOutput's event at the terminal. False for events it does not know.

@@ -17,7 +17,7 @@ std::int64_t SteadyNow() {
 bool Flight::Begin(std::uint64_t step, Lent lent, poseidon_push landing, const Push& push, std::string* why) {
   Lent before;  // of a step that ended between its push and its mean
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (step_ && !landed_) {
       *why = "a gradient of step " + std::to_string(step) + " came before that of step " + std::to_string(*step_) +
              " had landed, expected one step at a time";
@@ -34,7 +34,7 @@ bool Flight::Begin(std::uint64_t step, Lent lent, poseidon_push landing, const P
   auto status = POSEIDON_NEW(poseidon_status);
   if (push(&landing, &status) == POSEIDON_OK) return true;
   *why = status.message;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   step_.reset();
   lent_ = {};
   return false;
@@ -45,7 +45,7 @@ void Flight::Take(std::uint64_t step, TF_OpKernelContext* context, Done done, Gi
   Tensor mean;
   std::string failure;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (step_ == step && !landed_) {
       taker_.emplace(std::move(taker));
       return;
@@ -64,7 +64,7 @@ void Flight::Take(std::uint64_t step, TF_OpKernelContext* context, Done done, Gi
 void Flight::OnLanded(void* self, const poseidon_status* status) { static_cast<Flight*>(self)->Land(*status); }
 
 void Flight::Land(const poseidon_status& status) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const Tensor u = std::move(lent_.u);
   const Tensor v = std::move(lent_.v);
   const std::string failure = status.code == POSEIDON_OK ? "" : status.message;
@@ -77,7 +77,7 @@ void Flight::Land(const poseidon_status& status) {
   clock_->Waited(layer_, *step_, taker.asked, SteadyNow());
   step_.reset();
   Tensor mean = std::move(lent_.gradient);
-  lock.unlock();
+  lock.Unlock();
   End(std::move(mean), failure, std::move(taker));
 }
 

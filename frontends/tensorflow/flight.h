@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "frontends/tensorflow/kernel.h"
 #include "frontends/tensorflow/step_clock.h"
+#include "poseidon/base/mutex.h"
 #include "poseidon/c/poseidon.h"
 
 namespace poseidon::tensorflow {
@@ -52,12 +52,12 @@ class Flight {
   StepClock* const clock_;
   const std::uint32_t layer_;
 
-  std::mutex mutex_;
-  std::optional<std::uint64_t> step_;  // of what is under way or waits to be taken
-  bool landed_ = false;
-  std::string failure_;
-  Lent lent_;
-  std::optional<Taker> taker_;
+  Mutex mutex_;
+  std::optional<std::uint64_t> step_ POSEIDON_GUARDED_BY(mutex_);  // of what is under way or waits to be taken
+  bool landed_ POSEIDON_GUARDED_BY(mutex_) = false;
+  std::string failure_ POSEIDON_GUARDED_BY(mutex_);
+  Lent lent_ POSEIDON_GUARDED_BY(mutex_);
+  std::optional<Taker> taker_ POSEIDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace poseidon::tensorflow

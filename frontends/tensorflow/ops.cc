@@ -18,12 +18,10 @@
 // width, how many numbers a row of a table has.
 // No op is stateful: TensorFlow chains stateful ops in the order of the program, which would undo the overlap. So their
 // attributes differ (identical ops are merged), and the step, which is never constant, is an input.
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -31,6 +29,7 @@
 
 #include "frontends/tensorflow/kernel.h"
 #include "frontends/tensorflow/model_table.h"
+#include "poseidon/base/mutex.h"
 
 namespace poseidon::tensorflow {
 namespace {
@@ -97,10 +96,10 @@ class Beginner {
   }
   void Do(std::function<void()> task) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       tasks_.push_back(std::move(task));
     }
-    there_.notify_one();
+    there_.NotifyOne();
   }
 
  private:
@@ -109,18 +108,18 @@ class Beginner {
   }
   [[noreturn]] void Run() {
     while (true) {
-      std::unique_lock lock(mutex_);
-      there_.wait(lock, [this] { return !tasks_.empty(); });
+      MutexLock lock(mutex_);
+      while (tasks_.empty()) there_.Wait(lock);
       const std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
-      lock.unlock();
+      lock.Unlock();
       task();
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable there_;
-  std::deque<std::function<void()>> tasks_;
+  Mutex mutex_;
+  ConditionVariable there_;
+  std::deque<std::function<void()>> tasks_ POSEIDON_GUARDED_BY(mutex_);
 };
 
 // Tells the core what the step before took, and begins this one; an empty string, or why not.

@@ -45,29 +45,29 @@ std::vector<Pass> PassesOf(std::int64_t begin, const std::vector<Gradient>& grad
 }  // namespace
 
 void StepClock::Begin(std::uint64_t step, std::int64_t now) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   step_ = step;
   begin_ = now;
   gradients_.clear();
 }
 
 void StepClock::GradientIsThere(std::uint32_t layer, std::int64_t now) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   gradients_.push_back({layer, now});
 }
 
 void StepClock::Waited(std::uint32_t layer, std::uint64_t of_step, std::int64_t asked, std::int64_t landed) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   waits_.push_back({layer, of_step, asked, landed});
 }
 
 StepClock::Ended StepClock::End() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<Gradient> gradients = std::exchange(gradients_, {});
   std::stable_sort(gradients.begin(), gradients.end(), [](const auto& a, const auto& b) { return a.time < b.time; });
   const std::vector<Wait> waits = std::exchange(waits_, {});
   Ended ended{.step = step_, .passes = PassesOf(begin_, gradients), .waited = StoodStill(gradients, waits)};
-  const bool late = std::any_of(waits.begin(), waits.end(), [this](const Wait& wait) { return wait.of_step < step_; });
+  const bool late = std::any_of(waits.begin(), waits.end(), [&ended](const Wait& wait) { return wait.of_step < ended.step; });
   if (!gradients.empty() && !late && std::exchange(warm_, true)) {
     for (const Pass& pass : ended.passes) {
       if (!pass.forward) continue;

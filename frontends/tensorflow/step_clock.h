@@ -4,8 +4,9 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <vector>
+
+#include "poseidon/base/mutex.h"
 
 namespace poseidon::tensorflow {
 
@@ -59,15 +60,17 @@ class StepClock {
     std::int64_t steps = 0;
   };
 
-  std::int64_t StoodStill(const std::vector<Gradient>& gradients, const std::vector<Wait>& waits) const;
+  std::int64_t StoodStill(const std::vector<Gradient>& gradients, const std::vector<Wait>& waits) const
+      POSEIDON_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::uint64_t step_ = 0;
-  std::int64_t begin_ = 0;
-  std::vector<Gradient> gradients_;
-  std::vector<Wait> waits_;
-  bool warm_ = false;                      // a step with gradients has ended: the first one is slow
-  std::map<std::uint32_t, Mean> forward_;  // by layer, of steps whose forward passes waited for nothing
+  Mutex mutex_;
+  std::uint64_t step_ POSEIDON_GUARDED_BY(mutex_) = 0;
+  std::int64_t begin_ POSEIDON_GUARDED_BY(mutex_) = 0;
+  std::vector<Gradient> gradients_ POSEIDON_GUARDED_BY(mutex_);
+  std::vector<Wait> waits_ POSEIDON_GUARDED_BY(mutex_);
+  bool warm_ POSEIDON_GUARDED_BY(mutex_) = false;  // a step with gradients has ended: the first one is slow
+  // By layer, of steps whose forward passes waited for nothing.
+  std::map<std::uint32_t, Mean> forward_ POSEIDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace poseidon::tensorflow

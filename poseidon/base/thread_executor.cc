@@ -32,9 +32,9 @@ ThreadExecutor::ThreadExecutor(const std::string& name)
 ThreadExecutor::~ThreadExecutor() {
   POSEIDON_CHECK(!OnExecutor(), "an executor cannot be destroyed by its own task");
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
-    changed_.notify_one();
+    changed_.NotifyOne();
   }
   thread_.join();
 }
@@ -42,27 +42,27 @@ ThreadExecutor::~ThreadExecutor() {
 // The task may be what lets another thread destroy this executor, so nothing is touched after the
 // lock is given up; hence the notification under it.
 void ThreadExecutor::Post(Task task) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (stopping_) return;  // `task` dies with the argument, outside the lock
   // The clock is read under the lock, so that posted tasks are in order of their times.
   queue_.Post(Now(), next_sequence_++, std::move(task));
-  if (waiting_) changed_.notify_one();
+  if (waiting_) changed_.NotifyOne();
 }
 
 TimerId ThreadExecutor::PostAfter(Duration delay, Task task) {
   POSEIDON_CHECK(delay >= Duration::zero(), "a delay must not be negative");
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const TimerId id = next_sequence_++;
   if (stopping_) return id;
   queue_.PostAt(After(Now(), delay), id, std::move(task));
-  if (waiting_) changed_.notify_one();
+  if (waiting_) changed_.NotifyOne();
   return id;
 }
 
 bool ThreadExecutor::Cancel(TimerId timer) {
   Task cancelled;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     cancelled = queue_.Cancel(timer);
   }
   return static_cast<bool>(cancelled);
@@ -74,27 +74,27 @@ bool ThreadExecutor::OnExecutor() const { return std::this_thread::get_id() == t
 
 void ThreadExecutor::Loop(const std::string& name) {
   pthread_setname_np(pthread_self(), name.c_str());
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
     const std::optional<TaskQueue::Place> next = queue_.Next();
     if (!next || next->due > Now()) {
       waiting_ = true;
       if (next) {
-        changed_.wait_until(lock, Clock::time_point(next->due.since_origin));
+        changed_.WaitUntil(lock, Clock::time_point(next->due.since_origin));
       } else {
-        changed_.wait(lock);
+        changed_.Wait(lock);
       }
       waiting_ = false;
       continue;
     }
     Task task = queue_.Pop();
-    lock.unlock();
+    lock.Unlock();
     task();
     task = nullptr;  // what it owned dies before the next task, and outside the lock
-    lock.lock();
+    lock.Lock();
   }
   TaskQueue dropped = std::exchange(queue_, TaskQueue());
-  lock.unlock();
+  lock.Unlock();
 }
 
 }  // namespace poseidon

@@ -2,13 +2,12 @@
 #ifndef POSEIDON_BASE_THREAD_EXECUTOR_H_
 #define POSEIDON_BASE_THREAD_EXECUTOR_H_
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "poseidon/base/executor.h"
+#include "poseidon/base/mutex.h"
 #include "poseidon/base/task_queue.h"
 
 namespace poseidon {
@@ -36,13 +35,13 @@ class ThreadExecutor final : public Executor {
  private:
   void Loop(const std::string& name);
 
-  // The mutex guards what stands between here and thread_; tasks run and die outside it.
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  TaskQueue queue_;
-  std::uint64_t next_sequence_ = 1;
-  bool waiting_ = false;
-  bool stopping_ = false;
+  // Tasks run and die outside it.
+  Mutex mutex_;
+  ConditionVariable changed_;
+  TaskQueue queue_ POSEIDON_GUARDED_BY(mutex_);
+  std::uint64_t next_sequence_ POSEIDON_GUARDED_BY(mutex_) = 1;
+  bool waiting_ POSEIDON_GUARDED_BY(mutex_) = false;
+  bool stopping_ POSEIDON_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // last, because it uses all of the above
 };

@@ -62,7 +62,7 @@ bool TraceRecorder::MakeRoom(const Kept* in) {
 }
 
 void TraceRecorder::Record(const TraceSpan& span) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Steps& steps = models_[span.model];
   Kept* kept = steps.Find(span.step);
   if (kept == nullptr) kept = Add(span, &steps);
@@ -72,7 +72,7 @@ void TraceRecorder::Record(const TraceSpan& span) {
 }
 
 std::vector<TraceSpan> TraceRecorder::Take() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<TraceSpan> spans;
   spans.reserve(spans_);
   for (auto& [model, steps] : models_) {

@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "poseidon/base/executor.h"
+#include "poseidon/base/mutex.h"
 
 namespace poseidon {
 
@@ -59,14 +59,14 @@ class TraceRecorder {
     std::uint64_t given_up = 0;  // of the steps below this, those that are not here do not come back
   };
 
-  Kept* Add(const TraceSpan& span, Steps* steps);
-  void GiveUp(Steps* steps, ByStep* among, ByStep::iterator step);
-  bool MakeRoom(const Kept* in);
+  Kept* Add(const TraceSpan& span, Steps* steps) POSEIDON_REQUIRES(mutex_);
+  void GiveUp(Steps* steps, ByStep* among, ByStep::iterator step) POSEIDON_REQUIRES(mutex_);
+  bool MakeRoom(const Kept* in) POSEIDON_REQUIRES(mutex_);
 
   const Options options_;
-  std::mutex mutex_;
-  std::map<std::uint16_t, Steps> models_;
-  std::size_t spans_ = 0;  // in all steps together
+  Mutex mutex_;
+  std::map<std::uint16_t, Steps> models_ POSEIDON_GUARDED_BY(mutex_);
+  std::size_t spans_ POSEIDON_GUARDED_BY(mutex_) = 0;  // in all steps together
 };
 
 }  // namespace poseidon

@@ -20,8 +20,8 @@ CallbackDevice::CallbackDevice(Executor& executor, const poseidon_device& device
       name_(device.name != nullptr ? device.name : "device " + std::to_string(device.device_id)) {}
 
 CallbackDevice::~CallbackDevice() {
-  std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return under_way_ == 0; });
+  MutexLock lock(mutex_);
+  while (under_way_ > 0) idle_.Wait(lock);
 }
 
 Result<device::HostBuffer> CallbackDevice::AllocateHost(std::size_t bytes) {
@@ -37,7 +37,7 @@ Result<device::HostBuffer> CallbackDevice::AllocateHost(std::size_t bytes) {
 }
 
 CallbackDevice::Copy* CallbackDevice::Begin(const char* direction, std::size_t bytes, Completion done) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ++under_way_;
   return new Copy{this, direction, bytes, std::move(done)};
 }
@@ -54,8 +54,8 @@ void CallbackDevice::OnDone(void* token, poseidon_code code) {
                         " failed with code " + std::to_string(code));
   }
   self.executor_.Post([done = std::move(copy->done), status] { done(status); });
-  std::lock_guard lock(self.mutex_);
-  if (--self.under_way_ == 0) self.idle_.notify_all();
+  MutexLock lock(self.mutex_);
+  if (--self.under_way_ == 0) self.idle_.NotifyAll();
 }
 
 void CallbackDevice::CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, Completion done) {

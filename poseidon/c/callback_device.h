@@ -2,12 +2,11 @@
 #ifndef POSEIDON_C_CALLBACK_DEVICE_H_
 #define POSEIDON_C_CALLBACK_DEVICE_H_
 
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "poseidon/base/mutex.h"
 #include "poseidon/c/poseidon.h"
 #include "poseidon/device/device.h"
 
@@ -44,9 +43,9 @@ class CallbackDevice final : public device::Device {
   Executor& executor_;
   const poseidon_device device_;
   const std::string name_;
-  std::mutex mutex_;
-  std::condition_variable idle_;
-  std::size_t under_way_ = 0;  // guarded by mutex_
+  Mutex mutex_;
+  ConditionVariable idle_;
+  std::size_t under_way_ POSEIDON_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace poseidon::c

@@ -8,11 +8,11 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "poseidon/base/check.h"
+#include "poseidon/base/mutex.h"
 #include "poseidon/device/host_device.h"
 
 namespace poseidon::device {
@@ -55,7 +55,7 @@ class FakeDevice::Memory {
   Memory& operator=(const Memory&) = delete;
 
   Result<DeviceSpan> Allocate(std::size_t size) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     // An empty span takes a place too, so that every allocation has an address of its own.
     const std::size_t taken = std::max<std::size_t>(size, 1);
     std::size_t begin = 0;
@@ -72,14 +72,14 @@ class FakeDevice::Memory {
     return DeviceSpan{base_ + begin, size};
   }
   void Free(DeviceSpan span) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto used = used_.find(OffsetOf(span));
     POSEIDON_CHECK(used != used_.end(), "what is freed was allocated");
     Poison(MutableBytes(bytes_).subspan(used->first, used->second));
     used_.erase(used);
   }
   MutableBytes At(DeviceSpan span) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const std::size_t begin = OffsetOf(span);
     auto after = used_.upper_bound(begin);
     POSEIDON_CHECK(after != used_.begin(), "a span lies within one allocation");
@@ -99,8 +99,8 @@ class FakeDevice::Memory {
 
   std::byte* base_ = nullptr;
   ByteBuffer bytes_;
-  std::mutex mutex_;  // guards used_
-  std::map<std::size_t, std::size_t> used_;
+  Mutex mutex_;
+  std::map<std::size_t, std::size_t> used_ POSEIDON_GUARDED_BY(mutex_);
 };
 
 // Work in order: each piece waits for its event, takes its time, ends.
@@ -204,7 +204,7 @@ struct FakeDevice::State : std::enable_shared_from_this<FakeDevice::State> {
       POSEIDON_CHECK(Crc32c(copy->from) == copy->crc, "memory changed while it was lent to a copy");
       Status status;
       if (const auto self = weak.lock()) {
-        std::lock_guard lock(self->failure_mutex);
+        MutexLock lock(self->failure_mutex);
         status = std::exchange(self->failure, OkStatus());
       }
       if (status.ok() && !copy->from.empty()) {
@@ -219,8 +219,8 @@ struct FakeDevice::State : std::enable_shared_from_this<FakeDevice::State> {
   Executor& executor;
   const FakeDeviceOptions options;
   Memory memory;
-  std::mutex failure_mutex;  // guards failure
-  Status failure;
+  Mutex failure_mutex;
+  Status failure POSEIDON_GUARDED_BY(failure_mutex);
 
   bool stopped = false;
   Stream to_host;
@@ -278,7 +278,7 @@ Event FakeDevice::Launch(Duration duration, Task kernel) {
 MutableBytes FakeDevice::InKernel(DeviceSpan span) { return state_->memory.At(span); }
 
 void FakeDevice::FailNextCopy(Status status) {
-  std::lock_guard lock(state_->failure_mutex);
+  MutexLock lock(state_->failure_mutex);
   state_->failure = std::move(status);
 }
 

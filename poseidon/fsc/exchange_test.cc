@@ -87,7 +87,7 @@ class ExchangeTest : public testing::Test {
       frame.total = rows ? (v ? 3 : units) * sizeof(float) : 0;
       frame.length = static_cast<std::uint32_t>(frame.total);
       frame.flags = v ? wire::kFlagFactorV : std::uint16_t{0};
-      const sim::Visit visit(simulation_, *io_);
+    const sim::Visit visit(simulation_, *io_);
     messaging::FrameSink& sink = *(*exchange_)->SinkOf(wire::FrameType::kFactor);
       MutableBytes place;
       if (rows) {

@@ -3,9 +3,10 @@
 #define POSEIDON_SESSION_FRONT_END_H_
 
 #include <atomic>
-#include <mutex>
 #include <string>
 #include <utility>
+
+#include "poseidon/base/mutex.h"
 
 namespace poseidon::session {
 
@@ -28,18 +29,18 @@ class FrontEnd {
 
   // What keeps the program from steps, "evaluates"; empty: nothing in particular.
   void Say(std::string busy_with) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     busy_with_ = std::move(busy_with);
   }
   std::string busy_with() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return busy_with_;
   }
 
  private:
   std::atomic<int> blocked_ = 0;
-  mutable std::mutex mutex_;
-  std::string busy_with_;
+  mutable Mutex mutex_;
+  std::string busy_with_ POSEIDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace poseidon::session

@@ -41,7 +41,7 @@ Result<LayerId> Model::Declare(plan::LayerSpec layer) {
 }
 
 bool Model::committed() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return provisional_plan_.has_value();
 }
 
@@ -68,7 +68,7 @@ Result<plan::Plan> Model::Commit() {
   POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
   Result<plan::Plan> plan = AwaitPlan([this](PlanTaker take) { session_.node_->Commit(id_, specs_, std::move(take)); });
   if (!plan.ok()) return plan;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   layers_.resize(specs_.size());
   for (const plan::LayerSpec& spec : specs_) {
     gathered_.push_back(spec.is_table() ? std::make_unique<factors::GatheredRows>() : nullptr);
@@ -102,7 +102,7 @@ Result<const plan::Plan*> Model::BeginStep(Step step, Wish wish) {
     Result<plan::Plan> plan =
         AwaitPlan([this](PlanTaker take) { session_.node_->AwaitFinalPlan(id_, std::move(take)); });
     if (!plan.ok()) return plan.status();
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     plans_->Use(*plan);
     final_plan_ = *std::move(plan);
   }
@@ -110,13 +110,13 @@ Result<const plan::Plan*> Model::BeginStep(Step step, Wish wish) {
 }
 
 std::optional<plan::Plan> Model::NewestPlan() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return final_plan_ ? final_plan_ : provisional_plan_;
 }
 
 Result<plan::Scheme> Model::SchemeOf(LayerId layer, Step step) const {
   POSEIDON_RETURN_IF_ERROR(CheckLayer(layer));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!final_plan_ && step.value() >= session_.final_plan_step()) {
     return FailedPrecondition("step " + std::to_string(step.value()) +
                               " follows the final plan, which the step's begin has to bring");
@@ -160,7 +160,7 @@ Status Model::Push(LayerId id, session::Push push) {
   POSEIDON_RETURN_IF_ERROR(session_.failure());
   POSEIDON_RETURN_IF_ERROR(Check(id, push));
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Layer& layer = layers_[id.value()];
     const auto refused = [&](const std::string& why) {
       return FailedPrecondition(Named(specs_[id.value()]) + " was pushed for step " +
@@ -195,10 +195,10 @@ Status Model::Push(LayerId id, session::Push push) {
 Completion Model::Complete(LayerId layer, Completion landed) {
   return [this, layer, landed = std::move(landed)](Status status) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       layers_[layer.value()].waiting = false;
       layers_[layer.value()].status = status;
-      landed_.notify_all();
+      landed_.NotifyAll();
     }
     if (landed) landed(std::move(status));
   };
@@ -206,20 +206,19 @@ Completion Model::Complete(LayerId layer, Completion landed) {
 
 LayerId Model::WaitAny(std::span<const LayerId> layers) {
   POSEIDON_CHECK(!layers.empty(), "somebody is waited for");
-  std::unique_lock lock(mutex_);
-  const auto first_landed = [&] {
-    return std::find_if(layers.begin(), layers.end(),
-                        [&](LayerId layer) { return !layers_.at(layer.value()).waiting; });
-  };
-  auto found = first_landed();
-  if (found != layers.end()) return *found;
+  MutexLock lock(mutex_);
+  std::optional<LayerId> found = FirstLanded(layers);
+  if (found) return *found;
   const FrontEnd::Blocked blocked(session_.front_end_);
   const TimePoint begin = session_.now();
-  const auto one_landed = [&] { return (found = first_landed()) != layers.end(); };
-  while (!landed_.wait_for(lock, kInterruptedEvery, one_landed)) {
-    lock.unlock();
+  while (!found) {
+    const auto look = std::chrono::steady_clock::now() + kInterruptedEvery;
+    while (!found && landed_.WaitUntil(lock, look)) found = FirstLanded(layers);
+    if (found) break;
+    lock.Unlock();
     session_.EndIfInterrupted();
-    lock.lock();
+    lock.Lock();
+    found = FirstLanded(layers);
   }
   const TimePoint end = session_.now();
   AddWaited(end - begin);
@@ -231,13 +230,20 @@ LayerId Model::WaitAny(std::span<const LayerId> layers) {
   return *found;
 }
 
+std::optional<LayerId> Model::FirstLanded(std::span<const LayerId> layers) const {
+  for (const LayerId layer : layers) {
+    if (!layers_.at(layer.value()).waiting) return layer;
+  }
+  return std::nullopt;
+}
+
 void Model::AddWaited(Duration time) {
   waited_ += time;
   if (pace_) pace_->waited += ToSeconds(time);
 }
 
 void Model::Waited(Duration time) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   AddWaited(time);
 }
 
@@ -245,14 +251,14 @@ Status Model::Wait(LayerId layer) {
   if (!Landed(layer)) POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
   WaitAny({&layer, 1});
   const Status failure = session_.failure();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   // What a layer was told is an echo of the job's failure, where there is one.
   const Status& status = layers_.at(layer.value()).status;
   return status.ok() || failure.ok() ? status : failure;
 }
 
 bool Model::Landed(LayerId layer) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return !layers_.at(layer.value()).waiting;
 }
 
@@ -260,7 +266,7 @@ bool Model::Landed(LayerId layer) const {
 
 void Model::Timed(LayerId layer, Pass pass, Step step, TimePoint begin, TimePoint end) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const int index = static_cast<int>(layer.value());
     pass == Pass::kForward ? clock_->AddForward(index, end - begin) : clock_->AddBackward(index, end - begin);
     timed_ = true;
@@ -276,7 +282,7 @@ void Model::ReportMeasured() {
   if (measure_) return Report(measure_());
   std::vector<wire::Measured::Layer> measured(specs_.size());
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!timed_) return;
     const std::vector<plan::LayerSeconds> means = clock_->Means();
     for (std::size_t i = 0; i < measured.size(); ++i) {
@@ -303,7 +309,7 @@ void Model::BeginPace(Step step, const Wish& wish) {
   Shared shared{.values = std::make_shared<std::vector<double>>(kWishes + session_.workers(), 0.0),
                 .busy = std::make_shared<double>(0.0)};
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     clock_->EndIteration();
     shared.pace = std::exchange(pace_, StepPace{.begin = now});
   }
@@ -333,7 +339,7 @@ void Model::MeterEnded() {
     if (before && here && oldest.pace && oldest.summed.get().ok()) {
       oldest.pace->busy = *busy_ - *before;
       const double slowest = *std::max_element(oldest.values->begin() + kWishes, oldest.values->end());
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (oldest.pace->begin >= metered_from_) overlap_.AddStep(*oldest.pace, slowest);
     }
     shared_.pop_front();
@@ -367,7 +373,7 @@ ModelStatistics Model::Collect() const {
     }
     statistics.busy_seconds = ToSeconds(scheduler->busy());
   });
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   statistics.waited_seconds = ToSeconds(waited_);
   statistics.overlap = overlap_;
   return statistics;
@@ -377,7 +383,7 @@ void Model::ResetTimings() {
   session_.RunOnIo([this] {
     if (schedule::Scheduler* const scheduler = session_.node_->scheduler(id_)) scheduler->ResetTimings();
   });
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   waited_ = Duration{0};
   overlap_ = {};
   metered_from_ = session_.now();

@@ -2,13 +2,11 @@
 #ifndef POSEIDON_SESSION_MODEL_H_
 #define POSEIDON_SESSION_MODEL_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -17,6 +15,7 @@
 #include <vector>
 
 #include "poseidon/base/executor.h"
+#include "poseidon/base/mutex.h"
 #include "poseidon/device/device.h"
 #include "poseidon/messaging/traffic.h"
 #include "poseidon/factors/rebuild.h"
@@ -169,7 +168,8 @@ class Model {
   Result<plan::Plan> AwaitPlan(UniqueFunction<void(PlanTaker)> start);
   Status Check(LayerId layer, const session::Push& push) const;
   void BeginPace(Step step, const Wish& wish);
-  void AddWaited(Duration time);  // with the mutex held
+  void AddWaited(Duration time) POSEIDON_REQUIRES(mutex_);
+  std::optional<LayerId> FirstLanded(std::span<const LayerId> layers) const POSEIDON_REQUIRES(mutex_);
   void MeterEnded();
   void ReportMeasured();
   Completion Complete(LayerId layer, Completion landed);
@@ -182,18 +182,20 @@ class Model {
   std::function<std::vector<wire::Measured::Layer>()> measure_;
   std::optional<Step> begun_;  // the step begun last
 
-  mutable std::mutex mutex_;
-  std::condition_variable landed_;
-  std::vector<Layer> layers_;                   // guarded by mutex_
-  std::optional<plan::Plan> provisional_plan_;  // written under mutex_
-  std::optional<plan::Plan> final_plan_;        // written under mutex_
-  std::optional<plan::History> plans_;          // guarded by mutex_
-  Duration waited_{0};                          // guarded by mutex_
-  std::optional<plan::LayerClock> clock_;             // guarded by mutex_
-  bool timed_ = false;                          // guarded by mutex_
-  OverlapMeter overlap_;                        // guarded by mutex_
-  std::optional<StepPace> pace_;                // of the step under way, guarded by mutex_
-  TimePoint metered_from_;                      // steps that began before it are not in overlap_, guarded by mutex_
+  mutable Mutex mutex_;
+  ConditionVariable landed_;
+  std::vector<Layer> layers_ POSEIDON_GUARDED_BY(mutex_);
+  // Written under mutex_ by the session's thread, which therefore reads them without it.
+  std::optional<plan::Plan> provisional_plan_;
+  std::optional<plan::Plan> final_plan_;
+  std::optional<plan::History> plans_ POSEIDON_GUARDED_BY(mutex_);
+  Duration waited_ POSEIDON_GUARDED_BY(mutex_){0};
+  std::optional<plan::LayerClock> clock_ POSEIDON_GUARDED_BY(mutex_);
+  bool timed_ POSEIDON_GUARDED_BY(mutex_) = false;
+  OverlapMeter overlap_ POSEIDON_GUARDED_BY(mutex_);
+  std::optional<StepPace> pace_ POSEIDON_GUARDED_BY(mutex_);  // of the step under way
+  // Steps that began before it are not in overlap_.
+  TimePoint metered_from_ POSEIDON_GUARDED_BY(mutex_);
 
   std::vector<std::unique_ptr<factors::GatheredRows>> gathered_;  // by layer, null but for tables; theirs who have the layer's turn
 

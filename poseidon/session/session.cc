@@ -69,7 +69,7 @@ Result<std::unique_ptr<Session>> Session::Open(
         .front_end = &self->front_end_,
         .processor_time = ProcessorTime};
     self->node_ = std::make_unique<Node>(environment, options.node, [self](const Status& failure) {
-      std::lock_guard lock(self->mutex_);
+      MutexLock lock(self->mutex_);
       self->failure_ = failure;
     });
     listened = self->node_->Listen();
@@ -208,7 +208,7 @@ void Session::Abort(const Status& reason) {
 }
 
 Status Session::failure() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return failure_;
 }
 

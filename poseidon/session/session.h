@@ -7,13 +7,13 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "poseidon/base/log.h"
+#include "poseidon/base/mutex.h"
 #include "poseidon/base/trace.h"
 #include "poseidon/session/front_end.h"
 #include "poseidon/session/model.h"
@@ -145,8 +145,8 @@ class Session {
   std::vector<wire::RosterEntry> roster_;
   std::vector<std::unique_ptr<Model>> models_;
 
-  mutable std::mutex mutex_;
-  Status failure_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  Status failure_ POSEIDON_GUARDED_BY(mutex_);
 };
 
 template <typename F>

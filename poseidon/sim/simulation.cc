@@ -29,7 +29,8 @@ class VirtualExecutor final : public Executor {
   const ProcessId process_;
   const std::uint32_t id_;
   const bool jitter_;
-  // Guarded by the simulation's mutex.
+  // Guarded by the simulation's mutex. Not annotated: the analysis cannot know that simulation_.mutex_ is the mutex
+  // that the simulation's own functions hold.
   TaskQueue queue_;
   std::optional<Simulation::Wake> wake_;
   TimePoint free_at_;  // its last task has taken its time by then
@@ -37,16 +38,16 @@ class VirtualExecutor final : public Executor {
 };
 
 VirtualExecutor::~VirtualExecutor() {
-  std::unique_lock lock(simulation_.mutex_);
+  MutexLock lock(simulation_.mutex_);
   POSEIDON_CHECK(simulation_.current_ != this, "an executor cannot be destroyed by its own task");
   closing_ = true;
-  simulation_.Drop(*this, lock);
+  simulation_.Drop(*this);
   auto& siblings = simulation_.At(process_).executors;
   siblings.erase(std::find(siblings.begin(), siblings.end(), this));
 }
 
 void VirtualExecutor::Post(Task task) {
-  std::lock_guard lock(simulation_.mutex_);
+  MutexLock lock(simulation_.mutex_);
   if (closing_ || !simulation_.At(process_).alive) return;  // dies with the argument, unlocked
   const std::uint64_t sequence = simulation_.next_sequence_++;
   if (simulation_.spent_ == Duration::zero()) {
@@ -60,7 +61,7 @@ void VirtualExecutor::Post(Task task) {
 TimerId VirtualExecutor::PostAfter(Duration delay, Task task) {
   POSEIDON_CHECK(delay >= Duration::zero(), "a delay must not be negative");
   constexpr Duration kForever = std::chrono::hours(24 * 365 * 100);  // beyond it the sum overflows
-  std::lock_guard lock(simulation_.mutex_);
+  MutexLock lock(simulation_.mutex_);
   const TimerId id = simulation_.next_sequence_++;
   if (closing_ || !simulation_.At(process_).alive) return id;
   queue_.PostAt(simulation_.now_ + simulation_.spent_ + std::min(delay, kForever), id,
@@ -72,7 +73,7 @@ TimerId VirtualExecutor::PostAfter(Duration delay, Task task) {
 bool VirtualExecutor::Cancel(TimerId timer) {
   Task cancelled;
   {
-    std::lock_guard lock(simulation_.mutex_);
+    MutexLock lock(simulation_.mutex_);
     cancelled = queue_.Cancel(timer);
     simulation_.Schedule(*this);
   }
@@ -80,7 +81,7 @@ bool VirtualExecutor::Cancel(TimerId timer) {
 }
 
 bool VirtualExecutor::OnExecutor() const {
-  std::lock_guard lock(simulation_.mutex_);
+  MutexLock lock(simulation_.mutex_);
   return simulation_.current_ == this && simulation_.runner_ == std::this_thread::get_id();
 }
 
@@ -93,62 +94,62 @@ Simulation::~Simulation() {
 }
 
 ProcessId Simulation::AddProcess(std::string name) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Process& process = processes_.emplace_back();
   process.name = std::move(name);
   return ProcessId(static_cast<std::uint32_t>(processes_.size() - 1));
 }
 
 std::unique_ptr<Executor> Simulation::MakeExecutor(ProcessId process, bool jitter) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto executor = std::make_unique<VirtualExecutor>(*this, process, next_executor_++, jitter);
   At(process).executors.push_back(executor.get());
   return executor;
 }
 
 void Simulation::Kill(ProcessId process) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (!At(process).alive) return;
   At(process).alive = false;
   std::vector<Task> observers = std::exchange(At(process).observers, {});
-  lock.unlock();
+  lock.Unlock();
   for (const Task& observer : observers) observer();
   observers.clear();
-  lock.lock();
+  lock.Lock();
   // What a dropped task owned may destroy executors of the process, so each is looked up afresh.
   const auto has_tasks = [](const VirtualExecutor* executor) { return executor->queue_.Next().has_value(); };
   for (;;) {
     const auto& executors = At(process).executors;
     const auto next = std::find_if(executors.begin(), executors.end(), has_tasks);
     if (next == executors.end()) return;
-    Drop(**next, lock);
+    Drop(**next);
   }
 }
 
 void Simulation::AtKill(ProcessId process, Task observer) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   At(process).observers.push_back(std::move(observer));
 }
 
 void Simulation::Pause(ProcessId process) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   At(process).paused = true;
   for (VirtualExecutor* executor : At(process).executors) Schedule(*executor);
 }
 
 void Simulation::Resume(ProcessId process) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   At(process).paused = false;
   for (VirtualExecutor* executor : At(process).executors) Schedule(*executor);
 }
 
 bool Simulation::alive(ProcessId process) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return At(process).alive;
 }
 
 const std::string& Simulation::name(ProcessId process) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return At(process).name;
 }
 
@@ -175,16 +176,16 @@ void Simulation::Schedule(VirtualExecutor& executor) {
   wakes_.insert(*executor.wake_);
 }
 
-void Simulation::Drop(VirtualExecutor& executor, std::unique_lock<std::mutex>& lock) {
+void Simulation::Drop(VirtualExecutor& executor) {
   if (executor.wake_) wakes_.erase(*executor.wake_);
   executor.wake_.reset();
   const VirtualExecutor* const outer = std::exchange(current_, &executor);
   const std::thread::id outer_runner = std::exchange(runner_, std::this_thread::get_id());
   {
     TaskQueue dropped = std::exchange(executor.queue_, TaskQueue());
-    lock.unlock();
+    mutex_.Unlock();
   }  // the tasks die here
-  lock.lock();
+  mutex_.Lock();
   current_ = outer;
   runner_ = outer_runner;
 }
@@ -199,13 +200,13 @@ const Simulation::Process& Simulation::At(ProcessId process) const {
 }
 
 void Simulation::Spend(Duration time) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   POSEIDON_CHECK(current_ != nullptr && time >= Duration::zero(), "a task spends time, not less than none");
   spent_ += time;
 }
 
 bool Simulation::Step() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   POSEIDON_CHECK(current_ == nullptr, "a simulation is not run from one of its own tasks");
   if (wakes_.empty()) return false;
   const Wake wake = *wakes_.begin();
@@ -219,10 +220,10 @@ bool Simulation::Step() {
   Task task = executor.queue_.Pop();
   current_ = &executor;
   runner_ = std::this_thread::get_id();
-  lock.unlock();
+  lock.Unlock();
   task();
   task = nullptr;
-  lock.lock();
+  lock.Lock();
   current_ = nullptr;
   executor.free_at_ = now_ + std::exchange(spent_, Duration::zero());
   Schedule(executor);
@@ -236,23 +237,23 @@ void Simulation::Run() {
 
 void Simulation::RunUntil(TimePoint end) {
   const auto due = [this, end] {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return !wakes_.empty() && wakes_.begin()->at <= end;
   };
   while (due()) Step();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   now_ = std::max(now_, end);
 }
 
 bool Simulation::RunUntil(const std::function<bool()>& reached, Duration limit) {
   const TimePoint end = now() + limit;
   const auto due = [this, end] {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return !wakes_.empty() && wakes_.begin()->at <= end;
   };
   while (!reached()) {
     if (!due()) {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (!wakes_.empty()) now_ = std::max(now_, end);
       return false;
     }
@@ -262,26 +263,26 @@ bool Simulation::RunUntil(const std::function<bool()>& reached, Duration limit) 
 }
 
 TimePoint Simulation::now() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return now_ + spent_;
 }
 std::uint64_t Simulation::events() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return events_;
 }
 std::uint64_t Simulation::hash() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return hash_;
 }
 
 Visit::Visit(Simulation& simulation, const Executor& executor) : simulation_(simulation) {
-  std::lock_guard lock(simulation_.mutex_);
+  MutexLock lock(simulation_.mutex_);
   outer_ = std::exchange(simulation_.current_, static_cast<const VirtualExecutor*>(&executor));
   outer_runner_ = std::exchange(simulation_.runner_, std::this_thread::get_id());
 }
 
 Visit::~Visit() {
-  std::lock_guard lock(simulation_.mutex_);
+  MutexLock lock(simulation_.mutex_);
   simulation_.current_ = outer_;
   simulation_.runner_ = outer_runner_;
 }

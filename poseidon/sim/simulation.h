@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "poseidon/base/executor.h"
+#include "poseidon/base/mutex.h"
 #include "poseidon/base/random.h"
 #include "poseidon/base/strong_id.h"
 
@@ -100,26 +100,27 @@ class Simulation {
     std::vector<VirtualExecutor*> executors;
   };
 
-  void Schedule(VirtualExecutor& executor);
-  void Drop(VirtualExecutor& executor, std::unique_lock<std::mutex>& lock);
-  Process& At(ProcessId process);
-  const Process& At(ProcessId process) const;
+  void Schedule(VirtualExecutor& executor) POSEIDON_REQUIRES(mutex_);
+  // Gives the mutex up meanwhile.
+  void Drop(VirtualExecutor& executor) POSEIDON_REQUIRES(mutex_);
+  Process& At(ProcessId process) POSEIDON_REQUIRES(mutex_);
+  const Process& At(ProcessId process) const POSEIDON_REQUIRES(mutex_);
 
   const SimulationOptions options_;
 
-  // Guards all below, for Post from other threads. Tasks and observers run and die outside it.
-  mutable std::mutex mutex_;
-  Random random_;
-  TimePoint now_;
-  Duration spent_{0};  // by the task under way
-  std::uint64_t next_sequence_ = 1;
-  std::uint64_t events_ = 0;
-  std::uint64_t hash_ = 0;
-  std::uint32_t next_executor_ = 0;
-  std::vector<Process> processes_;
-  std::set<Wake> wakes_;  // at most one per executor
-  const VirtualExecutor* current_ = nullptr;
-  std::thread::id runner_;
+  // For Post from other threads. Tasks and observers run and die outside it.
+  mutable Mutex mutex_;
+  Random random_ POSEIDON_GUARDED_BY(mutex_);
+  TimePoint now_ POSEIDON_GUARDED_BY(mutex_);
+  Duration spent_ POSEIDON_GUARDED_BY(mutex_){0};  // by the task under way
+  std::uint64_t next_sequence_ POSEIDON_GUARDED_BY(mutex_) = 1;
+  std::uint64_t events_ POSEIDON_GUARDED_BY(mutex_) = 0;
+  std::uint64_t hash_ POSEIDON_GUARDED_BY(mutex_) = 0;
+  std::uint32_t next_executor_ POSEIDON_GUARDED_BY(mutex_) = 0;
+  std::vector<Process> processes_ POSEIDON_GUARDED_BY(mutex_);
+  std::set<Wake> wakes_ POSEIDON_GUARDED_BY(mutex_);  // at most one per executor
+  const VirtualExecutor* current_ POSEIDON_GUARDED_BY(mutex_) = nullptr;
+  std::thread::id runner_ POSEIDON_GUARDED_BY(mutex_);
 };
 
 // For tests: while it lives, what the caller does counts as done in a task of `executor`, an executor of this

@@ -32,10 +32,10 @@ Result<std::unique_ptr<BatchSource>> BatchSource::Open(Options options, Transfor
 
 BatchSource::~BatchSource() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (reader_.joinable()) reader_.join();
 }
 
@@ -51,7 +51,7 @@ Status BatchSource::ReadFirstRecord() {
 }
 
 Status BatchSource::Take(std::uint64_t first, Batch* batch) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const std::uint64_t expected = ready_.empty() ? reading_.value_or(next_) : ready_.front().first;
   if (!started_ || expected != first) {
     for (Read& read : ready_) {
@@ -66,8 +66,8 @@ Status BatchSource::Take(std::uint64_t first, Batch* batch) {
     started_ = true;
     reader_ = std::thread(&BatchSource::ReadAhead, this);
   }
-  changed_.notify_all();
-  changed_.wait(lock, [this] { return !ready_.empty(); });
+  changed_.NotifyAll();
+  while (ready_.empty()) changed_.Wait(lock);
   Read read = std::move(ready_.front());
   ready_.pop_front();
   if (!read.status.ok()) {
@@ -77,25 +77,23 @@ Status BatchSource::Take(std::uint64_t first, Batch* batch) {
   }
   if (batch->images.defined()) idle_.push_back(std::move(*batch));
   *batch = std::move(read.batch);
-  lock.unlock();
-  changed_.notify_all();
+  lock.Unlock();
+  changed_.NotifyAll();
   return OkStatus();
 }
 
 // After a failure the reader waits: what follows would be asked for by nobody.
 void BatchSource::ReadAhead() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   std::uint64_t failed_course = 0;
   while (true) {
-    changed_.wait(lock, [&] {
-      return stopping_ || (ready_.size() < options_.ahead && course_ != failed_course);
-    });
+    while (!stopping_ && (ready_.size() >= options_.ahead || course_ == failed_course)) changed_.Wait(lock);
     if (stopping_) return;
     const std::uint64_t course = course_;
     Read read{.first = next_, .status = OkStatus(), .batch = TakeIdle()};
     reading_ = next_;
     next_ += options_.stride;
-    lock.unlock();
+    lock.Unlock();
     try {
       if (!read.batch.images.defined()) read.batch = Fresh();
       read.status = Fill(read.first, &read.batch);
@@ -103,7 +101,7 @@ void BatchSource::ReadAhead() {
       read.status = ResourceExhausted("database " + options_.path + ": out of memory for a batch of " +
                                       std::to_string(options_.rows) + " images of " + ToString(image_shape_));
     }
-    lock.lock();
+    lock.Lock();
     if (course != course_) {
       idle_.push_back(std::move(read.batch));
       continue;
@@ -111,7 +109,7 @@ void BatchSource::ReadAhead() {
     reading_.reset();
     if (!read.status.ok()) failed_course = course;
     ready_.push_back(std::move(read));
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 

@@ -4,12 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -18,6 +16,7 @@
 #include "frontends/caffe/data/record_source.h"
 #include "frontends/caffe/data/sample.h"
 #include "frontends/caffe/data/transformer.h"
+#include "poseidon/base/mutex.h"
 #include "poseidon/base/result.h"
 
 namespace poseidon::caffe {
@@ -79,8 +78,8 @@ class BatchSource {
   void ReadAhead();
   Status Fill(std::uint64_t first, Batch* batch);
   Status FillRow(std::uint64_t sample, std::int64_t row, Batch* batch);
-  // An idle batch that nobody looks at any more, else an empty one. Under mutex_.
-  Batch TakeIdle();
+  // An idle batch that nobody looks at any more, else an empty one.
+  Batch TakeIdle() POSEIDON_REQUIRES(mutex_);
   Batch Fresh() const;
 
   const Options options_;
@@ -91,17 +90,17 @@ class BatchSource {
   ImageShape stored_shape_;
   ImageShape image_shape_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  bool started_ = false;
-  bool stopping_ = false;
-  std::uint64_t next_ = 0;  // where the reader goes on
-  std::optional<std::uint64_t> reading_;  // what it reads on the present course
-  std::uint64_t course_ =
-      0;  // counts changes of direction; what was read on an older one is dropped
-  std::deque<Read> ready_;
-  std::vector<Batch> idle_;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool started_ POSEIDON_GUARDED_BY(mutex_) = false;
+  bool stopping_ POSEIDON_GUARDED_BY(mutex_) = false;
+  std::uint64_t next_ POSEIDON_GUARDED_BY(mutex_) = 0;  // where the reader goes on
+  // What it reads on the present course.
+  std::optional<std::uint64_t> reading_ POSEIDON_GUARDED_BY(mutex_);
+  // Counts changes of direction; what was read on an older one is dropped.
+  std::uint64_t course_ POSEIDON_GUARDED_BY(mutex_) = 0;
+  std::deque<Read> ready_ POSEIDON_GUARDED_BY(mutex_);
+  std::vector<Batch> idle_ POSEIDON_GUARDED_BY(mutex_);
 
   std::thread reader_;
 };

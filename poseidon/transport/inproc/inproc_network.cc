@@ -3,11 +3,11 @@
 
 #include <array>
 #include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "poseidon/base/check.h"
+#include "poseidon/base/mutex.h"
 #include "poseidon/transport/inproc/pipe.h"
 #include "poseidon/transport/memory_stream.h"
 
@@ -23,21 +23,21 @@ class End;
 class Doorbell {
  public:
   void Attach(Executor& executor, std::weak_ptr<End> end) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     executor_ = &executor;
     end_ = std::move(end);
   }
   void Detach() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     executor_ = nullptr;
   }
   static void Ring(const std::shared_ptr<Doorbell>& bell);
 
  private:
-  std::mutex mutex_;
-  Executor* executor_ = nullptr;
-  std::weak_ptr<End> end_;
-  bool ringing_ = false;
+  Mutex mutex_;
+  Executor* executor_ POSEIDON_GUARDED_BY(mutex_) = nullptr;
+  std::weak_ptr<End> end_ POSEIDON_GUARDED_BY(mutex_);
+  bool ringing_ POSEIDON_GUARDED_BY(mutex_) = false;
 };
 
 // What both ends share. Side 0 connected, side 1 accepted; side s writes pipes[s], reads pipes[1-s].
@@ -93,13 +93,13 @@ class End final : public MemoryStream {
 };
 
 void Doorbell::Ring(const std::shared_ptr<Doorbell>& bell) {
-  std::lock_guard lock(bell->mutex_);
+  MutexLock lock(bell->mutex_);
   if (bell->executor_ == nullptr || bell->ringing_) return;
   bell->ringing_ = true;
   bell->executor_->Post([bell] {
     std::shared_ptr<End> end;
     {
-      std::lock_guard answered(bell->mutex_);
+      MutexLock answered(bell->mutex_);
       bell->ringing_ = false;
       end = bell->end_.lock();
     }
@@ -168,7 +168,7 @@ class Hub {
   explicit Hub(InprocOptions options) : options_(options) {}
 
   Result<Address> Register(Address address, Executor& executor, std::weak_ptr<Acceptor> acceptor) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (address.port == 0) {
       for (address.port = kFirstFreePort; doors_.contains(address);) {
         if (++address.port == 0) return ResourceExhausted(address.host + " has no free port");
@@ -179,13 +179,13 @@ class Hub {
     return address;
   }
   void Unregister(const Address& address) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     doors_.erase(address);
   }
 
   // The connecting side of a new link, or null when nobody listens at `address`.
   std::shared_ptr<Link> Knock(const Address& address, const std::string& from) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto door = doors_.find(address);
     if (door == doors_.end()) return nullptr;
     auto link = std::make_shared<Link>(options_.buffer_bytes);
@@ -208,9 +208,9 @@ class Hub {
     std::weak_ptr<Acceptor> acceptor;
   };
   const InprocOptions options_;
-  std::mutex mutex_;
-  std::map<Address, Door> doors_;
-  std::uint64_t connections_ = 0;
+  Mutex mutex_;
+  std::map<Address, Door> doors_ POSEIDON_GUARDED_BY(mutex_);
+  std::uint64_t connections_ POSEIDON_GUARDED_BY(mutex_) = 0;
 };
 
 namespace {

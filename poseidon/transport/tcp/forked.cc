@@ -6,16 +6,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <vector>
+
+#include "poseidon/base/mutex.h"
 
 namespace poseidon::transport::tcp {
 namespace {
 
 struct List {
   // Locked by a thread that forks, so that the child finds the list whole; the child unlocks its own copy.
-  std::mutex mutex;
-  std::vector<int> descriptors;
+  Mutex mutex;
+  std::vector<int> descriptors POSEIDON_GUARDED_BY(mutex);
   std::atomic<std::uint64_t> generation{0};
 };
 
@@ -23,14 +24,16 @@ struct List {
 List& TheList() {
   static List* const list = [] {
     auto* const made = new List;
-    ::pthread_atfork([] { TheList().mutex.lock(); }, [] { TheList().mutex.unlock(); },
-                     [] {
+    // The analysis knows no mutex that one function locks and another unlocks.
+    ::pthread_atfork([]() POSEIDON_NO_THREAD_SAFETY_ANALYSIS { TheList().mutex.Lock(); },
+                     []() POSEIDON_NO_THREAD_SAFETY_ANALYSIS { TheList().mutex.Unlock(); },
+                     []() POSEIDON_NO_THREAD_SAFETY_ANALYSIS {
                        // In the child, between fork and the program: nothing here allocates or waits.
                        List& inherited = TheList();
                        for (const int fd : inherited.descriptors) ::close(fd);
                        inherited.descriptors.clear();
                        inherited.generation.fetch_add(1, std::memory_order_relaxed);
-                       inherited.mutex.unlock();
+                       inherited.mutex.Unlock();
                      });
     return made;
   }();
@@ -41,7 +44,7 @@ List& TheList() {
 
 int OpenListed(const std::function<int()>& open) {
   List& list = TheList();
-  std::lock_guard lock(list.mutex);
+  MutexLock lock(list.mutex);
   const int fd = open();
   if (fd >= 0) list.descriptors.push_back(fd);
   return fd;
@@ -49,7 +52,7 @@ int OpenListed(const std::function<int()>& open) {
 
 void CloseListed(int fd, const std::function<void()>& close) {
   List& list = TheList();
-  std::lock_guard lock(list.mutex);
+  MutexLock lock(list.mutex);
   std::erase(list.descriptors, fd);
   close();
 }

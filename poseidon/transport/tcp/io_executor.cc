@@ -13,13 +13,13 @@
 #include <asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "poseidon/base/check.h"
+#include "poseidon/base/mutex.h"
 #include "poseidon/base/task_queue.h"
 #include "poseidon/transport/tcp/descriptor.h"
 #include "poseidon/transport/tcp/forked.h"
@@ -51,7 +51,7 @@ struct IoExecutor::Loop {
     io->run();
     TaskQueue dropped;
     {
-      std::lock_guard lock(mutex);
+      MutexLock lock(mutex);
       dropped = std::exchange(queue, TaskQueue());
     }
     dropped = TaskQueue();
@@ -60,8 +60,8 @@ struct IoExecutor::Loop {
     io.reset();  // destroys the tasks that still wait for a descriptor, and what they own
   }
 
-  // Under the mutex: has Turn run soon.
-  void ScheduleTurn() {
+  // Has Turn run soon.
+  void ScheduleTurn() POSEIDON_REQUIRES(mutex) {
     if (turn_scheduled) return;
     turn_scheduled = true;
     asio::post(*io, [this] { Turn(); });
@@ -70,15 +70,15 @@ struct IoExecutor::Loop {
   // Runs the tasks that are due by now, then arranges for the next turn.
   void Turn() {
     const TimePoint turn_began = Now();
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     for (;;) {
       const std::optional<TaskQueue::Place> next = queue.Next();
       if (stopping || !next || next->due > turn_began) break;
       Task task = queue.Pop();
-      lock.unlock();
+      lock.Unlock();
       task();
       task = nullptr;  // what it owned dies before the next task, and outside the lock
-      lock.lock();
+      lock.Lock();
     }
     turn_scheduled = false;
     if (stopping) return;
@@ -94,12 +94,12 @@ struct IoExecutor::Loop {
     }
   }
 
-  // Guards what stands between here and io; tasks run and die outside it.
-  std::mutex mutex;
-  TaskQueue queue;
-  std::uint64_t next_sequence = 1;
-  bool turn_scheduled = false;
-  bool stopping = false;
+  // Tasks run and die outside it.
+  Mutex mutex;
+  TaskQueue queue POSEIDON_GUARDED_BY(mutex);
+  std::uint64_t next_sequence POSEIDON_GUARDED_BY(mutex) = 1;
+  bool turn_scheduled POSEIDON_GUARDED_BY(mutex) = false;
+  bool stopping POSEIDON_GUARDED_BY(mutex) = false;
 
   std::optional<asio::io_context> io;  // destroyed by the thread itself
   asio::executor_work_guard<asio::io_context::executor_type> work;
@@ -112,7 +112,7 @@ IoExecutor::IoExecutor(const std::string& name) : loop_(std::make_unique<Loop>(n
 IoExecutor::~IoExecutor() {
   POSEIDON_CHECK(!OnExecutor(), "an executor cannot be destroyed by its own task");
   {
-    std::lock_guard lock(loop_->mutex);
+    MutexLock lock(loop_->mutex);
     loop_->stopping = true;
     loop_->io->stop();
   }
@@ -120,7 +120,7 @@ IoExecutor::~IoExecutor() {
 }
 
 void IoExecutor::Post(Task task) {
-  std::lock_guard lock(loop_->mutex);
+  MutexLock lock(loop_->mutex);
   if (loop_->stopping) return;  // `task` dies with the argument, after the lock is released
   // The clock is read under the lock, so that posted tasks are in order of their times.
   loop_->queue.Post(Now(), loop_->next_sequence++, std::move(task));
@@ -129,7 +129,7 @@ void IoExecutor::Post(Task task) {
 
 TimerId IoExecutor::PostAfter(Duration delay, Task task) {
   POSEIDON_CHECK(delay >= Duration::zero(), "a delay must not be negative");
-  std::lock_guard lock(loop_->mutex);
+  MutexLock lock(loop_->mutex);
   const TimerId id = loop_->next_sequence++;
   if (loop_->stopping) return id;
   loop_->queue.PostAt(After(Now(), delay), id, std::move(task));
@@ -141,7 +141,7 @@ TimerId IoExecutor::PostAfter(Duration delay, Task task) {
 bool IoExecutor::Cancel(TimerId timer) {
   Task cancelled;
   {
-    std::lock_guard lock(loop_->mutex);
+    MutexLock lock(loop_->mutex);
     cancelled = loop_->queue.Cancel(timer);
   }
   return static_cast<bool>(cancelled);
