@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import statistics
 import sys
 import tempfile
 import time
@@ -52,17 +53,30 @@ def network(workers, rate, say):
 
 
 def measure(cell, cluster):
-    """A training's result: what each system's steps took, as the mean of the workers, and its losses.
-    Raises Failed."""
+    """A training's result: what each system's steps took, as the mean of the workers, and its losses. Where there are several
+    starts, each counts as one turn. Raises Failed."""
+    if cell.starts == 1:
+        return trained(cell, cluster, cell.systems)
+    starts = []
+    for number in range(cell.starts):  # who is first changes
+        names = cell.systems[::-1] if number % 2 else cell.systems
+        starts.append({name: trained(cell, cluster, [name])[name] for name in names})
+    return {name: {**starts[0][name], "turns": [[step for turn in start[name]["turns"] for step in turn] for start in starts],
+                   "cpu_seconds_per_step": statistics.median(start[name]["cpu_seconds_per_step"] for start in starts)}
+            for name in cell.systems}
+
+
+def trained(cell, cluster, systems):
+    """One training of these systems. Raises Failed."""
     with tempfile.TemporaryDirectory() as folder:
-        outputs = run(cell, cluster, cells.token_in(pathlib.Path(folder)), pathlib.Path(folder))
+        outputs = run(cell, cluster, systems, cells.token_in(pathlib.Path(folder)), pathlib.Path(folder))
     lines = [[json.loads(line) for line in output.splitlines() if line.startswith("{")] for output in outputs]
-    return {name: system_of(name, lines) for name in cell.systems}
+    return {name: system_of(name, lines) for name in systems}
 
 
-def run(cell, cluster, token, folder):
+def run(cell, cluster, systems, token, folder):
     """What each worker printed. Raises Failed."""
-    words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(cell.systems),
+    words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(systems),
              "--turns", cell.turns, "--turn-seconds", grid.TURN_SECONDS, "--seed", grid.SEED,
              "--plan-step", grid.PLAN_STEP, "--workers", cell.workers,
              "--coordinator", cluster.addresses[0], "--token-file", token]

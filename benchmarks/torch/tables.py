@@ -127,9 +127,15 @@ def overhead(result):
 
 
 def one_worker_table(results):
-    return table(["net", "turns x steps", "plain, ms", "one worker, ms", "more [95 %]"],
+    return table(["net", "starts x steps", "plain, ms", "one worker, ms", "more [95 %]", "starts of plain apart"],
                  [[grid.NETS[result["cell"]["net"]], steps_words(result, "waiting"), ms(seconds_of(result, "local")),
-                   ms(seconds_of(result, "waiting")), overhead(result)] for result in results])
+                   ms(seconds_of(result, "waiting")), overhead(result), f"{apart(result):.1%}"] for result in results])
+
+
+def apart(result):
+    """By how much the slowest start of the plain program took longer than the quickest."""
+    medians = [statistics.median(start) for start in result["systems"]["local"]["turns"]]
+    return max(medians) / min(medians) - 1
 
 
 def other_table(results):
@@ -203,7 +209,7 @@ def section(folder):
     machine = results[0]["machine"]
     words = "\n".join(f"- *{name}*: {what}" for name, what in grid.SYSTEMS.items())
     several, one = ([result for result in results if (result["cell"]["workers"] > 1) == many] for many in (True, False))
-    turns = sorted({len(result["systems"]["local"]["turns"]) for result in results})
+    turns = sorted({len(result["systems"]["local"]["turns"]) for result in several})
     return f"""Real training, computed on the cores that serve the network. One process per worker holds a copy of the net
 per system; the systems train by turns, {" or ".join(map(str, turns))} each (more where the goal is to be no slower), in an
 order drawn from the seed. One thread per worker, SGD with momentum, nothing encrypted. Times are medians of all
@@ -224,7 +230,8 @@ step, and how far the measured one is from it; the plan knows nothing of cores t
 
 {other_table(several)}
 
-One worker, through `wrap`, with all that several workers need; `distribute` leaves one worker alone:
+One worker, through `wrap`, with all that several workers need; `distribute` leaves one worker alone. Both train in processes
+of their own, which start by turns: a ratio is the median over pairs of starts.
 
 {one_worker_table(one)}
 """

@@ -50,16 +50,32 @@ def test_ratios_are_to_the_quicker_ddp():
 
 
 def test_one_worker_is_beside_plain_torch():
-    found = result("torch-lenet-p1-unshaped", [[1.0]], [[1.0]])
+    found = result("torch-resnet-p1-unshaped", [[1.0]], [[1.0]])
     found["systems"]["waiting"]["turns"] = [[1.02]]
-    assert "missed: LeNet, P=1: +2.0 % [+2.0 %, +2.0 %] more than a plain step, asked 1.1 % at most" in tables.goals([found])
+    assert "missed: ResNet-20, P=1: +2.0 % [+2.0 %, +2.0 %] more than a plain step, asked 1.1 % at most" in tables.goals([found])
+
+
+def test_one_worker_is_compared_by_pairs_of_starts(monkeypatch):
+    cell = next(cell for cell in grid.cells() if cell.workers == 1)
+    began = []
+
+    def trained(cell, cluster, systems):
+        slow = 1.0 + len(began) // 2  # each pair of starts is slower than the one before
+        began.extend(systems)
+        return {systems[0]: system([[slow * (1.01 if systems == ["waiting"] else 1.0)] * 2] * 2)}
+    monkeypatch.setattr(measure, "trained", trained)
+    systems = measure.measure(cell, None)
+    assert began[:4] == ["waiting", "local", "local", "waiting"] and len(began) == 2 * grid.STARTS
+    assert [len(start) for start in systems["waiting"]["turns"]] == [4] * grid.STARTS
+    found = {"name": cell.name, "cell": cell.described(), "systems": systems}
+    assert tables.overhead(found) == "+1.0 % [+1.0 %, +1.0 %]" and tables.apart(found) == grid.STARTS - 1
 
 
 def test_the_summary_is_of_the_overlap_and_of_one_worker():
-    several, one = result("torch-mlp-p2-1G", [[1.0]], [[4.0]]), result("torch-lenet-p1-unshaped", [[1.0]], [[1.0]])
+    several, one = result("torch-mlp-p2-1G", [[1.0]], [[4.0]]), result("torch-resnet-p1-unshaped", [[1.0]], [[1.0]])
     one["systems"]["waiting"]["turns"] = [[1.25]]
     rows = [(setting, ratio, goal) for _, setting, _, ratio, goal in tables.summary([several, one])]
-    assert rows == [("MLP 784-4096-4096-10, P=2, 1 Gbit/s", (4, 4, 4), 1), ("LeNet, P=1", (0.8, 0.8, 0.8), 0.98)]
+    assert rows == [("MLP 784-4096-4096-10, P=2, 1 Gbit/s", (4, 4, 4), 1), ("ResNet-20, P=1", (0.8, 0.8, 0.8), 0.98)]
 
 
 def test_strangers_on_the_cores_are_named():
@@ -121,7 +137,7 @@ def test_the_rank_that_failed_first_is_named(other, tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "PATIENCE", PATIENCE)
     cluster = Loopback(other, FAILS)
     with pytest.raises(measure.Failed, match="^rank 1 ended with 3: RuntimeError: the real cause$"):
-        measure.run(grid.cells()[0], cluster, tmp_path / "token", tmp_path)
+        measure.run(grid.cells()[0], cluster, ["overlap"], tmp_path / "token", tmp_path)
 
 
 def test_all_systems_of_a_training_learn_the_same(tmp_path):
