@@ -104,8 +104,9 @@ def main(arguments):
     failed = 0
     if not options.render:
         reason = emulation.missing()
-        if not reason and not measure.PYTHON.exists():
-            reason = f"{measure.PYTHON.relative_to(ROOT)} is missing, expected TensorFlow and Keras in it"
+        missing = [python for python in (measure.PYTHON, measure.OLDEST) if not python.exists()]
+        if not reason and missing:
+            reason = f"{missing[0].relative_to(ROOT)} is missing, expected TensorFlow and Keras in it"
         if reason:
             print(f"tensorflow: {reason}")
             return 1

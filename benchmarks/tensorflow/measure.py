@@ -18,6 +18,7 @@ from .conduct import Failed, Member, System
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PYTHON = ROOT / ".venv-tensorflow" / "bin" / "python3"
+OLDEST = ROOT / ".venv-tensorflow-oldest" / "bin" / "python3"
 BUILT = {"POSEIDON_LIBRARY": ROOT / "build/release/poseidon/c/libposeidon.so",
          "POSEIDON_TENSORFLOW_LIBRARY": ROOT / "build/release/frontends/tensorflow/libposeidon_tensorflow.so"}
 PROGRAMS = ("train_bench.py", "server_bench.py", "nets.py", "orders.py")
@@ -46,11 +47,11 @@ class Nodes:
         self.environment = {**os.environ, **{name: str(path) for name, path in BUILT.items()}, "KERAS_BACKEND": "tensorflow",
                             "TMPDIR": str(folder)}
 
-    def start(self, program, label, *words):
+    def start(self, program, label, *words, python=PYTHON):
         """One process in every node."""
         members = []
         for rank, _ in enumerate(self.cluster.addresses):
-            members.append(Member(self.cluster, rank, [PYTHON, "-B", HERE / program, *words, "--rank", rank, "--addresses",
+            members.append(Member(self.cluster, rank, [python, "-B", HERE / program, *words, "--rank", rank, "--addresses",
                                                        ",".join(self.cluster.addresses), "--token-file", self.token],
                                   self.folder / f"{label}{rank}", self.environment))
             self.ending.callback(self.end, members[-1])
@@ -80,19 +81,23 @@ def servers(nodes):
     words = ("--model", model, "--scale", cell.scale, "--steps", cell.steps)
     ours = nodes.start("server_bench.py", "poseidon", "--role", "poseidon", *words)
     systems = [System("poseidon", nodes.cluster, ours), System("local", nodes.cluster, ours, word="local")]
-    for name, port, more in (("stock", 29600, ()), ("split", 29700, ("--split",))):
+    for name, port, python, more in (("stock", 29600, PYTHON, ()), ("split", 29700, PYTHON, ("--split",)),
+                                     ("oldest", 29800, OLDEST, ())):
         if name not in cell.systems:
             continue
         words_of = (*words, "--port", port, *more)
-        serving, theirs = (nodes.start("server_bench.py", f"{name}-{role}", "--role", role, *words_of)
+        serving, theirs = (nodes.start("server_bench.py", f"{name}-{role}", "--role", role, *words_of, python=python)
                            for role in ("ps", "worker"))
         systems.append(System(name, nodes.cluster, theirs, serving))
         System("servers", nodes.cluster, serving).answers(START)
+    if "mirrored" in cell.systems:
+        systems.append(System("mirrored", nodes.cluster,
+                              nodes.start("server_bench.py", "mirrored", "--role", "mirrored", *words, "--port", 29900)))
     for system in systems:
         if system.word == "go":
             system.answers(START)
-    for system in systems[2:]:  # sessions, the chief's first
-        for members in (system.workers[:1], system.workers[1:]):
+    for system in systems:  # sessions, the chief's first
+        for members in (system.workers[:1], system.workers[1:]) if system.servers else ():
             System("sessions", nodes.cluster, members).ask(START)
     return systems
 

@@ -7,7 +7,8 @@ from benchmarks.performance.plots import panels, pyplot, save
 from . import grid, tables
 
 STYLES = {"poseidon": ("Poseidon", "#0b5fa5", "o"), "stock": ("TensorFlow's servers", "#c44e52", "^"),
-          "split": ("the same, variables split", "#dd8452", "v")}
+          "split": ("the same, variables split", "#dd8452", "v"), "oldest": ("TensorFlow 2.16.2's servers", "#8172b3", "<"),
+          "mirrored": ("MultiWorkerMirroredStrategy", "#55a868", "s")}
 
 
 def speed_up(results, path):
@@ -18,15 +19,15 @@ def speed_up(results, path):
     plt = pyplot()
     figure, axes = panels(plt, len(settings))
     for axis, (net, rate) in zip(axes, settings):
-        members = [result for result in results if (result["cell"]["net"], result["cell"]["rate"]) == (net, rate)]
-        workers = [result["cell"]["workers"] for result in members]
+        workers = [result["cell"]["workers"] for result in tables.with_system(results, net, rate, "poseidon")]
         axis.plot(workers, workers, color="#999999", linewidth=0.8, linestyle="--", label="linear")
         for name, (label, color, marker) in STYLES.items():
-            if any(name not in result["systems"] for result in members):
+            members = tables.with_system(results, net, rate, name)
+            if not members:
                 continue
             found = [tables.speed_ups(result, name) for result in members]
             middle = [statistics.median(ups) for ups in found]
-            axis.errorbar(workers, middle, yerr=[[m - min(ups) for m, ups in zip(middle, found)],
+            axis.errorbar([result["cell"]["workers"] for result in members], middle, yerr=[[m - min(ups) for m, ups in zip(middle, found)],
                                                  [max(ups) - m for m, ups in zip(middle, found)]],
                           label=label, color=color, marker=marker, capsize=2, markersize=4, linewidth=1.2)
         axis.axhline(1, color="#999999", linewidth=0.6)

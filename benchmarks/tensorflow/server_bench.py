@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One process of a training whose computing is slept, by TensorFlow's own parameter servers or through Poseidon; it runs
-by turns, as orders.py has it.
+"""One process of a training whose computing is slept, by TensorFlow's own parameter servers, by its strategy or through
+Poseidon; it runs by turns, as orders.py has it.
 
   server_bench.py --role ps --rank 0 --addresses 10.77.0.1,10.77.0.2 --model FILE --scale 100
   server_bench.py --role worker ...                     # of the parameter servers; --split: variables in P parts
+  server_bench.py --role mirrored ...                   # of MultiWorkerMirroredStrategy
   server_bench.py --role poseidon --token-file FILE ... # and of nothing: order "local"
 
 Sizes and times are those of a profile (benchmarks/profiles), sizes divided by --scale as benchmarks/replay does. In
@@ -195,40 +196,67 @@ def worker(options):
     os._exit(0)  # the chief's thread waits for gradients
 
 
+def step_of(model, reduce):
+    """A step of SGD with momentum on what `reduce` makes of a list of gradients and their variables, and these variables."""
+    weights = model.variables(lambda name, shape: tf.Variable(tf.zeros(shape), name=name))
+    flat = [weight for layer in weights for weight in layer]
+    velocities = [tf.Variable(tf.zeros(weight.shape)) for weight in flat]
+
+    def step():
+        gradients = reduce(model.gradients([[weight.read_value() for weight in layer] for layer in weights]), flat)
+        for weight, velocity, gradient in zip(flat, velocities, gradients):
+            tf.raw_ops.ResourceApplyMomentum(var=weight.handle, accum=velocity.handle, lr=RATE, grad=gradient,
+                                             momentum=MOMENTUM)
+    return step, flat
+
+
+def use_threads():
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+
+
+def mirrored(options):
+    """MultiWorkerMirroredStrategy in a loop of one's own; on processors it takes a ring over gRPC."""
+    use_threads()
+    os.environ["TF_CONFIG"] = json.dumps({
+        "cluster": {"worker": [f"{address}:{options.port}" for address in options.addresses]},
+        "task": {"type": "worker", "index": options.rank}})
+    strategy, model = tf.distribute.MultiWorkerMirroredStrategy(), Model(options)
+
+    def reduce(gradients, _):
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
+
+    with strategy.scope():
+        replica, flat = step_of(model, reduce)
+    step = tf.function(lambda: strategy.run(replica))
+    orders.answer(ready=True)
+    while orders.order() == "go":
+        model.turn(step, options.steps)
+    model.check([strategy.experimental_local_results(weight)[0].numpy() for weight in flat], model.expected(options.workers))
+    orders.order()
+    os._exit(0)  # at its end the strategy waits for workers that have ended
+
+
 def poseidon(options):
     """Poseidon's steps, and those that synchronise nothing, each with variables of their own."""
     import poseidon.tensorflow as poseidon
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    use_threads()
     poseidon.init(rank=options.rank, workers=options.workers, coordinator=options.addresses[0], port=options.port,
                   listen=options.addresses[options.rank], token_file=options.token_file, wire="auth",
                   cores=max(1, os.cpu_count() // options.workers))
-
-    def step_of(model, reduce):
-        weights = model.variables(lambda name, shape: tf.Variable(tf.zeros(shape), name=name))
-        flat = [weight for layer in weights for weight in layer]
-        velocities = [tf.Variable(tf.zeros(weight.shape)) for weight in flat]
-
-        @tf.function
-        def step():
-            gradients = reduce(model.gradients([[weight.read_value() for weight in layer] for layer in weights]), flat)
-            for weight, velocity, gradient in zip(flat, velocities, gradients):
-                tf.raw_ops.ResourceApplyMomentum(var=weight.handle, accum=velocity.handle, lr=RATE, grad=gradient,
-                                                 momentum=MOMENTUM)
-        return step, flat
-
     models = {"go": Model(options), "local": Model(options)}
-    steps = {"go": step_of(models["go"], poseidon.reduce),
-             "local": step_of(models["local"], lambda gradients, variables: gradients)}
+    made = {"go": step_of(models["go"], poseidon.reduce),
+            "local": step_of(models["local"], lambda gradients, variables: gradients)}
+    steps = {word: tf.function(step) for word, (step, _) in made.items()}
     orders.answer(ready=True)
     while (word := orders.order()) in steps:
-        models[word].turn(steps[word][0], options.steps)
-    models["go"].check([weight.numpy() for weight in steps["go"][1]], models["go"].expected(options.workers))
+        models[word].turn(steps[word], options.steps)
+    models["go"].check([weight.numpy() for weight in made["go"][1]], models["go"].expected(options.workers))
     orders.order()
     poseidon.shutdown()
 
 
-ROLES = {"ps": ps, "worker": worker, "poseidon": poseidon}
+ROLES = {"ps": ps, "worker": worker, "mirrored": mirrored, "poseidon": poseidon}
 
 
 def main(arguments):

@@ -111,7 +111,7 @@ def speed_ups(result, name):
 
 
 def servers_table(results):
-    names = ("stock", "split", "poseidon")
+    names = ("stock", "split", "oldest", "mirrored", "poseidon")
     rows = []
     for result in results:
         def each(words_of, of=names):
@@ -121,13 +121,20 @@ def servers_table(results):
         rows.append([setting(result), count(result), *each(lambda name: ms(seconds_of(result, name)), ("local", *names)),
                      *each(lambda name: f"{statistics.median(speed_ups(result, name)):.2f} "
                                         f"({spread(speed_ups(result, name))})"),
-                     *each(lambda name: f"{ratio(result, 'poseidon', name)[0]:.2f}", names[:2]),
+                     *each(lambda name: f"{ratio(result, 'poseidon', name)[0]:.2f}", names[:-1]),
                      " ".join(each(lambda name: f"{middle(name, 'sent_bytes') / 1e6:.3g}")),
                      " ".join(each(lambda name: ms(middle(name, "cpu_seconds")))),
                      " ".join(each(lambda name: f"{max(values(result, name, 'machine_busy')):.0%}"))])
-    return table(["net, workers, links", "turns x steps", "local, ms", "stock, ms", "split, ms", "Poseidon, ms",
-                  "speed-up: stock", "split", "Poseidon", "stock / Poseidon", "split / Poseidon",
-                  "MB sent by the busiest node: stock, split, Poseidon", "CPU ms of all nodes", "machine busy, at most"], rows)
+    titles = [*names[:-1], "Poseidon"]
+    return table(["net, workers, links", "turns x steps", *(f"{title}, ms" for title in ("local", *titles)),
+                  f"speed-up: {titles[0]}", *titles[1:], *(f"{title} / Poseidon" for title in titles[:-1]),
+                  f"MB sent by the busiest node: {', '.join(titles)}", "CPU ms of all nodes", "machine busy, at most"], rows)
+
+
+def with_system(results, net, rate, name):
+    """Those of a net and its links that have a system."""
+    return [result for result in results
+            if (result["cell"]["net"], result["cell"]["rate"]) == (net, rate) and name in result["systems"]]
 
 
 def scaling(results):
@@ -135,11 +142,12 @@ def scaling(results):
     lines = []
     settings = dict.fromkeys((result["cell"]["net"], result["cell"]["rate"]) for result in results)
     for net, rate in settings:
-        members = [result for result in results if (result["cell"]["net"], result["cell"]["rate"]) == (net, rate)]
-        workers = " ".join(str(result["cell"]["workers"]) for result in members)
-        for name, words in (("stock", "variables whole"), ("split", "variables split"), ("poseidon", "Poseidon")):
-            if any(name not in result["systems"] for result in members):
+        for name, words in (("stock", "variables whole"), ("split", "variables split"), ("oldest", "variables whole, 2.16.2"),
+                            ("mirrored", "MultiWorkerMirroredStrategy"), ("poseidon", "Poseidon")):
+            members = with_system(results, net, rate, name)
+            if not members:
                 continue
+            workers = " ".join(str(result["cell"]["workers"]) for result in members)
             found = [statistics.median(speed_ups(result, name)) for result in members]
             lines.append(f"{grid.NETS[net]}, {rate.removesuffix('G')} Gbit/s, {words}: speed-up "
                          + " ".join(f"{value:.2f}" for value in found) + f" with {workers} workers"

@@ -48,6 +48,15 @@ class Figures(unittest.TestCase):
         self.assertEqual(tables.speed_ups(found, "poseidon"), [2])
         self.assertIn("variables whole: speed-up 0.80 with 4 workers, slower than one worker", tables.scaling([found]))
 
+    def test_a_system_is_told_of_where_it_ran(self):
+        few = result("tensorflow-servers-vgg19-22k-p4-10G", poseidon=[[2.0]], stock=[[4.0]], mirrored=[[2.5]], local=[[1.0]])
+        many = result("tensorflow-servers-vgg19-22k-p8-10G", poseidon=[[2.0]], stock=[[4.0]], local=[[1.0]])
+        said = tables.scaling([few, many])
+        self.assertIn("variables whole: speed-up 1.00 2.00 with 4 8 workers", said)
+        self.assertIn("MultiWorkerMirroredStrategy: speed-up 1.60 with 4 workers", said)
+        self.assertNotIn("2.16.2", said)
+        self.assertIn("| - | - | 2500 | 2000 |", tables.servers_table([few, many]))
+
 
 class Goals(unittest.TestCase):
     def test_a_bound_and_a_median(self):
