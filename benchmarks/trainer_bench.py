@@ -265,7 +265,7 @@ layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ s
                 s = self.train(f"memory{workers}{policy}", "--workers", str(workers), "--policy", policy)
                 weights = 4 * sum(elements.values())
                 factors = sum(2 * (workers - 1) * 64 * 4 * sum(shapes[p["layer"]])
-                              for p in s["plan"] if p["scheme"] == "sfb")
+                              for p in s["plan"] if p["scheme"] != "kv")
                 bound = (2 - 1 / workers) * weights + factors
                 print(f"memory     {workers} workers, policy {policy}: the core allocated "
                       f"{s['core_allocated_bytes']} bytes, bound {bound:.0f} "

@@ -328,7 +328,7 @@ def turn_of(cell, ranks, samples, traffic):
             turn[name] = first[name]
     if "payload_bytes_per_step" in first:
         turn["payload_bytes_per_step"] = max(s["payload_bytes_per_step"] for s in summaries)
-        turn["by_factors"] = sorted(layer for layer, scheme in first["schemes"].items() if scheme == "sfb")
+        turn["by_factors"] = sorted(layer for layer, scheme in first["schemes"].items() if scheme != "kv")
     ended = [[line["ended"] for line in lines if "ended" in line] for lines in ranks]
     begin = statistics.fmean(rank[0] for rank in ended) - seconds[0]
     end = statistics.fmean(rank[count - 1] for rank in ended)

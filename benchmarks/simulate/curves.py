@@ -48,7 +48,7 @@ def point(profile, workers, system, options):
     if done.returncode:
         raise Failed(f"{system}, {workers} workers: {done.stderr.strip()}")
     found = json.loads(done.stdout)
-    factors = sorted(layer for layer, scheme in found["schemes"].items() if scheme == "sfb")
+    factors = sorted(layer for layer, scheme in found["schemes"].items() if scheme != "kv")
     return {"workers": workers, "by_factors": factors} | {key: found[key] for key in KEPT}
 
 

@@ -73,7 +73,7 @@ def count(result):
 def step_table(results):
     rows = []
     for result in results:
-        factors = [name for name, scheme in result["systems"]["poseidon"]["plan"].items() if scheme == "sfb"]
+        factors = [name for name, scheme in result["systems"]["poseidon"]["plan"].items() if scheme != "kv"]
         rows.append([setting(result), count(result), *(ms(seconds_of(result, name)) for name in ("local", "stock", "poseidon")),
                      with_bounds(ratio(result, "poseidon", "stock")), spread(ratios(result, "poseidon", "stock")),
                      f"{ratio(result, 'local', 'stock')[0]:.2f}",

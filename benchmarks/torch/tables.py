@@ -59,7 +59,7 @@ def most_by_bytes(result, name):
     none are sent or the link has no rate."""
     cell, system = result["cell"], result["systems"][name]
     numbers = sum(of_a_row for layer, of_a_row in grid.FACTORS.get(cell["net"], {}).items()
-                  if system["schemes"].get(layer) == "sfb")
+                  if system["schemes"].get(layer, "kv") != "kv")
     if not numbers or not cell["rate_bits"]:
         return math.inf
     seconds = 32 * numbers * system["batch"] * (cell["workers"] - 1) / (0.956 * cell["rate_bits"])
@@ -144,7 +144,7 @@ def other_table(results):
         systems = result["systems"]
         cpu = [ms(systems[name]["cpu_seconds_per_step"]) for name in ("local", "ddp", "ddp4", "waiting", "overlap")]
         steps, ours, theirs, most = losses(result, "overlap")
-        factors = [name for name, scheme in systems["overlap"]["schemes"].items() if scheme == "sfb"]
+        factors = [name for name, scheme in systems["overlap"]["schemes"].items() if scheme != "kv"]
         rows.append([setting(result), *cpu, f"{undisturbed(result):.0%}", " ".join(factors) or "none",
                      f"{ours:.4f} and {theirs:.4f}", str(steps), f"{most:.1e}"])
     return table(["net, workers, links", "local: CPU ms of all workers", "DDP", "DDP on four", "waiting", "overlap",
