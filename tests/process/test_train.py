@@ -50,7 +50,7 @@ def check_plan(done, workers, schemes=None):
     for name, entry in plan.items():
         for key, kind in PLAN_KEYS.items():
             assert isinstance(entry[key], kind), (name, key, entry[key])
-        assert entry["scheme"] in ("kv", "sfb")
+        assert entry["scheme"] in ("kv", "sfb", "fsc")
         for direction in ("sent", "received"):
             assert isinstance(entry["counted_bytes"][direction], int)
         assert entry["counted_bytes"] == entry["predicted_bytes"], name

@@ -12,7 +12,7 @@ from poseidon.torch.layers import whole_as_factors  # noqa: E402
 from torch import nn  # noqa: E402
 
 
-@pytest.fixture(params=["kv", "sfb"])
+@pytest.fixture(params=["kv", "sfb", "fsc"])
 def model(request):
     """A wrapped model in a job of one worker: Linears, one of them large, a tensor alone, and layers that have joined."""
     poseidon.torch.init(rank=0, workers=1, final_plan_step=None, schemes={"3": request.param, "5": request.param})

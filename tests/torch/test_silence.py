@@ -108,7 +108,7 @@ def test_ddp_around_a_wrapped_model_is_refused(alone, gloo, around):
 def test_ddp_made_first_is_refused(alone, gloo):
     model = mlp()
     both = DistributedDataParallel(model)
-    with pytest.raises(PoseidonError, match="DistributedDataParallel is inside a model that poseidon.torch.wrap"):
+    with pytest.raises(PoseidonError, match="DistributedDataParallel is inside a model that poseidon.torch.distribute"):
         poseidon.torch.wrap(both, sgd(model))
     poseidon.torch.wrap(model, sgd(model))
     with pytest.raises(PoseidonError, match=AROUND):
