@@ -89,7 +89,7 @@ void Coordinator::Act(const Action& action) {
               port_.SendToMember(m.id, welcome);
             }
           },
-          [this](const StartAll&) { SendToAll(wire::Start{}); },
+          [this](const StartAll&) { SendToAll(wire::AllReached{wire::Stage::kConnected, {}}); },
           [this](const NameSuspect& suspect) {
             log_.Log(LogLevel::kWarning, suspect.line);
             if (!suspect.tell) return;
@@ -112,7 +112,7 @@ void Coordinator::Act(const Action& action) {
             if (state_.members.empty()) port_.SendToStrangers(abort);
             port_.OnVerdict(verdict);
           },
-          [this](const FinishAll&) { SendToAll(wire::Goodbye{}); },
+          [this](const FinishAll&) { SendToAll(wire::AllReached{wire::Stage::kDone, {}}); },
       },
       action);
 }
@@ -189,18 +189,8 @@ const Member* Coordinator::WorkerOf(MemberId member) const {
 Status Coordinator::OnMessage(MemberId from, const wire::Message& message) {
   return std::visit(
       Overloaded{
-          [&](const wire::Ready&) {
-            Apply(Ready{from});
-            return OkStatus();
-          },
-          [&](const wire::Probed&) {
-            if (probed_.insert(from).second && probed_.size() == state_.members.size()) {
-              SendToAll(wire::Begin{});
-            }
-            return OkStatus();
-          },
+          [&](const wire::Reached& m) { return OnReached(from, m); },
           [&](const wire::Declare& m) { return OnDeclare(from, m); },
-          [&](const wire::Declared& m) { return OnDeclared(from, m); },
           [&](const wire::Measured& m) { return OnMeasured(from, m); },
           [&](const wire::Suspect& m) {
             if (m.lost) {
@@ -220,15 +210,31 @@ Status Coordinator::OnMessage(MemberId from, const wire::Message& message) {
             return OkStatus();
           },
           [&](const wire::Progress& m) { return OnProgress(from, m); },
-          [&](const wire::Leave&) {
-            Apply(Done{from});
-            return OkStatus();
-          },
           [](const auto&) {
             return DataLoss("a control message came that is not for the coordinator");
           },
       },
       message);
+}
+
+// Who is connected and who is done concerns membership, which may lose a member meanwhile.
+Status Coordinator::OnReached(MemberId from, const wire::Reached& reached) {
+  switch (reached.stage) {
+    case wire::Stage::kConnected:
+      Apply(Ready{from});
+      break;
+    case wire::Stage::kMeasured:
+      if (probed_.insert(from).second && probed_.size() == state_.members.size()) {
+        SendToAll(wire::AllReached{wire::Stage::kMeasured, {}});
+      }
+      break;
+    case wire::Stage::kDeclared:
+      return OnDeclared(from, reached.model);
+    case wire::Stage::kDone:
+      Apply(Done{from});
+      break;
+  }
+  return OkStatus();
 }
 
 // ---- progress
@@ -361,14 +367,14 @@ Status Coordinator::OnDeclare(MemberId from, const wire::Declare& declare) {
   return OkStatus();
 }
 
-Status Coordinator::OnDeclared(MemberId from, const wire::Declared& declared) {
-  const auto found = models_.find(declared.model);
+Status Coordinator::OnDeclared(MemberId from, ModelId model) {
+  const auto found = models_.find(model);
   if (found == models_.end() || !found->second.provisional ||
       !found->second.acknowledged.insert(from).second) {
     return DataLoss("a member acknowledged a model twice, or one that is not agreed on");
   }
   if (found->second.acknowledged.size() == state_.members.size()) {
-    SendToAll(wire::Go{declared.model});
+    SendToAll(wire::AllReached{wire::Stage::kDeclared, model});
   }
   return OkStatus();
 }

@@ -87,7 +87,8 @@ class Coordinator {
   void ArmTimer();
   void SendToAll(const wire::Message& message);
   Status OnDeclare(MemberId from, const wire::Declare& declare);
-  Status OnDeclared(MemberId from, const wire::Declared& declared);
+  Status OnReached(MemberId from, const wire::Reached& reached);
+  Status OnDeclared(MemberId from, ModelId model);
   Status OnMeasured(MemberId from, const wire::Measured& measured);
   void EndWith(const Status& reason, std::optional<MemberId> culprit);
   Status OnProgress(MemberId from, const wire::Progress& progress);

@@ -75,19 +75,17 @@ TEST_F(CoordinatorTest, MembersAreCountedNotMessages) {
   coordinator_.OnJoin(ConnectionId(0), {}, true);
   coordinator_.OnJoin(ConnectionId(1), {}, false);
   ASSERT_EQ(port_.CountOf<wire::Welcome>(), 2);
-  EXPECT_TRUE(Say(1, wire::Ready{}).ok());
-  EXPECT_TRUE(Say(1, wire::Ready{}).ok());
-  EXPECT_EQ(port_.CountOf<wire::Start>(), 0);
-  EXPECT_TRUE(Say(0, wire::Ready{}).ok());
-  EXPECT_EQ(port_.CountOf<wire::Start>(), 2);
+  for (const wire::Stage stage : {wire::Stage::kConnected, wire::Stage::kMeasured}) {
+    const int before = port_.CountOf<wire::AllReached>();
+    EXPECT_TRUE(Say(1, wire::Reached{stage, {}}).ok());
+    EXPECT_TRUE(Say(1, wire::Reached{stage, {}}).ok());
+    EXPECT_EQ(port_.CountOf<wire::AllReached>(), before);
+    EXPECT_TRUE(Say(0, wire::Reached{stage, {}}).ok());
+    EXPECT_EQ(port_.CountOf<wire::AllReached>(), before + 2);
+  }
 
-  EXPECT_TRUE(Say(1, wire::Probed{}).ok());
-  EXPECT_TRUE(Say(1, wire::Probed{}).ok());
-  EXPECT_EQ(port_.CountOf<wire::Begin>(), 0);
-  EXPECT_TRUE(Say(0, wire::Probed{}).ok());
-  EXPECT_EQ(port_.CountOf<wire::Begin>(), 2);
-
-  EXPECT_EQ(Say(1, wire::Declared{}).code(), StatusCode::kDataLoss) << "nothing is agreed on";
+  const wire::Reached declared{wire::Stage::kDeclared, ModelId(0)};
+  EXPECT_EQ(Say(1, declared).code(), StatusCode::kDataLoss) << "nothing is agreed on";
   EXPECT_TRUE(Say(1, Layers()).ok());
   EXPECT_TRUE(Say(1, Layers()).ok());
   EXPECT_EQ(port_.CountOf<wire::Agreed>(), 0);
@@ -96,11 +94,11 @@ TEST_F(CoordinatorTest, MembersAreCountedNotMessages) {
   EXPECT_EQ(Say(1, Layers()).code(), StatusCode::kDataLoss);
   EXPECT_EQ(port_.CountOf<wire::Agreed>(), 2) << "a second one would pass for the final plan";
 
-  EXPECT_TRUE(Say(1, wire::Declared{}).ok());
-  EXPECT_EQ(Say(1, wire::Declared{}).code(), StatusCode::kDataLoss);
-  EXPECT_EQ(port_.CountOf<wire::Go>(), 0);
-  EXPECT_TRUE(Say(0, wire::Declared{}).ok());
-  EXPECT_EQ(port_.CountOf<wire::Go>(), 2);
+  EXPECT_TRUE(Say(1, declared).ok());
+  EXPECT_EQ(Say(1, declared).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(port_.CountOf<wire::AllReached>(), 4);
+  EXPECT_TRUE(Say(0, declared).ok());
+  EXPECT_EQ(port_.CountOf<wire::AllReached>(), 6);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ void Ending::Leave(Completion done) {
   left_ = std::move(done);
   if (member_.phase == Phase::kEnded) return member_.PostDone(left_, member_.failure);
   member_.phase = Phase::kLeaving;
-  member_.SendTo(kCoordinatorMember, wire::Leave{});
+  member_.SendTo(kCoordinatorMember, wire::Reached{wire::Stage::kDone, {}});
 }
 
 void Ending::AwaitEnd(Completion done) {

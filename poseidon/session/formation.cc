@@ -313,15 +313,15 @@ Status Formation::OnHello(const std::shared_ptr<messaging::Channel>& channel, co
 void Formation::OnPeerConnected() {
   if (member_.phase != Phase::kConnecting || member_.mesh.peers().size() + 1 < member_.roster.size()) return;
   member_.phase = Phase::kReady;
-  member_.SendTo(kCoordinatorMember, wire::Ready{});
+  member_.SendTo(kCoordinatorMember, wire::Reached{wire::Stage::kConnected, {}});
 }
 
-void Formation::OnStart() {
+void Formation::OnAllConnected() {
   if (member_.phase != Phase::kReady) return;
   member_.phase = Phase::kRunning;
   liveness_.Weigh(coordinator::Formed{});
   if (member_.NextInRing() == member_.self || member_.options.probe_bytes == 0) {
-    return member_.SendTo(kCoordinatorMember, wire::Probed{});
+    return member_.SendTo(kCoordinatorMember, wire::Reached{wire::Stage::kMeasured, {}});
   }
   probe_->Run(
       alive_.Guard([this](LinkMeasurement link) {
@@ -329,10 +329,10 @@ void Formation::OnStart() {
         if (member_.options.flow_is_fixed) return;
         member_.mesh.SetFlow(messaging::FlowFor(SpeedOf(link_), member_.layer_peers()));
       }),
-      alive_.Guard([this] { member_.SendTo(kCoordinatorMember, wire::Probed{}); }));
+      alive_.Guard([this] { member_.SendTo(kCoordinatorMember, wire::Reached{wire::Stage::kMeasured, {}}); }));
 }
 
-void Formation::OnBegin() {
+void Formation::OnAllMeasured() {
   member_.Cancel(join_timer_);
   member_.PostDone(ready_, OkStatus());
 }

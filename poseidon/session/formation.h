@@ -44,10 +44,8 @@ class Formation {
   Status OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger, ConstBytes message);
   void OnStrangerClosed(const messaging::Channel& stranger, const Status& reason);
   Status OnWelcome(const wire::Welcome& welcome);
-  // All are connected.
-  void OnStart();
-  // All have measured their links.
-  void OnBegin();
+  void OnAllConnected();
+  void OnAllMeasured();
   void OnEcho(MemberId from, const wire::Echo& echo);
   void OnProbeReport(MemberId from, const wire::ProbeReport& report);
 

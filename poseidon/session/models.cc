@@ -152,7 +152,7 @@ void Models::FollowPlan(ModelId model, const plan::Plan& plan) {
 // Declared here: also the shared memory is there.
 void Models::AnswerDeclared(ModelId model) {
   const bool waits = level_ != nullptr && !level_->leads() && !level_->FollowerOf(model).attached();
-  if (!waits) member_.SendTo(kCoordinatorMember, wire::Declared{model});
+  if (!waits) member_.SendTo(kCoordinatorMember, wire::Reached{wire::Stage::kDeclared, model});
 }
 
 Status Models::OnSegment(MemberId from, const wire::Segment& offer) {
@@ -175,7 +175,7 @@ void Models::CannotShare(const Status& reason) {
                StatusScope::kJob));
 }
 
-void Models::OnGo(ModelId id) {
+void Models::OnAllDeclared(ModelId id) {
   POSEIDON_ASSERT_ON(member_.env.io);
   const auto found = models_.find(id);
   if (found == models_.end()) return;

@@ -48,7 +48,7 @@ class Models {
   // The coordinator has a plan for layers that all workers declared alike.
   Status OnAgreed(const wire::Agreed& agreed);
   // All have set the model up.
-  void OnGo(ModelId model);
+  void OnAllDeclared(ModelId model);
   // The leader of this host offers its shared memory.
   Status OnSegment(MemberId from, const wire::Segment& offer);
 

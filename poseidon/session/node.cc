@@ -107,24 +107,12 @@ Status Node::OnMessage(MemberId from, const wire::Message& message) {
           [&](const wire::Welcome& m) {
             return from_coordinator ? formation_.OnWelcome(m) : DataLoss("only the coordinator welcomes");
           },
-          [&](const wire::Start&) {
-            if (from_coordinator) formation_.OnStart();
-            return OkStatus();
-          },
-          [&](const wire::Begin&) {
-            if (from_coordinator) formation_.OnBegin();
+          [&](const wire::AllReached& m) {
+            if (from_coordinator) OnAllReached(m);
             return OkStatus();
           },
           [&](const wire::Agreed& m) {
             return from_coordinator ? models_.OnAgreed(m) : DataLoss("only the coordinator makes plans");
-          },
-          [&](const wire::Go& m) {
-            if (from_coordinator) models_.OnGo(m.model);
-            return OkStatus();
-          },
-          [&](const wire::Goodbye&) {
-            if (from_coordinator) OnGoodbye();
-            return OkStatus();
           },
           [&](const wire::Abort& m) { return liveness_.OnAbort(from, m); },
           [&](const wire::Suspect& m) { return OnSuspect(from, m); },
@@ -143,6 +131,19 @@ Status Node::OnMessage(MemberId from, const wire::Message& message) {
           },
       },
       message);
+}
+
+void Node::OnAllReached(const wire::AllReached& reached) {
+  switch (reached.stage) {
+    case wire::Stage::kConnected:
+      return formation_.OnAllConnected();
+    case wire::Stage::kMeasured:
+      return formation_.OnAllMeasured();
+    case wire::Stage::kDeclared:
+      return models_.OnAllDeclared(reached.model);
+    case wire::Stage::kDone:
+      return OnAllDone();
+  }
 }
 
 Status Node::OnSuspect(MemberId from, const wire::Suspect& suspect) {
@@ -245,8 +246,8 @@ void Node::Leave(Completion done) {
   liveness_.Weigh(coordinator::OwnDone{});
 }
 
-// Everybody is done. The connections may end now, in any order, once the goodbyes have left.
-void Node::OnGoodbye() {
+// The connections may end now, in any order, once the last messages have left.
+void Node::OnAllDone() {
   liveness_.Weigh(coordinator::FinishHeard{});
   ending_.End(OkStatus());
 }

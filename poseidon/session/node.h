@@ -118,7 +118,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void MakeExchanges();
   Status OnMessage(MemberId from, const wire::Message& message);
   Status OnSuspect(MemberId from, const wire::Suspect& suspect);
-  void OnGoodbye();
+  void OnAllReached(const wire::AllReached& reached);
+  void OnAllDone();
   void AddWaits(std::vector<wire::Wait>* waits) const;
   void Abandon();
   bool MayCollect(Completion& done);

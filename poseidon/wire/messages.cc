@@ -91,10 +91,23 @@ ModelId TakeModel(ByteReader& r) {
   return ModelId(model);
 }
 
-void Put(ByteWriter&, const Ready&) {}
-void Take(ByteReader&, Ready&) {}
-void Put(ByteWriter&, const Start&) {}
-void Take(ByteReader&, Start&) {}
+// Both messages of a barrier.
+template <typename Barrier>
+void PutStage(ByteWriter& w, const Barrier& m) {
+  w.U8(static_cast<std::uint8_t>(m.stage));
+  w.U16(m.model.value());
+}
+template <typename Barrier>
+void TakeStage(ByteReader& r, Barrier& m) {
+  m.stage = static_cast<Stage>(r.U8());
+  if (m.stage < Stage::kConnected || m.stage > Stage::kDone) r.Fail();
+  m.model = TakeModel(r);
+  if (m.stage != Stage::kDeclared && m.model.value() != 0) r.Fail();
+}
+void Put(ByteWriter& w, const Reached& m) { PutStage(w, m); }
+void Take(ByteReader& r, Reached& m) { TakeStage(r, m); }
+void Put(ByteWriter& w, const AllReached& m) { PutStage(w, m); }
+void Take(ByteReader& r, AllReached& m) { TakeStage(r, m); }
 
 void PutBlock(ByteWriter& w, const ByteBuffer& bytes) { w.Block(bytes); }
 constexpr std::size_t kMaxBlock = 64u << 20;
@@ -151,11 +164,6 @@ void Take(ByteReader& r, Agreed& m) {
   m.final_plan_step = r.U64();
 }
 
-void Put(ByteWriter& w, const Declared& m) { w.U16(m.model.value()); }
-void Take(ByteReader& r, Declared& m) { m.model = TakeModel(r); }
-void Put(ByteWriter& w, const Go& m) { w.U16(m.model.value()); }
-void Take(ByteReader& r, Go& m) { m.model = TakeModel(r); }
-
 void Put(ByteWriter& w, const Measured& m) {
   w.U16(m.model.value());
   w.U32(static_cast<std::uint32_t>(m.layers.size()));
@@ -210,11 +218,6 @@ void Take(ByteReader& r, Abort& m) {
   m.reason = r.Text(kMaxReason);
 }
 
-void Put(ByteWriter&, const Leave&) {}
-void Take(ByteReader&, Leave&) {}
-void Put(ByteWriter&, const Goodbye&) {}
-void Take(ByteReader&, Goodbye&) {}
-
 void Put(ByteWriter& w, const Echo& m) {
   w.U64(m.token);
   w.Bool(m.reply);
@@ -241,11 +244,6 @@ void Take(ByteReader& r, Segment& m) {
   m.bytes = r.U64();
   m.nonce = r.U64();
 }
-
-void Put(ByteWriter&, const Probed&) {}
-void Take(ByteReader&, Probed&) {}
-void Put(ByteWriter&, const Begin&) {}
-void Take(ByteReader&, Begin&) {}
 
 void Put(ByteWriter& w, const Progress& m) {
   w.F64(m.quiet_seconds);

@@ -67,12 +67,24 @@ struct Hello {
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
-// Member -> coordinator: connected to all others. Coordinator -> all: everyone is.
-struct Ready {
-  friend bool operator==(const Ready&, const Ready&) = default;
+// Where all members wait for one another before the job goes on.
+enum class Stage : std::uint8_t {
+  kConnected = 1,  // to all others
+  kMeasured = 2,   // its link is known, so that traffic disturbs no measurement
+  kDeclared = 3,   // a model's layers are set up here
+  kDone = 4,       // will close; once all are, the end of a connection means nothing any more
 };
-struct Start {
-  friend bool operator==(const Start&, const Start&) = default;
+// Member -> coordinator: this member has come so far. `model` is that of kDeclared, else 0.
+struct Reached {
+  Stage stage = Stage::kConnected;
+  ModelId model;
+  friend bool operator==(const Reached&, const Reached&) = default;
+};
+// Coordinator -> all: every member has.
+struct AllReached {
+  Stage stage = Stage::kConnected;
+  ModelId model;
+  friend bool operator==(const AllReached&, const AllReached&) = default;
 };
 
 // Worker -> coordinator: the layers it has, and what its engine and its link can do.
@@ -99,15 +111,6 @@ struct Agreed {
   // The step from which the final plan holds; 0: this plan is final.
   std::uint64_t final_plan_step = 0;
   friend bool operator==(const Agreed&, const Agreed&) = default;
-};
-// Member -> coordinator: the layers are declared here too. Coordinator -> all: everywhere, go.
-struct Declared {
-  ModelId model;
-  friend bool operator==(const Declared&, const Declared&) = default;
-};
-struct Go {
-  ModelId model;
-  friend bool operator==(const Go&, const Go&) = default;
 };
 
 // Worker -> coordinator: what the first steps took; by layer.
@@ -144,15 +147,6 @@ struct Abort {
   friend bool operator==(const Abort&, const Abort&) = default;
 };
 
-// Member -> coordinator: done, will close. Coordinator -> all: everyone is done, the end of a
-// connection means nothing any more.
-struct Leave {
-  friend bool operator==(const Leave&, const Leave&) = default;
-};
-struct Goodbye {
-  friend bool operator==(const Goodbye&, const Goodbye&) = default;
-};
-
 // Member -> member: measuring the link. An echo is answered at once; a probe report tells what rate
 // the kProbe frames came at.
 struct Echo {
@@ -163,15 +157,6 @@ struct Echo {
 struct ProbeReport {
   double bytes_per_second = 0;
   friend bool operator==(const ProbeReport&, const ProbeReport&) = default;
-};
-
-// Member -> coordinator: knows its link. Coordinator -> all: everyone does, so that traffic disturbs no
-// measurement.
-struct Probed {
-  friend bool operator==(const Probed&, const Probed&) = default;
-};
-struct Begin {
-  friend bool operator==(const Begin&, const Begin&) = default;
 };
 
 // A host's first worker -> the host's others: the memory in which they combine (local/segment.h).
@@ -205,9 +190,8 @@ struct Progress {
   friend bool operator==(const Progress&, const Progress&) = default;
 };
 
-using Message = std::variant<Join, Welcome, Refuse, Hello, Ready, Start, Declare, Agreed, Declared,
-                             Go, Measured, Suspect, Abort, Leave, Goodbye, Echo, ProbeReport,
-                             Segment, Probed, Begin, Progress>;
+using Message = std::variant<Join, Welcome, Refuse, Hello, Reached, AllReached, Declare, Agreed, Measured, Suspect,
+                             Abort, Echo, ProbeReport, Segment, Progress>;
 
 ByteBuffer Encode(const Message& message);
 Result<Message> Decode(ConstBytes bytes);
