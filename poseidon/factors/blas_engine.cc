@@ -68,6 +68,7 @@ std::unique_ptr<Blas> Load(const std::string& file, int flags, int threads) {
 std::unique_ptr<Blas> FindBlas(const std::string& file, int threads) {
   if (!file.empty()) return Load(file, 0, threads);
   // PyTorch's CPU library exports the BLAS that it was linked with.
+  // NOLOAD: only where the process has loaded PyTorch already.
   if (std::unique_ptr<Blas> blas = Load("libtorch_cpu.so", RTLD_NOLOAD, threads)) return blas;
   return Load("libopenblas.so.0", 0, threads);
 }
@@ -77,6 +78,7 @@ class BlasEngine final : public ProductEngine {
   BlasEngine(std::unique_ptr<Blas> blas, int threads) : blas_(std::move(blas)), threads_(threads) {}
 
   Status Multiply(const Product& product) override {
+    // Set in each call: in MKL the number is of the calling thread, and Load may have run on another.
     if (blas_->set_threads_of_caller != nullptr) blas_->set_threads_of_caller(threads_);
     switch (product.dtype) {
       case DType::kF32: Run<float>(blas_->sgemm, product); return OkStatus();
@@ -101,6 +103,7 @@ class BlasEngine final : public ProductEngine {
     const auto inputs = static_cast<Int>(p.inputs);
     const auto rows = static_cast<Int>(p.rows);
     const T alpha = static_cast<T>(p.alpha);
+    // With a beta of 0 BLAS does not read its output: `out` may hold anything, NaNs too.
     const T zero = 0;
     gemm("N", "T", &inputs, &outputs, &rows, &alpha, reinterpret_cast<const T*>(p.v), &inputs,
          reinterpret_cast<const T*>(p.u), &outputs, &zero, reinterpret_cast<T*>(p.out), &inputs);

@@ -40,6 +40,7 @@ FactorStore::Set* FactorStore::Find(Step step) {
 // The first part of a step's first rank claims a set.
 Result<FactorStore::Set*> FactorStore::Open(Step step) {
   if (Set* const set = Find(step); set != nullptr) return set;
+  // Such a step would never be complete again, and its set would be lost to the steps that follow.
   if (released_ && step <= *released_) {
     return DataLoss("factors of step " + std::to_string(step.value()) +
                     " came after that step's product");
@@ -95,6 +96,7 @@ Result<FactorStore::RankRows*> FactorStore::Begin(Rank rank, Step step, const We
   POSEIDON_ASSIGN_OR_RETURN(Set * opened, Open(step));
   Set& set = *opened;
   RankRows& own = set.ranks[rank.value()];
+  // Every frame repeats them. A number that grew would let bytes land beyond the rank's room.
   if (own.begun) {
     if (own.brought != brought) {
       return DataLoss("rank " + std::to_string(rank.value()) + " changed its rows or its weight within a step");
@@ -109,6 +111,7 @@ Result<FactorStore::RankRows*> FactorStore::Begin(Rank rank, Step step, const We
   own.begun = true;
   own.brought = brought;
   set.weight += brought.weight;
+  // For the next set: ranks bring as many rows as before in the usual case. This set is laid out already.
   expected_[rank.value()] = rows;
   for (const Part part : {Part::kU, Part::kV}) {
     if (rows <= set.room[rank.value()]) {
@@ -140,11 +143,13 @@ Result<MutableBytes> FactorStore::PlaceFor(Rank rank, Step step, Part part, cons
 Status FactorStore::Landed(Rank rank, Step step, Part part, const WeightedRows& brought,
                            std::uint64_t length) {
   POSEIDON_ASSIGN_OR_RETURN(RankRows * own, Begin(rank, step, brought));
+  // Not checked again: PlaceFor has bounded the bytes, and a frame without bytes, which asked for no place, adds none.
   own->arrived[Index(part)] += length;
   return OkStatus();
 }
 
 Status FactorStore::Put(Rank rank, Step step, const Factors& factors, std::uint32_t weight) {
+  // Begin would accept it as a further part of the same rows.
   if (const Set* const set = Find(step);
       set != nullptr && rank.value() < expected_.size() && set->ranks[rank.value()].begun) {
     return DataLoss("rank " + std::to_string(rank.value()) + " brings its factors twice");
@@ -211,6 +216,7 @@ Result<Concatenation> FactorStore::Concatenate(Step step) {
     const RankRows& own = set.ranks[r];
     const std::uint32_t rows = RowsInMean(set, own);
     if (rows == 0) continue;
+    // A rank with fewer rows than its room, or with none that count, moves the first row of all behind it.
     if (own.beside[0] || set.first[r] != all.rows) contiguous = false;
     all.rows += rows;
     if (set.weight != 0) all.ranks.push_back(own.brought);
@@ -221,6 +227,7 @@ Result<Concatenation> FactorStore::Concatenate(Step step) {
     return all;
   }
   for (const Part part : {Part::kU, Part::kV}) {
+    // Asked again for the same step, the answer is the same memory (factor_store.h).
     if (set.compact[Index(part)]) continue;
     set.compact[Index(part)] = AllocateAligned(all.rows * width(part));
     std::byte* at = set.compact[Index(part)].get();

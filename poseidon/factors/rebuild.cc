@@ -12,6 +12,7 @@
 namespace poseidon::factors {
 namespace {
 
+// The alignment of its operands can change a product's bits, so ProductEngine fixes it (engine.h).
 constexpr std::size_t kAlignment = 64;
 
 template <typename T>
@@ -45,6 +46,7 @@ template <typename T>
 void FillFixed(T* numbers, std::uint64_t count, std::uint64_t stream) {
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t x = Mix64((stream << 48) + i);
+    // 24 bits, which float holds exactly: f32 and f64 have the same numbers.
     numbers[i] = static_cast<T>(static_cast<double>(x >> 40) / double(1 << 23) - 1.0);
   }
 }
@@ -74,6 +76,7 @@ void FreeDeleter::operator()(std::byte* memory) const { std::free(memory); }
 
 AlignedBytes AllocateAligned(std::size_t bytes) {
   if (bytes == 0) return {};
+  // std::aligned_alloc takes multiples of the alignment only.
   const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   return AlignedBytes(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
 }
@@ -81,6 +84,7 @@ AlignedBytes AllocateAligned(std::size_t bytes) {
 Status GatheredRows::Take(const plan::FactorShape& shape, DType dtype, const Concatenation& brought, double alpha) {
   rows_ = 0;
   if (brought.rows > room_) {
+    // No room until both are there: the next call would otherwise write to memory that this one did not get.
     room_ = allocated_ = 0;
     indices_ = AllocateAligned(brought.rows * shape.u_bytes_per_row(dtype));
     values_ = AllocateAligned(brought.rows * shape.v_bytes_per_row(dtype));
@@ -92,6 +96,7 @@ Status GatheredRows::Take(const plan::FactorShape& shape, DType dtype, const Con
   }
   const auto* const indices = reinterpret_cast<const std::int64_t*>(brought.u);
   for (std::uint64_t i = 0; i < brought.rows; ++i) {
+    // Indices come from peers, and the front end writes to the entries they name.
     if (!shape.has_entry(indices[i])) {
       return DataLoss("a row came for entry " + std::to_string(indices[i]) + ", expected 0 to " +
                       std::to_string(shape.outputs - 1));
@@ -119,6 +124,7 @@ Status GatheredRows::Take(const plan::FactorShape& shape, DType dtype, const Con
 Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concatenation& factors, double alpha,
                        ProductEngine& engine, std::byte* weight, std::byte* bias) {
   const std::size_t size = SizeOf(dtype);
+  // Engines multiply at least one row (engine.h).
   if (factors.rows == 0) {
     std::memset(weight, 0, shape.outputs * shape.inputs * size);
     if (shape.bias) std::memset(bias, 0, shape.outputs * size);
@@ -168,6 +174,7 @@ Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std
   test.flops = shape.product_flops(rows);
   for (int repeat = 0; repeat < 3; ++repeat) {
     const TimePoint begin = clock.now();
+    // The whole rebuild, so that the hash covers the bias as well as the product.
     POSEIDON_RETURN_IF_ERROR(RebuildGradient(shape, dtype, {u.get(), v.get(), rows}, 1.0 / 3.0,
                                              engine, out.get()));
     const double seconds = ToSeconds(clock.now() - begin);

@@ -46,6 +46,7 @@ void Owner::Local(const wire::Key& key, LocalPush push) {
 void Owner::MultiplyIfComplete(const wire::Key& key) {
   Layer& layer = layers_.find(key)->second;
   factors::FactorStore& store = inbox_.store(key);
+  // The one buffer must not be written while frames still read the last mean in it.
   if (layer.multiplying || layer.unsent > 0 || (has_worker_ && !layer.local)) return;
   if (!has_worker_) layer.step = store.earliest();
   if (!layer.step || !store.Complete(*layer.step)) return;
@@ -93,6 +94,7 @@ Result<Owner::Places> Owner::PlacesOf(Layer& layer) {
 void Owner::OnProduct(const wire::Key& key, Step step, const Status& status) {
   Layer& layer = layers_.find(key)->second;
   layer.multiplying = false;
+  // Before the local request is done, since the next step needs a set, and the store has two.
   inbox_.store(key).Release(step);
   if (!abandoned_.ok()) return FinishIfDone(layer, abandoned_);
   if (!status.ok()) {

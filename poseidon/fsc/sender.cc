@@ -44,6 +44,8 @@ void Sender::Start(const wire::Key& key, sync::SyncRequest request) {
 void Sender::PackU(Layer& layer, const Factors& factors) {
   const std::uint64_t size = SizeOf(layer.spec.dtype);
   const std::uint64_t row_bytes = layer.spec.factors->outputs * size;
+  // A payload is one span, but the columns of a part are apart in u. No frame reads the old copy any more: the last
+  // step was done only when all its frames had left.
   if (layer.u.size() < factors.rows * row_bytes) layer.u.resize(factors.rows * row_bytes);
   std::byte* to = layer.u.data();
   for (const LayerPart& part : layer.parts) {
@@ -55,6 +57,7 @@ void Sender::PackU(Layer& layer, const Factors& factors) {
 
 Factors Sender::FactorsFor(const Layer& layer, const LayerPart& part, const Factors& whole) const {
   if (whole.rows == 0) return {};
+  // Parts are in the order of their units and leave none out, so those before this one hold rows * first numbers.
   return {layer.u.data() + whole.rows * part.units().first * SizeOf(layer.spec.dtype), whole.v, whole.rows};
 }
 
@@ -95,6 +98,7 @@ Result<Sender::Landing*> Sender::Find(MemberId from, const wire::FrameHeader& he
                     ", for which nothing was pushed");
   }
   Outstanding& outstanding = *found->second.outstanding;
+  // A frame without bytes would otherwise match the end of a landed stretch and complete it a second time.
   if (header.step == outstanding.step && header.dtype == outstanding.gradient.dtype &&
       header.total == outstanding.gradient.bytes() && header.length > 0) {
     for (Landing& landing : outstanding.landings) {
@@ -134,6 +138,7 @@ void Sender::OnPartDone(const wire::Key& key, std::uint64_t serial, const Status
 
 void Sender::OnOwnPartDone(const wire::Key& key, const Status& status) {
   Layer& layer = layers_.find(key)->second;
+  // No serial is compared: the request cannot end, or the next one begin, before its own part is done.
   layer.outstanding->own_part = false;
   FinishIfDone(layer, status);
 }

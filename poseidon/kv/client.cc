@@ -38,6 +38,8 @@ void Client::PushPull(const Key& key, sync::SyncRequest request) {
   outstanding.step = request.step;
   outstanding.gradient = request.gradient;
   if (key.model == wire::kCollectiveModel) {
+    // A small key goes whole to one shard (plan::MakeSlices). The layer of a one-off key counts the collectives, so
+    // that they take the shards in turn. The server derives the same owner (Server::AddOneOff).
     const auto owner = static_cast<std::uint16_t>(key.layer.value() % topology_.shards());
     outstanding.slices = plan::MakeSlices(request.gradient.elements, request.gradient.dtype,
                                           topology_.shards(), owner);
@@ -103,6 +105,8 @@ void Client::PushSlice(const Key& key, const sync::SyncRequest& request, const p
 Result<std::size_t> Client::SliceOf(MemberId from, const wire::FrameHeader& header,
                                     const Outstanding& outstanding) const {
   const DType dtype = outstanding.gradient.dtype;
+  // The payload lands at header.offset of the gradient, so every field is compared. A frame without bytes would
+  // otherwise match the end of a landed slice and complete it a second time.
   if (header.step == outstanding.step && header.dtype == dtype &&
       header.total == outstanding.gradient.bytes() && header.length > 0) {
     for (std::size_t i = 0; i < outstanding.slices.size(); ++i) {
@@ -122,6 +126,7 @@ Result<MutableBytes> Client::PlaceFor(MemberId from, const wire::FrameHeader& he
   POSEIDON_ASSERT_ON(executor_);
   const auto found = outstanding_.find(header.key());
   if (found == outstanding_.end()) {
+    // After Abandon the gradient is no longer lent: the channel keeps the bytes itself.
     if (!abandoned_.ok()) return MutableBytes{};
     return NothingPushed(header);
   }
@@ -152,6 +157,7 @@ void Client::OnPartDone(const Key& key, std::uint64_t serial, const Status& stat
   Outstanding& outstanding = found->second;
   if (outstanding.failure.ok()) outstanding.failure = status;
   if (--outstanding.pending > 0) return;
+  // Posted, because `done` may push the same key again, and the key must be free by then.
   executor_.Post([done = std::move(outstanding.done), failure = outstanding.failure] {
     done(failure);
   });
@@ -175,6 +181,7 @@ void Client::AddWaits(std::vector<wire::Wait>* waits) const {
 
 void Client::Abandon(const Status& reason) {
   POSEIDON_ASSERT_ON(executor_);
+  // Frames that read the gradients are not waited for: all connections have closed before (Ending::Finish).
   abandoned_ = reason;
   std::map<Key, Outstanding> abandoned = std::exchange(outstanding_, {});
   for (auto& [key, outstanding] : abandoned) {

@@ -41,6 +41,8 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                                               .dtype = layers[i].dtype,
                                               .ranks = topology_.ranks(),
                                               .local_rank = topology_.self_rank,
+                                              // Where ranks are hosts, the weights are in their sums already
+                                              // (sync/topology.h).
                                               .scaling = topology_.workers == 0
                                                          ? Scaling::kMean
                                                          : Scaling::kMeanOfSums,
@@ -60,6 +62,7 @@ void Server::UsePlan(ModelId model, const plan::Plan& plan) {
 Server::Hosted& Server::AddOneOff(const Key& key, const OneOff& called) {
   const DType dtype = called.dtype;
   const std::uint64_t elements = called.bytes / SizeOf(dtype);
+  // As Client::PushPull has it: no message says where the slices of a one-off key are.
   const auto owner = static_cast<std::uint16_t>(key.layer.value() % topology_.shards());
   Hosted hosted;
   for (const plan::Slice& slice : plan::MakeSlices(elements, dtype, topology_.shards(), owner)) {
@@ -82,6 +85,7 @@ Result<Server::Hosted*> Server::Find(const wire::FrameHeader& header) {
   auto found = hosted_.find(key);
   if (found == hosted_.end() && header.model == wire::kCollectiveModel) {
     const std::size_t size = SizeOf(header.dtype);
+    // A peer's first frame decides how large the slots become, so its size is bounded before the shard is made.
     if (header.total == 0 || header.total > kMaxCollectiveBytes || header.total % size != 0 ||
         !HasSum(header.dtype)) {
       return DataLoss("a one-off key has an impossible size of " + std::to_string(header.total) +
@@ -101,6 +105,8 @@ Result<Server::Hosted*> Server::Find(const wire::FrameHeader& header) {
   Hosted& hosted = found->second;
   const std::uint64_t begin = hosted.slice.first * SizeOf(hosted.dtype);
   const std::uint64_t size = hosted.shard->bytes();
+  // Differences of numbers whose order is known: sums of the peer's numbers may wrap. The size is 0 where this shard
+  // owns no slice of a small one-off key.
   if (header.dtype != hosted.dtype || header.total != hosted.layer_bytes || header.offset < begin ||
       header.offset - begin > size || header.length > size - (header.offset - begin) || size == 0) {
     return DataLoss("a contribution to layer " + std::to_string(header.layer.value()) +
@@ -135,6 +141,7 @@ Result<MutableBytes> Server::PlaceFor(MemberId from, const wire::FrameHeader& he
 Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
   POSEIDON_ASSERT_ON(executor_);
   POSEIDON_RETURN_IF_ERROR(CheckSender(from, header));
+  // An error from here would close the connection as that of a broken peer. The peer is sound; the programs differ.
   if (const Status differs = CheckOneOff(header); !differs.ok()) {
     if (differing_) differing_(differs);
     return OkStatus();
@@ -146,6 +153,7 @@ Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
     return DataLoss("a contribution without bytes is not marked absent");
   } else {
     POSEIDON_RETURN_IF_ERROR(
+        // The weight of a one-off key says its kind (kSum, BroadcastFrom) and multiplies nothing.
         hosted->shard->Landed(header.rank, header.step, payload, hosted->one_off ? 0 : header.weight));
   }
   Advance(header.key(), *hosted);
@@ -169,6 +177,7 @@ void Server::Local(LocalPush push) {
   POSEIDON_CHECK(!hosted.one_off || CheckOneOff(push.key, called).ok(),
                  "the sum of another size would be written past this memory");
   hosted.local_done = std::move(push.done);
+  // The last step has left it true, and FinishIfDone would complete this step at once.
   hosted.whole = false;
   const Status status = hosted.shard->Local(push.step, push.slice_memory, push.absent, hosted.one_off ? 0 : push.weight);
   if (!status.ok()) {
@@ -219,6 +228,7 @@ void Server::Advance(const Key& key, Hosted& hosted) {
     SendResult(key, hosted, progress);
   }
   if (progress.complete) hosted.whole = true;
+  // Last, because it erases a finished one-off key and `hosted` with it.
   FinishIfDone(key, hosted);
 }
 
@@ -269,6 +279,7 @@ void Server::FinishIfDone(const Key& key, Hosted& hosted) {
   if (hosted.local_done) {
     executor_.Post([done = std::exchange(hosted.local_done, {})] { done(OkStatus()); });
   }
+  // A one-off key goes only now: the frames of its result read the shard's sum until they have left.
   if (!hosted.one_off) return;
   --one_off_keys_;
   hosted_.erase(key);
@@ -292,6 +303,7 @@ std::uint64_t Server::allocated_bytes() const {
 
 std::uint64_t Server::declared_bytes() const {
   POSEIDON_ASSERT_ON(executor_);
+  // With a local rank P - 1 slots, and the sum in the worker's own memory; without one P slots and the sum: P + 1.
   const std::uint64_t buffers =
       topology_.self_rank ? topology_.ranks() - 1u : topology_.ranks() + 1u;
   std::uint64_t sum = 0;

@@ -37,6 +37,7 @@ Status Shard::Check(Rank rank, Step step) {
                     std::to_string(spec_.ranks));
   }
   if (!in_round_) {
+    // Before the first round step_ is no step's number, and step 0 may come.
     if (any_round_ && step <= step_) {
       return DataLoss("a contribution to step " + std::to_string(step.value()) +
                       " came after that step's sum");
@@ -57,6 +58,8 @@ Status Shard::Check(Rank rank, Step step) {
 // Whether `length` bytes more of this rank complete whole elements that can be summed at once.
 bool Shard::OthersCover(Rank rank, std::uint64_t length) const {
   const std::uint64_t begin = arrivals_[rank.value()].arrived;
+  // Bytes outside the slot are gone after the next Advance, so it must sum all of them: no earlier bytes of this rank
+  // wait, and no element is split.
   if (spec_.whole || begin != summed_ || length % SizeOf(spec_.dtype) != 0) return false;
   for (std::uint16_t r = 0; r < spec_.ranks; ++r) {
     if (r != rank.value() && arrivals_[r].arrived < begin + length) return false;
@@ -93,6 +96,7 @@ Status Shard::Landed(Rank rank, Step step, ConstBytes bytes, std::uint32_t weigh
   a.begun = true;
   a.weight = weight;
   const bool in_slot = a.slot && bytes.data() == a.slot.get() + a.arrived;
+  // PlaceFor's answer still holds, whatever has landed in between: no sum goes beyond what this rank has brought.
   POSEIDON_CHECK(in_slot || OthersCover(rank, bytes.size()),
                  "bytes outside the slot can be summed at once");
   a.memory = in_slot ? a.slot.get() : bytes.data();
@@ -138,8 +142,10 @@ Shard::Progress Shard::Advance() {
   if (!in_round_) return {};
   std::uint64_t ready = bytes_;
   for (const Arrival& a : arrivals_) ready = std::min(ready, a.arrived);
+  // Frames may end within an element.
   ready -= ready % SizeOf(spec_.dtype);
   if (spec_.whole && ready < bytes_) return {};
+  // The round is complete when the least clock is at least round_ + 1: full synchrony is staleness 0 (staleness.h).
   const Progress progress{summed_, ready, MayRead(clocks_, round_ + 1, 0)};
   if (ready > summed_) {
     if (!spec_.local_rank && !sum_buffer_) {
@@ -149,6 +155,7 @@ Shard::Progress Shard::Advance() {
     if (!spec_.local_rank) sum_ = sum_buffer_.get();
     std::vector<Contribution> contributions;
     contributions.reserve(arrivals_.size());
+    // In rank order, not in order of arrival: floating-point sums depend on it, and every run gives the same bits.
     for (const Arrival& a : arrivals_) {
       contributions.push_back(
           {a.memory == nullptr ? nullptr : a.memory + (summed_ - a.memory_at), a.weight});

@@ -35,6 +35,8 @@ Status Follower::Attach(MemberId from, const wire::Segment& offer) {
 
 Status Follower::AttachIfBoth() {
   if (!offer_ || layers_.empty()) return OkStatus();
+  // Equal layers give an equal layout on every member. Another size means other layers, and this worker's offsets could
+  // lead beyond the mapping.
   if (offer_->model != model_ || offer_->bytes != layout_.bytes()) {
     return DataLoss("the leader offers " + std::to_string(offer_->bytes) +
                     " bytes of shared memory, expected " + std::to_string(layout_.bytes()));
@@ -52,6 +54,7 @@ void Follower::Contribute(const Share& share, PlanEpoch epoch, Completion done) 
   LayerState& state = layers_.at(share.layer.value());
   POSEIDON_CHECK(!state.round, "one step per layer at a time");
   Status refused = abandoned_;
+  // The slot has its size from Declare, but each step may bring another number of rows.
   if (plan::TakesFactors(share.scheme) && !share.absent &&
       share.factors.rows > layout_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) {
     refused = InvalidArgument(
@@ -113,6 +116,7 @@ void Follower::Tell(LayerState& state, PlanEpoch epoch) {
       word.header.total = FactorBytes(state.spec, round.share.factors.rows);
     }
   }
+  // It carries no payload and the whole host waits for it, so it does not queue behind gradients.
   word.priority = messaging::kControlPriority;
   mesh_.Send(place_.leader, std::move(word));
 }
@@ -131,6 +135,8 @@ Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBy
     return DataLoss("a word about shared memory names no layer, or is not the leader's");
   }
   LayerState& state = layers_[header.layer.value()];
+  // `told` keeps a mean from landing in a gradient that is still being copied out, `landing` keeps it from landing
+  // twice.
   if (!state.round || !state.round->told || state.round->landing ||
       state.round->share.step != header.step || state.round->share.scheme != header.scheme) {
     return DataLoss("a mean of layer '" + state.spec.name + "' came that nobody waits for");
@@ -138,6 +144,7 @@ Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBy
   state.round->landing = true;
   const std::uint64_t bytes = state.spec.bytes();
   state.moved += bytes;
+  // The stretches hold the round weakly: after Abandon the gradient is no longer lent.
   InStretches(
       executor_, state.round, bytes,
       [mean = Slot(header.layer, 0), into = state.round->share.gradient.memory](

@@ -27,6 +27,8 @@ Share HostExchange::ShareOf(LayerId layer, const sync::SyncRequest& request) con
 }
 
 void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
+  // A host has nothing to sum of a table's rows, and the order of ranks would be lost where those of a host are not
+  // consecutive (docs/decisions/table-rows.md).
   if (request.gathered != nullptr) return among_hosts_->Start(key, std::move(request));
   if (level_.leads()) return StartForHost(key, std::move(request));
   level_.FollowerOf(key.model)
@@ -35,6 +37,7 @@ void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
 
 void HostExchange::StartForHost(const wire::Key& key, sync::SyncRequest request) {
   const Share share = ShareOf(key.layer, request);
+  // Shared, because whichever callback runs has to complete it, also where this exchange is gone.
   auto own = std::make_shared<sync::SyncRequest>(std::move(request));
   level_.LeaderOf(key.model).Combine(
       share, alive_.Guard([this, key, own](Result<Leader::Combined> combined) { ExchangeCombined(key, own, combined); },

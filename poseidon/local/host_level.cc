@@ -26,6 +26,7 @@ Leader& HostLevel::LeaderOf(ModelId model) {
 }
 
 Follower& HostLevel::FollowerOf(ModelId model) {
+  // Made by what comes first: the leader's offer may arrive before this worker declares the model.
   std::unique_ptr<Follower>& follower = followers_[model];
   if (!follower) {
     follower = std::make_unique<Follower>(

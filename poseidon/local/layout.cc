@@ -22,6 +22,7 @@ Result<Layout> Layout::Of(std::span<const plan::LayerSpec> layers, std::uint32_t
     if (layer.factors && !layer.is_table()) bytes = std::max(bytes, FactorBytes(layer, kLeastRows));
     bytes = (bytes + kPage - 1) / kPage * kPage;
     layout.slots_.push_back({layout.bytes_, bytes});
+    // A quotient, because bytes * places may wrap.
     if (bytes > (kMostBytes - layout.bytes_) / places) {
       return ResourceExhausted("the shared memory of " + std::to_string(places) +
                                " workers cannot hold layer '" + layer.name + "'");

@@ -61,6 +61,8 @@ Status Leader::Fits(const LayerState& state, const Arrival& arrival) const {
     return DataLoss("a worker of this host brings factors of layer '" + state.spec.name +
                     "', which has none");
   }
+  // A round that has begun has its shares. A follower that holds its mean may bring the next step while this worker
+  // still copies the mean (Spread).
   if (state.round && !state.round->begun &&
       (arrival.step != state.round->share.step || arrival.scheme != state.round->share.scheme)) {
     return DataLoss("a worker of this host brings layer '" + state.spec.name + "' of step " +
@@ -95,10 +97,13 @@ Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
                   .scheme = header.scheme,
                   .absent = absent,
                   .weight = absent ? 0 : header.weight};
+  // Before FactorBytes, which needs a layer that has factors.
   POSEIDON_RETURN_IF_ERROR(Fits(state, arrival));
   const bool factors = plan::TakesFactors(arrival.scheme) && !absent;
   if (factors) arrival.rows = header.total / FactorBytes(state.spec, 1);
   const std::uint64_t whole = factors ? FactorBytes(state.spec, arrival.rows) : 0;
+  // The product is compared with the total, so that a part of a row is refused; the bound keeps this worker from
+  // reading the next worker's slot.
   if (header.total != whole || whole > layout_.slot_bytes(header.layer)) {
     return DataLoss("a worker of this host brings " + std::to_string(header.total) + " bytes of layer '" +
                     state.spec.name + "' as " + std::string(plan::NameOf(arrival.scheme)) +
@@ -120,6 +125,7 @@ void Leader::Combine(const Share& share, UniqueFunction<void(Result<Combined>)> 
   state.round = std::make_shared<Round>();
   state.round->share = share;
   state.round->combined = std::move(combined);
+  // Those that came before this worker's share could not be compared with it then.
   for (const Arrival& arrival : state.arrivals) {
     if (!arrival.here) continue;
     if (const Status status = Fits(state, arrival); !status.ok()) return Fail(state, status);
@@ -148,6 +154,7 @@ void Leader::Fail(LayerState& state, const Status& reason) {
   // The round ends here, and with it the summing or copying that a queued stretch would go on with.
   const std::shared_ptr<Round> round = std::exchange(state.round, nullptr);
   executor_.Post([combined = std::move(round->combined), done = std::move(round->done), reason] {
+    // `combined` is empty once it has been answered, and `done` is until Spread.
     if (combined) combined(reason);
     if (done) done(reason);
   });
@@ -164,6 +171,7 @@ void Leader::CombineIfComplete(LayerState& state) {
   Round& round = *state.round;
   round.begun = true;
   std::vector<Arrival> arrivals(members_.size());
+  // Emptied for the next step, whose first frames may come before this round ends.
   std::swap(arrivals, state.arrivals);
   const Share& share = round.share;
   const bool factors = plan::TakesFactors(share.scheme);
@@ -175,12 +183,15 @@ void Leader::CombineIfComplete(LayerState& state) {
                  .rows = factors && !share.absent ? share.factors.rows : 0};
   std::uint64_t weight = 0;
   for (const Arrival& arrival : arrivals) weight += arrival.weight;
+  // The sum travels in a frame's weight, which has 32 bits.
   if (weight > std::numeric_limits<std::uint32_t>::max()) {
     return Fail(state, InvalidArgument("the weights of layer '" + state.spec.name +
                                        "' on this host add up to more than 32 bits hold"));
   }
   round.result.weight = static_cast<std::uint32_t>(weight);
   round.result.gradient = share.gradient;
+  // The followers read the mean in this slot. It is free: each of them had copied the last mean before it brought this
+  // step.
   if (segment_) round.result.gradient.memory = Slot(share.layer, 0);
   if (factors) {
     CombineFactors(state, std::move(arrivals));
@@ -214,6 +225,7 @@ void Leader::CombineDense(LayerState& state, std::vector<Arrival> arrivals) {
                                                                   std::uint64_t end) {
         std::vector<Contribution> part = contributions;
         for (Contribution& c : part) c.memory += first;
+        // Unscaled: the mean is divided once, where the sums of the hosts meet (Scaling::kMeanOfSums).
         SumInRankOrder(part, part.size(), (end - first) / SizeOf(dtype), dtype, Scaling::kNone,
                        out + first);
       },
@@ -253,6 +265,7 @@ void Leader::CombineFactors(LayerState& state, std::vector<Arrival> arrivals) {
       const std::uint64_t u_bytes = FactorUBytes(state.spec, own);
       const std::uint64_t v_bytes = FactorBytes(state.spec, own) - u_bytes;
       const std::byte* const slot = place == 0 ? nullptr : Slot(round.share.layer, place);
+      // Only u: a weight on both factors would count twice in u^T v, and the bias is made of u alone.
       // A sum of one: multiplied by its weight on the way, where it has one.
       const Contribution all{place == 0 ? round.share.factors.u : slot, arrivals[place].weight};
       SumInRankOrder({&all, 1}, 1, own * state.spec.factors->outputs, state.spec.dtype, Scaling::kNone, u);
@@ -275,6 +288,7 @@ void Leader::Answer(const std::shared_ptr<Round>& round) {
 void Leader::Spread(LayerId layer, const Status& status, Completion done) {
   POSEIDON_ASSERT_ON(executor_);
   LayerState& state = layers_.at(layer.value());
+  // Abandon may have ended the round while the hosts were exchanging.
   if (!status.ok() || !state.round) {
     state.round.reset();
     executor_.Post([done = std::move(done), reason = status.ok() ? abandoned_ : status] { done(reason); });
@@ -282,6 +296,7 @@ void Leader::Spread(LayerId layer, const Status& status, Completion done) {
   }
   const std::shared_ptr<Round> round = state.round;
   round->done = std::move(done);
+  // The frames leave before this worker copies: all copies only read the slot, and may overlap.
   for (std::size_t place = 1; place < members_.size(); ++place) {
     messaging::Outgoing word;
     word.header.type = wire::FrameType::kLocal;

@@ -43,9 +43,11 @@ void Segment::Close() {
   if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
 }
 
+// The nonce has a page of its own, so that the slots behind it stay page-aligned.
 MutableBytes Segment::memory() const { return {mapped_ + kPage, bytes_}; }
 
 Status Segment::Map(int descriptor, std::uint64_t bytes) {
+  // Not reserved: slots have room for more rows than a step may bring, and a page that is never touched costs nothing.
   void* const mapped = mmap(nullptr, kPage + bytes, PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_NORESERVE, descriptor, 0);
   if (mapped == MAP_FAILED) {
@@ -100,6 +102,8 @@ Result<std::unique_ptr<Segment>> Segment::Attach(const wire::Segment& offer) {
   }
   struct stat facts{};
   const int seals = fcntl(descriptor.number(), F_GET_SEALS);
+  // The bound comes first, because kPage + offer.bytes may wrap. The seal and the size are checked before anything is
+  // read: a read beyond the end would kill this process.
   if (offer.bytes > kMostBytes || fstat(descriptor.number(), &facts) != 0 || seals < 0 ||
       (seals & F_SEAL_SHRINK) == 0 ||
       static_cast<std::uint64_t>(facts.st_size) != kPage + offer.bytes) {
@@ -107,6 +111,7 @@ Result<std::unique_ptr<Segment>> Segment::Attach(const wire::Segment& offer) {
   }
   std::unique_ptr<Segment> segment(new Segment());
   POSEIDON_RETURN_IF_ERROR(segment->Map(descriptor.number(), offer.bytes));
+  // Process ids and descriptors are used again: another segment of the same size may have this path by now.
   if (std::memcmp(segment->mapped_, &offer.nonce, sizeof offer.nonce) != 0) {
     return DataLoss(path + " is not the shared memory that was offered");
   }
@@ -116,6 +121,7 @@ Result<std::unique_ptr<Segment>> Segment::Attach(const wire::Segment& offer) {
 std::string ThisMachine() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  // The kernel alone is not enough: Attach goes through /proc, so the maker's process id must mean the same here.
   char processes[64] = {};
   if (readlink("/proc/self/ns/pid", processes, sizeof processes - 1) < 0 || boot.empty()) return "";
   return boot + " " + processes;

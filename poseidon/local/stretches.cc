@@ -7,6 +7,7 @@
 namespace poseidon::local {
 namespace {
 
+// A multiple of every dtype's size, so that the stretches of a sum end between two elements.
 constexpr std::uint64_t kStretch = 256 * 1024;
 
 struct Walk {
@@ -18,6 +19,7 @@ struct Walk {
 };
 
 void Next(const std::shared_ptr<Walk>& walk, std::uint64_t begin) {
+  // The memory that `work` reads and writes is lent only as long as the round lives.
   if (walk->alive.expired()) return;
   const std::uint64_t end = std::min(begin + kStretch, walk->bytes);
   if (end > begin) walk->work(begin, end);

@@ -46,6 +46,7 @@ void Broadcaster::Broadcast(const wire::Key& key, sync::SyncRequest request) {
   state.outstanding->done = std::move(request.done);
 
   const Factors& own = *request.factors;
+  // Before anything is sent: where this fails, no frame reads the factors, and the request can end at once.
   const Status put = inbox_.store(key).Put(*topology_.self_rank, request.step, own, request.weight);
   if (!put.ok()) {
     state.outstanding->failure = put;
@@ -61,11 +62,14 @@ void Broadcaster::Broadcast(const wire::Key& key, sync::SyncRequest request) {
           return alive_.Guard([this, key, step = request.step](const Status& status) { OnLeft(key, step, status); });
         });
   }
+  // Last: the rows of all others may be in already, and a failure there would end the request before all frames are
+  // counted.
   RebuildIfComplete(key);
 }
 
 void Broadcaster::RebuildIfComplete(const wire::Key& key) {
   LayerState& state = layers_.find(key)->second;
+  // Rows of the next step may come while this one's product runs, or before this worker has its own.
   if (!state.outstanding || state.outstanding->rebuilding) return;
   const Step step = state.outstanding->step;
   factors::FactorStore& store = inbox_.store(key);
@@ -77,8 +81,11 @@ void Broadcaster::RebuildIfComplete(const wire::Key& key) {
   // The mean over workers, or over what their weights count: the one place where a factor layer is divided is the
   // product's alpha.
   const double alpha = 1.0 / static_cast<double>(all->weight != 0 ? all->weight : topology_.contributors());
+  // RebuildGradient multiplies rows by the weights that `ranks` names.
   if (topology_.workers != 0) all->ranks.clear();  // a host's rows are multiplied already
   auto rebuilt = alive_.Guard([this, key, step](const Status& status) { OnRebuilt(key, step, status); });
+  // The task runs on another thread and uses nothing of this object; `rebuilt` is called on the executor again
+  // (base/alive.h).
   compute_.Post([rebuilt = std::move(rebuilt), key, step, rows = *std::move(all), alpha,
                  shape = state.shape, dtype = state.dtype, gradient = state.outstanding->gradient,
                  gathered = state.outstanding->gathered, &executor = executor_, engine = engine_, &compute = compute_,
@@ -97,6 +104,7 @@ void Broadcaster::RebuildIfComplete(const wire::Key& key) {
 void Broadcaster::OnRebuilt(const wire::Key& key, Step step, const Status& status) {
   LayerState& state = layers_.find(key)->second;
   if (!state.outstanding || state.outstanding->step != step) return;
+  // Before the request is done, since the next step needs a set, and the store has two.
   inbox_.store(key).Release(step);
   if (state.outstanding->gathered != nullptr) state.gathered_bytes = state.outstanding->gathered->allocated_bytes();
   state.outstanding->rebuilt = true;

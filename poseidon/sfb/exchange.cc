@@ -12,6 +12,7 @@ Exchange::Exchange(const sync::ExchangeEnvironment& env)
         Broadcaster* const broadcaster = Of(header.key());
         return broadcaster == nullptr ? nullptr : &broadcaster->inbox();
       }) {
+  // A worker for which its host's leader speaks has no rank among those who exchange layers, but one in `flat`.
   if (env.among.self_rank && env.engine != nullptr) {
     layers_.emplace(env.io, env.compute, env.mesh, env.among, env.engine, env.trace);
   }
@@ -38,6 +39,7 @@ void Exchange::UsePlan(ModelId model, const plan::Plan& plan) {
     const bool table = tables_ && tables_->declared(key);
     if (!table && !layers_) continue;
     std::vector<std::uint32_t> rows = plan.layers[i].measured.rows;
+    // The ranks of layers are hosts, which bring the rows of all their workers; those of tables are workers.
     if (!table) rows = plan::SumByHost(plan.cluster.host_of_rank, rows);
     for (std::uint16_t r = 0; r < rows.size(); ++r) Of(key)->Expect(key, Rank(r), rows[r]);
   }
@@ -48,6 +50,7 @@ void Exchange::Start(const wire::Key& key, sync::SyncRequest request) {
 }
 
 messaging::FrameSink* Exchange::SinkOf(wire::FrameType type) {
+  // `tables_` exists in every worker. Where only layers_ is missing, the router refuses its frames with a reason.
   return type == wire::FrameType::kFactor && tables_ ? &router_ : nullptr;
 }
 

@@ -44,6 +44,7 @@ void FactorInbox::Expect(const wire::Key& key, Rank rank, std::uint32_t rows) {
 
 Result<FactorInbox::Layer*> FactorInbox::Find(MemberId from, const wire::FrameHeader& header) {
   if (!closed_.ok()) return closed_;
+  // The rank decides where rows land: a member that names another's would take that one's place.
   if (header.rank.value() >= topology_.ranks() || topology_.worker_of_rank[header.rank.value()] != from) {
     return DataLoss("member " + std::to_string(from.value()) + " sends factors as rank " +
                     std::to_string(header.rank.value()) + ", which is not its own");
@@ -55,6 +56,7 @@ Result<FactorInbox::Layer*> FactorInbox::Find(MemberId from, const wire::FrameHe
   }
   Layer& layer = found->second;
   const std::uint64_t width = WidthOf(layer.shape, layer.dtype, PartOf(header));
+  // Rows are counted in 32 bits (WeightedRows): a larger number would be cut off.
   if (header.total % width != 0 || header.total / width > std::numeric_limits<std::uint32_t>::max()) {
     return DataLoss("factors of layer " + std::to_string(header.layer.value()) + " have " +
                     std::to_string(header.total) + " bytes, expected whole rows of " + std::to_string(width));
@@ -69,6 +71,7 @@ Result<MutableBytes> FactorInbox::PlaceFor(MemberId from, const wire::FrameHeade
 }
 
 Status FactorInbox::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
+  // Checked here too, because a frame without bytes asks for no place.
   POSEIDON_ASSIGN_OR_RETURN(Layer * layer, Find(from, header));
   POSEIDON_RETURN_IF_ERROR(layer->store.Landed(header.rank, header.step, PartOf(header),
                                                Brought(layer->shape, header), payload.size()));
@@ -111,6 +114,7 @@ std::uint32_t SendFactors(messaging::Mesh& mesh, MemberId to, Rank self_rank, co
     out.header.dtype = what.dtype;
     out.header.scheme = what.scheme;
     out.header.flags = part == Part::kV ? wire::kFlagFactorV : std::uint16_t{0};
+    // A weight without rows is not absent: it still counts in the divisor.
     if (bytes == 0 && request.weight == 0) out.header.flags |= wire::kFlagAbsent;
     out.payload = ConstBytes(part == Part::kU ? what.factors.u : what.factors.v, bytes);
     out.priority = request.priority;

@@ -78,6 +78,7 @@ void StagedExchange::Start(const wire::Key& key, SyncRequest request) {
     return;
   }
   step->request.gradient.memory = step->staging->gradient.bytes().data();
+  // u and v still name device memory then, but nobody reads them where there are no rows.
   const bool no_rows = step->factors && step->factors->rows == 0;
   if (step->request.absent || no_rows) return Synchronise(step);
   CopyOut(step);
@@ -96,6 +97,7 @@ void StagedExchange::CopyOut(const std::shared_ptr<Step>& step) {
   const Factors& factors = *step->factors;
   const std::uint64_t u_bytes = factors.rows * staging.u_row_bytes;
   const std::uint64_t v_bytes = factors.rows * staging.v_row_bytes;
+  // DeviceSpan serves both directions; CopyToHost leaves its source unchanged (device/device.h).
   const device::DeviceSpan u{const_cast<std::byte*>(factors.u), u_bytes};
   const device::DeviceSpan v{const_cast<std::byte*>(factors.v), v_bytes};
   step->request.factors->u = staging.factors.bytes().data();
@@ -113,6 +115,7 @@ void StagedExchange::OnCopiedOut(const std::shared_ptr<Step>& step) {
 }
 
 void StagedExchange::Synchronise(const std::shared_ptr<Step>& step) {
+  // Without `on_device` and `ready`: from here on all memory is the host's and holds its numbers.
   SyncRequest on_host;
   on_host.step = step->request.step;
   on_host.plan_epoch = step->request.plan_epoch;
@@ -127,6 +130,7 @@ void StagedExchange::Synchronise(const std::shared_ptr<Step>& step) {
 
 void StagedExchange::CopyBack(const std::shared_ptr<Step>& step) {
   if (!step->failure.ok()) return step->request.done(step->failure);
+  // Not guarded, because the end needs nothing of this exchange. The step keeps the staging memory until then.
   device_.CopyFromHost(step->request.gradient.span(), device::SpanOf(step->on_device),
                        [step](Status status) { step->request.done(status); });
 }
