@@ -51,6 +51,7 @@ double LeastKnown(double a, double b) {
 
 Result<Agreement> Agree(std::span<const wire::Declare> by_rank, std::uint32_t servers) {
   const wire::Declare& first = by_rank[0];
+  // Only worker 0's layers are validated, because the others' have to equal them.
   POSEIDON_RETURN_IF_ERROR(plan::Validate(first.layers).WithPrefix("worker 0"));
   for (const plan::LayerSpec& layer : first.layers) {
     if (HasSum(layer.dtype)) continue;
@@ -71,6 +72,8 @@ Result<Agreement> Agree(std::span<const wire::Declare> by_rank, std::uint32_t se
       if (own.product_hashes[i] != first.product_hashes[i]) agreement.products_agree[i] = false;
     }
     plan::ClusterSpec& cluster = agreement.cluster;
+    // A step is synchronous and waits for its slowest worker, so of each number the worst counts: the plan is made for
+    // it. A worker that has not measured says 0, which is unknown and not slow.
     cluster.bandwidth = LeastKnown(cluster.bandwidth, own.bandwidth);
     cluster.latency = std::max(cluster.latency, own.latency);
     cluster.copy_bytes_per_second =
@@ -90,6 +93,8 @@ std::vector<plan::LayerMeasurement> Combine(std::span<const wire::Measured> by_r
   std::vector<plan::LayerMeasurement> combined(layers.size());
   for (std::size_t i = 0; i < layers.size(); ++i) {
     plan::LayerMeasurement& m = combined[i];
+    // A layer that was sent as factors left out its weight product while it was measured. Slices would need it, so
+    // the planner adds it (plan/cluster.h).
     m.backward_has_weight_product = !plan::TakesFactors(measured_under.layers[i].scheme);
     for (const wire::Measured& own : by_rank) {
       m.forward_seconds = std::max(m.forward_seconds, own.layers[i].forward_seconds);

@@ -57,6 +57,7 @@ void Coordinator::ArmTimer() {
 
 void Coordinator::Apply(const Event& event) {
   Transition transition = Next(std::move(state_), event, executor_.now());
+  // The new state is in place before anything is done: the actions go to the members that it names.
   state_ = std::move(transition.state);
   for (const Action& action : transition.actions) Act(action);
   ArmTimer();
@@ -78,12 +79,15 @@ void Coordinator::Act(const Action& action) {
             wire::Welcome welcome;
             welcome.generation = state_.options.generation;
             progress_ = BeginProgress(options_.progress, state_.members);
+            // Members find the hosts in the roster's machines. Without machines all stay flat, whatever their own
+            // options say (formation.cc, OnWelcome).
             const bool flat = HostOfRank().empty();
             for (const Member& m : state_.members) {
               welcome.roster.push_back(RosterEntryOf(m));
               if (flat) welcome.roster.back().machine.clear();
             }
             for (const Member& m : state_.members) {
+              // Only an admitted joiner has a channel under its member id, so it is admitted before it is sent to.
               port_.AdmitJoiner(m.connection, m.id);
               welcome.member = m.id;
               port_.SendToMember(m.id, welcome);
@@ -94,6 +98,7 @@ void Coordinator::Act(const Action& action) {
             log_.Log(LogLevel::kWarning, suspect.line);
             if (!suspect.tell) return;
             for (const Member& m : state_.members) {
+              // The host's process judges by the same state already.
               if (m.id == MemberId(0)) continue;
               port_.SendToMember(m.id, wire::Suspect{.about = suspect.member,
                                                      .heard_again = suspect.heard_again});
@@ -109,7 +114,9 @@ void Coordinator::Act(const Action& action) {
             for (const Member& m : state_.members) {
               if (m.id != MemberId(0)) port_.SendToMember(m.id, abort);
             }
+            // Before the welcome there are no members yet: those who have joined must hear why they wait in vain.
             if (state_.members.empty()) port_.SendToStrangers(abort);
+            // Last: the host closes every connection now, behind what is queued on it.
             port_.OnVerdict(verdict);
           },
           [this](const FinishAll&) { SendToAll(wire::AllReached{wire::Stage::kDone, {}}); },
@@ -140,11 +147,13 @@ void Coordinator::OnJoinerLost(ConnectionId connection, const std::string& how, 
 
 void Coordinator::OnSlowStart(Duration waited) {
   const auto give_up = [&](const Member& member, const std::string& what) {
+    // The host speaks here, and its name is put before what it says of itself (membership.cc, Aborted).
     const std::string name = member.id == MemberId(0) ? "" : Describe(member) + " ";
     EndWith(Status(StatusCode::kDeadlineExceeded, name + "has not " + what + " within " + InSeconds(waited),
                    StatusScope::kJob),
             member.id);
   };
+  // In the order of the start: links are measured when all are connected, so who is not connected holds up the rest.
   for (const Member& member : state_.members) {
     if (!state_.liveness[member.id.value()].ready) return give_up(member, "connected to all other members");
   }
@@ -167,6 +176,7 @@ void Coordinator::OnOwnAbort(const Status& reason) {
 }
 
 void Coordinator::EndWith(const Status& reason, std::optional<MemberId> culprit) {
+  // What comes behind the verdict is an echo, whose code must not replace that of the verdict.
   if (ended()) return;
   verdict_code_ = reason.code();
   Apply(Aborted{MemberId(0), culprit, reason.message()});
@@ -224,6 +234,7 @@ Status Coordinator::OnReached(MemberId from, const wire::Reached& reached) {
       Apply(Ready{from});
       break;
     case wire::Stage::kMeasured:
+      // Members are counted and not messages: one that says it twice must not stand in for another.
       if (probed_.insert(from).second && probed_.size() == state_.members.size()) {
         SendToAll(wire::AllReached{wire::Stage::kMeasured, {}});
       }
@@ -275,6 +286,7 @@ Status Coordinator::OnProgress(MemberId from, const wire::Progress& progress) {
 Wait Coordinator::WaitOf(const wire::Wait& wait) const {
   Wait known{.step = wait.step.value()};
   for (const MemberId member : wait.on) {
+    // The numbers come from the network.
     if (member.value() < state_.members.size()) known.on.push_back(member);
   }
   if (wait.what == wire::Wait::For::kCollective || wait.model == wire::kCollectiveModel) {
@@ -300,6 +312,8 @@ Wait Coordinator::WaitOf(const wire::Wait& wait) const {
 
 std::vector<Wait> Coordinator::OwnWaits() const {
   std::vector<Wait> waits;
+  // Where no member has done it yet nobody waits for it: the programs are on their way there. Dedicated servers declare
+  // and report nothing and leave after the workers. Only the layers' set-up is asked of them too.
   const auto missing = [&](std::string what, const auto& has_told) {
     Wait wait{.what = std::move(what)};
     bool some = false;
@@ -340,13 +354,16 @@ Status Coordinator::OnDeclare(MemberId from, const wire::Declare& declare) {
   const Member* worker = WorkerOf(from);
   if (worker == nullptr) return DataLoss("a server declared layers");
   Model& model = models_[declare.model];
+  // A second agreement would pass for the final plan.
   if (model.provisional) return DataLoss("a worker declared a model that is agreed on");
+  // By rank, which also counts a worker once that declares twice.
   model.declared.insert_or_assign(worker->rank, declare);
   if (model.declared.size() < state_.options.workers) return OkStatus();
 
   std::vector<wire::Declare> by_rank;
   for (const auto& [rank, own] : model.declared) by_rank.push_back(own);
   Result<Agreement> agreement = Agree(by_rank, state_.options.servers);
+  // Nobody is blamed: the others are only compared with worker 0, and its net may be the wrong one.
   if (!agreement.ok()) {
     EndWith(agreement.status(), std::nullopt);
     return OkStatus();
@@ -405,6 +422,7 @@ Status Coordinator::OnMeasured(MemberId from, const wire::Measured& measured) {
   }
   model.planned = true;
   plan->epoch = PlanEpoch(1);
+  // All workers wait at this step for this plan, so none can miss the switch (docs/decisions/verdicts.md).
   plan->switch_step = Step(options_.final_plan_step);
   SendToAll(wire::Agreed{measured.model, model.layers, *plan, options_.final_plan_step});
   return OkStatus();

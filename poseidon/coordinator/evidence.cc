@@ -44,6 +44,7 @@ class Weighing {
     if (at <= peer.last_heard) return;
     const Duration silence = at - peer.last_heard;
     peer.last_heard = at;
+    // A sign of life may be noted late and then be itself too old to lift the suspicion.
     if (!peer.suspected || now_ - at >= state_.liveness.suspect_after()) return;
     peer.suspected = false;
     actions_.push_back(ReportSuspect{
@@ -123,12 +124,14 @@ class Weighing {
       if (member.id == state_.self || peer.lost || peer.suspected) continue;
       const Duration silence = now_ - peer.last_heard;
       if (silence < rule.suspect_after()) continue;
+      // Reported and not judged: the coordinator's verdict counts, and it needs the reports of all.
       peer.suspected = true;
       actions_.push_back(
           ReportSuspect{.peer = member.id,
                         .heard_again = false,
                         .line = Describe(member) + " has been silent for " + InSeconds(silence)});
     }
+    // A silent coordinator gives no verdict: of all silences this one alone is judged here.
     const PeerState& host = Of(kCoordinatorHost);
     if (!host.lost && now_ - host.last_heard >= rule.dead_after_silence()) {
       // A peer that ended before the job had formed gave up on the same silence, somewhat earlier.

@@ -64,6 +64,7 @@ class Machine {
     state_.members = AssignMembers(state_.joined, state_.options.workers);
     state_.joined.clear();
     state_.liveness.assign(state_.members.size(), MemberState{});
+    // Watching begins here: silence counts, and looks are due, from now on.
     for (MemberState& member : state_.liveness) member.last_heard = now_;
     state_.last_look = now_;
     state_.phase = Phase::kPreparing;
@@ -106,6 +107,7 @@ class Machine {
     if (at <= member.last_heard) return;
     const Duration silence = at - member.last_heard;
     member.last_heard = at;
+    // A sign of life may be noted late and then be itself too old to lift the suspicion.
     if (!member.suspected || now_ - at >= state_.options.liveness.suspect_after()) return;
     member.suspected = false;
     reason_ = Name(heard.member) + " is heard again after " + InSeconds(silence) + " of silence";
@@ -116,6 +118,7 @@ class Machine {
   void On(const Lost& lost) {
     if (!Watching() || !Known(lost.member) || !Known(lost.from) || lost.member == lost.from) return;
     if (Of(lost.member).done) {
+      // Nobody hears a member that has left, and links to it must not end the job as silent ones.
       Of(lost.member).left = true;
       std::erase_if(state_.silent_links, [&](const auto& link) {
         return link.first.first == lost.member || link.first.second == lost.member;
@@ -141,6 +144,7 @@ class Machine {
     }
     if (!Watching() || !Known(aborted.from)) return;
     std::optional<MemberId> culprit = aborted.culprit;
+    // The number comes from the network. Who names a member that does not exist is itself at fault.
     if (culprit && !Known(*culprit)) culprit = aborted.from;
     // Who says that it hears nobody, and is heard, is to blame for that.
     if (!culprit && state_.silent_links.contains({aborted.from, kHost})) {
@@ -177,6 +181,7 @@ class Machine {
     if (!Watching() || !Known(done.member)) return;
     Of(done.member).done = true;
     On(Heard{done.member});
+    // Servers are not asked: they leave when the workers have.
     for (const Member& member : state_.members) {
       if (member.role == Role::kWorker && !Of(member.id).done) return;
     }
@@ -354,6 +359,7 @@ class Machine {
           const auto& [link, since] = entry;
           const auto& reporter = hearing.silence[link.first.value()];
           return now_ - since >= LinkPatience(rule) &&
+                 // A report counts while its reporter is heard: a silent reporter may itself be cut off.
                  (link.first == kHost || (reporter && *reporter < rule.suspect_after()));
         });
     if (!own_due && !link_due) return;

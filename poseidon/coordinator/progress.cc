@@ -36,6 +36,7 @@ class Judge {
       if (standing_.gone.contains(member.id)) continue;
       const auto found = state_.reports.find(member.id);
       if (found == state_.reports.end() || now_ - found->second.at > kFresh) return std::nullopt;
+      // Work has stood still only as long as at the member where something moved last.
       quiet = std::min(quiet.value_or(found->second.quiet), found->second.quiet);
     }
     return quiet;
@@ -45,6 +46,7 @@ class Judge {
     std::optional<Missed> missed;
     for (const auto& [by, report] : state_.reports) Consider(report.waits, &missed);
     if (missed) return missed;
+    // Without a program that waits in a call, all may just be computing on their way to what the coordinator lacks.
     if (AnyBlocked()) Consider(standing_.waits, &missed);
     if (missed) return missed;
     // All contributions are there: what was made of them has not arrived.
@@ -65,6 +67,7 @@ class Judge {
   }
   bool Idle(MemberId member) const {
     const ProgressReport* const report = Of(member);
+    // Who says what it is busy with may use no processor for it, and gets the longer limit.
     return report == nullptr || (report->busy_with.empty() && report->idle >= state_.rule.stuck_after);
   }
   bool AllIdle() const {
@@ -154,6 +157,7 @@ ProgressJudgement JudgeProgress(ProgressState before, const Standing& standing, 
   const Judge judge(state, standing, now);
   const std::optional<Duration> still = judge.StoodStill();
   if (!still || *still < state.rule.report_after()) {
+    // Something moved: the next standstill is remarked on from its beginning.
     state.next_remark.reset();
     return judgement;
   }
@@ -170,6 +174,7 @@ ProgressJudgement JudgeProgress(ProgressState before, const Standing& standing, 
 
   const std::string doing = judge.Doing(*missed);
   const std::string lacks = missed->wait->what + ", for which " + judge.Waiting(missed->member) + " waited " + InSeconds(*still);
+  // No patience helps here: who has left pushes nothing any more.
   if (missed->left) {
     state.ended = true;
     judgement.end = {missed->member,

@@ -14,6 +14,7 @@ template <typename T>
 using Pairs = std::set<std::pair<T, T>>;
 
 // Who is part of all pairs, where there are two or more of them.
+// One pair has two ends and does not tell which of them fails. Who is part of all pairs is an end of the first one.
 template <typename T>
 std::optional<T> PartOfAll(const Pairs<T>& pairs) {
   if (pairs.size() < 2) return std::nullopt;
@@ -80,11 +81,15 @@ class Explaining {
     const Hosts alive_hosts = HostsOf(alive_);
     Hosts gone_hosts = HostsOf(gone_);
     std::optional<MemberId> on_live_host;
+    // A host with a process that is heard is well, and so is its network: the silent process there is frozen. Only
+    // hosts of which nobody is heard may have been cut off.
     for (const MemberId member : gone_) {
       if (!alive_hosts.contains(HostOf(member))) continue;
       gone_hosts.erase(HostOf(member));
       if (!on_live_host) on_live_host = member;
     }
+    // Hosts are counted and not members, because a cable cuts off all members of its host. With equal halves each side
+    // would blame the other.
     if (gone_hosts.size() >= alive_hosts.size() && !on_live_host) return CannotTellWhoIsCutOff();
     const MemberId culprit = on_live_host.value_or(*gone_.begin());
     if (gone_.size() == 1) {
@@ -125,6 +130,7 @@ class Explaining {
     const std::optional<std::string> host = PartOfAll(broken_hosts);
     const bool within_one_host =
         broken_hosts.size() == 1 && broken_hosts.begin()->first == broken_hosts.begin()->second;
+    // Within one host no network is used, so its links are judged by their members.
     const std::optional<MemberId> member = within_one_host ? PartOfAll(broken) : std::nullopt;
     if (member || host) {
       Members at_fault;
@@ -135,6 +141,7 @@ class Explaining {
           (blamed ? at_fault : others).insert(end);
         }
       }
+      // The lowest id, which all members choose alike.
       return {*at_fault.begin(),
               "the links between " + DescribeAll(members_, at_fault) + " and " +
                   DescribeAll(members_, others) + " have been silent for " + LongestSilence() +

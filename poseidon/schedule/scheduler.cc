@@ -40,6 +40,7 @@ void Scheduler::UsePlan(const plan::Plan& plan) {
 
 void Scheduler::WatchLast(const std::vector<bool>& last, std::function<void(bool)> tell) {
   POSEIDON_ASSERT_ON(io_);
+  // The listener so far hears the end here, because nothing reaches it later.
   TellLast(false);
   tell_last_ = std::move(tell);
   for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i].ends_backward = last.at(i);
@@ -48,6 +49,7 @@ void Scheduler::WatchLast(const std::vector<bool>& last, std::function<void(bool
 // Whether a layer that ends the backward pass of `step` is on its way, or still to be pushed.
 bool Scheduler::LastUnlanded(Step step) const {
   return std::ranges::any_of(rows_, [step](const Row& row) {
+    // An idle layer of an earlier step has yet to be pushed. A failed one never lands and is not waited for.
     const bool landed = row.state == LayerState::kIdle && row.step == step;
     return row.ends_backward && row.state != LayerState::kFailed && !landed;
   });
@@ -69,6 +71,7 @@ Status Scheduler::Check(const Row& row, LayerId layer, const sync::SyncRequest& 
                               std::to_string(request.step.value()) + " after step " +
                               std::to_string(row.step->value()));
   }
+  // An absent worker brings neither a gradient nor factors, so either form of its request fits.
   const bool factors = plan::TakesFactors(scheme);
   if (!request.absent && factors != request.factors.has_value()) {
     return FailedPrecondition(name + " was pushed " + (factors ? "dense" : "as factors") +
@@ -81,6 +84,7 @@ Status Scheduler::Check(const Row& row, LayerId layer, const sync::SyncRequest& 
 void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
   POSEIDON_ASSERT_ON(io_);
   Row& row = rows_.at(layer.value());
+  // The plan of this request's step, not the newest: steps of two plans may be under way at once (plan/history.h).
   const plan::History::Entry& plan = plans_.At(request.step);
   const auto [scheme, position] = plan.by_layer[layer.value()];
   if (const Status status = Check(row, layer, request, scheme); !status.ok()) {
@@ -96,6 +100,7 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
   request.plan_epoch = plan.epoch;
   request.priority =
       messaging::PriorityOf(order_, messaging::Leg::kContribution, request.step, position);
+  // The completion fires once, also where the scheduler is gone by then. Either callback may need it, so they share it.
   auto done = std::make_shared<Completion>(std::move(request.done));
   request.done = alive_.Guard(
       [this, layer, done](const Status& status) { OnDone(layer, std::move(*done), status); },
@@ -107,11 +112,13 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
 
 void Scheduler::OnDone(LayerId layer, Completion done, const Status& status) {
   Row& row = rows_[layer.value()];
+  // A failed layer takes no further push: the job's first failure is final.
   row.state = status.ok() ? LayerState::kIdle : LayerState::kFailed;
   const TimePoint now = io_.now();
   row.timing.last_seconds = ToSeconds(now - row.pushed_at);
   row.timing.seconds += row.timing.last_seconds;
   ++row.timing.steps;
+  // Layers overlap on the wire: busy is the union of their times and not the sum.
   if (--in_flight_ == 0) busy_ = busy_ + (now - busy_since_);
   if (backward_ends_) TellLast(LastUnlanded(*row.step));
   completions_.Post([done = std::move(done), status] { done(status); });
@@ -126,6 +133,7 @@ void Scheduler::ResetTimings() {
   POSEIDON_ASSERT_ON(io_);
   for (Row& row : rows_) row.timing = {};
   busy_ = Duration{0};
+  // A layer on its way counts from now on only.
   if (in_flight_ > 0) busy_since_ = io_.now();
 }
 

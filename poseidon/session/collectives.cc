@@ -21,6 +21,7 @@ Collectives::Collectives(Executor& io, messaging::Mesh& mesh, const sync::Topolo
 
 // The next number of a collective; an empty one needs none.
 LayerId Collectives::Next(const TensorView& view) {
+  // Modulo, because the upper half of the keys belongs to the sums of steps (wire::StepSumOf).
   return LayerId(view.elements == 0 ? next_ : next_++ % wire::kCollectives);
 }
 
@@ -41,16 +42,20 @@ void Collectives::StepSum(ModelId model, Step step, TensorView view, Completion 
 }
 
 void Collectives::Start(const OneOff& one, TensorView view, Completion done) {
+  // Posted, because nothing completes within the call.
   const auto answer = [&](const Status& status) {
     io_.Post([done = std::move(done), status] { done(status); });
   };
   if (view.elements == 0) return answer(OkStatus());
+  // Divided, because the product of a count that is out of bounds could overflow.
   if (view.elements > kv::kMaxCollectiveBytes / SizeOf(view.dtype)) {
     return answer(InvalidArgument("a collective of " + std::to_string(view.elements) + " elements of " +
                                   std::string(poseidon::NameOf(view.dtype)) + " was called, at most " +
                                   std::to_string(kv::kMaxCollectiveBytes >> 20) + " MiB go at once"));
   }
   const wire::Key key{wire::kCollectiveModel, one.number};
+  // A peer's contribution may have come first. Where it is of another collective this one can never be whole, and its
+  // sum may not fit the memory that it is written to.
   if (server_) {
     const Status differs = server_->CheckOneOff(key, {view.bytes(), view.dtype, one.kind, *self_rank_});
     if (!differs.ok()) {
@@ -59,9 +64,11 @@ void Collectives::Start(const OneOff& one, TensorView view, Completion done) {
     }
   }
   sync::SyncRequest request;
+  // Ahead of the layers of later steps, because the program mostly waits in the call.
   request.priority = {messaging::Priority::kData, 0, 0};
   request.gradient = view;
   request.absent = !one.contribute;
+  // A collective has no weights. In their place it carries its kind, by which owners tell calls that differ.
   request.weight = one.kind;
   request.done = std::move(done);
   client_->PushPull(key, std::move(request));

@@ -71,11 +71,15 @@ Result<wire::Declare> MakeDeclaration(const DeclarationOptions& options, std::ve
   declare.product_hashes.assign(layers.size(), 0);
   if (engine == nullptr) {
     for (plan::LayerSpec& layer : layers) {
+      // Nobody here could multiply. Without factors the plan cannot choose them.
       if (!layer.is_table()) layer.factors.reset();
     }
   } else if (options.workers > 1) {
+    // Alone a worker has nobody to compare bits with. As in training the product is over the rows of all ranks, so its
+    // size grows with the workers.
     ProductTests tests(kProductTestRows * options.workers, *engine, clock);
     for (std::size_t i = 0; i < layers.size(); ++i) {
+      // A table's rows are copied and not multiplied (docs/decisions/table-rows.md).
       if (!layers[i].factors || layers[i].is_table()) continue;
       POSEIDON_ASSIGN_OR_RETURN(declare.product_hashes[i], tests.HashOf(layers[i]));
     }

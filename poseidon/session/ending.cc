@@ -29,6 +29,7 @@ void Ending::Abort(const Status& reason) {
   if (member_.phase == Phase::kEnded) return;
   if (member_.coordinator != nullptr) {
     member_.coordinator->OnOwnAbort(reason);
+    // The coordinator gives no verdict where all workers are done. The job has to end here all the same.
     if (member_.phase != Phase::kEnded) End(reason);
     return;
   }
@@ -42,11 +43,14 @@ void Ending::Abort(const Status& reason) {
 void Ending::End(const Status& reason) {
   POSEIDON_ASSERT_ON(member_.env.io);
   if (member_.phase == Phase::kEnded) return;
+  // First: a connection that closes from now on finds an ended job and is no evidence of a death.
   member_.phase = Phase::kEnded;
   hooks_.stop();
+  // Calls that come behind an orderly end need a failure too.
   member_.failure = reason.ok() ? FailedPrecondition("the job has ended") : reason;
   ended_well_ = reason.ok();
   member_.mesh.CloseAllWhenDrained(reason.ok() ? Unavailable("the job has ended") : reason);
+  // Posted also where nothing waits to leave: the failure is passed on below before anything completes with it.
   const Duration wait = member_.mesh.drained() ? Duration{0} : kTimeForLastMessages;
   timer_ = member_.env.io.PostAfter(wait, alive_.Guard([this] {
     timer_ = 0;
@@ -65,12 +69,14 @@ void Ending::Vanish() {
   } else if (timer_ == 0) {
     return;  // has ended
   } else {
+    // The end still waits for last messages to leave. They are given up.
     member_.Cancel(timer_);
   }
   Finish();
 }
 
 void Ending::Finish() {
+  // Closed before anything completes: until then frames may still read and write the memory that was lent.
   member_.mesh.CloseAll(member_.failure);
   hooks_.abandon();
   member_.PostDone(left_, Outcome());

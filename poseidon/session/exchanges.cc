@@ -20,6 +20,7 @@ sync::Exchanges MakeExchanges(const sync::ExchangeEnvironment& env, local::HostL
   };
   sync::Exchanges exchanges;
   for (std::unique_ptr<sync::Exchange>& exchange : schemes) {
+    // Staging is outermost: what combines the workers of a host copies gradients and needs them in the host's memory.
     if (level != nullptr) exchange = std::make_unique<local::HostExchange>(*level, std::move(exchange));
     if (device != nullptr && !device->host_accessible()) {
       exchange = std::make_unique<sync::StagedExchange>(env.io, std::move(exchange), *device);

@@ -45,6 +45,7 @@ void LinkProbe::OnEcho(MemberId from, const wire::Echo& echo) {
     mesh_.SendControl(from, wire::Encode(wire::Echo{echo.token, true}));
     return;
   }
+  // A reply that nobody asked for must neither count nor make this member send.
   if (!done_ || from != next_ || echoes_ == kEchoes ||
       echo.token != static_cast<std::uint64_t>(echoes_)) {
     return;
@@ -88,11 +89,13 @@ Status LinkProbe::OnFrame(MemberId from, const wire::FrameHeader& header, ConstB
 }
 
 void LinkProbe::OnReport(MemberId from, const wire::ProbeReport& report) {
+  // Likewise a report that nobody asked for: one round brings one report, of the neighbour that took its bytes.
   if (!done_ || from != next_ || rates_.size() == sent_) return;
   rates_.push_back(report.bytes_per_second);
   not_faster_ = report.bytes_per_second > kFaster * fastest_ ? 0 : not_faster_ + 1;
   fastest_ = std::max(fastest_, report.bytes_per_second);
   const bool settled = rates_.size() >= kRounds && not_faster_ >= kSettled;
+  // A link that seems to get faster without end is taken as it is, because all members wait for the probe.
   if (!settled && rates_.size() < kMostRounds) {
     result_.bytes_per_second = fastest_;
     found_(result_);

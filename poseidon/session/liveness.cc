@@ -44,6 +44,7 @@ void Liveness::Beat() {
     beat.priority = messaging::kControlPriority;
     member_.mesh.Send(peer, std::move(beat));
     const TimePoint last = member_.mesh.last_received(peer);
+    // No bytes since the last beat is no sign of life.
     if (last == heard_at_[peer]) continue;
     heard_at_[peer] = last;
     if (member_.coordinator) {
@@ -60,8 +61,11 @@ void Liveness::Beat() {
 
 // A member at which nothing moves tells the coordinator what it lacks; see coordinator/progress.h.
 void Liveness::ReportProgress() {
+  // Before a job runs, Formation's own limit says who holds up the start.
   if (member_.roster.size() < 2 || (member_.phase != Phase::kRunning && member_.phase != Phase::kLeaving)) return;
   const auto used = member_.env.processor_time ? std::optional(member_.env.processor_time()) : std::nullopt;
+  // Looked at with every beat, also while all is well: a longer gap between two looks means that this member itself was
+  // suspended. Calls count as work too: a program that goes on calling has not stopped.
   progress_watch_.Look({member_.env.io.now(), member_.mesh.traffic().work() + calls_, used});
   if (progress_watch_.quiet() < member_.options.progress.report_after()) return;
   wire::Progress progress{.quiet_seconds = ToSeconds(progress_watch_.quiet()),
@@ -97,6 +101,7 @@ void Liveness::OnPeerClosed(MemberId peer, const Status& reason) {
 
 Status Liveness::OnAbort(MemberId from, const wire::Abort& abort) {
   POSEIDON_ASSERT_ON(member_.env.io);
+  // The mesh drops frames of another generation, but not control messages, so that is checked here.
   if (abort.generation != member_.mesh.generation()) return OkStatus();
   if (member_.coordinator) return member_.coordinator->OnMessage(from, abort);
   const auto culprit = abort.culprit == kNoCulprit
@@ -128,6 +133,7 @@ void Liveness::Act(const coordinator::ReportLost& lost) {
 
 void Liveness::Act(const coordinator::ReportSuspect& suspect) {
   member_.env.log.Log(LogLevel::kWarning, suspect.line);
+  // To all and not to the coordinator alone: where it is lost, each member judges by who hears whom (silence.h).
   for (const MemberId peer : member_.mesh.peers()) {
     member_.SendTo(peer, wire::Suspect{.about = suspect.peer, .heard_again = suspect.heard_again});
   }

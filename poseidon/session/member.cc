@@ -41,6 +41,7 @@ sync::Topology Member::Flat() const {
   for (const wire::RosterEntry& entry : roster) {
     if (entry.role == wire::Role::kServer) topology.owner_of_shard.push_back(entry.member);
   }
+  // Without dedicated servers every worker hosts a shard.
   if (topology.owner_of_shard.empty()) topology.owner_of_shard = topology.worker_of_rank;
   if (is_worker()) topology.self_rank = rank;
   return topology;
@@ -51,12 +52,14 @@ sync::Topology Member::Among() const {
   if (!levelled()) return flat;
   sync::Topology topology;
   topology.self = self;
+  // A host contributes the sum of its workers, and the mean divides by all workers.
   topology.workers = flat.ranks();
   for (std::uint16_t host = 0; host < plan::HostCount(host_of_rank); ++host) {
     const std::uint16_t leader = plan::RanksOf(host_of_rank, host).front();
     topology.worker_of_rank.push_back(flat.worker_of_rank[leader]);
     if (flat.self_rank == Rank(leader)) topology.self_rank = Rank(host);
   }
+  // Shards that workers host move to the leaders, who alone exchange layers.
   const bool dedicated = flat.owner_of_shard != flat.worker_of_rank;
   topology.owner_of_shard = dedicated ? std::move(flat.owner_of_shard) : topology.worker_of_rank;
   return topology;
@@ -74,6 +77,7 @@ MemberId Member::NextInRing() const {
   if (!levelled()) {
     return MemberId(static_cast<std::uint16_t>((self.value() + 1) % roster.size()));
   }
+  // Followers are left out: they exchange no layers over the network, so their links are not measured.
   std::vector<MemberId> ring = Among().worker_of_rank;
   for (const wire::RosterEntry& entry : roster) {
     if (entry.role == wire::Role::kServer) ring.push_back(entry.member);
@@ -85,6 +89,7 @@ MemberId Member::NextInRing() const {
 
 void Member::SendTo(MemberId to, const wire::Message& message) {
   if (to != self) return mesh.SendControl(to, wire::Encode(message));
+  // Posted: an answer within the call would find its sender, the coordinator for one, amid its actions.
   env.io.Post(alive_.Guard([this, message] { on_message_(message); }));
 }
 

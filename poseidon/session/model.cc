@@ -92,9 +92,11 @@ Result<const plan::Plan*> Model::BeginStep(Step step, Wish wish) {
   POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
   if (!committed()) return FailedPrecondition("a step began before the layers were committed");
   const std::uint64_t final_step = session_.final_plan_step();
+  // Before the report, because it ends the clock's iteration: the means then include the step that has just ended.
   BeginPace(step, wish);
   if (step.value() + kReportAhead >= final_step) ReportMeasured();
   if (!final_plan_ && step.value() >= final_step) {
+    // The coordinator waits for every worker's report, so the plan would never come.
     if (!reported_) {
       return FailedPrecondition("step " + std::to_string(step.value()) +
                                 " follows the final plan, which waits for this worker's report");
@@ -117,6 +119,7 @@ std::optional<plan::Plan> Model::NewestPlan() const {
 Result<plan::Scheme> Model::SchemeOf(LayerId layer, Step step) const {
   POSEIDON_RETURN_IF_ERROR(CheckLayer(layer));
   MutexLock lock(mutex_);
+  // By the provisional plan this worker would push what the others, who have the final one, do not expect.
   if (!final_plan_ && step.value() >= session_.final_plan_step()) {
     return FailedPrecondition("step " + std::to_string(step.value()) +
                               " follows the final plan, which the step's begin has to bring");
@@ -172,6 +175,7 @@ Status Model::Push(LayerId id, session::Push push) {
     if (layer.waiting) {
       return refused(" before its step " + std::to_string(layer.last->value()) + " had landed");
     }
+    // Noted before the request is posted: its completion may fire on another thread before this call returns.
     layer.waiting = true;
     layer.last = push.step;
     layer.rows = push.factors ? push.factors->rows : push.rows;
@@ -200,6 +204,7 @@ Completion Model::Complete(LayerId layer, Completion landed) {
       layers_[layer.value()].status = status;
       landed_.NotifyAll();
     }
+    // The program's code runs without the lock, which Push, Landed and Wait take.
     if (landed) landed(std::move(status));
   };
 }
@@ -215,6 +220,8 @@ LayerId Model::WaitAny(std::span<const LayerId> layers) {
     const auto look = std::chrono::steady_clock::now() + kInterruptedEvery;
     while (!found && landed_.WaitUntil(lock, look)) found = FirstLanded(layers);
     if (found) break;
+    // The program's code runs without the lock, so that means land meanwhile. Their notification is missed, hence the
+    // look behind it.
     lock.Unlock();
     session_.EndIfInterrupted();
     lock.Lock();
@@ -283,6 +290,7 @@ void Model::ReportMeasured() {
   std::vector<wire::Measured::Layer> measured(specs_.size());
   {
     MutexLock lock(mutex_);
+    // Zeros would pass for layers that take no time. An engine that times nothing calls Report itself.
     if (!timed_) return;
     const std::vector<plan::LayerSeconds> means = clock_->Means();
     for (std::size_t i = 0; i < measured.size(); ++i) {
@@ -314,6 +322,8 @@ void Model::BeginPace(Step step, const Wish& wish) {
     shared.pace = std::exchange(pace_, StepPace{.begin = now});
   }
   std::vector<double>& values = *shared.values;
+  // A sum of flags is positive on all workers if one has set it. Of the seconds each worker fills its own number and
+  // adds zeros to the others, so the sum holds everyone's (docs/decisions/clocks-and-waiting.md).
   values[0] = wish.stop ? 1.0 : 0.0;
   values[1] = wish.snapshot ? 1.0 : 0.0;
   if (shared.pace) {
@@ -322,6 +332,7 @@ void Model::BeginPace(Step step, const Wish& wish) {
   }
   shared.summed = session_.Begin([this, step, values = shared.values, busy = shared.busy](Completion done) {
     const schedule::Scheduler* const scheduler = session_.node_->scheduler(id_);
+    // Read on the I/O executor, to which the scheduler belongs.
     if (scheduler != nullptr) *busy = ToSeconds(scheduler->busy());
     session_.node_->StepSum(id_, step, ViewOf(std::span(*values)),
                             [values, done = std::move(done)](Status status) { done(std::move(status)); });
@@ -335,6 +346,8 @@ void Model::MeterEnded() {
     Shared& oldest = shared_.front();
     const bool here = oldest.summed.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     if (!here && shared_.size() <= kMostShared) return;
+    // Busy counts up, so a step's is the difference of two. Where a step's numbers never came, the next one has
+    // none to subtract and is left out too.
     const std::optional<double> before = std::exchange(busy_, here ? std::optional(*oldest.busy) : std::nullopt);
     if (before && here && oldest.pace && oldest.summed.get().ok()) {
       oldest.pace->busy = *busy_ - *before;

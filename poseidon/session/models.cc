@@ -44,6 +44,7 @@ void Models::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
     declare->cpu_seconds_per_wire_byte = member_.options.cpu_seconds_per_wire_byte;
     member_.SendTo(kCoordinatorMember, *declare);
   });
+  // Nothing in this task touches this object: it may be gone by then, and the guard is only asked on the I/O executor.
   member_.env.compute.Post([options, layers = std::move(layers), engine = member_.env.engine,
                             &compute = member_.env.compute, &io = member_.env.io,
                             declared = std::move(declared)]() mutable {
@@ -55,6 +56,7 @@ void Models::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
 Status Models::OnAgreed(const wire::Agreed& agreed) {
   POSEIDON_ASSERT_ON(member_.env.io);
   POSEIDON_RETURN_IF_ERROR(wire::CheckPlanFits(agreed.plan, agreed.layers));
+  // A plan comes from the network, and its owners have to be members of this roster.
   const auto servers = static_cast<std::size_t>(
       std::count_if(member_.roster.begin(), member_.roster.end(), [](const wire::RosterEntry& entry) {
         return entry.role == wire::Role::kServer;
@@ -63,11 +65,13 @@ Status Models::OnAgreed(const wire::Agreed& agreed) {
       agreed.plan.cluster.workers != member_.roster.size() - servers) {
     return DataLoss("the plan is for other workers and servers than the roster's");
   }
+  // A server declares nothing: it learns of a model here.
   if (member_.is_worker() && !models_.contains(agreed.model)) {
     return DataLoss("a plan came for a model that this worker has not declared");
   }
   Model& model = models_[agreed.model];
   if (!model.provisional_plan) {
+    // Workers that wait for the final plan at different steps would follow two plans in one step.
     if (member_.is_worker() && agreed.final_plan_step != member_.options.final_plan_step) {
       ending_.Abort(Status(StatusCode::kInvalidArgument,
                    "follows the final plan from step " + std::to_string(member_.options.final_plan_step) +
@@ -86,6 +90,7 @@ Status Models::OnAgreed(const wire::Agreed& agreed) {
   FollowPlan(agreed.model, agreed.plan);
   if (!member_.is_worker()) return OkStatus();
   CommitLittleAtTheEnd(model, agreed);
+  // The plan is followed before anyone hears of it: the first push by it comes after that.
   for (auto& waiting : std::exchange(model.awaiting_plan, {})) {
     member_.env.completions.Post([done = std::move(waiting), plan = *model.final_plan] { done(plan); });
   }
@@ -109,6 +114,7 @@ void Models::SetUpModel(Model& model, const wire::Agreed& agreed) {
   } else if (!CheckMemory()) {
     return;
   }
+  // Last: when all have answered, frames of the first step come, for which everything has to be in place.
   FollowPlan(agreed.model, agreed.plan);
   AnswerDeclared(agreed.model);
 }
@@ -139,6 +145,7 @@ void Models::CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed) {
   model.scheduler->WatchLast(
       plan::LastOfBackward(agreed.layers, agreed.plan, waits), [this, &model, usual, urgent](bool ends) {
         model.backward_ends = ends;
+        // The connections are shared by all models.
         const bool any = std::ranges::any_of(models_, [](const auto& m) { return m.second.backward_ends; });
         member_.mesh.SetFlow(any ? urgent : usual);
       });
@@ -164,6 +171,8 @@ Status Models::OnSegment(MemberId from, const wire::Segment& offer) {
     CannotShare(attached);
     return OkStatus();
   }
+  // The leader's offer may overtake the coordinator's plan, which comes on another connection. Then the answer is left
+  // to SetUpModel.
   if (scheduler(offer.model) != nullptr) AnswerDeclared(offer.model);
   return OkStatus();
 }
@@ -214,6 +223,7 @@ schedule::Scheduler* Models::scheduler(ModelId model) const {
 void Models::Push(ModelId model, LayerId layer, sync::SyncRequest request) {
   POSEIDON_ASSERT_ON(member_.env.io);
   schedule::Scheduler* const of_model = scheduler(model);
+  // Pushes are posted from the program's thread, so one may come behind the end.
   if (member_.phase == Phase::kEnded || of_model == nullptr) {
     const Status reason =
         member_.failure.ok() ? FailedPrecondition("a layer was pushed before its model was committed")

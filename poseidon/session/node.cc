@@ -56,6 +56,7 @@ void Node::MakeCoordinator() {
 
 // Layers are exchanged among workers, or among hosts by their leaders; one-off keys always among workers.
 void Node::MakeExchanges() {
+  // First, because the exchanges of layers are wrapped in it. A dedicated server combines with nobody.
   if (member_.levelled() && is_worker()) MakeHostLevel();
   const sync::Topology flat = member_.Flat();
   const auto fail = [this](const Status& why) { Abort(JobFailure(why)); };
@@ -99,6 +100,7 @@ Status Node::OnControl(MemberId from, ConstBytes bytes) {
 
 Status Node::OnMessage(MemberId from, const wire::Message& message) {
   POSEIDON_ASSERT_ON(member_.env.io);
+  // Behind the end messages may still arrive while the last ones leave. They change nothing.
   if (member_.phase == Phase::kEnded) return OkStatus();
   const bool from_coordinator = from == kCoordinatorMember;
   if (coordinator_ != nullptr && from != member_.self) coordinator_->OnHeard(from, member_.env.io.now());
@@ -148,6 +150,7 @@ void Node::OnAllReached(const wire::AllReached& reached) {
 
 Status Node::OnSuspect(MemberId from, const wire::Suspect& suspect) {
   if (coordinator_ != nullptr) return coordinator_->OnMessage(from, suspect);
+  // A loss is judged in one place, so that there is one verdict.
   if (suspect.lost) return DataLoss("only the coordinator is told of lost members");
   liveness_.Weigh(coordinator::PeerSuspected{from, suspect.about, suspect.heard_again});
   return OkStatus();
@@ -243,6 +246,7 @@ void Node::Leave(Completion done) {
   POSEIDON_ASSERT_ON(member_.env.io);
   liveness_.Called();
   ending_.Leave(std::move(done));
+  // From now on a peer's end is no evidence: it may have heard that all are done before this member does.
   liveness_.Weigh(coordinator::OwnDone{});
 }
 

@@ -25,6 +25,9 @@ void OverlapMeter::Add(const OverlapMeter& other) {
 // evens out over the steps.
 double OverlapMeter::exposed() const { return std::clamp(seconds_ - slowest_, 0.0, waited_); }
 
+// hidden = 1 - exposed / (busy - skew), where exposed is what a step took beyond its slowest worker's computing
+// (docs/decisions/clocks-and-waiting.md, "Waiting has two reasons"). A layer that waits for a slower worker's gradient
+// is on its way too: that time is no communication and leaves busy.
 double OverlapMeter::hidden_share() const {
   const double communication = busy_ - skew();
   if (communication <= 0) return 1;

@@ -7,9 +7,12 @@
 namespace poseidon::session {
 
 void ProgressWatch::Look(const Sight& sight) {
+  // A long gap between two looks is this process's own suspension, in which nothing could move: both counts begin anew.
   const bool absent = !last_ || sight.now - last_->now > own_absence_;
   if (absent || sight.work != last_->work) moved_at_ = sight.now;
   const Duration used = sight.used.value_or(Duration{0});
+  // Compared with the use when idling began and not at the last look, so that a little now and then adds up to work.
+  // The heartbeats' few milliseconds take longer than the window to make up the budget.
   if (absent || used - used_then_ >= budget_) {
     idle_since_ = sight.now;
     used_then_ = used;

@@ -28,6 +28,7 @@ std::future<Status> Session::Begin(UniqueFunction<void(Completion)> start) {
 
 bool Session::EndIfInterrupted() {
   if (!options_.interrupted || !options_.interrupted()) return false;
+  // Before the job has formed this process has no number that others know.
   const std::int32_t self = roster_.empty() ? kNoCulprit : rank_.value();
   Abort(Status(StatusCode::kAborted, "was interrupted", StatusScope::kJob, self));
   return true;
@@ -54,6 +55,7 @@ Result<std::unique_ptr<Session>> Session::Open(
   std::unique_ptr<Session> session(new Session(std::move(runtime), options));
   Status listened;
   transport::Address address;
+  // On the I/O executor, because the node and the device belong to it.
   session->RunOnIo([&] {
     Session* const self = session.get();
     if (options.device) self->device_ = options.device(self->runtime_->io());
@@ -76,6 +78,7 @@ Result<std::unique_ptr<Session>> Session::Open(
     if (listened.ok()) address = self->node_->address();
   });
   POSEIDON_RETURN_IF_ERROR(listened);
+  // Before Start, which blocks until all are there: the others can only join at an address that they have been given.
   if (listening) listening(address);
   POSEIDON_RETURN_IF_ERROR(session->Await([node = session->node_.get()](Completion done) {
     node->Start(std::move(done));
@@ -101,6 +104,8 @@ Session::~Session() {
     RunOnIo([this] { node_.reset(); });
     // Copies that a device still runs end before it goes; what they complete is told before the threads end.
     RunOnIo([this] { device_.reset(); });
+    // Behind the ends of those copies, which the device has posted to the I/O executor. They post completions in turn,
+    // which the task below is behind.
     RunOnIo([] {});
     std::promise<void> told;
     runtime_->completions().Post([&told] { told.set_value(); });
@@ -119,6 +124,7 @@ std::string Session::NameOf(std::int32_t member) const {
 }
 
 Result<Model*> Session::NewModel() {
+  // The key of a step's sum has eight bits for the model (wire/messages.h).
   if (models_.size() >= wire::kMaxModels) {
     return InvalidArgument("a session holds " + std::to_string(wire::kMaxModels) + " models, expected no further one");
   }
@@ -130,6 +136,7 @@ Result<Model*> Session::NewModel() {
 Status Session::InPieces(TensorView view, const std::function<void(TensorView, Completion)>& start) {
   const std::uint64_t at_once =
       std::max<std::uint64_t>(1, options_.collective_bytes / SizeOf(view.dtype));
+  // An empty view goes once: the node answers it, with the job's failure where there is one.
   for (std::uint64_t first = 0; first == 0 || first < view.elements; first += at_once) {
     const TensorView piece{view.memory + first * SizeOf(view.dtype),
                            std::min(at_once, view.elements - first), view.dtype};
@@ -165,6 +172,7 @@ Result<std::vector<ByteBuffer>> Session::GatherAll(ConstBytes bytes) {
   std::vector<std::int64_t> sizes(workers(), 0);
   sizes[rank_.value()] = static_cast<std::int64_t>(bytes.size());
   POSEIDON_RETURN_IF_ERROR(Sum(ViewOf(std::span(sizes))));
+  // Each rank begins at a word of its own, or two ranks would add into one number.
   std::vector<std::size_t> first(workers() + 1u, 0);
   for (std::size_t r = 0; r < sizes.size(); ++r) {
     first[r + 1] = first[r] + (static_cast<std::size_t>(sizes[r]) + 7) / 8;

@@ -15,6 +15,7 @@ constexpr double kEncrypted = 1.1e-9;
 Result<std::unique_ptr<Session>> OpenTcpSession(transport::tcp::TcpOptions tcp, const SessionOptions& options,
                                                 UniqueFunction<void(const transport::Address&)> listening) {
   tcp.log = options.log;
+  // A connection survives what the members tolerate: the system must not give up earlier than they do.
   tcp.socket.outage = options.node.liveness.dead_after;
   // While a job forms, every member may be a stranger at once.
   tcp.max_strangers =
