@@ -37,6 +37,7 @@ Result<device::HostBuffer> CallbackDevice::AllocateHost(std::size_t bytes) {
 }
 
 CallbackDevice::Copy* CallbackDevice::Begin(const char* direction, std::size_t bytes, Completion done) {
+  // Counted before the caller's function begins the copy, because OnDone may run before that function returns.
   MutexLock lock(mutex_);
   ++under_way_;
   return new Copy{this, direction, bytes, std::move(done)};
@@ -48,6 +49,7 @@ void CallbackDevice::OnDone(void* token, poseidon_code code) {
   CallbackDevice& self = *copy->device;
   Status status;
   if (code != POSEIDON_OK) {
+    // The caller may answer with a number that is no StatusCode.
     const bool known = code > POSEIDON_OK && code <= POSEIDON_INTERNAL;
     status = Status(known ? static_cast<StatusCode>(code) : StatusCode::kInternal,
                     "a copy of " + std::to_string(copy->bytes) + " bytes " + copy->direction + " " + self.name_ +

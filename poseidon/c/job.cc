@@ -44,6 +44,7 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
   if (options.device != nullptr) {
     POSEIDON_ASSIGN_OR_RETURN(handle->device, Take(options.device));
     const poseidon_device& device = *handle->device;
+    // TakePlacedView takes memory of these types for the host's, so a device of such a type would never be asked.
     if (device.copy_to_host == nullptr || device.copy_from_host == nullptr || device.device_type == 0 ||
         device.device_type == POSEIDON_HOST || device.device_type == POSEIDON_PINNED_HOST) {
       return InvalidArgument("the device of type " + std::to_string(device.device_type) +
@@ -60,9 +61,11 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
   if (options.listening != nullptr) {
     listening = [tell = options.listening, user = options.listening_user,
                  advertised = opened.node.advertise_host](const transport::Address& address) {
+      // The address that is listened at may be a wildcard, at which nobody reaches this member.
       tell(user, advertised.empty() ? address.host.c_str() : advertised.c_str(), address.port);
     };
   }
+  // The last step, because the session's threads call what the handle holds from here on.
   POSEIDON_ASSIGN_OR_RETURN(handle->session,
                             OpenTcpSession({.security = {.mode = mode, .token = token}}, opened,
                                            std::move(listening)));
@@ -103,6 +106,7 @@ poseidon_code poseidon_make_token_file(const char* path, poseidon_status* status
 
 poseidon_code poseidon_open(const poseidon_options* options, poseidon_session** session,
                             poseidon_status* status) {
+  // Whatever fails below, *session is NULL then.
   if (session != nullptr) *session = nullptr;
   return Answering(status, [&]() -> Status {
     if (session == nullptr) return InvalidArgument("the place for the session is NULL");
@@ -163,6 +167,7 @@ void poseidon_log_to_stderr(void*, int32_t level, const char* line) {
   if (level < POSEIDON_LOG_WARNING || line == nullptr) return;
   const std::string text = "poseidon: " + std::string(line) + "\n";
   pollfd standard_error{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  // The core logs on its own threads. A pipe that nobody empties must not block them, so the line is lost instead.
   if (::poll(&standard_error, 1, 0) != 1) return;
   static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
 }
@@ -183,6 +188,7 @@ void poseidon_abort(poseidon_session* session, const char* reason) {
 }
 
 void poseidon_close(poseidon_session* session) {
+  // In a forked child the handle is not freed: threads and connections behind it are the parent's.
   if (!CheckSession(session).ok()) return;
   Answering(nullptr, [&] {
     // Has no effect where the job has ended, in whatever way.

@@ -58,6 +58,7 @@ Status ParseSchemes(std::string_view text, const char* where,
 }
 
 Result<Duration> TakeSeconds(double seconds, double least, Duration otherwise, const char* what) {
+  // A Duration counts nanoseconds in 64 bits. The condition is written so that it refuses NaN.
   constexpr double kMost = 1e8;  // three years
   if (seconds != 0 && !(seconds >= least && seconds <= kMost)) {
     char expected[128];
@@ -95,6 +96,7 @@ Result<plan::PlanOptions> TakePlanning(const poseidon_options& options, NamedLay
     POSEIDON_RETURN_IF_ERROR(ParseSchemes(options.schemes, "schemes", schemes));
     for (const auto& [name, scheme] : schemes) {
       planning.forced.insert_or_assign(name, scheme);
+      // Only the user's own names keep layers from joining. A pinned plan names every layer, so none would join.
       named->insert(name);
     }
   }
@@ -200,6 +202,7 @@ Result<transport::tcp::Security::Mode> TakeMode(std::int32_t wire, const std::st
     case POSEIDON_WIRE_AUTH:
       return Mode::kAuth;
     case POSEIDON_WIRE_AUTO:
+      // Traffic that leaves the machine is encrypted unless the user says otherwise (docs/security.md).
       return listen_host.rfind("127.", 0) == 0 || listen_host == "::1" ? Mode::kAuth : Mode::kTls;
     default:
       return InvalidArgument("wire is " + std::to_string(wire) +

@@ -52,6 +52,7 @@ Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, c
   };
   POSEIDON_ASSIGN_OR_RETURN(push->factors->u, take(taken.u, layer.factors->outputs, "u", &ready[0]));
   POSEIDON_ASSIGN_OR_RETURN(push->factors->v, take(taken.v, layer.factors->inputs, "v", &ready[1]));
+  // A push has one event, behind which the copies of both factors begin.
   if (ready[0] != ready[1]) {
     return InvalidArgument("the factors of " + name + " have two ready events, expected one behind both");
   }
@@ -94,6 +95,7 @@ Completion Telling(const poseidon_push& more) {
 Result<plan::LayerSpec> TakeLayer(const poseidon_layer* layer) {
   POSEIDON_ASSIGN_OR_RETURN(const poseidon_layer taken, Take(layer));
   if (taken.name == nullptr) return InvalidArgument("a layer's name is NULL");
+  // The cast keeps the lowest byte alone, so the number is bounded as it came.
   const auto dtype = static_cast<DType>(taken.dtype);
   if (taken.dtype <= 0 || taken.dtype > POSEIDON_I64 || !HasSum(dtype)) {
     return InvalidArgument("layer '" + std::string(taken.name) + "' has dtype " + std::to_string(taken.dtype) +
@@ -191,6 +193,8 @@ poseidon_code poseidon_commit(poseidon_model* model, poseidon_status* status) {
     const std::vector<plan::LayerSpec>& layers = model->model->layers();
     const bool factors = std::any_of(layers.begin(), layers.end(),
                                      [](const plan::LayerSpec& layer) { return layer.factors && !layer.is_table(); });
+    // Not at poseidon_open: a BLAS may set the thread count of the whole process, which only products justify.
+    // Until here the program may load the PyTorch whose BLAS multiplies.
     if (factors && model->owner->blas_engine) model->owner->blas_engine->Start();
     return model->model->Commit().status();
   });
@@ -223,6 +227,7 @@ poseidon_code poseidon_get_layer_plan(const poseidon_model* model, uint32_t laye
                                       poseidon_layer_plan* plan, poseidon_status* status) {
   return Answering(status, [&]() -> Status {
     POSEIDON_RETURN_IF_ERROR(CheckLayer(model, layer));
+    // CheckLayer has refused a model that is not committed, so there is a plan.
     const plan::Plan newest = *model->model->NewestPlan();
     const plan::LayerPlan& known = newest.layers[layer];
     poseidon_layer_plan given{};
@@ -240,6 +245,7 @@ poseidon_code poseidon_get_layer_plan(const poseidon_model* model, uint32_t laye
 }
 
 size_t poseidon_plan_text(const poseidon_model* model, char* buffer, size_t capacity) {
+  // Whatever fails below, the buffer holds a text.
   CopyText("", buffer, capacity);
   if (model == nullptr) return 0;
   std::string text;
@@ -308,6 +314,7 @@ poseidon_code poseidon_get_gathered(const poseidon_model* model, uint32_t layer,
     POSEIDON_RETURN_IF_ERROR(CheckLayer(model, layer));
     const std::string name = "layer '" + model->model->layers()[layer].name + "'";
     if (!model->model->layers()[layer].is_table()) return InvalidArgument(name + " was not declared as a table");
+    // Until then the compute executor writes the memory that is handed out below (GatheredRows::Take).
     if (!model->model->Landed(LayerId(layer))) return FailedPrecondition("the rows of " + name + " have not landed");
     const factors::GatheredRows& known = model->model->Gathered(LayerId(layer));
     poseidon_gathered given{};
@@ -343,6 +350,7 @@ poseidon_code poseidon_wait_any(poseidon_model* model, const uint32_t* layers, u
 }
 
 int32_t poseidon_landed(const poseidon_model* model, uint32_t layer) {
+  // poseidon_wait would not block here: it would fail.
   if (!CheckLayer(model, layer).ok()) return 1;
   return model->model->Landed(LayerId(layer)) ? 1 : 0;
 }
@@ -397,6 +405,7 @@ poseidon_code poseidon_report(poseidon_model* model, poseidon_status* status) {
   return Answering(status, [&]() -> Status {
     POSEIDON_RETURN_IF_ERROR(CheckModel(model));
     if (!model->model->committed()) return FailedPrecondition("the model has not been committed");
+    // Report has no answer, but the job's failure is what every call returns from then on (poseidon.h).
     POSEIDON_RETURN_IF_ERROR(model->owner->session->failure());
     model->model->Report(model->measured);
     return OkStatus();

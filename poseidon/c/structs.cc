@@ -13,11 +13,13 @@ bool OnHost(const poseidon_view& view) {
 }
 
 Result<TensorView> CheckedView(const poseidon_view& view, const std::string& what) {
+  // The cast keeps the lowest byte alone, so the number is bounded as it came.
   const auto dtype = static_cast<DType>(view.dtype);
   if (view.dtype <= 0 || view.dtype > POSEIDON_I64 || !HasSum(dtype)) {
     return InvalidArgument(what + " has dtype " + std::to_string(view.dtype) +
                            ", expected POSEIDON_F32, POSEIDON_F64 or POSEIDON_I64");
   }
+  // Within this bound the size in bytes fits 64 bits.
   if (view.elements > plan::kMaxElements) {
     return InvalidArgument(what + " has " + std::to_string(view.elements) +
                            " elements, expected at most " + std::to_string(plan::kMaxElements));

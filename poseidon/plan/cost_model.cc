@@ -82,6 +82,8 @@ double RebuildAfterLandingSeconds(std::span<const LayerCost> layers) {
 // behind the one that ends last come its latency and its rebuild. The window also holds layer j's
 // own path. What is rebuilt competes with forward and backward for the processor, but not before
 // it has landed.
+// The published sketch of this bound sums over the layers below j instead; chains that are played event by
+// event contradict it (docs/decisions/cost-model.md).
 double LeastStepSeconds(std::span<const LayerCost> layers) {
   double outside = 0;  // sum of f + b over layers >= j
   for (const LayerCost& layer : layers) outside += layer.forward + layer.backward;
@@ -158,6 +160,7 @@ NodeBytes BusiestMachine(std::span<const NodeBytes> machines) {
 
 LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
                  const ClusterSpec& cluster, const LayerMeasurement& measured) {
+  // A link carries both directions at once (ClusterSpec::bandwidth), so the fuller one is the transfer.
   const NodeBytes bytes =
       BusiestMachine(MachineBytes(layer, slices, scheme, cluster, measured.rows));
   LayerCost cost{.forward = measured.forward_seconds,
@@ -171,6 +174,7 @@ LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme s
                                 cluster)
                : 0;
   if (row.takes_factors && measured.backward_has_weight_product) {
+    // The test products and the backward pass are measured apart: the product may come out longer than the pass.
     cost.backward -= std::min(own_product, cost.backward);
   } else if (!row.takes_factors && !measured.backward_has_weight_product) {
     cost.backward += own_product;
@@ -185,6 +189,7 @@ LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme s
 }
 
 double JudgedSeconds(const StepPrediction& prediction) {
+  // docs/decisions/cost-model.md, "Bytes that hide are not free", has the measured plans behind this number.
   constexpr double kHiddenIsNotFree = 0.03;
   return prediction.step + kHiddenIsNotFree * prediction.link;
 }
@@ -236,6 +241,7 @@ std::vector<LayerCost> StepModel::Chain(std::span<const Scheme> schemes,
     for (std::size_t m = 0; m < of_layer.size(); ++m) machines[m] = machines[m] + of_layer[m];
     const NodeBytes most = BusiestMachine(machines);
     const std::uint64_t bytes = std::max(most.sent, most.received);
+    // The difference below is not negative: bytes are only added to links, so the busiest one never has fewer.
     chain.push_back({.forward = chosen.forward / speeds.computing,
                      .backward = chosen.backward / speeds.computing,
                      .transfer = SecondsFor(bytes - before, cluster_.bandwidth) / speeds.network,

@@ -69,6 +69,7 @@ std::vector<Scheme> SchemesOf(const Plan& plan) {
 StepModel ModelOf(const Plan& plan, std::span<const LayerSpec> layers, const ClusterSpec& cluster) {
   std::vector<LayerMeasurement> measured;
   for (const LayerPlan& layer : plan.layers) measured.push_back(layer.measured);
+  // Slices do not depend on the plan (slices.h), so these are the ones that the planner counted.
   const std::uint32_t shards = cluster.shards();
   return StepModel(layers, AssignSlices(layers, static_cast<std::uint16_t>(shards)), cluster,
                    measured);
@@ -146,6 +147,7 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
             std::to_string(plan.cluster.contributors()) + " hosts; a host sends " +
             BytesText(plan.bytes_sent) + " per step";
   }
+  // A forced scheme may send more than slices would; then nothing is saved.
   if (plan.dense_bytes_sent > plan.bytes_sent) {
     const double saved =
         1 - static_cast<double>(plan.bytes_sent) / static_cast<double>(plan.dense_bytes_sent);
@@ -198,6 +200,7 @@ Doubled DoubledOf(const Plan& plan, std::span<const LayerSpec> layers) {
   POSEIDON_CHECK(plan.layers.size() == layers.size(), "the plan is for other layers");
   const std::vector<Scheme> schemes = SchemesOf(plan);
   const StepModel model = ModelOf(plan, layers, plan.cluster);
+  // Speeds changes neither the latency nor the number of cores, so the model is made anew for these two.
   ClusterSpec nearer = plan.cluster;
   nearer.latency /= 2;
   ClusterSpec spare_core = plan.cluster;
@@ -229,6 +232,7 @@ std::string WhatBounds(const Plan& plan, std::span<const LayerSpec> layers) {
       {"serving the network by the cores that compute", "one more core per worker", doubled.cores,
        plan.cluster.cpu_seconds_per_wire_byte > 0},
   };
+  // Computing is used in every plan and comes first, so it bounds the step where no other resource gains more.
   const Resource* bound = &resources[0];
   for (const Resource& resource : resources) {
     if (resource.used && resource.step < bound->step) bound = &resource;

@@ -22,6 +22,7 @@ void History::Use(const Plan& plan) {
   for (const LayerPlan& layer : plan.layers) {
     entry.by_layer.push_back({layer.scheme, layer.send_position});
   }
+  // The newer plan counts for all steps from its own on, and `from` stays ascending for At.
   while (!entries_.empty() && entries_.back().from >= entry.from) entries_.pop_back();
   entries_.push_back(std::move(entry));
 }
@@ -30,6 +31,7 @@ const History::Entry& History::At(Step step) const {
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
     if (entry->from <= step) return *entry;
   }
+  // Not reached: some entry holds from step 0, since Use removes that one only for another from step 0.
   return entries_.front();
 }
 

@@ -40,9 +40,11 @@ bool AreHosts(std::span<const std::uint32_t> host_of_rank, std::uint32_t workers
   if (host_of_rank.empty()) return true;
   std::uint32_t hosts = 0;
   for (const std::uint32_t host : host_of_rank) {
+    // Without a gap in the numbers every host has a rank, and RanksOf finds its leader (AtLeaders).
     if (host > hosts) return false;
     if (host == hosts) ++hosts;
   }
+  // HostOfRank answers with nothing where every worker has a host of its own.
   return host_of_rank.size() == workers && hosts < workers;
 }
 
@@ -52,6 +54,7 @@ std::vector<std::uint32_t> SumByHost(std::span<const std::uint32_t> host_of_rank
   std::vector<std::uint32_t> sums(HostCount(host_of_rank), 0);
   for (std::size_t r = 0; r < values.size(); ++r) {
     std::uint32_t& sum = sums[host_of_rank[r]];
+    // Each worker reports a value of its own, so the sum of a host may exceed 32 bits.
     sum += std::min(values[r], std::numeric_limits<std::uint32_t>::max() - sum);
   }
   return sums;

@@ -10,6 +10,7 @@ std::vector<std::size_t> JoinSmall(std::span<const LayerSpec> layers, const std:
     std::size_t first = 0;
     std::uint64_t bytes = 0;
   };
+  // A joined layer is one flat gradient and has one dtype (LayerSpec), so each dtype fills messages of its own.
   std::map<DType, Message> filling;  // the message that the next small layer joins
   std::vector<std::size_t> first_of(layers.size());
   for (std::size_t i = 0; i < layers.size(); ++i) {

@@ -27,6 +27,7 @@ Status ValidateOne(const LayerSpec& layer) {
                            " elements, expected 1 to " + std::to_string(kMaxElements));
   }
   if (!layer.factors) return OkStatus();
+  // The default engine multiplies with a BLAS, which has sgemm and dgemm.
   if (layer.dtype != DType::kF32 && layer.dtype != DType::kF64) {
     return InvalidArgument(who + " has factors of " + std::string(NameOf(layer.dtype)) +
                            ", expected f32 or f64");
@@ -72,6 +73,7 @@ std::string NamesOf(std::span<const LayerSpec> layers) {
 std::vector<std::size_t> ForwardOrder(std::span<const LayerSpec> layers) {
   std::vector<std::size_t> order(layers.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
+  // Several layers may have one position. A stable sort gives every member the same order of them.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return layers[a].forward_position < layers[b].forward_position;
   });

@@ -15,6 +15,7 @@ LayerClock::LayerClock(int layers)
     : now_(Index(layers)), window_(kWindow, std::vector<LayerSeconds>(Index(layers))) {}
 
 void LayerClock::EndIteration() {
+  // The first iteration pays for memory and plans. It counts only until the second one replaces it.
   if (ended_ == 1) kept_ = 0;
   window_[kept_ < kWindow ? kept_ : ended_ % kWindow] = now_;
   kept_ = std::min(kept_ + 1, kWindow);

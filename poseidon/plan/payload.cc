@@ -76,6 +76,8 @@ LayerPayload FactorScatterPayload(const FactorShape& shape, DType dtype,
     owner = {owner.row + row, owner.slice + slice};
     all = {all.row + row, all.slice + slice};
   }
+  // With K rows a worker and P owners of equal parts a worker sends (P - 1) K (M / P + N) numbers of factors and
+  // (P - 1) M N / P numbers of results (docs/decisions/schemes.md).
   const std::uint64_t all_rows = std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
   LayerPayload payload;
   for (std::uint32_t i = 0; i < workers; ++i) {
@@ -94,6 +96,7 @@ LayerPayload FactorScatterPayload(const FactorShape& shape, DType dtype,
 
 LayerPayload AtLeaders(LayerPayload payload, const ClusterSpec& cluster) {
   if (cluster.host_of_rank.empty()) return payload;
+  // The other workers of a host exchange through its memory, which is no payload.
   const std::vector<NodeBytes> hosts =
       std::exchange(payload.workers, std::vector<NodeBytes>(cluster.workers));
   for (std::uint32_t host = 0; host < hosts.size(); ++host) {
@@ -108,6 +111,7 @@ LayerPayload PayloadOf(const LayerSpec& layer, std::span<const Slice> slices,
   POSEIDON_CHECK(!row.takes_factors || layer.factors.has_value(),
                  "factors are sent of a layer that has none");
   LayerPayload payload = row.payload(InputOf(row, layer, slices, cluster, layer_plan.measured.rows));
+  // Hosts do not combine rows of a table (docs/decisions/table-rows.md).
   const bool of_workers = row.takes_factors && layer.is_table();
   return of_workers ? payload : AtLeaders(std::move(payload), cluster);
 }

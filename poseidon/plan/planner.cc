@@ -172,6 +172,9 @@ PublishedRule ApplyPublishedRule(const FactorShape& shape, const ClusterSpec& cl
       static_cast<long double>(std::accumulate(rows.begin(), rows.end(), std::uint64_t{0}));
   const auto most_rows = static_cast<long double>(*std::max_element(rows.begin(), rows.end()));
   const auto least_rows = static_cast<long double>(*std::min_element(rows.begin(), rows.end()));
+  // Rank i sends r_i (P - 1) rows and receives the other ranks' rows: r_i (P - 2) + all rows, for equal workers
+  // 2 K (P - 1). With slices a machine that has a worker and a server moves 2 M N (P + S - 2) / S, and S is P where
+  // every worker hosts a shard. On machines of their own a worker moves 2 M N and a server 2 P M N / S.
   PublishedRule rule;
   rule.factor_elements =
       std::max(most_rows * (workers - 2) + all_rows, least_rows * (workers - 2) + all_rows) *
@@ -212,6 +215,7 @@ class TimeSearch {
       TryAll();
     } else {
       TryByRatio();
+      // This ends because every change shortens the judged time by kRelativeTie at least (Try).
       while (ChangeOne() || ChangeTwo()) {
       }
     }
@@ -236,6 +240,7 @@ class TimeSearch {
   }
   // Takes `schemes` over if they are better.
   bool Try(const std::vector<Scheme>& schemes) {
+    // The bound never exceeds the prediction and plays no step, so most plans are ruled out cheaply.
     if (!Shorter(JudgedSeconds(model_.Bound(schemes)), least_)) return false;
     const double seconds = Judge(schemes);
     if (!Shorter(seconds, least_)) return false;
@@ -273,6 +278,8 @@ class TimeSearch {
       const std::vector<Change> of_layer = ChangesOf(one);
       changes.insert(changes.end(), of_layer.begin(), of_layer.end());
     }
+    // The changes of one layer stay in their order: each has the least ratio from where it begins, so the ratios of
+    // those behind it are not less.
     std::stable_sort(changes.begin(), changes.end(),
                      [](const Change& a, const Change& b) { return a.cheaper_than(b); });
     std::vector<Scheme> schemes = best_;
@@ -355,6 +362,7 @@ class TimeSearch {
       for (const Scheme simpler : one->schemes) {
         if (simpler == best_[one->layer]) break;
         schemes[one->layer] = simpler;
+        // `least_` is not raised, so what several layers lose within the tie cannot add up beyond one tie.
         if (Shorter(least_, Judge(schemes))) continue;
         best_ = schemes;
         break;
@@ -440,6 +448,7 @@ std::vector<Scheme> Allowed(const LayerSpec& layer, bool products_agree, Policy 
   std::erase_if(allowed, [&](Scheme scheme) {
     const bool would_drift = !products_agree && RowOf(scheme).needs_equal_products;
     const bool unpublished = std::find(std::begin(kPublished), std::end(kPublished), scheme) == std::end(kPublished);
+    // A table has one scheme, which makes no product. Any other layer keeps kv, so the answer is never empty.
     return !layer.is_table() && (would_drift || (policy == Policy::kBytes && unpublished));
   });
   return allowed;
@@ -568,6 +577,8 @@ Result<Plan> ProvisionalPlan(std::span<const LayerSpec> layers, const ClusterSpe
       layer_plan.reason = "until the first steps have been measured";
     }
   }
+  // The link is measured before layers are declared, so the model predicts transfers, but without any computing:
+  // that would pass for the time of a step.
   plan.step_seconds = 0;
   plan.compute_seconds = 0;
   plan.speedup = 0;

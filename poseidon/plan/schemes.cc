@@ -50,6 +50,7 @@ constexpr SchemeRow kRows[] = {
          [](const SchemeInput& in) {
            LayerPayload payload = FactorPayload(*in.layer.factors, in.layer.dtype, in.rows);
            payload.workers.resize(in.contributors);  // where no rows are known
+           // Dedicated servers move nothing here, but LayerPayload has an entry for each.
            payload.servers.resize(in.servers);
            return payload;
          },
@@ -74,6 +75,8 @@ constexpr SchemeRow kRows[] = {
          },
      .products =
          [](const SchemeInput& in) {
+           // All rows, the outputs of one owner: for equal workers as many FLOP as a worker's own product in backward
+           // (docs/decisions/schemes.md). Where servers are dedicated, no worker multiplies.
            FactorShape slice = *in.layer.factors;
            slice.outputs = MostOutputsOfAnOwner(in);
            const double flops = slice.product_flops(AllRows(in));
@@ -102,6 +105,8 @@ SchemeInput InputOf(const SchemeRow& row, const LayerSpec& layer, std::span<cons
                     .contributors = cluster.contributors(),
                     .servers = cluster.servers,
                     .shards = cluster.shards()};
+  // Hosts do not combine rows: their sum would lose the order of ranks and what a clip of gradients needs
+  // (docs/decisions/table-rows.md).
   if (row.takes_factors && layer.is_table()) {
     input.rows.assign(rows.begin(), rows.end());
     input.contributors = cluster.workers;

@@ -11,7 +11,9 @@
 namespace poseidon::plan {
 namespace {
 
+// A layer leaves early only where that shortens the step by one hundredth (docs/decisions/schemes.md).
 constexpr double kWorthIt = 0.99;
+// Every move plays a step for each layer that may move, so the moves take at most 64 plays.
 constexpr std::size_t kMostMoved = 8;
 // Links are never measured to the percent: at the ridge itself the processor counts.
 constexpr double kLinkBound = 1.1;
@@ -37,6 +39,8 @@ class Play {
       for (std::size_t i = 0; i < states_.size(); ++i) {
         if (moves(i)) least = std::min(least, states_[i].left);
       }
+      // The layer that the chain waits for is sending, travelling or being rebuilt, so something always moves. Whatever
+      // takes least ends exactly (x - x is 0), so the loop ends.
       POSEIDON_CHECK(least < std::numeric_limits<double>::infinity(), "a step goes on");
       now_ += least;
       for (std::size_t i = 0; i < states_.size(); ++i) {
@@ -64,6 +68,7 @@ class Play {
   void Spend(std::size_t i, double seconds) {
     State& state = states_[i];
     state.left -= seconds;
+    // Stages that take no time end at once: without a rebuild a layer lands when it has travelled.
     while (state.left <= 0 && state.stage != Stage::kLanded) {
       state.stage = static_cast<Stage>(static_cast<int>(state.stage) + 1);
       state.left = state.stage == Stage::kSending      ? layers_[i].transfer
@@ -79,6 +84,7 @@ class Play {
     chain_left_ -= seconds;
     if (chain_left_ > 0) return;
     if (backward_left_ > 0) {
+      // A layer that computes has no time left of its own, so spending none begins its transfer.
       Spend(--backward_left_, 0);
     } else {
       ++next_forward_;
@@ -122,6 +128,7 @@ double BackwardLeftAtFullWindows(std::span<const std::size_t> order, const Plan&
     windows.push_back(outside + transfers);
     outside -= layer.measured.forward_seconds + layer.measured.backward_seconds;
   }
+  // Not empty: LastOfBackward asks only about plans that compute, and these have layers.
   const double longest = *std::max_element(windows.begin(), windows.end());
   double left = 0;
   for (std::size_t j = 0; j + 1 < windows.size() && windows[j + 1] >= kNearlyFull * longest; ++j) {
@@ -155,6 +162,7 @@ std::vector<std::uint32_t> SendOrder(std::span<const LayerCost> layers) {
     for (const std::size_t i : rebuilt) {
       std::vector<std::uint32_t> moved = ToFront(places, i);
       const double seconds = PlayedStepSeconds(layers, moved);
+      // The first candidate has to be worth the move, the others have to be better than it.
       if (seconds >= least * (best.empty() ? kWorthIt : 1)) continue;
       least = seconds;
       best = std::move(moved);

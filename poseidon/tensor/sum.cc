@@ -22,6 +22,8 @@ struct Term {
 
 // out = (a + b) scale, element by element; `out` may be where `a` or `b` is. A weight or scale of 1
 // changes no number.
+// Compiled with -ffp-contract=off (cmake/Poseidon.cmake): where a multiplication and an addition are fused in one loop
+// or on one processor only, the bits differ.
 template <typename T>
 void AddPair(const Term<T>& a, const Term<T>& b, T scale, std::uint64_t n, T* out) {
 #pragma omp simd
@@ -47,6 +49,7 @@ void Sum(std::span<const Contribution> contributions, std::size_t ranks, std::ui
     present.push_back(c);
     total_weight += c.weight;
   }
+  // The sums of hosts hold the weights already (docs/decisions/local-level.md).
   const bool weighted = total_weight != 0 && scaling != Scaling::kMeanOfSums;
   // Not multiplied by it: a mean over no samples may hold NaNs.
   if (total_weight != 0) {

@@ -59,6 +59,8 @@ void EncodeHeader(const FrameHeader& h, std::span<std::byte, kHeaderBytes> out) 
 
 Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes) {
   const std::byte* at = bytes.data();
+  // Magic and version are checked before the checksum, because another version may keep its checksum elsewhere, and
+  // its sender is to be refused for its version.
   if (Take<std::uint16_t>(at) != kMagic) return DataLoss("frame header has a wrong magic number");
   if (const auto version = Take<std::uint8_t>(at); version != kVersion) {
     return DataLoss("frame header has version " + std::to_string(version) + ", expected " +
@@ -83,12 +85,15 @@ Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes)
   if (Take<std::uint32_t>(at) != Crc32c(bytes.first(kChecked))) {
     return DataLoss("frame header fails its checksum");
   }
+  // The checksum finds bytes that changed on the way by accident. It says nothing about what a faulty peer or a relay
+  // (docs/security.md) computed it over, so every field is checked.
   if (!IsFrameType(type)) return DataLoss("frame has unknown type " + std::to_string(type));
   h.type = static_cast<FrameType>(type);
   h.dtype = static_cast<DType>(dtype);
   if (!IsValid(h.dtype)) return DataLoss("frame has unknown dtype " + std::to_string(dtype));
   h.scheme = static_cast<plan::Scheme>(scheme);
   if (!plan::IsValid(h.scheme)) return DataLoss("frame has unknown scheme " + std::to_string(scheme));
+  // A flag changes what the payload is (kFlagFactorV), so one that is not known cannot be skipped.
   if ((h.flags & ~kKnownFlags) != 0) {
     return DataLoss("frame has unknown flags " + std::to_string(h.flags));
   }

@@ -15,6 +15,7 @@ constexpr std::size_t kMaxReason = 4096;
 constexpr std::size_t kMaxLossReason = 512;
 constexpr std::size_t kMaxMembers = 4096;
 
+// A text is cut before it is sent: a receiver refuses a longer one, and with it the whole message.
 std::string Clip(const std::string& text, std::size_t size) { return text.substr(0, size); }
 
 void Put(ByteWriter& w, const Join& m) {
@@ -56,6 +57,8 @@ void Put(ByteWriter& w, const Welcome& m) {
 void Take(ByteReader& r, Welcome& m) {
   m.generation = Generation(r.U32());
   m.member = MemberId(r.U16());
+  // 19 bytes are an entry with empty texts. Count refuses more entries than the rest of the message can hold, here
+  // and below, before anything is allocated.
   const std::uint32_t count = r.Count(kMaxMembers, 19);
   for (std::uint32_t i = 0; i < count; ++i) {
     RosterEntry e;
@@ -68,6 +71,7 @@ void Take(ByteReader& r, Welcome& m) {
     e.machine = r.Text(kMaxHost);
     m.roster.push_back(std::move(e));
   }
+  // The receiver looks itself up in the roster by this number (session/formation.cc).
   if (m.member.value() >= count) r.Fail();
 }
 
@@ -137,6 +141,7 @@ void Take(ByteReader& r, Declare& m) {
   const std::uint32_t count = r.Count(plan::kMaxLayers, 8);
   m.product_hashes.reserve(count);
   for (std::uint32_t i = 0; i < count; ++i) m.product_hashes.push_back(r.U64());
+  // The coordinator compares the hashes layer by layer.
   if (count != m.layers.size()) r.Fail();
   m.engine = r.Text(kMaxReason);
   m.rebuild_flops = r.Quantity();
@@ -250,6 +255,7 @@ void Put(ByteWriter& w, const Progress& m) {
   w.F64(m.idle_seconds);
   w.Bool(m.blocked);
   w.Text(Clip(m.busy_with, kMaxHost));
+  // The earlier steps come first (Progress::waits), so what is left out is of later steps.
   const std::size_t waits = std::min(m.waits.size(), kMaxWaits);
   w.U32(static_cast<std::uint32_t>(waits));
   for (std::size_t i = 0; i < waits; ++i) {
@@ -272,6 +278,7 @@ void Take(ByteReader& r, Progress& m) {
     Wait wait;
     wait.what = static_cast<Wait::For>(r.U8());
     if (wait.what < Wait::For::kGradient || wait.what > Wait::For::kMean) r.Fail();
+    // Not TakeModel: one-off keys have kCollectiveModel, which is beyond kMaxModels.
     wait.model = ModelId(r.U16());
     wait.layer = LayerId(r.U32());
     wait.step = Step(r.U64());

@@ -26,6 +26,7 @@ constexpr std::size_t kLeastLayerPlanBytes = 1 + 1 + 4 + 8 + 8 + 1 + 4 + 8 + 8 +
 
 template <typename Enum>
 Enum Choice(ByteReader& in) {
+  // The cast takes any number, so the value is checked after it.
   const auto value = static_cast<Enum>(in.U8());
   if (!IsValid(value)) in.Fail();
   return value;
@@ -88,6 +89,7 @@ ClusterSpec GetCluster(ByteReader& in) {
   const std::uint32_t ranks = in.Count(kMaxRanks, 4);
   cluster.host_of_rank.reserve(ranks);
   for (std::uint32_t i = 0; i < ranks; ++i) cluster.host_of_rank.push_back(in.U32());
+  // The cost model indexes by these numbers (SumByHost, AtLeaders).
   if (!plan::AreHosts(cluster.host_of_rank, cluster.workers)) in.Fail();
   cluster.copy_bytes_per_second = in.Quantity();
   cluster.bandwidth = in.Quantity();
@@ -149,6 +151,7 @@ Result<std::vector<LayerSpec>> DecodeLayers(ConstBytes bytes) {
   if (in.U8() != kFormat) in.Fail();
   const std::uint32_t count = in.Count(plan::kMaxLayers, kLeastLayerBytes);
   std::vector<LayerSpec> layers;
+  // A reader that has failed reads zeros from then on, so the loop asks before it allocates one more layer.
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) layers.push_back(GetLayer(in));
   POSEIDON_RETURN_IF_ERROR(in.Finish("the list of layers"));
   POSEIDON_RETURN_IF_ERROR(plan::Validate(layers));
@@ -194,6 +197,7 @@ Result<Plan> DecodePlan(ConstBytes bytes) {
   const std::uint32_t count = in.Count(plan::kMaxLayers, kLeastLayerPlanBytes);
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
     plan.layers.push_back(GetLayerPlan(in));
+    // The number of a layer is not on the wire: it is its place, so no plan can number its layers otherwise.
     plan.layers.back().layer = LayerId(i);
   }
   POSEIDON_RETURN_IF_ERROR(in.Finish("the plan"));
