@@ -8,6 +8,7 @@
 namespace poseidon {
 
 std::optional<Status> MissingMemory(std::string_view text) {
+  // The library throws no std::bad_alloc here, so that its sentence is all there is to go by (base_test has it whole).
   constexpr std::string_view kAsked = "you tried to allocate ";
   const std::size_t asked = text.find(kAsked);
   if (asked == std::string_view::npos) return std::nullopt;

@@ -51,6 +51,8 @@ Result<FileDraft> FileDraft::Write(const std::string& bytes, const std::string& 
   FileDraft draft(path);  // removes the file where the rest fails
   const auto failed = [&](const std::string& why) { return ResourceExhausted("cannot write " + path + ": " + why); };
   if (const Status written = WriteAll(file.fd(), bytes); !written.ok()) return failed(written.message());
+  // Flushed before Commit renames it, or a crash could leave the new name with half of its bytes. Some file systems
+  // report a write that failed only when the file is closed (close(2)).
   if (::fsync(file.fd()) != 0 || !file.Close()) return failed(ErrnoText(errno));
   return draft;
 }
@@ -66,11 +68,13 @@ Status FileDraft::Commit() {
     ::unlink(DraftOf(path).c_str());
     return ResourceExhausted("cannot write " + path + ": " + why);
   }
+  // The rename is in the folder, and a crash could take it back until the folder is flushed.
   return FlushFolderOf(path);
 }
 
 Status TryToWriteBeside(const std::string& path) {
   constexpr std::size_t kBytes = 4096;
+  // Never committed, so that the draft removes its file. The process id keeps two processes from probing with one file.
   return FileDraft::Write(std::string(kBytes, '\0'), path + ".probe." + std::to_string(::getpid())).status();
 }
 

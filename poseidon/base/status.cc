@@ -23,6 +23,7 @@ std::string_view StatusCodeName(StatusCode code) {
   return "UNKNOWN";
 }
 
+// Not strerror, which may share one buffer among threads.
 std::string ErrnoText(int error) { return std::generic_category().message(error); }
 
 std::string Status::ToString() const {

@@ -26,6 +26,7 @@ TimePoint After(TimePoint now, Duration delay) {
 
 }  // namespace
 
+// Linux refuses a thread's name of more than 15 characters (pthread_setname_np(3)).
 ThreadExecutor::ThreadExecutor(const std::string& name)
     : thread_([this, name = name.substr(0, 15)] { Loop(name); }) {}
 
@@ -46,6 +47,7 @@ void ThreadExecutor::Post(Task task) {
   if (stopping_) return;  // `task` dies with the argument, outside the lock
   // The clock is read under the lock, so that posted tasks are in order of their times.
   queue_.Post(Now(), next_sequence_++, std::move(task));
+  // A busy thread needs no notification: it looks at the queue before it waits, under the same lock.
   if (waiting_) changed_.NotifyOne();
 }
 
@@ -93,6 +95,7 @@ void ThreadExecutor::Loop(const std::string& name) {
     task = nullptr;  // what it owned dies before the next task, and outside the lock
     lock.Lock();
   }
+  // Dies here, on this thread and after the lock is given up: what a task owned may post, which takes the lock.
   TaskQueue dropped = std::exchange(queue_, TaskQueue());
   lock.Unlock();
 }

@@ -28,6 +28,7 @@ void TraceRecorder::GiveUp(Steps* steps, ByStep* among, ByStep::iterator step) {
 TraceRecorder::Kept* TraceRecorder::Add(const TraceSpan& span, Steps* steps) {
   // A step that was given up does not come back with the few spans that end late.
   if (span.step < steps->given_up) return nullptr;
+  // Once a step was given up, a new one is not among the first, even if a first one has made room.
   const bool is_first = steps->given_up == 0 && steps->first.size() < options_.first_steps;
   if (!is_first && steps->last.size() >= options_.last_steps) {
     if (steps->last.empty()) return nullptr;
@@ -43,6 +44,7 @@ TraceRecorder::Kept* TraceRecorder::Add(const TraceSpan& span, Steps* steps) {
 bool TraceRecorder::MakeRoom(const Kept* in) {
   Steps* oldest = nullptr;
   for (auto& [model, steps] : models_) {
+    // The only last step stays if it is the one that grows: the first steps make room for it below (see the header).
     if (steps.last.empty() || (steps.last.size() == 1 && &steps.last.begin()->second == in)) continue;
     if (oldest == nullptr || steps.last.begin()->second.began < oldest->last.begin()->second.began) oldest = &steps;
   }
@@ -52,6 +54,7 @@ bool TraceRecorder::MakeRoom(const Kept* in) {
     return other;
   }
   for (auto& [model, steps] : models_) {
+    // From the newest: of the first steps the earliest are the last to go.
     for (auto step = steps.first.end(); step != steps.first.begin();) {
       if (&(--step)->second == in) continue;
       GiveUp(&steps, &steps.first, step);
@@ -82,6 +85,7 @@ std::vector<TraceSpan> TraceRecorder::Take() {
   }
   models_.clear();
   spans_ = 0;
+  // Stable: spans of one step that end at the same moment stay in the order in which they were recorded.
   std::stable_sort(spans.begin(), spans.end(), [](const TraceSpan& a, const TraceSpan& b) { return a.end < b.end; });
   return spans;
 }

@@ -138,6 +138,7 @@ struct FakeDevice::State : std::enable_shared_from_this<FakeDevice::State> {
   void Advance(Stream State::*stream) {
     Stream& own = this->*stream;
     if (own.busy || own.works.empty()) return;
+    // Before the event: a copy that waits for its event holds up those behind it, as on a real stream (Device).
     own.busy = true;
     Stream::Work& next = own.works.front();
     if (next.ready != nullptr && !next.ready->happened()) {
@@ -161,6 +162,7 @@ struct FakeDevice::State : std::enable_shared_from_this<FakeDevice::State> {
       ended.works.pop_front();
       ended.busy = false;
       work.end();
+      // A completion may destroy the device. `self` has kept the state, and Stop has abandoned what was left.
       if (!self->stopped) self->Advance(stream);
     });
   }
@@ -169,6 +171,7 @@ struct FakeDevice::State : std::enable_shared_from_this<FakeDevice::State> {
     stopped = true;
     for (Stream* stream : {&to_host, &from_host, &kernels}) {
       for (Stream::Work& work : std::exchange(stream->works, {})) {
+        // Posted: a completion never fires inside the call, here the destructor. The task holds all that it needs.
         executor.Post([abandon = std::move(work.abandon)] { abandon(); });
       }
     }
@@ -237,12 +240,14 @@ const std::string& FakeDevice::name() const { return state_->options.name; }
 
 Result<HostBuffer> FakeDevice::AllocateHost(std::size_t bytes) {
   POSEIDON_ASSIGN_OR_RETURN(HostBuffer buffer, HostDevice(state_->executor).AllocateHost(bytes));
+  // As everything here that nobody has written: a reader of fresh memory shall not find zeros by luck.
   Poison(buffer.bytes());
   return buffer;
 }
 
 void FakeDevice::CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Completion done) {
   POSEIDON_CHECK(from.size == into.size(), "a copy keeps its size");
+  // From the call on, not when the copy begins: until the completion `into` is undefined (Device).
   Poison(into);
   state_->AppendCopy(&State::to_host, std::move(ready),
                      std::make_shared<State::Copy>(

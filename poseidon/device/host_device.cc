@@ -13,6 +13,7 @@ namespace poseidon::device {
 Result<HostBuffer> HostDevice::AllocateHost(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
   constexpr std::size_t kMost = PTRDIFF_MAX / kAlignment * kAlignment;  // of any object
+  // C11 wants a size that is a multiple of the alignment.
   const std::size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   void* const memory = bytes > kMost ? nullptr : std::aligned_alloc(kAlignment, whole);
   if (memory == nullptr && bytes > 0) {

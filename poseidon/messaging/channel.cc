@@ -36,6 +36,7 @@ Channel::Channel(Executor& executor, std::unique_ptr<transport::Connection> conn
 void Channel::SetFlow(const Flow& flow) {
   POSEIDON_ASSERT_ON(executor_);
   flow_ = Bounded(flow);
+  // With 0 the system keeps the buffer that it has (Flow).
   if (flow.send_buffer_bytes > 0) connection_->LimitUndelivered(flow.send_buffer_bytes);
 }
 
@@ -55,6 +56,7 @@ void Channel::Send(Outgoing message) {
     }
     return;
   }
+  // The span holds when the message moves on: a vector that moves keeps its memory.
   if (!message.owned.empty()) message.payload = message.owned;
   const QueueKey key{message.priority, next_sequence_++};
   queue_.emplace(key, Entry{std::move(message), 0});
@@ -70,6 +72,7 @@ void Channel::WriteNext() {
     return;
   }
   headers_.clear();
+  // `buffers` points into headers_, which must not grow into other memory during the loop.
   headers_.reserve(kMaxFramesPerWrite);
   written_frames_.clear();
   std::vector<ConstBytes> buffers;
@@ -83,6 +86,7 @@ void Channel::WriteNext() {
     wire::FrameHeader header = entry.message.header;
     header.length = static_cast<std::uint32_t>(chunk.size());
     header.offset += entry.sent;
+    // Of the chunk, not of the message: a frame is checked before the message is complete.
     header.payload_crc = checksums_ ? Crc32c(chunk) : 0;
     headers_.emplace_back();
     wire::EncodeHeader(header, headers_.back());
@@ -93,6 +97,7 @@ void Channel::WriteNext() {
 
     entry.sent += chunk.size();
     if (entry.sent == entry.message.payload.size()) {
+      // Kept until the write completes, because the write reads a payload that the message may own.
       finishing_.push_back(std::move(entry.message));
       queue_.erase(first);
     }
@@ -138,6 +143,7 @@ void Channel::FailQueue(const Status& failure) {
 
 void Channel::ReadHeader() {
   if (closed_) return;
+  // The read of the payload before may have brought the first bytes of this header (ReadPayload).
   const std::array<MutableBytes, 1> into = {MutableBytes(header_bytes_).subspan(header_have_)};
   connection_->Read(into, into[0].size(),
                     [self = shared_from_this()](Status status, std::size_t n) {
@@ -163,6 +169,7 @@ void Channel::OnHeaderBytes(const Status& status, std::size_t bytes) {
     if (!deaf()) ReadHeader();
     return;
   }
+  // Without a receiver nothing names a place, and no read follows: the owner is gone.
   if (receiver_ == nullptr) return;
   Result<MutableBytes> place = receiver_->PlaceFor(*this, header_);
   if (closed_) return;
@@ -180,6 +187,7 @@ void Channel::OnHeaderBytes(const Status& status, std::size_t bytes) {
 void Channel::ReadPayload() {
   const MutableBytes rest = landing_.subspan(landed_);
   const std::array<MutableBytes, 2> into = {rest, MutableBytes(header_bytes_)};
+  // Unchecked payloads are not touched after they have landed, so that pieces would only cost calls.
   const std::size_t wanted = Checked() ? std::min(rest.size(), kCheckedAtOnce) : rest.size();
   connection_->Read(into, wanted, [self = shared_from_this()](Status status, std::size_t n) {
     self->OnPayloadBytes(status, n);
@@ -201,6 +209,7 @@ void Channel::OnPayloadBytes(const Status& status, std::size_t bytes) {
   }
   DispatchFrame();
   if (deaf()) return;
+  // A header that is complete needs no read, and a read of no bytes is not allowed (Connection::Read).
   if (header_have_ == wire::kHeaderBytes) {
     OnHeaderBytes(OkStatus(), 0);
   } else {
@@ -215,22 +224,26 @@ void Channel::DispatchFrame() {
 }
 
 void Channel::FailRead(const Status& status) {
+  // Bytes that fail TLS (kDataLoss) get an answer as a failed checksum does. A stream that has ended takes none.
   status.code() == StatusCode::kDataLoss ? Refuse(status) : Close(status);
 }
 
 // The peer may live, and is to hear why: the other direction may still work, for a moment.
 void Channel::Refuse(const Status& reason) {
   if (deaf()) return;
+  // Before the receiver is asked: from here on nothing of this peer is dispatched, whatever LastWords does.
   refused_ = true;
   std::optional<Outgoing> words;
   if (receiver_ != nullptr) words = receiver_->LastWords(*this, reason);
   if (closed_) return;
   if (!words) return Close(reason);
+  // Weak: the timer must not keep the channel and its connection once the words have left.
   const auto close = [weak = weak_from_this(), reason] {
     if (const auto self = weak.lock()) self->Close(reason);
   };
   words->left = [close](const Status&) { close(); };
   Send(*std::move(words));
+  // A peer that does not read would keep the words in the queue, and the channel open, for ever.
   executor_.PostAfter(kLastWords, close);
 }
 
@@ -251,6 +264,7 @@ void Channel::Close(const Status& reason) {
   // A write under way completes by itself, because the connection's Close makes it.
   FailQueue(failure);
   connection_->Close(reason);
+  // Posted, so that the receiver never hears of the end inside its own call of Close.
   executor_.Post([self = shared_from_this(), reason] {
     if (self->receiver_ != nullptr)
       std::exchange(self->receiver_, nullptr)->OnClosed(*self, reason);

@@ -21,6 +21,7 @@ struct Measure {
   std::size_t least_buffer;
 };
 
+// Measured in docs/decisions/bytes-in-flight.md: every net of its table took longer with a floor of 128 KiB.
 constexpr Measure kBulk{.chunks_seconds = 1.5e-3,
                         .most_chunk_seconds = 0.5e-3,
                         .least_chunk_seconds = 0.1e-3,
@@ -28,6 +29,8 @@ constexpr Measure kBulk{.chunks_seconds = 1.5e-3,
                         .round_trips = 2,
                         .least_chunk = 64 * 1024,
                         .least_buffer = 64 * 1024};
+// About half of kBulk where round trips are short. At the end of the backward pass all that is left to wait for is the
+// first layer, and it waits for what was committed before it. One round trip on each connection keeps the link busy.
 constexpr Measure kUrgent{.chunks_seconds = 0.4e-3,
                           .most_chunk_seconds = 0.15e-3,
                           .least_chunk_seconds = 0.05e-3,
@@ -40,17 +43,22 @@ constexpr double kMostBuffer = 8 * 1024 * 1024;
 Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   if (link.bytes_per_second <= 0 || peers == 0) return {};
   const auto connections = static_cast<double>(peers);
+  // chunk = rate * clamp(1.5 ms / peers, 0.1 ms, 0.5 ms) in bulk: an urgent layer waits for a chunk on every
+  // connection, at its sender and again at its owner (docs/decisions/bytes-in-flight.md).
   const double chunk_seconds = std::clamp(measure.chunks_seconds / connections,
                                           measure.least_chunk_seconds, measure.most_chunk_seconds);
   const double chunk = std::clamp<double>(link.bytes_per_second * chunk_seconds,
                                           static_cast<double>(measure.least_chunk),
                                           wire::kMaxPayload);
   const double round_trip = 2 * link.latency_seconds;
+  // buffer = rate * max((round trip + 1 ms) / peers, 2 round trips) in bulk. The first term bounds what all connections
+  // hold together, the second lets a single busy peer have the whole link.
   const double share =
       link.bytes_per_second * (round_trip + measure.queue_seconds) / connections;
   const double alone = measure.round_trips * link.bytes_per_second * round_trip;
   Flow flow;
   flow.chunk_bytes = std::size_t{1} << std::lround(std::log2(chunk));
+  // The queue is looked at between two writes, so a write of several chunks would be the longer wait.
   flow.write_bytes = flow.chunk_bytes;
   flow.send_buffer_bytes = static_cast<std::size_t>(std::clamp(
       std::max(share, alone), static_cast<double>(measure.least_buffer), kMostBuffer));
@@ -67,6 +75,7 @@ Flow UrgentFlowFor(const LinkSpeed& link, std::size_t peers) {
 
 double DrainSeconds(const Flow& flow, const LinkSpeed& link, std::size_t peers) {
   if (link.bytes_per_second <= 0) return 0;
+  // A write under way is committed like what the system holds: neither can be overtaken.
   return static_cast<double>(peers * (flow.send_buffer_bytes + flow.write_bytes)) /
          link.bytes_per_second;
 }

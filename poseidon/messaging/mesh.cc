@@ -27,6 +27,7 @@ Mesh::Mesh(Executor& executor, MeshOptions options, MeshObserver& observer)
 
 Mesh::~Mesh() {
   for (auto& [peer, channel] : channels_) {
+    // Close posts an OnClosed, which would find a mesh that is gone.
     channel->Detach();
     channel->Close(OkStatus());
   }
@@ -99,6 +100,7 @@ void Mesh::SendHeartbeat(Channel& to) {
 
 void Mesh::SendControl(Channel& to, ByteBuffer message) {
   POSEIDON_ASSERT_ON(executor_);
+  // It learns from our message who we are, and may send heartbeats before its own introduction arrives.
   if (Stranger* const stranger = StrangerAt(to)) stranger->introduced = true;
   to.Send(ControlFrames(std::move(message)));
 }
@@ -190,6 +192,8 @@ bool Mesh::IsStale(const wire::FrameHeader& header) const {
 
 Result<MutableBytes> Mesh::PlaceFor(Channel& from, const wire::FrameHeader& header) {
   POSEIDON_ASSERT_ON(executor_);
+  // Control frames count in every generation: a joiner learns the generation from one (docs/wire-protocol.md). Stale
+  // frames are dropped, so that no sink looks at what they name.
   if (header.type == wire::FrameType::kControl || IsStale(header)) return MutableBytes{};
   const MemberId* peer = PeerOf(from);
   FrameSink* sink = sinks_[IndexOf(header.type)];
@@ -206,6 +210,7 @@ Status Mesh::OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes 
     return OnControlFrame(from, header, payload);
   }
   const MemberId* peer = PeerOf(from);
+  // The checks of PlaceFor come again here, because a frame without payload is never placed.
   if (peer == nullptr) {
     // It knows us already, and we shall know who it is by a word that is still under way.
     const Stranger* stranger = StrangerAt(from);
@@ -227,11 +232,13 @@ Status Mesh::OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes 
 // that is checked before anything is allocated.
 Status Mesh::OnControlFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) {
   const MemberId* peer = PeerOf(from);
+  // Until it says who it is, a stranger may make us allocate no more than an introduction takes.
   const std::size_t bound = peer == nullptr ? kMaxIntroduction : options_.max_control_bytes;
   if (header.total > bound) return DataLoss("a control message is longer than allowed");
   Control& control = control_[&from];
   if (header.offset != control.have) return DataLoss("a control message has a gap");
   if (control.have == 0) control.message.resize(header.total);
+  // A larger total in a later frame would let `have` run beyond what was allocated.
   if (header.total != control.message.size()) return DataLoss("a control message changed its size");
   std::copy(payload.begin(), payload.end(), control.message.data() + control.have);
   control.have += payload.size();
@@ -245,6 +252,7 @@ Status Mesh::OnControlFrame(Channel& from, const wire::FrameHeader& header, Cons
   // Held here: Identify takes it out of strangers_.
   const std::shared_ptr<Channel> channel = stranger->channel;
   POSEIDON_RETURN_IF_ERROR(observer_.OnIntroduction(channel, message));
+  // Looked up anew: Identify may have erased it from strangers_, which moves the elements behind.
   stranger = StrangerAt(from);
   if (stranger != nullptr) stranger->introduced = true;
   return OkStatus();
@@ -256,6 +264,7 @@ void Mesh::OnSent(Channel&, const wire::FrameHeader& header, TimePoint begin) {
 }
 
 void Mesh::Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begin) {
+  // `layer` of a one-off key is a count (docs/wire-protocol.md) and would become a layer of the timeline.
   if (options_.trace == nullptr || header.model == wire::kCollectiveModel) return;
   const char* label = nullptr;
   switch (header.type) {
@@ -280,6 +289,7 @@ void Mesh::Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begi
 }
 
 void Mesh::OnClosed(Channel& channel, const Status& reason) {
+  // wire_counters() promises the sum over closed connections too, and the channel ends here.
   Accumulate(closed_counters_, channel.counters());
   control_.erase(&channel);
   const MemberId* known = PeerOf(channel);

@@ -75,6 +75,7 @@ bool VirtualExecutor::Cancel(TimerId timer) {
   {
     MutexLock lock(simulation_.mutex_);
     cancelled = queue_.Cancel(timer);
+    // The cancelled one may be the task that the executor was to wake for.
     simulation_.Schedule(*this);
   }
   return static_cast<bool>(cancelled);
@@ -112,6 +113,7 @@ void Simulation::Kill(ProcessId process) {
   if (!At(process).alive) return;
   At(process).alive = false;
   std::vector<Task> observers = std::exchange(At(process).observers, {});
+  // Observers post, which takes the mutex: the network ends the connections of the process as a kernel would.
   lock.Unlock();
   for (const Task& observer : observers) observer();
   observers.clear();
@@ -173,12 +175,15 @@ void Simulation::Schedule(VirtualExecutor& executor) {
   }
   executor.wake_ = Wake{std::max({now_, next->due, executor.free_at_}) + oversleep, next->sequence,
                         &executor};
+  // No two wakes have the same sequence, so that the pointer in Wake, which differs from run to run, never decides.
   wakes_.insert(*executor.wake_);
 }
 
 void Simulation::Drop(VirtualExecutor& executor) {
   if (executor.wake_) wakes_.erase(*executor.wake_);
   executor.wake_.reset();
+  // OnExecutor holds while dropped tasks are destroyed, as the header promises, also where a task of another executor
+  // drops them.
   const VirtualExecutor* const outer = std::exchange(current_, &executor);
   const std::thread::id outer_runner = std::exchange(runner_, std::this_thread::get_id());
   {
@@ -215,6 +220,7 @@ bool Simulation::Step() {
   executor.wake_.reset();
   now_ = wake.at;
   ++events_;
+  // Time, executor and arrival, as hash() promises. Nothing may enter that differs between two runs of one seed.
   hash_ = Mix64(hash_ ^ static_cast<std::uint64_t>(now_.since_origin.count()));
   hash_ = Mix64(hash_ ^ (std::uint64_t{executor.id_} << 40) ^ wake.sequence);
   Task task = executor.queue_.Pop();
@@ -222,9 +228,11 @@ bool Simulation::Step() {
   runner_ = std::this_thread::get_id();
   lock.Unlock();
   task();
+  // Before current_ is cleared: what the task owned dies on its executor, as after a task of a thread executor.
   task = nullptr;
   lock.Lock();
   current_ = nullptr;
+  // Before Schedule, which makes the executor's next task wait for the time that this one has spent.
   executor.free_at_ = now_ + std::exchange(spent_, Duration::zero());
   Schedule(executor);
   return true;

@@ -214,6 +214,7 @@ class VirtualNetwork::Fabric {
   }
   void LimitUndelivered(const std::shared_ptr<Wire>& wire, std::size_t side, std::size_t bytes) {
     wire->sides[side].send_buffer = std::max<std::size_t>(bytes, 1);
+    // The writer may wait for room that a larger buffer now has.
     Wake(wire, side);
   }
   bool IsHollow(ConstBytes bytes) const {
@@ -244,6 +245,7 @@ class VirtualNetwork::Fabric {
     Wire::Side& own = wire->sides[side];
     if (own.closed) return;
     own.closed = true;
+    // Nobody is woken at an end that is closed: its executor may be destroyed from now on.
     own.executor = nullptr;
     own.rx.Clear();
     Offer(wire, side);
@@ -350,8 +352,10 @@ class VirtualNetwork::Fabric {
     port.turns.pop_front();
     Wire::Side& sender = turn.wire->sides[turn.side];
     sender.queued = false;
+    // No more than the peer has room for: a window of TCP, which makes a reader that is frozen stop its writer.
     ByteQueue bytes =
         sender.tx.Take(std::min(DrawSegment(), options_.receive_buffer_bytes - sender.unread));
+    // The end travels with the last segment, or alone where nothing is left, so that it cannot overtake bytes.
     sender.end_sent = sender.closed && sender.tx.empty();
     const std::size_t size = bytes.size();
     sender.unacknowledged += size;
@@ -363,6 +367,7 @@ class VirtualNetwork::Fabric {
         [this, turn, host, local, end = sender.end_sent, bytes = std::move(bytes)]() mutable {
           (local ? At(host).loopback : At(host).out).busy = false;
           Launch(turn, std::move(bytes), end);
+          // Behind all others that wait: connections of a port take turns by segments (NetworkOptions::segment_bytes).
           Offer(turn.wire, turn.side);
           Pump(host, local);
         });
@@ -378,6 +383,7 @@ class VirtualNetwork::Fabric {
         Deliver(turn, std::move(bytes), end);
         return;
       }
+      // Segments pass the receiving port one after the other: free_at = max(free_at, now) + bytes / rate.
       host.in_free_at = std::max(host.in_free_at, kernel_->now()) +
                         host.in_pace.TimeOf(bytes.size(), host.options.rate_in);
       Travel({from, to, [this, turn, end, bytes = std::move(bytes)]() mutable {
@@ -391,6 +397,7 @@ class VirtualNetwork::Fabric {
     const std::shared_ptr<Wire>& wire = turn.wire;
     Wire::Side& from = wire->sides[turn.side];
     Wire::Side& to = wire->sides[1 - turn.side];
+    // Under way when the reset came. A real kernel drops such segments.
     if (wire->reset) return;
     const auto fault = std::find_if(resets_.begin(), resets_.end(), [&](const Reset& reset) {
       return reset.from == from.host && reset.to == to.host &&
@@ -433,6 +440,7 @@ class VirtualNetwork::Fabric {
     Wire::Side& from = wire->sides[side];
     const HostId to = wire->sides[1 - side].host;
     const TimePoint now = kernel_->now();
+    // Jitter is drawn for each segment: a short draw must not let one overtake the stream before it.
     from.last_arrival = std::max(from.last_arrival, now + LatencyBetween(from.host, to));
     Travel({from.host, to, std::move(arrive)}, from.last_arrival - now);
   }
@@ -448,6 +456,8 @@ class VirtualNetwork::Fabric {
     });
   }
   void Arrive(Held message) {
+    // On arrival, not on departure: what was under way when a host vanished waits too.
+    // Processes of one host still reach each other (Vanish in the header).
     if (message.from != message.to && (At(message.from).vanished || At(message.to).vanished ||
                                        cut_links_.contains({message.from, message.to}))) {
       held_.push_back(std::move(message));
@@ -478,6 +488,7 @@ void VirtualNetwork::Fabric::Wake(const std::shared_ptr<Wire>& wire, std::size_t
   if (own.executor == nullptr || own.waking) return;
   own.waking = true;
   own.executor->Post([wire, side] {
+    // Before the end looks: what comes during the look then wakes it again.
     wire->sides[side].waking = false;
     if (const std::shared_ptr<End> end = wire->sides[side].end.lock()) end->Answer();
   });
@@ -507,6 +518,7 @@ void VirtualNetwork::Fabric::Ask(HostId from, ProcessId process, const Address& 
   const auto named = std::find_if(hosts_.begin(), hosts_.end(), [&](const Host& host) {
     return host.options.name == address.host;
   });
+  // No answer, as from an address that no machine has: the connect runs into its timeout.
   if (named == hosts_.end()) return;
   const HostId to(static_cast<std::uint32_t>(named - hosts_.begin()));
   Task arrive = [this, from, to, process, port = address.port,
@@ -534,6 +546,7 @@ void VirtualNetwork::Fabric::Ask(HostId from, ProcessId process, const Address& 
                                                        1, std::move(peer_name),
                                                        options_.integrity_protected));
     });
+    // In order: as on a real network the connection is there before the first bytes of the accepting side.
     InOrder(wire, 1, [answer = std::move(answer), ticket = Ticket(*this, wire, 0)]() mutable {
       answer(std::move(ticket));
     });
@@ -648,6 +661,7 @@ class VirtualNetwork::Connector : public std::enable_shared_from_this<Connector>
 
   void Answered(std::uint64_t id, Ticket ticket) {
     const auto found = attempts_.find(id);
+    // Given up meanwhile. The ticket closes its side, so that the accepted connection ends.
     if (found == attempts_.end()) return;
     if (ticket.empty()) {
       executor_.PostAfter(fabric_.options().retry, [weak = weak_from_this(), id] {

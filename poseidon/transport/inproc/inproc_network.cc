@@ -51,6 +51,7 @@ struct Link {
     pipes[side].CloseWriter();
     pipes[1 - side].CloseReader();
     bells[side]->Detach();
+    // Last: the look that it causes has to find the pipes closed.
     Doorbell::Ring(bells[1 - side]);
   }
 };
@@ -100,6 +101,7 @@ void Doorbell::Ring(const std::shared_ptr<Doorbell>& bell) {
     std::shared_ptr<End> end;
     {
       MutexLock answered(bell->mutex_);
+      // Before the end looks: bytes that come during the look then ring again, and are not missed.
       bell->ringing_ = false;
       end = bell->end_.lock();
     }
@@ -128,6 +130,7 @@ class InprocConnection final : public Connection {
   void Close(Status reason) override { end_->Close(reason); }
   void LimitUndelivered(std::size_t) override {}
   const std::string& peer_name() const override { return peer_name_; }
+  // The bytes never leave the memory of the process.
   bool integrity_protected() const override { return true; }
   ConnectionCounters counters() const override { return end_->counters(); }
 
@@ -193,6 +196,7 @@ class Hub {
     door->second.executor->Post([weak = door->second.acceptor, ticket = Ticket(link),
                                  peer_name = std::move(peer_name)]() mutable {
       const std::shared_ptr<Acceptor> acceptor = weak.lock();
+      // The listener may have gone since the knock. The ticket then closes its side.
       if (acceptor == nullptr || !acceptor->open) return;
       acceptor->accept(std::make_unique<InprocConnection>(acceptor->executor, ticket.Redeem(), 1,
                                                           std::move(peer_name)));
@@ -221,6 +225,7 @@ class InprocListener final : public Listener {
       : hub_(std::move(hub)), address_(std::move(address)), acceptor_(std::move(acceptor)) {}
   ~InprocListener() override {
     hub_->Unregister(address_);
+    // For knocks that are posted already: nothing may call the callback of a listener that is gone.
     acceptor_->open = false;
   }
   const Address& address() const override { return address_; }
@@ -269,6 +274,8 @@ class Connector : public std::enable_shared_from_this<Connector> {
     if (link == nullptr && left > Duration::zero()) {
       const Duration pause = std::min(attempt.pause, left);
       attempt.pause = std::min(attempt.pause * 2, hub_->options().first_retry * 64);
+      // Weak: the retry must not keep the connector of a context that has gone. The number finds the attempt,
+      // which Stop may have ended.
       executor_.PostAfter(pause, [weak = weak_from_this(), id] {
         if (const auto self = weak.lock()) self->Try(id);
       });

@@ -45,6 +45,7 @@ Codec::Handshake AuthCodec::Authenticate() {
   for (;;) {
     const ByteBuffer more = hello_.TakeOutput();
     output_.insert(output_.end(), more.begin(), more.end());
+    // Before the state is looked at: a refusal names our versions, and it leaves before the connection ends.
     const bool sent = SendOutput();
     if (hello_.state() == Hello::State::kRefused) return Handshake::kRefused;
     if (hello_.state() == Hello::State::kVersionsDiffer) return Handshake::kVersionsDiffer;
@@ -75,6 +76,7 @@ bool AuthCodec::SendOutput() {
 
 bool AuthCodec::ReceiveInput(bool& ended) {
   while (input_bytes_ < hello_.wanted()) {
+    // Not more than the hello wants: the bytes behind it are the stream's, and land in the caller's memory.
     const SocketCall call =
         Receive(fd_, MutableBytes(input_).subspan(input_bytes_, hello_.wanted() - input_bytes_));
     if (call.would_block()) return false;
@@ -128,6 +130,7 @@ Codec::Moved AuthCodec::Write(WriteCursor& from, std::size_t limit) {
     from.Advance(size);
     moved.bytes += size;
     wire_bytes_out_ += size;
+    // The system took less than it was given, so its buffer is full: another call would only say so.
     if (size < vectors.bytes) {
       moved.next = Next::kWritable;
       return moved;

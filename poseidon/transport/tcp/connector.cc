@@ -79,6 +79,7 @@ void Connector::Attempt() {
   if (!fd.ok()) return End(fd.status());
   const int outcome = ::connect(fd->get(), address_.get(), address_.size());
   const int error = outcome == 0 ? 0 : errno;
+  // Members start in any order, so that the peer may not listen yet (Context::Connect).
   if (error == ECONNREFUSED) return Retry(Stage::kNobodyListens);
   if (error != 0 && error != EINPROGRESS) return End(CannotConnect(error));
   Result<std::unique_ptr<Descriptor>> socket =
@@ -168,6 +169,7 @@ Status Connector::CannotConnect(int error) const {
 }
 
 void Connector::End(Result<std::unique_ptr<Connection>> result) {
+  // The deadline, the outcome of an attempt and Abandon may each come after another of them: the first one counts.
   if (stage_ == Stage::kOver) return;
   stage_ = Stage::kOver;
   endpoint_->executor().Cancel(deadline_);

@@ -53,6 +53,7 @@ int OpenListed(const std::function<int()>& open) {
 void CloseListed(int fd, const std::function<void()>& close) {
   List& list = TheList();
   MutexLock lock(list.mutex);
+  // Both under one lock: a fork between them would leave the child an open descriptor that is on no list.
   std::erase(list.descriptors, fd);
   close();
 }

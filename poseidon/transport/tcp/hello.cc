@@ -118,6 +118,7 @@ void Hello::ConsumeHeader(ConstBytes bytes) {
   const std::optional<Fields> fields = ParseHeader(bytes);
   if (fields) peer_versions_ = fields->versions;
   Header& theirs = role_ == HelloRole::kServer ? client_header_ : server_header_;
+  // Whole and as it came: both proofs are over both headers, so that a version or nonce changed on the way fails them.
   std::ranges::copy(bytes, theirs.begin());
   if (role_ == HelloRole::kServer) {
     ConsumeClientHeader(fields ? fields->kind : 0);
@@ -142,6 +143,7 @@ void Hello::ConsumeClientHeader(std::uint8_t kind) {
 }
 
 void Hello::ConsumeServerHeader(std::uint8_t kind, std::uint8_t reason) {
+  // A refusal carries no proof. It is believed only where the versions that it names do differ.
   if (kind == kRefusalKind && reason == kVersionsReason && !Choose(versions_, peer_versions_)) {
     return End(State::kVersionsDiffer);
   }
@@ -156,7 +158,9 @@ void Hello::ConsumeServerHeader(std::uint8_t kind, std::uint8_t reason) {
 void Hello::ConsumeProof(ConstBytes bytes) {
   const Digest server_proof = ServerProof();
   const Digest expected = role_ == HelloRole::kClient ? server_proof : ClientProof(server_proof);
+  // In constant time: the time of a plain comparison tells a stranger how many bytes of its guess are right.
   if (!EqualInConstantTime(bytes, expected)) return End(State::kRefused);
+  // After the check: a client proves nothing to a server that does not hold the token.
   if (role_ == HelloRole::kClient) Send(ClientProof(server_proof));
   End(State::kAuthenticated);
 }

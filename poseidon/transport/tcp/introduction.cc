@@ -24,6 +24,7 @@ void Introduction::Drop() {
 }
 
 void Introduction::Pump() {
+  // Dropped between the post and this turn.
   if (!link_.socket) return;
   switch (const Codec::Handshake outcome = link_.codec->Authenticate(); outcome) {
     case Codec::Handshake::kReadable:
@@ -34,6 +35,7 @@ void Introduction::Pump() {
     case Codec::Handshake::kRefused:
     case Codec::Handshake::kVersionsDiffer:
     case Codec::Handshake::kEnded:
+      // Out of the member first: the callback may call Drop, which clears the member while its function still runs.
       return std::exchange(done_, nullptr)(outcome);
   }
 }

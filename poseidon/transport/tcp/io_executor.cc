@@ -54,7 +54,9 @@ struct IoExecutor::Loop {
       MutexLock lock(mutex);
       dropped = std::exchange(queue, TaskQueue());
     }
+    // Outside the lock, because what a task owned may post. That is dropped too: `stopping` is set.
     dropped = TaskQueue();
+    // The alarm and the guard refer to the loop, so they go before it.
     alarm.reset();
     work.reset();
     io.reset();  // destroys the tasks that still wait for a descriptor, and what they own
@@ -62,6 +64,7 @@ struct IoExecutor::Loop {
 
   // Has Turn run soon.
   void ScheduleTurn() POSEIDON_REQUIRES(mutex) {
+    // One turn runs all that is due, so that a second entry in Asio's queue would find nothing.
     if (turn_scheduled) return;
     turn_scheduled = true;
     asio::post(*io, [this] { Turn(); });
@@ -83,6 +86,7 @@ struct IoExecutor::Loop {
     turn_scheduled = false;
     if (stopping) return;
     if (const std::optional<TaskQueue::Place> next = queue.Next(); next) {
+      // Through Asio's queue and not in this loop: the sockets that are ready have their turn first.
       if (next->due <= Now()) {
         ScheduleTurn();
       } else {
@@ -114,6 +118,7 @@ IoExecutor::~IoExecutor() {
   {
     MutexLock lock(loop_->mutex);
     loop_->stopping = true;
+    // Under the lock: the thread takes it before it destroys `io`, so `io` is there until this call has returned.
     loop_->io->stop();
   }
   loop_->thread.join();
@@ -168,6 +173,7 @@ Result<std::unique_ptr<Descriptor>> Descriptor::Watch(IoExecutor& executor, Uniq
   if (error) {
     return ResourceExhausted("the system cannot watch another socket (" + error.message() + ")");
   }
+  // Only once the loop has it: a descriptor that cannot be watched is closed by `fd`.
   fd.release();
   return std::unique_ptr<Descriptor>(new Descriptor(std::move(watched)));
 }
@@ -181,6 +187,7 @@ int Descriptor::fd() const { return watched_->descriptor.native_handle(); }
 
 namespace {
 
+// ~Descriptor cancels what waits; the header promises that those tasks are dropped unrun.
 auto RunUnlessCancelled(Task task) {
   return [task = std::move(task)](const std::error_code& error) {
     if (!error) task();

@@ -24,12 +24,12 @@ constexpr int kAcceptsPerTurn = 16;
 // that a thousand idle connections are through in a third of a second.
 constexpr Duration kLeastStay = std::chrono::milliseconds(20);
 
-// Holds strangers from accept until they are members or turned away. Shared with the tasks that
-// wait for its sockets.
 bool Exhausted(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
+// Holds strangers from accept until they are members or turned away. Shared with the tasks that
+// wait for its sockets.
 class Door : public std::enable_shared_from_this<Door> {
  public:
   Door(std::shared_ptr<const Endpoint> endpoint, Address address, AcceptCallback accept)
@@ -99,9 +99,11 @@ void Door::Accept() {
     if (fd.valid()) {
       Welcome(std::move(fd));
     } else if (Exhausted(errno)) {
+      // The oldest stranger gives its descriptor back: a crowd that has taken them all would keep members out.
       if (!strangers_.empty() && Stay() >= kLeastStay) {
         TurnAway(strangers_.begin(), counters_.crowded_out, "the system has no descriptor left");
       }
+      // Not Wait: the connection is still in the queue, so that the socket is readable at once and this would spin.
       return Pause(kLeastStay);
     } else if (errno == EAGAIN) {
       return Wait();
@@ -135,6 +137,7 @@ void Door::Welcome(UniqueFd fd) {
     ++counters_.went_away;
     return;
   }
+  // The codec takes the number, because Watch takes the descriptor.
   const int number = fd.get();
   Result<std::unique_ptr<Descriptor>> socket =
       Descriptor::Watch(endpoint_->executor(), std::move(fd));
@@ -143,6 +146,7 @@ void Door::Welcome(UniqueFd fd) {
     ++counters_.crowded_out;
     return;
   }
+  // Only now, when the new one has all it needs: else its failure would have cost another stranger its place.
   if (Full()) {
     TurnAway(strangers_.begin(), counters_.crowded_out, "too many strangers came after it");
   }
@@ -166,6 +170,7 @@ void Door::Decide(Place stranger, Codec::Handshake outcome) {
     case Codec::Handshake::kAuthenticated: {
       endpoint_->executor().Cancel(stranger->deadline);
       Link link = stranger->introduction->TakeLink();
+      // Its place is free before the callback runs, and the callback comes last: it may destroy the listener.
       strangers_.erase(stranger);
       Resume();
       accept_(NewConnection(endpoint_->executor(), std::move(link)));
@@ -237,6 +242,7 @@ Result<UniqueFd> ListenInRange(Address address, PortRange ports, const SocketOpt
   for (int port = ports.first; port <= ports.last; ++port) {
     address.port = static_cast<std::uint16_t>(port);
     Result<UniqueFd> fd = ListenAt(address, options);
+    // Only a port in use makes another one worth a try: a foreign address fails at every port.
     if (fd.ok() || fd.status().code() != StatusCode::kFailedPrecondition) return fd;
   }
   return FailedPrecondition("cannot listen at " + address.host + ": all ports from " +

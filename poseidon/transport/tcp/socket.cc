@@ -45,6 +45,8 @@ void SurviveOutages(int fd, Duration outage) {
   const auto ms = [](Duration d) {
     return static_cast<int>(std::min<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count(), 1 << 30));
   };
+  // Twice the outage, because the connection has to survive it (SocketOptions::outage). The bounds are those that the
+  // system takes for TCP_RTO_MAX_MS, one second to two minutes.
   SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, ms(2 * outage));
   SetOption(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, std::clamp(ms(outage / 10), 1'000, 120'000));
 }
@@ -56,6 +58,7 @@ Result<SocketAddress> SocketAddress::Parse(const Address& address) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
+  // Numbers only: to look up a name would block the executor, on which every connection of the process lives.
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* found = nullptr;
   if (::getaddrinfo(host.c_str(), std::to_string(address.port).c_str(), &hints, &found) != 0) {
@@ -92,6 +95,7 @@ Address SocketAddress::ToAddress() const {
   return {.host = host, .port = static_cast<std::uint16_t>(std::stoi(port))};
 }
 
+// By host and port: the raw storage also has fields that do not name the address, such as the flow label of IPv6.
 bool operator==(const SocketAddress& a, const SocketAddress& b) {
   return a.ToAddress() == b.ToAddress();
 }
@@ -108,6 +112,8 @@ Result<UniqueFd> OpenSocket(const SocketAddress& address, const SocketOptions& o
 }
 
 void SetSocketOptions(int fd, const SocketOptions& options) {
+  // Frames are gathered already. Nagle's algorithm (RFC 896) would hold a small one, such as a heartbeat, until the
+  // peer has acknowledged what was sent before.
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (options.send_buffer_bytes > 0) {
     SetSendBuffer(fd, options.send_buffer_bytes);
@@ -154,10 +160,12 @@ bool EverythingArrived(int fd) {
   tcp_info state{};
   socklen_t size = sizeof state;
   if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &state, &size) != 0) return true;
+  // FIN_WAIT2: the end is acknowledged, and with it every byte before. CLOSE: there is no connection any more.
   return state.tcpi_state == TCP_FIN_WAIT2 || state.tcpi_state == TCP_CLOSE;
 }
 
 bool Discard(int fd) {
+  // A peer that goes on sending must not hold the executor: 16 calls of 16 KiB are about a turn (kBytesPerTurn).
   constexpr int kCalls = 16;
   std::array<std::byte, 16'384> bin;
   for (int i = 0; i < kCalls; ++i) {

@@ -101,6 +101,7 @@ void Stream::PumpRead() {
       CompleteRead(read_end_);
       continue;
     }
+    // Through the executor's queue, so that a peer that always has bytes ready keeps no other connection waiting.
     if (budget == 0) return Continue(read_pump_, &Stream::PumpRead);
     const std::size_t missing = read_->min_bytes - read_->bytes;
     const Codec::Moved moved =
@@ -111,6 +112,7 @@ void Stream::PumpRead() {
     if (moved.next == Codec::Next::kEnded || moved.next == Codec::Next::kFailed) {
       read_end_ = WhyItStopped(moved);
     }
+    // Also where the same call met the end: what arrived before it counts, and the next read gets the end.
     if (read_->bytes >= read_->min_bytes) {
       CompleteRead(OkStatus());
     } else if (moved.next == Codec::Next::kReadable) {
@@ -129,6 +131,7 @@ void Stream::PumpWrite() {
       CompleteWrite(write_end_);
       continue;
     }
+    // TLS takes bytes over before the socket has them. A completion before that would count them as sent.
     if (write_->from.done() && !link_.codec->unsent()) {
       CompleteWrite(OkStatus());
       continue;
@@ -173,7 +176,9 @@ void Stream::Close(const Status& reason) {
   // The peer must be able to read what was written before, also when we have left bytes unread: a
   // socket closed in that state resets the connection and drops what has not arrived. Once all has,
   // a reset is right: it fails what the peer is still writing.
+  // Behind an end nothing is unread, so that a plain close delivers what was written; behind a failure nothing can.
   const bool linger = read_end_.ok() && write_end_.ok();
+  // Before the shutdown below, behind which nothing can be sent.
   if (write_end_.ok()) link_.codec->Finish();
   read_end_ = write_end_ = closed;
   read_pump_ = write_pump_ = Pump::kIdle;  // what waits for the socket may never run

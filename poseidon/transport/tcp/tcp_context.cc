@@ -12,6 +12,7 @@
 namespace poseidon::transport::tcp {
 namespace {
 
+// HKDF context: the hello and TLS (tls_codec.cc) have different keys, so that no proof of one serves in the other.
 constexpr std::string_view kHelloPurpose = "poseidon hello";
 
 class RealTcpContext final : public TcpContext {
@@ -20,6 +21,7 @@ class RealTcpContext final : public TcpContext {
       : endpoint_(std::move(endpoint)) {}
   ~RealTcpContext() override {
     POSEIDON_ASSERT_ON(endpoint_->executor());
+    // A connect lives on in its timers and completes by itself; the context only keeps the way to abandon it.
     for (const std::weak_ptr<Connecting>& weak : connecting_) {
       if (const std::shared_ptr<Connecting> connecting = weak.lock()) {
         connecting->Abandon(Unavailable("the network was shut down during a connect"));
@@ -43,6 +45,7 @@ class RealTcpContext final : public TcpContext {
 
   void Connect(const Address& address, Duration timeout, ConnectCompletion done) override {
     POSEIDON_ASSERT_ON(endpoint_->executor());
+    // Those that are over are dropped here, or the list would grow with every connect of a job.
     std::erase_if(connecting_, [](const auto& weak) { return weak.expired(); });
     connecting_.push_back(StartConnect(endpoint_, address, timeout, std::move(done)));
   }
@@ -74,6 +77,7 @@ Result<std::shared_ptr<const Endpoint>> Endpoint::Make(IoExecutor& executor, Tcp
 Result<std::unique_ptr<Codec>> Endpoint::NewCodec(int fd, HelloRole role) const {
   if (tls_ != nullptr) return TlsSettings::NewCodec(tls_, fd, role);
   Hello::Nonce nonce;
+  // Fresh for each connection: a nonce that came twice would let an old conversation be replayed (hello.h).
   if (!FillRandom(nonce)) return Internal("the system has no randomness for a handshake");
   return std::unique_ptr<Codec>(
       std::make_unique<AuthCodec>(fd, role, *hello_key_, options_.versions, nonce));

@@ -134,6 +134,8 @@ class TlsCodec final : public Codec {
 
 namespace {
 
+// OpenSSL takes an external key in the form of a session. Its suite names the hash to which TLS 1.3 binds every
+// pre-shared key (RFC 8446, 4.2.11).
 SSL_SESSION* NewSession(SSL* ssl, const Key& key) {
   SessionPtr session(SSL_SESSION_new());
   const SSL_CIPHER* cipher = SSL_CIPHER_find(ssl, kSuiteId);
@@ -275,6 +277,7 @@ int TlsCodec::BioRead(BIO* bio, char* bytes, std::size_t size, std::size_t* read
   BIO_clear_retry_flags(bio);
   const std::size_t there = codec->input_end_ - codec->input_begin_;
   if (there == 0) {
+    // Empty is not the end: without the mark OpenSSL would take the 0 for one and fail the connection.
     BIO_set_retry_read(bio);
     return 0;
   }
@@ -285,6 +288,7 @@ int TlsCodec::BioRead(BIO* bio, char* bytes, std::size_t size, std::size_t* read
 }
 
 long TlsCodec::BioControl(BIO*, int command, long, void*) {
+  // OpenSSL flushes after each flight and fails where that fails. Our buffer is sent by Flush() later.
   return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
@@ -323,7 +327,9 @@ Codec::Handshake TlsCodec::Authenticate() {
       continue;
     }
     if (SSL_get_error(ssl_.get(), outcome) != SSL_ERROR_WANT_READ) return Refuse();
+    // The peer answers only what it has got, so that a flight leaves before the next one is waited for.
     if (unsent()) continue;
+    // A stranger could send a hello in ever more records; this bounds what it makes us read and keep.
     if (wire_bytes_in_ >= kHandshakeBytes) return Refuse();
     const SocketCall call = Refill();
     if (call.would_block()) return Handshake::kReadable;
@@ -344,6 +350,8 @@ bool TlsCodec::PeerIsProven() const {
 Codec::Handshake TlsCodec::Refuse() {
   const int reason = ERR_GET_REASON(ERR_peek_error());
   ERR_clear_error();
+  // OpenSSL's own alert, if it made one, says more. Without any a client could take the end for a crowded listener
+  // and retry (Connector::Introduced).
   if (!unsent()) output_.assign(kAlert.begin(), kAlert.end());
   static_cast<void>(Flush());  // as far as it goes: the connection ends here
   const bool versions = reason == SSL_R_NO_APPLICATION_PROTOCOL ||
@@ -371,6 +379,7 @@ Codec::Moved TlsCodec::Read(ReadCursor& into, Amount amount) {
       return moved;
     }
     if (moved.bytes >= amount.enough) return moved;
+    // Only for proven peers: until then a connection costs the small buffer of the handshake.
     if (input_.size() < kReceiveBytes) input_.resize(kReceiveBytes);
     const SocketCall call = Refill();
     if (call.error == 0 && call.bytes > 0) continue;
@@ -405,6 +414,7 @@ Codec::Moved TlsCodec::Write(WriteCursor& from, std::size_t limit) {
 
 std::size_t TlsCodec::Encrypt(WriteCursor& from, std::size_t limit) {
   const ConstBytes front = from.buffers().front();
+  // Whole records are encrypted from the caller's memory, without the copy that small buffers need.
   const std::size_t direct = std::min(front.size(), limit) / kRecordBytes * kRecordBytes;
   if (direct > 0) {
     if (!EncryptRecords(front.first(direct))) return 0;
@@ -438,6 +448,7 @@ bool TlsCodec::EncryptRecords(ConstBytes bytes) {
 }
 
 void TlsCodec::Finish() {
+  // What is unsent goes before a goodbye, and the socket takes no more now.
   if (!proven_ || unsent()) return;
   ERR_clear_error();
   SSL_shutdown(ssl_.get());

@@ -95,6 +95,7 @@ Result<Token> Token::Generate() {
 }
 
 Result<Token> Token::FromFile(const std::filesystem::path& path) {
+  // O_NONBLOCK: to open a named pipe would wait for its writer. CheckPrivate refuses it afterwards.
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) {
     const Status status = errno == EACCES
@@ -102,6 +103,7 @@ Result<Token> Token::FromFile(const std::filesystem::path& path) {
                               : NotFound("it cannot be opened (" + ErrnoText(errno) + ")");
     return status.WithPrefix(Name(path));
   }
+  // Of the open file, not of the path: nobody can put another file there between the check and the read.
   if (Status status = CheckPrivate(fd.get()); !status.ok()) return status.WithPrefix(Name(path));
   Result<Token> token = FromDescriptor(fd.get());
   if (!token.ok()) return token.status().WithPrefix(Name(path));
@@ -148,6 +150,7 @@ Status Token::WriteFile(const std::filesystem::path& path) const {
     return PermissionDenied(Name(path) + " cannot be created (" + ErrnoText(errno) + ")");
   }
   Status status = WriteDescriptor(fd.get());
+  // On the device before it takes the name: the header promises that a file is replaced only as a whole.
   if (status.ok() && (::fsync(fd.get()) != 0 || ::rename(temporary.c_str(), path.c_str()) != 0)) {
     status = Unavailable("it cannot be written (" + ErrnoText(errno) + ")");
   }
