@@ -17,7 +17,8 @@ LayerClock::LayerClock(int layers)
 void LayerClock::EndIteration() {
   // The first iteration pays for memory and plans. It counts only until the second one replaces it.
   if (ended_ == 1) kept_ = 0;
-  window_[kept_ < kWindow ? kept_ : ended_ % kWindow] = now_;
+  // The second iteration took the first one's slot, so the oldest is one behind.
+  window_[kept_ < kWindow ? kept_ : (ended_ - 1) % kWindow] = now_;
   kept_ = std::min(kept_ + 1, kWindow);
   ++ended_;
   std::fill(now_.begin(), now_.end(), LayerSeconds{});

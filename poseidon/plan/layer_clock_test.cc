@@ -20,5 +20,15 @@ TEST(LayerClock, GivesMeansOfTheLastIterationsWithoutTheFirst) {
   EXPECT_DOUBLE_EQ(clock.Means()[0].backward, 0.012);
 }
 
+TEST(LayerClock, OfManyIterationsKeepsTheLast) {
+  LayerClock clock(1);
+  for (int i = 1; i <= 30; ++i) {
+    clock.AddForward(0, std::chrono::milliseconds(i));
+    clock.EndIteration();
+    if (i < 10) continue;
+    EXPECT_NEAR(clock.Means()[0].forward, 0.001 * (i - 4), 1e-12) << "the mean of i - 8 to i, i = " << i;
+  }
+}
+
 }  // namespace
 }  // namespace poseidon::plan

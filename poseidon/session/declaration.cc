@@ -29,7 +29,7 @@ double CopyRate(const Executor& clock) {
   return rate;
 }
 
-// Test products of a model. Layers of one shape share one.
+// Test products of a model. Layers of one shape and dtype share one.
 class ProductTests {
  public:
   ProductTests(std::uint64_t rows, factors::ProductEngine& engine, const Executor& clock)
@@ -37,13 +37,14 @@ class ProductTests {
 
   // The hash of this layer's product.
   Result<std::uint64_t> HashOf(const plan::LayerSpec& layer) {
-    const auto known = std::find_if(tested_.begin(), tested_.end(),
-                                    [&](const auto& entry) { return entry.first == *layer.factors; });
-    if (known != tested_.end()) return known->second;
+    const auto known = std::find_if(tested_.begin(), tested_.end(), [&](const Tested& one) {
+      return one.shape == *layer.factors && one.dtype == layer.dtype;
+    });
+    if (known != tested_.end()) return known->hash;
     Result<factors::ProductTest> test =
         factors::TestProduct(*layer.factors, layer.dtype, rows_, engine_, clock_);
     if (!test.ok()) return test.status().WithPrefix("layer '" + layer.name + "'");
-    tested_.emplace_back(*layer.factors, test->hash);
+    tested_.push_back({*layer.factors, layer.dtype, test->hash});
     if (test->flops > most_flops_) {
       most_flops_ = test->flops;
       rate_ = test->rate();
@@ -54,10 +55,15 @@ class ProductTests {
   double rate() const { return rate_; }
 
  private:
+  struct Tested {
+    plan::FactorShape shape;
+    DType dtype;
+    std::uint64_t hash;
+  };
   const std::uint64_t rows_;
   factors::ProductEngine& engine_;
   const Executor& clock_;
-  std::vector<std::pair<plan::FactorShape, std::uint64_t>> tested_;
+  std::vector<Tested> tested_;
   double most_flops_ = 0;
   double rate_ = 0;
 };

@@ -25,7 +25,7 @@ void Liveness::Begin() {
   POSEIDON_ASSERT_ON(member_.env.io);
   if (member_.coordinator == nullptr) {
     std::vector<coordinator::Member> all;
-    for (const wire::RosterEntry& entry : member_.roster) all.push_back(MemberOf(entry));
+    for (std::size_t i = 0; i < member_.roster.size(); ++i) all.push_back(member_.Entry(i));
     evidence_ = coordinator::BeginEvidence(member_.self, std::move(all), member_.options.liveness, member_.env.io.now());
     ArmEvidenceTimer();
   }

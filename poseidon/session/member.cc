@@ -8,18 +8,6 @@
 
 namespace poseidon::session {
 
-coordinator::Member MemberOf(const wire::RosterEntry& entry) {
-  coordinator::Member member;
-  member.id = entry.member;
-  member.role =
-      entry.role == wire::Role::kServer ? coordinator::Role::kServer : coordinator::Role::kWorker;
-  member.rank = entry.rank;
-  member.host = entry.host;
-  member.address = entry.listen_host;
-  member.port = entry.listen_port;
-  return member;
-}
-
 Member::Member(const NodeEnvironment& environment, const NodeOptions& node_options, messaging::MeshObserver& observer,
                std::function<void(const wire::Message&)> on_message)
     : env(environment),
@@ -27,9 +15,25 @@ Member::Member(const NodeEnvironment& environment, const NodeOptions& node_optio
       mesh(environment.io, {.flow = node_options.flow, .trace = environment.trace}, observer),
       on_message_(std::move(on_message)) {}
 
+coordinator::Member Member::Entry(std::size_t place) const {
+  const wire::RosterEntry& entry = roster[place];
+  coordinator::Member member;
+  member.id = entry.member;
+  member.role =
+      entry.role == wire::Role::kServer ? coordinator::Role::kServer : coordinator::Role::kWorker;
+  member.rank = entry.rank;
+  for (std::size_t i = 0; i < place; ++i) {
+    if (roster[i].role == wire::Role::kServer) ++member.shard;
+  }
+  member.host = entry.host;
+  member.address = entry.listen_host;
+  member.port = entry.listen_port;
+  return member;
+}
+
 std::string Member::NameOf(std::int32_t member) const {
   if (member < 0 || static_cast<std::size_t>(member) >= roster.size()) return "an unknown member";
-  return coordinator::Describe(MemberOf(roster[static_cast<std::size_t>(member)]));
+  return coordinator::Describe(Entry(static_cast<std::size_t>(member)));
 }
 
 sync::Topology Member::Flat() const {

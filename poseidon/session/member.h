@@ -50,6 +50,8 @@ class Member {
   bool is_worker() const { return options.role == wire::Role::kWorker; }
   // Whether workers combine on their hosts before anything crosses the network.
   bool levelled() const { return !host_of_rank.empty(); }
+  // The roster's entry as the coordinator knows it. Servers are behind the workers, by shard.
+  coordinator::Member Entry(std::size_t place) const;
   // "worker 2 on host b".
   std::string NameOf(std::int32_t member) const;
 
@@ -72,8 +74,6 @@ class Member {
   const std::function<void(const wire::Message&)> on_message_;
   Alive alive_;
 };
-
-coordinator::Member MemberOf(const wire::RosterEntry& entry);
 
 // The same failure, of the whole job.
 inline Status JobFailure(const Status& status, std::int32_t culprit = kNoCulprit) {

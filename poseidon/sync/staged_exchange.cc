@@ -47,7 +47,9 @@ Completion StagedExchange::Then(std::shared_ptr<Step> step, Next next) {
       },
       [step](const Status& status) {
         step->Fail(status);
-        if (step->request.done) step->request.done(step->failure.ok() ? Unavailable("the exchange is gone") : step->failure);
+        // Two copies of factors may both come here; the request is done once.
+        const Completion done = std::exchange(step->request.done, {});
+        if (done) done(step->failure.ok() ? Unavailable("the exchange is gone") : step->failure);
       });
 }
 

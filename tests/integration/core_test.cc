@@ -341,6 +341,19 @@ TEST_P(CoreTest, AServerThatIsTooSmallSaysSo) {
   }
 }
 
+TEST_P(CoreTest, TheSecondServerIsNamedAsSuch) {
+  JobOptions options = OddJob(2, 2);
+  options.layers = InForwardOrder({Dense("small", 10), Dense("large", 1'000'000)});
+  options.node.placement = plan::Placement::kWhole;
+  options.node.memory_limit_bytes = 5 << 20;
+  Job job(*world_, options);
+  ASSERT_TRUE(job.Run());
+  job.ExpectAllBlame(3);
+  for (std::uint16_t m = 0; m < 4; ++m) {
+    EXPECT_THAT(job.outcome(MemberId(m)).failure.message(), HasSubstr("server 1"));
+  }
+}
+
 TEST_P(CoreTest, AModelWithoutLayersOnlyMeets) {
   JobOptions options = OddJob(3, 1);
   options.layers.clear();
