@@ -2,7 +2,6 @@
 #include "poseidon/fsc/sender.h"
 
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "poseidon/base/check.h"
@@ -29,12 +28,9 @@ void Sender::Start(const wire::Key& key, sync::SyncRequest request) {
     request.factors = Factors{};
     request.weight = 0;
   }
-  Outstanding outstanding;
-  outstanding.step = request.step;
-  outstanding.gradient = request.gradient;
-  outstanding.done = std::move(request.done);
-  outstanding.serial = next_serial_++;
-  layer.outstanding = std::move(outstanding);
+  layer.outstanding = Outstanding{.landings = sync::Landings(request.step, request.gradient),
+                                  .done = std::move(request.done),
+                                  .serial = next_serial_++};
   PackU(layer, *request.factors);
   // Nothing completes within these calls, so all parts are counted before the first is done.
   for (const LayerPart& part : layer.parts) SendPart(key, layer, part, request);
@@ -74,7 +70,7 @@ void Sender::SendPart(const wire::Key& key, Layer& layer, const LayerPart& part,
                                .done = alive_.Guard([this, key](const Status& status) { OnOwnPartDone(key, status); })});
   }
   for (const Stretch& stretch : part.stretches()) {
-    outstanding.landings.push_back({owner, stretch});
+    outstanding.landings.Expect(owner, stretch.begin, stretch.bytes);
     ++outstanding.pending;
   }
   outstanding.pending += sync::SendFactors(env_.mesh, owner, *env_.among.self_rank, key, request,
@@ -89,43 +85,27 @@ Completion Sender::PartDone(const wire::Key& key, std::uint64_t serial) {
   return alive_.Guard([this, key, serial](const Status& status) { OnPartDone(key, serial, status); });
 }
 
-// A part is legal where this worker waits for it: the step, the sender's own units, and the bytes that come next.
-Result<Sender::Landing*> Sender::Find(MemberId from, const wire::FrameHeader& header) {
+Result<Sender::Outstanding*> Sender::Find(const wire::FrameHeader& header) {
+  // The gradient of a request that waits for its own part alone is lent, but nothing of others lands in it any more.
+  if (!abandoned_.ok()) return static_cast<Outstanding*>(nullptr);
   const auto found = layers_.find(header.key());
-  if (found == layers_.end() || !found->second.outstanding) {
-    if (!abandoned_.ok()) return static_cast<Landing*>(nullptr);
-    return DataLoss("a result came for layer " + std::to_string(header.layer.value()) +
-                    ", for which nothing was pushed");
-  }
-  Outstanding& outstanding = *found->second.outstanding;
-  // A frame without bytes would otherwise match the end of a landed stretch and complete it a second time.
-  if (header.step == outstanding.step && header.dtype == outstanding.gradient.dtype &&
-      header.total == outstanding.gradient.bytes() && header.length > 0) {
-    for (Landing& landing : outstanding.landings) {
-      const std::uint64_t left = landing.stretch.bytes - landing.landed;
-      const bool next = header.offset == landing.stretch.begin + landing.landed;
-      if (landing.owner == from && next && header.length <= left) return &landing;
-    }
-  }
-  return DataLoss("a result for layer " + std::to_string(header.layer.value()) + ", step " +
-                  std::to_string(header.step.value()) + " is not the one expected from member " +
-                  std::to_string(from.value()));
+  if (found == layers_.end() || !found->second.outstanding) return sync::NothingPushed(header);
+  return &*found->second.outstanding;
 }
 
 Result<MutableBytes> Sender::PlaceFor(MemberId from, const wire::FrameHeader& header) {
   POSEIDON_ASSERT_ON(env_.io);
-  POSEIDON_ASSIGN_OR_RETURN(const Landing* landing, Find(from, header));
-  if (landing == nullptr) return MutableBytes{};
-  return layers_.find(header.key())->second.outstanding->gradient.span().subspan(header.offset, header.length);
+  POSEIDON_ASSIGN_OR_RETURN(const Outstanding* outstanding, Find(header));
+  if (outstanding == nullptr) return MutableBytes{};
+  return outstanding->landings.PlaceFor(from, header);
 }
 
 Status Sender::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
   POSEIDON_ASSERT_ON(env_.io);
-  POSEIDON_ASSIGN_OR_RETURN(Landing * landing, Find(from, header));
-  if (landing == nullptr) return OkStatus();
-  landing->landed += header.length;
-  if (landing->landed < landing->stretch.bytes) return OkStatus();
-  OnPartDone(header.key(), layers_.find(header.key())->second.outstanding->serial, OkStatus());
+  POSEIDON_ASSIGN_OR_RETURN(Outstanding * outstanding, Find(header));
+  if (outstanding == nullptr) return OkStatus();
+  POSEIDON_ASSIGN_OR_RETURN(const bool whole, outstanding->landings.Landed(from, header));
+  if (whole) OnPartDone(header.key(), outstanding->serial, OkStatus());
   return OkStatus();
 }
 
@@ -154,13 +134,7 @@ void Sender::FinishIfDone(Layer& layer, const Status& status) {
 void Sender::AddWaits(std::vector<wire::Wait>* waits) const {
   POSEIDON_ASSERT_ON(env_.io);
   for (const auto& [key, layer] : layers_) {
-    if (!layer.outstanding) continue;
-    wire::Wait wait{wire::Wait::For::kMean, key.model, key.layer, layer.outstanding->step, {}};
-    for (const Landing& landing : layer.outstanding->landings) {
-      const bool named = !wait.on.empty() && wait.on.back() == landing.owner;
-      if (landing.landed < landing.stretch.bytes && !named) wait.on.push_back(landing.owner);
-    }
-    if (!wait.on.empty()) waits->push_back(std::move(wait));
+    if (layer.outstanding) layer.outstanding->landings.AddWaits(key, waits);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "poseidon/fsc/owner.h"
 #include "poseidon/fsc/part.h"
 #include "poseidon/sync/exchange.h"
+#include "poseidon/sync/landings.h"
 
 namespace poseidon::fsc {
 
@@ -40,18 +41,11 @@ class Sender final : public messaging::FrameSink {
   Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
 
  private:
-  struct Landing {
-    MemberId owner;
-    Stretch stretch;
-    std::uint64_t landed = 0;
-  };
   struct Outstanding {
-    Step step;
-    TensorView gradient;
-    std::vector<Landing> landings;
+    sync::Landings landings;    // of parts that others own
     std::uint32_t pending = 0;  // frames to leave, stretches to land
     bool own_part = false;      // is still being made here
-    Status failure;
+    Status failure = {};
     Completion done;
     std::uint64_t serial = 0;
   };
@@ -65,7 +59,8 @@ class Sender final : public messaging::FrameSink {
   void PackU(Layer& layer, const Factors& factors);
   Factors FactorsFor(const Layer& layer, const LayerPart& part, const Factors& whole) const;
   void SendPart(const wire::Key& key, Layer& layer, const LayerPart& part, const sync::SyncRequest& request);
-  Result<Landing*> Find(MemberId from, const wire::FrameHeader& header);
+  // Null where nothing waits for it, which is no fault once the job has ended.
+  Result<Outstanding*> Find(const wire::FrameHeader& header);
   Completion PartDone(const wire::Key& key, std::uint64_t serial);
   void OnPartDone(const wire::Key& key, std::uint64_t serial, const Status& status);
   void OnOwnPartDone(const wire::Key& key, const Status& status);

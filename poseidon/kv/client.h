@@ -11,6 +11,7 @@
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/sync/exchange.h"
+#include "poseidon/sync/landings.h"
 #include "poseidon/tensor/view.h"
 
 namespace poseidon::kv {
@@ -43,19 +44,15 @@ class Client final : public messaging::FrameSink {
 
  private:
   struct Outstanding {
-    Step step;
-    TensorView gradient;
-    std::vector<plan::Slice> slices;
-    std::vector<std::uint64_t> landed;  // bytes, by slice
-    std::uint32_t pending = 0;          // slices to land or to be summed here, messages to leave
-    Status failure;
+    sync::Landings landings;    // of slices that others own
+    std::uint32_t pending = 0;  // slices to land or to be summed here, messages to leave
+    Status failure = {};
     Completion done;
     std::uint64_t serial = 0;
   };
 
+  std::vector<plan::Slice> SlicesOf(const Key& key, const TensorView& gradient) const;
   void PushSlice(const Key& key, const sync::SyncRequest& request, const plan::Slice& slice, std::uint64_t serial);
-  Result<std::size_t> SliceOf(MemberId from, const wire::FrameHeader& header,
-                              const Outstanding& outstanding) const;
   void OnPartDone(const Key& key, std::uint64_t serial, const Status& status);
   Completion PartDone(const Key& key, std::uint64_t serial);
 
