@@ -31,8 +31,7 @@ void Exchange::UsePlan(ModelId model, const plan::Plan& plan) {
   owner_->UsePlan(model, plan);
   for (std::uint32_t i = 0; i < plan.layers.size(); ++i) {
     if (plan.layers[i].scheme != scheme()) continue;
-    const std::vector<std::uint32_t> rows = plan::SumByHost(plan.cluster.host_of_rank, plan.layers[i].measured.rows);
-    for (std::uint16_t r = 0; r < rows.size(); ++r) owner_->Expect({model, LayerId(i)}, Rank(r), rows[r]);
+    owner_->Expect({model, LayerId(i)}, plan::SumByHost(plan.cluster.host_of_rank, plan.layers[i].measured.rows));
   }
 }
 

@@ -52,22 +52,17 @@ void Owner::MultiplyIfComplete(const wire::Key& key) {
   if (!layer.step || !store.Complete(*layer.step)) return;
   const Step step = *layer.step;
   layer.multiplying = true;
-  Result<factors::Concatenation> all = store.Concatenate(step);
+  Result<sync::FactorInbox::Mean> mean = inbox_.MeanOf(key, step);
   const Result<Places> places = PlacesOf(layer);
-  if (!all.ok() || !places.ok()) return OnProduct(key, step, all.ok() ? places.status() : all.status());
-
-  // The mean over workers, or over what their weights count: the one place where the layer is divided is the
-  // product's alpha.
-  const double alpha = 1.0 / static_cast<double>(all->weight != 0 ? all->weight : env_.among.contributors());
-  if (env_.among.workers != 0) all->ranks.clear();  // a host's rows are multiplied already
-  env_.compute.Post([key, step, rows = *std::move(all), alpha, shape = layer.part.shape(), dtype = layer.spec.dtype,
+  if (!mean.ok() || !places.ok()) return OnProduct(key, step, mean.ok() ? places.status() : mean.status());
+  env_.compute.Post([key, step, mean = *std::move(mean), shape = layer.part.shape(), dtype = layer.spec.dtype,
                      places = *places, &io = env_.io, &compute = env_.compute, engine = env_.engine,
                      trace = env_.trace,
                      then = alive_.Guard([this](const wire::Key& of, Step at, const Status& status) {
                        OnProduct(of, at, status);
                      })]() mutable {
     const TimePoint begin = compute.now();
-    const Status status = factors::RebuildGradient(shape, dtype, rows, alpha, *engine, places.weight, places.bias);
+    const Status status = factors::RebuildGradient(shape, dtype, mean.rows, mean.alpha, *engine, places.weight, places.bias);
     if (trace != nullptr) {
       trace->Record({TraceLane::kRebuild, static_cast<std::int32_t>(key.layer.value()), step.value(), begin,
                      compute.now(), 0, "rebuild", key.model.value()});

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "poseidon/base/alive.h"
@@ -38,7 +39,7 @@ class Owner {
   void Declare(const wire::Key& key, const plan::LayerSpec& layer, const LayerPart& part);
   // Results leave in the plan's order from its switch step on.
   void UsePlan(ModelId model, const plan::Plan& plan);
-  void Expect(const wire::Key& key, Rank rank, std::uint32_t rows) { inbox_.Expect(key, rank, rows); }
+  void Expect(const wire::Key& key, std::span<const std::uint32_t> rows) { inbox_.Expect(key, rows); }
 
   // What the worker of this process brings to its own part: u of the part's units, and v. Copied within the call.
   // The mean lands in the part's stretches of `gradient`; `done` fires when it has, and every frame that reads

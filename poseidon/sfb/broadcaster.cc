@@ -72,27 +72,20 @@ void Broadcaster::RebuildIfComplete(const wire::Key& key) {
   // Rows of the next step may come while this one's product runs, or before this worker has its own.
   if (!state.outstanding || state.outstanding->rebuilding) return;
   const Step step = state.outstanding->step;
-  factors::FactorStore& store = inbox_.store(key);
-  if (!store.Complete(step)) return;
+  if (!inbox_.store(key).Complete(step)) return;
   state.outstanding->rebuilding = true;
-  Result<factors::Concatenation> all = store.Concatenate(step);
-  if (!all.ok()) return OnRebuilt(key, step, all.status());
-
-  // The mean over workers, or over what their weights count: the one place where a factor layer is divided is the
-  // product's alpha.
-  const double alpha = 1.0 / static_cast<double>(all->weight != 0 ? all->weight : topology_.contributors());
-  // RebuildGradient multiplies rows by the weights that `ranks` names.
-  if (topology_.workers != 0) all->ranks.clear();  // a host's rows are multiplied already
+  Result<sync::FactorInbox::Mean> mean = inbox_.MeanOf(key, step);
+  if (!mean.ok()) return OnRebuilt(key, step, mean.status());
   auto rebuilt = alive_.Guard([this, key, step](const Status& status) { OnRebuilt(key, step, status); });
   // The task runs on another thread and uses nothing of this object; `rebuilt` is called on the executor again
   // (base/alive.h).
-  compute_.Post([rebuilt = std::move(rebuilt), key, step, rows = *std::move(all), alpha,
-                 shape = state.shape, dtype = state.dtype, gradient = state.outstanding->gradient,
+  compute_.Post([rebuilt = std::move(rebuilt), key, step, mean = *std::move(mean), shape = state.shape,
+                 dtype = state.dtype, gradient = state.outstanding->gradient,
                  gathered = state.outstanding->gathered, &executor = executor_, engine = engine_, &compute = compute_,
                  trace = trace_]() mutable {
     const TimePoint begin = compute.now();
-    const Status status = shape.table ? gathered->Take(shape, dtype, rows, alpha)
-                                      : factors::RebuildGradient(shape, dtype, rows, alpha, *engine, gradient);
+    const Status status = shape.table ? gathered->Take(shape, dtype, mean.rows, mean.alpha)
+                                      : factors::RebuildGradient(shape, dtype, mean.rows, mean.alpha, *engine, gradient);
     if (trace != nullptr) {
       trace->Record({TraceLane::kRebuild, static_cast<std::int32_t>(key.layer.value()),
                      step.value(), begin, compute.now(), 0, "rebuild", key.model.value()});

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "poseidon/base/alive.h"
@@ -35,8 +36,8 @@ class Broadcaster {
   // A layer that has factors can be broadcast from now on.
   void Declare(const wire::Key& key, const plan::LayerSpec& spec);
   bool declared(const wire::Key& key) const { return inbox_.has(key); }
-  // Rows that a rank announced or was measured with: room for them is made in advance.
-  void Expect(const wire::Key& key, Rank rank, std::uint32_t rows) { inbox_.Expect(key, rank, rows); }
+  // Rows by rank that a plan was made of: room for them is made in advance.
+  void Expect(const wire::Key& key, std::span<const std::uint32_t> rows) { inbox_.Expect(key, rows); }
 
   // Sends `request.factors`, whose rows may be 0, as those of an absent contribution are. A weight is that of each row in
   // the mean; 0: nothing beside weights, unweighted where all say so. The mean lands in `request.gradient`, in host

@@ -41,7 +41,7 @@ void Exchange::UsePlan(ModelId model, const plan::Plan& plan) {
     std::vector<std::uint32_t> rows = plan.layers[i].measured.rows;
     // The ranks of layers are hosts, which bring the rows of all their workers; those of tables are workers.
     if (!table) rows = plan::SumByHost(plan.cluster.host_of_rank, rows);
-    for (std::uint16_t r = 0; r < rows.size(); ++r) Of(key)->Expect(key, Rank(r), rows[r]);
+    Of(key)->Expect(key, rows);
   }
 }
 

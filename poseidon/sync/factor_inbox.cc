@@ -37,9 +37,18 @@ void FactorInbox::Add(const wire::Key& key, const plan::FactorShape& shape, DTyp
                              .store = factors::FactorStore(shape, dtype, topology_.ranks())});
 }
 
-void FactorInbox::Expect(const wire::Key& key, Rank rank, std::uint32_t rows) {
+void FactorInbox::Expect(const wire::Key& key, std::span<const std::uint32_t> rows) {
   const auto found = layers_.find(key);
-  if (found != layers_.end() && rank.value() < topology_.ranks()) found->second.store.Expect(rank, rows);
+  if (found == layers_.end()) return;
+  for (std::uint16_t r = 0; r < rows.size() && r < topology_.ranks(); ++r) found->second.store.Expect(Rank(r), rows[r]);
+}
+
+Result<FactorInbox::Mean> FactorInbox::MeanOf(const wire::Key& key, Step step) {
+  POSEIDON_ASSIGN_OR_RETURN(factors::Concatenation all, store(key).Concatenate(step));
+  const double alpha = 1.0 / static_cast<double>(all.weight != 0 ? all.weight : topology_.contributors());
+  // RebuildGradient multiplies rows by the weights that `ranks` names.
+  if (topology_.workers != 0) all.ranks.clear();  // a host's rows are multiplied already
+  return Mean{std::move(all), alpha};
 }
 
 Result<FactorInbox::Layer*> FactorInbox::Find(MemberId from, const wire::FrameHeader& header) {

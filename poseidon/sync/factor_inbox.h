@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "poseidon/factors/factor_store.h"
@@ -28,8 +29,17 @@ class FactorInbox final : public messaging::FrameSink {
   bool has(const wire::Key& key) const { return layers_.contains(key); }
   // Pre: has(key).
   factors::FactorStore& store(const wire::Key& key) { return layers_.find(key)->second.store; }
-  // Rows that a rank announced or was measured with: room for them is made in advance.
-  void Expect(const wire::Key& key, Rank rank, std::uint32_t rows);
+  // Rows that a plan was made of, by rank: room for them is made in advance. Those of other ranks, or of a key that is
+  // not here, are ignored.
+  void Expect(const wire::Key& key, std::span<const std::uint32_t> rows);
+
+  // What the product makes the mean of one step of: all ranks' rows, and the factor on it, one over the workers or over
+  // what their weights count. That is the one place where a layer of factors is divided. Pre: the step is complete.
+  struct Mean {
+    factors::Concatenation rows;
+    double alpha = 1;
+  };
+  Result<Mean> MeanOf(const wire::Key& key, Step step);
 
   // Adds the factors that are lacking of steps that have begun to arrive.
   void AddWaits(std::vector<wire::Wait>* waits) const;
