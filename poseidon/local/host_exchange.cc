@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/local/host_exchange.h"
 
+#include <optional>
 #include <utility>
 
 #include "poseidon/base/check.h"
@@ -8,11 +9,7 @@
 namespace poseidon::local {
 
 HostExchange::HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> among_hosts)
-    : level_(level), among_hosts_(std::move(among_hosts)) {}
-
-void HostExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
-  among_hosts_->Declare(model, layers);
-}
+    : WrappedExchange(std::move(among_hosts)), level_(level) {}
 
 Share HostExchange::ShareOf(LayerId layer, const sync::SyncRequest& request) const {
   POSEIDON_CHECK(!plan::TakesFactors(scheme()) || request.absent || request.factors.has_value(),
@@ -29,7 +26,7 @@ Share HostExchange::ShareOf(LayerId layer, const sync::SyncRequest& request) con
 void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
   // A host has nothing to sum of a table's rows, and the order of ranks would be lost where those of a host are not
   // consecutive (docs/decisions/table-rows.md).
-  if (request.gathered != nullptr) return among_hosts_->Start(key, std::move(request));
+  if (request.gathered != nullptr) return inner().Start(key, std::move(request));
   if (level_.leads()) return StartForHost(key, std::move(request));
   level_.FollowerOf(key.model)
       .Contribute(ShareOf(key.layer, request), request.plan_epoch, std::move(request.done));
@@ -49,12 +46,9 @@ void HostExchange::StartForHost(const wire::Key& key, sync::SyncRequest request)
 void HostExchange::ExchangeCombined(const wire::Key& key, const std::shared_ptr<sync::SyncRequest>& own,
                             const Result<Leader::Combined>& combined) {
   if (!combined.ok()) return own->done(combined.status());
-  sync::SyncRequest all;
-  all.step = own->step;
-  all.plan_epoch = own->plan_epoch;
-  all.priority = own->priority;
+  sync::SyncRequest all = Onward(*own);
   all.gradient = combined->gradient;
-  if (plan::TakesFactors(scheme())) all.factors = combined->factors;
+  all.factors = plan::TakesFactors(scheme()) ? std::optional(combined->factors) : std::nullopt;
   all.absent = combined->absent;
   all.weight = combined->weight;
   all.done = alive_.Guard(
@@ -62,7 +56,7 @@ void HostExchange::ExchangeCombined(const wire::Key& key, const std::shared_ptr<
         level_.LeaderOf(key.model).Spread(key.layer, status, std::move(own->done));
       },
       [own](const Status&) { own->done(Unavailable("the exchange is gone")); });
-  among_hosts_->Start(key, std::move(all));
+  inner().Start(key, std::move(all));
 }
 
 }  // namespace poseidon::local

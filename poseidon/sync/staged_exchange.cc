@@ -23,11 +23,11 @@ struct StagedExchange::Step {
 };
 
 StagedExchange::StagedExchange(Executor& executor, std::unique_ptr<Exchange> on_host, device::Device& device)
-    : executor_(executor), on_host_(std::move(on_host)), device_(device) {}
+    : WrappedExchange(std::move(on_host)), executor_(executor), device_(device) {}
 
 void StagedExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   POSEIDON_ASSERT_ON(executor_);
-  on_host_->Declare(model, layers);
+  WrappedExchange::Declare(model, layers);
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
     auto staging = std::make_shared<Staging>();
     if (layers[i].factors) {
@@ -67,7 +67,7 @@ Status StagedExchange::MakeRoom(const SyncRequest& request, Staging& staging) {
 
 void StagedExchange::Start(const wire::Key& key, SyncRequest request) {
   POSEIDON_ASSERT_ON(executor_);
-  if (!request.on_device) return on_host_->Start(key, std::move(request));
+  if (!request.on_device) return inner().Start(key, std::move(request));
   auto step = std::make_shared<Step>();
   step->key = key;
   step->staging = staging_.at(key);
@@ -118,16 +118,9 @@ void StagedExchange::OnCopiedOut(const std::shared_ptr<Step>& step) {
 
 void StagedExchange::Synchronise(const std::shared_ptr<Step>& step) {
   // Without `on_device` and `ready`: from here on all memory is the host's and holds its numbers.
-  SyncRequest on_host;
-  on_host.step = step->request.step;
-  on_host.plan_epoch = step->request.plan_epoch;
-  on_host.priority = step->request.priority;
-  on_host.gradient = step->request.gradient;
-  on_host.factors = step->request.factors;
-  on_host.absent = step->request.absent;
-  on_host.weight = step->request.weight;
+  SyncRequest on_host = Onward(step->request);
   on_host.done = Then(step, &StagedExchange::CopyBack);
-  on_host_->Start(step->key, std::move(on_host));
+  inner().Start(step->key, std::move(on_host));
 }
 
 void StagedExchange::CopyBack(const std::shared_ptr<Step>& step) {

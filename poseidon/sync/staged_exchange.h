@@ -6,11 +6,10 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "poseidon/base/alive.h"
 #include "poseidon/device/device.h"
-#include "poseidon/sync/exchange.h"
+#include "poseidon/sync/wrapped_exchange.h"
 
 namespace poseidon::sync {
 
@@ -21,19 +20,12 @@ namespace poseidon::sync {
 //
 // Memory: one staging buffer of a layer's size, one of its factors where they are sent, allocated at
 // first use. Thread: the I/O executor, which is also the device's. Lifetime: the device outlives it.
-class StagedExchange final : public Exchange {
+class StagedExchange final : public WrappedExchange {
  public:
   StagedExchange(Executor& executor, std::unique_ptr<Exchange> on_host, device::Device& device);
 
-  plan::Scheme scheme() const override { return on_host_->scheme(); }
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers) override;
-  void UsePlan(ModelId model, const plan::Plan& plan) override { on_host_->UsePlan(model, plan); }
   void Start(const wire::Key& key, SyncRequest request) override;
-  messaging::FrameSink* SinkOf(wire::FrameType type) override { return on_host_->SinkOf(type); }
-  void AddWaits(std::vector<wire::Wait>* waits) const override { on_host_->AddWaits(waits); }
-  void Abandon(const Status& reason) override { on_host_->Abandon(reason); }
-  std::uint64_t allocated_bytes() const override { return on_host_->allocated_bytes(); }
-  std::uint64_t declared_bytes() const override { return on_host_->declared_bytes(); }
 
  private:
   struct Step;
@@ -55,7 +47,6 @@ class StagedExchange final : public Exchange {
   void CopyBack(const std::shared_ptr<Step>& step);
 
   Executor& executor_;
-  const std::unique_ptr<Exchange> on_host_;
   device::Device& device_;
   std::map<wire::Key, std::shared_ptr<Staging>> staging_;
   Alive alive_;

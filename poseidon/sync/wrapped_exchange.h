@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_SYNC_WRAPPED_EXCHANGE_H_
+#define POSEIDON_SYNC_WRAPPED_EXCHANGE_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "poseidon/sync/exchange.h"
+
+namespace poseidon::sync {
+
+// An exchange around another one: everything is the other one's but how a step starts.
+class WrappedExchange : public Exchange {
+ public:
+  explicit WrappedExchange(std::unique_ptr<Exchange> inner) : inner_(std::move(inner)) {}
+
+  plan::Scheme scheme() const override { return inner_->scheme(); }
+  void Declare(ModelId model, std::span<const plan::LayerSpec> layers) override { inner_->Declare(model, layers); }
+  void UsePlan(ModelId model, const plan::Plan& plan) override { inner_->UsePlan(model, plan); }
+  messaging::FrameSink* SinkOf(wire::FrameType type) override { return inner_->SinkOf(type); }
+  void AddWaits(std::vector<wire::Wait>* waits) const override { inner_->AddWaits(waits); }
+  void Abandon(const Status& reason) override { inner_->Abandon(reason); }
+  std::uint64_t allocated_bytes() const override { return inner_->allocated_bytes(); }
+  std::uint64_t declared_bytes() const override { return inner_->declared_bytes(); }
+
+ protected:
+  Exchange& inner() { return *inner_; }
+  // A request as the other exchange starts it, for a step of `request` on host memory. `done` is left to the caller.
+  static SyncRequest Onward(const SyncRequest& request) {
+    SyncRequest onward;
+    onward.step = request.step;
+    onward.plan_epoch = request.plan_epoch;
+    onward.priority = request.priority;
+    onward.gradient = request.gradient;
+    onward.factors = request.factors;
+    onward.absent = request.absent;
+    onward.weight = request.weight;
+    return onward;
+  }
+
+ private:
+  const std::unique_ptr<Exchange> inner_;
+};
+
+}  // namespace poseidon::sync
+
+#endif  // POSEIDON_SYNC_WRAPPED_EXCHANGE_H_
