@@ -33,10 +33,7 @@ void Ending::Abort(const Status& reason) {
     if (member_.phase != Phase::kEnded) End(reason);
     return;
   }
-  for (const MemberId peer : member_.mesh.peers()) {
-    member_.SendTo(peer, wire::Abort{member_.mesh.generation(), reason.culprit(), false,
-                                     static_cast<std::uint8_t>(reason.code()), reason.message()});
-  }
+  member_.SendAbort(reason);
   End(reason);
 }
 

@@ -25,7 +25,7 @@ void Liveness::Begin() {
   POSEIDON_ASSERT_ON(member_.env.io);
   if (member_.coordinator == nullptr) {
     std::vector<coordinator::Member> all;
-    for (std::size_t i = 0; i < member_.roster.size(); ++i) all.push_back(member_.Entry(i));
+    for (std::size_t i = 0; i < member_.roster.size(); ++i) all.push_back(EntryOf(member_.roster, i));
     evidence_ = coordinator::BeginEvidence(member_.self, std::move(all), member_.options.liveness, member_.env.io.now());
     ArmEvidenceTimer();
   }
@@ -141,10 +141,7 @@ void Liveness::Act(const coordinator::ReportSuspect& suspect) {
 
 void Liveness::Act(const coordinator::EndWith& end) {
   const Status reason(abort_code_, end.reason, StatusScope::kJob, CulpritOf(end.culprit));
-  for (const MemberId peer : member_.mesh.peers()) {
-    member_.SendTo(peer, wire::Abort{member_.mesh.generation(), reason.culprit(), false,
-                                     static_cast<std::uint8_t>(reason.code()), reason.message()});
-  }
+  member_.SendAbort(reason);
   ending_.End(reason);
 }
 

@@ -8,14 +8,7 @@
 
 namespace poseidon::session {
 
-Member::Member(const NodeEnvironment& environment, const NodeOptions& node_options, messaging::MeshObserver& observer,
-               std::function<void(const wire::Message&)> on_message)
-    : env(environment),
-      options(node_options),
-      mesh(environment.io, {.flow = node_options.flow, .trace = environment.trace}, observer),
-      on_message_(std::move(on_message)) {}
-
-coordinator::Member Member::Entry(std::size_t place) const {
+coordinator::Member EntryOf(std::span<const wire::RosterEntry> roster, std::size_t place) {
   const wire::RosterEntry& entry = roster[place];
   coordinator::Member member;
   member.id = entry.member;
@@ -31,10 +24,17 @@ coordinator::Member Member::Entry(std::size_t place) const {
   return member;
 }
 
-std::string Member::NameOf(std::int32_t member) const {
+std::string NameOf(std::span<const wire::RosterEntry> roster, std::int32_t member) {
   if (member < 0 || static_cast<std::size_t>(member) >= roster.size()) return "an unknown member";
-  return coordinator::Describe(Entry(static_cast<std::size_t>(member)));
+  return coordinator::Describe(EntryOf(roster, static_cast<std::size_t>(member)));
 }
+
+Member::Member(const NodeEnvironment& environment, const NodeOptions& node_options, messaging::MeshObserver& observer,
+               std::function<void(const wire::Message&)> on_message)
+    : env(environment),
+      options(node_options),
+      mesh(environment.io, {.flow = node_options.flow, .trace = environment.trace}, observer),
+      on_message_(std::move(on_message)) {}
 
 sync::Topology Member::Flat() const {
   sync::Topology topology;
@@ -95,6 +95,13 @@ void Member::SendTo(MemberId to, const wire::Message& message) {
   if (to != self) return mesh.SendControl(to, wire::Encode(message));
   // Posted: an answer within the call would find its sender, the coordinator for one, amid its actions.
   env.io.Post(alive_.Guard([this, message] { on_message_(message); }));
+}
+
+void Member::SendAbort(const Status& reason) {
+  for (const MemberId peer : mesh.peers()) {
+    SendTo(peer, wire::Abort{mesh.generation(), reason.culprit(), false, static_cast<std::uint8_t>(reason.code()),
+                             reason.message()});
+  }
 }
 
 void Member::Cancel(TimerId& timer) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,11 @@ inline constexpr MemberId kCoordinatorMember{0};
 
 // How far this member has come. Only forward, and to kEnded from everywhere.
 enum class Phase : std::uint8_t { kNew, kJoining, kConnecting, kReady, kRunning, kLeaving, kEnded };
+
+// The roster's entry at `place` as the coordinator knows it. Servers are behind the workers, by shard.
+coordinator::Member EntryOf(std::span<const wire::RosterEntry> roster, std::size_t place);
+// "worker 2 on host b"; of no member, that it is unknown.
+std::string NameOf(std::span<const wire::RosterEntry> roster, std::int32_t member);
 
 // What the rooms of a node share: who this member is, whom it talks to, how far the job has come. Each field
 // is written by one room: identity and roster by Formation, the failure by Ending.
@@ -50,10 +56,8 @@ class Member {
   bool is_worker() const { return options.role == wire::Role::kWorker; }
   // Whether workers combine on their hosts before anything crosses the network.
   bool levelled() const { return !host_of_rank.empty(); }
-  // The roster's entry as the coordinator knows it. Servers are behind the workers, by shard.
-  coordinator::Member Entry(std::size_t place) const;
   // "worker 2 on host b".
-  std::string NameOf(std::int32_t member) const;
+  std::string NameOf(std::int32_t member) const { return session::NameOf(roster, member); }
 
   // Every worker by its rank, and who owns the shards.
   sync::Topology Flat() const;
@@ -66,6 +70,8 @@ class Member {
   MemberId NextInRing() const;
 
   void SendTo(MemberId to, const wire::Message& message);
+  // Tells every peer that the job ends, for this reason.
+  void SendAbort(const Status& reason);
   void Cancel(TimerId& timer);
   // Completes `done`, if there is one, on the completions executor.
   void PostDone(Completion& done, const Status& status);

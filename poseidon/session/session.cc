@@ -114,14 +114,7 @@ Session::~Session() {
   runtime_.reset();
 }
 
-std::string Session::NameOf(std::int32_t member) const {
-  if (member < 0 || static_cast<std::size_t>(member) >= roster_.size()) return "an unknown member";
-  const wire::RosterEntry& entry = roster_[static_cast<std::size_t>(member)];
-  const bool server = entry.role == wire::Role::kServer;
-  return (server ? "server " + std::to_string(member - workers())
-                 : "worker " + std::to_string(entry.rank.value())) +
-         " on host " + entry.host;
-}
+std::string Session::NameOf(std::int32_t member) const { return session::NameOf(roster_, member); }
 
 Result<Model*> Session::NewModel() {
   // The key of a step's sum has eight bits for the model (wire/messages.h).
