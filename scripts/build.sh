@@ -51,7 +51,7 @@ mkdir -p "build/$preset"
 if ! configured; then
   cmake --preset "$preset" "${settings[@]}" >"$log" 2>&1 || {
     cat "$log" >&2
-    echo "build: CMake could not configure the preset '$preset'; its message stands above" >&2
+    echo "build: CMake could not configure the preset '$preset'; see its message above" >&2
     exit 1
   }
 fi

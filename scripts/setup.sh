@@ -98,7 +98,7 @@ install_python() {
   echo "setup: installing $(echo $wanted) into $folder"
   rm -f "$folder/.installed"
   "$folder/bin/python3" -m pip install --progress-bar off --quiet $wanted || {
-    echo "setup: pip could not install the packages above; its message stands before this line" >&2
+    echo "setup: pip could not install the packages above; see its message before this line" >&2
     exit 1
   }
   printf '%s\n' "$version" $wanted >"$folder/.installed"

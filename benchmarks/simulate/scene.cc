@@ -494,7 +494,7 @@ Result<Findings> Play(const Scene& scene) {
   for (const auto& worker : cast) worker->Start();
   const bool ended = simulation.RunUntil([&] { return stage.left == workers || !stage.failure.ok(); },
                                          PatienceFor(scene, plan));
-  if (!ended) stage.failure = Internal("the simulated job stands still");
+  if (!ended) stage.failure = Internal("nothing moves any more in the simulated job");
   sampler.Stop();
   POSEIDON_RETURN_IF_ERROR(stage.failure);
 

@@ -45,7 +45,7 @@ Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, c
                              "x" + std::to_string(width) + " of " + std::string(NameOf(layer.dtype)));
     }
     if (factor.on_device != push->on_device) {
-      return InvalidArgument(what + " and its gradient lie one on the host and one on the device");
+      return InvalidArgument(what + " and its gradient are one on the host and one on the device");
     }
     *ready_of = factor.ready;
     return static_cast<const std::byte*>(factor.view.memory);

@@ -46,7 +46,7 @@ Result<PlacedView> TakePlacedView(const poseidon_view* given, const std::string&
   PlacedView placed{.on_device = !OnHost(view), .ready = view.ready};
   const bool known = device && device->device_type == view.device_type && device->device_id == view.device_id;
   if (placed.on_device && !known) {
-    return Unimplemented(what + " lies on device " + std::to_string(view.device_id) + " of type " +
+    return Unimplemented(what + " is on device " + std::to_string(view.device_id) + " of type " +
                          std::to_string(view.device_type) + ", expected host memory (" +
                          std::to_string(POSEIDON_HOST) + ")" +
                          (device ? " or the session's device " + std::to_string(device->device_id) + " of type " +

@@ -71,7 +71,8 @@ TEST(Evidence, WithoutAVerdictTheOwnFirstEvidenceCounts) {
   script.At(0.15, PeerAborted{MemberId(3), MemberId(0), "?"});
   EXPECT_THAT(
       script.At(0.3, EvidenceTick{}),
-      ElementsAre(EvidenceAction(EndWith{MemberId(2), "worker 2 on host c ended without a word, as worker 1 on host b saw"})));
+      ElementsAre(EvidenceAction(
+          EndWith{MemberId(2), "worker 2 on host c ended without saying why, as worker 1 on host b saw"})));
 }
 
 TEST(Evidence, TheCoordinatorsEndIsBlamedAtOnce) {
@@ -79,7 +80,7 @@ TEST(Evidence, TheCoordinatorsEndIsBlamedAtOnce) {
   EXPECT_THAT(
       script.At(0.1, PeerLost{MemberId(0)}),
       ElementsAre(EvidenceAction(EndWith{
-          MemberId(0), "worker 0 on host a, which runs the coordinator, ended without a word, as "
+          MemberId(0), "worker 0 on host a, which runs the coordinator, ended without saying why, as "
                        "worker 1 on host b saw"})));
 }
 
@@ -92,7 +93,7 @@ TEST(Evidence, TheCoordinatorsEndExplainsALossWhileTheJobForms) {
   EXPECT_THAT(
       script.At(0.2, PeerLost{MemberId(0)}),
       ElementsAre(EvidenceAction(EndWith{
-          MemberId(0), "worker 0 on host a, which runs the coordinator, ended without a word, as "
+          MemberId(0), "worker 0 on host a, which runs the coordinator, ended without saying why, as "
                        "worker 1 on host b saw"})));
 
   EvidenceScript told;

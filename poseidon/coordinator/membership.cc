@@ -403,7 +403,7 @@ std::string Describe(const Member& member) {
   return text;
 }
 std::string DescribeLoss(const std::string& lost, const std::string& by, const Status& why) {
-  if (why.ok()) return lost + " ended without a word, as " + by + " saw";
+  if (why.ok()) return lost + " ended without saying why, as " + by + " saw";
   // The peer ended the connection, or the network did.
   if (why.code() == StatusCode::kUnavailable) {
     return lost + " was lost: " + why.message() + ", as " + by + " saw";

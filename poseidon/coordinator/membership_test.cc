@@ -304,7 +304,7 @@ TEST(Running, AKilledMemberIsNamedAtOnce) {
   EXPECT_THAT(
       script.At(7, Lost{MemberId(2), MemberId(0)}),
       ElementsAre(Action(AbortAll{
-          MemberId(2), "worker 2 on host c ended without a word, as worker 0 on host a saw"})));
+          MemberId(2), "worker 2 on host c ended without saying why, as worker 0 on host a saw"})));
 }
 
 TEST(Running, WhyAConnectionEndedIsPartOfTheVerdict) {
@@ -328,7 +328,7 @@ TEST(Running, TheFirstEvidenceIsTheVerdictAndTheRestAreEchoes) {
   EXPECT_THAT(
       script.At(7, Lost{MemberId(2), MemberId(1)}),
       ElementsAre(Action(AbortAll{MemberId(2),
-                                  "worker 2 on host c ended without a word, as worker 1 on host b "
+                                  "worker 2 on host c ended without saying why, as worker 1 on host b "
                                   "saw"})));
   EXPECT_THAT(script.At(7, Lost{MemberId(1), MemberId(0)}), IsEmpty());
   EXPECT_THAT(script.At(7, Aborted{MemberId(1), MemberId(0), "?"}), IsEmpty());

@@ -82,10 +82,10 @@ class FakeDevice::Memory {
     MutexLock lock(mutex_);
     const std::size_t begin = OffsetOf(span);
     auto after = used_.upper_bound(begin);
-    POSEIDON_CHECK(after != used_.begin(), "a span lies within one allocation");
+    POSEIDON_CHECK(after != used_.begin(), "a span is within one allocation");
     const auto [used, used_size] = *std::prev(after);
     POSEIDON_CHECK(begin - used <= used_size && span.size <= used_size - (begin - used),
-                   "a span lies within one allocation");
+                   "a span is within one allocation");
     return MutableBytes(bytes_).subspan(begin, span.size);
   }
 

@@ -123,7 +123,7 @@ void Follower::Tell(LayerState& state, PlanEpoch epoch) {
 
 Result<MutableBytes> Follower::PlaceFor(MemberId, const wire::FrameHeader&) {
   POSEIDON_ASSERT_ON(executor_);
-  return DataLoss("a word about shared memory carries bytes");
+  return DataLoss("a message about shared memory carries bytes");
 }
 
 // The leader's word that the mean is there: legal while this worker waits for it.
@@ -132,7 +132,7 @@ Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBy
   if (!abandoned_.ok()) return abandoned_;
   if (from != place_.leader || header.model != model_ ||
       header.layer.value() >= layers_.size() || header.total != 0) {
-    return DataLoss("a word about shared memory names no layer, or is not the leader's");
+    return DataLoss("a message about shared memory names no layer, or is not the leader's");
   }
   LayerState& state = layers_[header.layer.value()];
   // `told` keeps a mean from landing in a gradient that is still being copied out, `landing` keeps it from landing

@@ -52,7 +52,7 @@ std::byte* Leader::Slot(LayerId layer, std::size_t place) const {
 
 Result<MutableBytes> Leader::PlaceFor(MemberId, const wire::FrameHeader&) {
   POSEIDON_ASSERT_ON(executor_);
-  return DataLoss("a word about shared memory carries bytes");
+  return DataLoss("a message about shared memory carries bytes");
 }
 
 Status Leader::Fits(const LayerState& state, const Arrival& arrival) const {
@@ -84,7 +84,7 @@ Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
                     " speaks of shared memory, which it does not share");
   }
   if (header.model != model_ || header.layer.value() >= layers_.size()) {
-    return DataLoss("a word about shared memory names no layer");
+    return DataLoss("a message about shared memory names no layer");
   }
   LayerState& state = layers_[header.layer.value()];
   if (state.arrivals[place].here) {

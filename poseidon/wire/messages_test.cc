@@ -66,7 +66,7 @@ std::vector<Message> OneOfEach() {
       Agreed{ModelId(0), DeclaredLayers(), PlanOf(2), 10},
       Measured{ModelId(0), {{1e-3, 2e-3, 64}, {0, 0, 0}}},
       Suspect{MemberId(3), true, false, 7, "a frame's payload fails its checksum"},
-      Abort{Generation(7), -1, true, 6, "worker 2 on host b ended without a word"},
+      Abort{Generation(7), -1, true, 6, "worker 2 on host b ended without saying why"},
       Echo{42, true},
       ProbeReport{1.25e8},
       Segment{ModelId(0), 4711, 12, 1ull << 40, 0x1234'5678'9abc'def0},

@@ -1297,7 +1297,7 @@ TEST(Devices, ForeignMemoryAndMixturesAreRefused) {
   EXPECT_THAT(FailureOf([&] { model.Push(a, 0, other); }).message, HasSubstr("expected host memory (1) or the session's device 0 of type 2"));
   std::vector<float> rows(3);
   EXPECT_THAT(FailureOf([&] { model.PushFactors(f, 0, View(rows.data(), 2), View(rows), 1, OnDevice(accelerator, 0, 8)); }).message,
-              HasSubstr("lie one on the host and one on the device"));
+              HasSubstr("are one on the host and one on the device"));
   FakeAccelerator::Event one, two;
   EXPECT_THAT(FailureOf([&] {
                 model.PushFactors(f, 0, OnDevice(accelerator, 64, 2, &one), OnDevice(accelerator, 128, 3, &two), 1,

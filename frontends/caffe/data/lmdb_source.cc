@@ -284,7 +284,7 @@ Result<Record> LmdbSource::Current() {
   const auto page = Load<std::uint64_t>(leaf.bytes, value_at);
   if (page > meta_.last_page ||
       value_bytes + kPageHeader > (meta_.last_page - page + 1) * meta_.page_bytes) {
-    return Broken("its value lies outside the file");
+    return Broken("its value is outside the file");
   }
   value_.resize(value_bytes + kPageHeader);
   if (int error = file_.Read(value_, page * meta_.page_bytes); error != 0) {

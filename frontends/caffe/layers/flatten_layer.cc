@@ -18,7 +18,7 @@ class FlattenLayer final : public Layer {
     const auto& options = param().flatten_param();
     POSEIDON_RETURN_IF_ERROR(CanonicalAxis("axis", options.axis(), axes, &first));
     POSEIDON_RETURN_IF_ERROR(CanonicalAxis("end_axis", options.end_axis(), axes, &last));
-    if (last < first) return InvalidArgument("end_axis lies before axis");
+    if (last < first) return InvalidArgument("end_axis is before axis");
     shape_.assign(from.begin(), from.begin() + first);
     shape_.push_back(CountOf(from, first, last + 1));
     shape_.insert(shape_.end(), from.begin() + last + 1, from.end());

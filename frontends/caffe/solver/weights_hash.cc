@@ -17,7 +17,7 @@ namespace poseidon::caffe {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "floats are hashed as they lie in memory");
+              "floats are hashed as memory has them");
 
 struct FreeDigest {
   void operator()(EVP_MD_CTX* digest) const { EVP_MD_CTX_free(digest); }

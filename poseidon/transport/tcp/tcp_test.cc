@@ -361,7 +361,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, Tcp, testing::Values(Mode::kTls, Mode::kAuth),
 TEST_P(Tcp, MembersMoveBytes) {
   Member server(Options());
   const Address address = server.Listen();
-  EXPECT_EQ(address.host, "127.0.0.1") << "nothing listens beyond loopback unless told to";
+  EXPECT_EQ(address.host, "127.0.0.1") << "nothing listens beyond loopback unless an option names an address";
   ExpectOpenForMembers(server, address);
   EXPECT_EQ(server.strangers().total(), 0u);
 }

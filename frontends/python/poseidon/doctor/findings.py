@@ -159,7 +159,7 @@ def versions(report: Report) -> typing.Iterator[Finding]:
                              f"install the wheel there: {INSTALL}")
         if facts.foreign:
             yield Finding.of(Level.NOTE, "foreign", host,
-                             f"an unrelated package named poseidon ({facts.foreign}) lies in the same folder there",
+                             f"an unrelated package named poseidon ({facts.foreign}) is in the same folder there",
                              f"pip uninstall poseidon, then {INSTALL}")
 
 
