@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is particular to the thread executor; what holds for every executor stands in
-// tests/conformance.
+// Tests what only the thread executor promises; tests/conformance tests what every executor promises.
 #include "poseidon/base/thread_executor.h"
 
 #include <gtest/gtest.h>

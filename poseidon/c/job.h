@@ -197,7 +197,7 @@ typedef struct poseidon_options {
   int32_t wire;
   const char* host;  // the machine's name in messages; NULL: "localhost"
   // Called in poseidon_open, on its thread, once this member listens and before anybody has joined:
-  // rank 0 learns its address here, and tells the others.
+  // rank 0 learns its address here, and its program passes it on to the others.
   void (*listening)(void* user, const char* host, uint32_t port);
   void* listening_user;
 

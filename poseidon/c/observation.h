@@ -44,7 +44,7 @@ typedef struct poseidon_statistics {
   uint64_t wire_bytes_sent;  // everything, with what encryption adds
   uint64_t wire_bytes_received;
   double busy_seconds;           // at least one layer in flight
-  double waited_seconds;         // spent in poseidon_wait, or told by poseidon_waited
+  double waited_seconds;         // spent in poseidon_wait, or reported by poseidon_waited
   double hidden_share;           // of the communication, behind computation: 0 to 1; waiting for a
                                  // worker that computes longer is no communication
   uint64_t allocated_bytes;      // by the core, for landing places and sums, without the

@@ -130,7 +130,7 @@ Status TakeMember(const poseidon_options& options, session::NodeOptions* node) {
   node->workers = static_cast<std::uint16_t>(options.workers);
   node->servers = static_cast<std::uint16_t>(options.servers);
   node->hosts_coordinator = options.hosts_coordinator != 0;
-  // Rank 0 is its host's alone to have, so 0 can stand for any.
+  // Only the member that hosts the coordinator can have rank 0, so 0 means "any rank".
   if (options.requested_rank > 0) node->requested_rank = options.requested_rank;
   node->host = TextOr(options.host, "localhost");
   node->levels = static_cast<plan::Levels>(options.levels);

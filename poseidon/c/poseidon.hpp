@@ -10,8 +10,8 @@
 #include "poseidon/c/poseidon.h"
 
 // poseidon.h for C++11 and later: handles that close themselves, failures as exceptions. Nothing
-// but this header is compiled into the program; what the functions do, block on and lend stands in
-// poseidon.h.
+// but this header is compiled into the program; poseidon.h says what the functions do, block on and
+// lend.
 namespace poseidon_cpp {
 
 // A failure of any call below.

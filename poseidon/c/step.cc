@@ -27,7 +27,7 @@ std::int32_t Takes(plan::Scheme scheme) {
   return plan::TakesFactors(scheme) ? POSEIDON_FACTORS : POSEIDON_GRADIENT;
 }
 
-// The factors that the caller's struct names, checked against the layer and against where its gradient lies.
+// Takes over the factors that the caller's struct names, checked against the layer and the gradient's memory.
 Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, const plan::LayerSpec& layer,
                    const std::string& name, Push* push) {
   POSEIDON_ASSIGN_OR_RETURN(const poseidon_factors taken, Take(given));

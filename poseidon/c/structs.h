@@ -20,7 +20,7 @@
 // exception leaves the library.
 namespace poseidon::c {
 
-// The end of the last field that a struct must have; what lies behind it may be missing and is
+// The end of the last field that a struct must have. Fields behind it may be missing and count as
 // zero.
 #define POSEIDON_THROUGH(type, field) (offsetof(type, field) + sizeof(type::field))
 
@@ -131,7 +131,7 @@ inline std::string TextOr(const char* text, const char* otherwise) {
 // `what` names the view in the answer.
 Result<TensorView> TakeView(const poseidon_view* given, const std::string& what);
 
-// A view that may lie on the session's device.
+// A view of host memory or of the session's device.
 struct PlacedView {
   TensorView view;
   bool on_device = false;

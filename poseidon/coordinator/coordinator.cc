@@ -234,7 +234,7 @@ Status Coordinator::OnReached(MemberId from, const wire::Reached& reached) {
       Apply(Ready{from});
       break;
     case wire::Stage::kMeasured:
-      // Members are counted and not messages: one that says it twice must not stand in for another.
+      // Members are counted and not messages: one that reports twice must not count for another.
       if (probed_.insert(from).second && probed_.size() == state_.members.size()) {
         SendToAll(wire::AllReached{wire::Stage::kMeasured, {}});
       }

@@ -65,7 +65,7 @@ class Coordinator {
   // A message of the member arrived, at some moment up to now (none: now).
   void OnHeard(MemberId member, std::optional<TimePoint> at = std::nullopt);
   void OnLost(MemberId member, MemberId from, const Status& why);
-  // The host itself gives up, or was told to.
+  // The member that hosts the coordinator gives up, or its program asks it to.
   void OnOwnAbort(const Status& reason);
   StatusCode verdict_code() const { return verdict_code_; }
   bool ended() const { return state_.verdict.has_value(); }
@@ -93,7 +93,7 @@ class Coordinator {
   void EndWith(const Status& reason, std::optional<MemberId> culprit);
   Status OnProgress(MemberId from, const wire::Progress& progress);
   Wait WaitOf(const wire::Wait& wait) const;
-  // What members have yet to tell the coordinator while others wait for it.
+  // The reports that members owe the coordinator while others wait for them.
   std::vector<Wait> OwnWaits() const;
   const Member* WorkerOf(MemberId member) const;
   // By rank, where workers combine on their hosts first; empty where each speaks for itself.

@@ -17,7 +17,7 @@
 //
 // A lost peer is reported and the verdict awaited for kVerdictWait; only then the member's own,
 // first evidence counts. Where the coordinator itself is silent or lost no verdict comes: then the
-// members judge, each with the same functions (silence.h) and by what they have told each other.
+// members judge, each with the same functions (silence.h) and by what they have reported to each other.
 namespace poseidon::coordinator {
 
 inline constexpr MemberId kCoordinatorHost{0};
@@ -66,7 +66,7 @@ struct ReportLost {
   Status why = {};
   friend bool operator==(const ReportLost&, const ReportLost&) = default;
 };
-// Log the line and tell all members.
+// Log the line and send it to all members.
 struct ReportSuspect {
   MemberId peer;
   bool heard_again = false;
@@ -104,7 +104,7 @@ struct EvidenceState {
   TimePoint pending_since;
   bool pending_is_unmet = false;  // the end of a peer that may not have met this member
   bool pending_is_told = false;   // by a peer's ABORT
-  std::vector<MemberId> lost;     // peers whose streams ended without a word, in that order
+  std::vector<MemberId> lost;     // peers whose streams ended without an ABORT, in that order
   // Links on which the first does not hear the second, by what it says, and since when.
   std::map<std::pair<MemberId, MemberId>, TimePoint> silent_links;
   std::optional<EndWith> ended;

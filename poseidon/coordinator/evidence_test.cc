@@ -117,7 +117,7 @@ TEST(Evidence, TheCoordinatorsSilenceExplainsALossWhileTheJobForms) {
   EXPECT_THAT(script.At(dead - 0.01, EvidenceTick{}), IsEmpty());
   const std::vector<EvidenceAction> actions = script.At(dead, EvidenceTick{});
   ASSERT_EQ(actions.size(), 1u);
-  // Half of the members are heard: who is cut off cannot be told.
+  // Half of the members are heard: nobody can know who is cut off.
   EXPECT_EQ(std::get<EndWith>(actions[0]).culprit, std::nullopt);
 
   // One that is heard again has a verdict to give.

@@ -345,7 +345,7 @@ class Machine {
     }
   }
 
-  // What the coordinator hears itself and what it is told of links are weighed together: the two
+  // What the coordinator hears itself and what members report of links are weighed together: the two
   // become due at other phases of the heartbeats.
   void JudgeSilence() {
     const LivenessRule& rule = state_.options.liveness;

@@ -19,7 +19,7 @@
 // turns messages and timers into events and actions into messages.
 //
 // A member is found dead in one of four ways, and the first of them ends the job with one verdict:
-// its stream ends without a word (it was killed), it says so itself (ABORT), another member says
+// its stream ends without an ABORT (it was killed), it says so itself (ABORT), another member says
 // so, or somebody is silent for too long (frozen, or cut off). Silence is first named, then, almost
 // `dead_after` later, a verdict (silence.h). Everything that arrives after the verdict is an echo.
 namespace poseidon::coordinator {
@@ -127,7 +127,7 @@ struct Heard {
 struct Lost {
   MemberId member;
   MemberId from;
-  Status why = {};  // as `from` was told by the connection; OK: not known
+  Status why = {};  // the error of `from`'s connection; OK: not known
 };
 // ABORT arrived. Without a culprit nobody failed (a user's interrupt).
 struct Aborted {
@@ -181,7 +181,7 @@ struct AbortAll {
   std::string reason;  // one sentence that names the culprit
   friend bool operator==(const AbortAll&, const AbortAll&) = default;
 };
-// All workers are done: tell everybody to leave.
+// All workers are done: ask everybody to leave.
 struct FinishAll {
   friend bool operator==(const FinishAll&, const FinishAll&) = default;
 };

@@ -13,9 +13,9 @@
 
 // Who waits for whom, and when waiting has no end: a pure function beside membership.h, which knows who lives.
 // A member that is alive sends heartbeats, also where its disk hangs, where it makes fewer steps than the others,
-// or where a message was lost; nobody would ever be told.
+// or where a message was lost; without the rule below nobody would ever learn of it.
 //
-// The members report once nothing has moved at them for a while (wire::Progress). Work stands still while nothing
+// The members report once nothing has moved at them for a while (wire::Progress). Work has stopped while nothing
 // moves at any of them: one slow link on which bytes arrive is progress for all. Then the waits say who is missed.
 // Of those who are, the one whose program is not itself waiting in the core is what holds the others up.
 namespace poseidon::coordinator {
@@ -69,7 +69,7 @@ struct ProgressState {
 struct Standing {
   std::set<MemberId> left;  // have finished their part
   std::set<MemberId> gone;  // and their connection has ended: they report no more
-  std::vector<Wait> waits;  // for what members tell the coordinator: layers, times, the end
+  std::vector<Wait> waits;  // for what members report to the coordinator: layers, times, the end
 };
 
 struct ProgressJudgement {

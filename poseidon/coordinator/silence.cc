@@ -13,8 +13,8 @@ using Hosts = std::set<std::string>;
 template <typename T>
 using Pairs = std::set<std::pair<T, T>>;
 
-// Who is part of all pairs, where there are two or more of them.
-// One pair has two ends and does not tell which of them fails. Who is part of all pairs is an end of the first one.
+// Returns the member that is part of all pairs, where there are two or more of them.
+// One pair has two ends and does not show which of them fails. A member of all pairs is an end of the first one.
 template <typename T>
 std::optional<T> PartOfAll(const Pairs<T>& pairs) {
   if (pairs.size() < 2) return std::nullopt;

@@ -28,16 +28,16 @@ struct Hearing {
 };
 
 struct Blame {
-  std::optional<MemberId> culprit;  // none: it cannot be told
+  std::optional<MemberId> culprit;  // none: nobody can know which member it is
   std::string reason;               // one sentence: what was seen, and what follows
 };
 
 // Silent is who has not been heard for suspect_after. A member that nobody hears is frozen, or gone,
 // or cut off. It is to blame if another process of its host is heard, because then its host and
 // network are well, or if more hosts are heard than are silent. Else the silent ones may be well and
-// this side cut off: it cannot be told. Where every member is heard by somebody only links are broken:
-// to blame is who is at the end of all of them, if they are two or more.
-// Addresses stand for hosts: members of one address reach each other without a network.
+// this side cut off, and there is no culprit. Where every member is heard by somebody only links are broken:
+// the culprit is the member at the end of all of them, if they are two or more.
+// Members of one address count as one host: they reach each other without a network.
 Blame BlameForSilence(const Hearing& hearing, const LivenessRule& rule);
 
 // "worker 1 on host b, worker 2 on host c and worker 3 on host d".

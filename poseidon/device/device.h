@@ -13,7 +13,7 @@
 #include "poseidon/base/unique_function.h"
 #include "poseidon/tensor/view.h"
 
-// Where gradients live. The core computes on host memory; what lies elsewhere is staged through
+// Where gradients live. The core computes on host memory; memory of a device is staged through
 // copies that complete later. A gradient on a device is pushed in four moves: wait until the engine
 // has produced it (its ready event) and copy it to a staging buffer, send, receive the result into
 // the staging buffer, copy it back; then the layer's completion fires.

@@ -21,7 +21,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Runs what is due, in order, when the test says so. (The simulator's executor stands on a
+// Runs what is due, in order, when the test says so. (The simulator's executor is on a
 // neighbouring rung; tests/conformance runs the fake device on it and on threads.)
 class ManualExecutor final : public Executor {
  public:

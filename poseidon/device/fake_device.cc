@@ -40,7 +40,7 @@ class FakeEvent final : public EventState {
 
 }  // namespace
 
-// The addresses are reserved and never mapped; the bytes lie elsewhere.
+// The addresses are reserved and never mapped, so host code that reads one crashes; the bytes are in `bytes_`.
 class FakeDevice::Memory {
  public:
   explicit Memory(std::size_t size) : bytes_(size, kPoison) {

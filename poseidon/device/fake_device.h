@@ -51,7 +51,7 @@ class FakeDevice final : public Device {
   // Runs `kernel` on the executor once all kernels launched before have ended and `duration` has
   // passed. The event has happened when it has run.
   Event Launch(Duration duration, Task kernel);
-  // What a kernel sees of a span that lies within one allocation. For kernels, and for tests that
+  // Returns the bytes of a span within one allocation, as a kernel sees them. For kernels, and for tests that
   // look at what a kernel would see; the code under test goes through copies.
   MutableBytes InKernel(DeviceSpan span);
 

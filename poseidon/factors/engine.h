@@ -31,7 +31,7 @@ class ProductEngine {
   // Thread: called on the session's compute executor, one product at a time.
   virtual Status Multiply(const Product& product) = 0;
 
-  // Name, version and threads: members whose engines differ are told apart by it in messages.
+  // Name, version and threads: messages name by it the members whose engines differ.
   virtual std::string description() const = 0;
 };
 

@@ -20,7 +20,7 @@ enum class Part : std::uint8_t { kU = 0, kV = 1 };
 // while this member still multiplies the last one. Two are enough: a rank sends the step after that
 // only when it holds this member's rows of the step before.
 //
-// Within a set the ranks' rows lie behind one another in one allocation, each rank in the room that
+// Within a set the ranks' rows follow one another in one allocation, each rank in the room that
 // it used last, so that in the usual case (rows as before) bytes land in the concatenation itself.
 // A rank with more rows than its room lands beside it, and fewer leave a gap: then Concatenate moves
 // the rows together first. The result is the same bits either way.
@@ -62,7 +62,7 @@ class FactorStore {
     bool begun = false;
     WeightedRows brought;
     std::array<std::uint64_t, 2> arrived{};
-    std::array<std::byte*, 2> place{};         // where its u and v lie
+    std::array<std::byte*, 2> place{};         // its u and v
     std::array<AlignedBytes, 2> beside;        // when its room was too small
   };
   struct Set {

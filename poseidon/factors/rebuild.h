@@ -73,7 +73,8 @@ Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concat
 
 // A hash of the engine's product for this layer on `rows` rows of fixed pseudo-random numbers:
 // members whose hashes are equal rebuild equal bits. Also returns the seconds the product took, the
-// best of three by the clock of `clock`, where virtual time stands still. Thread: compute executor.
+// best of three by the clock of `clock`; 0 on a virtual clock, which a product does not advance.
+// Thread: compute executor.
 struct ProductTest {
   std::uint64_t hash = 0;
   double seconds = 0;

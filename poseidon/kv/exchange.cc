@@ -28,7 +28,7 @@ messaging::FrameSink* Exchange::SinkOf(wire::FrameType type) {
   return nullptr;
 }
 
-// Sums that are owed to this member tell something only where its contributions are all there: they come last.
+// Sums that are owed to this member show who is late only where its contributions are all there: they come last.
 void Exchange::AddWaits(std::vector<wire::Wait>* waits) const {
   if (server_) server_->AddWaits(waits);
   if (client_) client_->AddWaits(waits);

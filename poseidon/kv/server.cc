@@ -131,7 +131,7 @@ Result<MutableBytes> Server::PlaceFor(MemberId from, const wire::FrameHeader& he
   if ((header.flags & wire::kFlagAbsent) != 0) {
     return DataLoss("an absent contribution carries bytes");
   }
-  if (!CheckOneOff(header).ok()) return MutableBytes{};  // told of once it is whole
+  if (!CheckOneOff(header).ok()) return MutableBytes{};  // OnFrame reports it once the frame is whole
   POSEIDON_ASSIGN_OR_RETURN(Hosted * hosted, Find(header));
   return hosted->shard->PlaceFor(header.rank, header.step,
                                  header.offset - hosted->slice.first * SizeOf(hosted->dtype),

@@ -57,7 +57,7 @@ class Server final : public messaging::FrameSink {
   void UsePlan(ModelId model, const plan::Plan& plan);
 
   // The local worker's contribution to this shard's slice of `key`: `slice_memory` is where its
-  // slice lies, and where the sum shall be written. `done` fires when the sum is whole and every
+  // slice is, and where the sum is written. `done` fires when the sum is whole and every
   // frame that reads it has left. For a one-off key `layer_elements` and `dtype` say what it is.
   // Pre: CheckOneOff.
   struct LocalPush {
@@ -82,7 +82,7 @@ class Server final : public messaging::FrameSink {
     Rank by;  // who calls it
   };
   Status CheckOneOff(const Key& key, const OneOff& called) const;
-  // Told the same of contributions that come from peers, which are dropped.
+  // `differing` gets that status where a peer's contribution differs; the contribution is dropped.
   void OnDiffering(std::function<void(const Status&)> differing) { differing_ = std::move(differing); }
 
   // Fails what local contributions wait for; nothing is accepted afterwards.

@@ -21,7 +21,7 @@ using messaging::testing::TestLink;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Where the results' first bytes lie, as they come.
+// Records the addresses of the results' first bytes in order of arrival.
 class Results final : public messaging::FrameSink {
  public:
   Result<MutableBytes> PlaceFor(MemberId, const wire::FrameHeader&) override {

@@ -61,7 +61,7 @@ class Shard {
   Status Landed(Rank rank, Step step, ConstBytes bytes, std::uint32_t weight);
   // The rank adds nothing to this step.
   Status Absent(Rank rank, Step step);
-  // The local rank's contribution lies whole at `memory`, where the sum shall be written; with
+  // The local rank's whole contribution is at `memory`, over which the sum is written; with
   // `absent` only the place counts. Lent until the step is complete.
   Status Local(Step step, std::byte* memory, bool absent, std::uint32_t weight);
 

@@ -32,7 +32,7 @@ class Follower final : public messaging::FrameSink {
   Status Attach(MemberId from, const wire::Segment& offer);
   bool attached() const { return segment_ != nullptr; }
 
-  // One step per layer at a time. `done` fires, never within the call, when the mean lies in the share's
+  // One step per layer at a time. `done` fires, never within the call, when the mean is in the share's
   // gradient; kInvalidArgument where there are more rows than the slot holds.
   void Contribute(const Share& share, PlanEpoch epoch, Completion done);
 
@@ -50,8 +50,8 @@ class Follower final : public messaging::FrameSink {
   // The step under way. Whoever still copies for it holds it weakly.
   struct Round {
     Share share;
-    bool told = false;    // the share lies in the slot, the leader knows
-    bool landing = false;  // the mean lies in the segment
+    bool told = false;    // the share is in the slot, the leader knows
+    bool landing = false;  // the mean is in the segment and being copied out
     Completion done;
   };
   struct LayerState {

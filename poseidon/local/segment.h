@@ -51,8 +51,8 @@ class Segment {
   std::uint64_t bytes_ = 0;  // without the page that holds the nonce
 };
 
-// What tells whether two processes can share memory: equal texts where they can. Of the running kernel
-// and the process ids it shows to this process; empty where it tells neither.
+// Returns a text that is equal in two processes that can share memory: it names the running kernel and the
+// process ids that it shows to this process. Empty where the kernel says neither.
 std::string ThisMachine();
 
 }  // namespace poseidon::local

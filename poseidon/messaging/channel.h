@@ -45,7 +45,7 @@ struct Outgoing {
 
 class Channel;
 
-// What a channel tells its owner; see FrameSink for the contract of the first two.
+// A channel calls its owner by these; see FrameSink for the contract of the first two.
 class ChannelReceiver {
  public:
   virtual ~ChannelReceiver() = default;

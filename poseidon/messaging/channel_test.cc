@@ -216,7 +216,7 @@ TEST_F(ChannelTest, AMessageMayOwnItsPayload) {
   EXPECT_EQ(at_b_.wholes[3], Pattern(99, 3));
 }
 
-// The reason for chunks: between two writes the urgent goes first, however much lies before it.
+// The reason for chunks: between two writes the urgent message goes first, however much is queued before it.
 TEST_F(ChannelTest, AnUrgentMessageOvertakesALargeOneBetweenTwoWrites) {
   Join({.chunk_bytes = 1000, .write_bytes = 2000}, 4096);
   const ByteBuffer large = Pattern(100'000, 1);

@@ -212,7 +212,7 @@ Status Mesh::OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes 
   const MemberId* peer = PeerOf(from);
   // The checks of PlaceFor come again here, because a frame without payload is never placed.
   if (peer == nullptr) {
-    // It knows us already, and we shall know who it is by a word that is still under way.
+    // The peer has our introduction already and sends heartbeats; its own introduction is still on the way.
     const Stranger* stranger = StrangerAt(from);
     if (header.type == wire::FrameType::kHeartbeat && stranger != nullptr && stranger->introduced) return OkStatus();
     return DataLoss("a data frame came before the introduction");

@@ -17,7 +17,7 @@
 
 namespace poseidon::messaging {
 
-// What the mesh tells its owner about peers and their control messages.
+// The mesh calls its owner by these about peers and their control messages.
 class MeshObserver {
  public:
   virtual ~MeshObserver() = default;
@@ -26,8 +26,8 @@ class MeshObserver {
   // The first control message of a connection that has no identity yet (at most 64 KiB). The
   // observer may call Identify for `stranger`. An error closes the connection.
   virtual Status OnIntroduction(const std::shared_ptr<Channel>& stranger, ConstBytes message) = 0;
-  // The peer sent what it may not: a control message that tells it why, before its connection ends.
-  // Empty: it is told nothing.
+  // The peer sent what it may not: returns the control message that says why, sent before its connection
+  // ends. Empty: nothing is sent.
   virtual ByteBuffer LastWords(MemberId, const Status& /*reason*/) { return {}; }
   // The connection to an identified peer has ended.
   virtual void OnPeerClosed(MemberId peer, const Status& reason) = 0;

@@ -219,7 +219,7 @@ TEST_F(MeshTest, NoHeartbeatBeforeTheIntroduction) {
   EXPECT_THAT(owner_.strangers_closed, SizeIs(1));
 }
 
-// It was told who we are before we were told who it is.
+// It knows who we are before we know who it is.
 TEST_F(MeshTest, AnIntroducedStrangersHeartbeatIsNoReasonToLeaveIt) {
   owner_.identifies = false;
   Introduce();
@@ -314,7 +314,7 @@ TEST_F(MeshTest, DestructionIsSilentButCompletesWhatWasLent) {
   EXPECT_EQ(owner_.peers_closed, 0);
 }
 
-// A stranger is told why before the door closes: a joiner that is turned away, or whose job ends
+// A stranger learns why before its connection closes: a joiner that is turned away, or whose job ends
 // before it began.
 TEST_F(MeshTest, StrangersToldSomethingHearItBeforeTheEnd) {
   link_.OnLeft([this] {

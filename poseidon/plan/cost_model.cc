@@ -76,8 +76,8 @@ double RebuildAfterLandingSeconds(std::span<const LayerCost> layers) {
 
 }  // namespace
 
-// Counting from layer 0, with T the step time: from the end of layer j's backward to its next
-// forward lie T - sum over i >= j of (f_i + b_i) seconds. In that window the transfers of all
+// Counting from layer 0, with T the step time: the end of layer j's backward and its next forward are
+// T - sum over i >= j of (f_i + b_i) seconds apart. In that window the transfers of all
 // layers 0..j begin and end, since their gradients come later and their forwards earlier; and
 // behind the one that ends last come its latency and its rebuild. The window also holds layer j's
 // own path. What is rebuilt competes with forward and backward for the processor, but not before

@@ -42,7 +42,7 @@ double WaitFreeStepSeconds(std::span<const LayerCost> layers);
 double ComputeSeconds(std::span<const LayerCost> layers);
 
 // Each machine's traffic: the workers' by rank, then the dedicated servers'. A server on a worker's machine
-// shares its link, and what these two tell each other does not use it: then machines are the workers'.
+// shares its link, and what these two send each other does not use it: then machines are the workers'.
 std::vector<NodeBytes> MachineBytes(const LayerSpec& layer, std::span<const Slice> slices,
                                     Scheme scheme, const ClusterSpec& cluster,
                                     std::span<const std::uint32_t> rows);
@@ -97,7 +97,7 @@ class StepModel {
   // The same with LeastStepSeconds in any case: never more than Predict says, and soon said.
   StepPrediction Bound(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;
   // The costs in forward order, of the layers in `forward_order` (declaration indices). A transfer is what its
-  // layer adds to the time of the link that is busiest with it and the layers before it. Small tensors lie whole
+  // layer adds to the time of the link that is busiest with it and the layers before it. Small tensors are whole
   // at one owner: the link that is busiest with one is not so with the next, and no link carries the sum of what
   // each layer's busiest does.
   std::vector<LayerCost> Chain(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;

@@ -21,7 +21,7 @@ inline constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
 
 // A layer whose gradient [outputs x inputs], row-major, is a product u^T v of factors that every worker sends to every
 // other, a row of each at a time:
-// - a fully connected layer, behind whose weight's gradient lies, where there is one, that of the bias [outputs];
+// - a fully connected layer; the gradient of its bias [outputs], where it has one, follows that of its weight;
 // - a table of `outputs` entries (an embedding), where each row of u has a single 1 and goes as that one's index. Its
 //   product is never made: what all workers bring is handed out as it is, row by row.
 struct FactorShape {

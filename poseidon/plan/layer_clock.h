@@ -15,10 +15,10 @@ struct LayerSeconds {
   double backward = 0;
 };
 
-// Steady time as the core's executors tell it, so that spans of both fit into one trace.
+// Returns the time of the same steady clock as the core's executors, so that spans of both fit into one trace.
 TimePoint SteadyNow();
 
-// Keeps the costs of the last iterations per layer and tells their means. Means, not medians: where
+// Keeps the costs of the last iterations per layer and returns their means. Means, not medians: where
 // workers share cores, a layer is now and then interrupted for a whole time slice, and that time is
 // part of what a step takes.
 class LayerClock {

@@ -378,7 +378,7 @@ class TimeSearch {
   const std::vector<Open>& open_;
 };
 
-// Writes the clause that stands in the plan's reason column.
+// Writes the plan's reason column, a clause per layer.
 class Reasons {
  public:
   Reasons(std::span<const LayerSpec> layers, const StepModel& model,

@@ -25,8 +25,8 @@ struct PlanOptions {
 };
 
 // Decides every layer's scheme from what was measured (one measurement per layer, in declaration
-// order). Deterministic; of plans whose JudgedSeconds (cost_model.h) measurements cannot tell apart
-// (0.2 %) the one with the simpler schemes. epoch and switch_step are the caller's to set.
+// order). Deterministic. Of plans whose JudgedSeconds (cost_model.h) differ by less than measurements can
+// show (0.2 %) it takes the one with the simpler schemes. The caller sets epoch and switch_step.
 // kInvalidArgument where an option names an unknown layer, or factors for a layer that has none
 // (the message lists the layers that have), or where the measurements do not fit the layers.
 Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& cluster,

@@ -256,7 +256,7 @@ TEST(TimePolicy, FindsTheBestOfAllChoices) {
     const RandomJob job = MakeRandomJob(random);
     const Plan plan = MustPlan(job.layers, job.cluster, job.measured);
     const double best = BruteForce(job);
-    // Step times closer than measurements tell apart count as equal, and then slices are taken. Of more than 1024
+    // Step times closer than measurements can show count as equal, and then slices are taken. Of more than 1024
     // combinations the best is not always found.
     const auto open = std::count_if(job.layers.begin(), job.layers.end(),
                                     [](const LayerSpec& l) { return l.factors.has_value(); });

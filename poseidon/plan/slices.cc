@@ -16,7 +16,7 @@ std::vector<Slice> MakeSlices(std::uint64_t elements, DType dtype, std::uint16_t
     return {Slice{.shard = small_owner, .first = 0, .count = elements}};
   }
   // Whole units are dealt out evenly; the last unit may be a partial one. The shards that get one
-  // unit more are the last ones, so that the partial unit lies in a larger slice and no two slices
+  // unit more are the last ones, so that the partial unit is in a larger slice and no two slices
   // differ by more than one unit.
   const std::uint64_t units = (elements + kSliceUnit - 1) / kSliceUnit;
   const std::uint64_t least = units / shards;

@@ -21,9 +21,8 @@ struct Slice {
 
 // How layers are spread over shards.
 enum class Placement : std::uint8_t {
-  kEven,   // every layer in equal slices, small ones whole where least lies: the product's
-  kWhole,  // every layer whole at one owner, owners in turn: key-value stores of 2017, to compare
-           // with
+  kEven,   // Poseidon's: every layer in equal slices, a small one whole at the owner with the fewest bytes so far
+  kWhole,  // to compare with, as key-value stores of 2017: every layer whole at one owner, owners in turn
 };
 
 // A tensor of fewer bytes has one owner.

@@ -52,7 +52,7 @@ class Scheduler {
 
   // The layers that end the backward pass, one flag per layer. What is committed to the network
   // between the first of their pushes and their last mean delays the next forward pass by its whole
-  // time: `tell` hears true when that begins and false when it is over, from within Push and the
+  // time: calls `tell` with true when that begins and with false when it is over, from within Push and the
   // exchanges' completions. From the next push on.
   void WatchLast(const std::vector<bool>& last, std::function<void(bool)> tell);
 
@@ -90,7 +90,7 @@ class Scheduler {
   std::vector<Row> rows_;
   plan::History plans_;
   std::function<void(bool)> tell_last_;
-  bool backward_ends_ = false;  // as tell_last_ was told
+  bool backward_ends_ = false;  // the last argument of tell_last_
   std::uint32_t in_flight_ = 0;
   TimePoint busy_since_;
   Duration busy_{0};

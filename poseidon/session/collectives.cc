@@ -68,7 +68,7 @@ void Collectives::Start(const OneOff& one, TensorView view, Completion done) {
   request.priority = {messaging::Priority::kData, 0, 0};
   request.gradient = view;
   request.absent = !one.contribute;
-  // A collective has no weights. In their place it carries its kind, by which owners tell calls that differ.
+  // A collective has no weights. In their place it carries its kind, by which owners see that calls differ.
   request.weight = one.kind;
   request.done = std::move(done);
   client_->PushPull(key, std::move(request));

@@ -53,7 +53,7 @@ void Ending::End(const Status& reason) {
     timer_ = 0;
     Finish();
   }));
-  // Told before anything completes with it: a push that comes now is refused at once.
+  // on_failure is called before anything completes with the failure: a push that comes now is refused at once.
   if (auto told = std::exchange(hooks_.on_failure, {}); told && !ended_well_) told(member_.failure);
 }
 

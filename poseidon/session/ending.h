@@ -41,7 +41,7 @@ class Ending {
   // Ends it here. `reason` OK is the orderly end. The last messages get a moment to leave; then every
   // connection is closed before anything completes, because until then memory may still be read and written.
   void End(const Status& reason);
-  // Ends at once and tells nobody, as a process that is killed: the others see a lost member. Not reported
+  // Ends at once without a message, as a process that is killed: the others see a lost member. Not reported
   // through `on_failure`.
   void Vanish();
   // `done` fires when the job has ended here and everything outstanding has been completed: OK after

@@ -111,7 +111,7 @@ std::int32_t Formation::CoordinatorIfHere() const {
 
 // ---- joiners, at the coordinator
 
-// Whoever joins twice on one connection is told apart from two who join.
+// Numbers the connections of joiners, so that one that joins twice on its connection does not count as two.
 coordinator::ConnectionId Formation::JoinerOf(const std::shared_ptr<messaging::Channel>& stranger) {
   for (const auto& [connection, channel] : joiners_) {
     if (channel == stranger) return connection;

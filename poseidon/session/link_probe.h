@@ -36,8 +36,8 @@ class LinkProbe final : public messaging::FrameSink {
   // Pre: bytes <= kMaxProbeBytes; nobody takes more.
   LinkProbe(Executor& executor, messaging::Mesh& mesh, MemberId next, std::uint64_t bytes);
 
-  // `found` is told the fastest that a round has found so far, for flow control of the next, and last what
-  // the link is taken for; then `done` fires.
+  // `found` is called with the fastest rate so far after each round, for flow control of the next, and last
+  // with the rate that the link is taken for; then `done` fires.
   void Run(UniqueFunction<void(LinkMeasurement)> found, UniqueFunction<void()> done);
 
   // Messages from the neighbours.

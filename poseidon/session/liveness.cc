@@ -59,7 +59,7 @@ void Liveness::Beat() {
       member_.env.io.PostAfter(member_.options.liveness.heartbeat_interval(), alive_.Guard([this] { Beat(); }));
 }
 
-// A member at which nothing moves tells the coordinator what it lacks; see coordinator/progress.h.
+// A member at which nothing moves reports to the coordinator what it waits for; see coordinator/progress.h.
 void Liveness::ReportProgress() {
   // Before a job runs, Formation's own limit says who holds up the start.
   if (member_.roster.size() < 2 || (member_.phase != Phase::kRunning && member_.phase != Phase::kLeaving)) return;
@@ -75,7 +75,7 @@ void Liveness::ReportProgress() {
     progress.busy_with = member_.env.front_end->busy_with();
   }
   add_waits_(&progress.waits);
-  // Sums that are owed to this member tell something only where its contributions are all there.
+  // Sums that are owed to this member show who is late only where its contributions are all there.
   std::stable_sort(progress.waits.begin(), progress.waits.end(), [](const wire::Wait& a, const wire::Wait& b) {
     return std::pair(a.what == wire::Wait::For::kMean, a.step) < std::pair(b.what == wire::Wait::For::kMean, b.step);
   });

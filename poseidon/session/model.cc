@@ -259,7 +259,7 @@ Status Model::Wait(LayerId layer) {
   WaitAny({&layer, 1});
   const Status failure = session_.failure();
   MutexLock lock(mutex_);
-  // What a layer was told is an echo of the job's failure, where there is one.
+  // The status of a layer is an echo of the job's failure, where there is one.
   const Status& status = layers_.at(layer.value()).status;
   return status.ok() || failure.ok() ? status : failure;
 }

@@ -67,7 +67,7 @@ struct Push {
   Completion landed = {};
 };
 
-// What a worker wants of the step that it begins; what any worker wants, all are told.
+// What a worker wants of the step that it begins. All workers learn what any of them wants.
 struct Wish {
   bool stop = false;
   bool snapshot = false;
@@ -131,8 +131,8 @@ class Model {
   // The mean of a table's last pushed step. Pre: Wait(layer) has returned OK. Valid until the layer's next push.
   const factors::GatheredRows& Gathered(LayerId layer) const { return *gathered_[layer.value()]; }
 
-  // The engine ran a layer's pass between two moments of the steady clock (plan::SteadyNow): counts towards what the
-  // planner is told of the layer, and is a span of the trace. The update counts as forward.
+  // The engine ran a layer's pass between two moments of the steady clock (plan::SteadyNow): counts towards the
+  // layer's costs that the planner gets, and is a span of the trace. The update counts as forward.
   void Timed(LayerId layer, Pass pass, Step step, TimePoint begin, TimePoint end);
   // In the step begun last the front end stood still for so long, for layers that it takes by `landed` and not by Wait.
   void Waited(Duration time);

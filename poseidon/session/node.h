@@ -30,11 +30,11 @@ namespace poseidon::session {
 // to the room that they are for. Asynchronous throughout; session.h is the blocking face for front ends.
 //
 // Thread: every member is called on `io`; completions fire on `completions` unless said otherwise.
-// Failure: the first one is final. It is told once through `on_failure` (on `io`; it must not destroy
+// Failure: the first one is final. `on_failure` is called once with it (on `io`; it must not destroy
 // the node), with the culprit's member id where there is one, before anything completes with it;
 // everything outstanding does, within the moment that the last words to the others may take.
 // Lifetime: destroyed on `io` while no product of its pushes is under way on `compute`, because products
-// read its memory; AwaitEnd tells when.
+// read its memory; AwaitEnd completes when none is.
 class Node final : public messaging::MeshObserver, public coordinator::CoordinatorPort {
  public:
   Node(const NodeEnvironment& environment, const NodeOptions& options,
@@ -81,7 +81,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void Leave(Completion done);
   // Ends the job for everybody. `reason` should carry the culprit, if any.
   void Abort(const Status& reason) { ending_.Abort(reason); }
-  // Ends at once and tells nobody, as a process that is killed: the others see a lost member. Not reported
+  // Ends at once without a message, as a process that is killed: the others see a lost member. Not reported
   // through `on_failure`.
   void Vanish() { ending_.Vanish(); }
   // `done` fires when the job has ended here and everything outstanding has been completed: OK after

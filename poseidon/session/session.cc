@@ -102,7 +102,7 @@ Session::~Session() {
     RunOnIo([this] { node_->Vanish(); });
     Begin([this](Completion done) { node_->AwaitEnd(std::move(done)); }).wait();
     RunOnIo([this] { node_.reset(); });
-    // Copies that a device still runs end before it goes; what they complete is told before the threads end.
+    // Copies that a device still runs end before it is destroyed; their completions fire before the threads end.
     RunOnIo([this] { device_.reset(); });
     // Behind the ends of those copies, which the device has posted to the I/O executor. They post completions in turn,
     // which the task below is behind.
@@ -165,7 +165,7 @@ Result<std::vector<ByteBuffer>> Session::GatherAll(ConstBytes bytes) {
   std::vector<std::int64_t> sizes(workers(), 0);
   sizes[rank_.value()] = static_cast<std::int64_t>(bytes.size());
   POSEIDON_RETURN_IF_ERROR(Sum(ViewOf(std::span(sizes))));
-  // Each rank begins at a word of its own, or two ranks would add into one number.
+  // Each rank begins at a 64-bit number of its own, or two ranks would add into one.
   std::vector<std::size_t> first(workers() + 1u, 0);
   for (std::size_t r = 0; r < sizes.size(); ++r) {
     first[r + 1] = first[r] + (static_cast<std::size_t>(sizes[r]) + 7) / 8;

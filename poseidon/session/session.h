@@ -64,7 +64,7 @@ struct Statistics {
 class Session {
  public:
   // Listens, joins the job and returns when every member is connected to every other. For
-  // rank 0 (hosts_coordinator) `listening`, where given, is told the address others must join at,
+  // rank 0 (hosts_coordinator) `listening`, where given, is called with the address others must join at,
   // before anybody has joined.
   static Result<std::unique_ptr<Session>> Open(
       std::unique_ptr<Runtime> runtime, const SessionOptions& options,
@@ -86,7 +86,7 @@ class Session {
 
   // Collectives: every worker calls the same ones in the same order; they block.
   Status Sum(TensorView view);  // in rank order, unscaled
-  // The same without blocking: the future is ready when the sum lies in `view`, lent until then.
+  // The same without blocking: the future is ready when the sum is in `view`, lent until then.
   std::future<Status> StartSum(TensorView view);
   Status Broadcast(TensorView view, Rank root);
   Status Barrier();

@@ -79,12 +79,12 @@ class VirtualNetwork {
   std::unique_ptr<transport::Context> MakeContext(HostId host, ProcessId process,
                                                   Executor& executor);
 
-  // The host is cut off without a reset: what is under way from or to it waits for Return, and nobody
-  // is told. Its processes go on, also with each other.
+  // The host is cut off without a reset: what is under way from or to it waits for Return, and no connection
+  // reports an error. Its processes go on, also with each other.
   void Vanish(HostId host);
   void Return(HostId host);
-  // From now on nothing that `from` sends reaches `to`, acknowledgements included, and nobody is told;
-  // the other direction goes on.
+  // From now on nothing that `from` sends reaches `to`, acknowledgements included, and no connection
+  // reports an error; the other direction goes on.
   void Cut(HostId from, HostId to);
   // Resets the next connection on which `from` delivers its byte number `bytes` to `to`, or one beyond it, after
   // that byte: both ends read what has arrived, then fail.

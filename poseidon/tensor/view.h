@@ -20,7 +20,7 @@ struct TensorView {
 
   std::size_t bytes() const { return elements * SizeOf(dtype); }
   MutableBytes span() const { return {memory, bytes()}; }
-  // The part [first, first + count), in elements; must lie inside.
+  // The part [first, first + count), in elements. Pre: it is inside.
   TensorView Slice(std::uint64_t first, std::uint64_t count) const {
     return {memory + first * SizeOf(dtype), count, dtype};
   }

@@ -46,7 +46,7 @@ class Connection {
   virtual ~Connection() = default;
 
   // Fills the buffers in order. Completes once at least `min_bytes` (1 <= min_bytes <= sum of sizes)
-  // have landed, with the count that has; what lies beyond the count is not written afterwards.
+  // have landed, with the count that has; memory beyond the count is not written afterwards.
   // One read at a time. The memory is lent until the completion; the array of buffers itself is not.
   // A stream that ended fails with kUnavailable; so does everything after Close.
   virtual void Read(std::span<const MutableBytes> into, std::size_t min_bytes,

@@ -30,7 +30,7 @@ enum class FrameType : std::uint8_t {
   kResult = 4,     // part of a slice's sum
   kFactor = 5,     // part of a rank's factor u or v
   kProbe = 6,      // bytes sent to measure the link at start-up
-  kLocal = 7,      // no payload; a share (to the host's leader) or the mean (from it) lies in the segment
+  kLocal = 7,      // no payload; a share (to the host's leader) or the mean (from it) is in the segment
 };
 
 // Bits of FrameHeader::flags.
@@ -59,8 +59,8 @@ struct FrameHeader {
   Rank rank;            // whose contribution this is (push, factor, local); a host's number where hosts contribute
   LayerId layer;
   std::uint64_t offset = 0;  // of this payload's first byte within the whole (layer, factor, message)
-  // Bytes of the whole. A factor's are those of its rank's rows, so they say how many rows there are; a share's of
-  // factors, which lies in the segment, likewise (local).
+  // Bytes of the whole. A factor's are those of its rank's rows, so they say how many rows there are; so are those of
+  // a share of factors in the segment (local).
   std::uint64_t total = 0;
   std::uint32_t weight = 0;  // of the contribution in the mean (push, factor, local); 0 none
   DType dtype = DType::kF32;

@@ -127,7 +127,7 @@ struct Measured {
 };
 
 // Member -> all: `about` is silent, or it is heard again. Member -> coordinator: the connection to it
-// ended without a goodbye (`lost`), and why, as far as the member was told.
+// ended without a goodbye (`lost`), and the connection's error, where there is one.
 struct Suspect {
   MemberId about;
   bool lost = false;
@@ -147,8 +147,8 @@ struct Abort {
   friend bool operator==(const Abort&, const Abort&) = default;
 };
 
-// Member -> member: measuring the link. An echo is answered at once; a probe report tells what rate
-// the kProbe frames came at.
+// Member -> member: measuring the link. An echo is answered at once; a probe report contains the rate
+// at which the kProbe frames came.
 struct Echo {
   std::uint64_t token = 0;
   bool reply = false;
@@ -165,7 +165,7 @@ struct Segment {
   std::uint32_t process = 0;     // that has it open
   std::uint32_t descriptor = 0;  // under this number
   std::uint64_t bytes = 0;
-  std::uint64_t nonce = 0;       // that lies at its beginning
+  std::uint64_t nonce = 0;       // the first eight bytes of the segment
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 

@@ -108,7 +108,7 @@ Codec::Moved AuthCodec::Read(ReadCursor& into, Amount amount) {
     moved.bytes += size;
     wire_bytes_in_ += size;
     if (size < vectors.bytes && moved.bytes < amount.enough) {
-      moved.next = Next::kReadable;  // the system has no more: to ask it once more would tell the same
+      moved.next = Next::kReadable;  // the system has no more: another read would return EAGAIN
       return moved;
     }
   }

@@ -46,8 +46,8 @@ class Cursor {
 using ReadCursor = Cursor<MutableBytes>;
 using WriteCursor = Cursor<ConstBytes>;
 
-// What stands between a socket and the bytes of a stream: first the authentication, then whatever
-// happens to each byte on its way. It never blocks and owns neither socket nor buffers.
+// Translates between a socket and the bytes of a stream: first it authenticates the peer, then it
+// encrypts and decrypts, or passes on, each byte. It never blocks and owns neither socket nor buffers.
 class Codec {
  public:
   enum class Handshake {
@@ -56,7 +56,7 @@ class Codec {
     kAuthenticated,
     kRefused,  // the peer has not proven the token, or does not speak this protocol
     kVersionsDiffer,
-    kEnded,  // the peer went away; wire_bytes_in() tells whether it ever said anything
+    kEnded,  // the peer closed the connection; wire_bytes_in() shows whether it ever sent anything
   };
   enum class Next {
     kGoOn,      // call again when convenient
@@ -86,7 +86,7 @@ class Codec {
   virtual Moved Write(WriteCursor& from, std::size_t limit) = 0;
   // True while bytes taken from a writer have not reached the socket.
   virtual bool unsent() const = 0;
-  // Says goodbye to the peer if the protocol has a word for it and the socket takes it now.
+  // Sends the protocol's closing message, if it has one and the socket takes it now.
   virtual void Finish() = 0;
 
   virtual bool integrity_protected() const = 0;

@@ -130,7 +130,7 @@ void Connector::Introduced(Codec::Handshake outcome) {
                                     std::to_string(endpoint_->options().versions.min) + " to " +
                                     std::to_string(endpoint_->options().versions.max) + ")"));
     case Codec::Handshake::kEnded:
-      // Without a word: a listener that is closing, or one that had too many strangers at its door.
+      // Not one byte came: the listener is closing, or had too many connections in their handshake.
       if (!introduction_->heard_anything()) return Retry(Stage::kAuthenticating);
       [[fallthrough]];
     default:

@@ -11,7 +11,7 @@
 namespace poseidon::transport::tcp {
 namespace {
 
-// Places in a header; what lies between them is zero. Numbers are little-endian.
+// Offsets in a header; bytes between the fields are zero. Numbers are little-endian.
 constexpr std::string_view kMagic = "POSEIDON";
 constexpr std::size_t kKindAt = 8;
 constexpr std::size_t kReasonAt = 9;
@@ -158,7 +158,7 @@ void Hello::ConsumeServerHeader(std::uint8_t kind, std::uint8_t reason) {
 void Hello::ConsumeProof(ConstBytes bytes) {
   const Digest server_proof = ServerProof();
   const Digest expected = role_ == HelloRole::kClient ? server_proof : ClientProof(server_proof);
-  // In constant time: the time of a plain comparison tells a stranger how many bytes of its guess are right.
+  // In constant time: the time of a plain comparison shows a stranger how many bytes of its guess are right.
   if (!EqualInConstantTime(bytes, expected)) return End(State::kRefused);
   // After the check: a client proves nothing to a server that does not hold the token.
   if (role_ == HelloRole::kClient) Send(ClientProof(server_proof));

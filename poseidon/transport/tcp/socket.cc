@@ -129,7 +129,7 @@ void SetSocketOptions(int fd, const SocketOptions& options) {
   }
 }
 
-// Linux doubles what it is told, for what it keeps beside the bytes; of full segments that is little. It stops at
+// Linux doubles the size it is given, for what it keeps beside the bytes; of full segments that is little. It stops at
 // net.core.wmem_max, and a buffer that was set no longer grows with its connection, which may take it further
 // (net.ipv4.tcp_wmem): where we get less than we want, it shall grow again.
 void SetSendBuffer(int fd, int bytes) {

@@ -23,8 +23,9 @@ struct SocketOptions {
   // gradient overtake: bytes in the kernel can no longer be reordered.
   int send_buffer_bytes = 128 * 1024;
   int receive_buffer_bytes = 0;
-  // How long an outage a connection has to survive: the system gives up later than that, and, where it can be told
-  // so (Linux 6.15), tries again at least ten times in it, instead of ever more rarely. 0 leaves the system's choice.
+  // How long an outage a connection has to survive: the system gives up later than that, and, where it has an
+  // option for it (Linux 6.15), tries again at least ten times in it, instead of ever more rarely. 0 leaves the
+  // system's choice.
   Duration outage{0};
 };
 

@@ -12,7 +12,7 @@
 
 namespace poseidon::transport::tcp {
 
-// A socket that is connected, what stands before its bytes, and who is at the other end.
+// A connected socket, the codec of its bytes, and who is at the other end.
 struct Link {
   std::unique_ptr<Descriptor> socket;
   std::unique_ptr<Codec> codec;

@@ -45,7 +45,7 @@ struct TcpOptions {
   std::size_t max_strangers = 64;
   // TLS: new keys after so many bytes in one direction.
   std::uint64_t rekey_after_bytes = std::uint64_t{1} << 36;
-  // Told about refused strangers, the first and then ever more rarely. Outlives the context, its
+  // Gets a line about refused strangers, the first and then ever more rarely. Outlives the context, its
   // listeners and connections. May be null.
   LogSink* log = nullptr;
 };

@@ -42,7 +42,7 @@ constexpr std::size_t kReceiveBytes = std::size_t{128} << 10;
 // A hello with pre-shared key and answer is under 1 KiB; a stranger gets no more than this.
 constexpr std::size_t kHandshakeBytes = std::size_t{16} << 10;
 
-// What a refused peer is told when OpenSSL has nothing to say: the alert handshake_failure.
+// Sent to a refused peer where OpenSSL has no alert of its own: handshake_failure.
 constexpr std::array<std::byte, 7> kAlert = {std::byte{21}, std::byte{3}, std::byte{3},
                                              std::byte{0},  std::byte{2}, std::byte{2},
                                              std::byte{40}};
