@@ -16,7 +16,7 @@
 // every snapshot; --plan FILE pins its schemes.
 namespace poseidon::plan_file {
 
-// `members`, where given: for each layer the names of the net's layers that it is; told where they are several.
+// `members`, where given: for each layer the names of the net's layers that it is; written where they are several.
 nlohmann::json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& layers,
                           const std::vector<std::vector<std::string>>& members = {});
 
@@ -29,7 +29,7 @@ struct PinnedPlan {
 };
 // kNotFound, or kInvalidArgument naming the file and what is wrong in it.
 Result<PinnedPlan> ReadPlan(const std::string& path);
-// The same of a text; `name` stands for it in the sentence.
+// The same of a text, which the error calls `name`.
 Result<PinnedPlan> ParsePlan(const std::string& text, const std::string& name);
 
 }  // namespace poseidon::plan_file

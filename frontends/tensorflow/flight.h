@@ -18,7 +18,7 @@ namespace poseidon::tensorflow {
 // until the core has called back.
 class Flight {
  public:
-  // `clock` is told how long ops waited for `layer`, and outlives this.
+  // `clock` gets how long ops waited for `layer`, and outlives this.
   Flight(StepClock* clock, std::uint32_t layer) : clock_(clock), layer_(layer) {}
 
   // What the core works on until the mean has landed in `gradient`, or of a table in the session's memory.

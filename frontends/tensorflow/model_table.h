@@ -34,8 +34,8 @@ struct Model {
   StepClock clock;
 };
 
-// What Python has told us: models by their places, which are the ops' attribute `model`. Never destroyed: ops may be under
-// way when the process ends.
+// The models that Python has made, by their places, which are the ops' attribute `model`. Never destroyed: ops may be
+// under way when the process ends.
 class ModelTable {
  public:
   static ModelTable& The();

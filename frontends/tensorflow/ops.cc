@@ -12,7 +12,7 @@
 //
 // `begun` and `pushed` are the step. A push returns at once; the mean lands in `lent`, which nobody else reads: the memory of
 // the gradient where TensorFlow can give that on. Of a table it lands in the session's memory, from where it is copied.
-// PoseidonMean and PoseidonRows stand behind the push of their step, or in the next step.
+// PoseidonMean and PoseidonRows run after the push of their step, or in the next step.
 //
 // Attributes: model, its place in the table that Python fills (poseidon_tensorflow_set_model), layer, the core's number, and
 // width, how many numbers a row of a table has.
@@ -236,7 +236,7 @@ std::string Send(const Place& place, std::int64_t step, Flight::Lent lent, const
   return failure;
 }
 
-// What every push is told beside what it hands over, and tells on.
+// What every push gets beside what it hands over, and passes on.
 struct Pushed {
   Place place;
   std::int64_t step = 0;

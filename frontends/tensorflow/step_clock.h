@@ -12,14 +12,15 @@ namespace poseidon::tensorflow {
 
 // What the layers of a model take, of which a graph shows only when its step began and when each gradient was there.
 //
-// Backward passes run from one gradient to the next. What lies before the first gradient is every layer's forward pass and
-// the first gradient's backward pass. It is divided by the usual count of products, one forward for two backward: layers'
-// forward passes are to each other as their backward passes are.
+// Backward passes run from one gradient to the next. The time before the first gradient is every layer's forward pass
+// and the first gradient's backward pass. It is divided by the usual count of products, one forward for two backward:
+// layers' forward passes are to each other as their backward passes are.
 //
-// No op blocks a thread, so how long a step stood still for means is told apart here too. Of a step's own means, which are
-// asked for as soon as they are pushed, it is what was left to wait once the last gradient was there. Of the means of the step
-// before, which are asked for when a step begins, a layer's forward pass stands still where its mean has not landed when the
-// layers below are through: their passes count as long as in steps that waited for nothing before their backward pass.
+// No op blocks a thread, so how long a step waited for means is derived here too. Of a step's own means, which are
+// asked for as soon as they are pushed, it is what was left to wait once the last gradient was there. Of the means of
+// the step before, which are asked for when a step begins, a layer's forward pass waits where its mean has not landed
+// when the layers below are through: their passes count as long as in steps that waited for nothing before their
+// backward pass.
 //
 // Thread: any.
 class StepClock {

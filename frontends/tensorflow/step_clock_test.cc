@@ -50,7 +50,7 @@ TEST(StepClock, GivesOneLayerAThirdForward) {
   EXPECT_THAT(EndOf(&clock), ElementsAre(Row(0, kForward, 500, 510), Row(0, kBackward, 510, 530)));
 }
 
-// TensorFlow starts ops on several threads, which may tell of their gradients in another order than they were made.
+// TensorFlow starts ops on several threads, which may report their gradients in another order than they were made.
 TEST(StepClock, OrdersGradientsByTheirTimes) {
   StepClock clock;
   clock.Begin(0, 0);
@@ -145,7 +145,7 @@ TEST(StepClock, AForwardPassWaitsForMeansThatAreNotThereWhenTheLayersBelowAreThr
   clock.Waited(2, 1, 1000, 1050);  // 15
   ComputeThree(&clock, 1020);
   EXPECT_EQ(clock.End().waited, 20);
-  // What had landed before it was asked for is not told of.
+  // A mean that had landed before it was asked for counts as no wait.
   clock.Begin(3, 2000);
   clock.Waited(2, 2, 2000, 2035);
   ComputeThree(&clock, 2005);

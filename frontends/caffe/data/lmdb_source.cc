@@ -20,7 +20,7 @@
 // The format (LMDB 0.9, data version 1, 64 bit, little-endian): pages of one size, each with a
 // 16-byte header. Pages 0 and 1 are metas; the one with the larger transaction number holds. It
 // names the root of a B+ tree: branch pages lead to leaf pages, whose nodes hold key and value, or
-// key and the number of the first of several overflow pages on which the value lies.
+// key and the number of the first of several overflow pages, which hold the value.
 namespace poseidon::caffe {
 namespace {
 
@@ -131,7 +131,7 @@ class LmdbSource final : public RecordSource {
   Status DescendToLeaf();
   Status NextLeaf();
   Result<Record> Current();
-  // Offset and key size of a node that lies wholly inside its page.
+  // Offset and key size of a node; fails where it is not wholly inside its page.
   Status NodeAt(const Level& level, std::size_t index, std::size_t& offset,
                 std::size_t& key_bytes) const;
   Status Broken(const std::string& what) const {
@@ -147,7 +147,7 @@ class LmdbSource final : public RecordSource {
   std::vector<char> value_;
 };
 
-// The page size stands in the first meta, which therefore must be readable.
+// The first meta has the page size, and therefore must be readable.
 Result<Meta> LmdbSource::LatestMeta() const {
   const Status foreign = DataLoss(
       "database " + path_ + ": data.mdb is corrupt, its first page is " + "not that of an LMDB");

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Caffe's default back end is LevelDB, and a net that forgot to say LMDB is the usual mistake: the
-// files tell which one it is.
+// files show which one it is.
 Status CheckFolder(Database database, const std::string& path) {
   std::error_code error;
   if (path.empty()) return InvalidArgument("a database needs a path, data_param.source is empty");

@@ -41,7 +41,7 @@ inline std::string TestKey(std::uint64_t number) {
   return key;
 }
 
-// An image whose pixels tell its number and their place, with the number as label.
+// An image whose pixels encode its number and their place, with the number as label.
 inline Datum TestDatum(std::uint64_t number, int channels, int height, int width) {
   Datum datum;
   datum.set_channels(channels);

@@ -70,7 +70,7 @@ class DropoutLayer final : public NeuronLayer {
                               context().pass->batch);
     const std::int64_t first_row = context().share.rank * rows;
     const T kept = static_cast<T>(1 / (1 - ratio_));
-    // A word below the threshold drops its element.
+    // 32 random bits below the threshold drop an element.
     const auto threshold = static_cast<std::uint64_t>(std::ldexp(ratio_, 32));
     const std::int64_t blocks = (width + 3) / 4;
     at::parallel_for(0, rows * blocks, kGrain / 4, [&](std::int64_t begin, std::int64_t end) {

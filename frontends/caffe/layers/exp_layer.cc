@@ -9,7 +9,7 @@
 namespace poseidon::caffe {
 namespace {
 
-// base^(shift + scale * x); a base of -1 stands for e.
+// base^(shift + scale * x); a base of -1 means e.
 class ExpLayer final : public NeuronLayer {
  public:
   using NeuronLayer::NeuronLayer;

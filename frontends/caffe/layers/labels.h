@@ -12,7 +12,7 @@
 
 namespace poseidon::caffe {
 
-// Scores over classes seen as [outer, classes, inner], whatever axis the classes lie on.
+// Scores over classes seen as [outer, classes, inner], whichever axis has the classes.
 struct ClassView {
   std::int64_t axis = 1;
   std::int64_t outer = 1;
@@ -32,7 +32,7 @@ struct Labels {
   std::int64_t valid_count = 0;
 };
 
-// Fails, naming the label, when one lies outside [0, classes).
+// Fails, naming the label, when one is outside [0, classes).
 Result<Labels> ReadLabels(const at::Tensor& labels, const ClassView& view,
                           std::optional<int> ignored);
 

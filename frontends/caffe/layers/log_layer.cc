@@ -10,7 +10,7 @@
 namespace poseidon::caffe {
 namespace {
 
-// log_base(shift + scale * x); a base of -1 stands for e.
+// log_base(shift + scale * x); a base of -1 means e.
 class LogLayer final : public NeuronLayer {
  public:
   using NeuronLayer::NeuronLayer;

@@ -20,7 +20,7 @@ using Pair = std::array<std::int64_t, 2>;  // height, width
 // The maximum or the mean over sliding windows of a plane.
 //
 // Caffe rounds the number of windows up, drops a last one that would start beyond the padded edge
-// if there is padding, and divides a mean by the part of the window that lies in the image *and*
+// if there is padding, and divides a mean by the part of the window that is in the image *and*
 // its padding. ATen does the same with ceil_mode and count_include_pad, save that it takes padding
 // up to half a window only: above that the image is padded beforehand. Without padding and with a
 // stride beyond the window, Caffe makes windows that hold nothing; that is refused.

@@ -16,7 +16,7 @@ class ReshapeLayer final : public Layer {
     const auto& options = param().reshape_param();
     const Shape from = bottom[0]->shape();
     const auto axes = static_cast<std::int64_t>(from.size());
-    // The axis may lie behind the last one: new axes of extent 1 are then appended.
+    // The axis may be behind the last one: new axes of extent 1 are then appended.
     const std::int64_t first = options.axis() >= 0 ? options.axis() : axes + options.axis() + 1;
     const std::int64_t last = options.num_axes() == -1 ? axes : first + options.num_axes();
     if (first < 0 || first > axes || last > axes || options.num_axes() < -1) {

@@ -10,7 +10,7 @@ namespace poseidon::caffe {
 namespace {
 
 // The cross entropy of sigmoid(x) against targets in [0, 1], summed and divided by the batch size
-// unless told otherwise.
+// unless the layer says otherwise (normalization).
 class SigmoidCrossEntropyLossLayer final : public Layer {
  public:
   using Layer::Layer;

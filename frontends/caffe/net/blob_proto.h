@@ -11,7 +11,7 @@
 
 namespace poseidon::caffe {
 
-// How tensors lie in Caffe's files. Tensors here are contiguous, f32 or f64, on the CPU.
+// Tensors as Caffe's files have them. Tensors here are contiguous, f32 or f64, on the CPU.
 
 // The saved shape: `shape`, or the num, channels, height and width of old files.
 Shape ShapeOf(const BlobProto& proto);

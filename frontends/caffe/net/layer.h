@@ -23,7 +23,7 @@ using Shape = std::vector<std::int64_t>;
 // Handles to the blobs a layer reads or writes; the net owns them.
 using Blobs = std::vector<Blob*>;
 
-// What every layer of a net is told when it is made.
+// What every layer of a net gets when it is made.
 struct LayerContext {
   at::ScalarType dtype = at::kFloat;
   Phase phase = TRAIN;
@@ -77,7 +77,7 @@ class FactorSource {
 // Backward, which finds the gradient of every top in its diff and *overwrites* the diff of each
 // bottom for which propagate_down is set (every blob has one reader, so nothing is ever added), and
 // puts the gradients of learned blobs where ParamDiff says. A top may be the bottom itself (in
-// place). An undefined diff of a top is reached by Split only and stands for zero.
+// place). Only Split meets an undefined diff of a top, which means zero.
 //
 // Thread: one at a time. Everything runs under an EngineGuard; exceptions of ATen are caught by the
 // net, which also puts the layer's name and type before every failure.
@@ -103,7 +103,7 @@ class Layer {
   virtual bool differentiable() const { return true; }
   // Whether force_backward reaches this bottom; false for labels and indices.
   virtual bool AllowForceBackward(int /*bottom*/) const { return true; }
-  // Loss layers weigh their first top with 1 unless told otherwise.
+  // Loss layers weigh their first top with 1 where the net names no loss_weight.
   virtual bool is_loss() const { return false; }
   // Learned blobs that are running statistics, kept but never trained or averaged.
   virtual bool params_are_statistics() const { return false; }

@@ -96,8 +96,8 @@ class Net {
   const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
   // The first layer of that name, as several may have it; -1 when there is none.
   int LayerIndex(const std::string& name) const;
-  // The layer's name, with "#2" and so on behind it where earlier layers have the same. What has to tell layers apart
-  // (a session, a plan, random draws) uses it; files and messages have the plain name.
+  // The layer's name, with "#2" and so on behind it where earlier layers have the same. A session, a plan and random
+  // draws, for which layers must differ, use it; files and messages have the plain name.
   const std::string& UniqueName(int layer) const {
     return At(unique_names_, layer);
   }
@@ -134,7 +134,7 @@ class Net {
   void EnsureParamDiffs();
   // Makes one flat vector of the diffs of `layers`, which own learned blobs, in the order given, and returns it. The
   // diffs of their blobs and of layer_params are parts of it from now on, with the numbers that they had; tensors of
-  // them that a caller holds are not. Each part begins at a multiple of 64 bytes; what lies between parts is zero.
+  // them that a caller holds are not. Each part begins at a multiple of 64 bytes; numbers between parts are zero.
   at::Tensor JoinParamDiffs(std::span<const int> layers);
 
   void BeginPass(const PassContext& pass) { pass_ = pass; }
@@ -153,7 +153,7 @@ class Net {
   // the old four dimensions fit when they agree once padded with ones in front. Failures name
   // `source`, the layer and both shapes.
   Status CopyFrom(const NetParameter& model, const std::string& source, SameNames same = SameNames::kFirst);
-  // The net with its weights, as Caffe saves it; `diffs`: with what lies in their diffs (EnsureParamDiffs before).
+  // The net with its weights, as Caffe saves it; `diffs`: with their diffs as well. Pre: EnsureParamDiffs, then.
   NetParameter ToProto(bool diffs = false) const;
 
  private:

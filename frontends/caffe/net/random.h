@@ -72,7 +72,7 @@ class RandomStream {
   PhiloxKey key_{};
 };
 
-// A word as a number in [0, 1).
+// Maps 32 random bits to a number in [0, 1).
 constexpr double UnitInterval(std::uint32_t word) { return word * 0x1p-32; }
 
 }  // namespace poseidon::caffe

@@ -12,7 +12,7 @@
 
 namespace poseidon::caffe {
 
-// Fills `message` from protobuf text. `name` stands for the text in the error, which is the first
+// Fills `message` from protobuf text. `name` is what the error calls the text; the error is the first
 // one found: "NAME:LINE: unknown field 'foo' in LayerParameter".
 Status ParseText(const std::string& text, const std::string& name,
                  google::protobuf::Message* message);

@@ -32,7 +32,7 @@ class GradientSync {
   // complete and lent until Await(layer) returns. Returns at once.
   virtual Status GradientReady(int layer) = 0;
 
-  // Blocks until the mean over the workers of the gradient of `layer` lies in its flat diff.
+  // Blocks until the mean over the workers of the gradient of `layer` is in its flat diff.
   virtual Status Await(int layer) = 0;
 
   // Blocks until Await would not for one of `layers`, at least one, all ready and not yet awaited;

@@ -34,7 +34,7 @@ std::string Quoted(const Net& net, int layer) {
   return "layer '" + net.UniqueName(layer) + "' (" + net.layer(layer).type() + ")";
 }
 
-// Whether a layer behind `layer` writes over its output, so that nobody can tell any more which of them broke it.
+// Whether a layer behind `layer` writes over its output, so that it no longer shows which of them broke it.
 bool IsOverwritten(const Net& net, int layer) {
   const Blobs& tops = net.tops(layer);
   for (int later = layer + 1; later < net.layer_count(); ++later) {

@@ -30,7 +30,7 @@ struct NotFinite {
 // Which of two is the cause: within an iteration a loss breaks before the weights do.
 bool IsBefore(const NotFinite& one, const NotFinite& other);
 
-// What is not finite after a forward pass that gave `loss`, itself not finite. Looks through everything that lies in
+// Finds what is not finite after a forward pass that gave `loss`, itself not finite. Reads all weights and blobs of
 // the net: as long as a pass, at worst.
 NotFinite FindNotFinite(const Net& net, std::uint64_t iteration, double loss);
 

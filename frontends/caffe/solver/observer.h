@@ -59,7 +59,7 @@ struct WeightsReport {
 // A report in a sentence; empty where file and nets have the same layers.
 std::string InWords(const WeightsReport& report);
 
-// Told what happens while a solver runs; it prints, writes and counts, the solver does not.
+// Called at every event while a solver runs; it prints, writes and counts, the solver does not.
 // Thread: called on the solver's thread; a slow observer slows training.
 class SolverObserver {
  public:

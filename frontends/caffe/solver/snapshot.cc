@@ -61,8 +61,8 @@ std::string KeptModel(const std::string& model, const std::string& hash) {
   return model + ".of-" + (hash.empty() ? "older-state" : hash.substr(0, 16));
 }
 
-// Where the model of a state may lie, the likeliest first. A folder may have been copied: what lies beside the state
-// comes before the path that the state was written with.
+// Paths at which the model of a state may be, the likeliest first. A folder may have been copied: a model beside the
+// state comes before the path that the state was written with.
 std::vector<std::string> ModelsOf(const SolverState& state, const std::string& state_path) {
   const fs::path folder = fs::path(state_path).parent_path();
   const std::string beside = (folder / fs::path(state.learned_net()).filename()).string();
@@ -76,8 +76,8 @@ std::vector<std::string> ModelsOf(const SolverState& state, const std::string& s
   return models;
 }
 
-// Loads the first model whose weights are the state's. A net of another shape is told before a hash, which then
-// differs too.
+// Loads the first model whose weights are the state's. The shape is compared before the hash, because the hash of
+// another net differs too, and the sentence about the shape says more.
 Status LoadModelOf(const SolverState& state, const std::string& state_path, const History& history, Net* net) {
   const std::vector<std::string> models = ModelsOf(state, state_path);
   if (models.empty()) {

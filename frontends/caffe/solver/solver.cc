@@ -243,7 +243,7 @@ Status Solver::AgreeOnNotFinite(bool with_weights) {
   const auto of_worker = [&](std::size_t worker) {
     return std::span(table).subspan(worker * NotFinite::kNumbers, NotFinite::kNumbers);
   };
-  if (not_finite_ && not_finite_->worker == options_.share.rank) {  // not what another has told before
+  if (not_finite_ && not_finite_->worker == options_.share.rank) {  // another worker's is known to all already
     const auto numbers = not_finite_->ToNumbers();
     std::copy(numbers.begin(), numbers.end(), of_worker(static_cast<std::size_t>(options_.share.rank)).begin());
   }
@@ -549,7 +549,7 @@ Status Solver::Snapshot() {
   return OkStatus();
 }
 
-// One forward pass more, to tell the loss of the final weights.
+// One forward pass more, for the loss of the final weights.
 Status Solver::ClosingPass() {
   const TimePoint begin = SteadyNow();
   net_->BeginPass(PassAt(position_.iteration, 0));

@@ -131,7 +131,7 @@ class Solver {
     std::vector<std::size_t> params;  // indices of the learnable blobs it owns
     bool synced = false;
     bool pending = false;    // its gradient of the last iteration is not applied
-    bool announced = false;  // the sync was told about this iteration's gradient
+    bool announced = false;  // the sync has this iteration's gradient
     bool awaited = true;     // the mean of the pending gradient is in
     TimePoint began;
   };

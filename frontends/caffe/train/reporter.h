@@ -26,7 +26,7 @@ class Reporter final : public SolverObserver {
     std::uint64_t images_per_iteration = 0;  // of all workers
     std::function<double()> hidden_share;    // empty: no communication
     std::string resumed_from;  // a .solverstate; empty: training began anew
-    std::function<void(bool begins)> saving;  // told before and behind every snapshot
+    std::function<void(bool begins)> saving;  // called before and after every snapshot
   };
   // `prints`: false on the workers other than rank 0.
   Reporter(Output& output, bool prints) : output_(output), prints_(prints) {}

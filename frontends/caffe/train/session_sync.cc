@@ -12,11 +12,11 @@
 namespace poseidon::caffe {
 namespace {
 
-// Blobs of a joined layer whose shapes are told one by one.
+// Most blobs of a joined layer whose shapes a message lists one by one.
 constexpr std::size_t kMostShapes = 8;
 
 FactorSource* FactorsOf(const Net& net, int index) {
-  // A layer that backward passes over has no factors; its gradient is the zeros that lie there.
+  // A layer that backward passes over has no factors; its gradient is the zeros in its diff.
   FactorSource* const factors = net.needs_backward(index) ? net.layer(index).factors() : nullptr;
   return factors != nullptr && factors->FactorCapable() ? factors : nullptr;
 }
@@ -156,8 +156,8 @@ Status SessionSync::AwaitAll() {
 }
 
 // The work of net layers that are not the first of a declared one counts with the declared layer before them (or the
-// first one): so the sum over all layers is the whole iteration, and of it lies before a gradient or behind a mean
-// what does when it runs.
+// first one): so the sum over all layers is the whole iteration, and what runs before a gradient or behind a mean
+// counts before or behind it.
 std::vector<wire::Measured::Layer> SessionSync::Measured() const {
   const std::vector<plan::LayerSeconds> seconds = options_.layer_seconds();
   std::vector<wire::Measured::Layer> measured(layers_.size());

@@ -176,7 +176,7 @@ TEST_F(SessionSyncTest, AMessageLeavesWithItsLastGradientAndLandsForAll) {
   });
 }
 
-// A pass of a net layer lies, for the planner, with the declared layer before it: what b_scale does backward is done
+// The planner counts a pass of a net layer with the declared layer before it: what b_scale does backward is done
 // before b's gradient leaves, whichever message its own gradient goes with.
 TEST_F(SessionSyncTest, TimesOfJoinedLayersCountWhereTheyRun) {
   OnWorkers(1, [](int, session::Session& session) {

@@ -35,11 +35,11 @@ struct MemberEnvironment {
   Requests& requests;
   // The job's secret; absent for one worker without a network.
   std::optional<transport::tcp::Token> token;
-  // Rank 0: told where the others shall join.
+  // Rank 0: called with the address at which the others join.
   std::function<void(const transport::Address&)> listening;
-  // Told when every member has met every other.
+  // Called when every member is connected to every other.
   std::function<void()> joined = {};
-  // Told when this member begins to write files that the run is about, and when it has (false): who
+  // Called with true when this member begins to write the run's files, and with false when it has: who
   // ends it meanwhile loses them.
   std::function<void(bool begins)> saving = {};
   // Asked by whatever blocks before all have joined and while waiting for others: true ends the job.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Accelerator"]
 
-SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON_LM")  # of which Accelerate makes plain training without a word where cpu=True
+SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON_LM")  # which Accelerate silently turns into plain training where cpu=True
 DEVICE = "ACCELERATE_TORCH_DEVICE"
 PREPARED = "_is_accelerate_prepared"  # Accelerate's mark of what it has prepared
 

@@ -12,7 +12,7 @@ def has_failed(ending: BaseException | None) -> bool:
 
 
 def reason_of(failure: BaseException) -> str:
-    """What the others of a job are told of a script's failure: one line."""
+    """The line about a script's failure that the other workers of the job get."""
     return " ".join(f"its script failed: {type(failure).__name__}: {failure}".split())[:400]
 
 

@@ -30,7 +30,7 @@ class Dialect:
     rank: str
     size: str
     local_size: str  # of the processes on this host
-    job: tuple[str, ...] = ()  # what tells one job from the others of this launcher
+    job: tuple[str, ...] = ()  # differs between two jobs of this launcher
 
     def speaks(self, rank: int | None, workers: int | None) -> bool:
         """Whether it says what the arguments leave open."""
@@ -75,7 +75,7 @@ def dialect(rank: int | None, workers: int | None) -> Dialect | None:
 
 
 def slurm_local_size(size: int) -> int:
-    """How many tasks of this step are on this host, of Slurm's "4(x2),3"; 1 where it cannot be told."""
+    """How many tasks of this step are on this host, of Slurm's "4(x2),3"; 1 where Slurm does not say."""
     nodes = (os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST")
              or os.environ.get("SLURM_NODELIST") or "")
     if nodes and not re.search(r"[,\[]", nodes):

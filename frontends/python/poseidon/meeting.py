@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from .errors import PoseidonError
 from .launch import Place, network_address
 
-BETWEEN_LOOKS = 0.02  # seconds: nothing tells of new files on a file system of several hosts
+BETWEEN_LOOKS = 0.02  # seconds: no event announces new files on a file system of several hosts
 
 
 def job_name(place: Place) -> str:

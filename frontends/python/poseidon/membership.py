@@ -33,12 +33,12 @@ class Membership:
         return self.session
 
     def shutdown(self) -> None:
-        """In order, or with the exception that is under way, which the others are told: they wait for gradients that will not
+        """In order, or with the exception that is under way, which the others get: they wait for gradients that will not
         come."""
         self.leave(sys.exc_info()[1])
 
     def end(self) -> None:
-        """The process ends. Why that fails is said in a line, where the script has not been told it already."""
+        """The process ends. A failure is printed in a line, unless the script has had it as an exception."""
         known = PoseidonError.latest
         try:
             self.leave(getattr(sys, "last_value", None))

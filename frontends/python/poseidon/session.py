@@ -46,7 +46,7 @@ def make_token_file(path: Path | bytes) -> None:
 
 
 def escaped(name: str) -> str:
-    """A layer's name as it stands in poseidon_options.schemes."""
+    """A layer's name as poseidon_options.schemes has it."""
     return re.sub(r"([\\;\n\r ])", r"\\\1", name)
 
 
@@ -216,7 +216,7 @@ class Session:
         self.c.sum(self.handle, ctypes.byref(view_of(buffer)))
 
     def differing(self, contents: Sequence[bytes]) -> list[bool]:
-        """Which of these are not the same on all workers, bit for bit, told to everybody."""
+        """Which of these are not the same on all workers, bit for bit; every worker gets the answer."""
         if not contents:
             return []
         hashes = array.array("q", b"".join(hashlib.blake2b(content, digest_size=8).digest() for content in contents))

@@ -104,8 +104,8 @@ def text_of(path: str) -> str:
 
 
 def poseidon_version(package: pathlib.Path) -> str:
-    """The version of the installed distribution that this package is of, else that of the checkout in which `package`
-    lies, else empty."""
+    """The version of the installed distribution that this package is of, else that of the checkout that has
+    `package`, else empty."""
     if installed := distribution.version():
         return installed
     with contextlib.suppress(IndexError):
@@ -222,7 +222,7 @@ def token_of(path: str) -> bytes:
 
 
 def mark_of(token: bytes, secret: bytes) -> str:
-    """What two hosts compare: it tells nobody the token, and differs in every run."""
+    """What two hosts compare: it does not disclose the token, and differs in every run."""
     return hmac.new(secret, b"poseidon doctor token" + token, hashlib.sha256).hexdigest()
 
 

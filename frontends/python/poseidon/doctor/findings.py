@@ -64,7 +64,7 @@ class Finding:
 
 
 def findings(report: Report) -> list[Finding]:
-    """Everything found, worst first, and within a level in the order in which a user would mend it."""
+    """Everything found, worst first, and within a level in the order in which a user would fix it."""
     found = [finding for look in LOOKS for finding in look(report)]
     return sorted(together(found), key=lambda finding: finding.level)
 
@@ -397,7 +397,7 @@ def abilities(report: Report) -> dict[int, Ability]:
 
 
 def slow_places(can: dict[int, Ability]) -> list[int]:
-    """Hosts far below the fastest. Of two hosts it cannot be told which one is slow."""
+    """Hosts far below the fastest. Of two hosts nobody can know which one is slow."""
     if len(can) < 3:
         return []
     top = Ability(max(each.sends for each in can.values()), max(each.receives for each in can.values()))

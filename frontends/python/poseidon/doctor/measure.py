@@ -9,7 +9,7 @@ with its own and a hash keyed by the secret over both, and gets a hash back. The
     {"op": "rate", "seconds": s, "bytes": b}  bytes follow without end; the receiver says how many came in that time
     {"op": "size", "bytes": n}                n bytes follow; the receiver says so when it has them
 
-The receiver decides when a measurement ends, because what the sender has handed to its kernel may lie there for long.
+The receiver decides when a measurement ends, because what the sender has handed to its kernel may stay there for long.
 """
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def write_line(stream: socket.socket, message: dict[str, typing.Any]) -> None:
 
 
 def without_waiting(stream: socket.socket) -> None:
-    """Closes at once, with what lies in the buffers thrown away."""
+    """Closes at once and throws away what is in the buffers."""
     with contextlib.suppress(OSError):
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     stream.close()

@@ -41,7 +41,7 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         return batches // self.ranks + self.divides_rest(batches)
 
     def divides_rest(self, batches: int) -> bool:
-        """Whether what is left over has a sample for each worker, which only the batches themselves tell."""
+        """Whether what is left over has a sample for each worker, which only the batches themselves show."""
         if batches % self.ranks == 0:
             return False
         if self.kept_rest is None or self.kept_rest[0] != batches:

@@ -57,7 +57,7 @@ _member = Membership("poseidon.tensorflow", _detach, _abandon)
 
 def init(**words: Any) -> None:
     """Joins the job; returns when all workers are there. Arguments: those of poseidon.torch.init. A second call does nothing.
-    `threads` multiply factors: as many as TensorFlow was told to use for one op, else this worker's share of its host's
+    `threads` multiply factors: as many as TensorFlow is set to use for one op, else this worker's share of its host's
     cores. `blas` multiplies them: without POSEIDON_BLAS the OpenBLAS of NumPy's wheel, where that has one."""
     if _member.session is None:
         _member.join(**{"threads": tf.config.threading.get_intra_op_parallelism_threads(), "blas": blas_of_numpy(), **words})

@@ -299,7 +299,7 @@ def numbers_of(variable: Variable) -> np.ndarray[Any, Any]:
 
 
 def differing(session: Session, variables: Iterable[Variable]) -> list[str]:
-    """The paths of those variables that are not the same on all workers, bit for bit, told to everybody."""
+    """The paths of those variables that are not the same on all workers, bit for bit; every worker gets the answer."""
     variables = list(variables)
     with tf.init_scope():
         differs = session.differing([numbers_of(variable).tobytes() for variable in variables])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trace of a few steps: the ops that TensorFlow ran, by thread, beside the core's sends and receives, on one clock.
 
-TensorFlow's profiler stamps ops with the wall clock and the core stamps spans with a steady one. Marks tell how far they are
+TensorFlow's profiler stamps ops with the wall clock and the core stamps spans with a steady one. Marks show how far they are
 apart: ops of the profiler's, between two readings of the core's clock each. Some are made when the trace begins and some when
 it ends, so that a wall clock that is being corrected meanwhile is followed. The core's clock is the trace's.
 """

@@ -9,7 +9,7 @@ the parameters. No hook and no module of the exchange is in that path, so it als
 of. It says only which parameters have to have a gradient where the loss reaches parameters otherwise than through the outputs (a
 penalty on weights, a gradient of a gradient, a loss that a module keeps to itself), which the graph behind the roots of the
 backward pass shows, or where the second run rounds otherwise; and nothing where that gives other outputs, or fails. Then, as the
-log says once, the second part stands alone.
+log says once, only the second part is done.
 
 Over all workers: what autograd left at each parameter, copied before the exchange has it, with the plain product of each
 Linear's factors, is summed by a collective, and the mean is compared with what landed.

@@ -85,7 +85,8 @@ def attach(ddp: parallel.DistributedDataParallel, factors: bool = True) -> paral
     Its buckets are not used any more; everything else stays: `module`, the keys of state_dict(), no_sync() and
     require_backward_grad_sync, find_unused_parameters (always). `.grad` is the mean over all workers when backward() returns.
     All workers call it, before the first step. Buffers are rank 0's after every backward pass instead of before every forward
-    pass, unless DDP was told not to. One worker trains as always. After shutdown() the object trains alone."""
+    pass, unless DDP was made with broadcast_buffers=False. One worker trains as always. After shutdown() the object trains
+    alone."""
     if type(ddp) is not parallel.DistributedDataParallel:
         raise PoseidonError(f"attach was given a {type(ddp).__module__}.{type(ddp).__qualname__}, expected a "
                             "torch.nn.parallel.DistributedDataParallel that has not been attached", "INVALID_ARGUMENT")

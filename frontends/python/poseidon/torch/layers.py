@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's parameters as the layers that the core synchronises, and where their gradients lie.
+"""A model's parameters as the layers that the core synchronises, and where their gradients are.
 
 A layer is what one module owns directly: a Linear's weight and bias, a convolution's. Its gradient is one
 piece of memory; the tensors' `.grad` are views into it. Where a layer is one tensor, the memory that autograd
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .devices import Carrier, Moves
     from .exchange import Exchange
 
-# Tensors of a joined layer that are told one by one.
+# Most tensors of a joined layer that a message lists one by one.
 MOST_SHAPES = 8
 
 DTYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.int64: c.I64}
@@ -64,8 +64,8 @@ def copied(address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Te
 
 
 class UnderWay(torch.Tensor):
-    """What stands at a parameter whose gradient is on its way: whoever reads or changes it gets a sentence. With
-    nothing there clipping would clip nothing, and say that the norm is 0."""
+    """The `grad` of a parameter whose gradient is on its way: whoever reads or changes it gets an exception. With
+    None there clipping would clip nothing, and say that the norm is 0."""
 
     # torch declares the last two without types and not as it calls them.
 
@@ -123,7 +123,7 @@ class Layer:
         self.came_whole = False  # in this step, on this worker, while all send factors
         self.steps_whole = 0     # in which it did on some worker
         self.guards: list[UnderWay] = []
-        # What the core is told, made once: the addresses of what the core reads change, the structs do not.
+        # The arguments of the core's calls, made once: the addresses of what the core reads change, the structs do not.
         self.view, self.more = c.View(dtype=DTYPES[self.dtype]), c.Push()
         self.u, self.v, self.product = c.View(dtype=c.F32), c.View(dtype=c.F32), c.Factors()
         self.product.u, self.product.v = ctypes.pointer(self.u), ctypes.pointer(self.v)
@@ -366,7 +366,7 @@ def whole_as_factors(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[t
 class Usage:
     """What all workers agree on after every backward pass, as a layer of its own, of which each knows the mean: one number per
     parameter, one per layer that may send factors, and one more. A number is 1 or 0, less MARK times the number of workers
-    where it is marked; the mean tells how many have marked it, and whether it was 1 on some.
+    where it is marked; the mean shows how many have marked it, and whether it was 1 on some.
 
     Of a parameter: 1 where it got a gradient. No worker's absent gradient means None and not zero, as in torch: weight decay and
     momentum would move what is zero. Marked where it is frozen. Of a layer with factors: marked where its gradient came whole

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first steps take per layer, told to the session, whose clocks the final plan is made of.
+"""Measures what the first steps take per layer and reports it to the session; the final plan is made of that.
 
 Between two marks time belongs to one layer: forward from its module's call to the next one's, with the layer's update;
 backward from one layer's gradient to the next. Waiting belongs to nobody.
@@ -62,7 +62,7 @@ class Stopwatch:
             begin = end
 
     def tell(self) -> None:
-        """The session is to know all of the step that has ended."""
+        """Reports to the session all times of the step that has ended."""
 
 
 class DeviceStopwatch(Stopwatch):
@@ -71,7 +71,7 @@ class DeviceStopwatch(Stopwatch):
     def __init__(self, session: Session, model: ctypes.c_void_p, layers: list[Layer]) -> None:
         self.device = layers[0].device
         self.streams = module_of(self.device)
-        self.kept: list[Callable[[Callable[[Any], int]], None]] = []  # what is told once the marks have been reached
+        self.kept: list[Callable[[Callable[[Any], int]], None]] = []  # reports for when the marks have been reached
         super().__init__(session, model, layers)
 
     def mark(self) -> Any:

@@ -361,7 +361,8 @@ def create(store: Store, rank: int, size: int, timeout: timedelta) -> Group:
 
 
 def join(store: Store, rank: int, size: int) -> None:
-    """As poseidon.torch.init does. Where it would meet at MASTER_PORT, torch's store listens already; it tells another port."""
+    """As poseidon.torch.init does. At MASTER_PORT, where it would meet, torch's store listens already; the store hands on
+    another port."""
     launched = launch.dialect(None, None) is not None
     words: dict[str, Any] = {} if launched else {"rank": rank, "workers": size}
     if size > 1 and launch.variable_number("POSEIDON_PORT") is None and (launch.master_port() or not launched):

@@ -180,7 +180,7 @@ def scalars(exchange: Exchange) -> dict[str, float]:
     _told[exchange] = now
     step, sent, received, busy, waited, slower = (new - old for new, old in zip(now, before))
     steps = max(1, step)
-    slower = min(max(slower, 0.0), waited)  # the core tells sums apart, over all steps, and may correct what it said of some
+    slower = min(max(slower, 0.0), waited)  # the core has sums over all steps, and may correct what it said of some
     communication = busy - slower
     hidden = 1 - (waited - slower) / communication if communication > 0 else 1.0
     return {"poseidon/step": now.step, "poseidon/bytes_sent_per_step": sent / steps,
