@@ -34,8 +34,8 @@ void AddConvertMnist(CLI::App& app);
 void AddMember(CLI::App& app);  // by train
 void AddRank(CLI::App& app);    // by run
 
-// Whether a job failed because of a member: one that it names, or one of those that no longer hear each
-// other, where it cannot be told which.
+// Whether a job failed because of a member: one that it names, or, where nobody can know which, one of
+// those that no longer hear each other.
 bool IsMemberLost(const Status& failure);
 
 // Prints "poseidon: SENTENCE" on standard error and throws the exit code.

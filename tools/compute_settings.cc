@@ -73,8 +73,8 @@ __attribute__((no_sanitize("address", "undefined"))) void RestartWithComputeSett
 [[gnu::section(".preinit_array"),
   gnu::used]] void (*const kBeforeLibraries)(int, char**, char**) = RestartWithComputeSettings;
 
-// Every iteration takes and frees the same blocks. Left alone, the C library gives the top of the
-// heap back whenever nothing happens to lie above it, and the kernel clears it anew each time: a
+// Every iteration takes and frees the same blocks. By default the C library gives the top of the
+// heap back whenever its last block is freed, and the kernel clears those pages anew each time: a
 // third of a step of LeNet.
 __attribute__((constructor)) void KeepTheHeap() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);

@@ -57,7 +57,7 @@ void LineWriter::Write(std::string text) {
     return;
   }
   if (dropped_ > 0) {
-    // The number stands where the lines would.
+    // The number is written in the place of the lines.
     text = "(" + std::to_string(std::exchange(dropped_, 0)) +
            " lines were dropped: nobody took the output)\n" + text;
   }

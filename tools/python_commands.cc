@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The folder in which Python finds the package, and the interpreter: those of the checkout in which this program was
-// built, or of the package that it lies in.
+// built, or of the package that contains it.
 std::pair<fs::path, std::string> PackageAndPython() {
   std::error_code error;
   const fs::path above = fs::path(OwnProgram()).parent_path().parent_path().parent_path();  // of build/PRESET/bin, or poseidon/bin

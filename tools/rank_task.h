@@ -10,7 +10,7 @@
 
 namespace poseidon::tools {
 
-// One rank of `poseidon run`, as its launcher tells it. The token travels beside it.
+// One rank of `poseidon run`, as its launcher sends it. The token travels beside it.
 struct RankTask {
   std::string name;  // "rank 2 on host b"
   int rank = 0;

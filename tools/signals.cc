@@ -15,7 +15,7 @@
 namespace poseidon::tools {
 namespace {
 
-// Handlers are given nothing but the signal's number: all that they read lies here and is never
+// Handlers get nothing but the signal's number: all that they read is in these globals and is never
 // destroyed.
 enum class Effect { kNone, kSnapshot, kStop };
 std::atomic<Effect> interrupt_effect = Effect::kNone;

@@ -12,7 +12,7 @@
 namespace poseidon::tools {
 
 // A member's task as its launcher writes it: everything but the coordinator's address, which the
-// launcher adds when rank 0 has told it.
+// launcher adds when rank 0 has reported it.
 nlohmann::json TaskJson(const caffe::MemberTask& task, const transport::tcp::Token& token);
 
 struct MemberInput {

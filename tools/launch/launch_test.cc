@@ -130,7 +130,7 @@ TEST(LauncherTest, TheAccusedIsEndedWhenAllOthersHaveSpoken) {
   EXPECT_EQ(result.failure, "zero is silent (ended by the launcher: zero)");
 }
 
-// Rank 0 cannot tell who is cut off; what the other side saw is said, and counts if it can tell.
+// Rank 0 cannot know who is cut off; what the other side saw is reported, and counts if that side can.
 TEST(LauncherTest, OfTwoSidesBothAreHeard) {
   const auto run = [](const std::string& one) {
     return Launch({Shell("zero", std::string(kListensAndJoins) +

@@ -505,7 +505,7 @@ bool Job::OnlyAccusedAreLeft() const {
   int place = 0;
   for (const Child& child : children_) {
     const bool is_accused = accused.contains(place++);
-    // Nobody is accused where it cannot be told who is cut off. A member of another host may be on the far side, from
+    // Nobody is accused where nobody can know who is cut off. A member of another host may be on the far side, from
     // which no end of its process comes.
     const bool may_be_cut_off = in_doubt && child.member->remote;
     if (!child.process.ended() && !is_accused && !may_be_cut_off) return false;
@@ -559,7 +559,7 @@ LaunchResult Job::Verdict() const {
     result.failure = start_failure_;
     return result;
   }
-  bool in_doubt = false;  // the failure so far says that it cannot be told who is lost
+  bool in_doubt = false;  // the failure so far has no culprit among those who may be lost
   std::string other_side;
   const bool killed = std::any_of(children_.begin(), children_.end(), WasKilled);
   for (const Child& child : children_) {
@@ -570,7 +570,7 @@ LaunchResult Job::Verdict() const {
     // What somebody says who has lost a member without knowing it counts for nothing.
     if (killed && !lost) continue;
     const std::string message = child.failure->value("message", "");
-    // Who can tell counts more than who is cut off and cannot.
+    // A message with a culprit counts more than one of a side that is cut off and has none.
     if (result.failure.empty() || (!lost && result.exit_code == kExitPeerLost) ||
         (accuses && in_doubt)) {
       result.failure = message;

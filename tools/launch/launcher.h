@@ -14,7 +14,7 @@
 
 namespace poseidon::launch {
 
-// One process of a job: how to start it and what it is told on its standard input.
+// One process of a job: how to start it and what it gets on its standard input.
 //
 // The talk between launcher and member, one JSON object a line. To the member: first its task, later
 // {"command": "terminate" | "interrupt" | "hangup"}, to rank 0 only, because what one worker is asked
@@ -23,7 +23,7 @@ namespace poseidon::launch {
 // to members elsewhere also what beats.h says; the end of the input means that the launcher is gone. From the member: {"event": "listening",
 // "host", "port"} from rank 0, {"event": "joined"} once it is one of the job, {"event": "saving"} and
 // {"event": "saved"} around the writing of files, {"event": "failed", "message", "culprit", "lost",
-// "code"} where "lost" says that a member is gone, also where it cannot be told which and "culprit" is
+// "code"} where "lost" says that a member is gone, also where nobody can know which and "culprit" is
 // -1, and anything else for `on_event`.
 struct MemberProcess {
   std::string name;               // "worker 2 on host b"

@@ -31,7 +31,7 @@ struct NoteWait {
   std::function<bool()> interrupted = {};  // asked while waiting; true: wait no longer, kAborted
 };
 // Waits for a note at `path`. kUnavailable with the path when none came in time.
-// Blocks, looking again and again: nothing tells of new files on a file system of several hosts.
+// Blocks, and looks again and again: no event announces new files on a file system of several hosts.
 Result<Note> AwaitNote(const std::string& path, const NoteWait& wait);
 
 // A folder in `parent` of this user's alone, for files of members that share a host; made where

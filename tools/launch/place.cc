@@ -91,7 +91,7 @@ bool IsLoopbackName(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-// Entry `node` of Slurm's "4(x2),3": tasks of each node; 1 where it cannot be told.
+// Entry `node` of Slurm's "4(x2),3", the tasks of each node; 1 where there is no such entry.
 int SlurmTasksOfNode(const std::string& text, int node) {
   int first = 0;  // node of the entry
   for (std::size_t begin = 0; begin < text.size();) {

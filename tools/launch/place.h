@@ -26,7 +26,7 @@ struct Place {
   // Where rank 0 is to listen. Without it rank 0 listens anywhere and leaves a note.
   std::string master_host;
   std::uint16_t master_port = 0;
-  std::string job;  // tells the job from others of its launcher; empty where nothing does
+  std::string job;  // differs between two jobs of one launcher; empty where the launcher has no such name
   friend bool operator==(const Place&, const Place&) = default;
 };
 

@@ -18,8 +18,8 @@
 namespace poseidon::launch {
 namespace {
 
-// A child that is stopped before its program begins, or whose program lies on a disk that hangs, must not make the
-// launcher deaf for longer.
+// The launcher waits this long, and hears nothing meanwhile, for a child that is stopped before its program begins or
+// whose program is on a disk that hangs.
 constexpr int kBeginWithinMs = 5000;
 
 }  // namespace
