@@ -51,7 +51,7 @@ Failure FailureOf(F f) {
   return {};
 }
 
-// Starts members of one job in threads; rank 0 tells the others where it listens.
+// Starts members of one job in threads; rank 0 hands the others its address.
 class Job {
  public:
   explicit Job(std::uint32_t workers, std::uint32_t servers = 0)
@@ -981,8 +981,8 @@ std::vector<double> MeanOf(const SaidByAll& all, std::uint64_t step) {
   return mean;
 }
 
-// Three workers push one layer by factors and one dense, the same numbers, step by step as they are told; each mean is
-// the definition's, and the same bits at all.
+// Three workers push one layer by factors and one dense, the same numbers, in each step what poseidon_takes asks for;
+// each mean is the definition's, and the same bits at all.
 void ExpectWeightedMeans(const std::vector<SaidByAll>& steps, const char* machines) {
   std::array<std::vector<std::vector<float>>, 3> landed;
   Job job(3);
@@ -1076,8 +1076,8 @@ TEST(Ends, AnAbortNamesItsAuthor) {
   }
 }
 
-// A session that is closed while a push is under way tells the others, and its own callback, before
-// it returns.
+// A session that is closed while a push is under way informs the others, and calls its own callback,
+// before it returns.
 TEST(Ends, ClosingWithoutLeavingEndsTheJobAndCompletesEveryPush) {
   Job job(2);
   std::promise<void> pushed;
@@ -1222,7 +1222,7 @@ poseidon_view OnDevice(FakeAccelerator& device, std::size_t offset, std::uint64_
 }
 
 // Kernels that make gradient and factors run after they were pushed; the means land on the device, and have the
-// bits that the same numbers in host memory give. What lies on the host is pushed beside it.
+// bits that the same numbers in host memory give. A layer in host memory is pushed beside it.
 TEST(Devices, MeansLandInMemoryThatOnlyCopiesTouch) {
   constexpr std::uint32_t kRanks = 3;
   constexpr std::uint64_t kOutputs = 7, kInputs = 11, kRows = 5, kSteps = 4;

@@ -272,7 +272,7 @@ TEST_F(Stuck, AWorkerWithoutMemoryForAGatherEndsItForAll) {
     ::setrlimit(RLIMIT_AS, &little);
     const auto take = [](void*, std::uint32_t, const void*, std::size_t) {};
     const std::vector<char> bytes(std::size_t{16} << 20);
-    // Room for a part of what the others are told that it brings.
+    // Room for a part of what the others expect it to bring.
     void* const filler = ::mmap(nullptr, (std::size_t{4} << 30) - (std::size_t{600} << 20), PROT_NONE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (filler == MAP_FAILED) return 102;

@@ -53,7 +53,7 @@ def test_another_version_is_found(clinic):
     """b's Python finds another distribution of poseidon first."""
     clinic.restart(1, clinic.settings(PYTHONPATH=clinic.another_version("0.0.9")))
     run = clinic.examine()
-    # The planted package lies beside no library of its own, and the one that POSEIDON_LIBRARY names is of this version.
+    # The planted package has no library of its own beside it, and the one that POSEIDON_LIBRARY names is of this version.
     assert (run.code, run.kinds) == (1, {("version", "host b"), ("library", "host b")})
     assert "poseidon 0.0.9 is there, expected 0.1.0" in run.sentence("version")
 

@@ -179,7 +179,7 @@ Cluster DrawCluster(std::uint64_t seed) {
 }
 
 // A server freezes or dies unnoticed where all it owed has left already and the workers are done
-// before its silence, or the end of its connections, can tell: then the job has ended well, for all
+// before its silence, or the end of its connections, is noticed: then the job has ended well, for all
 // who live.
 bool EndedWithoutTheServer(const Job& job, const Cluster& c) {
   if (c.victim < c.job.workers) return false;
@@ -246,7 +246,7 @@ std::uint64_t RunCluster(const Cluster& c) {
       EXPECT_FALSE(outcome.ended.ok()) << "member " << m << " did not notice";
       EXPECT_EQ(outcome.failures_told, 1) << "member " << m;
       if (formed && c.fault == Fault::kFreeze && job.members() == 2) {
-        // Of two hosts that do not hear each other none can tell which is well.
+        // Of two hosts that do not hear each other neither can know which is well.
         EXPECT_EQ(outcome.failure.culprit(), kNoCulprit) << outcome.failure.ToString();
         EXPECT_THAT(outcome.failure.message(), ::testing::HasSubstr("cannot be told"));
       } else if (formed) {

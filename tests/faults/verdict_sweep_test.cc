@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is blamed: every member and every pair of members is killed, frozen or cut off, at the start, in
 // training and at the end, at every phase of the heartbeats, and the verdict of every survivor is held
-// against the victims. It names one of them, or it says that it cannot be told who is cut off, where
+// against the victims. It names one of them, or it says that nobody can know who is cut off, where
 // those who are left have no majority of hosts.
 //
 // POSEIDON_SEEDS is how many seeds every case is run with (1); each seed draws other phases.
@@ -202,7 +202,7 @@ class Case {
     const std::vector<std::int32_t> culprits = Culprits();
     const std::size_t gone = HostsHit().size();
     const bool link = fault_ == Fault::kCutLink || fault_ == Fault::kCutOneWay;
-    // Hosts on one side only: whether a network was cut, no process can tell.
+    // Hosts on one side only: no process can know whether a network was cut.
     const bool split = fault_ != Fault::kKill && gone > 0 && Hosts() - gone <= gone;
     std::optional<std::int32_t> agreed;
     for (std::uint16_t m = 0; m < layout_.members(); ++m) {
@@ -223,7 +223,7 @@ class Case {
       }
     }
   }
-  // Every survivor blames a victim, or says that nobody came, answered or can be told.
+  // Every survivor blames a victim, or says that nobody came or answered, or that it cannot be told who is lost.
   void ExpectNoInnocentBlamed(bool may_end_well = false) {
     std::vector<std::int32_t> culprits;
     for (const std::uint16_t victim : victims_) culprits.push_back(victim);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hidden_share reads of two workers whose every moment is known: the clock of TensorFlow's steps (step_clock.h) tells how
-// long each stood still, and the meter (overlap.h) what that was for. Means are waited for before the update of their own step,
-// or by the forward passes of the next step, whose update is late.
+// The hidden_share of two workers whose every moment is known: the clock of TensorFlow's steps (step_clock.h) derives
+// how long each waited, and the meter (overlap.h) what that was for. Means are waited for before the update of their
+// own step, or by the forward passes of the next step, whose update is late.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -71,7 +71,7 @@ class Job::Member {
           [this](Completion done) { node_->Start(std::move(done)); });
     });
   }
-  // Without a word, as a process that is killed.
+  // Sends nothing more, as a process that is killed.
   void Die() {
     dead_ = true;
     // In other worlds nobody is killed that may have ended.
@@ -192,7 +192,7 @@ class Job::Member {
     if (!result_) result_ = OkStatus();
   }
   bool failed() const { return result_.has_value() && !result_->ok(); }
-  // Over when there is a result, nothing is outstanding, and a failure has been told as such.
+  // Over when there is a result, nothing is outstanding, and on_failure has been called with a failure.
   void EndIfOver() {
     if (over_ || !result_ || !pending_.empty() || (!result_->ok() && !told_)) return;
     over_ = true;

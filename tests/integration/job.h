@@ -25,7 +25,7 @@ struct JobOptions {
   std::uint64_t steps = 50;
   // The machine of each rank; with node.levels workers of one machine combine first.
   std::vector<std::string> machines = {};
-  // What all members are told; roles, ranks and addresses are filled in.
+  // The options of all members; roles, ranks and addresses are filled in.
   session::NodeOptions node;
   // A step begins when all layers of the last one have landed; else each layer goes on by itself.
   bool lockstep = true;
@@ -45,7 +45,7 @@ struct JobOptions {
 struct Outcome {
   Status ended = Internal("still running");
   TimePoint ended_at;
-  Status failure;  // as on_failure was told, OK if never
+  Status failure;  // the argument of on_failure, OK if it was never called
   int failures_told = 0;
   MemberId member;
   Rank rank;
@@ -80,7 +80,7 @@ class Job {
     return AwaitEnd();
   }
 
-  // The process is gone without a word.
+  // The process is gone and sent nothing more.
   void Kill(MemberId member);
   void Abort(MemberId member, const Status& reason);
   const Outcome& outcome(MemberId member) const;

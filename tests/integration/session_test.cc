@@ -327,7 +327,7 @@ TEST_P(SessionTest, AnAbortGoesOutWithItsReason) {
   });
 }
 
-// An engine whose products wait until they are told to go on.
+// An engine whose products wait until the test lets them go on.
 class GatedEngine final : public factors::ProductEngine {
  public:
   explicit GatedEngine(factors::ProductEngine& engine) : engine_(engine) {}

@@ -126,7 +126,7 @@ TEST(Silence, APauseIsNamedAndThenHeardAgain) {
   }
 }
 
-// A host that is cut off without a reset: nobody is told, only silence is left.
+// A host that is cut off without a reset: no connection reports an error, only silence is left.
 TEST(Silence, AVanishedHostIsBlamedByTheOthers) {
   for (std::uint16_t victim = 0; victim < 3; ++victim) {
     SCOPED_TRACE(victim);
@@ -222,7 +222,7 @@ TEST(Silence, WhatAMemberRefusesIsTheReasonThatAllGive) {
   }
 }
 
-// Not everybody comes: those who did are told who did not, in time.
+// Not everybody comes: those who did learn in time who did not.
 TEST(Joining, WhoIsMissingIsNamedToThoseWhoCame) {
   const auto world = MakeWorld(3);
   JobOptions options = SmallJob(3, 0);
@@ -266,7 +266,7 @@ TEST(Joining, ADeathWhileTheJobFormsEndsIt) {
   }
 }
 
-// The end of a job: whoever is told first may be gone when the last is told.
+// The end of a job: the first to learn of it may be gone when the last does.
 TEST(Leaving, IsCleanWhateverTheDelays) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);

@@ -41,7 +41,7 @@ class World {
 std::unique_ptr<World> MakeInprocWorld();
 std::unique_ptr<World> MakeTcpWorld(transport::tcp::Security::Mode mode);
 
-// Virtual time: every member is a process, on a host of its own unless told otherwise.
+// Virtual time: every member is a process, on a host of its own unless the options place it elsewhere.
 struct VirtualOptions {
   sim::SimulationOptions simulation;
   sim::NetworkOptions network;

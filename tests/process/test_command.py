@@ -303,7 +303,7 @@ def test_a_wrong_plan_is_refused_with_any_number_of_workers(bench, workers, word
 
 
 def test_a_worker_that_fails_is_named_once(bench):
-    """The record is worker 1's; whoever tells of it names that worker once."""
+    """The record is worker 1's; every sentence about it names that worker once."""
     records = [(b"%08d" % i, lmdb_files.datum(1, 28, 28, 3)) for i in range(48)]
     records[13] = (records[13][0], lmdb_files.datum(1, 28, 27, 3))
     source = lmdb_files.write(bench.folder / "record-lmdb", records)

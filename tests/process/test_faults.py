@@ -141,7 +141,7 @@ def test_two_frozen_at_once_are_both_named(bench, victims):
             os.kill(pids[victim], signal.SIGSTOP)
         assert not jobs.wait_for_ends(others, began + 60), "members hang"
         took = max(ending.at for ending in others) - began
-        for victim in victims:  # what they are told when they wake up is another matter
+        for victim in victims:  # what they report when they wake up is another matter
             os.kill(pids[victim], signal.SIGKILL)
         assert job.finish() == 3
         ends = [json.loads(line) for line in (bench.folder / "run/members.jsonl").open()]

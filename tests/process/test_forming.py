@@ -12,7 +12,7 @@ JOIN = 3
 
 
 def test_a_rank_zero_that_hangs_before_it_listens_ends_the_command(bench):
-    """It opens weights that never come: a pipe into which nobody writes stands for a disk that hangs."""
+    """It opens weights that never come: a pipe into which nobody writes, in place of a disk that hangs."""
     solver = bench.solver(max_iter=ENDLESS)
     weights = bench.folder / "weights.caffemodel"
     os.mkfifo(weights)

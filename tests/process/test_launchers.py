@@ -44,7 +44,7 @@ def srun(rank, size, hosts=1):
 @pytest.fixture(autouse=True)
 def meeting_place(monkeypatch):
     """A temporary folder of the test's own, in which nothing may stay; its name is short because
-    sockets of real launchers lie below it."""
+    sockets of real launchers are below it."""
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setenv("TMPDIR", folder)
         yield

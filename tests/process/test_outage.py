@@ -18,7 +18,7 @@ import emulation  # noqa: E402
 
 ENDLESS = 10_000_000
 DEAD_AFTER = 10
-# From Linux 6.15 a connection can be told to try again at a steady pace.
+# From Linux 6.15 a connection has an option to try again at a steady pace.
 TOLD = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2]) >= (6, 15)
 pytestmark = [pytest.mark.skipif(emulation.missing() is not None, reason=str(emulation.missing())),
               pytest.mark.skipif(not TOLD, reason="this kernel backs off as it likes")]

@@ -108,7 +108,7 @@ def test_another_number_of_workers_takes_over(bench, workers):
 
 
 def interrupted(bench, options, target, signal_number=signal.SIGTERM):
-    """A run of endless training that is told to stop, by a signal to the launcher (target None) or
+    """A run of endless training that is stopped, by a signal to the launcher (target None) or
     to a member; where it stopped."""
     solver = bench.solver("endless.prototxt", max_iter=ENDLESS, test_interval=ENDLESS,
                           display=20, snapshot_prefix=bench.folder / "snap")

@@ -149,7 +149,7 @@ def test_processes_of_a_launcher_on_two_machines(bench, machines, master):
             if master:
                 environment.update(MASTER_ADDR=machines.addresses[0], MASTER_PORT="29500")
             else:
-                # Rank 0 tells its address from its default route.
+                # Rank 0 derives its address from its default route.
                 ip_in(machines.name(str(rank)), "route", "add", "default", "via",
                    machines.addresses[1 - rank])
             started.append(stack.enter_context(bench.start(

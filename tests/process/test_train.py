@@ -156,7 +156,7 @@ SMALL = caffe_files.names_of_small_layers()
     ("--sync",), ("--workers", 3), ("--workers", 2, "--servers", 1),
     ("--workers", 3, "--levels", "host", "--machines", "a,a,b")))
 def test_small_layers_share_a_message(bench, options):
-    """By the first one's name, and told by their own; named for themselves they go alone, with the same result."""
+    """By the first one's name, and reported by their own; named for themselves they go alone, with the same result."""
     solver = bench.solver(net=bench.small_layers(), max_iter=15)
     done = bench.train(solver, *options, "--scheme", "ip=kv", run_dir="joined")
     plan = {entry["layer"]: entry for entry in done.summary["plan"]}

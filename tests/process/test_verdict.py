@@ -50,7 +50,7 @@ class Spread:
         assert self.jobs[0].out.wait(r"^iteration \d+"), self.jobs[0].err.text
 
     def cut_off(self, node):
-        """Nobody is told: the bridge forwards nothing of the node's port any more."""
+        """No connection reports an error: the bridge forwards nothing of the node's port any more."""
         emulation.command(*emulation.inside(self.cluster.hub), "bridge", "link", "set", "dev",
                           f"port{node}", "state", "0")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges with one thing wrong in them, for test_checks.py: each function breaks one, on a rank, and says no word."""
+"""Exchanges with one thing wrong in them, for test_checks.py: each function breaks one, on a rank, and raises nothing."""
 import features
 import torch
 

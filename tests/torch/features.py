@@ -502,7 +502,7 @@ class Graphed(Feature):
 
 
 class WholeBatch(Feature):
-    """LBFGS asks for the loss as often as that loss tells it to."""
+    """LBFGS evaluates the loss as often as the loss requires."""
 
     steps = 3
 
@@ -533,7 +533,7 @@ class Retained(Feature):
 
 
 class Asked(Feature):
-    """autograd.grad for weights is each worker's own, as with DistributedDataParallel; what is told to all is the rest."""
+    """autograd.grad for weights is each worker's own, as with DistributedDataParallel; all other gradients are exchanged."""
 
     def backward(self, model, optimizer, step, ranks):
         loss = self.loss(model, step, ranks)

@@ -206,7 +206,7 @@ def shared():
 
 
 def observed():
-    """What report, scalars, the trace and torch's profiler tell of a training whose middle layer goes as factors."""
+    """What report, scalars, the trace and torch's profiler say of a training whose middle layer goes as factors."""
     said = []
     poseidon.init(schemes={"0": "kv", "2": "sfb", "4": "kv"}, trace_spans=10_000, final_plan_step=3,
                   log=lambda level, line: said.append(line))

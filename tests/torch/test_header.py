@@ -22,7 +22,7 @@ def declared():
 
 
 def fields_of(text, struct):
-    """(name, type) of each field, the type as ctypes has it; None stands for any pointer."""
+    """(name, type) of each field, the type as ctypes has it; None is any pointer."""
     body = re.search(r"typedef struct poseidon_%s \{(.*?)\n\} poseidon_%s;" % (struct, struct), text, re.S)[1]
     for field in filter(None, (" ".join(part.split()) for part in body.split(";"))):
         function = re.match(r".*\(\*(\w+)\)\(", field)

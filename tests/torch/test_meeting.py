@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of mpirun, srun and torchrun find each other without being told where or by which secret."""
+"""Processes of mpirun, srun and torchrun find each other without an address or a secret from the user."""
 import contextlib
 import os
 import pathlib
@@ -54,7 +54,7 @@ LAUNCHERS = [open_mpi, hydra, srun, torchrun]
 @pytest.fixture
 def temporary():
     """The temporary folder of the processes, in which nothing may stay; its name is short because sockets of real launchers
-    lie below it."""
+    are below it."""
     with tempfile.TemporaryDirectory(prefix="m-") as folder:
         yield pathlib.Path(folder)
         left = [str(path) for path in pathlib.Path(folder).glob("poseidon-*/*")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What would train nothing, or something else than torch, without a word: it is right, or refused before it begins."""
+"""Scripts that could silently train nothing, or something else than torch: each is right, or refused before it begins."""
 import copy
 import os
 

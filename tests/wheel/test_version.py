@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The version stands in CMakeLists.txt; all who name one name that, and a library of another is refused."""
+"""The version is in CMakeLists.txt; all who name one name that, and a library of another is refused."""
 import re
 import subprocess
 import zipfile

@@ -3,7 +3,7 @@
 //
 // Every operator and every copy that touches memory of the device is work of a stream. A stream is a thread that works in
 // order and waits a while before each piece, so that whoever does not wait for it finds old numbers. The stream computes on
-// the CPU; meta tensors tell the shapes of outputs. For the few operators where they cannot, the caller waits until the
+// the CPU; meta tensors give the shapes of outputs. For the few operators where they cannot, the caller waits until the
 // inputs are computed, and outputs come back by copies that it does not wait for. Memory that is freed is filled with NaN in
 // the order of the stream that it was made on, and of streams that it was recorded on, and used again: whoever still reads
 // it finds that.
