@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands that measure a grid of cells have in common: their options, which cells are meant, where results lie."""
+"""Shared by the commands that measure a grid of cells: their options, which cells are meant, where results are kept."""
 import argparse
 import hashlib
 import json

@@ -123,7 +123,7 @@ def eager_milliseconds(net, shape, iterations):
 
 
 def median_interval(values):
-    """The two-sided 95 % interval of the median: how many of n values lie below it is binomial."""
+    """The two-sided 95 % interval of the median: how many of n values are below it is binomial."""
     ordered = sorted(values)
     reach = 0.98 * math.sqrt(len(ordered)) + 1
     low = max(0, math.floor(len(ordered) / 2 - reach))
@@ -132,7 +132,7 @@ def median_interval(values):
 
 
 class TurnTaker:
-    """A training run that stands still except in its turns. Ended, by its id, on exit."""
+    """A training run that is stopped except in its turns. Ended, by its id, on exit."""
 
     def __init__(self, poseidon, folder, name, *flags):
         self.metrics = pathlib.Path(folder) / name / "metrics.jsonl"
@@ -153,7 +153,7 @@ class TurnTaker:
             time.sleep(0.05)
 
     def turn(self, seconds):
-        """Median seconds of the iterations that lie within the next turn as a whole."""
+        """Median seconds of the iterations that begin and end within the next turn."""
         os.killpg(self.process.pid, signal.SIGCONT)
         time.sleep(seconds)
         os.killpg(self.process.pid, signal.SIGSTOP)

@@ -41,7 +41,7 @@ configured() {
   done
 }
 
-# Object files are found again by what they hold, whatever folder the checkout lies in.
+# ccache finds object files again by their content, whatever folder the checkout is in.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 [ -w "${HOME:-/}" ] || export CCACHE_DIR=${CCACHE_DIR:-$PWD/build/.ccache}
 

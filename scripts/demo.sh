@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 poseidon=build/release/bin/poseidon
 images=demo/fashion-mnist
 
-# Where the four files may lie: Debian's dataset-fashion-mnist, or the user's own copy.
+# Where the four files may be: Debian's dataset-fashion-mnist, or the user's own copy.
 find_originals() {
   local folder
   for folder in demo/original /usr/share/datasets/fashion-mnist; do

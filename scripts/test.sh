@@ -69,7 +69,7 @@ run_suite() {
   local bad all
   read -r bad all < <(echo "$closing" | sed -E 's/.*passed, ([0-9]+) tests failed out of ([0-9]+).*/\1 \2/')
   record "$name" $((all - bad)) "$bad" "$closing ($((SECONDS - started)) s with its build)"
-  # What pytest left out stands in passing tests' output only.
+  # What pytest left out is only in the output of tests that pass.
   while read -r skipped; do why+=$'\n'"  $name: $skipped"; done < <(
     sed -nE 's|^SKIPPED \[[0-9]+\] (\.\./)*(.*)|\2|p' "build/$preset/Testing/Temporary/LastTest.log" | sort -u)
 }

@@ -2,7 +2,7 @@
 """What the machine's cores do, and what others take of them.
 
 On a machine that is itself a guest, its kernel counts the time in which a core had work and others
-had the core: stolen time. A figure that was measured meanwhile tells of them.
+had the core: stolen time. A figure that was measured meanwhile includes it.
 """
 import pathlib
 import time

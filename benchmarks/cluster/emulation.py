@@ -7,7 +7,7 @@
 A node is a namespace with one interface, eth0, at 10.77.0.<index + 1>; the bridge lives in a namespace
 of its own, so nothing of the machine itself is touched. A frame passes two queues as it would in a
 real network: eth0 of the sender and the bridge's port towards the receiver, both tbf; the second one
-is where incast shows. Where latency is asked for, delay.py stands between the two.
+is where incast shows. Where latency is asked for, delay.py forwards the frames between the two.
 
 Needs root and iproute2. Everything disappears with the context, also after an exception, SIGINT,
 SIGTERM or SIGHUP; what a killed owner left behind is removed by clean(), which every new cluster calls.

@@ -5,7 +5,7 @@
   cluster.py mpi --nodes 4 --rate 1Gbit -- .venv/bin/python3 -B mpi_replay.py --profile FILE --scale 10
   cluster.py mpi --nodes 4 --rate 1Gbit -- .venv/bin/python3 -B mpi_replay.py --allreduce 1048576,67108864
 
-Gradients lie in buckets as DDP's do: 25 MiB, the first one 1 MiB, divided like the sizes and filled from the
+Gradients are in buckets as DDP's are: 25 MiB, the first one 1 MiB, divided like the sizes and filled from the
 last layer's last tensor on. A thread all-reduces a bucket in place as soon as backward has passed all of it,
 because an MPI gets on only inside its calls; a step ends when all buckets are back. Nothing is copied into
 buckets and no mean is taken. Prints the lines of ddp_replay.py.

@@ -90,7 +90,7 @@ def sample(path, nodes):
         pass
 
     def end(*_):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # told twice, it still writes once
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal does not write the file again
         raise Ended
     signal.signal(signal.SIGTERM, end)
     samples = []

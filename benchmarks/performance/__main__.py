@@ -32,7 +32,7 @@ TRAINING = "training"      # benchmarks.torch, with the full grid
 
 
 def in_the_checkouts_python():
-    """torch and matplotlib lie in .venv of the checkout."""
+    """Starts the program anew in .venv of the checkout, which has torch and matplotlib."""
     python = ROOT / ".venv" / "bin" / "python3"
     if python.exists() and pathlib.Path(sys.prefix).resolve() != (ROOT / ".venv").resolve():
         os.execv(python, [str(python), "-B", "-m", "benchmarks.performance", *sys.argv[1:]])
@@ -110,7 +110,7 @@ def build():
                            "poseidon_replay", "poseidon_bounds", "poseidon_allreduce", "poseidon_simulate"],
                           check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        say(done.stdout)  # ninja tells there what failed
+        say(done.stdout)  # where ninja prints what failed
         done.check_returncode()
 
 

@@ -93,7 +93,7 @@ def recorded_figures(system):
 
 
 def unsure(result, name, turns):
-    """What is not told of turns from before their links were read between the ends of two steps: then what overlaps
+    """What is not shown of turns from before their links were read between the ends of two steps: then what overlaps
     counted as one step more, and others' traffic went on behind the last."""
     if all("window_seconds" in turn for turn in turns):
         return ()

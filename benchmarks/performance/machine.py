@@ -57,7 +57,7 @@ def git(*words):
 
 
 def sources(root=ROOT, folders=SOURCES):
-    """A hash over what is built and run, as it lies in the tree; tests and prose are left out."""
+    """A hash over what is built and run, as the working tree has it; tests and prose are left out."""
     digest = hashlib.sha256()
     for path in sorted(path for folder in folders for path in files(root / folder)):
         digest.update(f"{path.relative_to(root)}\0".encode())

@@ -181,7 +181,7 @@ def timeline(cell, cluster, folder, say):
 
 
 def merged(spans, gap=0.002):
-    """Spans of frames joined to one per lane and layer where no more than `gap` seconds lie between them,
+    """Spans of frames joined to one per lane and layer where they are no more than `gap` seconds apart,
     as [lane, layer, begin, end], of the last two steps, from the first forward pass on."""
     start = min(begin for lane, label, _, _, begin, _, _ in spans if label == "forward")
     open_spans, done = {}, []

@@ -386,7 +386,7 @@ def over_ddp_goals(results):
 
 
 def against(system, results):
-    """Where Poseidon stands beside another way through the same core: what its plan and order are worth, cell by
+    """Poseidon beside `system`, another way through the same core: what its plan and order are worth, cell by
     cell."""
     ratios = [(f[system].seconds / f["poseidon"].seconds, setting(result))
               for result, f in ((r, figures_of(r)) for r in results) if system in f and "poseidon" in f]
@@ -406,8 +406,8 @@ def predicted_to_measured(figures, system):
 
 
 def missed_table(results, unscaled=None, agreement=None):
-    """The cells above GOAL or predicted badly, with what tells apart what scaling leaves as it is, and what the
-    cores and the machine's neighbours cost: the same setting simulated at full size and as it was scaled."""
+    """The cells above GOAL or predicted badly. Each has the same setting simulated at full size and as it was scaled,
+    which separates what scaling leaves as it is from what the cores and the machine's neighbours cost."""
     full_size = {(found["profile"], found["workers"], found["rate"]): found["ratio"]
                  for found in (unscaled or {"points": []})["points"]}
     scaled = {(run["cell"], run["system"]): run["simulated_seconds"] for run in (agreement or {"runs": []})["runs"]}

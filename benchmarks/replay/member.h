@@ -27,7 +27,7 @@ struct Member {
 };
 void AddFlags(CLI::App& app, Member& member);
 
-// Opens the session. `options` holds what the program wants of it, `member` where it stands and what
+// Opens the session. `options` holds what the program wants of it, `member` its rank and addresses and what
 // overrides its flow; `system_buffers` leaves the sockets' send buffers to the system.
 Result<std::unique_ptr<session::Session>> Open(const Member& member, session::SessionOptions options,
                                                bool system_buffers = false);

@@ -98,8 +98,8 @@ TEST(BoundsOf, AreThoseOfOneWorkersTimes) {
   EXPECT_NEAR(bounds.wait_free, expected, 1e-6);
 }
 
-// Each of three small tensors lies whole at another worker, whose link has 2 kB of it each way; either of the
-// others' has 1 kB.
+// Each of three small tensors is whole at another worker, whose link carries 2 kB of it each way; the link of
+// each other worker carries 1 kB.
 TEST(BoundsOf, AreThoseOfOneWorkersLink) {
   ScaledModel model;
   model.layers.resize(3);

@@ -440,7 +440,7 @@ Result<plan::Plan> PlanOf(const Scene& scene, const replay::ComputeTimes& times)
   return plan::MakePlan(scene.model.specs(), cluster, times.MeasuredBySlowest(), scene.planning);
 }
 
-// Longer than any job takes. One that stands still goes on with its heartbeats, and would for ever.
+// Longer than any job takes. A job that no longer moves goes on with its heartbeats, and would for ever.
 Duration PatienceFor(const Scene& scene, const plan::Plan& plan) {
   constexpr double kStart = 3600;            // seconds, and what probes of a link take
   constexpr double kProbes = 64.0 * (1 << 20);  // bytes to every other

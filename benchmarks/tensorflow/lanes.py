@@ -59,7 +59,7 @@ def boxes_of(trace, steps):
 
 
 def joined(boxes, gap):
-    """Boxes of one row and color are one where no more than `gap` lies between them."""
+    """Boxes of one row and color are one where they are no more than `gap` apart."""
     open_boxes, done = {}, []
     for row, key, begin, end in sorted(boxes, key=lambda box: box[2]):
         before = open_boxes.get((row, key))

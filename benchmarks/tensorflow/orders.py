@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's side of the turns (conduct.py): an order is a word on standard input, its answer a JSON object on
-standard output. What else the process prints, TensorFlow's words among them, goes to standard error."""
+"""A worker's side of the turns (conduct.py): an order is a line on standard input, its answer a JSON object on
+standard output. Everything else that the process or TensorFlow prints goes to standard error."""
 import json
 import os
 import sys

@@ -6,7 +6,7 @@ RATES = {"1G": 1e9, "unshaped": None}
 TURNS = 4
 NO_SLOWER_TURNS = 30  # where the goal is a bound of the ratio and not its median
 # One worker's systems train in processes of their own, by turns, so many of each: two starts of one program differ by more
-# than a percent, by where their memory lies.
+# than a percent, by the addresses of their memory.
 STARTS = 5
 PLAN_STEP = 6  # Poseidon's final plan
 TURN_SECONDS = 1.2  # of counted steps, of every system, at least one step

@@ -37,7 +37,7 @@ def ratio(result, name, to):
     return with_bounds_of(tuple(zip(*(map(tuple, result["systems"][system]["turns"]) for system in (name, to)))))
 
 
-@functools.cache  # drawing takes a while, and every ratio stands in more than one place
+@functools.cache  # drawing takes a while, and every ratio is in more than one place
 def with_bounds_of(pairs):
     draw = random.Random(grid.SEED)
     found = sorted(median_ratio([[draw.choices(taken, k=len(taken)) for taken in pair]
@@ -214,7 +214,7 @@ def section(folder):
 per system; the systems train by turns, {" or ".join(map(str, turns))} each (more where the goal is to be no slower), in an
 order drawn from the seed. One thread per worker, SGD with momentum, nothing encrypted. Times are medians of all
 turns' steps and the mean of the workers. A ratio is the median over turns of the ratio within a turn, whose
-systems ran one right after another; its bounds are bootstrapped over turns and steps, and tell little where there
+systems ran one right after another; its bounds are bootstrapped over turns and steps, and say little where there
 are few of them. DDP / local: what a network that costs nothing would give; a small factor above it is what turns
 differ by, and that factors also spare products; the ratios are to the quicker of DDP's two. *Predicted*: the final plan's
 step, and how far the measured one is from it; the plan knows nothing of cores that compute and send at once. *Cores for the workers*: what computing alone got of them; below

@@ -25,8 +25,8 @@ static const int kWidths[kLayers + 1] = {kInputs, kWidest, 29, kClasses};
 static const char* const kNames[kLayers] = {"fc1", "fc2", "fc3"};
 static const float kLearningRate = 0.2f;
 
-// One fully connected layer. Weight [outputs x inputs] and bias [outputs] stand in one piece, and
-// so does their gradient: that is how Poseidon wants a layer.
+// One fully connected layer. Weight [outputs x inputs] and bias [outputs] are one array, and
+// so is their gradient: that is how Poseidon wants a layer.
 typedef struct {
   int inputs, outputs, size;
   float *weights, *gradient;

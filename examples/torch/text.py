@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A small transformer that tells from 32 words of Python's language reference on which page they are. Its embedding is sparse:
-only the rows of words that came are exchanged."""
+"""A small transformer that guesses from 32 words of Python's language reference on which page they are. Its embedding is
+sparse: only the rows of words that came are exchanged."""
 import argparse
 
 import torch

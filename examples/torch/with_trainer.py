@@ -25,7 +25,7 @@ IGNORED = -100  # a label that counts in no loss
 
 
 class Words(Dataset):
-    """`count` of them, of 2 to 8 letters drawn from a seed, each of which comes twice; the second ones are to be told."""
+    """`count` of them, of 2 to 8 letters drawn from a seed, each followed by itself; the model has to repeat the letters."""
 
     def __init__(self, count, seed=1):
         draw = torch.Generator().manual_seed(seed)
