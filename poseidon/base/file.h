@@ -32,7 +32,7 @@ class File {
   int fd_;
 };
 
-// What errno says of a file that could not be opened: kNotFound, kPermissionDenied or kInvalidArgument.
+// Returns errno after a failed open as a status: kNotFound, kPermissionDenied or kInvalidArgument.
 Status OpenFailure(const std::string& path);
 
 // The future content of a file, whole and flushed to the device under "PATH.tmp". Commit renames it to PATH and

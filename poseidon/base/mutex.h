@@ -6,7 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
-// What a mutex guards is written beside it, and Clang's thread-safety analysis checks it at compile time
+// Members name the mutex that guards them, and Clang's thread-safety analysis checks it at compile time
 // (-Wthread-safety). Other compilers see nothing.
 #ifdef __clang__
 #define POSEIDON_THREAD_ANNOTATION(annotation) __attribute__((annotation))

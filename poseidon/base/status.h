@@ -8,7 +8,7 @@
 
 namespace poseidon {
 
-// What kind of failure; callers branch on it, users read the message.
+// The kind of a failure; callers branch on it, users read the message.
 enum class StatusCode : std::uint8_t {
   kOk = 0,
   kInvalidArgument = 1,     // the caller or the user gave something wrong
@@ -64,7 +64,7 @@ class [[nodiscard]] Status {
 
 inline Status OkStatus() { return {}; }
 std::string_view StatusCodeName(StatusCode code);
-// What the system says of an errno value: "No such file or directory". Thread: any.
+// Returns the system's text of an errno value: "No such file or directory". Thread: any.
 std::string ErrnoText(int error);
 
 // Shorthands for the frequent kinds, scope request.

@@ -15,7 +15,7 @@ namespace poseidon {
 // One row of a worker's timeline.
 enum class TraceLane : std::uint8_t { kCompute, kSend, kReceive, kSum, kRebuild, kWait };
 
-// What happened between two moments; `layer` is an index into the layers of `model`, or -1.
+// One activity between two moments; `layer` is an index into the layers of `model`, or -1.
 struct TraceSpan {
   TraceLane lane = TraceLane::kCompute;
   std::int32_t layer = -1;

@@ -12,7 +12,7 @@
 #include "poseidon/factors/blas_engine.h"
 #include "poseidon/factors/engine.h"
 
-// What the caller brings: its log and its matrix product.
+// Adapters of the caller's functions to the core's interfaces: its log and its matrix product.
 namespace poseidon::c {
 
 class CallbackLog final : public LogSink {

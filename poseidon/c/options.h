@@ -12,7 +12,7 @@
 #include "poseidon/session/node.h"
 #include "poseidon/transport/tcp/tcp_context.h"
 
-// What poseidon_options say, as the core's values; kInvalidArgument names the field and what was expected.
+// Translates poseidon_options to the core's values; kInvalidArgument names the field and what was expected.
 namespace poseidon::c {
 
 using NamedLayers = std::set<std::string, std::less<>>;

@@ -82,7 +82,7 @@ Status TakeRows(const poseidon_rows* given, const plan::LayerSpec& layer, const 
   return OkStatus();
 }
 
-// What the caller wants to be called with when the mean has landed.
+// Returns a completion that calls the caller's `landed` when the mean has landed.
 Completion Telling(const poseidon_push& more) {
   if (more.landed == nullptr) return {};
   return [tell = more.landed, user = more.landed_user](const Status& status) {

@@ -120,7 +120,7 @@ POSEIDON_API poseidon_code poseidon_begin_step(poseidon_model* model, uint64_t s
 POSEIDON_API poseidon_code poseidon_takes(const poseidon_model* model, uint32_t layer, uint64_t step,
                                           int32_t* takes, poseidon_status* status);
 
-// What a push may say beyond its gradient.
+// Options of one push beyond its gradient.
 typedef struct poseidon_push {
   size_t struct_size;
   int32_t absent;   // not 0: contribute nothing, receive the mean of the others
@@ -221,7 +221,7 @@ POSEIDON_API poseidon_code poseidon_timed(poseidon_model* model, uint32_t layer,
 // blocks in poseidon_wait, so only it knows. Counts as waited_seconds (poseidon_get_statistics). Thread: any.
 POSEIDON_API poseidon_code poseidon_waited(poseidon_model* model, int64_t nanoseconds, poseidon_status* status);
 
-// What the first steps took in this layer; undeclared neighbours (activations, the update) count
+// The times of the first steps in this layer; undeclared neighbours (activations, the update) count
 // with the declared layer before them.
 typedef struct poseidon_measurement {
   size_t struct_size;

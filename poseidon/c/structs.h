@@ -44,7 +44,7 @@ POSEIDON_REQUIRED_THROUGH(poseidon_measurement, backward_seconds);
 POSEIDON_REQUIRED_THROUGH(poseidon_span, end_nanoseconds);
 #undef POSEIDON_REQUIRED_THROUGH
 
-// What the caller's struct says, whichever version it was compiled with.
+// Returns the caller's struct, whichever version it was compiled with; fields that it lacks are zero.
 template <typename T>
 Result<T> Take(const T* given) {
   const std::string name = Required<T>::kName;

@@ -11,7 +11,7 @@
 #include "poseidon/plan/layer.h"
 #include "poseidon/wire/messages.h"
 
-// What all workers together say about the model and the cluster: pure functions of what they sent.
+// Combines what all workers sent about the model and the cluster: pure functions.
 namespace poseidon::coordinator {
 
 struct Agreement {

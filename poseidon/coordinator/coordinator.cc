@@ -176,7 +176,7 @@ void Coordinator::OnOwnAbort(const Status& reason) {
 }
 
 void Coordinator::EndWith(const Status& reason, std::optional<MemberId> culprit) {
-  // What comes behind the verdict is an echo, whose code must not replace that of the verdict.
+  // An abort after the verdict is an echo, whose code must not replace that of the verdict.
   if (ended()) return;
   verdict_code_ = reason.code();
   Apply(Aborted{MemberId(0), culprit, reason.message()});

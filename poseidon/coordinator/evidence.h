@@ -12,8 +12,8 @@
 
 #include "poseidon/coordinator/membership.h"
 
-// What a member other than the coordinator's host makes of what it sees, so that all members blame
-// the same one: the coordinator's verdict counts, if it comes. A pure function like membership.h's.
+// Decides at a member other than the coordinator's host whom to blame for what the member sees, so that
+// all members blame the same one: the coordinator's verdict counts, if it comes. Pure, like membership.h.
 //
 // A lost peer is reported and the verdict awaited for kVerdictWait; only then the member's own,
 // first evidence counts. Where the coordinator itself is silent or lost no verdict comes: then the

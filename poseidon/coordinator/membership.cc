@@ -220,7 +220,7 @@ class Machine {
            std::to_string(state_.options.servers) + " servers";
   }
 
-  // What a process that has joined will be among those of its role; none where it has not said.
+  // The rank or shard that a joined process asks for; none where it has not said.
   static std::optional<std::uint16_t> NumberOf(const JoinRequest& joiner) {
     if (joiner.hosts_coordinator) return std::uint16_t{0};
     return joiner.rank ? std::optional(joiner.rank->value()) : std::nullopt;

@@ -98,7 +98,7 @@ class Judge {
     return text;
   }
 
-  // What `missed` does meanwhile.
+  // Returns the clause that says what `missed` does meanwhile.
   std::string Doing(const Missed& missed) const {
     const ProgressReport* const report = Of(missed.member);
     if (missed.left) return "has left the job";

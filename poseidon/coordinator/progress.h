@@ -33,7 +33,7 @@ struct ProgressRule {
   friend bool operator==(const ProgressRule&, const ProgressRule&) = default;
 };
 
-// What some member lacks to go on.
+// Something that a member waits for.
 struct Wait {
   std::string what;             // "the gradient of layer 'ip1' in step 17"
   std::uint64_t step = 0;       // of two waits the one of the earlier step holds up the other
@@ -41,7 +41,7 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-// What a member says of itself.
+// A member's report about itself.
 struct ProgressReport {
   TimePoint at;            // when it came
   Duration quiet{0};       // nothing has moved at this member for so long
@@ -65,7 +65,7 @@ struct ProgressState {
   friend bool operator==(const ProgressState&, const ProgressState&) = default;
 };
 
-// What the coordinator knows besides the reports.
+// The coordinator's own knowledge, besides the reports.
 struct Standing {
   std::set<MemberId> left;  // have finished their part
   std::set<MemberId> gone;  // and their connection has ended: they report no more

@@ -45,7 +45,7 @@ class Explaining {
   Duration SilenceOf(MemberId member) const {
     return hearing_.silence[member.value()].value_or(Duration{0});
   }
-  // What this member does not hear itself it knows from the words of those whom it hears.
+  // A report about a third member counts only from a member that this one hears itself.
   bool Speaks(MemberId member) const {
     return IsHere(member) && SilenceOf(member) < rule_.suspect_after();
   }

@@ -16,7 +16,7 @@
 // function, and those who can talk to each other get the same answer.
 namespace poseidon::coordinator {
 
-// What one member knows of who hears whom.
+// One member's knowledge of who hears whom.
 struct Hearing {
   MemberId self;
   const std::vector<Member>& members;

@@ -52,7 +52,7 @@ class FactorStore {
   Result<Concatenation> Concatenate(Step step);
   // The step's set may be used again.
   void Release(Step step);
-  // What each rank brought to `step`; pre: Complete(step).
+  // Each rank's count of rows and weight in `step`. Pre: Complete(step).
   std::vector<WeightedRows> BroughtTo(Step step) const;
 
   std::uint64_t allocated_bytes() const;

@@ -22,8 +22,8 @@ using AlignedBytes = std::unique_ptr<std::byte[], FreeDeleter>;
 // 64-byte aligned memory; null when there is none (or for 0 bytes).
 AlignedBytes AllocateAligned(std::size_t bytes);
 
-// What a rank brings to one step: so many rows, and how often each counts in the mean. A weight of 0 on all ranks:
-// unweighted.
+// A rank's count of rows in one step, and the weight of its contribution in the mean. A weight of 0 on all ranks
+// means an unweighted step.
 struct WeightedRows {
   std::uint32_t rows = 0;
   std::uint32_t weight = 0;

@@ -41,7 +41,7 @@ class Owner {
   void UsePlan(ModelId model, const plan::Plan& plan);
   void Expect(const wire::Key& key, std::span<const std::uint32_t> rows) { inbox_.Expect(key, rows); }
 
-  // What the worker of this process brings to its own part: u of the part's units, and v. Copied within the call.
+  // The contribution of this process's worker to its own part: u of the part's units, and v. Copied within the call.
   // The mean lands in the part's stretches of `gradient`; `done` fires when it has, and every frame that reads
   // them has left.
   struct LocalPush {

@@ -16,8 +16,8 @@ struct Stretch {
   std::uint64_t bytes = 0;
 };
 
-// What one shard's owner makes of a layer [outputs x inputs]: the weight's rows of its units and, where the
-// layer has a bias, their entries of it. As a layer of its own it is [units.count x inputs].
+// The part of a layer [outputs x inputs] whose mean one shard's owner makes: the weight's rows of its units and,
+// where the layer has a bias, their entries of it. As a layer of its own it is [units.count x inputs].
 class LayerPart {
  public:
   LayerPart(const plan::LayerSpec& layer, const plan::UnitRange& units)

@@ -138,7 +138,8 @@ void Sender::AddWaits(std::vector<wire::Wait>* waits) const {
   }
 }
 
-// What is on its way no longer counts, but the own part does: its product may still write the gradient.
+// Pushes on their way to other owners fail at once, but the own part is waited for: its product may still write the
+// gradient.
 void Sender::Abandon(const Status& reason) {
   POSEIDON_ASSERT_ON(env_.io);
   abandoned_ = reason;

@@ -31,7 +31,7 @@ using wire::Key;
 // Bound on a one-off key's size, checked before anything is allocated.
 inline constexpr std::uint64_t kMaxCollectiveBytes = std::uint64_t{1} << 32;
 
-// What a one-off key is summed for, in the place of a weight: workers that differ in it called different collectives.
+// The kind of a collective, sent in the place of a weight: workers that differ in it called different collectives.
 inline constexpr std::uint32_t kSum = 0;
 inline std::uint32_t BroadcastFrom(Rank root) { return 1u + root.value(); }
 

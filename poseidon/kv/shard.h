@@ -48,7 +48,7 @@ class Shard {
   Step step() const { return step_; }
   // Ranks whose contributions the round under way still lacks; none between rounds.
   std::vector<Rank> Missing() const;
-  // What the slots and the sum buffer hold by now.
+  // Bytes allocated so far for the slots and the sum buffer.
   std::uint64_t allocated_bytes() const { return allocated_; }
 
   // Where `length` bytes of a remote rank's contribution at `offset` land. They must continue what

@@ -52,7 +52,7 @@ class Leader final : public messaging::FrameSink {
 
   // Written to the segment or read from it, for one layer and all.
   std::uint64_t moved_bytes(LayerId layer) const;
-  // What the dense slots of all workers take in the segment.
+  // Bytes of the segment that the dense slots of all workers take.
   std::uint64_t allocated_bytes() const;
 
   // FrameSink, for kLocal: never any bytes.

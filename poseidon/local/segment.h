@@ -34,7 +34,7 @@ class Segment {
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
-  // What Attach needs elsewhere, until Close. The maker's only.
+  // Returns the message by which another process can Attach, until Close. The maker's only.
   wire::Segment offer() const;
   // From now on nobody attaches. Of one that was attached to: no effect.
   void Close();

@@ -10,7 +10,7 @@
 
 namespace poseidon::local {
 
-// What one worker brings to one step of one layer. Lent, unchanged, until the mean is in `gradient`;
+// One worker's contribution to one step of one layer. Lent, unchanged, until the mean is in `gradient`;
 // a leader's gradient may be written before.
 struct Share {
   LayerId layer;

@@ -53,8 +53,8 @@ class ChannelReceiver {
   virtual Status OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) = 0;
   // The write that began at `begin` has taken the frame.
   virtual void OnSent(Channel& to, const wire::FrameHeader& header, TimePoint begin) = 0;
-  // What came on the channel is nothing that the peer may send: nothing more is read, and the channel
-  // ends with `reason` once the answer, a message for the peer, has left. None: it ends at once.
+  // The peer sent something that it may not: nothing more is read, and the channel ends with `reason`
+  // once the returned message for the peer has left. None: it ends at once.
   virtual std::optional<Outgoing> LastWords(Channel&, const Status& /*reason*/) {
     return std::nullopt;
   }
@@ -142,7 +142,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool refused_ = false;  // what came; only last words still leave
   bool close_when_drained_ = false;
   Status drained_reason_;
-  // What the write under way reads: encoded headers, and the messages that end with it.
+  // Read by the write under way: encoded headers, and the messages that end with it.
   std::vector<std::array<std::byte, wire::kHeaderBytes>> headers_;
   std::vector<wire::FrameHeader> written_frames_;
   std::vector<Outgoing> finishing_;

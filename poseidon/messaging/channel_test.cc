@@ -30,7 +30,7 @@ ByteBuffer Pattern(std::size_t bytes, std::uint64_t seed) {
   return out;
 }
 
-// What came: frame headers in order, and each whole put together by its layer.
+// Records what came: frame headers in order, and each whole put together by its layer.
 class Recorder final : public ChannelReceiver {
  public:
   Result<MutableBytes> PlaceFor(Channel&, const wire::FrameHeader& header) override {

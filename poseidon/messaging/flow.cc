@@ -9,8 +9,7 @@
 namespace poseidon::messaging {
 namespace {
 
-// What a flow holds at most, and what it never falls below, since the kernel then sends small
-// segments and wakes for each.
+// Upper bounds of a flow, and lower ones, below which the kernel sends small segments and wakes for each.
 struct Measure {
   double chunks_seconds;  // over all connections: an urgent layer waits for a chunk on every one
   double most_chunk_seconds;

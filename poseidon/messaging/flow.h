@@ -24,7 +24,7 @@ struct LinkSpeed {
   double latency_seconds = 0;   // one way
 };
 
-// What suits `peers` connections that share `link`: chunks of a millisecond and a half of link time over
+// Returns the flow for `peers` connections that share `link`: chunks of a millisecond and a half of link time over
 // all connections, of a tenth to half a millisecond on each, rounded to a power of two; in buffers over
 // all connections the bytes of one round trip and a millisecond, but on each at least two round
 // trips' worth, so that a lone busy peer gets the whole link. Measured: docs/decisions/bytes-in-flight.md.

@@ -49,7 +49,7 @@ class TestLink {
     Run();
   }
   ~TestLink() {
-    // What lives on an executor dies on it.
+    // Objects of an executor are destroyed on it.
     OnLeft([this] {
       left_end_.reset();
       left_context_.reset();

@@ -35,7 +35,7 @@ struct TrafficCell {
   friend bool operator==(const TrafficCell&, const TrafficCell&) = default;
 };
 
-// What one member moved, by model, layer and scheme; frames of no layer (control, heartbeat, probe) and
+// Counts what one member moved, by model, layer and scheme; frames of no layer (control, heartbeat, probe) and
 // one-off keys have cells of their own. Bytes that the transport adds (TLS records) are not here
 // but in transport::ConnectionCounters. Thread: the mesh's executor.
 class Traffic {

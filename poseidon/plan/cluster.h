@@ -9,7 +9,7 @@
 
 namespace poseidon::plan {
 
-// What the machines and the network between them can do. A rate of 0 means unknown: whatever it
+// The speeds of the machines and of the network between them. A rate of 0 means unknown: whatever it
 // would limit is then predicted to take no time.
 struct ClusterSpec {
   std::uint32_t workers = 1;  // P
@@ -41,7 +41,7 @@ struct ClusterSpec {
   friend bool operator==(const ClusterSpec&, const ClusterSpec&) = default;
 };
 
-// What the first steps showed of one declared layer. The work of undeclared neighbours (pooling,
+// The first steps' measurements of one declared layer. The work of undeclared neighbours (pooling,
 // activation, loss) and the update count with the declared layer before them, so that the sums over
 // all layers are the whole step's compute. Times are the slowest worker's.
 struct LayerMeasurement {

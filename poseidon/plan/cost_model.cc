@@ -29,8 +29,8 @@ LayerPayload PayloadUnder(const LayerSpec& layer, std::span<const Slice> slices,
   return PayloadOf(layer, slices, layer_plan, cluster);
 }
 
-// What a layer waits for on its host before and after the network: the shares go into the shared memory
-// and are added or put together by the leader; the mean, which the leader writes there, is copied out.
+// Returns the seconds that a layer waits on its host before and after the network: the shares go into the shared
+// memory and the leader adds or concatenates them; the mean, which the leader writes there, is copied out.
 double LocalSeconds(const LayerSpec& layer, const SchemeRow& row, const ClusterSpec& cluster,
                     std::span<const std::uint32_t> rows) {
   if (row.takes_factors && layer.is_table()) return 0;

@@ -17,7 +17,7 @@
 // forward waits for nothing else, so layer 0 has the shortest window and the windows are nested.
 namespace poseidon::plan {
 
-// What one layer costs under the scheme chosen for it, in forward order.
+// The seconds that one layer costs under the scheme chosen for it.
 struct LayerCost {
   double forward = 0;
   double backward = 0;
@@ -56,7 +56,7 @@ NodeBytes BusiestMachine(std::span<const NodeBytes> machines);
 LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
                  const ClusterSpec& cluster, const LayerMeasurement& measured);
 
-// What a set of decisions leads to.
+// The predicted step of one set of decisions.
 struct StepPrediction {
   double step = 0;         // of a chain that is played, or longer where the cores have more work
   double wait_free = 0;    // WaitFreeStepSeconds, likewise
@@ -68,9 +68,9 @@ struct StepPrediction {
   friend bool operator==(const StepPrediction&, const StepPrediction&) = default;
 };
 
-// What plans are compared by: the step, and a thirty-third of the link's time. The step is a bound
-// that only a link without jitter and bursts reaches, and what a plan misses it by grows with what
-// it has to hide: a plan that sends a third of the bytes for one hundredth more computing is the
+// Returns the number by which plans are compared: the step, and a thirty-third of the link's time. The
+// step is a bound that only a link without jitter and bursts reaches, and a plan misses it by more the
+// more it has to hide: a plan that sends a third of the bytes for one hundredth more computing is the
 // faster one.
 double JudgedSeconds(const StepPrediction& prediction);
 

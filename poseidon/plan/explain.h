@@ -12,7 +12,7 @@
 // A plan for people: what it does, why, what it predicts, and beside it what came true.
 namespace poseidon::plan {
 
-// What a run showed of one layer: counted payload of the worker that reports, and the time from
+// A run's measurements of one layer: counted payload of the worker that reports, and the time from
 // handing over its gradient until the mean had landed, per step.
 struct LayerOutcome {
   std::uint64_t bytes_sent = 0;

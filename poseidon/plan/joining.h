@@ -14,7 +14,7 @@
 
 namespace poseidon::plan {
 
-// What layers are joined to at most: 1 ms at 1 Gbit/s, and cheap to copy into one piece.
+// The most bytes of layers that are joined: 1 ms at 1 Gbit/s, and cheap to copy into one piece.
 inline constexpr std::uint64_t kMostJoinedBytes = 128 << 10;
 
 // Which layers share a message, which costs the processors of both ends time whatever its size: for each of `layers`,

@@ -9,7 +9,7 @@
 
 namespace poseidon::plan {
 
-// What one layer costs per iteration, over all its passes.
+// The cost of one layer per iteration, over all its passes.
 struct LayerSeconds {
   double forward = 0;  // with its update
   double backward = 0;

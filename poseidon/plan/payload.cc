@@ -61,7 +61,7 @@ LayerPayload FactorPayload(const FactorShape& shape, DType dtype,
 LayerPayload FactorScatterPayload(const FactorShape& shape, DType dtype,
                                   std::span<const std::uint32_t> rows, std::uint32_t workers,
                                   std::uint32_t servers, std::uint16_t shards) {
-  // What the owners own: bytes of a row of factors, and of the slice.
+  // Bytes that an owner gets of each row of factors, and bytes of its slice.
   struct Owned {
     std::uint64_t row = 0;
     std::uint64_t slice = 0;

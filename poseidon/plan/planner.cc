@@ -26,7 +26,7 @@ constexpr double kRelativeTie = 2e-3;
 constexpr const char* kRowsUnknown = "its rows are not known";
 constexpr const char* kProductsDiffer = "the members' test products differ";
 
-// What the published rule (below) chooses from, which policy bytes follows.
+// The schemes among which the published rule (below) chooses. Policy::kBytes follows that rule.
 constexpr Scheme kPublished[] = {Scheme::kKeyValue, Scheme::kFactorBroadcast};
 
 bool Shorter(double a, double b) { return a < b * (1 - kRelativeTie); }
@@ -424,7 +424,7 @@ class Reasons {
   }
 
  private:
-  // What each scheme sends, as "slices 2.40 MB, factors 333 kB, rebuild 2.02 ms".
+  // Returns what each scheme sends, as "slices 2.40 MB, factors 333 kB, rebuild 2.02 ms".
   std::string Bytes(std::size_t i, std::span<const Scheme> schemes, bool with_rebuilds = false) const {
     std::string text;
     for (const Scheme scheme : schemes) {

@@ -22,17 +22,17 @@ bool IsValid(Scheme scheme);
 // The name in flags, plan files, options and reports; "?" of what is not valid.
 std::string_view NameOf(Scheme scheme);
 std::optional<Scheme> ParseScheme(std::string_view name);
-// What a worker hands over for a layer under this scheme: its factors (of a table, its rows), or
-// else its flat gradient.
+// Whether a worker hands over factors for a layer under this scheme (of a table, its rows), and not its
+// flat gradient.
 bool TakesFactors(Scheme scheme);
 // All names in a sentence, each behind `before`: "kv, sfb or fsc", "LAYER=kv, LAYER=sfb or LAYER=fsc".
 std::string SchemeNames(std::string_view before = {});
 
-// What other schemes are compared with. It sends whole gradients, so its cost is defined for every layer,
+// The scheme that others are compared with. It sends whole gradients, so its cost is defined for every layer,
 // also for one that it does not apply to.
 inline constexpr Scheme kDense = Scheme::kKeyValue;
 
-// What the planner makes least.
+// The quantity that the planner minimises.
 enum class Policy : std::uint8_t {
   kTime = 1,   // the predicted step time, and a little of the link's, over all layers together
   kBytes = 2,  // the bytes of the busiest machine, layer by layer: the published rule

@@ -28,7 +28,7 @@ namespace poseidon::schedule {
 enum class LayerState : std::uint8_t { kIdle, kInFlight, kFailed };
 std::string_view NameOf(LayerState state);
 
-// What a layer's synchronisation took, from the push to the landed mean.
+// The time of a layer's synchronisation, from the push to the landed mean.
 struct LayerTiming {
   std::uint64_t steps = 0;
   double seconds = 0;       // summed over the steps

@@ -348,7 +348,7 @@ TEST_F(SchedulerTest, BusyIsTheTimeWithAnythingInFlight) {
   EXPECT_EQ((*scheduler_)->timing(LayerId(0)).steps, 0u);
 }
 
-// What was in flight completes although the scheduler is gone by then.
+// A push in flight completes although the scheduler is gone by then.
 TEST_F(SchedulerTest, ACompletionOutlivesTheScheduler) {
   Landed landed;
   Push(0, 0, landed);

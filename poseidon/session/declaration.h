@@ -19,8 +19,8 @@ struct DeclarationOptions {
   bool measure_copies = false;  // the rate at which this host copies memory, for workers that combine on it
 };
 
-// What this worker declares of a model: its layers, and what a test product of each factor layer gave, its bits
-// and its rate. Members whose bits are equal rebuild equal gradients. Without an engine layers have no factors,
+// Makes this worker's declaration of a model: its layers, and of each factor layer a test product's hash and
+// rate. Members whose hashes are equal rebuild equal gradients. Without an engine layers have no factors,
 // but for tables. Link and cores are left for the caller.
 // Failure: of a product, naming the layer. Takes as long as the products: call it on `clock`, the compute
 // executor.

@@ -10,7 +10,7 @@
 
 namespace poseidon::session {
 
-// What the program above the session does, as far as the watch over progress asks (coordinator/progress.h).
+// The state of the program above the session that the watch over progress asks for (coordinator/progress.h).
 // Thread: any.
 class FrontEnd {
  public:
@@ -27,7 +27,7 @@ class FrontEnd {
   };
   bool blocked() const { return blocked_ > 0; }
 
-  // What keeps the program from steps, "evaluates"; empty: nothing in particular.
+  // Says what keeps the program from steps, as in "evaluates"; empty: nothing in particular.
   void Say(std::string busy_with) {
     MutexLock lock(mutex_);
     busy_with_ = std::move(busy_with);

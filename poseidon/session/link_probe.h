@@ -13,7 +13,7 @@
 
 namespace poseidon::session {
 
-// What the link between this member and its neighbour was measured to do; 0: not measured.
+// The measured speed of the link between this member and its neighbour; 0: not measured.
 struct LinkMeasurement {
   double bytes_per_second = 0;  // goodput of one direction while all members send
   double latency_seconds = 0;   // one way

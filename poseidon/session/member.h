@@ -30,8 +30,8 @@ coordinator::Member EntryOf(std::span<const wire::RosterEntry> roster, std::size
 // "worker 2 on host b"; of no member, that it is unknown.
 std::string NameOf(std::span<const wire::RosterEntry> roster, std::int32_t member);
 
-// What the rooms of a node share: who this member is, whom it talks to, how far the job has come. Each field
-// is written by one room: identity and roster by Formation, the failure by Ending.
+// The state that the rooms of a node share: who this member is, its peers, and the phase of the job. Each
+// field is written by one room: identity and roster by Formation, the failure by Ending.
 //
 // Thread: the I/O executor.
 class Member {

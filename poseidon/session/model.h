@@ -31,7 +31,7 @@ namespace poseidon::session {
 
 class Session;
 
-// What one layer moved and took so far; bytes of this member.
+// Bytes and times of one layer so far; bytes of this member.
 struct LayerStatistics {
   messaging::TrafficCell gradients;  // in steps whose scheme takes gradients
   messaging::TrafficCell factors;    // in steps whose scheme takes factors, results that come back for them included
@@ -67,7 +67,7 @@ struct Push {
   Completion landed = {};
 };
 
-// What a worker wants of the step that it begins. All workers learn what any of them wants.
+// A worker's wishes for the step that it begins. All workers learn what any of them wants.
 struct Wish {
   bool stop = false;
   bool snapshot = false;
@@ -107,8 +107,8 @@ class Model {
   // plan, kFailedPrecondition if this worker has not reported. Returns the plan that holds for `step`. All workers
   // learn what one of them wishes; see Agreed.
   Result<const plan::Plan*> BeginStep(Step step, Wish wish = {});
-  // What all workers together wish of the step begun last: the same answer on all of them. Blocks until every worker
-  // has begun that step.
+  // Returns the wishes of all workers together for the step begun last: the same answer on all of them. Blocks until
+  // every worker has begun that step.
   Result<Wish> Agreed();
   // The newest plan; call it after Commit, on the session's thread.
   const plan::Plan& plan() const { return final_plan_ ? *final_plan_ : *provisional_plan_; }
@@ -155,8 +155,8 @@ class Model {
     Status status;
     std::uint32_t rows = 0;  // of the last push
   };
-  // What the workers share at a step's beginning: wishes, then for each worker the seconds that it computed in the
-  // step before, which only it adds to.
+  // The sum that the workers make at a step's beginning: wishes, then for each worker the seconds that it computed in
+  // the step before, which only it adds to.
   struct Shared {
     std::shared_ptr<std::vector<double>> values;
     std::shared_ptr<double> busy;  // seconds so far in which some layer was on its way; written before `summed` is ready

@@ -183,7 +183,7 @@ void Node::OnVerdict(const coordinator::AbortAll& verdict) {
 
 // ---- collectives
 
-// What is to complete on the completions executor; a failure is an echo of the job's, where there is one.
+// Wraps `done` so that it runs on the completions executor; a failure becomes an echo of the job's, where there is one.
 Completion Node::OnCompletions(Completion done) {
   auto shared = std::make_shared<Completion>(std::move(done));
   const auto post = [shared, &completions = member_.env.completions](const Status& status) {

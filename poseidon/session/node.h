@@ -91,9 +91,9 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   const messaging::Mesh& mesh() const { return member_.mesh; }
   // Null before the model is committed, and in servers.
   schedule::Scheduler* scheduler(ModelId model) const { return models_.scheduler(model); }
-  // What this worker wrote to its host's shared memory or read from it; 0 where it shares none.
+  // Bytes that this worker wrote to its host's shared memory or read from it; 0 where it shares none.
   std::uint64_t local_bytes(ModelId model, LayerId layer) const;
-  // What the core has allocated for landing places and sums.
+  // Bytes that the core has allocated for landing places and sums.
   std::uint64_t allocated_bytes() const;
   const LinkMeasurement& link() const { return formation_.link(); }
 

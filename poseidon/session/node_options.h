@@ -24,7 +24,7 @@
 
 namespace poseidon::session {
 
-// What a member is and whom it meets. Filled at the edge (tools, front ends); the core reads no
+// A member's role, its peers and its settings. Filled at the edge (tools, front ends); the core reads no
 // environment.
 struct NodeOptions {
   wire::Role role = wire::Role::kWorker;
@@ -53,12 +53,12 @@ struct NodeOptions {
   std::uint64_t probe_bytes = 4u << 20;  // sent once to measure the link; 0: nothing is measured
   double cores = 1;  // that this member may use; less than 1 where members share one
   std::uint32_t compute_threads = 1;
-  // What moving a byte costs a CPU worker, both ends and the sum together; 0: computing does not
-  // compete with it.
+  // Seconds of processor time that a CPU worker spends per byte moved, both ends and the sum together; 0:
+  // computing does not compete with it.
   double cpu_seconds_per_wire_byte = 0;
 };
 
-// What a member runs on. Everything outlives the node.
+// The executors and services that a member uses. Everything outlives the node.
 struct NodeEnvironment {
   Executor& io;
   Executor& compute;      // engine products

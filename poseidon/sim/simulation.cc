@@ -118,7 +118,7 @@ void Simulation::Kill(ProcessId process) {
   for (const Task& observer : observers) observer();
   observers.clear();
   lock.Lock();
-  // What a dropped task owned may destroy executors of the process, so each is looked up afresh.
+  // Objects that a dropped task owned may destroy executors of the process, so each is looked up afresh.
   const auto has_tasks = [](const VirtualExecutor* executor) { return executor->queue_.Next().has_value(); };
   for (;;) {
     const auto& executors = At(process).executors;

@@ -38,7 +38,7 @@ struct VirtualNetwork::Wire {
     std::weak_ptr<End> end;
     bool waking = false;
 
-    // What this side sends. `unacknowledged` bytes have left tx and hold room in the send buffer,
+    // The bytes that this side sends. `unacknowledged` bytes have left tx and hold room in the send buffer,
     // `unread` ones hold room in the peer's receive buffer.
     ByteQueue tx;
     std::size_t send_buffer = 0;
@@ -50,7 +50,7 @@ struct VirtualNetwork::Wire {
     bool end_sent = false;   // the end of the stream has left, after the last byte
     TimePoint last_arrival;  // of what it sent: nothing later arrives before
 
-    // What this side receives.
+    // The bytes that this side receives.
     ByteQueue rx;
     bool ended = false;    // the peer's end of the stream has arrived
     bool refused = false;  // the peer takes no more bytes

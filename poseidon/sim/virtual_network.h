@@ -44,7 +44,7 @@ struct NetworkOptions {
   Cut cut = Cut::kFullSegments;
   // Pause before a refused connect is tried again.
   Duration retry = std::chrono::milliseconds(10);
-  // What connections say of themselves; false makes protocols check their frames.
+  // The answer of connections to integrity_protected(); false makes protocols check their frames.
   bool integrity_protected = false;
   // Bytes written from this memory take room and time on the network as any others, but are not copied:
   // where they would land everything stays as it was. For large numbers of zeros.
@@ -75,7 +75,7 @@ class VirtualNetwork {
   HostId AddHost(HostOptions options);
   // One way, in both directions.
   void SetLatency(HostId a, HostId b, Duration latency);
-  // What one process on a host uses; `executor` is one of the process's.
+  // Returns the context of one process on a host; `executor` is one of the process's.
   std::unique_ptr<transport::Context> MakeContext(HostId host, ProcessId process,
                                                   Executor& executor);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is particular to the simulated network: times, rates and faults. That it is a transport is
-// tested in tests/conformance.
+// Tests what only the simulated network promises: times, rates and faults. tests/conformance tests
+// that it is a transport.
 #include "poseidon/sim/virtual_network.h"
 
 #include <gtest/gtest.h>

@@ -38,7 +38,7 @@ struct SyncRequest {
   // The flat gradient: what is sent where the scheme takes gradients, and where the mean lands under
   // every scheme. Lent until `done`.
   TensorView gradient;
-  // What is sent instead where the scheme takes factors; lent until `done`, unchanged. Rows may be 0.
+  // Sent instead where the scheme takes factors; lent until `done`, unchanged. Rows may be 0.
   std::optional<Factors> factors;
   // Of a table, which has no flat gradient: where the mean lands.
   factors::GatheredRows* gathered = nullptr;
@@ -90,7 +90,7 @@ class Exchange {
   virtual std::uint64_t declared_bytes() const { return 0; }
 };
 
-// What an exchange is made of. All references outlive it.
+// The services that an exchange uses. All references outlive it.
 struct ExchangeEnvironment {
   Executor& io;
   Executor& compute;  // products

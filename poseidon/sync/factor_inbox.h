@@ -33,8 +33,8 @@ class FactorInbox final : public messaging::FrameSink {
   // not here, are ignored.
   void Expect(const wire::Key& key, std::span<const std::uint32_t> rows);
 
-  // What the product makes the mean of one step of: all ranks' rows, and the factor on it, one over the workers or over
-  // what their weights count. That is the one place where a layer of factors is divided. Pre: the step is complete.
+  // The operands of the product that makes the mean of one step: all ranks' rows, and alpha, one over the workers or
+  // over the sum of their weights. Only alpha divides a layer of factors. Pre: the step is complete.
   struct Mean {
     factors::Concatenation rows;
     double alpha = 1;

@@ -22,7 +22,7 @@ struct Topology {
 
   std::uint16_t ranks() const { return static_cast<std::uint16_t>(worker_of_rank.size()); }
   std::uint16_t shards() const { return static_cast<std::uint16_t>(owner_of_shard.size()); }
-  // What an unweighted mean divides by.
+  // The divisor of an unweighted mean.
   std::uint16_t contributors() const { return workers != 0 ? workers : ranks(); }
   // The shard that this member hosts, if it hosts one.
   std::optional<std::uint16_t> self_shard() const {

@@ -21,7 +21,7 @@ constexpr bool HasSum(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kI64;
 }
 
-// What a finished sum is multiplied by: 1 over the divisor, in the dtype's own arithmetic. A mean
+// The scale of a finished sum: 1 over the divisor, in the dtype's own arithmetic. A mean
 // over P workers divides by P; with weights by their sum. i64 sums are never scaled.
 // kMeanOfSums: the contributions are weighted sums already, made with kNone, and their weights the sums
 // of what is in them: they count in the divisor only.

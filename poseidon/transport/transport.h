@@ -30,7 +30,7 @@ struct Address {
   friend auto operator<=>(const Address&, const Address&) = default;
 };
 
-// What moved over one connection, in bytes of the layer named.
+// Bytes moved over one connection, counted at the layer that each field names.
 struct ConnectionCounters {
   std::uint64_t bytes_read = 0;       // handed to the reader
   std::uint64_t bytes_written = 0;    // taken from the writer

@@ -12,8 +12,8 @@
 #include "poseidon/plan/scheme.h"
 #include "poseidon/tensor/dtype.h"
 
-// What is on the wire between two members: frames, each a header of 64 bytes and a payload of at
-// most 1 MiB. docs/wire-protocol.md is the picture; these are the only places that know the bytes.
+// The bytes on the wire between two members: frames, each a header of 64 bytes and a payload of at
+// most 1 MiB. docs/wire-protocol.md has the picture; no other code knows the layout.
 // Pure functions; thread: any.
 namespace poseidon::wire {
 
@@ -41,7 +41,8 @@ inline constexpr std::uint16_t kKnownFlags = kFlagAbsent | kFlagFactorV;
 // The model of one-off keys (broadcast, sums of metrics, barrier, gather): `layer` counts them.
 inline constexpr ModelId kCollectiveModel{0xffff};
 
-// What the frames of gradients, factors and sums are of: a declared layer of a model, or a one-off key of kCollectiveModel.
+// The subject of a frame of a gradient, factors or a sum: a declared layer of a model, or a one-off key of
+// kCollectiveModel.
 struct Key {
   ModelId model;
   LayerId layer;

@@ -169,7 +169,7 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-// What a member lacks to go on: contributions of others to a sum that it makes, or the sum that it is owed.
+// Something that a member waits for: contributions of others to a sum that it makes, or the sum that it is owed.
 struct Wait {
   enum class For : std::uint8_t { kGradient = 1, kFactors, kShare, kCollective, kMean };
   For what = For::kGradient;

@@ -40,7 +40,7 @@ class Doorbell {
   bool ringing_ POSEIDON_GUARDED_BY(mutex_) = false;
 };
 
-// What both ends share. Side 0 connected, side 1 accepted; side s writes pipes[s], reads pipes[1-s].
+// Shared by both ends. Side 0 connected, side 1 accepted; side s writes pipes[s], reads pipes[1-s].
 struct Link {
   explicit Link(std::size_t buffer_bytes) : pipes{Pipe(buffer_bytes), Pipe(buffer_bytes)} {}
   std::array<Pipe, 2> pipes;

@@ -25,7 +25,7 @@ class Cursor {
   }
   std::size_t left() const { return left_; }
   bool done() const { return left_ == 0; }
-  // What is left: none of these is empty.
+  // The buffers that are left; none of them is empty.
   std::span<const Bytes> buffers() const { return std::span(buffers_).subspan(first_); }
   void Advance(std::size_t bytes) {
     left_ -= bytes;

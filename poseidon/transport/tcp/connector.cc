@@ -39,7 +39,7 @@ class Connector final : public Connecting, public std::enable_shared_from_this<C
   void Abandon(const Status& reason) override { End(reason); }
 
  private:
-  // What the attempt under way waits for; it decides what a timeout says.
+  // The event that the attempt under way waits for; it decides the message of a timeout.
   enum class Stage { kNobodyListens, kConnecting, kAuthenticating, kOver };
 
   void Attempt();

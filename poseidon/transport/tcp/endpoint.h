@@ -11,7 +11,7 @@
 #include "poseidon/transport/tcp/tcp_context.h"
 #include "poseidon/transport/tcp/tls_codec.h"
 
-// What listeners and connects of one context share, and how each is begun.
+// Shared by the listeners and connects of one context, and begins each of them.
 namespace poseidon::transport::tcp {
 
 class Endpoint {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-// What a process that was forked off inherits of ours. A peer learns of a killed process because the system
+// Keeps a forked process from inheriting our connections. A peer learns of a killed process because the system
 // ends its connections, and the system ends a connection when the last process that holds its descriptor is
 // gone. A program that forks (a data loader with workers) would keep the
 // connections of its dead parent open. So the descriptors of this folder are listed, and a child closes its

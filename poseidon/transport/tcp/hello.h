@@ -52,7 +52,7 @@ class Hello {
   std::size_t wanted() const;
   // Takes exactly wanted() bytes of the peer.
   void Consume(ConstBytes bytes);
-  // What is to be sent before anything else is read, also when the state says refused.
+  // Returns the bytes to send before anything else is read, also when the state says refused.
   ByteBuffer TakeOutput();
 
   Versions peer_versions() const { return peer_versions_; }

@@ -11,7 +11,7 @@
 
 namespace poseidon::transport::tcp {
 
-// What the fuzz target and the test with random inputs share: a stranger's bytes into one side of
+// Shared by the fuzz target and the test with random inputs: feeds a stranger's bytes to one side of
 // the hello, which must end in time and never believe them.
 inline Hello::State FeedHello(HelloRole role, const Key& key, ConstBytes bytes) {
   Hello hello(role, key, Versions{.min = 2, .max = 5}, Hello::Nonce{});

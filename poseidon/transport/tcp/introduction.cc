@@ -17,7 +17,7 @@ void Introduction::Start(Done done) {
 void Introduction::Drop() {
   done_ = nullptr;
   if (!link_.socket) return;
-  // What was said last (an alert, a refusal) must not be lost to a reset.
+  // The bytes sent last (an alert, a refusal) must not be lost to a reset.
   ::shutdown(link_.socket->fd(), SHUT_WR);
   static_cast<void>(Discard(link_.socket->fd()));
   link_.socket.reset();

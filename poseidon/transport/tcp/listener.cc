@@ -20,7 +20,7 @@ namespace {
 
 // Connections taken from the system per turn, so that a flood leaves turns to those before it.
 constexpr int kAcceptsPerTurn = 16;
-// What a stranger has at least before a crowd may push it out: many round trips, and little enough
+// The time that a stranger has at least before newer ones may push it out: many round trips, and little enough
 // that a thousand idle connections are through in a third of a second.
 constexpr Duration kLeastStay = std::chrono::milliseconds(20);
 

@@ -53,7 +53,7 @@ void SetSocketOptions(int fd, const SocketOptions& options);
 // The send buffer alone, in bytes of the stream; where the system sets less, it grows with the connection.
 void SetSendBuffer(int fd, int bytes);
 
-// What a call on a socket came to: `bytes` moved, or an errno (EAGAIN: it would block).
+// The result of a call on a socket: `bytes` moved, or an errno (EAGAIN: it would block).
 struct SocketCall {
   std::size_t bytes = 0;
   int error = 0;

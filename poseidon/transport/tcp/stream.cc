@@ -223,7 +223,7 @@ ConnectionCounters Stream::counters() const {
   return counters;
 }
 
-// What its owner holds; destroying it closes the stream.
+// The owner's handle of the stream; destroying it closes the stream.
 class TcpConnection final : public Connection {
  public:
   TcpConnection(IoExecutor& executor, Link link)

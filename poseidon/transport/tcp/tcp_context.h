@@ -69,7 +69,7 @@ class TcpListener : public Listener {
 
 // Connections over TCP between holders of one token.
 //
-// What Connect says: kInvalidArgument for a host that is not numeric, kUnavailable when the host
+// Connect fails with kInvalidArgument for a host that is not numeric, kUnavailable when the host
 // cannot be reached, kDeadlineExceeded when nothing listened until the timeout or the other end
 // stayed silent, kPermissionDenied when it holds another token (or uses another mode),
 // kFailedPrecondition when the versions differ. Each names the address.

@@ -448,7 +448,7 @@ bool TlsCodec::EncryptRecords(ConstBytes bytes) {
 }
 
 void TlsCodec::Finish() {
-  // What is unsent goes before a goodbye, and the socket takes no more now.
+  // Unsent bytes go before a goodbye, and the socket takes no more now.
   if (!proven_ || unsent()) return;
   ERR_clear_error();
   SSL_shutdown(ssl_.get());

@@ -13,7 +13,7 @@
 
 namespace poseidon::transport::tcp {
 
-// What all TLS connections of a context share: the key made of the token, and OpenSSL's settings.
+// Shared by all TLS connections of a context: the key made of the token, and OpenSSL's settings.
 // TLS 1.3 only, with that key as external pre-shared key and a fresh Diffie-Hellman exchange for
 // each connection; no certificates, no tickets, no resumption, no early data.
 class TlsSettings {
