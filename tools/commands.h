@@ -30,7 +30,7 @@ void AddPlan(CLI::App& app);
 void AddProfile(CLI::App& app);
 void AddDeviceQuery(CLI::App& app);
 void AddConvertMnist(CLI::App& app);
-// What launchers start; they read their task from standard input.
+// Commands that launchers start; they read their task from standard input.
 void AddMember(CLI::App& app);  // by train
 void AddRank(CLI::App& app);    // by run
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the trainer sets before its libraries load, and before it allocates.
+// Settings that the trainer makes before its libraries load, and before it allocates.
 #include <malloc.h>
 #include <signal.h>
 #include <sys/syscall.h>

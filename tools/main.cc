@@ -21,7 +21,7 @@
 namespace poseidon::tools {
 namespace {
 
-// What a reader who takes nothing gets of a job that has failed or was asked to stop.
+// How long a job that has failed or was asked to stop waits for a reader that takes nothing.
 constexpr std::chrono::seconds kPatience{2};
 
 // Ends the process with what it has said. After success it waits for a paused terminal, until a
@@ -41,7 +41,7 @@ int End(int code) {
   return code;
 }
 
-// What a thread threw and nobody caught, mostly for want of memory: a sentence and an end.
+// Ends the process with a sentence about an exception that nobody caught, mostly for want of memory.
 [[noreturn]] void EndUnhandled() {
   std::string sentence = "ended by an unknown exception";
   try {

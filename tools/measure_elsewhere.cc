@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What measures a net where there is no trainer: nothing.
+// measure_net.h for a build without the trainer, which cannot measure a net.
 #include "tools/measure_net.h"
 
 namespace poseidon::tools {

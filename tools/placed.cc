@@ -91,8 +91,8 @@ class MeetingFiles {
   }
 
  private:
-  // What keeps this job's files apart from those of others. Where the launcher has no name for it:
-  // the run directory, else the process that started all of them.
+  // Returns a part of this job's file names that other jobs' do not have. Where the launcher has no name for
+  // the job: the run directory, else the process that started all of them.
   std::string JobName(const std::string& run_dir) const {
     std::string job = place_.job;
     if (job.empty() && !run_dir.empty()) {

@@ -11,7 +11,8 @@
 
 namespace poseidon::tools {
 
-// What the environment of this process says; fails with a sentence where it says nonsense.
+// Returns the place that this process's environment names, if it names one; ends the program with a sentence where the
+// variables contradict each other.
 std::optional<launch::Place> OwnPlace();
 
 // Trains as one of the processes that mpirun, srun or torchrun started: the last --servers of them

@@ -36,9 +36,9 @@ using launch::KeptCommand;
 using nlohmann::json;
 using transport::tcp::Token;
 
-// What a command gets between the request to end and its end.
+// The time of a command between the request to end and its end by force.
 constexpr std::chrono::milliseconds kToEnd{500};
-// What waits for the launcher before the command itself has to wait.
+// Most bytes that wait for the launcher before the command itself has to wait.
 constexpr std::size_t kMostUnsent = 256 << 10;
 // A line that never ends is cut here.
 constexpr std::size_t kLongestLine = 64 << 10;
@@ -103,7 +103,7 @@ int OwnCores() {
   return sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 1;
 }
 
-// What the command finds in its environment, by the names that frameworks know.
+// Returns the variables that the command gets, by the names that frameworks know.
 std::map<std::string, std::string> EnvironmentOf(const RankTask& task, const MeetingPlace& place,
                                                  const std::string& token_path) {
   std::map<std::string, std::string> set = task.environment;

@@ -38,7 +38,7 @@ struct RunFlags {
   std::vector<std::string> command;
 };
 
-// What ranks on other hosts have of this process's environment without being asked: where programs and modules are,
+// Variables of this process's environment that ranks on other hosts get without --env: where programs and modules are,
 // how they compute, and how they write. By name, or by what the name begins with.
 constexpr const char* kTravels[] = {"PATH",  "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LANG", "LC_*",
                                     "TZ",    "PYTHON*",         "OMP_*",       "MKL_*",        "OPENBLAS_*",
@@ -58,7 +58,7 @@ bool IsAmong(const std::string& name, std::span<const char* const> patterns) {
   return std::any_of(patterns.begin(), patterns.end(), [&](const char* pattern) { return Matches(name, pattern); });
 }
 
-// What --env names: NAME=VALUE, or NAME with the value that it has here.
+// Returns the variables that --env names: NAME=VALUE, or NAME with the value that it has here.
 Environment NamedEnvironment(const RunFlags& flags, const Environment& own) {
   Environment named;
   for (const std::string& entry : flags.environment) {

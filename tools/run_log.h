@@ -13,8 +13,8 @@
 
 namespace poseidon::tools {
 
-// What the ranks of `poseidon run` print: on this process's own two streams with the rank before each line, coloured
-// on a terminal, or in a file a rank. Never blocks; TakesLines says when the streams are behind.
+// Writes the output of the ranks of `poseidon run`: on this process's own two streams with the rank before each line,
+// coloured on a terminal, or in a file a rank. Never blocks; TakesLines says when the streams are behind.
 // Thread: one.
 class RunLog {
  public:

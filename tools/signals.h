@@ -16,7 +16,7 @@ namespace poseidon::tools {
 // with a sentence and the exit code of a failure.
 void ReceiveSignals(const caffe::TrainOptions& options);
 
-// What has been asked for. Lives as long as the process. (Who asked for a stop: stop_signal.h.)
+// The requests that signals have made. Lives as long as the process. (Who asked for a stop: stop_signal.h.)
 caffe::Requests& SignalRequests();
 
 // A file that this process leaves for others while it starts: a second request to stop removes it

@@ -211,7 +211,7 @@ void AddTrain(CLI::App& app) {
     ReceiveSignals(flags->options);
     CompleteOptions(*flags);
     Terminal terminal;
-    // What the user says counts for more than the environment.
+    // The user's flags come before the environment.
     const bool told = c->count("--workers") + c->count("--hosts") + c->count("--hostfile") > 0;
     const auto place = told ? std::nullopt : OwnPlace();
     if (place) {

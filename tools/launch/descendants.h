@@ -9,7 +9,7 @@
 
 namespace poseidon::launch {
 
-// What /proc says of a process now.
+// The state of a process in /proc at one moment.
 struct ProcessState {
   char letter = 'Z';  // 'T' and 't': stopped; 'Z' and 'X': ended
   pid_t parent = 0;

@@ -28,7 +28,7 @@ class KeptCommand {
   // Ends what is left of it.
   ~KeptCommand();
 
-  // What it writes to standard output and standard error; non-blocking.
+  // Descriptors of its standard output and standard error; non-blocking.
   int output() const { return output_; }
   int errors() const { return errors_; }
   // Readable once the command has ended.

@@ -27,11 +27,11 @@ using nlohmann::json;
 constexpr int kExitOk = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitPeerLost = 3;
-// What the members have, beyond the time in which all must have joined, to say so themselves.
+// The time that members have, beyond that in which all must have joined, to report the failure themselves.
 constexpr auto kOwnWords = std::chrono::seconds(5);
-// What the accused of a verdict gets when everybody else has ended: a lost one would be gone.
+// The time that the accused of a verdict gets when everybody else has ended: a lost one would be gone.
 constexpr auto kLastMoment = std::chrono::milliseconds(500);
-// How often it is looked whether somebody reads again what members say.
+// How often the launcher looks whether somebody reads its output again.
 constexpr auto kUntilHeard = std::chrono::milliseconds(20);
 // A job that has not stopped so long after the request says what it waits for.
 constexpr auto kUntilNotice = std::chrono::seconds(1);
@@ -532,7 +532,7 @@ std::vector<MemberEnd> Job::Ends() const {
   return ends;
 }
 
-// What came first in time; the others may have failed for want of it.
+// Returns the failure that came first in time; the others may follow from it.
 LaunchResult Job::FirstFailure() const {
   LaunchResult result{.stop_signal = stop_signal_, .ends = Ends()};
   if (!start_failure_.empty()) {
@@ -567,7 +567,7 @@ LaunchResult Job::Verdict() const {
     if (!child.failure || (child.ended_by_us && ended_early())) continue;
     const bool accuses = child.failure->value("culprit", -1) >= 0;
     const bool lost = accuses || child.failure->value("lost", false);
-    // What somebody says who has lost a member without knowing it counts for nothing.
+    // Where a member was killed, only a message that a member is lost counts: other failures follow from that.
     if (killed && !lost) continue;
     const std::string message = child.failure->value("message", "");
     // A message with a culprit counts more than one of a side that is cut off and has none.

@@ -36,10 +36,10 @@ struct LaunchOptions {
   // Rank 0 has so long to listen, and then all members to join; a moment more, in which they say themselves who is
   // missing. Who is still not there ends the job.
   double join_seconds = 120;
-  // What a failed child leaves the others: after this long they are ended too, sooner when all that are
-  // left are accused. Who is saving then is left alone until it has saved, and has as long again; but
-  // not who is accused of standing still (code DEADLINE_EXCEEDED), nor who does not answer within `answer_seconds`:
-  // it is frozen.
+  // The time that the others have after a child has failed: then they are ended too, sooner when all that
+  // are left are accused. A child that is saving then is left alone until it has saved, and has as long
+  // again; but not one that the failure accuses of making no progress (code DEADLINE_EXCEEDED), nor one that
+  // does not answer within `answer_seconds`, because it is frozen.
   double grace_seconds = 10;
   double answer_seconds = 3;
   double saving_seconds = 600;  // after the first failure; whoever still saves then is ended
@@ -51,9 +51,9 @@ struct LaunchOptions {
   double stop_seconds = 10;
   // Rank 0's task gets no address; every other task gets as "coordinator" what the event "listening" holds.
   std::function<void(const std::string& name, const nlohmann::json& event)> on_event = {};
-  // What a member's libraries print: lines that are no events.
+  // Called with each line of a member that is no event; its libraries print those.
   std::function<void(const std::string& line)> on_line = {};
-  // The launcher's own words, one sentence at a time.
+  // Called with the launcher's own messages, one sentence at a time.
   std::function<void(const std::string& sentence)> say = {};
   // While it says no, nothing is read from members, who wait for it.
   std::function<bool()> may_speak = {};

@@ -59,7 +59,7 @@ struct Dialect {
 constexpr Dialect kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
 constexpr Dialect kOpenMpi{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                            "OMPI_COMM_WORLD_LOCAL_SIZE"};
-// What a step has wins over what its allocation has.
+// The variables of a Slurm step come before those of its allocation.
 constexpr Dialect kSlurmStep{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""};
 constexpr Dialect kSlurm{"srun", "SLURM_PROCID", "SLURM_NTASKS", ""};
 constexpr Dialect kHydra{"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"};

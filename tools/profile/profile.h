@@ -10,7 +10,7 @@
 #include "poseidon/plan/cluster.h"
 #include "poseidon/plan/layer.h"
 
-// What one worker's training step consists of, as a JSON file: the format is described in
+// One worker's training step as a JSON file: the format is described in
 // benchmarks/profiles/README.md.
 namespace poseidon::profile {
 
@@ -59,7 +59,7 @@ Result<Profile> ReadProfile(const std::string& path);
 // A layer a line; ParseProfile of it is the same profile.
 std::string TextOf(const Profile& profile);
 
-// What the planner takes, with `workers` equal workers.
+// The planner's arguments, with `workers` equal workers.
 std::vector<plan::LayerSpec> LayersOf(const Profile& profile);
 std::vector<plan::LayerMeasurement> MeasurementsOf(const Profile& profile, std::uint32_t workers);
 // The machines of the profile, the rest of the fields untouched.
