@@ -20,7 +20,7 @@ namespace poseidon::plan_file {
 nlohmann::json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& layers,
                           const std::vector<std::vector<std::string>>& members = {});
 
-// What a plan file pins.
+// The contents of a plan file that a run follows.
 struct PinnedPlan {
   std::map<std::string, plan::Scheme> schemes;  // of every layer that it names
   // The net's layers of each layer that is several; the first is its name in `schemes`.

@@ -21,7 +21,7 @@ class Flight {
   // `clock` gets how long ops waited for `layer`, and outlives this.
   Flight(StepClock* clock, std::uint32_t layer) : clock_(clock), layer_(layer) {}
 
-  // What the core works on until the mean has landed in `gradient`, or of a table in the session's memory.
+  // The memory lent to the core until the mean has landed in `gradient`, or of a table in the session's memory.
   struct Lent {
     Tensor gradient;
     Tensor u;  // factors, where they are sent, or indices and values of a table's rows

@@ -9,7 +9,7 @@
 
 #include "frontends/tensorflow/tensorflow_c_api.h"
 
-// What every kernel needs of TensorFlow's C interface, with C++'s lifetimes.
+// The part of TensorFlow's C interface that every kernel needs, with C++'s lifetimes.
 namespace poseidon::tensorflow {
 
 // Those of the TensorFlow in this process, which is there before an op is registered.

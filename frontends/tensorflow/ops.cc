@@ -236,7 +236,7 @@ std::string Send(const Place& place, std::int64_t step, Flight::Lent lent, const
   return failure;
 }
 
-// What every push gets beside what it hands over, and passes on.
+// The arguments that every push has beside what it hands over.
 struct Pushed {
   Place place;
   std::int64_t step = 0;

@@ -10,7 +10,7 @@
 
 namespace poseidon::tensorflow {
 
-// What the layers of a model take, of which a graph shows only when its step began and when each gradient was there.
+// Derives the times of a model's layers from what a graph shows: when its step began and when each gradient was there.
 //
 // Backward passes run from one gradient to the next. The time before the first gradient is every layer's forward pass
 // and the first gradient's backward pass. It is divided by the usual count of products, one forward for two backward:

@@ -95,7 +95,7 @@ class BatchSource {
   bool started_ POSEIDON_GUARDED_BY(mutex_) = false;
   bool stopping_ POSEIDON_GUARDED_BY(mutex_) = false;
   std::uint64_t next_ POSEIDON_GUARDED_BY(mutex_) = 0;  // where the reader goes on
-  // What it reads on the present course.
+  // The batch that it reads on the present course.
   std::optional<std::uint64_t> reading_ POSEIDON_GUARDED_BY(mutex_);
   // Counts changes of direction; what was read on an older one is dropped.
   std::uint64_t course_ POSEIDON_GUARDED_BY(mutex_) = 0;

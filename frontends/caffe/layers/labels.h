@@ -36,7 +36,7 @@ struct Labels {
 Result<Labels> ReadLabels(const at::Tensor& labels, const ClassView& view,
                           std::optional<int> ignored);
 
-// What a loss summed over its labels is divided by, never below 1.
+// Returns the divisor of a loss summed over its labels, never below 1.
 double Normalizer(LossParameter::NormalizationMode mode, const ClassView& view,
                   std::int64_t valid_count);
 

@@ -108,7 +108,7 @@ class PoolingLayer final : public Layer {
                                "), so it holds nothing; round_mode: FLOOR or a smaller stride "
                                "avoids it");
       }
-      // What the image lacks on the far side for the last window, as far as padding goes.
+      // The numbers that the last window lacks on the far side of the image, as far as padding goes.
       far_pad_[i] = std::clamp<std::int64_t>(
           (out[i] - 1) * stride_[i] + kernel_[i] - in[i] - pad_[i], 0, pad_[i]);
     }

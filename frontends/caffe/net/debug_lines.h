@@ -9,7 +9,7 @@
 
 namespace poseidon::caffe {
 
-// What Caffe prints for debug_info, in its words, line by line: mean absolute values of what layers compute.
+// Prints for debug_info as Caffe does, line by line: mean absolute values of what layers compute.
 using DebugSink = std::function<void(const std::string& line)>;
 
 // The tops and the learned blobs of a layer that has run forward.

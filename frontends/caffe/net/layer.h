@@ -23,7 +23,7 @@ using Shape = std::vector<std::int64_t>;
 // Handles to the blobs a layer reads or writes; the net owns them.
 using Blobs = std::vector<Blob*>;
 
-// What every layer of a net gets when it is made.
+// The arguments of every layer's constructor.
 struct LayerContext {
   at::ScalarType dtype = at::kFloat;
   Phase phase = TRAIN;
@@ -156,7 +156,7 @@ class Layer {
     Shape shape;
     FillerParameter filler;
   };
-  // What the net knows about one learned blob. `stale` is shared by all users of a shared blob:
+  // The net's state of one learned blob. All users of a shared blob have the same `stale`: it is
   // true while the diff holds numbers of an earlier iteration.
   struct Slot {
     bool wanted = true;

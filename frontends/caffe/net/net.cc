@@ -411,7 +411,7 @@ std::int64_t Net::OwnedElements(int index) const {
   return total;
 }
 
-// What the layer owns has its diffs in `flat` from now on.
+// Makes the diffs of the layer's own blobs parts of `flat`.
 void Net::BindDiffs(int index, const at::Tensor& flat) {
   node(index).params.diff = flat;
   std::int64_t offset = 0;

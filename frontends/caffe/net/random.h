@@ -40,7 +40,7 @@ constexpr std::uint64_t NameHash(std::string_view name) {
   return hash;
 }
 
-// What the numbers are for: streams of different purpose never meet.
+// The purpose of a stream of numbers: streams of different purpose never meet.
 enum class RandomPurpose : std::uint32_t { kFiller = 1, kDropout = 2, kTransform = 3, kDummy = 4, kSkip = 5 };
 
 // All random words of one purpose, one layer and one turn (a batch number, or the index of a blob

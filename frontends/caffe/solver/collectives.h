@@ -8,7 +8,7 @@
 
 namespace poseidon::caffe {
 
-// What the solver needs of all workers together besides gradients. One worker alone has none (a
+// The solver's communication with other workers besides gradients. One worker alone has none (a
 // null pointer); the distributed trainer implements it over the core's small collectives. Thread:
 // called on the solver's thread, by every worker at the same iterations in the same order.
 class Collectives {

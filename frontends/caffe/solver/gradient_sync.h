@@ -9,7 +9,7 @@
 
 namespace poseidon::caffe {
 
-// What the solver asks of whoever averages gradients over workers. One worker without a network has
+// The solver's view of whoever averages gradients over workers. One worker without a network has
 // none (a null pointer); the distributed trainer implements it over a poseidon::session::Session.
 // Layers are numbered as in Net::layers().
 //

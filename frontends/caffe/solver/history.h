@@ -14,7 +14,7 @@
 
 namespace poseidon::caffe {
 
-// What a solver remembers per weight: for each learned blob, in the net's order, `slots` tensors of
+// A solver's state per weight: for each learned blob, in the net's order, `slots` tensors of
 // its shape and dtype, zero at first. Shared blobs have one entry, that of their owner.
 class History {
  public:

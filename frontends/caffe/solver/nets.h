@@ -10,7 +10,7 @@
 
 namespace poseidon::caffe {
 
-// What a solver file says about its nets, read and resolved.
+// The nets of a solver file, read and resolved.
 struct SolverNets {
   struct Part {
     NetParameter net;

@@ -113,7 +113,7 @@ Solver::~Solver() = default;
 void Solver::ListLayers() {
   layers_.resize(static_cast<std::size_t>(net_->layer_count()));
   const std::vector<LearnableParam>& params = net_->learnable_params();
-  // What is not learned may have a gradient all the same, and count in the norm that clips those that are.
+  // A blob that is not learned may have a gradient all the same, and count in the norm that clips those that are.
   const bool all = net_->force_backward() && parameters_.clip_gradients() >= 0;
   for (std::size_t i = 0; i < params.size(); ++i) {
     LayerState& layer = At(layers_, params[i].layer);

@@ -30,7 +30,7 @@ namespace poseidon::caffe {
 using plan::LayerClock;
 using plan::SteadyNow;
 
-// What somebody outside wants of a running solver, asked between iterations.
+// A request to a running solver, asked for between iterations.
 enum class SolverAction {
   kNone,
   kSnapshot,         // write one and go on

@@ -14,7 +14,7 @@
 
 namespace poseidon::caffe {
 
-// What rules share: the way through memory. A rule is a value with
+// Shared by all rules: the loop over memory. A rule is a value with
 //   static constexpr int kSlots;
 //   template <typename T> auto Prepare(const BlobUpdate&) const;   a functor (T g, T& h0 [, T& h1])
 //   -> T
@@ -102,7 +102,7 @@ class SweepRule final : public UpdateRule {
   const Regularization kind_;
 };
 
-// What a rule's file offers to the table in update_rule.cc.
+// Makes a rule; each rule's file has one, and the table in update_rule.cc names it.
 using RuleMaker = Result<std::unique_ptr<UpdateRule>> (*)(const SolverParameter& solver,
                                                           Regularization kind);
 Result<std::unique_ptr<UpdateRule>> MakeSgd(const SolverParameter&, Regularization);

@@ -68,12 +68,12 @@ void Pin(const plan_file::PinnedPlan& plan, const std::string& name, Wanted* wan
   wanted->planning.forced_by = name;
   wanted->joining.together = plan.joined;
   wanted->joining.said_by = name;
-  // What it names singly was alone, so that it has one scheme under one name again.
+  // A layer that the plan names singly was alone, and stays so: then it has one scheme under one name again.
   for (const auto& [layer, scheme] : plan.schemes) wanted->joining.apart.insert(layer);
   for (const std::vector<std::string>& names : plan.joined) wanted->joining.apart.erase(names.front());
 }
 
-// What the plan of the snapshot that is resumed pins, or why it pins nothing.
+// Takes over what the plan of the resumed snapshot pins, or notes why it pins nothing.
 Status FollowRestored(const TrainOptions& options, const std::string& restored, Wanted* wanted) {
   if (restored.empty()) {
     wanted->note = options.snapshot + " holds no plan, so this run makes its own; its weights may differ in bits from "

@@ -13,7 +13,7 @@
 #include "poseidon/tensor/dtype.h"
 #include "poseidon/transport/tcp/tcp_context.h"
 
-// What a member's task says, as the solver, the planner and the core take it.
+// Translates a member's task to the options of the solver, the planner and the core.
 namespace poseidon::caffe {
 
 // Of a worker: the cores divided by the members of this host, one of them kept for the I/O thread where there are enough.
@@ -24,7 +24,7 @@ Result<DType> ParseDType(const std::string& name);
 // global batch.
 Result<SolverParameter> ReadJobSolver(const TrainOptions& options);
 
-// What is wanted of a net's layers before any of them was measured.
+// The user's wishes for a net's layers, before any of them was measured.
 struct Wanted {
   plan::PlanOptions planning;
   JoiningRule joining;

@@ -13,7 +13,7 @@
 
 namespace poseidon::caffe {
 
-// What decides beside their sizes which layers of a net share a message. Layers are meant by their unique names.
+// Decides, beside their sizes, which layers of a net share a message. Layers have their unique names here.
 struct JoiningRule {
   std::set<std::string, std::less<>> apart = {};        // stay alone
   std::vector<std::vector<std::string>> together = {};  // share one each, whatever their sizes, but those in `apart`

@@ -13,7 +13,7 @@
 
 namespace poseidon::caffe {
 
-// What `poseidon train` was asked for, as values. A member on another host gets them as JSON.
+// The flags of `poseidon train` as values. A member on another host gets them as JSON.
 struct TrainOptions {
   std::string solver;    // path of the solver prototxt
   std::string snapshot;  // a .solverstate to resume from

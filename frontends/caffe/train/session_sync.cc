@@ -213,7 +213,7 @@ Status SessionSync::AwaitLayer(std::size_t index) {
   return status;
 }
 
-// What has landed for one net layer has for all that share its message, until the next push.
+// When the mean of one net layer has landed, so have those of all that share its message, until the next push.
 Status SessionSync::Await(int net_layer) { return AwaitLayer(by_net_layer_.at(net_layer)); }
 
 int SessionSync::AwaitAny(std::span<const int> net_layers) {

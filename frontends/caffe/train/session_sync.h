@@ -40,7 +40,7 @@ class SessionSync final : public GradientSync, public Collectives {
     std::function<std::vector<plan::LayerSeconds>()> layer_seconds;
     // Called when the final plan takes over, with nothing in flight.
     std::function<void()> final_plan;
-    // What this worker wants; asked at the beginning of every iteration.
+    // Returns this worker's wishes; called at the beginning of every iteration.
     std::function<session::Wish()> wish;
     JoiningRule joining;  // the same on every worker
     int iter_size = 1;
@@ -52,11 +52,11 @@ class SessionSync final : public GradientSync, public Collectives {
   Status Begin();
   // All below is there after Begin.
 
-  // What is declared, in net order.
+  // The declared layers, in net order.
   const std::vector<plan::LayerSpec>& specs() const { return specs_; }
   // For each of them the unique names of its net layers.
   const std::vector<std::vector<std::string>>& members() const { return members_; }
-  // What trains.
+  // The model that trains.
   session::Model& model() { return *model_; }
   const session::Model& model() const { return *model_; }
 
@@ -69,7 +69,7 @@ class SessionSync final : public GradientSync, public Collectives {
   // Collectives:
   Status SumDoubles(std::span<double> values) override;
 
-  // What all workers together want at the iteration begun last: the same answer on all of them.
+  // Returns the action that all workers together want at the iteration begun last: the same on all of them.
   Result<SolverAction> Agreed();
 
   // Steps of the final plan so far, and what was moved before it.

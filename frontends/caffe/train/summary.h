@@ -11,7 +11,7 @@
 #include "frontends/caffe/train/session_sync.h"
 #include "poseidon/session/session.h"
 
-// What rank 0 says of a run that has ended: to programs and to people.
+// Rank 0's summary of a run that has ended: for programs and for people.
 namespace poseidon::caffe {
 
 struct EndedRun {

@@ -14,7 +14,7 @@
 
 namespace poseidon::caffe {
 
-// What a worker did and when, for trace.json: the spans of the core and those of the solver. Steps are numbered as the
+// A worker's spans for trace.json: those of the core and those of the solver. Steps are numbered as the
 // solver numbers its iterations, also after a resume; the session's own begin with 0.
 // Thread: the solver's; the session records from any.
 class Timeline {

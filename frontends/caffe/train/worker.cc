@@ -246,7 +246,7 @@ Status Run::TrainTogether() {
   if (distributed()) {
     POSEIDON_RETURN_IF_ERROR(Join());
   } else {
-    // What only matters with other workers is wrong all the same.
+    // Options that matter only with other workers are checked all the same.
     POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(task_.options));
     POSEIDON_RETURN_IF_ERROR(NodeOptionsOf(task_, wanted.planning).status());
     POSEIDON_RETURN_IF_ERROR(CheckSchemes(wanted.planning));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a front end raises, and what it takes for a failure."""
+"""The exception that a front end raises, and which exceptions of a script count as its failure."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def reason_of(failure: BaseException) -> str:
 
 
 class PoseidonError(RuntimeError):
-    """What the core says: `message`, `code` ("UNAVAILABLE"), and `culprit`, the member to blame or None."""
+    """A failure of the core: `message`, `code` ("UNAVAILABLE"), and `culprit`, the member to blame or None."""
 
     latest: ClassVar[str] = ""  # message of this process
 

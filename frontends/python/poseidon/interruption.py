@@ -24,12 +24,12 @@ _heard: int | None = None  # where a byte comes with every signal, without Pytho
 
 
 def take() -> BaseException | None:
-    """What a handler raised while a call of this thread blocked, once; else None."""
+    """Takes the exception that a handler raised while a call of this thread blocked; None where there is none."""
     return _raised.pop(threading.get_ident(), None) if _raised else None
 
 
 def put(failure: BaseException) -> None:
-    """What a callback of the core has to raise, which it cannot itself: this thread's call ends and raises it."""
+    """Keeps the exception of a callback, which cannot raise into the core: this thread's call ends and raises it."""
     _raised[threading.get_ident()] = failure
 
 
@@ -53,7 +53,7 @@ def listen() -> None:
 
 
 def forget() -> None:
-    """What has come until now the main thread has heard itself: it is the one that calls."""
+    """Drops the signals that have come so far where the main thread calls, because it has had them itself."""
     if threading.current_thread() is threading.main_thread():
         heard()
 

@@ -193,7 +193,7 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
         return gathered
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
-        """What JSON holds, as poseidon.torch.broadcast_object has it: nothing is unpickled."""
+        """Broadcasts an object that JSON can hold, by poseidon.torch.broadcast_object: nothing is unpickled."""
         return poseidon.broadcast_object(obj, src) if self.is_distributed else obj
 
     def barrier(self, name: str | None = None) -> None:

@@ -27,7 +27,7 @@ BETWEEN_LOOKS = 0.02  # seconds: no event announces new files on a file system o
 
 
 def job_name(place: Place) -> str:
-    """What keeps this job's files apart from those of others."""
+    """A part of this job's file names that other jobs' do not have."""
     assert place.launcher is not None
     values = [os.environ.get(name, "") for name in place.launcher.job]
     job = "-".join(filter(None, values)) or (f"of-{os.getppid()}" if place.one_host else "job")

@@ -137,7 +137,7 @@ def join(rank: int | None = None, workers: int | None = None, coordinator: str |
 
 
 class Span(NamedTuple):
-    """What a member did between two moments of `Session.now`. `model` counts from 0 in the order of `declare`."""
+    """One activity of a member between two moments of `Session.now`. `model` counts from 0 in the order of `declare`."""
 
     lane: str  # one of library.LANES
     label: str  # push, result, factor, sum, rebuild, ...
@@ -276,7 +276,7 @@ class Session:
         return known
 
     def layer_statistics(self, model: ctypes.c_void_p, layer: int) -> c.LayerStatistics:
-        """What a layer has moved and taken so far, on this member; counted also without spans."""
+        """A layer's bytes and times so far, on this member; counted also without spans."""
         known = c.LayerStatistics()
         self.c.get_layer_statistics(model, layer, ctypes.byref(known))
         return known

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker did between two moments, as JSON for Perfetto or chrome://tracing: the core's spans, and a front end's own."""
+"""A worker's spans as JSON for Perfetto or chrome://tracing: the core's, and a front end's own."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

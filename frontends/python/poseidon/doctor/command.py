@@ -88,7 +88,7 @@ def options_of(flags: argparse.Namespace) -> Options:
 
 
 def told(line: str) -> None:
-    """What is under way, on a terminal alone, in one line that the next replaces."""
+    """Writes what is under way, on a terminal alone, in one line that the next replaces."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\033[K{line}")
         sys.stderr.flush()

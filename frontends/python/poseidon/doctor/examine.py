@@ -29,7 +29,7 @@ PAIR_WITHIN = 30.0           # seconds after which a pair's answer counts as los
 
 @dataclasses.dataclass
 class Options:
-    """What the flags say."""
+    """The values of the flags."""
     hosts: list[Host]          # empty: this machine alone
     ssh: list[str]
     python: str
@@ -189,7 +189,7 @@ class Examination:
                 report.narrow, report.trouble, report.todo = True, "", ""
 
     def facts_of(self, place: int, within: float) -> Facts:
-        """What a greeted agent answers. Raises Lost."""
+        """The next answer of a greeted agent. Raises Lost."""
         agent = self.agents[place]
         assert agent is not None
         answer = agent.receive(within)
@@ -216,7 +216,7 @@ class Examination:
 
     @contextlib.contextmanager
     def losing(self, place: int) -> typing.Iterator[None]:
-        """What happens to an agent whose conversation fails inside."""
+        """Notes why an agent was lost where its conversation fails inside, and goes on without it."""
         try:
             yield
         except Lost as lost:
@@ -262,7 +262,7 @@ class Examination:
         return None
 
     def measure_slow_ones_again(self) -> None:
-        """What looks slow is measured once more, for longer, because a busy moment of a machine looks the same; the
+        """Measures ways that look slow once more, for longer, because a busy moment of a machine looks the same; the
         better measurement counts."""
         from .findings import slow_pairs
         for pair in slow_pairs(self.report):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a machine says of itself. Every function looks at this machine only, sends nothing, and leaves nothing behind.
+"""Facts about this machine. Every function looks at this machine only, sends nothing, and leaves nothing behind.
 
 `Facts` crosses from an agent to the doctor as JSON; an agent of another version may send other fields, so that the
 reader takes what it knows and what has the right type.
@@ -173,7 +173,7 @@ def memory() -> tuple[int, int]:
     for group in groups_of_control():
         limit, used = text_of(group + "/memory.max").strip(), text_of(group + "/memory.current").strip()
         if limit.isdecimal() and used.isdecimal():
-            # What files take is given back when a program asks for it.
+            # The system gives back the pages of cached files when a program asks for memory.
             cached = re.search(r"^inactive_file (\d+)$", text_of(group + "/memory.stat"), re.M)
             total = min(total, int(limit))
             available = min(available, max(0, int(limit) - int(used) + (int(cached[1]) if cached else 0)))
@@ -222,12 +222,12 @@ def token_of(path: str) -> bytes:
 
 
 def mark_of(token: bytes, secret: bytes) -> str:
-    """What two hosts compare: it does not disclose the token, and differs in every run."""
+    """A mark that two hosts compare: it does not disclose the token, and differs in every run."""
     return hmac.new(secret, b"poseidon doctor token" + token, hashlib.sha256).hexdigest()
 
 
 def meanings(names: list[str]) -> dict[str, str]:
-    """What each name means on this machine; those without an answer in time are left out."""
+    """The addresses of each name on this machine; names without an answer in time are left out."""
     from .hosts import resolve
     found: dict[str, str] = {}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong, decided from a report alone: pure functions, one for each kind of fault."""
+"""Finds what is wrong from a report alone: pure functions, one for each kind of fault."""
 from __future__ import annotations
 
 import collections
@@ -27,7 +27,7 @@ FASTEST_JUDGED = 10e9 / 8
 LONG_ROUND_TRIP = 0.010
 # Seconds. Nothing in a job compares clocks, but who reads logs of two hosts side by side does.
 CLOCK_APART = 1.0
-# What a member has open: up to a connection and three descriptors of a data loader or of shared memory for each worker;
+# Descriptors that a member has open: up to a connection and three of a data loader or of shared memory for each worker;
 # and whatever their number 64 strangers that wait, the files of Python and a framework, and room.
 DESCRIPTORS_ALWAYS, DESCRIPTORS_A_WORKER = 256, 4
 # Bytes. A process that has imported torch takes 230 MB (2.13 for CPUs) before any model is in memory; the rest is room
@@ -70,7 +70,7 @@ def findings(report: Report) -> list[Finding]:
 
 
 def together(found: list[Finding]) -> list[Finding]:
-    """What is wrong in the same way on several hosts, as one finding."""
+    """Joins findings that are the same on several hosts into one."""
     groups: dict[Finding, list[str]] = {}
     for finding in found:
         name = finding.where.removeprefix("host ")
@@ -323,7 +323,7 @@ def connection(report: Report, pair: PairReport, kind: str, what: str, where: st
 
 
 def mending(host: HostReport, kind: str) -> str:
-    """What to do about a way that is closed."""
+    """The advice about a way that is closed."""
     if kind == "closed-port":
         facts = host.facts or Facts()
         ports = f"port {host.port}" if host.asked_port else f"ports {facts.first_port} to {facts.last_port}"

@@ -118,7 +118,7 @@ def resolve(name: str) -> str:
 
 
 def addresses_of(hosts: list[Host], own_name: str) -> list[Address]:
-    """What the name of each host means on this machine. This machine, where its own name means loopback and other
+    """The addresses of each host's name on this machine. This machine, where its own name means loopback and other
     hosts are on the network, gets its address towards them."""
     found: list[Address] = []
     for host in hosts:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two hosts measure of the link between them, over one TCP connection, as a job's would be.
+"""Measures the link between two hosts, over one TCP connection, as a job's would be.
 
 A host listens at its own address (`Listener`); another connects and measures (`measure`). Each end proves that it has
 the secret of this run before anything else is read: the one who listens sends a nonce, the one who connects answers
@@ -190,7 +190,7 @@ def answer(stream: socket.socket, request: dict[str, typing.Any]) -> None:
 
 
 def receive_for(stream: socket.socket, seconds: float, most: int) -> dict[str, float]:
-    """What comes within `seconds` after the first byte: bytes and seconds behind the warm-up, and all bytes."""
+    """Reads for `seconds` after the first byte and returns the bytes and seconds after the warm-up, and all bytes."""
     buffer = bytearray(READ)
     stream.settimeout(SILENCE)
     try:
@@ -248,7 +248,7 @@ def connect(target: Target, size: int = 0) -> socket.socket:
 
 
 def kind_of(error: OSError) -> str:
-    """What an error of `connect` says about the way there."""
+    """The kind of fault on the way that an error of `connect` shows."""
     if isinstance(error, TimeoutError) or error.errno in (errno.ETIMEDOUT, errno.EINVAL):  # EINVAL: a blackhole route
         return DROPPED
     if error.errno in (errno.ECONNREFUSED, errno.EACCES, errno.EPERM, errno.ENOPROTOOPT):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ssh runs to reach a host with small packets: `python -m poseidon.doctor.narrow HOST PORT`, its ProxyCommand."""
+"""ssh's ProxyCommand to reach a host with small packets: `python -m poseidon.doctor.narrow HOST PORT`."""
 from __future__ import annotations
 
 import os

@@ -146,7 +146,7 @@ class Agent:
             self.process.wait()
 
 
-# What the words of ssh, of a shell or of Python mean: pattern, what is wrong, what to do.
+# Known messages of ssh, of a shell or of Python: pattern, what is wrong, what to do.
 MEANINGS = (
     (r"Permission denied \((.*)\)", "ssh refuses this user's keys ({0})", "copy a key there: ssh-copy-id {host}"),
     (r"Host key verification failed|No \w+ host key is known",

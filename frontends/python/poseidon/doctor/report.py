@@ -59,7 +59,7 @@ def pair_table(report: Report) -> str:
 
 
 def last_line(report: Report, found: list[Finding]) -> str:
-    """What to do now."""
+    """The last line of a report: what to do now."""
     if found and found[0].level < Level.NOTE:
         first = found[0]
         others = sum(finding.level < Level.NOTE for finding in found) - 1

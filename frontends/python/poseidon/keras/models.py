@@ -29,7 +29,7 @@ def without_seeds(variables: list[Any]) -> list[Any]:
 
 
 def floats_of_each_worker(model: Any) -> list[Any]:
-    """What no optimizer updates, as moving statistics: each worker has them of its own batches."""
+    """The variables that no optimizer updates, as moving statistics: each worker has them of its own batches."""
     return [variable for variable in without_seeds(model.non_trainable_variables) if keras.backend.is_float_dtype(variable.dtype)]
 
 
@@ -39,12 +39,12 @@ def optimizer_variables(model: Any) -> list[Any]:
 
 
 def state_of(model: Any) -> list[Any]:
-    """What has to be the same on all workers whenever a step has ended."""
+    """The variables that have to be the same on all workers whenever a step has ended."""
     return without_seeds([*model.trainable_variables, *optimizer_variables(model)])
 
 
 def whole_state_of(model: Any) -> list[Any]:
-    """What has to be the same on all workers when a fit begins. The optimizer's variables are made where there are none yet."""
+    """The variables that have to be the same on all workers when a fit begins. Makes the optimizer's where it has none yet."""
     optimizer = model.optimizer
     if optimizer is not None and not optimizer.built and model.trainable_variables:
         optimizer.build(model.trainable_variables)  # rank 0's is, where it has been restored

@@ -22,12 +22,12 @@ from .models import floats_of_each_worker, like, state_of, whole_state_of
 if TYPE_CHECKING:
     from ..session import Session
 
-# What they write, rank 0 writes for all.
+# Callbacks that write files; rank 0's write for all workers.
 WRITERS = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
 
 
 class Backend:
-    """What the workers of one of Keras' backends share numbers through. All workers call all of it."""
+    """How the workers of one of Keras' backends share numbers. All workers make all calls."""
 
     def session(self) -> Session:
         raise NotImplementedError
@@ -155,8 +155,8 @@ class Training:
             self.evaluating = False
 
     def metrics_of_all(self, logs: Any) -> Any:
-        """What an epoch's or a validation's metrics are over all workers' samples: their variables are sums, over samples, and
-        are summed. Values that a model's own step returns beside metrics are averaged."""
+        """An epoch's or a validation's metrics over all workers' samples: their variables are sums, over samples, and are
+        summed. Values that a model's own step returns beside metrics are averaged."""
         if not self.fitting:
             return self.plain["_get_metrics_result_or_logs"](logs)
         if not self.evaluating:
@@ -178,7 +178,7 @@ class Training:
     # ---- what they do together
 
     def share_data(self, asked: dict[str, Any]) -> None:
-        """What is given to fit for all workers becomes this worker's batches of it; what nobody has divided is refused."""
+        """Divides the data given to fit for all workers into this worker's batches; data that nobody has divided is refused."""
         x, batch_size, session = asked["x"], asked["batch_size"] or 32, self.backend.session()
         shuffled = asked["shuffle"] and (arrays.are_arrays(x) or isinstance(x, keras.utils.PyDataset))
         seed = session.broadcast_number(np.random.randint(2 ** 31)) if shuffled else None

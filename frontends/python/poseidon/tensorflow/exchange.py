@@ -29,7 +29,7 @@ SUMMED = {tf.float32: c.F32, tf.float64: c.F64}
 
 
 def path_of(variable: Variable) -> str:
-    """What names a variable on every worker: Keras' path, else TensorFlow's name."""
+    """A variable's name, the same on every worker: Keras' path, else TensorFlow's name."""
     return str(getattr(variable, "path", None) or variable.name)
 
 
@@ -47,7 +47,7 @@ def travels_as(variable: Variable) -> tf.DType:
 
 
 class Form(NamedTuple):
-    """What a gradient is, of which a mean has to be the same."""
+    """The kind of a gradient; its mean has to be of the same kind."""
 
     dtype: tf.DType
     indices: tf.DType | None  # of IndexedSlices
@@ -60,7 +60,7 @@ def form_of(gradient: Gradient) -> Form | None:
 
 
 class Layer:
-    """What is pushed as one: variables of one dtype, by their places among all of the exchange. A layer with factors is one
+    """Variables of one dtype that are pushed as one, by their places among all of the exchange. A layer with factors is one
     kernel, whose gradient is a product in the step that was traced first; a table is one variable, whose gradient is
     IndexedSlices there: rows for some of its entries."""
 
@@ -199,7 +199,7 @@ class Exchange:
         return self.functions.poseidon_push(gradient=flat, rows=tf.constant(0, tf.int64), **place).pushed
 
     def push_rows(self, layer: Layer, gradient: Gradient, place: dict[str, Any]) -> tf.Tensor:
-        """What is dense in this graph has a row for every entry."""
+        """A table's gradient that is dense in this graph has a row for every entry."""
         if isinstance(gradient, tf.IndexedSlices):
             indices, values = gradient.indices, gradient.values
         else:
@@ -229,7 +229,7 @@ class Exchange:
             return self.functions.poseidon_push(gradient=product(), rows=rows, **place).pushed
 
         def push_factors() -> tf.Tensor:
-            # What is no product in this graph is one of the unit matrix and itself.
+            # A gradient that is no product in this graph is sent as the product of the unit matrix and itself.
             u, v = (tf.eye(layer.variables[0].shape[0], dtype=layer.dtype), whole) if factors is None else factors[:2]
             return self.functions.poseidon_push_factors(u=tf.cast(u, layer.dtype), v=tf.cast(v, layer.dtype), **place).pushed
 

@@ -35,7 +35,7 @@ BACKWARD = re.compile(r"gradient_tape/(?P<scope>[^/]+)")  # TensorFlow's name fo
 
 
 class Mark(NamedTuple):
-    """What was between two readings of the core's clock, by the profiler's; in nanoseconds."""
+    """A span by the profiler's clock, and the readings of the core's clock before and after it; in nanoseconds."""
 
     before: int
     after: int
@@ -133,7 +133,7 @@ def profiled(path: pathlib.Path) -> tuple[list[Event], dict[int, str], list[tupl
 
 
 def with_categories(events: Sequence[Event]) -> Iterator[Event]:
-    """What the ops are for: forward and backward are those of scopes that a tape has gone back through."""
+    """Sorts ops by what they are for: forward and backward are those of scopes that a tape has gone back through."""
     scopes = {found["scope"] for event in events if (found := BACKWARD.search(event.arguments["op"]))}
     for event in events:
         node = event.arguments["op"]

@@ -13,8 +13,8 @@ import tensorflow as tf
 from .. import distribution, session
 from ..errors import PoseidonError
 
-# What TensorFlow hands to a kernel that ends later. Its C interface does not say so, and a library that took something else
-# for it would crash.
+# The type of the callback that TensorFlow hands to a kernel that ends later. Its C interface does not say so, and a library
+# that assumed another type would crash.
 CALLBACK = "typedef std::function<void()> DoneCallback;"
 
 _loaded: Any = None

@@ -91,7 +91,7 @@ class Normalization(torch.autograd.Function):
 
 
 class SyncBatchNorm(torch.nn.SyncBatchNorm):
-    """What wrap makes of a torch.nn.SyncBatchNorm: the same object, whose statistics are those of all workers' batches."""
+    """The class that wrap gives a torch.nn.SyncBatchNorm: the same object, with the statistics of all workers' batches."""
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch's own
     def forward(self, x: torch.Tensor) -> torch.Tensor:

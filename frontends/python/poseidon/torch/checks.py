@@ -106,8 +106,8 @@ class Record:
 
 
 class Replay(NamedTuple):
-    """What a second run says: gradients by parameter, or None if nothing can be said, and why their numbers are not those of
-    the first run; empty if they are."""
+    """The result of a second run: gradients by parameter, or None if nothing can be said, and why their numbers are not those
+    of the first run; empty if they are."""
 
     gradients: Gradients | None
     why: str
@@ -122,7 +122,7 @@ class Local(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What differs first on a worker: in words, and the number of the parameter."""
+    """The first difference on a worker: in words, and the number of the parameter."""
 
     parameter: int
     kind: int  # of KINDS
@@ -175,7 +175,7 @@ def has_side_path(roots: Sequence[Any], outputs: set[Any], parameters: set[torch
 
 
 class Pass:
-    """What a backward pass has brought."""
+    """The gradients of a backward pass so far."""
 
     def __init__(self) -> None:
         self.task = -1  # its graph task
@@ -528,7 +528,7 @@ class Checker:
         return found
 
     def landed(self, layer: Layer, parameter: torch.nn.Parameter) -> torch.Tensor | None:
-        """What the exchange delivers: the user sees it, or will once the layer is updated."""
+        """The mean that the exchange delivers: the user sees it, or will once the layer is updated."""
         if not self.exchange.overlap:
             return None if parameter.grad is None else parameter.grad.detach()
         at = next(at for at, one in enumerate(layer.parameters) if one is parameter)

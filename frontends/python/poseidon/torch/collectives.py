@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a script shares besides gradients: metrics, flags, names. Every call blocks until all workers have made it, in the same
-order."""
+"""Collectives for what a script shares besides gradients: metrics, flags, names. Every call blocks until all workers have
+made it, in the same order."""
 from __future__ import annotations
 
 import json

@@ -14,13 +14,13 @@ from ..errors import PoseidonError
 from . import job
 from .joining import Joining
 
-# What says how DDP sends; nothing here depends on it. Unused parameters are always found.
+# Arguments that say how DDP sends; nothing here depends on them. Unused parameters are always found.
 WITHOUT_EFFECT = frozenset(("device_ids", "output_device", "dim", "bucket_cap_mb", "find_unused_parameters", "check_reduction",
                             "gradient_as_bucket_view", "static_graph", "init_sync"))
 
 
 class Face(torch.nn.Module):
-    """What both have of DDP's methods."""
+    """DDP's methods that both classes have."""
 
     module: torch.nn.Module
 

@@ -18,7 +18,7 @@ Moves = list[tuple[torch.Tensor, torch.Tensor]]  # from, into: of equal shape an
 
 
 def module_of(device: torch.device) -> Any:
-    """What torch has for a kind of device, as torch.cuda."""
+    """torch's module for a kind of device, as torch.cuda."""
     return getattr(torch, device.type, None)
 
 

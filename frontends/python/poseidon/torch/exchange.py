@@ -134,7 +134,7 @@ def make_plain(module: torch.nn.Module) -> None:
 
 
 class Exchange:
-    """What `poseidon.torch.wrap` returns. Belongs to the thread that trains."""
+    """The object that `poseidon.torch.wrap` returns. Belongs to the thread that trains."""
 
     def __init__(self, session: Session, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None,
                  overlap: bool = False, factors: bool = True, buffers: bool = True, check_every: int | None = None) -> None:
@@ -214,7 +214,7 @@ class Exchange:
                 layer.stage(carrier)
 
     def outlined(self) -> list[int]:
-        """What says that modules and parameters are still the same."""
+        """Identities of modules and parameters, to see whether they are still the same."""
         return [id(part) for module in self.parts for part in (*module._parameters.values(), *module._modules.values())]
 
     def attach(self, model: torch.nn.Module) -> None:

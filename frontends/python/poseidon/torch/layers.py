@@ -115,7 +115,7 @@ class Layer:
         self.flying = False   # handed to the core, its memory is lent
         self.dropped = False  # zero_grad was called meanwhile
         self.used = [True] * len(parameters)  # by parameter: the last backward pass left a gradient, here or elsewhere
-        # What the parameters' gradients held and is not sent again: where factors will land over it, and of a table.
+        # Numbers of the parameters' gradients that are not sent again: where factors will land over them, and of a table.
         self.before: torch.Tensor | None = None
         self.pending: list[tuple[torch.Tensor, torch.Tensor]] = []  # (u, v) of a factor layer, one per use
         self.rows = 0
@@ -257,8 +257,8 @@ class Layer:
                 view.add_(parameter.grad)
 
     def set_aside(self) -> None:
-        """What the gradients hold of the backward passes before: products are added to it or, where factors will land over
-        it, it to the mean."""
+        """Keeps what the gradients hold of the backward passes before: products are added to it or, where factors will land
+        over it, it is added to the mean."""
         if self.gather():
             if self.takes_factors and not self.local:
                 self.before = self.memory().clone()
@@ -364,8 +364,8 @@ def whole_as_factors(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[t
 
 
 class Usage:
-    """What all workers agree on after every backward pass, as a layer of its own, of which each knows the mean: one number per
-    parameter, one per layer that may send factors, and one more. A number is 1 or 0, less MARK times the number of workers
+    """Flags that all workers agree on after every backward pass: a layer of its own, of which each gets the mean: one number
+    per parameter, one per layer that may send factors, and one more. A number is 1 or 0, less MARK times the number of workers
     where it is marked; the mean shows how many have marked it, and whether it was 1 on some.
 
     Of a parameter: 1 where it got a gradient. No worker's absent gradient means None and not zero, as in torch: weight decay and
@@ -425,7 +425,7 @@ class Usage:
 
 
 class Buffers:
-    """What a model keeps besides parameters and saves with them, as the statistics of batch norms: after every backward
+    """A model's buffers, which it saves with its parameters, as the statistics of batch norms: after every backward
     pass rank 0's on all ranks, synchronised as a layer of its own, in double precision, which holds floats and counts as
     they are. DistributedDataParallel has rank 0's before every forward pass."""
 
@@ -578,7 +578,7 @@ def broadcast(session: Session, model: torch.nn.Module, root: int = 0) -> None:
         if numbers is not flat:
             flat = numbers.view(torch.uint8)[:flat.numel() * flat.element_size()].view(dtype)
         for tensor, piece in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
-            # What is equal is left alone: a graph may hold it, which counts its changes.
+            # An equal tensor is left alone: a graph may hold it, and counts its changes.
             if not torch.equal(tensor.reshape(-1).cpu().view(torch.uint8), piece.view(torch.uint8)):
                 tensor.copy_(piece.view(tensor.shape))
 

@@ -63,10 +63,10 @@ class WeightGradient(torch.autograd.Function):
 
 
 class Linear(torch.nn.Linear):
-    """What wrap makes of a plain nn.Linear: the same object and parameters, another backward pass."""
+    """The class that wrap gives a plain nn.Linear: the same object and parameters, another backward pass."""
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        """Copies and pickles are plain. What they are made of before they get this state draws no random number."""
+        """Copies and pickles are plain. The empty object that they begin with draws no random number."""
         state = {name: value for name, value in vars(self).items() if name != "poseidon_layer"}
         return torch.nn.Linear, (1, 1, False, "meta"), state
 

@@ -24,7 +24,7 @@ def refused(other: str, where: str) -> PoseidonError:
 
 
 class Refusal:
-    """What DistributedDataParallel asks of a module first. Copies of the module are free again."""
+    """The attribute that DistributedDataParallel reads of a module first; it refuses. Copies of the module are free again."""
 
     def __iter__(self) -> Iterator[str]:
         raise refused("DistributedDataParallel", "put around")

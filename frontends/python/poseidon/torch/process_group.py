@@ -64,7 +64,7 @@ class Issued(Work):
         return self.tensors
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        # What a callback raises is the failure of its future for C++ too; set_exception's is a value there.
+        # An exception of a callback is the failure of its future for C++ too; that of set_exception is a value there.
         return self.settled.then(self.outcome)
 
     def is_completed(self) -> bool:
@@ -184,7 +184,7 @@ class Group(ProcessGroup):
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch declares only the constructor of its own groups
         self.named = ""
 
-    # What torch asks of a group in C++, by the names that it has there; its own keep the last two in a backend that is C++ too.
+    # Methods that torch calls from C++, by the names that they have there; its own groups keep the last two in a C++ backend.
 
     def getBackendName(self) -> str:
         return NAME
@@ -347,7 +347,7 @@ def refuse(what: str) -> NoReturn:
 # ---- how a process gets its group
 
 def create(store: Store, rank: int, size: int, timeout: timedelta) -> Group:
-    """What init_process_group and new_group call. Joins the job where it has not been joined."""
+    """Called by init_process_group and new_group. Joins the job where it has not been joined."""
     if not job.is_joined():
         join(store, rank, size)
     session = job.joined()

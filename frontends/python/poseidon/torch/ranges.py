@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an exchange does as ranges of torch.profiler: "poseidon::push fc1", "poseidon::wait fc1", "poseidon::land fc1" (the wait
-and what follows it) and, with overlap, "poseidon::update fc1".
+"""Ranges of torch.profiler for what an exchange does: "poseidon::push fc1", "poseidon::wait fc1", "poseidon::land fc1" (the
+wait and what follows it) and, with overlap, "poseidon::update fc1".
 
 The functions of an exchange are others while a profiler runs. Whether one does is asked once per step, so a profiler sees the
 ranges of the steps that begin while it runs, and steps without one pay for that question alone.

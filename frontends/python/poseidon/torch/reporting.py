@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Poseidon did, for people and for plots: the plan per layer beside what was measured, and numbers per step.
+"""Reports of what Poseidon did, for people and for plots: the plan per layer beside what was measured, and numbers per step.
 
 Bytes and times are the core's own counts, which it keeps in every job: a report needs no option of init. A file with the
 spans of a timeline needs init(trace_spans=...).
@@ -25,7 +25,7 @@ RULES = ("dense", "factors", "rows")  # how a layer goes, in words
 
 
 class Moved(NamedTuple):
-    """What layers moved and took over some steps; of this worker."""
+    """Bytes and times of layers over some steps; of this worker."""
 
     steps: int
     sent: int  # bytes, with the headers of frames
@@ -140,7 +140,7 @@ def report(session: Session, exchanges: Sequence[Exchange]) -> str:
 
 
 def write_trace(session: Session, exchanges: Sequence[Exchange], path: str | os.PathLike[str]) -> None:
-    """What the core kept since the last call."""
+    """Writes the spans that the core kept since the last call."""
     trace.check_has_spans(session)
     events = [trace.of_core(span, name_of(span, exchanges)) for span in session.take_trace()]
     pathlib.Path(path).write_text(json.dumps(trace.chrome_trace(events)))
@@ -159,7 +159,7 @@ def name_of(span: Span, exchanges: Sequence[Exchange]) -> str:
 # ---- for plots
 
 class Told(NamedTuple):
-    """What scalars counted from when it was last called."""
+    """The counters at the last call of scalars."""
 
     step: int
     sent: int
