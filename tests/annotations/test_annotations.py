@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="torch is not installed for this interpreter
 
 
 def mypy(*arguments, cwd=ROOT):
-    """What mypy says, and whether it found nothing."""
+    """The output of mypy, and whether it found nothing."""
     run = subprocess.run([sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--cache-dir",
                           ROOT / "build" / "mypy", *arguments], cwd=cwd, capture_output=True, text=True)
     return run.stdout + run.stderr, run.returncode == 0

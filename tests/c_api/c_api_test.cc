@@ -930,7 +930,7 @@ TEST(Steps, TheEnginesOwnProductIsUsed) {
 
 // ---- weights, whichever the scheme
 
-// What a worker says of one step.
+// A worker's contribution to one step.
 struct Said {
   std::uint32_t rows = 0;
   std::uint32_t weight = 0;
@@ -965,7 +965,7 @@ std::vector<double> ProductOf(const std::vector<float>& u, const std::vector<flo
   return product;
 }
 
-// What must land, by its definition.
+// The mean by its definition.
 std::vector<double> MeanOf(const SaidByAll& all, std::uint64_t step) {
   double weights = 0;
   for (const Said& said : all) weights += said.absent ? 0 : said.weight;
@@ -1047,7 +1047,7 @@ TEST(Weights, MakeTheSameMeanOfFactorsAsOfGradients) { ExpectWeightedMeans(kWeig
 // Ranks 0 and 1 combine before anything is sent; rank 2 is alone on its host.
 TEST(Weights, CountByWorkerWhereHostsCombine) { ExpectWeightedMeans(kWeightedSteps, "aab"); }
 
-// What the tests above compare with does depend on the weights.
+// The expected mean of the tests above does depend on the weights.
 TEST(Weights, ChangeTheMean) {
   const std::vector<double> weighted = MeanOf(kWeightedSteps[0], 0);
   const std::vector<double> unweighted = MeanOf({{{.rows = 2}, {.rows = 5}, {.rows = 1}}}, 0);

@@ -63,7 +63,7 @@ inline poseidon_options Options(std::uint32_t rank, std::uint32_t port) {
 // The session of rank 0, here; rank 1 is a process that is forked before it, opens its own and then lives `life`.
 class TwoProcesses : public testing::Test {
  protected:
-  // What both put into their options.
+  // Fills the options that both processes have in common.
   virtual void Choose(poseidon_options&) {}
 
   void Start(const std::function<int(poseidon_session*)>& life) {

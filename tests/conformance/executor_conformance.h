@@ -10,7 +10,7 @@
 #include "poseidon/base/executor.h"
 #include "tests/conformance/tally.h"
 
-// What every executor promises. An implementation joins with
+// Tests of what every executor promises. An implementation joins with
 //
 //   INSTANTIATE_TEST_SUITE_P(Mine, ExecutorConformance, testing::Values(ExecutorCase{
 //       "mine", [] { return std::unique_ptr<ExecutorWorld>(new MyWorld); }}));

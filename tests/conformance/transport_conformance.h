@@ -14,7 +14,7 @@
 #include "poseidon/transport/transport.h"
 #include "tests/conformance/tally.h"
 
-// What every transport promises. An implementation joins with a world of its own and
+// Tests of what every transport promises. An implementation joins with a world of its own and
 //
 //   INSTANTIATE_TEST_SUITE_P(Mine, TransportConformance, testing::Values(TransportCase{
 //       .name = "mine",
@@ -85,7 +85,7 @@ class TransportWorld {
 struct TransportCase {
   const char* name = "";
   std::unique_ptr<TransportWorld> (*make)(std::size_t participants) = nullptr;
-  // What the heavy tests move; more than four times what a connection buffers in one direction, which
+  // Bytes that the heavy tests move; more than four times what a connection buffers in one direction, which
   // in turn is at least 1000 bytes.
   std::size_t many_bytes = std::size_t{32} << 20;
   friend std::ostream& operator<<(std::ostream& out, const TransportCase& c) {

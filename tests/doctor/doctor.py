@@ -44,7 +44,7 @@ class Run:
 
 
 def environment(library, **more):
-    """What a process needs to find the package, with nothing that this one happens to have."""
+    """The environment in which a process finds the package, with nothing that this one happens to have."""
     kept = {name: value for name, value in jobs.clean_environment().items() if not name.startswith(("POSEIDON_", "PYTHON"))}
     return {**kept, "PYTHONPATH": str(PACKAGE), "POSEIDON_LIBRARY": library, **more}
 
@@ -60,7 +60,7 @@ def start(folder, variables, *arguments, wrapper=()):
 
 
 def name_of(pid):
-    """What runs in a process; empty where it is gone."""
+    """The name of the program that runs in a process; empty where the process is gone."""
     with contextlib.suppress(OSError):
         return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
     return ""

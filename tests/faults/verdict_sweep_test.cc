@@ -197,7 +197,7 @@ class Case {
     return culprits;
   }
 
-  // What must hold of the end of every member that was not hit itself.
+  // Checks the end of every member that was not hit itself.
   void ExpectRightVerdicts() {
     const std::vector<std::int32_t> culprits = Culprits();
     const std::size_t gone = HostsHit().size();

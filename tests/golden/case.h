@@ -27,7 +27,7 @@ Result<at::Tensor> ReadNpy(const std::string& path);
 
 enum class Verdict { kPass, kFail, kUnsupported };
 
-// What became of a case, with the line's rest: the worst deviation, what is missing, the refusal.
+// The outcome of a case, with the line's rest: the worst deviation, what is missing, the refusal.
 struct CaseOutcome {
   Verdict verdict = Verdict::kPass;
   std::string detail;

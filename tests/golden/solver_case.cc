@@ -180,7 +180,7 @@ class SolverCase {
     }
   }
 
-  // What we would write now has the form and the numbers of what Caffe wrote.
+  // Compares the files that we would write now with Caffe's: the form and the numbers.
   Status CompareFiles(Solver* solver, const std::string& run) {
     for (const json& snapshot : json_["files"]["snapshots"]) {
       if (snapshot["iter"].get<std::uint64_t>() != solver->iteration()) continue;

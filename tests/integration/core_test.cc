@@ -379,7 +379,7 @@ TEST_P(CoreTest, MemoryStaysWithinItsBound) {
 INSTANTIATE_TEST_SUITE_P(Worlds, CoreTest, ::testing::Values(kInproc, kTls, kAuth, kVirtual),
                          NameOfWorld);
 
-// What buffers of 256 KiB let through in 20 ms is a tenth of this link.
+// Buffers of 256 KiB let through a tenth of this link in 20 ms.
 TEST(LinkProbeTest, FillsALongLink) {
   VirtualOptions long_link;
   long_link.rate = 125e6;

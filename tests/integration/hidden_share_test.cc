@@ -66,7 +66,7 @@ class Job {
     ++step_;
   }
 
-  // What the meter of a worker says of the steps since the last call, the one under way not among them.
+  // Returns a worker's meter of the steps since the last call, the one under way not among them.
   OverlapMeter Metered(std::size_t worker) { return std::exchange(workers_[worker].meter, {}); }
 
  private:

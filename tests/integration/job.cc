@@ -98,7 +98,7 @@ class Job::Member {
         node_.reset();
         DropDevice();
       });
-      // What the node's end completed may still run, and use the site.
+      // Completions that the node's end posted may still run, and use the site.
       job_.world_.RunOn(home(), [] {});
       job_.world_.RunOn(io(), [] {});
       job_.world_.RunOn(home(), [] {});
@@ -404,7 +404,7 @@ class Job::Worker final : public Member {
         });
   }
 
-  // What a kernel would do that ends after the push was made: the numbers are on the device when
+  // Acts as a kernel that ends after the push was made: the numbers are on the device when
   // its event has happened, not before. On the I/O executor, where the device lives.
   void MoveToDevice(LayerRun& run, sync::SyncRequest& request) {
     if (run.on_device.address == nullptr) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a member makes of a coordinator that is silent, or says what no coordinator says; on virtual time.
+// A member with a coordinator that is silent, or sends what no coordinator sends; on virtual time.
 #include "poseidon/session/node.h"
 
 #include <gmock/gmock.h>

@@ -12,7 +12,7 @@
 
 #include "tests/integration/job.h"
 
-// What the suites over whole jobs run: the same sizes, in the same worlds.
+// Shared by the suites over whole jobs: the same sizes, in the same worlds.
 namespace poseidon::integration {
 
 struct WorldCase {

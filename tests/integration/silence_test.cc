@@ -40,7 +40,7 @@ std::unique_ptr<VirtualWorld> MakeWorld(std::uint64_t seed) {
   return std::make_unique<VirtualWorld>(options);
 }
 
-// What a network and a scheduler may add to a bound.
+// The time that a network and a scheduler may add to a bound.
 constexpr Duration kSlack = milliseconds(20);
 
 // Any member may freeze at any moment: everybody else names it within five seconds, ends before
@@ -194,8 +194,8 @@ TEST(Silence, AResetBlamesOneOfItsEndsTheSameEverywhere) {
   }
 }
 
-// What arrives from a member fails its check. Its connection is closed, and all say why, also the one
-// that sent it: it lives, and reads the other's last words.
+// A frame of a member fails its check. Its connection is closed, and all say why, also the one that sent
+// it: it lives, and reads the other's last message.
 TEST(Silence, WhatAMemberRefusesIsTheReasonThatAllGive) {
   for (const auto& [from, to] : std::vector<std::pair<std::uint16_t, std::uint16_t>>{
            {0, 1}, {1, 0}, {1, 2}, {2, 1}, {3, 0}, {0, 3}, {1, 3}}) {

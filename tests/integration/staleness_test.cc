@@ -153,8 +153,8 @@ class StaleWorker final : public Peer, public messaging::FrameSink {
   Status OnFrame(MemberId, const wire::FrameHeader& header, ConstBytes payload) override {
     if (header.offset + payload.size() < header.total) return OkStatus();
     EXPECT_EQ(header.step.value(), clock_);
-    // What the reader may count on: its own updates, and everybody's of the steps before
-    // clock - staleness; nobody is further ahead of it than the rule lets the others be.
+    // The reader has its own updates, and everybody's of the steps before clock - staleness; nobody is further
+    // ahead of it than the rule lets the others be.
     for (std::uint64_t i = 0; i < kElements; ++i) {
       const auto seen = static_cast<std::uint64_t>(weights_[i]);
       if (i % ranks_ == rank_.value()) {
@@ -249,7 +249,7 @@ TEST(Staleness, KeysAndClocksExpressIt) {
   // A worker goes on as soon as nobody is more than the staleness behind, and no sooner.
   EXPECT_EQ(synchronous.widest_lead, 1u);
   EXPECT_EQ(stale.widest_lead, 3u);
-  // What it is for: slow steps of different workers no longer add up.
+  // The purpose of staleness: slow steps of different workers no longer add up.
   EXPECT_LT(stale.seconds, 0.8 * synchronous.seconds);
 }
 

@@ -23,7 +23,7 @@ class Site {
  public:
   virtual ~Site() = default;
   virtual session::Runtime& runtime() = 0;
-  // What a listener of this member binds to; any port.
+  // The address to which a listener of this member binds; any port.
   virtual transport::Address listen() const = 0;
 };
 

@@ -232,7 +232,7 @@ def callbacks_that_decide(steps):
 
 @case
 def saved_and_loaded(steps):
-    """What is saved knows nothing of us, and trains on as any model does."""
+    """A saved model has nothing of Poseidon in it, and trains on as any model does."""
     model = dense_net()
     with tempfile.TemporaryDirectory() as folder:
         model.compile(optimizer=keras.optimizers.Adam(1e-3), loss=LOSS)

@@ -31,7 +31,7 @@ namespace {
 constexpr int kSteps = 50;
 constexpr int kRows = 3;
 
-// What is trained, and how.
+// A net, and how it is trained.
 struct Setting {
   std::string name;
   int workers = 2;

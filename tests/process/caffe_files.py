@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user brings: images in IDX files, nets and solvers in prototxt. Small ones."""
+"""A user's files: images in IDX files, nets and solvers in prototxt. Small ones."""
 
 import random
 import struct

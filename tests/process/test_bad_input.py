@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user gets wrong is answered with one sentence that says what, where and what was expected,
+"""A user's mistake is answered with one sentence that says what, where and what was expected,
 and a non-zero exit: no stack trace, no abort, no hanging."""
 
 import os

@@ -26,7 +26,7 @@ def torchrun(rank, size, hosts=1):
 
 
 def torch_variables(rank, size):
-    """What scripts that start PyTorch by themselves set."""
+    """The variables that scripts set which start PyTorch by themselves."""
     return {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": 29500}
 
 

@@ -197,7 +197,7 @@ def test_frames_and_hellos_with_absurd_lengths(target):
 
 
 def member_task(target, token, rank=1, tls=False):
-    """What a launcher writes to a member, from the job's own run: worker `rank` of this job."""
+    """The task that a launcher writes to a member, from the job's own run: worker `rank` of this job."""
     return {
         "server": False, "rank": rank, "host": "intruder", "listen_host": "127.0.0.1",
         "listen_port": 0, "tls": tls, "local_members": 1, "token": token,

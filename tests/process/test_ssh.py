@@ -172,7 +172,7 @@ def run(poseidon, machines, tmp_path):
 
 
 def family_of(machines):
-    """What sshd of the second machine has started, but for its own processes."""
+    """The processes that sshd of the second machine has started, but for its own."""
     return [pid for pid in jobs.descendants_of(machines.daemons[1].pid)
             if b"sshd" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
 

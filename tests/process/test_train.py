@@ -20,7 +20,7 @@ LAYERS = {"conv1", "ip1", "ip2"}
 
 
 def check_results(done, workers, iterations=30):
-    """What every finished run has: a complete summary that agrees with itself."""
+    """Checks what every finished run has: a complete summary that agrees with itself."""
     summary = done.summary
     for name, kind in KEYS.items():
         assert isinstance(summary[name], kind), name
@@ -166,7 +166,7 @@ def test_small_layers_share_a_message(bench, options):
     written = json.loads((done.run_dir / "plan.json").read_text())["layers"]
     assert [layer.get("joined") for layer in written] == [SMALL, None]
     assert done.out.find(r"^conv +12 tensors ")
-    # What the net does has the names of its layers, what crosses the network that of the message.
+    # Spans of the net have the names of its layers, spans of the network the name of the message.
     spans = spans_of(json.loads((done.run_dir / "trace.json").read_text()))[0]
     for label in ("forward", "backward", "update"):
         assert {span["layer"] for span in spans if span["label"] == label} >= {*SMALL, "b1_norm", "ip"}

@@ -521,7 +521,7 @@ def a_product_only_where_it_is_sent_whole(steps):
 
 @case
 def saved_and_loaded(steps):
-    """What is saved knows nothing of us, and trains on as any model does."""
+    """A saved model has nothing of Poseidon in it, and trains on as any model does."""
     model = dense_net()
     variables = fit(model, keras.optimizers.Adam(1e-3), steps)
     with tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,7 @@ def factors_are_dropped(exchange, step):
 
 
 def a_node_is_lost(exchange, step):
-    """What a Linear returns has no way back to its weight."""
+    """The output of a Linear has no way back to its weight."""
     from poseidon.torch import linear
     plain = linear.WeightGradient.apply
     linear.WeightGradient.apply = from_step(

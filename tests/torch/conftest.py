@@ -49,7 +49,7 @@ class Ended:
 
     @property
     def failure(self):
-        """What a worker that caught a PoseidonError said of it."""
+        """The report of a worker that caught a PoseidonError."""
         return json.loads(self.output.strip().splitlines()[-1])
 
 
@@ -141,7 +141,7 @@ class Workers:
             process.start()
 
     def train(self, name, **words):
-        """What every rank answers, (weights, schemes, log). `words` are wrap's. After a failure the next feature finds new
+        """Every rank's answer, (weights, schemes, log). `words` are wrap's. After a failure the next feature finds new
         workers."""
         if not self.processes:
             self.start()

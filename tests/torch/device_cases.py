@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one worker does with the late device, each in a process of its own: see test_devices.py."""
+"""Cases of one worker with the late device, each in a process of its own: see test_devices.py."""
 import os
 
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training scripts do, each with the reference of one process on the concatenated batch: see test_features.py.
+"""Features of training scripts, each with the reference of one process on the concatenated batch: see test_features.py.
 
 A feature trains a model for some steps on the batches of `ranks`: a worker on its own, the reference on all at once. Where
 that is another thing (one rank alone does something, statistics of a batch) the reference computes every rank's gradients by
@@ -373,7 +373,7 @@ class Transformer(Attention):
 
 
 class InPlace(Feature):
-    """What a Linear returns is changed in place, of two dimensions and of three."""
+    """The output of a Linear is changed in place, of two dimensions and of three."""
 
     class Net(nn.Module):
         def __init__(self):
@@ -698,7 +698,7 @@ class WholeFromTheSwitchOnRank1(OnRank1, WholeFromTheSwitch):
 
 
 class Parted(Feature):
-    """What only one of the workers does, which ends in a sentence."""
+    """Something that only one of the workers does, which ends in a sentence."""
 
     steps = LATE + 3
     frozen = None
@@ -757,7 +757,7 @@ class Renormed(Parted):
 
 
 class OnDevices(Feature):
-    """What only devices have: see test_devices.py."""
+    """A feature that only devices have: see test_devices.py."""
 
 
 class Split(OnDevices):

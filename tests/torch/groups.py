@@ -57,7 +57,7 @@ def same(one, other):
 
 
 def run(collective, groups, *arguments):
-    """What a collective leaves, on each of the groups; `arguments` are made anew for each."""
+    """The result of a collective on each of the groups; `arguments` are made anew for each."""
     left = []
     for group in groups:
         tensors = [make() for make in arguments]

@@ -19,7 +19,7 @@ CHECKED = "gradients of step"  # begins what the log says of a step that was not
 
 
 def answers(folder, fault, at, step, options, **words):
-    """What every rank of a job says that has the fault on rank `at` from `step` on."""
+    """Every rank's answer in a job that has the fault on rank `at` from `step` on."""
     token = folder / "job.token"
     poseidon.torch.make_token_file(token)
     options = {"workers": WORKERS, "port": free_port(), "token_file": str(token), "final_plan_step": None, **options}
@@ -68,7 +68,7 @@ def test_a_gradient_that_is_taken_away_is_named(tmp_path):
 
 
 def test_the_first_steps_of_the_final_plan_are_compared(tmp_path):
-    """What is wrong from step 3 on alone; not where there is no such plan, and the third step is the last."""
+    """A fault from step 3 on alone; none where there is no such plan, and the third step is the last."""
     planned = {"policy": "bytes", "final_plan_step": 5}
     for answer in answers(tmp_path, "factors_are_others", 1, 3, planned, check_every=100):
         assert answer.startswith(WRONG.format(WEIGHT, "rank 1", 5)), answer
@@ -134,7 +134,7 @@ def test_tables_are_left_alone(job, words):
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_checked_model_trains_as_it_would_alone(alone, backend):
-    """What a check runs a second time leaves nothing behind: buffers, random numbers, gradients."""
+    """A check's second run leaves nothing behind: buffers, random numbers, gradients."""
     torch._dynamo.reset()
     models = mlp(), mlp(), mlp()
     for model in models:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong is said in one sentence, as a Python exception."""
+"""Every failure is one sentence, in a Python exception."""
 import copy
 import os
 import pickle

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training scripts do gives what it gives in one process on the concatenated batch."""
+"""Training scripts give what one process gives on the concatenated batch, feature by feature."""
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")

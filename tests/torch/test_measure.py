@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the session hears of the time that layers take: every pass once, and no waiting."""
+"""The session gets the time that layers take: every pass once, and no waiting."""
 import time
 
 import pytest

@@ -163,7 +163,7 @@ def refused(sentence, call):
 
 
 def lightning_shares(who):
-    """What a strategy offers besides training, and what it refuses; all workers call everything."""
+    """A strategy's calls besides training, and what it refuses; all workers call everything."""
     import lightning as package
     import with_lightning as example
     from torch.utils.data import TensorDataset
@@ -278,7 +278,7 @@ def lightning_fails(who):
 
 
 def tensorboard(who):
-    """What its own reader finds in the file that torch's writer has made of the scalars of a training."""
+    """TensorBoard's own reader on the file that torch's writer has made of the scalars of a training."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from torch import nn
     from torch.utils.tensorboard import SummaryWriter

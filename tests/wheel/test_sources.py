@@ -37,7 +37,7 @@ def sources(tmp_path_factory):
 
 
 def tracked():
-    """What git knows of the checkout; None where this is no checkout."""
+    """The files of the checkout by git; None where this is no checkout."""
     listing = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
                              capture_output=True, text=True)
     return set(listing.stdout.split("\0")) if listing.returncode == 0 else None

@@ -16,7 +16,7 @@ def expected():
 
 
 def say(python, script, **variables):
-    """What a script says that cannot see the checkout: output and errors."""
+    """Output and errors of a script that cannot see the checkout."""
     run = subprocess.run([python, "-c", script], cwd=python.parents[1], env=clean() | variables, capture_output=True,
                          text=True)
     return run.stdout.strip(), run.stderr.strip()

@@ -609,7 +609,7 @@ const bool registered = [] {
 
 extern "C" {
 
-// What a stream waits before each piece of work, in microseconds: a default stream, which computes, and others.
+// The microseconds that a stream waits before each piece of work: a default stream, which computes, and others.
 __attribute__((visibility("default"))) void late_set_delays(int compute, int copies) {
   late::compute_microseconds = compute;
   late::copy_microseconds = copies;
