@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What subnormal numbers cost a net, and that they cost nothing once they are flushed to zero.
+// Measures what subnormal numbers cost a net, and shows that they cost nothing once they are flushed to zero.
 //
 //   subnormals_bench [ROUNDS]
 //

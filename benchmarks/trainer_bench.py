@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the trainer costs: beside itself without synchronisation, and beside eager PyTorch.
+"""Measures what the trainer costs: beside itself without synchronisation, and beside eager PyTorch.
 
   benchmarks/trainer_bench.py [--poseidon PATH] [--pairs N] [--only overhead,eager,memory] [--json FILE]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to move bytes between two members over loopback: goodput, and CPU seconds per
+// Measures what it costs to move bytes between two members over loopback: goodput, and CPU seconds per
 // payload GB of both ends together, plain (auth) and encrypted (tls), by size of chunk.
 //
 //   transport_bench [--mib=512] [--repeats=5]

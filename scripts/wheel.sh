@@ -22,7 +22,7 @@ trap 'rm -rf "$raw"' EXIT
 # The time that files in the wheel get: the earliest that a zip file can hold.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-315532800}
 umask 022  # auditwheel leaves the folders' modes in the wheel
-# What ccache knows from one folder serves the same sources in another.
+# With this, objects that ccache has from one folder serve the same sources in another.
 export CCACHE_BASEDIR=$PWD
 export PATH="$PWD/.venv/bin:$PATH"
 

@@ -69,7 +69,7 @@ class Background:
         self.cluster.end(*self.programs)
 
     def summary(self):
-        """What was asked and what arrived, on the wire, as shares of the rate; None without streams."""
+        """The traffic asked for and the traffic that arrived, on the wire, as shares of the rate; None without streams."""
         if not self.counts:
             return None
         arrived = [count["received_bytes"] * 8 * FRAMING / max(count["seconds"], 1e-9)

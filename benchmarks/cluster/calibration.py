@@ -128,7 +128,7 @@ def calibrate(cluster, announced=None, seconds=2.0):
 
 
 def rate_reasons(report, announced):
-    """What of the goodputs is outside the bounds, worst phase first, as sentences. In a ring and all
+    """The goodputs outside the bounds, worst phase first, as sentences. In a ring and all
     to all every port sends as much as it receives, so that its receivers judge both directions."""
     if announced.rate is None:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine's cores do, and what others take of them.
+"""Counts the time of the machine's cores, and how much of it others take.
 
 On a machine that is itself a guest, its kernel counts the time in which a core had work and others
 had the core: stolen time. A figure that was measured meanwhile includes it.
@@ -12,7 +12,7 @@ PATIENCE = 30.0     # seconds for others to end what they do
 
 
 def so_far():
-    """What all cores together have spent since the machine's start, in clock ticks: (everything, idle, stolen)."""
+    """The time of all cores together since the machine's start, in clock ticks: (everything, idle, stolen)."""
     fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     user, nice, system, idle, waiting, irq, soft, stolen = map(int, fields)
     return user + nice + system + idle + waiting + irq + soft + stolen, idle + waiting, stolen

@@ -49,7 +49,7 @@ def make_tap(namespace, name):
 
 
 def frames_from(tap):
-    """What waits in a device now, up to AT_ONCE frames."""
+    """The frames that wait in a device now, up to AT_ONCE."""
     for _ in range(AT_ONCE):
         try:
             yield os.read(tap, FRAME)

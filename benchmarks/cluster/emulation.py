@@ -38,7 +38,7 @@ NAME = re.compile(r"^cluster-(\d+)-(\d+)-(\d+)-(hub|\d+)$")
 
 
 class Refused(Exception):
-    """What was asked for cannot be emulated here; the message is one sentence for the user."""
+    """The network asked for cannot be emulated here; the message is one sentence for the user."""
 
 
 def parse_rate(text):
@@ -62,7 +62,7 @@ def parse_time(text):
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """What joins a node to the bridge, the same in both directions.
+    """The link between a node and the bridge, the same in both directions.
 
     rate     bits per second on the wire, headers included; None leaves the link unshaped
     queue    seconds of rate that may wait beyond the bucket (tbf's `latency`)
@@ -356,5 +356,5 @@ class Cluster:
 
 
 def difference(after, before):
-    """What two readings of counters() differ by, node by node."""
+    """The difference of two readings of counters(), node by node."""
     return [{key: a[key] - b[key] for key in a} for a, b in zip(after, before)]

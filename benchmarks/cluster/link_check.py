@@ -41,7 +41,7 @@ def connect(address, kind, pace=None):
 
 
 class Check:
-    """What one node does, on one thread."""
+    """The work of one node, on one thread."""
 
     def __init__(self, address):
         self.selector = selectors.DefaultSelector()

@@ -60,7 +60,7 @@ def floats(count, value=0.0):
 
 
 class Buckets:
-    """What is all-reduced together: `ready[i]` are the buckets that are whole when backward has passed layer i."""
+    """Gradients that are all-reduced together: `ready[i]` are the buckets that are whole when backward has passed layer i."""
 
     def __init__(self, layers, scale):
         self.ready = [[] for _ in layers]

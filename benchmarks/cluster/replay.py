@@ -115,7 +115,7 @@ class Steps:
         self.began = now
 
     def lines(self, rank):
-        """What is printed of each."""
+        """Yields the printed record of each step."""
         for step, (ended, seconds, cpu, core_wait) in enumerate(zip(self.ended, self.seconds, self.cpu,
                                                                     self.core_wait)):
             yield {"rank": rank, "step": step, "ended": ended, "seconds": seconds, "cpu_seconds": cpu,
@@ -123,7 +123,7 @@ class Steps:
 
 
 class ComputeTimes:
-    """What a rank's layers take in each step; every rank could draw every other's."""
+    """The times of a rank's layers in each step; every rank could draw every other's."""
 
     def __init__(self, layers, workers, jitter, straggler):
         self.layers = layers

@@ -198,7 +198,7 @@ def measure_dense_path(options, folder, sources):
 
 
 def calculate_all(options, folder, sources):
-    """What needs no network: what the planner and the simulator say."""
+    """Makes the results that need no network: those of the planner and of the simulator."""
     from . import calculated
     for name in options.calculated:
         command, path = calculated.COMMANDS[name], folder / f"{name}.json"

@@ -15,7 +15,7 @@ from . import machine, record
 MADE_BY = ("benchmarks/simulate", "benchmarks/profiles", "benchmarks/performance/crossover.py",
            "benchmarks/performance/grid.py")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What neither a page nor a plot shows.
+# Keys of results that no page and no plot shows.
 NOT_KEPT = {"by_factors", "chunk_bytes", "send_buffer_bytes", "events", "took_seconds", "single_worker_seconds", "t_star", "t_wfbp",
             "wire_bytes_per_step", "max_to_mean_bytes", "peak_to_mean", "rate_bits"}
 

@@ -43,8 +43,8 @@ def median_of(turns, name):
 
 
 def stolen_from(turn):
-    """What others took of the machine while a turn's steps were measured; of a turn whose steps were not watched,
-    what they took of the whole run, None where nobody counted."""
+    """The share of the machine that others took while a turn's steps were measured; of a turn whose steps were not
+    watched, their share over the whole run, None where nobody counted."""
     return turn.get("window_stolen", turn.get("machine_stolen"))
 
 
@@ -93,8 +93,8 @@ def recorded_figures(system):
 
 
 def unsure(result, name, turns):
-    """What is not shown of turns from before their links were read between the ends of two steps: then what overlaps
-    counted as one step more, and others' traffic went on behind the last."""
+    """The figures that are not shown of turns whose links were not yet read between the ends of two steps: then what
+    overlaps counted as one step more, and others' traffic went on after the last."""
     if all("window_seconds" in turn for turn in turns):
         return ()
     if result["cell"].get("background"):
@@ -133,8 +133,7 @@ def best_ddp(figures):
 
 
 def ratios_of(result):
-    """What is compared between machines and days, with its spread; lower is better: name -> (ratio,
-    spread)."""
+    """The figures that are compared between machines and days; lower is better: name -> (ratio, spread)."""
     figures = figures_of(result)
     ddp = best_ddp(figures)
     ratios = {}

@@ -124,7 +124,7 @@ class Cell:
 
     @property
     def seconds(self):
-        """What the cell takes at most, about."""
+        """The most seconds that the cell takes, about."""
         start = START_SECONDS | {"ddp": START_SECONDS["ddp"] * max(1, self.workers / 4)}
         turns = sum(start[SYSTEMS[system].program] + (WARM_UP + self.steps) * self.longest_step
                     for system in self.systems)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a result was measured on and from: machine, versions, sources. No host name and no path."""
+"""The machine, versions and sources of a result. No host name and no path."""
 import datetime
 import hashlib
 import importlib.metadata
@@ -10,7 +10,7 @@ import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What the measured programs and the network are made of.
+# The sources of the measured programs and of the network.
 SOURCES = ("poseidon", "tools/profile", "benchmarks/replay", "benchmarks/cluster",
            "benchmarks/performance/measure.py", "scripts/dependencies.txt")
 

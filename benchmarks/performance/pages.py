@@ -17,7 +17,7 @@ MIXED = (" The rows are not of one commit: the older ones are of code that is no
 
 @dataclasses.dataclass
 class Parts:
-    """What is recorded; None of what is not there."""
+    """The recorded results; None where a file is missing."""
     results: list
     beside: list
     dense_path: dict | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the results stays in the tree: docs/performance/recorded.json, the figures of every cell, a line per system.
+"""Writes the results that stay in the tree: docs/performance/recorded.json, the figures of every cell, a line per system.
 
 Raw results, with every step of every turn, are in build/performance, where they were measured. The pages and --compare read
 the record alone.

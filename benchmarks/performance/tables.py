@@ -533,7 +533,7 @@ def agreement_table(results, document):
 
 
 def same(results, name, part):
-    """What all results agree on, or all that they have, without those that do not say."""
+    """The values of `part` in all results, without those that do not say."""
     found = sorted({str(result[name][part]) for result in results if result[name].get(part)})
     return " and ".join(found) or "unknown"
 

@@ -22,7 +22,7 @@ class Tensor:
 
 @dataclasses.dataclass
 class Layer:
-    """What is synchronised as one: a weight and its bias, or a normalisation's scale and shift."""
+    """Tensors that are synchronised as one: a weight and its bias, or a normalisation's scale and shift."""
     name: str
     tensors: list[Tensor]
     forward_flops: float = 0         # of one sample

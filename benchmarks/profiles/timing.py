@@ -27,7 +27,7 @@ SHI21 = "Shi et al., IEEE Network 2021 (raw results of ddl-benchmarks; card take
 
 @dataclasses.dataclass(frozen=True)
 class Anchor:
-    """What fixes F: seconds of a step of `batch` samples, or the F of profile `rate_of`, or F itself."""
+    """The source of F: seconds of a step of `batch` samples, or the F of profile `rate_of`, or F itself."""
     batch: int
     memory: float
     source: str

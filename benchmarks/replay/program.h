@@ -10,7 +10,7 @@
 #include "poseidon/base/result.h"
 #include "poseidon/plan/schemes.h"
 
-// What the programs of the benchmarks have in common: how they begin and end.
+// Shared by the programs of the benchmarks: how they begin and end.
 namespace poseidon::replay {
 
 // Parses the command line into `app`'s options, then calls `run`. Returns the exit code: 0, also after

@@ -15,7 +15,7 @@
 #include "poseidon/plan/planner.h"
 #include "poseidon/wire/messages.h"
 
-// What a played step consists of and how long its parts take: the same whether it is slept
+// The parts of a played step and how long they take: the same whether it is slept
 // (replay.cc) or simulated (benchmarks/simulate).
 namespace poseidon::replay {
 
@@ -39,7 +39,7 @@ struct Action {
 };
 std::vector<Action> StepOf(const Mode& mode, std::size_t layers);
 
-// What a user may say of the plan: empty where the mode decides. `scheme` is forced on all layers that have
+// The user's wishes for the plan: empty where the mode decides. `scheme` is forced on all layers that have
 // factors.
 struct Wishes {
   std::string policy;
@@ -55,8 +55,8 @@ constexpr double PayloadRate(double bits_per_second) { return bits_per_second / 
 constexpr double kPairMib = 4;  // of a key-value pair before scaling, as published
 // Of a pair of so many MiB before scaling.
 constexpr double PairElements(double mib, double scale) { return mib * (1 << 20) / sizeof(float) / scale; }
-// What the mode makes of a model: where it has pairs, the layers that it will not send as factors are cut
-// into such of `pair_elements`.
+// Returns the model as the mode sees it: where the mode has pairs, the layers that it will not send as factors
+// are cut into pairs of `pair_elements`.
 Result<ScaledModel> AsModeSeesIt(const Wishes& wishes, const Mode& mode, ScaledModel model,
                                  std::uint16_t workers, double pair_elements);
 
@@ -67,7 +67,7 @@ struct Unevenness {
   double straggler = 1;  // factor on the last rank's times
 };
 
-// What each worker's layers take in each step, known to all workers: they draw the same numbers.
+// The times of each worker's layers in each step, known to all workers: they draw the same numbers.
 // Lifetime: the model outlives it.
 class ComputeTimes {
  public:
@@ -77,9 +77,9 @@ class ComputeTimes {
   double forward(std::uint16_t rank, std::uint64_t step, std::size_t layer) const;
   // A layer that hands over its factors does not compute their product.
   double backward(std::uint16_t rank, std::uint64_t step, std::size_t layer, bool factors) const;
-  // What the rank's clock shows of each layer under a plan with its schemes: the mean of the first steps.
+  // Returns the rank's measurement of each layer under a plan with its schemes: the mean of the first steps.
   wire::Measured MeasuredBy(std::uint16_t rank, const plan::Plan& under) const;
-  // What the coordinator makes of all ranks' measurements.
+  // Returns all ranks' measurements as the coordinator combines them.
   std::vector<plan::LayerMeasurement> MeasuredBySlowest() const;
 
  private:
@@ -89,7 +89,8 @@ class ComputeTimes {
   const Unevenness unevenness_;
 };
 
-// What each worker sends and receives of each layer in a step: [rank][layer], payload. Pre: no dedicated servers.
+// Returns the payload that each worker sends and receives of each layer in a step: [rank][layer]. Pre: no dedicated
+// servers.
 std::vector<std::vector<plan::NodeBytes>> TrafficOf(const ScaledModel& model, const plan::Plan& plan,
                                                     std::uint16_t workers);
 std::uint64_t SentOf(const std::vector<plan::NodeBytes>& layers);

@@ -92,7 +92,7 @@ def agreement(settings):
 
 
 def off(run):
-    """What the simulated step is longer by, as a share of the emulated one."""
+    """How much longer the simulated step is, as a share of the emulated one."""
     return run["simulated_seconds"] / run["emulated_seconds"] - 1
 
 

@@ -19,7 +19,7 @@ from benchmarks.performance.standalone import Failed, add_outputs, write
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIMULATE = ROOT / "build" / "release" / "bin" / "poseidon_simulate"
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
-# What is simulated: name -> options, label, color, marker.
+# The simulated systems: name -> options, label, color, marker.
 SYSTEMS = {"poseidon": ((), "Poseidon", "#4c72b0", "o"),
            "dense": (("--scheme", "kv"), "Poseidon, key-value only", "#55a868", "s"),
            "wfbp": (("--scheme", "kv", "--mode", "wfbp"), "key-value only, backward-only overlap", "#dd8452", "v")}
@@ -36,7 +36,7 @@ def profile_of(name):
 
 
 def point(profile, workers, system, options):
-    """What one simulation found, as a JSON object. One worker has no network to simulate."""
+    """The result of one simulation, as a JSON object. One worker has no network to simulate."""
     if workers == 1:
         seconds = sum(layer["forward_seconds"] + layer["backward_seconds"]
                       for layer in json.loads(profile)["layers"])

@@ -26,7 +26,7 @@ using replay::Action;
 constexpr std::uint16_t kPort = 1;
 constexpr std::uint64_t kFinalPlanStep = 2;
 constexpr Duration kSampled = std::chrono::milliseconds(10);
-// What Linux lets connections grow to that say nothing (the defaults of net.ipv4.tcp_wmem and tcp_rmem).
+// The sizes to which Linux lets buffers grow whose size nobody sets (the defaults of net.ipv4.tcp_wmem and tcp_rmem).
 constexpr std::size_t kSendBuffer = std::size_t{4} << 20;
 constexpr std::size_t kReceiveBuffer = std::size_t{6} << 20;
 
@@ -92,8 +92,8 @@ std::optional<messaging::Flow> FixedFlow(const Scene& scene) {
   return messaging::Flow{wire::kMaxPayload, wire::kMaxPayload, 0};
 }
 
-// What passes the ports from the moment the first worker begins its measured steps until the last one has ended
-// them, and their busiest 10 ms.
+// Counts the bytes that pass the ports from the moment the first worker begins its measured steps until the last one
+// has ended them, and those of their busiest 10 ms.
 class Sampler {
  public:
   Sampler(sim::Simulation& simulation, const sim::VirtualNetwork& network)
@@ -163,7 +163,7 @@ class Sampler {
   bool stopped_ = false;
 };
 
-// What all workers share.
+// State that all workers share.
 struct Stage {
   const Scene& scene;
   const plan::Plan& plan;

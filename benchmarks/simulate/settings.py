@@ -32,7 +32,7 @@ KEPT = ("median_seconds", "t_star", "t_wfbp", "predicted_seconds", "ratio", "spe
 
 
 def point(profile, workers, rate, options):
-    """What one simulation found, as a JSON object."""
+    """The result of one simulation, as a JSON object."""
     real_rate = grid.Cell(profile, workers, rate).real_rate
     done = subprocess.run([SIMULATE, "--profile", "-", "--workers", str(workers), "--rate", f"{real_rate / 1e6:.6f}Mbit",
                            "--goodput", str(options.goodput), "--latency", options.latency, "--steps",

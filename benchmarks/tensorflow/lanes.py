@@ -41,7 +41,7 @@ def boxes_of(trace, steps):
     if len(known) < steps + 2:
         sys.exit(f"the trace has {len(known)} steps, expected {steps + 2} or more to draw {steps}")
     at = (len(known) - steps) // 2
-    # What is forward behind a step's first send is of the next step.
+    # A forward pass after a step's first send is of the next step.
     begin = min(event["ts"] for event in events if event["cat"] == "forward" and event["ts"] > first_of[known[at - 1]])
     end = first_of[known[at + steps]]
     busy, found = collections.Counter(), []

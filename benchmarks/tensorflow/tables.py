@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the trainings say, as figures and as sections in Markdown. Needs no TensorFlow."""
+"""The results of the trainings, as figures and as sections in Markdown. Needs no TensorFlow."""
 import statistics
 
 from benchmarks import cells
@@ -157,7 +157,7 @@ def scaling(results):
 
 
 def goals(results):
-    """What the goals ask, cell by cell."""
+    """The cells that meet their goals and those that miss them."""
     asked = {cell.name: cell for cell in grid.cells()}
     missed, met, again = [], [], []
     for result in results:

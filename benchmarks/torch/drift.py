@@ -72,7 +72,7 @@ class Autoencoder:
         self.optimizers = [torch.optim.Adam(self.coder.parameters(), lr=1e-3, weight_decay=1e-5)]
 
     def parts(self, step):
-        """What one step does: which model trains, and its loss on some of the batch."""
+        """The work of one step: which model trains, and its loss on some of the batch."""
         batch = images(self.torch, step, self.dtype)
         return [(0, lambda some: (self.coder(batch[some]) - batch[some]).square().mean())]
 

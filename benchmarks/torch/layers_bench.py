@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a layer costs in hooks and calls: a net of many small Linears that do not join, wrapped beside plain.
+"""Measures what a layer costs in hooks and calls: a net of many small Linears that do not join, wrapped beside plain.
 
   layers_bench.py                     # one worker, then two on loopback
   layers_bench.py --workers 2 --only factors,dense-overlap

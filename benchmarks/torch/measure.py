@@ -75,7 +75,7 @@ def trained(cell, cluster, systems):
 
 
 def run(cell, cluster, systems, token, folder):
-    """What each worker printed. Raises Failed."""
+    """The output of each worker. Raises Failed."""
     words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(systems),
              "--turns", cell.turns, "--turn-seconds", grid.TURN_SECONDS, "--seed", grid.SEED,
              "--plan-step", grid.PLAN_STEP, "--workers", cell.workers,

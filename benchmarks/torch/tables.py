@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the trainings say, as figures and as a section in Markdown. Needs no torch."""
+"""The results of the trainings, as figures and as a section in Markdown. Needs no torch."""
 import functools
 import math
 import random
@@ -153,7 +153,7 @@ def other_table(results):
 
 
 def goals(results):
-    """What the goals ask, cell by cell."""
+    """The cells that meet their goals and those that miss them."""
     asked = {cell.name: cell for cell in grid.cells()}
     missed, met = [], []
     for result in results:

@@ -34,9 +34,9 @@ typedef struct {
   double forward, backward;  // seconds, summed over the steps measured
 } Layer;
 
-// What a step computes. There are two, used in turn: the factors of one step (a layer's inputs and
-// the errors of its outputs) are lent to Poseidon until the layer is waited for in the next step,
-// when the layers below have already begun to write.
+// The numbers that a step computes. There are two, used in turn: the factors of one step (a layer's
+// inputs and the errors of its outputs) are lent to Poseidon until the layer is waited for in the next
+// step, when the layers below have already begun to write.
 typedef struct {
   float activations[kLayers + 1][kBatch * kWidest];  // [0] holds the batch
   float errors[kLayers + 1][kBatch * kWidest];       // of those activations, before tanh
