@@ -58,7 +58,7 @@ class Weighing {
     Of(lost.peer).lost = true;
     if (lost.peer == kCoordinatorHost) return OnCoordinatorLost(lost.why);
     actions_.push_back(ReportLost{lost.peer, lost.why});
-    // Once this member is done a peer may leave before the word that all are done has come here.
+    // Once this member is done a peer may leave before the message that all are done has come here.
     if (state_.own_done) return;
     state_.lost.push_back(lost.peer);
     const bool first = !state_.pending.has_value();
@@ -150,6 +150,7 @@ class Weighing {
   PeerState& Of(MemberId peer) { return state_.peers[peer.value()]; }
   std::string Name(MemberId peer) const { return Describe(state_.members[peer.value()]); }
 
+  // A member reports a silence once it has lasted suspect_after, so that long it had lasted when the report came.
   Hearing OwnHearing() {
     Hearing hearing{.self = state_.self, .members = state_.members, .silence = {}};
     for (const Member& member : state_.members) {
@@ -164,7 +165,7 @@ class Weighing {
     return hearing;
   }
 
-  // Only the first evidence counts; the rest are its echoes.
+  // Keeps the first evidence; everything later follows from the same event.
   void Note(std::optional<MemberId> culprit, std::string reason) {
     if (state_.pending) return;
     state_.pending = EndWith{culprit, std::move(reason)};

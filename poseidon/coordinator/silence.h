@@ -20,8 +20,8 @@ namespace poseidon::coordinator {
 struct Hearing {
   MemberId self;
   const std::vector<Member>& members;
-  // By member id: for how long this member has heard nothing from it. None: it has left, or it is
-  // this member.
+  // By member id: how long this member has heard nothing from it. None: it has left, or it is this
+  // member.
   std::vector<std::optional<Duration>> silence;
   // The first says that it hears nothing from the second, and for how long.
   std::map<std::pair<MemberId, MemberId>, Duration> reported = {};

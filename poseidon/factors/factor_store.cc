@@ -69,7 +69,8 @@ Status FactorStore::LayOut(Set& set) {
     rows += expected_[r];
   }
   if (rows > set.capacity || !set.memory[0]) {
-    // A set without room until both parts are there: laid out by half it would give places in no memory.
+    // The set has no room until both parts are allocated: after a failure between the two it would give places in
+    // memory that is not there.
     set.room.clear();
     set.capacity = 0;
     set.memory = {};

@@ -16,9 +16,9 @@ namespace poseidon::factors {
 
 enum class Part : std::uint8_t { kU = 0, kV = 1 };
 
-// One factor layer's landing places: two sets of rows, because a fast rank may send its next step
-// while this member still multiplies the last one. Two are enough: a rank sends the step after that
-// only when it holds this member's rows of the step before.
+// One factor layer's landing places: two sets of rows, because a fast rank may send step t+1 while
+// this member still multiplies step t. Two are enough: a rank sends step t+2 only when it holds this
+// member's rows of step t+1, and this member sends those only when it has the mean of step t.
 //
 // Within a set the ranks' rows follow one another in one allocation, each rank in the room that
 // it used last, so that in the usual case (rows as before) bytes land in the concatenation itself.
@@ -29,16 +29,17 @@ class FactorStore {
  public:
   FactorStore(const plan::FactorShape& shape, DType dtype, std::uint16_t ranks);
 
-  // How many rows `rank` is expected to bring: room for the next set laid out. Ignored where no step can
-  // bring so many.
+  // Says how many rows `rank` will probably bring: the next set that is laid out has room for them. Ignored
+  // where no step can bring so many.
   void Expect(Rank rank, std::uint32_t rows);
 
-  // Where `length` bytes at `offset` of a rank's factor land. `brought` must be the same in every part of
-  // one rank's step; kDataLoss for bytes that do not continue what has arrived, or exceed the rows.
+  // Returns where `length` bytes at `offset` of a rank's factor land. `brought` must be the same in every part
+  // of one rank's step; kDataLoss for bytes that do not continue what has arrived, or exceed the rows.
   Result<MutableBytes> PlaceFor(Rank rank, Step step, Part part, const WeightedRows& brought,
                                 std::uint64_t offset, std::uint64_t length);
+  // `length` bytes have arrived at the place that PlaceFor gave. Fails as PlaceFor does.
   Status Landed(Rank rank, Step step, Part part, const WeightedRows& brought, std::uint64_t length);
-  // A rank with 0 rows (or the local rank's own rows, copied in here).
+  // Copies in all rows of a rank: the local rank's own, or the 0 rows of a rank that sends no bytes.
   Status Put(Rank rank, Step step, const Factors& factors, std::uint32_t weight = 0);
 
   // Ranks whose rows of `step` are not all in; none where no rank's are.
@@ -47,8 +48,8 @@ class FactorStore {
   std::optional<Step> earliest() const;
   // True when every rank's rows of `step` are in.
   bool Complete(Step step) const;
-  // Where a rank has a weight, without the rows of those that have none. Pre: Complete(step). Valid until
-  // Release(step); asked again, it is the same memory.
+  // Returns all ranks' rows in rank order, in one piece; where a rank has a weight, without the rows of ranks
+  // that have none. Pre: Complete(step). Valid until Release(step); a second call returns the same memory.
   Result<Concatenation> Concatenate(Step step);
   // The step's set may be used again.
   void Release(Step step);

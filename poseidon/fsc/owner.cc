@@ -141,6 +141,7 @@ void Owner::OnLeft(const wire::Key& key, Step step) {
   if (layer.unsent == 0) MultiplyIfComplete(key);  // a fast rank's next step
 }
 
+// The worker's gradient may be freed once the product is made and no frame reads the mean from it any more.
 void Owner::FinishIfDone(Layer& layer, const Status& status) {
   if (layer.multiplying || layer.unsent > 0 || !layer.local) return;
   layer.local = false;

@@ -38,9 +38,9 @@ constexpr std::optional<Levels> ParseLevels(std::string_view name) {
   return std::nullopt;
 }
 
-// The host of each rank, from the machine that each worker says it runs on (empty: one of its own).
-// Hosts are numbered in the order of their lowest ranks. Empty where all stay flat: nobody shares a
-// machine, or `levels` says so.
+// Returns the host of each rank, from the machine that each worker says it runs on (empty: one of its
+// own). Hosts are numbered in the order of their lowest ranks. Empty where all workers exchange flat,
+// because nobody shares a machine or `levels` says so.
 std::vector<std::uint32_t> HostOfRank(std::span<const std::string> machines, Levels levels);
 
 // How many hosts there are; 0 for flat workers.

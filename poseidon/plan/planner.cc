@@ -196,12 +196,13 @@ struct Open {
   bool products_agree = true;   // of the members, in the test product
 };
 
-// Chooses for all open layers together the schemes of least JudgedSeconds. A few choices: every
-// combination is tried. More: two resources bind, computing (rebuilds) and the link, and if only
-// their sums mattered, the best choice for some exchange rate between the two would be to change,
-// from the simplest schemes on, every layer whose link time saved, at that rate, exceeds the
-// computing added. So every such choice is tried, from the change with the best ratio on, and judged
-// by the whole chain; then the one layer that helps most is changed, as long as one does.
+// Chooses the schemes of least JudgedSeconds for all open layers together. Where there are few
+// combinations, it tries all of them. Otherwise it starts from the simplest schemes and changes layers in
+// the order of computing added per second of link time saved, least first; it tries the plan after each
+// change. The reason: two resources bind, computing (rebuilds) and the link. If only their sums mattered,
+// the best plan would be one of these, namely all changes that cost less than some exchange rate between
+// the two. But each plan is judged by its whole step, so the search then changes the one layer, or the
+// two, that help most, as long as a change helps.
 class TimeSearch {
  public:
   TimeSearch(const StepModel& model, std::vector<Scheme> fixed, const std::vector<Open>& open)
@@ -224,7 +225,7 @@ class TimeSearch {
   }
 
  private:
-  // From a layer's scheme before in a list of such changes, or its simplest.
+  // From the scheme of the layer's change before, or its simplest scheme.
   struct Change {
     std::size_t layer;
     Scheme to;
@@ -257,8 +258,8 @@ class TimeSearch {
     return after.backward + after.rebuild - before.backward - before.rebuild;
   }
 
-  // The changes of one layer that any exchange rate asks for, each from the one before: of the schemes
-  // that save link time the one that adds least computing for it comes next.
+  // Returns the changes of one layer, each from the scheme before: of the schemes that save link time the
+  // one that adds the least computing per second saved comes next.
   std::vector<Change> ChangesOf(const Open& one) const {
     std::vector<Change> changes;
     for (Scheme at = one.schemes.front();;) {
@@ -345,8 +346,8 @@ class TimeSearch {
       k = 0;
     }
   }
-  // Back to the simplest scheme that is no worse wherever another one makes nothing better, those that
-  // save least first.
+  // Gives each layer back the simplest scheme with which the plan is no worse, layers that save the least
+  // link time first.
   void DropUseless() {
     std::vector<const Open*> changed;
     for (const Open& one : open_) {

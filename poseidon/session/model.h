@@ -121,10 +121,11 @@ class Model {
   // Hands over a layer's gradient or its factors; the mean over all workers lands over the gradient. Gradient and
   // factors are lent until Wait(layer) returns for this step. Returns at once.
   Status Push(LayerId layer, session::Push push);
-  // Blocks until the mean of the layer's last pushed step has landed.
+  // Blocks until the mean of the layer's last pushed step has landed, or the job has ended: then it returns the
+  // job's failure. kFailedPrecondition in a callback of the session, which must not block.
   Status Wait(LayerId layer);
-  // Blocks until Wait would not block for one of `layers`, at least one, and returns the first such in
-  // the order given: whoever has to wait for one layer can do meanwhile what another waits for.
+  // Blocks until Wait would not block for at least one of `layers`, and returns the first such in the order
+  // given: then the caller can update that layer while others are on their way. Pre: not empty.
   LayerId WaitAny(std::span<const LayerId> layers);
   // True when Wait would not block.
   bool Landed(LayerId layer) const;

@@ -41,7 +41,7 @@ class FactorInbox final : public messaging::FrameSink {
   };
   Result<Mean> MeanOf(const wire::Key& key, Step step);
 
-  // Adds the factors that are lacking of steps that have begun to arrive.
+  // Adds the factors that are missing in steps of which some factors have arrived.
   void AddWaits(std::vector<wire::Wait>* waits) const;
   // Refuses every frame from now on, with this reason.
   void Close(const Status& reason) { closed_ = reason; }
