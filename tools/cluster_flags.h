@@ -25,7 +25,8 @@ struct ClusterFlags {
 };
 void AddClusterFlags(CLI::App& command, ClusterFlags& flags);
 
-// The hosts that the flags name; fails with a sentence. Empty where they name none.
+// Returns the hosts that the flags name, none where they name none. Where they contradict each other or a file cannot
+// be read it ends the program with a sentence.
 std::vector<launch::Host> HostsOf(const ClusterFlags& flags);
 
 // Where each member of a job runs.
@@ -36,7 +37,7 @@ struct Placement {
   bool all_local = true;
   std::size_t OnHostOf(std::size_t member, std::size_t among) const;  // of the first `among` members
 };
-// Finds the addresses; fails with a sentence.
+// Finds the addresses; where it cannot it ends the program with a sentence.
 Placement PlaceOn(std::vector<launch::Host> hosts);
 
 // The command that starts `poseidon COMMAND` on `host`. Over ssh it changes to this folder first, so that relative

@@ -9,9 +9,9 @@ namespace poseidon::tools {
 // SIGINT, SIGTERM and SIGHUP, which are blocked from the program's start (main.cc), are delivered from here on.
 void UnblockSignals();
 
-// The first signal that asked for it; 0: none has.
+// Returns the first signal that asked the process to stop; 0: none has.
 int StopSignal();
-// Notes a request; false where one came before.
+// Notes a request to stop; false where one came before. Thread: any, also a signal handler.
 bool NoteStop(int signal_number);
 
 }  // namespace poseidon::tools

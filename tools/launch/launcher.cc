@@ -214,6 +214,8 @@ bool Job::AllEnded() const {
   return true;
 }
 
+// Waits for output of a member, a signal or the next moment of the timers, and handles what has come. While nobody
+// reads what this process prints (`deaf`), members' output waits in their pipes.
 void Job::Step() {
   std::vector<pollfd> polled = {{signals_, POLLIN, 0}};
   std::vector<Child*> by_index = {nullptr};
@@ -235,13 +237,13 @@ void Job::Step() {
   for (std::size_t i = 1; i < polled.size(); ++i) {
     if (polled[i].revents != 0) ReadFrom(*by_index[i]);
   }
-  // After what members have said in time.
+  // Deadlines come after the output that came in time.
   if (deadline_ && Clock::now() >= *deadline_) OnDeadline();
   if (notice_at_ && Clock::now() >= *notice_at_) SayWhatIsAwaited();
   if (formed_by_ && Clock::now() >= *formed_by_) OnNotFormed();
   if (let_go_at_ && Clock::now() >= *let_go_at_) LetGo();
   if (beat_at_ && Clock::now() >= *beat_at_) Beat();
-  // Last: it may suspend us, and what members have said meanwhile is to be read first.
+  // The signal comes last: it may suspend this process, and members' output is to be read first.
   if (polled[0].revents != 0) OnSignal();
   Reap();
 }

@@ -53,16 +53,16 @@ struct Profile {
 // kInvalidArgument in one sentence naming `origin`, the layer and the field: "profile vgg.json,
 // layer 'fc6': field rows is missing, expected an integer from 1 to 4294967295".
 Result<Profile> ParseProfile(const std::string& text, const std::string& origin);
-// Of the file, or of standard input where `path` is "-"; kNotFound where it cannot be read.
+// Reads the file, or standard input where `path` is "-"; kNotFound where it cannot be read.
 Result<Profile> ReadProfile(const std::string& path);
 
-// A layer a line; ParseProfile of it is the same profile.
+// Writes a layer a line; ParseProfile of the text is the same profile.
 std::string TextOf(const Profile& profile);
 
 // The planner's arguments, with `workers` equal workers.
 std::vector<plan::LayerSpec> LayersOf(const Profile& profile);
 std::vector<plan::LayerMeasurement> MeasurementsOf(const Profile& profile, std::uint32_t workers);
-// The machines of the profile, the rest of the fields untouched.
+// Returns the machines of the profile; all other fields have their defaults.
 plan::ClusterSpec ClusterOf(const Profile& profile);
 
 }  // namespace poseidon::profile
