@@ -83,7 +83,8 @@ class Report:
 
 
 def command_for(options: Options, host: Host, local: bool, narrow: bool = False) -> list[str]:
-    """The words that start the agent of a host; over ssh in this working directory. `narrow`: with small packets."""
+    """The command that starts the agent of a host; over ssh it changes to this working directory first. `narrow`: ssh sends
+    small packets."""
     if local:
         return [options.python, "-m", "poseidon.doctor.agent"]
     start = f"cd {shlex.quote(options.folder)} && exec {shlex.quote(options.python)} -m poseidon.doctor.agent"
@@ -94,7 +95,7 @@ def command_for(options: Options, host: Host, local: bool, narrow: bool = False)
 
 
 class Examination:
-    """From the start of the agents to their end; a context, whose exit ends them all."""
+    """One examination, from the start of the agents to their end. A context manager: its exit ends all agents."""
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -136,6 +136,7 @@ class Training(training.Training):
             self.late = None
 
     def plan_fit(self, asked: dict[str, Any]) -> None:
+        """Keeps why the updates of this fit must not be late; None where they may be."""
         self.at_once_because = why_not(self.model, asked["callbacks"], self.own_step)
 
     def has_begun(self) -> None:

@@ -120,7 +120,7 @@ def _wrapped(plain: Callable[..., Any]) -> Callable[..., Any]:
 def _guarded(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def update(self: Any, grads: Any, trainable_variables: Any, learning_rate: Any) -> Any:
-        """No gradient reaches an update without having been reduced: an optimizer that overrides `apply` would."""
+        """Refuses gradients that have not been reduced, as those of an optimizer that overrides `apply`."""
         for variable in trainable_variables:
             if id(variable) not in _reduced and _owner(variable) is not None:
                 raise PoseidonError(f"the gradient of variable '{path_of(variable)}' comes to {type(self).__name__} on a way "

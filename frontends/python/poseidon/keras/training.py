@@ -155,8 +155,8 @@ class Training:
             self.evaluating = False
 
     def metrics_of_all(self, logs: Any) -> Any:
-        """An epoch's or a validation's metrics over all workers' samples: their variables are sums, over samples, and are
-        summed. Values that a model's own step returns beside metrics are averaged."""
+        """An epoch's or a validation's metrics over all workers' samples. A metric's variables are sums over samples, so
+        they are summed over the workers. Values that a model's own step returns beside metrics are averaged."""
         if not self.fitting:
             return self.plain["_get_metrics_result_or_logs"](logs)
         if not self.evaluating:

@@ -147,7 +147,7 @@ def largest(tensor: torch.Tensor | None) -> float:
 
 
 def distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The largest difference; infinite where one is finite and the other is not."""
+    """The largest difference of two finite numbers at one place; infinite where one is finite and the other is not."""
     if not one.numel():
         return 0.0
     finite = torch.isfinite(one)

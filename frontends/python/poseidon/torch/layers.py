@@ -67,7 +67,7 @@ class UnderWay(torch.Tensor):
     """The `grad` of a parameter whose gradient is on its way: whoever reads or changes it gets an exception. With
     None there clipping would clip nothing, and say that the norm is 0."""
 
-    # torch declares the last two without types and not as it calls them.
+    # torch declares the last two methods without types, and with other parameters than it passes.
 
     @staticmethod
     def __new__(cls, parameter: torch.Tensor) -> UnderWay:

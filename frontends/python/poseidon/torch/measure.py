@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class Stopwatch:
+    """Counts the time of the thread that trains, from one mark to the next, for a layer and a pass."""
+
     since: Any  # a mark: nanoseconds of the session's clock
 
     def __init__(self, session: Session, model: ctypes.c_void_p, layers: list[Layer]) -> None:
@@ -29,7 +31,7 @@ class Stopwatch:
         self.restart()
 
     def charge(self, which: int = c.FORWARD, layer: Layer | None = None) -> None:
-        """Time since the last mark goes to `layer`, or where it ran for already."""
+        """Counts the time since the last mark for `layer`, or where none is named for the one that the watch runs for."""
         now = self.mark()
         if layer is not None:
             self.to = which, layer
@@ -39,12 +41,12 @@ class Stopwatch:
         self.since = now
 
     def restart(self, which: int = c.FORWARD, layer: Layer | None = None) -> None:
-        """Time since the last mark goes to nobody; from here it runs for `layer`."""
+        """Drops the time since the last mark; from here on the watch runs for `layer`, or for none."""
         self.to = None if layer is None else (which, layer)
         self.since = self.mark()
 
     def share(self) -> None:
-        """Time since the last mark goes to all layers by their size: the optimizer's."""
+        """Divides the time since the last mark, which is the optimizer's, among all layers by their size."""
         self.divide(self.since, self.mark())
         self.restart()
 
@@ -66,7 +68,7 @@ class Stopwatch:
 
 
 class DeviceStopwatch(Stopwatch):
-    """On a device it is events that mark when a layer's work is done: the host has only launched it."""
+    """Marks are events of the device, because the host only launches a layer's work and does not wait for it."""
 
     def __init__(self, session: Session, model: ctypes.c_void_p, layers: list[Layer]) -> None:
         self.device = layers[0].device
