@@ -18,11 +18,11 @@ namespace poseidon::kv {
 // rank order, as far as all of them have arrived. No network here: bytes and ranks only.
 //
 // Memory: at most one landing slot of slice size per rank that is not local, allocated when the first
-// bytes come that must wait for another rank's; bytes that nobody waits for but they are summed from
-// where they landed, while the processor's cache still has them. The sum is written over the local
-// contribution, or, without a local rank, into one more buffer. Slots can be single: a rank pushes
-// step t+1 only when it holds the whole sum of step t, and the sum of t+1 is written only where all
-// contributions of t+1 are in.
+// bytes come that must wait for another rank's. The bytes of the last rank to arrive need no slot: they
+// are summed from where they landed, while the processor's cache still has them. The sum is written over
+// the local contribution, or, without a local rank, into one more buffer. Slots can be single: a rank
+// pushes step t+1 only when it holds the whole sum of step t, and the sum of t+1 is written only where
+// all contributions of t+1 are in.
 // Thread: the owner's executor.
 class Shard {
  public:
@@ -51,13 +51,13 @@ class Shard {
   // Bytes allocated so far for the slots and the sum buffer.
   std::uint64_t allocated_bytes() const { return allocated_; }
 
-  // Where `length` bytes of a remote rank's contribution at `offset` land. They must continue what
-  // has arrived of this rank's contribution to the current step; kDataLoss otherwise, and
-  // kResourceExhausted where there is no memory for its slot. Empty where
-  // every other rank has come that far: anywhere, since the next Advance sums them.
+  // Returns where `length` bytes of a remote rank's contribution at `offset` land. They must continue
+  // what has arrived of this rank's contribution to the current step; kDataLoss otherwise, and
+  // kResourceExhausted where there is no memory for its slot. Empty where every other rank has come that
+  // far: then they may land anywhere, because the next Advance sums them.
   Result<MutableBytes> PlaceFor(Rank rank, Step step, std::uint64_t offset, std::uint64_t length);
-  // Those bytes are there, at `bytes`; where PlaceFor said anywhere, they stay until Advance has
-  // run, which is the next call. `weight` as in tensor/sum.h, the same in every part.
+  // Those bytes have arrived, at `bytes`. Where PlaceFor returned an empty place they must stay there until
+  // Advance has run, which must be the next call. `weight` as in tensor/sum.h, the same in every part.
   Status Landed(Rank rank, Step step, ConstBytes bytes, std::uint32_t weight);
   // The rank adds nothing to this step.
   Status Absent(Rank rank, Step step);
@@ -65,8 +65,8 @@ class Shard {
   // `absent` only the place counts. Lent until the step is complete.
   Status Local(Step step, std::byte* memory, bool absent, std::uint32_t weight);
 
-  // Sums what all ranks cover by now and nothing before did. `begin == end` when that is nothing,
-  // or not yet everything where spec.whole.
+  // Sums the stretch that all ranks' contributions now cover and that is not summed yet. `begin == end` where
+  // there is none, or where spec.whole and some contribution has not arrived to its end.
   Progress Advance();
   // The sum, valid where Advance said so, until all ranks have begun the next step.
   const std::byte* sum() const { return sum_; }

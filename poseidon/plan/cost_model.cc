@@ -53,9 +53,12 @@ double LocalSeconds(const LayerSpec& layer, const SchemeRow& row, const ClusterS
   return SecondsFor(most_bytes, cluster.copy_bytes_per_second);
 }
 
-// Of the layers from the lowest rebuilt one on, none runs forward before the first of the rebuilt layers
-// 0..j has landed and all of these have been rebuilt. Until then layer i takes its transfer and its
-// latency, counted from the end of its own backward; those of the layers below it run meanwhile.
+// The least step time with rebuilds: with B the sum of b over all layers and p the lowest rebuilt layer, it is the
+// largest, over the rebuilt layers j, of
+//   B + min over rebuilt i <= j of (c_i + l_i - sum over k < i of b_k)    the first of them has landed
+//     + sum over i <= j of r_i + sum over i >= p of f_i                   what is computed only after that.
+// A transfer begins at the end of its own layer's backward, while the backward of the layers below runs. Before the
+// first of the rebuilt layers 0..j has landed none of them is rebuilt, and p and the layers above it do not run forward.
 double RebuildAfterLandingSeconds(std::span<const LayerCost> layers) {
   double below = 0;  // sum of b over layers < j
   double rebuilt = 0;

@@ -10,7 +10,7 @@
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/scheme.h"
 
-// How long a training step takes. Seconds throughout; pure functions.
+// Predicts how long a training step takes. Seconds throughout; pure functions.
 //
 // One step is a chain: forward runs layer 0..L-1, backward L-1..0. A layer's transfer may begin
 // when its backward ends and must be over, and its rebuild done, before its next forward. The next
@@ -26,12 +26,15 @@ struct LayerCost {
   double rebuild = 0;   // computing after the transfer, before the next forward
 };
 
-// The least step time of equal workers for this chain on a network that divides time freely: the
-// largest of all computing, of the transfers that must fit between the backward and the forward of
-// layer j for each j, of one layer's own path for each layer, and of what is left to compute when
-// the first of the layers to rebuild has landed. Without rebuilds and latency it
-// is exact, and reached by serving the lowest layer first, preempting; with them it is a lower
-// bound.
+// Returns the least step time of equal workers for this chain, on a network that can divide its time freely
+// among transfers. With f, b, c, l and r for the seconds of LayerCost it is the largest of
+//   sum over i of (f_i + b_i + r_i)                                                  all computing;
+//   sum over i >= j of (f_i + b_i) + sum over i <= j of c_i + min over i <= j of (l_i + r_i), for each j:
+//                                   the transfers between the backward and the next forward of layer j;
+//   sum over i >= j of (f_i + b_i) + c_j + l_j + r_j, for each j                     one layer's own path;
+//   what is left to compute when the first of the layers to rebuild has landed.
+// Without rebuilds and latency it is exact, and reached by serving the lowest layer first, preempting; with
+// them it is a lower bound.
 double LeastStepSeconds(std::span<const LayerCost> layers);
 
 // The step time when transfers overlap with backward only and leave in order of arrival, and the
@@ -94,7 +97,7 @@ class StepModel {
   // and a plan that is good by it alone may be slow: there a step is played (plan/send_order.h), in
   // the order that SendOrder finds.
   StepPrediction Predict(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;
-  // The same with LeastStepSeconds in any case: never more than Predict says, and soon said.
+  // The same with LeastStepSeconds in any case: never more than Predict returns, and faster to compute.
   StepPrediction Bound(std::span<const Scheme> schemes, const Speeds& speeds = {}) const;
   // The costs in forward order, of the layers in `forward_order` (declaration indices). A transfer is what its
   // layer adds to the time of the link that is busiest with it and the layers before it. Small tensors are whole

@@ -20,8 +20,8 @@
 #include "poseidon/sync/exchanges.h"
 
 // Wait-free backpropagation: a layer's gradient leaves the moment it exists (Zhang et al., USENIX ATC
-// 2017, section 3), the older step first, then in the plan's order (plan/send_order.h): mostly that in
-// which the next forward pass will want the results.
+// 2017, section 3). On the wire the older step goes first, then the plan's order decides
+// (plan/send_order.h): mostly that in which the next forward pass needs the results.
 namespace poseidon::schedule {
 
 // A layer between two steps, and its legal moves: kIdle -> kInFlight -> kIdle, kInFlight -> kFailed.
@@ -42,7 +42,7 @@ struct LayerTiming {
 // Lifetime: the exchanges outlive it.
 class Scheduler {
  public:
-  // Of a model of so many layers, which the exchanges know.
+  // For a model of `layers` layers, which the exchanges know.
   Scheduler(Executor& io, Executor& completions, const sync::Exchanges& exchanges, ModelId model, std::size_t layers,
             messaging::Order order = messaging::Order::kNextForward);
   ~Scheduler();
@@ -50,10 +50,10 @@ class Scheduler {
   // The schemes and the order to follow from `plan.switch_step` on.
   void UsePlan(const plan::Plan& plan);
 
-  // The layers that end the backward pass, one flag per layer. What is committed to the network
-  // between the first of their pushes and their last mean delays the next forward pass by its whole
-  // time: calls `tell` with true when that begins and with false when it is over, from within Push and the
-  // exchanges' completions. From the next push on.
+  // `last` has a flag per layer: whether it ends the backward pass. Bytes that the network takes between the
+  // first push of those layers and their last mean delay the next forward pass by their whole time. Calls `tell`
+  // with true when that interval begins and with false when it ends, from within Push and the exchanges'
+  // completions. Holds from the next push on.
   void WatchLast(const std::vector<bool>& last, std::function<void(bool)> tell);
 
   // Begins one step of one layer. The scheme is the plan's for that step; factors where it takes

@@ -50,7 +50,7 @@ struct ModelStatistics {
   double hidden_share() const { return overlap.hidden_share(); }
 };
 
-// One layer's gradient of one step, on its way in.
+// A worker's contribution to one step of one layer.
 struct Push {
   Step step;
   TensorView gradient;  // flat, weight then bias; where the mean lands, whichever the scheme; of a table none
@@ -78,8 +78,8 @@ enum class Pass : std::uint8_t { kForward, kBackward };
 // One model of a session. Declare and commit the layers once; then for each step begin it, push every
 // layer's gradient as soon as it exists, and wait for a layer when its mean is needed.
 //
-// Here lives what every front end needs once: whose turn it is, the plan that holds, the layers' clocks and
-// the report that the final plan is made of, and what waiting was for.
+// It keeps what every front end needs: which step each layer may push, the plan that holds, the layers' clocks
+// and the report from which the final plan is made, and what waiting was for.
 //
 // Thread: Push, Wait, WaitAny, Landed, SchemeOf, Timed, Waited and Collect may be called from any thread, a layer's calls one
 // at a time; the others block and belong to the session's one thread.
@@ -110,7 +110,7 @@ class Model {
   // Returns the wishes of all workers together for the step begun last: the same answer on all of them. Blocks until
   // every worker has begun that step.
   Result<Wish> Agreed();
-  // The newest plan; call it after Commit, on the session's thread.
+  // The newest plan. Pre: Commit. Thread: the session's.
   const plan::Plan& plan() const { return final_plan_ ? *final_plan_ : *provisional_plan_; }
   bool plan_is_final() const { return final_plan_.has_value(); }
   // The same for any thread: a copy; nothing before Commit.
@@ -135,11 +135,12 @@ class Model {
   // The engine ran a layer's pass between two moments of the steady clock (plan::SteadyNow): counts towards the
   // layer's costs that the planner gets, and is a span of the trace. The update counts as forward.
   void Timed(LayerId layer, Pass pass, Step step, TimePoint begin, TimePoint end);
-  // In the step begun last the front end stood still for so long, for layers that it takes by `landed` and not by Wait.
+  // Adds the time for which the front end waited in the step begun last for layers that it takes by `landed` and not
+  // by Wait.
   void Waited(Duration time);
-  // Tells the coordinator what the layers take, which makes the final plan when every worker has reported. Two steps
-  // before the final plan's this happens by itself: with what `measure` says where MeasureWith was called, else with
-  // the passes that were timed.
+  // Reports to the coordinator what the layers take; it makes the final plan when every worker has reported. Two steps
+  // before the final plan's switch step the model reports by itself: what `measure` returns where MeasureWith was
+  // called, else the passes that were timed.
   void Report(std::vector<wire::Measured::Layer> layers);
   // For an engine that keeps clocks of its own. `measure` is asked once, on the session's thread, in BeginStep. Before
   // the first step.
@@ -198,10 +199,11 @@ class Model {
   // Steps that began before it are not in overlap_.
   TimePoint metered_from_ POSEIDON_GUARDED_BY(mutex_);
 
-  std::vector<std::unique_ptr<factors::GatheredRows>> gathered_;  // by layer, null but for tables; theirs who have the layer's turn
+  // By layer, null except for tables. Used by whoever has the layer's turn: the exchange from Push on, then the caller.
+  std::vector<std::unique_ptr<factors::GatheredRows>> gathered_;
 
   std::deque<Shared> shared_;  // of the last steps, the newest last
-  std::optional<double> busy_;  // that of the one that left shared_ last, where it was known
+  std::optional<double> busy_;  // `busy` of the step that left shared_ last, where it was known
 };
 
 }  // namespace poseidon::session

@@ -33,12 +33,12 @@ struct SessionOptions {
   std::function<std::unique_ptr<device::Device>(Executor&)> device = {};
   // A longer collective goes in pieces of so many bytes; the same on every member.
   std::uint64_t collective_bytes = 1u << 30;
-  // Where given: asked every tenth of a second by a call that blocks, on the thread that called. True ends the
-  // job, as Abort does, and the call returns that failure.
+  // Where given: every call that blocks calls it every tenth of a second, on the thread that blocks. True ends
+  // the job, as Abort does, and the blocked call returns that failure.
   std::function<bool()> interrupted = {};
 };
 
-// Of this member, all models together.
+// Counters of this member, all models together.
 struct Statistics {
   messaging::TrafficCell control;
   messaging::TrafficCell collectives;
@@ -53,9 +53,8 @@ struct Statistics {
   double hidden_share() const { return overlap.hidden_share(); }
 };
 
-// The door: one worker's place in a job, for front ends. What trains is a Model (model.h), of which a
-// session has one or several; here are the job's beginning, its end, and what all workers do together
-// besides steps.
+// One worker's part in a job, for front ends. A session has one or several models (model.h), which train;
+// the session itself has the job's beginning, its end, and what all workers do together besides steps.
 //
 // Thread: Abort, failure, NameOf and now may be called from any thread; Open, NewModel, the
 // collectives, Leave and the destructor block and belong to one thread of the caller's.
@@ -69,8 +68,8 @@ class Session {
   static Result<std::unique_ptr<Session>> Open(
       std::unique_ptr<Runtime> runtime, const SessionOptions& options,
       UniqueFunction<void(const transport::Address&)> listening = {});
-  // Leaves without a goodbye if Leave was not called: the others see a lost member. In a forked child it
-  // destroys nothing.
+  // If Leave was not called, the connections end without a goodbye and the others see a lost member. In a
+  // forked child it destroys nothing.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -105,7 +104,7 @@ class Session {
   // not there, and nothing but the destructor may be called.
   bool forked() const;
   // Blocks until the job has ended here and nothing is in flight any more: OK after the orderly end,
-  // else the failure. All that a dedicated server does after Open; in a worker, what makes sure that
+  // else the failure. A dedicated server calls nothing else after Open; a worker calls it to be sure that
   // an Abort has gone out.
   Status AwaitEnd();
 
@@ -119,7 +118,7 @@ class Session {
   // Runs `f` on the I/O executor and waits for it.
   template <typename F>
   void RunOnIo(F f) const;
-  // Ends the job if the caller wants out. True if so.
+  // Ends the job if `interrupted` says so, and returns whether it did.
   bool EndIfInterrupted();
   // The future's value; if the caller is interrupted meanwhile, the job ends, which completes it.
   template <typename T>

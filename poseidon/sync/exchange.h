@@ -66,19 +66,19 @@ class Exchange {
 
   virtual plan::Scheme scheme() const = 0;
 
-  // The layers of a model, in the order of their numbers; those that the scheme does not apply to
-  // are left out. Each model once.
+  // Takes the layers of a model, in the order of their numbers, and leaves out those that the scheme does
+  // not apply to. Each model once.
   virtual void Declare(ModelId model, std::span<const plan::LayerSpec> layers) = 0;
-  // A plan of a declared model, which holds from its switch step on. Plans come in that order.
+  // Takes a plan of a declared model, which holds from its switch step on. Plans come in that order.
   virtual void UsePlan(ModelId model, const plan::Plan& plan) = 0;
 
   // Begins one step of one declared layer: one step per layer at a time. Only in workers.
   virtual void Start(const wire::Key& key, SyncRequest request) = 0;
 
-  // Who takes the frames of this type that carry this scheme; null where this member takes none.
+  // Returns who takes the frames of this type that carry this scheme; null where this member takes none.
   virtual messaging::FrameSink* SinkOf(wire::FrameType type) = 0;
 
-  // Adds what is lacking here, and the members that owe it.
+  // Adds the contributions and results that this member waits for, with the members that owe them.
   virtual void AddWaits(std::vector<wire::Wait>* waits) const = 0;
   // Fails every request with `reason`, and those that follow. A product under way still writes: its
   // request completes when it has ended.

@@ -52,19 +52,19 @@ class Connection {
   virtual void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
                     ReadCompletion done) = 0;
 
-  // Sends the buffers in order, all of them. Completes when every byte was taken over and the memory
-  // may be reused. One write at a time. The array of buffers itself is not lent.
+  // Sends the buffers in order, all of them. Completes when the transport has taken every byte and the
+  // memory may be reused. One write at a time. The array of buffers itself is not lent.
   virtual void Write(std::span<const ConstBytes> from, Completion done) = 0;
 
   // Ends the stream: pending completions fire with `reason` (or kUnavailable if it is OK); the peer
   // reads what was written before and then the end. Closing twice is harmless.
   virtual void Close(Status reason) = 0;
 
-  // About how many bytes the system may hold that the peer's has not got yet, from now on: they can no
-  // longer be overtaken. Without effect where there is no such buffer.
+  // Limits, from now on, about how many bytes the system may hold that the peer's system has not received
+  // yet, because nothing can overtake those bytes. Without effect where there is no such buffer.
   virtual void LimitUndelivered(std::size_t bytes) = 0;
 
-  // For log lines: "10.0.0.2:4711".
+  // The peer in log lines: "10.0.0.2:4711".
   virtual const std::string& peer_name() const = 0;
   // True when the bytes on the wire carry their own integrity check (TLS), so that frames need no
   // checksum of their own.
