@@ -334,7 +334,7 @@ std::vector<Wait> Coordinator::OwnWaits() const {
     if (!model.provisional) {
       missing("its layers" + of, of_workers(model.declared));
     } else if (model.acknowledged.size() < state_.members.size()) {
-      missing("its word that the layers" + of + " are set up",
+      missing("its report that the layers" + of + " are set up",
               [&told = model.acknowledged](const Member& member) { return std::optional(told.contains(member.id)); });
     } else if (!model.planned) {
       missing("its report for the final plan" + of, of_workers(model.measured));
