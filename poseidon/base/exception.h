@@ -11,7 +11,7 @@
 namespace poseidon {
 
 // A failure that a library threw, as one sentence: kResourceExhausted where memory was missing,
-// whatever the library's words for it; else kInternal with the first line of what it says.
+// however the library words it; else kInternal with the first line of its message.
 Status ThrownStatus(const std::exception& error);
 
 // kResourceExhausted with the bytes asked for, where `text` is what the compute library says when its allocator

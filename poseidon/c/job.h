@@ -213,7 +213,7 @@ typedef struct poseidon_options {
   double join_timeout_seconds;  // 0: 120
   double dead_after_seconds;    // a silent member is given up after this long, at least 0.1; 0: 30
 
-  // The plan. Rank 0's word counts, except for final_plan_step, which all workers share.
+  // The plan. Rank 0's values count, except for final_plan_step, which all workers share.
   int32_t policy;
   uint32_t reserved2;
   // Lines (or ';' between) of name=scheme, scheme by its name (kv, sfb, ...); in names a backslash
@@ -238,7 +238,7 @@ typedef struct poseidon_options {
   // Sent to measure the link, 1 MiB to 1 GiB; 0: 4 MiB; POSEIDON_NEVER: none.
   uint64_t probe_bytes;
 
-  int32_t levels;  // rank 0's word counts
+  int32_t levels;  // rank 0's value counts
   uint32_t reserved3;
   // Workers that name the same machine can share memory; NULL: as the system says; "": with nobody.
   const char* machine;
@@ -253,7 +253,7 @@ typedef struct poseidon_options {
 
   // Who is alive but keeps the others waiting is named to `log` of rank 0 after 2 s, and given up after this long; ten
   // times as long if its process uses a processor or it has said what it is busy with (poseidon_say_busy). At least
-  // 1; 0: 60. Rank 0's word counts.
+  // 1; 0: 60. Rank 0's value counts.
   double stuck_after_seconds;
 
   // File of the BLAS library that multiplies factors where there is no `engine` (sgemm_ and dgemm_ with 32-bit

@@ -217,8 +217,8 @@ POSEIDON_API poseidon_code poseidon_timed(poseidon_model* model, uint32_t layer,
                                           int64_t begin_nanoseconds, int64_t end_nanoseconds,
                                           poseidon_status* status);
 
-// In the step begun last the engine stood still for so long, for layers that it takes when `landed` is called: it never
-// blocks in poseidon_wait, so only it knows. Counts as waited_seconds (poseidon_get_statistics). Thread: any.
+// Adds the time for which the engine waited in the step begun last for layers that it takes when `landed` is called:
+// it never blocks in poseidon_wait, so only it knows. Counts as waited_seconds (poseidon_get_statistics). Thread: any.
 POSEIDON_API poseidon_code poseidon_waited(poseidon_model* model, int64_t nanoseconds, poseidon_status* status);
 
 // The times of the first steps in this layer; undeclared neighbours (activations, the update) count

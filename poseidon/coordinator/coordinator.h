@@ -29,7 +29,7 @@ class CoordinatorPort {
   virtual void AdmitJoiner(ConnectionId connection, MemberId member) = 0;
   // Send what is queued, then close.
   virtual void DismissJoiner(ConnectionId connection) = 0;
-  // To everybody who is connected and no member: who has joined, and whose word is still under way.
+  // To every connection that is no member yet: those that have joined, and those whose JOIN is still under way.
   virtual void SendToStrangers(const wire::Message& message) = 0;
   // The verdict has been sent to everybody: the host ends too.
   virtual void OnVerdict(const AbortAll& verdict) = 0;

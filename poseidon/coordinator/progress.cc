@@ -36,7 +36,7 @@ class Judge {
       if (standing_.gone.contains(member.id)) continue;
       const auto found = state_.reports.find(member.id);
       if (found == state_.reports.end() || now_ - found->second.at > kFresh) return std::nullopt;
-      // Work has stood still only as long as at the member where something moved last.
+      // Work has stopped only as long as at the member where something moved last.
       quiet = std::min(quiet.value_or(found->second.quiet), found->second.quiet);
     }
     return quiet;

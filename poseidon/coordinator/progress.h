@@ -17,14 +17,14 @@
 //
 // The members report once nothing has moved at them for a while (wire::Progress). Work has stopped while nothing
 // moves at any of them: one slow link on which bytes arrive is progress for all. Then the waits say who is missed.
-// Of those who are, the one whose program is not itself waiting in the core is what holds the others up.
+// Of the members that are missed, the one whose program is not itself waiting in the core holds the others up.
 namespace poseidon::coordinator {
 
 struct ProgressRule {
-  // Work that has stood still this long is remarked on, and again each time that doubles.
+  // After work has stopped for this long the coordinator logs a line, and again each time that doubles.
   Duration say_after = std::chrono::seconds(2);
-  // The job ends when work has stood still this long and who is missed has used no processor for as long; ten
-  // times as long where it does, or says what it is busy with.
+  // The job ends when work has stopped for this long and the member that is waited for has used no processor
+  // for as long; ten times as long where it uses one, or says what it is busy with.
   Duration stuck_after = std::chrono::seconds(60);
   // Members report when nothing has moved at them this long.
   Duration report_after() const { return say_after / 2; }
@@ -58,8 +58,8 @@ struct ProgressState {
   ProgressRule rule;
   std::vector<Member> members;
   std::map<MemberId, ProgressReport> reports;  // the latest of each
-  std::optional<Duration> next_remark;         // work that has stood still this long is remarked on next
-  Duration usual{0};                           // the longest time of computing alone that was remarked on
+  std::optional<Duration> next_remark;         // the next line is logged when work has stopped for this long
+  Duration usual{0};                           // the longest time of computing alone for which a line was logged
   bool ended = false;
 
   friend bool operator==(const ProgressState&, const ProgressState&) = default;

@@ -126,7 +126,7 @@ Result<MutableBytes> Follower::PlaceFor(MemberId, const wire::FrameHeader&) {
   return DataLoss("a message about shared memory carries bytes");
 }
 
-// The leader's word that the mean is there: legal while this worker waits for it.
+// The leader's message that the mean is in the segment: legal while this worker waits for it.
 Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
   POSEIDON_ASSERT_ON(executor_);
   if (!abandoned_.ok()) return abandoned_;

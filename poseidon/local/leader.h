@@ -60,7 +60,7 @@ class Leader final : public messaging::FrameSink {
   Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
 
  private:
-  // A follower's word that its slot is filled.
+  // A follower's message that its slot is filled.
   struct Arrival {
     bool here = false;
     Step step;

@@ -19,7 +19,7 @@
 namespace poseidon::local {
 namespace {
 
-// Layer 0 dense, layer 1 with factors; no connection, so that words go nowhere.
+// Layer 0 dense, layer 1 with factors; no connection, so that messages go nowhere.
 class LocalTest : public ::testing::Test {
  protected:
   static constexpr std::uint64_t kRowBytes = (10 + 5) * sizeof(float);

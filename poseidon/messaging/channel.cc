@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kMaxFramesPerWrite = 256;
 // A payload is checked piece by piece as it arrives, while the processor still holds what was copied.
 constexpr std::size_t kCheckedAtOnce = 128 * 1024;
-// How long last words may take to leave.
+// How long the last message to a refused peer may take to leave.
 constexpr Duration kLastWords = std::chrono::milliseconds(100);
 
 // A chunk of nothing would never end, and one above the protocol's bound would be refused.
@@ -237,13 +237,13 @@ void Channel::Refuse(const Status& reason) {
   if (receiver_ != nullptr) words = receiver_->LastWords(*this, reason);
   if (closed_) return;
   if (!words) return Close(reason);
-  // Weak: the timer must not keep the channel and its connection once the words have left.
+  // Weak: the timer must not keep the channel and its connection once the message has left.
   const auto close = [weak = weak_from_this(), reason] {
     if (const auto self = weak.lock()) self->Close(reason);
   };
   words->left = [close](const Status&) { close(); };
   Send(*std::move(words));
-  // A peer that does not read would keep the words in the queue, and the channel open, for ever.
+  // A peer that does not read would keep the message in the queue, and the channel open, for ever.
   executor_.PostAfter(kLastWords, close);
 }
 

@@ -139,7 +139,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool writing_ = false;
   Status write_failure_;  // nothing can be sent any more; what the peer sent is still read
   bool closed_ = false;
-  bool refused_ = false;  // what came; only last words still leave
+  bool refused_ = false;  // the peer's bytes; only the last message to it still leaves
   bool close_when_drained_ = false;
   Status drained_reason_;
   // Read by the write under way: encoded headers, and the messages that end with it.

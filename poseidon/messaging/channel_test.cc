@@ -545,7 +545,7 @@ TEST_F(HostilePeer, AnEndInTheMiddleOfAFrameIsAnEnd) {
   }
 }
 
-// A peer's last words count, also where a write to it fails before they have been read: an ABORT or
+// A peer's last message counts, also where a write to it fails before it has been read: an ABORT or
 // a goodbye would otherwise look like a sudden death.
 TEST_F(HostilePeer, LastWordsAreReadThoughWritesFail) {
   JoinBare({}, 1024);

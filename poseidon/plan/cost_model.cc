@@ -58,7 +58,7 @@ double LocalSeconds(const LayerSpec& layer, const SchemeRow& row, const ClusterS
 //   B + min over rebuilt i <= j of (c_i + l_i - sum over k < i of b_k)    the first of them has landed
 //     + sum over i <= j of r_i + sum over i >= p of f_i                   what is computed only after that.
 // A transfer begins at the end of its own layer's backward, while the backward of the layers below runs. Before the
-// first of the rebuilt layers 0..j has landed none of them is rebuilt, and p and the layers above it do not run forward.
+// first of the rebuilt layers 0..j has landed none of them is rebuilt, and neither p nor a layer above it runs forward.
 double RebuildAfterLandingSeconds(std::span<const LayerCost> layers) {
   double below = 0;  // sum of b over layers < j
   double rebuilt = 0;

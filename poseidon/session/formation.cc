@@ -169,7 +169,7 @@ void Formation::OnStrangerClosed(const messaging::Channel& stranger, const Statu
     return;
   }
   if (member_.phase == Phase::kJoining && &stranger == to_coordinator_) {
-    // It may have ended because of another, and its word of that may have missed this one.
+    // The coordinator may have ended because of another member, and its ABORT may not have come here.
     ending_.End(JobFailure(reason.WithPrefix("the coordinator at " + member_.options.coordinator.ToString() +
                                      " closed the connection before the job had formed")));
   }

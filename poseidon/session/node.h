@@ -32,7 +32,7 @@ namespace poseidon::session {
 // Thread: every member is called on `io`; completions fire on `completions` unless said otherwise.
 // Failure: the first one is final. `on_failure` is called once with it (on `io`; it must not destroy
 // the node), with the culprit's member id where there is one, before anything completes with it;
-// everything outstanding does, within the moment that the last words to the others may take.
+// everything outstanding does, once the last messages to the others have left or their time is over.
 // Lifetime: destroyed on `io` while no product of its pushes is under way on `compute`, because products
 // read its memory; AwaitEnd completes when none is.
 class Node final : public messaging::MeshObserver, public coordinator::CoordinatorPort {

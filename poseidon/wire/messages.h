@@ -141,7 +141,7 @@ struct Suspect {
 struct Abort {
   Generation generation;
   std::int32_t culprit = kNoCulprit;
-  bool verdict = false;  // the coordinator's word, which replaces own evidence
+  bool verdict = false;  // sent by the coordinator: replaces the receiver's own evidence
   std::uint8_t code = 0; // a StatusCode
   std::string reason;
   friend bool operator==(const Abort&, const Abort&) = default;

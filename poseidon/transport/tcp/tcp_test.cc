@@ -1062,7 +1062,7 @@ TEST_F(TcpAuth, AResetFailsReadsAndWrites) {
   EXPECT_EQ(far.Write(room).code(), StatusCode::kUnavailable);
 }
 
-// A process that dies with bytes unread resets its connections; its last words must not be lost.
+// A process that dies with bytes unread resets its connections; its last message must not be lost.
 TEST_F(TcpAuth, BytesThatArrivedBeforeAResetAreRead) {
   Member server(Options());
   RawSocket member = RawSocket::ConnectTo(server.Listen());
