@@ -39,7 +39,7 @@ class StepClock {
   struct Ended {
     std::uint64_t step = 0;    // that Begin named last
     std::vector<Pass> passes;  // of its layers, in the order of their ends
-    std::int64_t waited = 0;   // nanoseconds in which it stood still
+    std::int64_t waited = 0;   // nanoseconds for which it waited for means
   };
 
   void Begin(std::uint64_t step, std::int64_t now);

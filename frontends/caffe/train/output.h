@@ -8,7 +8,7 @@
 
 namespace poseidon::caffe {
 
-// Where a member's words go: to the terminal, or, in a member that a launcher started, to it.
+// Where a member's output goes: to the terminal, or, in a member that a launcher started, to the launcher.
 // Thread: any.
 class Output : public LogSink {
  public:

@@ -16,7 +16,7 @@
 
 namespace poseidon::caffe {
 
-// Requests from outside, set by signal handlers or the launcher's word, read between iterations.
+// Requests from outside, set by signal handlers or the launcher's messages, read between iterations.
 struct Requests {
   std::atomic<bool> stop{false};
   std::atomic<bool> terminate{false};      // stop, with a snapshot in any case

@@ -183,9 +183,9 @@ PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
 
 
 def candidates() -> list[str]:
-    """Where the library may be, the user's word first."""
+    """The paths at which the library may be, the user's own first."""
     places = distribution.places("POSEIDON_LIBRARY", "libposeidon.so", "poseidon/c/libposeidon.so")
-    # The user's word alone may be a name that the loader knows.
+    # Only the user's own may be a name that the loader knows.
     return [path for path in places if len(places) == 1 or os.path.exists(path)] + ["libposeidon.so.0"]
 
 

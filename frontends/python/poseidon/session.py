@@ -55,7 +55,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
                  final_plan_step: int | None = 0, policy: str = "time", servers: int = 0, join_timeout: float = JOIN_TIMEOUT,
                  dead_after: float = 30.0, host: str | None = None, log: Callable[[int, str], object] | None = None,
                  levels: str = "auto", stuck_after: float = 60.0, blas: Path | None = None, trace_spans: int = 0) -> c.Options:
-    """The C struct of these words; None for final_plan_step keeps the first plan. `trace_spans`: how many spans are kept
+    """The C struct of these keywords; None for final_plan_step keeps the first plan. `trace_spans`: how many spans are kept
     for take_trace, of 64 bytes each; 0: none. Whole steps are kept, the first three and as many of the last as fit."""
     encode: Callable[[object], bytes | None] = lambda text: None if text is None else str(text).encode()
     for name, word, known in (("wire", wire, c.WIRE), ("policy", policy, c.POLICY),

@@ -124,7 +124,7 @@ class Agent:
         return self.receive(within)
 
     def ended(self) -> Lost:
-        """Why the agent has ended, as the words that it or ssh left say."""
+        """Why the agent has ended, from the messages that it or ssh left."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(LAST_LINE_WITHIN)
         self.listener.join(LAST_LINE_WITHIN)
