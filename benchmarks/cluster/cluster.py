@@ -107,7 +107,7 @@ def calibrate_command(cluster, options):
 
 
 def words_for(cluster, rank, program, per_node=1):
-    """A program's words as its node runs them for that rank."""
+    """A program's command line as its node runs it for that rank."""
     node = rank // per_node
     for word in program:
         for key, value in (("rank", rank), ("node", node), ("nodes", cluster.nodes),

@@ -114,7 +114,7 @@ def missing():
 
 
 def inside(namespace):
-    """The words before a command that is to run in a namespace. Not ip's own -n: that remounts /sys, which
+    """The prefix of a command that is to run in a namespace. Not ip's own -n: that remounts /sys, which
     a chroot does not allow."""
     return "nsenter", f"--net=/run/netns/{namespace}"
 

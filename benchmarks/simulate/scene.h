@@ -36,7 +36,7 @@ struct Scene {
 struct Findings {
   // From the end of the step before to its own end, the mean over the workers; by measured step.
   std::vector<double> step_seconds;
-  // That a step's forward pass stood still for a layer, the mean over steps and workers; by layer.
+  // The time for which a step's forward pass waited for a layer, the mean over steps and workers; by layer.
   std::vector<double> waited_seconds;
   replay::Bounds bounds;
   plan::Plan plan;            // with its prediction for a link of the scene's rate and latency

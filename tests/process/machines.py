@@ -17,7 +17,7 @@ def ip(*arguments, check=True):
 
 
 def inside(namespace):
-    """The words before a command that runs in a namespace. Not `ip -n`: that remounts /sys, which a chroot
+    """The prefix of a command that runs in a namespace. Not `ip -n`: that remounts /sys, which a chroot
     does not allow."""
     return "nsenter", f"--net=/run/netns/{namespace}"
 

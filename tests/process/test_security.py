@@ -188,7 +188,7 @@ def test_frames_and_hellos_with_absurd_lengths(target):
     # A TLS record that promises more than a record may hold, and one that promises most.
     payloads += [b"\x16\x03\x01" + struct.pack(">H", length) + bytes(200)
                  for length in (0xffff, 0x4000)]
-    # Another protocol's first words.
+    # The first bytes of another protocol.
     payloads.append(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4)
     ask_all([(address, payload) for address in target.sockets for payload in payloads])
     target.check_unharmed()
