@@ -58,7 +58,7 @@ class Coordinator {
   // A process introduced itself on `connection`.
   void OnJoin(ConnectionId connection, const wire::Join& join, bool hosts_coordinator);
   void OnJoinerLost(ConnectionId connection, const std::string& how, const Status& why = {});
-  // The host has waited so long for members to connect to each other and to measure their links.
+  // The hosting member has waited so long for members to connect to each other and to measure their links.
   void OnSlowStart(Duration waited);
   // A member's message; those that are not for the coordinator are refused as kDataLoss.
   Status OnMessage(MemberId from, const wire::Message& message);
@@ -96,7 +96,7 @@ class Coordinator {
   // The reports that members owe the coordinator while others wait for them.
   std::vector<Wait> OwnWaits() const;
   const Member* WorkerOf(MemberId member) const;
-  // By rank, where workers combine on their hosts first; empty where each speaks for itself.
+  // By rank, where workers combine on their hosts first; empty where every worker exchanges for itself.
   std::vector<std::uint32_t> HostOfRank() const;
 
   Executor& executor_;

@@ -75,7 +75,7 @@ struct Standing {
 struct ProgressJudgement {
   ProgressState state;
   std::string remark;  // to be logged; empty: nothing
-  // The job ends. Behind the name of who is to blame, where somebody is, the reason makes a sentence.
+  // The job ends. `reason` is a sentence, or, where there is a culprit, the rest of one that begins with its name.
   struct End {
     std::optional<MemberId> culprit;
     std::string reason;

@@ -32,7 +32,7 @@ struct Blame {
   std::string reason;               // one sentence: what was seen, and what follows
 };
 
-// Silent is who has not been heard for suspect_after. A member that nobody hears is frozen, or gone,
+// A member is silent when it has not been heard for suspect_after. One that nobody hears is frozen, or gone,
 // or cut off. It is to blame if another process of its host is heard, because then its host and
 // network are well, or if more hosts are heard than are silent. Else the silent ones may be well and
 // this side cut off, and there is no culprit. Where every member is heard by somebody only links are broken:

@@ -28,8 +28,8 @@ class Exchange final : public sync::Exchange {
   void AddWaits(std::vector<wire::Wait>* waits) const override;
   void Abandon(const Status& reason) override;
   std::uint64_t allocated_bytes() const override;
-  // None: nothing is allocated for a layer that no plan sends so, and one that a plan does takes less than its slices
-  // would: the rows of all ranks and one part, instead of a part of each rank.
+  // declared_bytes stays 0: a layer that no plan scatters allocates nothing, and one that a plan scatters takes less
+  // than its slices would: the rows of all ranks and one part, instead of a part of each rank.
 
  private:
   const std::uint16_t shards_;

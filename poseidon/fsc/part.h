@@ -34,7 +34,7 @@ class LayerPart {
     if (!shape_.bias) return {};
     return {(outputs_ * shape_.inputs + units_.first) * size_, units_.count * size_};
   }
-  // Both, those that are not empty.
+  // Weight and bias, without empty stretches.
   std::vector<Stretch> stretches() const {
     if (!shape_.bias) return {weight()};
     return {weight(), bias()};

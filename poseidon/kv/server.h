@@ -46,9 +46,9 @@ class Server final : public messaging::FrameSink {
   Server(Executor& executor, messaging::Mesh& mesh, const sync::Topology& topology, TraceRecorder* trace,
          messaging::Order order = messaging::Order::kNextForward);
 
-  // The layers of a model, with the slices every member computes alike (plan::AssignSlices). Owners
-  // of whole layers sum and answer when all contributions are whole, as the stores did that place
-  // so.
+  // The layers of a model, with the slices every member computes alike (plan::AssignSlices). With
+  // Placement::kWhole an owner sums and answers only when all contributions are whole, as the stores did
+  // that place layers so.
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                const std::vector<std::vector<plan::Slice>>& slices,
                plan::Placement placement = plan::Placement::kEven);

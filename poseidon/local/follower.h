@@ -13,7 +13,7 @@
 
 namespace poseidon::local {
 
-// A worker for which its host's leader speaks: it copies its share into the leader's segment, and the
+// A worker for which its host's leader exchanges: it copies its share into the leader's segment, and the
 // mean out of it.
 //
 // Thread: the mesh's executor, in stretches. Lifetime: the mesh outlives it.

@@ -12,7 +12,7 @@ namespace poseidon::local {
 
 // An exchange among hosts: the workers of one host combine first. A follower brings its share to the
 // leader; the leader exchanges what they bring together for all of them, and spreads the mean. Rows of
-// tables are not summed, and go past this level. Shares that are lacking are the level's to name, once for all schemes.
+// tables are not summed and bypass this level. The level reports missing shares, once for all schemes.
 //
 // Thread: the I/O executor. Lifetime: the level outlives it.
 class HostExchange final : public sync::WrappedExchange {

@@ -28,7 +28,7 @@ class HostLevel final : public messaging::FrameSink {
   bool leads() const { return place_ == 0; }
   // The layers of a model, once: the leader makes a segment for them, the others attach to it.
   Status Declare(ModelId model, std::span<const plan::LayerSpec> layers);
-  // Made at their first use. Pre: leads(), or not.
+  // Made at first use. Pre: leads() for the leader, not leads() for the follower.
   Leader& LeaderOf(ModelId model);
   Follower& FollowerOf(ModelId model);
 

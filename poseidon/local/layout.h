@@ -12,7 +12,7 @@
 
 namespace poseidon::local {
 
-// So many rows of factors always fit a slot, and as many as take no more than the dense gradient.
+// A slot has room for this many rows of factors at least, and for as many as take no more than the dense gradient.
 inline constexpr std::uint64_t kLeastRows = 4096;
 
 // Where in a host's segment each of its workers (its place: 0 the leader) has its slot for each layer.

@@ -16,7 +16,7 @@
 
 namespace poseidon::local {
 
-// The worker that speaks for its host. Two moves per layer and step: Combine, when all workers of the
+// The worker that exchanges for its host. Two moves per layer and step: Combine, when all workers of the
 // host have brought their shares, gives what they bring together; when the mean of all hosts is where
 // Combine said, Spread gives it to everyone here. Sums are in rank order, factors concatenated likewise.
 //

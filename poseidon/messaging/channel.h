@@ -19,7 +19,7 @@
 
 namespace poseidon::messaging {
 
-// Who leaves first: control before data, then the older step (or ranks that are ahead would starve
+// Which message leaves first: control before data, then the older step (or ranks that are ahead would starve
 // the results still owed to a laggard), then the layer that the next forward pass needs first.
 struct Priority {
   enum Kind : std::uint8_t { kControl = 0, kData = 1 };
@@ -76,7 +76,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   // Begins to read. Call once, after the shared_ptr exists.
   void Start();
-  // From the next write on. An urgent message waits for at most one write and what the system
+  // Takes effect from the next write on. An urgent message waits for at most one write and what the system
   // holds.
   void SetFlow(const Flow& flow);
   // Queues a message; frames of one priority leave in the order of the calls.
@@ -118,7 +118,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void ReadHeader();
   void OnHeaderBytes(const Status& status, std::size_t bytes);
   void ReadPayload();
-  // Whether the payload under way is held against its checksum.
+  // Whether the payload under way is checked against its checksum.
   bool Checked() const { return checksums_ || header_.payload_crc != 0; }
   void OnPayloadBytes(const Status& status, std::size_t bytes);
   void DispatchFrame();

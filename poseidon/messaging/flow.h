@@ -7,8 +7,8 @@
 
 namespace poseidon::messaging {
 
-// How much is committed to a connection at a time. What has been committed cannot be overtaken by a
-// more urgent layer; too little leaves the link idle.
+// How many bytes are committed to a connection at a time. Committed bytes cannot be overtaken by a more
+// urgent layer; too few leave the link idle.
 struct Flow {
   std::size_t chunk_bytes = 256 * 1024;  // of one data frame
   std::size_t write_bytes =

@@ -9,7 +9,7 @@
 #include "poseidon/base/strong_id.h"
 #include "poseidon/messaging/channel.h"
 
-// Which of the layers that are ready leaves first. One order is the product's; the others are those
+// Which of the layers that are ready leaves first. One order is Poseidon's; the others are those
 // of published systems, for comparisons on the same code. Pure functions.
 namespace poseidon::messaging {
 

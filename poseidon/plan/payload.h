@@ -52,8 +52,8 @@ LayerPayload FactorScatterPayload(const FactorShape& shape, DType dtype,
                                   std::span<const std::uint32_t> rows, std::uint32_t workers,
                                   std::uint32_t servers, std::uint16_t shards);
 
-// Of what hosts send and receive, by host: what ranks do. A host's traffic is its leader's. Flat workers' stays
-// as it is.
+// Turns the traffic of hosts, by host, into that of workers, by rank: a host's traffic is its leader's. That of flat
+// workers stays as it is.
 LayerPayload AtLeaders(LayerPayload payload, const ClusterSpec& cluster);
 
 // By the scheme of `layer_plan`, with the rows it was measured with. Where workers combine on their

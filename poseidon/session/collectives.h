@@ -16,11 +16,11 @@ namespace poseidon::session {
 
 // Sums and broadcasts beside the training steps: one-off keys of a key-value store among all workers.
 //
-// Thread: the I/O executor; what a call is given to complete, it completes there, never within the call.
+// Thread: the I/O executor; completions fire there, never within the call.
 // Lifetime: the mesh outlives it.
 class Collectives {
  public:
-  // `differ` hears of workers that call different collectives, which then can never be whole.
+  // `differ` is called when workers call different collectives, which then can never complete.
   Collectives(Executor& io, messaging::Mesh& mesh, const sync::Topology& flat, messaging::Order order,
               std::function<void(const Status&)> differ);
 
@@ -29,12 +29,12 @@ class Collectives {
   void Sum(TensorView view, bool contribute, Completion done);
   // The same, and only `root` contributes; workers that name different roots, or call Sum, differ.
   void Broadcast(TensorView view, Rank root, Completion done);
-  // A sum of this model's step, in no order with the others or with other steps'.
+  // A sum that belongs to one step of this model. Its order among other calls and other steps' sums is free.
   void StepSum(ModelId model, Step step, TensorView view, Completion done);
 
   // Who takes the frames of one-off keys of this type; null where this member takes none.
   messaging::FrameSink* SinkOf(wire::FrameType type);
-  // Adds what is lacking here, and the members that owe it.
+  // Adds the contributions and results that this member waits for, with the members that owe them.
   void AddWaits(std::vector<wire::Wait>* waits) const;
   // Fails every call that waits, and those that follow.
   void Abandon(const Status& reason);

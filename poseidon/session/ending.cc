@@ -43,7 +43,7 @@ void Ending::End(const Status& reason) {
   // First: a connection that closes from now on finds an ended job and is no evidence of a death.
   member_.phase = Phase::kEnded;
   hooks_.stop();
-  // Calls that come behind an orderly end need a failure too.
+  // Calls that come after an orderly end need a failure too.
   member_.failure = reason.ok() ? FailedPrecondition("the job has ended") : reason;
   ended_well_ = reason.ok();
   member_.mesh.CloseAllWhenDrained(reason.ok() ? Unavailable("the job has ended") : reason);
@@ -77,8 +77,8 @@ void Ending::Finish() {
   member_.mesh.CloseAll(member_.failure);
   hooks_.abandon();
   member_.PostDone(left_, Outcome());
-  // A product under way still writes a gradient. Behind it, and behind the completion that its end
-  // posts, there is nothing in flight any more.
+  // A product under way still writes a gradient. After it, and after the completion that its end posts,
+  // nothing is in flight any more.
   auto over = alive_.Guard([this] { TellOver(); });
   member_.env.compute.Post([over = std::move(over), &io = member_.env.io]() mutable {
     io.Post([over = std::move(over), &io]() mutable { io.Post(std::move(over)); });

@@ -24,11 +24,11 @@ inline constexpr Duration kTimeForLastMessages = std::chrono::milliseconds(200);
 class Ending {
  public:
   struct Hooks {
-    // Hears the failure once, before anything completes with it.
+    // Called once with the failure, before anything completes with it.
     UniqueFunction<void(const Status&)> on_failure;
-    // The job ends: nothing is waited for any more.
+    // Called when the job ends: the other rooms stop waiting.
     std::function<void()> stop;
-    // Fails what the other rooms have outstanding, with Member::failure.
+    // Called after every connection has closed: fails what the other rooms have outstanding, with Member::failure.
     std::function<void()> abandon;
   };
   Ending(Member& member, Hooks hooks);

@@ -23,7 +23,7 @@ inline messaging::LinkSpeed SpeedOf(const LinkMeasurement& link) {
   return {link.bytes_per_second, link.latency_seconds};
 }
 
-// Less is one frame of a link that nobody has measured yet, whose end alone says nothing of a rate.
+// Fewer bytes are one frame on a link of unknown speed, and the arrival of one frame shows no rate.
 inline constexpr std::uint64_t kMinProbeBytes = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kMaxProbeBytes = std::uint64_t{1} << 30;
 

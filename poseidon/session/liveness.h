@@ -23,7 +23,7 @@ namespace poseidon::session {
 // Thread: the I/O executor. Lifetime: member and ending outlive it.
 class Liveness {
  public:
-  // `add_waits` adds what is lacking here, and the members that owe it.
+  // `add_waits` adds the contributions and results that this member waits for, with the members that owe them.
   Liveness(Member& member, Ending& ending, std::function<void(std::vector<wire::Wait>*)> add_waits);
   ~Liveness();
 
@@ -36,7 +36,7 @@ class Liveness {
 
   void OnPeerClosed(MemberId peer, const Status& reason);
   Status OnAbort(MemberId from, const wire::Abort& abort);
-  // The peer lives, and reads in this message what the verdict will say of it.
+  // Returns the message for a peer that lives and is refused: it reads there what the verdict will say of it.
   ByteBuffer LastWords(MemberId peer, const Status& reason) const;
 
  private:

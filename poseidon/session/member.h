@@ -81,7 +81,7 @@ class Member {
   Alive alive_;
 };
 
-// The same failure, of the whole job.
+// Returns the failure with the scope of the whole job.
 inline Status JobFailure(const Status& status, std::int32_t culprit = kNoCulprit) {
   return {status.code(), status.message(), StatusScope::kJob, culprit};
 }

@@ -16,8 +16,8 @@
 #include "poseidon/base/random.h"
 #include "poseidon/base/strong_id.h"
 
-// Time that we make ourselves: any number of processes, each with any number of executors, run in
-// the thread that calls Run, in an order that depends on the seed alone.
+// Simulated time: any number of processes, each with any number of executors, run in the thread that
+// calls Run, in an order that depends on the seed alone.
 namespace poseidon::sim {
 
 class VirtualExecutor;
@@ -28,7 +28,7 @@ using ProcessId = StrongId<struct ProcessTag, std::uint32_t>;
 struct SimulationOptions {
   std::uint64_t seed = 1;
   // Before each of its tasks an executor oversleeps by a random time up to this, so that the tasks of
-  // different executors come in ever other orders; one executor's own tasks keep theirs. 0: the tasks
+  // different executors come in ever different orders; one executor's own tasks keep theirs. 0: the tasks
   // of all executors run in the order (time, arrival).
   Duration max_jitter{0};
 };
@@ -66,7 +66,7 @@ class Simulation {
 
   // Runs the next task, moving the clock to its time; false when there is none.
   bool Step();
-  // Until nothing is left to run. A heartbeat never ends: see the bounded ones below.
+  // Runs until nothing is left to run. A heartbeat never ends: see the bounded ones below.
   void Run();
   // Runs all that is due up to `end` and leaves the clock there.
   void RunUntil(TimePoint end);
@@ -101,7 +101,7 @@ class Simulation {
   };
 
   void Schedule(VirtualExecutor& executor) POSEIDON_REQUIRES(mutex_);
-  // Gives the mutex up meanwhile.
+  // Releases the mutex meanwhile.
   void Drop(VirtualExecutor& executor) POSEIDON_REQUIRES(mutex_);
   Process& At(ProcessId process) POSEIDON_REQUIRES(mutex_);
   const Process& At(ProcessId process) const POSEIDON_REQUIRES(mutex_);

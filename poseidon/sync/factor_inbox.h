@@ -15,8 +15,8 @@
 
 namespace poseidon::sync {
 
-// Where the factors of many layers land, and what frames that bring them may say: they are their sender's, of a
-// layer that is known here, and of whole rows.
+// Gives the factors of many layers their places, and checks the frames that bring them: a frame is its sender's own,
+// of a layer that is known here, and of whole rows.
 //
 // Thread: the mesh's executor.
 class FactorInbox final : public messaging::FrameSink {
@@ -74,9 +74,9 @@ struct FactorsToSend {
   DType dtype = DType::kF32;
   Factors factors;  // lent until every frame has left
 };
-// Sends u, then v; without rows one empty frame says all there is to say, because a second would come after the
-// others had gone on. Priority, step, epoch and weight are those of the request. `left` makes the completion of one
-// frame. Returns the number of frames.
+// Sends u, then v. Without rows it sends one empty frame for both, because a second would come after the others have
+// gone on. Priority, step, epoch and weight are those of the request. `left` makes the completion of one frame. Returns
+// the number of frames.
 std::uint32_t SendFactors(messaging::Mesh& mesh, MemberId to, Rank self_rank, const wire::Key& key,
                           const SyncRequest& request, const FactorsToSend& what,
                           const std::function<Completion()>& left);

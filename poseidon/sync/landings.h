@@ -14,7 +14,7 @@
 
 namespace poseidon::sync {
 
-// Where the parts of a layer's mean land in the gradient of one step, and which frame may come next: a part is one
+// Knows where the parts of a layer's mean land in the gradient of one step, and which frame may come next: a part is a
 // stretch of the gradient, comes from its owner, and from its beginning to its end.
 //
 // Thread: the I/O executor. Lifetime: the gradient's memory outlives it.
@@ -25,9 +25,9 @@ class Landings {
   // `bytes` of the gradient from `begin` on come from this owner.
   void Expect(MemberId owner, std::uint64_t begin, std::uint64_t bytes) { parts_.push_back({owner, begin, bytes}); }
 
-  // Where the frame's bytes land. kDataLoss where another step, owner or stretch is expected.
+  // Returns where the frame's bytes land. kDataLoss where another step, owner or stretch is expected.
   Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) const;
-  // They are there. True where they end a part. Fails as PlaceFor.
+  // The frame's bytes have landed; returns whether they end a part. Fails as PlaceFor does.
   Result<bool> Landed(MemberId from, const wire::FrameHeader& header);
 
   // Adds the parts of `key` that are not whole, with their owners.
@@ -47,7 +47,7 @@ class Landings {
   std::vector<Part> parts_;
 };
 
-// Of a result for which no landings are.
+// The failure of a result frame for which no request is outstanding.
 Status NothingPushed(const wire::FrameHeader& header);
 
 }  // namespace poseidon::sync

@@ -10,7 +10,7 @@
 
 namespace poseidon::sync {
 
-// Who plays which part in one generation. Fixed while the generation lasts.
+// The roles of members in one generation. Fixed while the generation lasts.
 struct Topology {
   MemberId self;
   std::optional<Rank> self_rank;         // absent on a dedicated server, and where another speaks for this worker's host

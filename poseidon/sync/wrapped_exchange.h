@@ -12,7 +12,7 @@
 
 namespace poseidon::sync {
 
-// An exchange around another one: everything is the other one's but how a step starts.
+// An exchange around another one: it forwards every call except the start of a step.
 class WrappedExchange : public Exchange {
  public:
   explicit WrappedExchange(std::unique_ptr<Exchange> inner) : inner_(std::move(inner)) {}
