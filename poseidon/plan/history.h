@@ -29,8 +29,8 @@ class History {
   // Before any plan every layer goes the key-value way, in order of declaration.
   explicit History(std::size_t layers);
 
-  // `plan` holds from its switch step on, whatever was said of those steps before. Pre: it is of
-  // as many layers.
+  // `plan` holds from its switch step on, in the place of earlier plans for those steps. Pre: it is of as
+  // many layers.
   void Use(const Plan& plan);
   const Entry& At(Step step) const;
 

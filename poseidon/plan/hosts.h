@@ -15,7 +15,7 @@ namespace poseidon::plan {
 
 // The numbers are those of the C header.
 enum class Levels : std::uint8_t {
-  kFlat = 0,  // every worker speaks for itself
+  kFlat = 0,  // every worker exchanges for itself
   kHost = 1,  // workers of one host combine first
   kAuto = 2,  // as kHost where there are several hosts and one of them has several workers, else flat
 };

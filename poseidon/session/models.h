@@ -52,7 +52,7 @@ class Models {
   // The leader of this host offers its shared memory.
   Status OnSegment(MemberId from, const wire::Segment& offer);
 
-  // The job has ended: whoever waits for a plan hears Member::failure.
+  // The job has ended: fails whoever waits for a plan with Member::failure.
   void Abandon();
 
  private:

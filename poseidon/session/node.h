@@ -74,7 +74,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   // The same, and only `root` contributes; workers that name different roots, or call Collective, end the job.
   void Broadcast(TensorView view, Rank root, Completion done);
 
-  // A one-off key of this model's step, summed like Collective's, in no order with them or with other steps'.
+  // A one-off key of one step of this model, summed like Collective's. Its order among those and other steps' sums is
+  // free.
   void StepSum(ModelId model, Step step, TensorView view, Completion done);
 
   // This member is done; `done` fires when all workers are and the connections may end.

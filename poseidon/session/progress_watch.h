@@ -9,12 +9,12 @@
 
 namespace poseidon::session {
 
-// Since when nothing moves at this member, and since when it uses no processor, of what it looks like now and
-// then. A push costs nothing for it but a count.
+// Measures since when nothing moves at this member, and since when it uses no processor, from samples that are
+// taken now and then. A push costs it only a count.
 class ProgressWatch {
  public:
-  // A program that uses less than a hundredth of `window` in processor time is idle; who looks less often than
-  // every `own_absence` was itself suspended, which is held against nobody.
+  // A program that uses less than a hundredth of `window` in processor time is idle. Between two samples further
+  // apart than `own_absence` the process was itself suspended, and that time does not count.
   ProgressWatch(Duration window, Duration own_absence) : budget_(window / 100), own_absence_(own_absence) {}
 
   struct Sight {

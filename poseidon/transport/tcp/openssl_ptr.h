@@ -21,7 +21,7 @@ template <typename T, auto kFree>
 using OpenSslPtr = std::unique_ptr<T, OpenSslFree<kFree>>;
 
 // Our own context of OpenSSL's library. What the process, another library in it or OPENSSL_CONF makes of the common one
-// (providers, default properties) means nothing to us. Lives until the process ends. Thread: any.
+// (providers, default properties) has no effect on it. Lives until the process ends. Thread: any.
 OSSL_LIB_CTX* OwnOpenSsl();
 
 }  // namespace poseidon::transport::tcp

@@ -13,7 +13,7 @@
 #include "poseidon/transport/tcp/descriptor.h"
 #include "poseidon/transport/transport.h"
 
-// The system's socket calls in our words. Every descriptor is non-blocking and closed on exec.
+// Wraps the system's socket calls. Every descriptor is non-blocking and closed on exec.
 namespace poseidon::transport::tcp {
 
 struct SocketOptions {
