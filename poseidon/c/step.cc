@@ -52,7 +52,7 @@ Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, c
   };
   POSEIDON_ASSIGN_OR_RETURN(push->factors->u, take(taken.u, layer.factors->outputs, "u", &ready[0]));
   POSEIDON_ASSIGN_OR_RETURN(push->factors->v, take(taken.v, layer.factors->inputs, "v", &ready[1]));
-  // A push has one event, behind which the copies of both factors begin.
+  // A push has one event, after which the copies of both factors begin.
   if (ready[0] != ready[1]) {
     return InvalidArgument("the factors of " + name + " have two ready events, expected one behind both");
   }

@@ -116,7 +116,7 @@ void Coordinator::Act(const Action& action) {
             }
             // Before the welcome there are no members yet: those who have joined must hear why they wait in vain.
             if (state_.members.empty()) port_.SendToStrangers(abort);
-            // Last: the host closes every connection now, behind what is queued on it.
+            // Last: the host closes every connection now, after what is queued on it.
             port_.OnVerdict(verdict);
           },
           [this](const FinishAll&) { SendToAll(wire::AllReached{wire::Stage::kDone, {}}); },

@@ -138,7 +138,7 @@ class Machine {
 
   void On(const Aborted& aborted) {
     if (state_.phase == Phase::kForming) {
-      // There is no roster yet; only the host itself can speak for the job.
+      // There is no roster yet: only the process with the coordinator can end the job.
       if (aborted.from == kHost) Judge(aborted.culprit, aborted.reason);
       return;
     }

@@ -81,10 +81,9 @@ double RebuildAfterLandingSeconds(std::span<const LayerCost> layers) {
 
 // Counting from layer 0, with T the step time: the end of layer j's backward and its next forward are
 // T - sum over i >= j of (f_i + b_i) seconds apart. In that window the transfers of all
-// layers 0..j begin and end, since their gradients come later and their forwards earlier; and
-// behind the one that ends last come its latency and its rebuild. The window also holds layer j's
-// own path. What is rebuilt competes with forward and backward for the processor, but not before
-// it has landed.
+// layers 0..j begin and end, since their gradients come later and their forwards earlier; and after the
+// one that ends last come its latency and its rebuild. The window also holds layer j's own path. A
+// rebuild competes with forward and backward for the processor, but not before its layer has landed.
 // The published sketch of this bound sums over the layers below j instead; chains that are played event by
 // event contradict it (docs/decisions/cost-model.md).
 double LeastStepSeconds(std::span<const LayerCost> layers) {
@@ -105,8 +104,7 @@ double LeastStepSeconds(std::span<const LayerCost> layers) {
 }
 
 // First come, first served: the transfer of layer i begins when its backward and all transfers
-// before it are over. The last to finish is behind one that never waited after some backward j
-// ended. Rebuilds follow one another.
+// before it are over. Rebuilds follow one another.
 double WaitFreeStepSeconds(std::span<const LayerCost> layers) {
   double forward = 0;
   double backward = 0;

@@ -134,7 +134,7 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
     text += "; computing " + SecondsText(plan.compute_seconds) +
             ", with overlap in backward only " + SecondsText(plan.wfbp_seconds) +
             ", key-value only " + SecondsText(plan.dense_step_seconds) + "; ";
-    // Times were measured where they were; workers that share cores there are no faster together for it.
+    // The measured times are those of one worker on its cores, so the speed-up holds where each has cores of its own.
     text += "predicted with a machine for each " + std::string(plan.cluster.host_of_rank.empty() ? "worker" : "host") +
             ": " + FactorText(plan.speedup) + " the speed of one worker; ";
   } else {

@@ -280,7 +280,7 @@ class TimeSearch {
       changes.insert(changes.end(), of_layer.begin(), of_layer.end());
     }
     // The changes of one layer stay in their order: each has the least ratio from where it begins, so the ratios of
-    // those behind it are not less.
+    // later ones are not less.
     std::stable_sort(changes.begin(), changes.end(),
                      [](const Change& a, const Change& b) { return a.cheaper_than(b); });
     std::vector<Scheme> schemes = best_;

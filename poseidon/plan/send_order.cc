@@ -15,7 +15,7 @@ namespace {
 constexpr double kWorthIt = 0.99;
 // Every move plays a step for each layer that may move, so the moves take at most 64 plays.
 constexpr std::size_t kMostMoved = 8;
-// Links are never measured to the percent: at the ridge itself the processor counts.
+// Links are never measured to the percent: where link and processor have about equal work the processor is the bound.
 constexpr double kLinkBound = 1.1;
 // Layers whose windows are this full decide the step, whatever is computed or measured exactly.
 constexpr double kNearlyFull = 0.98;
@@ -112,9 +112,9 @@ std::vector<std::uint32_t> ToFront(std::span<const std::uint32_t> places, std::s
   return moved;
 }
 
-// How much of the backward pass is left when the first gradient comes of those layers, from the first
-// one up, whose windows are full: had the transfers of the layers up to such a one to begin later, the
-// step would take longer. Counting and windows as in LeastStepSeconds.
+// Returns how much of the backward pass is left when the lowest layers' first gradient comes. Of the layers
+// 0, 1, ... as long as their windows are full (LeastStepSeconds) it is the highest one's: if transfers up to that
+// layer began later, the step would take longer. 0 where the window of layer 0 is not full.
 double BackwardLeftAtFullWindows(std::span<const std::size_t> order, const Plan& plan) {
   double outside = 0;
   for (const LayerPlan& layer : plan.layers) {

@@ -40,7 +40,7 @@ void Scheduler::UsePlan(const plan::Plan& plan) {
 
 void Scheduler::WatchLast(const std::vector<bool>& last, std::function<void(bool)> tell) {
   POSEIDON_ASSERT_ON(io_);
-  // The listener so far hears the end here, because nothing reaches it later.
+  // The previous `tell` gets its end here, because it is not called later.
   TellLast(false);
   tell_last_ = std::move(tell);
   for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i].ends_backward = last.at(i);

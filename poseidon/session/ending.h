@@ -12,7 +12,7 @@
 
 namespace poseidon::session {
 
-// How long the last messages (ABORT, goodbye) may take to leave, behind what the sockets hold already; a
+// How long the last messages (ABORT, goodbye) may take to leave, after what the sockets hold already; a
 // frozen peer never reads them.
 inline constexpr Duration kTimeForLastMessages = std::chrono::milliseconds(200);
 

@@ -69,8 +69,8 @@ void Formation::JoinCoordinator() {
       }));
 }
 
-// The coordinator answers when its own time to form is over, and says why. If nothing comes then, nobody is
-// there to speak, and nothing else would notice before the roster is known.
+// The coordinator answers when its own time to form is over, and says why. If no answer comes then, the coordinator is
+// not there, and nothing else would notice before the roster is known.
 void Formation::AwaitWelcome() {
   const Duration patience = member_.options.join_timeout + member_.options.liveness.dead_after_silence();
   join_timer_ = member_.env.io.PostAfter(patience, alive_.Guard([this] {
@@ -104,7 +104,7 @@ void Formation::BeatBeforeWelcome(const std::shared_ptr<messaging::Channel>& coo
       }));
 }
 
-// Nothing but itself can silence a coordinator that is reached without a network.
+// The coordinator's member id where it is reached without a network, because then only it can be silent; else none.
 std::int32_t Formation::CoordinatorIfHere() const {
   return member_.options.coordinator.host == address().host ? kCoordinatorMember.value() : kNoCulprit;
 }
@@ -241,7 +241,7 @@ Status Formation::OnWelcome(const wire::Welcome& welcome) {
   for (const wire::RosterEntry& entry : member_.roster) {
     if (entry.role == wire::Role::kWorker) machines.push_back(entry.machine);
   }
-  // The coordinator has left out the machines where everybody shall speak for himself.
+  // The coordinator leaves out the machines where every worker exchanges for itself.
   member_.host_of_rank = plan::HostOfRank(machines, plan::Levels::kHost);
   on_roster_();
   probe_ = std::make_unique<LinkProbe>(member_.env.io, member_.mesh, member_.NextInRing(), member_.options.probe_bytes);
@@ -254,7 +254,7 @@ Status Formation::OnWelcome(const wire::Welcome& welcome) {
 // meanwhile is missed as such first, because others that are not connected yet only wait for it.
 void Formation::LimitStart() {
   const Duration least = member_.options.liveness.dead_after_silence() + std::chrono::seconds(2);
-  // The coordinator, which knows who is missed, speaks first.
+  // The coordinator, which knows who is missed, reports first.
   const Duration later =
       member_.coordinator != nullptr ? Duration{0} : 2 * kTimeForLastMessages + std::chrono::seconds(1);
   const Duration left = std::max(least, member_.options.join_timeout - (member_.env.io.now() - started_at_)) + later;

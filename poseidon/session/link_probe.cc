@@ -13,7 +13,7 @@ constexpr int kEchoes = 5;
 constexpr Duration kSettle = std::chrono::milliseconds(50);
 // The first round opens the congestion window and is not counted; of the last three the median. Over a long
 // link the buffers hold back the first rounds, and grow with what these have found. One slow round, after a
-// loss, says nothing of that: only a second one behind it ends the growth.
+// loss, says nothing of that: only a second one after it ends the growth.
 constexpr std::size_t kRounds = 4;
 constexpr int kSettled = 2;
 constexpr std::size_t kMostRounds = 24;
@@ -73,7 +73,7 @@ Result<MutableBytes> LinkProbe::PlaceFor(MemberId, const wire::FrameHeader& head
   return MutableBytes{};
 }
 
-// The rate is that of everything behind the first frame, whose arrival starts the clock.
+// The rate is that of everything after the first frame, whose arrival starts the clock.
 Status LinkProbe::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
   received_ += payload.size();
   if (header.offset == 0) {

@@ -221,7 +221,7 @@ LayerId Model::WaitAny(std::span<const LayerId> layers) {
     while (!found && landed_.WaitUntil(lock, look)) found = FirstLanded(layers);
     if (found) break;
     // The program's code runs without the lock, so that means land meanwhile. Their notification is missed, hence the
-    // look behind it.
+    // look after it.
     lock.Unlock();
     session_.EndIfInterrupted();
     lock.Lock();

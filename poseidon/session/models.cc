@@ -223,7 +223,7 @@ schedule::Scheduler* Models::scheduler(ModelId model) const {
 void Models::Push(ModelId model, LayerId layer, sync::SyncRequest request) {
   POSEIDON_ASSERT_ON(member_.env.io);
   schedule::Scheduler* const of_model = scheduler(model);
-  // Pushes are posted from the program's thread, so one may come behind the end.
+  // Pushes are posted from the program's thread, so one may come after the end.
   if (member_.phase == Phase::kEnded || of_model == nullptr) {
     const Status reason =
         member_.failure.ok() ? FailedPrecondition("a layer was pushed before its model was committed")

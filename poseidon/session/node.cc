@@ -100,7 +100,7 @@ Status Node::OnControl(MemberId from, ConstBytes bytes) {
 
 Status Node::OnMessage(MemberId from, const wire::Message& message) {
   POSEIDON_ASSERT_ON(member_.env.io);
-  // Behind the end messages may still arrive while the last ones leave. They change nothing.
+  // After the end messages may still arrive while the last ones leave. They change nothing.
   if (member_.phase == Phase::kEnded) return OkStatus();
   const bool from_coordinator = from == kCoordinatorMember;
   if (coordinator_ != nullptr && from != member_.self) coordinator_->OnHeard(from, member_.env.io.now());

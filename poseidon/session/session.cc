@@ -104,8 +104,8 @@ Session::~Session() {
     RunOnIo([this] { node_.reset(); });
     // Copies that a device still runs end before it is destroyed; their completions fire before the threads end.
     RunOnIo([this] { device_.reset(); });
-    // Behind the ends of those copies, which the device has posted to the I/O executor. They post completions in turn,
-    // which the task below is behind.
+    // After the ends of those copies, which the device has posted to the I/O executor. They post completions in turn,
+    // and the task below comes after these.
     RunOnIo([] {});
     std::promise<void> told;
     runtime_->completions().Post([&told] { told.set_value(); });

@@ -14,7 +14,7 @@
 namespace poseidon::sync {
 
 // An exchange of layers whose gradients may be memory of a device (SyncRequest::on_device; a request of
-// host memory passes through): what goes out is copied to the host first, in stream order behind the
+// host memory passes through): what goes out is copied to the host first, in stream order after the
 // kernel that makes it (SyncRequest::ready); the exchange itself works on the staging memory; then the
 // mean is copied back, and the request is done.
 //

@@ -176,9 +176,9 @@ void Stream::Close(const Status& reason) {
   // The peer must be able to read what was written before, also when we have left bytes unread: a
   // socket closed in that state resets the connection and drops what has not arrived. Once all has,
   // a reset is right: it fails what the peer is still writing.
-  // Behind an end nothing is unread, so that a plain close delivers what was written; behind a failure nothing can.
+  // After an end nothing is unread, so that a plain close delivers what was written; after a failure nothing can.
   const bool linger = read_end_.ok() && write_end_.ok();
-  // Before the shutdown below, behind which nothing can be sent.
+  // Before the shutdown below, after which nothing can be sent.
   if (write_end_.ok()) link_.codec->Finish();
   read_end_ = write_end_ = closed;
   read_pump_ = write_pump_ = Pump::kIdle;  // what waits for the socket may never run
