@@ -44,7 +44,7 @@ bool IsMemberLost(const Status& failure);
 // For a process that cannot go on, from any thread: writes the sentence straight to standard error, in
 // a member to the launcher. Does not allocate.
 void SayLastWords(std::string_view sentence);
-// Makes it the launcher's: `name` is this member's.
+// From now on SayLastWords writes an event for the launcher, in the name of this member.
 void TellLauncherLastWords(const std::string& name);
 
 }  // namespace poseidon::tools

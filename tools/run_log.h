@@ -37,7 +37,7 @@ class RunLog {
     std::uint64_t printed_at = 0;  // the number of its last line among those of all
     std::string path;
     std::ofstream file;
-    bool lost = false;  // that its file took no more was said
+    bool lost = false;  // a line has said that its file takes no more
   };
   std::string Prefix(std::size_t rank, bool error) const;
 

@@ -10,9 +10,9 @@
 
 namespace poseidon::tools {
 
-// Words for the person at the terminal: text on standard output, log lines on standard error, and,
-// where standard output is a terminal, a progress line that the next words replace. Never blocks: words
-// wait for a terminal that is paused, and what it does not take in the end is dropped by the line.
+// Output for the person at the terminal: text on standard output, log lines on standard error, and,
+// where standard output is a terminal, a progress line that the next output replaces. Never blocks: lines
+// wait for a terminal that is paused, and those that it does not take in the end are dropped.
 class Terminal final : public caffe::Output {
  public:
   Terminal();
@@ -27,7 +27,7 @@ class Terminal final : public caffe::Output {
   bool progress_shown_ POSEIDON_GUARDED_BY(mutex_) = false;
 };
 
-// The same words as events for the launcher, one JSON object a line on standard output.
+// The same output as events for the launcher, one JSON object a line on standard output.
 class EventOutput final : public caffe::Output {
  public:
   void Print(const std::string& text) override;

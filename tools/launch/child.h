@@ -10,7 +10,7 @@
 // From fork to exec. What a child calls is async-signal-safe.
 namespace poseidon::launch {
 
-// The words as exec takes them; they live as long as `words`.
+// Returns the arguments as exec takes them. Lifetime: that of `words`.
 std::vector<char*> ArgvOf(const std::vector<std::string>& words);
 
 // In the child: the kernel sends it `signal` when the parent dies. Ends it where that has happened already.

@@ -16,15 +16,21 @@ namespace poseidon::launch {
 
 // One process of a job: how to start it and what it gets on its standard input.
 //
-// The talk between launcher and member, one JSON object a line. To the member: first its task, later
-// {"command": "terminate" | "interrupt" | "hangup"}, to rank 0 only, because what one worker is asked
-// for, all do at the same iteration (to all with `let_go_seconds`); {"command": "end", "code"} to everybody, who ends with
-// that code; {"command": "answer"} to who is saving while the job ends, who says {"event": "here"};
-// to members elsewhere also what beats.h says; the end of the input means that the launcher is gone. From the member: {"event": "listening",
-// "host", "port"} from rank 0, {"event": "joined"} once it is one of the job, {"event": "saving"} and
-// {"event": "saved"} around the writing of files, {"event": "failed", "message", "culprit", "lost",
-// "code"} where "lost" says that a member is gone, also where nobody can know which and "culprit" is
-// -1, and anything else for `on_event`.
+// Launcher and member exchange JSON objects, one a line. To the member:
+//   its task, first; a task of any rank but 0 has as "coordinator" what the event "listening" of rank 0 says
+//   {"command": "terminate" | "interrupt" | "hangup"}   to rank 0 only, because what one worker is asked for all
+//                                                        do at the same iteration; to all with `let_go_seconds`
+//   {"command": "end", "code"}                           to everybody: the member ends with that code
+//   {"command": "answer"}                                to a member that is saving while the job ends
+//   the commands of beats.h, to members elsewhere
+// The end of the input means that the launcher is gone. From the member:
+//   {"event": "listening", "host", "port"}               from rank 0
+//   {"event": "joined"}                                  once it is part of the job
+//   {"event": "saving"} and {"event": "saved"}           around the writing of files
+//   {"event": "here"}                                    the answer to "answer"
+//   {"event": "failed", "message", "culprit", "lost", "code"}   "lost": a member is gone; "culprit" is -1 where
+//                                                        nobody can know which
+//   any other event                                      for `on_event`
 struct MemberProcess {
   std::string name;               // "worker 2 on host b"
   std::vector<std::string> argv;  // ends in the program or begins with ssh
@@ -33,8 +39,8 @@ struct MemberProcess {
 };
 
 struct LaunchOptions {
-  // Rank 0 has so long to listen, and then all members to join; a moment more, in which they say themselves who is
-  // missing. Who is still not there ends the job.
+  // Rank 0 has so long to listen, and then all members to join, and a moment more to report themselves who is
+  // missing. A member that is still missing then ends the job.
   double join_seconds = 120;
   // The time that the others have after a child has failed: then they are ended too, sooner when all that
   // are left are accused. A child that is saving then is left alone until it has saved, and has as long
@@ -43,13 +49,13 @@ struct LaunchOptions {
   double grace_seconds = 10;
   double answer_seconds = 3;
   double saving_seconds = 600;  // after the first failure; whoever still saves then is ended
-  bool interrupt_stops = true;  // that SIGINT is for the members to stop at, not for a snapshot or nothing
+  bool interrupt_stops = true;  // SIGINT asks the members to stop, and not for a snapshot or for nothing
   // For members that know nothing of each other and do not agree on a verdict. Each hears every command; so long after
   // the first failure, or `stop_seconds` after a request to stop, the rest is let go; and the result is the first
   // failure in time, with what its event or its process has as exit code.
   std::optional<double> let_go_seconds = {};
   double stop_seconds = 10;
-  // Rank 0's task gets no address; every other task gets as "coordinator" what the event "listening" holds.
+  // Called with a member's name and each of its events that the launcher does not handle itself.
   std::function<void(const std::string& name, const nlohmann::json& event)> on_event = {};
   // Called with each line of a member that is no event; its libraries print those.
   std::function<void(const std::string& line)> on_line = {};
