@@ -153,7 +153,8 @@ class Net {
   // the old four dimensions fit when they agree once padded with ones in front. Failures name
   // `source`, the layer and both shapes.
   Status CopyFrom(const NetParameter& model, const std::string& source, SameNames same = SameNames::kFirst);
-  // The net with its weights, as Caffe saves it; `diffs`: with their diffs as well. Pre: EnsureParamDiffs, then.
+  // Returns the net with its weights, as Caffe saves it; with `diffs`, for which EnsureParamDiffs has been called, also
+  // with their diffs.
   NetParameter ToProto(bool diffs = false) const;
 
  private:

@@ -56,7 +56,7 @@ class TestCluster {
       net_.layer_params(layer).diff.copy_(cluster_.Wait({layer, awaited_[layer]++}));
       return OkStatus();
     }
-    // As if the last of them had landed first: what the solver wants comes behind all else.
+    // As if the last of them had landed first: the layer that the solver needs next comes last.
     int AwaitAny(std::span<const int> layers) override { return layers.back(); }
     Status SumDoubles(std::span<double> values) override {
       cluster_.Sum(rank_, values);
