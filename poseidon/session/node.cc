@@ -151,7 +151,7 @@ void Node::OnAllReached(const wire::AllReached& reached) {
 Status Node::OnSuspect(MemberId from, const wire::Suspect& suspect) {
   if (coordinator_ != nullptr) return coordinator_->OnMessage(from, suspect);
   // A loss is judged in one place, so that there is one verdict.
-  if (suspect.lost) return DataLoss("only the coordinator is told of lost members");
+  if (suspect.lost) return DataLoss("only the coordinator gets reports of lost members");
   liveness_.Weigh(coordinator::PeerSuspected{from, suspect.about, suspect.heard_again});
   return OkStatus();
 }

@@ -197,11 +197,11 @@ TEST(LauncherTest, WhoStandsStillWhileSavingIsEnded) {
   const LaunchResult result = Launch(
       {Shell("zero", std::string(kListensAndJoins) + R"(echo '{"event":"saving"}'; exec sleep 600)"),
        Shell("one", R"(read task; echo '{"event":"joined"}'; sleep 0.3;
-             echo '{"event":"failed","message":"zero stands still","culprit":0,"lost":true,"code":"DEADLINE_EXCEEDED"}'
+             echo '{"event":"failed","message":"zero does not move","culprit":0,"lost":true,"code":"DEADLINE_EXCEEDED"}'
              exit 3)")},
       {.grace_seconds = 600});
   EXPECT_EQ(result.exit_code, 3);
-  EXPECT_EQ(result.failure, "zero stands still (ended by the launcher: zero)");
+  EXPECT_EQ(result.failure, "zero does not move (ended by the launcher: zero)");
 }
 
 TEST(LauncherTest, AKilledMemberCountsForMoreThanWhatOthersMakeOfIt) {
