@@ -251,9 +251,9 @@ typedef struct poseidon_options {
 
   const poseidon_device* device;  // whose memory pushes may hand over, besides the host's; NULL: none
 
-  // Who is alive but keeps the others waiting is named to `log` of rank 0 after 2 s, and given up after this long; ten
-  // times as long if its process uses a processor or it has said what it is busy with (poseidon_say_busy). At least
-  // 1; 0: 60. Rank 0's value counts.
+  // A member that is alive but keeps the others waiting is named to `log` of rank 0 after 2 s, and ends the job after
+  // this long; ten times as long if its process uses a processor or it has said what it is busy with
+  // (poseidon_say_busy). At least 1; 0: 60. Rank 0's value counts.
   double stuck_after_seconds;
 
   // File of the BLAS library that multiplies factors where there is no `engine` (sgemm_ and dgemm_ with 32-bit

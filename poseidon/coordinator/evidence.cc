@@ -98,7 +98,7 @@ class Weighing {
     if (!Watched(aborted.from)) return;
     std::optional<MemberId> culprit = aborted.culprit;
     if (culprit && !Known(*culprit)) culprit = aborted.from;
-    // Who says that it hears nobody, and is heard, is to blame for that.
+    // The sender names no culprit and does not hear this member: who hears whom decides.
     if (!culprit && state_.silent_links.contains({aborted.from, state_.self})) {
       culprit = BlameForSilence(OwnHearing(), state_.liveness).culprit;
     }

@@ -144,9 +144,9 @@ class Machine {
     }
     if (!Watching() || !Known(aborted.from)) return;
     std::optional<MemberId> culprit = aborted.culprit;
-    // The number comes from the network. Who names a member that does not exist is itself at fault.
+    // The number comes from the network. A member that names one that does not exist is itself at fault.
     if (culprit && !Known(*culprit)) culprit = aborted.from;
-    // Who says that it hears nobody, and is heard, is to blame for that.
+    // The sender names no culprit and does not hear the coordinator: who hears whom decides.
     if (!culprit && state_.silent_links.contains({aborted.from, kHost})) {
       culprit = BlameForSilence(OwnHearing(), state_.options.liveness).culprit;
     }

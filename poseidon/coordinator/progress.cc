@@ -11,14 +11,15 @@ namespace {
 // A report older than this says nothing: its member moves again, or is not heard, which is another matter.
 constexpr Duration kFresh = std::chrono::seconds(2);
 
-// Who is missed, and for what.
+// A member that is waited for, and the wait.
 struct Missed {
   MemberId member;
   const Wait* wait = nullptr;
   bool left = false;
   bool blocked = false;
 
-  // Who has left will bring nothing; who is not blocked holds up those who are; the earlier step comes first.
+  // First a member that has left, because it will bring nothing; then one that is not blocked, because it holds up
+  // those that are; then the earlier step.
   friend bool operator<(const Missed& a, const Missed& b) {
     return std::tuple(!a.left, a.blocked, a.wait->step, a.member) < std::tuple(!b.left, b.blocked, b.wait->step, b.member);
   }
@@ -67,7 +68,7 @@ class Judge {
   }
   bool Idle(MemberId member) const {
     const ProgressReport* const report = Of(member);
-    // Who says what it is busy with may use no processor for it, and gets the longer limit.
+    // A member that says what it is busy with may use no processor for it, and gets the longer limit.
     return report == nullptr || (report->busy_with.empty() && report->idle >= state_.rule.stuck_after);
   }
   bool AllIdle() const {
@@ -189,7 +190,7 @@ ProgressJudgement JudgeProgress(ProgressState before, const Standing& standing, 
     return judgement;
   }
 
-  // Who computes longer than the others may do so in every step: it is not remarked on again before it takes much
+  // A member that computes longer than the others may do so in every step: no line is logged again before it takes much
   // longer than it did.
   const bool computes = !missed->blocked && doing == "computes";
   const Duration first = std::max(state.rule.say_after, computes ? 2 * state.usual : Duration{0});

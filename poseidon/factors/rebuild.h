@@ -35,7 +35,7 @@ struct Concatenation {
   std::byte* u = nullptr;
   const std::byte* v = nullptr;
   std::uint64_t rows = 0;
-  // Where there are weights: whose rows these are, and the sum of all ranks' weights, those without rows among them.
+  // Where there are weights: the rows and weight of each rank, and the sum of all weights, also of ranks without rows.
   std::vector<WeightedRows> ranks = {};
   std::uint64_t weight = 0;
 };

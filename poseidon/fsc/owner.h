@@ -53,7 +53,7 @@ class Owner {
   };
   void Local(const wire::Key& key, LocalPush push);
 
-  // Who takes the frames of factors.
+  // Takes the frames of factors.
   messaging::FrameSink& inbox() { return inbox_; }
   void AddWaits(std::vector<wire::Wait>* waits) const { inbox_.AddWaits(waits); }
   void Abandon(const Status& reason);

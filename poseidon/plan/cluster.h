@@ -29,7 +29,7 @@ struct ClusterSpec {
   std::uint32_t compute_threads =
       1;  // cores beyond these serve the network without slowing compute
 
-  // Who takes part in the network's schemes: hosts where workers combine first, else workers.
+  // How many take part in the network's schemes: hosts where workers combine first, else workers.
   std::uint32_t contributors() const {
     return host_of_rank.empty() ? workers : HostCount(host_of_rank);
   }

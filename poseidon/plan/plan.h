@@ -35,8 +35,8 @@ struct LayerPlan {
   friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
 };
 
-// Which scheme each layer uses, from which step on. A value: members that hold equal plans act
-// alike. The predictions are 0 in a provisional plan, where nothing was measured.
+// The scheme of every layer from one step on, with reasons and predictions. A value: members that hold
+// equal plans act alike. The predictions are 0 in a provisional plan, where nothing was measured.
 struct Plan {
   PlanEpoch epoch;   // 0: provisional
   Step switch_step;  // the first step that follows this plan

@@ -59,9 +59,9 @@ class Member {
   // "worker 2 on host b".
   std::string NameOf(std::int32_t member) const { return session::NameOf(roster, member); }
 
-  // Every worker by its rank, and who owns the shards.
+  // Returns every worker by its rank, and the owners of the shards.
   sync::Topology Flat() const;
-  // Who exchanges layers: the same, or the leaders of the hosts.
+  // Returns the members that exchange layers: the same, or the leaders of the hosts.
   sync::Topology Among() const;
   // How many members this one exchanges layers with.
   std::size_t layer_peers() const;

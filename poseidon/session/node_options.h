@@ -67,7 +67,7 @@ struct NodeEnvironment {
   LogSink& log;
   factors::ProductEngine* engine = nullptr;  // null: no layer uses factors
   TraceRecorder* trace = nullptr;
-  // Where gradients and factors live; made on `io`. Null: the host.
+  // The device whose memory gradients and factors may be in; made on `io`. Null: the host.
   device::Device* device = nullptr;
   const FrontEnd* front_end = nullptr;          // null: nothing is known of it
   std::function<Duration()> processor_time = {};  // of this process; none: it counts as busy

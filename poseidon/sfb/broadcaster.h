@@ -44,7 +44,7 @@ class Broadcaster {
   // memory, or of a table in `request.gathered`.
   void Broadcast(const wire::Key& key, sync::SyncRequest request);
 
-  // Who takes the frames of factors.
+  // Takes the frames of factors.
   messaging::FrameSink& inbox() { return inbox_; }
   // Adds the factors that products still lack.
   void AddWaits(std::vector<wire::Wait>* waits) const { inbox_.AddWaits(waits); }

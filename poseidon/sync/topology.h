@@ -13,11 +13,11 @@ namespace poseidon::sync {
 // The roles of members in one generation. Fixed while the generation lasts.
 struct Topology {
   MemberId self;
-  std::optional<Rank> self_rank;         // absent on a dedicated server, and where another speaks for this worker's host
+  std::optional<Rank> self_rank;         // absent on a dedicated server, and where a leader exchanges for this worker
   std::vector<MemberId> worker_of_rank;  // by rank: P of them
   std::vector<MemberId> owner_of_shard;  // by shard: the P workers, or the S dedicated servers
-  // Where ranks are hosts, whose contributions are sums over their workers: of all hosts. 0: each rank
-  // is one worker.
+  // Where ranks are hosts, whose contributions are sums over their workers: the workers of all hosts
+  // together. 0: each rank is one worker.
   std::uint16_t workers = 0;
 
   std::uint16_t ranks() const { return static_cast<std::uint16_t>(worker_of_rank.size()); }
