@@ -22,8 +22,9 @@ trap 'rm -rf "$raw"' EXIT
 # The time that files in the wheel get: the earliest that a zip file can hold.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-315532800}
 umask 022  # auditwheel leaves the folders' modes in the wheel
-# With this, objects that ccache has from one folder serve the same sources in another.
-export CCACHE_BASEDIR=$PWD
+# With this, objects that ccache has from one folder serve the same sources in another. It tells compilers apart by name,
+# and Python's build systems take the name that Python was built by.
+export CCACHE_BASEDIR=$PWD CC=${CC:-cc} CXX=${CXX:-c++}
 export PATH="$PWD/.venv/bin:$PATH"
 
 pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir "$raw" "./$sources"
