@@ -9,12 +9,13 @@
 #include <charconv>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -158,8 +159,13 @@ class Reader {
     std::ifstream file(path, std::ios::binary);
     if (!file) return NotFound("cannot open " + path);
     std::unique_ptr<Reader> reader(new Reader(path));
-    reader->bytes_.assign(std::istreambuf_iterator<char>(file), {});
-    if (file.bad()) return DataLoss("cannot read " + path);
+    std::error_code error;
+    const std::uintmax_t size = std::filesystem::file_size(path, error);
+    if (error) return DataLoss("cannot read " + path + ": " + error.message());
+    reader->bytes_.resize(size);
+    if (!file.read(reader->bytes_.data(), static_cast<std::streamsize>(size))) {
+      return DataLoss("cannot read " + path);
+    }
     reader->file_ = H5LTopen_file_image(reader->bytes_.data(), reader->bytes_.size(),
                                         H5LT_FILE_IMAGE_DONT_COPY | H5LT_FILE_IMAGE_DONT_RELEASE);
     if (reader->file_ < 0) return DataLoss(path + " is not a whole HDF5 file");

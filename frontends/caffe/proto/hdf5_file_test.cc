@@ -148,6 +148,7 @@ TEST_F(Hdf5FileTest, RefusesWhatItCannotHoldOrRead) {
   const std::string state = Write("s.h5", ToHdf5(Parsed<SolverState>(kState)));
   EXPECT_THAT(ReadHdf5Model(state).status().message(), HasSubstr("s.h5: holds no model"));
   EXPECT_THAT(ReadHdf5Model(Path("none")).status().message(), HasSubstr("cannot open"));
+  EXPECT_THAT(ReadHdf5Model(Path("")).status().message(), HasSubstr("cannot read"));
 }
 
 // A file that was cut off or whose bytes changed ends in a sentence or in what it says.
