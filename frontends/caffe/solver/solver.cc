@@ -280,7 +280,6 @@ Status Solver::Iterate(bool display) {
     }
   }
   net_->ClearParamDiffs();
-  for (LayerState& layer : layers_) layer.announced = false;
   const int passes = parameters_.iter_size();
   double loss = 0;
   for (int pass = 0; pass < passes; ++pass) {
@@ -289,15 +288,15 @@ Status Solver::Iterate(bool display) {
     POSEIDON_RETURN_IF_ERROR(ForwardBackward(pass, &pass_loss));
     loss += pass_loss;
   }
-  for (const int layer : synced_layers_) {
-    POSEIDON_CHECK(sync_ == nullptr || At(layers_, layer).announced,
-                   "backward left out a layer that is trained");
+  for (LayerState& layer : layers_) {
+    const bool exchanged = layer.gradient == Gradient::kExchanged;
+    POSEIDON_CHECK(exchanged || sync_ == nullptr || !layer.synced, "backward left out a layer that is trained");
+    if (!exchanged && !layer.params.empty()) layer.gradient = Gradient::kComplete;
   }
   const LearningRate rate =
       LearningRateAt(parameters_, position_.iteration, position_.current_step);
   pending_iteration_ = position_.iteration;
   pending_rate_ = rate.rate;
-  for (LayerState& layer : layers_) layer.pending = !layer.params.empty();
   ++position_.iteration;
   position_.current_step = rate.current_step;
   if (parameters_.clip_gradients() >= 0 || debugs_) POSEIDON_RETURN_IF_ERROR(FinishPending());
@@ -369,34 +368,37 @@ Status Solver::AfterBackward(int layer) {
 
 Status Solver::Announce(int layer) {
   LayerState& state = At(layers_, layer);
-  if (sync_ == nullptr || !state.synced || state.announced) return OkStatus();
-  state.announced = true;
-  state.awaited = false;
+  if (sync_ == nullptr || !state.synced) return OkStatus();
+  state.gradient = Gradient::kExchanged;
   return sync_->GradientReady(layer);
+}
+
+Status Solver::Await(int layer) {
+  POSEIDON_RETURN_IF_ERROR(sync_->Await(layer));
+  At(layers_, layer).gradient = Gradient::kComplete;
+  return OkStatus();
 }
 
 // The time that one layer is waited for goes into updates of others whose means are there already.
 Status Solver::FinishLayer(int layer) {
-  const LayerState& state = At(layers_, layer);
-  while (state.pending && !state.awaited) {
+  const Gradient& gradient = At(layers_, layer).gradient;
+  while (gradient == Gradient::kExchanged) {
     const TimePoint begin = SteadyNow();
-    const int landed = sync_->AwaitAny(UnderWay(layer));
-    POSEIDON_RETURN_IF_ERROR(sync_->Await(landed));
-    At(layers_, landed).awaited = true;
+    const int landed = sync_->AwaitAny(ExchangedFrom(layer));
+    POSEIDON_RETURN_IF_ERROR(Await(landed));
     wait_seconds_ += ToSeconds(SteadyNow() - begin);
     if (landed != layer) Update(landed);
   }
-  if (state.pending) Update(layer);
+  if (gradient == Gradient::kComplete) Update(layer);
   return OkStatus();
 }
 
-std::vector<int> Solver::UnderWay(int first) const {
-  std::vector<int> under_way = {first};
+std::vector<int> Solver::ExchangedFrom(int first) const {
+  std::vector<int> exchanged = {first};
   for (const int layer : synced_layers_) {
-    const LayerState& state = At(layers_, layer);
-    if (state.pending && !state.awaited && layer != first) under_way.push_back(layer);
+    if (layer != first && At(layers_, layer).gradient == Gradient::kExchanged) exchanged.push_back(layer);
   }
-  return under_way;
+  return exchanged;
 }
 
 void Solver::Update(int layer) {
@@ -404,7 +406,7 @@ void Solver::Update(int layer) {
   for (const std::size_t index : At(layers_, layer).params) {
     UpdateParam(index);
   }
-  At(layers_, layer).pending = false;
+  At(layers_, layer).gradient = Gradient::kApplied;
   const TimePoint end = SteadyNow();
   clock_.AddForward(layer, end - begin);
   Trace(layer, pending_iteration_, begin, end, "update");
@@ -412,7 +414,7 @@ void Solver::Update(int layer) {
 
 Status Solver::FinishPending() {
   const bool pending = std::any_of(layers_.begin(), layers_.end(),
-                                   [](const LayerState& layer) { return layer.pending; });
+                                   [](const LayerState& layer) { return layer.gradient != Gradient::kApplied; });
   if (!pending) return OkStatus();
   if (parameters_.clip_gradients() >= 0) {
     POSEIDON_RETURN_IF_ERROR(AwaitPending());
@@ -429,10 +431,7 @@ Status Solver::AwaitPending() {
   if (sync_ == nullptr) return OkStatus();
   const TimePoint begin = SteadyNow();
   for (const int layer : synced_layers_) {
-    LayerState& state = At(layers_, layer);
-    if (state.awaited) continue;
-    POSEIDON_RETURN_IF_ERROR(sync_->Await(layer));
-    state.awaited = true;
+    if (At(layers_, layer).gradient == Gradient::kExchanged) POSEIDON_RETURN_IF_ERROR(Await(layer));
   }
   wait_seconds_ += ToSeconds(SteadyNow() - begin);
   return OkStatus();

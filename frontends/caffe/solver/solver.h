@@ -127,12 +127,15 @@ class Solver {
   const LayerClock& layer_clock() const { return clock_; }
 
  private:
+  enum class Gradient : std::uint8_t {
+    kApplied,    // or there is none
+    kExchanged,  // the sync has it
+    kComplete,   // the mean over all workers, which is to be applied
+  };
   struct LayerState {
     std::vector<std::size_t> params;  // indices of the learnable blobs it owns
     bool synced = false;
-    bool pending = false;    // its gradient of the last iteration is not applied
-    bool announced = false;  // the sync has this iteration's gradient
-    bool awaited = true;     // the mean of the pending gradient is in
+    Gradient gradient = Gradient::kApplied;
     TimePoint began;
   };
 
@@ -153,10 +156,11 @@ class Solver {
   bool Broken() const { return options_.stops_when_not_finite && not_finite_.has_value(); }
   bool ByFactors(int layer) const;
   DebugSink Debug() const;
-  // Awaits and applies the pending gradient of a layer, if there is one.
+  // Waits for the layer's gradient to be complete and applies it, if there is one.
   Status FinishLayer(int layer);
-  // `first` and behind it the other layers whose means have not been awaited, in the net's order.
-  std::vector<int> UnderWay(int first) const;
+  Status Await(int layer);
+  // Returns `first` and after it the other layers that are being exchanged, in the net's order.
+  std::vector<int> ExchangedFrom(int first) const;
   Status FinishPending();
   Status AwaitPending();
   double ClipFactor() const;
@@ -188,7 +192,7 @@ class Solver {
   std::vector<int> synced_layers_;
   LayerClock clock_;
 
-  // Of the gradients that are pending: their iteration, rate and clip factor.
+  // Of the gradients that are not applied: their iteration, rate and clip factor.
   std::uint64_t pending_iteration_ = 0;
   double pending_rate_ = 0;
   double pending_clip_ = 1;

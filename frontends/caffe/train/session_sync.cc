@@ -150,7 +150,7 @@ Status SessionSync::BeginStep(std::uint64_t step) {
 
 Status SessionSync::AwaitAll() {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    if (layers_[i].in_flight) POSEIDON_RETURN_IF_ERROR(AwaitLayer(i));
+    POSEIDON_RETURN_IF_ERROR(AwaitLayer(i));
   }
   return OkStatus();
 }
@@ -194,7 +194,6 @@ Status SessionSync::GradientReady(int net_layer) {
   Layer& layer = layers_[index];
   if (++layer.ready < layer.net_layers.size()) return OkStatus();
   layer.ready = 0;
-  layer.in_flight = true;
   session::Push push{.step = step_, .gradient = GradientOf(layer)};
   if (layer.by_factors) {
     layer.lent = {Joined(layer.factors->TakeFactors())};
@@ -209,7 +208,6 @@ Status SessionSync::GradientReady(int net_layer) {
 Status SessionSync::AwaitLayer(std::size_t index) {
   const Status status = model_->Wait(LayerId(static_cast<std::uint32_t>(index)));
   layers_[index].lent.clear();
-  layers_[index].in_flight = false;
   return status;
 }
 

@@ -86,7 +86,6 @@ class SessionSync final : public GradientSync, public Collectives {
     bool by_factors = false;  // in the step under way
     std::vector<FactorPair> lent;
     std::size_t ready = 0;  // net layers whose gradients of the next push are there
-    bool in_flight = false;
   };
 
   void AddLayer(std::vector<int> net_layers, std::span<const plan::LayerSpec> specs);
