@@ -130,8 +130,8 @@ Status SessionSync::BeginStep(std::uint64_t step) {
     POSEIDON_RETURN_IF_ERROR(AwaitAll());
     POSEIDON_RETURN_IF_ERROR(session_.Barrier());
   }
-  POSEIDON_ASSIGN_OR_RETURN(const plan::Plan* const plan,
-                            model_->BeginStep(step_, options_.wish ? options_.wish() : session::Wish{}));
+  POSEIDON_RETURN_IF_ERROR(
+      model_->BeginStep(step_, options_.wish ? options_.wish() : session::Wish{}).status());
   if (!was_final && model_->plan_is_final()) {
     before_final_ = model_->Collect();
     POSEIDON_RETURN_IF_ERROR(session_.Barrier());
@@ -140,7 +140,6 @@ Status SessionSync::BeginStep(std::uint64_t step) {
   }
   if (model_->plan_is_final()) ++final_steps_;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    layers_[i].by_factors = plan::TakesFactors(plan->layers[i].scheme) && layers_[i].factors != nullptr;
     if (layers_[i].factors != nullptr) {
       rows_[i] = static_cast<std::uint32_t>(layers_[i].factors->K() * options_.iter_size);
     }
@@ -174,7 +173,13 @@ std::vector<wire::Measured::Layer> SessionSync::Measured() const {
 
 bool SessionSync::WantsFactors(int layer) const {
   const auto found = by_net_layer_.find(layer);
-  return found != by_net_layer_.end() && layers_[found->second].by_factors;
+  return found != by_net_layer_.end() && ByFactors(found->second);
+}
+
+bool SessionSync::ByFactors(std::size_t index) const {
+  if (layers_[index].factors == nullptr) return false;
+  const Result<plan::Scheme> scheme = model_->SchemeOf(LayerId(static_cast<std::uint32_t>(index)), step_);
+  return scheme.ok() && plan::TakesFactors(*scheme);
 }
 
 // With iter_size > 1 the factors of all passes are one concatenation: their product is the sum.
@@ -195,7 +200,7 @@ Status SessionSync::GradientReady(int net_layer) {
   if (++layer.ready < layer.net_layers.size()) return OkStatus();
   layer.ready = 0;
   session::Push push{.step = step_, .gradient = GradientOf(layer)};
-  if (layer.by_factors) {
+  if (ByFactors(index)) {
     layer.lent = {Joined(layer.factors->TakeFactors())};
     const FactorPair& pair = layer.lent.front();
     push.factors = Factors{.u = static_cast<const std::byte*>(pair.u.data_ptr()),

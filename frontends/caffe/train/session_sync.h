@@ -83,13 +83,13 @@ class SessionSync final : public GradientSync, public Collectives {
     std::vector<int> net_layers;  // that share it, in net order
     at::Tensor gradient;          // flat
     FactorSource* factors = nullptr;
-    bool by_factors = false;  // in the step under way
     std::vector<FactorPair> lent;
     std::size_t ready = 0;  // net layers whose gradients of the next push are there
   };
 
   void AddLayer(std::vector<int> net_layers, std::span<const plan::LayerSpec> specs);
   TensorView GradientOf(const Layer& layer) const;
+  bool ByFactors(std::size_t index) const;  // in the step under way
   std::vector<wire::Measured::Layer> Measured() const;
   Status AwaitLayer(std::size_t index);
   Status AwaitAll();
