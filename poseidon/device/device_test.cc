@@ -2,6 +2,8 @@
 #include "poseidon/device/device.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -264,6 +266,24 @@ TEST_F(FakeDeviceTest, ACopyWaitsForItsEventAndHoldsUpThoseBehindIt) {
   device_.CopyToHost(gradient, first, earlier, [&](Status) { order += '3'; });
   executor_.Run();
   EXPECT_EQ(order, "fkK123");
+}
+
+// Until the event the kernel may be writing: who reads, reads half of it, and races with another thread's kernel.
+TEST_F(FakeDeviceTest, ACopyReadsNothingBeforeItsEvent) {
+  const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const DeviceSpan memory = *device_.Allocate(2 * page);
+  const std::size_t into_page = reinterpret_cast<std::uintptr_t>(device_.InKernel(memory).data()) % page;
+  const DeviceSpan gradient{memory.address + (page - into_page), page};
+  std::byte* const inside = device_.InKernel(gradient).data();
+  ASSERT_EQ(::mprotect(inside, page, PROT_NONE), 0);
+  const Event ready = device_.Launch(milliseconds(1), [&] {
+    ASSERT_EQ(::mprotect(inside, page, PROT_READ | PROT_WRITE), 0);
+    std::fill_n(inside, page, std::byte{7});
+  });
+  ByteBuffer host(page);
+  device_.CopyToHost(gradient, host, ready, [](const Status& status) { EXPECT_TRUE(status.ok()); });
+  executor_.Run();
+  EXPECT_EQ(host, ByteBuffer(page, std::byte{7}));
 }
 
 TEST_F(FakeDeviceTest, AFailedCopyLeavesPoison) {

@@ -197,9 +197,11 @@ struct FakeDevice::State : std::enable_shared_from_this<FakeDevice::State> {
     Stream::Work work;
     work.ready = std::move(own_event);
     work.duration = CopyTime(copy->from.size());
-    // Lent, unchanged, from the moment it has been produced: its event, or else the call.
-    copy->crc = Crc32c(copy->from);
-    work.begin = [copy, produced_later = work.ready != nullptr] {
+    // Lent, unchanged, from the moment it has been produced: its event, or else the call. Before its event a kernel may
+    // be writing it, on the executor.
+    const bool produced_later = work.ready != nullptr;
+    if (!produced_later) copy->crc = Crc32c(copy->from);
+    work.begin = [copy, produced_later] {
       if (produced_later) copy->crc = Crc32c(copy->from);
     };
     // Weak, because the state owns the work.
