@@ -3,7 +3,9 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -80,6 +82,12 @@ class BlasEngine final : public ProductEngine {
   Status Multiply(const Product& product) override {
     // Set in each call: in MKL the number is of the calling thread, and Load may have run on another.
     if (blas_->set_threads_of_caller != nullptr) blas_->set_threads_of_caller(threads_);
+    if (!blas_->wide && std::max({product.rows, product.outputs, product.inputs}) > kMostNarrow) {
+      return Unimplemented("a product of " + std::to_string(product.rows) + " rows for " +
+                           std::to_string(product.outputs) + " x " + std::to_string(product.inputs) +
+                           " was asked of " + blas_->name + ", expected at most " + std::to_string(kMostNarrow) +
+                           " of each");
+    }
     switch (product.dtype) {
       case DType::kF32: Run<float>(blas_->sgemm, product); return OkStatus();
       case DType::kF64: Run<double>(blas_->dgemm, product); return OkStatus();
@@ -90,6 +98,9 @@ class BlasEngine final : public ProductEngine {
   std::string description() const override { return blas_->name + ", threads " + std::to_string(threads_); }
 
  private:
+  // What a BLAS of 32-bit integers counts to.
+  static constexpr std::uint64_t kMostNarrow = std::numeric_limits<std::int32_t>::max();
+
   template <typename T>
   void Run(void* gemm, const Product& product) {
     if (blas_->wide) return Run<T, std::int64_t>(reinterpret_cast<Gemm<T, std::int64_t>>(gemm), product);

@@ -170,6 +170,19 @@ TEST(BlasEngine, RefusesHalves) {
   EXPECT_THAT(engine->description(), testing::HasSubstr("threads 1"));
 }
 
+// The system's BLAS counts in 32 bits; the memory of such a product need not be there to be refused.
+TEST(BlasEngine, RefusesWhatItsIntegersDoNotCount) {
+  const auto engine = MakeBlasEngine(1);
+  constexpr std::uint64_t kTooMany = std::uint64_t{1} << 31;
+  for (const ProductEngine::Product& product : {ProductEngine::Product{.rows = kTooMany, .outputs = 1, .inputs = 1},
+                                                ProductEngine::Product{.rows = 1, .outputs = kTooMany, .inputs = 1},
+                                                ProductEngine::Product{.rows = 1, .outputs = 1, .inputs = kTooMany}}) {
+    const Status status = engine->Multiply(product);
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(status.message(), testing::HasSubstr("expected at most 2147483647 of each"));
+  }
+}
+
 TEST(ProductTest, HashesAreEqualForEqualBitsOnly) {
   const ThreadExecutor clock("clock");
   for (const DType dtype : {DType::kF32, DType::kF64}) {
