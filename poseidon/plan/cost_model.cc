@@ -44,7 +44,7 @@ double LocalSeconds(const LayerSpec& layer, const SchemeRow& row, const ClusterS
     } else {
       for (const std::uint16_t rank : ranks) {
         if (rank < rows.size()) {
-          bytes += 2 * rows[rank] * layer.factors->bytes_per_row(layer.dtype);
+          bytes += std::uint64_t{2} * rows[rank] * layer.factors->bytes_per_row(layer.dtype);
         }
       }
     }

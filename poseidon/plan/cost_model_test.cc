@@ -277,6 +277,19 @@ TEST(BusiestMachine, DedicatedServersAreNodesOfTheirOwnOrShareALink) {
   }
 }
 
+// A worker reports its rows in 32 bits, and twice as many bytes of them move on its host.
+TEST(CostModel, RowsThatFill32BitsAreCopiedTwiceAllTheSame) {
+  const LayerSpec layer{.name = "fc", .elements = 2, .factors = FactorShape{2, 1, false}};
+  ClusterSpec cluster;
+  cluster.workers = 2;
+  cluster.host_of_rank = {0, 0};
+  cluster.copy_bytes_per_second = 1;
+  LayerMeasurement measured;
+  measured.rows = {std::uint32_t{1} << 31, 0};
+  const LayerCost cost = CostOf(layer, {}, Scheme::kFactorBroadcast, cluster, measured);
+  EXPECT_EQ(cost.latency, 2.0 * 2147483648.0 * 3 * sizeof(float) + 2 * sizeof(float));
+}
+
 // Three biases of 1 kB, each whole at another of three workers, who sends and receives 2 kB for it and 1 kB for
 // either of the others.
 TEST(StepModel, NoLinkCarriesWhatEachSmallTensorsOwnerDoes) {

@@ -573,13 +573,15 @@ Result<Plan> ProvisionalPlan(std::span<const LayerSpec> layers, const ClusterSpe
                              const PlanOptions& options) {
   const std::vector<LayerMeasurement> nothing(layers.size());
   POSEIDON_ASSIGN_OR_RETURN(Plan plan, MakePlan(layers, cluster, nothing, options));
+  // The link is measured before layers are declared, so the model predicts transfers, but without any computing:
+  // that would pass for the time of a step. Without rows a layer's time would be that of nothing sent.
   for (LayerPlan& layer_plan : plan.layers) {
     if (layer_plan.reason == kRowsUnknown) {
       layer_plan.reason = "until the first steps have been measured";
     }
+    layer_plan.transfer_seconds = 0;
+    layer_plan.rebuild_seconds = 0;
   }
-  // The link is measured before layers are declared, so the model predicts transfers, but without any computing:
-  // that would pass for the time of a step.
   plan.step_seconds = 0;
   plan.compute_seconds = 0;
   plan.speedup = 0;

@@ -423,7 +423,11 @@ TEST(ProvisionalPlan, IsKeyValueUnlessForced) {
   const ClusterSpec cluster = Cluster(4, 1e9, 1e11);
   const Plan plan = ProvisionalPlan(layers, cluster, {}).value();
   ASSERT_EQ(plan.layers.size(), 4u);
-  for (const LayerPlan& layer : plan.layers) EXPECT_EQ(layer.scheme, Scheme::kKeyValue);
+  for (const LayerPlan& layer : plan.layers) {
+    EXPECT_EQ(layer.scheme, Scheme::kKeyValue);
+    EXPECT_EQ(layer.transfer_seconds, 0) << "nothing was measured";
+    EXPECT_EQ(layer.rebuild_seconds, 0);
+  }
   EXPECT_EQ(plan.layers[2].reason, "until the first steps have been measured");
   // 400,500 elements and twice the largest slice, 6,258 units of 16.
   EXPECT_EQ(plan.layers[2].bytes_sent, (400'500u + 2 * 6'258 * 16) * 4);
