@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "poseidon/transport/tcp/crypto.h"
 #include "poseidon/transport/tcp/descriptor.h"
@@ -78,8 +80,9 @@ TEST_F(TokenFile, RefusesAFileThatOthersCanRead) {
 TEST_F(TokenFile, RefusesWhatIsNoToken) {
   EXPECT_EQ(Token::FromFile(path_).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(Token::FromFile(folder_).status().code(), StatusCode::kInvalidArgument);
-  for (const std::string& text : {std::string(), std::string(63, 'a'), std::string(65, 'a'),
-                                  std::string(63, 'a') + "g", std::string(64, 'a') + " "}) {
+  const std::string digits(64, 'a');
+  for (const std::string& text : {std::string(), std::string(63, 'a'), std::string(65, 'a'), std::string(63, 'a') + "g",
+                                  digits + " ", digits + "\n" + digits + "\n", digits + "\n\n"}) {
     Write(text);
     const Status status = Token::FromFile(path_).status();
     EXPECT_EQ(status.code(), StatusCode::kDataLoss) << text;
@@ -102,6 +105,26 @@ TEST(Token, TravelsThroughAnInheritedDescriptor) {
   ASSERT_TRUE(token.WriteDescriptor(writer.get()).ok());
   writer = UniqueFd();
   EXPECT_EQ(DigitsOf(*Token::FromDescriptor(reader.get())), DigitsOf(token));
+}
+
+// Each piece is written when the one before has been read, and the writer keeps its end open.
+TEST(Token, ComesInPiecesThroughAPipeThatStaysOpen) {
+  int fds[2];
+  ASSERT_EQ(::pipe(fds), 0);
+  const UniqueFd reader(fds[0]);
+  const UniqueFd writer(fds[1]);
+  const std::string text = std::string(64, '7') + "\n";
+  std::thread writes([&] {
+    for (std::size_t at = 0; at < text.size(); at += 13) {
+      int unread = 1;
+      while (::ioctl(reader.get(), FIONREAD, &unread) == 0 && unread > 0) std::this_thread::yield();
+      EXPECT_EQ(::write(writer.get(), text.data() + at, 13), 13);
+    }
+  });
+  const Result<Token> token = Token::FromDescriptor(reader.get());
+  writes.join();
+  ASSERT_TRUE(token.ok()) << token.status().ToString();
+  EXPECT_EQ(DigitsOf(*token), std::string(64, '7'));
 }
 
 TEST(Token, LeavesNothingInTheMemoryItHad) {
