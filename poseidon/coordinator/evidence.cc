@@ -105,11 +105,11 @@ class Weighing {
     Of(aborted.from).lost = true;  // its stream ends next, as announced
     const bool verdict_is_lost = Of(kCoordinatorHost).lost;
     if (aborted.from == kCoordinatorHost || verdict_is_lost) {
-      state_.pending = EndWith{culprit, aborted.reason};
+      state_.pending = EndWith{culprit, aborted.reason, aborted.code};
       return End();
     }
     if (!state_.pending) state_.pending_is_told = true;
-    Note(culprit, aborted.reason);
+    Note(culprit, aborted.reason, aborted.code);
   }
 
   void On(const Formed&) { state_.formed = true; }
@@ -166,9 +166,9 @@ class Weighing {
   }
 
   // Keeps the first evidence; everything later follows from the same event.
-  void Note(std::optional<MemberId> culprit, std::string reason) {
+  void Note(std::optional<MemberId> culprit, std::string reason, StatusCode code = StatusCode::kUnavailable) {
     if (state_.pending) return;
-    state_.pending = EndWith{culprit, std::move(reason)};
+    state_.pending = EndWith{culprit, std::move(reason), code};
     state_.pending_since = now_;
   }
   void End() {

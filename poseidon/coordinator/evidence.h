@@ -46,6 +46,7 @@ struct PeerAborted {
   MemberId from;
   std::optional<MemberId> culprit;
   std::string reason;
+  StatusCode code = StatusCode::kUnavailable;
 };
 // The coordinator said that all members have met.
 struct Formed {};
@@ -77,6 +78,7 @@ struct ReportSuspect {
 struct EndWith {
   std::optional<MemberId> culprit;
   std::string reason;
+  StatusCode code = StatusCode::kUnavailable;  // of a death; an ABORT brings its own
   friend bool operator==(const EndWith&, const EndWith&) = default;
 };
 

@@ -75,6 +75,27 @@ TEST(Evidence, WithoutAVerdictTheOwnFirstEvidenceCounts) {
           EndWith{MemberId(2), "worker 2 on host c ended without saying why, as worker 1 on host b saw"})));
 }
 
+// The reason and its code come from one ABORT, whatever its echoes say.
+TEST(Evidence, TheCodeIsThatOfTheFirstEvidence) {
+  EvidenceScript told;
+  told.At(0.1, PeerAborted{MemberId(2), MemberId(2), "worker 2 gave up", StatusCode::kAborted});
+  told.At(0.15, PeerAborted{MemberId(3), MemberId(2), "worker 2 is gone", StatusCode::kDataLoss});
+  EXPECT_THAT(told.At(0.3, EvidenceTick{}),
+              ElementsAre(EvidenceAction(EndWith{MemberId(2), "worker 2 gave up", StatusCode::kAborted})));
+
+  EvidenceScript seen;
+  seen.At(0.1, PeerLost{MemberId(2)});
+  seen.At(0.15, PeerAborted{MemberId(3), MemberId(2), "worker 2 is gone", StatusCode::kDataLoss});
+  const std::vector<EvidenceAction> own = seen.At(0.3, EvidenceTick{});
+  ASSERT_EQ(own.size(), 1u);
+  EXPECT_EQ(std::get<EndWith>(own[0]).code, StatusCode::kUnavailable) << "a death was seen before";
+
+  EvidenceScript verdict;
+  verdict.At(0.1, PeerAborted{MemberId(3), MemberId(2), "worker 2 is gone", StatusCode::kDataLoss});
+  EXPECT_THAT(verdict.At(0.15, PeerAborted{MemberId(0), MemberId(2), "has left", StatusCode::kDeadlineExceeded}),
+              ElementsAre(EvidenceAction(EndWith{MemberId(2), "has left", StatusCode::kDeadlineExceeded})));
+}
+
 TEST(Evidence, TheCoordinatorsEndIsBlamedAtOnce) {
   EvidenceScript script;
   EXPECT_THAT(

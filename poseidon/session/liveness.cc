@@ -107,8 +107,7 @@ Status Liveness::OnAbort(MemberId from, const wire::Abort& abort) {
   const auto culprit = abort.culprit == kNoCulprit
                            ? std::nullopt
                            : std::optional(MemberId(static_cast<std::uint16_t>(abort.culprit)));
-  abort_code_ = static_cast<StatusCode>(abort.code);
-  Weigh(coordinator::PeerAborted{from, culprit, abort.reason});
+  Weigh(coordinator::PeerAborted{from, culprit, abort.reason, static_cast<StatusCode>(abort.code)});
   return OkStatus();
 }
 
@@ -140,7 +139,7 @@ void Liveness::Act(const coordinator::ReportSuspect& suspect) {
 }
 
 void Liveness::Act(const coordinator::EndWith& end) {
-  const Status reason(abort_code_, end.reason, StatusScope::kJob, CulpritOf(end.culprit));
+  const Status reason(end.code, end.reason, StatusScope::kJob, CulpritOf(end.culprit));
   member_.SendAbort(reason);
   ending_.End(reason);
 }

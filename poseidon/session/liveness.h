@@ -51,7 +51,6 @@ class Liveness {
   Ending& ending_;
   const std::function<void(std::vector<wire::Wait>*)> add_waits_;
   std::optional<coordinator::EvidenceState> evidence_;  // not in rank 0's process
-  StatusCode abort_code_ = StatusCode::kUnavailable;
   TimerId beat_timer_ = 0;
   TimerId evidence_timer_ = 0;
   std::map<MemberId, TimePoint> heard_at_;
