@@ -296,6 +296,7 @@ Wait Coordinator::WaitOf(const wire::Wait& wait) const {
     } else {
       known.what = "its part in collective " + std::to_string(wait.layer.value()) + " (counted from 0)";
     }
+    known.of = known.what;
     return known;
   }
   const auto model = models_.find(wait.model);
@@ -305,8 +306,9 @@ Wait Coordinator::WaitOf(const wire::Wait& wait) const {
   const std::string what = wait.what == wire::Wait::For::kFactors ? "the factors of "
                            : wait.what == wire::Wait::For::kMean  ? "the mean gradient of "
                                                                   : "the gradient of ";
-  known.what = what + layer + " in step " + std::to_string(known.step);
-  if (models_.size() > 1) known.what += " of model " + std::to_string(wait.model.value());
+  known.of = layer + " in step " + std::to_string(known.step);
+  if (models_.size() > 1) known.of += " of model " + std::to_string(wait.model.value());
+  known.what = what + known.of;
   return known;
 }
 

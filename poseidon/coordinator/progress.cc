@@ -106,13 +106,8 @@ class Judge {
     if (report == nullptr) return "says nothing";
     if (!report->busy_with.empty()) return report->busy_with;
     if (report->blocked) {
-      for (const auto& [by, other] : state_.reports) {
-        for (const Wait& wait : other.waits) {
-          const bool on_itself = std::find(wait.on.begin(), wait.on.end(), missed.member) != wait.on.end();
-          if (!on_itself && !wait.on.empty()) return "waits itself for " + wait.what + " from " + Name(wait.on.front());
-        }
-      }
-      return "waits itself";
+      const Wait* const wait = WaitedForBy(missed.member, *report);
+      return wait == nullptr ? "waits itself" : "waits itself for " + wait->what + " from " + Name(wait->on.front());
     }
     if (report->idle >= state_.rule.report_after()) {
       return "is alive but has used no processor for " + InSeconds(report->idle);
@@ -121,6 +116,24 @@ class Judge {
   }
 
  private:
+  // What `member` lacks by its own report: a contribution, else a mean. Where another member has told which contribution
+  // that mean lacks, this one; what others wait for besides is not its wait. Null where it has told nothing.
+  const Wait* WaitedForBy(MemberId member, const ProgressReport& report) const {
+    const auto of_others = [member](const Wait& wait) {
+      return !wait.on.empty() && std::find(wait.on.begin(), wait.on.end(), member) == wait.on.end();
+    };
+    const auto lacked = std::find_if(report.waits.begin(), report.waits.end(), of_others);
+    if (lacked != report.waits.end()) return &*lacked;
+    const auto owed = std::find_if(report.owed.begin(), report.owed.end(), of_others);
+    if (owed == report.owed.end()) return nullptr;
+    for (const auto& [by, other] : state_.reports) {
+      for (const Wait& wait : other.waits) {
+        if (!owed->of.empty() && wait.of == owed->of && of_others(wait)) return &wait;
+      }
+    }
+    return &*owed;
+  }
+
   void Consider(const std::vector<Wait>& waits, std::optional<Missed>* missed) const {
     for (const Wait& wait : waits) {
       for (const MemberId member : wait.on) {

@@ -38,6 +38,7 @@ struct Wait {
   std::string what;             // "the gradient of layer 'ip1' in step 17"
   std::uint64_t step = 0;       // of two waits the one of the earlier step holds up the other
   std::vector<MemberId> on;     // who has not brought it
+  std::string of = {};          // "layer 'ip1' in step 17": a mean and the contributions to it are of the same
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 

@@ -25,7 +25,12 @@ constexpr MemberId kA{0}, kB{1}, kC{2};
 class ProgressTest : public ::testing::Test {
  protected:
   static Wait Gradient(const std::string& layer, std::uint64_t step, std::vector<MemberId> on) {
-    return {"the gradient of layer '" + layer + "' in step " + std::to_string(step), step, std::move(on)};
+    const std::string of = "layer '" + layer + "' in step " + std::to_string(step);
+    return {"the gradient of " + of, step, std::move(on), of};
+  }
+  static Wait Mean(const std::string& layer, std::uint64_t step, std::vector<MemberId> on) {
+    const std::string of = "layer '" + layer + "' in step " + std::to_string(step);
+    return {"the mean gradient of " + of, step, std::move(on), of};
   }
   static ProgressReport Waiting(std::vector<Wait> waits = {}) {
     return {.idle = std::chrono::hours(1), .blocked = true, .waits = std::move(waits)};
@@ -149,6 +154,28 @@ TEST_F(ProgressTest, WorkersThatPushDifferentLayersEndAndBothAreSaid) {
   EXPECT_TRUE(ended_->culprit);
   EXPECT_THAT(ended_->reason, HasSubstr("waits itself for"));
   EXPECT_THAT(ended_->reason, HasSubstr("push different layers"));
+}
+
+// Worker 0 is missed, and waits in a collective. What worker 2 lacks of worker 1 is none of its business.
+TEST_F(ProgressTest, WhatTheMissedOneWaitsForIsNotAThirdMembersWait) {
+  const auto reason = [&](std::vector<Wait> owed) {
+    state_ = BeginProgress({}, state_.members);
+    ended_.reset();
+    Moves();
+    says_[kA] = Waiting();
+    says_[kA].owed = std::move(owed);
+    says_[kB] = Waiting({Gradient("a", 3, {kA})});
+    says_[kC] = Waiting({Gradient("b", 3, {kB})});
+    Still(seconds(100));
+    EXPECT_EQ(ended_.value().culprit, kA);
+    return ended_.value().reason;
+  };
+  EXPECT_THAT(reason({}), HasSubstr(": it waits itself; workers push"));
+  EXPECT_THAT(reason({{"its part in collective 4", 4, {kC}, "its part in collective 4"}}),
+              HasSubstr(": it waits itself for its part in collective 4 from worker 2 on host c; workers push"));
+  // It waits for the mean of what worker 2 lacks: worker 1 keeps them both waiting.
+  EXPECT_THAT(reason({Mean("b", 3, {kC})}),
+              HasSubstr(": it waits itself for the gradient of layer 'b' in step 3 from worker 1 on host b; workers push"));
 }
 
 TEST_F(ProgressTest, WhoWaitsItselfIsNotBlamedWhereAnotherHoldsItUp) {
