@@ -6,7 +6,10 @@
 namespace poseidon::kv {
 
 Exchange::Exchange(const sync::ExchangeEnvironment& env) : shards_(env.among.shards()), placement_(env.placement) {
-  if (env.among.self_shard()) server_.emplace(env.io, env.mesh, env.among, env.trace, env.order);
+  if (env.among.self_shard()) {
+    server_.emplace(env.io, env.mesh, env.among, env.trace, env.order);
+    server_->OnDiffering(env.fail);
+  }
   if (env.among.self_rank) client_.emplace(env.io, env.mesh, env.among, server_ ? &*server_ : nullptr);
 }
 

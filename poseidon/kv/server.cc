@@ -34,6 +34,7 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
       if (slice.shard != shard_) continue;
       Hosted hosted;
       hosted.slice = slice;
+      hosted.name = layers[i].name;
       hosted.dtype = layers[i].dtype;
       hosted.layer_bytes = layers[i].bytes();
       hosted.shard =
@@ -133,6 +134,7 @@ Result<MutableBytes> Server::PlaceFor(MemberId from, const wire::FrameHeader& he
   }
   if (!CheckOneOff(header).ok()) return MutableBytes{};  // OnFrame reports it once the frame is whole
   POSEIDON_ASSIGN_OR_RETURN(Hosted * hosted, Find(header));
+  if (!CheckStep(*hosted, header.rank, header.step).ok()) return MutableBytes{};
   return hosted->shard->PlaceFor(header.rank, header.step,
                                  header.offset - hosted->slice.first * SizeOf(hosted->dtype),
                                  header.length);
@@ -147,6 +149,10 @@ Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
     return OkStatus();
   }
   POSEIDON_ASSIGN_OR_RETURN(Hosted * hosted, Find(header));
+  if (const Status differs = CheckStep(*hosted, header.rank, header.step); !differs.ok()) {
+    if (differing_) differing_(differs);
+    return OkStatus();
+  }
   if ((header.flags & wire::kFlagAbsent) != 0) {
     POSEIDON_RETURN_IF_ERROR(hosted->shard->Absent(header.rank, header.step));
   } else if (payload.empty()) {
@@ -176,6 +182,11 @@ void Server::Local(LocalPush push) {
   Hosted& hosted = found->second;
   POSEIDON_CHECK(!hosted.one_off || CheckOneOff(push.key, called).ok(),
                  "the sum of another size would be written past this memory");
+  if (const Status differs = CheckStep(hosted, *topology_.self_rank, push.step); !differs.ok()) {
+    executor_.Post([done = std::move(push.done), differs] { done(differs); });
+    if (differing_) differing_(differs);
+    return;
+  }
   hosted.local_done = std::move(push.done);
   // The last step has left it true, and FinishIfDone would complete this step at once.
   hosted.whole = false;
@@ -199,6 +210,20 @@ Status Server::CheckOneOff(const Key& key, const OneOff& called) const {
            std::to_string(one.by.value());
   };
   return InvalidArgument("a collective is called as " + by(called) + " and as " + by(first));
+}
+
+Status Server::CheckStep(const Hosted& hosted, Rank rank, Step step) const {
+  const std::optional<Shard::Disagreement> begun = hosted.shard->Disagrees(rank, step);
+  if (!begun) return OkStatus();
+  // One sentence, whoever came first. Ranks may be those of hosts, of which the leaders are named.
+  const auto by = [this](Rank of, Step in) {
+    return "for step " + std::to_string(in.value()) + " by worker " +
+           std::to_string(topology_.worker_of_rank[of.value()].value());
+  };
+  const std::string one = by(rank, step);
+  const std::string other = by(begun->with, begun->step);
+  return InvalidArgument("layer '" + hosted.name + "' is pushed " +
+                         (rank < begun->with ? one + " and " + other : other + " and " + one));
 }
 
 Status Server::CheckOneOff(const wire::FrameHeader& header) const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -82,7 +83,8 @@ class Server final : public messaging::FrameSink {
     Rank by;  // who calls it
   };
   Status CheckOneOff(const Key& key, const OneOff& called) const;
-  // `differing` gets that status where a peer's contribution differs; the contribution is dropped.
+  // `differing` gets that status where a peer's contribution differs, which is dropped, and one that names both where
+  // workers push a layer for different steps: they are sound peers whose programs differ.
   void OnDiffering(std::function<void(const Status&)> differing) { differing_ = std::move(differing); }
 
   // Fails what local contributions wait for; nothing is accepted afterwards.
@@ -102,6 +104,7 @@ class Server final : public messaging::FrameSink {
  private:
   struct Hosted {
     plan::Slice slice;
+    std::string name;  // of the layer
     DType dtype = DType::kF32;
     std::uint64_t layer_bytes = 0;
     std::optional<OneOff> one_off = std::nullopt;  // as it was called first
@@ -113,6 +116,8 @@ class Server final : public messaging::FrameSink {
   };
 
   Status CheckOneOff(const wire::FrameHeader& header) const;
+  // kInvalidArgument, naming both, where `rank` is not in the step that another rank has begun.
+  Status CheckStep(const Hosted& hosted, Rank rank, Step step) const;
   Result<Hosted*> Find(const wire::FrameHeader& header);
   Hosted& AddOneOff(const Key& key, const OneOff& called);
   Status CheckSender(MemberId from, const wire::FrameHeader& header) const;

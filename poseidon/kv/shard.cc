@@ -15,9 +15,18 @@ Shard::Shard(const Spec& spec)
       arrivals_(spec.ranks),
       clocks_(spec.ranks, 0) {}
 
-void Shard::BeginRound(Step step) {
+Status Shard::BeginRound(Rank rank, Step step) {
+  // Here and not where it is written first: Advance has no failure.
+  if (!spec_.local_rank && !sum_buffer_) {
+    sum_buffer_.reset(new (std::nothrow) std::byte[bytes_]);
+    if (!sum_buffer_) {
+      return ResourceExhausted("there is no memory for the " + std::to_string(bytes_) + " bytes of a sum");
+    }
+    allocated_ += bytes_;
+  }
   in_round_ = true;
   any_round_ = true;
+  begun_by_ = rank;
   step_ = step;
   summed_ = 0;
   sum_ = nullptr;
@@ -28,6 +37,7 @@ void Shard::BeginRound(Step step) {
     a.weight = 0;
     a.begun = false;
   }
+  return OkStatus();
 }
 
 // A contribution must be to the round under way, or begin the next one; a rank contributes once.
@@ -42,7 +52,7 @@ Status Shard::Check(Rank rank, Step step) {
       return DataLoss("a contribution to step " + std::to_string(step.value()) +
                       " came after that step's sum");
     }
-    BeginRound(step);
+    POSEIDON_RETURN_IF_ERROR(BeginRound(rank, step));
   }
   if (step != step_) {
     return DataLoss("a contribution is for step " + std::to_string(step.value()) +
@@ -53,6 +63,11 @@ Status Shard::Check(Rank rank, Step step) {
                     std::to_string(step.value()));
   }
   return OkStatus();
+}
+
+std::optional<Shard::Disagreement> Shard::Disagrees(Rank rank, Step step) const {
+  if (!in_round_ || step == step_ || arrivals_[rank.value()].begun) return std::nullopt;
+  return Disagreement{begun_by_, step_};
 }
 
 // Whether `length` bytes more of this rank complete whole elements that can be summed at once.
@@ -148,10 +163,6 @@ Shard::Progress Shard::Advance() {
   // The round is complete when the least clock is at least round_ + 1: full synchrony is staleness 0 (staleness.h).
   const Progress progress{summed_, ready, MayRead(clocks_, round_ + 1, 0)};
   if (ready > summed_) {
-    if (!spec_.local_rank && !sum_buffer_) {
-      sum_buffer_.reset(new std::byte[bytes_]);
-      allocated_ += bytes_;
-    }
     if (!spec_.local_rank) sum_ = sum_buffer_.get();
     std::vector<Contribution> contributions;
     contributions.reserve(arrivals_.size());

@@ -20,9 +20,9 @@ namespace poseidon::kv {
 // Memory: at most one landing slot of slice size per rank that is not local, allocated when the first
 // bytes come that must wait for another rank's. The bytes of the last rank to arrive need no slot: they
 // are summed from where they landed, while the processor's cache still has them. The sum is written over
-// the local contribution, or, without a local rank, into one more buffer. Slots can be single: a rank
-// pushes step t+1 only when it holds the whole sum of step t, and the sum of t+1 is written only where
-// all contributions of t+1 are in.
+// the local contribution, or, without a local rank, into one more buffer,
+// allocated when the first round begins. Slots can be single: a rank pushes step t+1 only when it holds
+// the whole sum of step t, and the sum of t+1 is written only where all contributions of t+1 are in.
 // Thread: the owner's executor.
 class Shard {
  public:
@@ -51,10 +51,18 @@ class Shard {
   // Bytes allocated so far for the slots and the sum buffer.
   std::uint64_t allocated_bytes() const { return allocated_; }
 
+  // Returns the rank that began the round under way and its step, where `rank` has not contributed to it and now
+  // contributes to another step. Nobody knows which of the two is wrong; the calls below refuse it.
+  struct Disagreement {
+    Rank with;
+    Step step;
+  };
+  std::optional<Disagreement> Disagrees(Rank rank, Step step) const;
+
   // Returns where `length` bytes of a remote rank's contribution at `offset` land. They must continue
   // what has arrived of this rank's contribution to the current step; kDataLoss otherwise, and
-  // kResourceExhausted where there is no memory for its slot. Empty where every other rank has come that
-  // far: then they may land anywhere, because the next Advance sums them.
+  // kResourceExhausted where there is no memory for its slot or the sum. Empty where every other rank
+  // has come that far: then they may land anywhere, because the next Advance sums them.
   Result<MutableBytes> PlaceFor(Rank rank, Step step, std::uint64_t offset, std::uint64_t length);
   // Those bytes have arrived, at `bytes`. Where PlaceFor returned an empty place they must stay there until
   // Advance has run, which must be the next call. `weight` as in tensor/sum.h, the same in every part.
@@ -82,7 +90,7 @@ class Shard {
   };
 
   Status Check(Rank rank, Step step);
-  void BeginRound(Step step);
+  Status BeginRound(Rank rank, Step step);
   bool OthersCover(Rank rank, std::uint64_t length) const;
 
   const Spec spec_;
@@ -92,6 +100,7 @@ class Shard {
   std::uint64_t round_ = 0;            // rounds completed
   bool in_round_ = false;
   bool any_round_ = false;
+  Rank begun_by_;  // the round under way, or the last one
   Step step_;
   std::unique_ptr<std::byte[]> sum_buffer_;
   std::byte* sum_ = nullptr;

@@ -339,6 +339,31 @@ TEST_F(Refusals, OtherStepsThanTheOneUnderWay) {
   EXPECT_TRUE(shard_.PlaceFor(Rank(1), kStep.next(), 0, 4).ok());
 }
 
+// Who comes later is refused, but no more to blame than who came first, unless it has begun that round itself.
+TEST_F(Refusals, StepsThatRanksDisagreeAbout) {
+  EXPECT_FALSE(shard_.Disagrees(Rank(1), kStep.next())) << "no round is under way";
+  ASSERT_TRUE(Deliver(shard_, Rank(1), kStep.next(), all_[1], 0, 4).ok());
+  for (const Rank other : {Rank(0), Rank(2)}) {
+    EXPECT_FALSE(shard_.Disagrees(other, kStep.next()));
+    const auto disagreement = shard_.Disagrees(other, kStep);
+    ASSERT_TRUE(disagreement);
+    EXPECT_EQ(disagreement->with, Rank(1));
+    EXPECT_EQ(disagreement->step, kStep.next());
+    Refused(shard_.PlaceFor(other, kStep, 0, 4).status(), "expected step 6");
+  }
+  EXPECT_FALSE(shard_.Disagrees(Rank(1), kStep)) << "it contradicts itself";
+}
+
+TEST(Shard, WithoutMemoryForTheSumARoundDoesNotBegin) {
+  constexpr std::uint64_t kElements = std::uint64_t{1} << 46;
+  Shard shard({.elements = kElements, .ranks = 1});
+  const Status status = shard.PlaceFor(Rank(0), kStep, 0, 4).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "there is no memory for the 281474976710656 bytes of a sum");
+  EXPECT_EQ(shard.allocated_bytes(), 0u);
+  EXPECT_TRUE(shard.Missing().empty());
+}
+
 TEST_F(Refusals, RanksThatDoNotExist) {
   Refused(shard_.PlaceFor(Rank(3), kStep, 0, 4).status(), "names rank 3 of 3");
   Refused(shard_.Absent(Rank(65535), kStep), "names rank 65535");

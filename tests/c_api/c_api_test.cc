@@ -359,6 +359,34 @@ TEST(Mistakes, ModelsThatDifferEndTheJobForAll) {
   }
 }
 
+// Nobody knows which of two programs counts wrongly: both are named, and nobody is to blame, whoever comes first.
+TEST(Mistakes, WorkersThatPushALayerForDifferentStepsEndTheJobForAll) {
+  for (const std::uint32_t later : {0u, 1u}) {
+    Job job(2);
+    for (const Failure& failure : job.Run([&](std::uint32_t rank, const poseidon_options& options) {
+           Session session(options);
+           Model model = session.NewModel();
+           const std::uint32_t a = model.Declare(Dense("a", 4));
+           const std::uint32_t b = model.Declare(Dense("b", 4));
+           model.Commit();
+           std::vector<float> first(4), second(4);
+           // In opposite orders, so that each worker comes first for one of the layers.
+           const std::uint64_t step = rank == later ? 7 : 6;
+           model.Push(rank == 0 ? a : b, step, View(first));
+           model.Push(rank == 0 ? b : a, step, View(second));
+           model.Wait(a);
+           model.Wait(b);
+         })) {
+      EXPECT_EQ(failure.code, POSEIDON_INVALID_ARGUMENT);
+      EXPECT_EQ(failure.scope, POSEIDON_SCOPE_JOB);
+      EXPECT_EQ(failure.culprit, POSEIDON_NO_CULPRIT);
+      const std::string steps = later == 0 ? "for step 7 by worker 0 and for step 6 by worker 1"
+                                           : "for step 6 by worker 0 and for step 7 by worker 1";
+      EXPECT_THAT(failure.message, testing::ContainsRegex("layer '[ab]' is pushed " + steps));
+    }
+  }
+}
+
 TEST(Mistakes, TheFinalPlanIsNotWaitedForByWhoHasNotReported) {
   Job job(2);
   ExpectAllOk(job.Run([](std::uint32_t, poseidon_options options) {
