@@ -184,7 +184,7 @@ typedef struct poseidon_options {
   // Who this process is. `workers` and `servers` are the same in all processes of the job.
   int32_t role;
   int32_t hosts_coordinator;  // not 0: in exactly one worker, which becomes rank 0
-  uint32_t workers;           // at least 1
+  uint32_t workers;           // at least 1; with the servers 4096 at most
   uint32_t servers;           // dedicated ones; 0: every worker holds a share
   int32_t requested_rank;     // of a worker; 0: any
   uint32_t listen_port;       // 0: any free one

@@ -105,12 +105,11 @@ Result<plan::PlanOptions> TakePlanning(const poseidon_options& options, NamedLay
 
 // How many members the job has, and which of them this is.
 Status TakeMember(const poseidon_options& options, session::NodeOptions* node) {
-  constexpr std::uint32_t kMostMembers = 65535;
-  if (options.workers < 1 || options.workers > kMostMembers ||
-      options.servers > kMostMembers - options.workers) {
+  if (options.workers < 1 || options.workers > wire::kMaxMembers ||
+      options.servers > wire::kMaxMembers - options.workers) {
     return InvalidArgument("workers is " + std::to_string(options.workers) + " and servers " +
-                           std::to_string(options.servers) +
-                           ", expected at least one worker and at most 65535 of both");
+                           std::to_string(options.servers) + ", expected at least one worker and at most " +
+                           std::to_string(wire::kMaxMembers) + " of both");
   }
   const bool server = options.role == POSEIDON_SERVER;
   if (server && options.hosts_coordinator != 0) {

@@ -63,6 +63,7 @@ void Mesh::SetFlow(const Flow& flow) {
   POSEIDON_ASSERT_ON(executor_);
   options_.flow = flow;
   for (auto& [peer, channel] : channels_) channel->SetFlow(flow);
+  for (auto& stranger : strangers_) stranger.channel->SetFlow(flow);
 }
 
 void Mesh::Send(MemberId to, Outgoing message) {
@@ -162,6 +163,7 @@ transport::ConnectionCounters Mesh::wire_counters() const {
   POSEIDON_ASSERT_ON(executor_);
   transport::ConnectionCounters sum = closed_counters_;
   for (const auto& [peer, channel] : channels_) Accumulate(sum, channel->counters());
+  for (const auto& stranger : strangers_) Accumulate(sum, stranger.channel->counters());
   return sum;
 }
 
@@ -232,8 +234,11 @@ Status Mesh::OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes 
 // that is checked before anything is allocated.
 Status Mesh::OnControlFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) {
   const MemberId* peer = PeerOf(from);
-  // Until it says who it is, a stranger may make us allocate no more than an introduction takes.
-  const std::size_t bound = peer == nullptr ? kMaxIntroduction : options_.max_control_bytes;
+  const Stranger* const sender = StrangerAt(from);
+  // Until it says who it is, a stranger may make us allocate no more than an introduction takes. Whom we have spoken to
+  // may answer with a roster, which grows with the job.
+  const bool unknown = peer == nullptr && (sender == nullptr || !sender->introduced);
+  const std::size_t bound = unknown ? kMaxIntroduction : options_.max_control_bytes;
   if (header.total > bound) return DataLoss("a control message is longer than allowed");
   Control& control = control_[&from];
   if (header.offset != control.have) return DataLoss("a control message has a gap");

@@ -23,8 +23,8 @@ class MeshObserver {
   virtual ~MeshObserver() = default;
   // A whole control message from an identified peer. An error closes the connection.
   virtual Status OnControl(MemberId from, ConstBytes message) = 0;
-  // The first control message of a connection that has no identity yet (at most 64 KiB). The
-  // observer may call Identify for `stranger`. An error closes the connection.
+  // The first control message of a connection that has no identity yet (at most 64 KiB, unless we have spoken to it
+  // first). The observer may call Identify for `stranger`. An error closes the connection.
   virtual Status OnIntroduction(const std::shared_ptr<Channel>& stranger, ConstBytes message) = 0;
   // The peer sent what it may not: returns the control message that says why, sent before its connection
   // ends. Empty: nothing is sent.

@@ -169,6 +169,17 @@ TEST_F(MeshTest, AStrangerMayNotAnnounceMuch) {
   EXPECT_TRUE(owner_.introductions.empty());
 }
 
+// A joiner speaks first, and the roster that answers it grows with the job.
+TEST_F(MeshTest, AStrangerThatWeHaveSpokenToMayAnswerWithMore) {
+  link_.OnLeft([this] { mesh_->SendControl(*stranger_, ByteBuffer(10)); });
+  const std::string roster = "hello" + std::string(3u << 20, 'r');
+  for (std::size_t at = 0; at < roster.size(); at += wire::kMaxPayload) {
+    WriteFrame(Control(at, roster.size()), std::string_view(roster).substr(at, wire::kMaxPayload));
+  }
+  EXPECT_THAT(owner_.introductions, ElementsAre(roster));
+  EXPECT_TRUE(mesh_->HasPeer(kPeer));
+}
+
 TEST_F(MeshTest, APeerMayNotAnnounceMoreThanTheBound) {
   Introduce();
   WriteFrame(Control(0, (64u << 20) + 1), "x");
@@ -272,6 +283,27 @@ TEST_F(MeshTest, AFrameOfNoLayerIsNotCounted) {
   wild.generation = Generation(7);
   WriteFrame(wild, "");
   EXPECT_EQ(owner_.closed_with.message(), "no such layer");
+}
+
+// A stranger's bytes crossed the wire too, and its frames are no longer than those of a peer.
+TEST_F(MeshTest, FlowAndCountersAreThoseOfEveryConnection) {
+  const std::string half = "hel";
+  WriteFrame(Control(0, 5), half);
+  link_.OnLeft([this] { EXPECT_EQ(mesh_->strangers(), 1u); });
+  link_.OnLeft([&] {
+    EXPECT_EQ(mesh_->wire_counters().bytes_read, wire::kHeaderBytes + half.size());
+    mesh_->SetFlow({.chunk_bytes = 2000});
+    mesh_->SendControl(*stranger_, ByteBuffer(2000));
+  });
+  ByteBuffer heard(wire::kHeaderBytes);
+  link_.OnRight([&] {
+    const std::array<MutableBytes, 1> into = {MutableBytes(heard)};
+    bare_->Read(into, heard.size(), [](const Status& status, std::size_t) { EXPECT_TRUE(status.ok()); });
+  });
+  link_.Run();
+  const Result<wire::FrameHeader> header = wire::DecodeHeader(std::span<const std::byte, wire::kHeaderBytes>(heard));
+  ASSERT_TRUE(header.ok());
+  EXPECT_EQ(header->length, 2000u) << "a chunk";
 }
 
 TEST_F(MeshTest, AMessageToNobodyFailsLater) {

@@ -110,7 +110,8 @@ Status Node::OnMessage(MemberId from, const wire::Message& message) {
             return from_coordinator ? formation_.OnWelcome(m) : DataLoss("only the coordinator welcomes");
           },
           [&](const wire::AllReached& m) {
-            if (from_coordinator) OnAllReached(m);
+            if (!from_coordinator) return DataLoss("only the coordinator says that all have come so far");
+            OnAllReached(m);
             return OkStatus();
           },
           [&](const wire::Agreed& m) {

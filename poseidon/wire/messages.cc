@@ -13,7 +13,6 @@ namespace {
 constexpr std::size_t kMaxHost = 255;
 constexpr std::size_t kMaxReason = 4096;
 constexpr std::size_t kMaxLossReason = 512;
-constexpr std::size_t kMaxMembers = 4096;
 
 // A text is cut before it is sent: a receiver refuses a longer one, and with it the whole message.
 std::string Clip(const std::string& text, std::size_t size) { return text.substr(0, size); }

@@ -20,6 +20,8 @@ namespace poseidon::wire {
 
 // Models of one job are numbered from 0 to below this.
 inline constexpr std::uint16_t kMaxModels = 256;
+// Members of one job, dedicated servers included: a roster of more is refused.
+inline constexpr std::uint16_t kMaxMembers = 4096;
 
 enum class Role : std::uint8_t { kWorker = 1, kServer = 2 };
 

@@ -227,6 +227,14 @@ TEST(Mistakes, OptionsAreRefusedWithASentence) {
   EXPECT_THAT(refusal([](auto& o) { o.plan_pin = "fc1"; }).message,
               HasSubstr("plan_pin has 'fc1'"));
   EXPECT_THAT(refusal([](auto& o) { o.workers = 0; }).message, HasSubstr("at least one worker"));
+  EXPECT_EQ(refusal([](auto& o) { o.workers = 4097; }).message,
+            "workers is 4097 and servers 0, expected at least one worker and at most 4096 of both");
+  EXPECT_EQ(refusal([](auto& o) {
+              o.workers = 4000;
+              o.servers = 97;
+            }).message,
+            "workers is 4000 and servers 97, expected at least one worker and at most 4096 of both");
+  EXPECT_THAT(refusal([](auto& o) { o.workers = 4096; }).message, HasSubstr("token came in 0 ways"));
   EXPECT_THAT(refusal([](auto& o) { o.workers = 2; }).message, HasSubstr("token came in 0 ways"));
   EXPECT_THAT(refusal([](auto& o) {
                 o.token_bytes = kToken.data();

@@ -125,5 +125,91 @@ TEST(Node, ARosterThatIsNoJobsEndsTheStart) {
   }
 }
 
+// As long as a roster gets: it is read, and only then found to be no job's.
+TEST(Node, TheLargestRosterIsRead) {
+  const std::string longest(255, 'h');
+  std::vector<wire::RosterEntry> roster;
+  for (std::uint16_t i = 0; i < wire::kMaxMembers; ++i) {
+    roster.push_back(Entry(i, i));
+    roster.back().host = roster.back().listen_host = roster.back().machine = longest;
+  }
+  roster.back().rank = Rank(7);
+  VirtualWorld world{VirtualOptions{}};
+  const FalseCoordinator liar(world, wire::Welcome{Generation(1), MemberId(1), roster});
+  EXPECT_THAT(StartAt(world, liar.address()).message(), HasSubstr("sent a roster that is no job's"));
+}
+
+// Joins as a worker, and says once it is welcome what only the coordinator may say.
+class FalseMember final : public messaging::MeshObserver {
+ public:
+  FalseMember(World& world, const transport::Address& coordinator, wire::Message word)
+      : world_(world), word_(std::move(word)), site_(world.MakeSite("false member")) {
+    world_.RunOn(io(), [&] {
+      mesh_ = std::make_unique<messaging::Mesh>(io(), messaging::MeshOptions{}, *this);
+      site_->runtime().context().Connect(
+          coordinator, std::chrono::seconds(5), [this](Result<std::unique_ptr<transport::Connection>> connection) {
+            ASSERT_TRUE(connection.ok());
+            const auto channel = mesh_->AddStranger(*std::move(connection));
+            mesh_->SendControl(*channel, wire::Encode(wire::Join{.host = "b", .listen_host = "b", .listen_port = 1}));
+          });
+    });
+  }
+  ~FalseMember() override {
+    world_.RunOn(io(), [this] { mesh_.reset(); });
+  }
+
+ private:
+  Executor& io() { return site_->runtime().io(); }
+  Status OnIntroduction(const std::shared_ptr<messaging::Channel>& coordinator, ConstBytes) override {
+    EXPECT_TRUE(mesh_->Identify(coordinator, MemberId(0)));
+    mesh_->SendControl(*coordinator, wire::Encode(word_));
+    return OkStatus();
+  }
+  Status OnControl(MemberId, ConstBytes) override { return OkStatus(); }
+  void OnPeerClosed(MemberId, const Status&) override {}
+  void OnStrangerClosed(const messaging::Channel&, const Status&) override {}
+
+  World& world_;
+  const wire::Message word_;
+  const std::unique_ptr<Site> site_;
+  std::unique_ptr<messaging::Mesh> mesh_;
+};
+
+TEST(Node, AMemberThatSpeaksForTheCoordinatorIsNamed) {
+  VirtualWorld world{VirtualOptions{}};
+  NullLogSink log;
+  const auto site = world.MakeSite("worker");
+  session::Runtime& runtime = site->runtime();
+  std::unique_ptr<session::Node> node;
+  transport::Address address;
+  Status started;
+  Tally done;
+  world.RunOn(runtime.io(), [&] {
+    session::NodeOptions options;
+    options.workers = 2;
+    options.hosts_coordinator = true;
+    options.listen = site->listen();
+    options.join_timeout = std::chrono::seconds(5);
+    node = std::make_unique<session::Node>(
+        session::NodeEnvironment{.io = runtime.io(),
+                                 .compute = runtime.compute(),
+                                 .completions = runtime.completions(),
+                                 .context = runtime.context(),
+                                 .log = log},
+        options, [](const Status&) {});
+    ASSERT_TRUE(node->Listen().ok());
+    address = node->address();
+    node->Start([&](Status status) {
+      started = std::move(status);
+      done.Add();
+    });
+  });
+  const FalseMember liar(world, address, wire::AllReached{wire::Stage::kConnected, {}});
+  EXPECT_TRUE(world.Await(done, 1));
+  EXPECT_EQ(started.culprit(), 1);
+  EXPECT_THAT(started.message(), HasSubstr("worker 1 on host b: only the coordinator says that all have come so far"));
+  world.RunOn(runtime.io(), [&] { node.reset(); });
+}
+
 }  // namespace
 }  // namespace poseidon::integration
