@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <climits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -165,7 +166,10 @@ void poseidon_say_busy(poseidon_session* session, const char* with) {
 
 void poseidon_log_to_stderr(void*, int32_t level, const char* line) {
   if (level < POSEIDON_LOG_WARNING || line == nullptr) return;
-  const std::string text = "poseidon: " + std::string(line) + "\n";
+  std::string text = "poseidon: " + std::string(line);
+  // A pipe that is ready takes PIPE_BUF bytes at once. With more the write would wait for a reader all the same.
+  if (text.size() >= PIPE_BUF) text.replace(PIPE_BUF - 4, std::string::npos, "...");
+  text += '\n';
   pollfd standard_error{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   // The core logs on its own threads. A pipe that nobody empties must not block them, so the line is lost instead.
   if (::poll(&standard_error, 1, 0) != 1) return;

@@ -27,6 +27,11 @@ std::int32_t Takes(plan::Scheme scheme) {
   return plan::TakesFactors(scheme) ? POSEIDON_FACTORS : POSEIDON_GRADIENT;
 }
 
+// Divided, because a product of numbers that come from outside may wrap. No width of a committed layer is 0.
+bool AreRows(std::uint64_t elements, std::uint64_t rows, std::uint64_t width) {
+  return elements % width == 0 && elements / width == rows;
+}
+
 // Takes over the factors that the caller's struct names, checked against the layer and the gradient's memory.
 Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, const plan::LayerSpec& layer,
                    const std::string& name, Push* push) {
@@ -39,7 +44,7 @@ Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, c
                         void** ready_of) -> Result<const std::byte*> {
     const std::string what = "the factor " + std::string(which) + " of " + name;
     POSEIDON_ASSIGN_OR_RETURN(const PlacedView factor, TakePlacedView(of, what, model.owner->device));
-    if (factor.view.elements != taken.rows * width || factor.view.dtype != layer.dtype) {
+    if (!AreRows(factor.view.elements, taken.rows, width) || factor.view.dtype != layer.dtype) {
       return InvalidArgument(what + " has " + std::to_string(factor.view.elements) + " elements of " +
                              std::string(NameOf(factor.view.dtype)) + ", expected " + std::to_string(taken.rows) +
                              "x" + std::to_string(width) + " of " + std::string(NameOf(layer.dtype)));
@@ -56,7 +61,13 @@ Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, c
   if (ready[0] != ready[1]) {
     return InvalidArgument("the factors of " + name + " have two ready events, expected one behind both");
   }
-  if (ready[0] != nullptr) push->ready = std::make_shared<CallbackEvent>(ready[0]);
+  if (ready[0] == nullptr) return OkStatus();
+  // The gradient's own may say when the mean may land: dropped, the mean would land before.
+  if (push->ready != nullptr && static_cast<const CallbackEvent&>(*push->ready).handle() != ready[0]) {
+    return InvalidArgument("the factors of " + name +
+                           " and its gradient have two ready events, expected one behind all");
+  }
+  push->ready = std::make_shared<CallbackEvent>(ready[0]);
   return OkStatus();
 }
 
@@ -68,7 +79,7 @@ Status TakeRows(const poseidon_rows* given, const plan::LayerSpec& layer, const 
   if (taken.count == 0) return OkStatus();
   const std::string what = "the values of " + name;
   POSEIDON_ASSIGN_OR_RETURN(const TensorView values, TakeView(taken.values, what));
-  if (values.elements != taken.count * layer.factors->inputs || values.dtype != layer.dtype) {
+  if (!AreRows(values.elements, taken.count, layer.factors->inputs) || values.dtype != layer.dtype) {
     return InvalidArgument(what + " have " + std::to_string(values.elements) + " elements of " +
                            std::string(NameOf(values.dtype)) + ", expected " + std::to_string(taken.count) + "x" +
                            std::to_string(layer.factors->inputs) + " of " + std::string(NameOf(layer.dtype)));

@@ -627,6 +627,35 @@ TEST(Mistakes, RowsAreRefusedWithASentence) {
 
 // Two models of one session train in turns: the same layer names and numbers, other sizes, steps of their own, and
 // a final plan of their own.
+// 2^31 rows of 2^33 numbers are 2^64, which 64 bits hold as 0.
+TEST(Mistakes, SizesWhoseProductWrapsAreRefused) {
+  constexpr std::uint64_t kWidth = std::uint64_t{1} << 33;
+  constexpr std::uint32_t kRows = std::uint32_t{1} << 31;
+  poseidon_options options = Alone();
+  options.schemes = "f=sfb";
+  Session session(options);
+  Model model = session.NewModel();
+  const std::uint32_t words = model.Declare(Table("words", 1, kWidth));
+  const std::uint32_t f = model.Declare(WithFactors("f", kWidth, 1));
+  model.Commit();
+  model.BeginStep(0);
+  const std::int64_t no_entry = -1;  // refused too where it is looked at
+  const poseidon_view nothing = View(static_cast<float*>(nullptr), 0);
+  poseidon_rows rows = POSEIDON_NEW(poseidon_rows);
+  rows.indices = &no_entry;
+  rows.values = &nothing;
+  rows.count = kRows;
+  poseidon_status status = POSEIDON_NEW(poseidon_status);
+  EXPECT_EQ(poseidon_push_rows(model.get(), words, 0, &rows, nullptr, &status), POSEIDON_INVALID_ARGUMENT);
+  EXPECT_STREQ(status.message,
+               "the values of layer 'words' have 0 elements of f32, expected 2147483648x8589934592 of f32");
+  float number = 0;
+  EXPECT_EQ(FailureOf([&] { model.PushFactors(f, 0, nothing, View(&number, kRows), kRows, View(&number, 2 * kWidth)); })
+                .message,
+            "the factor u of layer 'f' has 0 elements of f32, expected 2147483648x8589934592 of f32");
+  session.Leave();
+}
+
 TEST(Steps, ASessionHoldsSeveralModels) {
   constexpr std::uint32_t kRanks = 3;
   constexpr std::uint64_t kSteps = 6;
@@ -1340,7 +1369,17 @@ TEST(Devices, ForeignMemoryAndMixturesAreRefused) {
                                   OnDevice(accelerator, 0, 8));
               }).message,
               HasSubstr("two ready events"));
+  EXPECT_EQ(FailureOf([&] {
+              model.PushFactors(f, 0, OnDevice(accelerator, 64, 2, &one), OnDevice(accelerator, 128, 3, &one), 1,
+                                OnDevice(accelerator, 0, 8, &two));
+            }).message,
+            "the factors of layer 'f' and its gradient have two ready events, expected one behind all");
   EXPECT_THAT(FailureOf([&] { session.Sum(OnDevice(accelerator, 0, 4)); }).code, POSEIDON_UNIMPLEMENTED);
+  // One event behind all of them is what the header asks for.
+  accelerator.Launch([] {}, &one);
+  model.PushFactors(f, 0, OnDevice(accelerator, 64, 2, &one), OnDevice(accelerator, 128, 3, &one), 1,
+                    OnDevice(accelerator, 0, 8, &one));
+  model.Wait(f);
   session.Leave();
 }
 

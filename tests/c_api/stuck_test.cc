@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers that are alive but keep the others waiting, as real processes, each with processor time of its own.
 #include <gmock/gmock.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -340,6 +341,26 @@ TEST(Options, ATimeTooShortToBeHeardInIsRefused) {
   poseidon_status status = POSEIDON_NEW(poseidon_status);
   EXPECT_EQ(poseidon_open(&options, &session, &status), POSEIDON_INVALID_ARGUMENT);
   EXPECT_THAT(status.message, HasSubstr("dead_after_seconds is 1e-06, expected 0.1 to 1e8"));
+}
+
+// ---- the log
+
+// A pipe with room for 4096 bytes is ready, and a line of more would wait for a reader.
+TEST(Log, ALineThatIsLongerThanWhatAPipeTakesAtOnceIsCut) {
+  const Pipe pipe;
+  ASSERT_EQ(::fcntl(pipe.ends[1], F_SETPIPE_SZ, 8192), 8192);
+  const std::string before(4096, '.');
+  const pid_t process = Fork([&] {
+    ::alarm(30);
+    if (::write(pipe.ends[1], before.data(), before.size()) != 4096 || ::dup2(pipe.ends[1], STDERR_FILENO) < 0) return 1;
+    poseidon_log_to_stderr(nullptr, POSEIDON_LOG_WARNING, std::string(10'000, 'x').c_str());
+    poseidon_log_to_stderr(nullptr, POSEIDON_LOG_WARNING, "lost, because the pipe is full");
+    return 0;
+  });
+  ASSERT_EQ(CodeOf(process), 0);
+  std::string text(8192, ' ');
+  ASSERT_EQ(::read(pipe.ends[0], text.data(), text.size()), 8192);
+  EXPECT_EQ(text, before + "poseidon: " + std::string(4082, 'x') + "...\n");
 }
 
 // ---- joining
