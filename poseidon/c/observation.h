@@ -47,8 +47,8 @@ typedef struct poseidon_statistics {
   double waited_seconds;         // spent in poseidon_wait, or reported by poseidon_waited
   double hidden_share;           // of the communication, behind computation: 0 to 1; waiting for a
                                  // worker that computes longer is no communication
-  uint64_t allocated_bytes;      // by the core, for landing places and sums, without the
-                                 // connections' own buffers of a frame each
+  uint64_t allocated_bytes;      // by the core, for landing places, sums and what a device's copies are staged
+                                 // in, without the connections' own buffers of a frame each
   double link_bytes_per_second;  // measured once; 0: unknown
   double link_latency_seconds;
   double slower_workers_seconds;  // of waited_seconds: other workers computed longer

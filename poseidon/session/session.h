@@ -43,7 +43,7 @@ struct Statistics {
   messaging::TrafficCell control;
   messaging::TrafficCell collectives;
   transport::ConnectionCounters wire;  // includes what encryption adds
-  std::uint64_t allocated_bytes = 0;   // by the core, for landing places and sums; not the channels' frames
+  std::uint64_t allocated_bytes = 0;   // by the core, for landing places, sums and staging; not the channels' frames
   LinkMeasurement link;
   double busy_seconds = 0;    // at least one layer in flight, summed over the models
   double waited_seconds = 0;  // the front end blocked in Wait or WaitAny

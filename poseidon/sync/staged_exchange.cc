@@ -65,6 +65,15 @@ Status StagedExchange::MakeRoom(const SyncRequest& request, Staging& staging) {
   return OkStatus();
 }
 
+std::uint64_t StagedExchange::allocated_bytes() const {
+  POSEIDON_ASSERT_ON(executor_);
+  std::uint64_t bytes = WrappedExchange::allocated_bytes();
+  for (const auto& [key, staging] : staging_) {
+    bytes += staging->gradient.bytes().size() + staging->factors.bytes().size();
+  }
+  return bytes;
+}
+
 void StagedExchange::Start(const wire::Key& key, SyncRequest request) {
   POSEIDON_ASSERT_ON(executor_);
   if (!request.on_device) return inner().Start(key, std::move(request));

@@ -26,6 +26,8 @@ class StagedExchange final : public WrappedExchange {
 
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers) override;
   void Start(const wire::Key& key, SyncRequest request) override;
+  // The staging buffers too.
+  std::uint64_t allocated_bytes() const override;
 
  private:
   struct Step;

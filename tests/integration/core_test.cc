@@ -374,6 +374,17 @@ TEST_P(CoreTest, MemoryStaysWithinItsBound) {
     EXPECT_LE(job.outcome(MemberId(m)).allocated_bytes, weights * 7 / 4 + factors);
     EXPECT_GE(job.outcome(MemberId(m)).allocated_bytes, weights / 4) << "is it counted?";
   }
+  // On a device one copy more of the weights and of the own factors, in which all layers are staged.
+  options.on_device = true;
+  const std::unique_ptr<World> world = GetParam().make();
+  Job staged(*world, options);
+  ASSERT_TRUE(staged.Run());
+  staged.ExpectAllWell();
+  const std::uint64_t staging = weights + 8 * (100 + 200) * 4;
+  for (std::uint16_t m = 0; m < 4; ++m) {
+    EXPECT_LE(staged.outcome(MemberId(m)).allocated_bytes, weights * 7 / 4 + factors + staging);
+    EXPECT_GE(staged.outcome(MemberId(m)).allocated_bytes, staging) << "is it counted?";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, CoreTest, ::testing::Values(kInproc, kTls, kAuth, kVirtual),
