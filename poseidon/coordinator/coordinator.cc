@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "poseidon/base/check.h"
 #include "poseidon/coordinator/agreement.h"
 #include "poseidon/wire/frame.h"
 
@@ -125,6 +126,7 @@ void Coordinator::Act(const Action& action) {
 }
 
 void Coordinator::OnJoin(ConnectionId connection, const wire::Join& join, bool hosts_coordinator) {
+  POSEIDON_ASSERT_ON(executor_);
   JoinRequest request;
   request.connection = connection;
   request.role = join.role == wire::Role::kServer ? Role::kServer : Role::kWorker;
@@ -142,10 +144,12 @@ void Coordinator::OnJoin(ConnectionId connection, const wire::Join& join, bool h
 }
 
 void Coordinator::OnJoinerLost(ConnectionId connection, const std::string& how, const Status& why) {
+  POSEIDON_ASSERT_ON(executor_);
   Apply(LeftEarly{connection, how, why});
 }
 
 void Coordinator::OnSlowStart(Duration waited) {
+  POSEIDON_ASSERT_ON(executor_);
   const auto give_up = [&](const Member& member, const std::string& what) {
     // The host speaks here, and its name is put before what it says of itself (membership.cc, Aborted).
     const std::string name = member.id == MemberId(0) ? "" : Describe(member) + " ";
@@ -163,13 +167,16 @@ void Coordinator::OnSlowStart(Duration waited) {
 }
 
 void Coordinator::OnHeard(MemberId member, std::optional<TimePoint> at) {
+  POSEIDON_ASSERT_ON(executor_);
   Apply(Heard{member, at});
 }
 void Coordinator::OnLost(MemberId member, MemberId from, const Status& why) {
+  POSEIDON_ASSERT_ON(executor_);
   Apply(Lost{member, from, why});
 }
 
 void Coordinator::OnOwnAbort(const Status& reason) {
+  POSEIDON_ASSERT_ON(executor_);
   EndWith(reason, reason.culprit() == kNoCulprit
                       ? std::nullopt
                       : std::optional(MemberId(static_cast<std::uint16_t>(reason.culprit()))));
@@ -197,6 +204,7 @@ const Member* Coordinator::WorkerOf(MemberId member) const {
 }
 
 Status Coordinator::OnMessage(MemberId from, const wire::Message& message) {
+  POSEIDON_ASSERT_ON(executor_);
   return std::visit(
       Overloaded{
           [&](const wire::Reached& m) { return OnReached(from, m); },

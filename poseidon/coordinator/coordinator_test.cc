@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "poseidon/sim/simulation.h"
+#include "poseidon/sim/resident.h"
 
 namespace poseidon::coordinator {
 namespace {
@@ -53,27 +53,27 @@ class CoordinatorTest : public ::testing::Test {
     return declare;
   }
   Status Say(std::uint16_t member, const wire::Message& message) {
-    return coordinator_.OnMessage(MemberId(member), message);
+    return coordinator_->OnMessage(MemberId(member), message);
   }
 
   NullLogSink log_;
   Port port_;
   sim::Simulation simulation_{sim::SimulationOptions{}};
   const std::unique_ptr<Executor> io_ = simulation_.MakeExecutor(simulation_.AddProcess("host"));
-  Coordinator coordinator_{*io_, port_, log_, Options()};
+  sim::Resident<Coordinator> coordinator_{simulation_, *io_, *io_, port_, log_, Options()};
 };
 
 TEST_F(CoordinatorTest, WhoJoinsTwiceOnOneConnectionTakesOnePlaceAtMost) {
-  coordinator_.OnJoin(ConnectionId(1), {}, false);
-  coordinator_.OnJoin(ConnectionId(1), {}, false);
+  coordinator_->OnJoin(ConnectionId(1), {}, false);
+  coordinator_->OnJoin(ConnectionId(1), {}, false);
   EXPECT_EQ(port_.refused, 1);
-  coordinator_.OnJoin(ConnectionId(0), {}, true);
+  coordinator_->OnJoin(ConnectionId(0), {}, true);
   EXPECT_EQ(port_.CountOf<wire::Welcome>(), 0);
 }
 
 TEST_F(CoordinatorTest, MembersAreCountedNotMessages) {
-  coordinator_.OnJoin(ConnectionId(0), {}, true);
-  coordinator_.OnJoin(ConnectionId(1), {}, false);
+  coordinator_->OnJoin(ConnectionId(0), {}, true);
+  coordinator_->OnJoin(ConnectionId(1), {}, false);
   ASSERT_EQ(port_.CountOf<wire::Welcome>(), 2);
   for (const wire::Stage stage : {wire::Stage::kConnected, wire::Stage::kMeasured}) {
     const int before = port_.CountOf<wire::AllReached>();
@@ -100,6 +100,21 @@ TEST_F(CoordinatorTest, MembersAreCountedNotMessages) {
   EXPECT_TRUE(Say(0, declared).ok());
   EXPECT_EQ(port_.CountOf<wire::AllReached>(), 6);
 }
+
+#ifdef POSEIDON_THREAD_CHECKS
+using CoordinatorDeathTest = CoordinatorTest;
+
+TEST_F(CoordinatorDeathTest, EveryEntryWantsATaskOfItsExecutor) {
+  Coordinator outside(*io_, port_, log_, Options());
+  EXPECT_DEATH(outside.OnJoin(ConnectionId(1), {}, false), "Coordinator::OnJoin.* outside a task of its executor");
+  EXPECT_DEATH(outside.OnJoinerLost(ConnectionId(1), "ended"), "Coordinator::OnJoinerLost.* outside a task");
+  EXPECT_DEATH(outside.OnSlowStart(Duration{0}), "Coordinator::OnSlowStart.* outside a task");
+  EXPECT_DEATH(static_cast<void>(outside.OnMessage(MemberId(0), Layers())), "Coordinator::OnMessage.* outside a task");
+  EXPECT_DEATH(outside.OnHeard(MemberId(0)), "Coordinator::OnHeard.* outside a task");
+  EXPECT_DEATH(outside.OnLost(MemberId(1), MemberId(0), {}), "Coordinator::OnLost.* outside a task");
+  EXPECT_DEATH(outside.OnOwnAbort(Unavailable("over")), "Coordinator::OnOwnAbort.* outside a task");
+}
+#endif
 
 }  // namespace
 }  // namespace poseidon::coordinator

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "poseidon/base/check.h"
+
 namespace poseidon::local {
 
 HostLevel::HostLevel(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> members, std::size_t place,
@@ -15,17 +17,20 @@ HostLevel::HostLevel(Executor& executor, messaging::Mesh& mesh, std::vector<Memb
       trace_(trace) {}
 
 Status HostLevel::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
+  POSEIDON_ASSERT_ON(executor_);
   std::vector<plan::LayerSpec> own(layers.begin(), layers.end());
   return leads() ? LeaderOf(model).Declare(model, std::move(own)) : FollowerOf(model).Declare(model, std::move(own));
 }
 
 Leader& HostLevel::LeaderOf(ModelId model) {
+  POSEIDON_ASSERT_ON(executor_);
   std::unique_ptr<Leader>& leader = leaders_[model];
   if (!leader) leader = std::make_unique<Leader>(executor_, mesh_, members_, trace_);
   return *leader;
 }
 
 Follower& HostLevel::FollowerOf(ModelId model) {
+  POSEIDON_ASSERT_ON(executor_);
   // Made by what comes first: the leader's offer may arrive before this worker declares the model.
   std::unique_ptr<Follower>& follower = followers_[model];
   if (!follower) {
@@ -40,15 +45,18 @@ Follower& HostLevel::FollowerOf(ModelId model) {
 }
 
 void HostLevel::AddWaits(std::vector<wire::Wait>* waits) const {
+  POSEIDON_ASSERT_ON(executor_);
   for (const auto& [model, leader] : leaders_) leader->AddWaits(waits);
 }
 
 void HostLevel::Abandon(const Status& reason) {
+  POSEIDON_ASSERT_ON(executor_);
   for (const auto& [model, leader] : leaders_) leader->Abandon(reason);
   for (const auto& [model, follower] : followers_) follower->Abandon(reason);
 }
 
 std::uint64_t HostLevel::moved_bytes(ModelId model, LayerId layer) const {
+  POSEIDON_ASSERT_ON(executor_);
   if (const auto leader = leaders_.find(model); leader != leaders_.end()) return leader->second->moved_bytes(layer);
   if (const auto follower = followers_.find(model); follower != followers_.end()) {
     return follower->second->moved_bytes(layer);
@@ -57,6 +65,7 @@ std::uint64_t HostLevel::moved_bytes(ModelId model, LayerId layer) const {
 }
 
 std::uint64_t HostLevel::allocated_bytes() const {
+  POSEIDON_ASSERT_ON(executor_);
   std::uint64_t bytes = 0;
   for (const auto& [model, leader] : leaders_) bytes += leader->allocated_bytes();
   return bytes;
@@ -69,12 +78,14 @@ messaging::FrameSink* HostLevel::SinkOf(ModelId model) {
 }
 
 Result<MutableBytes> HostLevel::PlaceFor(MemberId from, const wire::FrameHeader& header) {
+  POSEIDON_ASSERT_ON(executor_);
   messaging::FrameSink* const sink = SinkOf(header.model);
   if (sink == nullptr) return DataLoss("a frame about shared memory names no model");
   return sink->PlaceFor(from, header);
 }
 
 Status HostLevel::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
+  POSEIDON_ASSERT_ON(executor_);
   messaging::FrameSink* const sink = SinkOf(header.model);
   if (sink == nullptr) return DataLoss("a frame about shared memory names no model");
   return sink->OnFrame(from, header, payload);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "poseidon/local/follower.h"
+#include "poseidon/local/host_level.h"
 #include "poseidon/local/leader.h"
 #include "poseidon/messaging/test_observer.h"
 #include "poseidon/sim/resident.h"
@@ -311,6 +312,25 @@ TEST_F(FollowerTest, MoreRowsThanTheSlotHoldsAreTheUsersMistake) {
   ASSERT_TRUE(done.has_value());
   EXPECT_EQ(done->code(), StatusCode::kInvalidArgument);
 }
+
+#ifdef POSEIDON_THREAD_CHECKS
+using HostLevelDeathTest = LocalTest;
+
+TEST_F(HostLevelDeathTest, EveryEntryWantsATaskOfItsExecutor) {
+  HostLevel leads(*io_, mesh_, {MemberId(3), MemberId(4)}, 0, Rank(0), nullptr);
+  HostLevel follows(*io_, mesh_, {MemberId(3), MemberId(4)}, 1, Rank(1), nullptr);
+  std::vector<wire::Wait> waits;
+  EXPECT_DEATH(static_cast<void>(leads.Declare(ModelId(0), Layers())), "HostLevel::Declare.* outside a task of its executor");
+  EXPECT_DEATH(leads.LeaderOf(ModelId(0)), "HostLevel::LeaderOf.* outside a task");
+  EXPECT_DEATH(follows.FollowerOf(ModelId(0)), "HostLevel::FollowerOf.* outside a task");
+  EXPECT_DEATH(leads.AddWaits(&waits), "HostLevel::AddWaits.* outside a task");
+  EXPECT_DEATH(leads.Abandon(Unavailable("over")), "HostLevel::Abandon.* outside a task");
+  EXPECT_DEATH(static_cast<void>(leads.moved_bytes(ModelId(0), LayerId(0))), "HostLevel::moved_bytes.* outside a task");
+  EXPECT_DEATH(static_cast<void>(leads.allocated_bytes()), "HostLevel::allocated_bytes.* outside a task");
+  EXPECT_DEATH(static_cast<void>(leads.PlaceFor(MemberId(4), Word(0, 1))), "HostLevel::PlaceFor.* outside a task");
+  EXPECT_DEATH(static_cast<void>(leads.OnFrame(MemberId(4), Word(0, 1), {})), "HostLevel::OnFrame.* outside a task");
+}
+#endif
 
 }  // namespace
 }  // namespace poseidon::local

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "poseidon/base/check.h"
+
 namespace poseidon::local {
 namespace {
 
@@ -31,6 +33,7 @@ void Next(const std::shared_ptr<Walk>& walk, std::uint64_t begin) {
 
 void InStretches(Executor& executor, std::weak_ptr<void> alive, std::uint64_t bytes,
                  std::function<void(std::uint64_t, std::uint64_t)> work, Task done) {
+  POSEIDON_ASSERT_ON(executor);
   Next(std::make_shared<Walk>(
            Walk{executor, std::move(alive), bytes, std::move(work), std::move(done)}),
        0);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "poseidon/base/bytes.h"
+#include "poseidon/base/check.h"
 #include "poseidon/factors/rebuild.h"
 
 namespace poseidon::session {
@@ -72,6 +73,7 @@ class ProductTests {
 
 Result<wire::Declare> MakeDeclaration(const DeclarationOptions& options, std::vector<plan::LayerSpec> layers,
                                       factors::ProductEngine* engine, const Executor& clock) {
+  POSEIDON_ASSERT_ON(clock);
   wire::Declare declare;
   declare.model = options.model;
   declare.product_hashes.assign(layers.size(), 0);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "poseidon/base/check.h"
 #include "poseidon/plan/hosts.h"
 
 namespace poseidon::session {
@@ -19,6 +20,7 @@ Formation::~Formation() {
 }
 
 Status Formation::Listen() {
+  POSEIDON_ASSERT_ON(member_.env.io);
   POSEIDON_ASSIGN_OR_RETURN(
       listener_, member_.env.context.Listen(member_.options.listen,
                                             alive_.Guard([this](std::unique_ptr<transport::Connection> c) {
@@ -28,6 +30,7 @@ Status Formation::Listen() {
 }
 
 void Formation::Start(Completion ready) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   POSEIDON_CHECK(listener_ != nullptr && member_.phase == Phase::kNew, "Listen comes before Start, once");
   ready_ = std::move(ready);
   member_.phase = Phase::kJoining;
@@ -139,11 +142,13 @@ void Formation::BeatToJoiners() {
 }
 
 void Formation::SendToJoiner(coordinator::ConnectionId connection, const wire::Message& message) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   const auto found = joiners_.find(connection);
   if (found != joiners_.end()) member_.mesh.SendControl(*found->second, wire::Encode(message));
 }
 
 void Formation::AdmitJoiner(coordinator::ConnectionId connection, MemberId member) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   const auto found = joiners_.find(connection);
   if (found == joiners_.end()) return;
   const auto channel = found->second;
@@ -152,6 +157,7 @@ void Formation::AdmitJoiner(coordinator::ConnectionId connection, MemberId membe
 }
 
 void Formation::DismissJoiner(coordinator::ConnectionId connection) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   const auto found = joiners_.find(connection);
   if (found == joiners_.end()) return;
   const auto channel = found->second;
@@ -160,6 +166,7 @@ void Formation::DismissJoiner(coordinator::ConnectionId connection) {
 }
 
 void Formation::OnStrangerClosed(const messaging::Channel& stranger, const Status& reason) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (member_.phase == Phase::kEnded) return;
   for (auto it = joiners_.begin(); it != joiners_.end(); ++it) {
     if (it->second.get() != &stranger) continue;
@@ -180,6 +187,7 @@ void Formation::OnStrangerClosed(const messaging::Channel& stranger, const Statu
 // The first message of a connection says what it is for: joining (at the coordinator's host), the
 // coordinator's answer (at a joiner), or a peer of the roster.
 Status Formation::OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger, ConstBytes bytes) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   POSEIDON_ASSIGN_OR_RETURN(wire::Message message, wire::Decode(bytes));
   if (const auto* join = std::get_if<wire::Join>(&message)) {
     if (member_.coordinator == nullptr) return DataLoss("a process tried to join at a plain member");
@@ -227,6 +235,7 @@ Status Formation::CheckRoster(const wire::Welcome& welcome) const {
 }
 
 Status Formation::OnWelcome(const wire::Welcome& welcome) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (member_.phase != Phase::kJoining) return DataLoss("a second welcome came");
   member_.Cancel(join_timer_);
   member_.Cancel(beat_timer_);
@@ -317,6 +326,7 @@ void Formation::OnPeerConnected() {
 }
 
 void Formation::OnAllConnected() {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (member_.phase != Phase::kReady) return;
   member_.phase = Phase::kRunning;
   liveness_.Weigh(coordinator::Formed{});
@@ -333,18 +343,27 @@ void Formation::OnAllConnected() {
 }
 
 void Formation::OnAllMeasured() {
+  POSEIDON_ASSERT_ON(member_.env.io);
   member_.Cancel(join_timer_);
   member_.PostDone(ready_, OkStatus());
 }
 
 void Formation::OnEcho(MemberId from, const wire::Echo& echo) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (probe_) probe_->OnEcho(from, echo);
 }
 void Formation::OnProbeReport(MemberId from, const wire::ProbeReport& report) {
+  POSEIDON_ASSERT_ON(member_.env.io);
   if (probe_) probe_->OnReport(from, report);
 }
 
-void Formation::Stop() { member_.Cancel(join_timer_); }
-void Formation::Abandon() { member_.PostDone(ready_, member_.failure); }
+void Formation::Stop() {
+  POSEIDON_ASSERT_ON(member_.env.io);
+  member_.Cancel(join_timer_);
+}
+void Formation::Abandon() {
+  POSEIDON_ASSERT_ON(member_.env.io);
+  member_.PostDone(ready_, member_.failure);
+}
 
 }  // namespace poseidon::session
