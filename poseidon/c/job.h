@@ -293,7 +293,7 @@ POSEIDON_API poseidon_code poseidon_failure(const poseidon_session* session,
 // Says, should others wait for this worker, what it is busy with ("evaluates", "compiles its model"): they wait longer
 // then. NULL or "": with nothing but its steps. Thread: any.
 POSEIDON_API void poseidon_say_busy(poseidon_session* session, const char* with);
-// A log for poseidon_options: writes warnings and errors to standard error, a line each, behind "poseidon: ", cut at
+// A log for poseidon_options: writes warnings and errors to standard error, a line each, after "poseidon: ", cut at
 // 4096 bytes. A line that standard error does not take at once is lost. Thread: any.
 POSEIDON_API void poseidon_log_to_stderr(void* user, int32_t level, const char* line);
 

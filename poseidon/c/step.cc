@@ -65,7 +65,7 @@ Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, c
   // The gradient's own may say when the mean may land: dropped, the mean would land before.
   if (push->ready != nullptr && static_cast<const CallbackEvent&>(*push->ready).handle() != ready[0]) {
     return InvalidArgument("the factors of " + name +
-                           " and its gradient have two ready events, expected one behind all");
+                           " and its gradient have two ready events, expected the same one");
   }
   push->ready = std::make_shared<CallbackEvent>(ready[0]);
   return OkStatus();

@@ -77,10 +77,10 @@ TEST(Evidence, WithoutAVerdictTheOwnFirstEvidenceCounts) {
 
 // The reason and its code come from one ABORT, whatever its echoes say.
 TEST(Evidence, TheCodeIsThatOfTheFirstEvidence) {
-  EvidenceScript told;
-  told.At(0.1, PeerAborted{MemberId(2), MemberId(2), "worker 2 gave up", StatusCode::kAborted});
-  told.At(0.15, PeerAborted{MemberId(3), MemberId(2), "worker 2 is gone", StatusCode::kDataLoss});
-  EXPECT_THAT(told.At(0.3, EvidenceTick{}),
+  EvidenceScript echoed;
+  echoed.At(0.1, PeerAborted{MemberId(2), MemberId(2), "worker 2 gave up", StatusCode::kAborted});
+  echoed.At(0.15, PeerAborted{MemberId(3), MemberId(2), "worker 2 is gone", StatusCode::kDataLoss});
+  EXPECT_THAT(echoed.At(0.3, EvidenceTick{}),
               ElementsAre(EvidenceAction(EndWith{MemberId(2), "worker 2 gave up", StatusCode::kAborted})));
 
   EvidenceScript seen;

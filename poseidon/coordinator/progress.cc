@@ -116,8 +116,8 @@ class Judge {
   }
 
  private:
-  // What `member` lacks by its own report: a contribution, else a mean. Where another member has told which contribution
-  // that mean lacks, this one; what others wait for besides is not its wait. Null where it has told nothing.
+  // Returns what `member` waits for by its own report: a contribution, else a mean. For a mean it returns the
+  // contribution that the mean lacks, where another member reports that. Null where `member` reports no wait.
   const Wait* WaitedForBy(MemberId member, const ProgressReport& report) const {
     const auto of_others = [member](const Wait& wait) {
       return !wait.on.empty() && std::find(wait.on.begin(), wait.on.end(), member) == wait.on.end();

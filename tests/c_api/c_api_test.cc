@@ -1373,9 +1373,9 @@ TEST(Devices, ForeignMemoryAndMixturesAreRefused) {
               model.PushFactors(f, 0, OnDevice(accelerator, 64, 2, &one), OnDevice(accelerator, 128, 3, &one), 1,
                                 OnDevice(accelerator, 0, 8, &two));
             }).message,
-            "the factors of layer 'f' and its gradient have two ready events, expected one behind all");
+            "the factors of layer 'f' and its gradient have two ready events, expected the same one");
   EXPECT_THAT(FailureOf([&] { session.Sum(OnDevice(accelerator, 0, 4)); }).code, POSEIDON_UNIMPLEMENTED);
-  // One event behind all of them is what the header asks for.
+  // The header asks for the same event in all of them.
   accelerator.Launch([] {}, &one);
   model.PushFactors(f, 0, OnDevice(accelerator, 64, 2, &one), OnDevice(accelerator, 128, 3, &one), 1,
                     OnDevice(accelerator, 0, 8, &one));

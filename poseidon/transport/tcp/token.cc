@@ -107,19 +107,19 @@ Result<Token> Token::FromFile(const std::filesystem::path& path) {
   if (Status status = CheckPrivate(fd.get()); !status.ok()) return status.WithPrefix(Name(path));
   Result<Token> token = FromDescriptor(fd.get());
   if (!token.ok()) return token.status().WithPrefix(Name(path));
-  // Of two tokens in one file, one behind the other, another program may take the other.
+  // Where a file holds two tokens, another program may read the other one.
   char more = 0;
-  const Result<std::size_t> behind = ReadAll(fd.get(), {&more, 1});
-  if (!behind.ok()) return behind.status().WithPrefix(Name(path));
-  if (*behind > 0) {
-    return DataLoss(Name(path) + ": it goes on behind its first line, expected " + std::string(kExpected) + " alone");
+  const Result<std::size_t> after = ReadAll(fd.get(), {&more, 1});
+  if (!after.ok()) return after.status().WithPrefix(Name(path));
+  if (*after > 0) {
+    return DataLoss(Name(path) + ": it goes on after its first line, expected " + std::string(kExpected) + " alone");
   }
   return token;
 }
 
 Result<Token> Token::FromDescriptor(int fd) {
   Text text;
-  // What comes behind the newline is not read: who keeps a pipe's other end open would never be waited for to its end.
+  // Reads no further than the newline: where the other end of a pipe stays open, its end never comes.
   POSEIDON_ASSIGN_OR_RETURN(const std::size_t size, ReadAll(fd, text.chars));
   if (size < kDigits || (size > kDigits && text.chars[kDigits] != '\n')) {
     return DataLoss("it holds no token, expected " + std::string(kExpected));
