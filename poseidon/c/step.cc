@@ -34,23 +34,23 @@ bool AreRows(std::uint64_t elements, std::uint64_t rows, std::uint64_t width) {
 
 // Takes over the factors that the caller's struct names, checked against the layer and the gradient's memory.
 Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, const plan::LayerSpec& layer,
-                   const std::string& name, Push* push) {
+                   const Naming& name, Push* push) {
   POSEIDON_ASSIGN_OR_RETURN(const poseidon_factors taken, Take(given));
   push->factors = Factors{.rows = taken.rows};
   if (taken.rows == 0) return OkStatus();
-  if (!layer.factors) return InvalidArgument(name + " has no factors, expected its gradient whole");
+  if (!layer.factors) return InvalidArgument(name() + " has no factors, expected its gradient whole");
   void* ready[2] = {};
   const auto take = [&](const poseidon_view* of, std::uint64_t width, const char* which,
                         void** ready_of) -> Result<const std::byte*> {
-    const std::string what = "the factor " + std::string(which) + " of " + name;
+    const auto what = [&] { return "the factor " + std::string(which) + " of " + name(); };
     POSEIDON_ASSIGN_OR_RETURN(const PlacedView factor, TakePlacedView(of, what, model.owner->device));
     if (!AreRows(factor.view.elements, taken.rows, width) || factor.view.dtype != layer.dtype) {
-      return InvalidArgument(what + " has " + std::to_string(factor.view.elements) + " elements of " +
+      return InvalidArgument(what() + " has " + std::to_string(factor.view.elements) + " elements of " +
                              std::string(NameOf(factor.view.dtype)) + ", expected " + std::to_string(taken.rows) +
                              "x" + std::to_string(width) + " of " + std::string(NameOf(layer.dtype)));
     }
     if (factor.on_device != push->on_device) {
-      return InvalidArgument(what + " and its gradient are one on the host and one on the device");
+      return InvalidArgument(what() + " and its gradient are one on the host and one on the device");
     }
     *ready_of = factor.ready;
     return static_cast<const std::byte*>(factor.view.memory);
@@ -59,12 +59,12 @@ Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, c
   POSEIDON_ASSIGN_OR_RETURN(push->factors->v, take(taken.v, layer.factors->inputs, "v", &ready[1]));
   // A push has one event, after which the copies of both factors begin.
   if (ready[0] != ready[1]) {
-    return InvalidArgument("the factors of " + name + " have two ready events, expected one behind both");
+    return InvalidArgument("the factors of " + name() + " have two ready events, expected one behind both");
   }
   if (ready[0] == nullptr) return OkStatus();
   // The gradient's own may say when the mean may land: dropped, the mean would land before.
   if (push->ready != nullptr && static_cast<const CallbackEvent&>(*push->ready).handle() != ready[0]) {
-    return InvalidArgument("the factors of " + name +
+    return InvalidArgument("the factors of " + name() +
                            " and its gradient have two ready events, expected the same one");
   }
   push->ready = std::make_shared<CallbackEvent>(ready[0]);
@@ -139,11 +139,11 @@ Status PushLayer(poseidon_model* model, std::uint32_t id, std::uint64_t step, co
                  const poseidon_factors* factors, const poseidon_push* more) {
   POSEIDON_RETURN_IF_ERROR(CheckLayer(model, id));
   const plan::LayerSpec& layer = model->model->layers()[id];
-  const std::string name = "layer '" + layer.name + "'";
-  if (layer.is_table()) return FailedPrecondition(name + " was declared as a table, expected poseidon_push_rows");
+  const auto name = [&layer] { return "layer '" + layer.name + "'"; };
+  if (layer.is_table()) return FailedPrecondition(name() + " was declared as a table, expected poseidon_push_rows");
   Push push{.step = Step(step)};
   POSEIDON_ASSIGN_OR_RETURN(const PlacedView placed,
-                            TakePlacedView(gradient, "the gradient of " + name, model->owner->device));
+                            TakePlacedView(gradient, [&name] { return "the gradient of " + name(); }, model->owner->device));
   push.gradient = placed.view;
   push.on_device = placed.on_device;
   if (placed.ready != nullptr) push.ready = std::make_shared<CallbackEvent>(placed.ready);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <new>
 #include <optional>
 #include <string>
@@ -47,11 +48,12 @@ POSEIDON_REQUIRED_THROUGH(poseidon_span, end_nanoseconds);
 // Returns the caller's struct, whichever version it was compiled with; fields that it lacks are zero.
 template <typename T>
 Result<T> Take(const T* given) {
-  const std::string name = Required<T>::kName;
-  if (given == nullptr) return InvalidArgument("the " + name + " is NULL");
+  // Made where it is told alone: pushes come here many times a step.
+  const auto name = [] { return std::string(Required<T>::kName); };
+  if (given == nullptr) return InvalidArgument("the " + name() + " is NULL");
   const std::size_t size = given->struct_size;
   if (size < Required<T>::kBytes) {
-    return InvalidArgument("the struct_size of a " + name + " is " + std::to_string(size) +
+    return InvalidArgument("the struct_size of a " + name() + " is " + std::to_string(size) +
                            ", expected at least " + std::to_string(Required<T>::kBytes) +
                            "; make it with POSEIDON_NEW");
   }
@@ -61,7 +63,7 @@ Result<T> Take(const T* given) {
     const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
     if (size > kMost ||
         std::any_of(bytes + sizeof(T), bytes + size, [](unsigned char b) { return b != 0; })) {
-      return Unimplemented("a " + name + " of " + std::to_string(size) +
+      return Unimplemented("a " + name() + " of " + std::to_string(size) +
                            " bytes asks for what this library, which knows " +
                            std::to_string(sizeof(T)) + ", does not have");
     }
@@ -97,15 +99,15 @@ inline void CopyText(std::string_view text, char* to, std::size_t capacity) {
 
 inline poseidon_code Answer(const Status& status, poseidon_status* to) {
   if (to != nullptr && to->struct_size >= POSEIDON_THROUGH(poseidon_status, culprit)) {
-    poseidon_status given{};
-    given.code = static_cast<poseidon_code>(status.code());
-    given.scope = static_cast<std::int32_t>(status.scope());
-    given.culprit = status.culprit();
+    // Field by field, and of the message what it says: a call in a loop does not pay for a page of zeros.
+    to->code = static_cast<poseidon_code>(status.code());
+    to->scope = static_cast<std::int32_t>(status.scope());
+    to->culprit = status.culprit();
     const std::size_t size = std::min(to->struct_size, sizeof(poseidon_status));
+    if (size >= POSEIDON_THROUGH(poseidon_status, reserved)) to->reserved = 0;
     if (size > offsetof(poseidon_status, message)) {
-      CopyText(status.message(), given.message, size - offsetof(poseidon_status, message));
+      CopyText(status.message(), to->message, size - offsetof(poseidon_status, message));
     }
-    static_cast<void>(Give("poseidon_status", given, to));
   }
   return static_cast<poseidon_code>(status.code());
 }
@@ -128,7 +130,9 @@ inline std::string TextOr(const char* text, const char* otherwise) {
   return text != nullptr ? text : otherwise;
 }
 
-// `what` names the view in the answer.
+// Names a view in the answer; called where there is something to say of it.
+using Naming = std::function<std::string()>;
+
 Result<TensorView> TakeView(const poseidon_view* given, const std::string& what);
 
 // A view of host memory or of the session's device.
@@ -137,7 +141,7 @@ struct PlacedView {
   bool on_device = false;
   void* ready = nullptr;
 };
-Result<PlacedView> TakePlacedView(const poseidon_view* given, const std::string& what,
+Result<PlacedView> TakePlacedView(const poseidon_view* given, const Naming& what,
                                   const std::optional<poseidon_device>& device);
 
 }  // namespace poseidon::c

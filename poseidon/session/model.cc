@@ -200,9 +200,11 @@ Completion Model::Complete(LayerId layer, Completion landed) {
   return [this, layer, landed = std::move(landed)](Status status) {
     {
       MutexLock lock(mutex_);
-      layers_[layer.value()].waiting = false;
-      layers_[layer.value()].status = status;
-      landed_.NotifyAll();
+      Layer& of = layers_[layer.value()];
+      of.waiting = false;
+      of.status = status;
+      // A thread that waits for other layers only is not woken.
+      if (of.awaited > 0) landed_.NotifyAll();
     }
     // The program's code runs without the lock, which Push, Landed and Wait take.
     if (landed) landed(std::move(status));
@@ -214,6 +216,7 @@ LayerId Model::WaitAny(std::span<const LayerId> layers) {
   MutexLock lock(mutex_);
   std::optional<LayerId> found = FirstLanded(layers);
   if (found) return *found;
+  for (const LayerId layer : layers) ++layers_[layer.value()].awaited;
   const FrontEnd::Blocked blocked(session_.front_end_);
   const TimePoint begin = session_.now();
   while (!found) {
@@ -227,6 +230,7 @@ LayerId Model::WaitAny(std::span<const LayerId> layers) {
     lock.Lock();
     found = FirstLanded(layers);
   }
+  for (const LayerId layer : layers) --layers_[layer.value()].awaited;
   const TimePoint end = session_.now();
   AddWaited(end - begin);
   if (TraceRecorder* const trace = session_.options_.trace; trace != nullptr) {

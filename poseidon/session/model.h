@@ -156,6 +156,7 @@ class Model {
     std::optional<Step> last;  // pushed
     Status status;
     std::uint32_t rows = 0;  // of the last push
+    int awaited = 0;         // calls that block for it
   };
   // The sum that the workers make at a step's beginning: wishes, then for each worker the seconds that it computed in
   // the step before, which only it adds to.

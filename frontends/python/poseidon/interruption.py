@@ -19,18 +19,18 @@ from ctypes import CFUNCTYPE, c_int32, c_void_p
 
 Interrupted = CFUNCTYPE(c_int32, c_void_p)  # the type of poseidon_options.interrupted
 
-_raised: dict[int, BaseException] = {}  # by the thread whose call ends with it
+raised: dict[int, BaseException] = {}  # by the thread whose call ends with it; `take` has what is this thread's
 _heard: int | None = None  # where a byte comes with every signal, without Python's help
 
 
 def take() -> BaseException | None:
     """Takes the exception that a handler raised while a call of this thread blocked; None where there is none."""
-    return _raised.pop(threading.get_ident(), None) if _raised else None
+    return raised.pop(threading.get_ident(), None) if raised else None
 
 
 def put(failure: BaseException) -> None:
     """Keeps the exception of a callback, which cannot raise into the core: this thread's call ends and raises it."""
-    _raised[threading.get_ident()] = failure
+    raised[threading.get_ident()] = failure
 
 
 def listen() -> None:
@@ -81,11 +81,11 @@ def _answers() -> Generator[int | None, int | None, None]:
             yield answer
             if _ends_for_main():
                 put(KeyboardInterrupt())
-            answer = int(threading.get_ident() in _raised)
+            answer = int(threading.get_ident() in raised)
         except GeneratorExit:
             raise
-        except BaseException as raised:
-            put(raised)
+        except BaseException as failure:
+            put(failure)
             answer = 1
 
 
