@@ -4,11 +4,13 @@
 
   layers_bench.py                     # one worker, then two on loopback
   layers_bench.py --workers 2 --only factors,dense-overlap
+  layers_bench.py --before ../other   # beside another checkout, which is built: each case there and here, one after the other
 
-Both nets train by turns in the same process with the same batches. Counted is the processor time of the thread that
-trains, so waiting for the network is in neither; what the wrapped net takes more, by layers and steps, is the figure.
-Printed: us per layer and step, median and quartiles over the turns, of rank 0. With one worker then the same where the
-core's functions are nothing: what of it is Python's and torch's.
+The nets train by turns in the same process with the same batches. Counted is the processor time of the thread that
+trains, so waiting for the network is in none; what the wrapped net takes more than the plain one, by layers and steps, is the
+figure. Printed: us per layer and step, median and quartiles over the turns, of rank 0. With one worker then the same where the
+core's functions are nothing: what of it is Python's and torch's. Then what a net takes more whose hooks do the least that they
+can: they copy each layer's gradients into one piece and show them as views of it.
 
   dense     every gradient whole
   factors   every gradient as factors
@@ -18,13 +20,15 @@ each as it is, waited for at the end of backward, and with -overlap.
 """
 import argparse
 import gc
+import os
 import pathlib
 import statistics
 import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "frontends" / "python"))
+# The checkout whose package the workers train with, which main sets for them.
+sys.path.insert(0, str(pathlib.Path(os.environ.get("LAYERS_BENCH_ROOT", ROOT)) / "frontends" / "python"))
 
 import ranks  # noqa: E402
 
@@ -39,6 +43,7 @@ def parse(arguments):
     parser.add_argument("--layers", type=int, default=200)
     parser.add_argument("--turns", type=int, default=15, help="of each net")
     parser.add_argument("--steps", type=int, default=20, help="of a turn")
+    parser.add_argument("--before", type=pathlib.Path, help="another checkout with its build in build/release")
     options = parser.parse_args(arguments)
     if unknown := set(options.only) - set(CASES):
         parser.error(f"there is no case {sorted(unknown)[0]}, expected some of {', '.join(CASES)}")
@@ -55,6 +60,25 @@ def turn(torch, net, optimizer, batch, steps):
     return (time.thread_time_ns() - began) / 1000 / steps
 
 
+def copying(torch, layer):
+    """Hooks of one Linear that do the least."""
+    parameters = list(layer.parameters())
+    flat = torch.empty(sum(parameter.numel() for parameter in parameters))
+    views = [piece.view(p.shape) for piece, p in zip(flat.split([p.numel() for p in parameters]), parameters)]
+    missing = len(parameters)
+
+    def arrived(_):
+        nonlocal missing
+        missing -= 1
+        if missing == 0:
+            missing = len(parameters)
+            torch._foreach_copy_(views, [parameter.grad for parameter in parameters])
+            for parameter, view in zip(parameters, views):
+                parameter.grad = view
+    for parameter in parameters:
+        parameter.register_post_accumulate_grad_hook(arrived)
+
+
 def worker(case, options, workers, results, rank, port, token):
     import torch
 
@@ -66,11 +90,13 @@ def worker(case, options, workers, results, rank, port, token):
     scheme = "sfb" if kind == "factors" else "kv"
     poseidon.torch.init(rank=rank, workers=workers, port=port, token_file=token, threads=1, final_plan_step=3,
                         schemes={str(layer): scheme for layer in layers})  # one that is named joins no other
-    nets = [torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in layers)) for _ in range(2)]
+    nets = [torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in layers)) for _ in range(3)]
     optimizers = [torch.optim.SGD(net.parameters(), lr=1e-3) for net in nets]
     exchange = poseidon.torch.wrap(nets[0], optimizers[0], overlap=bool(overlap), factors=kind != "whole")
+    for layer in nets[2]:
+        copying(torch, layer)
     batch = torch.ones(BATCH, WIDTH)
-    took, gone = [], []
+    took, gone, least = [], [], []
     gc.collect()
     for number in range(2 + options.turns * (2 if workers == 1 else 1)):
         both = []
@@ -79,14 +105,19 @@ def worker(case, options, workers, results, rank, port, token):
             exchange.synchronize()
         if number >= 2:  # else with the first plan, and warming up
             (took if len(took) < options.turns else gone).append((both[0] - both[1]) / options.layers)
+            least.append((both[2] - both[1]) / options.layers)
         if len(took) == options.turns:
-            exchange.push_whole = exchange.push_product = exchange.wait = lambda *_: None
+            exchange.wait = lambda *_: None
+            for pusher in (exchange, *exchange.layers):  # as older versions have them, and this one
+                pusher.push_whole = pusher.push_product = exchange.wait
     if rank == 0:
-        results.put((took, gone, both[1] / options.layers))
+        results.put((took, gone, least, both[1] / options.layers))
     poseidon.torch.shutdown()
 
 
-def measure(case, options, workers):
+def measure(case, options, workers, root):
+    os.environ["LAYERS_BENCH_ROOT"] = str(root)
+    os.environ["POSEIDON_LIBRARY"] = str(root / "build/release/poseidon/c/libposeidon.so")
     results = ranks.CONTEXT.Queue()
     ranks.run(f"layers_bench: case {case} with {workers} workers", worker, workers, case, options, workers, results)
     return results.get()
@@ -100,11 +131,13 @@ def spread(took):
 def main(arguments):
     options = parse(arguments)
     print(f"us per layer and step, {options.layers} layers of {WIDTH}x{WIDTH}+{WIDTH}, beside the plain net's own")
+    roots = [("", ROOT)] if options.before is None else [("before ", options.before.resolve()), ("after  ", ROOT)]
     for workers in options.workers:
         for case in options.only:
-            took, gone, plain = measure(case, options, workers)
-            print(f"{workers} workers  {case:16} {spread(took)}" + (f"   without the core {spread(gone)}" if gone else "")
-                  + f"   plain {plain:.1f}", flush=True)
+            for name, root in roots:
+                took, gone, least, plain = measure(case, options, workers, root)
+                print(f"{name}{workers} workers  {case:16} {spread(took)}" + (f"   without the core {spread(gone)}" if gone else "")
+                      + f"   hooks that copy {spread(least)}   plain {plain:.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from ..errors import PoseidonError
 from .devices import can_stage, pinned
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from ..session import Session
@@ -89,8 +90,10 @@ class Layer:
     Copies and pickles of a model leave its layers behind: they are None there.
     """
 
-    exchange: Exchange  # both from when it is declared
+    exchange: Exchange  # all from when it is declared
     id: int
+    push_whole: Callable[[], None]    # hands over the gradient in its memory
+    push_product: Callable[[], None]  # hands over its factors, where it has any
     adds: bool  # see next_backward
     stays: bool
     local: bool
