@@ -12,9 +12,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 versions=("$@")
 [ ${#versions[@]} -gt 0 ] || versions=(2.16.2 2.17.1 2.18.1 2.19.1 2.20.0 2.21.0)
 
-scripts/build.sh release poseidon_shared poseidon_tensorflow
+scripts/build.sh release poseidon_shared poseidon_tensorflow poseidon
 export POSEIDON_LIBRARY=$PWD/build/release/poseidon/c/libposeidon.so
 export POSEIDON_TENSORFLOW_LIBRARY=$PWD/build/release/frontends/tensorflow/libposeidon_tensorflow.so
+export POSEIDON_PROGRAM=$PWD/build/release/bin/poseidon
 failed=()
 for version in "${versions[@]}"; do
   environment=$PWD/build/tensorflow/$version

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A loop of one's own on Fashion-MNIST: gradients become means over all workers by one call."""
+import argparse
+
 import keras
 import tensorflow as tf
 from fashion_mnist import read
 
 import poseidon.tensorflow as poseidon
 
-BATCH, STEPS = 128, 300
+BATCH = 128
 
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--steps", type=int, default=300)
+options = parser.parse_args()
 poseidon.init()
 keras.utils.set_random_seed(1)
 layers = keras.layers
@@ -27,7 +32,7 @@ def step(images, labels):
     return loss
 
 
-for number, (images, labels) in enumerate(poseidon.shard(batches).take(STEPS)):
+for number, (images, labels) in enumerate(poseidon.shard(batches).take(options.steps)):
     loss = step(images, labels)
     if number % 50 == 0 and poseidon.rank() == 0:
         print(f"step {number} loss {float(loss):.4f}", flush=True)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Text: in which section of Debian is a package, by the words of its name and description (apt-cache dumpavail)."""
+import argparse
 import subprocess
 
 import keras
@@ -21,12 +22,16 @@ def packages():
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--samples", type=int, help="of the packages; all where it is not given")
+    options = parser.parse_args()
     keras.utils.set_random_seed(1)
     texts, sections = zip(*packages())
     names, counts = np.unique(sections, return_counts=True)
     kept = list(names[np.argsort(-counts)][:SECTIONS])
     pairs = [(text, kept.index(section)) for text, section in zip(texts, sections) if section in kept]
-    order = np.random.default_rng(1).permutation(len(pairs))
+    order = np.random.default_rng(1).permutation(len(pairs))[:options.samples]
     texts, labels = np.array([pairs[at][0] for at in order]), np.array([pairs[at][1] for at in order])
     words = keras.layers.TextVectorization(WORDS, output_sequence_length=LONGEST)
     words.adapt(texts)
@@ -38,7 +43,7 @@ def main():
     model.compile(optimizer=keras.optimizers.Adam(2e-3), metrics=["accuracy"],
                   loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     poseidon.distribute(model)
-    history = model.fit(numbers, labels, validation_split=0.1, epochs=2, batch_size=256 // poseidon.workers(),
+    history = model.fit(numbers, labels, validation_split=0.1, epochs=options.epochs, batch_size=256 // poseidon.workers(),
                         verbose=2 if poseidon.rank() == 0 else 0)
     if poseidon.rank() == 0:
         print(f"of {len(labels)} packages; right about {history.history['val_accuracy'][-1]:.1%} of those it has not seen")

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples run on two workers, as their README starts them, on part of their data."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import FRONT_END, PATIENCE, PYTHON, ROOT, needs_tensorflow
+
+pytestmark = needs_tensorflow
+
+FASHION_MNIST = pathlib.Path(os.environ.get("FASHION_MNIST", "/usr/share/datasets/fashion-mnist"))
+# What rank 0 says at the end, and with what the example is quick.
+EXAMPLES = {"fashion": ("accuracy on the test images", ["--epochs", "1", "--samples", "512"]),
+            "wide": ("dense_1/kernel: sfb", ["bytes", "--samples", "1536"]),
+            "loop": ("step 50 loss", ["--steps", "60"]),
+            "packages": ("right about", ["--epochs", "1", "--samples", "2000"]),
+            "applications": ("% hidden", ["VGG19", "2"])}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(tmp_path, name):
+    if name in ("fashion", "wide", "loop") and not FASHION_MNIST.exists():
+        pytest.skip(f"{FASHION_MNIST} is not there: install dataset-fashion-mnist")
+    if name == "packages" and shutil.which("apt-cache") is None:
+        pytest.skip("apt-cache is not there, which knows the packages")
+    says, arguments = EXAMPLES[name]
+    done = subprocess.run([PYTHON, "-B", "-m", "poseidon", "run", "-n", "2", PYTHON, "-B",
+                           ROOT / "examples" / "tensorflow" / f"{name}.py", *arguments],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE,
+                          env={**os.environ, "PYTHONPATH": str(FRONT_END), "CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("[0] ") and says in line for line in lines), done.stdout
+    assert not any(line.startswith("[1] ") for line in lines), done.stdout  # rank 0 alone prints
