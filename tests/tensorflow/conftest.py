@@ -15,8 +15,11 @@ import programs  # noqa: E402
 
 FRONT_END = programs.FRONT_END
 PYTHON = pathlib.Path(os.environ.get("POSEIDON_TENSORFLOW_PYTHON", ROOT / ".venv-tensorflow" / "bin" / "python3"))
-PATIENCE = 240 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
+TIMEOUT_FACTOR = float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
+PATIENCE = 240 * TIMEOUT_FACTOR
 
 needs_tensorflow = pytest.mark.skipif(not PYTHON.exists(), reason=f"TensorFlow is not installed ({PYTHON.parents[1].name})")
+needs_tensorboard = pytest.mark.skipif(not any(PYTHON.parents[1].glob("lib/python3*/site-packages/tensorboard")),
+                                       reason="TensorBoard is not installed, which TensorFlow from 2.20 on does not bring")
 start = functools.partial(programs.start, PYTHON)
 ended = functools.partial(programs.ended, patience=PATIENCE)

@@ -9,8 +9,11 @@ POSEIDON_TEST_INIT has arguments of init, as JSON.
 import json
 import os
 import pathlib
+import signal
 import sys
 import tempfile
+import threading
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -243,6 +246,23 @@ def evaluated_and_saved(steps):
     loaded = keras.models.load_model("looked.keras" if poseidon.rank() == 0 else "looked too.keras")
     assert all(np.array_equal(one, other) for one, other in zip(loaded.get_weights(), variables))
     return [*variables, np.array(Looking.seen)]
+
+
+@case
+def a_board_is_written(steps):
+    """What TensorBoard reads of rank 0 are the means over all workers."""
+    with tempfile.TemporaryDirectory() as folder:
+        variables, history = fit_arrays(steps // 5, 5, 2, [keras.callbacks.TensorBoard(folder)], validation_data=samples(1, more=9))
+        if poseidon.rank() > 0:
+            assert not os.listdir(folder)
+            return variables
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        for part, prefix in ("train", ""), ("validation", "val_"):
+            events = EventAccumulator(f"{folder}/{part}").Reload()
+            for name in "loss", "accuracy":
+                read = [float(tf.make_ndarray(event.tensor_proto)) for event in events.Tensors(f"epoch_{name}")]
+                assert np.allclose(read, history[prefix + name], rtol=1e-6), (read, history)
+    return variables
 
 
 @case
@@ -648,14 +668,51 @@ def a_script_that_exits(steps):
     fit(dense_net(), SGD(0.1), steps, callbacks=[InRank1(lambda: sys.exit(3))])
 
 
+class Lost(keras.callbacks.Callback):
+    """Rank 1 sends itself a signal at any moment of its third epoch, and says before when that is."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def end(self):
+        print(time.monotonic(), flush=True)
+        os.kill(os.getpid(), self.number)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2 and poseidon.rank() == 1:
+            threading.Timer(np.random.default_rng().uniform(0, 0.3), self.end).start()
+
+
+def lose(number, steps, **compiled):
+    """The other says when it has heard of it: the clock is the machine's."""
+    model = dense_net()
+    model.compile(optimizer=SGD(0.1), loss=LOSS, **compiled)
+    try:
+        poseidon.distribute(model).fit(*samples(steps), batch_size=ALL // 2, epochs=100_000, verbose=0, callbacks=[Lost(number)])
+    except tf.errors.AbortedError:
+        print(time.monotonic(), flush=True)
+        raise
+
+
 @case
 def a_killed_worker(steps):
-    fit(dense_net(), SGD(0.1), steps, callbacks=[InRank1(lambda: os.kill(os.getpid(), 9))])
+    lose(signal.SIGKILL, steps)
 
 
 @case
 def a_killed_worker_of_eager_ones(steps):
-    fit(dense_net(), SGD(0.1), steps, callbacks=[InRank1(lambda: os.kill(os.getpid(), 9))], run_eagerly=True)
+    lose(signal.SIGKILL, steps, run_eagerly=True)
+
+
+@case
+def a_frozen_worker(steps):
+    lose(signal.SIGSTOP, steps)
+
+
+@case
+def a_frozen_worker_of_eager_ones(steps):
+    lose(signal.SIGSTOP, steps, run_eagerly=True)
 
 
 def main():
