@@ -42,7 +42,7 @@ EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6
          "a_generator": 1e-6, "a_generator_sharded": 1e-6, "a_generator_in_epochs": 1e-6,
          "in_half_precision": 2e-2}
 # One process would skip another step, or have another order.
-BITS_ONLY = ["an_overflow_on_one_worker", "shuffled_by_number"]
+BITS_ONLY = ["an_overflow_on_one_worker", "shuffled_by_number", "shuffled_by_seeds"]
 # A plan that counts bytes only, from the sixth step on: on loopback factors win no time.
 MANY_FACTORS = {"policy": "bytes", "final_plan_step": 5}
 # Those with a Dense kernel that is large enough, trained once more with that plan.
@@ -140,13 +140,43 @@ def test_what_the_exchange_overlaps_with_is_said_by_rank_0(trained, name, how):
     assert [f"poseidon: the exchange overlaps with the backward pass {how}" in errors for errors in said] == [True, False]
 
 
-@pytest.mark.parametrize("name", ["shuffled_by_number"])
+@pytest.mark.parametrize("name", ["shuffled_by_number", "shuffled_by_seeds"])
 def test_shuffled_batches_come_once_an_epoch(trained, name):
     seen = [variables(trained, "of2-seen", name, rank) for rank in range(2)]
     for one, other in zip(*seen, strict=True):
         epochs = [np.concatenate(both) for both in zip(np.split(one, 2), np.split(other, 2))]
         assert all(np.array_equal(np.sort(epoch), np.arange(len(epoch))) for epoch in epochs)
         assert not np.array_equal(*epochs)
+
+
+# Of each data set in ORDERS of worker.py, what is said of it, and of some that are given to fit. Rank 0 has nothing to say
+# against its own seeds.
+ON_RANK_1 = {"other_seeds": r"the orders of the data sets differ: rank 1 has a shuffle with the seeds \(2, 1\) where rank 0 has a "
+                            r"shuffle with the seeds \(1, 1\), expected the same seeds on all workers",
+             "other_seeds_within": r"the orders of the data sets differ: rank 1 has a shuffle with the seeds \(87654321, 1\) where "
+                                   r"rank 0 has a shuffle with the seeds \(87654321, 0\)",
+             "shuffled_on_one": r"the orders of the data sets differ: rank 1 has a shuffle with the seeds \(87654321, 1\) where "
+                                r"rank 0 has no shuffle"}
+SAID = {**dict.fromkeys(["none", "seeded", "unknown", "in_threads", "several_seeded", "random_numbers_beside", "each_workers_own"]),
+        **dict.fromkeys(["unseeded", "unseeded_once", "unseeded_within", "unseeded_far_within", "unseeded_files",
+                         "unseeded_in_one_of_two", "unseeded_of_the_first_api", "unseeded_for_fit", "unseeded_for_validation"],
+                        r"the data set is shuffled without a seed before .* expected shuffle\(n, seed=1\) or list_files\("),
+        "several_unseeded": r"the data set is drawn from several without a seed before .* expected sample_from_datasets\(",
+        **dict.fromkeys(["overtaking", "overtaking_by_options", "overtaking_within"],
+                        r"the data set takes elements in the order in which threads have made them before .* deterministic=True"),
+        **ON_RANK_1}
+
+
+@pytest.mark.parametrize("name", ["orders"])
+def test_an_order_of_each_workers_own_is_refused(trained, name):
+    alone, *both = (json.loads((trained / f"{workers}-said-{name}-{rank}.json").read_text())
+                    for workers, rank in (("of1", 0), ("of2", 0), ("of2", 1)))
+    assert alone == dict.fromkeys(SAID)
+    for rank, said in enumerate(both):
+        expected = {**SAID, **(dict.fromkeys(ON_RANK_1) if rank == 0 else {})}
+        wrong = {name: sentence for name, sentence in said.items()
+                 if (sentence is None) != (expected[name] is None) or not re.match(expected[name] or "", sentence or "")}
+        assert said.keys() == expected.keys() and not wrong, wrong
 
 
 @pytest.mark.parametrize("name", FACTORS)

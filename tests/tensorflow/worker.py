@@ -29,8 +29,8 @@ from poseidon import tensorflow as in_loops  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 import keras_cases  # noqa: E402
-from keras_cases import (ALL, CASES, CLASSES, FEATURES, LOSS, SGD, InRank1, an_exception_in_a_callback, case, dense_net,  # noqa: E402
-                         fit, fit_arrays, fit_of, own_seed, samples, sentences)
+from keras_cases import (ALL, CASES, CLASSES, FEATURES, LOSS, SGD, InRank1, Seen, an_exception_in_a_callback, case,  # noqa: E402
+                         dense_net, fit, fit_arrays, fit_of, own_seed, samples, save_seen, sentences)
 
 
 def batches(steps, of=samples):
@@ -246,6 +246,111 @@ def evaluated_and_saved(steps):
     loaded = keras.models.load_model("looked.keras" if poseidon.rank() == 0 else "looked too.keras")
     assert all(np.array_equal(one, other) for one, other in zip(loaded.get_weights(), variables))
     return [*variables, np.array(Looking.seen)]
+
+
+# ---- the order of a tf.data set
+
+Dataset = tf.data.Dataset
+
+
+def in_batches(dataset):
+    """Without the thread that tunes buffers, which the end of an epoch may wait for: see docs/keras.md, limits."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.batch(ALL // poseidon.workers()).with_options(options)
+
+
+def parts(count, of_part):
+    """`count` numbers in four parts, each a data set that `of_part` may give another order."""
+    return Dataset.range(4).interleave(lambda part: of_part(Dataset.range(part * count // 4, (part + 1) * count // 4)))
+
+
+@case
+def shuffled_by_seeds(steps):
+    """In an epoch every sample comes once, on one worker, however the data set is shuffled."""
+    count, own = steps // 5 * ALL, (poseidon.workers(), poseidon.rank())
+    keras.utils.set_random_seed(1)
+    numbers, shuffled_parts = Dataset.range(count), parts(count, lambda part: part.shuffle(count, seed=2))
+    divided = [poseidon.shard(in_batches(numbers.shuffle(count, seed=1))),
+               poseidon.shard(in_batches(numbers.shuffle(count))),  # by the global seed
+               poseidon.shard(in_batches(shuffled_parts.shuffle(2, seed=1).apply(tf.data.experimental.assert_cardinality(count)))),
+               in_batches(numbers.shuffle(count, seed=1)).shard(*own)]
+    tf.random.set_seed(None)
+    divided.append(in_batches(numbers.shard(*own).shuffle(count)))  # of each worker's own samples
+    model = Seen()
+    seen = model.fit_seen(divided[0].map(lambda x: (tf.cast(x[:, None], tf.float32),) * 2))
+    save_seen("shuffled_by_seeds", [seen, *(np.concatenate([batch for _ in range(2) for batch in one.as_numpy_iterator()])
+                                            for one in divided[1:])])
+    return model.variables
+
+
+def of_unknown_kind():
+    def fail():
+        raise NotImplementedError
+    dataset = Dataset.range(100)
+    dataset._inputs = fail
+    return dataset
+
+
+def without_order(dataset):
+    options = tf.data.Options()
+    options.deterministic = False
+    return dataset.with_options(options)
+
+
+def other_seeds():
+    keras.utils.set_random_seed(1 + poseidon.rank())
+    try:
+        return Dataset.range(100).shuffle(8, seed=1)
+    finally:
+        tf.random.set_seed(None)
+
+
+# Data sets, each by what is said of it.
+ORDERS = {
+    "none": lambda: Dataset.range(100),
+    "seeded": lambda: Dataset.range(100).shuffle(8, seed=0, reshuffle_each_iteration=False).repeat(2),
+    "unknown": of_unknown_kind,
+    "in_threads": lambda: Dataset.range(100).map(lambda x: x + 1, num_parallel_calls=2),
+    "several_seeded": lambda: Dataset.sample_from_datasets([Dataset.range(50)] * 2, seed=3),
+    "random_numbers_beside": lambda: Dataset.zip((Dataset.range(100), Dataset.random())).map(lambda x, y: x),
+    "unseeded": lambda: Dataset.range(100).shuffle(8),
+    "unseeded_once": lambda: Dataset.range(100).shuffle(8, reshuffle_each_iteration=False).cache().map(lambda x: x).prefetch(1),
+    "unseeded_within": lambda: parts(100, lambda part: part.shuffle(8)),
+    "unseeded_far_within": lambda: parts(100, lambda part: part.flat_map(lambda x: Dataset.range(x, x + 1).shuffle(8))),
+    "unseeded_files": lambda: Dataset.list_files(f"{os.path.dirname(__file__)}/*.py"),
+    "unseeded_in_one_of_two": lambda: Dataset.range(100).concatenate(Dataset.range(100).shuffle(8)),
+    "unseeded_of_the_first_api": lambda: tf.compat.v1.data.Dataset.range(100).shuffle(8),
+    "several_unseeded": lambda: Dataset.sample_from_datasets([Dataset.range(50)] * 2),
+    "overtaking": lambda: Dataset.range(100).map(lambda x: x + 1, num_parallel_calls=2, deterministic=False),
+    "overtaking_by_options": lambda: without_order(Dataset.range(100).map(lambda x: x + 1, num_parallel_calls=2)),
+    "overtaking_within": lambda: parts(100, lambda part: part.map(lambda x: x, num_parallel_calls=2, deterministic=False)),
+    "other_seeds": other_seeds,
+    "other_seeds_within": lambda: parts(100, lambda part: part.shuffle(8, seed=poseidon.rank())),
+    "shuffled_on_one": lambda: Dataset.range(100).shuffle(8, seed=1) if poseidon.rank() == 1 else Dataset.range(100)}
+
+
+@case
+def orders(steps):
+    """What is said of each by shard, and by fit where Dataset.shard has divided it."""
+    said = {}
+    tf.random.set_seed(None)
+
+    def note(name, take):
+        try:
+            take()
+            said[name] = None
+        except poseidon.PoseidonError as refused:
+            said[name] = str(refused)
+    for name, make in ORDERS.items():
+        note(name, lambda: poseidon.shard(make().apply(tf.data.experimental.assert_cardinality(100)).batch(5)))
+    both = in_batches(Dataset.from_tensor_slices(samples(4)))
+    divided = in_batches(Dataset.from_tensor_slices(samples(4)).shuffle(8)).shard(poseidon.workers(), poseidon.rank())
+    note("unseeded_for_fit", lambda: fit_of(divided, epochs=1))
+    note("unseeded_for_validation", lambda: fit_of(poseidon.shard(both), epochs=1, validation_data=divided))
+    note("each_workers_own", lambda: fit_of(in_batches(Dataset.from_tensor_slices(samples(4)).shuffle(8)).shard(1, 0)))
+    with open(f"{sys.argv[1]}-said-orders-{poseidon.rank()}.json", "w") as file:
+        json.dump(said, file)
 
 
 @case

@@ -228,12 +228,16 @@ class Session:
 
     def compare_models(self, variables: Sequence[str]) -> None:
         """Raises PoseidonError on a worker whose variables, each described in a line, are not rank 0's, which ends the job."""
-        own = "\n".join(variables)
+        self.compare("models", variables, "no variable")
+
+    def compare(self, what: str, lines: Sequence[str], none: str, expected: str = "") -> None:
+        """Raises PoseidonError on a worker whose lines are not rank 0's, which ends the job; `none`: how a missing one is called."""
+        own = "\n".join(lines)
         first = self.broadcast_bytes(own.encode()).decode(errors="replace")
         if first != own:
-            pairs = itertools.zip_longest(own.split("\n"), first.split("\n"), fillvalue="no variable")
+            pairs = itertools.zip_longest(*(text.split("\n") if text else [] for text in (own, first)), fillvalue=none)
             here, there = next((here, there) for here, there in pairs if here != there)
-            raise PoseidonError(f"the models differ: rank {self.rank} has {here} where rank 0 has {there}",
+            raise PoseidonError(f"the {what} differ: rank {self.rank} has {here} where rank 0 has {there}{expected}",
                                 "INVALID_ARGUMENT")
 
     def join_small(self, declared: Sequence[c.Layer]) -> list[int]:

@@ -39,7 +39,8 @@ def shard(dataset: Any) -> Any:
     """This worker's part of a tf.data.Dataset, a PyDataset or a generator of batches, whose order is the same on all workers:
     of every `workers()` batches that of its rank. So workers with batches of b see what one with batches of workers() * b would.
     The samples of the batches that are left over at the end are divided evenly. Fewer samples than workers are left out: a worker
-    without any would keep the others waiting. Joins the job where init() has not been called."""
+    without any would keep the others waiting. A tf.data.Dataset that is shuffled without a seed, or with seeds that differ between
+    workers, is refused. All workers call it. Joins the job where init() has not been called."""
     is_dataset = isinstance(dataset, tf.data.Dataset)
     if not is_dataset and not isinstance(dataset, keras.utils.PyDataset) and not batches.is_generator(dataset):
         raise PoseidonError(f"shard was given a {type(dataset).__module__}.{type(dataset).__qualname__}, expected a "

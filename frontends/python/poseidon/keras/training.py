@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from .. import shuffles
 from ..errors import PoseidonError, check_same
 from ..session import view_of
 from . import arrays, batches
@@ -190,7 +191,9 @@ class Training:
             asked.update(x=batches.Part(whole, session.rank, session.workers, seed, endless), shuffle=False)
         elif batches.is_generator(x):
             asked["x"] = batches.divided(x, session.rank, session.workers)
-        elif not batches.is_sharded_dataset(x) and not self.is_divided(x):
+        elif batches.is_sharded_dataset(x):
+            shuffles.check_order_before_shards(x, session)
+        elif not self.is_divided(x):
             raise PoseidonError(f"fit was given a {type(x).__module__}.{type(x).__qualname__} that nobody has divided among the "
                                 f"workers, expected {self.takes}", "INVALID_ARGUMENT")
         self.share_validation(asked, batch_size)
@@ -210,6 +213,8 @@ class Training:
         if isinstance(validation, (tuple, list)) and arrays.are_arrays(validation):
             asked["validation_data"] = self.validation_batches(tuple(validation), asked["validation_batch_size"] or batch_size)
             asked["validation_batch_size"] = None
+        elif batches.is_sharded_dataset(validation):
+            shuffles.check_order_before_shards(validation, self.backend.session())
 
     def begin(self, steps: int | None) -> None:
         """After the callbacks' own begin, in which rank 0 may have restored what it wrote."""

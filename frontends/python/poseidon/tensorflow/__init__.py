@@ -23,6 +23,7 @@ import tensorflow as tf
 from ..errors import PoseidonError
 from ..membership import Membership
 from ..session import make_token_file
+from ..shuffles import check_order
 from . import data
 from .exchange import Exchange, path_of, resource_of
 from .exchange import broadcast as _broadcast
@@ -96,9 +97,13 @@ def shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """This worker's part of a data set of batches, whose order is the same on all workers: of every `workers()` batches that
     of its rank. So workers with batches of b see what one with batches of workers() * b would. The samples of the batches that
     are left over at the end are divided evenly. Fewer samples than workers are left out: a worker without any would keep the
-    others waiting. Joins the job where init() has not been called."""
+    others waiting. A data set that is shuffled without a seed, or with seeds that differ between workers, is refused. All
+    workers call it. Joins the job where init() has not been called."""
     init()
-    return dataset if workers() == 1 else data.shard(dataset, rank(), workers())
+    if workers() == 1:
+        return dataset
+    check_order(dataset, joined())
+    return data.shard(dataset, rank(), workers())
 
 
 def exchange_of(variables: Sequence[Any], gradients: Sequence[Any]) -> Exchange:
