@@ -18,10 +18,13 @@ EXAMPLES = {"fashion": ("accuracy on the test images", ["--epochs", "1", "--samp
             "loop": ("step 50 loss", ["--steps", "60"]),
             "packages": ("right about", ["--epochs", "1", "--samples", "2000"]),
             "applications": ("% hidden", ["VGG19", "2"])}
+LONG = ("packages", "applications")  # a minute together
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs(tmp_path, name):
+    if name in LONG and os.environ.get("POSEIDON_EXAMPLES") != "all":
+        pytest.skip("it takes long: POSEIDON_EXAMPLES=all, as make soak sets it")
     if name in ("fashion", "wide", "loop") and not FASHION_MNIST.exists():
         pytest.skip(f"{FASHION_MNIST} is not there: install dataset-fashion-mnist")
     if name == "packages" and shutil.which("apt-cache") is None:
