@@ -39,20 +39,9 @@ void Formation::Start(Completion ready) {
   BeatToJoiners();
 
   member_.env.io.Post(alive_.Guard([this] {
-    if (member_.phase != Phase::kEnded) member_.coordinator->OnJoin(coordinator::ConnectionId(0), OwnJoin(), true);
+    if (member_.phase == Phase::kEnded) return;
+    member_.coordinator->OnJoin(coordinator::ConnectionId(0), member_.Introduction(listener_->address()), true);
   }));
-}
-
-wire::Join Formation::OwnJoin() const {
-  wire::Join join;
-  join.role = member_.options.role;
-  join.requested_rank = member_.options.requested_rank;
-  join.host = member_.options.host;
-  join.listen_host =
-      member_.options.advertise_host.empty() ? listener_->address().host : member_.options.advertise_host;
-  join.listen_port = listener_->address().port;
-  join.machine = member_.is_worker() ? member_.options.machine : "";
-  return join;
 }
 
 void Formation::JoinCoordinator() {
@@ -66,7 +55,7 @@ void Formation::JoinCoordinator() {
         }
         const auto channel = member_.mesh.AddStranger(*std::move(connection));
         to_coordinator_ = channel.get();
-        member_.mesh.SendControl(*channel, wire::Encode(OwnJoin()));
+        member_.mesh.SendControl(*channel, wire::Encode(member_.Introduction(listener_->address())));
         AwaitWelcome();
         BeatBeforeWelcome(channel);
       }));
@@ -199,7 +188,7 @@ Status Formation::OnIntroduction(const std::shared_ptr<messaging::Channel>& stra
     return DataLoss("a connection began with a message that is no introduction");
   }
   if (const auto* welcome = std::get_if<wire::Welcome>(&message)) {
-    if (Status fits = CheckRoster(*welcome); !fits.ok()) {
+    if (Status fits = CheckRoster(*welcome, member_.options); !fits.ok()) {
       ending_.End(fits.WithPrefix("the coordinator at " + member_.options.coordinator.ToString()));
       return fits;
     }
@@ -217,21 +206,6 @@ Status Formation::OnIntroduction(const std::shared_ptr<messaging::Channel>& stra
     return OkStatus();
   }
   return DataLoss("a connection began with a message that is no introduction");
-}
-
-// Workers first, in the order of their ranks; numbers of members are places in the roster, and what the
-// job is made of is looked up by them.
-Status Formation::CheckRoster(const wire::Welcome& welcome) const {
-  const std::vector<wire::RosterEntry>& roster = welcome.roster;
-  bool fits = (welcome.member == kCoordinatorMember) == member_.options.hosts_coordinator &&
-              roster[welcome.member.value()].role == member_.options.role;
-  for (std::size_t i = 0; i < roster.size(); ++i) {
-    const bool worker = roster[i].role == wire::Role::kWorker;
-    fits = fits && roster[i].member.value() == i && (!worker || roster[i].rank.value() == i) &&
-           (!worker || i == 0 || roster[i - 1].role == wire::Role::kWorker);
-  }
-  return fits ? OkStatus()
-              : DataLoss("sent a roster that is no job's, or one in which this member is another");
 }
 
 Status Formation::OnWelcome(const wire::Welcome& welcome) {

@@ -59,7 +59,6 @@ class Formation {
   void Abandon();
 
  private:
-  wire::Join OwnJoin() const;
   void JoinCoordinator();
   void AwaitWelcome();
   void BeatBeforeWelcome(const std::shared_ptr<messaging::Channel>& coordinator);
@@ -67,7 +66,6 @@ class Formation {
   void LimitStart();
   std::int32_t CoordinatorIfHere() const;
   coordinator::ConnectionId JoinerOf(const std::shared_ptr<messaging::Channel>& stranger);
-  Status CheckRoster(const wire::Welcome& welcome) const;
   void ConnectToPeers();
   Status OnHello(const std::shared_ptr<messaging::Channel>& channel, const wire::Hello& hello);
   void OnPeerConnected();

@@ -29,6 +29,20 @@ std::string NameOf(std::span<const wire::RosterEntry> roster, std::int32_t membe
   return coordinator::Describe(EntryOf(roster, static_cast<std::size_t>(member)));
 }
 
+// Workers come first, in the order of their ranks. Numbers of members are places in the roster, by which the job's
+// members are looked up.
+Status CheckRoster(const wire::Welcome& welcome, const NodeOptions& own) {
+  const std::vector<wire::RosterEntry>& roster = welcome.roster;
+  bool fits = (welcome.member == kCoordinatorMember) == own.hosts_coordinator &&
+              roster[welcome.member.value()].role == own.role;
+  for (std::size_t i = 0; i < roster.size(); ++i) {
+    const bool worker = roster[i].role == wire::Role::kWorker;
+    fits = fits && roster[i].member.value() == i && (!worker || roster[i].rank.value() == i) &&
+           (!worker || i == 0 || roster[i - 1].role == wire::Role::kWorker);
+  }
+  return fits ? OkStatus() : DataLoss("sent a roster that is no job's, or one in which this member is another");
+}
+
 Member::Member(const NodeEnvironment& environment, const NodeOptions& node_options, messaging::MeshObserver& observer,
                std::function<void(const wire::Message&)> on_message)
     : env(environment),
@@ -89,6 +103,17 @@ MemberId Member::NextInRing() const {
   const auto found = std::find(ring.begin(), ring.end(), self);
   if (found == ring.end()) return self;
   return found + 1 == ring.end() ? ring.front() : *(found + 1);
+}
+
+wire::Join Member::Introduction(const transport::Address& address) const {
+  wire::Join join;
+  join.role = options.role;
+  join.requested_rank = options.requested_rank;
+  join.host = options.host;
+  join.listen_host = options.advertise_host.empty() ? address.host : options.advertise_host;
+  join.listen_port = address.port;
+  join.machine = is_worker() ? options.machine : "";
+  return join;
 }
 
 void Member::SendTo(MemberId to, const wire::Message& message) {

@@ -16,6 +16,7 @@
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/session/node_options.h"
 #include "poseidon/sync/topology.h"
+#include "poseidon/transport/transport.h"
 #include "poseidon/wire/messages.h"
 
 namespace poseidon::session {
@@ -27,6 +28,9 @@ enum class Phase : std::uint8_t { kNew, kJoining, kConnecting, kReady, kRunning,
 
 // The roster's entry at `place` as the coordinator knows it. Servers are behind the workers, by shard.
 coordinator::Member EntryOf(std::span<const wire::RosterEntry> roster, std::size_t place);
+// Checks that the roster is a job's, and that this member is the one it is welcomed as; else kDataLoss. Pre: the
+// welcome's member is in the roster.
+Status CheckRoster(const wire::Welcome& welcome, const NodeOptions& own);
 // "worker 2 on host b"; of no member, that it is unknown.
 std::string NameOf(std::span<const wire::RosterEntry> roster, std::int32_t member);
 
@@ -69,6 +73,8 @@ class Member {
   // The next in the ring of those that exchange layers; this member itself, where it exchanges none or is alone.
   MemberId NextInRing() const;
 
+  // Returns what this member says of itself when it joins; it listens at `address`.
+  wire::Join Introduction(const transport::Address& address) const;
   void SendTo(MemberId to, const wire::Message& message);
   // Tells every peer that the job ends, for this reason.
   void SendAbort(const Status& reason);
