@@ -59,37 +59,59 @@ class FalseCoordinator final : public messaging::MeshObserver {
   std::unique_ptr<transport::Listener> listener_;
 };
 
-// How the start of a worker ends that joins there.
-Status StartAt(World& world, const transport::Address& coordinator) {
-  NullLogSink log;
-  const auto site = world.MakeSite("worker");
-  session::Runtime& runtime = site->runtime();
-  std::unique_ptr<session::Node> node;
-  Status started;
-  Tally done;
-  world.RunOn(runtime.io(), [&] {
-    session::NodeOptions options;
-    options.workers = 2;
-    options.listen = site->listen();
-    options.coordinator = coordinator;
-    options.join_timeout = std::chrono::seconds(5);
-    node = std::make_unique<session::Node>(
-        session::NodeEnvironment{.io = runtime.io(),
-                                 .compute = runtime.compute(),
-                                 .completions = runtime.completions(),
-                                 .context = runtime.context(),
-                                 .log = log},
-        options, [](const Status&) {});
-    ASSERT_TRUE(node->Listen().ok());
-    node->Start([&](Status status) {
-      started = std::move(status);
-      done.Add();
+// A worker of a job of two that listens and starts when it is made. Joins at `coordinator`, or hosts it where none is given.
+class Starting {
+ public:
+  Starting(World& world, const std::optional<transport::Address>& coordinator)
+      : world_(world), site_(world.MakeSite("worker")) {
+    session::Runtime& runtime = site_->runtime();
+    world_.RunOn(runtime.io(), [&] {
+      session::NodeOptions options;
+      options.workers = 2;
+      options.listen = site_->listen();
+      options.hosts_coordinator = !coordinator;
+      if (coordinator) options.coordinator = *coordinator;
+      options.join_timeout = std::chrono::seconds(5);
+      node_ = std::make_unique<session::Node>(
+          session::NodeEnvironment{.io = runtime.io(),
+                                   .compute = runtime.compute(),
+                                   .completions = runtime.completions(),
+                                   .context = runtime.context(),
+                                   .log = log_},
+          options, [](const Status&) {});
+      ASSERT_TRUE(node_->Listen().ok());
+      address_ = node_->address();
+      node_->Start([this](Status status) {
+        started_ = std::move(status);
+        done_.Add();
+      });
     });
-  });
-  EXPECT_TRUE(world.Await(done, 1));
-  world.RunOn(runtime.io(), [&] { node.reset(); });
-  return started;
-}
+  }
+  ~Starting() {
+    world_.RunOn(site_->runtime().io(), [this] { node_.reset(); });
+  }
+  Starting(const Starting&) = delete;
+  Starting& operator=(const Starting&) = delete;
+
+  const transport::Address& address() const { return address_; }
+  // Waits for the start to end, and returns how.
+  const Status& Ended() {
+    EXPECT_TRUE(world_.Await(done_, 1));
+    return started_;
+  }
+
+ private:
+  World& world_;
+  NullLogSink log_;
+  const std::unique_ptr<Site> site_;
+  std::unique_ptr<session::Node> node_;
+  transport::Address address_;
+  Status started_;
+  Tally done_;
+};
+
+// How the start of a worker ends that joins there.
+Status StartAt(World& world, const transport::Address& coordinator) { return Starting(world, coordinator).Ended(); }
 
 wire::RosterEntry Entry(std::uint16_t member, std::uint16_t rank,
                         wire::Role role = wire::Role::kWorker) {
@@ -177,38 +199,11 @@ class FalseMember final : public messaging::MeshObserver {
 
 TEST(Node, AMemberThatSpeaksForTheCoordinatorIsNamed) {
   VirtualWorld world{VirtualOptions{}};
-  NullLogSink log;
-  const auto site = world.MakeSite("worker");
-  session::Runtime& runtime = site->runtime();
-  std::unique_ptr<session::Node> node;
-  transport::Address address;
-  Status started;
-  Tally done;
-  world.RunOn(runtime.io(), [&] {
-    session::NodeOptions options;
-    options.workers = 2;
-    options.hosts_coordinator = true;
-    options.listen = site->listen();
-    options.join_timeout = std::chrono::seconds(5);
-    node = std::make_unique<session::Node>(
-        session::NodeEnvironment{.io = runtime.io(),
-                                 .compute = runtime.compute(),
-                                 .completions = runtime.completions(),
-                                 .context = runtime.context(),
-                                 .log = log},
-        options, [](const Status&) {});
-    ASSERT_TRUE(node->Listen().ok());
-    address = node->address();
-    node->Start([&](Status status) {
-      started = std::move(status);
-      done.Add();
-    });
-  });
-  const FalseMember liar(world, address, wire::AllReached{wire::Stage::kConnected, {}});
-  EXPECT_TRUE(world.Await(done, 1));
+  Starting worker(world, std::nullopt);
+  const FalseMember liar(world, worker.address(), wire::AllReached{wire::Stage::kConnected, {}});
+  const Status& started = worker.Ended();
   EXPECT_EQ(started.culprit(), 1);
   EXPECT_THAT(started.message(), HasSubstr("worker 1 on host b: only the coordinator says that all have come so far"));
-  world.RunOn(runtime.io(), [&] { node.reset(); });
 }
 
 }  // namespace
