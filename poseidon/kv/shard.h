@@ -20,9 +20,9 @@ namespace poseidon::kv {
 // Memory: at most one landing slot of slice size per rank that is not local, allocated when the first
 // bytes come that must wait for another rank's. The bytes of the last rank to arrive need no slot: they
 // are summed from where they landed, while the processor's cache still has them. The sum is written over
-// the local contribution, or, without a local rank, into one more buffer,
-// allocated when the first round begins. Slots can be single: a rank pushes step t+1 only when it holds
-// the whole sum of step t, and the sum of t+1 is written only where all contributions of t+1 are in.
+// the local contribution, or, without a local rank, into one more buffer, allocated when the first round
+// begins. Slots can be single: a rank pushes step t+1 only when it holds the whole sum of step t, and the
+// sum of t+1 is written only where all contributions of t+1 are in.
 // Thread: the owner's executor.
 class Shard {
  public:

@@ -428,7 +428,6 @@ Status Solver::FinishPending() {
 
 // Waits for all before anything is updated, because the norm needs them all.
 Status Solver::AwaitPending() {
-  if (sync_ == nullptr) return OkStatus();
   const TimePoint begin = SteadyNow();
   for (const int layer : synced_layers_) {
     if (At(layers_, layer).gradient == Gradient::kExchanged) POSEIDON_RETURN_IF_ERROR(Await(layer));
