@@ -107,9 +107,7 @@ def worker(case, options, workers, results, rank, port, token):
             (took if len(took) < options.turns else gone).append((both[0] - both[1]) / options.layers)
             least.append((both[2] - both[1]) / options.layers)
         if len(took) == options.turns:
-            exchange.wait = lambda *_: None
-            for pusher in (exchange, *exchange.layers):  # as older versions have them, and this one
-                pusher.push_whole = pusher.push_product = exchange.wait
+            exchange.push_whole = exchange.push_product = exchange.wait = lambda *_: None
     if rank == 0:
         results.put((took, gone, least, both[1] / options.layers))
     poseidon.torch.shutdown()

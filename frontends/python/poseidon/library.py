@@ -253,23 +253,6 @@ class Library:
                 Library.check(library, code, status)
         return call
 
-    def prepared(self, name: str) -> Callable[..., Callable[[], None]]:
-        """As `often`, where also the arguments are the same in every call. Returned is what takes them and gives the function
-        without any: they are checked and converted here, once. A number that changes is an object of ctypes."""
-        library, function, status = self.loaded, self.loaded["poseidon_" + name], Status()  # of its own: [] makes a new one
-        function.restype = c_int32
-        to, raised = byref(status), interruption.raised
-
-        def prepare(*arguments: Any) -> Callable[[], None]:
-            made = (*(kind.from_param(argument) for kind, argument in zip(FALLIBLE[name], arguments, strict=True)), to)
-
-            def call() -> None:
-                code = function(*made)
-                if code or raised:
-                    Library.check(library, code, status)
-            return call
-        return prepare
-
     @staticmethod
     def check(library: ctypes.CDLL, code: int, status: Status) -> None:
         raised = interruption.take()

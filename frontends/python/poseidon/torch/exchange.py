@@ -145,9 +145,8 @@ class Exchange:
         self.session, self.root, self.optimizer, self.overlap = session, model, optimizer, overlap
         self.factors, self.share_buffers = factors, buffers
         self.c = session.c
-        self.begin_step, self.push_whole, self.wait = map(self.c.often, ("begin_step", "push_dense", "wait"))
-        self.prepare_whole, self.prepare_product = map(self.c.prepared, ("push_dense", "push_factors"))
-        self.counted = ctypes.c_uint64()  # the step begun last, as the model counts
+        self.begin_step, self.push_whole, self.push_product, self.wait = map(
+            self.c.often, ("begin_step", "push_dense", "push_factors", "wait"))
         self.carrier: Carrier | None = None  # of gradients on a device
         self.entering = threading.Lock()  # autograd has a thread for every device
         self.step = 0
@@ -199,9 +198,6 @@ class Exchange:
             each.id = number
         for layer in self.layers:
             layer.exchange = self
-            of = self.model, layer.id, self.counted
-            layer.push_whole = self.prepare_whole(*of, layer.to_view, layer.to_more)
-            layer.push_product = self.prepare_product(*of, layer.to_product, layer.to_view, layer.to_more)
         self.stage()
         self.stopwatch = None if self.session.final_plan_step == c.NEVER else \
             stopwatch_of(self.session, self.model, self.layers)
@@ -363,7 +359,6 @@ class Exchange:
         step = self.step - self.since
         if self.stopwatch:
             self.stopwatch.tell()
-        self.counted.value = step
         self.begin_step(self.model, step)
         self.begun = True
         final = self.session.final_plan_step
@@ -641,7 +636,7 @@ class Exchange:
                 layer.rows = 0
         layer.flying = True
         if layer.carrier is None:
-            layer.push_whole()
+            self.push_whole(self.model, layer.id, self.step - self.since, layer.to_view, layer.to_more)
         else:
             assert layer.host is not None
             self.carry(layer, [] if absent else [(layer.whole(), layer.host)], self.c.push_dense, layer.to_view, layer.to_more)
@@ -666,7 +661,7 @@ class Exchange:
             self.stopwatch.charge(c.BACKWARD, layer)
         layer.flying = True
         if layer.carrier is None:
-            layer.push_product()
+            self.push_product(self.model, layer.id, self.step - self.since, layer.to_product, layer.to_view, layer.to_more)
         else:
             self.carry(layer, moves, self.c.push_factors, layer.to_product, layer.to_view, layer.to_more)
 

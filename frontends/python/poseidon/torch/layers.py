@@ -28,7 +28,6 @@ from ..errors import PoseidonError
 from .devices import can_stage, pinned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Future
 
     from ..session import Session
@@ -90,10 +89,8 @@ class Layer:
     Copies and pickles of a model leave its layers behind: they are None there.
     """
 
-    exchange: Exchange  # all from when it is declared
+    exchange: Exchange  # both from when it is declared
     id: int
-    push_whole: Callable[[], None]    # hands over the gradient in its memory
-    push_product: Callable[[], None]  # hands over its factors, where it has any
     adds: bool  # see next_backward
     stays: bool
     local: bool
