@@ -71,7 +71,13 @@ class Model {
   bool TakesFactors(uint32_t layer, uint64_t step) const {
     int32_t takes = 0;
     Check(poseidon_takes, static_cast<const poseidon_model*>(model_), layer, step, &takes);
-    return takes == POSEIDON_FACTORS;
+    return takes != POSEIDON_GRADIENT;
+  }
+  // Whether the mean of `step` is what Gathered returns, of a layer whose product the program makes.
+  bool TakesGathered(uint32_t layer, uint64_t step) const {
+    int32_t takes = 0;
+    Check(poseidon_takes, static_cast<const poseidon_model*>(model_), layer, step, &takes);
+    return takes == POSEIDON_GATHERED;
   }
   void Push(uint32_t layer, uint64_t step, const poseidon_view& gradient,
             const poseidon_push* more = nullptr) {
@@ -97,7 +103,7 @@ class Model {
     rows.count = static_cast<uint32_t>(indices.size());
     Check(poseidon_push_rows, model_, layer, step, static_cast<const poseidon_rows*>(&rows), more);
   }
-  // The mean's rows, of a table that has landed.
+  // All workers' rows, of a table that has landed, or of a layer that takes them gathered.
   poseidon_gathered Gathered(uint32_t layer) const {
     poseidon_gathered gathered = POSEIDON_NEW(poseidon_gathered);
     Check(poseidon_get_gathered, static_cast<const poseidon_model*>(model_), layer, &gathered);

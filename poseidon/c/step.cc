@@ -23,8 +23,10 @@ using namespace poseidon::session;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
-std::int32_t Takes(plan::Scheme scheme) {
-  return plan::TakesFactors(scheme) ? POSEIDON_FACTORS : POSEIDON_GRADIENT;
+std::int32_t Takes(const Model& model, std::uint32_t layer, plan::Scheme scheme) {
+  if (!plan::TakesFactors(scheme)) return POSEIDON_GRADIENT;
+  const bool gathered = !model.layers()[layer].is_table() && model.Gathers(LayerId(layer), scheme);
+  return gathered ? POSEIDON_GATHERED : POSEIDON_FACTORS;
 }
 
 // Divided, because a product of numbers that come from outside may wrap. No width of a committed layer is 0.
@@ -49,6 +51,8 @@ Status TakeFactors(const poseidon_factors* given, const poseidon_model& model, c
                              std::string(NameOf(factor.view.dtype)) + ", expected " + std::to_string(taken.rows) +
                              "x" + std::to_string(width) + " of " + std::string(NameOf(layer.dtype)));
     }
+    // Without a gradient both factors are where the first one is.
+    if (push->gradient.memory == nullptr && ready_of == &ready[0]) push->on_device = factor.on_device;
     if (factor.on_device != push->on_device) {
       return InvalidArgument(what() + " and its gradient are one on the host and one on the device");
     }
@@ -103,8 +107,22 @@ Completion Telling(const poseidon_push& more) {
   };
 }
 
-Result<plan::LayerSpec> TakeLayer(const poseidon_layer* layer) {
-  POSEIDON_ASSIGN_OR_RETURN(const poseidon_layer taken, Take(layer));
+// The test product of the program's device, of a layer that has widths.
+Result<std::optional<factors::ProductTest>> TakeProduct(const poseidon_layer& taken, const plan::LayerSpec& spec) {
+  if (taken.product_rows == 0) return std::optional<factors::ProductTest>();
+  if (!spec.factors) {
+    return InvalidArgument("layer '" + spec.name + "' has a test product without outputs and inputs, expected its widths");
+  }
+  if (!(taken.product_seconds > 0 && std::isfinite(taken.product_seconds))) {
+    return InvalidArgument("the test product of layer '" + spec.name + "' took " + std::to_string(taken.product_seconds) +
+                           " s, expected a finite time above 0");
+  }
+  return std::optional(factors::ProductTest{.hash = taken.product_hash,
+                                            .seconds = taken.product_seconds,
+                                            .flops = spec.factors->product_flops(taken.product_rows)});
+}
+
+Result<plan::LayerSpec> TakeLayer(const poseidon_layer& taken) {
   if (taken.name == nullptr) return InvalidArgument("a layer's name is NULL");
   // The cast keeps the lowest byte alone, so the number is bounded as it came.
   const auto dtype = static_cast<DType>(taken.dtype);
@@ -118,7 +136,8 @@ Result<plan::LayerSpec> TakeLayer(const poseidon_layer* layer) {
                        .elements = taken.elements,
                        .forward_position = taken.forward_position};
   if (taken.outputs != 0 || taken.inputs != 0) {
-    spec.factors = plan::FactorShape{taken.outputs, taken.inputs, taken.bias != 0, taken.table != 0};
+    spec.factors =
+        plan::FactorShape{taken.outputs, taken.inputs, taken.bias != 0, taken.table != 0, taken.product_rows != 0};
   } else if (taken.table != 0) {
     return InvalidArgument("layer '" + spec.name + "' is a table without outputs and inputs, expected its entries and their width");
   }
@@ -142,11 +161,15 @@ Status PushLayer(poseidon_model* model, std::uint32_t id, std::uint64_t step, co
   const auto name = [&layer] { return "layer '" + layer.name + "'"; };
   if (layer.is_table()) return FailedPrecondition(name() + " was declared as a table, expected poseidon_push_rows");
   Push push{.step = Step(step)};
-  POSEIDON_ASSIGN_OR_RETURN(const PlacedView placed,
-                            TakePlacedView(gradient, [&name] { return "the gradient of " + name(); }, model->owner->device));
-  push.gradient = placed.view;
-  push.on_device = placed.on_device;
-  if (placed.ready != nullptr) push.ready = std::make_shared<CallbackEvent>(placed.ready);
+  // Without one Model::Push refuses what does not gather.
+  if (gradient != nullptr || !layer.is_multiplied_by_device()) {
+    POSEIDON_ASSIGN_OR_RETURN(
+        const PlacedView placed,
+        TakePlacedView(gradient, [&name] { return "the gradient of " + name(); }, model->owner->device));
+    push.gradient = placed.view;
+    push.on_device = placed.on_device;
+    if (placed.ready != nullptr) push.ready = std::make_shared<CallbackEvent>(placed.ready);
+  }
   if (factors != nullptr) POSEIDON_RETURN_IF_ERROR(TakeFactors(factors, *model, layer, name, &push));
   POSEIDON_RETURN_IF_ERROR(TakeMore(more, &push));
   return model->model->Push(LayerId(id), std::move(push));
@@ -176,7 +199,8 @@ poseidon_code poseidon_join_small(const poseidon_session* session, const poseido
     }
     std::vector<plan::LayerSpec> specs;
     for (uint32_t i = 0; i < count; ++i) {
-      POSEIDON_ASSIGN_OR_RETURN(plan::LayerSpec spec, TakeLayer(layers[i]));
+      POSEIDON_ASSIGN_OR_RETURN(const poseidon_layer taken, Take(layers[i]));
+      POSEIDON_ASSIGN_OR_RETURN(plan::LayerSpec spec, TakeLayer(taken));
       specs.push_back(std::move(spec));
     }
     POSEIDON_RETURN_IF_ERROR(plan::Validate(specs));
@@ -190,8 +214,10 @@ poseidon_code poseidon_declare(poseidon_model* model, const poseidon_layer* laye
                                poseidon_status* status) {
   return Answering(status, [&]() -> Status {
     POSEIDON_RETURN_IF_ERROR(CheckModel(model));
-    POSEIDON_ASSIGN_OR_RETURN(plan::LayerSpec spec, TakeLayer(layer));
-    POSEIDON_ASSIGN_OR_RETURN(const LayerId added, model->model->Declare(std::move(spec)));
+    POSEIDON_ASSIGN_OR_RETURN(const poseidon_layer taken, Take(layer));
+    POSEIDON_ASSIGN_OR_RETURN(plan::LayerSpec spec, TakeLayer(taken));
+    POSEIDON_ASSIGN_OR_RETURN(const std::optional<factors::ProductTest> product, TakeProduct(taken, spec));
+    POSEIDON_ASSIGN_OR_RETURN(const LayerId added, model->model->Declare(std::move(spec), product));
     model->measured.emplace_back();
     if (id != nullptr) *id = added.value();
     return OkStatus();
@@ -250,7 +276,7 @@ poseidon_code poseidon_get_layer_plan(const poseidon_model* model, uint32_t laye
     given.rebuild_seconds = known.rebuild_seconds;
     CopyText(known.reason, given.reason, sizeof given.reason);
     CopyText(plan::NameOf(known.scheme), given.scheme_name, sizeof given.scheme_name);
-    given.takes = Takes(known.scheme);
+    given.takes = Takes(*model->model, layer, known.scheme);
     return Give("poseidon_layer_plan", given, plan);
   });
 }
@@ -285,7 +311,7 @@ poseidon_code poseidon_takes(const poseidon_model* model, uint32_t layer, uint64
     POSEIDON_RETURN_IF_ERROR(CheckModel(model));
     if (takes == nullptr) return InvalidArgument("the place for what the layer takes is NULL");
     POSEIDON_ASSIGN_OR_RETURN(const plan::Scheme known, model->model->SchemeOf(LayerId(layer), Step(step)));
-    *takes = Takes(known);
+    *takes = Takes(*model->model, layer, known);
     return OkStatus();
   });
 }
@@ -323,14 +349,18 @@ poseidon_code poseidon_get_gathered(const poseidon_model* model, uint32_t layer,
                                     poseidon_status* status) {
   return Answering(status, [&]() -> Status {
     POSEIDON_RETURN_IF_ERROR(CheckLayer(model, layer));
-    const std::string name = "layer '" + model->model->layers()[layer].name + "'";
-    if (!model->model->layers()[layer].is_table()) return InvalidArgument(name + " was not declared as a table");
+    const plan::LayerSpec& spec = model->model->layers()[layer];
+    const std::string name = "layer '" + spec.name + "'";
+    if (!spec.is_table() && !spec.is_multiplied_by_device()) {
+      return InvalidArgument(name + " is no table, and no device makes its product");
+    }
     // Until then the compute executor writes the memory that is handed out below (GatheredRows::Take).
     if (!model->model->Landed(LayerId(layer))) return FailedPrecondition("the rows of " + name + " have not landed");
     const factors::GatheredRows& known = model->model->Gathered(LayerId(layer));
     poseidon_gathered given{};
-    given.indices = known.indices();
-    given.values = known.values();
+    if (spec.is_table()) given.indices = known.indices();
+    else given.u = known.u();
+    given.values = known.v();
     given.count = known.rows();
     return Give("poseidon_gathered", given, gathered);
   });

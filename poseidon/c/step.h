@@ -36,6 +36,13 @@ typedef struct poseidon_layer {
   // has some rows (an embedding). They go to every worker as they are (poseidon_push_rows).
   int32_t table;
   uint32_t reserved2;
+  // Of a layer with outputs and inputs whose product the program makes itself, on its device: the seconds of a test product there,
+  // over product_rows rows of the same numbers on every worker, and a hash of its bits. Where the hashes of all workers are
+  // equal, the plan may send factors to every worker, and then takes POSEIDON_GATHERED: the mean is what poseidon_get_gathered
+  // gives. product_rows 0: the session makes the product (poseidon_options.engine).
+  uint64_t product_rows;
+  uint64_t product_hash;
+  double product_seconds;
 } poseidon_layer;
 
 // Sets *model to a new, empty model, freed with its session, which holds up to 256. Every worker makes the same
@@ -62,8 +69,9 @@ POSEIDON_API poseidon_code poseidon_declare(poseidon_model* model, const poseido
 POSEIDON_API poseidon_code poseidon_commit(poseidon_model* model, poseidon_status* status);
 
 // What a worker hands over for a layer: its flat gradient (poseidon_push_dense), or its factors
-// (poseidon_push_factors; of a table its rows, poseidon_push_rows). The plan's scheme decides.
-enum { POSEIDON_GRADIENT = 1, POSEIDON_FACTORS = 2 };
+// (poseidon_push_factors; of a table its rows, poseidon_push_rows). The plan's scheme decides. GATHERED: factors, of all workers'
+// of which the program makes the product (poseidon_layer.product_rows); of a table it says FACTORS.
+enum { POSEIDON_GRADIENT = 1, POSEIDON_FACTORS = 2, POSEIDON_GATHERED = 3 };
 
 // How one layer goes, why, and what that is predicted to take per step. Predictions are 0 in the
 // first plan, where nothing was measured.
@@ -77,7 +85,7 @@ typedef struct poseidon_layer_plan {
   double rebuild_seconds;  // the product of all workers' factors
   char reason[512];
   char scheme_name[16];  // as in poseidon_options.schemes
-  int32_t takes;         // POSEIDON_GRADIENT or POSEIDON_FACTORS
+  int32_t takes;         // POSEIDON_GRADIENT, POSEIDON_FACTORS or POSEIDON_GATHERED
   uint32_t reserved;
 } poseidon_layer_plan;
 
@@ -115,8 +123,8 @@ POSEIDON_API size_t poseidon_plan_text(const poseidon_model* model, char* buffer
 POSEIDON_API poseidon_code poseidon_begin_step(poseidon_model* model, uint64_t step,
                                                poseidon_status* status);
 
-// Sets *takes to what the layer is to be pushed as in `step`, which has begun: POSEIDON_GRADIENT or
-// POSEIDON_FACTORS. Thread: any.
+// Sets *takes to what the layer is to be pushed as in `step`, which has begun: POSEIDON_GRADIENT,
+// POSEIDON_FACTORS or POSEIDON_GATHERED. Thread: any.
 POSEIDON_API poseidon_code poseidon_takes(const poseidon_model* model, uint32_t layer, uint64_t step,
                                           int32_t* takes, poseidon_status* status);
 
@@ -156,7 +164,8 @@ POSEIDON_API poseidon_code poseidon_push_dense(poseidon_model* model, uint32_t l
                                                const poseidon_push* more, poseidon_status* status);
 
 // Hands over a layer's factors of `step`; the mean lands in `gradient`, bias included. Else as
-// above; the factors are lent as long as the gradient, and stay unchanged.
+// above; the factors are lent as long as the gradient, and stay unchanged. Where the layer takes POSEIDON_GATHERED nothing
+// lands in `gradient`, which may be NULL, and poseidon_get_gathered has what came.
 POSEIDON_API poseidon_code poseidon_push_factors(poseidon_model* model, uint32_t layer,
                                                  uint64_t step, const poseidon_factors* factors,
                                                  const poseidon_view* gradient,
@@ -173,13 +182,16 @@ typedef struct poseidon_rows {
   uint32_t reserved;
 } poseidon_rows;
 
-// The mean of a table's gradient over all workers, unmerged: every worker's rows as it gave them, in the order of ranks,
-// each number divided by the number of workers, or weighted as poseidon_push says. The same bits on all workers.
+// The mean of a layer's gradient over all workers, unmerged: every worker's rows as it gave them, in the order of ranks, the
+// same bits on all workers. Of a table, each number of `values` is divided by the number of workers, or weighted as
+// poseidon_push says. Of a layer that takes POSEIDON_GATHERED, each number of `u` is: the mean of the weight is u^T v, with
+// v = `values`, and that of the bias the column sums of u. All is memory of the host.
 typedef struct poseidon_gathered {
   size_t struct_size;
-  const int64_t* indices;  // [count]
+  const int64_t* indices;  // of a table: [count]
   const void* values;      // [count x inputs], row-major, of the layer's dtype
   uint64_t count;
+  const void* u;  // of no table: [count x outputs], row-major
 } poseidon_gathered;
 
 // Hands over a layer's rows of `step`, of a layer that was declared as a table. Indices and values are lent, unchanged,
@@ -187,7 +199,7 @@ typedef struct poseidon_gathered {
 POSEIDON_API poseidon_code poseidon_push_rows(poseidon_model* model, uint32_t layer, uint64_t step,
                                               const poseidon_rows* rows, const poseidon_push* more,
                                               poseidon_status* status);
-// Fills *gathered with the mean of the table's last push, which poseidon_wait has returned for or `landed` was called for.
+// Fills *gathered with the mean of the layer's last push, which poseidon_wait has returned for or `landed` was called for.
 // The memory is the session's, and valid until the layer's next push. Thread: any.
 POSEIDON_API poseidon_code poseidon_get_gathered(const poseidon_model* model, uint32_t layer,
                                                  poseidon_gathered* gathered, poseidon_status* status);

@@ -17,11 +17,19 @@ std::string Shape(const plan::LayerSpec& layer) {
          (layer.is_table() ? ", a table)" : layer.factors ? ", with factors)" : ", without factors)");
 }
 
+// Where a layer's product is made is no part of the net: where it is not on every worker's device, it is on none's (Agree).
+bool IsSame(plan::LayerSpec a, plan::LayerSpec b) {
+  for (plan::LayerSpec* const layer : {&a, &b}) {
+    if (layer->factors) layer->factors->by_device = false;
+  }
+  return a == b;
+}
+
 Status CompareLayers(const std::vector<plan::LayerSpec>& first,
                      const std::vector<plan::LayerSpec>& other, std::size_t rank) {
   const std::size_t layers = std::min(first.size(), other.size());
   for (std::size_t i = 0; i < layers; ++i) {
-    if (first[i] == other[i]) continue;
+    if (IsSame(first[i], other[i])) continue;
     if (first[i].name != other[i].name) {
       return InvalidArgument("the nets of the workers differ: layer " + std::to_string(i) + " is '" +
                              other[i].name + "' on " + Worker(rank) + " and '" + first[i].name +
@@ -70,6 +78,8 @@ Result<Agreement> Agree(std::span<const wire::Declare> by_rank, std::uint32_t se
     POSEIDON_RETURN_IF_ERROR(CompareLayers(first.layers, own.layers, rank));
     for (std::size_t i = 0; i < first.layers.size(); ++i) {
       if (own.product_hashes[i] != first.product_hashes[i]) agreement.products_agree[i] = false;
+      std::optional<plan::FactorShape>& factors = agreement.layers[i].factors;
+      if (factors && !own.layers[i].factors->by_device) factors->by_device = false;
     }
     plan::ClusterSpec& cluster = agreement.cluster;
     // A step is synchronous and waits for its slowest worker, so of each number the worst counts: the plan is made for

@@ -78,6 +78,20 @@ TEST(Agree, OneDifferentProductIsEnough) {
   EXPECT_THAT(Agree(all, 0).value().products_agree, ElementsAre(true, false));
 }
 
+TEST(Agree, ADeviceMultipliesWhereEveryWorkersDoes) {
+  std::vector<wire::Declare> all(3, Declaration());
+  for (wire::Declare& one : all) one.layers[1].factors->by_device = true;
+  EXPECT_TRUE(Agree(all, 0).value().layers[1].is_multiplied_by_device());
+  for (const std::size_t rank : {0u, 2u}) {
+    std::vector<wire::Declare> mixed = all;
+    mixed[rank].layers[1].factors->by_device = false;
+    mixed[rank].product_hashes[1] = 78;
+    const Agreement agreement = Agree(mixed, 0).value();
+    EXPECT_FALSE(agreement.layers[1].is_multiplied_by_device());
+    EXPECT_THAT(agreement.products_agree, ElementsAre(true, false));
+  }
+}
+
 TEST(Agree, ADifferenceNamesLayerWorkerAndBothShapes) {
   std::vector<wire::Declare> all(3, Declaration());
   all[2].layers[1] = {.name = "ip1",

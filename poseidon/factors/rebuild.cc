@@ -41,6 +41,22 @@ void ScaleRows(const std::byte* from, std::uint64_t numbers, T weight, T alpha, 
   for (std::uint64_t i = 0; i < numbers; ++i) out[i] = in[i] * weight * alpha;
 }
 
+// Writes the rows of all ranks, `width` numbers each, times their rank's weight, where there are weights, and alpha.
+void Scale(const std::byte* from, std::uint64_t width, DType dtype, const Concatenation& brought, double alpha, std::byte* to) {
+  const auto scale = [&](std::uint64_t rows, std::uint32_t weight) {
+    const std::uint64_t numbers = rows * width;
+    if (dtype == DType::kF64) {
+      ScaleRows<double>(from, numbers, weight, alpha, to);
+    } else {
+      ScaleRows<float>(from, numbers, static_cast<float>(weight), static_cast<float>(alpha), to);
+    }
+    from += numbers * SizeOf(dtype);
+    to += numbers * SizeOf(dtype);
+  };
+  if (brought.ranks.empty()) scale(brought.rows, 1);
+  for (const auto& [rows, weight] : brought.ranks) scale(rows, weight);
+}
+
 // Numbers in [-1, 1) from a 64-bit mix of their index: the same on every machine.
 template <typename T>
 void FillFixed(T* numbers, std::uint64_t count, std::uint64_t stream) {
@@ -81,42 +97,40 @@ AlignedBytes AllocateAligned(std::size_t bytes) {
   return AlignedBytes(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
 }
 
+Status GatheredRows::MakeRoom(const plan::FactorShape& shape, DType dtype, std::uint64_t rows) {
+  if (rows <= room_) return OkStatus();
+  // No room until both are there: the next call would otherwise write to memory that this one did not get.
+  room_ = allocated_ = 0;
+  u_ = AllocateAligned(rows * shape.u_bytes_per_row(dtype));
+  v_ = AllocateAligned(rows * shape.v_bytes_per_row(dtype));
+  if (!u_ || !v_) {
+    return ResourceExhausted("no memory for " + std::to_string(rows) + (shape.table ? " rows of a table" : " rows of factors"));
+  }
+  room_ = rows;
+  allocated_ = rows * shape.bytes_per_row(dtype);
+  return OkStatus();
+}
+
 Status GatheredRows::Take(const plan::FactorShape& shape, DType dtype, const Concatenation& brought, double alpha) {
   rows_ = 0;
-  if (brought.rows > room_) {
-    // No room until both are there: the next call would otherwise write to memory that this one did not get.
-    room_ = allocated_ = 0;
-    indices_ = AllocateAligned(brought.rows * shape.u_bytes_per_row(dtype));
-    values_ = AllocateAligned(brought.rows * shape.v_bytes_per_row(dtype));
-    if (!indices_ || !values_) {
-      return ResourceExhausted("no memory for " + std::to_string(brought.rows) + " rows of a table");
+  POSEIDON_RETURN_IF_ERROR(MakeRoom(shape, dtype, brought.rows));
+  if (brought.rows == 0) return OkStatus();
+  if (shape.table) {
+    const auto* const indices = reinterpret_cast<const std::int64_t*>(brought.u);
+    for (std::uint64_t i = 0; i < brought.rows; ++i) {
+      // Indices come from peers, and the front end writes to the entries they name.
+      if (!shape.has_entry(indices[i])) {
+        return DataLoss("a row came for entry " + std::to_string(indices[i]) + ", expected 0 to " +
+                        std::to_string(shape.outputs - 1));
+      }
     }
-    room_ = brought.rows;
-    allocated_ = brought.rows * shape.bytes_per_row(dtype);
+    std::memcpy(u_.get(), brought.u, brought.rows * shape.u_bytes_per_row(dtype));
+    Scale(brought.v, shape.inputs, dtype, brought, alpha, v_.get());
+  } else {
+    // Of the two u, because the bias is made of it as well.
+    Scale(brought.u, shape.outputs, dtype, brought, alpha, u_.get());
+    std::memcpy(v_.get(), brought.v, brought.rows * shape.v_bytes_per_row(dtype));
   }
-  const auto* const indices = reinterpret_cast<const std::int64_t*>(brought.u);
-  for (std::uint64_t i = 0; i < brought.rows; ++i) {
-    // Indices come from peers, and the front end writes to the entries they name.
-    if (!shape.has_entry(indices[i])) {
-      return DataLoss("a row came for entry " + std::to_string(indices[i]) + ", expected 0 to " +
-                      std::to_string(shape.outputs - 1));
-    }
-  }
-  if (brought.rows > 0) std::memcpy(indices_.get(), indices, brought.rows * sizeof *indices);
-  const std::byte* from = brought.v;
-  std::byte* to = values_.get();
-  const auto scale = [&](std::uint64_t rows, std::uint32_t weight) {
-    const std::uint64_t numbers = rows * shape.inputs;
-    if (dtype == DType::kF64) {
-      ScaleRows<double>(from, numbers, weight, alpha, to);
-    } else {
-      ScaleRows<float>(from, numbers, static_cast<float>(weight), static_cast<float>(alpha), to);
-    }
-    from += numbers * SizeOf(dtype);
-    to += numbers * SizeOf(dtype);
-  };
-  if (brought.ranks.empty()) scale(brought.rows, 1);
-  for (const auto& [rows, weight] : brought.ranks) scale(rows, weight);
   rows_ = brought.rows;
   return OkStatus();
 }

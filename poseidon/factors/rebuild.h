@@ -40,22 +40,26 @@ struct Concatenation {
   std::uint64_t weight = 0;
 };
 
-// The mean of a table's rows: those of all ranks behind one another in rank order, unmerged. Entry indices()[i] gets the
-// `inputs` numbers of row i of values(). Thread: one at a time.
+// The mean of a layer that is handed out as what the ranks brought, behind one another in rank order: of a table its rows,
+// unmerged, entry indices()[i] getting the `inputs` numbers of row i of v(); of a layer whose product the device makes its
+// factors, the mean being u()^T v() and the column sums of u(). Thread: one at a time.
 class GatheredRows {
  public:
-  // Takes over what the ranks brought, each number multiplied by its rank's weight, where there are weights, and by alpha.
-  // kDataLoss where an index is of no entry. Thread: compute executor.
+  // Takes over what the ranks brought. The numbers of a table's v, or of a layer's u, are multiplied by their rank's weight,
+  // where there are weights, and by alpha. kDataLoss where an index is of no entry. Thread: compute executor.
   Status Take(const plan::FactorShape& shape, DType dtype, const Concatenation& brought, double alpha);
 
   std::uint64_t rows() const { return rows_; }
-  const std::int64_t* indices() const { return reinterpret_cast<const std::int64_t*>(indices_.get()); }
-  const std::byte* values() const { return values_.get(); }
+  const std::int64_t* indices() const { return reinterpret_cast<const std::int64_t*>(u_.get()); }
+  const std::byte* u() const { return u_.get(); }
+  const std::byte* v() const { return v_.get(); }
   std::uint64_t allocated_bytes() const { return allocated_; }
 
  private:
-  AlignedBytes indices_;
-  AlignedBytes values_;
+  Status MakeRoom(const plan::FactorShape& shape, DType dtype, std::uint64_t rows);
+
+  AlignedBytes u_;
+  AlignedBytes v_;
   std::uint64_t room_ = 0;  // rows
   std::uint64_t allocated_ = 0;
   std::uint64_t rows_ = 0;

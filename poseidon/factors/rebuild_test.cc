@@ -234,7 +234,7 @@ template <typename T>
 void ExpectRows(const GatheredRows& gathered, const std::vector<std::int64_t>& indices, const std::vector<T>& values) {
   ASSERT_EQ(gathered.rows(), indices.size());
   EXPECT_EQ(std::vector<std::int64_t>(gathered.indices(), gathered.indices() + indices.size()), indices);
-  const T* const found = reinterpret_cast<const T*>(gathered.values());
+  const T* const found = reinterpret_cast<const T*>(gathered.v());
   EXPECT_EQ(std::vector<T>(found, found + values.size()), values);
 }
 
@@ -255,6 +255,32 @@ TEST(GatheredRows, KeepTheirOrderAndAreMultipliedByWeightAndAlpha) {
   GatheredRows wide;
   ASSERT_TRUE(wide.Take(shape, DType::kF64, doubles.all(), 1.0 / 3).ok());
   ExpectRows<double>(wide, {3}, {1.0 / 3, 3 * (1.0 / 3)});
+}
+
+// Weighted and scaled in u alone: the product of what is handed out is the mean, and so are the sums of u's columns.
+TEST(GatheredRows, OfFactorsAreTheMeansFactors) {
+  const plan::FactorShape shape{.outputs = 2, .inputs = 3, .bias = true, .by_device = true};
+  std::vector<float> u = {1, 2, 3, 4, 5, 6};
+  const std::vector<float> v = {1, 0, 0, 0, 1, 0, 0, 0, 1};
+  const auto all = [&](std::vector<WeightedRows> ranks) {
+    return Concatenation{.u = reinterpret_cast<std::byte*>(u.data()), .v = reinterpret_cast<const std::byte*>(v.data()), .rows = 3,
+                         .ranks = std::move(ranks)};
+  };
+  GatheredRows gathered;
+  const auto floats = [](const std::byte* at, std::size_t count) {
+    const auto* const from = reinterpret_cast<const float*>(at);
+    return std::vector<float>(from, from + count);
+  };
+  ASSERT_TRUE(gathered.Take(shape, DType::kF32, all({}), 0.5).ok());
+  EXPECT_EQ(gathered.rows(), 3u);
+  EXPECT_EQ(floats(gathered.u(), 6), (std::vector<float>{0.5f, 1, 1.5f, 2, 2.5f, 3}));
+  EXPECT_EQ(floats(gathered.v(), 9), v);
+  EXPECT_EQ(gathered.allocated_bytes(), 3u * (2 + 3) * 4);
+  ASSERT_TRUE(gathered.Take(shape, DType::kF32, all({{1, 3}, {2, 1}}), 0.25).ok());
+  EXPECT_EQ(floats(gathered.u(), 6), (std::vector<float>{0.75f, 1.5f, 0.75f, 1, 1.25f, 1.5f}));
+  EXPECT_EQ(floats(gathered.v(), 9), v);
+  ASSERT_TRUE(gathered.Take(shape, DType::kF32, {}, 0.5).ok());
+  EXPECT_EQ(gathered.rows(), 0u);
 }
 
 TEST(GatheredRows, ARowOfNoEntryIsRefused) {

@@ -44,6 +44,7 @@ Status ValidateOne(const LayerSpec& layer) {
                            " x " + std::to_string(shape.inputs) + (shape.bias ? " and bias" : ""));
   }
   if (shape.table && shape.bias) return InvalidArgument(who + " is a table with a bias, expected one without");
+  if (shape.table && shape.by_device) return InvalidArgument(who + " is a table whose product a device makes, expected one without");
   return OkStatus();
 }
 

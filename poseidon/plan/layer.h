@@ -29,6 +29,9 @@ struct FactorShape {
   std::uint64_t inputs = 0;   // N
   bool bias = false;
   bool table = false;
+  // Each worker's program makes the product on its device: where factors go to every worker, what all of them bring is handed
+  // out as a table's rows are. Not of a table.
+  bool by_device = false;
 
   // Of one sample's two factor rows.
   std::uint64_t elements_per_row() const { return outputs + inputs; }
@@ -60,6 +63,7 @@ struct LayerSpec {
 
   std::uint64_t bytes() const { return elements * SizeOf(dtype); }
   bool is_table() const { return factors && factors->table; }
+  bool is_multiplied_by_device() const { return factors && factors->by_device; }
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 

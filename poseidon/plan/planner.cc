@@ -449,8 +449,10 @@ std::vector<Scheme> Allowed(const LayerSpec& layer, bool products_agree, Policy 
   std::erase_if(allowed, [&](Scheme scheme) {
     const bool would_drift = !products_agree && RowOf(scheme).needs_equal_products;
     const bool unpublished = std::find(std::begin(kPublished), std::end(kPublished), scheme) == std::end(kPublished);
+    // The owners of slices multiply on their hosts, and what was measured is how fast devices do.
+    const bool unmeasured = layer.is_multiplied_by_device() && RowOf(scheme).takes_factors && RowOf(scheme).through_shards;
     // A table has one scheme, which makes no product. Any other layer keeps kv, so the answer is never empty.
-    return !layer.is_table() && (would_drift || (policy == Policy::kBytes && unpublished));
+    return !layer.is_table() && (would_drift || unmeasured || (policy == Policy::kBytes && unpublished));
   });
   return allowed;
 }

@@ -389,6 +389,21 @@ TEST(Options, ALayerWhoseProductsDifferIsNotMultipliedEverywhere) {
   }
 }
 
+// Not even where it would be chosen: what is known is the rate of devices, and an owner multiplies on its host.
+TEST(Options, AProductOfDevicesIsNotMadeByOwnersUnlessForced) {
+  auto layers = LeNet();
+  const auto measured = Measured(layers, 4, 64, 2e-3, 4e-3);
+  PlanOptions options{.products_agree = {true, true, false, true}};
+  const auto ip1 = [&] { return MustPlan(layers, Cluster(4, 20e6, 1e11), measured, options).layers[2].scheme; };
+  EXPECT_EQ(ip1(), Scheme::kFactorScatter);
+  layers[2].factors->by_device = true;
+  EXPECT_EQ(ip1(), Scheme::kKeyValue);
+  options.forced = {{"ip1", Scheme::kFactorScatter}};
+  EXPECT_EQ(ip1(), Scheme::kFactorScatter);
+  options = {};
+  EXPECT_EQ(ip1(), Scheme::kFactorBroadcast);
+}
+
 LayerSpec Table(std::string name, std::uint64_t entries, std::uint64_t width, std::uint32_t position) {
   return {.name = std::move(name),
           .elements = entries * width,

@@ -46,11 +46,14 @@ class ProductTests {
         factors::TestProduct(*layer.factors, layer.dtype, rows_, engine_, clock_);
     if (!test.ok()) return test.status().WithPrefix("layer '" + layer.name + "'");
     tested_.push_back({*layer.factors, layer.dtype, test->hash});
-    if (test->flops > most_flops_) {
-      most_flops_ = test->flops;
-      rate_ = test->rate();
-    }
+    Add(*test);
     return test->hash;
+  }
+  // One that was made elsewhere.
+  void Add(const factors::ProductTest& test) {
+    if (test.flops <= most_flops_) return;
+    most_flops_ = test.flops;
+    rate_ = test.rate();
   }
   // Of the largest product, the one that matters; 0 where there was none.
   double rate() const { return rate_; }
@@ -72,8 +75,11 @@ class ProductTests {
 }  // namespace
 
 Result<wire::Declare> MakeDeclaration(const DeclarationOptions& options, std::vector<plan::LayerSpec> layers,
-                                      factors::ProductEngine* engine, const Executor& clock) {
+                                      const DeviceTests& by_device, factors::ProductEngine* engine, const Executor& clock) {
   POSEIDON_ASSERT_ON(clock);
+  for (plan::LayerSpec& layer : layers) {
+    if (layer.factors && options.levelled) layer.factors->by_device = false;
+  }
   wire::Declare declare;
   declare.model = options.model;
   declare.product_hashes.assign(layers.size(), 0);
@@ -89,6 +95,11 @@ Result<wire::Declare> MakeDeclaration(const DeclarationOptions& options, std::ve
     for (std::size_t i = 0; i < layers.size(); ++i) {
       // A table's rows are copied and not multiplied (docs/decisions/table-rows.md).
       if (!layers[i].factors || layers[i].is_table()) continue;
+      if (layers[i].is_multiplied_by_device()) {
+        declare.product_hashes[i] = by_device.at(i).hash;
+        tests.Add(by_device.at(i));
+        continue;
+      }
       POSEIDON_ASSIGN_OR_RETURN(declare.product_hashes[i], tests.HashOf(layers[i]));
     }
     declare.rebuild_flops = tests.rate();

@@ -28,14 +28,19 @@ Model::~Model() = default;
 
 // ---- declaring
 
-Result<LayerId> Model::Declare(plan::LayerSpec layer) {
+Result<LayerId> Model::Declare(plan::LayerSpec layer, std::optional<factors::ProductTest> by_device) {
   if (committed()) return FailedPrecondition(Named(layer) + " was declared after the model was committed");
   POSEIDON_RETURN_IF_ERROR(plan::Validate({&layer, 1}));
   if (specs_.size() >= plan::kMaxLayers) {
     return InvalidArgument(Named(layer) + " is one more than the " + std::to_string(plan::kMaxLayers) +
                            " layers that a model may have");
   }
+  if (layer.is_multiplied_by_device() != by_device.has_value()) {
+    return InvalidArgument(Named(layer) + (by_device ? " has a test product of a device, which does not multiply for it"
+                                                     : " is multiplied by a device, expected a test product of it"));
+  }
   if (!names_.insert(layer.name).second) return InvalidArgument("two layers are named '" + layer.name + "'");
+  if (by_device) device_tests_.emplace(specs_.size(), *by_device);
   specs_.push_back(std::move(layer));
   return LayerId(static_cast<std::uint32_t>(specs_.size() - 1));
 }
@@ -66,12 +71,15 @@ Result<plan::Plan> Model::Commit() {
   if (committed()) return FailedPrecondition("the model was committed before");
   if (specs_.empty()) return FailedPrecondition("a model without layers was committed");
   POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
-  Result<plan::Plan> plan = AwaitPlan([this](PlanTaker take) { session_.node_->Commit(id_, specs_, std::move(take)); });
+  Result<plan::Plan> plan =
+      AwaitPlan([this](PlanTaker take) { session_.node_->Commit(id_, specs_, std::move(take), device_tests_); });
   if (!plan.ok()) return plan;
+  levelled_ = !plan->cluster.host_of_rank.empty();
   MutexLock lock(mutex_);
   layers_.resize(specs_.size());
   for (const plan::LayerSpec& spec : specs_) {
-    gathered_.push_back(spec.is_table() ? std::make_unique<factors::GatheredRows>() : nullptr);
+    const bool gathers = spec.is_table() || spec.is_multiplied_by_device();
+    gathered_.push_back(gathers ? std::make_unique<factors::GatheredRows>() : nullptr);
   }
   clock_.emplace(static_cast<int>(specs_.size()));
   plans_.emplace(specs_.size());
@@ -127,9 +135,15 @@ Result<plan::Scheme> Model::SchemeOf(LayerId layer, Step step) const {
   return plans_->At(step).by_layer[layer.value()].scheme;
 }
 
+bool Model::Gathers(LayerId layer, plan::Scheme scheme) const {
+  const plan::LayerSpec& spec = specs_.at(layer.value());
+  if (spec.is_table()) return true;
+  return spec.is_multiplied_by_device() && scheme == plan::Scheme::kFactorBroadcast && !levelled_;
+}
+
 // ---- pushing and waiting
 
-Status Model::Check(LayerId layer, const session::Push& push) const {
+Result<plan::Scheme> Model::Check(LayerId layer, const session::Push& push) const {
   POSEIDON_ASSIGN_OR_RETURN(const plan::Scheme scheme, SchemeOf(layer, push.step));
   const plan::LayerSpec& spec = specs_[layer.value()];
   const bool as_factors = push.factors.has_value();
@@ -148,20 +162,21 @@ Status Model::Check(LayerId layer, const session::Push& push) const {
       return InvalidArgument("row " + std::to_string(i) + " of " + Named(spec) + " is of entry " +
                              std::to_string(indices[i]) + ", expected 0 to " + std::to_string(spec.factors->outputs - 1));
     }
-    return OkStatus();
+    return scheme;
   }
+  if (Gathers(layer, scheme)) return scheme;
   if (push.gradient.elements != spec.elements || push.gradient.dtype != spec.dtype) {
     return InvalidArgument("the gradient of " + Named(spec) + " has " + std::to_string(push.gradient.elements) +
                            " elements of " + std::string(poseidon::NameOf(push.gradient.dtype)) + ", expected " +
                            std::to_string(spec.elements) + " of " + std::string(poseidon::NameOf(spec.dtype)));
   }
-  return OkStatus();
+  return scheme;
 }
 
 // A push out of turn is refused here, before it can disturb the one under way.
 Status Model::Push(LayerId id, session::Push push) {
   POSEIDON_RETURN_IF_ERROR(session_.failure());
-  POSEIDON_RETURN_IF_ERROR(Check(id, push));
+  POSEIDON_ASSIGN_OR_RETURN(const plan::Scheme scheme, Check(id, push));
   {
     MutexLock lock(mutex_);
     Layer& layer = layers_[id.value()];
@@ -184,7 +199,7 @@ Status Model::Push(LayerId id, session::Push push) {
   request.step = push.step;
   request.gradient = push.gradient;
   request.factors = push.factors;
-  request.gathered = gathered_[id.value()].get();
+  if (Gathers(id, scheme)) request.gathered = gathered_[id.value()].get();
   request.absent = push.absent;
   request.weight = push.weight;
   request.on_device = push.on_device;

@@ -23,6 +23,7 @@
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/layer_clock.h"
 #include "poseidon/plan/plan.h"
+#include "poseidon/session/declaration.h"
 #include "poseidon/session/overlap.h"
 #include "poseidon/tensor/view.h"
 #include "poseidon/wire/messages.h"
@@ -53,7 +54,7 @@ struct ModelStatistics {
 // A worker's contribution to one step of one layer.
 struct Push {
   Step step;
-  TensorView gradient;  // flat, weight then bias; where the mean lands, whichever the scheme; of a table none
+  TensorView gradient;  // flat, weight then bias; where the mean lands, whichever the scheme; none where it is gathered
   // Where the plan's scheme takes factors: what is sent instead. Of a table: its indices and values.
   std::optional<Factors> factors = std::nullopt;
   bool absent = false;        // contribute nothing (unused parameter, uneven end)
@@ -93,8 +94,9 @@ class Model {
 
   ModelId id() const { return id_; }
 
-  // Adds a layer, numbered from 0. Before Commit.
-  Result<LayerId> Declare(plan::LayerSpec layer);
+  // Adds a layer, numbered from 0. Before Commit. `by_device`: a test product of the program's device, of a layer that says
+  // by_device; its bits show whether two devices are alike.
+  Result<LayerId> Declare(plan::LayerSpec layer, std::optional<factors::ProductTest> by_device = std::nullopt);
   // Compares the layers with every other worker's and makes the provisional plan, which it returns. Once.
   Result<plan::Plan> Commit();
   // Declares all of `layers` and commits.
@@ -117,6 +119,9 @@ class Model {
   std::optional<plan::Plan> NewestPlan() const;
   // How the layer is to be pushed in `step`, which has begun.
   Result<plan::Scheme> SchemeOf(LayerId layer, Step step) const;
+  // Whether the mean of a step under `scheme` is handed out as what all workers brought (Gathered): of a table, and of a
+  // layer whose product the device makes, unless workers combine on their hosts, where a leader makes it.
+  bool Gathers(LayerId layer, plan::Scheme scheme) const;
 
   // Hands over a layer's gradient or its factors; the mean over all workers lands over the gradient. Gradient and
   // factors are lent until Wait(layer) returns for this step. Returns at once.
@@ -129,7 +134,7 @@ class Model {
   LayerId WaitAny(std::span<const LayerId> layers);
   // True when Wait would not block.
   bool Landed(LayerId layer) const;
-  // The mean of a table's last pushed step. Pre: Wait(layer) has returned OK. Valid until the layer's next push.
+  // The mean of the last pushed step, where Gathers. Pre: Wait(layer) has returned OK. Valid until the layer's next push.
   const factors::GatheredRows& Gathered(LayerId layer) const { return *gathered_[layer.value()]; }
 
   // The engine ran a layer's pass between two moments of the steady clock (plan::SteadyNow): counts towards the
@@ -169,7 +174,8 @@ class Model {
 
   using PlanTaker = UniqueFunction<void(Result<plan::Plan>)>;
   Result<plan::Plan> AwaitPlan(UniqueFunction<void(PlanTaker)> start);
-  Status Check(LayerId layer, const session::Push& push) const;
+  // The scheme of the push's step, where the push is as that scheme takes it.
+  Result<plan::Scheme> Check(LayerId layer, const session::Push& push) const;
   void BeginPace(Step step, const Wish& wish);
   void AddWaited(Duration time) POSEIDON_REQUIRES(mutex_);
   std::optional<LayerId> FirstLanded(std::span<const LayerId> layers) const POSEIDON_REQUIRES(mutex_);
@@ -181,6 +187,8 @@ class Model {
   const ModelId id_;
   std::set<std::string, std::less<>> names_;
   std::vector<plan::LayerSpec> specs_;
+  DeviceTests device_tests_;
+  bool levelled_ = false;  // workers combine on their hosts; written by Commit
   bool reported_ = false;
   std::function<std::vector<wire::Measured::Layer>()> measure_;
   std::optional<Step> begun_;  // the step begun last
@@ -200,7 +208,7 @@ class Model {
   // Steps that began before it are not in overlap_.
   TimePoint metered_from_ POSEIDON_GUARDED_BY(mutex_);
 
-  // By layer, null except for tables. Used by whoever has the layer's turn: the exchange from Push on, then the caller.
+  // By layer, null where no step Gathers. Used by whoever has the layer's turn: the exchange from Push on, then the caller.
   std::vector<std::unique_ptr<factors::GatheredRows>> gathered_;
 
   std::deque<Shared> shared_;  // of the last steps, the newest last

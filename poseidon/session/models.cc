@@ -7,7 +7,6 @@
 
 #include "poseidon/base/check.h"
 #include "poseidon/plan/send_order.h"
-#include "poseidon/session/declaration.h"
 #include "poseidon/wire/plan_codec.h"
 
 namespace poseidon::session {
@@ -16,8 +15,7 @@ Models::Models(Member& member, Ending& ending, Liveness& liveness, Formation& fo
                const sync::Exchanges& exchanges)
     : member_(member), ending_(ending), liveness_(liveness), formation_(formation), exchanges_(exchanges) {}
 
-void Models::Commit(ModelId model, std::vector<plan::LayerSpec> layers,
-                  PlanTaker done) {
+void Models::Commit(ModelId model, std::vector<plan::LayerSpec> layers, DeviceTests by_device, PlanTaker done) {
   POSEIDON_ASSERT_ON(member_.env.io);
   POSEIDON_CHECK(model.value() < wire::kMaxModels, "a session has few models");
   if (member_.phase == Phase::kEnded) {
@@ -26,13 +24,14 @@ void Models::Commit(ModelId model, std::vector<plan::LayerSpec> layers,
   }
   liveness_.Called();
   models_[model].committed = std::move(done);
-  Declare(model, std::move(layers));
+  Declare(model, std::move(layers), std::move(by_device));
 }
 
 // Products take a while: they run on the compute executor, and the declaration leaves when they are over.
-void Models::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
+void Models::Declare(ModelId model, std::vector<plan::LayerSpec> layers, DeviceTests by_device) {
   const DeclarationOptions options{.model = model,
                                    .workers = member_.options.workers,
+                                   .levelled = member_.levelled(),
                                    .measure_copies = member_.levelled() && member_.options.probe_bytes != 0};
   auto declared = alive_.Guard([this](Result<wire::Declare> declare) {
     if (member_.phase == Phase::kEnded) return;
@@ -45,10 +44,10 @@ void Models::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
     member_.SendTo(kCoordinatorMember, *declare);
   });
   // Nothing in this task touches this object: it may be gone by then, and the guard is only asked on the I/O executor.
-  member_.env.compute.Post([options, layers = std::move(layers), engine = member_.env.engine,
-                            &compute = member_.env.compute, &io = member_.env.io,
+  member_.env.compute.Post([options, layers = std::move(layers), by_device = std::move(by_device),
+                            engine = member_.env.engine, &compute = member_.env.compute, &io = member_.env.io,
                             declared = std::move(declared)]() mutable {
-    io.Post([declare = MakeDeclaration(options, std::move(layers), engine, compute),
+    io.Post([declare = MakeDeclaration(options, std::move(layers), by_device, engine, compute),
              declared = std::move(declared)]() mutable { declared(std::move(declare)); });
   });
 }

@@ -11,6 +11,7 @@
 #include "poseidon/local/host_level.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/schedule/scheduler.h"
+#include "poseidon/session/declaration.h"
 #include "poseidon/session/ending.h"
 #include "poseidon/session/formation.h"
 #include "poseidon/session/liveness.h"
@@ -35,7 +36,7 @@ class Models {
 
   // Declares the layers of a model and waits until all workers agree; `done` gets the provisional
   // plan. Models are numbered from 0, below wire::kMaxModels, alike on all workers; each once.
-  void Commit(ModelId model, std::vector<plan::LayerSpec> layers, PlanTaker done);
+  void Commit(ModelId model, std::vector<plan::LayerSpec> layers, DeviceTests by_device, PlanTaker done);
   // Tells the coordinator what the first steps of a model took; its final plan follows.
   void Report(const wire::Measured& measured);
   // `done` fires once the model's final plan is known (at once if it is).
@@ -65,7 +66,7 @@ class Models {
     std::vector<PlanTaker> awaiting_plan;
   };
 
-  void Declare(ModelId model, std::vector<plan::LayerSpec> layers);
+  void Declare(ModelId model, std::vector<plan::LayerSpec> layers, DeviceTests by_device);
   void SetUpModel(Model& model, const wire::Agreed& agreed);
   bool CheckMemory();
   void CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed);

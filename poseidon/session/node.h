@@ -55,8 +55,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
 
   // Declares the layers of a model and waits until all workers agree; `done` gets the provisional
   // plan. Models are numbered from 0, below wire::kMaxModels, alike on all workers; each once.
-  void Commit(ModelId model, std::vector<plan::LayerSpec> layers, Models::PlanTaker done) {
-    models_.Commit(model, std::move(layers), std::move(done));
+  void Commit(ModelId model, std::vector<plan::LayerSpec> layers, Models::PlanTaker done, DeviceTests by_device = {}) {
+    models_.Commit(model, std::move(layers), std::move(by_device), std::move(done));
   }
   // Tells the coordinator what the first steps of a model took; its final plan follows.
   void Report(const wire::Measured& measured) { models_.Report(measured); }

@@ -84,8 +84,9 @@ void Broadcaster::RebuildIfComplete(const wire::Key& key) {
                  gathered = state.outstanding->gathered, &executor = executor_, engine = engine_, &compute = compute_,
                  trace = trace_]() mutable {
     const TimePoint begin = compute.now();
-    const Status status = shape.table ? gathered->Take(shape, dtype, mean.rows, mean.alpha)
-                                      : factors::RebuildGradient(shape, dtype, mean.rows, mean.alpha, *engine, gradient);
+    const Status status = gathered != nullptr
+                              ? gathered->Take(shape, dtype, mean.rows, mean.alpha)
+                              : factors::RebuildGradient(shape, dtype, mean.rows, mean.alpha, *engine, gradient);
     if (trace != nullptr) {
       trace->Record({TraceLane::kRebuild, static_cast<std::int32_t>(key.layer.value()),
                      step.value(), begin, compute.now(), 0, "rebuild", key.model.value()});

@@ -20,8 +20,8 @@
 namespace poseidon::sfb {
 
 // Sufficient-factor broadcasting, exact and synchronous: every worker sends the factors of its rows
-// to every other; whoever holds the rows of all ranks makes the mean gradient by one product, or of a table
-// hands out those rows.
+// to every other; whoever holds the rows of all ranks makes the mean gradient by one product. Of a table, and of a layer whose
+// product the device makes, it hands out those rows.
 //
 // Thread: the mesh's executor; products run on `compute`. Lifetime: mesh, compute and engine outlive
 // it; a product under way finishes before the destructor's caller may free the gradient, because
@@ -41,7 +41,7 @@ class Broadcaster {
 
   // Sends `request.factors`, whose rows may be 0, as those of an absent contribution are. A weight is that of each row in
   // the mean; 0: nothing beside weights, unweighted where all say so. The mean lands in `request.gradient`, in host
-  // memory, or of a table in `request.gathered`.
+  // memory, or in `request.gathered` where that is given.
   void Broadcast(const wire::Key& key, sync::SyncRequest request);
 
   // Takes the frames of factors.

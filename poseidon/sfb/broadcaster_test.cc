@@ -178,7 +178,7 @@ TEST_F(BroadcasterTest, ATablesRowsComeOutInRankOrderAndStayUntilTheNextMean) {
   const auto expect = [&](const std::vector<std::int64_t>& indices, const std::vector<float>& values) {
     ASSERT_EQ(gathered.rows(), indices.size());
     EXPECT_EQ(std::vector<std::int64_t>(gathered.indices(), gathered.indices() + indices.size()), indices);
-    const float* const found = reinterpret_cast<const float*>(gathered.values());
+    const float* const found = reinterpret_cast<const float*>(gathered.v());
     EXPECT_EQ(std::vector<float>(found, found + values.size()), values);
   };
   bring(0, {9, 4}, {2, 4, 6, 8});

@@ -40,7 +40,7 @@ struct SyncRequest {
   TensorView gradient;
   // Sent instead where the scheme takes factors; lent until `done`, unchanged. Rows may be 0.
   std::optional<Factors> factors;
-  // Of a table, which has no flat gradient: where the mean lands.
+  // Of a table, and of a layer whose product the device makes: where the mean lands instead of in `gradient`.
   factors::GatheredRows* gathered = nullptr;
   bool absent = false;        // contribute nothing, receive the mean of the others
   std::uint32_t weight = 0;   // of this contribution in the mean; 0: unweighted

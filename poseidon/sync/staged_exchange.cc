@@ -128,12 +128,14 @@ void StagedExchange::OnCopiedOut(const std::shared_ptr<Step>& step) {
 void StagedExchange::Synchronise(const std::shared_ptr<Step>& step) {
   // Without `on_device` and `ready`: from here on all memory is the host's and holds its numbers.
   SyncRequest on_host = Onward(step->request);
+  on_host.gathered = step->request.gathered;
   on_host.done = Then(step, &StagedExchange::CopyBack);
   inner().Start(step->key, std::move(on_host));
 }
 
 void StagedExchange::CopyBack(const std::shared_ptr<Step>& step) {
-  if (!step->failure.ok()) return step->request.done(step->failure);
+  // What is gathered stays in memory of the host, from where the program takes it.
+  if (!step->failure.ok() || step->request.gathered != nullptr) return step->request.done(step->failure);
   // Not guarded, because the end needs nothing of this exchange. The step keeps the staging memory until then.
   device_.CopyFromHost(step->request.gradient.span(), device::SpanOf(step->on_device),
                        [step](Status status) { step->request.done(status); });

@@ -44,6 +44,7 @@ void PutLayer(ByteWriter& out, const LayerSpec& layer) {
   out.U64(layer.factors->inputs);
   out.Bool(layer.factors->bias);
   out.Bool(layer.factors->table);
+  out.Bool(layer.factors->by_device);
 }
 
 LayerSpec GetLayer(ByteReader& in) {
@@ -59,6 +60,7 @@ LayerSpec GetLayer(ByteReader& in) {
   shape.inputs = in.U64();
   shape.bias = in.Bool();
   shape.table = in.Bool();
+  shape.by_device = in.Bool();
   layer.factors = shape;
   return layer;
 }

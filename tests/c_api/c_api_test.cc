@@ -565,6 +565,138 @@ TEST(Steps, RowsOfATableComeBackFromAllRanksInTheirOrder) {
   }
 }
 
+poseidon_layer MultipliedByDevice(const char* name, std::uint64_t outputs, std::uint64_t inputs, std::uint64_t hash) {
+  poseidon_layer layer = WithFactors(name, outputs, inputs);
+  layer.product_rows = 64;
+  layer.product_hash = hash;
+  layer.product_seconds = 1e-6;
+  return layer;
+}
+
+// Rank r brings r rows. In step 3 only rank 1 has any, and step 4 is weighted.
+TEST(Steps, FactorsThatTheProgramMultipliesComeBackFromAllRanks) {
+  for (const std::string hosts : {"abc", "aab"}) {
+    constexpr std::uint32_t kRanks = 3;
+    Job job(kRanks);
+    ExpectAllOk(job.Run([&hosts](std::uint32_t rank, poseidon_options options) {
+      const std::string machine(1, hosts[rank]);
+      options.host = options.machine = machine.c_str();
+      options.levels = POSEIDON_LEVELS_AUTO;
+      options.schemes = "fc=sfb;scattered=fsc";
+      Session session(options);
+      Model model = session.NewModel();
+      const std::uint32_t fc = model.Declare(MultipliedByDevice("fc", 2, 3, 17));
+      const std::uint32_t scattered = model.Declare(MultipliedByDevice("scattered", 2, 3, 17));
+      model.Commit();
+      const bool gathers = hosts == "abc";  // where workers combine on their hosts, a leader multiplies
+      EXPECT_EQ(model.PlanText(), "fc=sfb\nscattered=fsc\n");
+      EXPECT_EQ(model.LayerPlan(fc).takes, gathers ? POSEIDON_GATHERED : POSEIDON_FACTORS);
+      EXPECT_EQ(model.LayerPlan(scattered).takes, POSEIDON_FACTORS);
+      for (std::uint64_t step = 0; step < 6; ++step) {
+        model.BeginStep(step);
+        EXPECT_EQ(model.TakesGathered(fc, step), gathers);
+        EXPECT_TRUE(model.TakesFactors(fc, step));
+        const std::uint32_t rows = step == 3 && rank != 1 ? 0 : rank;
+        std::vector<float> u(rows * 2, 6.0f);
+        std::vector<float> v(rows * 3, static_cast<float>(rank));
+        std::vector<float> gradient(8, 99.0f);
+        std::vector<float> other(8, 99.0f);
+        poseidon_factors factors = POSEIDON_NEW(poseidon_factors);
+        const poseidon_view u_view = View(u);
+        const poseidon_view v_view = View(v);
+        factors.u = &u_view;
+        factors.v = &v_view;
+        factors.rows = rows;
+        poseidon_push more = POSEIDON_NEW(poseidon_push);
+        more.weight = step == 4 ? rank : 0;  // 0 + 1 + 2
+        const poseidon_view where = View(gradient);
+        poseidon_status status = POSEIDON_NEW(poseidon_status);
+        ASSERT_EQ(poseidon_push_factors(model.get(), fc, step, &factors, gathers ? nullptr : &where, &more, &status), POSEIDON_OK)
+            << status.message;
+        model.PushFactors(scattered, step, u_view, v_view, rows, View(other), &more);
+        model.Wait(fc);
+        model.Wait(scattered);
+        if (gathers) {
+          const poseidon_gathered all = model.Gathered(fc);
+          ASSERT_EQ(all.count, step == 3 ? 1u : 3u);
+          const auto* const us = static_cast<const float*>(all.u);
+          const auto* const vs = static_cast<const float*>(all.values);
+          EXPECT_EQ(std::vector<float>(vs, vs + 3 * all.count),
+                    step == 3 ? std::vector<float>(3, 1.0f) : (std::vector<float>{1, 1, 1, 2, 2, 2, 2, 2, 2}));
+          for (std::size_t m = 0; m < 2; ++m) {
+            gradient[6 + m] = 0;
+            for (std::size_t n = 0; n < 3; ++n) gradient[m * 3 + n] = 0;
+            for (std::size_t k = 0; k < all.count; ++k) {
+              gradient[6 + m] += us[k * 2 + m];
+              for (std::size_t n = 0; n < 3; ++n) gradient[m * 3 + n] += us[k * 2 + m] * vs[k * 3 + n];
+            }
+          }
+        }
+        // 6 * (1 * 1 + 2 * 2) / 3, the first alone, and 6 * (1 * 1 * 1 + 2 * 2 * 2) / (1 + 2).
+        const float weight = step == 3 ? 2 : step == 4 ? 18 : 10;
+        const float bias = step == 3 ? 2 : step == 4 ? 10 : 6;
+        const std::vector<float> expected = {weight, weight, weight, weight, weight, weight, bias, bias};
+        EXPECT_EQ(gradient, expected) << "step " << step;
+        EXPECT_EQ(other, expected) << "step " << step;
+      }
+      session.Leave();
+    }));
+  }
+}
+
+// The factors that are forced are not sent: each worker would make its own mean.
+TEST(Steps, DevicesThatMultiplyDifferentlyGetWholeGradients) {
+  Job job(2);
+  ExpectAllOk(job.Run([](std::uint32_t rank, poseidon_options options) {
+    options.schemes = "other=sfb;mixed=sfb";
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t other = model.Declare(MultipliedByDevice("other", 2, 3, 17 + rank));
+    const std::uint32_t mixed = model.Declare(rank == 0 ? WithFactors("mixed", 2, 3) : MultipliedByDevice("mixed", 2, 3, 17));
+    model.Commit();
+    for (const std::uint32_t layer : {other, mixed}) {
+      EXPECT_STREQ(model.LayerPlan(layer).scheme_name, "kv");
+      EXPECT_STREQ(model.LayerPlan(layer).reason, "the members' test products differ, although factors are forced");
+    }
+    model.BeginStep(0);
+    std::vector<float> gradient(8, static_cast<float>(2 * rank));
+    for (const std::uint32_t layer : {other, mixed}) {
+      model.Push(layer, 0, View(gradient));
+      model.Wait(layer);
+      EXPECT_THAT(gradient, testing::Each(1.0f));
+      gradient.assign(8, static_cast<float>(2 * rank));
+    }
+    session.Leave();
+  }));
+}
+
+TEST(Mistakes, TestProductsAreRefusedWithASentence) {
+  Session session(Alone());
+  Model model = session.NewModel();
+  const auto refusal = [&](const poseidon_layer& layer) {
+    poseidon_status status = POSEIDON_NEW(poseidon_status);
+    EXPECT_EQ(poseidon_declare(model.get(), &layer, nullptr, &status), POSEIDON_INVALID_ARGUMENT);
+    return std::string(status.message);
+  };
+  poseidon_layer layer = MultipliedByDevice("fc", 2, 3, 17);
+  layer.product_seconds = 0;
+  EXPECT_EQ(refusal(layer), "the test product of layer 'fc' took 0.000000 s, expected a finite time above 0");
+  layer = Dense("dense", 8);
+  layer.product_rows = 64;
+  layer.product_seconds = 1;
+  EXPECT_EQ(refusal(layer), "layer 'dense' has a test product without outputs and inputs, expected its widths");
+  layer = Table("words", 10, 2);
+  layer.product_rows = 64;
+  layer.product_seconds = 1;
+  EXPECT_EQ(refusal(layer), "layer 'words' is a table whose product a device makes, expected one without");
+  const std::uint32_t fc = model.Declare(MultipliedByDevice("fc", 2, 3, 17));
+  model.Commit();
+  model.BeginStep(0);
+  poseidon_status status = POSEIDON_NEW(poseidon_status);
+  EXPECT_EQ(poseidon_push_dense(model.get(), fc, 0, nullptr, nullptr, &status), POSEIDON_INVALID_ARGUMENT);
+  EXPECT_STREQ(status.message, "the gradient of layer 'fc' has 0 elements of f32, expected 8 of f32");
+}
+
 TEST(Mistakes, RowsAreRefusedWithASentence) {
   Session session(Alone());
   Model model = session.NewModel();
@@ -584,7 +716,7 @@ TEST(Mistakes, RowsAreRefusedWithASentence) {
               HasSubstr("'words' was declared as a table, expected poseidon_push_rows"));
   std::vector<std::int64_t> indices = {0};
   EXPECT_THAT(FailureOf([&] { model.PushRows(dense, 0, indices, View(numbers.data(), 2)); }).message,
-              HasSubstr("'dense' was not declared as a table"));
+              HasSubstr("'dense' was not declared as a table, expected its gradient or factors"));
   EXPECT_THAT(FailureOf([&] { model.PushRows(words, 0, indices, View(numbers)); }).message,
               HasSubstr("the values of layer 'words' have 8 elements of f32, expected 1x2 of f32"));
   for (const std::int64_t index : {-1, 4}) {
@@ -600,7 +732,8 @@ TEST(Mistakes, RowsAreRefusedWithASentence) {
   EXPECT_EQ(poseidon_push_rows(model.get(), words, 0, &rows, nullptr, &status), POSEIDON_INVALID_ARGUMENT);
   EXPECT_THAT(status.message, HasSubstr("the indices of layer 'words' are NULL"));
   EXPECT_EQ(poseidon_push_rows(model.get(), words, 0, nullptr, nullptr, nullptr), POSEIDON_INVALID_ARGUMENT);
-  EXPECT_THAT(FailureOf([&] { model.Gathered(dense); }).message, HasSubstr("'dense' was not declared as a table"));
+  EXPECT_THAT(FailureOf([&] { model.Gathered(dense); }).message,
+              HasSubstr("'dense' is no table, and no device makes its product"));
   EXPECT_EQ(model.Gathered(words).count, 0u);
   rows.count = 0;
   rows.values = nullptr;

@@ -494,7 +494,7 @@ class Job::Worker final : public Member {
     ByteBuffer bytes(u_bytes + v_bytes);
     if (!bytes.empty()) {
       std::memcpy(bytes.data(), gathered.indices(), u_bytes);
-      std::memcpy(bytes.data() + u_bytes, gathered.values(), v_bytes);
+      std::memcpy(bytes.data() + u_bytes, gathered.v(), v_bytes);
     }
     return bytes;
   }
