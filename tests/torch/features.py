@@ -778,7 +778,35 @@ class Split(OnDevices):
     by_rank = True
 
     def model(self):
-        return self.Net(["cpu"] * 5 if torch.get_default_device().type == "cpu" else ["late:0", "late:1", "cpu", "late:1", "late:0"])
+        if torch.get_default_device().type == "cpu":
+            return self.Net(["cpu"] * 5)
+        import accelerator
+        one, other = accelerator.two()
+        return self.Net([one, other, "cpu", other, one])
+
+
+class Multiplied(OnDevices):
+    """The products of all workers' factors are made on the device."""
+
+    made = 0
+
+    def model(self):
+        from poseidon.torch import products
+        if not hasattr(products.multiply, "counted"):
+            plain = products.multiply
+
+            def multiply(*arguments):
+                Multiplied.made += 1
+                plain(*arguments)
+            multiply.counted = True
+            products.multiply = multiply
+        Multiplied.made = 0
+        return super().model()
+
+    def update(self, model, optimizer, step):
+        super().update(model, optimizer, step)
+        if step == self.steps - 1 and torch.get_default_device().type != "cpu":
+            assert Multiplied.made >= self.steps - 4, f"{Multiplied.made} products were made on the device"
 
 
 class Launched(OnDevices):
@@ -786,19 +814,12 @@ class Launched(OnDevices):
 
     def model(self):
         model = super().model()
-        if torch.get_default_device().type == "late":
-            import late
-            began = []
-            model[4].weight.register_post_accumulate_grad_hook(lambda _: began.append(late.library.late_waits()))
-            model[0].weight.register_post_accumulate_grad_hook(self.check(began))
+        if torch.get_default_device().type != "cpu":
+            import accelerator
+            watch = accelerator.Watch()
+            model[4].weight.register_post_accumulate_grad_hook(lambda _: watch.begin())
+            model[0].weight.register_post_accumulate_grad_hook(lambda _: watch.end())
         return model
-
-    @staticmethod
-    def check(began):
-        def ends(_):
-            import late
-            assert late.library.late_waits() == began.pop(), "a hook has waited for the device"
-        return ends
 
 
 ALL = {one.__name__: one for one in list(globals().values())
@@ -812,7 +833,11 @@ FORCED = ["Plain", "Accumulation", "Autocast", "Scaled", "Frozen", "Penalty", "G
 
 def train(feature, ranks, wrap=lambda model, optimizer: None):
     """The weights after the feature's steps, and what wrap returned."""
-    model = feature.model()
+    if torch.get_default_device().type == "cpu":
+        model = feature.model()
+    else:
+        import accelerator
+        model = accelerator.as_on_the_host(feature.model)
     optimizer = feature.optimizer(model)
     exchange = wrap(model, optimizer)
     for step in range(feature.steps):
@@ -855,10 +880,8 @@ def work(rank, options, requests, device=None, delays=None):
     is asked for nothing."""
     torch.set_num_threads(1)
     if device is not None:
-        import late
-        late.load()
-        if delays:
-            late.library.late_set_delays(*delays)
+        import accelerator
+        accelerator.load(delays)
         torch.set_default_device(device)
     import poseidon.torch
     said = []

@@ -134,10 +134,9 @@ exit 1
 @pytest.mark.parametrize("other", (HANGS, FAILS_LATER), ids=("hangs", "fails later"))
 def test_the_rank_that_failed_first_is_named(other, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(measure, "PATIENCE", PATIENCE)
     cluster = Loopback(other, FAILS)
     with pytest.raises(measure.Failed, match="^rank 1 ended with 3: RuntimeError: the real cause$"):
-        measure.run(grid.cells()[0], cluster, ["overlap"], tmp_path / "token", tmp_path)
+        measure.run(cluster, [], tmp_path, PATIENCE, lambda rank: [])
 
 
 def test_all_systems_of_a_training_learn_the_same(tmp_path):

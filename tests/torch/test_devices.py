@@ -1,27 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters on a device whose work ends late (late_device): what does not wait for it finds NaN or old numbers."""
+"""Parameters on a device. Mostly one whose work ends late (late_device): what does not wait for it finds NaN or old numbers.
+With POSEIDON_TEST_DEVICE=cuda a GPU."""
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
+import accelerator  # noqa: E402
 import device_cases  # noqa: E402
 import features  # noqa: E402
-import late  # noqa: E402
 from conftest import FORKS, PATIENCE, Workers  # noqa: E402
 from test_features import assert_trained  # noqa: E402
 
-if not late.LIBRARY.exists():
-    pytest.skip(f"{late.LIBRARY.name} is not built", allow_module_level=True)
+if accelerator.why_not():
+    pytest.skip(accelerator.why_not(), allow_module_level=True)
+KIND = accelerator.KIND
 
 # The others compute in part with tensors of the host, or what the late device has no operator for.
-NAMES = ["Plain", "Accumulation", "ClippedByNorm", "Tied", "Twice", "Unused", "Frozen", "Thawed", "Grown", "Checkpointed", "Adapted",
+LATE = ["Plain", "Accumulation", "ClippedByNorm", "Tied", "Twice", "Unused", "Frozen", "Thawed", "Grown", "Checkpointed", "Adapted",
          "Statistics", "Synchronized", "Penalty", "WholeBatch", "Retained", "HalvesRounded", "LateHook", "LatePenaltyOnRank1",
-         "Split", "Launched"]
+         "Split", "Multiplied", "Launched"]
+# Grown draws weights in a step: a GPU draws others than the host.
+NAMES = LATE if KIND == "late" else [name for name in features.ALL if name != "Grown" and not issubclass(features.ALL[name], features.Parted)]
 
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory):
-    workers = Workers(tmp_path_factory.mktemp("devices"), ("late", "late"), policy="bytes", final_plan_step=3)
+    workers = Workers(tmp_path_factory.mktemp("devices"), (KIND, KIND), policy="bytes", final_plan_step=3)
     yield workers
     workers.end()
 
@@ -29,14 +33,14 @@ def planned(tmp_path_factory):
 @pytest.fixture(scope="module")
 def with_slow_copies(tmp_path_factory):
     """Else it is what computes that is slow."""
-    workers = Workers(tmp_path_factory.mktemp("copies"), ("late", "late"), (50, 1500), policy="bytes", final_plan_step=3)
+    workers = Workers(tmp_path_factory.mktemp("copies"), (KIND, KIND), (50, 1500), policy="bytes", final_plan_step=3)
     yield workers
     workers.end()
 
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    workers = Workers(tmp_path_factory.mktemp("mixed"), (None, "late"), policy="bytes", final_plan_step=3)
+    workers = Workers(tmp_path_factory.mktemp("mixed"), (None, KIND), policy="bytes", final_plan_step=3)
     yield workers
     workers.end()
 
@@ -46,7 +50,7 @@ def test_two_workers_train_as_one(planned, name):
     assert_trained(name, planned.train(name))
 
 
-@pytest.mark.parametrize("name", ["Plain", "Tied", "Unused", "Thawed", "Statistics", "LateHook", "Split", "Launched"])
+@pytest.mark.parametrize("name", ["Plain", "Tied", "Unused", "Thawed", "Statistics", "LateHook", "Split", "Multiplied", "Launched"])
 def test_two_workers_train_as_one_with_overlap(planned, name):
     assert_trained(name, planned.train(name, overlap=True))
 
@@ -73,7 +77,8 @@ def test_factors_go_from_a_device(planned):
 @pytest.mark.parametrize("name", ["Plain", "Statistics"])
 def test_one_worker_may_be_on_the_host(mixed, name):
     expected = features.reference(name, 2)
-    for weights, _, _ in mixed.train(name):
+    for weights, schemes, _ in mixed.train(name):
+        assert set(schemes.values()) == {"kv"}, "a device's products differ from the host's"
         for key, tensor in expected.items():
             torch.testing.assert_close(weights[key], tensor, rtol=1e-5, atol=1e-5)
 

@@ -21,7 +21,7 @@ OK = 0
 NO_CULPRIT = -1
 F64, F32, I64 = 1, 2, 5
 NEVER = 2 ** 64 - 1
-GRADIENT, FACTORS = 1, 2
+GRADIENT, FACTORS, GATHERED = 1, 2, 3
 FORWARD, BACKWARD = 0, 1
 NOTICE = 1
 WIRE = {"auto": 0, "tls": 1, "auth": 2}
@@ -72,7 +72,7 @@ class Layer(Struct):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", c_char_p), ("elements", c_uint64),
                 ("dtype", c_int32), ("forward_position", c_uint32), ("outputs", c_uint64),
                 ("inputs", c_uint64), ("bias", c_int32), ("reserved", c_uint32), ("table", c_int32),
-                ("reserved2", c_uint32)]
+                ("reserved2", c_uint32), ("product_rows", c_uint64), ("product_hash", c_uint64), ("product_seconds", c_double)]
 
 
 class Plan(Struct):
@@ -104,7 +104,8 @@ class Rows(Struct):
 
 
 class Gathered(Struct):
-    _fields_ = [("struct_size", c_size_t), ("indices", c_void_p), ("values", c_void_p), ("count", c_uint64)]
+    _fields_ = [("struct_size", c_size_t), ("indices", c_void_p), ("values", c_void_p), ("count", c_uint64),
+                ("u", c_void_p)]
 
 
 class Traffic(ctypes.Structure):

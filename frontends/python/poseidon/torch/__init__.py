@@ -37,7 +37,7 @@ if torch.distributed.is_available():
 
 
 def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, *, overlap: str = "backward",
-               factors: bool = True, check_every: int | None = None) -> Any:
+               factors: bool = True, check_every: int | None = None, tf32: bool = False) -> Any:
     """Lets `model` train with the models of all other workers, exactly as one model on all their batches. Returns model and
     optimizer, the same objects, or the model alone where no optimizer is given. All workers start from rank 0's parameters and
     buffers. One worker trains as always.
@@ -47,6 +47,7 @@ def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
     layer is updated right before it runs in the next forward pass (SGD, Adam, AdamW; one backward pass per step; a look at
     `.grad` in between raises; synchronize(model) before weights are read otherwise than by the model or state_dict()).
     factors=False sends all gradients whole. The model may be compiled before or after.
+    tf32=True lets a GPU round the products of other workers' factors as it does for the program's own where TF32 is allowed.
 
     check_every: every so many steps the parameters of all workers are compared, and in the first three steps, and the first
     three of the final plan, every gradient with what plain autograd and an all-reduce give (checks.py has how, and the
@@ -59,7 +60,7 @@ def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
         raise PoseidonError(f"distribute was given a {type(model).__module__}.{type(model).__qualname__}, expected a "
                             "torch.nn.Module", "INVALID_ARGUMENT")
     if workers() > 1:
-        wrap(model, optimizer, overlap == "forward", factors, check_every=check_every)
+        wrap(model, optimizer, overlap == "forward", factors, check_every=check_every, tf32=tf32)
     return model if optimizer is None else (model, optimizer)
 
 

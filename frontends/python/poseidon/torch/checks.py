@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import ctypes
 import functools
 import hashlib
 import math
@@ -535,13 +534,15 @@ class Checker:
         if not layer.used[at]:
             return None
         if layer.table:
-            gathered, before = c.Gathered(), layer.before
-            self.exchange.c.get_gathered(self.exchange.model, layer.id, ctypes.byref(gathered))
-            layer.take_rows(gathered)
+            before = layer.before
+            layer.take_rows(self.exchange.gathered(layer))
             layer.before = before
             return layer.mean
         whole = layer.host  # of a device: the mean has yet to be brought there
-        if whole is None:
+        if layer.gathered:
+            self.exchange.multiply(layer)
+            whole = layer.flat
+        elif whole is None:
             whole = layer.flat if layer.own is None else layer.own.detach().view(-1)
         assert whole is not None  # the mean is in it
         if layer.before is not None:

@@ -137,13 +137,14 @@ class Exchange:
     """The object that `poseidon.torch.wrap` returns. Belongs to the thread that trains."""
 
     def __init__(self, session: Session, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None,
-                 overlap: bool = False, factors: bool = True, buffers: bool = True, check_every: int | None = None) -> None:
+                 overlap: bool = False, factors: bool = True, buffers: bool = True, check_every: int | None = None,
+                 tf32: bool = False) -> None:
         if overlap and type(optimizer) not in BY_PARAMETER:
             raise PoseidonError(f"overlap is not possible with {type(optimizer).__name__}, expected one of "
                                 + ", ".join(kind.__name__ for kind in BY_PARAMETER), "INVALID_ARGUMENT")
         others.check_inside(model)
         self.session, self.root, self.optimizer, self.overlap = session, model, optimizer, overlap
-        self.factors, self.share_buffers = factors, buffers
+        self.factors, self.share_buffers, self.tf32 = factors, buffers, tf32
         self.c = session.c
         self.begin_step, self.push_whole, self.push_product, self.wait = map(
             self.c.often, ("begin_step", "push_dense", "push_factors", "wait"))
@@ -189,7 +190,11 @@ class Exchange:
             if self.share_buffers and buffers.places:
                 self.shared.append(buffers)
         declared: list[Layer | Usage | Buffers] = [*self.layers, *self.shared]
-        self.model, numbers = self.session.declare([each.declaration(at) for at, each in enumerate(declared)])
+        declarations = [each.declaration(at) for at, each in enumerate(declared)]
+        for layer, declaration in zip(self.layers, declarations):
+            if layer.factors and layer.device.type != "cpu":
+                layer.test_product(declaration, self.session.workers, self.tf32)
+        self.model, numbers = self.session.declare(declarations)
         self.since = self.step  # the model counts its steps from here
         self.number = self.session.models - 1  # of the model, in spans
         self.measured_from, self.moved_before = 0, dict[int, Moved]()  # since when layers are measured under the plan that holds
@@ -375,7 +380,7 @@ class Exchange:
         for layer in self.layers:
             if layer.factors:
                 self.c.takes(self.model, layer.id, step, ctypes.byref(takes))
-                layer.takes_factors = takes.value == c.FACTORS
+                layer.takes_factors, layer.gathers = takes.value != c.GRADIENT, takes.value == c.GATHERED
         if step >= self.session.final_plan_step:
             self.stopwatch = None
             self.measured_from, self.moved_before = step, moved_by_layer(self)
@@ -638,8 +643,10 @@ class Exchange:
         if layer.carrier is None:
             self.push_whole(self.model, layer.id, self.step - self.since, layer.to_view, layer.to_more)
         else:
-            assert layer.host is not None
-            self.carry(layer, [] if absent else [(layer.whole(), layer.host)], self.c.push_dense, layer.to_view, layer.to_more)
+            layer.gathered = False
+            lands_in = layer.staging()
+            self.carry(layer, [] if absent else [(layer.whole(), lands_in)], self.c.push_dense, layer.to_view,
+                       layer.to_more)
 
     def carry(self, layer: Layer | Buffers, moves: Moves, push: Callable[..., None], *arguments: Any) -> None:
         """Pushes what is on a device, when it has come to the host."""
@@ -663,7 +670,11 @@ class Exchange:
         if layer.carrier is None:
             self.push_product(self.model, layer.id, self.step - self.since, layer.to_product, layer.to_view, layer.to_more)
         else:
-            self.carry(layer, moves, self.c.push_factors, layer.to_product, layer.to_view, layer.to_more)
+            layer.gathered = layer.gathers
+            if not layer.gathers:
+                layer.staging()
+            self.carry(layer, moves, self.c.push_factors, layer.to_product, None if layer.gathers else layer.to_view,
+                       layer.to_more)
 
     def push_whole_as_factors(self, layer: Layer) -> None:
         """All workers send this layer's factors in this step, and here its gradient came whole or in part."""
@@ -791,19 +802,27 @@ class Exchange:
             else:
                 self.wait_for(layer)
             layer.flying = False
-            if layer.carrier is not None and not layer.table:
-                assert layer.host is not None
-                layer.carrier.bring(layer.device, [(layer.host, layer.whole())])
+            if layer.gathered:
+                self.multiply(layer)
+            elif layer.carrier is not None and not layer.table:
+                layer.carrier.bring(layer.device, [(layer.staging(), layer.whole())])
             if layer.lent:
                 layer.lent = ()
             if layer.table:
-                gathered = c.Gathered()
-                self.c.get_gathered(self.model, layer.id, ctypes.byref(gathered))
-                layer.take_rows(gathered)
+                layer.take_rows(self.gathered(layer))
             elif layer.before is not None:
                 assert layer.flat is not None  # the mean is in it
                 layer.flat.add_(layer.before)
                 layer.before = None
+
+    def gathered(self, layer: Layer) -> c.Gathered:
+        """What all workers brought, valid until the layer's next push."""
+        gathered = c.Gathered()
+        self.c.get_gathered(self.model, layer.id, ctypes.byref(gathered))
+        return gathered
+
+    def multiply(self, layer: Layer) -> None:
+        layer.multiply_gathered(self.gathered(layer), self.tf32)
 
     def land_shared(self, only_needed: bool = False) -> None:
         for shared in self.shared:

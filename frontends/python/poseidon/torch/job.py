@@ -97,18 +97,18 @@ def workers() -> int:
 
 
 def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, overlap: bool = False,
-         factors: bool = True, buffers: bool = True, check_every: int | None = None) -> Exchange:
+         factors: bool = True, buffers: bool = True, check_every: int | None = None, tf32: bool = False) -> Exchange:
     """Synchronises the gradients of `model` from now on; all workers start from rank 0's parameters. What distribute is made
     of: it does so also where there is one worker, and returns the Exchange, with synchronize() and plan().
 
     After backward(), `.grad` holds the mean over all workers. With overlap backward() returns at once and
     optimizer.step() only notes that it was called: each layer is updated right before it runs in the next
     forward pass (SGD, Adam, AdamW; one backward per step; nothing may look at `.grad`). factors=False keeps
-    all gradients whole; buffers=False leaves each worker its own; check_every: see distribute. The model may be compiled before
+    all gradients whole; buffers=False leaves each worker its own; check_every, tf32: see distribute. The model may be compiled before
     or after.
     DistributedDataParallel and fully sharded models around, inside or beside it are refused: they average the same gradients.
     """
-    _wrapped.append(Exchange(joined(), model, optimizer, overlap, factors, buffers, check_every))
+    _wrapped.append(Exchange(joined(), model, optimizer, overlap, factors, buffers, check_every, tf32))
     return _wrapped[-1]
 
 

@@ -16,6 +16,7 @@ is all workers' rows, unmerged, in the order of ranks.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Set
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,6 +26,7 @@ from torch._C import _storage_Use_Count as storage_use_count
 
 from .. import library as c
 from ..errors import PoseidonError
+from . import products
 from .devices import can_stage, pinned
 
 if TYPE_CHECKING:
@@ -61,6 +63,12 @@ def copied(address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Te
     tensor = torch.empty(shape, dtype=dtype, device="cpu")
     ctypes.memmove(tensor.data_ptr(), address, tensor.numel() * tensor.element_size())
     return tensor
+
+
+def at(address: int, shape: tuple[int, ...]) -> torch.Tensor:
+    """The float32 numbers at an address, where they are."""
+    memory = (ctypes.c_char * (4 * math.prod(shape))).from_address(address)
+    return torch.frombuffer(memory, dtype=torch.float32).view(shape)
 
 
 class UnderWay(torch.Tensor):
@@ -100,6 +108,8 @@ class Layer:
         self.parameters = parameters
         self.factors = factors  # a Linear whose gradient is a product
         self.takes_factors = False  # under the plan that holds
+        self.gathers = False    # and their product is made on the device that the gradient is on
+        self.gathered = False   # the push of this step lands so
         self.dtype = exchanged(parameters[0].dtype)  # in which its gradient travels and is summed
         self.device = parameters[0].device
         self.carrier: Carrier | None = None      # where it is on a device
@@ -167,6 +177,11 @@ class Layer:
             declared.table = self.table
         return declared
 
+    def test_product(self, declared: c.Layer, workers: int, tf32: bool) -> None:
+        """Says in the declaration that the layer's device makes its products, and how."""
+        test = products.test(self.device, *self.parameters[0].shape, len(self.parameters) > 1, workers, tf32)
+        declared.product_rows, declared.product_hash, declared.product_seconds = test
+
     def take_rows(self, gathered: c.Gathered) -> None:
         """Copies a table's mean, behind what its gradient held before this backward pass."""
         weight = self.parameters[0]
@@ -176,6 +191,18 @@ class Layer:
         if self.before is not None:
             self.mean = self.before + self.mean
             self.before = None
+
+    def multiply_gathered(self, gathered: c.Gathered, tf32: bool) -> None:
+        """Makes the mean of all workers' factors, on the device, in the gradient's memory there. The session's memory is read
+        until the current stream has come so far; the next push of this layer comes behind that."""
+        flat = self.memory()
+        if not gathered.count:
+            flat.zero_()
+            return
+        weight, *biases = self.views
+        u, v = (at(address, (gathered.count, width)).to(self.device, non_blocking=True)
+                for address, width in zip((gathered.u, gathered.values), weight.shape))
+        products.multiply(u, v, weight, biases[0] if biases else None, tf32)
 
     # ---- the gradient's memory
 
@@ -268,9 +295,13 @@ class Layer:
     def stage(self, carrier: Carrier) -> None:
         """Its gradient is on a device."""
         self.carrier = carrier
-        if not self.table:
+
+    def staging(self) -> torch.Tensor:
+        """Memory of the host for the whole gradient, which is lent in its place; made when first needed."""
+        if self.host is None:
             self.host = pinned(self.elements, self.dtype)
             self.view.memory = self.host.data_ptr()
+        return self.host
 
     def whole(self) -> torch.Tensor:
         """The gradient that is sent, and in whose memory the mean lands."""

@@ -55,7 +55,7 @@ def moved_by_layer(exchange: Exchange) -> dict[int, Moved]:
 
 
 def rule_of(layer: Layer, plan: c.LayerPlan) -> str:
-    return "rows" if layer.table else "factors" if plan.takes == c.FACTORS else "dense"
+    return "rows" if layer.table else "factors" if plan.takes != c.GRADIENT else "dense"
 
 
 def amount(count: float) -> str:

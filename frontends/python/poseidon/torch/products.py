@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of all workers' factors on a device, for layers whose parameters are there: dW = u^T v, and the sums of u's columns.
+
+Replicas stay equal only where every worker's device makes the same bits. So each makes a test product of fixed numbers, and the
+core compares their hashes: where they differ, the layer's gradient goes whole.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from .devices import module_of
+
+TEST_ROWS = 64  # of each worker, in the test product
+
+
+@contextlib.contextmanager
+def rounding(device: torch.device, tf32: bool) -> Iterator[None]:
+    """Inside, products of float32 numbers on `device` are rounded to TF32 or not, whatever the program has chosen for its own."""
+    matmul = getattr(getattr(torch.backends, device.type, None), "matmul", None)
+    if matmul is None:
+        yield
+        return
+    # torch has two switches and refuses a program that uses both, so the one that it uses is set, and set back.
+    name: str = "allow_tf32"
+    wanted: bool | str = tf32
+    try:
+        before: bool | str = matmul.allow_tf32
+    except RuntimeError:
+        name, wanted, before = "fp32_precision", "tf32" if tf32 else "ieee", matmul.fp32_precision
+    if before == wanted:
+        yield
+        return
+    setattr(matmul, name, wanted)
+    try:
+        yield
+    finally:
+        setattr(matmul, name, before)
+
+
+def multiply(u: torch.Tensor, v: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tf32: bool) -> None:
+    """u: [rows, outputs] and v: [rows, inputs] on the device of `weight`, [outputs, inputs], which gets u^T v; `bias`, [outputs],
+    gets the sums of u's columns. Launches, and does not wait."""
+    with rounding(weight.device, tf32):
+        torch.mm(u.t(), v, out=weight)
+    if bias is not None:
+        torch.sum(u, 0, out=bias)
+
+
+class Test(NamedTuple):
+    """A test product, as poseidon_layer has it."""
+
+    rows: int
+    hash: int  # of its bits and the device's name, 64 bits
+    seconds: float
+
+
+def numbers(seed: int, rows: int, width: int, device: torch.device) -> torch.Tensor:
+    """In [-1, 1), the same on every worker."""
+    return torch.rand(rows, width, generator=torch.Generator().manual_seed(seed), device="cpu").mul_(2).sub_(1).to(device)
+
+
+@functools.lru_cache(maxsize=None)
+def test(device: torch.device, outputs: int, inputs: int, bias: bool, workers: int, tf32: bool) -> Test:
+    """Of one layer's shape. Made once: models are declared again when layers are thawed."""
+    rows, module = TEST_ROWS * workers, module_of(device)
+    u, v = numbers(1, rows, outputs, device), numbers(2, rows, inputs, device)
+    flat = torch.empty(outputs * inputs + outputs * bias, device=device)
+    weight = flat[:outputs * inputs].view(outputs, inputs)
+    took = []
+    for _ in range(3):
+        module.synchronize(device)
+        began = time.perf_counter()
+        multiply(u, v, weight, flat[outputs * inputs:] if bias else None, tf32)
+        module.synchronize(device)
+        took.append(time.perf_counter() - began)
+    # Two kinds of device may agree on this product and not on one of other rows.
+    name = getattr(module, "get_device_name", lambda one: one.type)(device)
+    made = hashlib.blake2b(f"{name} {torch.__version__}".encode(), digest_size=8)
+    host = flat.cpu()
+    made.update((ctypes.c_char * (4 * host.numel())).from_address(host.data_ptr()))
+    return Test(rows, int.from_bytes(made.digest(), "little"), min(took))
