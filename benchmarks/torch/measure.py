@@ -69,30 +69,36 @@ def measure(cell, cluster):
 def trained(cell, cluster, systems):
     """One training of these systems. Raises Failed."""
     with tempfile.TemporaryDirectory() as folder:
-        outputs = run(cell, cluster, systems, cells.token_in(pathlib.Path(folder)), pathlib.Path(folder))
+        words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(systems),
+                 "--turns", cell.turns, "--turn-seconds", grid.TURN_SECONDS, "--seed", grid.SEED,
+                 "--plan-step", grid.PLAN_STEP, "--workers", cell.workers,
+                 "--coordinator", cluster.addresses[0], "--token-file", cells.token_in(pathlib.Path(folder))]
+        return of_systems(cluster, words, systems, pathlib.Path(folder), PATIENCE)
+
+
+def of_systems(cluster, words, systems, folder, patience, own=lambda rank: []):
+    """What each of these systems took in one run of train_bench.py (`words`) on every node; `own`: words of one rank alone. Raises
+    Failed."""
+    outputs = run(cluster, words, folder, patience, own)
     lines = [[json.loads(line) for line in output.splitlines() if line.startswith("{")] for output in outputs]
     return {name: system_of(name, lines) for name in systems}
 
 
-def run(cell, cluster, systems, token, folder):
+def run(cluster, words, folder, patience, own):
     """The output of each worker. Raises Failed."""
-    words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(systems),
-             "--turns", cell.turns, "--turn-seconds", grid.TURN_SECONDS, "--seed", grid.SEED,
-             "--plan-step", grid.PLAN_STEP, "--workers", cell.workers,
-             "--coordinator", cluster.addresses[0], "--token-file", token]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "POSEIDON_LIBRARY": str(LIBRARY)}
-    processes, files = [], [(folder / f"out{rank}", folder / f"error{rank}") for rank in range(cell.workers)]
+    processes, files = [], [(folder / f"out{rank}", folder / f"error{rank}") for rank in range(len(cluster.addresses))]
     for rank, (out, error) in enumerate(files):
         with open(out, "w") as to, open(error, "w") as errors:
-            processes.append(cluster.run(rank, [*words, "--rank", rank, "--listen", cluster.addresses[rank]],
+            processes.append(cluster.run(rank, [*words, "--rank", rank, "--listen", cluster.addresses[rank], *own(rank)],
                                          stdout=to, stderr=errors, env=environment))
     try:
-        late = await_all(processes, time.monotonic() + PATIENCE)
+        late = await_all(processes, time.monotonic() + patience)
         codes = [process.poll() for process in processes]
     finally:
         cluster.end(*processes)
     if late:
-        raise Failed(f"it had not finished after {PATIENCE} s")
+        raise Failed(f"it had not finished after {patience} s")
     if failed := [rank for rank, code in enumerate(codes) if code]:
         # The end of the first can be why others have failed by now; what they said of it they said later.
         rank = min(failed, key=lambda rank: files[rank][1].stat().st_mtime_ns)

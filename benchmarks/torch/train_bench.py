@@ -13,6 +13,7 @@ every rank. The token file is made by rank 0 where there is none.
 
   overlap   Poseidon, each layer waited for before it runs in the next forward pass
   waiting   Poseidon, all waited for at the end of backward
+  whole     the same with all gradients whole
   ddp       DistributedDataParallel over gloo, bucket views, static graph
   ddp4      the same with four connections between two ranks
   local     nothing is synchronised: what computing alone takes while all workers compute
@@ -21,6 +22,7 @@ import argparse
 import copy
 import ctypes
 import hashlib
+import inspect
 import json
 import os
 import pathlib
@@ -61,6 +63,7 @@ def parse(arguments):
     parser.add_argument("--interface", default="eth0", help="of gloo, beyond loopback")
     parser.add_argument("--optimizer", choices=("sgd", "adam"), default="sgd")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="where the nets are; {rank} is this worker's number (cuda:{rank})")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     if unknown := set(options.systems) - set(SYSTEMS):
@@ -84,7 +87,7 @@ class Local:
     uncounted = 0  # steps at the beginning of a turn
 
     def __init__(self, options, model, port):
-        self.options, self.model = options, copy.deepcopy(model)
+        self.options, self.model = options, copy.deepcopy(model).to(options.device)
         self.module = self.model
         rate = nets.NETS[options.net][2]
         kinds = {"sgd": lambda p: torch.optim.SGD(p, lr=rate, momentum=0.9, weight_decay=5e-4, fused=True),
@@ -101,12 +104,14 @@ class Local:
         took = []
         began, used = time.monotonic(), cpu_seconds()
         for _ in range(steps):
-            samples, labels = data[len(self.losses) % len(data)]
+            samples, labels = (part.to(self.options.device) for part in data[len(self.losses) % len(data)])
             self.optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(self.module(samples), labels)
             loss.backward()
             self.optimizer.step()
             self.losses.append(loss.detach())
+            if self.options.device != "cpu":  # else a host that only launches would end its steps before the device does
+                torch.accelerator.synchronize(self.options.device)
             now, now_used = time.monotonic(), cpu_seconds()
             took.append((now - began, now_used - used))
             began, used = now, now_used
@@ -122,6 +127,7 @@ class Local:
 
 class Waiting(Local):
     overlap = False
+    factors = True
 
     def begin(self, options, port):
         self.warm_up = options.plan_step + 3
@@ -133,7 +139,7 @@ class Waiting(Local):
             options.token_file, wire=options.wire, schemes=options.schemes, threads=options.threads,
             cores=max(1, os.cpu_count() // options.workers), final_plan_step=options.plan_step or None))
         self.exchange = Exchange(self.session, self.model, self.optimizer, self.overlap,
-                                 factors=not options.no_factors)
+                                 factors=self.factors and not options.no_factors)
 
     def land(self):
         self.exchange.synchronize()
@@ -149,6 +155,10 @@ class Waiting(Local):
         return told
 
 
+class Whole(Waiting):
+    factors = False
+
+
 class Overlap(Waiting):
     overlap = True
     uncounted = 1  # finds nothing under way
@@ -159,16 +169,19 @@ class Ddp(Local):
 
     def begin(self, options, port):
         name_interfaces(options, self.connections)
-        self.module = torch.nn.parallel.DistributedDataParallel(
-            self.model, gradient_as_bucket_view=True, forward_sync_buffers=False, static_graph=True,
-            process_group=dist.new_group(backend="gloo"))
+        kind = torch.nn.parallel.DistributedDataParallel
+        switch = "forward_sync_buffers"  # which older torches do not have
+        if switch not in inspect.signature(kind).parameters:
+            switch = "broadcast_buffers"
+        self.module = kind(self.model, gradient_as_bucket_view=True, static_graph=True,
+                           process_group=dist.new_group(backend="gloo"), **{switch: False})
 
 
 class Ddp4(Ddp):
     connections = 4
 
 
-SYSTEMS = {"overlap": Overlap, "waiting": Waiting, "ddp": Ddp, "ddp4": Ddp4, "local": Local}
+SYSTEMS = {"overlap": Overlap, "waiting": Waiting, "whole": Whole, "ddp": Ddp, "ddp4": Ddp4, "local": Local}
 
 
 def name_interfaces(options, connections):
@@ -203,7 +216,7 @@ def meet(options):
 def hash_of(model):
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        tensor = parameter.detach().contiguous()
+        tensor = parameter.detach().cpu().contiguous()
         digest.update(ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()))
     return digest.hexdigest()[:16]
 
@@ -225,6 +238,7 @@ def take_turns(options, systems, data):
 
 def main(arguments):
     options = parse(arguments)
+    options.device = options.device.format(rank=options.rank)
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     make, batch, _ = nets.NETS[options.net]
