@@ -157,7 +157,8 @@ ON_RANK_1 = {"other_seeds": r"the orders of the data sets differ: rank 1 has a s
                                    r"rank 0 has a shuffle with the seeds \(87654321, 0\)",
              "shuffled_on_one": r"the orders of the data sets differ: rank 1 has a shuffle with the seeds \(87654321, 1\) where "
                                 r"rank 0 has no shuffle"}
-SAID = {**dict.fromkeys(["none", "seeded", "unknown", "in_threads", "several_seeded", "random_numbers_beside", "each_workers_own"]),
+SAID = {**dict.fromkeys(["none", "seeded", "unknown", "in_threads", "several_seeded", "random_numbers_beside", "each_workers_own",
+                         "divided_in_the_first_api"]),
         **dict.fromkeys(["unseeded", "unseeded_once", "unseeded_within", "unseeded_far_within", "unseeded_files",
                          "unseeded_in_one_of_two", "unseeded_of_the_first_api", "unseeded_for_fit", "unseeded_for_validation"],
                         r"the data set is shuffled without a seed before .* expected shuffle\(n, seed=1\) or list_files\("),

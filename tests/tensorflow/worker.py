@@ -346,6 +346,8 @@ def orders(steps):
         note(name, lambda: poseidon.shard(make().apply(tf.data.experimental.assert_cardinality(100)).batch(5)))
     both = in_batches(Dataset.from_tensor_slices(samples(4)))
     divided = in_batches(Dataset.from_tensor_slices(samples(4)).shuffle(8)).shard(poseidon.workers(), poseidon.rank())
+    of_first_api = in_batches(tf.compat.v1.data.Dataset.from_tensor_slices(samples(4))).shard(poseidon.workers(), poseidon.rank())
+    note("divided_in_the_first_api", lambda: fit_of(of_first_api, epochs=1))
     note("unseeded_for_fit", lambda: fit_of(divided, epochs=1))
     note("unseeded_for_validation", lambda: fit_of(poseidon.shard(both), epochs=1, validation_data=divided))
     note("each_workers_own", lambda: fit_of(in_batches(Dataset.from_tensor_slices(samples(4)).shuffle(8)).shard(1, 0)))

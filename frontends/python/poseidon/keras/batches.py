@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from .. import shuffles
 from ..errors import PoseidonError
 from ..shares import part_of, turns
 from . import arrays as of_fit
@@ -118,7 +119,6 @@ def share_of(batches: Sequence[Any], first: int, end: int) -> Any:
 def is_sharded_dataset(given: Any) -> bool:
     """Whether `given` is a tf.data.Dataset that has been through Dataset.shard, as it has in poseidon.tensorflow.shard. Where
     TensorFlow is not Keras' backend it need not be there."""
-    kinds = {kind.__name__ for kind in type(given).__mro__}
-    if "_ShardDataset" in kinds:
-        return True
-    return "DatasetV2" in kinds and any(map(is_sharded_dataset, given._inputs()))
+    def names_of(one: Any) -> set[str]:
+        return {kind.__name__ for kind in type(one).__mro__}
+    return "DatasetV2" in names_of(given) and any("_ShardDataset" in names_of(one) for one in shuffles.all_of(given))
