@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/kv/client.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "poseidon/base/check.h"
@@ -33,42 +35,56 @@ void Client::PushPull(const Key& key, sync::SyncRequest request) {
     return;
   }
   POSEIDON_CHECK(!outstanding_.contains(key), "one request per key at a time");
-  Outstanding outstanding{.landings = sync::Landings(request.step, request.gradient),
-                          .done = std::move(request.done),
+  const TensorView gradient = request.gradient;
+  const bool in_parts = request.in_parts;
+  Outstanding outstanding{.landings = sync::Landings(request.step, gradient),
+                          .request = std::move(request),
                           .serial = next_serial_++};
-  const std::uint64_t serial = outstanding.serial;
-  const std::uint64_t size = SizeOf(request.gradient.dtype);
-  const std::vector<plan::Slice> slices = SlicesOf(key, request.gradient);
-  for (const plan::Slice& slice : slices) {
+  const std::uint64_t size = SizeOf(gradient.dtype);
+  for (const plan::Slice& slice : SlicesOf(key, gradient)) {
     const MemberId owner = topology_.owner_of_shard[slice.shard];
     ++outstanding.pending;
-    if (owner == topology_.self) continue;
-    // A remote slice is pending twice: its push has to leave, its result has to land.
-    ++outstanding.pending;
-    outstanding.landings.Expect(owner, slice.first * size, slice.count * size);
+    if (owner != topology_.self) outstanding.landings.Expect(owner, slice.first * size, slice.count * size);
   }
   outstanding_.emplace(key, std::move(outstanding));
-  for (const plan::Slice& slice : slices) PushSlice(key, request, slice, serial);
+  if (!in_parts) Arrived(key, gradient.elements);
+}
+
+void Client::Arrived(const Key& key, std::uint64_t elements) {
+  POSEIDON_ASSERT_ON(executor_);
+  const auto found = outstanding_.find(key);
+  if (found == outstanding_.end()) return;
+  Outstanding& outstanding = found->second;
+  const std::uint64_t before = std::exchange(outstanding.arrived, elements);
+  POSEIDON_CHECK(before < elements && elements <= outstanding.request.gradient.elements, "a contribution grows to its end");
+  for (const plan::Slice& slice : SlicesOf(key, outstanding.request.gradient)) {
+    const Stretch stretch{std::max(slice.first, before), std::min(slice.first + slice.count, elements)};
+    if (stretch.begin < stretch.end) PushStretch(key, outstanding, slice, stretch);
+  }
 }
 
 Completion Client::PartDone(const Key& key, std::uint64_t serial) {
   return alive_.Guard([this, key, serial](const Status& status) { OnPartDone(key, serial, status); });
 }
 
-void Client::PushSlice(const Key& key, const sync::SyncRequest& request, const plan::Slice& slice,
-                       std::uint64_t serial) {
-  const TensorView part = request.gradient.Slice(slice.first, slice.count);
+void Client::PushStretch(const Key& key, Outstanding& outstanding, const plan::Slice& slice, const Stretch& stretch) {
+  const sync::SyncRequest& request = outstanding.request;
+  const std::uint64_t size = SizeOf(request.gradient.dtype);
   const MemberId owner = topology_.owner_of_shard[slice.shard];
   if (owner == topology_.self) {
-    local_->Local({.key = key,
-                   .step = request.step,
-                   .slice = slice,
-                   .layer_elements = request.gradient.elements,
-                   .dtype = request.gradient.dtype,
-                   .slice_memory = part.memory,
-                   .absent = request.absent,
-                   .weight = request.weight,
-                   .done = PartDone(key, serial)});
+    if (stretch.begin == slice.first) {
+      local_->Local({.key = key,
+                     .step = request.step,
+                     .slice = slice,
+                     .layer_elements = request.gradient.elements,
+                     .dtype = request.gradient.dtype,
+                     .slice_memory = request.gradient.Slice(slice.first, slice.count).memory,
+                     .absent = request.absent,
+                     .weight = request.weight,
+                     .in_parts = request.in_parts,
+                     .done = PartDone(key, outstanding.serial)});
+    }
+    if (request.in_parts) local_->LocalArrived(key, (stretch.end - slice.first) * size);
     return;
   }
   messaging::Outgoing out;
@@ -78,17 +94,18 @@ void Client::PushSlice(const Key& key, const sync::SyncRequest& request, const p
   out.header.model = key.model;
   out.header.rank = *topology_.self_rank;
   out.header.layer = key.layer;
-  out.header.offset = slice.first * SizeOf(request.gradient.dtype);
+  out.header.offset = stretch.begin * size;
   out.header.total = request.gradient.bytes();
   out.header.weight = request.weight;
   out.header.dtype = request.gradient.dtype;
   if (request.absent) {
     out.header.flags = wire::kFlagAbsent;
   } else {
-    out.payload = part.span();
+    out.payload = request.gradient.Slice(stretch.begin, stretch.end - stretch.begin).span();
   }
   out.priority = request.priority;
-  out.left = PartDone(key, serial);
+  out.left = PartDone(key, outstanding.serial);
+  ++outstanding.pending;
   mesh_.Send(owner, std::move(out));
 }
 
@@ -100,7 +117,15 @@ Result<MutableBytes> Client::PlaceFor(MemberId from, const wire::FrameHeader& he
     if (!abandoned_.ok()) return MutableBytes{};
     return sync::NothingPushed(header);
   }
-  return found->second.landings.PlaceFor(from, header);
+  const Outstanding& outstanding = found->second;
+  POSEIDON_ASSIGN_OR_RETURN(const MutableBytes place, outstanding.landings.PlaceFor(from, header));
+  // Behind what was handed on the gradient is still being written, and a mean of it cannot exist.
+  const TensorView& gradient = outstanding.request.gradient;
+  if (place.data() + place.size() > gradient.memory + outstanding.arrived * SizeOf(gradient.dtype)) {
+    return DataLoss("a result for layer " + std::to_string(header.layer.value()) +
+                    " came before this worker's contribution to it");
+  }
+  return place;
 }
 
 Status Client::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
@@ -123,7 +148,7 @@ void Client::OnPartDone(const Key& key, std::uint64_t serial, const Status& stat
   if (outstanding.failure.ok()) outstanding.failure = status;
   if (--outstanding.pending > 0) return;
   // Posted, because `done` may push the same key again, and the key must be free by then.
-  executor_.Post([done = std::move(outstanding.done), failure = outstanding.failure] {
+  executor_.Post([done = std::move(outstanding.request.done), failure = outstanding.failure] {
     done(failure);
   });
   outstanding_.erase(found);
@@ -131,7 +156,9 @@ void Client::OnPartDone(const Key& key, std::uint64_t serial, const Status& stat
 
 void Client::AddWaits(std::vector<wire::Wait>* waits) const {
   POSEIDON_ASSERT_ON(executor_);
-  for (const auto& [key, outstanding] : outstanding_) outstanding.landings.AddWaits(key, waits);
+  for (const auto& [key, outstanding] : outstanding_) {
+    if (outstanding.whole()) outstanding.landings.AddWaits(key, waits);
+  }
 }
 
 void Client::Abandon(const Status& reason) {
@@ -140,7 +167,7 @@ void Client::Abandon(const Status& reason) {
   abandoned_ = reason;
   std::map<Key, Outstanding> abandoned = std::exchange(outstanding_, {});
   for (auto& [key, outstanding] : abandoned) {
-    executor_.Post([done = std::move(outstanding.done), reason] { done(reason); });
+    executor_.Post([done = std::move(outstanding.request.done), reason] { done(reason); });
   }
 }
 

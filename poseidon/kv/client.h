@@ -31,8 +31,11 @@ class Client final : public messaging::FrameSink {
   // (wire::kCollectiveModel) the slices follow from the size, and every rank must use the same size, dtype and order of
   // keys. `request.done` fires when every slice's result has landed and every frame that reads the memory has left.
   void PushPull(const Key& key, sync::SyncRequest request);
+  // See sync::Exchange. What has come since the last call leaves at once, a message to each owner of some of it.
+  void Arrived(const Key& key, std::uint64_t elements);
 
-  // Adds the sums that have not arrived, with the owners that owe them.
+  // Adds the sums that have not arrived, with the owners that owe them. Nobody owes one before this worker's contribution
+  // is whole.
   void AddWaits(std::vector<wire::Wait>* waits) const;
 
   // Fails every request with `reason`, and those that follow.
@@ -45,14 +48,23 @@ class Client final : public messaging::FrameSink {
  private:
   struct Outstanding {
     sync::Landings landings;    // of slices that others own
-    std::uint32_t pending = 0;  // slices to land or to be summed here, messages to leave
+    sync::SyncRequest request;
+    std::uint64_t arrived = 0;  // numbers of the gradient that have been handed on, from its beginning on
+    // Slices to land or to be summed here, which none does before it has been handed on, and messages to leave.
+    std::uint32_t pending = 0;
     Status failure = {};
-    Completion done;
     std::uint64_t serial = 0;
+
+    bool whole() const { return arrived == request.gradient.elements; }
+  };
+  // Numbers of one slice, by their places in the gradient.
+  struct Stretch {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
   };
 
   std::vector<plan::Slice> SlicesOf(const Key& key, const TensorView& gradient) const;
-  void PushSlice(const Key& key, const sync::SyncRequest& request, const plan::Slice& slice, std::uint64_t serial);
+  void PushStretch(const Key& key, Outstanding& outstanding, const plan::Slice& slice, const Stretch& stretch);
   void OnPartDone(const Key& key, std::uint64_t serial, const Status& status);
   Completion PartDone(const Key& key, std::uint64_t serial);
 

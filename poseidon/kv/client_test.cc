@@ -30,5 +30,56 @@ TEST(Client, AResultThatNobodyWaitsForIsRefusedAlsoWithoutBytes) {
   EXPECT_TRUE(client->OnFrame(MemberId(1), header, {}).ok()) << "what was under way may still come";
 }
 
+// The program still writes what has not arrived.
+TEST(Client, AResultLandsOnlyOverWhatHasArrived) {
+  sim::Simulation simulation{sim::SimulationOptions{}};
+  const auto io = simulation.MakeExecutor(simulation.AddProcess("worker"));
+  messaging::testing::Nobody nobody;
+  messaging::Mesh mesh(*io, {}, nobody);
+  sim::Resident<Client> client(simulation, *io, *io, mesh,
+                sync::Topology{.self = MemberId(0),
+                         .self_rank = Rank(0),
+                         .worker_of_rank = {MemberId(0), MemberId(1)},
+                         .owner_of_shard = {MemberId(1)}},
+                nullptr);
+  client->Declare(ModelId(0), {{{.shard = 0, .first = 0, .count = 100}}});
+  std::vector<float> gradient(100);
+  std::vector<StatusCode> done;
+  sync::SyncRequest request;
+  request.gradient = ViewOf(gradient);
+  request.in_parts = true;
+  request.done = [&](const Status& status) { done.push_back(status.code()); };
+  const Key key{ModelId(0), LayerId(0)};
+  client->PushPull(key, std::move(request));
+
+  wire::FrameHeader header;
+  header.type = wire::FrameType::kResult;
+  header.total = 400;
+  header.length = 160;
+  const Status early = client->PlaceFor(MemberId(1), header).status();
+  EXPECT_EQ(early.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(early.message(), "a result for layer 0 came before this worker's contribution to it");
+  client->Arrived(key, 39);
+  EXPECT_FALSE(client->PlaceFor(MemberId(1), header).ok());
+  client->Arrived(key, 40);
+  ASSERT_TRUE(client->PlaceFor(MemberId(1), header).ok());
+  EXPECT_EQ(client->PlaceFor(MemberId(1), header)->data(), ViewOf(gradient).memory);
+
+  // Nobody owes the mean while this worker owes its contribution.
+  std::vector<wire::Wait> waits;
+  client->AddWaits(&waits);
+  EXPECT_TRUE(waits.empty());
+  client->Arrived(key, 100);
+  client->AddWaits(&waits);
+  ASSERT_EQ(waits.size(), 1u);
+  EXPECT_EQ(waits[0].on, std::vector<MemberId>{MemberId(1)});
+  simulation.Run();
+  EXPECT_TRUE(done.empty());
+  client->Abandon(Unavailable("the job has ended"));
+  client->Arrived(key, 100);
+  simulation.Run();
+  EXPECT_EQ(done, std::vector<StatusCode>{StatusCode::kUnavailable});
+}
+
 }  // namespace
 }  // namespace poseidon::kv

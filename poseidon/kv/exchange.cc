@@ -25,6 +25,8 @@ void Exchange::UsePlan(ModelId model, const plan::Plan& plan) {
 
 void Exchange::Start(const Key& key, sync::SyncRequest request) { client_->PushPull(key, std::move(request)); }
 
+void Exchange::Arrived(const Key& key, std::uint64_t elements) { client_->Arrived(key, elements); }
+
 messaging::FrameSink* Exchange::SinkOf(wire::FrameType type) {
   if (type == wire::FrameType::kPush && server_) return &*server_;
   if (type == wire::FrameType::kResult && client_) return &*client_;

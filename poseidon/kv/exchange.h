@@ -22,6 +22,8 @@ class Exchange final : public sync::Exchange {
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers) override;
   void UsePlan(ModelId model, const plan::Plan& plan) override;
   void Start(const Key& key, sync::SyncRequest request) override;
+  bool takes_parts() const override { return true; }
+  void Arrived(const Key& key, std::uint64_t elements) override;
   messaging::FrameSink* SinkOf(wire::FrameType type) override;
   void AddWaits(std::vector<wire::Wait>* waits) const override;
   void Abandon(const Status& reason) override;

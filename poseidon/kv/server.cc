@@ -190,12 +190,22 @@ void Server::Local(LocalPush push) {
   hosted.local_done = std::move(push.done);
   // The last step has left it true, and FinishIfDone would complete this step at once.
   hosted.whole = false;
-  const Status status = hosted.shard->Local(push.step, push.slice_memory, push.absent, hosted.one_off ? 0 : push.weight);
+  const Status status = hosted.shard->Local(push.step, push.slice_memory, push.absent, hosted.one_off ? 0 : push.weight,
+                                            push.in_parts);
   if (!status.ok()) {
     executor_.Post([done = std::exchange(hosted.local_done, {}), status] { done(status); });
     return;
   }
   Advance(push.key, hosted);
+}
+
+void Server::LocalArrived(const Key& key, std::uint64_t bytes) {
+  POSEIDON_ASSERT_ON(executor_);
+  const auto found = hosted_.find(key);
+  // Without a completion nothing is under way: the contribution was refused, or the job has ended.
+  if (found == hosted_.end() || !found->second.local_done) return;
+  found->second.shard->LocalArrived(bytes);
+  Advance(key, found->second);
 }
 
 Status Server::CheckOneOff(const Key& key, const OneOff& called) const {

@@ -70,9 +70,13 @@ class Server final : public messaging::FrameSink {
     std::byte* slice_memory = nullptr;
     bool absent = false;
     std::uint32_t weight = 0;
+    bool in_parts = false;  // none of it is there before LocalArrived
     Completion done;
   };
   void Local(LocalPush push);
+  // The first `bytes` of the slice of the local contribution in parts have arrived, more than before. Ignored where it was
+  // refused.
+  void LocalArrived(const Key& key, std::uint64_t bytes);
 
   // kInvalidArgument where this one-off key has had a contribution of another size, dtype or kind: the collective will
   // never be whole, its sum does not fit the memory it would be written to, or the workers mean different things.

@@ -131,17 +131,23 @@ Status Shard::Absent(Rank rank, Step step) {
   return OkStatus();
 }
 
-Status Shard::Local(Step step, std::byte* memory, bool absent, std::uint32_t weight) {
+Status Shard::Local(Step step, std::byte* memory, bool absent, std::uint32_t weight, bool in_parts) {
   POSEIDON_CHECK(spec_.local_rank.has_value(), "a local contribution needs a local rank");
   POSEIDON_RETURN_IF_ERROR(Check(*spec_.local_rank, step));
   Arrival& a = arrivals_[spec_.local_rank->value()];
   a.begun = true;
-  a.arrived = bytes_;
   a.memory = absent ? nullptr : memory;
   a.weight = absent ? 0 : weight;
   sum_ = memory;
-  ++clocks_[spec_.local_rank->value()];
+  if (!in_parts) LocalArrived(bytes_);
   return OkStatus();
+}
+
+void Shard::LocalArrived(std::uint64_t bytes) {
+  Arrival& a = arrivals_[spec_.local_rank->value()];
+  POSEIDON_CHECK(in_round_ && a.begun && a.arrived < bytes && bytes <= bytes_, "a local contribution grows to its end");
+  a.arrived = bytes;
+  if (bytes == bytes_) ++clocks_[spec_.local_rank->value()];
 }
 
 std::vector<Rank> Shard::Missing() const {

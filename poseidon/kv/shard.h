@@ -70,8 +70,11 @@ class Shard {
   // The rank adds nothing to this step.
   Status Absent(Rank rank, Step step);
   // The local rank's whole contribution is at `memory`, over which the sum is written; with
-  // `absent` only the place counts. Lent until the step is complete.
-  Status Local(Step step, std::byte* memory, bool absent, std::uint32_t weight);
+  // `absent` only the place counts. Lent until the step is complete. With `in_parts` none of it has arrived yet.
+  Status Local(Step step, std::byte* memory, bool absent, std::uint32_t weight, bool in_parts = false);
+  // The first `bytes` of the local contribution in parts have arrived, more than before. Only they are read, and the sum
+  // is written over nothing else. Pre: Local has begun one in this step, and it is not whole.
+  void LocalArrived(std::uint64_t bytes);
 
   // Sums the stretch that all ranks' contributions now cover and that is not summed yet. `begin == end` where
   // there is none, or where spec.whole and some contribution has not arrived to its end.

@@ -147,6 +147,54 @@ TEST(Shard, SumsAdvancePrefixByPrefix) {
   EXPECT_EQ(sums.values(), Reference(all));
 }
 
+// A copier still writes what has not arrived: it is neither read nor written here, and the sum has the bits of a whole
+// contribution's.
+TEST(Shard, ALocalContributionInPartsIsSummedAsFarAsItHasArrived) {
+  constexpr std::size_t kRanks = 3;
+  constexpr std::size_t kElements = 1023;
+  constexpr float kNotThere = 1e30f;
+  const auto all = Contributions(7, kRanks, kElements);
+  const std::vector<std::uint32_t> weights = {64, 1, 63};
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Random random(seed);
+    const bool whole = random.Chance(0.2);
+    Shard shard({.elements = kElements, .ranks = kRanks, .local_rank = Rank(1), .whole = whole});
+    std::vector<float> local(kElements, kNotThere);
+    std::vector<std::uint64_t> arrived(kRanks, 0);  // bytes
+    Sums sums;
+    ASSERT_TRUE(shard.Local(kStep, ViewOf(local).memory, false, weights[1], true).ok());
+    sums.Take(shard);
+    while (sums.completed() == 0) {
+      const auto rank = static_cast<std::uint16_t>(random.Below(kRanks));
+      const std::uint64_t rest = shard.bytes() - arrived[rank];
+      if (rest == 0) continue;
+      if (rank == 1) {
+        const std::uint64_t elements = std::min(rest / 4, 1 + random.Below(500));
+        const auto begin = static_cast<std::ptrdiff_t>(arrived[1] / 4);
+        std::copy_n(all[1].begin() + begin, elements, local.begin() + begin);
+        arrived[1] += elements * 4;
+        shard.LocalArrived(arrived[1]);
+      } else {
+        const std::uint64_t bytes = std::min(rest, 1 + random.Below(random.Chance(0.2) ? 7 : 2000));
+        ASSERT_TRUE(Deliver(shard, Rank(rank), kStep, all[rank], arrived[rank], bytes, weights[rank]).ok());
+        arrived[rank] += bytes;
+      }
+      sums.Take(shard);
+      const std::uint64_t least = *std::ranges::min_element(arrived) / 4 * 4;
+      EXPECT_EQ(sums.size(), whole && least < shard.bytes() ? 0 : least) << "seed " << seed;
+      const std::vector<Rank> missing = shard.Missing();
+      EXPECT_EQ(std::ranges::count(missing, Rank(1)), arrived[1] < shard.bytes() ? 1 : 0);
+      EXPECT_TRUE(std::ranges::all_of(local.begin() + static_cast<std::ptrdiff_t>(arrived[1] / 4), local.end(),
+                                      [](float x) { return x == kNotThere; }));
+    }
+    EXPECT_EQ(sums.values(), Reference(all, weights)) << "seed " << seed;
+    EXPECT_EQ(local, sums.values());
+    // The next step begins as the first did.
+    EXPECT_TRUE(shard.Local(kStep.next(), ViewOf(local).memory, false, 0, true).ok());
+    EXPECT_EQ(shard.Advance().end, 0u);
+  }
+}
+
 TEST(Shard, WholeSlicesAreSummedAtOnce) {
   const auto all = Contributions(3, 2, 100);
   Shard shard({.elements = 100, .ranks = 2, .whole = true});

@@ -48,6 +48,9 @@ struct SyncRequest {
   bool on_device = false;
   // On a device: what must have happened before gradient or factors hold their numbers.
   device::Event ready = nullptr;
+  // The gradient holds none of its numbers yet: they come from its beginning on, as Exchange::Arrived says. Only of a
+  // dense gradient in host memory that is not absent, and where the exchange takes parts.
+  bool in_parts = false;
   Completion done;            // on the I/O executor, never within the call that took the request
 };
 
@@ -74,6 +77,11 @@ class Exchange {
 
   // Begins one step of one declared layer: one step per layer at a time. Only in workers.
   virtual void Start(const wire::Key& key, SyncRequest request) = 0;
+  // Whether a request may come in parts.
+  virtual bool takes_parts() const { return false; }
+  // The first `elements` numbers of the request in parts that is under way have come, more than before. Its mean is whole
+  // only once all have. Ignored where there is none: it may have failed meanwhile.
+  virtual void Arrived(const wire::Key& /*key*/, std::uint64_t /*elements*/) {}
 
   // Returns who takes the frames of this type that carry this scheme; null where this member takes none.
   virtual messaging::FrameSink* SinkOf(wire::FrameType type) = 0;

@@ -12,7 +12,7 @@
 
 namespace poseidon::sync {
 
-// An exchange around another one: it forwards every call except the start of a step.
+// An exchange around another one: it forwards every call except the start of a step, and takes no parts.
 class WrappedExchange : public Exchange {
  public:
   explicit WrappedExchange(std::unique_ptr<Exchange> inner) : inner_(std::move(inner)) {}
@@ -28,6 +28,7 @@ class WrappedExchange : public Exchange {
 
  protected:
   Exchange& inner() { return *inner_; }
+  const Exchange& inner() const { return *inner_; }
   // A request as the other exchange starts it, for a step of `request` on host memory. `done` is left to the caller.
   static SyncRequest Onward(const SyncRequest& request) {
     SyncRequest onward;
