@@ -107,13 +107,43 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
       [done, &completions = completions_](const Status& status) {
         completions.Post([done, status] { (*done)(status); });
       });
-  exchanges_.Of(scheme).Start({model_, layer}, std::move(request));
+  sync::Exchange& exchange = exchanges_.Of(scheme);
+  if (request.in_parts) {
+    row.in_parts = &exchange;
+    if (!exchange.takes_parts()) {
+      row.incomplete = std::move(request);
+      return;
+    }
+  }
+  exchange.Start({model_, layer}, std::move(request));
+}
+
+void Scheduler::Arrived(LayerId layer, std::uint64_t elements) {
+  POSEIDON_ASSERT_ON(io_);
+  Row& row = rows_.at(layer.value());
+  if (row.in_parts == nullptr) return;
+  if (!row.incomplete) return row.in_parts->Arrived({model_, layer}, elements);
+  if (elements < row.incomplete->gradient.elements) return;
+  sync::SyncRequest whole = *std::exchange(row.incomplete, std::nullopt);
+  whole.in_parts = false;
+  std::exchange(row.in_parts, nullptr)->Start({model_, layer}, std::move(whole));
+}
+
+void Scheduler::Abandon(const Status& reason) {
+  POSEIDON_ASSERT_ON(io_);
+  for (Row& row : rows_) {
+    if (!row.incomplete) continue;
+    // Posted, as an exchange completes.
+    io_.Post([done = std::move(row.incomplete->done), reason] { done(reason); });
+    row.incomplete.reset();
+  }
 }
 
 void Scheduler::OnDone(LayerId layer, Completion done, const Status& status) {
   Row& row = rows_[layer.value()];
   // A failed layer takes no further push: the job's first failure is final.
   row.state = status.ok() ? LayerState::kIdle : LayerState::kFailed;
+  row.in_parts = nullptr;
   const TimePoint now = io_.now();
   row.timing.last_seconds = ToSeconds(now - row.pushed_at);
   row.timing.seconds += row.timing.last_seconds;

@@ -58,8 +58,12 @@ class Scheduler {
 
   // Begins one step of one layer. The scheme is the plan's for that step; factors where it takes
   // gradients or the reverse, a step not after the layer's last one, or a second push before the first is done
-  // complete with kFailedPrecondition.
+  // complete with kFailedPrecondition. A request in parts waits here until it is whole where the exchange takes no parts.
   void Push(LayerId layer, sync::SyncRequest request);
+  // See sync::Exchange. Ignored where the layer has no request in parts under way.
+  void Arrived(LayerId layer, std::uint64_t elements);
+  // The job has ended: requests that wait here fail with `reason`.
+  void Abandon(const Status& reason);
 
   LayerState state(LayerId layer) const { return rows_.at(layer.value()).state; }
   const LayerTiming& timing(LayerId layer) const { return rows_.at(layer.value()).timing; }
@@ -74,6 +78,8 @@ class Scheduler {
     TimePoint pushed_at;
     LayerTiming timing;
     bool ends_backward = false;
+    sync::Exchange* in_parts = nullptr;          // takes the parts of the request under way; null: it is not in parts
+    std::optional<sync::SyncRequest> incomplete;  // in parts, and its exchange takes none
   };
 
   Status Check(const Row& row, LayerId layer, const sync::SyncRequest& request,

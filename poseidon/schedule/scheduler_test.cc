@@ -26,6 +26,7 @@ struct HeldLayer {
   }
   std::optional<sync::SyncRequest> held;
   int started = 0;
+  std::vector<std::uint64_t> arrived;
 };
 
 class HeldExchange final : public sync::Exchange {
@@ -34,6 +35,10 @@ class HeldExchange final : public sync::Exchange {
   plan::Scheme scheme() const override { return scheme_; }
   void Declare(ModelId, std::span<const plan::LayerSpec>) override {}
   void UsePlan(ModelId, const plan::Plan&) override {}
+  bool takes_parts() const override { return does_take_parts; }
+  void Arrived(const wire::Key& key, std::uint64_t elements) override {
+    layers.at(key.layer.value()).arrived.push_back(elements);
+  }
   void Start(const wire::Key& key, sync::SyncRequest request) override {
     HeldLayer& layer = layers.at(key.layer.value());
     EXPECT_EQ(key.model, ModelId(4));
@@ -47,6 +52,7 @@ class HeldExchange final : public sync::Exchange {
   std::uint64_t allocated_bytes() const override { return 0; }
 
   std::vector<HeldLayer> layers;
+  bool does_take_parts = false;
 
  private:
   const plan::Scheme scheme_;
@@ -60,6 +66,7 @@ class SchedulerTest : public ::testing::Test {
         io_(simulation_.MakeExecutor(process_)) {
     for (const plan::Scheme scheme : {plan::Scheme::kKeyValue, plan::Scheme::kFactorBroadcast}) {
       auto exchange = std::make_unique<HeldExchange>(scheme, 3);
+      if (scheme == plan::Scheme::kKeyValue) dense_exchange_ = exchange.get();
       for (HeldLayer& layer : exchange->layers) {
         if (scheme == plan::Scheme::kKeyValue) dense_.push_back(&layer);
       }
@@ -74,12 +81,14 @@ class SchedulerTest : public ::testing::Test {
     Status status;
   };
   void Push(std::uint32_t layer, std::uint64_t step, Landed& landed,
-            std::optional<Factors> factors = std::nullopt, bool absent = false) {
-    io_->Post([this, layer, step, &landed, factors, absent] {
+            std::optional<Factors> factors = std::nullopt, bool absent = false, bool in_parts = false) {
+    io_->Post([this, layer, step, &landed, factors, absent, in_parts] {
       sync::SyncRequest request;
       request.step = Step(step);
       request.factors = factors;
       request.absent = absent;
+      request.gradient = ViewOf(std::span(gradient_));
+      request.in_parts = in_parts;
       auto inside = std::make_shared<bool>(true);
       request.done = [this, &landed, inside](Status status) {
         EXPECT_FALSE(*inside && io_->OnExecutor());
@@ -108,7 +117,9 @@ class SchedulerTest : public ::testing::Test {
   const std::unique_ptr<Executor> completions_;
   const std::unique_ptr<Executor> io_;
   sync::Exchanges exchanges_;
+  HeldExchange* dense_exchange_ = nullptr;
   std::vector<HeldLayer*> dense_;
+  std::vector<float> gradient_ = std::vector<float>(10);
   HeldLayer* factors_ = nullptr;  // layer 1's
   std::optional<sim::Resident<Scheduler>> scheduler_;
 };
@@ -346,6 +357,65 @@ TEST_F(SchedulerTest, BusyIsTheTimeWithAnythingInFlight) {
   (*scheduler_)->ResetTimings();
   EXPECT_EQ((*scheduler_)->busy(), milliseconds(0));
   EXPECT_EQ((*scheduler_)->timing(LayerId(0)).steps, 0u);
+}
+
+TEST_F(SchedulerTest, PartsGoToAnExchangeThatTakesThem) {
+  dense_exchange_->does_take_parts = true;
+  Landed landed;
+  Push(0, 0, landed, std::nullopt, false, true);
+  ASSERT_TRUE(dense_[0]->held.has_value());
+  EXPECT_TRUE(dense_[0]->held->in_parts);
+  (*scheduler_)->Arrived(LayerId(1), 3);  // nothing is under way
+  for (const std::uint64_t elements : {3u, 7u, 10u}) (*scheduler_)->Arrived(LayerId(0), elements);
+  EXPECT_EQ(dense_[0]->arrived, (std::vector<std::uint64_t>{3, 7, 10}));
+  EXPECT_TRUE(dense_[1]->arrived.empty());
+  dense_[0]->Land(*io_);
+  simulation_.Run();
+  EXPECT_EQ(landed.fired, 1);
+  (*scheduler_)->Arrived(LayerId(0), 10);
+  Landed whole;
+  Push(0, 1, whole);
+  EXPECT_FALSE(dense_[0]->held->in_parts);
+  (*scheduler_)->Arrived(LayerId(0), 10);
+  EXPECT_EQ(dense_[0]->arrived.size(), 3u) << "a push that is not in parts has none";
+}
+
+TEST_F(SchedulerTest, PartsAreHeldUntilTheyAreWholeWhereTheExchangeTakesNone) {
+  Landed landed;
+  Push(0, 0, landed, std::nullopt, false, true);
+  EXPECT_EQ((*scheduler_)->state(LayerId(0)), LayerState::kInFlight);
+  simulation_.RunFor(milliseconds(10));
+  (*scheduler_)->Arrived(LayerId(0), 9);
+  EXPECT_EQ(dense_[0]->started, 0);
+  (*scheduler_)->Arrived(LayerId(0), 10);
+  ASSERT_TRUE(dense_[0]->held.has_value());
+  EXPECT_FALSE(dense_[0]->held->in_parts);
+  EXPECT_TRUE(dense_[0]->arrived.empty());
+  dense_[0]->Land(*io_);
+  simulation_.Run();
+  EXPECT_EQ(landed.fired, 1);
+  EXPECT_TRUE(landed.status.ok());
+  EXPECT_DOUBLE_EQ((*scheduler_)->timing(LayerId(0)).seconds, 0.01);
+}
+
+TEST_F(SchedulerTest, WhatIsHeldFailsOnceWhenTheJobEnds) {
+  Landed held;
+  Landed started;
+  Push(0, 0, held, std::nullopt, false, true);
+  Push(1, 0, started);
+  (*scheduler_)->Abandon(Status(StatusCode::kAborted, "over"));
+  EXPECT_EQ(held.fired, 0) << "never inside the call";
+  simulation_.Run();
+  EXPECT_EQ(held.fired, 1);
+  EXPECT_EQ(held.status.code(), StatusCode::kAborted);
+  (*scheduler_)->Arrived(LayerId(0), 10);
+  (*scheduler_)->Abandon(Status(StatusCode::kAborted, "over"));
+  simulation_.Run();
+  EXPECT_EQ(held.fired, 1);
+  EXPECT_EQ(dense_[0]->started, 0);
+  EXPECT_EQ(started.fired, 0) << "its exchange completes it";
+  dense_[1]->Land(*io_);
+  simulation_.Run();
 }
 
 // A push in flight completes although the scheduler is gone by then.
