@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/sync/staged_exchange.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "poseidon/base/check.h"
 
 namespace poseidon::sync {
+
+namespace {
+
+// Whole numbers of every type. docs/decisions/sums.md says why so many.
+constexpr std::uint64_t kPartBytes = std::uint64_t{4} << 20;
+
+}  // namespace
 
 // One request on its way through the copies.
 struct StagedExchange::Step {
@@ -15,10 +24,18 @@ struct StagedExchange::Step {
   TensorView on_device;            // where the mean shall land in the end
   std::optional<Factors> factors;  // on the device
   int copies = 0;                  // outward ones under way
+  std::vector<bool> copied;        // by part of the gradient
+  std::size_t handed_on = 0;       // parts, from the first on
   Status failure;
 
   void Fail(const Status& status) {
     if (failure.ok()) failure = status;
+  }
+  // Completes the request once no copy reads the device's memory any more. Called again where copies and the other
+  // exchange fail one after the other.
+  void EndFailed() {
+    if (copies > 0) return;
+    if (const Completion done = std::exchange(request.done, {})) done(failure);
   }
 };
 
@@ -39,17 +56,19 @@ void StagedExchange::Declare(ModelId model, std::span<const plan::LayerSpec> lay
 }
 
 template <typename Next>
-Completion StagedExchange::Then(std::shared_ptr<Step> step, Next next) {
+Completion StagedExchange::Copied(const std::shared_ptr<Step>& step, Next next) {
+  // Completions never fire inside the call that takes them, so the count is whole before it goes down.
+  ++step->copies;
   return alive_.Guard(
       [this, step, next](const Status& status) {
+        --step->copies;
         step->Fail(status);
-        (this->*next)(step);
+        step->failure.ok() ? next(*this) : step->EndFailed();
       },
       [step](const Status& status) {
-        step->Fail(status);
-        // Two copies of factors may both come here; the request is done once.
-        const Completion done = std::exchange(step->request.done, {});
-        if (done) done(step->failure.ok() ? Unavailable("the exchange is gone") : step->failure);
+        --step->copies;
+        step->Fail(status.ok() ? Unavailable("the exchange is gone") : status);
+        step->EndFailed();
       });
 }
 
@@ -96,15 +115,21 @@ void StagedExchange::Start(const wire::Key& key, SyncRequest request) {
 }
 
 void StagedExchange::CopyOut(const std::shared_ptr<Step>& step) {
-  Staging& staging = *step->staging;
-  const device::Event ready = step->request.ready;
-  // Completions never fire inside the call, so the count is whole before it goes down.
-  if (!step->factors) {
-    step->copies = 1;
-    device_.CopyToHost(device::SpanOf(step->on_device), staging.gradient.bytes().first(step->on_device.bytes()), ready,
-                       Then(step, &StagedExchange::OnCopiedOut));
-    return;
+  if (step->factors) return CopyOutFactors(step);
+  const std::uint64_t bytes = step->on_device.bytes();
+  const std::uint64_t part_bytes = inner().takes_parts() ? kPartBytes : bytes;
+  step->copied.resize((bytes + part_bytes - 1) / part_bytes);
+  // All at once: the device's stream has the next copy when one ends.
+  for (std::size_t i = 0; i < step->copied.size(); ++i) {
+    const std::uint64_t begin = i * part_bytes;
+    const std::uint64_t size = std::min(part_bytes, bytes - begin);
+    device_.CopyToHost({step->on_device.memory + begin, size}, step->staging->gradient.bytes().subspan(begin, size),
+                       step->request.ready, Copied(step, [step, i](StagedExchange& self) { self.OnPart(step, i); }));
   }
+}
+
+void StagedExchange::CopyOutFactors(const std::shared_ptr<Step>& step) {
+  Staging& staging = *step->staging;
   const Factors& factors = *step->factors;
   const std::uint64_t u_bytes = factors.rows * staging.u_row_bytes;
   const std::uint64_t v_bytes = factors.rows * staging.v_row_bytes;
@@ -113,29 +138,49 @@ void StagedExchange::CopyOut(const std::shared_ptr<Step>& step) {
   const device::DeviceSpan v{const_cast<std::byte*>(factors.v), v_bytes};
   step->request.factors->u = staging.factors.bytes().data();
   step->request.factors->v = staging.factors.bytes().data() + u_bytes;
-  step->copies = 2;
-  device_.CopyToHost(u, staging.factors.bytes().first(u_bytes), ready, Then(step, &StagedExchange::OnCopiedOut));
-  device_.CopyToHost(v, staging.factors.bytes().subspan(u_bytes, v_bytes), ready,
-                     Then(step, &StagedExchange::OnCopiedOut));
+  const auto copied = [step](StagedExchange& self) { self.OnCopied(step); };
+  const device::Event ready = step->request.ready;
+  device_.CopyToHost(u, staging.factors.bytes().first(u_bytes), ready, Copied(step, copied));
+  device_.CopyToHost(v, staging.factors.bytes().subspan(u_bytes, v_bytes), ready, Copied(step, copied));
 }
 
-void StagedExchange::OnCopiedOut(const std::shared_ptr<Step>& step) {
-  if (--step->copies > 0) return;
-  if (!step->failure.ok()) return step->request.done(step->failure);
-  Synchronise(step);
+void StagedExchange::OnPart(const std::shared_ptr<Step>& step, std::size_t part) {
+  if (step->copied.size() == 1) return Synchronise(step);
+  step->copied[part] = true;
+  const std::size_t before = step->handed_on;
+  // Copies run in order, but a device may say from several threads that they have ended.
+  while (step->handed_on < step->copied.size() && step->copied[step->handed_on]) ++step->handed_on;
+  if (step->handed_on == before) return;
+  if (before == 0) Synchronise(step, true);
+  const std::uint64_t elements = step->handed_on * (kPartBytes / SizeOf(step->on_device.dtype));
+  inner().Arrived(step->key, std::min(elements, step->on_device.elements));
 }
 
-void StagedExchange::Synchronise(const std::shared_ptr<Step>& step) {
-  // Without `on_device` and `ready`: from here on all memory is the host's and holds its numbers.
+void StagedExchange::OnCopied(const std::shared_ptr<Step>& step) {
+  if (step->copies == 0) Synchronise(step);
+}
+
+void StagedExchange::Synchronise(const std::shared_ptr<Step>& step, bool in_parts) {
+  // Without `on_device` and `ready`: from here on all memory is the host's, and what has come holds its numbers.
   SyncRequest on_host = Onward(step->request);
   on_host.gathered = step->request.gathered;
-  on_host.done = Then(step, &StagedExchange::CopyBack);
+  on_host.in_parts = in_parts;
+  on_host.done = alive_.Guard(
+      [this, step](const Status& status) {
+        step->Fail(status);
+        CopyBack(step);
+      },
+      [step](const Status& status) {
+        step->Fail(status.ok() ? Unavailable("the exchange is gone") : status);
+        step->EndFailed();
+      });
   inner().Start(step->key, std::move(on_host));
 }
 
 void StagedExchange::CopyBack(const std::shared_ptr<Step>& step) {
+  if (!step->failure.ok()) return step->EndFailed();
   // What is gathered stays in memory of the host, from where the program takes it.
-  if (!step->failure.ok() || step->request.gathered != nullptr) return step->request.done(step->failure);
+  if (step->request.gathered != nullptr) return step->request.done(OkStatus());
   // Not guarded, because the end needs nothing of this exchange. The step keeps the staging memory until then.
   device_.CopyFromHost(step->request.gradient.span(), device::SpanOf(step->on_device),
                        [step](Status status) { step->request.done(status); });

@@ -18,6 +18,10 @@ namespace poseidon::sync {
 // kernel that makes it (SyncRequest::ready); the exchange itself works on the staging memory; then the
 // mean is copied back, and the request is done.
 //
+// Where the other exchange takes parts, a large gradient is copied in parts, and the first leaves while the rest is
+// copied. Where a copy fails after that, the request fails once the other copies have ended. The other exchange keeps what
+// has left, and the staging memory, until it is abandoned.
+//
 // Memory: one staging buffer of a layer's size, one of its factors where they are sent, allocated at
 // first use. Thread: the I/O executor, which is also the device's. Lifetime: the device outlives it.
 class StagedExchange final : public WrappedExchange {
@@ -26,6 +30,9 @@ class StagedExchange final : public WrappedExchange {
 
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers) override;
   void Start(const wire::Key& key, SyncRequest request) override;
+  // Of requests of host memory.
+  bool takes_parts() const override { return inner().takes_parts(); }
+  void Arrived(const wire::Key& key, std::uint64_t elements) override { inner().Arrived(key, elements); }
   // The staging buffers too.
   std::uint64_t allocated_bytes() const override;
 
@@ -39,13 +46,15 @@ class StagedExchange final : public WrappedExchange {
     device::HostBuffer factors;  // u, then v
   };
 
-  // Calls `next` with the outcome unless this exchange is gone.
+  // The completion of an outward copy: calls `next` where all is well, unless this exchange is gone.
   template <typename Next>
-  Completion Then(std::shared_ptr<Step> step, Next next);
+  Completion Copied(const std::shared_ptr<Step>& step, Next next);
   Status MakeRoom(const SyncRequest& request, Staging& staging);
   void CopyOut(const std::shared_ptr<Step>& step);
-  void OnCopiedOut(const std::shared_ptr<Step>& step);
-  void Synchronise(const std::shared_ptr<Step>& step);
+  void CopyOutFactors(const std::shared_ptr<Step>& step);
+  void OnPart(const std::shared_ptr<Step>& step, std::size_t part);
+  void OnCopied(const std::shared_ptr<Step>& step);
+  void Synchronise(const std::shared_ptr<Step>& step, bool in_parts = false);
   void CopyBack(const std::shared_ptr<Step>& step);
 
   Executor& executor_;

@@ -130,6 +130,42 @@ TEST_P(FakeDeviceConformance, StagedGradientsComeBackChanged) {
   EXPECT_TRUE(machine->Await(closed, 1));
 }
 
+// A gradient copied in parts behind one event: each part is there when its copy says so, and they end in order.
+TEST_P(FakeDeviceConformance, PartsOfASpanAreCopiedInOrderBehindOneEvent) {
+  constexpr std::size_t kPart = 1000;
+  constexpr std::size_t kParts = 7;
+  constexpr std::size_t kBytes = kPart * kParts - 3;
+  const auto machine = GetParam().make();
+  auto fake = std::make_unique<FakeDevice>(machine->io(), device::FakeDeviceOptions{.copy_bytes_per_second = 1e9});
+  FakeDevice& gpu = *fake;
+  const DeviceSpan span = *gpu.Allocate(kBytes);
+  const HostBuffer staging = *gpu.AllocateHost(kBytes);
+  Tally copied;
+  machine->compute().Post([&] {
+    const Event ready = gpu.Launch(std::chrono::microseconds(50), [&] {
+      const MutableBytes inside = gpu.InKernel(span);
+      std::fill(inside.begin(), inside.end(), std::byte{0x5a});
+    });
+    for (std::size_t i = 0; i < kParts; ++i) {
+      const std::size_t size = std::min(kPart, kBytes - i * kPart);
+      const MutableBytes into = staging.bytes().subspan(i * kPart, size);
+      gpu.CopyToHost({span.address + i * kPart, size}, into, ready, [&, i, into](const Status& status) {
+        EXPECT_TRUE(status.ok());
+        EXPECT_EQ(copied.value(), i);
+        EXPECT_TRUE(std::all_of(into.begin(), into.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
+        copied.Add();
+      });
+    }
+  });
+  EXPECT_TRUE(machine->Await(copied, kParts));
+  Tally closed;
+  machine->io().Post([&] {
+    fake.reset();
+    closed.Add();
+  });
+  EXPECT_TRUE(machine->Await(closed, 1));
+}
+
 TEST_P(FakeDeviceConformance, ClosingCompletesEachCopyOnce) {
   const auto machine = GetParam().make();
   Tally fired;
