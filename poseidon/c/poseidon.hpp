@@ -83,6 +83,8 @@ class Model {
             const poseidon_push* more = nullptr) {
     Check(poseidon_push_dense, model_, layer, step, &gradient, more);
   }
+  // Of a push with poseidon_push.in_parts.
+  void Arrived(uint32_t layer, uint64_t elements) { Check(poseidon_arrived, model_, layer, elements); }
   // u: [rows x outputs], v: [rows x inputs].
   void PushFactors(uint32_t layer, uint64_t step, const poseidon_view& u, const poseidon_view& v,
                    uint32_t rows, const poseidon_view& gradient,

@@ -150,6 +150,7 @@ Status TakeMore(const poseidon_push* more, Push* push) {
   push->absent = extra.absent != 0;
   push->weight = extra.weight;
   push->rows = extra.rows;
+  push->in_parts = extra.in_parts != 0;
   push->landed = Telling(extra);
   return OkStatus();
 }
@@ -321,6 +322,13 @@ poseidon_code poseidon_push_dense(poseidon_model* model, uint32_t layer, uint64_
                                   poseidon_status* status) {
   return Answering(status, [&]() -> Status {
     return PushLayer(model, layer, step, gradient, nullptr, more);
+  });
+}
+
+poseidon_code poseidon_arrived(poseidon_model* model, uint32_t layer, uint64_t elements, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckLayer(model, layer));
+    return model->model->Arrived(LayerId(layer), elements);
   });
 }
 

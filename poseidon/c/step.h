@@ -142,6 +142,10 @@ typedef struct poseidon_push {
   // Of a layer that could send factors and is pushed dense: its gradient rows, which the planner wants to know.
   uint32_t rows;
   uint32_t reserved;
+  // Not 0: the gradient comes in parts, from its beginning on, as poseidon_arrived says. None is there yet, and what is not
+  // there is the program's to write. Of poseidon_push_dense of host memory, not absent.
+  int32_t in_parts;
+  uint32_t reserved2;
 } poseidon_push;
 
 // dW = u^T v of this worker's `rows` samples; rows may be 0, and differ between workers and steps.
@@ -162,6 +166,13 @@ typedef struct poseidon_factors {
 POSEIDON_API poseidon_code poseidon_push_dense(poseidon_model* model, uint32_t layer, uint64_t step,
                                                const poseidon_view* gradient,
                                                const poseidon_push* more, poseidon_status* status);
+
+// The first `elements` numbers of the gradient that was pushed with poseidon_push.in_parts hold their values, and leave
+// while the program still writes the rest, say by a copy from its device. Grows; the push is whole once all are there. Each
+// call costs messages: a few MiB at a time are enough. Returns at once. A call out of turn (no push in parts under way,
+// fewer numbers than before, more than the layer has) is refused and changes nothing. Thread: any, one at a time per layer.
+POSEIDON_API poseidon_code poseidon_arrived(poseidon_model* model, uint32_t layer, uint64_t elements,
+                                            poseidon_status* status);
 
 // Hands over a layer's factors of `step`; the mean lands in `gradient`, bias included. Else as
 // above; the factors are lent as long as the gradient, and stay unchanged. Where the layer takes POSEIDON_GATHERED nothing

@@ -147,6 +147,14 @@ Result<plan::Scheme> Model::Check(LayerId layer, const session::Push& push) cons
   POSEIDON_ASSIGN_OR_RETURN(const plan::Scheme scheme, SchemeOf(layer, push.step));
   const plan::LayerSpec& spec = specs_[layer.value()];
   const bool as_factors = push.factors.has_value();
+  if (push.in_parts && (as_factors || push.absent || push.on_device)) {
+    // A device's gradient leaves in parts by itself (sync/staged_exchange.h).
+    return InvalidArgument(Named(spec) + " was pushed in parts " +
+                           (as_factors    ? spec.is_table() ? "as rows" : "as factors"
+                            : push.absent ? "as absent"
+                                          : "on a device") +
+                           ", expected a whole gradient in host memory");
+  }
   if (spec.is_table() && !as_factors) {
     return FailedPrecondition(Named(spec) + " was pushed dense, expected the rows of a table");
   }
@@ -194,6 +202,7 @@ Status Model::Push(LayerId id, session::Push push) {
     layer.waiting = true;
     layer.last = push.step;
     layer.rows = push.factors ? push.factors->rows : push.rows;
+    layer.arrived = push.in_parts ? std::optional<std::uint64_t>(0) : std::nullopt;
   }
   sync::SyncRequest request;
   request.step = push.step;
@@ -204,10 +213,30 @@ Status Model::Push(LayerId id, session::Push push) {
   request.weight = push.weight;
   request.on_device = push.on_device;
   request.ready = std::move(push.ready);
+  request.in_parts = push.in_parts;
   request.done = Complete(id, std::move(push.landed));
   session_.runtime_->io().Post([this, id, request = std::move(request)]() mutable {
     session_.node_->Push(id_, id, std::move(request));
   });
+  return OkStatus();
+}
+
+Status Model::Arrived(LayerId id, std::uint64_t elements) {
+  POSEIDON_RETURN_IF_ERROR(session_.failure());
+  POSEIDON_RETURN_IF_ERROR(CheckLayer(id));
+  const plan::LayerSpec& spec = specs_[id.value()];
+  {
+    MutexLock lock(mutex_);
+    std::optional<std::uint64_t>& arrived = layers_[id.value()].arrived;
+    if (!arrived) return FailedPrecondition("a part of " + Named(spec) + " arrived, which has no push in parts under way");
+    if (elements < *arrived || elements > spec.elements) {
+      return InvalidArgument(std::to_string(elements) + " numbers of " + Named(spec) + " have arrived, expected " +
+                             std::to_string(*arrived) + " to " + std::to_string(spec.elements));
+    }
+    if (elements == *arrived) return OkStatus();
+    arrived = elements == spec.elements ? std::nullopt : std::optional(elements);
+  }
+  session_.runtime_->io().Post([this, id, elements] { session_.node_->Arrived(id_, id, elements); });
   return OkStatus();
 }
 

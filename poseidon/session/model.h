@@ -63,6 +63,9 @@ struct Push {
   // Gradient and factors are memory of the session's device, and hold their numbers once `ready` has happened.
   bool on_device = false;
   device::Event ready = nullptr;
+  // The gradient comes in parts, from its beginning on, as Arrived says; none is there yet. Of a dense gradient in host
+  // memory that is not absent.
+  bool in_parts = false;
   // Where given: fires once, on a thread of the session's, when Wait would no longer block. It must
   // not block, nor call what blocks.
   Completion landed = {};
@@ -82,8 +85,8 @@ enum class Pass : std::uint8_t { kForward, kBackward };
 // It keeps what every front end needs: which step each layer may push, the plan that holds, the layers' clocks
 // and the report from which the final plan is made, and what waiting was for.
 //
-// Thread: Push, Wait, WaitAny, Landed, SchemeOf, Timed, Waited and Collect may be called from any thread, a layer's calls one
-// at a time; the others block and belong to the session's one thread.
+// Thread: Push, Arrived, Wait, WaitAny, Landed, SchemeOf, Timed, Waited and Collect may be called from any thread, a layer's
+// calls one at a time; the others block and belong to the session's one thread.
 // Failure: a call out of turn is refused and changes nothing; the job's failure is final and answers every call.
 class Model {
  public:
@@ -126,6 +129,10 @@ class Model {
   // Hands over a layer's gradient or its factors; the mean over all workers lands over the gradient. Gradient and
   // factors are lent until Wait(layer) returns for this step. Returns at once.
   Status Push(LayerId layer, session::Push push);
+  // The first `elements` numbers of the gradient pushed in parts hold their values, and leave where their exchange takes
+  // parts. Grows; the push is whole once all are there. Returns at once. kFailedPrecondition where none in parts is under
+  // way, kInvalidArgument for fewer than before or more than the layer has.
+  Status Arrived(LayerId layer, std::uint64_t elements);
   // Blocks until the mean of the layer's last pushed step has landed, or the job has ended: then it returns the
   // job's failure. kFailedPrecondition in a callback of the session, which must not block.
   Status Wait(LayerId layer);
@@ -159,6 +166,7 @@ class Model {
   struct Layer {
     bool waiting = false;  // pushed, not landed
     std::optional<Step> last;  // pushed
+    std::optional<std::uint64_t> arrived;  // of a push in parts that is not whole yet
     Status status;
     std::uint32_t rows = 0;  // of the last push
     int awaited = 0;         // calls that block for it

@@ -234,9 +234,18 @@ void Models::Push(ModelId model, LayerId layer, sync::SyncRequest request) {
   of_model->Push(layer, std::move(request));
 }
 
+void Models::Arrived(ModelId model, LayerId layer, std::uint64_t elements) {
+  POSEIDON_ASSERT_ON(member_.env.io);
+  schedule::Scheduler* const of_model = scheduler(model);
+  if (member_.phase == Phase::kEnded || of_model == nullptr) return;
+  liveness_.Called();
+  of_model->Arrived(layer, elements);
+}
+
 void Models::Abandon() {
   POSEIDON_ASSERT_ON(member_.env.io);
   for (auto& [id, model] : models_) {
+    if (model.scheduler) model.scheduler->Abandon(member_.failure);
     if (model.committed) model.awaiting_plan.push_back(std::exchange(model.committed, {}));
     for (auto& waiting : std::exchange(model.awaiting_plan, {})) {
       member_.env.completions.Post([done = std::move(waiting), reason = member_.failure] { done(reason); });

@@ -43,6 +43,8 @@ class Models {
   void AwaitFinalPlan(ModelId model, PlanTaker done);
   // One step of one layer. Priority and epoch of the request are set on the way.
   void Push(ModelId model, LayerId layer, sync::SyncRequest request);
+  // See schedule::Scheduler. Ignored once the job has ended.
+  void Arrived(ModelId model, LayerId layer, std::uint64_t elements);
   // Null before the model is committed, and in servers.
   schedule::Scheduler* scheduler(ModelId model) const;
 
@@ -53,7 +55,7 @@ class Models {
   // The leader of this host offers its shared memory.
   Status OnSegment(MemberId from, const wire::Segment& offer);
 
-  // The job has ended: fails whoever waits for a plan with Member::failure.
+  // The job has ended: fails whoever waits for a plan, and pushes that are not whole, with Member::failure.
   void Abandon();
 
  private:

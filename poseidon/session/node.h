@@ -67,6 +67,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   void Push(ModelId model, LayerId layer, sync::SyncRequest request) {
     models_.Push(model, layer, std::move(request));
   }
+  // More of the layer's request in parts has come; see sync::Exchange::Arrived.
+  void Arrived(ModelId model, LayerId layer, std::uint64_t elements) { models_.Arrived(model, layer, elements); }
 
   // One-off keys of the store, in the same order on every worker. Each sums `view` over the ranks
   // that contribute, in rank order, unscaled, and leaves the sum in every rank's `view`.

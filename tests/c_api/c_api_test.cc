@@ -136,6 +136,17 @@ poseidon_layer Table(const char* name, std::uint64_t entries, std::uint64_t widt
   return layer;
 }
 
+poseidon_view OnDevice(FakeAccelerator& device, std::size_t offset, std::uint64_t elements,
+                       FakeAccelerator::Event* ready = nullptr) {
+  poseidon_view view = POSEIDON_NEW(poseidon_view);
+  view.memory = device.At(offset);
+  view.elements = elements;
+  view.dtype = POSEIDON_F32;
+  view.device_type = FakeAccelerator::kType;
+  view.ready = ready;
+  return view;
+}
+
 // ---- versions
 
 TEST(Version, IsThatOfTheHeader) {
@@ -873,6 +884,130 @@ TEST(Steps, AbsentAndWeightedContributions) {
   }));
 }
 
+// Each rank brings its gradient in steps of its own, the last of which is not the program's main thread's: a copier's.
+TEST(Steps, AGradientMayComeInParts) {
+  constexpr std::uint64_t kElements = 10'001;
+  constexpr std::uint32_t kRanks = 3;
+  for (const bool weighted : {false, true}) {
+    Job job(kRanks);
+    ExpectAllOk(job.Run([&](std::uint32_t rank, const poseidon_options& options) {
+      Session session(options);
+      Model model = session.NewModel();
+      const std::uint32_t a = model.Declare(Dense("a", kElements));
+      model.Commit();
+      const auto value = [](std::uint64_t step, std::uint32_t of, std::uint64_t i) {
+        return static_cast<float>((step + 1) * (of + 1) * (i % 1000));
+      };
+      for (std::uint64_t step = 0; step < 5; ++step) {
+        model.BeginStep(step);
+        std::vector<float> gradient(kElements, 1e30f);
+        poseidon_push more = POSEIDON_NEW(poseidon_push);
+        more.weight = weighted ? 2 * rank + 2 : 0;
+        more.in_parts = rank == step % 4 ? 0 : 1;
+        const auto make = [&](std::uint64_t begin, std::uint64_t end) {
+          for (std::uint64_t i = begin; i < end; ++i) gradient[i] = value(step, rank, i);
+        };
+        if (more.in_parts == 0) make(0, kElements);
+        model.Push(a, step, View(gradient), &more);
+        if (more.in_parts != 0) {
+          EXPECT_FALSE(model.Landed(a));
+          std::thread([&] {
+            for (std::uint64_t arrived = 0; arrived < kElements;) {
+              const std::uint64_t next = std::min(kElements, arrived + 1 + 997 * (rank + 1));
+              make(arrived, next);
+              model.Arrived(a, next);
+              arrived = next;
+            }
+          }).join();
+        }
+        model.Wait(a);
+        for (std::uint64_t i = 0; i < kElements; ++i) {
+          // Whole numbers that floats hold, so that the order of the sum does not count.
+          float sum = 0;
+          for (std::uint32_t of = 0; of < kRanks; ++of) {
+            sum += (weighted ? 2.0f * static_cast<float>(of + 1) : 1.0f) * value(step, of, i);
+          }
+          ASSERT_FLOAT_EQ(gradient[i], sum / (weighted ? 12.0f : 3.0f)) << "number " << i << " of step " << step;
+        }
+      }
+      session.Leave();
+    }));
+  }
+}
+
+TEST(Mistakes, PartsOutOfTurnAreRefusedAndChangeNothing) {
+  FakeAccelerator accelerator(1 << 16);
+  const poseidon_device device = accelerator.Device();
+  poseidon_options options = Alone();
+  options.device = &device;
+  options.schemes = "f=sfb";
+  Session session(options);
+  Model model = session.NewModel();
+  const std::uint32_t a = model.Declare(Dense("a", 4));
+  const std::uint32_t f = model.Declare(WithFactors("f", 2, 3));
+  const std::uint32_t words = model.Declare(Table("words", 5, 3));
+  EXPECT_EQ(FailureOf([&] { model.Arrived(a, 1); }).code, POSEIDON_FAILED_PRECONDITION) << "not committed";
+  model.Commit();
+  model.BeginStep(0);
+  const auto expect_none = [&] {
+    const Failure none = FailureOf([&] { model.Arrived(a, 1); });
+    EXPECT_EQ(none.code, POSEIDON_FAILED_PRECONDITION);
+    EXPECT_EQ(none.message, "a part of layer 'a' arrived, which has no push in parts under way");
+  };
+  expect_none();
+  EXPECT_EQ(FailureOf([&] { model.Arrived(9, 1); }).code, POSEIDON_INVALID_ARGUMENT);
+  EXPECT_EQ(poseidon_arrived(nullptr, 0, 1, nullptr), POSEIDON_INVALID_ARGUMENT);
+
+  poseidon_push more = POSEIDON_NEW(poseidon_push);
+  more.in_parts = 1;
+  std::vector<float> numbers(8, 2.0f);
+  const auto refused = [](const Failure& failure, const char* how) {
+    EXPECT_EQ(failure.code, POSEIDON_INVALID_ARGUMENT);
+    EXPECT_THAT(failure.message, HasSubstr(std::string("was pushed in parts ") + how +
+                                           ", expected a whole gradient in host memory"));
+  };
+  refused(FailureOf([&] { model.Push(a, 0, OnDevice(accelerator, 0, 4), &more); }), "on a device");
+  refused(FailureOf([&] {
+            model.PushFactors(f, 0, View(numbers.data(), 2), View(numbers.data(), 3), 1, View(numbers), &more);
+          }),
+          "as factors");
+  std::vector<std::int64_t> indices = {1};
+  refused(FailureOf([&] { model.PushRows(words, 0, indices, View(numbers.data(), 3), &more); }), "as rows");
+  EXPECT_EQ(FailureOf([&] { model.Push(f, 0, View(numbers), &more); }).code, POSEIDON_FAILED_PRECONDITION);
+  more.absent = 1;
+  refused(FailureOf([&] { model.Push(a, 0, View(numbers.data(), 4), &more); }), "as absent");
+  more.absent = 0;
+  expect_none();
+
+  numbers.assign(8, 1e30f);
+  model.Push(a, 0, View(numbers.data(), 4), &more);
+  EXPECT_FALSE(model.Landed(a));
+  std::fill_n(numbers.begin(), 3, 2.0f);
+  model.Arrived(a, 3);
+  for (const std::uint64_t wrong : {std::uint64_t{2}, std::uint64_t{5}, ~std::uint64_t{0}}) {
+    const Failure failure = FailureOf([&] { model.Arrived(a, wrong); });
+    EXPECT_EQ(failure.code, POSEIDON_INVALID_ARGUMENT);
+    EXPECT_EQ(failure.message, std::to_string(wrong) + " numbers of layer 'a' have arrived, expected 3 to 4");
+  }
+  model.Arrived(a, 3);
+  EXPECT_THAT(FailureOf([&] { model.Push(a, 1, View(numbers.data(), 4)); }).message,
+              HasSubstr("before its step 0 had landed"));
+  EXPECT_FALSE(model.Landed(a));
+  numbers[3] = 2.0f;
+  model.Arrived(a, 4);
+  expect_none();
+  model.Wait(a);
+  EXPECT_EQ(std::vector<float>(numbers.begin(), numbers.begin() + 4), std::vector<float>(4, 2.0f));
+  model.Push(a, 1, View(numbers.data(), 4));
+  expect_none();
+  model.Wait(a);
+  // A program from before parts: nothing behind its struct is read.
+  more.struct_size = offsetof(poseidon_push, in_parts);
+  model.Push(a, 2, View(numbers.data(), 4), &more);
+  model.Wait(a);
+  session.Leave();
+}
+
 TEST(Steps, LandedIsCalledOncePerPush) {
   Job job(2);
   ExpectAllOk(job.Run([](std::uint32_t, const poseidon_options& options) {
@@ -1311,6 +1446,46 @@ TEST(Ends, ClosingWithoutLeavingEndsTheJobAndCompletesEveryPush) {
   EXPECT_THAT(failures[0].message, HasSubstr("worker 1 on host localhost: closed its session"));
 }
 
+// Half of a gradient is under way when the job ends: the push fails once, and parts that follow get the job's failure.
+TEST(Ends, AnAbortBetweenTwoPartsFailsThePush) {
+  Job job(2);
+  std::promise<void> half;
+  std::shared_future<void> brought = half.get_future().share();
+  const std::vector<Failure> failures = job.Run([&](std::uint32_t rank, const poseidon_options& options) {
+    std::vector<float> gradient(100'000, 1.0f);
+    std::atomic<int> told = 0;
+    {
+      Session session(options);
+      Model model = session.NewModel();
+      const std::uint32_t a = model.Declare(Dense("a", gradient.size()));
+      model.Commit();
+      model.BeginStep(0);
+      if (rank == 1) {
+        model.Push(a, 0, View(gradient));
+        brought.wait();
+        session.Abort("the disk is full");
+        return;
+      }
+      poseidon_push more = POSEIDON_NEW(poseidon_push);
+      more.in_parts = 1;
+      more.landed_user = &told;
+      more.landed = [](void* user, const poseidon_status* status) {
+        EXPECT_EQ(status->code, POSEIDON_ABORTED);
+        ++*static_cast<std::atomic<int>*>(user);
+      };
+      model.Push(a, 0, View(gradient), &more);
+      model.Arrived(a, gradient.size() / 2);
+      half.set_value();
+      EXPECT_EQ(FailureOf([&] { model.Wait(a); }).code, POSEIDON_ABORTED);
+      const Failure late = FailureOf([&] { model.Arrived(a, gradient.size()); });
+      EXPECT_EQ(late.code, POSEIDON_ABORTED);
+      EXPECT_THAT(late.message, HasSubstr("the disk is full"));
+    }
+    EXPECT_EQ(told, 1);
+  });
+  ExpectAllOk(failures);
+}
+
 TEST(Ends, ADedicatedServerReturnsWhenTheWorkersHaveLeft) {
   Job job(2, 1);
   poseidon_options serving;
@@ -1408,17 +1583,6 @@ TEST(Ends, AnInterruptedCollectiveEndsTheJob) {
 
 // ---- an accelerator's memory
 
-poseidon_view OnDevice(FakeAccelerator& device, std::size_t offset, std::uint64_t elements,
-                       FakeAccelerator::Event* ready = nullptr) {
-  poseidon_view view = POSEIDON_NEW(poseidon_view);
-  view.memory = device.At(offset);
-  view.elements = elements;
-  view.dtype = POSEIDON_F32;
-  view.device_type = FakeAccelerator::kType;
-  view.ready = ready;
-  return view;
-}
-
 // Kernels that make gradient and factors run after they were pushed; the means land on the device, and have the
 // bits that the same numbers in host memory give. A layer in host memory is pushed beside it.
 TEST(Devices, MeansLandInMemoryThatOnlyCopiesTouch) {
@@ -1476,6 +1640,30 @@ TEST(Devices, MeansLandInMemoryThatOnlyCopiesTouch) {
   }
   EXPECT_EQ(means[0], means[1]);
   EXPECT_EQ(means[0][1], (number(0, 0, 1) + number(1, 0, 1) + number(2, 0, 1)) / 3);
+}
+
+// 9 MiB leave in three parts; the last one's failure is the layer's.
+TEST(Devices, ALargeGradientIsCopiedInParts) {
+  constexpr std::uint64_t kElements = (9 << 20) / sizeof(float);
+  Job job(2);
+  ExpectAllOk(job.Run([&](std::uint32_t rank, poseidon_options options) {
+    FakeAccelerator accelerator(16 << 20);
+    const poseidon_device device = accelerator.Device();
+    options.device = &device;
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t a = model.Declare(Dense("a", kElements));
+    model.Commit();
+    model.BeginStep(0);
+    FakeAccelerator::Event made;
+    float* const inside = static_cast<float*>(accelerator.Inside(accelerator.At(0)));
+    accelerator.Launch([&] { std::fill_n(inside, kElements, static_cast<float>(rank)); }, &made);
+    model.Push(a, 0, OnDevice(accelerator, 0, kElements, &made));
+    model.Wait(a);
+    EXPECT_EQ(accelerator.copies_out, 3);
+    EXPECT_TRUE(std::all_of(inside, inside + kElements, [](float x) { return x == 0.5f; }));
+    session.Leave();
+  }));
 }
 
 TEST(Devices, ForeignMemoryAndMixturesAreRefused) {

@@ -90,7 +90,8 @@ class LayerPlan(Struct):
 
 class Push(Struct):
     _fields_ = [("struct_size", c_size_t), ("absent", c_int32), ("weight", c_uint32), ("landed", c_void_p),
-                ("landed_user", c_void_p), ("rows", c_uint32), ("reserved", c_uint32)]
+                ("landed_user", c_void_p), ("rows", c_uint32), ("reserved", c_uint32), ("in_parts", c_int32),
+                ("reserved2", c_uint32)]
 
 
 class Factors(Struct):
@@ -153,6 +154,7 @@ FALLIBLE: dict[str, list[Any]] = {
     "begin_step": [MODEL, c_uint64],
     "takes": [MODEL, c_uint32, c_uint64, POINTER(c_int32)],
     "push_dense": [MODEL, c_uint32, c_uint64, POINTER(View), POINTER(Push)],
+    "arrived": [MODEL, c_uint32, c_uint64],
     "push_factors": [MODEL, c_uint32, c_uint64, POINTER(Factors), POINTER(View), POINTER(Push)],
     "push_rows": [MODEL, c_uint32, c_uint64, POINTER(Rows), POINTER(Push)],
     "get_gathered": [MODEL, c_uint32, POINTER(Gathered)],
