@@ -86,6 +86,44 @@ TEST_P(CoreTest, GradientsOnADeviceComeOutTheSame) {
   }
 }
 
+// The same job on gradients of which the beginning is under way while the rest is written. What takes no parts gets them
+// whole.
+TEST_P(CoreTest, GradientsInPartsComeOutTheSame) {
+  for (const auto& [workers, servers] : std::vector<std::pair<std::uint16_t, std::uint16_t>>{{1, 0}, {3, 0}, {4, 2}}) {
+    for (const plan::Placement placement : {plan::Placement::kEven, plan::Placement::kWhole}) {
+      SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(servers) + " servers");
+      JobOptions options = OddJob(workers, servers);
+      options.steps = 15;
+      options.lockstep = servers == 0;
+      options.in_parts = true;
+      options.gradients = {.seed = workers, .absent = servers == 2 ? 0.2 : 0, .max_rows = 4, .weighted = servers == 2};
+      options.node.placement = placement;
+      options.node.planning = Forced({{"fc2", kFactorSchemes[servers / 2]}});
+      const std::unique_ptr<World> world = GetParam().make();
+      Job job(*world, options);
+      ASSERT_TRUE(job.Run());
+      job.ExpectAllWell();
+      if (servers == 0) job.ExpectExactPayload();
+    }
+  }
+}
+
+// Large enough that a device's gradient leaves while it is copied.
+TEST_P(CoreTest, LargeGradientsOnADeviceLeaveInParts) {
+  JobOptions options = OddJob(3, 0);
+  options.steps = 3;
+  options.on_device = true;
+  options.layers = InForwardOrder({Dense("large", 2'600'001), Dense("doubles", 700'003, DType::kF64), Dense("small", 5)});
+  options.gradients = {.seed = 3, .weighted = true};
+  options.node.flow = {};
+  options.node.flow_is_fixed = false;
+  options.node.probe_bytes = 1 << 20;
+  Job job(*world_, options);
+  ASSERT_TRUE(job.Run());
+  job.ExpectAllWell();
+  job.ExpectExactPayload();
+}
+
 // More than a chunk, more than a frame, more than any buffer.
 TEST_P(CoreTest, LargeTensorsTravelInPieces) {
   for (const plan::Scheme scheme : kFactorSchemes) {
@@ -272,6 +310,7 @@ TEST_P(CoreTest, AKilledWorkerIsBlamedByAll) {
     SCOPED_TRACE(victim);
     JobOptions options = OddJob(4, 1);
     options.steps = 1'000'000;
+    options.in_parts = victim % 2 == 1;
     const std::unique_ptr<World> world = GetParam().make();
     Job job(*world, options);
     job.Start();

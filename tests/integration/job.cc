@@ -258,6 +258,7 @@ class Job::Worker final : public Member {
   struct LayerRun {
     std::uint64_t next_step = 0;
     factors::AlignedBytes gradient;
+    factors::AlignedBytes made;  // where gradients come in parts: all of this step's
     factors::AlignedBytes u[2];
     factors::AlignedBytes v[2];
     factors::GatheredRows gathered;  // of a table
@@ -377,7 +378,12 @@ class Job::Worker final : public Member {
     request->absent = gradients.Absent(outcome_.rank, layer, step);
     request->weight = gradients.Weight(outcome_.rank, layer, step);
     if (!plan::TakesFactors(scheme)) {
-      gradients.FillDense(outcome_.rank, layer, step, run.gradient.get());
+      request->in_parts = options().in_parts && !request->absent;
+      if (request->in_parts) {
+        run.made = factors::AllocateAligned(spec.bytes());
+        std::memset(run.gradient.get(), 0xee, spec.bytes());
+      }
+      gradients.FillDense(outcome_.rank, layer, step, request->in_parts ? run.made.get() : run.gradient.get());
     } else {
       const std::uint64_t rows = gradients.Rows(outcome_.rank, layer, step);
       const std::size_t parity = step.value() % 2;
@@ -393,6 +399,7 @@ class Job::Worker final : public Member {
       request->gathered = &run.gathered;
     }
     ++run.next_step;
+    const bool in_parts = request->in_parts;
     Expect(
         "push of layer " + std::to_string(layer.value()),
         [this, layer, step, scheme](Status status) { OnLanded(layer, step, scheme, status); },
@@ -402,6 +409,21 @@ class Job::Worker final : public Member {
           if (device_ && !table) MoveToDevice(runs_[layer.value()], *request);
           node().Push(kModel, layer, std::move(*request));
         });
+    if (in_parts) BringPart(layer, 0);
+  }
+
+  // The next part of a gradient, whose first `arrived` numbers have been brought. It is written while what is made of
+  // those may land beside it.
+  void BringPart(LayerId layer, std::uint64_t arrived) {
+    if (failed()) return;
+    const LayerRun& run = runs_[layer.value()];
+    const plan::LayerSpec& spec = options().layers[layer.value()];
+    const std::uint64_t next = std::min(spec.elements, arrived + 1 + random_.Below(1 + spec.elements / 2));
+    const std::size_t size = SizeOf(spec.dtype);
+    std::memcpy(run.gradient.get() + arrived * size, run.made.get() + arrived * size, (next - arrived) * size);
+    OnNode([this, layer, next] { node().Arrived(kModel, layer, next); });
+    if (next == spec.elements) return;
+    home().PostAfter(std::chrono::microseconds(random_.Below(200)), [this, layer, next] { BringPart(layer, next); });
   }
 
   // Acts as a kernel that ends after the push was made: the numbers are on the device when

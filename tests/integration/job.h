@@ -34,6 +34,8 @@ struct JobOptions {
   // Gradients and factors live on an accelerator of the worker's own (device::FakeDevice), whose
   // kernels make them and whose copies take time.
   bool on_device = false;
+  // Dense gradients come in parts of random sizes, while their beginning is under way.
+  bool in_parts = false;
   bool collectives = true;
   std::uint64_t collective_elements = 5000;
   // Where given, what a worker declares instead of `layers`, and its engine (null: none).

@@ -97,10 +97,11 @@ TEST_P(LevelsTest, AbsentRanksWeightsUnequalRowsAndFreeRunningLayers) {
 }
 
 TEST_P(LevelsTest, LargeLayersMoveInStretchesAndGradientsMayLieOnDevices) {
-  for (const bool on_device : {false, true}) {
+  for (const auto& [on_device, in_parts] : {std::pair(false, false), std::pair(true, false), std::pair(false, true)}) {
     JobOptions options = OddJob({"a", "a", "b", "b"});
     options.steps = 4;
     options.on_device = on_device;
+    options.in_parts = in_parts;
     options.layers = InForwardOrder(
         {Dense("large", 700'001), FullyConnected("fc", 301, 1009), Dense("small", 5)});
     options.node.planning.forced = {{"fc", plan::Scheme::kFactorBroadcast}};
@@ -201,6 +202,7 @@ TEST_P(LevelsTest, AKilledWorkerIsBlamedByAll) {
       JobOptions options = OddJob(machines);
       options.steps = 100'000;
       options.lockstep = false;
+      options.in_parts = after > 1;
       const std::unique_ptr<World> world = GetParam().make();
       Job job(*world, options);
       job.Start();
