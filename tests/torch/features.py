@@ -809,6 +809,21 @@ class Multiplied(OnDevices):
             assert Multiplied.made >= self.steps - 4, f"{Multiplied.made} products were made on the device"
 
 
+class InParts(OnDevices):
+    """Whole gradients that leave in parts of five numbers."""
+
+    def model(self):
+        from poseidon.torch import devices
+        devices.PART = 20
+        return super().model()
+
+    def update(self, model, optimizer, step):
+        super().update(model, optimizer, step)
+        if step == self.steps - 1:
+            from poseidon.torch import devices
+            devices.PART = 4 << 20
+
+
 class Launched(OnDevices):
     """Nothing in a backward pass waits for the device."""
 

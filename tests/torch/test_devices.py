@@ -18,7 +18,7 @@ KIND = accelerator.KIND
 # The others compute in part with tensors of the host, or what the late device has no operator for.
 LATE = ["Plain", "Accumulation", "ClippedByNorm", "Tied", "Twice", "Unused", "Frozen", "Thawed", "Grown", "Checkpointed", "Adapted",
          "Statistics", "Synchronized", "Penalty", "WholeBatch", "Retained", "HalvesRounded", "LateHook", "LatePenaltyOnRank1",
-         "Split", "Multiplied", "Launched"]
+         "Split", "Multiplied", "InParts", "Launched"]
 # Grown draws weights in a step: a GPU draws others than the host.
 NAMES = LATE if KIND == "late" else [name for name in features.ALL if name != "Grown" and not issubclass(features.ALL[name], features.Parted)]
 
@@ -50,13 +50,13 @@ def test_two_workers_train_as_one(planned, name):
     assert_trained(name, planned.train(name))
 
 
-@pytest.mark.parametrize("name", ["Plain", "Tied", "Unused", "Thawed", "Statistics", "LateHook", "Split", "Multiplied", "Launched"])
+@pytest.mark.parametrize("name", ["Plain", "Tied", "Unused", "Thawed", "Statistics", "LateHook", "Split", "Multiplied", "InParts", "Launched"])
 def test_two_workers_train_as_one_with_overlap(planned, name):
     assert_trained(name, planned.train(name, overlap=True))
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("name", ["Plain", "Tied", "Statistics", "Split"])
+@pytest.mark.parametrize("name", ["Plain", "Tied", "Statistics", "Split", "InParts"])
 def test_copies_are_waited_for(with_slow_copies, name, overlap):
     assert_trained(name, with_slow_copies.train(name, overlap=overlap))
 

@@ -24,7 +24,7 @@ from torch.autograd import Variable
 from .. import interruption
 from .. import library as c
 from ..errors import PoseidonError
-from . import batch_norm, others
+from . import batch_norm, devices, others
 from .devices import Carrier
 from .layers import Buffers, Layer, Usage, broadcast, layers_of, view_of, whole_as_factors
 from .linear import Linear
@@ -645,14 +645,25 @@ class Exchange:
         else:
             layer.gathered = False
             lands_in = layer.staging()
-            self.carry(layer, [] if absent else [(layer.whole(), lands_in)], self.c.push_dense, layer.to_view,
-                       layer.to_more)
+            more.in_parts = not absent and lands_in.nbytes > devices.PART
+            if more.in_parts:
+                self.carry_in_parts(layer, lands_in)
+            else:
+                self.carry(layer, [] if absent else [(layer.whole(), lands_in)], self.c.push_dense, layer.to_view,
+                           layer.to_more)
 
     def carry(self, layer: Layer | Buffers, moves: Moves, push: Callable[..., None], *arguments: Any) -> None:
         """Pushes what is on a device, when it has come to the host."""
         assert self.carrier is not None and layer.device is not None
         layer.sent = self.carrier.send(layer.device, moves,
                                        functools.partial(push, self.model, layer.id, self.step - self.since, *arguments))
+
+    def carry_in_parts(self, layer: Layer, lands_in: torch.Tensor) -> None:
+        """As carry, of a whole gradient whose first bytes leave while the others are copied."""
+        assert self.carrier is not None
+        push = functools.partial(self.c.push_dense, self.model, layer.id, self.step - self.since, layer.to_view, layer.to_more)
+        layer.sent = self.carrier.send_in_parts(layer.device, layer.whole(), lands_in, push,
+                                                functools.partial(self.c.arrived, self.model, layer.id))
 
     def push_factors(self, layer: Layer) -> None:
         layer.memory()
