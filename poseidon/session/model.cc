@@ -366,7 +366,8 @@ void Model::BeginPace(Step step, const Wish& wish) {
                 .busy = std::make_shared<double>(0.0)};
   {
     MutexLock lock(mutex_);
-    clock_->EndIteration();
+    // Before the first step there is none to end. The clock leaves out the first that ends, which pays for memory.
+    if (pace_) clock_->EndIteration();
     shared.pace = std::exchange(pace_, StepPace{.begin = now});
   }
   std::vector<double>& values = *shared.values;

@@ -1159,6 +1159,29 @@ TEST(Steps, TheFinalPlanComesAtItsStep) {
   }));
 }
 
+// It pays for memory, and on a GPU for what is loaded when it is first used.
+TEST(Steps, TheFirstStepCountsInNoPlan) {
+  Job job(2);
+  ExpectAllOk(job.Run([](std::uint32_t, poseidon_options options) {
+    options.final_plan_step = 5;
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t a = model.Declare(Dense("a", 4));
+    model.Commit();
+    std::vector<float> gradient(4, 1.0f);
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      model.BeginStep(step);
+      model.Push(a, step, View(gradient));
+      model.Wait(a);
+      const std::int64_t took = step == 0 ? 1'000'000'000 : 2'000'000;
+      EXPECT_EQ(poseidon_timed(model.get(), a, step, POSEIDON_BACKWARD, 0, took, nullptr), POSEIDON_OK);
+    }
+    EXPECT_EQ(model.Plan().final_plan, 1);
+    EXPECT_DOUBLE_EQ(model.Plan().single_worker_seconds, 0.002);
+    session.Leave();
+  }));
+}
+
 TEST(Steps, APinnedPlanHoldsAndTheUserWins) {
   Job job(2);
   ExpectAllOk(job.Run([](std::uint32_t, poseidon_options options) {
