@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import functools
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -48,7 +49,8 @@ BY_PARAMETER = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 # Numbers of a Linear's gradient, a quarter of a MiB, from which copying them takes longer than the Python code that makes
 # backward multiply into the layer's memory.
 LEAST_MULTIPLIED_IN_PLACE = 2 ** 16
-# Numbers of layers that are updated by one call of the optimizer: what is updated stays in a core's cache.
+# Numbers of layers that are updated by one call of the optimizer: what is updated stays in a core's cache. On a device a call
+# takes longer than what it launches, so that whatever has landed goes in one.
 MOST_UPDATED_AT_ONCE = 2 ** 16
 # Steps in which a layer's gradient came whole on some worker, though all send its factors, after which it goes whole.
 MOST_WHOLE = 10
@@ -681,7 +683,7 @@ class Exchange:
         if layer.carrier is None:
             self.push_product(self.model, layer.id, self.step - self.since, layer.to_product, layer.to_view, layer.to_more)
         else:
-            layer.gathered = layer.gathers
+            layer.gathered, layer.more.in_parts = layer.gathers, False
             if not layer.gathers:
                 layer.staging()
             self.carry(layer, moves, self.c.push_factors, layer.to_product, None if layer.gathers else layer.to_view,
@@ -858,12 +860,13 @@ class Exchange:
         """Layers whose means are there: the wanted one or else the first of the others, and small ones in the order of the
         forward pass, whose updates cost one call together."""
         first = wanted if self.has_landed(wanted) else self.first_landed(wanted)
+        most = MOST_UPDATED_AT_ONCE if self.carrier is None else math.inf
         found, elements = [first], first.elements
-        if elements < MOST_UPDATED_AT_ONCE:
+        if elements < most:
             for layer in self.layers:
                 if layer.flying and layer is not first and self.has_landed(layer):
                     elements += layer.elements
-                    if elements > MOST_UPDATED_AT_ONCE:
+                    if elements > most:
                         break
                     found.append(layer)
         return found

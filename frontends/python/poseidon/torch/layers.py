@@ -471,8 +471,10 @@ class Buffers:
         self.device = next((buffer.device for buffer in buffers if buffer.device.type != "cpu"), None)
         self.flat = torch.empty(sum(buffer.numel() for buffer in buffers), dtype=torch.float64, device="cpu",
                                 pin_memory=self.device is not None)
+        # On a device: the same there. One copy of all crosses the bus, not one of each.
+        self.there = torch.empty_like(self.flat, device=self.device, pin_memory=False) if self.device is not None else self.flat
         self.pieces = [piece.view(buffer.shape) for piece, buffer in
-                       zip(self.flat.split([buffer.numel() for buffer in buffers]), buffers)]
+                       zip(self.there.split([buffer.numel() for buffer in buffers]), buffers)]
         self.to_view = ctypes.byref(view_of(self.flat))
         self.sent: Future[None] | None = None
         self.id: int | None = None
@@ -492,18 +494,17 @@ class Buffers:
         return [module._buffers[name] for module, name in self.places]  # type: ignore[misc]  # None is not among them
 
     def note(self) -> None:
-        if self.mine and self.device is None:
+        if self.mine:
             torch._foreach_copy_(self.pieces, self.buffers())
 
     def moves(self) -> Moves:
         """Of buffers on a device: to the memory that is lent."""
-        if not self.mine:
-            return []
-        own = torch.cat([buffer.reshape(-1).to(self.device, torch.float64) for buffer in self.buffers()])
-        return [(own, self.flat)]
+        return [(self.there, self.flat)] if self.mine else []
 
     def tell(self) -> None:
         if not self.mine:
+            if self.there is not self.flat:
+                self.there.copy_(self.flat, non_blocking=True)
             torch._foreach_copy_(self.buffers(), self.pieces)
 
 
