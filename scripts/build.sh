@@ -5,7 +5,7 @@
 #   scripts/build.sh PRESET [-DNAME=VALUE...] [TARGET...]
 #
 # Values given are set again only where the cache holds others, so that a build with nothing to do
-# starts at once. Without targets everything is built.
+# starts at once. Without targets everything is built. Where the preset is being built already, this waits for the end of that.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -44,6 +44,13 @@ configured() {
 # ccache finds object files again by their content, whatever folder the checkout is in.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 [ -w "${HOME:-/}" ] || export CCACHE_DIR=${CCACHE_DIR:-$PWD/build/.ccache}
+
+mkdir -p build
+exec {lock}>"build/$preset.lock"  # until ninja, which inherits it, and all that it started have ended
+flock --nonblock "$lock" || {
+  echo "build: '$preset' is being built already; waiting for that"
+  flock "$lock"
+}
 
 log=build/$preset/configure.log
 ! made_elsewhere || rm -rf "build/$preset"

@@ -22,6 +22,12 @@ unset CLICOLOR_FORCE PYTHONPATH PYTHONHOME
 jobs=${JOBS:-$(scripts/jobs.sh)}
 suites=("$@")
 [ $# -gt 0 ] || suites=(release asan tsan clang fuzz)
+for suite in "${suites[@]}"; do
+  case $suite in
+    release | asan | tsan | clang | fuzz | check) ;;
+    *) echo "test: unknown suite '$suite', expected release, asan, tsan, clang, fuzz or check" >&2; exit 2 ;;
+  esac
+done
 
 # Labels that cannot run on this machine; ctest leaves them out and the summary says so.
 left_out=gpu
@@ -44,17 +50,55 @@ record() { # record SUITE PASSED FAILED LINE
   summary+=$(printf '\n  %-8s %s' "$1" "$4")
 }
 
-# run_suite NAME PRESET LEFT_OUT_LABELS [-DNAME=VALUE...] [-- CTEST_ARGUMENT...]
+# What scripts/build.sh is given for a suite.
+build_of() {
+  case $1 in
+    release) echo release -DPOSEIDON_TESTS=ON -DPOSEIDON_BENCHMARKS=ON "$patience" ;;
+    check) echo dev ;;
+    fuzz) echo fuzz "$patience" ;;
+    *) echo "$1" ;;
+  esac
+}
+
+has_compiler() {
+  case $1 in clang | fuzz) command -v clang++-14 >/dev/null ;; esac
+}
+
+# build_ahead SUITE...: builds them in the background, one after another, on the processor time that tests leave: they wait
+# for each other in much of theirs. A session of its own has a priority of its own (autogroup), beside which nice counts for
+# nothing. What fails here is built again, and said, when its suite comes.
+ahead=
+build_ahead() {
+  local suite builds=()
+  for suite; do has_compiler "$suite" && builds+=("$(build_of "$suite")"); done
+  [ ${#builds[@]} -gt 0 ] || return 0
+  setsid nice -n 19 bash -c '
+    echo 19 >/proc/self/autogroup
+    for build; do scripts/build.sh $build; done' ahead "${builds[@]}" </dev/null &>/dev/null &
+  ahead=$!
+}
+
+stop_ahead() {
+  [ -z "$ahead" ] || kill -- "-$ahead" 2>/dev/null
+}
+trap stop_ahead EXIT  # also where a signal ends this script
+
+# run_suite NAME LEFT_OUT_LABELS [CTEST_ARGUMENT...]
 run_suite() {
-  local name=$1 preset=$2 without=$3 log=build/$2/test.log started=$SECONDS settings=() closing
-  shift 3
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do settings+=("$1"); shift; done
-  [ $# -eq 0 ] || shift
+  local name=$1 without=$2 build preset log started=$SECONDS closing
+  shift 2
+  read -ra build < <(build_of "$name")
+  preset=${build[0]} log=build/${build[0]}/test.log
+  if ! has_compiler "$name"; then
+    why+=$'\n'"  $name: needs clang-14"
+    return
+  fi
   printf '\n=== %s ===\n' "$name"
-  if ! scripts/build.sh "$preset" "${settings[@]}"; then
+  if ! scripts/build.sh "${build[@]}"; then
     record "$name" 0 1 'does not build'
     return
   fi
+  [ -n "$ahead" ] || build_ahead "${later[@]}"
   # ThreadSanitizer of GCC 12 does not know the address layouts of newer kernels.
   local fixed_layout=()
   [ "$preset" = tsan ] && setarch -R true 2>/dev/null && fixed_layout=(setarch -R)
@@ -68,28 +112,25 @@ run_suite() {
   fi
   local bad all
   read -r bad all < <(echo "$closing" | sed -E 's/.*passed, ([0-9]+) tests failed out of ([0-9]+).*/\1 \2/')
-  record "$name" $((all - bad)) "$bad" "$closing ($((SECONDS - started)) s with its build)"
+  record "$name" $((all - bad)) "$bad" "$closing ($((SECONDS - started)) s)"
   # What pytest left out is only in the output of tests that pass.
   while read -r skipped; do why+=$'\n'"  $name: $skipped"; done < <(
     sed -nE 's|^SKIPPED \[[0-9]+\] (\.\./)*(.*)|\2|p' "build/$preset/Testing/Temporary/LastTest.log" | sort -u)
-}
-
-with_clang() { # run_suite, where there is a clang
-  if command -v clang++-14 >/dev/null; then run_suite "$@"; else why+=$'\n'"  $1: needs clang-14"; fi
 }
 
 both() { # joins two lists of labels
   [ -z "$1" ] && echo "$2" || echo "$1|$2"
 }
 
+later=("${suites[@]}")
 for suite in "${suites[@]}"; do
+  later=("${later[@]:1}")
   case $suite in
-    release) run_suite release release "$left_out" -DPOSEIDON_TESTS=ON -DPOSEIDON_BENCHMARKS=ON "$patience" ;;
-    asan | tsan) run_suite "$suite" "$suite" "$(both "$left_out" 'slow|net|python')" ;;
-    check) run_suite check dev "$left_out" -- -L "$quick" ;;
-    clang) with_clang clang clang "$(both "$left_out" slow)" -- -L "$quick" ;;
-    fuzz) with_clang fuzz fuzz '' "$patience" ;;
-    *) echo "test: unknown suite '$suite', expected release, asan, tsan, clang, fuzz or check" >&2; exit 2 ;;
+    release) run_suite release "$left_out" ;;
+    asan | tsan) run_suite "$suite" "$(both "$left_out" 'slow|net|python')" ;;
+    check) run_suite check "$left_out" -L "$quick" ;;
+    clang) run_suite clang "$(both "$left_out" slow)" -L "$quick" ;;
+    fuzz) run_suite fuzz '' ;;
   esac
 done
 
