@@ -2,20 +2,48 @@
 """Workers that meet by themselves, as torchrun's do on one host, each a program of its own: for tests of several front ends."""
 import os
 import pathlib
+import secrets
 import subprocess
+import tempfile
 
-FRONT_END = pathlib.Path(__file__).resolve().parents[2] / "frontends" / "python"
+HERE = pathlib.Path(__file__).resolve().parent
+FRONT_END = HERE.parents[1] / "frontends" / "python"
 LAUNCHERS = ("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "MASTER_", "POSEIDON_TOKEN_FILE", "POSEIDON_PORT")
 
 
+class Prepared:
+    """A Python that has imported `modules`, in an environment with `variables`, before a program starts (prepared.py). It lives
+    from the first program to the end of this process."""
+
+    def __init__(self, python, *modules, **variables):
+        self.python, self.modules, self.variables = python, modules, variables
+        self.servers = []
+
+    def command(self):
+        """The words before a program's file."""
+        if not self.servers:
+            self.folder = tempfile.TemporaryDirectory(prefix="p-")  # a socket's name is short
+            for number in range(2):
+                self.servers.append(subprocess.Popen(
+                    [self.python, "-B", HERE / "prepared.py", "serve", f"{self.folder.name}/{number}", *self.modules],
+                    env={**os.environ, **self.variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            for server in self.servers:
+                assert server.stdout.readline() == b"listens\n"
+        return [self.python, "-I", "-S", "-B", HERE / "prepared.py", "run", self.folder.name]
+
+
 def start(python, folder, workers, *command, **variables):
-    """Starts `command` once for each rank, in `folder`. Variables that are None are not set."""
+    """Starts `command` once for each rank, in `folder`, by an interpreter or a Prepared one. Variables that are None are not
+    set."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    if isinstance(python, Prepared) and workers > 1:
+        clean["TORCHELASTIC_RUN_ID"] = secrets.token_hex(4)  # the programs have not one parent by which they could meet
 
     def start_one(rank):
         own = {**clean, "PYTHONPATH": str(FRONT_END), "TMPDIR": str(folder), "RANK": str(rank), "WORLD_SIZE": str(workers),
                "LOCAL_WORLD_SIZE": str(workers), **variables}
-        return subprocess.Popen([python, "-B", *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        words = python.command() if isinstance(python, Prepared) else [python, "-B"]
+        return subprocess.Popen([*words, *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 env={name: value for name, value in own.items() if value is not None})
     return [start_one(rank) for rank in range(workers)]
 

@@ -22,4 +22,7 @@ needs_tensorflow = pytest.mark.skipif(not PYTHON.exists(), reason=f"TensorFlow i
 needs_tensorboard = pytest.mark.skipif(not any(PYTHON.parents[1].glob("lib/python3*/site-packages/tensorboard")),
                                        reason="TensorBoard is not installed, which TensorFlow from 2.20 on does not bring")
 start = functools.partial(programs.start, PYTHON)
+# Of what worker.py imports the slow part, with the variables that it sets before.
+PREPARED = programs.Prepared(PYTHON, "keras", "tensorflow", TF_CPP_MIN_LOG_LEVEL="2", CUDA_VISIBLE_DEVICES="",
+                             TF_ENABLE_ONEDNN_OPTS="0")
 ended = functools.partial(programs.ended, patience=PATIENCE)

@@ -9,7 +9,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from conftest import FRONT_END, HERE, PATIENCE, PYTHON, TIMEOUT_FACTOR, ended, needs_tensorboard, needs_tensorflow, start
+import programs
+from conftest import FRONT_END, HERE, PATIENCE, PREPARED, PYTHON, TIMEOUT_FACTOR, ended, needs_tensorboard, needs_tensorflow, start
 
 STEPS = 50
 
@@ -55,8 +56,9 @@ NO_PRODUCT = ["eagerly", "regularized_otherwise", "a_penalty_of_each_workers_own
 
 
 def train(folder, workers, *names, steps=STEPS, result=None, init=None, **variables):
-    return start(folder, workers, HERE / "worker.py", folder / (result or f"of{workers}"), str(steps), *names,
-                 POSEIDON_TEST_INIT=json.dumps(init or {}), **variables)
+    python = PYTHON if variables else PREPARED  # TensorFlow has read its variables when it is imported
+    return programs.start(python, folder, workers, HERE / "worker.py", folder / (result or f"of{workers}"), str(steps), *names,
+                          POSEIDON_TEST_INIT=json.dumps(init or {}), **variables)
 
 
 def check_ended_well(processes):
@@ -292,8 +294,8 @@ def test_a_script_that_exits_early_is_named(tmp_path):
 
 
 DEAD_AFTER = 5
-# What the other is told, and in how many seconds its step raises it. A frozen worker is found by its silence; then there is
-# raising to do, on a machine that may be busy.
+# What the other is told, and in how many seconds its step raises it, or the comparison of weights after an epoch. A frozen
+# worker is found by its silence; then there is raising to do, on a machine that may be busy.
 LOST = {"killed": ("was lost", 1.0), "frozen": (r"has been silent for \S+ s: it is frozen", DEAD_AFTER + 0.5)}
 
 
@@ -309,7 +311,7 @@ def test_a_lost_worker_is_named_in_time(tmp_path, fault, graph):
             process.kill()
     began, _ = processes[1].communicate()
     assert processes[0].returncode not in (0, -9), errors[-2000:]
-    assert re.search(rf"AbortedError: .*worker 1 on host \S+ {sentence}", errors, re.DOTALL), errors[-2000:]
+    assert re.search(rf"(AbortedError: .*|PoseidonError: )worker 1 on host \S+ {sentence}", errors, re.DOTALL), errors[-2000:]
     took = float(heard) - float(began)
     print(f"a {fault} worker was named after {took:.3f} s")
     assert took <= within * TIMEOUT_FACTOR

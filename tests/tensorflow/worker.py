@@ -792,12 +792,12 @@ class Lost(keras.callbacks.Callback):
 
 
 def lose(number, steps, **compiled):
-    """The other says when it has heard of it: the clock is the machine's."""
+    """The other says when it has heard of it, in a step or as weights are compared after an epoch: the clock is the machine's."""
     model = dense_net()
     model.compile(optimizer=SGD(0.1), loss=LOSS, **compiled)
     try:
         poseidon.distribute(model).fit(*samples(steps), batch_size=ALL // 2, epochs=100_000, verbose=0, callbacks=[Lost(number)])
-    except tf.errors.AbortedError:
+    except (tf.errors.AbortedError, poseidon.PoseidonError):
         print(time.monotonic(), flush=True)
         raise
 

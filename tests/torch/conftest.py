@@ -14,6 +14,7 @@ FRONT_END = HERE.parents[1] / "frontends" / "python"
 sys.path.insert(0, str(FRONT_END))
 sys.path.append(str(HERE.parent / "shared"))
 
+import programs  # noqa: E402
 from ports import free_port  # noqa: E402
 
 import poseidon  # noqa: E402
@@ -26,6 +27,7 @@ FACTORS = {"wide": "sfb", "twice": "sfb", "some": "sfb", "never": "sfb", "last":
 # has done it.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch._dynamo"])  # which every optimizer imports
+PREPARED = programs.Prepared(sys.executable, "torch._dynamo")  # for workers whose end is looked at
 
 
 def run_worker(case_file, rank, log):
@@ -76,7 +78,7 @@ class Job:
     def run(self, case):
         """How every rank ended, each a program of its own."""
         file = self.write(case)
-        workers = [subprocess.Popen([sys.executable, "-B", str(HERE / "worker.py"), file, str(rank)],
+        workers = [subprocess.Popen([*PREPARED.command(), HERE / "worker.py", file, str(rank)],
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                    for rank in range(case["workers"])]
         try:

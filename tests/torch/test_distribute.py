@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
-from conftest import HERE, PATIENCE  # noqa: E402
+from conftest import HERE, PATIENCE, PREPARED  # noqa: E402
 
 sys.path.append(str(HERE.parent / "shared"))
 import programs  # noqa: E402
@@ -16,7 +16,7 @@ import programs  # noqa: E402
 def run(folder, workers, case):
     """How each rank ended: its code and what it said on standard error."""
     plain = dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")) if workers == 1 else {}  # as nobody has launched it
-    processes = programs.start(sys.executable, folder, workers, HERE / "script.py", case, folder / f"{case}-of{workers}-", **plain)
+    processes = programs.start(PREPARED, folder, workers, HERE / "script.py", case, folder / f"{case}-of{workers}-", **plain)
     said = programs.ended(processes, PATIENCE)
     return [(process.returncode, errors) for process, errors in zip(processes, said)]
 

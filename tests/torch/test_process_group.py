@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
 import poseidon  # noqa: E402
-from conftest import HERE, PATIENCE, free_port  # noqa: E402
+from conftest import HERE, PATIENCE, PREPARED, free_port  # noqa: E402
 
 sys.path.append(str(HERE.parent / "shared"))
 import programs  # noqa: E402
@@ -17,7 +17,7 @@ import programs  # noqa: E402
 def run(folder, workers, case, **variables):
     """How each rank ended: its code and what it said on standard error."""
     plain = dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")) if workers == 1 else {}  # as nobody has launched it
-    processes = programs.start(sys.executable, folder, workers, HERE / "groups.py", case, folder / f"{case}-of{workers}-",
+    processes = programs.start(PREPARED, folder, workers, HERE / "groups.py", case, folder / f"{case}-of{workers}-",
                                **{**plain, **variables})
     said = programs.ended(processes, PATIENCE)
     return [(process.returncode, errors) for process, errors in zip(processes, said)]

@@ -16,6 +16,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 FRONT_END = HERE.parents[1] / "frontends" / "python"
 LATE = pathlib.Path(os.environ.get("POSEIDON_LATE_DEVICE")
                     or HERE.parents[1] / "build" / "release" / "tests" / "torch" / "liblate_device.so")  # as late.py has it
+sys.path.append(str(HERE.parent / "shared"))
+import programs  # noqa: E402
+
+# torch alone: Lightning reads its rank when it is imported.
+PREPARED = programs.Prepared(sys.executable, "torch._dynamo", OMP_NUM_THREADS="1")
 PATIENCE = 180 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))  # a job; most of it goes to imports
 NEEDED = {"lightning": "lightning", "accelerate": "accelerate", "trainer": "transformers", "tensorboard": "tensorboard"}
 LAUNCHERS = {"alone": [], "run": [sys.executable, "-B", "-m", "poseidon", "run", "-n", "2"],
@@ -30,13 +35,14 @@ def require(case):
         pytest.skip(f"{package} is not installed for this interpreter")
 
 
-def launch(launcher, folder, case, who):
+def launch(launcher, folder, case, who, prepared=True):
     """The ended launcher of worker.py's processes, which run in `folder`."""
     folder.mkdir(exist_ok=True)
     clean = {name: value for name, value in os.environ.items()
              if not name.startswith(LAUNCHED) and name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
     clean |= {"PYTHONPATH": str(FRONT_END), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TMPDIR": str(folder)}
-    worker = [sys.executable, "-B", str(HERE / "worker.py"), case, who, str(folder)]
+    python = PREPARED.command() if prepared else [sys.executable, "-B"]
+    worker = [*map(str, python), str(HERE / "worker.py"), case, who, str(folder)]
     return subprocess.run([*LAUNCHERS[launcher], *worker], cwd=folder, env=clean, capture_output=True, text=True, timeout=PATIENCE)
 
 
@@ -143,7 +149,7 @@ def test_tensorboard_reads_the_scalars(trained):
 
 def test_a_worker_that_fails_ends_all_and_is_named(tmp_path):
     require("lightning")
-    ended = launch("torchrun", tmp_path, "lightning_fails", "poseidon")
+    ended = launch("torchrun", tmp_path, "lightning_fails", "poseidon", prepared=False)  # it gets torchrun's signal
     assert ended.returncode != 0
     said = (ended.stdout + ended.stderr).splitlines()
     assert any("PoseidonError" in line and "worker 1" in line and "the data are gone" in line for line in said), said[-60:]
