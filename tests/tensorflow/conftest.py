@@ -16,7 +16,7 @@ import programs  # noqa: E402
 FRONT_END = programs.FRONT_END
 PYTHON = pathlib.Path(os.environ.get("POSEIDON_TENSORFLOW_PYTHON", ROOT / ".venv-tensorflow" / "bin" / "python3"))
 TIMEOUT_FACTOR = float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
-PATIENCE = 240 * TIMEOUT_FACTOR
+PATIENCE = 600 * TIMEOUT_FACTOR  # a job of many cases; beside other tests it takes several times as long as alone
 
 needs_tensorflow = pytest.mark.skipif(not PYTHON.exists(), reason=f"TensorFlow is not installed ({PYTHON.parents[1].name})")
 needs_tensorboard = pytest.mark.skipif(not any(PYTHON.parents[1].glob("lib/python3*/site-packages/tensorboard")),
