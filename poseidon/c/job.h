@@ -168,8 +168,8 @@ typedef struct poseidon_device {
   int32_t device_id;
   const char* name;     // for messages, "cuda:0"; NULL: its number
   void* user;
-  // Copies once `ready`, the event of the view, has happened; NULL: at once. A large gradient is copied in parts that follow
-  // one another, each with its view's event.
+  // Copies once `ready`, the event of the view, has happened; NULL: at once. A large gradient is copied in parts, all asked
+  // for at once, each with its view's event.
   void (*copy_to_host)(void* user, const void* from, void* into, size_t bytes, void* ready,
                        void (*done)(void* token, poseidon_code code), void* token);
   void (*copy_from_host)(void* user, const void* from, void* into, size_t bytes,

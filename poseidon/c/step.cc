@@ -362,6 +362,9 @@ poseidon_code poseidon_get_gathered(const poseidon_model* model, uint32_t layer,
     if (!spec.is_table() && !spec.is_multiplied_by_device()) {
       return InvalidArgument(name + " is no table, and no device makes its product");
     }
+    if (!spec.is_table() && !model->model->HasGathered(LayerId(layer))) {
+      return FailedPrecondition("the last push of " + name + " was not gathered, expected it where the layer takes that");
+    }
     // Until then the compute executor writes the memory that is handed out below (GatheredRows::Take).
     if (!model->model->Landed(LayerId(layer))) return FailedPrecondition("the rows of " + name + " have not landed");
     const factors::GatheredRows& known = model->model->Gathered(LayerId(layer));

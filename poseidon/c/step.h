@@ -39,7 +39,8 @@ typedef struct poseidon_layer {
   // Of a layer with outputs and inputs whose product the program makes itself, on its device: the seconds of a test product there,
   // over product_rows rows of the same numbers on every worker, and a hash of its bits. Where the hashes of all workers are
   // equal, the plan may send factors to every worker, and then takes POSEIDON_GATHERED: the mean is what poseidon_get_gathered
-  // gives. product_rows 0: the session makes the product (poseidon_options.engine).
+  // gives. Where a host's workers combine first the layer takes POSEIDON_FACTORS all the same, and the session makes the product
+  // (poseidon_options.engine), as it does where product_rows is 0.
   uint64_t product_rows;
   uint64_t product_hash;
   double product_seconds;
@@ -69,8 +70,8 @@ POSEIDON_API poseidon_code poseidon_declare(poseidon_model* model, const poseido
 POSEIDON_API poseidon_code poseidon_commit(poseidon_model* model, poseidon_status* status);
 
 // What a worker hands over for a layer: its flat gradient (poseidon_push_dense), or its factors
-// (poseidon_push_factors; of a table its rows, poseidon_push_rows). The plan's scheme decides. GATHERED: factors, of all workers'
-// of which the program makes the product (poseidon_layer.product_rows); of a table it says FACTORS.
+// (poseidon_push_factors; of a table its rows, poseidon_push_rows). The plan's scheme decides. GATHERED: its factors, and the
+// program multiplies what all workers brought (poseidon_get_gathered). A table takes FACTORS.
 enum { POSEIDON_GRADIENT = 1, POSEIDON_FACTORS = 2, POSEIDON_GATHERED = 3 };
 
 // How one layer goes, why, and what that is predicted to take per step. Predictions are 0 in the

@@ -17,7 +17,7 @@ std::string Shape(const plan::LayerSpec& layer) {
          (layer.is_table() ? ", a table)" : layer.factors ? ", with factors)" : ", without factors)");
 }
 
-// Where a layer's product is made is no part of the net: where it is not on every worker's device, it is on none's (Agree).
+// Where a layer's product is made is no part of the net.
 bool IsSame(plan::LayerSpec a, plan::LayerSpec b) {
   for (plan::LayerSpec* const layer : {&a, &b}) {
     if (layer->factors) layer->factors->by_device = false;
@@ -78,8 +78,8 @@ Result<Agreement> Agree(std::span<const wire::Declare> by_rank, std::uint32_t se
     POSEIDON_RETURN_IF_ERROR(CompareLayers(first.layers, own.layers, rank));
     for (std::size_t i = 0; i < first.layers.size(); ++i) {
       if (own.product_hashes[i] != first.product_hashes[i]) agreement.products_agree[i] = false;
-      std::optional<plan::FactorShape>& factors = agreement.layers[i].factors;
-      if (factors && !own.layers[i].factors->by_device) factors->by_device = false;
+      // Of one worker's device is enough: its product is not the host's, so that the test products differ.
+      if (own.layers[i].is_multiplied_by_device()) agreement.layers[i].factors->by_device = true;
     }
     plan::ClusterSpec& cluster = agreement.cluster;
     // A step is synchronous and waits for its slowest worker, so of each number the worst counts: the plan is made for

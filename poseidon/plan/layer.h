@@ -30,7 +30,7 @@ struct FactorShape {
   bool bias = false;
   bool table = false;
   // Each worker's program makes the product on its device: where factors go to every worker, what all of them bring is handed
-  // out as a table's rows are. Not of a table.
+  // out as a table's rows are. Of the layers agreed on: some worker's program does. Not of a table.
   bool by_device = false;
 
   // Of one sample's two factor rows.

@@ -141,6 +141,11 @@ bool Model::Gathers(LayerId layer, plan::Scheme scheme) const {
   return spec.is_multiplied_by_device() && scheme == plan::Scheme::kFactorBroadcast && !levelled_;
 }
 
+bool Model::HasGathered(LayerId layer) const {
+  MutexLock lock(mutex_);
+  return layers_.at(layer.value()).gathered;
+}
+
 // ---- pushing and waiting
 
 Result<plan::Scheme> Model::Check(LayerId layer, const session::Push& push) const {
@@ -202,6 +207,7 @@ Status Model::Push(LayerId id, session::Push push) {
     layer.waiting = true;
     layer.last = push.step;
     layer.rows = push.factors ? push.factors->rows : push.rows;
+    layer.gathered = Gathers(id, scheme);
     layer.arrived = push.in_parts ? std::optional<std::uint64_t>(0) : std::nullopt;
   }
   sync::SyncRequest request;

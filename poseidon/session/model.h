@@ -141,7 +141,9 @@ class Model {
   LayerId WaitAny(std::span<const LayerId> layers);
   // True when Wait would not block.
   bool Landed(LayerId layer) const;
-  // The mean of the last pushed step, where Gathers. Pre: Wait(layer) has returned OK. Valid until the layer's next push.
+  // Whether the layer's last push was of a step that Gathers.
+  bool HasGathered(LayerId layer) const;
+  // The mean of that step. Pre: HasGathered, and Wait(layer) has returned OK. Valid until the layer's next push.
   const factors::GatheredRows& Gathered(LayerId layer) const { return *gathered_[layer.value()]; }
 
   // The engine ran a layer's pass between two moments of the steady clock (plan::SteadyNow): counts towards the
@@ -169,6 +171,7 @@ class Model {
     std::optional<std::uint64_t> arrived;  // of a push in parts that is not whole yet
     Status status;
     std::uint32_t rows = 0;  // of the last push
+    bool gathered = false;   // the last push
     int awaited = 0;         // calls that block for it
   };
   // The sum that the workers make at a step's beginning: wishes, then for each worker the seconds that it computed in
@@ -216,7 +219,7 @@ class Model {
   // Steps that began before it are not in overlap_.
   TimePoint metered_from_ POSEIDON_GUARDED_BY(mutex_);
 
-  // By layer, null where no step Gathers. Used by whoever has the layer's turn: the exchange from Push on, then the caller.
+  // By layer, null for those of which no step Gathers. Used by whoever has the layer's turn: the exchange from Push on, then the caller.
   std::vector<std::unique_ptr<factors::GatheredRows>> gathered_;
 
   std::deque<Shared> shared_;  // of the last steps, the newest last

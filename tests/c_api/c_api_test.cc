@@ -627,6 +627,8 @@ TEST(Steps, FactorsThatTheProgramMultipliesComeBackFromAllRanks) {
         model.PushFactors(scattered, step, u_view, v_view, rows, View(other), &more);
         model.Wait(fc);
         model.Wait(scattered);
+        EXPECT_THAT(FailureOf([&] { model.Gathered(scattered); }).message,
+                    HasSubstr("the last push of layer 'scattered' was not gathered"));
         if (gathers) {
           const poseidon_gathered all = model.Gathered(fc);
           ASSERT_EQ(all.count, step == 3 ? 1u : 3u);
