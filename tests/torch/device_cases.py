@@ -74,8 +74,50 @@ def a_device_without_streams_is_refused():
         raise AssertionError("not refused")
 
 
+def rounding_is_set_back():
+    """Whatever switch of torch's the program has used. As switches are the process's, each in one of its own."""
+    from poseidon.torch import products
+
+    def said(take):
+        try:
+            return take()
+        except RuntimeError:  # of who has used both of them
+            return "mixed"
+
+    def state():
+        matmul = torch.backends.cuda.matmul
+        return [said(torch.get_float32_matmul_precision), said(lambda: matmul.allow_tf32),
+                said(lambda: getattr(matmul, "fp32_precision", None))]
+
+    def check(setting):
+        exec(setting, {"torch": torch})
+        before = state()
+        for tf32 in (False, True):
+            with products.rounding(torch.device("cuda"), tf32):
+                if before[2] is not None:
+                    assert torch.backends.cuda.matmul.fp32_precision == ("tf32" if tf32 else "ieee")
+                else:
+                    assert torch.backends.cuda.matmul.allow_tf32 == tf32
+            assert state() == before, (setting, before, state())
+    settings = ["", *(f"torch.set_float32_matmul_precision('{word}')" for word in ("medium", "high", "highest")),
+                "torch.backends.cuda.matmul.allow_tf32 = True"]
+    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        settings += ["torch.backends.cuda.matmul.fp32_precision = 'tf32'", "torch.backends.fp32_precision = 'tf32'"]
+    for setting in settings:
+        child = os.fork()
+        if child == 0:
+            try:
+                check(setting)
+                os._exit(0)
+            finally:
+                import traceback
+                traceback.print_exc()
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0, setting
+
+
 CASES = [a_model_that_moves_is_refused.__name__, numbers_on_a_device_are_shared.__name__,
-         a_device_without_streams_is_refused.__name__]
+         a_device_without_streams_is_refused.__name__, rounding_is_set_back.__name__]
 if KIND == "late":  # whose delays are known
     CASES.append(times_are_those_of_the_device.__name__)
 

@@ -791,16 +791,16 @@ class Multiplied(OnDevices):
     made = 0
 
     def model(self):
-        from poseidon.torch import products
-        if not hasattr(products.multiply, "counted"):
-            plain = products.multiply
+        from poseidon.torch.layers import Layer
+        Multiplied.made = 0
+        if not hasattr(Layer.multiply_gathered, "counted"):
+            plain = Layer.multiply_gathered
 
-            def multiply(*arguments):
+            def multiply_gathered(*arguments):
                 Multiplied.made += 1
                 plain(*arguments)
-            multiply.counted = True
-            products.multiply = multiply
-        Multiplied.made = 0
+            multiply_gathered.counted = True
+            Layer.multiply_gathered = multiply_gathered
         return super().model()
 
     def update(self, model, optimizer, step):
@@ -814,14 +814,21 @@ class InParts(OnDevices):
 
     def model(self):
         from poseidon.torch import devices
-        devices.PART = 20
+        self.plain, self.parts = devices.Carrier.carry_parts, 0
+
+        def carry_parts(copied, parts, push, arrived):
+            self.parts += len(parts)
+            self.plain(copied, parts, push, arrived)
+        devices.PART, devices.Carrier.carry_parts = 20, staticmethod(carry_parts)
         return super().model()
 
     def update(self, model, optimizer, step):
         super().update(model, optimizer, step)
         if step == self.steps - 1:
             from poseidon.torch import devices
-            devices.PART = 4 << 20
+            devices.PART, devices.Carrier.carry_parts = 4 << 20, staticmethod(self.plain)
+            # Two steps with whole gradients at least; the smaller of the first two Linears has 400 numbers.
+            assert self.parts >= 2 * 400 / 5 or torch.get_default_device().type == "cpu", f"{self.parts} parts were sent"
 
 
 class Launched(OnDevices):

@@ -518,6 +518,8 @@ class Checker:
                 mean /= weights
                 if landed is not None and fault is None:
                     eps = max(self.eps(parameter.dtype), self.eps(layer.dtype))
+                    if layer.gathered and self.exchange.tf32:
+                        eps = max(eps, torch.finfo(torch.bfloat16).eps)
                     allowed = eps * (terms + session.workers + FEW) * size / weights + torch.finfo(layer.dtype).tiny
                     off = distance(landed.to(layer.dtype), mean)
                     if not off <= allowed:

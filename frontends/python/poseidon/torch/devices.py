@@ -112,5 +112,7 @@ class Carrier:
         streams.current().wait_stream(streams.back)
 
     def stop(self) -> None:
-        """No push is made any more when this returns."""
+        """No push is made any more when this returns, and no device reads memory of the session's."""
         self.thread.shutdown(wait=True, cancel_futures=True)
+        for device, streams in self.streams.items():
+            streams.module.synchronize(device)

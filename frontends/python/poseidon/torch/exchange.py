@@ -695,8 +695,8 @@ class Exchange:
         if layer.name not in self.said:
             self.said.add(layer.name)
             self.session.options.log(None, c.NOTICE, (
-                f"layer '{layer.name}' goes as factors and its gradient came whole on rank {self.session.rank}: it is exact "
-                f"and more bytes; schemes '{layer.name}=kv' would send it whole from the first step").encode())
+                f"layer '{layer.name}' goes as factors and its gradient came whole on rank {self.session.rank}: it is "
+                f"{'rounded to TF32' if layer.gathers and self.tf32 else 'exact'} and more bytes; schemes '{layer.name}=kv' would send it whole from the first step").encode())
         layer.memory()
         layer.pending = [whole_as_factors(layer.views[0], layer.views[1] if len(layer.views) > 1 else None)]
         self.push_factors(layer)

@@ -109,7 +109,7 @@ class Layer:
         self.factors = factors  # a Linear whose gradient is a product
         self.takes_factors = False  # under the plan that holds
         self.gathers = False    # and their product is made on the device that the gradient is on
-        self.gathered = False   # the push of this step lands so
+        self.gathered = False   # as the mean of the last push is
         self.dtype = exchanged(parameters[0].dtype)  # in which its gradient travels and is summed
         self.device = parameters[0].device
         self.carrier: Carrier | None = None      # where it is on a device
@@ -374,7 +374,7 @@ class Layer:
 
 
 def whole_as_factors(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Factors (u, v) whose product u^T v is the gradient `weight`, to the bit, and whose column sum of u is `bias`, to
+    """Factors (u, v) whose product u^T v, in full precision, is the gradient `weight`, to the bit, and whose column sum of u is `bias`, to
     rounding: a product of an identity and the gradient, of as many rows as the gradient's shorter side.
 
     A power of two times the identity, so small that the sum of its column and of the last row is the bias alone.

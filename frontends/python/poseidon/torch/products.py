@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import os
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -23,26 +24,26 @@ TEST_ROWS = 64  # of each worker, in the test product
 
 @contextlib.contextmanager
 def rounding(device: torch.device, tf32: bool) -> Iterator[None]:
-    """Inside, products of float32 numbers on `device` are rounded to TF32 or not, whatever the program has chosen for its own."""
+    """Inside, CUDA's products of float32 numbers are rounded to TF32 or not, whatever the program has chosen for its own; of
+    another kind of device they are as the program has them. The setting is the process's: products that another thread
+    launches meanwhile follow it too."""
     matmul = getattr(getattr(torch.backends, device.type, None), "matmul", None)
     if matmul is None:
         yield
-        return
-    # torch has two switches and refuses a program that uses both, so the one that it uses is set, and set back.
-    name: str = "allow_tf32"
-    wanted: bool | str = tf32
-    try:
-        before: bool | str = matmul.allow_tf32
-    except RuntimeError:
-        name, wanted, before = "fp32_precision", "tf32" if tf32 else "ieee", matmul.fp32_precision
-    if before == wanted:
-        yield
-        return
-    setattr(matmul, name, wanted)
-    try:
-        yield
-    finally:
-        setattr(matmul, name, before)
+    elif hasattr(matmul, "fp32_precision"):  # from torch 2.9 on; the older switch cannot be set back to what it was
+        before = matmul.fp32_precision
+        matmul.fp32_precision = "tf32" if tf32 else "ieee"
+        try:
+            yield
+        finally:
+            matmul.fp32_precision = before
+    else:
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
 
 
 def multiply(u: torch.Tensor, v: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tf32: bool) -> None:
@@ -58,13 +59,24 @@ class Test(NamedTuple):
     """A test product, as poseidon_layer has it."""
 
     rows: int
-    hash: int  # of its bits and the device's name, 64 bits
+    hash: int  # of its bits and of the device's kind, 64 bits
     seconds: float
 
 
 def numbers(seed: int, rows: int, width: int, device: torch.device) -> torch.Tensor:
     """In [-1, 1), the same on every worker."""
-    return torch.rand(rows, width, generator=torch.Generator().manual_seed(seed), device="cpu").mul_(2).sub_(1).to(device)
+    draw = torch.Generator().manual_seed(seed)
+    return torch.rand(rows, width, generator=draw, dtype=torch.float32, device="cpu").mul_(2).sub_(1).to(device)
+
+
+def kind_of(device: torch.device) -> str:
+    """What a product's bits may depend on, beside its operands."""
+    module = module_of(device)
+    said: list[object] = [torch.__version__, os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")]
+    if device.type == "cuda":
+        known = module.get_device_properties(device)
+        said += [known.name, known.multi_processor_count, torch.version.cuda, torch.backends.cuda.preferred_blas_library()]
+    return " ".join(map(str, [device.type, *said]))
 
 
 @functools.lru_cache(maxsize=None)
@@ -72,7 +84,7 @@ def test(device: torch.device, outputs: int, inputs: int, bias: bool, workers: i
     """Of one layer's shape. Made once: models are declared again when layers are thawed."""
     rows, module = TEST_ROWS * workers, module_of(device)
     u, v = numbers(1, rows, outputs, device), numbers(2, rows, inputs, device)
-    flat = torch.empty(outputs * inputs + outputs * bias, device=device)
+    flat = torch.empty(outputs * inputs + outputs * bias, dtype=torch.float32, device=device)
     weight = flat[:outputs * inputs].view(outputs, inputs)
     took = []
     for _ in range(3):
@@ -82,8 +94,7 @@ def test(device: torch.device, outputs: int, inputs: int, bias: bool, workers: i
         module.synchronize(device)
         took.append(time.perf_counter() - began)
     # Two kinds of device may agree on this product and not on one of other rows.
-    name = getattr(module, "get_device_name", lambda one: one.type)(device)
-    made = hashlib.blake2b(f"{name} {torch.__version__}".encode(), digest_size=8)
+    made = hashlib.blake2b(kind_of(device).encode(), digest_size=8)
     host = flat.cpu()
     made.update((ctypes.c_char * (4 * host.numel())).from_address(host.data_ptr()))
     return Test(rows, int.from_bytes(made.digest(), "little"), min(took))
