@@ -68,17 +68,9 @@ class Model {
   void Commit() { Check(poseidon_commit, model_); }
   void BeginStep(uint64_t step) { Check(poseidon_begin_step, model_, step); }
 
-  bool TakesFactors(uint32_t layer, uint64_t step) const {
-    int32_t takes = 0;
-    Check(poseidon_takes, static_cast<const poseidon_model*>(model_), layer, step, &takes);
-    return takes != POSEIDON_GRADIENT;
-  }
+  bool TakesFactors(uint32_t layer, uint64_t step) const { return Takes(layer, step) != POSEIDON_GRADIENT; }
   // Whether the mean of `step` is what Gathered returns, of a layer whose product the program makes.
-  bool TakesGathered(uint32_t layer, uint64_t step) const {
-    int32_t takes = 0;
-    Check(poseidon_takes, static_cast<const poseidon_model*>(model_), layer, step, &takes);
-    return takes == POSEIDON_GATHERED;
-  }
+  bool TakesGathered(uint32_t layer, uint64_t step) const { return Takes(layer, step) == POSEIDON_GATHERED; }
   void Push(uint32_t layer, uint64_t step, const poseidon_view& gradient,
             const poseidon_push* more = nullptr) {
     Check(poseidon_push_dense, model_, layer, step, &gradient, more);
@@ -148,6 +140,12 @@ class Model {
   }
 
  private:
+  int32_t Takes(uint32_t layer, uint64_t step) const {
+    int32_t takes = 0;
+    Check(poseidon_takes, static_cast<const poseidon_model*>(model_), layer, step, &takes);
+    return takes;
+  }
+
   poseidon_model* model_;
 };
 

@@ -39,9 +39,10 @@ void Client::PushPull(const Key& key, sync::SyncRequest request) {
   const bool in_parts = request.in_parts;
   Outstanding outstanding{.landings = sync::Landings(request.step, gradient),
                           .request = std::move(request),
+                          .slices = SlicesOf(key, gradient),
                           .serial = next_serial_++};
   const std::uint64_t size = SizeOf(gradient.dtype);
-  for (const plan::Slice& slice : SlicesOf(key, gradient)) {
+  for (const plan::Slice& slice : outstanding.slices) {
     const MemberId owner = topology_.owner_of_shard[slice.shard];
     ++outstanding.pending;
     if (owner != topology_.self) outstanding.landings.Expect(owner, slice.first * size, slice.count * size);
@@ -57,7 +58,7 @@ void Client::Arrived(const Key& key, std::uint64_t elements) {
   Outstanding& outstanding = found->second;
   const std::uint64_t before = std::exchange(outstanding.arrived, elements);
   POSEIDON_CHECK(before < elements && elements <= outstanding.request.gradient.elements, "a contribution grows to its end");
-  for (const plan::Slice& slice : SlicesOf(key, outstanding.request.gradient)) {
+  for (const plan::Slice& slice : outstanding.slices) {
     const Stretch stretch{std::max(slice.first, before), std::min(slice.first + slice.count, elements)};
     if (stretch.begin < stretch.end) PushStretch(key, outstanding, slice, stretch);
   }

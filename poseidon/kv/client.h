@@ -49,6 +49,7 @@ class Client final : public messaging::FrameSink {
   struct Outstanding {
     sync::Landings landings;    // of slices that others own
     sync::SyncRequest request;
+    std::vector<plan::Slice> slices;
     std::uint64_t arrived = 0;  // numbers of the gradient that have been handed on, from its beginning on
     // Slices to land or to be summed here, which none does before it has been handed on, and messages to leave.
     std::uint32_t pending = 0;

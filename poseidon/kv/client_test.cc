@@ -9,18 +9,27 @@
 namespace poseidon::kv {
 namespace {
 
+// The client of the first of two workers, on a mesh without connections.
+struct World {
+  explicit World(const std::vector<MemberId>& owners)
+      : client(simulation, *io, *io, mesh,
+               sync::Topology{.self = MemberId(0),
+                              .self_rank = Rank(0),
+                              .worker_of_rank = {MemberId(0), MemberId(1)},
+                              .owner_of_shard = owners},
+               nullptr) {}
+
+  sim::Simulation simulation{sim::SimulationOptions{}};
+  std::unique_ptr<Executor> io = simulation.MakeExecutor(simulation.AddProcess("worker"));
+  messaging::testing::Nobody nobody;
+  messaging::Mesh mesh{*io, {}, nobody};
+  sim::Resident<Client> client;
+};
+
 // A frame without bytes comes without PlaceFor, and what takes it counts it for its layer.
 TEST(Client, AResultThatNobodyWaitsForIsRefusedAlsoWithoutBytes) {
-  sim::Simulation simulation{sim::SimulationOptions{}};
-  const auto io = simulation.MakeExecutor(simulation.AddProcess("worker"));
-  messaging::testing::Nobody nobody;
-  messaging::Mesh mesh(*io, {}, nobody);
-  sim::Resident<Client> client(simulation, *io, *io, mesh,
-                sync::Topology{.self = MemberId(0),
-                         .self_rank = Rank(0),
-                         .worker_of_rank = {MemberId(0), MemberId(1)},
-                         .owner_of_shard = {MemberId(0), MemberId(1)}},
-                nullptr);
+  World world({MemberId(0), MemberId(1)});
+  sim::Resident<Client>& client = world.client;
   wire::FrameHeader header;
   header.type = wire::FrameType::kResult;
   header.layer = LayerId(0xffffffff);
@@ -32,16 +41,8 @@ TEST(Client, AResultThatNobodyWaitsForIsRefusedAlsoWithoutBytes) {
 
 // The program still writes what has not arrived.
 TEST(Client, AResultLandsOnlyOverWhatHasArrived) {
-  sim::Simulation simulation{sim::SimulationOptions{}};
-  const auto io = simulation.MakeExecutor(simulation.AddProcess("worker"));
-  messaging::testing::Nobody nobody;
-  messaging::Mesh mesh(*io, {}, nobody);
-  sim::Resident<Client> client(simulation, *io, *io, mesh,
-                sync::Topology{.self = MemberId(0),
-                         .self_rank = Rank(0),
-                         .worker_of_rank = {MemberId(0), MemberId(1)},
-                         .owner_of_shard = {MemberId(1)}},
-                nullptr);
+  World world({MemberId(1)});
+  sim::Resident<Client>& client = world.client;
   client->Declare(ModelId(0), {{{.shard = 0, .first = 0, .count = 100}}});
   std::vector<float> gradient(100);
   std::vector<StatusCode> done;
@@ -73,11 +74,11 @@ TEST(Client, AResultLandsOnlyOverWhatHasArrived) {
   client->AddWaits(&waits);
   ASSERT_EQ(waits.size(), 1u);
   EXPECT_EQ(waits[0].on, std::vector<MemberId>{MemberId(1)});
-  simulation.Run();
+  world.simulation.Run();
   EXPECT_TRUE(done.empty());
   client->Abandon(Unavailable("the job has ended"));
   client->Arrived(key, 100);
-  simulation.Run();
+  world.simulation.Run();
   EXPECT_EQ(done, std::vector<StatusCode>{StatusCode::kUnavailable});
 }
 

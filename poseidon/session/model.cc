@@ -77,9 +77,10 @@ Result<plan::Plan> Model::Commit() {
   levelled_ = !plan->cluster.host_of_rank.empty();
   MutexLock lock(mutex_);
   layers_.resize(specs_.size());
-  for (const plan::LayerSpec& spec : specs_) {
-    const bool gathers = spec.is_table() || spec.is_multiplied_by_device();
-    gathered_.push_back(gathers ? std::make_unique<factors::GatheredRows>() : nullptr);
+  for (std::uint32_t i = 0; i < specs_.size(); ++i) {
+    // Under no other scheme does a layer gather that does not under this one.
+    const bool may = Gathers(LayerId(i), plan::Scheme::kFactorBroadcast);
+    gathered_.push_back(may ? std::make_unique<factors::GatheredRows>() : nullptr);
   }
   clock_.emplace(static_cast<int>(specs_.size()));
   plans_.emplace(specs_.size());
@@ -143,7 +144,8 @@ bool Model::Gathers(LayerId layer, plan::Scheme scheme) const {
 
 bool Model::HasGathered(LayerId layer) const {
   MutexLock lock(mutex_);
-  return layers_.at(layer.value()).gathered;
+  const std::optional<Step>& last = layers_.at(layer.value()).last;
+  return last && Gathers(layer, plans_->At(*last).by_layer[layer.value()].scheme);
 }
 
 // ---- pushing and waiting
@@ -207,7 +209,6 @@ Status Model::Push(LayerId id, session::Push push) {
     layer.waiting = true;
     layer.last = push.step;
     layer.rows = push.factors ? push.factors->rows : push.rows;
-    layer.gathered = Gathers(id, scheme);
     layer.arrived = push.in_parts ? std::optional<std::uint64_t>(0) : std::nullopt;
   }
   sync::SyncRequest request;

@@ -171,7 +171,6 @@ class Model {
     std::optional<std::uint64_t> arrived;  // of a push in parts that is not whole yet
     Status status;
     std::uint32_t rows = 0;  // of the last push
-    bool gathered = false;   // the last push
     int awaited = 0;         // calls that block for it
   };
   // The sum that the workers make at a step's beginning: wishes, then for each worker the seconds that it computed in
@@ -219,7 +218,8 @@ class Model {
   // Steps that began before it are not in overlap_.
   TimePoint metered_from_ POSEIDON_GUARDED_BY(mutex_);
 
-  // By layer, null for those of which no step Gathers. Used by whoever has the layer's turn: the exchange from Push on, then the caller.
+  // By layer, null for those of which no step Gathers. Used by whoever has the layer's turn: the exchange from Push on, then
+  // the caller.
   std::vector<std::unique_ptr<factors::GatheredRows>> gathered_;
 
   std::deque<Shared> shared_;  // of the last steps, the newest last

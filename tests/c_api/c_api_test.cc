@@ -937,16 +937,22 @@ TEST(Steps, AGradientMayComeInParts) {
   }
 }
 
-TEST(Mistakes, PartsOutOfTurnAreRefusedAndChangeNothing) {
-  FakeAccelerator accelerator(1 << 16);
-  const poseidon_device device = accelerator.Device();
-  poseidon_options options = Alone();
-  options.device = &device;
-  options.schemes = "f=sfb";
-  Session session(options);
+// A job of one worker with a device, and a model with a layer of each kind that it has not committed.
+struct AloneWithDevice : testing::Test {
+  FakeAccelerator accelerator{1 << 16};
+  poseidon_device device = accelerator.Device();
+  Session session{[this] {
+    poseidon_options options = Alone();
+    options.device = &device;
+    options.schemes = "f=sfb";
+    return options;
+  }()};
   Model model = session.NewModel();
-  const std::uint32_t a = model.Declare(Dense("a", 4));
-  const std::uint32_t f = model.Declare(WithFactors("f", 2, 3));
+  std::uint32_t a = model.Declare(Dense("a", 4));
+  std::uint32_t f = model.Declare(WithFactors("f", 2, 3));
+};
+
+TEST_F(AloneWithDevice, PartsOutOfTurnAreRefusedAndChangeNothing) {
   const std::uint32_t words = model.Declare(Table("words", 5, 3));
   EXPECT_EQ(FailureOf([&] { model.Arrived(a, 1); }).code, POSEIDON_FAILED_PRECONDITION) << "not committed";
   model.Commit();
@@ -1691,16 +1697,7 @@ TEST(Devices, ALargeGradientIsCopiedInParts) {
   }));
 }
 
-TEST(Devices, ForeignMemoryAndMixturesAreRefused) {
-  FakeAccelerator accelerator(1 << 16);
-  const poseidon_device device = accelerator.Device();
-  poseidon_options options = Alone();
-  options.device = &device;
-  options.schemes = "f=sfb";
-  Session session(options);
-  Model model = session.NewModel();
-  const std::uint32_t a = model.Declare(Dense("a", 4));
-  const std::uint32_t f = model.Declare(WithFactors("f", 2, 3));
+TEST_F(AloneWithDevice, ForeignMemoryAndMixturesAreRefused) {
   model.Commit();
   model.BeginStep(0);
   poseidon_view other = OnDevice(accelerator, 0, 4);
