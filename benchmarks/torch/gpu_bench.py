@@ -21,9 +21,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "cluster")]
 
 import emulation  # noqa: E402
 
-from benchmarks.torch import grid, measure  # noqa: E402
+from benchmarks.torch import grid, measure, tables  # noqa: E402
 
-RATES = {"1G": 1e9, "10G": 1e10, "unshaped": None}
+RATES = {"10G": 1e10, **grid.RATES}
 SYSTEMS = ("overlap", "waiting", "whole", "ddp", "ddp4", "local")
 PORT = 29500
 PATIENCE = 120  # seconds that a training may take
@@ -56,8 +56,9 @@ def train(options, cluster, net, devices):
 def row(net, rate, systems):
     """A line of the table: ms of each system, the plan's factors, and how many steps of the overlap mode the better DDP takes."""
     medians = {name: [statistics.median(turn) for turn in system["turns"]] for name, system in systems.items()}
-    step = {name: statistics.median(one for turn in system["turns"] for one in turn) for name, system in systems.items()}
-    better = min(("ddp", "ddp4"), key=step.get)
+    result = {"systems": systems}
+    step = {name: tables.seconds_of(result, name) for name in systems}
+    better = tables.best(result)
     ratios = sorted(one / other for one, other in zip(medians[better], medians["overlap"]))
     factors = sum(scheme == "sfb" for scheme in systems["overlap"]["schemes"].values())
     cells = [f"{1e3 * step[name]:.2f} ({1e3 * min(medians[name]):.2f} to {1e3 * max(medians[name]):.2f})" for name in SYSTEMS]
@@ -74,8 +75,7 @@ def main(arguments):
     names = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, check=True)
     devices = names.stdout.strip().splitlines()
     print(f"{options.workers} workers on {', '.join(devices)}; ms a step\n")
-    heads = ["net", "link", *SYSTEMS, "factors", "DDP / overlap", "predicted"]
-    print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|", flush=True)
+    print(tables.table(["net", "link", *SYSTEMS, "factors", "DDP / overlap", "predicted"], []), flush=True)
     failed = 0
     for rate in options.rates:
         with emulation.Cluster(options.workers, emulation.Link(rate=RATES[rate])) as cluster:

@@ -108,11 +108,11 @@ def rounding_is_set_back():
         if child == 0:
             try:
                 check(setting)
-                os._exit(0)
-            finally:
+            except BaseException:
                 import traceback
                 traceback.print_exc()
                 os._exit(1)
+            os._exit(0)
         assert os.waitpid(child, 0)[1] == 0, setting
 
 

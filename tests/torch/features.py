@@ -785,50 +785,69 @@ class Split(OnDevices):
         return self.Net([one, other, "cpu", other, one])
 
 
-class Multiplied(OnDevices):
-    """The products of all workers' factors are made on the device."""
+class Counted(OnDevices):
+    """Counts what a function of poseidon.torch's does while it trains."""
 
-    made = 0
+    def counted(self):
+        """The function's owner, its name, and how much a result counts."""
+        raise NotImplementedError
 
-    def model(self):
-        from poseidon.torch.layers import Layer
-        Multiplied.made = 0
-        if not hasattr(Layer.multiply_gathered, "counted"):
-            plain = Layer.multiply_gathered
+    def check(self):
+        raise NotImplementedError
 
-            def multiply_gathered(*arguments):
-                Multiplied.made += 1
-                plain(*arguments)
-            multiply_gathered.counted = True
-            Layer.multiply_gathered = multiply_gathered
-        return super().model()
+    def prepare(self, model, optimizer, step, ranks):
+        if step == 0:
+            owner, name, worth = self.counted()
+            self.plain, self.count = vars(owner)[name], 0
+
+            def counting(*arguments):
+                result = self.plain(*arguments)
+                self.count += worth(result)
+                return result
+            setattr(owner, name, counting)
 
     def update(self, model, optimizer, step):
         super().update(model, optimizer, step)
-        if step == self.steps - 1 and torch.get_default_device().type != "cpu":
-            assert Multiplied.made >= self.steps - 4, f"{Multiplied.made} products were made on the device"
+        if step == self.steps - 1:
+            owner, name, _ = self.counted()
+            setattr(owner, name, self.plain)
+            if torch.get_default_device().type != "cpu":
+                self.check()
 
 
-class InParts(OnDevices):
+class Multiplied(Counted):
+    """The products of all workers' factors are made on the device."""
+
+    def counted(self):
+        from poseidon.torch.layers import Layer
+        return Layer, "multiply_gathered", lambda _: 1
+
+    def check(self):
+        assert self.count >= self.steps - 4, f"{self.count} products were made on the device"
+
+
+class InParts(Counted):
     """Whole gradients that leave in parts of five numbers."""
 
-    def model(self):
+    def counted(self):
         from poseidon.torch import devices
-        self.plain, self.parts = devices.Carrier.carry_parts, 0
+        return devices, "parts_of", len
 
-        def carry_parts(copied, parts, push, arrived):
-            self.parts += len(parts)
-            self.plain(copied, parts, push, arrived)
-        devices.PART, devices.Carrier.carry_parts = 20, staticmethod(carry_parts)
-        return super().model()
+    def prepare(self, model, optimizer, step, ranks):
+        super().prepare(model, optimizer, step, ranks)
+        if step == 0:
+            from poseidon.torch import devices
+            self.part, devices.PART = devices.PART, 20
 
     def update(self, model, optimizer, step):
         super().update(model, optimizer, step)
         if step == self.steps - 1:
             from poseidon.torch import devices
-            devices.PART, devices.Carrier.carry_parts = 4 << 20, staticmethod(self.plain)
-            # Two steps with whole gradients at least; the smaller of the first two Linears has 400 numbers.
-            assert self.parts >= 2 * 400 / 5 or torch.get_default_device().type == "cpu", f"{self.parts} parts were sent"
+            devices.PART = self.part
+
+    def check(self):
+        # Two steps with whole gradients at least; the smaller of the first two Linears has 400 numbers.
+        assert self.count >= 2 * 400 / 5, f"{self.count} parts were sent"
 
 
 class Launched(OnDevices):
@@ -845,7 +864,7 @@ class Launched(OnDevices):
 
 
 ALL = {one.__name__: one for one in list(globals().values())
-       if isinstance(one, type) and issubclass(one, Feature) and one not in (Feature, Late, Parted, OnDevices)}
+       if isinstance(one, type) and issubclass(one, Feature) and one not in (Feature, Late, Parted, OnDevices, Counted)}
 FEATURES = {name: one for name, one in ALL.items() if not issubclass(one, (OnDevices, Parted))}
 # Of Linears alone, whose names are those of Feature's model: they go as factors from the first step where that is asked.
 FACTORS = {"0": "sfb", "2": "sfb", "4": "sfb"}

@@ -20,7 +20,8 @@ LATE = ["Plain", "Accumulation", "ClippedByNorm", "Tied", "Twice", "Unused", "Fr
          "Statistics", "Synchronized", "Penalty", "WholeBatch", "Retained", "HalvesRounded", "LateHook", "LatePenaltyOnRank1",
          "Split", "Multiplied", "InParts", "Launched"]
 # Grown draws weights in a step: a GPU draws others than the host.
-NAMES = LATE if KIND == "late" else [name for name in features.ALL if name != "Grown" and not issubclass(features.ALL[name], features.Parted)]
+NAMES = LATE if KIND == "late" else [name for name, one in features.ALL.items()
+                                     if name != "Grown" and not issubclass(one, features.Parted)]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,8 @@ def test_two_workers_train_as_one(planned, name):
     assert_trained(name, planned.train(name))
 
 
-@pytest.mark.parametrize("name", ["Plain", "Tied", "Unused", "Thawed", "Statistics", "LateHook", "Split", "Multiplied", "InParts", "Launched"])
+@pytest.mark.parametrize("name", ["Plain", "Tied", "Unused", "Thawed", "Statistics", "LateHook", "Split", "Multiplied",
+                                  "InParts", "Launched"])
 def test_two_workers_train_as_one_with_overlap(planned, name):
     assert_trained(name, planned.train(name, overlap=True))
 

@@ -30,6 +30,12 @@ def can_stage(device: torch.device) -> bool:
     return hasattr(module_of(device), "Stream")
 
 
+def parts_of(source: torch.Tensor, into: torch.Tensor) -> Moves:
+    """The copy of one flat gradient, in parts of PART bytes."""
+    size = max(1, PART // source.element_size())
+    return list(zip(source.split(size), into.split(size)))
+
+
 def pinned(elements: int, dtype: torch.dtype) -> torch.Tensor:
     """Memory of the host that copies reach while the host goes on."""
     return torch.empty(elements, dtype=dtype, device="cpu", pin_memory=True)
@@ -68,41 +74,31 @@ class Carrier:
             self.streams[device] = Streams(device)
         return self.streams[device]
 
-    def send(self, device: torch.device, moves: Moves, push: Callable[[], None]) -> Future[None]:
+    def send(self, device: torch.device, moves: Moves, push: Callable[[], None],
+             arrived: Callable[[int], None] | None = None) -> Future[None]:
         """Copies to pinned memory what the current stream has computed when it comes here, and calls `push` when that has ended;
         the future is done then, with what `push` raised. What `moves` has is held, and has to stay unchanged, until then. Without
-        moves `push` waits likewise: memory that it lends may be in use by what the current stream was given before."""
+        moves `push` waits likewise: memory that it lends may be in use by what the current stream was given before.
+
+        `arrived`: `moves` are the parts of one gradient. `push` is called when the first has been made, and then `arrived` when
+        each has, with how many numbers there are by then."""
         streams = self.of(device)
         streams.out.wait_stream(streams.current())
-        copied = streams.copy(streams.out, moves)
-        return self.thread.submit(self.carry, copied, moves, push)
+        lots = [moves] if arrived is None else [[move] for move in moves]
+        copied = [streams.copy(streams.out, lot) for lot in lots]
+        return self.thread.submit(self.carry, copied, moves, push, arrived)
 
     @staticmethod
-    def carry(copied: Any, moves: Moves, push: Callable[[], None]) -> None:
+    def carry(copied: list[Any], moves: Moves, push: Callable[[], None], arrived: Callable[[int], None] | None) -> None:
         """`moves` lives until here: a device uses memory again that nobody holds, whatever other streams do with it."""
-        copied.synchronize()
-        push()
-
-    def send_in_parts(self, device: torch.device, source: torch.Tensor, into: torch.Tensor, push: Callable[[], None],
-                      arrived: Callable[[int], None]) -> Future[None]:
-        """As send, of one gradient, flat, in parts of PART bytes: `push` is called when the first has come, `arrived` when each
-        has, with how many numbers there are by then."""
-        streams = self.of(device)
-        streams.out.wait_stream(streams.current())
-        size = max(1, PART // source.element_size())
-        parts = list(zip(source.split(size), into.split(size)))
-        copied = [streams.copy(streams.out, [part]) for part in parts]
-        return self.thread.submit(self.carry_parts, copied, parts, push, arrived)
-
-    @staticmethod
-    def carry_parts(copied: list[Any], parts: Moves, push: Callable[[], None], arrived: Callable[[int], None]) -> None:
         there = 0
-        for number, (event, (source, _)) in enumerate(zip(copied, parts)):
+        for number, event in enumerate(copied):
             event.synchronize()
             if number == 0:
                 push()
-            there += source.numel()
-            arrived(there)
+            if arrived is not None:
+                there += moves[number][0].numel()
+                arrived(there)
 
     def bring(self, device: torch.device, moves: Moves) -> None:
         """Copies from pinned memory; what the current stream is given from now on sees the numbers. Nothing that it was given

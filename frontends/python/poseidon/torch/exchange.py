@@ -647,25 +647,16 @@ class Exchange:
         else:
             layer.gathered = False
             lands_in = layer.staging()
-            more.in_parts = not absent and lands_in.nbytes > devices.PART
-            if more.in_parts:
-                self.carry_in_parts(layer, lands_in)
-            else:
-                self.carry(layer, [] if absent else [(layer.whole(), lands_in)], self.c.push_dense, layer.to_view,
-                           layer.to_more)
+            moves = [] if absent else devices.parts_of(layer.whole(), lands_in)
+            more.in_parts = len(moves) > 1
+            self.carry(layer, moves, self.c.push_dense, layer.to_view, layer.to_more, in_parts=len(moves) > 1)
 
-    def carry(self, layer: Layer | Buffers, moves: Moves, push: Callable[..., None], *arguments: Any) -> None:
-        """Pushes what is on a device, when it has come to the host."""
+    def carry(self, layer: Layer | Buffers, moves: Moves, push: Callable[..., None], *arguments: Any, in_parts: bool = False) -> None:
+        """Pushes what is on a device, when it has come to the host; in parts, when the first of them has."""
         assert self.carrier is not None and layer.device is not None
         layer.sent = self.carrier.send(layer.device, moves,
-                                       functools.partial(push, self.model, layer.id, self.step - self.since, *arguments))
-
-    def carry_in_parts(self, layer: Layer, lands_in: torch.Tensor) -> None:
-        """As carry, of a whole gradient whose first bytes leave while the others are copied."""
-        assert self.carrier is not None
-        push = functools.partial(self.c.push_dense, self.model, layer.id, self.step - self.since, layer.to_view, layer.to_more)
-        layer.sent = self.carrier.send_in_parts(layer.device, layer.whole(), lands_in, push,
-                                                functools.partial(self.c.arrived, self.model, layer.id))
+                                       functools.partial(push, self.model, layer.id, self.step - self.since, *arguments),
+                                       functools.partial(self.c.arrived, self.model, layer.id) if in_parts else None)
 
     def push_factors(self, layer: Layer) -> None:
         layer.memory()
@@ -696,7 +687,8 @@ class Exchange:
             self.said.add(layer.name)
             self.session.options.log(None, c.NOTICE, (
                 f"layer '{layer.name}' goes as factors and its gradient came whole on rank {self.session.rank}: it is "
-                f"{'rounded to TF32' if layer.gathers and self.tf32 else 'exact'} and more bytes; schemes '{layer.name}=kv' would send it whole from the first step").encode())
+                f"{'rounded to TF32' if layer.gathers and self.tf32 else 'exact'} and more bytes; schemes '{layer.name}=kv' "
+                "would send it whole from the first step").encode())
         layer.memory()
         layer.pending = [whole_as_factors(layer.views[0], layer.views[1] if len(layer.views) > 1 else None)]
         self.push_factors(layer)

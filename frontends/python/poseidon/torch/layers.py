@@ -58,17 +58,12 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
     return ctypes.string_at(host.data_ptr(), host.numel() * host.element_size())
 
 
-def copied(address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of its own with the numbers at an address."""
-    tensor = torch.empty(shape, dtype=dtype, device="cpu")
-    ctypes.memmove(tensor.data_ptr(), address, tensor.numel() * tensor.element_size())
-    return tensor
-
-
-def at(address: int, shape: tuple[int, ...]) -> torch.Tensor:
-    """The float32 numbers at an address, where they are."""
-    memory = (ctypes.c_char * (4 * math.prod(shape))).from_address(address)
-    return torch.frombuffer(memory, dtype=torch.float32).view(shape)
+def at(address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The numbers at an address, where they are."""
+    if not math.prod(shape):
+        return torch.empty(shape, dtype=dtype, device="cpu")
+    memory = (ctypes.c_char * (dtype.itemsize * math.prod(shape))).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
 class UnderWay(torch.Tensor):
@@ -185,8 +180,8 @@ class Layer:
     def take_rows(self, gathered: c.Gathered) -> None:
         """Copies a table's mean, behind what its gradient held before this backward pass."""
         weight = self.parameters[0]
-        indices = copied(gathered.indices, (1, gathered.count), torch.int64).to(self.device)
-        values = copied(gathered.values, (gathered.count, weight.shape[1]), self.dtype).to(weight.dtype).to(self.device)
+        indices = at(gathered.indices, (1, gathered.count), torch.int64).clone().to(self.device)
+        values = at(gathered.values, (gathered.count, weight.shape[1]), self.dtype).to(weight.dtype, copy=True).to(self.device)
         self.mean = torch.sparse_coo_tensor(indices, values, weight.shape, check_invariants=False)
         if self.before is not None:
             self.mean = self.before + self.mean
@@ -200,7 +195,7 @@ class Layer:
             flat.zero_()
             return
         weight, *biases = self.views
-        u, v = (at(address, (gathered.count, width)).to(self.device, non_blocking=True)
+        u, v = (at(address, (gathered.count, width), torch.float32).to(self.device, non_blocking=True)
                 for address, width in zip((gathered.u, gathered.values), weight.shape))
         products.multiply(u, v, weight, biases[0] if biases else None, tf32)
 
@@ -374,8 +369,8 @@ class Layer:
 
 
 def whole_as_factors(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Factors (u, v) whose product u^T v, in full precision, is the gradient `weight`, to the bit, and whose column sum of u is `bias`, to
-    rounding: a product of an identity and the gradient, of as many rows as the gradient's shorter side.
+    """Factors (u, v) whose product u^T v, in full precision, is the gradient `weight`, to the bit, and whose column sum of u is
+    `bias`, to rounding: a product of an identity and the gradient, of as many rows as the gradient's shorter side.
 
     A power of two times the identity, so small that the sum of its column and of the last row is the bias alone.
     """

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -30,20 +30,18 @@ def rounding(device: torch.device, tf32: bool) -> Iterator[None]:
     matmul = getattr(getattr(torch.backends, device.type, None), "matmul", None)
     if matmul is None:
         yield
-    elif hasattr(matmul, "fp32_precision"):  # from torch 2.9 on; the older switch cannot be set back to what it was
-        before = matmul.fp32_precision
-        matmul.fp32_precision = "tf32" if tf32 else "ieee"
-        try:
-            yield
-        finally:
-            matmul.fp32_precision = before
+        return
+    if hasattr(matmul, "fp32_precision"):  # from torch 2.9 on; the older switch cannot be set back to what it was
+        before, wanted = matmul.fp32_precision, "tf32" if tf32 else "ieee"
+        switch: Callable[[str], None] = functools.partial(setattr, matmul, "fp32_precision")
     else:
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
+        before, wanted = torch.get_float32_matmul_precision(), "high" if tf32 else "highest"
+        switch = torch.set_float32_matmul_precision
+    switch(wanted)
+    try:
+        yield
+    finally:
+        switch(before)
 
 
 def multiply(u: torch.Tensor, v: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tf32: bool) -> None:
