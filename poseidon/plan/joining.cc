@@ -5,6 +5,17 @@
 
 namespace poseidon::plan {
 
+namespace {
+
+bool StaysAlone(const LayerSpec& layer, const std::set<std::string, std::less<>>& apart) {
+  if (apart.contains(layer.name) || layer.bytes() >= kMostJoinedBytes) return true;
+  if (!layer.factors) return false;
+  return layer.factors->table ||
+         layer.factors->outputs * layer.factors->inputs * SizeOf(layer.dtype) > kMostJoinedProductBytes;
+}
+
+}  // namespace
+
 std::vector<std::size_t> JoinSmall(std::span<const LayerSpec> layers, const std::set<std::string, std::less<>>& apart) {
   struct Message {
     std::size_t first = 0;
@@ -16,7 +27,7 @@ std::vector<std::size_t> JoinSmall(std::span<const LayerSpec> layers, const std:
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerSpec& layer = layers[i];
     first_of[i] = i;
-    if (layer.factors || apart.contains(layer.name) || layer.bytes() >= kMostJoinedBytes) continue;
+    if (StaysAlone(layer, apart)) continue;
     const auto found = filling.find(layer.dtype);
     if (found != filling.end() && found->second.bytes + layer.bytes() <= kMostJoinedBytes) {
       found->second.bytes += layer.bytes();

@@ -30,10 +30,17 @@ TEST(Joining, EveryTypeHasItsOwn) {
               ElementsAre(0, 1, 0, 1));
 }
 
-TEST(Joining, LayersWithFactorsAndNamedOnesStayAlone) {
+TEST(Joining, TablesAndNamedOnesStayAlone) {
   std::vector<LayerSpec> layers = {Of("a", 3), Of("b", 6), Of("c", 3), Of("d", 3)};
-  layers[1].factors = FactorShape{.outputs = 3, .inputs = 2};
+  layers[1].factors = FactorShape{.outputs = 3, .inputs = 2, .table = true};
   EXPECT_THAT(JoinSmall(layers, {"c"}), ElementsAre(0, 1, 2, 0));
+}
+
+TEST(Joining, AProductJoinsUpToASizeWithoutItsBias) {
+  std::vector<LayerSpec> layers = {Of("a", 3), Of("b", 64 * 64 + 64), Of("c", 65 * 64)};
+  layers[1].factors = FactorShape{.outputs = 64, .inputs = 64, .bias = true};
+  layers[2].factors = FactorShape{.outputs = 65, .inputs = 64};
+  EXPECT_THAT(JoinSmall(layers), ElementsAre(0, 0, 2));
 }
 
 }  // namespace

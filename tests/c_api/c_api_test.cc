@@ -1211,7 +1211,7 @@ TEST(Steps, SmallLayersAreToBeDeclaredAsOne) {
   const Session session(options);
   poseidon_layer wide = Dense("f64", 10);
   wide.dtype = POSEIDON_F64;
-  EXPECT_THAT(session.JoinSmall({Dense("a", 10), Dense("large", 40000), WithFactors("factors", 4, 4), Dense("b", 10),
+  EXPECT_THAT(session.JoinSmall({Dense("a", 10), Dense("large", 40000), WithFactors("factors", 65, 64), Dense("b", 10),
                                  Dense("named", 10), wide, Dense("c", 10)}),
               ::testing::ElementsAre(0, 1, 2, 0, 4, 5, 0));
   EXPECT_EQ(FailureOf([&] { session.JoinSmall({Dense("a", 10), Dense("a", 10)}); }).code, POSEIDON_INVALID_ARGUMENT);

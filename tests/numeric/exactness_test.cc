@@ -285,6 +285,7 @@ class Job {
     Solver& solver = *solvers_[r];
     SessionSync::Options options;
     options.iter_size = setting_.iter_size;
+    for (const auto& [layer, scheme] : setting_.schemes) options.joining.apart.insert(layer);
     options.layer_seconds = [&] { return solver.layer_clock().Means(); };
     SessionSync sync(**session, solver.net(), solver.SyncedLayers(), std::move(options));
     const Status begun = sync.Begin();

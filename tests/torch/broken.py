@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges with one thing wrong in them, for test_checks.py: each function breaks one, on a rank, and raises nothing."""
 import features
+import products
 import torch
 
 LAYER = "2"  # the middle one of Feature's model
@@ -86,6 +87,7 @@ def work(rank, options, fault, at, step, words, answer):
     """A worker of a job whose exchange has that fault from `step` on, on rank `at`: answers what ended it, or None."""
     torch.set_num_threads(1)
     import poseidon.torch
+    products.stay_alone()
     poseidon.torch.init(rank=rank, threads=1, **options)
     torch.manual_seed(1)
 

@@ -8,6 +8,7 @@ itself and applies their mean.
 import contextlib
 import copy
 
+import products
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
@@ -925,6 +926,7 @@ def work(rank, options, requests, device=None, delays=None):
         accelerator.load(delays)
         torch.set_default_device(device)
     import poseidon.torch
+    products.stay_alone()
     said = []
     poseidon.torch.init(rank=rank, threads=1, log=lambda level, line: said.append(line), **options)
     while (request := requests.recv()) is not None:

@@ -39,7 +39,8 @@ class Gain(nn.Module):
 
 def test_a_tower_of_small_modules_is_one_layer(wrapped):
     tower = [module for _ in range(20) for module in (nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))]
-    assert declared(wrapped(nn.Sequential(*tower, nn.Flatten(), nn.Linear(8, 2)))) == {"0": 80, "41": 2}
+    tower += [nn.Flatten(), nn.Linear(8, 64), nn.Linear(64, 65)]  # the last product has more than 16 KiB
+    assert declared(wrapped(nn.Sequential(*tower))) == {"0": 82, "42": 2}
 
 
 def test_many_tiny_modules_are_one_layer(wrapped):

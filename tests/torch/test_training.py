@@ -26,6 +26,14 @@ def test_dense_is_the_mean_of_all_workers(job, workers):
     assert set(results[0]["schemes"][-1].values()) == {"kv"}
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_small_linears_share_a_message(job, overlap):
+    """What a net sends where nothing is said of its Linears: those whose product has 16 KiB at most go with the others."""
+    case, results = job.train(joins=True, overlap=overlap)
+    assert_close(results[0], worker.reference(case), 1e-6)
+    assert set(results[0]["schemes"][-1]) == {"model", "wide"}
+
+
 @pytest.mark.parametrize("workers", [2, 3])
 def test_factors_are_the_mean_of_all_workers(job, workers):
     case, results = job.train(workers=workers, schemes=FACTORS)

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 
+import products
 import torch
 from torch import nn
 
@@ -100,6 +101,8 @@ def hold_back(case, rank, model, exchange):
 
 def train(case, rank):
     import poseidon.torch
+    if not case.get("joins"):
+        products.stay_alone()
     poseidon.torch.init(rank=rank, workers=case["workers"], port=case["port"], token_file=case["token"],
                         schemes=case["schemes"], threads=1, final_plan_step=case["final_plan_step"])
     model = model_of(rank)

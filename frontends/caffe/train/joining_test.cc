@@ -15,9 +15,9 @@ plan::LayerSpec Of(const std::string& name, std::uint64_t bytes) { return {.name
 
 // A small one, a fully connected one, a large one, three small ones.
 std::vector<plan::LayerSpec> Layers() {
-  std::vector<plan::LayerSpec> layers = {Of("a", 12), Of("fc", 24), Of("large", 2 * plan::kMostJoinedBytes),
+  std::vector<plan::LayerSpec> layers = {Of("a", 12), Of("fc", 4 * 65 * 64), Of("large", 2 * plan::kMostJoinedBytes),
                                          Of("b", 12), Of("c", 12),  Of("d", 12)};
-  layers[1].factors = plan::FactorShape{.outputs = 3, .inputs = 2};
+  layers[1].factors = plan::FactorShape{.outputs = 65, .inputs = 64};
   return layers;
 }
 

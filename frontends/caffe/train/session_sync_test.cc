@@ -35,13 +35,14 @@ std::string Conv(const std::string& name, const std::string& bottom, int maps) {
          "layer { name: '" + name + "_relu' type: 'ReLU' bottom: '" + name + "' top: '" + name + "' } ";
 }
 
-// Layers by index: 0 in, 1 to 4 a with a_bn, a_scale, a_relu, 5 to 8 b, which is large, 9 to 12 c, 13 ip, 14 loss.
+// Layers by index: 0 in, 1 to 4 a with a_bn, a_scale, a_relu, 5 to 8 b, which is large, 9 to 12 c, 13 ip, whose product is too
+// large to join, 14 loss.
 std::string NetText() {
   return "name: 'small' layer { name: 'in' type: 'Input' top: 'data' top: 'label' "
          "  input_param { shape { dim: 4 dim: 3 dim: 9 dim: 9 } shape { dim: 4 } } } " +
          Conv("a", "data", 61) + Conv("b", "a", 64) + Conv("c", "b", 5) +
          "layer { name: 'ip' type: 'InnerProduct' bottom: 'c' top: 'ip' "
-         "  inner_product_param { num_output: 7 weight_filler { type: 'xavier' } } } "
+         "  inner_product_param { num_output: 97 weight_filler { type: 'xavier' } } } "
          "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'label' top: 'loss' }";
 }
 constexpr int kA = 1, kAScale = 3, kB = 5, kBScale = 7, kC = 9, kCScale = 11, kIp = 13;

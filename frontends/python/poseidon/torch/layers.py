@@ -147,7 +147,8 @@ class Layer:
         self.is_one = len(self.sizes) == 1 and not self.factors  # tensor, whose memory is autograd's
 
     def join(self, other: Layer) -> None:
-        """Takes in the parameters of a layer that is not declared."""
+        """Takes in the parameters of a layer that is not declared; what has joined goes whole."""
+        self.factors = False
         self.parameters = self.parameters + other.parameters
         self.used = self.used + other.used
         self.measure()
