@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what a layer costs in hooks and calls: a net of many small Linears that do not join, wrapped beside plain.
+"""Measures what a layer costs in hooks and calls: a net of many small Linears, wrapped beside plain.
 
   layers_bench.py                     # one worker, then two on loopback
   layers_bench.py --workers 2 --only factors,dense-overlap
@@ -12,8 +12,9 @@ figure. Printed: us per layer and step, median and quartiles over the turns, of 
 core's functions are nothing: what of it is Python's and torch's. Then what a net takes more whose hooks do the least that they
 can: they copy each layer's gradients into one piece and show them as views of it.
 
-  dense     every gradient whole
-  factors   every gradient as factors
+  joined    as it is where nothing is said of them: many share a message
+  dense     every gradient whole, in a message of its own, as those of large layers
+  factors   every gradient as factors, likewise
   whole     as dense, with wrap(factors=False)
 
 each as it is, waited for at the end of backward, and with -overlap.
@@ -33,7 +34,7 @@ sys.path.insert(0, str(pathlib.Path(os.environ.get("LAYERS_BENCH_ROOT", ROOT)) /
 import ranks  # noqa: E402
 
 WIDTH, BATCH = 16, 4
-CASES = [kind + mode for kind in ("dense", "factors", "whole") for mode in ("", "-overlap")]
+CASES = [kind + mode for kind in ("joined", "dense", "factors", "whole") for mode in ("", "-overlap")]
 
 
 def parse(arguments):
@@ -87,9 +88,9 @@ def worker(case, options, workers, results, rank, port, token):
     torch.manual_seed(1)
     kind, _, overlap = case.partition("-")
     layers = range(options.layers)
-    scheme = "sfb" if kind == "factors" else "kv"
-    poseidon.torch.init(rank=rank, workers=workers, port=port, token_file=token, threads=1, final_plan_step=3,
-                        schemes={str(layer): scheme for layer in layers})  # one that is named joins no other
+    # A layer that is named joins no other.
+    schemes = None if kind == "joined" else {str(layer): "sfb" if kind == "factors" else "kv" for layer in layers}
+    poseidon.torch.init(rank=rank, workers=workers, port=port, token_file=token, threads=1, final_plan_step=3, schemes=schemes)
     nets = [torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in layers)) for _ in range(3)]
     optimizers = [torch.optim.SGD(net.parameters(), lr=1e-3) for net in nets]
     exchange = poseidon.torch.wrap(nets[0], optimizers[0], overlap=bool(overlap), factors=kind != "whole")

@@ -199,13 +199,15 @@ poseidon_code poseidon_join_small(const poseidon_session* session, const poseido
       return InvalidArgument("the layers or the place for their firsts are NULL");
     }
     std::vector<plan::LayerSpec> specs;
+    std::uint64_t most_bytes = plan::kMostJoinedBytes;
     for (uint32_t i = 0; i < count; ++i) {
       POSEIDON_ASSIGN_OR_RETURN(const poseidon_layer taken, Take(layers[i]));
       POSEIDON_ASSIGN_OR_RETURN(plan::LayerSpec spec, TakeLayer(taken));
       specs.push_back(std::move(spec));
+      if (taken.on_device != 0) most_bytes = plan::kMostJoinedOnDeviceBytes;
     }
     POSEIDON_RETURN_IF_ERROR(plan::Validate(specs));
-    const std::vector<std::size_t> firsts = plan::JoinSmall(specs, session->named_layers);
+    const std::vector<std::size_t> firsts = plan::JoinSmall(specs, session->named_layers, most_bytes);
     std::copy(firsts.begin(), firsts.end(), first);
     return OkStatus();
   });

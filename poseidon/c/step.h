@@ -35,7 +35,9 @@ typedef struct poseidon_layer {
   // Not 0: a table of `outputs` entries of `inputs` numbers each, F32 or F64, without a bias, of whose gradient a worker
   // has some rows (an embedding). They go to every worker as they are (poseidon_push_rows).
   int32_t table;
-  uint32_t reserved2;
+  // Not 0: some worker has the gradient on a device, where a message costs the program several times what it costs on the host.
+  // The same on every worker. For poseidon_join_small alone.
+  int32_t on_device;
   // Of a layer with outputs and inputs whose product the program makes itself, on its device: the seconds of a test product there,
   // over product_rows rows of the same numbers on every worker, and a hash of its bits. Where the hashes of all workers are
   // equal, the plan may send factors to every worker, and then takes POSEIDON_GATHERED: the mean is what poseidon_get_gathered
@@ -53,7 +55,7 @@ POSEIDON_API poseidon_code poseidon_model_new(poseidon_session* session, poseido
 
 // Says which of `count` layers, in forward order, an engine should declare as one: a message costs the processors of
 // both ends time whatever its size. Sets first[i] to the index of the first of those that layer i goes with, to i where
-// it stays alone. Layers that go together are of one dtype and have 128 KiB at most. Declared is one layer, with the
+// it stays alone. Layers that go together are of one dtype and have 128 KiB at most, 512 KiB where one of `layers` is on a device. Declared is one layer, with the
 // name and the forward position of the first, whose gradient is theirs in a row; it is pushed when all of them are
 // there, and waited for before the first of them runs. Layers with factors whose product has more than 16 KiB stay alone, and so
 // do those named in poseidon_options.schemes. Changes nothing. Thread: any.

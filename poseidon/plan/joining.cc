@@ -7,8 +7,8 @@ namespace poseidon::plan {
 
 namespace {
 
-bool StaysAlone(const LayerSpec& layer, const std::set<std::string, std::less<>>& apart) {
-  if (apart.contains(layer.name) || layer.bytes() >= kMostJoinedBytes) return true;
+bool StaysAlone(const LayerSpec& layer, const std::set<std::string, std::less<>>& apart, std::uint64_t most_bytes) {
+  if (apart.contains(layer.name) || layer.bytes() >= most_bytes) return true;
   if (!layer.factors) return false;
   return layer.factors->table ||
          layer.factors->outputs * layer.factors->inputs * SizeOf(layer.dtype) > kMostJoinedProductBytes;
@@ -16,7 +16,8 @@ bool StaysAlone(const LayerSpec& layer, const std::set<std::string, std::less<>>
 
 }  // namespace
 
-std::vector<std::size_t> JoinSmall(std::span<const LayerSpec> layers, const std::set<std::string, std::less<>>& apart) {
+std::vector<std::size_t> JoinSmall(std::span<const LayerSpec> layers, const std::set<std::string, std::less<>>& apart,
+                                   std::uint64_t most_bytes) {
   struct Message {
     std::size_t first = 0;
     std::uint64_t bytes = 0;
@@ -27,9 +28,9 @@ std::vector<std::size_t> JoinSmall(std::span<const LayerSpec> layers, const std:
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerSpec& layer = layers[i];
     first_of[i] = i;
-    if (StaysAlone(layer, apart)) continue;
+    if (StaysAlone(layer, apart, most_bytes)) continue;
     const auto found = filling.find(layer.dtype);
-    if (found != filling.end() && found->second.bytes + layer.bytes() <= kMostJoinedBytes) {
+    if (found != filling.end() && found->second.bytes + layer.bytes() <= most_bytes) {
       found->second.bytes += layer.bytes();
       first_of[i] = found->second.first;
     } else {

@@ -1214,6 +1214,9 @@ TEST(Steps, SmallLayersAreToBeDeclaredAsOne) {
   EXPECT_THAT(session.JoinSmall({Dense("a", 10), Dense("large", 40000), WithFactors("factors", 65, 64), Dense("b", 10),
                                  Dense("named", 10), wide, Dense("c", 10)}),
               ::testing::ElementsAre(0, 1, 2, 0, 4, 5, 0));
+  poseidon_layer on_device = Dense("b", 10);
+  on_device.on_device = 1;
+  EXPECT_THAT(session.JoinSmall({Dense("a", 100000), on_device, Dense("c", 100000)}), ::testing::ElementsAre(0, 0, 2));
   EXPECT_EQ(FailureOf([&] { session.JoinSmall({Dense("a", 10), Dense("a", 10)}); }).code, POSEIDON_INVALID_ARGUMENT);
   EXPECT_EQ(FailureOf([&] { session.JoinSmall({Dense(nullptr, 10)}); }).message, "a layer's name is NULL");
   EXPECT_TRUE(session.JoinSmall({}).empty());

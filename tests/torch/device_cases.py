@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import accelerator
+import products
 from accelerator import KIND
 
 DELAY = 2000  # microseconds
@@ -15,10 +16,21 @@ def net(device=KIND):
     return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(device)
 
 
+def small_layers_join_to_a_larger_size_than_on_the_host():
+    import poseidon.torch
+    poseidon.torch.init(rank=0, workers=1)
+    tower = nn.Sequential(*(nn.Conv1d(100, 100, 2) for _ in range(7)))  # 80 KB each
+    for device, sizes in ((KIND, [12, 2]), ("cpu", [2] * 7)):
+        exchange = poseidon.torch.wrap(tower.to(device))
+        assert [len(layer.parameters) for layer in exchange.layers] == sizes
+        exchange.detach()
+
+
 def times_are_those_of_the_device():
     """A host that only launches is done long before."""
     import late
     import poseidon.torch
+    products.stay_alone()
     poseidon.torch.init(rank=0, workers=1, trace_spans=10000)
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -117,7 +129,8 @@ def rounding_is_set_back():
 
 
 CASES = [a_model_that_moves_is_refused.__name__, numbers_on_a_device_are_shared.__name__,
-         a_device_without_streams_is_refused.__name__, rounding_is_set_back.__name__]
+         a_device_without_streams_is_refused.__name__, rounding_is_set_back.__name__,
+         small_layers_join_to_a_larger_size_than_on_the_host.__name__]
 if KIND == "late":  # whose delays are known
     CASES.append(times_are_those_of_the_device.__name__)
 

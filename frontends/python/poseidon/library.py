@@ -72,7 +72,7 @@ class Layer(Struct):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", c_char_p), ("elements", c_uint64),
                 ("dtype", c_int32), ("forward_position", c_uint32), ("outputs", c_uint64),
                 ("inputs", c_uint64), ("bias", c_int32), ("reserved", c_uint32), ("table", c_int32),
-                ("reserved2", c_uint32), ("product_rows", c_uint64), ("product_hash", c_uint64), ("product_seconds", c_double)]
+                ("on_device", c_int32), ("product_rows", c_uint64), ("product_hash", c_uint64), ("product_seconds", c_double)]
 
 
 class Plan(Struct):

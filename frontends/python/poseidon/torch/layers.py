@@ -15,7 +15,9 @@ is all workers' rows, unmerged, in the order of ranks.
 """
 from __future__ import annotations
 
+import array
 import ctypes
+import itertools
 import math
 from collections.abc import Set
 from sys import getrefcount
@@ -462,8 +464,11 @@ class Buffers:
         named = {id(buffer): (module, name) for module in model.modules() for name, buffer in module._buffers.items()
                  if buffer is not None and name not in module._non_persistent_buffers_set
                  and buffer.numel() and not buffer.is_complex() and buffer.dtype != torch.bool}
-        self.places = list(named.values())  # modules may put others there
+        # Modules may put others there. By dtype: a device copies a list of tensors in one launch only where they have one.
+        self.places = sorted(named.values(), key=lambda place: str(place[0]._buffers[place[1]].dtype))  # type: ignore[union-attr]
         buffers = self.buffers()
+        ends = list(itertools.accumulate(len(list(those)) for _, those in itertools.groupby(buffers, lambda each: each.dtype)))
+        self.lots = [slice(*each) for each in itertools.pairwise([0, *ends])]
         self.device = next((buffer.device for buffer in buffers if buffer.device.type != "cpu"), None)
         self.flat = torch.empty(sum(buffer.numel() for buffer in buffers), dtype=torch.float64, device="cpu",
                                 pin_memory=self.device is not None)
@@ -491,7 +496,7 @@ class Buffers:
 
     def note(self) -> None:
         if self.mine:
-            torch._foreach_copy_(self.pieces, self.buffers())
+            self.copy(self.pieces, self.buffers())
 
     def moves(self) -> Moves:
         """Of buffers on a device: to the memory that is lent."""
@@ -501,7 +506,11 @@ class Buffers:
         if not self.mine:
             if self.there is not self.flat:
                 self.there.copy_(self.flat, non_blocking=True)
-            torch._foreach_copy_(self.buffers(), self.pieces)
+            self.copy(self.buffers(), self.pieces)
+
+    def copy(self, into: list[torch.Tensor], source: list[torch.Tensor]) -> None:
+        for lot in self.lots:
+            torch._foreach_copy_(into[lot], source[lot])
 
 
 def check(name: str, tensor: torch.Tensor, requires_sum: bool = True) -> None:
@@ -581,11 +590,17 @@ def layers_of(model: torch.nn.Module, session: Session, factors: bool = True,
 
 
 def join_small(layers: list[Layer], session: Session) -> tuple[list[Layer], dict[Layer, Layer]]:
-    """Those that are left, and for each of `layers` the one that it has joined or is: one of the same device."""
+    """Those that are left, and for each of `layers` the one that it has joined or is: one of the same device. All workers call it:
+    where one of them has its model on a device all join as many."""
     joined_in: dict[Layer, Layer] = dict.fromkeys(layers, layers[0])  # in their order
+    on_device = array.array("q", [any(layer.device.type != "cpu" for layer in layers)])
+    session.sum(on_device)
     for device in {layer.device for layer in layers}:
         those = [(position, layer) for position, layer in enumerate(layers) if layer.device == device]
-        first = session.join_small([layer.declaration(position) for position, layer in those])
+        declared = [layer.declaration(position) for position, layer in those]
+        for each in declared:
+            each.on_device = on_device[0] > 0
+        first = session.join_small(declared)
         joined_in.update((layer, those[number][1]) for (_, layer), number in zip(those, first))
     for layer, home in joined_in.items():
         if home is not layer:
