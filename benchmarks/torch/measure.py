@@ -70,7 +70,7 @@ def trained(cell, cluster, systems):
     """One training of these systems. Raises Failed."""
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(systems),
-                 "--turns", cell.turns, "--turn-seconds", grid.TURN_SECONDS, "--seed", grid.SEED,
+                 "--turns", cell.turns, "--turn-seconds", cell.turn_seconds, "--seed", grid.SEED,
                  "--plan-step", grid.PLAN_STEP, "--workers", cell.workers,
                  "--coordinator", cluster.addresses[0], "--token-file", cells.token_in(pathlib.Path(folder))]
         return of_systems(cluster, words, systems, pathlib.Path(folder), PATIENCE)

@@ -120,16 +120,18 @@ def prediction(result):
     return words
 
 
-def overhead(result):
-    """Poseidon's step more than a plain one, in percent, with the bounds of 95 %."""
-    value, low, high = (100 * (1 / found - 1) for found in ratio(result, "waiting", "local"))
+def overhead(result, name):
+    """A system's step more than a plain one, in percent, with the bounds of 95 %."""
+    value, low, high = (100 * (1 / found - 1) for found in ratio(result, name, "local"))
     return f"{value:+.1f} % [{high:+.1f} %, {low:+.1f} %]"
 
 
 def one_worker_table(results):
-    return table(["net", "starts x steps", "plain, ms", "one worker, ms", "more [95 %]", "starts of plain apart"],
+    return table(["net", "starts x steps", "plain, ms", "distribute, ms", "more [95 %]", "wrap, ms", "more [95 %]",
+                  "starts of plain apart"],
                  [[grid.NETS[result["cell"]["net"]], steps_words(result, "waiting"), ms(seconds_of(result, "local")),
-                   ms(seconds_of(result, "waiting")), overhead(result), f"{apart(result):.1%}"] for result in results])
+                   ms(seconds_of(result, "alone")), overhead(result, "alone"), ms(seconds_of(result, "waiting")),
+                   overhead(result, "waiting"), f"{apart(result):.1%}"] for result in results])
 
 
 def apart(result):
@@ -159,8 +161,8 @@ def goals(results):
     for result in results:
         cell = asked[result["name"]]
         if cell.workers == 1:
-            reached = ratio(result, "waiting", "local")[0]
-            (met if reached >= cell.goal else missed).append(f"{setting(result)}: {overhead(result)} more than a plain step, asked "
+            reached = ratio(result, "alone", "local")[0]
+            (met if reached >= cell.goal else missed).append(f"{setting(result)}: {overhead(result, 'alone')} more than a plain step, asked "
                                                              f"{100 * (1 / cell.goal - 1):.1f} % at most")
             continue
         for name in ("overlap", "waiting"):
@@ -191,7 +193,7 @@ def summary(results):
             yield (result, setting(result), "DDP's step in Poseidon's, with `overlap=\"forward\"`",
                    ratio(result, "overlap", best(result)), 1)
         else:
-            yield result, setting(result), "A plain step in that of a single worker through `wrap`", ratio(result, "waiting", "local"), 0.98
+            yield result, setting(result), "A plain step in that of a single worker through `distribute`", ratio(result, "alone", "local"), 0.98
 
 
 def coverage(results):
@@ -214,8 +216,9 @@ def section(folder):
 per system; the systems train by turns, {" or ".join(map(str, turns))} each (more where the goal is to be no slower), in an
 order drawn from the seed. One thread per worker, SGD with momentum, nothing encrypted. Times are medians of all
 turns' steps and the mean of the workers. A ratio is the median over turns of the ratio within a turn, whose
-systems ran one right after another; its bounds are bootstrapped over turns and steps, and say little where there
-are few of them. DDP / local: what a network that costs nothing would give; a small factor above it is what turns
+systems ran one right after another, the first step of a turn not counted; its bounds are bootstrapped over turns and steps,
+and say little where there are few of them. Every process keeps the memory that it frees, which glibc else gives back and gets again
+by luck. DDP / local: what a network that costs nothing would give; a small factor above it is what turns
 differ by, and that factors also spare products; the ratios are to the quicker of DDP's two. *Predicted*: the final plan's
 step, and how far the measured one is from it; the plan knows nothing of cores that compute and send at once. *Cores for the workers*: what computing alone got of them; below
 90 % a cell is measured again. *At step*: how far both had come, and with losses of which difference. Measured {" to ".join(dates[:1] + dates[1:][-1:])} on {machine["cpu"]},
@@ -230,8 +233,8 @@ step, and how far the measured one is from it; the plan knows nothing of cores t
 
 {other_table(several)}
 
-One worker, through `wrap`, with all that several workers need; `distribute` leaves one worker alone. Both train in processes
-of their own, which start by turns: a ratio is the median over pairs of starts.
+One worker, beside a plain program: through `distribute`, which leaves one worker alone, and through `wrap`, which does all that
+several workers need. Each trains in processes of its own, which start by turns: a ratio is the median over pairs of starts.
 
 {one_worker_table(one)}
 """

@@ -24,7 +24,7 @@ def result(name, ours, theirs, **words):
     cell = next(cell for cell in grid.cells() if cell.name == name)
     return {"name": name, "cell": cell.described(), "date": "2000-01-01",
             "machine": {"cpu": "some", "cores": 2},
-            "systems": {"overlap": system(ours, **words), "waiting": system(ours), "ddp": system(theirs),
+            "systems": {"overlap": system(ours, **words), "waiting": system(ours), "alone": system(ours), "ddp": system(theirs),
                         "ddp4": system([[2 * step for step in turn] for turn in theirs]), "local": system(ours)}}
 
 
@@ -51,7 +51,7 @@ def test_ratios_are_to_the_quicker_ddp():
 
 def test_one_worker_is_beside_plain_torch():
     found = result("torch-resnet-p1-unshaped", [[1.0]], [[1.0]])
-    found["systems"]["waiting"]["turns"] = [[1.02]]
+    found["systems"]["alone"]["turns"] = [[1.02]]
     assert "missed: ResNet-20, P=1: +2.0 % [+2.0 %, +2.0 %] more than a plain step, asked 1.1 % at most" in tables.goals([found])
 
 
@@ -60,20 +60,21 @@ def test_one_worker_is_compared_by_pairs_of_starts(monkeypatch):
     began = []
 
     def trained(cell, cluster, systems):
-        slow = 1.0 + len(began) // 2  # each pair of starts is slower than the one before
+        slow = 1.0 + len(began) // 3  # each start of the three is slower than the one before
         began.extend(systems)
         return {systems[0]: system([[slow * (1.01 if systems == ["waiting"] else 1.0)] * 2] * 2)}
     monkeypatch.setattr(measure, "trained", trained)
     systems = measure.measure(cell, None)
-    assert began[:4] == ["waiting", "local", "local", "waiting"] and len(began) == 2 * grid.STARTS
+    assert began[:6] == ["alone", "waiting", "local", "local", "waiting", "alone"] and len(began) == 3 * grid.STARTS
     assert [len(start) for start in systems["waiting"]["turns"]] == [4] * grid.STARTS
     found = {"name": cell.name, "cell": cell.described(), "systems": systems}
-    assert tables.overhead(found) == "+1.0 % [+1.0 %, +1.0 %]" and tables.apart(found) == grid.STARTS - 1
+    assert tables.overhead(found, "alone") == "+0.0 % [+0.0 %, +0.0 %]"
+    assert tables.overhead(found, "waiting") == "+1.0 % [+1.0 %, +1.0 %]" and tables.apart(found) == grid.STARTS - 1
 
 
 def test_the_summary_is_of_the_overlap_and_of_one_worker():
     several, one = result("torch-mlp-p2-1G", [[1.0]], [[4.0]]), result("torch-resnet-p1-unshaped", [[1.0]], [[1.0]])
-    one["systems"]["waiting"]["turns"] = [[1.25]]
+    one["systems"]["alone"]["turns"] = [[1.25]]
     rows = [(setting, ratio, goal) for _, setting, _, ratio, goal in tables.summary([several, one])]
     assert rows == [("MLP 784-4096-4096-10, P=2, 1 Gbit/s", (4, 4, 4), 1), ("ResNet-20, P=1", (0.8, 0.8, 0.8), 0.98)]
 
@@ -160,4 +161,4 @@ def test_all_systems_of_a_training_learn_the_same(tmp_path):
     for name, summary in summaries[0].items():
         assert summary["weights"] == summaries[1][name]["weights"]
         both = list(zip(summary["losses"], summaries[0]["ddp"]["losses"]))
-        assert len(both) == 3 and both == [(pytest.approx(b, abs=1e-4), b) for _, b in both]
+        assert len(both) == 4 and both == [(pytest.approx(b, abs=1e-4), b) for _, b in both]
