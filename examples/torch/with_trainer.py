@@ -13,11 +13,11 @@ import sys
 
 import torch
 from torch.utils.data import Dataset, Subset
-from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.trainer_utils import get_last_checkpoint
 
 import poseidon.torch
-from poseidon.transformers import Trainer  # in place of: from transformers import Trainer
+from poseidon.transformers import Trainer, TrainingArguments  # in place of: from transformers import Trainer, TrainingArguments
 
 VOCABULARY = {letter: number for number, letter in enumerate(" " + string.ascii_lowercase)}
 LENGTH = 16
@@ -55,7 +55,7 @@ def train(folder="runs/trainer", kind=Trainer, workers=None, epochs=2, batch_siz
                         eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     own = batch_size // (workers or poseidon.torch.workers())
     arguments = TrainingArguments(
-        folder, use_cpu=True, per_device_train_batch_size=own, per_device_eval_batch_size=own, gradient_accumulation_steps=2,
+        folder, per_device_train_batch_size=own, per_device_eval_batch_size=own, gradient_accumulation_steps=2,
         num_train_epochs=epochs, learning_rate=3e-3, lr_scheduler_type="constant", max_grad_norm=1.0, seed=1, logging_steps=10,
         eval_strategy="epoch", save_strategy="epoch", report_to="none", disable_tqdm=True)
     data = Words(4096 + 1024)

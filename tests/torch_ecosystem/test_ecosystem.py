@@ -130,7 +130,7 @@ def test_more_of_lightning_trains_as_in_one_process(trained, case):
     compare(trained("run", case), trained("alone", case))
 
 
-@pytest.mark.parametrize("case", ["lightning", "accelerate"])
+@pytest.mark.parametrize("case", ["lightning", "accelerate", "trainer"])
 def test_workers_on_devices_train_what_one_process_does(trained, case):
     """Devices whose work ends late: tests/torch/late_device."""
     if not LATE.exists():

@@ -75,10 +75,11 @@ def accelerate_compiled_in_half(who):
 
 
 def accelerate_on_devices(who):
-    """Each worker on a device of its own."""
+    """Each worker on a device of its own, named or not."""
     load_late()
     from poseidon.accelerate import Accelerator
-    accelerator = Accelerator(device=f"late:{RANK}")
+    accelerator = Accelerator()
+    assert accelerator.device == torch.device("late", RANK)
     refused("the model has other parameters on late", lambda: accelerator.prepare(torch.nn.Linear(2, 2)))
     refused("was given the device cpu and Accelerate's state was made with late", lambda: Accelerator(device="cpu"))
     model, measured = accelerate(who, device=f"late:{RANK}")
@@ -142,6 +143,22 @@ def trainer(who, **options):
         assert job.exchange_of(trained.model).step == trained.state.global_step  # two batches each
     known = [entry for entry in trained.state.log_history if "eval_loss" in entry][-1]
     return trained.model, {name: known[f"eval_{name}"] for name in ("loss", "accuracy")}
+
+
+def trainer_on_devices(who):
+    """Each worker on a device of its own, which nothing in the script names."""
+    load_late()
+    import with_trainer as example
+
+    class Tied(example.Trainer):
+        def _move_model_to_device(self, model, device):
+            super()._move_model_to_device(model, device)
+            model.tie_weights()  # which torch parts on the way to a device that is no CPU and no GPU
+    example.Trainer = Tied
+    model, measured = trainer(who)
+    assert {parameter.device for parameter in model.parameters()} == {torch.device("late", RANK)}
+    model.cpu().tie_weights()
+    return model, measured
 
 
 def trainer_resumed(who):

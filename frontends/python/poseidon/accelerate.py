@@ -34,15 +34,19 @@ PREPARED = "_is_accelerate_prepared"  # Accelerate's mark of what it has prepare
 
 
 class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate has no annotations
-    """accelerate.Accelerator, with its arguments by name, in which Poseidon takes DistributedDataParallel's place. With several
-    workers it has cpu=True, which says that its own collectives are gloo's; `device` ("cuda:1"; default the CPU) is where models
-    and batches go all the same. Of DistributedDataParallelKwargs broadcast_buffers counts, hooks are refused, and the rest has
-    no effect. Belongs to the thread that trains."""
+    """accelerate.Accelerator, with its arguments by name, in which Poseidon takes DistributedDataParallel's place. `device`
+    ("cuda:1") is where models and batches go: by default the accelerator (GPU) with the worker's number on its host, and the CPU
+    where there is none or cpu=True says so. Of DistributedDataParallelKwargs broadcast_buffers counts, hooks are refused, and
+    the rest has no effect. All workers make one. Belongs to the thread that trains."""
 
-    def __init__(self, device: str | torch.device | None = None, **options: Any) -> None:
+    def __init__(self, device: str | torch.device | None = None, cpu: bool = False, **options: Any) -> None:
         if poseidon.workers() > 1:
-            options["cpu"] = not accelerate.state.is_initialized()  # with a device it takes it once
+            made = accelerate.state.is_initialized()  # with a device it takes it once
+            if device is None and not cpu and not made:
+                device = own_accelerator()
+            cpu = not made  # how Accelerate is asked for gloo, wherever models are
         with on(device):
+            options["cpu"] = cpu
             super().__init__(**options)
         self.check()
         if device is not None and self.device != torch.device(device):
@@ -54,14 +58,14 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
         if (self.process_index, self.num_processes) != (poseidon.rank(), poseidon.workers()):
             raise PoseidonError(f"Accelerate has this process as {self.process_index} of {self.num_processes} and the job as "
                                 f"{poseidon.rank()} of {poseidon.workers()}, expected cpu=True where Accelerate's state is made "
-                                "first (TrainingArguments: use_cpu=True)", "INVALID_ARGUMENT")
+                                "first, and TrainingArguments of poseidon.transformers", "INVALID_ARGUMENT")
         if poseidon.workers() == 1:
             return
         sharded = [name for name in SHARDED if os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true"]
         if sharded or self.distributed_type != DistributedType.MULTI_CPU:
             raise PoseidonError(f"Accelerate is asked for {', '.join(sharded) or self.distributed_type}, expected "
-                                f"{DistributedType.MULTI_CPU}: the model is whole on every worker, in the memory of the host",
-                                "UNIMPLEMENTED")
+                                f"{DistributedType.MULTI_CPU}, where the model is whole on every worker, and TrainingArguments of "
+                                "poseidon.transformers", "UNIMPLEMENTED")
         hooks = self.ddp_handler and {self.ddp_handler.comm_hook, self.ddp_handler.comm_wrapper} - {DDPCommunicationHookType.NO}
         if hooks:
             raise PoseidonError("DistributedDataParallelKwargs has a comm_hook, expected none: what is sent is the exact "
@@ -120,6 +124,16 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
                 poseidon.release(each)
                 vars(each).pop(PREPARED, None)
         return super().free_memory(*objects)
+
+
+def own_accelerator() -> torch.device | None:
+    """The one with this worker's number on its host; None where torch has none here. All workers call it."""
+    number = poseidon.local_rank()
+    if hasattr(torch, "accelerator"):  # from torch 2.6
+        kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    else:
+        kind = torch.device("cuda") if torch.cuda.is_available() else None
+    return None if kind is None else torch.device(kind.type, number)
 
 
 @contextlib.contextmanager

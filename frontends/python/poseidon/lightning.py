@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import socket
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +22,7 @@ from torchmetrics import Metric
 
 from . import torch as poseidon
 from .errors import PoseidonError
-from .torch import job
+from .torch import collectives, job
 from .torch.data import check_is_whole
 from .torch.layers import broadcast
 
@@ -55,7 +53,7 @@ class Environment(ClusterEnvironment):  # type: ignore[misc]  # Lightning is rea
     @functools.cached_property
     def hosts(self) -> list[str]:
         """The host of every worker. All workers ask."""
-        return [str(host) for host in poseidon.all_gather_object(os.environ.get("POSEIDON_HOST") or socket.gethostname())]
+        return collectives.hosts()
 
     def local_rank(self) -> int:
         return self.hosts[:self.global_rank()].count(self.hosts[self.global_rank()])

@@ -18,14 +18,14 @@ from torch.utils.data import DataLoader, Dataset
 from ..errors import PoseidonError, check_same
 from ..session import make_token_file
 from . import data, job, reporting
-from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object
+from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object, local_rank
 from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
 from .job import init, joined, rank, release, shutdown, workers, wrap
 from .layers import bytes_of
 
 __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach",
-           "barrier", "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "make_token_file", "plan", "rank",
+           "barrier", "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "local_rank", "make_token_file", "plan", "rank",
            "release", "report", "scalars", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
