@@ -153,8 +153,9 @@ class Waiting(Local):
             Place.find(options.rank, options.workers, options.coordinator, port, options.listen),
             options.token_file, wire=options.wire, schemes=options.schemes, threads=options.threads,
             cores=max(1, os.cpu_count() // options.workers), final_plan_step=options.plan_step or None))
+        # Without buffers: DDP is measured without them too, each at its best.
         self.exchange = Exchange(self.session, self.model, self.optimizer, self.overlap,
-                                 factors=self.factors and not options.no_factors)
+                                 factors=self.factors and not options.no_factors, buffers=False)
 
     def land(self):
         self.exchange.synchronize()

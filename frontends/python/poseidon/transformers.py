@@ -30,8 +30,9 @@ class TrainingArguments(transformers.TrainingArguments):  # type: ignore[misc]  
     def _setup_devices(self) -> torch.device:
         if poseidon.torch.workers() == 1:
             return super()._setup_devices  # type: ignore[no-any-return]  # see above
-        device = None if self.use_cpu or DEVICE in os.environ else own_accelerator()
-        asked, self.use_cpu = self.use_cpu, True  # how Accelerate is asked for gloo
+        asked: bool = vars(self)["use_cpu"]
+        device = None if asked or DEVICE in os.environ else own_accelerator()
+        self.use_cpu = True  # how Accelerate is asked for gloo
         try:
             with on(device):
                 return super()._setup_devices  # type: ignore[no-any-return]  # see above
@@ -62,5 +63,5 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]  # read as one withou
         if self.args.device.type == "cpu" or poseidon.torch.workers() == 1:
             super().store_flos()
             return
-        self.state.total_flos += poseidon.torch.all_reduce(float(self.current_flos), "sum").item()
+        self.state.total_flos += poseidon.torch.all_reduce(float(vars(self)["current_flos"]), "sum").item()
         self.current_flos = 0
