@@ -5,9 +5,9 @@ import dataclasses
 RATES = {"1G": 1e9, "unshaped": None}
 TURNS = 4
 NO_SLOWER_TURNS = 100  # where the goal is a bound of the ratio and not its median
-# One worker's systems train in processes of their own, by turns, so many of each: two starts of one program differ by more
-# than a percent, by the addresses of their memory.
-STARTS = 5
+# One worker's systems train by turns in so many processes, one after the other: two starts of one program differ by more than a
+# percent, by the addresses of their memory.
+STARTS, TURNS_OF_A_START = 5, 20
 PLAN_STEP = 6  # Poseidon's final plan
 TURN_SECONDS = 1.2  # of counted steps, of every system, at least one step
 # Many short turns: the machine is slower for seconds at a time, for all systems alike only where they follow one another sooner.
@@ -50,11 +50,13 @@ class Cell:
 
     @property
     def turns(self):
+        if self.workers == 1:
+            return TURNS_OF_A_START
         return NO_SLOWER_TURNS if self.no_slower else TURNS
 
     @property
     def turn_seconds(self):
-        return NO_SLOWER_TURN_SECONDS if self.no_slower else TURN_SECONDS
+        return NO_SLOWER_TURN_SECONDS if self.no_slower or self.workers == 1 else TURN_SECONDS
 
     @property
     def starts(self):

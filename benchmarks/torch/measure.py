@@ -53,27 +53,22 @@ def network(workers, rate, say):
 
 
 def measure(cell, cluster):
-    """A training's result: what each system's steps took, as the mean of the workers, and its losses. Where there are several
-    starts, each counts as one turn. Raises Failed."""
-    if cell.starts == 1:
-        return trained(cell, cluster, cell.systems)
-    starts = []
-    for number in range(cell.starts):  # who is first changes
-        names = cell.systems[::-1] if number % 2 else cell.systems
-        starts.append({name: trained(cell, cluster, [name])[name] for name in names})
-    return {name: {**starts[0][name], "turns": [[step for turn in start[name]["turns"] for step in turn] for start in starts],
+    """A training's result: what each system's steps took, as the mean of the workers, and its losses; of several starts their turns
+    in a row. Raises Failed."""
+    starts = [trained(cell, cluster) for _ in range(cell.starts)]
+    return {name: {**starts[0][name], "turns": [turn for start in starts for turn in start[name]["turns"]],
                    "cpu_seconds_per_step": statistics.median(start[name]["cpu_seconds_per_step"] for start in starts)}
             for name in cell.systems}
 
 
-def trained(cell, cluster, systems):
-    """One training of these systems. Raises Failed."""
+def trained(cell, cluster):
+    """One training of all the cell's systems. Raises Failed."""
     with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(systems),
+        words = [sys.executable, "-B", HERE / "train_bench.py", "--net", cell.net, "--systems", ",".join(cell.systems),
                  "--turns", cell.turns, "--turn-seconds", cell.turn_seconds, "--seed", grid.SEED,
                  "--plan-step", grid.PLAN_STEP, "--workers", cell.workers,
                  "--coordinator", cluster.addresses[0], "--token-file", cells.token_in(pathlib.Path(folder))]
-        return of_systems(cluster, words, systems, pathlib.Path(folder), PATIENCE)
+        return of_systems(cluster, words, cell.systems, pathlib.Path(folder), PATIENCE)
 
 
 def of_systems(cluster, words, systems, folder, patience, own=lambda rank: []):

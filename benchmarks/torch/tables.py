@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results of the trainings, as figures and as a section in Markdown. Needs no torch."""
 import functools
+import itertools
 import math
 import random
 import statistics
@@ -127,16 +128,17 @@ def overhead(result, name):
 
 
 def one_worker_table(results):
-    return table(["net", "starts x steps", "plain, ms", "distribute, ms", "more [95 %]", "wrap, ms", "more [95 %]",
+    return table(["net", "turns x steps", "plain, ms", "distribute, ms", "more [95 %]", "wrap, ms", "more [95 %]",
                   "starts of plain apart"],
-                 [[grid.NETS[result["cell"]["net"]], steps_words(result, "waiting"), ms(seconds_of(result, "local")),
+                 [[grid.NETS[result["cell"]["net"]], steps_words(result, "local"), ms(seconds_of(result, "local")),
                    ms(seconds_of(result, "alone")), overhead(result, "alone"), ms(seconds_of(result, "waiting")),
                    overhead(result, "waiting"), f"{apart(result):.1%}"] for result in results])
 
 
 def apart(result):
     """By how much the slowest start of the plain program took longer than the quickest."""
-    medians = [statistics.median(start) for start in result["systems"]["local"]["turns"]]
+    turns, many = result["systems"]["local"]["turns"], result["cell"]["turns"]
+    medians = [statistics.median(itertools.chain(*turns[begin:begin + many])) for begin in range(0, len(turns), many)]
     return max(medians) / min(medians) - 1
 
 
@@ -234,7 +236,7 @@ step, and how far the measured one is from it; the plan knows nothing of cores t
 {other_table(several)}
 
 One worker, beside a plain program: through `distribute`, which leaves one worker alone, and through `wrap`, which does all that
-several workers need. Each trains in processes of its own, which start by turns: a ratio is the median over pairs of starts.
+several workers need. The three train by turns in each of {grid.STARTS} processes, one after the other.
 
 {one_worker_table(one)}
 """

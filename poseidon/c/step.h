@@ -55,10 +55,11 @@ POSEIDON_API poseidon_code poseidon_model_new(poseidon_session* session, poseido
 
 // Says which of `count` layers, in forward order, an engine should declare as one: a message costs the processors of
 // both ends time whatever its size. Sets first[i] to the index of the first of those that layer i goes with, to i where
-// it stays alone. Layers that go together are of one dtype and have 128 KiB at most, 512 KiB where one of `layers` is on a device. Declared is one layer, with the
-// name and the forward position of the first, whose gradient is theirs in a row; it is pushed when all of them are
-// there, and waited for before the first of them runs. Layers with factors whose product has more than 16 KiB stay alone, and so
-// do those named in poseidon_options.schemes. Changes nothing. Thread: any.
+// it stays alone. Layers that go together are of one dtype and have 128 KiB at most, or 512 KiB where one of `layers` is
+// on a device. Declared is one layer, with the name and the forward position of the first, whose gradient is theirs in a
+// row and no product of factors; it is pushed when all of them are there, and waited for before the first of them runs.
+// Tables stay alone, and layers with factors whose product has more than 16 KiB, and those named in
+// poseidon_options.schemes. Changes nothing. Thread: any.
 POSEIDON_API poseidon_code poseidon_join_small(const poseidon_session* session, const poseidon_layer* const* layers,
                                                uint32_t count, uint32_t* first, poseidon_status* status);
 

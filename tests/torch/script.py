@@ -182,6 +182,7 @@ def shared():
     assert poseidon.all_reduce(torch.empty(0)).numel() == 0
     flags = poseidon.broadcast(torch.tensor([rank == 1, True, False]), root=workers - 1)
     assert flags.tolist() == [workers - 1 == 1, True, False]
+    assert poseidon.local_rank() == rank  # all are on this host
     assert poseidon.all_gather_object({"rank": rank, "name": "ä" * rank}) == \
         [{"rank": at, "name": "ä" * at} for at in range(workers)]
     parts = poseidon.all_gather(torch.arange(rank, dtype=torch.float16 if rank else torch.int64))

@@ -55,18 +55,18 @@ def test_one_worker_is_beside_plain_torch():
     assert "missed: ResNet-20, P=1: +2.0 % [+2.0 %, +2.0 %] more than a plain step, asked 1.1 % at most" in tables.goals([found])
 
 
-def test_one_worker_is_compared_by_pairs_of_starts(monkeypatch):
+def test_one_worker_is_compared_by_turns_of_several_starts(monkeypatch):
     cell = next(cell for cell in grid.cells() if cell.workers == 1)
     began = []
 
-    def trained(cell, cluster, systems):
-        slow = 1.0 + len(began) // 3  # each start of the three is slower than the one before
-        began.extend(systems)
-        return {systems[0]: system([[slow * (1.01 if systems == ["waiting"] else 1.0)] * 2] * 2)}
+    def trained(cell, cluster):
+        began.append(cell.systems)
+        slow = float(len(began))  # each start is slower than the one before
+        return {name: system([[slow * (1.01 if name == "waiting" else 1.0)] * 2] * cell.turns) for name in cell.systems}
     monkeypatch.setattr(measure, "trained", trained)
     systems = measure.measure(cell, None)
-    assert began[:6] == ["alone", "waiting", "local", "local", "waiting", "alone"] and len(began) == 3 * grid.STARTS
-    assert [len(start) for start in systems["waiting"]["turns"]] == [4] * grid.STARTS
+    assert began == [["alone", "waiting", "local"]] * grid.STARTS
+    assert [len(turn) for turn in systems["waiting"]["turns"]] == [2] * cell.turns * grid.STARTS
     found = {"name": cell.name, "cell": cell.described(), "systems": systems}
     assert tables.overhead(found, "alone") == "+0.0 % [+0.0 %, +0.0 %]"
     assert tables.overhead(found, "waiting") == "+1.0 % [+1.0 %, +1.0 %]" and tables.apart(found) == grid.STARTS - 1

@@ -22,6 +22,7 @@ from . import torch as poseidon
 from .errors import PoseidonError
 from .torch import job
 from .torch.data import check_is_whole
+from .torch.devices import can_stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,13 +128,13 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
 
 
 def own_accelerator() -> torch.device | None:
-    """The one with this worker's number on its host; None where torch has none here. All workers call it."""
+    """The one with this worker's number on its host; None where torch has none with streams here. All workers call it."""
     number = poseidon.local_rank()
     if hasattr(torch, "accelerator"):  # from torch 2.6
         kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     else:
         kind = torch.device("cuda") if torch.cuda.is_available() else None
-    return None if kind is None else torch.device(kind.type, number)
+    return None if kind is None or not can_stage(kind) else torch.device(kind.type, number)
 
 
 @contextlib.contextmanager

@@ -24,9 +24,9 @@ from .exchange import Exchange
 from .job import init, joined, rank, release, shutdown, workers, wrap
 from .layers import bytes_of
 
-__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach",
-           "barrier", "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "local_rank", "make_token_file", "plan", "rank",
-           "release", "report", "scalars", "shard", "shutdown", "synchronize", "workers", "wrap"]
+__all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach", "barrier",
+           "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "local_rank", "make_token_file", "plan",
+           "rank", "release", "report", "scalars", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
 
