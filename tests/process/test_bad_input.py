@@ -503,8 +503,9 @@ exec /bin/sh -c "exec ${{1##*exec }}"
 
 
 @pytest.mark.parametrize("difference,expected", (
-    (("num_output: 48", "num_output: 50"), ["ip1", "48x252", "50x252", "worker 1"]),
-    (('"ip2"', '"ip3"'), ["ip2", "ip3", "worker 1"]),
+    (("num_output: 7 ", "num_output: 8 "), ["conv1", "7x1x5x5", "8x1x5x5", "worker 1"]),
+    (("num_output: 48", "num_output: 50"), ["conv1", "10x48", "10x50", "worker 1"]),  # with which ip2 goes
+    (('"ip1"', '"ip3"'), ["ip1", "ip3", "worker 1"]),
 ))
 def test_nets_that_differ(bench, difference, expected):
     """The second host has another net under the same name."""
