@@ -503,15 +503,14 @@ exec /bin/sh -c "exec ${{1##*exec }}"
 
 
 @pytest.mark.parametrize("difference,expected", (
-    (("num_output: 7 ", "num_output: 8 "), ["conv1", "7x1x5x5", "8x1x5x5", "worker 1"]),
-    (("num_output: 48", "num_output: 50"), ["conv1", "10x48", "10x50", "worker 1"]),  # with which ip2 goes
-    (('"ip1"', '"ip3"'), ["ip1", "ip3", "worker 1"]),
+    (("num_output: 500", "num_output: 520"), ["ip1", "500x252", "520x252", "worker 1"]),
+    (('"ip2"', '"ip3"'), ["ip2", "ip3", "worker 1"]),
 ))
 def test_nets_that_differ(bench, difference, expected):
     """The second host has another net under the same name."""
     there = bench.folder / "there"
     there.mkdir()
-    bench.lenet()
+    bench.lenet(hidden=500)  # else ip2 goes with conv1
     solver = caffe_files.solver("net.prototxt")
     bench.write("solver.prototxt", solver)
     (there / "solver.prototxt").write_text(solver)
