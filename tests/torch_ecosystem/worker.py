@@ -77,7 +77,14 @@ def accelerate_compiled_in_half(who):
 def accelerate_on_devices(who):
     """Each worker on a device of its own, named or not."""
     load_late()
-    from poseidon.accelerate import Accelerator
+    import accelerate as package
+
+    from poseidon.accelerate import DEVICE, Accelerator
+    os.environ[DEVICE] = f"late:{1 - RANK}"  # the user's word goes first
+    accelerator = Accelerator()
+    del os.environ[DEVICE]
+    assert accelerator.device == torch.device("late", 1 - RANK)
+    package.state.AcceleratorState._reset_state(reset_partial_state=True)
     accelerator = Accelerator()
     assert accelerator.device == torch.device("late", RANK)
     refused("the model has other parameters on late", lambda: accelerator.prepare(torch.nn.Linear(2, 2)))

@@ -47,8 +47,7 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
                 device = own_accelerator()
             cpu = not made  # how Accelerate is asked for gloo, wherever models are
         with on(device):
-            options["cpu"] = cpu
-            super().__init__(**options)
+            super().__init__(cpu=cpu, **options)
         self.check()
         if device is not None and self.device != torch.device(device):
             raise PoseidonError(f"Accelerator was given the device {device} and Accelerate's state was made with {self.device}, "
@@ -108,9 +107,14 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
     def pad_across_processes(self, tensor: Any, *arguments: Any, **words: Any) -> Any:
         return self.by_host(super().pad_across_processes, tensor, *arguments, **words)
 
+    @property
+    def gathers_by_host(self) -> bool:
+        """Whether what Accelerate's own collectives are given is not where gloo takes it."""
+        return self.device.type != "cpu" and poseidon.workers() > 1
+
     def by_host(self, call: Callable[..., Any], tensor: Any, *arguments: Any, **words: Any) -> Any:
         """The call with what gloo takes: tensors of the host."""
-        if self.device.type == "cpu" or poseidon.workers() == 1:
+        if not self.gathers_by_host:
             return call(tensor, *arguments, **words)
         return send_to_device(call(send_to_device(tensor, "cpu"), *arguments, **words), self.device)
 
@@ -128,8 +132,11 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
 
 
 def own_accelerator() -> torch.device | None:
-    """The one with this worker's number on its host; None where torch has none with streams here. All workers call it."""
+    """The one with this worker's number on its host; None where torch has none with streams here, or where ACCELERATE_TORCH_DEVICE
+    names another. All workers call it."""
     number = poseidon.local_rank()
+    if DEVICE in os.environ:  # Accelerate reads it
+        return None
     if hasattr(torch, "accelerator"):  # from torch 2.6
         kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     else:

@@ -22,7 +22,7 @@ from torchmetrics import Metric
 
 from . import torch as poseidon
 from .errors import PoseidonError
-from .torch import collectives, job
+from .torch import job
 from .torch.data import check_is_whole
 from .torch.layers import broadcast
 
@@ -50,16 +50,12 @@ class Environment(ClusterEnvironment):  # type: ignore[misc]  # Lightning is rea
     def world_size(self) -> int:
         return poseidon.workers()
 
-    @functools.cached_property
-    def hosts(self) -> list[str]:
-        """The host of every worker. All workers ask."""
-        return collectives.hosts()
-
     def local_rank(self) -> int:
-        return self.hosts[:self.global_rank()].count(self.hosts[self.global_rank()])
+        return poseidon.local_rank()
 
     def node_rank(self) -> int:
-        return list(dict.fromkeys(self.hosts)).index(self.hosts[self.global_rank()])
+        hosts = job.joined().hosts
+        return list(dict.fromkeys(hosts)).index(hosts[self.global_rank()])
 
     def set_global_rank(self, rank: int) -> None:
         """The job says it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import functools
 import hashlib
 import itertools
 import os
@@ -174,6 +175,17 @@ class Session:
         if self.order is None:
             self.order = Order()
         return self.order
+
+    @functools.cached_property
+    def hosts(self) -> list[str]:
+        """The host of every worker, in the order of ranks, as options name it. All workers ask the first time."""
+        own = self.options.host or b""
+        return [self.broadcast_bytes(own, rank).decode(errors="replace") for rank in range(self.workers)]
+
+    @property
+    def local_rank(self) -> int:
+        """This worker's number among those of its host, from 0. All workers ask the first time."""
+        return self.hosts[:self.rank].count(self.hosts[self.rank])
 
     def settle(self) -> None:
         """The calling thread is the session's one thread now: what was added to `in_order` before is over."""

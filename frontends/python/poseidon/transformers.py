@@ -9,7 +9,6 @@ and the script as it was, started by `poseidon run`, torchrun or mpirun. One wor
 from __future__ import annotations
 
 import functools
-import os
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ import transformers
 
 import poseidon.torch
 
-from .accelerate import DEVICE, Accelerator, on, own_accelerator
+from .accelerate import Accelerator, on, own_accelerator
 
 __all__ = ["Trainer", "TrainingArguments"]
 
@@ -30,8 +29,8 @@ class TrainingArguments(transformers.TrainingArguments):  # type: ignore[misc]  
     def _setup_devices(self) -> torch.device:
         if poseidon.torch.workers() == 1:
             return super()._setup_devices  # type: ignore[no-any-return]  # see above
-        asked: bool = vars(self)["use_cpu"]
-        device = None if asked or DEVICE in os.environ else own_accelerator()
+        asked: bool = self.use_cpu  # type: ignore[has-type]  # see above
+        device = None if asked else own_accelerator()
         self.use_cpu = True  # how Accelerate is asked for gloo
         try:
             with on(device):
@@ -51,7 +50,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]  # read as one withou
 
     def _maybe_log_save_evaluate(self, tr_loss: torch.Tensor, *arguments: Any, **words: Any) -> None:
         """Gathers the loss from the memory of the host, whatever gloo takes of the device's; called after every step."""
-        if not self.control.should_log or tr_loss.device.type == "cpu" or poseidon.torch.workers() == 1:
+        if not self.control.should_log or not self.accelerator.gathers_by_host:
             super()._maybe_log_save_evaluate(tr_loss, *arguments, **words)
             return
         loss = tr_loss.cpu()
@@ -60,8 +59,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]  # read as one withou
 
     def store_flos(self) -> None:
         """As above: the sum over all workers."""
-        if self.args.device.type == "cpu" or poseidon.torch.workers() == 1:
+        if not self.accelerator.gathers_by_host:
             super().store_flos()
             return
-        self.state.total_flos += poseidon.torch.all_reduce(float(vars(self)["current_flos"]), "sum").item()
+        self.state.total_flos += poseidon.torch.all_reduce(float(self.current_flos), "sum").item()  # type: ignore[has-type]
         self.current_flos = 0

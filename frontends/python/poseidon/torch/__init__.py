@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader, Dataset
 from ..errors import PoseidonError, check_same
 from ..session import make_token_file
 from . import data, job, reporting
-from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object, local_rank
+from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object
 from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
-from .job import init, joined, rank, release, shutdown, workers, wrap
+from .job import init, joined, local_rank, rank, release, shutdown, workers, wrap
 from .layers import bytes_of
 
 __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach", "barrier",

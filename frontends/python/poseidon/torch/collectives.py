@@ -4,8 +4,6 @@ made it, in the same order."""
 from __future__ import annotations
 
 import json
-import os
-import socket
 from typing import Any
 
 import torch
@@ -93,14 +91,3 @@ def encoded(thing: Any, call: str) -> bytes:
     except (TypeError, ValueError) as reason:
         raise PoseidonError(f"{call} was given what JSON does not hold ({reason}), expected numbers, strings, lists "
                             "and dictionaries", "INVALID_ARGUMENT") from None
-
-
-def hosts() -> list[str]:
-    """The host of every worker, in the order of ranks, as POSEIDON_HOST names it, or else the system."""
-    return [str(host) for host in all_gather_object(os.environ.get("POSEIDON_HOST") or socket.gethostname())]
-
-
-def local_rank() -> int:
-    """This worker's number among those of its host, from 0: the number of the GPU that is its own."""
-    where, own = hosts(), joined().rank
-    return where[:own].count(where[own])

@@ -96,6 +96,13 @@ def workers() -> int:
     return joined().workers
 
 
+def local_rank() -> int:
+    """This worker's number among those of its host, from 0: the number of the GPU that is its own. Hosts have the
+    names that init was given, or POSEIDON_HOST, or the system's. All workers call it the first time."""
+    init()
+    return joined().local_rank
+
+
 def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, overlap: bool = False,
          factors: bool = True, buffers: bool = True, check_every: int | None = None, tf32: bool = False) -> Exchange:
     """Synchronises the gradients of `model` from now on; all workers start from rank 0's parameters. What distribute is made

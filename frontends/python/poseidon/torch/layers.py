@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import array
 import ctypes
-import itertools
 import math
 from collections.abc import Set
 from sys import getrefcount
@@ -464,11 +463,12 @@ class Buffers:
         named = {id(buffer): (module, name) for module in model.modules() for name, buffer in module._buffers.items()
                  if buffer is not None and name not in module._non_persistent_buffers_set
                  and buffer.numel() and not buffer.is_complex() and buffer.dtype != torch.bool}
-        # Modules may put others there. By dtype: a device copies a list of tensors in one launch only where they have one.
-        self.places = sorted(named.values(), key=lambda place: str(place[0]._buffers[place[1]].dtype))  # type: ignore[union-attr]
+        self.places = list(named.values())  # modules may put others there
         buffers = self.buffers()
-        ends = list(itertools.accumulate(len(list(those)) for _, those in itertools.groupby(buffers, lambda each: each.dtype)))
-        self.lots = [slice(*each) for each in itertools.pairwise([0, *ends])]
+        # By dtype: a device copies a list of tensors in one launch only where all have the same.
+        self.lots: dict[torch.dtype, list[int]] = {}
+        for number, buffer in enumerate(buffers):
+            self.lots.setdefault(buffer.dtype, []).append(number)
         self.device = next((buffer.device for buffer in buffers if buffer.device.type != "cpu"), None)
         self.flat = torch.empty(sum(buffer.numel() for buffer in buffers), dtype=torch.float64, device="cpu",
                                 pin_memory=self.device is not None)
@@ -509,8 +509,8 @@ class Buffers:
             self.copy(self.buffers(), self.pieces)
 
     def copy(self, into: list[torch.Tensor], source: list[torch.Tensor]) -> None:
-        for lot in self.lots:
-            torch._foreach_copy_(into[lot], source[lot])
+        for lot in self.lots.values():
+            torch._foreach_copy_([into[number] for number in lot], [source[number] for number in lot])
 
 
 def check(name: str, tensor: torch.Tensor, requires_sum: bool = True) -> None:
@@ -599,7 +599,7 @@ def join_small(layers: list[Layer], session: Session) -> tuple[list[Layer], dict
         those = [(position, layer) for position, layer in enumerate(layers) if layer.device == device]
         declared = [layer.declaration(position) for position, layer in those]
         for each in declared:
-            each.on_device = on_device[0] > 0
+            each.on_device = on_device[0]
         first = session.join_small(declared)
         joined_in.update((layer, those[number][1]) for (_, layer), number in zip(those, first))
     for layer, home in joined_in.items():
