@@ -36,6 +36,7 @@ def parse(arguments):
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--turns", type=int, default=6, help="of every system")
     parser.add_argument("--turn-seconds", type=float, default=0.3)
+    parser.add_argument("--plan-step", type=int, default=6, help="Poseidon's final plan, made of the steps before")
     options = parser.parse_args(arguments)
     if unknown := set(options.rates) - set(RATES):
         parser.error(f"there is no rate {sorted(unknown)[0]}, expected some of {', '.join(RATES)}")
@@ -48,7 +49,7 @@ def train(options, cluster, net, devices):
         words = [sys.executable, "-B", pathlib.Path(__file__).with_name("train_bench.py"), "--net", net,
                  "--systems", ",".join(SYSTEMS), "--turns", options.turns, "--turn-seconds", options.turn_seconds,
                  "--workers", options.workers, "--coordinator", cluster.addresses[0], "--port", PORT, "--seed", grid.SEED,
-                 "--token-file", folder + "/token"]
+                 "--token-file", folder + "/token", "--plan-step", options.plan_step]
         return measure.of_systems(cluster, words, SYSTEMS, pathlib.Path(folder), PATIENCE,
                                   lambda rank: ["--device", f"cuda:{rank % devices}"])
 

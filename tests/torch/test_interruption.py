@@ -165,6 +165,48 @@ def test_workers_with_different_numbers_of_steps_end_in_a_sentence(start):
         assert "step 4" in output, output
 
 
+DIFFERENT = """
+import sys
+import torch
+from torch import nn
+import poseidon.torch
+rank, what = int(sys.argv[1]), sys.argv[2]
+differs = rank == 1
+poseidon.torch.init(rank=rank, workers=2, port=int(sys.argv[3]), token_file=sys.argv[4], coordinator="127.0.0.1")
+stages = {f"stage{number}": nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)) for number in range(6)}
+if differs and what == "a name":
+    stages["stage5'"] = stages.pop("stage5")
+if differs and what == "a shape":
+    stages["stage3"][0] = nn.Conv2d(4, 4, (1, 9))
+if differs and what == "a type":
+    stages["stage3"][1].double()
+if differs and what == "a layer":
+    del stages["stage4"]
+model = nn.Sequential()
+for name, stage in stages.items():
+    model.add_module(name, stage)
+if differs and what == "what is trained":
+    model.stage2[1].weight.requires_grad_(False)
+poseidon.torch.distribute(model)
+"""
+
+
+# In all of them the layers that the core knows of have other names or sizes at most: these modules join one.
+@pytest.mark.parametrize("what, said", [
+    ("a name", "rank 1 has stage5'.0.weight 4x4x3x3 float32 where rank 0 has stage5.0.weight 4x4x3x3 float32"),
+    ("a shape", "rank 1 has stage3.0.weight 4x4x1x9 float32 where rank 0 has stage3.0.weight 4x4x3x3 float32"),
+    ("a type", "rank 1 has stage3.1.weight 4 float64 where rank 0 has stage3.1.weight 4 float32"),
+    ("a layer", "rank 1 has stage5.0.weight 4x4x3x3 float32 where rank 0 has stage4.0.weight 4x4x3x3 float32"),
+    ("what is trained", "rank 1 has stage2.1.weight 4 float32, frozen where rank 0 has stage2.1.weight 4 float32")])
+def test_workers_whose_models_differ_end_before_the_first_step(start, what, said):
+    pytest.importorskip("torch", reason="torch is not installed for this interpreter")
+    ranks = [start(DIFFERENT, rank, what) for rank in range(2)]
+    for process in ranks:
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 1, errors
+        assert f"the models differ: {said}" in errors, errors
+
+
 def test_what_a_handler_raised_ends_the_call_of_its_own_thread():
     """Of two that block at once, as a script and its collectives do."""
     interruption.put(KeyboardInterrupt())

@@ -27,7 +27,7 @@ from .. import library as c
 from ..errors import PoseidonError
 from . import batch_norm, devices, others
 from .devices import Carrier
-from .layers import Buffers, Layer, Usage, broadcast, layers_of, view_of, whole_as_factors
+from .layers import Buffers, Layer, Usage, broadcast, compare, layers_of, view_of, whole_as_factors
 from .linear import Linear
 from .measure import stopwatch_of
 from .ranges import Ranges
@@ -170,6 +170,7 @@ class Exchange:
         if check_every is not None:
             from .checks import Checker  # which loads torch's compiler
             self.checker = Checker(self, check_every)
+        compare(session, model)
         broadcast(session, model)
         self.known: set[torch.nn.Parameter] = set()
         self.whole: set[torch.nn.Parameter] = set()  # of Linears that send no factors any more

@@ -608,6 +608,14 @@ def join_small(layers: list[Layer], session: Session) -> tuple[list[Layer], dict
     return list(dict.fromkeys(joined_in.values())), joined_in
 
 
+def compare(session: Session, model: torch.nn.Module) -> None:
+    """Raises PoseidonError on a worker whose parameters and buffers are not named, shaped, typed and frozen as rank 0's, which ends
+    the job. The core compares layers, and knows nothing of the tensors in them."""
+    session.compare_models([f"{name} {'x'.join(map(str, tensor.shape)) or 1} {str(tensor.dtype).removeprefix('torch.')}"
+                            + ("" if tensor.requires_grad or not isinstance(tensor, torch.nn.Parameter) else ", frozen")
+                            for name, tensor in [*model.named_parameters(), *model.named_buffers()]])
+
+
 def broadcast(session: Session, model: torch.nn.Module, root: int = 0) -> None:
     """Leaves the parameters and buffers of rank `root` on every rank, one message per dtype."""
     by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
