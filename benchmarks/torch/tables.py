@@ -67,6 +67,12 @@ def most_by_bytes(result, name):
     return seconds_of(result, best(result)) / seconds
 
 
+def most_by_cores(result, name):
+    """DDP's step in what the processor time of all workers' step takes on the cores that they share."""
+    cores = min(result["cell"]["workers"], result["machine"]["cores"])
+    return seconds_of(result, best(result)) * cores / result["systems"][name]["cpu_seconds_per_step"]
+
+
 def steps_words(result, *names):
     """How many steps a turn counted of these systems, which is few where a step is long."""
     counts = [statistics.median(map(len, result["systems"][name]["turns"])) for name in names]
@@ -177,7 +183,10 @@ def goals(results):
                     + (f"; without any synchronising it would be {most_possible(result):.2f}"
                        if most_possible(result) < cell.goal else "")
                     + (f"; its factors alone, without any computing, let it be {most_by_bytes(result, name):.2f} at most"
-                       if most_by_bytes(result, name) < cell.goal else ""))
+                       if most_by_bytes(result, name) < cell.goal else "")
+                    + (f"; its {result['systems'][name]['cpu_seconds_per_step'] * 1e3:.0f} ms of processor time, on the cores that all "
+                       f"workers share, let it be {most_by_cores(result, name):.2f} at most"
+                       if most_by_cores(result, name) < cell.goal else ""))
             if losses(result, name)[3] > TOLERANCE:
                 missed.append(f"{setting(result)}, {name}: its losses differ from DDP's by more than "
                               f"{TOLERANCE:.0%} of the first")

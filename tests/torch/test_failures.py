@@ -38,7 +38,7 @@ def test_a_failing_script_tells_the_others_why(job, cleans_up):
     assert ended[1].code == 1
     assert ended[0].code == 3, ended[0].errors
     assert ended[0].failure["culprit"] == 1
-    assert "ValueError: the data are gone" in ended[0].failure["message"]
+    assert "ValueError: the data are gone (worker.py:" in ended[0].failure["message"]
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -2,6 +2,7 @@
 """Scripts that could silently train nothing, or something else than torch: each is right, or refused before it begins."""
 import copy
 import os
+import pickle
 
 import pytest
 
@@ -229,6 +230,216 @@ def test_clipping_after_synchronize_is_that_of_torch(alone, set_to_none):
     exchange.synchronize()
     for one, other in zip(model.parameters(), plain.parameters()):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+class Follower:
+    """An average of weights as many scripts write it."""
+
+    def __init__(self, model):
+        self.average = [torch.zeros_like(parameter) for parameter in model.parameters()]
+
+    def follow(self, model):
+        with torch.no_grad():
+            for average, parameter in zip(self.average, model.parameters()):
+                average.mul_(0.9).add_(parameter, alpha=0.1)
+        return self.average
+
+
+@torch.no_grad()
+def clamped(model, follower):
+    for parameter in model.parameters():
+        parameter.clamp_(-0.2, 0.2)
+
+
+@torch.no_grad()
+def averaged_at_once(model, follower):
+    torch._foreach_lerp_(follower.average, list(model.parameters()), 0.1)
+    return follower.average
+
+
+def gradients_behind(model, follower):
+    """Of the step that was made, as a log shows them; of the second layer first."""
+    return [model[number].weight.grad.norm() for number in (3, 0)]
+
+
+LOOKS = {
+    "average": lambda model, follower: follower.follow(model), "average at once": averaged_at_once, "clamp": clamped,
+    "swa": lambda model, follower: list(torch.optim.swa_utils.AveragedModel(model).parameters()),
+    "copy": lambda model, follower: list(copy.deepcopy(model).parameters()),
+    "copy of one": lambda model, follower: [copy.deepcopy(model[3].weight)],
+    "pickle": lambda model, follower: [pickle.loads(pickle.dumps(model[0].weight))],
+    "vector": lambda model, follower: [nn.utils.parameters_to_vector(model.parameters())],
+    "data": lambda model, follower: [model[3].weight.data.clone()],
+    "numpy": lambda model, follower: [torch.from_numpy(model[3].weight.detach().numpy().copy())],
+    "item": lambda model, follower: [torch.tensor(model[3].weight[0, 0].item())],
+    "another module": lambda model, follower: [nn.functional.linear(torch.ones(1, model[3].weight.shape[1]), model[3].weight)],
+    "gradient": gradients_behind,
+    "its norm": lambda model, follower: [nn.utils.clip_grad_norm_(model.parameters(), 1e-3)],
+    "one more step": None}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_who_looks_behind_step_finds_what_is_there_without_overlap(alone, look):
+    model, plain = mlp(), mlp()
+    optimizers, followers = (sgd(model), sgd(plain)), (Follower(model), Follower(plain))
+    exchange = poseidon.torch.wrap(model, optimizers[0], overlap=True)
+    for step in range(5):
+        batch = torch.randn(5, 6, generator=torch.Generator().manual_seed(step))
+        found = []
+        for one, optimizer, follower in zip((model, plain), optimizers, followers):
+            optimizer.zero_grad()
+            one(batch).square().sum().backward()
+            optimizer.step()
+            if look == "one more step":
+                optimizer.step()
+            else:
+                found.append([each.detach().clone() for each in LOOKS[look](one, follower) or ()])
+        for seen, expected in zip(*found or ((), ())):
+            assert not type(seen).__name__.startswith("Own")
+            torch.testing.assert_close(seen, expected, rtol=1e-5, atol=1e-6)
+    exchange.synchronize()
+    for one, other in zip(model.parameters(), plain.parameters()):
+        assert type(one) is nn.Parameter
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("clear", [lambda model, optimizer: optimizer.zero_grad(),
+                                   lambda model, optimizer: [setattr(p, "grad", None) for p in model.parameters()]],
+                         ids=["zero_grad", "None"])
+def test_gradients_that_are_cleared_before_somebody_looks_do_not_come_back(alone, clear):
+    """They would be added to the next."""
+    model, plain = mlp(), mlp()
+    optimizers = sgd(model), sgd(plain)
+    exchange = poseidon.torch.wrap(model, optimizers[0], overlap=True)
+    for step in range(4):
+        batch = torch.randn(5, 6, generator=torch.Generator().manual_seed(step))
+        for one, optimizer in zip((model, plain), optimizers):
+            one(batch).square().sum().backward()
+            optimizer.step()
+            clear(one, optimizer)
+            assert one[3].weight.norm() > 0 and one[3].weight.grad is None
+    exchange.synchronize()
+    for one, other in zip(model.parameters(), plain.parameters()):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_shapes_and_zero_grad_wait_for_nothing(alone):
+    """Else there were no overlap left in an ordinary loop."""
+    model = mlp()
+    optimizer = sgd(model)
+    exchange = poseidon.torch.wrap(model, optimizer, overlap=True)
+    for _ in range(3):
+        model(torch.ones(5, 6)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        model.zero_grad()
+        assert [p.shape for p in model.parameters() if p.requires_grad and p.dtype == torch.float32 and p.numel() > 0]
+        assert all(layer.flying for layer in exchange.layers)
+
+
+def test_a_compiled_model_with_overlap_is_clipped(alone):
+    """Under a compiler gradients are not guarded, so they are waited for."""
+    torch._dynamo.reset()
+    model, plain = mlp(), mlp()
+    optimizers = sgd(model), sgd(plain)
+    exchange = poseidon.torch.wrap(model, optimizers[0], overlap=True)
+    called = torch.compile(model, backend="aot_eager")
+    for _ in range(4):
+        norms = []
+        for one, optimizer in zip((called, plain), optimizers):
+            optimizer.zero_grad()
+            one(torch.ones(5, 6)).square().sum().backward()
+            norms.append(nn.utils.clip_grad_norm_(one.parameters(), 0.1))
+            optimizer.step()
+        torch.testing.assert_close(*norms)
+        assert norms[0] > 0
+    exchange.synchronize()
+    for one, other in zip(model.parameters(), plain.parameters()):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+# ---- refused by name
+
+
+def test_an_optimizer_of_what_is_in_no_model_is_refused(alone):
+    model, temperature = mlp(), nn.Parameter(torch.ones(3, 2))
+    optimizer = torch.optim.SGD([*model.parameters(), temperature], lr=0.1)
+    poseidon.torch.wrap(model, optimizer)
+    (model(torch.ones(5, 6)).sum() * temperature.sum()).backward()
+    with pytest.raises(PoseidonError, match="a parameter of 3x2 in group 0 of the optimizer is in no model that distribute was given"):
+        optimizer.step()
+
+
+def test_one_optimizer_of_two_models(alone):
+    models = mlp(), mlp()
+    optimizer = torch.optim.SGD([p for model in models for p in model.parameters()], lr=0.1)
+    for model in models:
+        poseidon.torch.wrap(model, optimizer)
+    for _ in range(2):
+        optimizer.zero_grad()
+        (models[0](torch.ones(5, 6)).sum() + models[1](torch.ones(5, 6)).sum()).backward()
+        optimizer.step()
+    for one, other in zip(*(model.parameters() for model in models)):
+        assert torch.equal(one, other)
+
+
+def test_an_optimizer_that_steps_inside_backward_is_refused(alone):
+    model = mlp()
+    poseidon.torch.wrap(model)
+    inner = torch.optim.SGD([model[0].weight], lr=0.1)
+    model[0].weight.register_post_accumulate_grad_hook(lambda _: inner.step())
+    with pytest.raises(PoseidonError, match=r"SGD.step was called inside backward\(\), where gradients are this worker's own"):
+        model(torch.ones(5, 6)).sum().backward()
+
+
+def test_a_model_that_is_converted_afterwards_is_refused(alone):
+    model = mlp()
+    poseidon.torch.wrap(model)
+    model.double()
+    with pytest.raises(PoseidonError, match="parameters of layer '0' have become torch.float64, expected that the model is conv"):
+        model(torch.ones(5, 6, dtype=torch.float64))
+
+
+def test_what_functional_call_puts_in_is_refused(alone):
+    model = mlp()
+    poseidon.torch.wrap(model)
+    others = {name: parameter.detach().clone().requires_grad_() for name, parameter in model.named_parameters()}
+    with pytest.raises(PoseidonError, match="a tensor that is no torch.nn.Parameter is in the place of one in the model"):
+        torch.func.functional_call(model, others, (torch.ones(5, 6),))
+
+
+def test_a_lazy_module_without_a_shape_is_refused(alone):
+    with pytest.raises(PoseidonError, match="'0.weight' of a lazy module has no shape yet, expected a forward pass before"):
+        poseidon.torch.wrap(nn.Sequential(nn.LazyLinear(3)))
+
+
+def test_a_class_may_have_another_method_called_parameters(alone):
+    class Named(nn.Sequential):
+        def parameters(self):
+            return [parameter for module in self for parameter in module.parameters()]
+
+    model, plain = Named(nn.Linear(6, 4), nn.Linear(4, 2)), nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2))
+    plain.load_state_dict(model.state_dict())
+    optimizers = sgd(model), sgd(plain)
+    poseidon.torch.wrap(model, optimizers[0])
+    train([(model, optimizers[0]), (plain, optimizers[1])], steps=2)
+    for one, other in zip(model.parameters(), plain.parameters()):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_that_failed_in_backward_is_not_left_out(alone):
+    """Others wait for the rest of its gradients."""
+    model = nn.Sequential(nn.Linear(6, 1000), nn.Linear(1000, 20))  # large enough to leave one by one
+    poseidon.torch.wrap(model)
+
+    def fails(gradient):
+        raise ValueError("no more memory")
+    x = torch.ones(5, 6, requires_grad=True)
+    x.register_hook(fails)
+    with pytest.raises(ValueError):
+        model(x).sum().backward()
+    with pytest.raises(PoseidonError, match="the backward pass before ended by an exception after the gradient of layer"):
+        model(torch.ones(5, 6))
 
 
 # ---- the model afterwards

@@ -45,7 +45,7 @@ def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
     Gradients leave while backward() still computes those of the layers below; when it returns, `.grad` is the mean over all
     workers, for whatever looks at it: clipping, scalers, any optimizer. overlap="forward": backward() returns at once, and each
     layer is updated right before it runs in the next forward pass (SGD, Adam, AdamW; one backward pass per step; a look at
-    `.grad` in between raises; synchronize(model) before weights are read otherwise than by the model or state_dict()).
+    `.grad` before step() raises; one at weights or `.grad` behind it waits until all are updated; compiled models are waited for).
     factors=False sends all gradients whole. The model may be compiled before or after.
     tf32=True lets a GPU round the products of other workers' factors as it does for the program's own where TF32 is allowed.
 
@@ -128,8 +128,8 @@ def scalars(model: torch.nn.Module) -> dict[str, float]:
 
 
 def synchronize(model: torch.nn.Module) -> None:
-    """Every parameter is what it will be before the next forward pass: needed with overlap="forward" before parameters are read
-    otherwise than by the model itself or state_dict()."""
+    """Waits for all gradients under way, and for the updates that step() has asked for: with overlap="forward" before gradients
+    are read between backward() and step(). Who reads weights waits by himself."""
     exchange = job.exchange_of(model)
     if exchange is not None:
         exchange.synchronize()

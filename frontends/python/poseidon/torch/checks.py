@@ -40,7 +40,7 @@ import torch
 from .. import library as c
 from ..errors import PoseidonError
 from .exchange import Hook, tensors_in
-from .layers import Layer, UnderWay, bytes_of, view_of
+from .layers import Layer, UnderWay, bytes_of, parameters_of, view_of
 from .linear import Linear
 
 if TYPE_CHECKING:
@@ -612,7 +612,7 @@ class Checker:
     def check_parameters(self, step: int) -> None:
         """Raises on all workers where a parameter is not the same on all, bit for bit."""
         session = self.exchange.session
-        own = [hash_of(parameter) for parameter in self.exchange.root.parameters()]
+        own = [hash_of(parameter) for parameter in parameters_of(self.exchange.root)]
         told = array.array("q", bytes(8 * len(own) * session.workers))
         told[len(own) * session.rank:len(own) * (session.rank + 1)] = array.array("q", own)
         session.sum(told)

@@ -16,18 +16,21 @@ import functools
 import json
 import math
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import torch
 from torch.autograd import Variable
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .. import interruption
 from .. import library as c
 from ..errors import PoseidonError
 from . import batch_norm, devices, others
+from .awaited import awaited_by
 from .devices import Carrier
-from .layers import Buffers, Layer, Usage, broadcast, compare, layers_of, view_of, whole_as_factors
+from .layers import Buffers, Layer, Usage, broadcast, compare, exchanged, layers_of, parameters_of, view_of, whole_as_factors
 from .linear import Linear
 from .measure import stopwatch_of
 from .ranges import Ranges
@@ -97,8 +100,8 @@ class ZeroGrad:
         self.plain = functools.partial(type(keeper).zero_grad, keeper)
 
     def __call__(self, set_to_none: bool = True) -> None:
-        self.exchange.drop()
-        self.plain(set_to_none)
+        with self.exchange.drop():
+            self.plain(set_to_none)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial, (type(self.keeper).zero_grad, self.keeper)
@@ -138,6 +141,8 @@ def make_plain(module: torch.nn.Module) -> None:
 class Exchange:
     """The object that `poseidon.torch.wrap` returns. Belongs to the thread that trains."""
 
+    all: ClassVar[weakref.WeakSet[Exchange]] = weakref.WeakSet()  # of this process
+
     def __init__(self, session: Session, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None,
                  overlap: bool = False, factors: bool = True, buffers: bool = True, check_every: int | None = None,
                  tf32: bool = False) -> None:
@@ -145,6 +150,7 @@ class Exchange:
             raise PoseidonError(f"overlap is not possible with {type(optimizer).__name__}, expected one of "
                                 + ", ".join(kind.__name__ for kind in BY_PARAMETER), "INVALID_ARGUMENT")
         others.check_inside(model)
+        self.all.add(self)
         self.session, self.root, self.optimizer, self.overlap = session, model, optimizer, overlap
         self.factors, self.share_buffers, self.tf32 = factors, buffers, tf32
         self.c = session.c
@@ -165,6 +171,13 @@ class Exchange:
         self.said: set[str] = set()  # names of layers of which the log has heard
         # The optimizer's groups as step() found them; None: no step() since backward.
         self.updating: list[Group] | None = None
+        self.awaited = awaited_by(self)  # what parameters are meanwhile
+        self.zeroing = False  # zero_grad looks at gradients
+        self.zeroed = False   # it was called since step()
+        self.cleared: list[torch.nn.Parameter] = []  # since then, whose gradients were set to None
+        self.checked = 0  # how many parameters the optimizer had when they were looked for in models
+        self.strangers: list[tuple[int, torch.Tensor]] = []  # those that were in none, and the numbers of their groups
+        self.keeping = False  # gradients are kept behind their update, for a program that looks at them
         self.ranges = Ranges(self)
         self.checker: Checker | None = None
         if check_every is not None:
@@ -181,7 +194,7 @@ class Exchange:
         self.layers, self.users = layers_of(self.root, self.session, self.factors, self.known, self.whole)
         self.known = {parameter for layer in self.layers for parameter in layer.parameters}
         self.parts = list(self.root.modules())
-        self.frozen = [p for p in self.root.parameters() if p not in self.known]
+        self.frozen = [p for p in parameters_of(self.root) if p not in self.known]
         self.outline = self.outlined()
         self.renewing = False  # the layers are about to be declared anew
         self.turning = False   # some of them will send no factors any more, from the next forward pass on
@@ -247,6 +260,7 @@ class Exchange:
             hooks += [watch(parameter, self.hook(layer)) for parameter in layer.parameters]
             if layer.table:
                 hooks.append(layer.parameters[0].register_hook(self.rows_come(layer)))
+        hooks.append(register_optimizer_step_pre_hook(self.refuse_inside))
         if self.optimizer is not None:
             hooks.append(self.optimizer.register_step_pre_hook(self.before_update))
             hooks.append(self.optimizer.register_step_post_hook(self.after_update))
@@ -291,6 +305,7 @@ class Exchange:
         """As detach, once the session is closed: what was under way will not come, and nobody reads what was lent."""
         self.unguard()
         for layer in self.layers:
+            layer.show()
             layer.flying, layer.lent, layer.pending = False, (), []
         for shared in self.shared:
             shared.flying = False
@@ -305,7 +320,9 @@ class Exchange:
         self.note_compiler()
         self.unguard()
         if torch.is_grad_enabled():
-            self.in_backward, self.outer = False, None  # of a backward pass that failed
+            if self.in_backward:
+                self.refuse_broken()
+            self.in_backward, self.outer = False, None  # of a backward pass that failed before it handed over anything
             if self.turning or self.wants_more():
                 self.renew()
             self.begin()
@@ -339,9 +356,9 @@ class Exchange:
 
     def unguard(self) -> None:
         """Gradients under way are None again, for those who look at them on purpose."""
-        if self.overlap and not self.compiled:
+        if self.overlap:
             for layer in self.layers:
-                if layer.flying:
+                if layer.flying and not layer.hidden:
                     layer.forget()
 
     def after_forward(self, model: torch.nn.Module, arguments: object, result: object) -> None:
@@ -358,6 +375,10 @@ class Exchange:
         if self.layers[0].parameters[0].device != self.device:
             raise PoseidonError(f"the model has moved from {self.device} to {self.layers[0].parameters[0].device}, expected that "
                                 "it moves before distribute")
+        for layer in self.layers:
+            if exchanged(layer.parameters[0].dtype) is not layer.dtype:
+                raise PoseidonError(f"parameters of layer '{layer.name}' have become {layer.parameters[0].dtype}, expected that the "
+                                    "model is converted before distribute")
         self.ranges.follow_profiler()
         if self.carrier is not None:
             interruption.forget()
@@ -377,6 +398,25 @@ class Exchange:
                 self.settle()
         elif self.stopwatch:
             self.stopwatch.step = step
+
+    def refuse_inside(self, optimizer: torch.optim.Optimizer, arguments: object, words: object) -> None:
+        """Before any optimizer's step: one that a hook calls inside backward finds this worker's own gradients."""
+        if torch._C._current_graph_task_id() >= 0 and any(p in self.known for group in optimizer.param_groups for p in group["params"]):
+            raise PoseidonError(f"{type(optimizer).__name__}.step was called inside backward(), where gradients are this worker's own, "
+                                "expected it behind backward()", "UNIMPLEMENTED")
+
+    def check_optimized(self, optimizer: torch.optim.Optimizer) -> None:
+        """Refuses an update of what no model of the job holds: each worker would train its own."""
+        if self.checked != self.optimized(optimizer):
+            self.checked = self.optimized(optimizer)
+            known = {parameter for exchange in self.all for parameter in parameters_of(exchange.root)}
+            self.strangers = [(number, parameter) for number, group in enumerate(optimizer.param_groups)
+                              for parameter in group["params"] if parameter not in known]
+        for number, parameter in self.strangers:
+            if parameter.grad is not None:
+                raise PoseidonError(f"a parameter of {'x'.join(map(str, parameter.shape)) or 1} in group {number} of the optimizer is in no "
+                                    "model that distribute was given: its gradient is this worker's own, expected one model that holds "
+                                    "all that is trained, or distribute for each", "INVALID_ARGUMENT")
 
     def take_plan(self, step: int) -> None:
         takes = ctypes.c_int32()
@@ -406,7 +446,11 @@ class Exchange:
         if self.outlined() == self.outline:
             return any(parameter.requires_grad for parameter in self.frozen)
         self.parts, self.outline = list(self.root.modules()), self.outlined()
-        return any(p.requires_grad and p not in self.known for p in self.root.parameters())
+        new = [p for p in parameters_of(self.root) if p.requires_grad and p not in self.known]
+        if any(not isinstance(p, torch.nn.Parameter) for p in new):
+            raise PoseidonError("a tensor that is no torch.nn.Parameter is in the place of one in the model and requires a gradient, "
+                                "expected the model's own parameters (torch.func.functional_call gives it others)", "UNIMPLEMENTED")
+        return bool(new)
 
     def renew(self) -> None:
         """Layers were thawed or added, or send no factors any more, on all workers in the same step: they and the others are a
@@ -415,7 +459,7 @@ class Exchange:
             raise PoseidonError("a layer was thawed or added inside join, expected it before: a worker without batches does "
                                 "not see it", "UNIMPLEMENTED")
         self.synchronize()
-        new = [p for p in self.root.parameters() if p.requires_grad and p not in self.known]
+        new = [p for p in parameters_of(self.root) if p.requires_grad and p not in self.known]
         local = any(layer.local for layer in self.layers)
         if self.session.workers > 1:
             self.announce()
@@ -474,6 +518,12 @@ class Exchange:
                 self.session.options.log(None, c.NOTICE, (
                     f"layer '{layer.name}' goes as factors and its gradient came whole in {layer.steps_whole} steps: it "
                     "goes whole from the next step on, and the others are planned anew").encode())
+
+    def refuse_broken(self) -> None:
+        """After a backward pass that has not come to its end: others have what it handed over, and wait for the rest."""
+        if gone := next((layer for layer in self.layers if layer.flying), None):
+            raise PoseidonError(f"the backward pass before ended by an exception after the gradient of layer '{gone.name}' had left, "
+                                "expected that the program ends: other workers wait for the rest", "FAILED_PRECONDITION")
 
     # ---- backward
 
@@ -727,13 +777,12 @@ class Exchange:
             shared.flying = True
         self.step += 1
         self.begun = self.in_backward = False
-        if self.overlap:
+        if self.overlap and not self.compiled:
             for layer in self.layers:
                 layer.next_backward()
                 layer.forget()
-                if not self.compiled:  # a compiler wants to know every tensor that it sees
-                    layer.guard()
-        else:
+                layer.guard()
+        else:  # a compiler wants to know every tensor that it sees, and gradients and weights under way are of classes of ours
             for layer in self.layers:
                 self.land(layer)
                 layer.next_backward()
@@ -879,6 +928,7 @@ class Exchange:
 
     def finish_landed(self, layers: list[Layer]) -> None:
         for layer in layers:
+            layer.show()
             self.land(layer)
             if not all(layer.used):
                 self.land_shared()
@@ -890,7 +940,8 @@ class Exchange:
         if self.updating is not None:
             self.update_layers(layers)
             for layer in layers:
-                layer.forget()
+                if not self.keeping:
+                    layer.forget()
         if self.stopwatch:
             self.stopwatch.charge()
         for layer in layers:
@@ -934,13 +985,16 @@ class Exchange:
                       words: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """With overlap optimizer.step() itself has nothing to do, because the gradients under way are None
         meanwhile: what it would do now is done layer by layer later, with the learning rates of now."""
+        self.check_optimized(optimizer)
         if self.overlap:
             if any(argument is not None for argument in (*arguments[1:], *words.values())):
                 raise PoseidonError("optimizer.step was given a closure, expected none with overlap",
                                     "INVALID_ARGUMENT")
+            self.catch_up()  # with a step() before this one
             self.unguard()
             if self.grouped != self.optimized(optimizer):
                 self.groups = self.groups_by_layer(optimizer)
+            self.zeroed, self.cleared = False, []
             self.updating = [{key: value.clone() if torch.is_tensor(value) else value
                               for key, value in group.items()} for group in optimizer.param_groups]
             return None
@@ -962,23 +1016,44 @@ class Exchange:
         return closure_of_all
 
     def after_update(self, optimizer: object, arguments: object, words: object) -> None:
-        if self.stopwatch and not self.overlap:
+        if self.overlap:
+            for layer in self.layers:
+                if layer.flying:
+                    layer.hide(self.awaited)
+        elif self.stopwatch:
             self.stopwatch.share()
 
-    def drop(self) -> None:
-        """zero_grad was called: gradients under way that no step() has asked for are not wanted."""
+    @contextlib.contextmanager
+    def drop(self) -> Iterator[None]:
+        """Around zero_grad: gradients under way that no step() has asked for are not wanted, and those of others not after it."""
         if self.updating is None:
             self.unguard()
             for layer in self.layers:
                 layer.dropped = layer.flying
+        self.zeroing = self.zeroed = True
+        try:
+            yield
+        finally:
+            self.zeroing = False
 
     def synchronize(self) -> None:
-        """Every parameter is what it will be before the next forward pass: needed with overlap before
-        parameters are read other than by the model's own forward pass or state_dict()."""
+        """Waits, with overlap, for all gradients under way and for the updates that step() has asked for."""
         if self.overlap:
             for layer in self.layers:
                 self.finish(layer)
             self.land_shared()
+
+    def catch_up(self) -> None:
+        """Does what optimizer.step() has left for later, and leaves the gradients where they would be without overlap."""
+        if self.updating is not None:
+            self.keeping = not self.zeroed
+            try:
+                self.synchronize()
+            finally:
+                self.keeping = False
+            for parameter in self.cleared:
+                parameter.grad = None
+            self.cleared = []
 
     # ---- the plan
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import array
 import ctypes
 import math
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ..session import Session
+    from .awaited import Awaited
     from .devices import Carrier, Moves
     from .exchange import Exchange
 
@@ -129,6 +130,7 @@ class Layer:
         self.came_whole = False  # in this step, on this worker, while all send factors
         self.steps_whole = 0     # in which it did on some worker
         self.guards: list[UnderWay] = []
+        self.hidden: list[torch.nn.Parameter] = []  # see hide
         # The arguments of the core's calls, made once: the addresses of what the core reads change, the structs do not.
         self.view, self.more = c.View(dtype=DTYPES[self.dtype]), c.Push()
         self.u, self.v, self.product = c.View(dtype=c.F32), c.View(dtype=c.F32), c.Factors()
@@ -356,6 +358,17 @@ class Layer:
         for parameter, guard, used in zip(self.parameters, self.guards, self.used):
             parameter.grad = guard if used else None
 
+    def hide(self, awaited: type[Awaited]) -> None:
+        """Until the parameters have been updated, those who read them get them from `awaited`."""
+        self.hidden = [parameter for parameter in self.parameters if type(parameter) is torch.nn.Parameter]
+        for parameter in self.hidden:
+            parameter.__class__ = awaited  # the same object under another name
+
+    def show(self) -> None:
+        for parameter in self.hidden:
+            parameter.__class__ = torch.nn.Parameter
+        self.hidden = []
+
     def release(self) -> None:
         """Memory of one tensor goes when the gradient goes, as autograd's does."""
         self.own = self.mean = None
@@ -529,6 +542,11 @@ def check_rows(name: str, module: torch.nn.Module) -> None:
                             "forward pass by each worker's own batch, expected None", "UNIMPLEMENTED")
 
 
+def parameters_of(module: torch.nn.Module, recurse: bool = True) -> Iterator[torch.nn.Parameter]:
+    """Also of a class that has another method of that name."""
+    return torch.nn.Module.parameters(module, recurse)
+
+
 def is_table(module: torch.nn.Module, owners: dict[torch.nn.Parameter, list[torch.nn.Module]]) -> bool:
     """Whether the gradient of a module's weight is sparse, whichever of its owners uses it."""
     own = dict(module.named_parameters(recurse=False))
@@ -554,7 +572,7 @@ def layers_of(model: torch.nn.Module, session: Session, factors: bool = True,
     gradient, and of those `known` that did before."""
     owners: dict[torch.nn.Parameter, list[torch.nn.Module]] = {}
     for module in model.modules():
-        for parameter in module.parameters(recurse=False):
+        for parameter in parameters_of(module, recurse=False):
             owners.setdefault(parameter, []).append(module)
     layers: list[Layer] = []
     home: dict[torch.nn.Parameter, Layer] = {}
@@ -581,7 +599,7 @@ def layers_of(model: torch.nn.Module, session: Session, factors: bool = True,
     layers, joined_in = join_small(layers, session)
     users = {}
     for module in model.modules():
-        used = dict.fromkeys(joined_in[home[p]] for p in module.parameters(recurse=False) if p in home)
+        used = dict.fromkeys(joined_in[home[p]] for p in parameters_of(module, recurse=False) if p in home)
         if used:
             users[module] = list(used)
         for layer in used:
@@ -611,6 +629,10 @@ def join_small(layers: list[Layer], session: Session) -> tuple[list[Layer], dict
 def compare(session: Session, model: torch.nn.Module) -> None:
     """Raises PoseidonError on a worker whose parameters and buffers are not named, shaped, typed and frozen as rank 0's, which ends
     the job. The core compares layers, and knows nothing of the tensors in them."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if torch.nn.parameter.is_lazy(tensor):
+            raise PoseidonError(f"'{name}' of a lazy module has no shape yet, expected a forward pass before distribute",
+                                "INVALID_ARGUMENT")
     session.compare_models([f"{name} {'x'.join(map(str, tensor.shape)) or 1} {str(tensor.dtype).removeprefix('torch.')}"
                             + ("" if tensor.requires_grad or not isinstance(tensor, torch.nn.Parameter) else ", frozen")
                             for name, tensor in [*model.named_parameters(), *model.named_buffers()]])
