@@ -292,6 +292,24 @@ def meets():
     poseidon.barrier()  # until all have asked
 
 
+def beside_gloo_torch_first():
+    dist.init_process_group("gloo")
+    both_sum()
+
+
+def beside_gloo_poseidon_first():
+    assert poseidon.workers() == 2
+    dist.init_process_group("gloo")
+    both_sum()
+
+
+def both_sum():
+    theirs, ours = torch.ones(1), poseidon.all_reduce(torch.ones(1), op="sum")
+    dist.all_reduce(theirs)
+    assert theirs == ours == dist.get_world_size() == poseidon.workers() and dist.get_rank() == poseidon.rank()
+    assert dist.get_backend() == "gloo"
+
+
 def batches(steps, alone=False):
     """This rank's of `steps`, or all."""
     whole = samples(steps * ALL)

@@ -97,6 +97,11 @@ def test_torch_has_master_port_and_poseidon_another(tmp_path, token):
     succeed(tmp_path, 2, "meets", **variables)
 
 
+@pytest.mark.parametrize("first", ["torch", "poseidon"])
+def test_gloo_and_poseidon_share_a_port_that_was_set_by_hand(tmp_path, first):
+    succeed(tmp_path, 2, f"beside_gloo_{first}_first", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+
+
 def test_torchrun_starts_them(tmp_path):
     process, = programs.start(sys.executable, tmp_path, 1, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
                               HERE / "groups.py", "meets", tmp_path / "x", RANK=None, WORLD_SIZE=None, LOCAL_WORLD_SIZE=None)

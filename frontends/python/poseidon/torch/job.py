@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from ..membership import Membership
 from .exchange import Exchange
 
 if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
     from ..launch import Place
     from ..session import Path, Session
 
@@ -60,8 +63,25 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
             raise PoseidonError(f"poseidon.torch.init was given {', '.join(given)} after this process has joined, expected it "
                                 "before distribute, loader and any collective")
         return
+    if port is None and is_beside_torch():
+        port = port_of(torch.distributed.distributed_c10d._get_default_store(), torch.distributed.get_rank())
     _member.join(rank, workers, coordinator, port, listen, token_file, threads=threads or torch.get_num_threads(), cores=cores,
                  meet=meet_at_agent, **options)
+
+
+def is_beside_torch() -> bool:
+    """Whether torch.distributed listens where this process would meet the others, at a MASTER_PORT that was set by hand."""
+    return (torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+            and launch.variable_number("POSEIDON_PORT") is None and launch.master_port() != 0)
+
+
+def port_of(store: Store, rank: int) -> int:
+    """One that is free at rank 0, which it hands on through torch's store. All workers call it."""
+    if rank == 0:
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            store.set("poseidon/port", str(probe.getsockname()[1]))
+    return int(store.get("poseidon/port"))
 
 
 def meet_at_agent(place: Place) -> Callable[[str, int], None] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -366,19 +365,16 @@ def join(store: Store, rank: int, size: int) -> None:
     launched = launch.dialect(None, None) is not None
     words: dict[str, Any] = {} if launched else {"rank": rank, "workers": size}
     if size > 1 and launch.variable_number("POSEIDON_PORT") is None and (launch.master_port() or not launched):
-        if rank == 0:
-            with socket.socket() as probe:
-                probe.bind(("", 0))
-                store.set("poseidon/port", str(probe.getsockname()[1]))
-        words["port"] = int(store.get("poseidon/port"))
+        words["port"] = job.port_of(store, rank)
     job.init(**words)
 
 
 def rendezvous(url: str, timeout: timedelta = default_pg_timeout, **words: Any) -> Iterator[tuple[Store, int, int]]:
     """torch's env://. Where a variable that it needs is not set, as under mpirun and srun or where the script runs by itself,
-    torch refuses: then the workers meet as Poseidon's do, and rank 0 has the store for torch."""
+    torch refuses: then the workers meet as Poseidon's do, and rank 0 has the store for torch; so where they have met at MASTER_PORT."""
     said = {name.upper() for name in parse_qs(urlparse(url).query)}
-    if all(name in said or os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
+    taken = job.is_joined() and job.joined().options.coordinator_port == launch.variable_number("MASTER_PORT")
+    if not taken and all(name in said or os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
         yield from _of_environment(url, timeout=timeout, **words)
         return
     job.init()
