@@ -18,6 +18,11 @@ BATCH = 4
 LATE = 6  # the step at which something begins; the plan is final at step 3
 
 
+def device_type():
+    """Of the device that trains, as autocast and a scaler want it: it is torch's default device."""
+    return torch.get_default_device().type
+
+
 def noise(step, ranks, *shape, stream=0):
     """Of the batches of all `ranks`, one behind the other, on torch's default device."""
     return torch.cat([torch.randn(BATCH, *shape, generator=torch.Generator().manual_seed(1000 * stream + 10 * step + rank),
@@ -64,9 +69,14 @@ class Accumulation(Feature):
 class Autocast(Feature):
     tolerance = 1e-2  # both round products to bfloat16
 
+    def begins(self, step, ranks):
+        return True
+
     def loss(self, model, step, ranks):
-        with torch.autocast("cpu", torch.bfloat16):
+        begun = self.begins(step, ranks)
+        with torch.autocast(device_type(), torch.bfloat16, enabled=begun):
             result = model(noise(step, ranks, 10))
+        assert result.dtype == (torch.bfloat16 if begun else torch.float32), "autocast is of another device"
         return (result.float() - noise(step, ranks, 3, stream=1)).square().mean()
 
 
@@ -76,7 +86,7 @@ class Scaled(Feature):
     steps = 8
 
     def optimizer(self, model):
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 8, growth_interval=2)
+        self.scaler = torch.amp.GradScaler(device_type(), init_scale=2.0 ** 8, growth_interval=2)
         return super().optimizer(model)
 
     def backward(self, model, optimizer, step, ranks):
@@ -624,13 +634,8 @@ class Late(Feature):
         return step >= LATE
 
 
-class LateAutocast(Late):
-    tolerance = 1e-2
-
-    def loss(self, model, step, ranks):
-        with torch.autocast("cpu", torch.bfloat16) if self.begins(step, ranks) else contextlib.nullcontext():
-            result = model(noise(step, ranks, 10))
-        return (result.float() - noise(step, ranks, 3, stream=1)).square().mean()
+class LateAutocast(Late, Autocast):
+    pass
 
 
 class LateHook(Late):
@@ -779,7 +784,7 @@ class Split(OnDevices):
     by_rank = True
 
     def model(self):
-        if torch.get_default_device().type == "cpu":
+        if device_type() == "cpu":
             return self.Net(["cpu"] * 5)
         import accelerator
         one, other = accelerator.two()
@@ -812,7 +817,7 @@ class Counted(OnDevices):
         if step == self.steps - 1:
             owner, name, _ = self.counted()
             setattr(owner, name, self.plain)
-            if torch.get_default_device().type != "cpu":
+            if device_type() != "cpu":
                 self.check()
 
 
@@ -856,7 +861,7 @@ class Launched(OnDevices):
 
     def model(self):
         model = super().model()
-        if torch.get_default_device().type != "cpu":
+        if device_type() != "cpu":
             import accelerator
             watch = accelerator.Watch()
             model[4].weight.register_post_accumulate_grad_hook(lambda _: watch.begin())
@@ -875,7 +880,7 @@ FORCED = ["Plain", "Accumulation", "Autocast", "Scaled", "Frozen", "Penalty", "G
 
 def train(feature, ranks, wrap=lambda model, optimizer: None):
     """The weights after the feature's steps, and what wrap returned."""
-    if torch.get_default_device().type == "cpu":
+    if device_type() == "cpu":
         model = feature.model()
     else:
         import accelerator
