@@ -49,6 +49,25 @@ def times_are_those_of_the_device():
             assert took >= 4 * 1000 * DELAY, spans  # each of the layer's operators, forward and backward, takes so long
 
 
+def compiled_models_train():
+    """Marks of the time are events, of which a compiler would make its own."""
+    import copy
+
+    import poseidon.torch
+    poseidon.torch.init(rank=0, workers=1)
+    model = net()
+    plain = copy.deepcopy(model)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (model, plain)]
+    poseidon.torch.wrap(model, optimizers[0])
+    for _ in range(12):  # into the final plan
+        for one, optimizer in zip((torch.compile(model, backend="aot_eager"), plain), optimizers):
+            optimizer.zero_grad()
+            one(torch.ones(2, 6).to(KIND)).square().sum().backward()
+            optimizer.step()
+    for one, other in zip(model.parameters(), plain.parameters()):
+        torch.testing.assert_close(one.cpu(), other.cpu(), rtol=1e-5, atol=1e-6)
+
+
 def a_model_that_moves_is_refused():
     import poseidon.torch
     poseidon.torch.init(rank=0, workers=1)
@@ -130,7 +149,7 @@ def rounding_is_set_back():
 
 CASES = [a_model_that_moves_is_refused.__name__, numbers_on_a_device_are_shared.__name__,
          a_device_without_streams_is_refused.__name__, rounding_is_set_back.__name__,
-         small_layers_join_to_a_larger_size_than_on_the_host.__name__]
+         small_layers_join_to_a_larger_size_than_on_the_host.__name__, compiled_models_train.__name__]
 if KIND == "late":  # whose delays are known
     CASES.append(times_are_those_of_the_device.__name__)
 

@@ -10,6 +10,8 @@ import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from .. import library as c
 from .devices import module_of
 
@@ -75,6 +77,17 @@ class DeviceStopwatch(Stopwatch):
         self.streams = module_of(self.device)
         self.kept: list[Callable[[Callable[[Any], int]], None]] = []  # reports for when the marks have been reached
         super().__init__(session, model, layers)
+
+    # What a compiler traces has no marks, because it would make events of its own of them: what a compiled forward pass takes
+    # counts for the layer whose gradient comes first.
+
+    def charge(self, which: int = c.FORWARD, layer: Layer | None = None) -> None:
+        if not torch.compiler.is_compiling():
+            super().charge(which, layer)
+
+    def restart(self, which: int = c.FORWARD, layer: Layer | None = None) -> None:
+        if not torch.compiler.is_compiling():
+            super().restart(which, layer)
 
     def mark(self) -> Any:
         event = self.streams.Event(enable_timing=True)
