@@ -19,7 +19,8 @@ from ports import free_port  # noqa: E402
 
 import poseidon  # noqa: E402
 
-PATIENCE = 60 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
+TIMEOUT_FACTOR = float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
+PATIENCE = 60 * TIMEOUT_FACTOR
 FACTORS = {"wide": "sfb", "twice": "sfb", "some": "sfb", "never": "sfb", "last": "sfb"}
 
 

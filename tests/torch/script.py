@@ -3,8 +3,13 @@
 file for what it ends with, to which it adds its rank.
 """
 import contextlib
+import os
 import pathlib
+import random
+import signal
 import sys
+import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "frontends" / "python"))
 
@@ -244,6 +249,34 @@ def ends_early():
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
+
+
+def lose(number, **options):
+    """The last rank sends itself a signal at any moment, and says before who it is and when that is. The others say when they
+    have heard of it: the clock is the machine's."""
+    def send():
+        print(os.getpid(), time.monotonic(), flush=True)
+        os.kill(os.getpid(), number)
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    data = loader(10 * ALL, **options)
+    train(model, optimizer, data, epochs=1)
+    if poseidon.rank() == poseidon.workers() - 1:
+        threading.Timer(random.uniform(0, 0.5), send).start()
+    try:
+        train(model, optimizer, data, epochs=1_000_000)
+    except poseidon.PoseidonError:
+        print(time.monotonic(), flush=True)
+        raise
+
+
+def killed():
+    """Its loader forks processes in every epoch, while the job is joined."""
+    lose(signal.SIGKILL, num_workers=2)
+
+
+def killed_beside_processes_that_stay():
+    lose(signal.SIGKILL, num_workers=2, persistent_workers=True)
 
 
 def weights_that_part():

@@ -13,10 +13,17 @@ from conftest import HERE, PATIENCE, PREPARED  # noqa: E402
 sys.path.append(str(HERE.parent / "shared"))
 import programs  # noqa: E402
 
+
+def start(folder, workers, case, **variables):
+    """A process for each rank."""
+    plain = dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")) if workers == 1 else {}  # as nobody has launched it
+    return programs.start(PREPARED, folder, workers, HERE / "script.py", case, folder / f"{case}-of{workers}-",
+                          **{**plain, **variables})
+
+
 def run(folder, workers, case):
     """How each rank ended: its code and what it said on standard error."""
-    plain = dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")) if workers == 1 else {}  # as nobody has launched it
-    processes = programs.start(PREPARED, folder, workers, HERE / "script.py", case, folder / f"{case}-of{workers}-", **plain)
+    processes = start(folder, workers, case)
     said = programs.ended(processes, PATIENCE)
     return [(process.returncode, errors) for process, errors in zip(processes, said)]
 
