@@ -251,18 +251,20 @@ def ends_early():
         optimizer.step()
 
 
-def lose(number, **options):
-    """The last rank sends itself a signal at any moment, and says before who it is and when that is. The others say when they
-    have heard of it: the clock is the machine's."""
-    def send():
-        print(os.getpid(), time.monotonic(), flush=True)
-        os.kill(os.getpid(), number)
+def send_itself(number):
+    """And says before who it is and when that is. The clock is the machine's."""
+    print(os.getpid(), time.monotonic(), flush=True)
+    os.kill(os.getpid(), number)
+
+
+def lose(number, lost=None, **options):
+    """The rank `lost`, or the last, sends itself a signal at any moment. The others say when they have heard of it."""
     model = net()
     model, optimizer = poseidon.distribute(model, sgd(model))
     data = loader(10 * ALL, **options)
     train(model, optimizer, data, epochs=1)
-    if poseidon.rank() == poseidon.workers() - 1:
-        threading.Timer(random.uniform(0, 0.5), send).start()
+    if poseidon.rank() == (poseidon.workers() - 1 if lost is None else lost):
+        threading.Timer(random.uniform(0, 0.5), send_itself, (number,)).start()
     try:
         train(model, optimizer, data, epochs=1_000_000)
     except poseidon.PoseidonError:
@@ -277,6 +279,30 @@ def killed():
 
 def killed_beside_processes_that_stay():
     lose(signal.SIGKILL, num_workers=2, persistent_workers=True)
+
+
+DEAD_AFTER = 5
+
+
+def frozen():
+    poseidon.init(dead_after=DEAD_AFTER)
+    lose(signal.SIGSTOP)
+
+
+def frozen_coordinator():
+    poseidon.init(dead_after=DEAD_AFTER)
+    lose(signal.SIGSTOP, lost=0)
+
+
+def paused():
+    """The last rank stops between two steps until somebody wakes it up."""
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    train(model, optimizer, loader(20 * ALL))
+    if poseidon.rank() == poseidon.workers() - 1 > 0:
+        send_itself(signal.SIGSTOP)
+    train(model, optimizer, loader(20 * ALL))
+    return model
 
 
 def weights_that_part():

@@ -32,21 +32,29 @@ def trained(folder, workers, case):
     """The parameters, of which all ranks have the same bits."""
     for code, errors in run(folder, workers, case):
         assert code == 0, errors[-3000:]
+    return saved(folder, workers, case)
+
+
+def saved(folder, workers, case):
+    """The same of a job that has ended."""
     first, *others = (torch.load(folder / f"{case}-of{workers}-{rank}") for rank in range(workers))
     for other in others:
         assert all(torch.equal(one, two) for one, two in zip(first, other, strict=True))
     return first
 
 
+def check_near(alone, together):
+    largest = max(parameter.abs().max() for parameter in alone)
+    apart = max((one - other).abs().max() for one, other in zip(alone, together, strict=True)) / largest
+    print(f"apart: {apart:.1e}")
+    assert apart <= 3e-6
+
+
 @pytest.mark.parametrize("workers, case", [(2, "plain"), (3, "uneven"), (2, "uneven"), (2, "synchronized"), (3, "synchronized"), (2, "forward"), (2, "shuffled"),
                                            (2, "validated"), (2, "two_models"), (2, "as_ddp"), (3, "as_ddp"),
                                            (2, "as_ddp_with_factors")])
 def test_workers_train_what_one_does(tmp_path, workers, case):
-    alone, together = trained(tmp_path, 1, case), trained(tmp_path, workers, case)
-    largest = max(parameter.abs().max() for parameter in alone)
-    apart = max((one - other).abs().max() for one, other in zip(alone, together, strict=True)) / largest
-    print(f"{case}: {apart:.1e}")
-    assert apart <= 3e-6
+    check_near(trained(tmp_path, 1, case), trained(tmp_path, workers, case))
 
 
 def test_a_shuffled_loader_has_one_order_for_all(tmp_path):
