@@ -62,15 +62,21 @@ def test_a_rank_that_stays_frozen_is_named_in_time(tmp_path, case, rank):
     check_named(rank, lost.split()[1], others, FROZEN, WITHIN_DEAD_AFTER)
 
 
+def launch(folder, case, *launcher):
+    """How a launcher of two ranks ended: its code, and what it said on standard output and error."""
+    process, = programs.start(sys.executable, folder, 1, "-m", *launcher, HERE / "script.py", case, folder / f"{case}-",
+                              **dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")))
+    said = programs.said([process], 2 * PATIENCE)
+    return endings([process], said)[0]
+
+
 @pytest.mark.skipif("POSEIDON_PROGRAM" not in os.environ, reason="POSEIDON_PROGRAM is not set: it is not built")
 def test_poseidon_run_ends_a_frozen_rank_with_the_others(tmp_path):
     """Which does not end by itself."""
-    job, = programs.start(sys.executable, tmp_path, 1, "-m", "poseidon", "run", "-n", "2", sys.executable, "-B", HERE / "script.py",
-                          "frozen", tmp_path / "x", RANK=None, WORLD_SIZE=None, LOCAL_WORLD_SIZE=None)
-    (output, errors), = programs.said([job], PATIENCE)
+    code, output, errors = launch(tmp_path, "frozen", "poseidon", "run", "-n", "2", sys.executable, "-B")
     said = dict(re.findall(r"^\[(\d)\] (.+)$", output, re.MULTILINE))
     number, began = said["1"].split()
-    check_named(1, began, [(job.returncode, said["0"], errors)], FROZEN, WITHIN_DEAD_AFTER)
+    check_named(1, began, [(code, said["0"], errors)], FROZEN, WITHIN_DEAD_AFTER)
     assert has_ended(int(number))
 
 
@@ -102,3 +108,14 @@ def test_a_rank_that_stops_for_a_while_is_waited_for(tmp_path, workers):
         for process in processes:
             process.kill()
     check_near(trained(tmp_path, 1, "paused"), saved(tmp_path, workers, "paused"))
+
+
+def test_a_job_that_torchrun_restarts_ends_as_one_that_nothing_has_befallen(tmp_path):
+    code, output, errors = launch(tmp_path, "resumed", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+                                  "--max-restarts=1")
+    assert code == 0, errors[-3000:]
+    assert re.fullmatch("from step 0 on\nfrom step [45] on\n", output), output  # rank 0 may be ended before it has saved step 4
+    expected = trained(tmp_path, 2, "resumed")
+    for rank in range(2):
+        for one, other in zip(expected, torch.load(tmp_path / f"resumed-{rank}"), strict=True):
+            assert torch.equal(one, other)
