@@ -444,13 +444,25 @@ def test_a_batch_that_failed_in_backward_is_not_left_out(alone):
 
 # ---- the model afterwards
 
+def quantized(model):
+    """In place, because a copy of what is not plain would be."""
+    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8, inplace=True)
+
+
+def pickled(model):
+    made = pickle.dumps(model)
+    assert b"poseidon" not in made
+    return pickle.loads(made)
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_model_is_given_back(tmp_path, overlap, fails):
     model = mlp()
     optimizer = sgd(model)
-    poseidon.torch.init(rank=0, workers=1)
+    poseidon.torch.init(rank=0, workers=1, schemes=dict.fromkeys("035", "sfb"))  # else they join, and stay what they are
     poseidon.torch.wrap(model, optimizer, overlap=overlap)
+    assert all(type(model[at]) is not nn.Linear for at in (0, 3, 5))
     train([(model, optimizer)], steps=2)
     if fails:
         try:
@@ -469,7 +481,11 @@ def test_the_model_is_given_back(tmp_path, overlap, fails):
     with torch.serialization.safe_globals([nn.Sequential, nn.Linear, nn.Tanh, nn.ReLU, nn.BatchNorm1d]):
         loaded = torch.load(tmp_path / "model.pt", weights_only=True)
     assert differing(model.state_dict(), loaded.state_dict()) == []
-    torch.jit.script(model.eval())
+    fresh.load_state_dict(model.state_dict())
+    for make in (pickled, torch.jit.script, quantized):
+        one, other = make(model.eval()), make(fresh.eval())
+        assert list(map(type, one.modules())) == list(map(type, other.modules())) and repr(one) == repr(other)
+        assert torch.equal(one(torch.ones(5, 6)), other(torch.ones(5, 6)))
 
 
 def nothing(module, arguments, result):
