@@ -17,6 +17,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
+import accelerator  # noqa: E402
 import poseidon.torch as poseidon  # noqa: E402
 
 ALL = 24  # samples of a step, over all workers
@@ -328,6 +329,36 @@ def resumed():
             torch.save((step + 1, model.state_dict(), optimizer.state_dict()), new)
             os.replace(new, last)
     return model
+
+
+def fail_on_a_device(overlap, in_backward):
+    """The last rank fails in step 3, between two steps or while gradients of a backward pass are under way."""
+    accelerator.load((50, 1500))
+    model = net().to(accelerator.KIND)
+    model, optimizer = poseidon.distribute(model, sgd(model), overlap=overlap)
+
+    def fail(*_):
+        raise ValueError("the data are gone")
+    for step, batch in enumerate(loader(40 * ALL)):
+        if step == 3 and poseidon.rank() == poseidon.workers() - 1:
+            model[2].register_full_backward_pre_hook(fail) if in_backward else fail()
+        train(model, optimizer, [[part.to(accelerator.KIND) for part in batch]], epochs=1)
+
+
+def fails_on_a_device():
+    fail_on_a_device("backward", in_backward=False)
+
+
+def fails_in_a_backward_pass_on_a_device():
+    fail_on_a_device("backward", in_backward=True)
+
+
+def fails_on_a_device_with_overlap():
+    fail_on_a_device("forward", in_backward=False)
+
+
+def fails_in_a_backward_pass_on_a_device_with_overlap():
+    fail_on_a_device("forward", in_backward=True)
 
 
 def weights_that_part():

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters on a device. Mostly one whose work ends late (late_device): what does not wait for it finds NaN or old numbers.
 With POSEIDON_TEST_DEVICE=cuda a GPU."""
+import re
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
@@ -9,6 +11,7 @@ import accelerator  # noqa: E402
 import device_cases  # noqa: E402
 import features  # noqa: E402
 from conftest import FORKS, PATIENCE, Workers  # noqa: E402
+from test_distribute import run  # noqa: E402
 from test_features import assert_trained  # noqa: E402
 
 if accelerator.why_not():
@@ -94,3 +97,13 @@ def test_one_worker(tmp_path, case):
     child.kill()
     child.join()
     assert child.exitcode == 0, log.read_text()[-3000:]
+
+
+@pytest.mark.parametrize("case", ["fails_on_a_device", "fails_in_a_backward_pass_on_a_device", "fails_on_a_device_with_overlap",
+                                  "fails_in_a_backward_pass_on_a_device_with_overlap"])
+def test_all_others_get_the_reason_of_a_rank_that_fails(tmp_path, case):
+    *others, (code, errors) = run(tmp_path, 3, case)
+    assert code == 1 and errors.rstrip().endswith("ValueError: the data are gone"), errors[-3000:]
+    said = r"PoseidonError: worker 2 on host \S+: its script failed: ValueError: the data are gone"
+    for code, errors in others:
+        assert code == 1 and re.search(said, errors), errors[-3000:]
