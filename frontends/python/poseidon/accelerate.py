@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Poseidon under Hugging Face Accelerate.
 
-  from poseidon.accelerate import Accelerator
+    from poseidon.accelerate import Accelerator
 
 and the script as it was, started by `poseidon run`, torchrun or mpirun. The model that prepare() returns is the one that it was
 given, whose gradients are the mean over all workers; what Accelerate gathers, reduces and broadcasts itself goes through
@@ -37,7 +37,7 @@ PREPARED = "_is_accelerate_prepared"  # Accelerate's mark of what it has prepare
 class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate has no annotations
     """accelerate.Accelerator, with its arguments by name, in which Poseidon takes DistributedDataParallel's place. `device`
     ("cuda:1") is where models and batches go: by default the accelerator (GPU) with the worker's number on its host, and the CPU
-    where there is none or cpu=True says so. Of DistributedDataParallelKwargs broadcast_buffers counts, hooks are refused, and
+    where there is none or `cpu=True` says so. Of DistributedDataParallelKwargs broadcast_buffers counts, hooks are refused, and
     the rest has no effect. All workers make one. Belongs to the thread that trains."""
 
     def __init__(self, device: str | torch.device | None = None, cpu: bool = False, **options: Any) -> None:
@@ -73,7 +73,8 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
 
     def prepare_model(self, model: torch.nn.Module, device_placement: bool | None = None,
                       evaluation_mode: bool = False) -> torch.nn.Module:
-        """The model itself, or torch.compile's of it, exchanged where a parameter requires a gradient."""
+        """The `model` itself, or torch.compile's of it, exchanged where a parameter requires a gradient, unless `evaluation_mode`
+        says that it will not train. `device_placement`: whether it goes to the device, by default as the Accelerator has it."""
         known, parameters = hasattr(model, PREPARED), list(model.parameters())
         prepared: torch.nn.Module = super().prepare_model(model, device_placement, evaluation_mode=True)  # without DDP
         if any(one is not other for one, other in zip(parameters, model.parameters())):
@@ -119,7 +120,7 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
         return send_to_device(call(send_to_device(tensor, "cpu"), *arguments, **words), self.device)
 
     def no_sync(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
-        """Gradients of backward passes inside add up on each worker; the first one behind it exchanges all."""
+        """Gradients of `model`'s backward passes inside add up on each worker; the first one behind it exchanges all."""
         return job.no_sync(model)
 
     def free_memory(self, *objects: Any) -> Any:

@@ -25,7 +25,9 @@ def reason_of(failure: BaseException) -> str:
 
 
 class PoseidonError(RuntimeError):
-    """A failure of the core: `message`, `code` ("UNAVAILABLE"), and `culprit`, the member to blame or None."""
+    """A failure: `message`, one sentence; `code`, its kind, as "INVALID_ARGUMENT" (a wrong argument), "UNIMPLEMENTED" (what is
+    not there), "UNAVAILABLE" (a worker or the network is gone) or "ABORTED" (somebody ended the job); `culprit`, the number of
+    the worker to blame, or None."""
 
     latest: ClassVar[str] = ""  # message of this process
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Poseidon under Lightning (the package lightning).
 
-  import poseidon.lightning
-  trainer = lightning.Trainer(strategy="poseidon", accelerator="cpu", devices=2)
+    import poseidon.lightning
+    trainer = lightning.Trainer(strategy="poseidon", accelerator="cpu", devices=2)
 
 and the script as it was, started by `poseidon run`, torchrun, mpirun or srun. `devices` are the workers of one host, and
 devices * num_nodes all of the job. One worker trains as always.
@@ -67,7 +67,8 @@ class Environment(ClusterEnvironment):  # type: ignore[misc]  # Lightning is rea
 class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
     """`Trainer(strategy="poseidon")`, or an object of it: the module's gradients are the mean over all workers of the job, and
     what Lightning and torchmetrics share goes through poseidon.torch's collectives. No process group of torch is made.
-    factors=False sends all gradients whole. Belongs to the thread that trains."""
+    `factors=False` sends all gradients whole. `accelerator`, `parallel_devices`, `checkpoint_io` and `precision_plugin` are those
+    of Lightning's strategies, and the Trainer gives the first two. Belongs to the thread that trains."""
 
     strategy_name = "poseidon"
 
@@ -160,8 +161,8 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
     # ---- what workers share besides gradients
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """Of a tensor: the mean, sum, max or min over all workers, a new tensor of its shape; a mean of whole numbers
-        is float64. Anything else comes back as it is."""
+        """Of a `tensor`: what `reduce_op` says, the mean, sum, max or min over all workers, a new tensor of its shape; a mean of
+        whole numbers is float64. Anything else comes back as it is. A `group` is refused but for torch's WORLD. All call it."""
         check_group(group)
         if not isinstance(tensor, torch.Tensor) or not self.is_distributed:
             return tensor
@@ -176,8 +177,9 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
         raise PoseidonError(f"reduce was given the operation '{op}', expected mean, sum, max or min", "INVALID_ARGUMENT")
 
     def all_gather(self, tensor: torch.Tensor, group: Any = None, sync_grads: bool = False) -> torch.Tensor:
-        """Every worker's tensor, of one shape on all, stacked by rank; the tensor itself on one worker. sync_grads: a gradient
-        comes back as the sum of those that all workers have for this worker's part."""
+        """Every worker's `tensor`, of one shape on all, stacked by rank; the tensor itself on one worker. `sync_grads`: a
+        gradient comes back as the sum of those that all workers have for this worker's part. A `group` is refused as by
+        reduce. All call it."""
         check_group(group)
         if not self.is_distributed:
             return tensor
@@ -187,10 +189,11 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
         return gathered
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
-        """Broadcasts an object that JSON can hold, by poseidon.torch.broadcast_object: nothing is unpickled."""
+        """Rank `src`'s `obj`, which JSON can hold, by poseidon.torch.broadcast_object: nothing is unpickled."""
         return poseidon.broadcast_object(obj, src) if self.is_distributed else obj
 
     def barrier(self, name: str | None = None) -> None:
+        """Returns when all workers have called it; `name` has no effect."""
         poseidon.barrier()
 
 

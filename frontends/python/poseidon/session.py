@@ -115,9 +115,12 @@ def listening(announce: Callable[[str, int], None]) -> Callable[[object, bytes, 
 def join(rank: int | None = None, workers: int | None = None, coordinator: str | None = None, port: int | None = None,
          listen: str | None = None, token_file: Path | None = None, threads: int | None = None, cores: int | None = None,
          meet: Callable[[Place], Callable[[str, int], None] | None] | None = None, **options: Any) -> Session:
-    """A session at the place that launch.py finds for this process; returns when all workers are there. Where the launcher
-    does not say where they meet, they do by files (meeting.py), or, on several hosts with torchrun's agents, by `meet`: it
-    makes that known to the place, and returns what rank 0 has to call when it listens. Options: see open_options."""
+    """A session of worker `rank` of `workers`; returns when all workers are there, or raises PoseidonError. Rank 0 listens at
+    `coordinator`, a host or address, and `port`, which the others call; `listen` is the address at which this process itself
+    listens. `token_file` is what make_token_file wrote, the same for all. `threads` multiply factors, by default as many as
+    `cores`, which this worker may use. What is left out launch.py finds in what the launcher sets. Where the launcher does not
+    say where workers meet, they do by files (meeting.py), or, on several hosts with torchrun's agents, by `meet`: it makes that
+    known to the place, and returns what rank 0 has to call when it listens. Options: those of poseidon.torch.init."""
     place = Place.find(rank, workers, coordinator, port, listen)
     token_file = token_file or os.environ.get("POSEIDON_TOKEN_FILE")
     if cores is None:
@@ -151,8 +154,8 @@ class Span(NamedTuple):
 
 
 class Session:
-    """Joined from its making to `leave`. Not thread-safe, as the header says of its main thread; what is added to `in_order`
-    runs on another thread before the calls that follow."""
+    """Joined from its making to `leave`. This worker is `rank`, from 0, of `workers`. Not thread-safe, as the header says of its
+    main thread; what is added to `in_order` runs on another thread before the calls that follow."""
 
     def __init__(self, options: c.Options) -> None:
         self.c = library()
@@ -198,23 +201,25 @@ class Session:
             self.order = None
 
     def member_name(self, member: int) -> str:
+        """As messages name a `member`, the number of a worker: "worker 2 on host b". Any thread calls it."""
         name = ctypes.create_string_buffer(256)
         self.c.member_name(self.handle, member, name, len(name))
         return name.value.decode(errors="replace")
 
     def broadcast(self, buffer: Buffer | c.View, root: int = 0) -> None:
-        """Leaves the numbers of rank `root` in everybody's buffer."""
+        """Leaves the numbers of rank `root` in everybody's `buffer`, a writable one of float32, float64 or int64 numbers, of one
+        length on all."""
         self.settle()
         self.c.broadcast(self.handle, ctypes.byref(view_of(buffer)), root)
 
     def broadcast_number(self, own: int, root: int = 0) -> int:
-        """That of rank `root`, of 64 bits."""
+        """Rank `root`'s `own`, a whole number of 64 bits."""
         number = array.array("q", [own])
         self.broadcast(number, root)
         return number[0]
 
     def broadcast_bytes(self, own: bytes, root: int = 0) -> bytes:
-        """Those of rank `root`, of any length."""
+        """Rank `root`'s `own`, of any length; what the others give is not looked at."""
         size = self.broadcast_number(len(own), root)
         padded = -(-size // 8) * 8  # whole numbers
         words = array.array("q", own.ljust(padded, b"\0")[:padded])
@@ -223,12 +228,12 @@ class Session:
         return words.tobytes()[:size]
 
     def sum(self, buffer: Buffer | c.View) -> None:
-        """Leaves the sum over all workers in everybody's buffer, the same bits everywhere."""
+        """Leaves the sum over all workers in everybody's `buffer`, as of broadcast; the same bits everywhere."""
         self.settle()
         self.c.sum(self.handle, ctypes.byref(view_of(buffer)))
 
     def differing(self, contents: Sequence[bytes]) -> list[bool]:
-        """Which of these are not the same on all workers, bit for bit; every worker gets the answer."""
+        """Which of `contents`, as many on all workers, are not the same on all, bit for bit; every worker gets the answer."""
         if not contents:
             return []
         hashes = array.array("q", b"".join(hashlib.blake2b(content, digest_size=8).digest() for content in contents))
@@ -304,6 +309,7 @@ class Session:
         return int(self.model_plan(model).dense_bytes_sent), planned
 
     def barrier(self) -> None:
+        """Returns when all workers have called it."""
         self.settle()
         self.c.barrier(self.handle)
 
@@ -341,6 +347,7 @@ class Session:
                 self.close()
 
     def abort(self, reason: str) -> None:
+        """Ends the job for everybody, now; the others get `reason`, a sentence without a full stop. Any thread calls it."""
         if self.handle:
             self.c.abort(self.handle, reason.encode())
 

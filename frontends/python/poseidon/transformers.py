@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Poseidon under the Hugging Face Trainer.
 
-  from poseidon.transformers import Trainer, TrainingArguments
-  trainer = Trainer(model=model, args=TrainingArguments(...), ...)
+    from poseidon.transformers import Trainer, TrainingArguments
+    trainer = Trainer(model=model, args=TrainingArguments(...), ...)
 
 and the script as it was, started by `poseidon run`, torchrun or mpirun. One worker trains as always.
 """

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Poseidon under a PyTorch training script.
 
-  import poseidon.torch as poseidon
-  model, optimizer = poseidon.distribute(model, optimizer)
-  loader = poseidon.loader(dataset, batch_size=64, shuffle=True)
+    import poseidon.torch as poseidon
+    model, optimizer = poseidon.distribute(model, optimizer)
+    loader = poseidon.loader(dataset, batch_size=64, shuffle=True)
 
 and the training loop as it was. One process trains as always; `poseidon run`, torchrun, mpirun and srun start several.
+
+Rules for every function. Only the thread that trains calls it. Where all workers call a function they wait for each other, so
+that all call such functions in the same order. A wrong argument, models that differ between workers, and a lost worker raise
+`PoseidonError`; once the job has failed, every further call raises that failure.
 """
 from __future__ import annotations
 
@@ -39,17 +43,26 @@ if torch.distributed.is_available():
 def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, *, overlap: str = "backward",
                factors: bool = True, check_every: int | None = None, tf32: bool = False) -> Any:
     """Lets `model` train with the models of all other workers, exactly as one model on all their batches. Returns model and
-    optimizer, the same objects, or the model alone where no optimizer is given. All workers start from rank 0's parameters and
-    buffers. One worker trains as always.
+    optimizer, the same objects, or the model alone where no optimizer is given. All workers call it, and start from rank 0's
+    parameters and buffers. One worker trains as always.
 
-    Gradients leave while backward() still computes those of the layers below; when it returns, `.grad` is the mean over all
-    workers, for whatever looks at it: clipping, scalers, any optimizer. overlap="forward": backward() returns at once, and each
-    layer is updated right before it runs in the next forward pass (SGD, Adam, AdamW; one backward pass per step; a look at
-    `.grad` before step() raises; one at weights or `.grad` behind it waits until all are updated; compiled models are waited for).
-    factors=False sends all gradients whole. The model may be compiled before or after.
-    tf32=True lets a GPU round the products of other workers' factors as it does for the program's own where TF32 is allowed.
+    `model`: its trained parameters are float32, float64, bfloat16 or float16, on the CPU or on devices with streams (CUDA),
+    where they stay. It may be compiled before or after.
 
-    check_every: every so many steps the parameters of all workers are compared, and in the first three steps, and the first
+    `optimizer`: the one that steps the model. `overlap="forward"` needs it; LBFGS gets from its closure the mean of all workers'
+    losses where it is given here.
+
+    `overlap`: with "backward" gradients leave while backward() still computes those of the layers below; when it returns, `.grad`
+    is the mean over all workers, for whatever looks at it: clipping, scalers, any optimizer. With "forward" backward() returns at
+    once, and each layer is updated right before it runs in the next forward pass (SGD, Adam, AdamW; one backward pass per step; a
+    look at `.grad` before step() raises; one at weights or `.grad` behind it waits until all are updated; compiled models are
+    waited for).
+
+    `factors`: False sends all gradients whole.
+
+    `tf32`: True lets a GPU round the products of other workers' factors as it does for the program's own where TF32 is allowed.
+
+    `check_every`: every so many steps the parameters of all workers are compared, and in the first three steps, and the first
     three of the final plan, every gradient with what plain autograd and an all-reduce give (checks.py has how, and the
     tolerance). What differs is raised on all workers, as PoseidonError with rank, parameter and step; a step is a backward pass,
     from 0. A compared step costs a second forward and backward pass, the memory of both, and an all-reduce of all gradients;
@@ -66,15 +79,17 @@ def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
 
 def loader(dataset: Dataset[Any], batch_size: int | None = 1, shuffle: bool | None = None, **options: Any) -> DataLoader[Any]:
     """A DataLoader of this worker's part of `dataset`: P workers with batches of b see, step for step, what one with batches of
-    P * b would. All workers call it. Arguments: those of torch.utils.data.DataLoader. Samples are shuffled alike everywhere, in
+    P * b would. All workers call it. `batch_size`: samples of one worker's batch. `shuffle` and the other options are those of
+    torch.utils.data.DataLoader. An IterableDataset is refused. Samples are shuffled alike everywhere, in
     another order in every epoch; the last ones, too few for a whole batch each, are divided evenly, and gradients of that step
     count by them; fewer than workers are left out."""
     return shard(DataLoader(dataset, batch_size, shuffle, **options))
 
 
 def shard(whole: DataLoader[Any]) -> DataLoader[Any]:
-    """This worker's part of a loader that gives the batches of all, as loader has it. All workers call it. What is left over
-    at the end is left out where a data set or a sampler of your own makes the batches."""
+    """This worker's part of `whole`, a loader that gives the batches of all, as loader has it. All workers call it. What is left
+    over at the end is left out where a data set or a sampler of your own makes the batches. An IterableDataset, and a loader with
+    a DistributedSampler, are refused."""
     data.check_can_shard(whole)
     if workers() == 1:
         return whole
@@ -96,7 +111,8 @@ def note_samples(samples: int) -> int:
 
 
 def plan(model: torch.nn.Module) -> dict[str, tuple[str, str]]:
-    """How the gradients of `model` go, by the name of each layer: the scheme (kv, sfb, ...), and the reason in words. Empty on one worker."""
+    """How the gradients of `model` go, by the name of each layer: the scheme (kv, sfb, ...), and the reason in words. Layers that
+    share a message are one, under the name of the first. Empty on one worker."""
     exchange = job.exchange_of(model)
     return {} if exchange is None else exchange.plan()
 
@@ -128,8 +144,8 @@ def scalars(model: torch.nn.Module) -> dict[str, float]:
 
 
 def synchronize(model: torch.nn.Module) -> None:
-    """Waits for all gradients under way, and for the updates that step() has asked for: with overlap="forward" before gradients
-    are read between backward() and step(). Who reads weights waits by himself."""
+    """Waits for all gradients of `model` under way, and for the updates that step() has asked for: with overlap="forward" before
+    gradients are read between backward() and step(). Who reads weights waits by himself."""
     exchange = job.exchange_of(model)
     if exchange is not None:
         exchange.synchronize()

@@ -17,8 +17,9 @@ EXACT = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.int3
 
 
 def all_reduce(tensor: torch.Tensor | float, op: str = "mean") -> torch.Tensor:
-    """A new tensor with the mean over all workers, or the "sum"; the same bits everywhere. `tensor`: of any shape, the same on
-    all, on any device, where the result is too, or a number, which is taken as float64. Sums of 16-bit floats are made in
+    """A new tensor with what `op` says: the "mean" over all workers, or the "sum"; the same bits everywhere. `tensor`: of any
+    shape, the same on all, on any device, where the result is too, or a number, which is taken as float64. Complex numbers are
+    refused. Sums of 16-bit floats are made in
     float32, those of whole numbers in int64; a mean of whole numbers is float64."""
     if op not in ("mean", "sum"):
         raise PoseidonError(f"all_reduce was given op '{op}', expected mean or sum", "INVALID_ARGUMENT")

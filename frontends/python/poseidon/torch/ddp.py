@@ -27,24 +27,26 @@ class Face(torch.nn.Module):
     def join(self, divide_by_initial_world_size: bool = True, enable: bool = True,
              throw_on_early_termination: bool = False) -> contextlib.AbstractContextManager[None]:
         """Workers inside may have different numbers of steps: one that leaves its loop goes on in the others' steps, with
-        nothing to contribute, until nobody trains. Gradients are divided by the number of workers, or by how many still train;
-        all have the same weights afterwards. With throw_on_early_termination all raise PoseidonError as soon as one has left
-        its loop. Costs one small sum per step. The optimizer of a worker that has left is not stepped, as with DDP."""
+        nothing to contribute, until nobody trains. Gradients are divided by the number of workers, or, with
+        `divide_by_initial_world_size=False`, by how many still train; all have the same weights afterwards. With
+        `throw_on_early_termination` all raise PoseidonError as soon as one has left its loop. `enable=False`: nothing of all
+        this. Costs one small sum per step. The optimizer of a worker that has left is not stepped, as with DDP."""
         exchange = job.exchange_of(self.module)
         if exchange is None or not enable:
             return contextlib.nullcontext()
         return Joining(exchange, divide_by_initial_world_size, throw_on_early_termination)
 
     def register_comm_hook(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises PoseidonError: what is sent is the exact gradient."""
         raise PoseidonError("register_comm_hook is not there, expected none: what is sent is the exact gradient, as the plan has "
                             "it (poseidon.torch.plan)", "UNIMPLEMENTED")
 
 
 class DistributedDataParallel(Face):
     """A model around `module`, whose gradients are the mean over all workers when backward() returns. Keys of state_dict()
-    begin with "module.", as DDP's do. One worker trains as always. broadcast_buffers=False leaves each worker its own buffers;
-    else they are rank 0's on all workers after every backward pass. check_every: as of distribute. What else DDP takes is taken
-    and has no effect, but process_group and mixed_precision, which are refused."""
+    begin with "module.", as DDP's do. All workers make it. One worker trains as always. `broadcast_buffers=False` leaves each
+    worker its own buffers; else they are rank 0's on all workers after every backward pass. `factors`, `check_every`: as of
+    distribute. What else DDP takes is taken and has no effect, but process_group and mixed_precision, which are refused."""
 
     def __init__(self, module: torch.nn.Module, broadcast_buffers: bool = True, factors: bool = True,
                  check_every: int | None = None, **options: Any) -> None:
@@ -81,12 +83,12 @@ class Attached(Face, parallel.DistributedDataParallel):
 
 
 def attach(ddp: parallel.DistributedDataParallel, factors: bool = True) -> parallel.DistributedDataParallel:
-    """Lets Poseidon average the gradients of a torch.nn.parallel.DistributedDataParallel, of whatever backend, and returns it.
-    Its buckets are not used any more; everything else stays: `module`, the keys of state_dict(), no_sync() and
-    require_backward_grad_sync, find_unused_parameters (always). `.grad` is the mean over all workers when backward() returns.
-    All workers call it, before the first step. Buffers are rank 0's after every backward pass instead of before every forward
-    pass, unless DDP was made with broadcast_buffers=False. One worker trains as always. After shutdown() the object trains
-    alone."""
+    """Lets Poseidon average the gradients of `ddp`, a torch.nn.parallel.DistributedDataParallel of whatever backend, and returns
+    it. `factors=False` sends all gradients whole. DDP's buckets are not used any more; everything else stays: `module`, the keys
+    of state_dict(), no_sync() and require_backward_grad_sync, find_unused_parameters (always). `.grad` is the mean
+    over all workers when backward() returns. All workers call it, before the first step. Buffers are
+    rank 0's after every backward pass instead of before every forward pass, unless DDP was made with broadcast_buffers=False. One
+    worker trains as always. After shutdown() the object trains alone."""
     if type(ddp) is not parallel.DistributedDataParallel:
         raise PoseidonError(f"attach was given a {type(ddp).__module__}.{type(ddp).__qualname__}, expected a "
                             "torch.nn.parallel.DistributedDataParallel that has not been attached", "INVALID_ARGUMENT")

@@ -44,16 +44,27 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
          listen: str | None = None, token_file: Path | None = None, threads: int | None = None,
          cores: int | None = None, **options: Any) -> None:
     """Joins the job; returns when all workers are there. distribute, loader and the collectives do so where it has not been
-    called; called again without arguments it does nothing.
+    called; called again without arguments it does nothing, and with arguments it raises.
+
+    This process is worker `rank` of `workers`. Rank 0 listens at `coordinator`, a host or address, and `port`, which the others
+    call; `listen` is the address at which this process itself listens. `token_file` is what make_token_file wrote, the same for
+    all. `threads` multiply factors: as many as torch has, the same on all workers. `cores`: how many this worker may use, which
+    the plan reckons with.
 
     What is left out comes from what the launcher sets (torchrun's RANK and WORLD_SIZE, the ranks of Open MPI, Slurm and
-    Hydra), MASTER_ADDR, MASTER_PORT and POSEIDON_TOKEN_FILE (the file that make_token_file wrote, the same for all);
-    processes of a launcher that are all on one host need none of these three (meeting.py). `threads` multiply factors: as many as
-    torch has. Further options: wire ("tls", "auth"), schemes ({"fc1": "sfb"}), plan_pin, final_plan_step (None: the
-    first plan stays), policy ("time", "bytes"), servers, join_timeout, dead_after, stuck_after (seconds after which a
-    rank that is alive but keeps the others waiting ends the job), host, log (a function of level and line; without it
-    warnings go to standard error), levels ("auto", "flat", "host"), blas (a library's file, else POSEIDON_BLAS: what
-    multiplies factors instead of torch's own or the system's OpenBLAS).
+    Hydra), MASTER_ADDR, POSEIDON_PORT or MASTER_PORT, and POSEIDON_TOKEN_FILE; processes of a launcher that are all on one host
+    need none of these three (meeting.py). Further options, by name:
+
+    - schemes: {"fc1": "sfb"} or lines of name=scheme, how layers go whatever the plan would choose; plan_pin: the same from
+      Exchange.plan_text(), over which schemes win; policy: what the plan makes least, the "time" of a step (default) or "bytes";
+      final_plan_step: the step from which the plan of what was measured holds (10), or None, with which the first plan stays
+    - wire: "auth" (default: both ends prove the token, and checksums) or "tls" (encrypted as well); levels: whether workers of a
+      host combine first, "host", "flat" (not) or "auto" (where there are several hosts and one of them has several workers)
+    - join_timeout (120): seconds to wait for all workers; dead_after (30): seconds after which a silent worker is lost;
+      stuck_after (60): seconds after which a worker that is alive but keeps the others waiting ends the job
+    - host: this machine's name; log: a function of level (0 debug to 3 error) and line, called on any thread, without which
+      warnings go to standard error; trace_spans: see report; servers: how many dedicated servers the job has (0)
+    - blas: a library's file, else POSEIDON_BLAS: what multiplies factors instead of torch's own or the system's OpenBLAS
     """
     given = {**{name: value for name, value in (("rank", rank), ("workers", workers), ("coordinator", coordinator),
                                                 ("port", port), ("listen", listen), ("token_file", token_file),
@@ -125,14 +136,15 @@ def local_rank() -> int:
 
 def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, overlap: bool = False,
          factors: bool = True, buffers: bool = True, check_every: int | None = None, tf32: bool = False) -> Exchange:
-    """Synchronises the gradients of `model` from now on; all workers start from rank 0's parameters. What distribute is made
-    of: it does so also where there is one worker, and returns the Exchange, with synchronize() and plan().
+    """Synchronises the gradients of `model` from now on; all workers call it and start from rank 0's parameters. What distribute
+    is made of: it does so also where there is one worker, and returns the Exchange, with synchronize() and plan().
 
-    After backward(), `.grad` holds the mean over all workers. With overlap backward() returns at once and
-    optimizer.step() only notes that it was called: each layer is updated right before it runs in the next
-    forward pass (SGD, Adam, AdamW; one backward per step; nothing may look at `.grad` before step()). factors=False keeps
-    all gradients whole; buffers=False leaves each worker its own; check_every, tf32: see distribute. The model may be compiled
-    before or after.
+    After backward(), `.grad` holds the mean over all workers. With `overlap` backward() returns at once and the `optimizer`'s
+    step() only notes that it was called: each layer is updated right before it runs in the next
+    forward pass (SGD, Adam, AdamW; one backward per step; nothing may look at `.grad` before
+    step()). `factors=False` keeps
+    all gradients whole; `buffers=False` leaves each worker its own; `check_every`, `tf32`: see distribute. The model may be
+    compiled before or after.
     DistributedDataParallel and fully sharded models around, inside or beside it are refused: they average the same gradients.
     """
     _wrapped.append(Exchange(joined(), model, optimizer, overlap, factors, buffers, check_every, tf32))
