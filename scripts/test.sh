@@ -13,7 +13,8 @@
 #   check    the quick tests of the dev preset, for daily work
 #
 # Tests read how often to repeat themselves from POSEIDON_DRILLS, POSEIDON_MUTATIONS, POSEIDON_SEEDS,
-# POSEIDON_FUZZ_RUNS and POSEIDON_EXAMPLES; POSEIDON_TIMEOUT_FACTOR gives them more time for it (see `make soak`).
+# POSEIDON_FUZZ_RUNS, POSEIDON_FEATURE_WORKERS, POSEIDON_FEATURE_STEPS and POSEIDON_EXAMPLES; POSEIDON_TIMEOUT_FACTOR
+# gives them more time for it (see `make soak`).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # The first would colour the line that is looked for below; the others bring another Python's packages.

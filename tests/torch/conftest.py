@@ -119,7 +119,7 @@ def differing(one, other):
     return [name for name, tensor in one.items() if not torch.equal(tensor, other[name])]
 
 
-WORKERS = 2
+COUNTS = [int(count) for count in os.environ.get("POSEIDON_FEATURE_WORKERS", "2").split(",")]  # jobs that train the features
 
 
 class Failed(Exception):
@@ -127,25 +127,25 @@ class Failed(Exception):
 
 
 class Workers:
-    """Two workers of one job, which train one feature after another: a session has room for many models."""
+    """Workers of one job, each on its device, which train one feature after another: a session has room for many models."""
 
-    def __init__(self, folder, devices=(None,) * WORKERS, delays=None, **options):
+    def __init__(self, folder, devices, delays=None, **options):
         self.folder, self.devices, self.delays, self.options = folder, devices, delays, options
         self.processes = []
 
     def start(self):
         token = self.folder / "job.token"
         poseidon.make_token_file(token)
-        options = {"workers": WORKERS, "port": free_port(), "token_file": str(token), **self.options}
-        self.pipes, ends = zip(*(FORKS.Pipe() for _ in range(WORKERS)))
+        options = {"workers": len(self.devices), "port": free_port(), "token_file": str(token), **self.options}
+        self.pipes, ends = zip(*(FORKS.Pipe() for _ in self.devices))
         self.processes = [FORKS.Process(target=work_on_features, args=(rank, options, end, device, self.delays))
                           for rank, (end, device) in enumerate(zip(ends, self.devices))]
         for process in self.processes:
             process.start()
 
     def train(self, name, **words):
-        """Every rank's answer, (weights, schemes, log). `words` are wrap's. After a failure the next feature finds new
-        workers."""
+        """Every rank's Answer; after every step all had the same parameters, bit for bit. `words` are wrap's. After a failure the
+        next feature finds new workers."""
         if not self.processes:
             self.start()
         try:
@@ -159,10 +159,12 @@ class Workers:
             failed = [f"rank {rank}: {answer}" for rank, answer in enumerate(answers) if isinstance(answer, str)]
             if failed:
                 raise Failed("\n".join(failed))
-            return answers
         except (Failed, EOFError, OSError):
             self.kill()
             raise
+        for step, digests in enumerate(zip(*(answer.digests for answer in answers))):
+            assert len(set(digests)) == 1, f"parameters are not the same on all workers after step {step}: {digests}"
+        return answers
 
     def kill(self):
         for process in self.processes:
@@ -180,19 +182,19 @@ class Workers:
         assert not any(codes), codes
 
 
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory):
+@pytest.fixture(scope="module", params=COUNTS)
+def planned(tmp_path_factory, request):
     """Their plan is final at step 3 and sends Linears as factors: that is fewer bytes."""
-    workers = Workers(tmp_path_factory.mktemp("planned"), policy="bytes", final_plan_step=3)
+    workers = Workers(tmp_path_factory.mktemp("planned"), (None,) * request.param, policy="bytes", final_plan_step=3)
     yield workers
     workers.end()
 
 
-@pytest.fixture(scope="module")
-def forced(tmp_path_factory):
+@pytest.fixture(scope="module", params=COUNTS)
+def forced(tmp_path_factory, request):
     """They send Linears as factors from the first step."""
     import features  # which needs torch
-    workers = Workers(tmp_path_factory.mktemp("forced"), schemes=features.FACTORS)
+    workers = Workers(tmp_path_factory.mktemp("forced"), (None,) * request.param, schemes=features.FACTORS)
     yield workers
     workers.end()
 

@@ -10,9 +10,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed for this int
 import broken  # noqa: E402
 import features  # noqa: E402
 import poseidon.torch  # noqa: E402
-from conftest import FACTORS, FORKS, PATIENCE, WORKERS, free_port  # noqa: E402
+from conftest import FACTORS, FORKS, PATIENCE, free_port  # noqa: E402
 from test_silence import mlp, sgd, train, whole  # noqa: E402
 
+WORKERS = 2
 # Of features one in three, all of them in `make soak`: each trains for a second or two.
 SOME = slice(None, None, 1 if int(os.environ.get("POSEIDON_DRILLS", "10")) > 10 else 3)
 CHECKED = "gradients of step"  # begins what the log says of a step that was not run again
@@ -96,7 +97,7 @@ UNJUDGED = {"Penalty": BESIDE, "LatePenalty": BESIDE, "LatePenaltyOnRank1": BESI
 
 def check_said(name, trained):
     """Every step was judged by a second run, or the log says why not."""
-    said = [[line for line in log if CHECKED in line] for _, _, log in trained]
+    said = [[line for line in answer.said if CHECKED in line] for answer in trained]
     if name in UNJUDGED:
         assert any(UNJUDGED[name] in line for lines in said for line in lines), said
     else:

@@ -71,18 +71,17 @@ def test_copies_are_waited_for(with_slow_copies, name, overlap):
 def test_gradients_are_checked(planned, name, overlap):
     answers = planned.train(name, check_every=1, overlap=overlap)
     assert_trained(name, answers)
-    assert not [line for _, _, said in answers for line in said if "are compared" in line], "some were not"
+    assert not [line for answer in answers for line in answer.said if "are compared" in line], "some were not"
 
 
 def test_factors_go_from_a_device(planned):
-    _, schemes, _ = planned.train("Plain")[0]
-    assert schemes["2"] == "sfb"
+    assert planned.train("Plain")[0].schemes["2"] == "sfb"
 
 
 @pytest.mark.parametrize("name", ["Plain", "Statistics"])
 def test_one_worker_may_be_on_the_host(mixed, name):
     expected = features.reference(name, 2)
-    for weights, schemes, _ in mixed.train(name):
+    for weights, schemes, *_ in mixed.train(name):
         assert set(schemes.values()) == {"kv"}, "a device's products differ from the host's"
         for key, tensor in expected.items():
             torch.testing.assert_close(weights[key], tensor, rtol=1e-5, atol=1e-5)

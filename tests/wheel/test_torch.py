@@ -10,11 +10,11 @@ from conftest import ROOT, environment, lend_libraries
 from orders import clean
 
 # Some of every kind of test that needs no more than the package: sessions, gradients, features, scripts, a lost worker.
-TESTS = ["test_where.py", "test_session.py", "test_gradients.py", "test_features.py::test_two_workers_train_as_one",
-         "test_features.py::test_two_workers_train_as_one_with_overlap", "test_distribute.py::test_workers_train_what_one_does",
+TESTS = ["test_where.py", "test_session.py", "test_gradients.py", "test_features.py::test_workers_train_as_one",
+         "test_features.py::test_workers_train_as_one_with_overlap", "test_distribute.py::test_workers_train_what_one_does",
          "test_failures.py::test_a_killed_worker_is_named_by_all_others"]
 SOME = ("not version and (where or session or gradients or 2-plain or 2-uneven or others[False]"
-        " or [Plain] or [Accumulation] or [Tied] or [Thawed] or [Synchronized] or [Statistics] or [LateHook] or [Halves])")
+        " or -Plain] or -Accumulation] or -Tied] or -Thawed] or -Synchronized] or -Statistics] or -LateHook] or -Halves])")
 WHERE = """
 import pathlib
 import sys
