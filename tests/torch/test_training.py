@@ -68,6 +68,15 @@ def test_overlap_changes_no_bit(job, optimizer, schemes):
     assert differing(waiting[0]["weights"], overlapped[0]["weights"]) == []
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("schemes", [None, FACTORS], ids=["dense", "factors"])
+def test_a_job_ends_with_the_same_bits_again(job, schemes, overlap):
+    """Whoever comes last: sums do not depend on the order in which gradients arrive."""
+    words = {"workers": 3, "schemes": schemes, "overlap": overlap}
+    first, second = (job.train(late=rank, **words)[1][0] for rank in (0, 2))
+    assert differing(first["weights"], second["weights"]) == []
+
+
 def test_what_has_landed_is_updated_while_another_layer_is_waited_for(job):
     case, results = job.train(overlap=True, holds=True)
     assert_close(results[0], worker.reference(case), 1e-6)

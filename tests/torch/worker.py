@@ -99,6 +99,12 @@ def hold_back(case, rank, model, exchange):
         model.wide.register_full_backward_pre_hook(hold)
 
 
+def come_late(model):
+    """Every backward pass stops for a moment before its first layer and before one in the middle."""
+    for module in (model.last, model.wide):
+        module.register_full_backward_pre_hook(lambda *_: time.sleep(0.02))
+
+
 def train(case, rank):
     import poseidon.torch
     if not case.get("joins"):
@@ -111,6 +117,8 @@ def train(case, rank):
     exchange = poseidon.torch.wrap(model, optimizer, overlap=case["overlap"], check_every=case.get("check_every"))
     if case.get("holds"):
         hold_back(case, rank, model, exchange)
+    if case.get("late") == rank:
+        come_late(model)
     if case.get("compiles"):
         model.compile(backend="aot_eager")
     schemes, gradients = [], []
