@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "frontends"
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import TensorDataset  # noqa: E402
+from torch.utils.data import Subset, TensorDataset  # noqa: E402
 
 import accelerator  # noqa: E402
 import poseidon.torch as poseidon  # noqa: E402
@@ -47,6 +47,10 @@ def train(model, optimizer, loader, epochs=2, clip=None):
 
 def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), lr=1e-3)
 
 
 def loader(count, **options):
@@ -118,13 +122,68 @@ def two_models():
     """As a GAN has: each its optimizer, by turns."""
     one, other = net(), net()
     one, first = poseidon.distribute(one, sgd(one))
-    other, second = poseidon.distribute(other, torch.optim.Adam(other.parameters(), lr=1e-3))
+    other, second = poseidon.distribute(other, adam(other))
     for x, y in loader(20 * ALL):
         for model, optimizer in ((one, first), (other, second)):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x) + 0.1 * one(x).detach(), y).backward()
             optimizer.step()
     return nn.ModuleList([one, other])
+
+
+def halves():
+    """The batches of a training, before and behind a stop."""
+    data = samples(40 * ALL)
+    return [poseidon.loader(Subset(data, range(first, first + 20 * ALL)), batch_size=ALL // poseidon.workers())
+            for first in (0, 20 * ALL)]
+
+
+def never_stopped():
+    model = net()
+    model, optimizer = poseidon.distribute(model, adam(model))
+    for half in halves():
+        train(model, optimizer, half, epochs=1)
+    return model
+
+
+def stopped(overlap="backward"):
+    """Rank 0 saves model and optimizer where a case that goes on finds them."""
+    model = net()
+    model, optimizer = poseidon.distribute(model, adam(model), overlap=overlap)
+    train(model, optimizer, halves()[0], epochs=1)
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    if poseidon.rank() == 0:
+        torch.save(state, pathlib.Path(sys.argv[2]).with_name("stopped.pt"))
+    return model
+
+
+def stopped_with_overlap():
+    return stopped("forward")
+
+
+def load(model, optimizer):
+    state = torch.load(pathlib.Path(sys.argv[2]).with_name("stopped.pt"))
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+
+
+def goes_on():
+    model = net()
+    optimizer = adam(model)
+    load(model, optimizer)
+    model, optimizer = poseidon.distribute(model, optimizer)
+    train(model, optimizer, halves()[1], epochs=1)
+    return model
+
+
+def goes_on_with_overlap():
+    """Loads what is distributed already."""
+    model = net()
+    model, optimizer = poseidon.distribute(model, adam(model), overlap="forward")
+    load(model, optimizer)
+    train(model, optimizer, halves()[1], epochs=1)
+    poseidon.synchronize(model)
+    return model
 
 
 class Words(nn.Module):

@@ -43,18 +43,28 @@ def saved(folder, workers, case):
     return first
 
 
-def check_near(alone, together):
+def apart(alone, together):
+    """The largest difference of parameters over the largest of them."""
     largest = max(parameter.abs().max() for parameter in alone)
-    apart = max((one - other).abs().max() for one, other in zip(alone, together, strict=True)) / largest
-    print(f"apart: {apart:.1e}")
-    assert apart <= 3e-6
+    result = max((one - other).abs().max() for one, other in zip(alone, together, strict=True)) / largest
+    print(f"{result:.1e}")
+    return result
 
 
-@pytest.mark.parametrize("workers, case", [(2, "plain"), (3, "uneven"), (2, "uneven"), (2, "synchronized"), (3, "synchronized"), (2, "forward"), (2, "shuffled"),
-                                           (2, "validated"), (2, "two_models"), (2, "as_ddp"), (3, "as_ddp"),
-                                           (2, "as_ddp_with_factors")])
+@pytest.mark.parametrize("workers, case", [(2, "plain"), (3, "uneven"), (2, "uneven"), (2, "synchronized"), (3, "synchronized"),
+                                           (2, "forward"), (2, "shuffled"), (2, "validated"), (2, "two_models"),
+                                           (2, "as_ddp"), (3, "as_ddp"), (2, "as_ddp_with_factors")])
 def test_workers_train_what_one_does(tmp_path, workers, case):
-    check_near(trained(tmp_path, 1, case), trained(tmp_path, workers, case))
+    assert apart(trained(tmp_path, 1, case), trained(tmp_path, workers, case)) <= 3e-6
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("how", ["", "_with_overlap"])
+def test_a_training_goes_on_with_other_workers(tmp_path, workers, how):
+    """Of two workers one saves, and one or three load."""
+    whole = trained(tmp_path, 1, "never_stopped")
+    stopped = trained(tmp_path, 2, "stopped" + how)
+    assert apart(whole, trained(tmp_path, workers, "goes_on" + how)) <= 3e-6 < apart(whole, stopped)
 
 
 def test_a_shuffled_loader_has_one_order_for_all(tmp_path):

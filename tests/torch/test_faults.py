@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed for this int
 from conftest import HERE, PATIENCE, TIMEOUT_FACTOR  # noqa: E402
 from poseidon.meeting import has_ended  # noqa: E402
 from script import DEAD_AFTER  # noqa: E402
-from test_distribute import check_near, programs, saved, start, trained  # noqa: E402
+from test_distribute import apart, programs, saved, start, trained  # noqa: E402
 
 # A frozen rank is found by its silence; then there is ending to do, on a machine that may be busy.
 FROZEN = r"(which runs the coordinator, )?has been silent for \S+ s: it is frozen"
@@ -107,7 +107,7 @@ def test_a_rank_that_stops_for_a_while_is_waited_for(tmp_path, workers):
     finally:
         for process in processes:
             process.kill()
-    check_near(trained(tmp_path, 1, "paused"), saved(tmp_path, workers, "paused"))
+    assert apart(trained(tmp_path, 1, "paused"), saved(tmp_path, workers, "paused")) <= 3e-6
 
 
 def test_a_job_that_torchrun_restarts_ends_as_one_that_nothing_has_befallen(tmp_path):
