@@ -15,7 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "frontends"
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import Subset, TensorDataset  # noqa: E402
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn  # noqa: E402
+from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset  # noqa: E402
 
 import accelerator  # noqa: E402
 import poseidon.torch as poseidon  # noqa: E402
@@ -129,6 +130,57 @@ def two_models():
             nn.functional.cross_entropy(model(x) + 0.1 * one(x).detach(), y).backward()
             optimizer.step()
     return nn.ModuleList([one, other])
+
+
+def actor_and_critic():
+    """Each loss is of both models' outputs and has gradients in both; each optimizer takes those of its own."""
+    actor, critic = net(), nn.Sequential(net(), nn.Tanh(), nn.Linear(10, 1))
+    actor, first = poseidon.distribute(actor, sgd(actor))
+    critic[0][0] = nn.Linear(30, 60)
+    critic, second = poseidon.distribute(critic, sgd(critic))
+    for x, y in loader(20 * ALL):
+        def judged():
+            action = actor(x)
+            return action, critic(torch.cat([x, action], 1)).mean(1)
+
+        action, value = judged()
+        second.zero_grad()
+        (value - y / 10).square().mean().backward()
+        second.step()
+        action, value = judged()
+        first.zero_grad()
+        (nn.functional.cross_entropy(action, y) - 0.1 * value.mean()).backward()
+        first.step()
+    return nn.ModuleList([actor, critic])
+
+
+def averaged():
+    """A twin of moving averages, which teaches the model."""
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    twin = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    for x, y in loader(20 * ALL):
+        optimizer.zero_grad()
+        with torch.no_grad():
+            taught = twin(x)
+        result = model(x)
+        (nn.functional.cross_entropy(result, y) + (result - taught).square().mean()).backward()
+        optimizer.step()
+        twin.update_parameters(model)
+    return nn.ModuleList([model, twin])
+
+
+def sampled():
+    """By torch's sampler, in another order in every epoch."""
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    data = samples(20 * ALL)
+    sampler = DistributedSampler(data, poseidon.workers(), poseidon.rank())
+    batches = DataLoader(data, batch_size=ALL // poseidon.workers(), sampler=sampler)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        train(model, optimizer, batches, epochs=1)
+    return model
 
 
 def halves():

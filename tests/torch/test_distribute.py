@@ -51,9 +51,10 @@ def apart(alone, together):
     return result
 
 
-@pytest.mark.parametrize("workers, case", [(2, "plain"), (3, "uneven"), (2, "uneven"), (2, "synchronized"), (3, "synchronized"),
-                                           (2, "forward"), (2, "shuffled"), (2, "validated"), (2, "two_models"),
-                                           (2, "as_ddp"), (3, "as_ddp"), (2, "as_ddp_with_factors")])
+@pytest.mark.parametrize("workers, case", [
+    (2, "plain"), (4, "plain"), (2, "uneven"), (3, "uneven"), (2, "synchronized"), (3, "synchronized"), (2, "forward"),
+    (2, "shuffled"), (3, "sampled"), (2, "validated"), (2, "two_models"), (2, "actor_and_critic"), (2, "averaged"), (2, "as_ddp"),
+    (3, "as_ddp"), (2, "as_ddp_with_factors")])
 def test_workers_train_what_one_does(tmp_path, workers, case):
     assert apart(trained(tmp_path, 1, case), trained(tmp_path, workers, case)) <= 3e-6
 
