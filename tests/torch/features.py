@@ -896,6 +896,29 @@ class Answer(NamedTuple):
     schemes: dict
     said: list  # lines of the log
     digests: list  # of its parameters after every step
+    gradients: list  # of the first steps, an array or None for each parameter
+
+
+class Looks:
+    """What somebody sees who looks at a model after every step."""
+
+    def __init__(self):
+        self.digests, self.gradients = [], []
+
+    def __call__(self, model):
+        self.digests.append(digest_of(model))
+        if len(self.gradients) < LATE:
+            self.gradients.append([None if p.grad is None else p.grad.detach().float().numpy().copy() for p in model.parameters()])
+
+
+class Ddp(nn.parallel.DistributedDataParallel):
+    """Torch's, whose layers and weights a feature finds where the model has them."""
+
+    def __getitem__(self, at):
+        return self.module[at]
+
+    def state_dict(self, *arguments, **words):
+        return self.module.state_dict(*arguments, **words)
 
 
 def digest_of(model):
@@ -905,19 +928,20 @@ def digest_of(model):
     return digest.hexdigest()
 
 
-def train(feature, ranks, wrap=lambda model, optimizer: None, look=lambda model: None):
-    """The weights after the feature's steps, and what wrap returned. After every step somebody may look at the model."""
+def train(feature, ranks, wrap=lambda model, optimizer: (model, None), look=lambda model: None):
+    """The weights after the feature's steps. What wrap returns first trains; the other comes back. After every step somebody may
+    look at the model."""
     if device_type() == "cpu":
         model = feature.model()
     else:
         import accelerator
         model = accelerator.as_on_the_host(feature.model)
     optimizer = feature.optimizer(model)
-    exchange = wrap(model, optimizer)
+    called, exchange = wrap(model, optimizer)
     for step in range(feature.steps):
-        feature.prepare(model, optimizer, step, ranks)
-        feature.backward(model, optimizer, step, ranks)
-        feature.update(model, optimizer, step)
+        feature.prepare(called, optimizer, step, ranks)
+        feature.backward(called, optimizer, step, ranks)
+        feature.update(called, optimizer, step)
         look(model)
     return dict(model.state_dict()), exchange
 
@@ -950,6 +974,15 @@ def reference(name, workers):
     return mean_of_ranks(feature, workers) if feature.by_rank else train(feature, tuple(range(workers)))[0]
 
 
+def beside_ddp(name, rank, workers, port, **words):
+    """The Answer of a worker whose gradients DistributedDataParallel exchanges."""
+    torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=workers)
+    looks = Looks()
+    weights, _ = train(ALL[name](), (rank,), lambda model, optimizer: (Ddp(model, **words), None), looks)
+    torch.distributed.destroy_process_group()
+    return Answer(weights, {}, [], [], looks.gradients)
+
+
 def work(rank, options, requests, device=None, delays=None):
     """A worker of a job: trains what it is asked for and sends its Answer, until it is asked for nothing."""
     torch.set_num_threads(1)
@@ -961,6 +994,20 @@ def work(rank, options, requests, device=None, delays=None):
     products.stay_alone()
     said = []
     poseidon.torch.init(rank=rank, threads=1, log=lambda level, line: said.append(line), **options)
+
+    def answer(name, words):
+        looks = Looks()
+        free = device is None and not words.get("overlap")  # else to look is to wait for what the feature does not wait for
+        weights, exchange = train(ALL[name](), (rank,),
+                                  lambda model, optimizer: (model, poseidon.torch.wrap(model, optimizer, **words)),
+                                  looks if free else lambda model: None)
+        if words.get("overlap"):
+            exchange.synchronize()
+        schemes = {layer: scheme for layer, (scheme, _) in exchange.plan().items()}
+        exchange.detach()
+        return Answer({name: tensor.cpu() for name, tensor in weights.items()}, schemes, list(said),
+                      looks.digests, looks.gradients)
+
     while (request := requests.recv()) is not None:
         name, words = request
         said.clear()
@@ -968,19 +1015,11 @@ def work(rank, options, requests, device=None, delays=None):
             from poseidon.torch import checks
             checks.STEPS = 100
         torch.manual_seed(1 + rank)  # other weights on every rank: rank 0's have to reach all
-        digests = []
-
-        def look(model):
-            if device is None and not words.get("overlap"):  # else to look is to wait for what the feature does not wait for
-                digests.append(digest_of(model))
         try:
-            weights, exchange = train(ALL[name](), (rank,),
-                                      lambda model, optimizer: poseidon.torch.wrap(model, optimizer, **words), look)
-            if words.get("overlap"):
-                exchange.synchronize()
-            schemes = {layer: scheme for layer, (scheme, _) in exchange.plan().items()}
-            exchange.detach()
-            requests.send(Answer({name: tensor.cpu() for name, tensor in weights.items()}, schemes, list(said), digests))
+            if "ddp" in words:
+                requests.send(beside_ddp(name, rank, options["workers"], **words["ddp"]))
+            else:
+                requests.send(answer(name, words))
         except Exception:
             import traceback
             requests.send(traceback.format_exc())
