@@ -13,10 +13,11 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "frontends" / "python"))
 
+import numpy  # noqa: E402
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn  # noqa: E402
-from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader, DistributedSampler, Sampler, Subset, TensorDataset  # noqa: E402
 
 import accelerator  # noqa: E402
 import poseidon.torch as poseidon  # noqa: E402
@@ -76,7 +77,7 @@ def forward():
 
 
 def uneven():
-    """21 samples are left over: of two workers 10 and 11 each, of three 8, 8 and 5."""
+    """21 samples are left over: for two workers 12 and 9, for three 8, 8 and 5."""
     model = net()
     optimizer = sgd(model)
     poseidon.distribute(model)
@@ -99,6 +100,76 @@ def shuffled():
     model = net()
     model, optimizer = poseidon.distribute(model, sgd(model))
     train(model, optimizer, loader(20 * ALL, shuffle=True, generator=torch.Generator().manual_seed(9)), epochs=3)
+    return model
+
+
+def rest():
+    """7 samples are left over: for two workers 3 and 4, for three 2, 2 and 3."""
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    train(model, optimizer, loader(10 * ALL + 7), epochs=3)
+    return model
+
+
+def sequences_first():
+    """A batch whose first dimension is not that of samples; 21 of them are left over, as in all cases from here to `listed`."""
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    for x, y in loader(10 * ALL + 21, collate_fn=lambda some: (torch.stack([x for x, _ in some], 1), torch.stack([y for _, y in some]))):
+        train(model, optimizer, [(x.t(), y)], epochs=1)
+    return model
+
+
+class Pairs:
+    """A batch of a class of one's own."""
+
+    def __init__(self, some):
+        self.x, self.y = (torch.stack(each) for each in zip(*some))
+
+
+def objects():
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    for batch in loader(10 * ALL + 21, collate_fn=Pairs):
+        train(model, optimizer, [(batch.x, batch.y)], epochs=1)
+    return model
+
+
+def side_by_side():
+    """Two loaders, of which zip asks the second no more when the first has ended."""
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    loaders = [loader(2 * ALL + 21) for _ in range(2)]
+    for _ in range(3):
+        for (x, _), (_, y) in zip(*loaders):
+            train(model, optimizer, [(x, y)], epochs=1)
+    return model
+
+
+def read_ahead():
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    given = iter(loader(2 * ALL + 21))
+    batch = next(given)
+    while batch is not None:
+        following = next(given, None)
+        train(model, optimizer, [batch], epochs=1)
+        batch = following
+
+
+def listed():
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    train(model, optimizer, list(loader(2 * ALL + 21)), epochs=1)
+
+
+def drawn_behind_a_loader():
+    """What a program draws is what it draws alone."""
+    torch.manual_seed(1)
+    batches = loader(10 * ALL, shuffle=False)
+    model = nn.Linear(20, 10)
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    train(model, optimizer, batches)
     return model
 
 
@@ -280,6 +351,36 @@ def as_ddp():
 def as_ddp_with_factors():
     poseidon.init(schemes={"wide": "sfb"})
     return as_ddp()
+
+
+class Shuffled(Sampler):
+    """Draws its order as programs do, seeded nowhere."""
+
+    def __init__(self, kind, count):
+        self.kind, self.count = kind, count
+
+    def __iter__(self):
+        numbers = list(range(self.count))
+        if self.kind == "python":
+            random.shuffle(numbers)
+        elif self.kind == "numpy":
+            numpy.random.shuffle(numbers)
+        else:
+            numbers = torch.randperm(self.count).tolist()
+        return iter(numbers)
+
+    def __len__(self):
+        return self.count
+
+
+def own_orders():
+    """The numbers of the samples that this worker got, by the sampler that drew them."""
+    data = TensorDataset(torch.arange(64))
+    found = []
+    for kind in ("python", "numpy", "torch"):
+        batches = poseidon.shard(DataLoader(data, batch_size=8, sampler=Shuffled(kind, 64)))
+        found.append(torch.cat([x for _ in range(2) for x, in batches]))
+    torch.save(found, f"{sys.argv[2]}{poseidon.rank()}")
 
 
 def order():

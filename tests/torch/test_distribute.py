@@ -52,8 +52,9 @@ def apart(alone, together):
 
 
 @pytest.mark.parametrize("workers, case", [
-    (2, "plain"), (4, "plain"), (2, "uneven"), (3, "uneven"), (2, "synchronized"), (3, "synchronized"), (2, "forward"),
-    (2, "shuffled"), (3, "sampled"), (2, "validated"), (2, "two_models"), (2, "actor_and_critic"), (2, "averaged"), (2, "as_ddp"),
+    (2, "plain"), (4, "plain"), (2, "uneven"), (3, "uneven"), (2, "rest"), (3, "rest"), (2, "synchronized"), (3, "synchronized"), (2, "forward"),
+    (2, "shuffled"), (3, "sampled"), (2, "validated"), (2, "two_models"), (2, "actor_and_critic"), (2, "averaged"),
+    (2, "sequences_first"), (2, "objects"), (3, "side_by_side"), (2, "drawn_behind_a_loader"), (2, "as_ddp"),
     (3, "as_ddp"), (2, "as_ddp_with_factors")])
 def test_workers_train_what_one_does(tmp_path, workers, case):
     assert apart(trained(tmp_path, 1, case), trained(tmp_path, workers, case)) <= 3e-6
@@ -76,6 +77,15 @@ def test_a_shuffled_loader_has_one_order_for_all(tmp_path):
     epochs = [torch.cat(both) for both in zip(*ranks)]
     assert [sorted(epoch.tolist()) for epoch in epochs] == [list(range(70))] * 2
     assert not torch.equal(*epochs)
+
+
+def test_a_sampler_of_one_s_own_has_one_order_for_all(tmp_path):
+    for code, errors in run(tmp_path, 2, "own_orders"):
+        assert code == 0, errors[-3000:]
+    for parts in zip(*(torch.load(tmp_path / f"own_orders-of2-{rank}") for rank in range(2))):
+        epochs = [torch.cat(both) for both in zip(*(part.split(32) for part in parts))]
+        assert [sorted(epoch.tolist()) for epoch in epochs] == [list(range(64))] * 2
+        assert not torch.equal(*epochs)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -126,6 +136,8 @@ def test_a_worker_that_ends_early_is_named(tmp_path):
 
 @pytest.mark.parametrize("case, sentence", [
     ("weights_that_part", "parameter '2.weight' is not the same on all workers, expected no update that depends on the worker"),
+    ("read_ahead", "the last batch of a loader of poseidon.torch.loader or shard was read ahead of its use, and has fewer"),
+    ("listed", "the last batch of a loader of poseidon.torch.loader or shard was read ahead of its use, and has fewer"),
     ("late_options", "poseidon.torch.init was given wire after this process has joined, expected it before distribute")])
 def test_what_is_refused(tmp_path, case, sentence):
     for code, errors in run(tmp_path, 2, case):

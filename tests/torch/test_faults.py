@@ -84,7 +84,7 @@ def read_until(stream, pattern):
     """What a process says up to the line with `pattern`."""
     said, until = "", time.monotonic() + PATIENCE
     while not re.search(pattern, said):
-        ready, _, _ = select.select([stream], [], [], until - time.monotonic())
+        ready, _, _ = select.select([stream], [], [], max(0, until - time.monotonic()))
         more = os.read(stream.fileno(), 1 << 16).decode() if ready else ""
         assert more, f"'{pattern}' does not come:\n{said[-3000:]}"
         said += more

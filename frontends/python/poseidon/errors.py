@@ -19,7 +19,9 @@ MOST_SAID = 400
 
 def reason_of(failure: BaseException) -> str:
     """The line about a script's failure that the other workers of the job get, with the traceback's calls, the last one first."""
-    said = " ".join(f"its script failed: {type(failure).__name__}: {failure}".split())[:MOST_SAID]
+    said = " ".join(f"its script failed: {type(failure).__name__}: {failure}".split())
+    if len(said) > MOST_SAID:  # as of a traceback from a loader's process, whose end says most
+        said = f"{said[:100]} ... {said[105 - MOST_SAID:]}"
     calls = [f"{os.path.basename(call.filename)}:{call.lineno} in {call.name}" for call in traceback.extract_tb(failure.__traceback__)]
     return said + (f" ({', '.join(reversed(calls))[:MOST_SAID]})" if calls else "")
 

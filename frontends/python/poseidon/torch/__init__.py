@@ -13,6 +13,7 @@ that all call such functions in the same order. A wrong argument, models that di
 """
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Any
 
@@ -93,21 +94,16 @@ def shard(whole: DataLoader[Any]) -> DataLoader[Any]:
     data.check_can_shard(whole)
     if workers() == 1:
         return whole
-    seed = joined().broadcast_number(int(torch.randint(2 ** 62, (1,), device="cpu")))
+    # From numbers of its own: what the program draws afterwards is what it draws alone.
+    source = torch.Generator().manual_seed((torch.initial_seed() + next(_sharded)) % 2 ** 63)
+    seed = joined().broadcast_number(int(torch.randint(2 ** 62, (1,), device="cpu", generator=source)))
     part = data.shard(whole, rank(), workers(), seed, data.Loader)
-    part.note = note_samples
+    part.uneven = _uneven
     return part
 
 
-def note_samples(samples: int) -> int:
-    """Gradients that come now are means of so many of this worker's samples; 0: of as many as those of all others. Returns what
-    it was before."""
-    before = 0
-    for exchange in job.exchanges():
-        if exchange.joining is not None:  # which says itself how they count
-            continue
-        before, exchange.samples = exchange.samples, samples
-    return before
+_sharded = itertools.count()  # loaders so far: each has an order of its own
+_uneven = data.Uneven(job.exchanges)
 
 
 def plan(model: torch.nn.Module) -> dict[str, tuple[str, str]]:

@@ -3,16 +3,22 @@
 would."""
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
+import random
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler
 
 from ..errors import PoseidonError
-from ..shares import turns
+from ..shares import part_of, turns
+
+if TYPE_CHECKING:
+    from .exchange import Exchange
 
 
 class Turns(Sampler[Any]):
@@ -49,6 +55,16 @@ class BatchTurns(Sampler[list[Any]]):
         return samples - samples % self.batches.batch_size if self.batches.drop_last else samples
 
     @property
+    def last(self) -> int:
+        """This worker's samples of the step behind those."""
+        at_once = self.batches.batch_size
+        rest = self.samples % (at_once * self.workers)
+        if rest > at_once * (self.workers - 1):  # a batch for each, of which the last is smaller
+            return min(at_once, rest - at_once * self.rank)
+        first, end = part_of(rest, self.rank, self.workers)
+        return int(end - first)
+
+    @property
     def even(self) -> int:
         """The steps in which all workers have the same number of samples; at most one more comes behind them."""
         return self.samples // (self.batches.batch_size * self.workers)
@@ -60,30 +76,96 @@ class BatchTurns(Sampler[list[Any]]):
 
 
 class Loader(DataLoader[Any]):
-    """A DataLoader that says of how many samples its batches are where workers have different numbers of them."""
+    """A DataLoader that says of how many samples its last batch is, where workers have different numbers of them, while its
+    user has that batch."""
 
-    note: Callable[[int], int]  # how many samples the gradients that come now are means of; returns what was noted before
+    uneven: Uneven
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch's iterator type has no more than this to offer
         turns = vars(self)["batch_sampler"]
         even = turns.even if isinstance(turns, BatchTurns) else None
+        use = Use(self.uneven)
         for step, batch in enumerate(super().__iter__()):
-            if even is None or step < even:
+            use.next(step)
+            if step != even:
                 yield batch
                 continue
-            before = self.note(samples_in(batch))
-            try:
+            with use.of(step, turns.last):
                 yield batch
-            finally:
-                self.note(before)
 
 
-def samples_in(batch: Any) -> int:
-    """The length of the first tensor of a batch, or of the batch itself where there is none."""
-    if isinstance(batch, torch.Tensor):
-        return len(batch)
-    parts = list(batch.values()) if isinstance(batch, dict) else list(batch) if isinstance(batch, (list, tuple)) else []
-    return samples_in(parts[0]) if parts and isinstance(parts[0], (torch.Tensor, dict, list, tuple)) else len(batch)
+class Uneven:
+    """What all Loaders of a process share: of how many samples the gradients are means that come now.
+
+    That belongs to a batch, and a gradient does not say of which it is: it counts while the loop has the batch. Loops that read
+    batches ahead of their use are refused; they are found by the backward passes between one batch and the next."""
+
+    def __init__(self, exchanges: Callable[[], list[Exchange]]) -> None:
+        self.exchanges = exchanges
+        self.counts: list[int] = []  # of those batches that loops have now
+
+    def passes(self) -> int:
+        """Backward passes so far."""
+        return max((exchange.passes for exchange in self.exchanges()), default=0)
+
+    def trains(self) -> bool:
+        return torch.is_grad_enabled() and any(exchange.root.training for exchange in self.exchanges())
+
+    def note(self) -> None:
+        for exchange in self.exchanges():
+            if exchange.joining is None:  # which says itself how they count
+                exchange.samples = self.counts[0] if self.counts else 0
+
+    def note_ahead(self, ahead: bool) -> None:
+        for exchange in self.exchanges():
+            exchange.read_ahead = ahead
+
+    @contextlib.contextmanager
+    def of(self, count: int) -> Iterator[None]:
+        """While a loop has a batch of so many samples."""
+        if self.counts and count != self.counts[0]:
+            raise PoseidonError(f"two loaders give batches of {self.counts[0]} and {count} samples for one step, in which other workers "
+                                "have other numbers, expected data sets of one size, or drop_last=True", "UNIMPLEMENTED")
+        self.counts.append(count)
+        self.note()
+        try:
+            yield
+        finally:
+            self.counts.remove(count)
+            self.note()
+
+
+class Use:
+    """One loop over a Loader: whether its batches are used in their turns."""
+
+    def __init__(self, uneven: Uneven) -> None:
+        self.uneven = uneven
+        self.began = uneven.passes()
+        self.read = 0  # batches before the first backward pass
+
+    def next(self, step: int) -> None:
+        """The loop reads the batch of that number."""
+        self.uneven.note_ahead(False)
+        if self.read == 0 and self.uneven.passes() > self.began:
+            self.read = step
+
+    @contextlib.contextmanager
+    def of(self, step: int, count: int) -> Iterator[None]:
+        """While the loop has the last batch, of so many samples."""
+        before = self.uneven.passes()
+        if self.read > 1 and before - self.began == step - self.read + 1:  # one for each batch, and some are behind
+            raise read_ahead()
+        with self.uneven.of(count):
+            yield
+        # Where nobody evaluates, a batch for which there was no backward pass is used later.
+        if self.uneven.trains() and (self.uneven.passes() == before or step > 0 and self.read == 0):
+            self.uneven.note_ahead(True)
+
+
+def read_ahead() -> PoseidonError:
+    return PoseidonError("the last batch of a loader of poseidon.torch.loader or shard was read ahead of its use, and has fewer samples than "
+                         "the others: its gradient would count for too much, expected that each batch is used before the next is "
+                         "read, or drop_last=True", "UNIMPLEMENTED")
 
 
 def check_is_whole(loader: object, what: str, package: str) -> None:
@@ -121,6 +203,8 @@ def shard(given: DataLoader[Any], rank: int, workers: int, seed: int,
 
 def in_one_order(sampler: Any, seed: int) -> Any:
     """The sampler, with random numbers that are the same on all workers where it has no generator of its own."""
+    if not type(sampler).__module__.startswith("torch."):
+        return SameNumbers(sampler, seed)
     if isinstance(sampler, BatchSampler):
         sampler = copy.copy(sampler)
         sampler.sampler = in_one_order(sampler.sampler, seed)
@@ -128,3 +212,54 @@ def in_one_order(sampler: Any, seed: int) -> Any:
         sampler = copy.copy(sampler)
         sampler.generator = torch.Generator().manual_seed(seed)
     return sampler
+
+
+class SameNumbers(Sampler[Any]):
+    """A program's own sampler, which draws the same numbers on all workers from Python's random, numpy's and torch's."""
+
+    def __init__(self, sampler: Any, seed: int) -> None:
+        self.sampler = sampler
+        self.states = seeded(seed)
+
+    def __iter__(self) -> Iterator[Any]:
+        with self.shared():
+            given = iter(self.sampler)
+        while True:
+            with self.shared():
+                try:
+                    one = next(given)
+                except StopIteration:
+                    return
+            yield one
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        own = states()
+        restore(self.states)
+        try:
+            yield
+        finally:
+            self.states = states()
+            restore(own)
+
+
+def states() -> tuple[Any, ...]:
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), torch.get_rng_state(), None if numpy is None else numpy.random.get_state()
+
+
+def restore(kept: tuple[Any, ...]) -> None:
+    of_python, of_torch, of_numpy = kept
+    random.setstate(of_python)
+    torch.set_rng_state(of_torch)
+    if of_numpy is not None:
+        sys.modules["numpy"].random.set_state(of_numpy)
+
+
+def seeded(seed: int) -> tuple[Any, ...]:
+    numpy = sys.modules.get("numpy")
+    return (random.Random(seed).getstate(), torch.Generator().manual_seed(seed).get_state(),
+            None if numpy is None else numpy.random.RandomState(seed % 2 ** 32).get_state())

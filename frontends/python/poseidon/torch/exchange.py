@@ -27,7 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from .. import interruption
 from .. import library as c
 from ..errors import PoseidonError
-from . import batch_norm, devices, others
+from . import batch_norm, data, devices, others
 from .awaited import awaited_by
 from .devices import Carrier
 from .layers import Buffers, Layer, Usage, broadcast, compare, exchanged, layers_of, parameters_of, view_of, whole_as_factors
@@ -167,6 +167,9 @@ class Exchange:
         self.paused = False  # gradients stay here
         self.joining: Joining | None = None  # workers may have different numbers of steps
         self.outer: int | None = None  # the graph task of the backward pass, at whose end end_backward will be called
+        self.passes = 0  # backward passes, those of no_sync too
+        self.reached: int | None = None  # the graph task of the newest of them
+        self.read_ahead = False  # a loop has an uneven batch still to come: see data.Use
         self.compiled = False  # some module was, in its last forward pass
         self.said: set[str] = set()  # names of layers of which the log has heard
         # The optimizer's groups as step() found them; None: no step() since backward.
@@ -588,6 +591,9 @@ class Exchange:
     def reach(self, gradients: object) -> None:
         """The backward pass has come to what the model's forward pass returned. None is around this one."""
         task = torch._C._current_graph_task_id()
+        if self.reached != task:
+            self.reached = task
+            self.passes += 1
         if self.outer != task and not self.paused:
             self.outer = task
             Variable._execution_engine.queue_callback(self.end_backward)
@@ -598,6 +604,8 @@ class Exchange:
                 self.enter()
 
     def enter(self) -> None:
+        if self.read_ahead:
+            raise data.read_ahead()
         self.in_backward = True
         self.land_shared()  # of the step before, where nobody had to ask
         for layer in self.layers:  # of the step before: those that this forward pass did not run
@@ -618,8 +626,8 @@ class Exchange:
     @staticmethod
     def refuse(layer: Layer) -> NoReturn:
         raise PoseidonError(f"the gradient of layer '{layer.name}' came again before its mean, expected one "
-                            "backward pass per forward pass of the distributed model and no reentrant "
-                            "checkpointing")
+                            "backward pass per forward pass of the distributed model, which is called itself and not by its forward "
+                            "method, and no reentrant checkpointing")
 
     def refuse_more(self) -> NoReturn:
         name = next(name for name, p in self.root.named_parameters() if p.requires_grad and p not in self.known)
