@@ -2,15 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far two workers drift from one process on the same batches, and why.
 
-  drift.py                                   # both nets, 300 steps, five seeds
+  drift.py                                   # all nets, 300 steps, five seeds
   drift.py --only autoencoder --seeds 1
 
-An autoencoder (ReLU, Adam) and a WGAN (leaky ReLU, RMSprop, weights clipped at 0.01), of Linears alone. Each trains
+An autoencoder (ReLU, Adam) and a WGAN (leaky ReLU, RMSprop, weights clipped at 0.01), of Linears alone, and a small GPT as
+nanoGPT's (GELU, AdamW, a head tied to the words), with biases and without, in which no signs are counted. Each trains
 
   one       in one process: what the others are compared with
   noise     in one process, every gradient times 1 + 1e-7 * normal noise
-  terms     in one process, gradients with the noise that adding their terms has: half an eps times the root of the sum of the
-            terms' squares, times normal noise
+  terms     in one process, gradients of Linears with the noise that adding their terms has: half an eps times the root of the
+            sum of the terms' squares, times normal noise
   dense     in two workers, every gradient whole
   factors   in two workers, every Linear as factors
 
@@ -32,6 +33,7 @@ sys.path.insert(0, str(ROOT / "frontends" / "python"))
 import ranks  # noqa: E402
 
 ALL, PIXELS, LATENT = 128, 784, 100
+WORDS, LENGTH, WIDTH, HEADS = 64, 16, 64, 4
 RUNS = ["one", "noise", "terms", "dense", "factors"]
 
 
@@ -64,6 +66,8 @@ def layers(torch, sizes, between, last=None):
 
 
 class Autoencoder:
+    has_kinks = True  # in its activation
+
     def __init__(self, torch, dtype):
         self.torch, self.dtype = torch, dtype
         sizes = [PIXELS, 128, 64, 12, 3]
@@ -81,6 +85,8 @@ class Autoencoder:
 
 
 class Wgan:
+    has_kinks = True
+
     def __init__(self, torch, dtype):
         self.torch, self.dtype = torch, dtype
         leaky = lambda: torch.nn.LeakyReLU(0.2)
@@ -101,24 +107,84 @@ class Wgan:
                     parameter.clamp_(-0.01, 0.01)
 
 
-NETS = {"autoencoder": Autoencoder, "wgan": Wgan}
+def sentences(torch, step):
+    """Of the step's whole batch: words that follow each other at distances of 1 to 3."""
+    draw = torch.Generator().manual_seed(9000 + step)
+    first = torch.randint(WORDS, (ALL, 1), generator=draw)
+    return (first + torch.randint(1, 4, (ALL, LENGTH + 1), generator=draw).cumsum(1)) % WORDS
 
 
-def observe(torch, models, with_squares):
-    """Where the models' hidden signs come to, and the sums of the squares of their gradients' terms."""
+def gpt(torch, bias):
+    """karpathy/nanoGPT, small: blocks behind norms, GELU, a head that is the table of words. `bias`: of Linears and norms."""
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(WIDTH, bias=bias), nn.LayerNorm(WIDTH, bias=bias)
+            self.attend, self.project = nn.Linear(WIDTH, 3 * WIDTH, bias), nn.Linear(WIDTH, WIDTH, bias)
+            self.expand, self.contract = nn.Linear(WIDTH, 4 * WIDTH, bias), nn.Linear(4 * WIDTH, WIDTH, bias)
+
+        def forward(self, x):
+            by_head = (part.unflatten(2, (HEADS, -1)).transpose(1, 2) for part in self.attend(self.norm1(x)).chunk(3, 2))
+            attended = functional.scaled_dot_product_attention(*by_head, is_causal=True)
+            x = x + self.project(attended.transpose(1, 2).flatten(2))
+            return x + self.contract(functional.gelu(self.expand(self.norm2(x))))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Parameter(0.02 * torch.randn(LENGTH, WIDTH))
+            nn.init.normal_(self.words.weight, std=0.02)
+            self.blocks, self.norm = nn.Sequential(Block(), Block()), nn.LayerNorm(WIDTH, bias=bias)
+
+        def forward(self, words):
+            return functional.linear(self.norm(self.blocks(self.words(words) + self.places)), self.words.weight)
+    return Model()
+
+
+class Gpt:
+    has_kinks, bias = False, True
+
+    def __init__(self, torch, dtype):
+        self.torch = torch
+        self.models = [gpt(torch, self.bias).to(dtype)]
+        self.optimizers = [torch.optim.AdamW(self.models[0].parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)]
+
+    def parts(self, step):
+        words = sentences(self.torch, step)
+        return [(0, lambda some: self.torch.nn.functional.cross_entropy(self.models[0](words[some, :-1]).flatten(0, 1),
+                                                                        words[some, 1:].flatten()))]
+
+    def updated(self, which):
+        pass
+
+
+class GptWithoutBiases(Gpt):
+    bias = False
+
+
+NETS = {"autoencoder": Autoencoder, "wgan": Wgan, "gpt": Gpt, "gpt-no-bias": GptWithoutBiases}
+
+
+def observe(torch, net, with_squares):
+    """Where the signs of the models' hidden units come to, and the sums of the squares of their Linears' gradients' terms."""
     signs, squares = [], {}
 
     def linear(module, inputs, result):
-        signs.append((result > 0).detach())
+        if net.has_kinks:
+            signs.append((result > 0).detach())
         if with_squares and result.requires_grad:
-            x = inputs[0].detach()
+            x = inputs[0].detach().flatten(0, -2)
 
             def comes(dy):
-                for parameter, terms in ((module.weight, dy.square().t().mm(x.square())), (module.bias, dy.square().sum(0))):
+                dy = dy.flatten(0, -2)
+                of_bias = [] if module.bias is None else [(module.bias, dy.square().sum(0))]
+                for parameter, terms in [(module.weight, dy.square().t().mm(x.square())), *of_bias]:
                     squares[parameter] = squares.get(parameter, 0) + terms
             result.register_hook(comes)
-    for model in models:
-        for module in model:
+    for model in net.models:
+        for module in model.modules():
             if isinstance(module, torch.nn.Linear):
                 module.register_forward_hook(linear)
     return signs, squares
@@ -139,7 +205,7 @@ def train(net_name, run, dtype_name, seed, steps, marks, results, rank, port, to
                             schemes={name: scheme for name in names})
         for model, optimizer in zip(net.models, net.optimizers):
             poseidon.torch.distribute(model, optimizer)
-    signs, squares = observe(torch, net.models, run == "terms")
+    signs, squares = observe(torch, net, run == "terms")
     draw = torch.Generator().manual_seed(3)
     own = slice(rank * ALL // workers, (rank + 1) * ALL // workers)
     first, weights, seen = None, {}, []
@@ -156,7 +222,7 @@ def train(net_name, run, dtype_name, seed, steps, marks, results, rank, port, to
             for parameter in parameters:
                 if run == "noise":
                     parameter.grad *= 1 + 1e-7 * torch.randn(parameter.shape, generator=draw, dtype=dtype)
-                elif run == "terms":
+                elif run == "terms" and parameter in squares:
                     size = 2.0 ** -24 if dtype == torch.float32 else 2.0 ** -53
                     drawn = torch.randn(parameter.shape, generator=draw, dtype=dtype)
                     parameter.grad += size * squares[parameter].sqrt() * drawn
