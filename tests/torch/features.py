@@ -21,6 +21,7 @@ BATCH = 3  # so few that factors are fewer bytes with four workers too
 LATE = 6  # the step at which something begins; the plan is final at step 3
 # For nets in which rounding grows with larger steps of the weights: beyond the tolerance in 100 steps, in one process too.
 SLOWLY = {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.01}
+EPS = 0.1  # of norms of a few rows, for the same reason: where these nearly agree, rounding is divided by almost nothing
 STEPS = int(os.environ.get("POSEIDON_FEATURE_STEPS", "0"))  # that every feature trains at least
 
 
@@ -257,6 +258,7 @@ class ThawedBetweenForwards(Feature):
 class Grown(Feature):
     """A module that replaces another, and its parameters join the optimizer."""
 
+    optimizer_arguments = SLOWLY
     steps = LATE + 3
 
     def prepare(self, model, optimizer, step, ranks):
@@ -434,7 +436,7 @@ class Statistics(Feature):
     by_rank = True
 
     def model(self):
-        return nn.Sequential(nn.Linear(10, 24), nn.BatchNorm1d(24), nn.Tanh(), nn.Linear(24, 3))
+        return nn.Sequential(nn.Linear(10, 24), nn.BatchNorm1d(24, eps=EPS), nn.Tanh(), nn.Linear(24, 3))
 
 
 class Synchronized(Feature):
@@ -781,8 +783,9 @@ class Split(OnDevices):
     class Net(nn.Module):
         def __init__(self, devices):
             super().__init__()
-            self.parts = nn.ModuleList(nn.Sequential(nn.Linear(10, 10, device=device), nn.BatchNorm1d(10, device=device), nn.Tanh())
-                                       for device in devices)
+            self.parts = nn.ModuleList(
+                nn.Sequential(nn.Linear(10, 10, device=device), nn.BatchNorm1d(10, eps=EPS, device=device), nn.Tanh())
+                for device in devices)
             self.devices = devices
 
         def forward(self, x):
