@@ -379,7 +379,7 @@ class Exchange:
             raise PoseidonError(f"the model has moved from {self.device} to {self.layers[0].parameters[0].device}, expected that "
                                 "it moves before distribute")
         for layer in self.layers:
-            if exchanged(layer.parameters[0].dtype) is not layer.dtype:
+            if not layer.hidden and exchanged(layer.parameters[0].dtype) is not layer.dtype:
                 raise PoseidonError(f"parameters of layer '{layer.name}' have become {layer.parameters[0].dtype}, expected that the "
                                     "model is converted before distribute")
         self.ranges.follow_profiler()
