@@ -1018,7 +1018,7 @@ class Exchange:
         def closure_of_all() -> torch.Tensor:
             loss = closure()
             weight = self.samples or 1
-            sums = array.array("d", [weight * float(loss), weight])
+            sums = array.array("d", [weight * float(torch.as_tensor(loss).detach()), weight])
             self.session.sum(sums)
             return torch.as_tensor(loss).new_tensor(sums[0] / sums[1])
         return closure_of_all
