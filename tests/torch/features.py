@@ -780,6 +780,8 @@ class OnDevices(Feature):
 class Split(OnDevices):
     """Parts on two devices and on the host, small layers and batch norms among them."""
 
+    optimizer_arguments = SLOWLY
+
     class Net(nn.Module):
         def __init__(self, devices):
             super().__init__()
