@@ -73,6 +73,15 @@ def most_by_cores(result, name):
     return seconds_of(result, best(result)) * cores / result["systems"][name]["cpu_seconds_per_step"]
 
 
+def bounds(result, name):
+    """What a step of the system cannot be below, as DDP's steps in it, and how that is said."""
+    yield most_possible(result), "without any synchronising it would be {:.2f}"
+    yield most_by_bytes(result, name), "its factors alone, without any computing, let it be {:.2f} at most"
+    took = 1e3 * result["systems"][name]["cpu_seconds_per_step"]
+    yield (most_by_cores(result, name),
+           f"its {took:.0f} ms of processor time, on the cores that all workers share, let it be {{:.2f}} at most")
+
+
 def steps_words(result, *names):
     """How many steps a turn counted of these systems, which is few where a step is long."""
     counts = [statistics.median(map(len, result["systems"][name]["turns"])) for name in names]
@@ -180,13 +189,7 @@ def goals(results):
                 (met if reached >= cell.goal else missed).append(
                     f"{setting(result)}, {name}: {reached:.2f}, asked {cell.goal:g}"
                     + (" (lower bound)" if cell.no_slower else "")
-                    + (f"; without any synchronising it would be {most_possible(result):.2f}"
-                       if most_possible(result) < cell.goal else "")
-                    + (f"; its factors alone, without any computing, let it be {most_by_bytes(result, name):.2f} at most"
-                       if most_by_bytes(result, name) < cell.goal else "")
-                    + (f"; its {result['systems'][name]['cpu_seconds_per_step'] * 1e3:.0f} ms of processor time, on the cores that all "
-                       f"workers share, let it be {most_by_cores(result, name):.2f} at most"
-                       if most_by_cores(result, name) < cell.goal else ""))
+                    + "".join(f"; {words.format(most)}" for most, words in bounds(result, name) if most < cell.goal))
             if losses(result, name)[3] > TOLERANCE:
                 missed.append(f"{setting(result)}, {name}: its losses differ from DDP's by more than "
                               f"{TOLERANCE:.0%} of the first")

@@ -211,18 +211,19 @@ def test_gradients_under_way_are_not_read(alone, look):
         optimizer.step()
 
 
-@pytest.mark.parametrize("set_to_none", [False, True])
-def test_clipping_after_synchronize_is_that_of_torch(alone, set_to_none):
+def check_clipping(how=lambda model: model, wait=lambda exchange: None, set_to_none=True):
+    """That it is torch's with overlap, of a model that is called as `how` makes it; `wait` comes before it."""
     model, plain = mlp(), mlp()
     optimizers = sgd(model), sgd(plain)
     exchange = poseidon.torch.wrap(model, optimizers[0], overlap=True)
+    called = how(model)
     for step in range(4):
         norms = []
-        for one, optimizer in zip((model, plain), optimizers):
+        for one, optimizer in zip((called, plain), optimizers):
             optimizer.zero_grad(set_to_none)
             one(torch.full((5, 6), 1.0 + step)).square().sum().backward()
-            if one is model:
-                exchange.synchronize()
+            if one is called:
+                wait(exchange)
             norms.append(nn.utils.clip_grad_norm_(one.parameters(), 0.1))
             optimizer.step()
         torch.testing.assert_close(*norms)
@@ -230,6 +231,11 @@ def test_clipping_after_synchronize_is_that_of_torch(alone, set_to_none):
     exchange.synchronize()
     for one, other in zip(model.parameters(), plain.parameters()):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("set_to_none", [False, True])
+def test_clipping_after_synchronize_is_that_of_torch(alone, set_to_none):
+    check_clipping(wait=lambda exchange: exchange.synchronize(), set_to_none=set_to_none)
 
 
 class Follower:
@@ -340,22 +346,7 @@ def test_shapes_and_zero_grad_wait_for_nothing(alone):
 def test_a_compiled_model_with_overlap_is_clipped(alone):
     """Under a compiler gradients are not guarded, so they are waited for."""
     torch._dynamo.reset()
-    model, plain = mlp(), mlp()
-    optimizers = sgd(model), sgd(plain)
-    exchange = poseidon.torch.wrap(model, optimizers[0], overlap=True)
-    called = torch.compile(model, backend="aot_eager")
-    for _ in range(4):
-        norms = []
-        for one, optimizer in zip((called, plain), optimizers):
-            optimizer.zero_grad()
-            one(torch.ones(5, 6)).square().sum().backward()
-            norms.append(nn.utils.clip_grad_norm_(one.parameters(), 0.1))
-            optimizer.step()
-        torch.testing.assert_close(*norms)
-        assert norms[0] > 0
-    exchange.synchronize()
-    for one, other in zip(model.parameters(), plain.parameters()):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    check_clipping(how=lambda model: whole(model, "aot_eager"))
 
 
 # ---- refused by name

@@ -30,7 +30,8 @@ from ..errors import PoseidonError
 from . import batch_norm, data, devices, others
 from .awaited import awaited_by
 from .devices import Carrier
-from .layers import Buffers, Layer, Usage, broadcast, compare, exchanged, layers_of, parameters_of, view_of, whole_as_factors
+from .layers import (Buffers, Layer, Usage, broadcast, compare, dimensions, exchanged, layers_of, parameters_of, view_of,
+                     whole_as_factors)
 from .linear import Linear
 from .measure import stopwatch_of
 from .ranges import Ranges
@@ -417,7 +418,7 @@ class Exchange:
                               for parameter in group["params"] if parameter not in known]
         for number, parameter in self.strangers:
             if parameter.grad is not None:
-                raise PoseidonError(f"a parameter of {'x'.join(map(str, parameter.shape)) or 1} in group {number} of the optimizer is in no "
+                raise PoseidonError(f"a parameter of {dimensions(parameter)} in group {number} of the optimizer is in no "
                                     "model that distribute was given: its gradient is this worker's own, expected one model that holds "
                                     "all that is trained, or distribute for each", "INVALID_ARGUMENT")
 

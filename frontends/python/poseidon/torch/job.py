@@ -140,11 +140,9 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None,
     is made of: it does so also where there is one worker, and returns the Exchange, with synchronize() and plan().
 
     After backward(), `.grad` holds the mean over all workers. With `overlap` backward() returns at once and the `optimizer`'s
-    step() only notes that it was called: each layer is updated right before it runs in the next
-    forward pass (SGD, Adam, AdamW; one backward per step; nothing may look at `.grad` before
-    step()). `factors=False` keeps
-    all gradients whole; `buffers=False` leaves each worker its own; `check_every`, `tf32`: see distribute. The model may be
-    compiled before or after.
+    step() only notes that it was called: each layer is updated right before it runs in the next forward pass (SGD, Adam, AdamW;
+    one backward per step; nothing may look at `.grad` before step()). `factors=False` keeps all gradients whole; `buffers=False`
+    leaves each worker its own; `check_every`, `tf32`: see distribute. The model may be compiled before or after.
     DistributedDataParallel and fully sharded models around, inside or beside it are refused: they average the same gradients.
     """
     _wrapped.append(Exchange(joined(), model, optimizer, overlap, factors, buffers, check_every, tf32))

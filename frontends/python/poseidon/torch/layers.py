@@ -55,6 +55,10 @@ def view_of(tensor: torch.Tensor) -> c.View:
     return c.View(memory=tensor.data_ptr(), elements=tensor.numel(), dtype=DTYPES[tensor.dtype])
 
 
+def dimensions(tensor: torch.Tensor) -> str:
+    return "x".join(map(str, tensor.shape)) or "1"
+
+
 def bytes_of(tensor: torch.Tensor) -> bytes:
     host = tensor.detach().cpu().contiguous()
     return ctypes.string_at(host.data_ptr(), host.numel() * host.element_size())
@@ -165,7 +169,7 @@ class Layer:
     def shape(self) -> str:
         if len(self.parameters) > MOST_SHAPES:
             return f"{len(self.parameters)} tensors"
-        return "+".join("x".join(map(str, p.shape)) or "1" for p in self.parameters)
+        return "+".join(map(dimensions, self.parameters))
 
     def declaration(self, position: int) -> c.Layer:
         declared = c.Layer(name=self.name.encode(), shape=self.shape.encode(), elements=self.elements,
@@ -626,22 +630,29 @@ def join_small(layers: list[Layer], session: Session) -> tuple[list[Layer], dict
     return list(dict.fromkeys(joined_in.values())), joined_in
 
 
+def named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Its parameters and buffers."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
 def compare(session: Session, model: torch.nn.Module) -> None:
     """Raises PoseidonError on a worker whose parameters and buffers are not named, shaped, typed and frozen as rank 0's, which ends
     the job. The core compares layers, and knows nothing of the tensors in them."""
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+    lines = []
+    for name, tensor in named_tensors(model):
         if torch.nn.parameter.is_lazy(tensor):
             raise PoseidonError(f"'{name}' of a lazy module has no shape yet, expected a forward pass before distribute",
                                 "INVALID_ARGUMENT")
-    session.compare_models([f"{name} {'x'.join(map(str, tensor.shape)) or 1} {str(tensor.dtype).removeprefix('torch.')}"
-                            + ("" if tensor.requires_grad or not isinstance(tensor, torch.nn.Parameter) else ", frozen")
-                            for name, tensor in [*model.named_parameters(), *model.named_buffers()]])
+        frozen = isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad
+        lines.append(f"{name} {dimensions(tensor)} {str(tensor.dtype).removeprefix('torch.')}" + (", frozen" if frozen else ""))
+    session.compare_models(lines)
 
 
 def broadcast(session: Session, model: torch.nn.Module, root: int = 0) -> None:
     """Leaves the parameters and buffers of rank `root` on every rank, one message per dtype."""
     by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+    for name, tensor in named_tensors(model):
         check(name, tensor, requires_sum=False)
         by_dtype.setdefault(tensor.dtype, []).append(tensor.detach())
     for dtype, tensors in by_dtype.items():
