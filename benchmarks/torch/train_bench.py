@@ -165,7 +165,7 @@ class Waiting(Local):
         told = {"schemes": {name: scheme for name, (scheme, _) in self.exchange.plan().items()},
                 "wire_bytes_sent": known.wire_bytes_sent, "hidden_share": known.hidden_share,
                 "link_bytes_per_second": known.link_bytes_per_second,
-                "predicted_seconds": self.session.model_plan(self.exchange.model).step_seconds}
+                "predicted_seconds": self.session.model_plan(self.exchange.model.core.model).step_seconds}
         self.exchange.detach()
         self.session.leave()
         return told

@@ -133,6 +133,7 @@ def train_on_batch(steps):
     for x, y in batches(steps):
         model.train_on_batch(x, y)
     poseidon.check(model)
+    assert ("sequential/dense" in poseidon.report()) == (poseidon.workers() > 1), poseidon.report()
     assert "sequential/dense" in poseidon.plan(model) or poseidon.workers() == 1, poseidon.plan(model)
     return model.variables
 

@@ -17,14 +17,14 @@ def from_step(exchange, step, broken, plain):
 
 
 def a_push_is_skipped(exchange, step):
-    push = exchange.push_dense
+    push = exchange.sender.push_dense
     absent = lambda layer, absent=False: push(layer, absent=absent or layer.name == LAYER)
-    exchange.push_dense = from_step(exchange, step, absent, push)
+    exchange.sender.push_dense = from_step(exchange, step, absent, push)
 
 
 def factors_are_dropped(exchange, step):
-    emit = exchange.emit
-    exchange.emit = from_step(exchange, step, lambda layer, dy, x: None if layer.name == LAYER else emit(layer, dy, x), emit)
+    emit = exchange.sender.emit
+    exchange.sender.emit = from_step(exchange, step, lambda layer, dy, x: None if layer.name == LAYER else emit(layer, dy, x), emit)
 
 
 def a_node_is_lost(exchange, step):
@@ -36,9 +36,9 @@ def a_node_is_lost(exchange, step):
 
 
 def factors_are_others(exchange, step):
-    emit = exchange.emit
+    emit = exchange.sender.emit
     others = lambda layer, dy, x: emit(layer, 1.01 * dy if layer.name == LAYER else dy, x)
-    exchange.emit = from_step(exchange, step, others, emit)
+    exchange.sender.emit = from_step(exchange, step, others, emit)
 
 
 def input_gradients_are_others(exchange, step):
@@ -54,14 +54,15 @@ def input_gradients_are_others(exchange, step):
 
 
 def a_mean_is_written_over(exchange, step):
-    wait = exchange.wait
+    core = exchange.model.core
+    wait = core.wait
 
     def broken(model, number):
         wait(model, number)
         layer = layer_of(exchange)
         if number == layer.id:
-            layer.flat[0] *= 1.001
-    exchange.wait = from_step(exchange, step + 1, broken, wait)  # the step has been counted when it is waited for
+            layer.memory.flat[0] *= 1.001
+    core.wait = from_step(exchange, step + 1, broken, wait)  # the step has been counted when it is waited for
 
 
 def a_gradient_is_taken_away(exchange, step):

@@ -839,8 +839,8 @@ class Multiplied(Counted):
     """The products of all workers' factors are made on the device."""
 
     def counted(self):
-        from poseidon.torch.layers import Layer
-        return Layer, "multiply_gathered", lambda _: 1
+        from poseidon.torch.product import Product
+        return Product, "multiply_gathered", lambda _: 1
 
     def check(self):
         assert self.count >= self.steps - 4, f"{self.count} products were made on the device"

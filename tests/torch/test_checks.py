@@ -155,7 +155,7 @@ def test_what_is_given_back_has_no_hooks(alone):
     exchange = poseidon.torch.wrap(model, sgd(model), check_every=1)
     train([(model, exchange.optimizer)], steps=1)
     exchange.detach()
-    assert not exchange.checker.watched
+    assert not exchange.checker.watch.watched
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed for this int
 
 import poseidon.torch  # noqa: E402
 from poseidon.torch import linear  # noqa: E402
-from poseidon.torch.layers import whole_as_factors  # noqa: E402
+from poseidon.torch.product import whole_as_factors  # noqa: E402
 from torch import nn  # noqa: E402
 
 

@@ -43,9 +43,10 @@ def test_time_belongs_to_one_layer_and_waiting_to_none(alone, overlap):
         library.timed(handle, layer, step, which, begin, end)
         passes.append((begin, end, layer, step, which))
 
-    library = exchange.c
-    exchange.c = exchange.stopwatch.library = Spied(library, timed=timed, wait_any=slow(library.wait_any))
-    exchange.wait = slow(exchange.wait)
+    core = exchange.model.core
+    library = core.c
+    core.c = exchange.stopwatch.library = Spied(library, timed=timed, wait_any=slow(library.wait_any))
+    core.wait = slow(core.wait)
     for step in range(STEPS):
         optimizer.zero_grad()
         model(torch.ones(8, 40)).sum().backward()

@@ -82,13 +82,13 @@ def hold_back(case, rank, model, exchange):
     updated `last`."""
     updated = pathlib.Path(case["result"] + "updated")
     if rank == 0:
-        update = exchange.update_layers
+        update = exchange.lander.update_layers
 
         def tell(layers):
             update(layers)
             if any(layer.name == "last" for layer in layers):
                 updated.touch()
-        exchange.update_layers = tell
+        exchange.lander.update_layers = tell
     else:
         def hold(*_):
             deadline = time.monotonic() + 20

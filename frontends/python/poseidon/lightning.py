@@ -24,7 +24,7 @@ from . import torch as poseidon
 from .errors import PoseidonError
 from .torch import job
 from .torch.data import check_is_whole
-from .torch.layers import broadcast
+from .torch.replicas import broadcast
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,15 +17,16 @@ import torch
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from torch.utils.data import DataLoader
 
+from .. import declared
 from .. import torch as _torch
 from ..errors import PoseidonError
 from ..session import Session
 from ..torch import data, job, rank, workers
-from ..torch.layers import broadcast
+from ..torch.replicas import broadcast
 from . import batches, loaders, training
 from .models import check_is_model, refuse_compiled, without_seeds
 
-__all__ = ["check", "distribute", "init", "plan", "rank", "shard", "shutdown", "trace", "workers"]
+__all__ = ["check", "distribute", "init", "plan", "rank", "report", "shard", "shutdown", "trace", "workers"]
 
 _trainings: dict[Any, Training] = {}  # by model
 _unused: list[Training] = []  # those whose gradients have not been exchanged yet
@@ -89,6 +90,13 @@ def plan(model: Any) -> dict[str, tuple[str, str]]:
     return {} if exchange is None else exchange.plan()
 
 
+def report() -> str:
+    """What Poseidon did, as a table to print: how each layer of the models goes and why, the bytes that it moves per step and the
+    time from its push to its mean, planned and measured on this worker; totals beside dense gradients; how much of the communication
+    was hidden. On one worker nothing is exchanged, and the text says so."""
+    return _torch.report()
+
+
 def trace(path: str | os.PathLike[str]) -> NoReturn:
     """Of TensorFlow's ops; torch has a profiler of its own."""
     raise PoseidonError("poseidon.keras.trace shows TensorFlow's ops and Keras' backend is torch, expected torch.profiler",
@@ -127,8 +135,8 @@ class Training(training.Training):
         if trained and (self.exchange is None or trained != self.exchange.known):
             if self.exchange is not None:
                 self.exchange.detach()
-            job.joined().compare_models([f"{variable.path} {'x'.join(map(str, variable.shape))} {variable.dtype}"
-                                            for variable in without_seeds(self.model.variables)])
+            job.joined().compare_models([declared.variable(variable.path, variable.shape, variable.dtype)
+                                         for variable in without_seeds(self.model.variables)])
             self.exchange, self.compared = _torch.wrap(modules_of(self.model), factors=False), False
 
     def has_exchanged(self) -> bool:
@@ -152,11 +160,11 @@ class Training(training.Training):
         if self.exchange is None:
             logs = self.plain["train_step"](batch)
         else:
-            self.exchange.samples = len(next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None))
+            self.exchange.now.samples = len(next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None))
             try:
                 logs = self.plain["train_step"](batch)
             finally:
-                self.exchange.samples = 0
+                self.exchange.now.samples = 0
         known = set() if self.exchange is None else self.exchange.known
         if {variable.value for variable in self.model.trainable_variables} != known:
             raise PoseidonError("the model's trainable variables have changed in a training step, expected a model that is "

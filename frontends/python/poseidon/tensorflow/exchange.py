@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from .. import declared
 from .. import library as c
 from ..errors import PoseidonError
+from ..report import Account
 from ..session import Session, view_of
 from . import ops
 from .factors import Kind, Own, product_of
@@ -64,6 +66,8 @@ class Layer:
     kernel, whose gradient is a product in the step that was traced first; a table is one variable, whose gradient is
     IndexedSlices there: rows for some of its entries."""
 
+    id: int  # in the core's model, from its declaration
+
     def __init__(self, name: str, place: int, variable: Variable, kind: Kind) -> None:
         self.name = name
         self.places = [place]
@@ -78,15 +82,12 @@ class Layer:
         self.variables += other.variables
 
     def declaration(self, position: int) -> c.Layer:
-        one = len(self.variables) == 1
-        shape = ("x".join(map(str, self.variables[0].shape)) or "1") if one else f"{len(self.variables)} tensors"
-        declared = c.Layer(name=self.name.encode(), shape=shape.encode(), elements=sum(map(elements_of, self.variables)),
-                           dtype=SUMMED[self.dtype], forward_position=position)
+        made = declared.declaration(self.name, [tuple(map(int, variable.shape)) for variable in self.variables],
+                                    SUMMED[self.dtype], position)
         if self.factors:  # a kernel is [in, out], and its gradient x^T dy
-            declared.outputs, declared.inputs = self.variables[0].shape
-        if self.table:
-            declared.outputs, declared.inputs, declared.table = self.variables[0].shape[0], self.width, 1
-        return declared
+            inputs, outputs = map(int, self.variables[0].shape)
+            return declared.matrix(made, inputs, outputs)
+        return declared.table(made, int(self.variables[0].shape[0]), self.width) if self.table else made
 
     @property
     def width(self) -> int:
@@ -118,6 +119,8 @@ class Exchange:
         self.layers = self.joined(kinds)
         self.number = session.models
         self.model, self.numbers = session.declare([layer.declaration(at) for at, layer in enumerate(self.layers)])
+        for layer, number in zip(self.layers, self.numbers):
+            layer.id = number
         self.functions = ops.load()
         self.place = Exchange.places
         Exchange.places += 1
@@ -125,6 +128,8 @@ class Exchange:
         with tf.init_scope():
             self.steps = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_steps")
             self.kept = tf.Variable(-1, dtype=tf.int64, trainable=False, name="poseidon_kept")
+        self.account = Account(session, self.model, f"{len(self.variables)} variables", self.layers,
+                               steps=lambda: int(self.steps.numpy()) + 1)
         self.taken: dict[int, tf.Tensor] = {}  # by layer: its last mean in the graph that is traced
         self.own: dict[int, Own] = {}  # by layer: what its last product lacks of the gradient
 
@@ -287,7 +292,7 @@ def in_form(mean: Gradient, form: Form) -> Gradient:
 
 def compare(session: Session, variables: Iterable[Variable]) -> None:
     """Raises PoseidonError on a worker whose variables are not named, shaped and typed as rank 0's, which ends the job."""
-    session.compare_models([f"{path_of(variable)} {'x'.join(map(str, variable.shape))} {tf.as_dtype(variable.dtype).name}"
+    session.compare_models([declared.variable(path_of(variable), variable.shape, tf.as_dtype(variable.dtype).name)
                             for variable in variables])
 
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
-from ..session import Session, Span
+from ..report import name_of
+from ..session import Session
 from ..trace import CORE, Event, check_has_spans, chrome_trace, of_core
 
 if TYPE_CHECKING:
@@ -98,15 +99,11 @@ def traced(session: Session, exchanges: Sequence[Exchange], path: str | os.PathL
     clocks = Clocks([Mark(*reading, *mark) for reading, mark in zip(readings, marks, strict=True)])
     events = [event._replace(begin=clocks.of_core(event.begin), end=clocks.of_core(event.end))
               for event in with_categories(events)]
-    events += [of_core(span, name_of(span, exchanges)) for span in spans if span.label not in DERIVED]
+    accounts = [exchange.account for exchange in exchanges]
+    events += [of_core(span, name_of(span, accounts)) for span in spans if span.label not in DERIVED]
     trace = chrome_trace(events, ("TensorFlow", threads), clock_error_us=clocks.error / 1000)
     pathlib.Path(path).write_text(json.dumps(trace))
     print(f"poseidon: {os.fspath(path)} has {summary(events)}", file=sys.stderr)
-
-
-def name_of(span: Span, exchanges: Sequence[Exchange]) -> str:
-    exchange = next(exchange for exchange in exchanges if exchange.number == span.model)
-    return exchange.layers[exchange.numbers.index(span.layer)].name
 
 
 def profiled(path: pathlib.Path) -> tuple[list[Event], dict[int, str], list[tuple[float, float]]]:

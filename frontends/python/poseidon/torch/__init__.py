@@ -20,14 +20,15 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from .. import report as _report
 from ..errors import PoseidonError, check_same
 from ..session import make_token_file
-from . import data, job, reporting
+from . import data, job
 from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object
 from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
 from .job import init, joined, local_rank, rank, release, shutdown, workers, wrap
-from .layers import bytes_of
+from .tensors import bytes_of
 
 __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach", "barrier",
            "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "local_rank", "make_token_file", "plan",
@@ -123,11 +124,11 @@ def report(model: torch.nn.Module | None = None, trace: str | os.PathLike[str] |
     and as many of the last as fit; default 0, none.
     On one worker nothing is exchanged, and the text says so."""
     if workers() == 1 and not job.exchanges():
-        return "Poseidon: one worker, nothing is exchanged\n"
+        return _report.NOTHING_EXCHANGED
     known = job.exchanges() if model is None else [exchange for exchange in (job.exchange_of(model),) if exchange is not None]
     if trace is not None:
-        reporting.write_trace(joined(), job.exchanges(), trace)
-    return reporting.report(joined(), known)
+        _report.write_trace(joined(), [exchange.model.account for exchange in job.exchanges()], trace)
+    return _report.report(joined(), [exchange.model.account for exchange in known])
 
 
 def scalars(model: torch.nn.Module) -> dict[str, float]:
@@ -136,7 +137,7 @@ def scalars(model: torch.nn.Module) -> dict[str, float]:
     for workers that computed longer, the share of communication hidden behind computing (0 to 1), and the step so far. Empty
     on one worker."""
     exchange = job.exchange_of(model)
-    return {} if exchange is None else reporting.scalars(exchange)
+    return {} if exchange is None else exchange.scalars.take(exchange.step)
 
 
 def synchronize(model: torch.nn.Module) -> None:

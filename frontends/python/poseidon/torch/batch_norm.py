@@ -14,17 +14,18 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from ..errors import PoseidonError
-from .layers import view_of
+from .tensors import view_of
 
 if TYPE_CHECKING:
-    from .exchange import Exchange
+    from ..session import Session
+    from .states import Step
 
 
 class Owner:
-    """The exchange of a module, which copies and pickles of the module leave behind: it is None there."""
+    """Of a module: the job, and the step in which it runs. Copies and pickles of the module leave it behind: it is None there."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self.exchange = exchange
+    def __init__(self, session: Session, now: Step) -> None:
+        self.session, self.now = session, now
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
@@ -45,8 +46,8 @@ class Normalization(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float,
-                exchange: Exchange) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        session, numbers, channels = exchange.session, precise(x), x.shape[1]
+                owner: Owner) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        session, numbers, channels = owner.session, precise(x), x.shape[1]
         rows = torch.zeros(session.workers, 1 + 2 * channels, dtype=torch.float64, device="cpu")
         count = x.numel() // channels
         if count:
@@ -61,7 +62,7 @@ class Normalization(torch.autograd.Function):
                                 "one in training", "INVALID_ARGUMENT")
         mean = (counts * means).sum(0) / total
         square = (squares + counts * (means - mean).square()).sum(0)
-        ctx.exchange, ctx.total = exchange, total
+        ctx.owner, ctx.total = owner, total
         ctx.save_for_backward(x, weight, mean, (square / total + eps).rsqrt())
         y = functional.batch_norm(numbers, mean.to(numbers), (square / total).to(numbers), None if weight is None else
                                   weight.to(numbers), None if bias is None else bias.to(numbers), eps=eps).to(x.dtype)
@@ -80,9 +81,9 @@ class Normalization(torch.autograd.Function):
         db, dw = dy.sum(over), (dy * normal).sum(over)
         # Each worker's gradients are those of its own mean loss, which counts by `counts` in the mean over all workers: so do
         # its sums here.
-        counts = ctx.exchange.samples or 1
+        counts = ctx.owner.now.samples or 1
         sums = counts * torch.stack([db, dw]).to("cpu", torch.float64)
-        ctx.exchange.session.sum(view_of(sums))
+        ctx.owner.session.sum(view_of(sums))
         of_db, of_dw = (of_channels(each, numbers) for each in sums / (counts * ctx.total))
         dx = (dy - of_db - normal * of_dw) * scale
         if weight is not None:
@@ -100,11 +101,11 @@ class SyncBatchNorm(torch.nn.SyncBatchNorm):
             return torch.nn.SyncBatchNorm.forward(self, x)
         self._check_input_dim(x)
         self._check_non_zero_input_channels(x)
-        if owner.exchange.joining is not None:
+        if owner.now.joining is not None:
             raise PoseidonError("SyncBatchNorm ran inside join, expected BatchNorm: a worker without batches has no statistics "
                                 "to share", "UNIMPLEMENTED")
         y: torch.Tensor
-        y, *means = Normalization.apply(x, self.weight, self.bias, self.eps, owner.exchange)  # type: ignore[no-untyped-call]
+        y, *means = Normalization.apply(x, self.weight, self.bias, self.eps, owner)  # type: ignore[no-untyped-call]
         if self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             share = 1 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
@@ -114,18 +115,18 @@ class SyncBatchNorm(torch.nn.SyncBatchNorm):
         return y
 
 
-def take(model: torch.nn.Module, exchange: Exchange) -> list[torch.nn.Module]:
+def take(model: torch.nn.Module, session: Session, now: Step) -> list[torch.nn.Module]:
     """Makes every torch.nn.SyncBatchNorm of the model one of the job's workers, and returns them."""
     ours: list[torch.nn.Module] = []
     for name, module in model.named_modules():
         if type(module) is not torch.nn.SyncBatchNorm:
             continue
         group = module.process_group
-        if group is not None and group.size() != exchange.session.workers:
+        if group is not None and group.size() != session.workers:
             raise PoseidonError(f"the SyncBatchNorm '{name}' has a process group of {group.size()}, expected all "
-                                f"{exchange.session.workers} workers of the job", "UNIMPLEMENTED")
+                                f"{session.workers} workers of the job", "UNIMPLEMENTED")
         module.__class__ = SyncBatchNorm
-        vars(module)["poseidon_owner"] = Owner(exchange)
+        vars(module)["poseidon_owner"] = Owner(session, now)
         ours.append(module)
     return ours
 

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import PoseidonError
 from .job import init, joined
-from .layers import DTYPES, as_integers, view_of
+from .tensors import DTYPES, as_integers, view_of
 
 EXACT = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.int32: torch.int64, torch.int16: torch.int64,
          torch.int8: torch.int64, torch.uint8: torch.int64, torch.bool: torch.int64}  # as what they are summed

@@ -8,17 +8,25 @@ import copy
 import itertools
 import random
 import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler
 
 from ..errors import PoseidonError
 from ..shares import part_of, turns
+from . import refusals
 
 if TYPE_CHECKING:
-    from .exchange import Exchange
+    from .states import Step
+
+
+class Trains(Protocol):
+    """A module whose gradients are exchanged."""
+
+    root: torch.nn.Module
+    now: Step
 
 
 class Turns(Sampler[Any]):
@@ -100,25 +108,25 @@ class Uneven:
     That belongs to a batch, and a gradient does not say of which it is: it counts while the loop has the batch. Loops that read
     batches ahead of their use are refused; they are found by the backward passes between one batch and the next."""
 
-    def __init__(self, exchanges: Callable[[], list[Exchange]]) -> None:
+    def __init__(self, exchanges: Callable[[], Sequence[Trains]]) -> None:
         self.exchanges = exchanges
         self.counts: list[int] = []  # of those batches that loops have now
 
     def passes(self) -> int:
         """Backward passes so far."""
-        return max((exchange.passes for exchange in self.exchanges()), default=0)
+        return max((exchange.now.passes for exchange in self.exchanges()), default=0)
 
     def trains(self) -> bool:
         return torch.is_grad_enabled() and any(exchange.root.training for exchange in self.exchanges())
 
     def note(self) -> None:
         for exchange in self.exchanges():
-            if exchange.joining is None:  # which says itself how they count
-                exchange.samples = self.counts[0] if self.counts else 0
+            if exchange.now.joining is None:  # which says itself how they count
+                exchange.now.samples = self.counts[0] if self.counts else 0
 
     def note_ahead(self, ahead: bool) -> None:
         for exchange in self.exchanges():
-            exchange.read_ahead = ahead
+            exchange.now.read_ahead = ahead
 
     @contextlib.contextmanager
     def of(self, count: int) -> Iterator[None]:
@@ -154,18 +162,12 @@ class Use:
         """While the loop has the last batch, of so many samples."""
         before = self.uneven.passes()
         if self.read > 1 and before - self.began == step - self.read + 1:  # one for each batch, and some are behind
-            raise read_ahead()
+            raise refusals.read_ahead()
         with self.uneven.of(count):
             yield
         # Where nobody evaluates, a batch for which there was no backward pass is used later.
         if self.uneven.trains() and (self.uneven.passes() == before or step > 0 and self.read == 0):
             self.uneven.note_ahead(True)
-
-
-def read_ahead() -> PoseidonError:
-    return PoseidonError("the last batch of a loader of poseidon.torch.loader or shard was read ahead of its use, and has fewer samples than "
-                         "the others: its gradient would count for too much, expected that each batch is used before the next is "
-                         "read, or drop_last=True", "UNIMPLEMENTED")
 
 
 def check_is_whole(loader: object, what: str, package: str) -> None:

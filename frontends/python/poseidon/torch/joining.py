@@ -10,7 +10,7 @@ import array
 from typing import TYPE_CHECKING
 
 from ..errors import PoseidonError
-from .layers import Buffers, broadcast
+from .replicas import broadcast
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,23 +28,23 @@ class Joining:
         self.leader: int | None = None  # of those that had a batch in the last step; None: nobody ever had
 
     def __enter__(self) -> None:
-        if self.exchange.joining is not None:
+        if self.exchange.now.joining is not None:
             raise PoseidonError("join was entered inside another join of the same model, expected one", "FAILED_PRECONDITION")
-        self.exchange.joining = self
-        self.samples = self.exchange.samples
+        self.exchange.now.joining = self
+        self.samples = self.exchange.now.samples
 
     def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
         try:
             if kind is None:
                 self.shadow()
         finally:
-            self.exchange.joining, self.exchange.samples = None, self.samples
-            self.take_buffers_from(0)
+            self.exchange.now.joining, self.exchange.now.samples = None, self.samples
+            self.exchange.take_buffers_from(0)
 
     def shadow(self) -> None:
         exchange, self.trains = self.exchange, False
-        if exchange.begun:  # by a forward pass without a backward pass that exchanges: the others count on it
-            exchange.samples = int(self.by_all)
+        if exchange.has_begun:  # by a forward pass without a backward pass that exchanges: the others count on it
+            exchange.now.samples = int(self.by_all)
             exchange.sit_out()
         while self.meet():
             exchange.sit_out()
@@ -70,13 +70,8 @@ class Joining:
             raise PoseidonError(f"{session.member_name(gone)} has no further batch, expected as many on all workers in "
                                 "join(throw_on_early_termination=True)", "FAILED_PRECONDITION", gone)
         # Contributions of weight 0 add nothing and do not count; one of weight 1 counts, also where it is of zeros.
-        self.exchange.samples = int(self.by_all or self.trains)
+        self.exchange.now.samples = int(self.by_all or self.trains)
         if ready[0] != self.leader:
             self.leader = ready[0]
-            self.take_buffers_from(self.leader)
+            self.exchange.take_buffers_from(self.leader)
         return True
-
-    def take_buffers_from(self, leader: int) -> None:
-        for shared in self.exchange.shared:
-            if isinstance(shared, Buffers):
-                shared.take_from(leader, self.exchange.session.rank)

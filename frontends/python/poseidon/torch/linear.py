@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 if TYPE_CHECKING:
-    from .layers import Layer
+    from .product import Product
 
 
 def asked(node: Any, number: int) -> bool | None:
@@ -36,7 +36,7 @@ class WeightGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
-                layer: Layer) -> torch.Tensor:
+                layer: Product) -> torch.Tensor:
         ctx.layer = layer
         ctx.save_for_backward(x)
         ctx.mark_dirty(y)  # else what is returned were a view, which nobody may change in place
@@ -48,10 +48,9 @@ class WeightGradient(torch.autograd.Function):
         rows, flat = dy.reshape(-1, dy.shape[-1]), x.reshape(-1, x.shape[-1])
         for_weight, for_bias = asked(ctx, 2), asked(ctx, 3)
         dw = db = None
-        exchange = ctx.layer.exchange
-        if (for_weight and (for_bias or not ctx.needs_input_grad[3]) and not torch.is_grad_enabled() and not exchange.paused
-                and not ctx.layer.retired):
-            exchange.emit(ctx.layer, rows.contiguous(), flat.contiguous())
+        layer = ctx.layer
+        if for_weight and (for_bias or not ctx.needs_input_grad[3]) and not torch.is_grad_enabled() and layer.may_emit():
+            layer.emits.emit(layer, rows.contiguous(), flat.contiguous())
         else:  # as autograd would: what comes whole goes through the parameter's hook, or to whom autograd.grad was called by
             if for_weight is not False:
                 dw = rows.t().mm(flat)
@@ -71,7 +70,7 @@ class Linear(torch.nn.Linear):
         return torch.nn.Linear, (1, 1, False, "meta"), state
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        layer = self.__dict__.get("poseidon_layer")  # none any more where a hook of this very call has made it plain
+        layer: Product | None = self.__dict__.get("poseidon_layer")  # none any more where a hook of this very call has made it plain
         # Under autocast, in another precision, of a weight that is computed from the parameter, with a hook that wants
         # to see it, or compiled (a compiler drops what backward does besides computing), the gradient comes whole,
         # through the parameter's hook. (self.weight would compute it.)
@@ -90,3 +89,16 @@ class Linear(torch.nn.Linear):
         y = functional.linear(x if flat else x.view(-1, x.shape[-1]), weight.detach(), None if bias is None else bias.detach())
         result: torch.Tensor = WeightGradient.apply(y, x, weight, bias, layer)  # type: ignore[no-untyped-call]
         return result if flat else result.view(*x.shape[:-1], result.shape[-1])
+
+
+def take(module: torch.nn.Module, layer: Product) -> None:
+    """Gives a plain nn.Linear this class."""
+    module.__class__ = Linear
+    vars(module)["poseidon_layer"] = layer
+
+
+def make_plain(module: torch.nn.Module) -> None:
+    """A Linear is the one that it was before."""
+    if type(module) is Linear:
+        module.__class__ = torch.nn.Linear  # type: ignore[assignment]  # see above
+        vars(module).pop("poseidon_layer", None)

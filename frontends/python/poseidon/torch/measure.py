@@ -1,78 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what the first steps take per layer and reports it to the session; the final plan is made of that.
-
-Between two marks time belongs to one layer: forward from its module's call to the next one's, with the layer's update;
-backward from one layer's gradient to the next. Waiting belongs to nobody.
-"""
+"""The stopwatch of models whose gradients are on a device."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import library as c
+from ..stopwatch import Stopwatch
 from .devices import module_of
 
 if TYPE_CHECKING:
     from ..session import Session
-    from .layers import Layer
-
-
-class Stopwatch:
-    """Counts the time of the thread that trains, from one mark to the next, for a layer and a pass."""
-
-    since: Any  # a mark: nanoseconds of the session's clock
-
-    def __init__(self, session: Session, model: ctypes.c_void_p, layers: list[Layer]) -> None:
-        self.library, self.session, self.model = session.c, session.handle, model
-        self.layers = layers
-        self.step = 0
-        self.to: tuple[int, Layer] | None = None  # the pass and the layer that time runs for
-        self.restart()
-
-    def charge(self, which: int = c.FORWARD, layer: Layer | None = None) -> None:
-        """Counts the time since the last mark for `layer`, or where none is named for the one that the watch runs for."""
-        now = self.mark()
-        if layer is not None:
-            self.to = which, layer
-        if self.to is not None:
-            which, layer = self.to
-            self.took(layer, which, self.since, now)
-        self.since = now
-
-    def restart(self, which: int = c.FORWARD, layer: Layer | None = None) -> None:
-        """Drops the time since the last mark; from here on the watch runs for `layer`, or for none."""
-        self.to = None if layer is None else (which, layer)
-        self.since = self.mark()
-
-    def share(self) -> None:
-        """Divides the time since the last mark, which is the optimizer's, among all layers by their size."""
-        self.divide(self.since, self.mark())
-        self.restart()
-
-    def mark(self) -> Any:
-        return self.library.now(self.session)
-
-    def took(self, layer: Layer, which: int, begin: Any, end: Any) -> None:
-        self.library.timed(self.model, layer.id, self.step, which, begin, end)
-
-    def divide(self, begin: Any, end: Any) -> None:
-        elements, time = sum(layer.elements for layer in self.layers), end - begin
-        for layer in self.layers:
-            end = begin + time * layer.elements // elements
-            self.library.timed(self.model, layer.id, self.step, c.FORWARD, begin, end)
-            begin = end
-
-    def tell(self) -> None:
-        """Reports to the session all times of the step that has ended."""
+    from ..stopwatch import Timed
+    from .layer import Layer
 
 
 class DeviceStopwatch(Stopwatch):
     """Marks are events of the device, because the host only launches a layer's work and does not wait for it."""
 
-    def __init__(self, session: Session, model: ctypes.c_void_p, layers: list[Layer]) -> None:
+    def __init__(self, session: Session, model: ctypes.c_void_p, layers: Sequence[Layer]) -> None:
         self.device = layers[0].device
         self.streams = module_of(self.device)
         self.kept: list[Callable[[Callable[[Any], int]], None]] = []  # reports for when the marks have been reached
@@ -81,11 +30,11 @@ class DeviceStopwatch(Stopwatch):
     # What a compiler traces has no marks, because it would make events of its own of them: what a compiled forward pass takes
     # counts for the layer whose gradient comes first.
 
-    def charge(self, which: int = c.FORWARD, layer: Layer | None = None) -> None:
+    def charge(self, which: int = c.FORWARD, layer: Timed | None = None) -> None:
         if not torch.compiler.is_compiling():
             super().charge(which, layer)
 
-    def restart(self, which: int = c.FORWARD, layer: Layer | None = None) -> None:
+    def restart(self, which: int = c.FORWARD, layer: Timed | None = None) -> None:
         if not torch.compiler.is_compiling():
             super().restart(which, layer)
 
@@ -94,7 +43,7 @@ class DeviceStopwatch(Stopwatch):
         event.record(self.streams.current_stream(self.device))
         return event
 
-    def took(self, layer: Layer, which: int, begin: Any, end: Any) -> None:
+    def took(self, layer: Timed, which: int, begin: Any, end: Any) -> None:
         took = super().took
         self.kept.append(lambda moment: took(layer, which, moment(begin), moment(end)))
 
@@ -113,5 +62,5 @@ class DeviceStopwatch(Stopwatch):
         self.kept = []
 
 
-def stopwatch_of(session: Session, model: ctypes.c_void_p, layers: list[Layer]) -> Stopwatch:
+def stopwatch_of(session: Session, model: ctypes.c_void_p, layers: Sequence[Layer]) -> Stopwatch:
     return (Stopwatch if layers[0].device.type == "cpu" else DeviceStopwatch)(session, model, layers)

@@ -23,7 +23,7 @@ from torch.distributed.rendezvous import _rendezvous_handlers
 from .. import launch
 from ..errors import PoseidonError
 from . import collectives, job
-from .layers import as_integers, view_of
+from .tensors import as_integers, view_of
 
 if TYPE_CHECKING:
     from ..session import Session

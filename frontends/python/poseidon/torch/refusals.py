@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a backward pass, an optimizer or a program must not do to a model whose gradients are exchanged, as errors, and how it is
+noticed."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..declared import dimensions
+from ..errors import PoseidonError
+
+if TYPE_CHECKING:
+    from .layer import Layer
+
+# Optimizers that update every parameter by itself, so that layers may be updated one at a time.
+BY_PARAMETER = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+
+
+# ---- of a backward pass
+
+def came_again(layer: Layer) -> PoseidonError:
+    return PoseidonError(f"the gradient of layer '{layer.name}' came again before its mean, expected one "
+                         "backward pass per forward pass of the distributed model, which is called itself and not by its forward "
+                         "method, and no reentrant checkpointing")
+
+
+def broke_off(layer: Layer) -> PoseidonError:
+    return PoseidonError(f"the backward pass before ended by an exception after the gradient of layer '{layer.name}' had left, "
+                         "expected that the program ends: other workers wait for the rest", "FAILED_PRECONDITION")
+
+
+def read_ahead() -> PoseidonError:
+    return PoseidonError("the last batch of a loader of poseidon.torch.loader or shard was read ahead of its use, and has fewer samples than "
+                         "the others: its gradient would count for too much, expected that each batch is used before the next is "
+                         "read, or drop_last=True", "UNIMPLEMENTED")
+
+
+def began_unseen() -> PoseidonError:
+    return PoseidonError("the backward pass of a checkpoint ended inside one whose beginning the distributed model has not "
+                         "seen, expected use_reentrant=False, or that the distributed model itself is called and returns "
+                         "tensors, alone or in tuples, lists, dictionaries or objects with attributes")
+
+
+def check_form(layer: Layer, gradient: torch.Tensor) -> None:
+    """Refuses a sparse gradient of what is no table, and a dense one of what is."""
+    if gradient.is_sparse != layer.table:
+        raise PoseidonError(f"the gradient of layer '{layer.name}' is " +
+                            ("dense, expected a weight of Embedding(sparse=True) that nothing else uses, or sparse=False"
+                             if layer.table else "sparse, expected Embedding(sparse=False) where something else uses its "
+                             "weight"), "UNIMPLEMENTED")
+
+
+# ---- of an optimizer
+
+def check_optimizer(optimizer: object) -> None:
+    """Refuses one that cannot update layers one at a time, as overlap="forward" does."""
+    if type(optimizer) not in BY_PARAMETER:
+        raise PoseidonError(f"overlap is not possible with {type(optimizer).__name__}, expected one of "
+                            + ", ".join(kind.__name__ for kind in BY_PARAMETER), "INVALID_ARGUMENT")
+
+
+def given_closure() -> PoseidonError:
+    return PoseidonError("optimizer.step was given a closure, expected none with overlap", "INVALID_ARGUMENT")
+
+
+def check_outside_backward(optimizer: torch.optim.Optimizer, known: Set[torch.nn.Parameter]) -> None:
+    """Before any optimizer's step: refuses one that a hook calls inside backward, where it finds this worker's own gradients."""
+    if torch._C._current_graph_task_id() >= 0 and any(p in known for group in optimizer.param_groups for p in group["params"]):
+        raise PoseidonError(f"{type(optimizer).__name__}.step was called inside backward(), where gradients are this worker's own, "
+                            "expected it behind backward()", "UNIMPLEMENTED")
+
+
+def optimized(optimizer: torch.optim.Optimizer) -> int:
+    """How many parameters the optimizer has; groups and their parameters are only ever added."""
+    return sum(len(group["params"]) for group in optimizer.param_groups)
+
+
+class Strangers:
+    """Parameters of an optimizer that are in no model of the job: each worker would train its own."""
+
+    def __init__(self) -> None:
+        self.looked_at = 0  # how many parameters the optimizer had then
+        self.found: list[tuple[int, torch.Tensor]] = []  # with the numbers of their groups
+
+    def refuse(self, optimizer: torch.optim.Optimizer, known: Callable[[], Set[torch.Tensor]]) -> None:
+        """Raises where one of them has a gradient. `known`: gives all parameters of all models."""
+        if self.looked_at != optimized(optimizer):
+            self.looked_at = optimized(optimizer)
+            those = known()
+            self.found = [(number, parameter) for number, group in enumerate(optimizer.param_groups)
+                          for parameter in group["params"] if parameter not in those]
+        for number, parameter in self.found:
+            if parameter.grad is not None:
+                raise PoseidonError(f"a parameter of {dimensions(parameter.shape)} in group {number} of the optimizer is in no "
+                                    "model that distribute was given: its gradient is this worker's own, expected one model that holds "
+                                    "all that is trained, or distribute for each", "INVALID_ARGUMENT")
+
+
+# ---- of parameters that change
+
+def wants_gradient(name: str) -> PoseidonError:
+    return PoseidonError(f"parameter '{name}' requires a gradient and did not when the model was distributed, "
+                         "expected a forward pass of the distributed model itself after such a change")
+
+
+def no_parameter() -> PoseidonError:
+    return PoseidonError("a tensor that is no torch.nn.Parameter is in the place of one in the model and requires a gradient, "
+                         "expected the model's own parameters (torch.func.functional_call gives it others)", "UNIMPLEMENTED")
+
+
+def changed_in_join() -> PoseidonError:
+    return PoseidonError("a layer was thawed or added inside join, expected it before: a worker without batches does "
+                         "not see it", "UNIMPLEMENTED")
+
+
+def changed_on_one(name: str, there: str, rank: int, here: str) -> PoseidonError:
+    return PoseidonError(f"parameter '{name}' is {there} on rank {rank} and {here} on rank 0, expected that "
+                         "parameters are frozen, thawed and added on all workers in the same step", "FAILED_PRECONDITION", rank)
+
+
+def changed_on_some() -> PoseidonError:
+    return PoseidonError("a parameter was frozen, thawed or added in the last step on some workers alone, expected it on all "
+                         "workers in the same step", "FAILED_PRECONDITION")
+
+
+def check_none_left(layers: Sequence[Layer]) -> None:
+    """After a backward pass that has not come to its end: others have what it handed over, and wait for the rest."""
+    for layer in layers:
+        if layer.flying:
+            raise broke_off(layer)

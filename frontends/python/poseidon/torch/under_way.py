@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the program finds, with overlap, in the place of gradients and parameters that are under way.
+
+From the end of backward() to optimizer.step(): `.grad` is of a class that raises. From optimizer.step() until a layer is updated:
+what the program does with its parameters (an average of weights, clamping, a norm for the log, a look at `.grad`) first waits
+until they and all others are updated, so that it finds what it would find without overlap. Torch asks __torch_function__ of an
+object's class about every call that reads or writes a tensor, so such parameters have a class of their own for that while.
+"""
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar, NoReturn, Protocol
+
+import torch
+
+from ..errors import PoseidonError
+
+
+class UnderWay(torch.Tensor):
+    """The `grad` of a parameter whose gradient is on its way: whoever reads or changes it gets an exception. With
+    None there clipping would clip nothing, and say that the norm is 0."""
+
+    # torch declares the last two methods without types, and with other parameters than it passes.
+
+    @staticmethod
+    def __new__(cls, parameter: torch.Tensor) -> UnderWay:
+        return torch.Tensor._make_wrapper_subclass(cls, parameter.shape, dtype=parameter.dtype, device=parameter.device)
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, arguments: Any = (),  # type: ignore[override]  # see above
+                           words: Any = None) -> NoReturn:
+        raise PoseidonError("a gradient was read or changed while it is under way, expected distribute without "
+                            "overlap=\"forward\", or synchronize(model) after backward()")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # see above
+        return "a gradient under way"
+
+
+class Updates(Protocol):
+    """What is left to do after an optimizer.step()."""
+
+    zeroing: bool  # zero_grad looks at gradients
+    cleared: list[torch.nn.Parameter]  # whose gradients the program has set to None meanwhile
+
+    def catch_up(self) -> None:
+        """Does it all."""
+
+
+# What an update does not change. Others of the kind wait without need.
+UNCHANGED = {getattr(torch.Tensor, name).__get__ for name in ("device", "dtype", "is_leaf", "layout", "ndim", "requires_grad", "shape")}
+UNCHANGED |= {torch.Tensor.dim, torch.Tensor.is_complex, torch.Tensor.is_floating_point, torch.Tensor.numel, torch.Tensor.size}
+READ_GRADIENT, SET_GRADIENT = (getattr(torch.Tensor.grad, name) for name in ("__get__", "__set__"))
+
+
+class Awaited(torch.nn.Parameter):
+    """A parameter whose update `updates` has left for later."""
+
+    updates: ClassVar[Updates]
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), words: Any = None) -> Any:
+        for kind in types:
+            if issubclass(kind, Awaited) and not kind.lets(function, arguments):
+                kind.updates.catch_up()
+        with torch._C.DisableTorchFunctionSubclass():
+            return function(*arguments, **(words or {}))
+
+    @classmethod
+    def lets(cls, function: Any, arguments: Any) -> bool:
+        """Whether a call needs nothing that is under way."""
+        if function == READ_GRADIENT:
+            return cls.updates.zeroing
+        if function == SET_GRADIENT and arguments[1] is None:
+            cls.updates.cleared.append(arguments[0])
+            return True
+        return function in UNCHANGED
+
+    # Torch's own make an object of the class that they find before they read.
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        self.updates.catch_up()
+        return copy.deepcopy(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self.updates.catch_up()
+        return self.__reduce_ex__(protocol)
+
+
+def awaited_by(updates: Updates) -> type[Awaited]:
+    """The class of the parameters that wait for `updates`."""
+    class Own(Awaited):
+        pass
+    Own.updates = updates
+    return Own
