@@ -4,8 +4,9 @@
 
 A folder includes only folders on lower rungs of the ladder, never a neighbour on its own rung, and
 names a header of ours by its path from the root. Some folders are ladders themselves: the same holds
-between their rooms, for the modules of a Python package too. What tests share is included by tests
-alone. Headers carry the include guard that follows from their path, sources their licence line, and
+between their rooms, for the modules of a Python package too, and there for imports that only a type
+checker sees. What tests share is included by tests alone. Modules and classes of poseidon.torch keep
+below a size. Headers carry the include guard that follows from their path, sources their licence line, and
 nothing below tools/ and frontends/ reads the environment (tests may, for their counts). Mutexes are
 those of poseidon/base/mutex.h, which Clang checks (tests may use others).
 
@@ -37,14 +38,32 @@ RUNG_OF = {folder: rung for rung, folders in enumerate(RUNGS) for folder in fold
 
 # Folders that are ladders themselves. A room is a folder in them, or a Python module; "." is all other files of theirs.
 PYTHON = "frontends/python/poseidon"
+TORCH = PYTHON + "/torch"
 ROOMS = {
     "frontends/caffe": [["proto"], ["data"], ["net"], ["layers"], ["solver"], ["train"]],
     PYTHON: [["."], ["doctor", "torch", "tensorflow"], ["keras", "lightning", "accelerate"], ["transformers", "demo"],
              ["cli"], ["__main__"]],
+    TORCH: [["devices", "hooks", "others", "states", "tensors", "under_way"],
+            ["batch_norm", "core", "memory", "products", "replicas"],
+            ["layer"],
+            ["dense", "measure", "refusals", "table"],
+            ["data", "product"],
+            ["linear", "partition", "shared"],
+            ["model", "replay"],
+            ["landing", "renewal", "sending", "watching"],
+            ["comparing", "late", "passes"],
+            ["checks"],
+            ["exchange"],
+            ["job", "joining"],
+            ["collectives", "ddp"],
+            ["process_group"],
+            ["__init__"]],
     "tools": [["launch", "profile"], ["."]],
 }
 RUNG_OF_ROOM = {ladder: {room: rung for rung, rooms in enumerate(rungs) for room in rooms}
                 for ladder, rungs in ROOMS.items()}
+
+MOST_LINES, MOST_LINES_OF_CLASS = 400, 250  # of a module in TORCH
 
 # The core is loaded into processes that bring their own copies of these.
 FOREIGN_TO_CORE = re.compile(r"^(ATen|c10|torch|google/protobuf|tensorflow)/|\.pb\.h$")
@@ -66,17 +85,18 @@ def folder_of(path):
     return folder if folder in RUNG_OF else None
 
 
-def room_of(path):
-    """The folder that is a ladder itself and the room in it that holds `path`; None where there is no such folder, and no
-    room where the ladder does not name it."""
+def rooms_of(path):
+    """Every folder that is a ladder itself and holds `path`, with the room in it; None where the ladder names no such room."""
+    rooms = {}
     for ladder, rung_of in RUNG_OF_ROOM.items():
         if path.startswith(ladder + "/"):
             name, _, below = path[len(ladder) + 1:].partition("/")
             module = name.removesuffix(".py")
-            if module in rung_of and (below or ladder == PYTHON):
-                return ladder, module
-            return ladder, None if below or "." not in rung_of else "."
-    return None
+            if module in rung_of and (below or ladder.startswith(PYTHON)):
+                rooms[ladder] = module
+            else:
+                rooms[ladder] = None if below or "." not in rung_of else "."
+    return rooms
 
 
 def guard_of(path):
@@ -108,15 +128,15 @@ def check_include(path, folder, included):
 
 def check_rooms(path, included):
     """What is wrong with `path` including a file of the same ladder, or None."""
-    own, target = room_of(path), room_of(included)
-    # A test may be built of what is above: a net is tested with layers.
-    if own is None or target is None or own == target or own[0] != target[0] or path.endswith("_test.cc"):
+    own, target = rooms_of(path), rooms_of(included)
+    if path.endswith("_test.cc"):  # a test may be built of what is above: a net is tested with layers
         return None
-    rung_of = RUNG_OF_ROOM[own[0]]
-    if None in (own[1], target[1]) or rung_of[target[1]] < rung_of[own[1]]:
-        return None
-    return (f"uses {included}, but in {own[0]} {target[1]} is on rung {rung_of[target[1]]} and {own[1]} on rung "
-            f"{rung_of[own[1]]}: only lower rungs may be used")
+    for ladder in own.keys() & target.keys():
+        here, there, rung_of = own[ladder], target[ladder], RUNG_OF_ROOM[ladder]
+        if here != there and None not in (here, there) and rung_of[there] >= rung_of[here]:
+            return (f"uses {included}, but in {ladder} {there} is on rung {rung_of[there]} and {here} on rung "
+                    f"{rung_of[here]}: only lower rungs may be used")
+    return None
 
 
 def imports_of(path, text):
@@ -128,8 +148,9 @@ def imports_of(path, text):
         elif isinstance(node, ast.ImportFrom):
             whole = packages[2:len(packages) - node.level + 1] if node.level else []
             module = ".".join(whole + ([node.module] if node.module else []))
-            # Of the package itself, names may be modules.
-            names = [f"{module}.{alias.name}" for alias in node.names] if module == "poseidon" else [module]
+            # Of a package that is a ladder, names may be modules.
+            is_ladder = "frontends/python/" + module.replace(".", "/") in ROOMS
+            names = [f"{module}.{alias.name}" for alias in node.names] if is_ladder else [module]
         else:
             continue
         for name in names:
@@ -139,12 +160,23 @@ def imports_of(path, text):
 
 def check_module(path, text):
     """Yields (line, what is wrong) for one module of the Python package."""
-    if room_of(path)[1] is None:
+    if None in rooms_of(path).values():
         yield 1, "package is not on the ladder of scripts/check_ladder.py"
         return
+    if path.startswith(TORCH + "/"):
+        yield from check_sizes(path, text)
     for number, imported in imports_of(path, text):
         if wrong := check_rooms(path, imported):
             yield number, wrong
+
+
+def check_sizes(path, text):
+    """Yields (line, what is wrong) where a module or a class of it is too long to be read as one."""
+    if (lines := text.count("\n")) > MOST_LINES:
+        yield 1, f"has {lines} lines, expected {MOST_LINES} at most"
+    for node in ast.walk(ast.parse(text, path)):
+        if isinstance(node, ast.ClassDef) and (lines := node.end_lineno - node.lineno + 1) > MOST_LINES_OF_CLASS:
+            yield node.lineno, f"class {node.name} has {lines} lines, expected {MOST_LINES_OF_CLASS} at most"
 
 
 def check_place(mark, included):
@@ -168,7 +200,7 @@ def check_source(path, text):
         yield 1, "folder is not on the ladder of scripts/check_ladder.py"
     if folder is None:
         return
-    if (room := room_of(path)) is not None and room[1] is None:
+    if None in rooms_of(path).values():
         yield 1, "folder is not on the ladder of scripts/check_ladder.py"
     may_read_environment = not folder.startswith("poseidon/") or path.endswith("_test.cc")
     may_use_any_mutex = path == "poseidon/base/mutex.h" or IS_TEST.search(path)

@@ -55,17 +55,28 @@ class CheckLadderTest(unittest.TestCase):
 
     def test_packages_are_a_ladder(self):
         for module, lower, higher in [("session", "from . import errors", "from . import torch"),
-                                      ("session", "from .library import Options", "from .torch.layers import Layers"),
+                                      ("session", "from .library import Options", "from .torch.layer import Layer"),
                                       ("session", "import pathlib", "import poseidon.torch"),
                                       ("session", "from poseidon import errors", "from poseidon import torch"),
                                       ("torch/ddp", "from ..session import Session", "from ..tensorflow import ops"),
-                                      ("torch/ddp", "from . import layers", "from .. import lightning"),
-                                      ("torch/ddp", "from .layers import Layers", "def f():\n    from ..keras import late"),
+                                      ("torch/ddp", "from . import layer", "from .. import lightning"),
+                                      ("torch/ddp", "from .layer import Layer", "def f():\n    from ..keras import late"),
+                                      ("torch/layer", "from .core import Pushed", "from .exchange import Exchange"),
+                                      ("torch/layer", "from . import states", "from . import sending"),
+                                      ("torch/sending", "from .model import Model",
+                                       "if TYPE_CHECKING:\n    from .landing import Lander"),
                                       ("keras/late", "from .. import tensorflow", "import poseidon.cli"),
                                       ("cli", "from .doctor import main", None)]:
             self.assertEqual(imports(module, lower), [], (module, lower))
             if higher is not None:
                 self.assertEqual(len(imports(module, higher)), 1, (module, higher))
+
+    def test_modules_of_torch_are_on_its_ladder_and_short(self):
+        self.assertEqual(len(imports("torch/anything", "import pathlib")), 1)
+        short, long = "    x = 1\n" * 249, "    x = 1\n" * 250
+        self.assertEqual(imports("torch/layer", f"class Layer:\n{short}"), [])
+        self.assertEqual(len(imports("torch/layer", f"class Layer:\n{long}")), 1)
+        self.assertEqual(len(imports("torch/layer", "x = 1\n" * 401)), 1)
 
     def test_own_headers_are_named_from_the_root(self):
         for included in ["../kv/b.h", "b.h", "./poseidon/base/b.h", "poseidon/base/../kv/b.h"]:
