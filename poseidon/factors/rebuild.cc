@@ -28,7 +28,7 @@ void ColumnSums(const T* u, std::uint64_t rows, std::uint64_t outputs, T alpha, 
 void Weigh(const plan::FactorShape& shape, DType dtype, const Concatenation& factors) {
   std::byte* u = factors.u;
   for (const auto& [rows, weight] : factors.ranks) {
-    const Contribution own{u, weight};
+    const Summand own{u, weight};
     SumInRankOrder({&own, 1}, 1, rows * shape.outputs, dtype, Scaling::kNone, u);
     u += rows * shape.outputs * SizeOf(dtype);
   }

@@ -173,7 +173,7 @@ TEST_F(ExchangeInPartsTest, PartsOfAnySizeGiveTheBitsOfWholePushes) {
     }
     link_.Run();
     std::vector<float> mean(kElements);
-    SumInRankOrder(std::vector<Contribution>{{ViewOf(all[0]).memory, weights[0]}, {ViewOf(all[1]).memory, weights[1]}}, 2,
+    SumInRankOrder(std::vector<Summand>{{ViewOf(all[0]).memory, weights[0]}, {ViewOf(all[1]).memory, weights[1]}}, 2,
                    kElements, DType::kF32, Scaling::kMean, ViewOf(mean).memory);
     for (Side* const side : sides) {
       EXPECT_EQ(side->gradient, mean) << "step " << step;

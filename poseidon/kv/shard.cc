@@ -170,14 +170,14 @@ Shard::Progress Shard::Advance() {
   const Progress progress{summed_, ready, MayRead(clocks_, round_ + 1, 0)};
   if (ready > summed_) {
     if (!spec_.local_rank) sum_ = sum_buffer_.get();
-    std::vector<Contribution> contributions;
-    contributions.reserve(arrivals_.size());
+    std::vector<Summand> summands;
+    summands.reserve(arrivals_.size());
     // In rank order, not in order of arrival: floating-point sums depend on it, and every run gives the same bits.
     for (const Arrival& a : arrivals_) {
-      contributions.push_back(
+      summands.push_back(
           {a.memory == nullptr ? nullptr : a.memory + (summed_ - a.memory_at), a.weight});
     }
-    SumInRankOrder(contributions, spec_.workers == 0 ? spec_.ranks : spec_.workers,
+    SumInRankOrder(summands, spec_.workers == 0 ? spec_.ranks : spec_.workers,
                    (ready - summed_) / SizeOf(spec_.dtype), spec_.dtype, spec_.scaling,
                    sum_ + summed_);
     summed_ = ready;

@@ -34,7 +34,7 @@ std::vector<std::vector<float>> Contributions(std::uint64_t seed, std::size_t ra
 std::vector<float> Reference(const std::vector<std::vector<float>>& all,
                              const std::vector<std::uint32_t>& weights = {},
                              const std::vector<bool>& absent = {}) {
-  std::vector<Contribution> list;
+  std::vector<Summand> list;
   for (std::size_t r = 0; r < all.size(); ++r) {
     const bool here = absent.empty() || !absent[r];
     list.push_back({here ? reinterpret_cast<const std::byte*>(all[r].data()) : nullptr,

@@ -202,13 +202,13 @@ void Leader::CombineIfComplete(LayerState& state) {
 
 void Leader::CombineDense(LayerState& state, std::vector<Arrival> arrivals) {
   const std::shared_ptr<Round> round = state.round;
-  std::vector<Contribution> contributions;
+  std::vector<Summand> summands;
   std::size_t present = 0;
   for (std::size_t place = 0; place < arrivals.size(); ++place) {
     if (arrivals[place].absent) continue;
     const std::byte* const memory =
         place == 0 ? round->share.gradient.memory : Slot(round->share.layer, place);
-    contributions.push_back({memory, arrivals[place].weight});
+    summands.push_back({memory, arrivals[place].weight});
     ++present;
   }
   round->result.absent = present == 0;
@@ -216,15 +216,15 @@ void Leader::CombineDense(LayerState& state, std::vector<Arrival> arrivals) {
   if (present == 0 || (!segment_ && round->result.weight == 0)) return Answer(round);
 
   const std::uint64_t bytes = state.spec.bytes();
-  state.moved += (contributions.size() - (arrivals[0].absent ? 0 : 1)) * bytes;
+  state.moved += (summands.size() - (arrivals[0].absent ? 0 : 1)) * bytes;
   const DType dtype = state.spec.dtype;
   const TimePoint begin = executor_.now();
   InStretches(
       executor_, round, bytes,
-      [contributions, dtype, out = round->result.gradient.memory](std::uint64_t first,
+      [summands, dtype, out = round->result.gradient.memory](std::uint64_t first,
                                                                   std::uint64_t end) {
-        std::vector<Contribution> part = contributions;
-        for (Contribution& c : part) c.memory += first;
+        std::vector<Summand> part = summands;
+        for (Summand& c : part) c.memory += first;
         // Unscaled: the mean is divided once, where the sums of the hosts meet (Scaling::kMeanOfSums).
         SumInRankOrder(part, part.size(), (end - first) / SizeOf(dtype), dtype, Scaling::kNone,
                        out + first);
@@ -267,7 +267,7 @@ void Leader::CombineFactors(LayerState& state, std::vector<Arrival> arrivals) {
       const std::byte* const slot = place == 0 ? nullptr : Slot(round.share.layer, place);
       // Only u: a weight on both factors would count twice in u^T v, and the bias is made of u alone.
       // A sum of one: multiplied by its weight on the way, where it has one.
-      const Contribution all{place == 0 ? round.share.factors.u : slot, arrivals[place].weight};
+      const Summand all{place == 0 ? round.share.factors.u : slot, arrivals[place].weight};
       SumInRankOrder({&all, 1}, 1, own * state.spec.factors->outputs, state.spec.dtype, Scaling::kNone, u);
       std::memcpy(v, place == 0 ? round.share.factors.v : slot + u_bytes, v_bytes);
       u += u_bytes;

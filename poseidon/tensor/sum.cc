@@ -10,7 +10,7 @@
 namespace poseidon {
 namespace {
 
-// Elements handled per block, where the sum of more than two contributions stays in the first-level
+// Elements handled per block, where the sum of more than two summands stays in the first-level
 // cache until it is whole: memory is read once per contribution and written once.
 constexpr std::uint64_t kBlock = 2048;
 
@@ -39,12 +39,12 @@ void Scale(const Term<T>& a, T scale, std::uint64_t n, T* out) {
 }
 
 template <typename T>
-void Sum(std::span<const Contribution> contributions, std::size_t ranks, std::uint64_t elements,
+void Sum(std::span<const Summand> summands, std::size_t ranks, std::uint64_t elements,
          Scaling scaling, T* out) {
   std::uint64_t total_weight = 0;
-  std::vector<Contribution> present;
-  present.reserve(contributions.size());
-  for (const Contribution& c : contributions) {
+  std::vector<Summand> present;
+  present.reserve(summands.size());
+  for (const Summand& c : summands) {
     if (c.memory == nullptr) continue;
     present.push_back(c);
     total_weight += c.weight;
@@ -53,7 +53,7 @@ void Sum(std::span<const Contribution> contributions, std::size_t ranks, std::ui
   const bool weighted = total_weight != 0 && scaling != Scaling::kMeanOfSums;
   // Not multiplied by it: a mean over no samples may hold NaNs.
   if (total_weight != 0) {
-    std::erase_if(present, [](const Contribution& c) { return c.weight == 0; });
+    std::erase_if(present, [](const Summand& c) { return c.weight == 0; });
   }
   const T divisor = total_weight != 0 ? static_cast<T>(total_weight) : static_cast<T>(ranks);
   const bool scale = scaling != Scaling::kNone && divisor != T{1} && !std::is_integral_v<T>;
@@ -71,7 +71,7 @@ void Sum(std::span<const Contribution> contributions, std::size_t ranks, std::ui
   if (count == 0) return static_cast<void>(std::fill_n(out, elements, T{0}));
   if (count == 1) return Scale(term(0, 0), factor, elements, out);
   if (count == 2) return AddPair(term(0, 0), term(1, 0), factor, elements, out);
-  // Beside `out`, because `out` may be one of the contributions still to come.
+  // Beside `out`, because `out` may be one of the summands still to come.
   alignas(64) std::array<T, kBlock> sum;
   const Term<T> so_far{sum.data(), T{1}};
   for (std::uint64_t begin = 0; begin < elements; begin += kBlock) {
@@ -86,15 +86,15 @@ void Sum(std::span<const Contribution> contributions, std::size_t ranks, std::ui
 
 }  // namespace
 
-void SumInRankOrder(std::span<const Contribution> contributions, std::size_t ranks,
+void SumInRankOrder(std::span<const Summand> summands, std::size_t ranks,
                     std::uint64_t elements, DType dtype, Scaling scaling, std::byte* out) {
   switch (dtype) {
     case DType::kF32:
-      return Sum(contributions, ranks, elements, scaling, reinterpret_cast<float*>(out));
+      return Sum(summands, ranks, elements, scaling, reinterpret_cast<float*>(out));
     case DType::kF64:
-      return Sum(contributions, ranks, elements, scaling, reinterpret_cast<double*>(out));
+      return Sum(summands, ranks, elements, scaling, reinterpret_cast<double*>(out));
     case DType::kI64:
-      return Sum(contributions, ranks, elements, scaling, reinterpret_cast<std::int64_t*>(out));
+      return Sum(summands, ranks, elements, scaling, reinterpret_cast<std::int64_t*>(out));
     case DType::kF16:
     case DType::kBF16: break;
   }

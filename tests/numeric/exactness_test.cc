@@ -196,9 +196,9 @@ class ReferenceSync final : public GradientSync {
     const at::Tensor diff = solver_.net().layer_params(layer).diff;
     auto* const out = static_cast<std::byte*>(diff.data_ptr());
     if (!WantsFactors(layer)) {
-      std::vector<Contribution> contributions;
-      for (const auto& rank : by_rank) contributions.push_back({rank.at(layer).dense.data(), 0});
-      SumInRankOrder(contributions, by_rank.size(), static_cast<std::uint64_t>(diff.numel()),
+      std::vector<Summand> summands;
+      for (const auto& rank : by_rank) summands.push_back({rank.at(layer).dense.data(), 0});
+      SumInRankOrder(summands, by_rank.size(), static_cast<std::uint64_t>(diff.numel()),
                      setting_.dtype, Scaling::kMean, out);
       return OkStatus();
     }
