@@ -95,7 +95,7 @@ class Worker {
   }
 
   Status AllReduce(LayerId layer, const TensorView& view) {
-    POSEIDON_RETURN_IF_ERROR(model_->Push(layer, {.step = Step(step_++), .gradient = view}));
+    POSEIDON_RETURN_IF_ERROR(model_->Push(layer, {{.step = Step(step_++), .gradient = view}}));
     return model_->Wait(layer);
   }
 

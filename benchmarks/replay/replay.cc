@@ -207,7 +207,7 @@ class Worker {
     const LayerId id(static_cast<std::uint32_t>(i));
     const TensorView gradient{gradients_[i].get(), layer.spec.elements, layer.spec.dtype};
     pushed_[i] = true;
-    session::Push push{.step = Step(step), .gradient = gradient};
+    session::Push push{{.step = Step(step), .gradient = gradient}};
     if (factors) push.factors = Factors{factors_[i].get(), factors_[i].get(), layer.rows};
     return synced_->Push(id, std::move(push));
   }

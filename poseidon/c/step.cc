@@ -161,7 +161,7 @@ Status PushLayer(poseidon_model* model, std::uint32_t id, std::uint64_t step, co
   const plan::LayerSpec& layer = model->model->layers()[id];
   const auto name = [&layer] { return "layer '" + layer.name + "'"; };
   if (layer.is_table()) return FailedPrecondition(name() + " was declared as a table, expected poseidon_push_rows");
-  Push push{.step = Step(step)};
+  Push push{{.step = Step(step)}};
   // Without one Model::Push refuses what does not gather.
   if (gradient != nullptr || !layer.is_multiplied_by_device()) {
     POSEIDON_ASSIGN_OR_RETURN(
@@ -348,7 +348,7 @@ poseidon_code poseidon_push_rows(poseidon_model* model, uint32_t layer, uint64_t
   return Answering(status, [&]() -> Status {
     POSEIDON_RETURN_IF_ERROR(CheckLayer(model, layer));
     const plan::LayerSpec& spec = model->model->layers()[layer];
-    Push push{.step = Step(step)};
+    Push push{{.step = Step(step)}};
     POSEIDON_RETURN_IF_ERROR(TakeRows(rows, spec, "layer '" + spec.name + "'", &push));
     POSEIDON_RETURN_IF_ERROR(TakeMore(more, &push));
     return model->model->Push(LayerId(layer), std::move(push));

@@ -24,21 +24,21 @@ void Owner::UsePlan(ModelId model, const plan::Plan& plan) {
   plans_.try_emplace(model, plan.layers.size()).first->second.Use(plan);
 }
 
-void Owner::Local(const wire::Key& key, LocalPush push) {
+void Owner::Local(const wire::Key& key, const sync::Contribution& own, const Factors& factors, Completion done) {
   POSEIDON_ASSERT_ON(env_.io);
   Layer& layer = layers_.find(key)->second;
   POSEIDON_CHECK(!layer.local, "one step per layer at a time");
   const Status put = abandoned_.ok()
-                         ? inbox_.store(key).Put(*env_.among.self_rank, push.step, push.factors, push.weight)
+                         ? inbox_.store(key).Put(*env_.among.self_rank, own.step, factors, own.weight)
                          : abandoned_;
   if (!put.ok()) {
-    env_.io.Post([done = std::move(push.done), put] { done(put); });
+    env_.io.Post([done = std::move(done), put] { done(put); });
     return;
   }
   layer.local = true;
-  layer.step = push.step;
-  layer.gradient = push.gradient;
-  layer.local_done = std::move(push.done);
+  layer.step = own.step;
+  layer.gradient = own.gradient.memory;
+  layer.local_done = std::move(done);
   MultiplyIfComplete(key);
 }
 

@@ -41,17 +41,10 @@ class Owner {
   void UsePlan(ModelId model, const plan::Plan& plan);
   void Expect(const wire::Key& key, std::span<const std::uint32_t> rows) { inbox_.Expect(key, rows); }
 
-  // The contribution of this process's worker to its own part: u of the part's units, and v. Copied within the call.
-  // The mean lands in the part's stretches of `gradient`; `done` fires when it has, and every frame that reads
-  // them has left.
-  struct LocalPush {
-    Step step;
-    Factors factors;
-    std::uint32_t weight = 0;
-    std::byte* gradient = nullptr;  // the whole layer's
-    Completion done;
-  };
-  void Local(const wire::Key& key, LocalPush push);
+  // The contribution of this process's worker to its own part: `factors` are u of the part's units, and v, copied within
+  // the call. The mean lands in the part's stretches of the contribution's gradient; `done` fires when it has, and every
+  // frame that reads them has left.
+  void Local(const wire::Key& key, const sync::Contribution& own, const Factors& factors, Completion done);
 
   // Takes the frames of factors.
   messaging::FrameSink& inbox() { return inbox_; }

@@ -63,11 +63,8 @@ void Sender::SendPart(const wire::Key& key, Layer& layer, const LayerPart& part,
   const MemberId owner = env_.among.owner_of_shard[part.units().shard];
   if (owner == env_.among.self) {
     outstanding.own_part = true;
-    return local_->Local(key, {.step = request.step,
-                               .factors = factors,
-                               .weight = request.weight,
-                               .gradient = request.gradient.memory,
-                               .done = alive_.Guard([this, key](const Status& status) { OnOwnPartDone(key, status); })});
+    return local_->Local(key, request, factors,
+                         alive_.Guard([this, key](const Status& status) { OnOwnPartDone(key, status); }));
   }
   for (const Stretch& stretch : part.stretches()) {
     outstanding.landings.Expect(owner, stretch.begin, stretch.bytes);

@@ -74,16 +74,7 @@ void Client::PushStretch(const Key& key, Outstanding& outstanding, const plan::S
   const MemberId owner = topology_.owner_of_shard[slice.shard];
   if (owner == topology_.self) {
     if (stretch.begin == slice.first) {
-      local_->Local({.key = key,
-                     .step = request.step,
-                     .slice = slice,
-                     .layer_elements = request.gradient.elements,
-                     .dtype = request.gradient.dtype,
-                     .slice_memory = request.gradient.Slice(slice.first, slice.count).memory,
-                     .absent = request.absent,
-                     .weight = request.weight,
-                     .in_parts = request.in_parts,
-                     .done = PartDone(key, outstanding.serial)});
+      local_->Local({request, key, slice, PartDone(key, outstanding.serial)});
     }
     if (request.in_parts) local_->LocalArrived(key, (stretch.end - slice.first) * size);
     return;

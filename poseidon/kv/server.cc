@@ -172,7 +172,7 @@ void Server::Local(LocalPush push) {
     executor_.Post([done = std::move(push.done), reason = abandoned_] { done(reason); });
     return;
   }
-  const OneOff called{push.layer_elements * SizeOf(push.dtype), push.dtype, push.weight, *topology_.self_rank};
+  const OneOff called{push.gradient.bytes(), push.gradient.dtype, push.weight, *topology_.self_rank};
   auto found = hosted_.find(push.key);
   if (found == hosted_.end()) {
     POSEIDON_CHECK(push.key.model == wire::kCollectiveModel, "a declared layer is hosted");
@@ -190,8 +190,9 @@ void Server::Local(LocalPush push) {
   hosted.local_done = std::move(push.done);
   // The last step has left it true, and FinishIfDone would complete this step at once.
   hosted.whole = false;
-  const Status status = hosted.shard->Local(push.step, push.slice_memory, push.absent, hosted.one_off ? 0 : push.weight,
-                                            push.in_parts);
+  std::byte* const memory = push.gradient.Slice(push.slice.first, push.slice.count).memory;
+  const Status status =
+      hosted.shard->Local(push.step, memory, push.absent, hosted.one_off ? 0 : push.weight, push.in_parts);
   if (!status.ok()) {
     executor_.Post([done = std::exchange(hosted.local_done, {}), status] { done(status); });
     return;

@@ -21,6 +21,7 @@
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/plan/slices.h"
+#include "poseidon/sync/contribution.h"
 #include "poseidon/sync/topology.h"
 #include "poseidon/wire/frame.h"
 #include "poseidon/wire/messages.h"
@@ -57,21 +58,13 @@ class Server final : public messaging::FrameSink {
   // their order. Pre: the model was declared.
   void UsePlan(ModelId model, const plan::Plan& plan);
 
-  // The local worker's contribution to this shard's slice of `key`: `slice_memory` is where its
-  // slice is, and where the sum is written. `done` fires when the sum is whole and every
-  // frame that reads it has left. For a one-off key `layer_elements` and `dtype` say what it is.
-  // Pre: CheckOneOff.
-  struct LocalPush {
+  // The local worker's contribution to `key`, of which this shard takes and writes `slice`. In parts none of the slice
+  // is there before LocalArrived. `done` fires when the sum is whole and every frame that reads it has left. The gradient
+  // of a one-off key says how large it is, and of which dtype. Pre: CheckOneOff.
+  struct LocalPush : sync::Contribution {
     Key key;
-    Step step;
     plan::Slice slice;
-    std::uint64_t layer_elements = 0;
-    DType dtype = DType::kF32;
-    std::byte* slice_memory = nullptr;
-    bool absent = false;
-    std::uint32_t weight = 0;
-    bool in_parts = false;  // none of it is there before LocalArrived
-    Completion done;
+    Completion done = {};
   };
   void Local(LocalPush push);
   // The first `bytes` of the slice of the local contribution in parts have arrived, more than before. Ignored where it was

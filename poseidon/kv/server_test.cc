@@ -71,11 +71,7 @@ TEST(Server, APlanDoesNotReorderTheStretchesOfAResult) {
                                       nullptr);
     server->Declare(ModelId(0), layers, slices);
     server->UsePlan(ModelId(0), plan);
-    server->Local({.key = {ModelId(0), LayerId(1)},
-                   .step = kStep,
-                   .slice = slices[1][0],
-                   .layer_elements = 4000,
-                   .slice_memory = reinterpret_cast<std::byte*>(local.data())});
+    server->Local({{.step = kStep, .gradient = ViewOf(std::span(local))}, {ModelId(0), LayerId(1)}, slices[1][0]});
     for (std::uint64_t offset = 0; offset < 4 * kStretch; offset += kStretch) {
       if (offset == 2 * kStretch) {  // the next plan, in which the layer leaves first from step 5 on
         plan.switch_step = kStep.next();

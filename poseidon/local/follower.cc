@@ -56,9 +56,9 @@ void Follower::Contribute(const Share& share, PlanEpoch epoch, Completion done) 
   Status refused = abandoned_;
   // The slot has its size from Declare, but each step may bring another number of rows.
   if (plan::TakesFactors(share.scheme) && !share.absent &&
-      share.factors.rows > layout_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) {
+      share.factors->rows > layout_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) {
     refused = InvalidArgument(
-        "layer '" + state.spec.name + "' brings " + std::to_string(share.factors.rows) +
+        "layer '" + state.spec.name + "' brings " + std::to_string(share.factors->rows) +
         " rows, at most " +
         std::to_string(layout_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) +
         " fit the shared memory of its host: train with --levels=flat");
@@ -78,11 +78,11 @@ void Follower::CopyIn(LayerState& state, PlanEpoch epoch) {
   if (share.absent) return Tell(state, epoch);
   std::byte* const slot = Slot(share.layer, place_.place);
   if (plan::TakesFactors(share.scheme)) {
-    const std::uint64_t u_bytes = FactorUBytes(state.spec, share.factors.rows);
-    const std::uint64_t bytes = FactorBytes(state.spec, share.factors.rows);
+    const std::uint64_t u_bytes = FactorUBytes(state.spec, share.factors->rows);
+    const std::uint64_t bytes = FactorBytes(state.spec, share.factors->rows);
     if (bytes > 0) {
-      std::memcpy(slot, share.factors.u, u_bytes);
-      std::memcpy(slot + u_bytes, share.factors.v, bytes - u_bytes);
+      std::memcpy(slot, share.factors->u, u_bytes);
+      std::memcpy(slot + u_bytes, share.factors->v, bytes - u_bytes);
     }
     state.moved += bytes;
     return Tell(state, epoch);
@@ -113,7 +113,7 @@ void Follower::Tell(LayerState& state, PlanEpoch epoch) {
   } else {
     word.header.weight = round.share.weight;
     if (plan::TakesFactors(round.share.scheme)) {
-      word.header.total = FactorBytes(state.spec, round.share.factors.rows);
+      word.header.total = FactorBytes(state.spec, round.share.factors->rows);
     }
   }
   // It carries no payload and the whole host waits for it, so it does not queue behind gradients.

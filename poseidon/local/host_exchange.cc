@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/local/host_exchange.h"
 
-#include <optional>
 #include <utility>
 
 #include "poseidon/base/check.h"
@@ -14,13 +13,7 @@ HostExchange::HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> amo
 Share HostExchange::ShareOf(LayerId layer, const sync::SyncRequest& request) const {
   POSEIDON_CHECK(!plan::TakesFactors(scheme()) || request.absent || request.factors.has_value(),
                  "a factor layer is given its factors");
-  return {.layer = layer,
-          .step = request.step,
-          .scheme = scheme(),
-          .gradient = request.gradient,
-          .factors = request.factors.value_or(Factors{}),
-          .absent = request.absent,
-          .weight = request.weight};
+  return {request, layer, scheme()};
 }
 
 void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
@@ -37,26 +30,22 @@ void HostExchange::StartForHost(const wire::Key& key, sync::SyncRequest request)
   // Shared, because whichever callback runs has to complete it, also where this exchange is gone.
   auto own = std::make_shared<sync::SyncRequest>(std::move(request));
   level_.LeaderOf(key.model).Combine(
-      share, alive_.Guard([this, key, own](Result<Leader::Combined> combined) { ExchangeCombined(key, own, combined); },
-                          [own](const Result<Leader::Combined>& combined) {
-                            own->done(combined.ok() ? Unavailable("the exchange is gone") : combined.status());
-                          }));
+      share,
+      alive_.Guard([this, key, own](Result<sync::Contribution> combined) { ExchangeCombined(key, own, combined); },
+                   [own](const Result<sync::Contribution>& combined) {
+                     own->done(combined.ok() ? Unavailable("the exchange is gone") : combined.status());
+                   }));
 }
 
 void HostExchange::ExchangeCombined(const wire::Key& key, const std::shared_ptr<sync::SyncRequest>& own,
-                            const Result<Leader::Combined>& combined) {
+                                    const Result<sync::Contribution>& combined) {
   if (!combined.ok()) return own->done(combined.status());
-  sync::SyncRequest all = Onward(*own);
-  all.gradient = combined->gradient;
-  all.factors = plan::TakesFactors(scheme()) ? std::optional(combined->factors) : std::nullopt;
-  all.absent = combined->absent;
-  all.weight = combined->weight;
-  all.done = alive_.Guard(
+  Completion done = alive_.Guard(
       [this, key, own](const Status& status) {
         level_.LeaderOf(key.model).Spread(key.layer, status, std::move(own->done));
       },
       [own](const Status&) { own->done(Unavailable("the exchange is gone")); });
-  inner().Start(key, std::move(all));
+  inner().Start(key, {*combined, own->plan_epoch, own->priority, nullptr, std::move(done)});
 }
 
 }  // namespace poseidon::local

@@ -26,7 +26,7 @@ class HostExchange final : public sync::WrappedExchange {
   void StartForHost(const wire::Key& key, sync::SyncRequest request);
   // `own` is the leader's own request, which is done when the mean has been spread.
   void ExchangeCombined(const wire::Key& key, const std::shared_ptr<sync::SyncRequest>& own,
-                        const Result<Leader::Combined>& combined);
+                        const Result<sync::Contribution>& combined);
 
   HostLevel& level_;
   Alive alive_;

@@ -114,7 +114,7 @@ Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
   return OkStatus();
 }
 
-void Leader::Combine(const Share& share, UniqueFunction<void(Result<Combined>)> combined) {
+void Leader::Combine(const Share& share, TakeCombined combined) {
   POSEIDON_ASSERT_ON(executor_);
   if (!abandoned_.ok()) {
     executor_.Post([combined = std::move(combined), reason = abandoned_] { combined(reason); });
@@ -180,7 +180,7 @@ void Leader::CombineIfComplete(LayerState& state) {
                  .scheme = share.scheme,
                  .absent = share.absent,
                  .weight = share.absent ? 0 : share.weight,
-                 .rows = factors && !share.absent ? share.factors.rows : 0};
+                 .rows = factors && !share.absent ? share.factors->rows : 0};
   std::uint64_t weight = 0;
   for (const Arrival& arrival : arrivals) weight += arrival.weight;
   // The sum travels in a frame's weight, which has 32 bits.
@@ -188,8 +188,10 @@ void Leader::CombineIfComplete(LayerState& state) {
     return Fail(state, InvalidArgument("the weights of layer '" + state.spec.name +
                                        "' on this host add up to more than 32 bits hold"));
   }
+  round.result = share;
+  round.result.absent = false;
   round.result.weight = static_cast<std::uint32_t>(weight);
-  round.result.gradient = share.gradient;
+  round.result.factors = factors ? std::optional(Factors{}) : std::nullopt;
   // The followers read the mean in this slot. It is free: each of them had copied the last mean before it brought this
   // step.
   if (segment_) round.result.gradient.memory = Slot(share.layer, 0);
@@ -267,14 +269,14 @@ void Leader::CombineFactors(LayerState& state, std::vector<Arrival> arrivals) {
       const std::byte* const slot = place == 0 ? nullptr : Slot(round.share.layer, place);
       // Only u: a weight on both factors would count twice in u^T v, and the bias is made of u alone.
       // A sum of one: multiplied by its weight on the way, where it has one.
-      const Summand all{place == 0 ? round.share.factors.u : slot, arrivals[place].weight};
+      const Summand all{place == 0 ? round.share.factors->u : slot, arrivals[place].weight};
       SumInRankOrder({&all, 1}, 1, own * state.spec.factors->outputs, state.spec.dtype, Scaling::kNone, u);
-      std::memcpy(v, place == 0 ? round.share.factors.v : slot + u_bytes, v_bytes);
+      std::memcpy(v, place == 0 ? round.share.factors->v : slot + u_bytes, v_bytes);
       u += u_bytes;
       v += v_bytes;
       if (place > 0) state.moved += u_bytes + v_bytes;
     }
-    round.result.factors = {state.u.data(), state.v.data(), static_cast<std::uint32_t>(rows)};
+    round.result.factors = Factors{state.u.data(), state.v.data(), static_cast<std::uint32_t>(rows)};
   }
   Answer(state.round);
 }

@@ -33,14 +33,12 @@ class Leader final : public messaging::FrameSink {
   // All have attached; nobody does from now on.
   void Close();
 
-  struct Combined {
-    TensorView gradient;  // the unscaled sum, and where the mean shall be written
-    Factors factors;      // where the scheme takes factors: all workers' rows, multiplied by their weights; lent until Spread
-    bool absent = false;  // nobody brings anything
-    std::uint32_t weight = 0;  // the sum of those that are in it
-  };
+  // What the host brings: the own contribution, but `gradient` is the unscaled sum, and where the mean shall be written,
+  // `factors`, where the scheme takes them, are all workers' rows, multiplied by their weights and lent until Spread, it is
+  // absent where nobody brings anything, and its weight is the sum of those that are in it.
+  using TakeCombined = UniqueFunction<void(Result<sync::Contribution>)>;
   // One step per layer at a time. `combined` may be called within the call.
-  void Combine(const Share& share, UniqueFunction<void(Result<Combined>)> combined);
+  void Combine(const Share& share, TakeCombined combined);
   // Pre: Combine has answered for this layer. `done` fires, never within the call, when the mean is in the
   // share's gradient; the share's memory is free then. With a failure there is nothing to spread.
   void Spread(LayerId layer, const Status& status, Completion done);
@@ -73,8 +71,8 @@ class Leader final : public messaging::FrameSink {
   struct Round {
     Share share;
     bool begun = false;  // all shares are there
-    UniqueFunction<void(Result<Combined>)> combined;
-    Combined result;
+    TakeCombined combined;
+    sync::Contribution result;
     Completion done;  // of Spread
   };
   struct LayerState {

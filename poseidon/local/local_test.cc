@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "poseidon/local/follower.h"
+#include "poseidon/local/host_exchange.h"
 #include "poseidon/local/host_level.h"
 #include "poseidon/local/leader.h"
 #include "poseidon/messaging/test_observer.h"
 #include "poseidon/sim/resident.h"
+#include "poseidon/sync/test_contribution.h"
 
 namespace poseidon::local {
 namespace {
@@ -43,7 +45,7 @@ class LocalTest : public ::testing::Test {
     share.step = Step(step);
     share.scheme = layer == 1 ? plan::Scheme::kFactorBroadcast : plan::Scheme::kKeyValue;
     share.gradient = ViewOf(std::span(gradient_).first(layer == 1 ? 50 : 100));
-    share.factors = {reinterpret_cast<const std::byte*>(factor_.data()),
+    share.factors = Factors{reinterpret_cast<const std::byte*>(factor_.data()),
                      reinterpret_cast<const std::byte*>(factor_.data()), 2};
     return share;
   }
@@ -95,7 +97,7 @@ TEST_F(LeaderTest, WordsThatFitNothingAreRefused) {
 
 TEST_F(LeaderTest, AWordForAnotherStepIsRefusedOrFailsTheStep) {
   std::optional<Status> answer;
-  const auto take = [&](Result<Leader::Combined> combined) { answer = combined.status(); };
+  const auto take = [&](Result<sync::Contribution> combined) { answer = combined.status(); };
   leader_->Combine(ShareOf(0, 5), take);
   EXPECT_FALSE(Say(4, Word(0, 6)).ok());
   EXPECT_FALSE(answer.has_value());
@@ -108,8 +110,8 @@ TEST_F(LeaderTest, AWordForAnotherStepIsRefusedOrFailsTheStep) {
 }
 
 TEST_F(LeaderTest, CombinesWhenTheLastWordIsThereAndSpreads) {
-  std::optional<Leader::Combined> combined;
-  leader_->Combine(ShareOf(0, 5), [&](Result<Leader::Combined> result) { combined = *result; });
+  std::optional<sync::Contribution> combined;
+  leader_->Combine(ShareOf(0, 5), [&](Result<sync::Contribution> result) { combined = *result; });
   EXPECT_TRUE(Say(7, Word(0, 5)).ok());
   EXPECT_FALSE(combined.has_value());
   wire::FrameHeader absent = Word(0, 5);
@@ -140,12 +142,12 @@ TEST_F(LeaderTest, FactorsAreMultipliedByTheirWorkersWeights) {
     Share share = ShareOf(1, ++step);
     share.weight = own;
     Together together;
-    leader_->Combine(share, [&](Result<Leader::Combined> combined) {
+    leader_->Combine(share, [&](Result<sync::Contribution> combined) {
       together.weight = combined->weight;
       together.slot = combined->gradient.memory;
-      for (std::uint32_t r = 0; r < combined->factors.rows; ++r) {
-        together.rows.emplace_back(reinterpret_cast<const float*>(combined->factors.u)[10 * r],
-                                   reinterpret_cast<const float*>(combined->factors.v)[5 * r]);
+      for (std::uint32_t r = 0; r < combined->factors->rows; ++r) {
+        together.rows.emplace_back(reinterpret_cast<const float*>(combined->factors->u)[10 * r],
+                                   reinterpret_cast<const float*>(combined->factors->v)[5 * r]);
       }
     });
     for (const auto& [member, weight, rows] : {std::tuple(4, of_4, std::uint64_t{1}), std::tuple(7, of_7, rows_of_7)}) {
@@ -178,7 +180,7 @@ TEST_F(LeaderTest, WeightsThatNoNumberHoldsAreRefused) {
   std::optional<Status> answer;
   Share share = ShareOf(1, 1);
   share.weight = 0xffff'ffff;
-  leader_->Combine(share, [&](const Result<Leader::Combined>& combined) { answer = combined.status(); });
+  leader_->Combine(share, [&](const Result<sync::Contribution>& combined) { answer = combined.status(); });
   wire::FrameHeader word = Word(1, 1, 1);
   word.weight = 1;
   EXPECT_TRUE(Say(4, word).ok());
@@ -195,21 +197,40 @@ TEST_F(LeaderTest, AloneOnItsHostItMultipliesACopy) {
   for (const std::uint32_t weight : {0u, 7u}) {
     Share share = ShareOf(1, weight);
     share.weight = weight;
-    std::optional<Leader::Combined> combined;
-    alone->Combine(share, [&](Result<Leader::Combined> result) { combined = *result; });
+    std::optional<sync::Contribution> combined;
+    alone->Combine(share, [&](Result<sync::Contribution> result) { combined = *result; });
     ASSERT_TRUE(combined.has_value());
     EXPECT_EQ(combined->weight, weight);
-    EXPECT_EQ(combined->factors.rows, 2u);
-    EXPECT_EQ(combined->factors.u == share.factors.u, weight == 0);
-    EXPECT_EQ(reinterpret_cast<const float*>(combined->factors.u)[19], weight == 0 ? 1.0f : 7.0f);
+    EXPECT_EQ(combined->factors->rows, 2u);
+    EXPECT_EQ(combined->factors->u == share.factors->u, weight == 0);
+    EXPECT_EQ(reinterpret_cast<const float*>(combined->factors->u)[19], weight == 0 ? 1.0f : 7.0f);
     alone->Spread(LayerId(1), OkStatus(), [](const Status&) {});
   }
   EXPECT_EQ(factor_, std::vector<float>(20, 1));
 }
 
+TEST_F(LocalTest, TheExchangeAmongHostsGetsTheWholeContribution) {
+  HostLevel level(*io_, mesh_, {MemberId(3)}, 0, Rank(0), nullptr);
+  auto inner = std::make_unique<sync::testing::KeptExchange>();
+  sync::testing::KeptExchange& kept = *inner;
+  HostExchange exchange(level, std::move(inner));
+  sync::Contribution own = sync::testing::FullContribution(gradient_);
+  own.absent = false;
+  own.factors = std::nullopt;  // of a dense layer
+  constexpr messaging::Priority kFirst{messaging::Priority::kData, 3, 1};
+  io_->Post([&] {
+    EXPECT_TRUE(level.Declare(ModelId(0), Layers()).ok());
+    exchange.Start({ModelId(0), LayerId(0)}, {own, {}, kFirst});
+  });
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  ASSERT_TRUE(kept.kept.has_value());
+  EXPECT_TRUE(*kept.kept == own);
+  EXPECT_EQ(kept.kept->priority, kFirst);
+}
+
 TEST_F(LeaderTest, AbandonFailsWhatWaitsAndWhatFollows) {
   std::vector<StatusCode> answers;
-  const auto take = [&](Result<Leader::Combined> c) { answers.push_back(c.status().code()); };
+  const auto take = [&](Result<sync::Contribution> c) { answers.push_back(c.status().code()); };
   leader_->Combine(ShareOf(0, 5), take);
   leader_->Abandon(Unavailable("over"));
   EXPECT_TRUE(answers.empty());
@@ -228,7 +249,7 @@ TEST_F(LeaderTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {
   Share share = ShareOf(0, 5);
   share.gradient = ViewOf(std::span(large));
   int combined = 0;
-  leader->Combine(share, [&](Result<Leader::Combined>) { ++combined; });
+  leader->Combine(share, [&](Result<sync::Contribution>) { ++combined; });
   ASSERT_TRUE(leader->OnFrame(MemberId(4), Word(0, 5), {}).ok());
   simulation_.RunFor(std::chrono::milliseconds(1));
   ASSERT_EQ(combined, 1);
@@ -305,7 +326,7 @@ TEST_F(FollowerTest, MoreRowsThanTheSlotHoldsAreTheUsersMistake) {
   ASSERT_TRUE(follower_->Declare(ModelId(0), Layers()).ok());
   ASSERT_TRUE(follower_->Attach(MemberId(0), (*segment)->offer()).ok());
   Share share = ShareOf(1, 5);
-  share.factors.rows = kLeastRows + 100;
+  share.factors->rows = kLeastRows + 100;
   std::optional<Status> done;
   follower_->Contribute(share, PlanEpoch(0), [&](Status status) { done = status; });
   simulation_.RunFor(std::chrono::milliseconds(1));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "poseidon/sim/resident.h"
+#include "poseidon/sync/test_contribution.h"
 
 namespace poseidon::schedule {
 namespace {
@@ -123,6 +124,14 @@ class SchedulerTest : public ::testing::Test {
   HeldLayer* factors_ = nullptr;  // layer 1's
   std::optional<sim::Resident<Scheduler>> scheduler_;
 };
+
+TEST_F(SchedulerTest, TheExchangeGetsTheWholeContribution) {
+  dense_exchange_->does_take_parts = true;
+  const sync::Contribution full = sync::testing::FullContribution(gradient_);
+  (*scheduler_)->Push(LayerId(0), {full});
+  ASSERT_TRUE(dense_[0]->held.has_value());
+  EXPECT_TRUE(*dense_[0]->held == full);
+}
 
 TEST_F(SchedulerTest, APushLeavesAtOnceAndCompletesOnceItHasLanded) {
   Landed landed;

@@ -211,16 +211,8 @@ Status Model::Push(LayerId id, session::Push push) {
     layer.rows = push.factors ? push.factors->rows : push.rows;
     layer.arrived = push.in_parts ? std::optional<std::uint64_t>(0) : std::nullopt;
   }
-  sync::SyncRequest request;
-  request.step = push.step;
-  request.gradient = push.gradient;
-  request.factors = push.factors;
+  sync::SyncRequest request{push};
   if (Gathers(id, scheme)) request.gathered = gathered_[id.value()].get();
-  request.absent = push.absent;
-  request.weight = push.weight;
-  request.on_device = push.on_device;
-  request.ready = std::move(push.ready);
-  request.in_parts = push.in_parts;
   request.done = Complete(id, std::move(push.landed));
   session_.runtime_->io().Post([this, id, request = std::move(request)]() mutable {
     session_.node_->Push(id_, id, std::move(request));

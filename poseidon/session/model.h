@@ -16,7 +16,6 @@
 
 #include "poseidon/base/executor.h"
 #include "poseidon/base/mutex.h"
-#include "poseidon/device/device.h"
 #include "poseidon/messaging/traffic.h"
 #include "poseidon/factors/rebuild.h"
 #include "poseidon/plan/history.h"
@@ -25,7 +24,7 @@
 #include "poseidon/plan/plan.h"
 #include "poseidon/session/declaration.h"
 #include "poseidon/session/overlap.h"
-#include "poseidon/tensor/view.h"
+#include "poseidon/sync/contribution.h"
 #include "poseidon/wire/messages.h"
 
 namespace poseidon::session {
@@ -51,21 +50,8 @@ struct ModelStatistics {
   double hidden_share() const { return overlap.hidden_share(); }
 };
 
-// A worker's contribution to one step of one layer.
-struct Push {
-  Step step;
-  TensorView gradient;  // flat, weight then bias; where the mean lands, whichever the scheme; none where it is gathered
-  // Where the plan's scheme takes factors: what is sent instead. Of a table: its indices and values.
-  std::optional<Factors> factors = std::nullopt;
-  bool absent = false;        // contribute nothing (unused parameter, uneven end)
-  std::uint32_t weight = 0;   // of this contribution in the mean; 0: unweighted
-  std::uint32_t rows = 0;     // gradient rows of a layer that could send factors and goes whole, for the planner
-  // Gradient and factors are memory of the session's device, and hold their numbers once `ready` has happened.
-  bool on_device = false;
-  device::Event ready = nullptr;
-  // The gradient comes in parts, from its beginning on, as Arrived says; none is there yet. Of a dense gradient in host
-  // memory that is not absent.
-  bool in_parts = false;
+// A worker's contribution to one step of one layer, as a front end hands it over.
+struct Push : sync::Contribution {
   // Where given: fires once, on a thread of the session's, when Wait would no longer block. It must
   // not block, nor call what blocks.
   Completion landed = {};

@@ -11,15 +11,14 @@
 #include "poseidon/base/executor.h"
 #include "poseidon/base/strong_id.h"
 #include "poseidon/base/trace.h"
-#include "poseidon/device/device.h"
 #include "poseidon/messaging/frame_sink.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/messaging/order.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/plan/slices.h"
+#include "poseidon/sync/contribution.h"
 #include "poseidon/sync/topology.h"
-#include "poseidon/tensor/view.h"
 #include "poseidon/wire/frame.h"
 #include "poseidon/wire/messages.h"
 
@@ -30,28 +29,14 @@ class ProductEngine;
 
 namespace poseidon::sync {
 
-// One step of one layer, on its way from a worker's gradient to the mean over all workers.
-struct SyncRequest {
-  Step step;
-  PlanEpoch plan_epoch;
-  messaging::Priority priority;
-  // The flat gradient: what is sent where the scheme takes gradients, and where the mean lands under
-  // every scheme. Lent until `done`.
-  TensorView gradient;
-  // Sent instead where the scheme takes factors; lent until `done`, unchanged. Rows may be 0.
-  std::optional<Factors> factors;
+// One step of one layer, on its way from a worker's gradient to the mean over all workers. The contribution's memory is
+// lent until `done`. It is in parts only where the exchange takes parts.
+struct SyncRequest : Contribution {
+  PlanEpoch plan_epoch = {};
+  messaging::Priority priority = {};
   // Of a table, and of a layer whose product the device makes: where the mean lands instead of in `gradient`.
   factors::GatheredRows* gathered = nullptr;
-  bool absent = false;        // contribute nothing, receive the mean of the others
-  std::uint32_t weight = 0;   // of this contribution in the mean; 0: unweighted
-  // Gradient and factors are memory of the session's device.
-  bool on_device = false;
-  // On a device: what must have happened before gradient or factors hold their numbers.
-  device::Event ready = nullptr;
-  // The gradient holds none of its numbers yet: they come from its beginning on, as Exchange::Arrived says. Only of a
-  // dense gradient in host memory that is not absent, and where the exchange takes parts.
-  bool in_parts = false;
-  Completion done;            // on the I/O executor, never within the call that took the request
+  Completion done = {};  // on the I/O executor, never within the call that took the request
 };
 
 // One way to exchange layers, as a row of plan/schemes.h describes it: how contributions travel and

@@ -161,11 +161,8 @@ void StagedExchange::OnCopied(const std::shared_ptr<Step>& step) {
 }
 
 void StagedExchange::Synchronise(const std::shared_ptr<Step>& step, bool in_parts) {
-  // Without `on_device` and `ready`: from here on all memory is the host's, and what has come holds its numbers.
-  SyncRequest on_host = Onward(step->request);
-  on_host.gathered = step->request.gathered;
-  on_host.in_parts = in_parts;
-  on_host.done = alive_.Guard(
+  const SyncRequest& request = step->request;
+  Completion done = alive_.Guard(
       [this, step](const Status& status) {
         step->Fail(status);
         CopyBack(step);
@@ -174,6 +171,11 @@ void StagedExchange::Synchronise(const std::shared_ptr<Step>& step, bool in_part
         step->Fail(status.ok() ? Unavailable("the exchange is gone") : status);
         step->EndFailed();
       });
+  SyncRequest on_host{request, request.plan_epoch, request.priority, request.gathered, std::move(done)};
+  // From here on all memory is the host's, and what has come holds its numbers.
+  on_host.on_device = false;
+  on_host.ready = nullptr;
+  on_host.in_parts = in_parts;
   inner().Start(step->key, std::move(on_host));
 }
 

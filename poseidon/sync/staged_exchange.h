@@ -13,9 +13,9 @@
 
 namespace poseidon::sync {
 
-// An exchange of layers whose gradients may be memory of a device (SyncRequest::on_device; a request of
+// An exchange of layers whose gradients may be memory of a device (Contribution::on_device; a request of
 // host memory passes through): what goes out is copied to the host first, in stream order after the
-// kernel that makes it (SyncRequest::ready); the exchange itself works on the staging memory; then the
+// kernel that makes it (Contribution::ready); the exchange itself works on the staging memory; then the
 // mean is copied back, and the request is done.
 //
 // Where the other exchange takes parts, a large gradient is copied in parts, and the first leaves while the rest is

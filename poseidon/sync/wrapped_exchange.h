@@ -29,18 +29,6 @@ class WrappedExchange : public Exchange {
  protected:
   Exchange& inner() { return *inner_; }
   const Exchange& inner() const { return *inner_; }
-  // A request as the other exchange starts it, for a step of `request` on host memory. `done` is left to the caller.
-  static SyncRequest Onward(const SyncRequest& request) {
-    SyncRequest onward;
-    onward.step = request.step;
-    onward.plan_epoch = request.plan_epoch;
-    onward.priority = request.priority;
-    onward.gradient = request.gradient;
-    onward.factors = request.factors;
-    onward.absent = request.absent;
-    onward.weight = request.weight;
-    return onward;
-  }
 
  private:
   const std::unique_ptr<Exchange> inner_;

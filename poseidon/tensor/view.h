@@ -24,6 +24,8 @@ struct TensorView {
   TensorView Slice(std::uint64_t first, std::uint64_t count) const {
     return {memory + first * SizeOf(dtype), count, dtype};
   }
+
+  friend bool operator==(const TensorView&, const TensorView&) = default;  // the same memory, not the same numbers
 };
 
 inline TensorView ViewOf(std::span<float> numbers) {
@@ -44,6 +46,8 @@ struct Factors {
   const std::byte* u = nullptr;
   const std::byte* v = nullptr;
   std::uint32_t rows = 0;
+
+  friend bool operator==(const Factors&, const Factors&) = default;  // the same memory
 };
 
 }  // namespace poseidon

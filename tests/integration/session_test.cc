@@ -166,7 +166,7 @@ TEST_P(SessionTest, ATrainingLoop) {
         const auto landed = [&landed_calls](Status) { ++landed_calls; };
         if ((*plan)->layers[i].scheme == plan::Scheme::kKeyValue) {
           gradients.FillDense(rank, layer, step, memory[i].data());
-          ASSERT_TRUE(model.Push(layer, {.step = step, .gradient = view, .landed = landed}).ok());
+          ASSERT_TRUE(model.Push(layer, {{.step = step, .gradient = view}, landed}).ok());
         } else {
           const std::uint32_t rows = gradients.Rows(rank, layer, step);
           u[s % 2].resize(rows * 40u);
@@ -174,10 +174,10 @@ TEST_P(SessionTest, ATrainingLoop) {
           std::byte* const u_memory = reinterpret_cast<std::byte*>(u[s % 2].data());
           std::byte* const v_memory = reinterpret_cast<std::byte*>(v[s % 2].data());
           gradients.FillFactors(rank, layer, step, u_memory, v_memory);
-          ASSERT_TRUE(model.Push(layer, {.step = step,
-                                         .gradient = view,
-                                         .factors = Factors{u_memory, v_memory, rows},
-                                         .landed = landed})
+          ASSERT_TRUE(model.Push(layer, {{.step = step,
+                                          .gradient = view,
+                                          .factors = Factors{u_memory, v_memory, rows}},
+                                         landed})
                           .ok());
         }
       }
@@ -253,7 +253,7 @@ TEST_P(SessionTest, WhatIsMeteredBeginsAnewWithTheTimings) {
       for (std::uint64_t s = begin; s < end; ++s) {
         ASSERT_TRUE(model.BeginStep(Step(s)).ok());
         ASSERT_TRUE(model.Agreed().ok());  // how long all computed is known
-        ASSERT_TRUE(model.Push(LayerId(0), {.step = Step(s), .gradient = ViewOf(std::span(gradient))}).ok());
+        ASSERT_TRUE(model.Push(LayerId(0), {{.step = Step(s), .gradient = ViewOf(std::span(gradient))}}).ok());
         ASSERT_TRUE(model.Wait(LayerId(0)).ok());
       }
     };
@@ -275,7 +275,7 @@ TEST_P(SessionTest, OneWorkerNeedsNoNetwork) {
     Model& model = **session->NewModel();
     ASSERT_TRUE(model.Commit(layers).ok());
     std::vector<float> gradient(100, 2.5f);
-    ASSERT_TRUE(model.Push(LayerId(0), {.step = Step(0), .gradient = ViewOf(std::span(gradient))}).ok());
+    ASSERT_TRUE(model.Push(LayerId(0), {{.step = Step(0), .gradient = ViewOf(std::span(gradient))}}).ok());
     ASSERT_TRUE(model.Wait(LayerId(0)).ok());
     EXPECT_EQ(gradient, std::vector<float>(100, 2.5f));
     EXPECT_EQ(session->Collect().wire.wire_bytes_out, 0u);
@@ -294,7 +294,7 @@ TEST_P(SessionTest, WhoGoesWithoutLeavingIsBlamed) {
       return;
     }
     std::vector<float> gradient(5000, 1.0f);
-    Status status = model.Push(LayerId(0), {.step = Step(0), .gradient = ViewOf(std::span(gradient))});
+    Status status = model.Push(LayerId(0), {{.step = Step(0), .gradient = ViewOf(std::span(gradient))}});
     if (status.ok()) status = model.Wait(LayerId(0));  // else it was known already
     EXPECT_EQ(status.code(), StatusCode::kUnavailable);
     EXPECT_EQ(status.culprit(), 1);
@@ -319,7 +319,7 @@ TEST_P(SessionTest, AnAbortGoesOutWithItsReason) {
       return;
     }
     std::vector<float> gradient(5000, 1.0f);
-    Status status = model.Push(LayerId(0), {.step = Step(0), .gradient = ViewOf(std::span(gradient))});
+    Status status = model.Push(LayerId(0), {{.step = Step(0), .gradient = ViewOf(std::span(gradient))}});
     if (status.ok()) status = model.Wait(LayerId(0));  // else it was known already
     EXPECT_EQ(status.code(), StatusCode::kAborted);
     EXPECT_EQ(status.culprit(), kNoCulprit);
@@ -378,10 +378,10 @@ TEST_P(SessionTest, AProductUnderWayIsOutlived) {
     std::vector<float> u(10, 1.0f);
     std::vector<float> v(20, 1.0f);
     std::vector<float> gradient(210);
-    ASSERT_TRUE(model.Push(LayerId(0), {.step = Step(0),
-                                        .gradient = ViewOf(std::span(gradient)),
-                                        .factors = Factors{reinterpret_cast<std::byte*>(u.data()),
-                                                           reinterpret_cast<std::byte*>(v.data()), 1}})
+    ASSERT_TRUE(model.Push(LayerId(0), {{.step = Step(0),
+                                         .gradient = ViewOf(std::span(gradient)),
+                                         .factors = Factors{reinterpret_cast<std::byte*>(u.data()),
+                                                            reinterpret_cast<std::byte*>(v.data()), 1}}})
                     .ok());
     // Both ranks' products, which share the engine: a rank whose own has not begun when the other
     // goes never begins it.
@@ -466,10 +466,10 @@ TEST_P(SessionTest, MisuseIsAnErrorNotACrash) {
     std::vector<float> rows(3);
     // Factors where the plan says dense.
     const Status status =
-        model.Push(LayerId(1), {.step = Step(0),
-                                .gradient = ViewOf(std::span(gradient).first(8)),
-                                .factors = Factors{reinterpret_cast<std::byte*>(rows.data()),
-                                                   reinterpret_cast<std::byte*>(rows.data()), 1}});
+        model.Push(LayerId(1), {{.step = Step(0),
+                                 .gradient = ViewOf(std::span(gradient).first(8)),
+                                 .factors = Factors{reinterpret_cast<std::byte*>(rows.data()),
+                                                    reinterpret_cast<std::byte*>(rows.data()), 1}}});
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_THAT(status.message(), HasSubstr("but the plan's scheme for step 0 is kv"));
     EXPECT_TRUE(session->Leave().ok());

@@ -199,7 +199,7 @@ Status SessionSync::GradientReady(int net_layer) {
   Layer& layer = layers_[index];
   if (++layer.ready < layer.net_layers.size()) return OkStatus();
   layer.ready = 0;
-  session::Push push{.step = step_, .gradient = GradientOf(layer)};
+  session::Push push{{.step = step_, .gradient = GradientOf(layer)}};
   if (ByFactors(index)) {
     layer.lent = {Joined(layer.factors->TakeFactors())};
     const FactorPair& pair = layer.lent.front();
