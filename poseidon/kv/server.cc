@@ -126,43 +126,49 @@ Status Server::CheckSender(MemberId from, const wire::FrameHeader& header) const
   return OkStatus();
 }
 
+// The length is checked in both calls, because a frame without bytes asks for no place.
+Result<Server::Admission> Server::Admit(MemberId from, const wire::FrameHeader& header) {
+  POSEIDON_RETURN_IF_ERROR(CheckSender(from, header));
+  const bool absent = (header.flags & wire::kFlagAbsent) != 0;
+  if (absent != (header.length == 0)) {
+    return DataLoss(absent ? "an absent contribution carries bytes" : "a contribution without bytes is not marked absent");
+  }
+  // Before Find, which would say of another size that it does not fit.
+  if (Status differs = CheckOneOff(header); !differs.ok()) return Admission{nullptr, std::move(differs)};
+  POSEIDON_ASSIGN_OR_RETURN(Hosted * hosted, Find(header));
+  return Admission{hosted, CheckStep(*hosted, header.rank, header.step)};
+}
+
+void Server::HandOver(const Status& differs) const {
+  if (differing_) differing_(differs);
+}
+
 Result<MutableBytes> Server::PlaceFor(MemberId from, const wire::FrameHeader& header) {
   POSEIDON_ASSERT_ON(executor_);
-  POSEIDON_RETURN_IF_ERROR(CheckSender(from, header));
-  if ((header.flags & wire::kFlagAbsent) != 0) {
-    return DataLoss("an absent contribution carries bytes");
-  }
-  if (!CheckOneOff(header).ok()) return MutableBytes{};  // OnFrame reports it once the frame is whole
-  POSEIDON_ASSIGN_OR_RETURN(Hosted * hosted, Find(header));
-  if (!CheckStep(*hosted, header.rank, header.step).ok()) return MutableBytes{};
-  return hosted->shard->PlaceFor(header.rank, header.step,
-                                 header.offset - hosted->slice.first * SizeOf(hosted->dtype),
-                                 header.length);
+  POSEIDON_ASSIGN_OR_RETURN(const Admission admission, Admit(from, header));
+  if (!admission.differs.ok()) return MutableBytes{};  // OnFrame hands it over once the frame is whole
+  const Hosted& hosted = *admission.hosted;
+  return hosted.shard->PlaceFor(header.rank, header.step, header.offset - hosted.slice.first * SizeOf(hosted.dtype),
+                                header.length);
 }
 
 Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
   POSEIDON_ASSERT_ON(executor_);
-  POSEIDON_RETURN_IF_ERROR(CheckSender(from, header));
-  // An error from here would close the connection as that of a broken peer. The peer is sound; the programs differ.
-  if (const Status differs = CheckOneOff(header); !differs.ok()) {
-    if (differing_) differing_(differs);
+  POSEIDON_ASSIGN_OR_RETURN(const Admission admission, Admit(from, header));
+  if (!admission.differs.ok()) {
+    // An error from here would close the connection as that of a broken peer.
+    HandOver(admission.differs);
     return OkStatus();
   }
-  POSEIDON_ASSIGN_OR_RETURN(Hosted * hosted, Find(header));
-  if (const Status differs = CheckStep(*hosted, header.rank, header.step); !differs.ok()) {
-    if (differing_) differing_(differs);
-    return OkStatus();
-  }
-  if ((header.flags & wire::kFlagAbsent) != 0) {
-    POSEIDON_RETURN_IF_ERROR(hosted->shard->Absent(header.rank, header.step));
-  } else if (payload.empty()) {
-    return DataLoss("a contribution without bytes is not marked absent");
+  Hosted& hosted = *admission.hosted;
+  if (payload.empty()) {
+    POSEIDON_RETURN_IF_ERROR(hosted.shard->Absent(header.rank, header.step));
   } else {
     POSEIDON_RETURN_IF_ERROR(
         // The weight of a one-off key says its kind (kSum, BroadcastFrom) and multiplies nothing.
-        hosted->shard->Landed(header.rank, header.step, payload, hosted->one_off ? 0 : header.weight));
+        hosted.shard->Landed(header.rank, header.step, payload, hosted.one_off ? 0 : header.weight));
   }
-  Advance(header.key(), *hosted);
+  Advance(header.key(), hosted);
   return OkStatus();
 }
 
@@ -184,8 +190,7 @@ void Server::Local(LocalPush push) {
                  "the sum of another size would be written past this memory");
   if (const Status differs = CheckStep(hosted, *topology_.self_rank, push.step); !differs.ok()) {
     executor_.Post([done = std::move(push.done), differs] { done(differs); });
-    if (differing_) differing_(differs);
-    return;
+    return HandOver(differs);
   }
   hosted.local_done = std::move(push.done);
   // The last step has left it true, and FinishIfDone would complete this step at once.

@@ -112,6 +112,14 @@ class Server final : public messaging::FrameSink {
     bool whole = false;
   };
 
+  // A frame that is sound: the key it contributes to, or why it cannot be added there.
+  struct Admission {
+    Hosted* hosted = nullptr;
+    Status differs;  // from what other workers contribute: the peer is sound, the programs differ
+  };
+  // kDataLoss, or why nothing is accepted any more, where the frame is not sound.
+  Result<Admission> Admit(MemberId from, const wire::FrameHeader& header);
+  void HandOver(const Status& differs) const;
   Status CheckOneOff(const wire::FrameHeader& header) const;
   // kInvalidArgument, naming both, where `rank` is not in the step that another rank has begun.
   Status CheckStep(const Hosted& hosted, Rank rank, Step step) const;

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "poseidon/messaging/test_link.h"
@@ -101,6 +103,74 @@ TEST(Server, APlanDoesNotReorderTheStretchesOfAResult) {
   });
   link.OnRight([&] { right.reset(); });
   link.Run();
+}
+
+// Member 1 contributes with member 0, whose local contribution is for step 4.
+class ServerAdmission : public ::testing::Test {
+ protected:
+  ServerAdmission() {
+    const std::vector<plan::LayerSpec> layers = {{.name = "a", .elements = 10}};
+    const plan::Slice whole{.shard = 0, .first = 0, .count = 10};
+    server_->Declare(ModelId(0), layers, {{whole}});
+    server_->OnDiffering([this](const Status& differs) { differing_.push_back(differs.ToString()); });
+    server_->Local({{.step = Step(4), .gradient = ViewOf(std::span(local_))}, {ModelId(0), LayerId(0)}, whole});
+  }
+  wire::FrameHeader Push() const {
+    wire::FrameHeader header;
+    header.type = wire::FrameType::kPush;
+    header.rank = Rank(1);
+    header.step = Step(4);
+    header.length = 40;
+    header.total = 40;
+    return header;
+  }
+  Status Place(const wire::FrameHeader& header) { return server_->PlaceFor(MemberId(1), header).status(); }
+  Status Arrive(const wire::FrameHeader& header) {
+    return server_->OnFrame(MemberId(1), header, std::as_bytes(std::span(remote_)).first(header.length));
+  }
+
+  sim::Simulation simulation_{sim::SimulationOptions{}};
+  const std::unique_ptr<Executor> io_ = simulation_.MakeExecutor(simulation_.AddProcess("worker"));
+  Nobody nobody_;
+  messaging::Mesh mesh_{*io_, {}, nobody_};
+  std::vector<float> local_ = std::vector<float>(10, 1);
+  const std::vector<float> remote_ = std::vector<float>(10, 2);
+  std::vector<std::string> differing_;
+  sim::Resident<Server> server_{simulation_, *io_, *io_, mesh_,
+                                sync::Topology{.self = MemberId(0),
+                                               .self_rank = Rank(0),
+                                               .worker_of_rank = {MemberId(0), MemberId(1)},
+                                               .owner_of_shard = {MemberId(0)}},
+                                nullptr};
+};
+
+TEST_F(ServerAdmission, RefusesAFrameThatIsNotSoundInBothCalls) {
+  std::vector<wire::FrameHeader> broken(4, Push());
+  broken[0].rank = Rank(0);
+  broken[1].flags = wire::kFlagAbsent;
+  broken[2].layer = LayerId(1);
+  broken[3].total = 44;
+  for (const wire::FrameHeader& header : broken) {
+    EXPECT_EQ(Place(header).code(), StatusCode::kDataLoss);
+    EXPECT_EQ(Arrive(header).code(), StatusCode::kDataLoss);
+  }
+  wire::FrameHeader empty = Push();
+  empty.length = 0;
+  EXPECT_THAT(Arrive(empty).message(), HasSubstr("not marked absent"));
+  EXPECT_THAT(differing_, ElementsAre());
+  EXPECT_EQ(local_, std::vector<float>(10, 1));
+}
+
+TEST_F(ServerAdmission, HandsOverASoundFrameOfAnotherStepOnce) {
+  wire::FrameHeader other = Push();
+  other.step = Step(5);
+  EXPECT_TRUE(Place(other).ok());
+  EXPECT_TRUE(Arrive(other).ok());
+  EXPECT_THAT(differing_, ElementsAre(HasSubstr("layer 'a' is pushed for step 4 by worker 0 and for step 5 by worker 1")));
+  EXPECT_EQ(local_, std::vector<float>(10, 1));
+  EXPECT_TRUE(Place(Push()).ok());
+  EXPECT_TRUE(Arrive(Push()).ok());
+  EXPECT_EQ(local_, std::vector<float>(10, 1.5f));
 }
 
 // Models that differ are compared when they are declared; what is broadcast before meets here.
