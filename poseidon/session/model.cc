@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "poseidon/session/session.h"
+#include "poseidon/session/blocking_node.h"
 
 namespace poseidon::session {
 namespace {
@@ -13,17 +13,13 @@ namespace {
 // Steps before the final plan's at which what was measured is reported: early enough that the plan is there when its step
 // begins.
 constexpr std::uint64_t kReportAhead = 2;
-// Numbers that the workers share at a step's beginning, before those of each worker.
-constexpr std::size_t kWishes = 2;
-// Of so many steps at most the shared numbers are kept until every worker's are in. Two workers are never more than
-// two steps apart, unless one has ended.
-constexpr std::size_t kMostShared = 4;
 
 std::string Named(const plan::LayerSpec& layer) { return "layer '" + layer.name + "'"; }
 
 }  // namespace
 
-Model::Model(Session& session, ModelId id) : session_(session), id_(id) {}
+Model::Model(BlockingNode& node, ModelId id, const Place& place)
+    : node_(node), id_(id), place_(place), pace_(place.rank, place.workers) {}
 Model::~Model() = default;
 
 // ---- declaring
@@ -57,22 +53,22 @@ Status Model::CheckLayer(LayerId layer) const {
                          std::to_string(specs_.size()));
 }
 
-// Calls `start(take)` on the I/O executor and blocks until `take` is given the plan, or why there is none.
-Result<plan::Plan> Model::AwaitPlan(UniqueFunction<void(PlanTaker)> start) {
+// Calls `start(node, take)` on the I/O executor and blocks until `take` is given the plan, or why there is none.
+Result<plan::Plan> Model::AwaitPlan(UniqueFunction<void(Node&, PlanTaker)> start) {
   auto promise = std::make_shared<std::promise<Result<plan::Plan>>>();
   std::future<Result<plan::Plan>> future = promise->get_future();
-  session_.runtime_->io().Post([start = std::move(start), promise] {
-    start([promise](Result<plan::Plan> plan) { promise->set_value(std::move(plan)); });
+  node_.Post([start = std::move(start), promise](Node& node) {
+    start(node, [promise](Result<plan::Plan> plan) { promise->set_value(std::move(plan)); });
   });
-  return session_.Get(std::move(future));
+  return node_.Get(std::move(future));
 }
 
 Result<plan::Plan> Model::Commit() {
   if (committed()) return FailedPrecondition("the model was committed before");
   if (specs_.empty()) return FailedPrecondition("a model without layers was committed");
-  POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
-  Result<plan::Plan> plan =
-      AwaitPlan([this](PlanTaker take) { session_.node_->Commit(id_, specs_, std::move(take), device_tests_); });
+  POSEIDON_RETURN_IF_ERROR(node_.CheckMayBlock());
+  Result<plan::Plan> plan = AwaitPlan(
+      [this](Node& node, PlanTaker take) { node.Commit(id_, specs_, std::move(take), device_tests_); });
   if (!plan.ok()) return plan;
   levelled_ = !plan->cluster.host_of_rank.empty();
   MutexLock lock(mutex_);
@@ -97,10 +93,10 @@ Result<plan::Plan> Model::Commit(std::vector<plan::LayerSpec> layers) {
 // ---- plans
 
 Result<const plan::Plan*> Model::BeginStep(Step step, Wish wish) {
-  POSEIDON_RETURN_IF_ERROR(session_.failure());
-  POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
+  POSEIDON_RETURN_IF_ERROR(node_.failure());
+  POSEIDON_RETURN_IF_ERROR(node_.CheckMayBlock());
   if (!committed()) return FailedPrecondition("a step began before the layers were committed");
-  const std::uint64_t final_step = session_.final_plan_step();
+  const std::uint64_t final_step = place_.final_plan_step;
   // Before the report, because it ends the clock's iteration: the means then include the step that has just ended.
   BeginPace(step, wish);
   if (step.value() + kReportAhead >= final_step) ReportMeasured();
@@ -111,7 +107,7 @@ Result<const plan::Plan*> Model::BeginStep(Step step, Wish wish) {
                                 " follows the final plan, which waits for this worker's report");
     }
     Result<plan::Plan> plan =
-        AwaitPlan([this](PlanTaker take) { session_.node_->AwaitFinalPlan(id_, std::move(take)); });
+        AwaitPlan([this](Node& node, PlanTaker take) { node.AwaitFinalPlan(id_, std::move(take)); });
     if (!plan.ok()) return plan.status();
     MutexLock lock(mutex_);
     plans_->Use(*plan);
@@ -129,7 +125,7 @@ Result<plan::Scheme> Model::SchemeOf(LayerId layer, Step step) const {
   POSEIDON_RETURN_IF_ERROR(CheckLayer(layer));
   MutexLock lock(mutex_);
   // By the provisional plan this worker would push what the others, who have the final one, do not expect.
-  if (!final_plan_ && step.value() >= session_.final_plan_step()) {
+  if (!final_plan_ && step.value() >= place_.final_plan_step) {
     return FailedPrecondition("step " + std::to_string(step.value()) +
                               " follows the final plan, which the step's begin has to bring");
   }
@@ -190,7 +186,7 @@ Result<plan::Scheme> Model::Check(LayerId layer, const session::Push& push) cons
 
 // A push out of turn is refused here, before it can disturb the one under way.
 Status Model::Push(LayerId id, session::Push push) {
-  POSEIDON_RETURN_IF_ERROR(session_.failure());
+  POSEIDON_RETURN_IF_ERROR(node_.failure());
   POSEIDON_ASSIGN_OR_RETURN(const plan::Scheme scheme, Check(id, push));
   {
     MutexLock lock(mutex_);
@@ -214,14 +210,14 @@ Status Model::Push(LayerId id, session::Push push) {
   sync::SyncRequest request{push};
   if (Gathers(id, scheme)) request.gathered = gathered_[id.value()].get();
   request.done = Complete(id, std::move(push.landed));
-  session_.runtime_->io().Post([this, id, request = std::move(request)]() mutable {
-    session_.node_->Push(id_, id, std::move(request));
+  node_.Post([model = id_, id, request = std::move(request)](Node& node) mutable {
+    node.Push(model, id, std::move(request));
   });
   return OkStatus();
 }
 
 Status Model::Arrived(LayerId id, std::uint64_t elements) {
-  POSEIDON_RETURN_IF_ERROR(session_.failure());
+  POSEIDON_RETURN_IF_ERROR(node_.failure());
   POSEIDON_RETURN_IF_ERROR(CheckLayer(id));
   const plan::LayerSpec& spec = specs_[id.value()];
   {
@@ -235,7 +231,7 @@ Status Model::Arrived(LayerId id, std::uint64_t elements) {
     if (elements == *arrived) return OkStatus();
     arrived = elements == spec.elements ? std::nullopt : std::optional(elements);
   }
-  session_.runtime_->io().Post([this, id, elements] { session_.node_->Arrived(id_, id, elements); });
+  node_.Post([model = id_, id, elements](Node& node) { node.Arrived(model, id, elements); });
   return OkStatus();
 }
 
@@ -260,8 +256,8 @@ LayerId Model::WaitAny(std::span<const LayerId> layers) {
   std::optional<LayerId> found = FirstLanded(layers);
   if (found) return *found;
   for (const LayerId layer : layers) ++layers_[layer.value()].awaited;
-  const FrontEnd::Blocked blocked(session_.front_end_);
-  const TimePoint begin = session_.now();
+  const FrontEnd::Blocked blocked(node_.front_end());
+  const TimePoint begin = node_.now();
   while (!found) {
     const auto look = std::chrono::steady_clock::now() + kInterruptedEvery;
     while (!found && landed_.WaitUntil(lock, look)) found = FirstLanded(layers);
@@ -269,14 +265,14 @@ LayerId Model::WaitAny(std::span<const LayerId> layers) {
     // The program's code runs without the lock, so that means land meanwhile. Their notification is missed, hence the
     // look after it.
     lock.Unlock();
-    session_.EndIfInterrupted();
+    node_.EndIfInterrupted();
     lock.Lock();
     found = FirstLanded(layers);
   }
   for (const LayerId layer : layers) --layers_[layer.value()].awaited;
-  const TimePoint end = session_.now();
+  const TimePoint end = node_.now();
   AddWaited(end - begin);
-  if (TraceRecorder* const trace = session_.options_.trace; trace != nullptr) {
+  if (TraceRecorder* const trace = place_.trace; trace != nullptr) {
     const LayerId wanted = layers.front();
     trace->Record({TraceLane::kWait, static_cast<std::int32_t>(wanted.value()),
                    layers_[wanted.value()].last->value(), begin, end, 0, "wait", id_.value()});
@@ -293,7 +289,7 @@ std::optional<LayerId> Model::FirstLanded(std::span<const LayerId> layers) const
 
 void Model::AddWaited(Duration time) {
   waited_ += time;
-  if (pace_) pace_->waited += ToSeconds(time);
+  step_waited_ += ToSeconds(time);
 }
 
 void Model::Waited(Duration time) {
@@ -302,9 +298,9 @@ void Model::Waited(Duration time) {
 }
 
 Status Model::Wait(LayerId layer) {
-  if (!Landed(layer)) POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
+  if (!Landed(layer)) POSEIDON_RETURN_IF_ERROR(node_.CheckMayBlock());
   WaitAny({&layer, 1});
-  const Status failure = session_.failure();
+  const Status failure = node_.failure();
   MutexLock lock(mutex_);
   // The status of a layer is an echo of the job's failure, where there is one.
   const Status& status = layers_.at(layer.value()).status;
@@ -325,7 +321,7 @@ void Model::Timed(LayerId layer, Pass pass, Step step, TimePoint begin, TimePoin
     pass == Pass::kForward ? clock_->AddForward(index, end - begin) : clock_->AddBackward(index, end - begin);
     timed_ = true;
   }
-  if (TraceRecorder* const trace = session_.options_.trace; trace != nullptr) {
+  if (TraceRecorder* const trace = place_.trace; trace != nullptr) {
     trace->Record({TraceLane::kCompute, static_cast<std::int32_t>(layer.value()), step.value(), begin, end, 0,
                    pass == Pass::kForward ? "forward" : "backward", id_.value()});
   }
@@ -350,78 +346,57 @@ void Model::ReportMeasured() {
 void Model::Report(std::vector<wire::Measured::Layer> layers) {
   reported_ = true;
   wire::Measured measured{.model = id_, .layers = std::move(layers)};
-  session_.runtime_->io().Post([this, measured = std::move(measured)] { session_.node_->Report(measured); });
+  node_.Post([measured = std::move(measured)](Node& node) { node.Report(measured); });
 }
 
 // ---- wishes, and what waiting was for
 
 // Tells the others what this worker wants, and how long it computed in the step that has ended.
 void Model::BeginPace(Step step, const Wish& wish) {
-  if (begun_ && step <= *begun_) return;  // begins again, after a refusal
-  begun_ = step;
+  if (pace_.HasBegun(step)) return;  // begins again, after a refusal
   MeterEnded();
-  const TimePoint now = session_.now();
-  Shared shared{.values = std::make_shared<std::vector<double>>(kWishes + session_.workers(), 0.0),
-                .busy = std::make_shared<double>(0.0)};
+  const TimePoint now = node_.now();
+  double waited = 0;
   {
     MutexLock lock(mutex_);
     // Before the first step there is none to end. The clock leaves out the first that ends, which pays for memory.
-    if (pace_) clock_->EndIteration();
-    shared.pace = std::exchange(pace_, StepPace{.begin = now});
+    if (pace_.has_begun()) clock_->EndIteration();
+    waited = std::exchange(step_waited_, 0.0);
   }
-  std::vector<double>& values = *shared.values;
-  // A sum of flags is positive on all workers if one has set it. Of the seconds each worker fills its own number and
-  // adds zeros to the others, so the sum holds everyone's (docs/decisions/clocks-and-waiting.md).
-  values[0] = wish.stop ? 1.0 : 0.0;
-  values[1] = wish.snapshot ? 1.0 : 0.0;
-  if (shared.pace) {
-    shared.pace->seconds = ToSeconds(now - shared.pace->begin);
-    values[kWishes + session_.rank().value()] = shared.pace->seconds - shared.pace->waited;
-  }
-  shared.summed = session_.Begin([this, step, values = shared.values, busy = shared.busy](Completion done) {
-    const schedule::Scheduler* const scheduler = session_.node_->scheduler(id_);
+  const std::shared_ptr<Pace::Numbers> numbers = pace_.Begin(step, wish, now, waited);
+  pace_.SumBegan(node_.Begin([id = id_, step, numbers](Node& node, Completion done) {
+    const schedule::Scheduler* const scheduler = node.scheduler(id);
     // Read on the I/O executor, to which the scheduler belongs.
-    if (scheduler != nullptr) *busy = ToSeconds(scheduler->busy());
-    session_.node_->StepSum(id_, step, ViewOf(std::span(*values)),
-                            [values, done = std::move(done)](Status status) { done(std::move(status)); });
-  });
-  shared_.push_back(std::move(shared));
+    if (scheduler != nullptr) numbers->busy = ToSeconds(scheduler->busy());
+    node.StepSum(id, step, ViewOf(std::span(numbers->values)),
+                 [numbers, done = std::move(done)](Status status) { done(std::move(status)); });
+  }));
 }
 
 // Takes into account the steps of which every worker's numbers are in, in their order.
 void Model::MeterEnded() {
-  while (!shared_.empty()) {
-    Shared& oldest = shared_.front();
-    const bool here = oldest.summed.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-    if (!here && shared_.size() <= kMostShared) return;
-    // Busy counts up, so a step's is the difference of two. Where a step's numbers never came, the next one has
-    // none to subtract and is left out too.
-    const std::optional<double> before = std::exchange(busy_, here ? std::optional(*oldest.busy) : std::nullopt);
-    if (before && here && oldest.pace && oldest.summed.get().ok()) {
-      oldest.pace->busy = *busy_ - *before;
-      const double slowest = *std::max_element(oldest.values->begin() + kWishes, oldest.values->end());
-      MutexLock lock(mutex_);
-      if (oldest.pace->begin >= metered_from_) overlap_.AddStep(*oldest.pace, slowest);
-    }
-    shared_.pop_front();
+  const std::vector<Pace::Ended> ended = pace_.TakeEnded();
+  MutexLock lock(mutex_);
+  for (const Pace::Ended& step : ended) {
+    if (step.pace.begin >= metered_from_) overlap_.AddStep(step.pace, step.slowest);
   }
 }
 
 Result<Wish> Model::Agreed() {
-  if (shared_.empty()) return Wish{};
-  POSEIDON_RETURN_IF_ERROR(session_.CheckMayBlock());
-  const Shared& newest = shared_.back();
-  const FrontEnd::Blocked blocked(session_.front_end_);
-  while (newest.summed.wait_for(kInterruptedEvery) != std::future_status::ready) session_.EndIfInterrupted();
-  POSEIDON_RETURN_IF_ERROR(newest.summed.get());
-  return Wish{.stop = (*newest.values)[0] > 0, .snapshot = (*newest.values)[1] > 0};
+  if (!pace_.has_begun()) return Wish{};
+  POSEIDON_RETURN_IF_ERROR(node_.CheckMayBlock());
+  const std::shared_future<Status>& summed = pace_.summed();
+  const FrontEnd::Blocked blocked(node_.front_end());
+  while (summed.wait_for(kInterruptedEvery) != std::future_status::ready) node_.EndIfInterrupted();
+  POSEIDON_RETURN_IF_ERROR(summed.get());
+  return pace_.wishes();
 }
 
 ModelStatistics Model::Collect() const {
   ModelStatistics statistics;
-  session_.RunOnIo([&] {
-    const messaging::Traffic& traffic = session_.node_->mesh().traffic();
-    const schedule::Scheduler* const scheduler = session_.node_->scheduler(id_);
+  node_.Run([&](const Node& node) {
+    const messaging::Traffic& traffic = node.mesh().traffic();
+    const schedule::Scheduler* const scheduler = node.scheduler(id_);
     if (scheduler == nullptr) return;
     for (std::uint32_t i = 0; i < specs_.size(); ++i) {
       const schedule::LayerTiming& timing = scheduler->timing(LayerId(i));
@@ -430,7 +405,7 @@ ModelStatistics Model::Collect() const {
            .factors = traffic.layer(id_, LayerId(i), true),
            .steps = timing.steps,
            .seconds = timing.seconds,
-           .local_bytes = session_.node_->local_bytes(id_, LayerId(i))});
+           .local_bytes = node.local_bytes(id_, LayerId(i))});
     }
     statistics.busy_seconds = ToSeconds(scheduler->busy());
   });
@@ -441,13 +416,13 @@ ModelStatistics Model::Collect() const {
 }
 
 void Model::ResetTimings() {
-  session_.RunOnIo([this] {
-    if (schedule::Scheduler* const scheduler = session_.node_->scheduler(id_)) scheduler->ResetTimings();
+  node_.Run([this](Node& node) {
+    if (schedule::Scheduler* const scheduler = node.scheduler(id_)) scheduler->ResetTimings();
   });
   MutexLock lock(mutex_);
   waited_ = Duration{0};
   overlap_ = {};
-  metered_from_ = session_.now();
+  metered_from_ = node_.now();
 }
 
 }  // namespace poseidon::session

@@ -3,9 +3,7 @@
 #define POSEIDON_SESSION_MODEL_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <future>
 #include <memory>
 #include <optional>
 #include <set>
@@ -16,6 +14,7 @@
 
 #include "poseidon/base/executor.h"
 #include "poseidon/base/mutex.h"
+#include "poseidon/base/trace.h"
 #include "poseidon/messaging/traffic.h"
 #include "poseidon/factors/rebuild.h"
 #include "poseidon/plan/history.h"
@@ -24,12 +23,14 @@
 #include "poseidon/plan/plan.h"
 #include "poseidon/session/declaration.h"
 #include "poseidon/session/overlap.h"
+#include "poseidon/session/pace.h"
 #include "poseidon/sync/contribution.h"
 #include "poseidon/wire/messages.h"
 
 namespace poseidon::session {
 
-class Session;
+class BlockingNode;
+class Node;
 
 // Bytes and times of one layer so far; bytes of this member.
 struct LayerStatistics {
@@ -57,12 +58,6 @@ struct Push : sync::Contribution {
   Completion landed = {};
 };
 
-// A worker's wishes for the step that it begins. All workers learn what any of them wants.
-struct Wish {
-  bool stop = false;
-  bool snapshot = false;
-};
-
 enum class Pass : std::uint8_t { kForward, kBackward };
 
 // One model of a session. Declare and commit the layers once; then for each step begin it, push every
@@ -76,7 +71,15 @@ enum class Pass : std::uint8_t { kForward, kBackward };
 // Failure: a call out of turn is refused and changes nothing; the job's failure is final and answers every call.
 class Model {
  public:
-  Model(Session& session, ModelId id);  // by Session::NewModel
+  // What a model knows of its job.
+  struct Place {
+    Rank rank;
+    std::uint16_t workers = 1;
+    std::uint64_t final_plan_step = 0;
+    TraceRecorder* trace = nullptr;  // outlives the model; null: no trace
+  };
+  // By Session::NewModel. Completions of the node's may use the model until the node has ended, and not later.
+  Model(BlockingNode& node, ModelId id, const Place& place);
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -159,17 +162,9 @@ class Model {
     std::uint32_t rows = 0;  // of the last push
     int awaited = 0;         // calls that block for it
   };
-  // The sum that the workers make at a step's beginning: wishes, then for each worker the seconds that it computed in
-  // the step before, which only it adds to.
-  struct Shared {
-    std::shared_ptr<std::vector<double>> values;
-    std::shared_ptr<double> busy;  // seconds so far in which some layer was on its way; written before `summed` is ready
-    std::shared_future<Status> summed;
-    std::optional<StepPace> pace;  // of the step before, where there is one
-  };
 
   using PlanTaker = UniqueFunction<void(Result<plan::Plan>)>;
-  Result<plan::Plan> AwaitPlan(UniqueFunction<void(PlanTaker)> start);
+  Result<plan::Plan> AwaitPlan(UniqueFunction<void(Node&, PlanTaker)> start);
   // The scheme of the push's step, where the push is as that scheme takes it.
   Result<plan::Scheme> Check(LayerId layer, const session::Push& push) const;
   void BeginPace(Step step, const Wish& wish);
@@ -179,15 +174,16 @@ class Model {
   void ReportMeasured();
   Completion Complete(LayerId layer, Completion landed);
 
-  Session& session_;
+  BlockingNode& node_;
   const ModelId id_;
+  const Place place_;
   std::set<std::string, std::less<>> names_;
   std::vector<plan::LayerSpec> specs_;
   DeviceTests device_tests_;
   bool levelled_ = false;  // workers combine on their hosts; written by Commit
   bool reported_ = false;
   std::function<std::vector<wire::Measured::Layer>()> measure_;
-  std::optional<Step> begun_;  // the step begun last
+  Pace pace_;
 
   mutable Mutex mutex_;
   ConditionVariable landed_;
@@ -200,16 +196,13 @@ class Model {
   std::optional<plan::LayerClock> clock_ POSEIDON_GUARDED_BY(mutex_);
   bool timed_ POSEIDON_GUARDED_BY(mutex_) = false;
   OverlapMeter overlap_ POSEIDON_GUARDED_BY(mutex_);
-  std::optional<StepPace> pace_ POSEIDON_GUARDED_BY(mutex_);  // of the step under way
+  double step_waited_ POSEIDON_GUARDED_BY(mutex_) = 0;  // of waited_, seconds in the step under way
   // Steps that began before it are not in overlap_.
   TimePoint metered_from_ POSEIDON_GUARDED_BY(mutex_);
 
   // By layer, null for those of which no step Gathers. Used by whoever has the layer's turn: the exchange from Push on, then
   // the caller.
   std::vector<std::unique_ptr<factors::GatheredRows>> gathered_;
-
-  std::deque<Shared> shared_;  // of the last steps, the newest last
-  std::optional<double> busy_;  // `busy` of the step that left shared_ last, where it was known
 };
 
 }  // namespace poseidon::session

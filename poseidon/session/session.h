@@ -2,7 +2,6 @@
 #ifndef POSEIDON_SESSION_SESSION_H_
 #define POSEIDON_SESSION_SESSION_H_
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -12,31 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "poseidon/base/log.h"
-#include "poseidon/base/mutex.h"
-#include "poseidon/base/trace.h"
-#include "poseidon/session/front_end.h"
+#include "poseidon/session/blocking_node.h"
 #include "poseidon/session/model.h"
-#include "poseidon/session/node.h"
 #include "poseidon/session/runtime.h"
+#include "poseidon/session/session_options.h"
 
 namespace poseidon::session {
-
-inline constexpr std::chrono::milliseconds kInterruptedEvery{100};
-
-struct SessionOptions {
-  NodeOptions node;
-  factors::ProductEngine* engine = nullptr;  // outlives the session; null: no layer uses factors
-  LogSink* log = nullptr;                // outlives the session; null: silence
-  TraceRecorder* trace = nullptr;        // outlives the session; null: no trace
-  // Where given: makes, on the executor it is handed, the device whose memory pushes may name (Push::on_device).
-  std::function<std::unique_ptr<device::Device>(Executor&)> device = {};
-  // A longer collective goes in pieces of so many bytes; the same on every member.
-  std::uint64_t collective_bytes = 1u << 30;
-  // Where given: every call that blocks calls it every tenth of a second, on the thread that blocks. True ends
-  // the job, as Abort does, and the blocked call returns that failure.
-  std::function<bool()> interrupted = {};
-};
 
 // Counters of this member, all models together.
 struct Statistics {
@@ -74,11 +54,11 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  Rank rank() const { return rank_; }
+  Rank rank() const { return node_.rank(); }
   std::uint16_t workers() const { return options_.node.workers; }
   std::uint64_t final_plan_step() const { return options_.node.final_plan_step; }
   std::string NameOf(std::int32_t member) const;
-  const std::vector<wire::RosterEntry>& roster() const { return roster_; }
+  const std::vector<wire::RosterEntry>& roster() const { return node_.roster(); }
 
   // A new, empty model, which lives as long as the session. Every worker makes the same ones in the same order.
   Result<Model*> NewModel();
@@ -94,82 +74,33 @@ class Session {
   // The orderly end: blocks until all workers have called it.
   Status Leave();
   // Ends the job for everybody, with this reason. Does not block.
-  void Abort(const Status& reason);
+  void Abort(const Status& reason) { node_.Abort(reason); }
   // Tells the others, should they wait for this worker, what it is busy with ("evaluates", "compiles its model"), so
   // that they wait longer; empty: nothing in particular. Any thread.
-  void SayBusy(std::string with) { front_end_.Say(std::move(with)); }
+  void SayBusy(std::string with) { node_.front_end().Say(std::move(with)); }
   // The job's failure, OK while it runs.
-  Status failure() const;
+  Status failure() const { return node_.failure(); }
   // True in a child that was forked from the process that opened this session: its threads and connections are
   // not there, and nothing but the destructor may be called.
-  bool forked() const;
+  bool forked() const { return node_.forked(); }
   // Blocks until the job has ended here and nothing is in flight any more: OK after the orderly end,
   // else the failure. A dedicated server calls nothing else after Open; a worker calls it to be sure that
   // an Abort has gone out.
   Status AwaitEnd();
 
   Statistics Collect();
-  TimePoint now() const { return runtime_->io().now(); }
+  TimePoint now() const { return node_.now(); }
 
  private:
-  friend class Model;
-
   Session(std::unique_ptr<Runtime> runtime, const SessionOptions& options);
-  // Runs `f` on the I/O executor and waits for it.
-  template <typename F>
-  void RunOnIo(F f) const;
-  // Ends the job if `interrupted` says so, and returns whether it did.
-  bool EndIfInterrupted();
-  // The future's value; if the caller is interrupted meanwhile, the job ends, which completes it.
-  template <typename T>
-  T Get(std::future<T> future);
-  // Calls `start(completion)` on the I/O executor; the future is the completion's status.
-  std::future<Status> Begin(UniqueFunction<void(Completion)> start);
-  Status Await(UniqueFunction<void(Completion)> start);
   // Calls `start` on the I/O executor for each piece in turn.
-  Status InPieces(TensorView view, const std::function<void(TensorView, Completion)>& start);
+  Status InPieces(TensorView view, const std::function<void(Node&, TensorView, Completion)>& start);
   Result<std::vector<ByteBuffer>> GatherAll(ConstBytes bytes);
-  // True on the session's own threads, which must not wait for each other.
-  bool InCallback() const;
-  Status CheckMayBlock() const;
 
-  const std::uint64_t fork_generation_;
-  std::unique_ptr<Runtime> runtime_;
   const SessionOptions options_;
-  NullLogSink null_log_;
-  FrontEnd front_end_;
-  std::unique_ptr<device::Device> device_;  // lives on runtime_->io(), null: the host
-  std::unique_ptr<Node> node_;              // likewise
-  Rank rank_;
-  std::vector<wire::RosterEntry> roster_;
-  std::vector<std::unique_ptr<Model>> models_;
-
-  mutable Mutex mutex_;
-  Status failure_ POSEIDON_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Model>> models_;  // before node_, whose end completes what they wait for
+  BlockingNode node_;
 };
-
-template <typename F>
-void Session::RunOnIo(F f) const {
-  if (runtime_->io().OnExecutor()) return f();
-  std::promise<void> done;
-  runtime_->io().Post([&] {
-    f();
-    done.set_value();
-  });
-  done.get_future().wait();
-}
-
-// An interrupted call waits for the job's end, after which nobody reads or writes what the call had lent.
-template <typename T>
-T Session::Get(std::future<T> future) {
-  const FrontEnd::Blocked blocked(front_end_);
-  if (options_.interrupted) {
-    while (future.wait_for(kInterruptedEvery) != std::future_status::ready) {
-      if (EndIfInterrupted()) break;
-    }
-  }
-  return future.get();
-}
 
 }  // namespace poseidon::session
 
