@@ -81,7 +81,6 @@ void Client::PushStretch(const Key& key, Outstanding& outstanding, const plan::S
   }
   messaging::Outgoing out;
   out.header.type = wire::FrameType::kPush;
-  out.header.plan_epoch = request.plan_epoch;
   out.header.step = request.step;
   out.header.model = key.model;
   out.header.rank = *topology_.self_rank;

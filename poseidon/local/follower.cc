@@ -49,7 +49,7 @@ std::byte* Follower::Slot(LayerId layer, std::uint32_t place) const {
   return segment_->memory().data() + layout_.OffsetOf(layer, place);
 }
 
-void Follower::Contribute(const Share& share, PlanEpoch epoch, Completion done) {
+void Follower::Contribute(const Share& share, Completion done) {
   POSEIDON_ASSERT_ON(executor_);
   LayerState& state = layers_.at(share.layer.value());
   POSEIDON_CHECK(!state.round, "one step per layer at a time");
@@ -70,12 +70,12 @@ void Follower::Contribute(const Share& share, PlanEpoch epoch, Completion done) 
   state.round = std::make_shared<Round>();
   state.round->share = share;
   state.round->done = std::move(done);
-  CopyIn(state, epoch);
+  CopyIn(state);
 }
 
-void Follower::CopyIn(LayerState& state, PlanEpoch epoch) {
+void Follower::CopyIn(LayerState& state) {
   const Share& share = state.round->share;
-  if (share.absent) return Tell(state, epoch);
+  if (share.absent) return Tell(state);
   std::byte* const slot = Slot(share.layer, place_.place);
   if (plan::TakesFactors(share.scheme)) {
     const std::uint64_t u_bytes = FactorUBytes(state.spec, share.factors->rows);
@@ -85,7 +85,7 @@ void Follower::CopyIn(LayerState& state, PlanEpoch epoch) {
       std::memcpy(slot + u_bytes, share.factors->v, bytes - u_bytes);
     }
     state.moved += bytes;
-    return Tell(state, epoch);
+    return Tell(state);
   }
   state.moved += state.spec.bytes();
   InStretches(
@@ -93,15 +93,14 @@ void Follower::CopyIn(LayerState& state, PlanEpoch epoch) {
       [slot, from = share.gradient.memory](std::uint64_t begin, std::uint64_t end) {
         std::memcpy(slot + begin, from + begin, end - begin);
       },
-      [this, &state, epoch] { Tell(state, epoch); });
+      [this, &state] { Tell(state); });
 }
 
-void Follower::Tell(LayerState& state, PlanEpoch epoch) {
+void Follower::Tell(LayerState& state) {
   Round& round = *state.round;
   round.told = true;
   messaging::Outgoing word;
   word.header.type = wire::FrameType::kLocal;
-  word.header.plan_epoch = epoch;
   word.header.step = round.share.step;
   word.header.model = model_;
   word.header.rank = place_.self_rank;

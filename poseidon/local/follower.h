@@ -34,7 +34,7 @@ class Follower final : public messaging::FrameSink {
 
   // One step per layer at a time. `done` fires, never within the call, when the mean is in the share's
   // gradient; kInvalidArgument where there are more rows than the slot holds.
-  void Contribute(const Share& share, PlanEpoch epoch, Completion done);
+  void Contribute(const Share& share, Completion done);
 
   // Fails what waits, and whatever follows.
   void Abandon(const Status& reason);
@@ -62,8 +62,8 @@ class Follower final : public messaging::FrameSink {
 
   Status AttachIfBoth();
   std::byte* Slot(LayerId layer, std::uint32_t place) const;
-  void CopyIn(LayerState& state, PlanEpoch epoch);
-  void Tell(LayerState& state, PlanEpoch epoch);
+  void CopyIn(LayerState& state);
+  void Tell(LayerState& state);
   void Finish(LayerState& state, const Status& status);
 
   Executor& executor_;

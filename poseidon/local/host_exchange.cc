@@ -21,8 +21,7 @@ void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
   // consecutive (docs/decisions/table-rows.md).
   if (request.gathered != nullptr) return inner().Start(key, std::move(request));
   if (level_.leads()) return StartForHost(key, std::move(request));
-  level_.FollowerOf(key.model)
-      .Contribute(ShareOf(key.layer, request), request.plan_epoch, std::move(request.done));
+  level_.FollowerOf(key.model).Contribute(ShareOf(key.layer, request), std::move(request.done));
 }
 
 void HostExchange::StartForHost(const wire::Key& key, sync::SyncRequest request) {
@@ -45,7 +44,7 @@ void HostExchange::ExchangeCombined(const wire::Key& key, const std::shared_ptr<
         level_.LeaderOf(key.model).Spread(key.layer, status, std::move(own->done));
       },
       [own](const Status&) { own->done(Unavailable("the exchange is gone")); });
-  inner().Start(key, {*combined, own->plan_epoch, own->priority, nullptr, std::move(done)});
+  inner().Start(key, {*combined, own->priority, nullptr, std::move(done)});
 }
 
 }  // namespace poseidon::local

@@ -220,7 +220,7 @@ TEST_F(LocalTest, TheExchangeAmongHostsGetsTheWholeContribution) {
   constexpr messaging::Priority kFirst{messaging::Priority::kData, 3, 1};
   io_->Post([&] {
     EXPECT_TRUE(level.Declare(ModelId(0), Layers()).ok());
-    exchange.Start({ModelId(0), LayerId(0)}, {own, {}, kFirst});
+    exchange.Start({ModelId(0), LayerId(0)}, {own, kFirst});
   });
   simulation_.RunFor(std::chrono::milliseconds(1));
   ASSERT_TRUE(kept.kept.has_value());
@@ -284,7 +284,7 @@ TEST_F(FollowerTest, AMeanThatNobodyWaitsForIsRefused) {
   ASSERT_TRUE(follower_->attached());
   EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(0, 5), {}).ok());
   std::optional<Status> done;
-  follower_->Contribute(ShareOf(0, 5), PlanEpoch(0), [&](Status status) { done = status; });
+  follower_->Contribute(ShareOf(0, 5), [&](Status status) { done = status; });
   EXPECT_FALSE(follower_->OnFrame(MemberId(2), Word(0, 5), {}).ok()) << "not the leader's";
   EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(0, 6), {}).ok()) << "another step";
   EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(9, 5), {}).ok()) << "no layer";
@@ -308,8 +308,7 @@ TEST_F(FollowerTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {
     Share share = ShareOf(0, 5);
     share.gradient = ViewOf(std::span(large));
     std::vector<StatusCode> done;
-    follower->Contribute(share, PlanEpoch(0),
-                        [&](const Status& status) { done.push_back(status.code()); });
+    follower->Contribute(share, [&](const Status& status) { done.push_back(status.code()); });
     if (landing) {
       simulation_.RunFor(std::chrono::milliseconds(1));
       ASSERT_TRUE(follower->OnFrame(MemberId(0), Word(0, 5), {}).ok());
@@ -328,7 +327,7 @@ TEST_F(FollowerTest, MoreRowsThanTheSlotHoldsAreTheUsersMistake) {
   Share share = ShareOf(1, 5);
   share.factors->rows = kLeastRows + 100;
   std::optional<Status> done;
-  follower_->Contribute(share, PlanEpoch(0), [&](Status status) { done = status; });
+  follower_->Contribute(share, [&](Status status) { done = status; });
   simulation_.RunFor(std::chrono::milliseconds(1));
   ASSERT_TRUE(done.has_value());
   EXPECT_EQ(done->code(), StatusCode::kInvalidArgument);

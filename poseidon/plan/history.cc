@@ -8,7 +8,7 @@
 namespace poseidon::plan {
 
 History::History(std::size_t layers) {
-  Entry unplanned{Step(0), PlanEpoch(0), std::vector<Choice>(layers)};
+  Entry unplanned{Step(0), std::vector<Choice>(layers)};
   for (std::size_t i = 0; i < layers; ++i) {
     unplanned.by_layer[i].send_position = static_cast<std::uint32_t>(i);
   }
@@ -18,7 +18,7 @@ History::History(std::size_t layers) {
 void History::Use(const Plan& plan) {
   POSEIDON_CHECK(plan.layers.size() == entries_.front().by_layer.size(),
                  "a plan is of the layers that were declared");
-  Entry entry{plan.switch_step, plan.epoch, {}};
+  Entry entry{plan.switch_step, {}};
   for (const LayerPlan& layer : plan.layers) {
     entry.by_layer.push_back({layer.scheme, layer.send_position});
   }

@@ -22,7 +22,6 @@ class History {
   };
   struct Entry {
     Step from;
-    PlanEpoch epoch;
     std::vector<Choice> by_layer;
   };
 

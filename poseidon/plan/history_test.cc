@@ -6,20 +6,18 @@
 namespace poseidon::plan {
 namespace {
 
-Plan PlanFrom(std::uint64_t step, std::uint32_t epoch) {
+Plan PlanFrom(std::uint64_t step, std::uint32_t number) {
   Plan plan;
   plan.switch_step = Step(step);
-  plan.epoch = PlanEpoch(epoch);
   plan.layers.resize(2);
   plan.layers[1].scheme = Scheme::kFactorBroadcast;
-  plan.layers[1].send_position = 10 + epoch;
+  plan.layers[1].send_position = 10 + number;
   return plan;
 }
 
 TEST(History, BeforeAnyPlanIsByKeysInOrderOfDeclaration) {
   const History history(2);
   const History::Entry& entry = history.At(Step(7));
-  EXPECT_EQ(entry.epoch, PlanEpoch(0));
   EXPECT_EQ(entry.by_layer[1].scheme, Scheme::kKeyValue);
   EXPECT_EQ(entry.by_layer[0].send_position, 0u);
   EXPECT_EQ(entry.by_layer[1].send_position, 1u);
@@ -43,15 +41,15 @@ TEST(History, ALaterPlanReplacesWhatWasSaidOfItsSteps) {
   history.Use(PlanFrom(5, 1));
   history.Use(PlanFrom(8, 2));
   history.Use(PlanFrom(5, 3));
-  EXPECT_EQ(history.At(Step(4)).epoch, PlanEpoch(0));
-  EXPECT_EQ(history.At(Step(5)).epoch, PlanEpoch(3));
-  EXPECT_EQ(history.At(Step(8)).epoch, PlanEpoch(3));
+  EXPECT_EQ(history.At(Step(4)).by_layer[1].send_position, 1u);
+  EXPECT_EQ(history.At(Step(5)).by_layer[1].send_position, 13u);
+  EXPECT_EQ(history.At(Step(8)).by_layer[1].send_position, 13u);
 }
 
 TEST(History, APlanFromTheFirstStepOnLeavesNothingBefore) {
   History history(2);
   history.Use(PlanFrom(0, 1));
-  EXPECT_EQ(history.At(Step(0)).epoch, PlanEpoch(1));
+  EXPECT_EQ(history.At(Step(0)).by_layer[1].send_position, 11u);
 }
 
 }  // namespace

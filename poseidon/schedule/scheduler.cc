@@ -97,7 +97,6 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
   if (in_flight_++ == 0) busy_since_ = row.pushed_at;
   TellLast(row.ends_backward);  // by another layer's push another backward pass has begun
 
-  request.plan_epoch = plan.epoch;
   request.priority =
       messaging::PriorityOf(order_, messaging::Leg::kContribution, request.step, position);
   // The completion fires once, also where the scheduler is gone by then. Either callback may need it, so they share it.

@@ -103,13 +103,12 @@ class SchedulerTest : public ::testing::Test {
     });
     simulation_.Run();
   }
-  plan::Plan PlanFrom(std::uint64_t step, std::uint32_t epoch, plan::Scheme of_layer_1) {
+  plan::Plan PlanFrom(std::uint64_t step, std::uint32_t number, plan::Scheme of_layer_1) {
     plan::Plan plan;
     plan.switch_step = Step(step);
-    plan.epoch = PlanEpoch(epoch);
     plan.layers.resize(3);
     plan.layers[1].scheme = of_layer_1;
-    plan.layers[1].send_position = 20 + epoch;
+    plan.layers[1].send_position = 20 + number;
     return plan;
   }
 
@@ -207,7 +206,6 @@ TEST_F(SchedulerTest, ThePlanDecidesFromItsSwitchStepOn) {
   Landed before;
   Push(1, 9, before);
   ASSERT_TRUE(dense_[1]->held.has_value());
-  EXPECT_EQ(dense_[1]->held->plan_epoch, PlanEpoch(0));
   EXPECT_EQ(dense_[1]->held->priority.position, 20u);
   dense_[1]->Land(*io_);
   simulation_.Run();
@@ -218,7 +216,6 @@ TEST_F(SchedulerTest, ThePlanDecidesFromItsSwitchStepOn) {
   Landed after;
   Push(1, 10, after, Factors{});
   ASSERT_TRUE(factors_->held.has_value());
-  EXPECT_EQ(factors_->held->plan_epoch, PlanEpoch(1));
   EXPECT_EQ(factors_->held->priority.position, 21u);
   factors_->Land(*io_);
   simulation_.Run();
@@ -250,7 +247,7 @@ TEST_F(SchedulerTest, ALaterPlanForTheSameStepReplaces) {
   Landed landed;
   Push(1, 5, landed);
   ASSERT_TRUE(dense_[1]->held.has_value());
-  EXPECT_EQ(dense_[1]->held->plan_epoch, PlanEpoch(2));
+  EXPECT_EQ(dense_[1]->held->priority.position, 22u);
   dense_[1]->Land(*io_);
   simulation_.Run();
 }

@@ -41,7 +41,7 @@ class Models {
   void Report(const wire::Measured& measured);
   // `done` fires once the model's final plan is known (at once if it is).
   void AwaitFinalPlan(ModelId model, PlanTaker done);
-  // One step of one layer. Priority and epoch of the request are set on the way.
+  // One step of one layer. The priority of the request is set on the way.
   void Push(ModelId model, LayerId layer, sync::SyncRequest request);
   // See schedule::Scheduler. Ignored once the job has ended.
   void Arrived(ModelId model, LayerId layer, std::uint64_t elements);

@@ -63,7 +63,7 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   // Fires, on `completions`, once the model's final plan is known (at once if it is).
   void AwaitFinalPlan(ModelId model, Models::PlanTaker done) { models_.AwaitFinalPlan(model, std::move(done)); }
 
-  // One step of one layer. See sync::SyncRequest; priority and epoch are set here.
+  // One step of one layer. See sync::SyncRequest; its priority is set here.
   void Push(ModelId model, LayerId layer, sync::SyncRequest request) {
     models_.Push(model, layer, std::move(request));
   }

@@ -32,7 +32,6 @@ namespace poseidon::sync {
 // One step of one layer, on its way from a worker's gradient to the mean over all workers. The contribution's memory is
 // lent until `done`. It is in parts only where the exchange takes parts.
 struct SyncRequest : Contribution {
-  PlanEpoch plan_epoch = {};
   messaging::Priority priority = {};
   // Of a table, and of a layer whose product the device makes: where the mean lands instead of in `gradient`.
   factors::GatheredRows* gathered = nullptr;

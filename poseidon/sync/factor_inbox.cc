@@ -113,7 +113,6 @@ std::uint32_t SendFactors(messaging::Mesh& mesh, MemberId to, Rank self_rank, co
     const std::uint64_t bytes = what.factors.rows * WidthOf(what.shape, what.dtype, part);
     messaging::Outgoing out;
     out.header.type = wire::FrameType::kFactor;
-    out.header.plan_epoch = request.plan_epoch;
     out.header.step = request.step;
     out.header.model = key.model;
     out.header.rank = self_rank;

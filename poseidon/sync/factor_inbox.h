@@ -75,7 +75,7 @@ struct FactorsToSend {
   Factors factors;  // lent until every frame has left
 };
 // Sends u, then v. Without rows it sends one empty frame for both, because a second would come after the others have
-// gone on. Priority, step, epoch and weight are those of the request. `left` makes the completion of one frame. Returns
+// gone on. Priority, step and weight are those of the request. `left` makes the completion of one frame. Returns
 // the number of frames.
 std::uint32_t SendFactors(messaging::Mesh& mesh, MemberId to, Rank self_rank, const wire::Key& key,
                           const SyncRequest& request, const FactorsToSend& what,

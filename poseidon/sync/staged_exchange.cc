@@ -171,7 +171,7 @@ void StagedExchange::Synchronise(const std::shared_ptr<Step>& step, bool in_part
         step->Fail(status.ok() ? Unavailable("the exchange is gone") : status);
         step->EndFailed();
       });
-  SyncRequest on_host{request, request.plan_epoch, request.priority, request.gathered, std::move(done)};
+  SyncRequest on_host{request, request.priority, request.gathered, std::move(done)};
   // From here on all memory is the host's, and what has come holds its numbers.
   on_host.on_device = false;
   on_host.ready = nullptr;

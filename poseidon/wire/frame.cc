@@ -26,6 +26,7 @@ T Take(const std::byte*& at) {
   return value;
 }
 
+constexpr std::uint32_t kReserved = 0;
 constexpr std::size_t kChecked = kHeaderBytes - sizeof(std::uint32_t);
 
 bool IsFrameType(std::uint8_t type) {
@@ -42,7 +43,7 @@ void EncodeHeader(const FrameHeader& h, std::span<std::byte, kHeaderBytes> out) 
   Put(at, static_cast<std::uint8_t>(h.type));
   Put(at, h.length);
   Put(at, h.generation.value());
-  Put(at, h.plan_epoch.value());
+  Put(at, kReserved);
   Put(at, h.step.value());
   Put(at, h.model.value());
   Put(at, h.rank.value());
@@ -70,7 +71,7 @@ Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes)
   FrameHeader h;
   h.length = Take<std::uint32_t>(at);
   h.generation = Generation(Take<std::uint32_t>(at));
-  h.plan_epoch = PlanEpoch(Take<std::uint32_t>(at));
+  const auto reserved = Take<std::uint32_t>(at);
   h.step = Step(Take<std::uint64_t>(at));
   h.model = ModelId(Take<std::uint16_t>(at));
   h.rank = Rank(Take<std::uint16_t>(at));
@@ -97,6 +98,7 @@ Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes)
   if ((h.flags & ~kKnownFlags) != 0) {
     return DataLoss("frame has unknown flags " + std::to_string(h.flags));
   }
+  if (reserved != kReserved) return DataLoss("frame has reserved bytes that are not 0");
   if (h.length > kMaxPayload) {
     return DataLoss("frame announces " + std::to_string(h.length) + " bytes, at most " +
                     std::to_string(kMaxPayload) + " are allowed");

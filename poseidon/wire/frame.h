@@ -18,7 +18,7 @@
 namespace poseidon::wire {
 
 inline constexpr std::uint16_t kMagic = 0x5350;  // "PS"
-inline constexpr std::uint8_t kVersion = 4;
+inline constexpr std::uint8_t kVersion = 5;
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kMaxPayload = 1u << 20;
 
@@ -49,12 +49,12 @@ struct Key {
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
-// Little-endian on the wire, in this order; see docs/wire-protocol.md for the offsets.
+// Little-endian on the wire, in this order; see docs/wire-protocol.md for the offsets. Behind the generation are four
+// bytes of 0, which keep the longer fields at multiples of their size.
 struct FrameHeader {
   FrameType type = FrameType::kControl;
   std::uint32_t length = 0;  // payload bytes of this frame, <= kMaxPayload
   Generation generation;
-  PlanEpoch plan_epoch;
   Step step;
   ModelId model;
   Rank rank;            // whose contribution this is (push, factor, local); a host's number where hosts contribute
@@ -78,7 +78,7 @@ struct FrameHeader {
 void EncodeHeader(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out);
 
 // kDataLoss with a reason for anything that EncodeHeader cannot have written: magic, version, CRC,
-// unknown type, dtype, scheme or flag, a length above kMaxPayload or beyond `total`.
+// unknown type, dtype, scheme or flag, reserved bytes that are not 0, a length above kMaxPayload or beyond `total`.
 Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes);
 
 }  // namespace poseidon::wire

@@ -26,7 +26,6 @@ FrameHeader Example() {
   h.type = FrameType::kFactor;
   h.length = 0x0001'0203;
   h.generation = Generation(0x0405'0607);
-  h.plan_epoch = PlanEpoch(0x0809'0a0b);
   h.step = Step(0x0c0d'0e0f'1011'1213);
   h.model = ModelId(0x1415);
   h.rank = Rank(0x1617);
@@ -66,11 +65,11 @@ TEST(FrameHeader, TheBytesAreThoseOfTheProtocol) {
   const std::string hex = ToHex(Encoded(Example()));
   EXPECT_EQ(hex.substr(0, 2 * kChecked),
             "5053"  // "PS"
-            "04"
+            "05"
             "05"        // version, type
             "03020100"  // length
             "07060504"  // generation
-            "0b0a0908"  // plan epoch
+            "00000000"  // reserved
             "13121110"
             "0f0e0d0c"  // step
             "1514"
@@ -117,10 +116,12 @@ TEST(FrameHeader, IllegalValuesWithAGoodChecksumAreRefused) {
   const std::string zero(1, '\0');
   for (const Forgery& forgery : {
            Forgery{0, "XX", "magic"},
-           Forgery{2, "\x01", "version 1, expected 4"},
+           Forgery{2, "\x01", "version 1, expected 5"},
            Forgery{3, zero, "unknown type 0"},
            Forgery{3, "\x08", "unknown type 8"},
            Forgery{3, "\xff", "unknown type 255"},
+           Forgery{12, "\x01", "reserved bytes"},
+           Forgery{15, "\x80", "reserved bytes"},
            Forgery{52, zero, "unknown dtype 0"},
            Forgery{52, "\x06", "unknown dtype 6"},
            Forgery{53, zero, "unknown scheme 0"},
@@ -177,7 +178,7 @@ TEST(FrameHeader, DamagedBytesNeverSurprise) {
     Bytes bytes = Encoded(Example());
     if (i % 5 == 0) {
       for (std::byte& b : bytes) b = static_cast<std::byte>(random());
-      std::memcpy(bytes.data(), "PS\x01", 3);
+      std::memcpy(bytes.data(), "PS\x05", 3);
     }
     for (std::uint64_t flips = random.Below(4); flips > 0; --flips) {
       bytes[random.Below(kChecked)] = static_cast<std::byte>(random());
