@@ -5,15 +5,12 @@
 #include <new>
 #include <string>
 
-#include "poseidon/kv/staleness.h"
-
 namespace poseidon::kv {
 
 Shard::Shard(const Spec& spec)
     : spec_(spec),
       bytes_(spec.elements * SizeOf(spec.dtype)),
-      arrivals_(spec.ranks),
-      clocks_(spec.ranks, 0) {}
+      arrivals_(spec.ranks) {}
 
 Status Shard::BeginRound(Rank rank, Step step) {
   // Here and not where it is written first: Advance has no failure.
@@ -58,7 +55,7 @@ Status Shard::Check(Rank rank, Step step) {
     return DataLoss("a contribution is for step " + std::to_string(step.value()) +
                     ", expected step " + std::to_string(step_.value()));
   }
-  if (clocks_[rank.value()] > round_) {
+  if (arrivals_[rank.value()].arrived == bytes_) {
     return DataLoss("rank " + std::to_string(rank.value()) + " contributes twice to step " +
                     std::to_string(step.value()));
   }
@@ -117,7 +114,6 @@ Status Shard::Landed(Rank rank, Step step, ConstBytes bytes, std::uint32_t weigh
   a.memory = in_slot ? a.slot.get() : bytes.data();
   a.memory_at = in_slot ? 0 : a.arrived;
   a.arrived += bytes.size();
-  if (a.arrived == bytes_) ++clocks_[rank.value()];
   return OkStatus();
 }
 
@@ -127,7 +123,6 @@ Status Shard::Absent(Rank rank, Step step) {
   if (a.begun) return DataLoss("a rank that has begun to contribute cannot be absent");
   a.begun = true;
   a.arrived = bytes_;
-  ++clocks_[rank.value()];
   return OkStatus();
 }
 
@@ -147,7 +142,6 @@ void Shard::LocalArrived(std::uint64_t bytes) {
   Arrival& a = arrivals_[spec_.local_rank->value()];
   POSEIDON_CHECK(in_round_ && a.begun && a.arrived < bytes && bytes <= bytes_, "a local contribution grows to its end");
   a.arrived = bytes;
-  if (bytes == bytes_) ++clocks_[spec_.local_rank->value()];
 }
 
 std::vector<Rank> Shard::Missing() const {
@@ -166,8 +160,7 @@ Shard::Progress Shard::Advance() {
   // Frames may end within an element.
   ready -= ready % SizeOf(spec_.dtype);
   if (spec_.whole && ready < bytes_) return {};
-  // The round is complete when the least clock is at least round_ + 1: full synchrony is staleness 0 (staleness.h).
-  const Progress progress{summed_, ready, MayRead(clocks_, round_ + 1, 0)};
+  const Progress progress{summed_, ready, ready == bytes_};
   if (ready > summed_) {
     if (!spec_.local_rank) sum_ = sum_buffer_.get();
     std::vector<Summand> summands;
@@ -182,10 +175,7 @@ Shard::Progress Shard::Advance() {
                    sum_ + summed_);
     summed_ = ready;
   }
-  if (progress.complete) {
-    ++round_;
-    in_round_ = false;
-  }
+  if (progress.complete) in_round_ = false;
   return progress;
 }
 

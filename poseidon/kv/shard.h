@@ -99,8 +99,6 @@ class Shard {
   const Spec spec_;
   const std::uint64_t bytes_;
   std::vector<Arrival> arrivals_;
-  std::vector<std::uint64_t> clocks_;  // by rank: steps delivered, see staleness.h
-  std::uint64_t round_ = 0;            // rounds completed
   bool in_round_ = false;
   bool any_round_ = false;
   Rank begun_by_;  // the round under way, or the last one

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "poseidon/base/random.h"
-#include "poseidon/kv/staleness.h"
 #include "poseidon/tensor/view.h"
 
 namespace poseidon::kv {
@@ -420,16 +419,6 @@ TEST_F(Refusals, RanksThatDoNotExist) {
 TEST_F(Refusals, WeightsThatChange) {
   ASSERT_TRUE(Deliver(shard_, Rank(1), kStep, all_[1], 0, 40, 7).ok());
   Refused(Deliver(shard_, Rank(1), kStep, all_[1], 40, 60, 8), "changed the weight");
-}
-
-TEST(Staleness, FullSynchronyIsStalenessZero) {
-  const std::vector<std::uint64_t> clocks = {5, 4, 6};
-  EXPECT_EQ(CompleteClock(clocks), 4u);
-  EXPECT_TRUE(MayRead(clocks, 4, 0));
-  EXPECT_FALSE(MayRead(clocks, 5, 0));
-  EXPECT_TRUE(MayRead(clocks, 5, 1));
-  EXPECT_TRUE(MayRead(clocks, 6, 2));
-  EXPECT_FALSE(MayRead(clocks, 7, 2));
 }
 
 }  // namespace

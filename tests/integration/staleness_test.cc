@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounded staleness with the keys, frames and clocks of the store as it is: a shard that holds the
+// Bounded staleness with the keys and frames of the store as it is: a shard that holds the
 // weights applies every update as it comes and answers a worker as soon as no other is more than so
-// many steps behind it (Ho et al., NIPS 2013). Only the shard is new; everything below is the real
+// many steps behind it (Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel
+// Parameter Server", NIPS 2013). Only the shard and its rule are new; everything below is the real
 // thing, in virtual time.
-#include "poseidon/kv/staleness.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +23,19 @@ namespace {
 
 constexpr MemberId kShardMember{9};
 constexpr std::uint64_t kElements = 5000;  // several frames
+
+// A rank's clock counts the steps whose contribution it has delivered in full. Full synchrony is staleness 0.
+//
+// How many steps every rank has delivered. Pre: at least one clock.
+std::uint64_t CompleteClock(std::span<const std::uint64_t> clocks) {
+  return *std::min_element(clocks.begin(), clocks.end());
+}
+
+// True when a worker that has delivered `reader_clock` steps may read and go on: every update of the
+// steps before reader_clock - staleness is in.
+bool MayRead(std::span<const std::uint64_t> clocks, std::uint64_t reader_clock, std::uint64_t staleness) {
+  return CompleteClock(clocks) + staleness >= reader_clock;
+}
 
 // A member: its mesh, and what every one of them does alike.
 class Peer : public messaging::MeshObserver {
@@ -51,7 +64,7 @@ class Peer : public messaging::MeshObserver {
   bool over_ = false;
 };
 
-// Holds the weights of one key; answers by the rule of staleness.h.
+// Holds the weights of one key; answers by the rule of MayRead.
 class WeightShard final : public Peer, public messaging::FrameSink {
  public:
   WeightShard(Site& site, std::uint16_t ranks, std::uint64_t staleness)
@@ -95,7 +108,7 @@ class WeightShard final : public Peer, public messaging::FrameSink {
  private:
   void AnswerWhoMayRead() {
     std::erase_if(waiting_, [this](const auto& reader) {
-      if (!kv::MayRead(clocks_, reader.second, staleness_)) return false;
+      if (!MayRead(clocks_, reader.second, staleness_)) return false;
       messaging::Outgoing out;
       out.header.type = wire::FrameType::kResult;
       out.header.step = Step(reader.second);
@@ -241,6 +254,16 @@ Course Train(std::uint64_t staleness) {
   }
   world.RunOn(shard_site->runtime().io(), [&] { shard.reset(); });
   return course;
+}
+
+TEST(Staleness, FullSynchronyIsStalenessZero) {
+  const std::vector<std::uint64_t> clocks = {5, 4, 6};
+  EXPECT_EQ(CompleteClock(clocks), 4u);
+  EXPECT_TRUE(MayRead(clocks, 4, 0));
+  EXPECT_FALSE(MayRead(clocks, 5, 0));
+  EXPECT_TRUE(MayRead(clocks, 5, 1));
+  EXPECT_TRUE(MayRead(clocks, 6, 2));
+  EXPECT_FALSE(MayRead(clocks, 7, 2));
 }
 
 TEST(Staleness, KeysAndClocksExpressIt) {
