@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "poseidon/base/random.h"
-#include "poseidon/device/fake_device.h"
+#include "tests/shared/fake_device.h"
 #include "poseidon/messaging/test_link.h"
 #include "poseidon/messaging/test_observer.h"
 #include "poseidon/sync/staged_exchange.h"

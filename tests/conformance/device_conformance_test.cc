@@ -11,7 +11,7 @@
 
 #include "poseidon/base/random.h"
 #include "poseidon/base/thread_executor.h"
-#include "poseidon/device/fake_device.h"
+#include "tests/shared/fake_device.h"
 #include "poseidon/sim/simulation.h"
 #include "tests/conformance/tally.h"
 

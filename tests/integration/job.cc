@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "poseidon/base/random.h"
-#include "poseidon/device/fake_device.h"
+#include "tests/shared/fake_device.h"
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/factors/blas_engine.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_DEVICE_FAKE_DEVICE_H_
-#define POSEIDON_DEVICE_FAKE_DEVICE_H_
+#ifndef POSEIDON_TESTS_SHARED_FAKE_DEVICE_H_
+#define POSEIDON_TESTS_SHARED_FAKE_DEVICE_H_
 
 #include <cstddef>
 #include <memory>
@@ -67,4 +67,4 @@ class FakeDevice final : public Device {
 
 }  // namespace poseidon::device
 
-#endif  // POSEIDON_DEVICE_FAKE_DEVICE_H_
+#endif  // POSEIDON_TESTS_SHARED_FAKE_DEVICE_H_

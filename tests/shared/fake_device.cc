@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "poseidon/device/fake_device.h"
+#include "tests/shared/fake_device.h"
 
 #include <sys/mman.h>
 
