@@ -39,8 +39,8 @@ Result<std::unique_ptr<session::Session>> Open(const Member& member, session::Se
   node.coordinator = {member.coordinator, member.port};
   node.cores = std::max(1u, std::thread::hardware_concurrency());
   if (member.chunk > 0) {
-    node.flow = {member.chunk, member.chunk};
-    node.flow_is_fixed = true;
+    node.strategy.flow = {member.chunk, member.chunk};
+    node.strategy.flow_is_fixed = true;
   }
   POSEIDON_ASSIGN_OR_RETURN(transport::tcp::Token token,
                             transport::tcp::Token::FromFile(member.token_file));
@@ -51,7 +51,7 @@ Result<std::unique_ptr<session::Session>> Open(const Member& member, session::Se
   if (system_buffers) tcp.socket.send_buffer_bytes = 0;
   if (member.send_buffer >= 0) {
     tcp.socket.send_buffer_bytes = member.send_buffer;
-    node.flow_is_fixed = true;
+    node.strategy.flow_is_fixed = true;
   }
   return session::OpenTcpSession(tcp, options);
 }

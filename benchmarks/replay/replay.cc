@@ -109,12 +109,7 @@ class Worker {
     options.engine = &engine_;
     if (!options_.trace.empty()) options.trace = &trace_;
     session::NodeOptions& node = options.node;
-    node.order = mode_.order;
-    if (mode_.pairs) {
-      node.placement = plan::Placement::kWhole;
-      node.flow = {wire::kMaxPayload, wire::kMaxPayload};
-      node.flow_is_fixed = true;
-    }
+    node.strategy = mode_.strategy;
     node.levels = plan::ParseLevels(options_.levels).value();
     node.machine = options_.machine;
     node.final_plan_step = 2;

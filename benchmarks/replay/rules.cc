@@ -14,12 +14,18 @@
 namespace poseidon::replay {
 namespace {
 
+// A store of pairs sends large frames and leaves the buffers as they are.
+constexpr sync::Strategy kStoreOfPairs{.order = messaging::Order::kArrival,
+                                       .placement = plan::Placement::kWhole,
+                                       .flow = {.chunk_bytes = wire::kMaxPayload, .write_bytes = wire::kMaxPayload},
+                                       .flow_is_fixed = true};
+
 constexpr Mode kModes[] = {
-    {"poseidon", messaging::Order::kNextForward, false},
-    {"wfbp", messaging::Order::kArrival, true},
-    {"p3", messaging::Order::kLayer, false},
-    {"dear", messaging::Order::kTwoPhase, false},
-    {"ps-2017", messaging::Order::kArrival, true, /*pairs=*/true},
+    {"poseidon"},
+    {"wfbp", {.order = messaging::Order::kArrival}, /*waits_for_all=*/true},
+    {"p3", {.order = messaging::Order::kLayer}},
+    {"dear", {.order = messaging::Order::kTwoPhase}},
+    {"ps-2017", kStoreOfPairs, /*waits_for_all=*/true, /*pairs=*/true},
 };
 
 }  // namespace

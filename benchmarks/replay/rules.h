@@ -9,23 +9,23 @@
 
 #include "benchmarks/replay/scaled_model.h"
 #include "poseidon/base/result.h"
-#include "poseidon/messaging/order.h"
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/plan/planner.h"
+#include "poseidon/sync/strategy.h"
 #include "poseidon/wire/messages.h"
 
 // The parts of a played step and how long they take: the same whether it is slept
 // (replay.cc) or simulated (benchmarks/simulate).
 namespace poseidon::replay {
 
-// How a published system schedules, as an order on the wire and a rule for the next forward pass.
+// How a published system schedules, as a strategy and a rule for the next forward pass.
 struct Mode {
   const char* name = "";
-  messaging::Order order = messaging::Order::kNextForward;
+  sync::Strategy strategy = {};
   bool waits_for_all = false;  // the next step begins when every layer has landed
   // A key-value store of fixed-size pairs, each whole at one server, which answers when it has all
-  // contributions; large frames, the system's buffers, schemes by bytes.
+  // contributions; the system's buffers, schemes by bytes.
   bool pairs = false;
 };
 // kInvalidArgument naming the modes there are.

@@ -86,10 +86,10 @@ class TimedEngine final : public factors::ProductEngine {
   bool testing_ = true;
 };
 
-// A store of pairs sends large frames and leaves the buffers as they are.
+// The scene's flow goes before that of its mode.
 std::optional<messaging::Flow> FixedFlow(const Scene& scene) {
-  if (scene.flow || !scene.mode.pairs) return scene.flow;
-  return messaging::Flow{wire::kMaxPayload, wire::kMaxPayload, 0};
+  if (scene.flow || !scene.mode.strategy.flow_is_fixed) return scene.flow;
+  return scene.mode.strategy.flow;
 }
 
 // Counts the bytes that pass the ports from the moment the first worker begins its measured steps until the last one
@@ -241,16 +241,15 @@ class Worker {
     options.host = NameOf(rank_);
     options.listen = {NameOf(rank_), kPort};
     options.coordinator = {NameOf(0), kPort};
-    options.order = stage_.scene.mode.order;
-    if (stage_.scene.mode.pairs) options.placement = plan::Placement::kWhole;
+    options.strategy = stage_.scene.mode.strategy;
     options.final_plan_step = kFinalPlanStep;
     // Layers that hand over whole gradients are declared without factors: the members follow this plan.
     for (std::size_t i = 0; i < stage_.declared.size(); ++i) {
       options.planning.forced[stage_.declared[i].name] = stage_.plan.layers[i].scheme;
     }
     if (const std::optional<messaging::Flow> flow = FixedFlow(stage_.scene)) {
-      options.flow = *flow;
-      options.flow_is_fixed = true;
+      options.strategy.flow = *flow;
+      options.strategy.flow_is_fixed = true;
     }
     return options;
   }

@@ -121,7 +121,7 @@ void Owner::SendMean(const wire::Key& key, Layer& layer) {
       out.header.total = layer.spec.bytes();
       out.header.dtype = layer.spec.dtype;
       out.payload = ConstBytes(from, stretch.bytes);
-      out.priority = messaging::PriorityOf(env_.order, messaging::Leg::kResult, step, position);
+      out.priority = messaging::PriorityOf(env_.strategy.order, messaging::Leg::kResult, step, position);
       // A result that could not leave is not this shard's failure to report: the peer's end is noticed
       // by whoever watches the members.
       out.left = alive_.Guard([this, key, step](const Status&) { OnLeft(key, step); });

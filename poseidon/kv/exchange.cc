@@ -5,9 +5,9 @@
 
 namespace poseidon::kv {
 
-Exchange::Exchange(const sync::ExchangeEnvironment& env) : shards_(env.among.shards()), placement_(env.placement) {
+Exchange::Exchange(const sync::ExchangeEnvironment& env) : shards_(env.among.shards()), placement_(env.strategy.placement) {
   if (env.among.self_shard()) {
-    server_.emplace(env.io, env.mesh, env.among, env.trace, env.order);
+    server_.emplace(env.io, env.mesh, env.among, env.trace, env.strategy);
     server_->OnDiffering(env.fail);
   }
   if (env.among.self_rank) client_.emplace(env.io, env.mesh, env.among, server_ ? &*server_ : nullptr);
@@ -15,7 +15,7 @@ Exchange::Exchange(const sync::ExchangeEnvironment& env) : shards_(env.among.sha
 
 void Exchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   const auto slices = plan::AssignSlices(layers, shards_, placement_);
-  if (server_) server_->Declare(model, layers, slices, placement_);
+  if (server_) server_->Declare(model, layers, slices);
   if (client_) client_->Declare(model, slices);
 }
 

@@ -15,17 +15,16 @@ constexpr std::size_t kMaxOneOffKeys = 1u << 16;
 }  // namespace
 
 Server::Server(Executor& executor, messaging::Mesh& mesh, const sync::Topology& topology,
-               TraceRecorder* trace, messaging::Order order)
+               TraceRecorder* trace, const sync::Strategy& strategy)
     : executor_(executor),
       mesh_(mesh),
       topology_(topology),
       shard_(topology.self_shard().value()),
       trace_(trace),
-      order_(order) {}
+      strategy_(strategy) {}
 
 void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
-                     const std::vector<std::vector<plan::Slice>>& slices,
-                     plan::Placement placement) {
+                     const std::vector<std::vector<plan::Slice>>& slices) {
   POSEIDON_ASSERT_ON(executor_);
   plans_.insert_or_assign(model, plan::History(layers.size()));
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
@@ -48,7 +47,7 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                                                          ? Scaling::kMean
                                                          : Scaling::kMeanOfSums,
                                               .workers = topology_.workers,
-                                              .whole = placement == plan::Placement::kWhole});
+                                              .whole = strategy_.placement == plan::Placement::kWhole});
       hosted_.insert_or_assign(Key{model, LayerId(i)}, std::move(hosted));
     }
   }
@@ -290,7 +289,7 @@ void Server::SendResult(const Key& key, Hosted& hosted, const Shard::Progress& p
   header.total = hosted.layer_bytes;
   header.dtype = hosted.dtype;
   const messaging::Priority priority = messaging::PriorityOf(
-      order_, messaging::Leg::kResult, header.step, SendPosition(key, header.step));
+      strategy_.order, messaging::Leg::kResult, header.step, SendPosition(key, header.step));
   const ConstBytes sum(hosted.shard->sum() + progress.begin, progress.end - progress.begin);
   for (std::uint16_t r = 0; r < topology_.ranks(); ++r) {
     const MemberId worker = topology_.worker_of_rank[r];

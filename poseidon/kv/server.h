@@ -16,12 +16,12 @@
 #include "poseidon/base/trace.h"
 #include "poseidon/kv/shard.h"
 #include "poseidon/messaging/mesh.h"
-#include "poseidon/messaging/order.h"
 #include "poseidon/plan/history.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/sync/contribution.h"
+#include "poseidon/sync/strategy.h"
 #include "poseidon/sync/topology.h"
 #include "poseidon/wire/frame.h"
 #include "poseidon/wire/messages.h"
@@ -46,14 +46,13 @@ class Server final : public messaging::FrameSink {
  public:
   // Pre: topology.self_shard(). `trace` may be null.
   Server(Executor& executor, messaging::Mesh& mesh, const sync::Topology& topology, TraceRecorder* trace,
-         messaging::Order order = messaging::Order::kNextForward);
+         const sync::Strategy& strategy = {});
 
   // The layers of a model, with the slices every member computes alike (plan::AssignSlices). With
   // Placement::kWhole an owner sums and answers only when all contributions are whole, as the stores did
   // that place layers so.
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers,
-               const std::vector<std::vector<plan::Slice>>& slices,
-               plan::Placement placement = plan::Placement::kEven);
+               const std::vector<std::vector<plan::Slice>>& slices);
   // Results leave in the plan's order from its switch step on: the parts of one result never change
   // their order. Pre: the model was declared.
   void UsePlan(ModelId model, const plan::Plan& plan);
@@ -137,7 +136,7 @@ class Server final : public messaging::FrameSink {
   const sync::Topology topology_;
   const std::uint16_t shard_;
   TraceRecorder* const trace_;
-  const messaging::Order order_;
+  const sync::Strategy strategy_;
   std::map<Key, Hosted> hosted_;
   std::size_t one_off_keys_ = 0;  // of hosted_
   std::map<ModelId, plan::History> plans_;

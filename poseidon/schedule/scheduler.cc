@@ -22,12 +22,12 @@ std::string_view NameOf(LayerState state) {
 }
 
 Scheduler::Scheduler(Executor& io, Executor& completions, const sync::Exchanges& exchanges, ModelId model,
-                     std::size_t layers, messaging::Order order)
+                     std::size_t layers, const sync::Strategy& strategy)
     : io_(io),
       completions_(completions),
       exchanges_(exchanges),
       model_(model),
-      order_(order),
+      order_(strategy.order),
       rows_(layers),
       plans_(layers) {}
 

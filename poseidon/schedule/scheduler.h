@@ -18,6 +18,7 @@
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/sync/exchanges.h"
+#include "poseidon/sync/strategy.h"
 
 // Wait-free backpropagation: a layer's gradient leaves the moment it exists (Zhang et al., USENIX ATC
 // 2017, section 3). On the wire the older step goes first, then the plan's order decides
@@ -44,7 +45,7 @@ class Scheduler {
  public:
   // For a model of `layers` layers, which the exchanges know.
   Scheduler(Executor& io, Executor& completions, const sync::Exchanges& exchanges, ModelId model, std::size_t layers,
-            messaging::Order order = messaging::Order::kNextForward);
+            const sync::Strategy& strategy = {});
   ~Scheduler();
 
   // The schemes and the order to follow from `plan.switch_step` on.

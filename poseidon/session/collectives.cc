@@ -9,11 +9,11 @@
 
 namespace poseidon::session {
 
-Collectives::Collectives(Executor& io, messaging::Mesh& mesh, const sync::Topology& flat, messaging::Order order,
+Collectives::Collectives(Executor& io, messaging::Mesh& mesh, const sync::Topology& flat, const sync::Strategy& strategy,
                          std::function<void(const Status&)> differ)
     : io_(io), differ_(std::move(differ)), self_rank_(flat.self_rank) {
   if (flat.self_shard()) {
-    server_.emplace(io, mesh, flat, nullptr, order);
+    server_.emplace(io, mesh, flat, nullptr, strategy);
     server_->OnDiffering(differ_);
   }
   if (flat.self_rank) client_.emplace(io, mesh, flat, server_ ? &*server_ : nullptr);

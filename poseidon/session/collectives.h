@@ -21,7 +21,7 @@ namespace poseidon::session {
 class Collectives {
  public:
   // `differ` is called when workers call different collectives, which then can never complete.
-  Collectives(Executor& io, messaging::Mesh& mesh, const sync::Topology& flat, messaging::Order order,
+  Collectives(Executor& io, messaging::Mesh& mesh, const sync::Topology& flat, const sync::Strategy& strategy,
               std::function<void(const Status&)> differ);
 
   // In the same order on every worker. Sums `view` over the ranks that contribute, in rank order,

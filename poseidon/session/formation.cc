@@ -310,7 +310,7 @@ void Formation::OnAllConnected() {
   probe_->Run(
       alive_.Guard([this](LinkMeasurement link) {
         link_ = link;
-        if (member_.options.flow_is_fixed) return;
+        if (member_.options.strategy.flow_is_fixed) return;
         member_.mesh.SetFlow(messaging::FlowFor(SpeedOf(link_), member_.layer_peers()));
       }),
       alive_.Guard([this] { member_.SendTo(kCoordinatorMember, wire::Reached{wire::Stage::kMeasured, {}}); }));

@@ -47,7 +47,7 @@ Member::Member(const NodeEnvironment& environment, const NodeOptions& node_optio
                std::function<void(const wire::Message&)> on_message)
     : env(environment),
       options(node_options),
-      mesh(environment.io, {.flow = node_options.flow, .trace = environment.trace}, observer),
+      mesh(environment.io, {.flow = node_options.strategy.flow, .trace = environment.trace}, observer),
       on_message_(std::move(on_message)) {}
 
 sync::Topology Member::Flat() const {

@@ -109,7 +109,7 @@ void Models::SetUpModel(Model& model, const wire::Agreed& agreed) {
   if (member_.is_worker()) {
     model.scheduler =
         std::make_unique<schedule::Scheduler>(member_.env.io, member_.env.completions, exchanges_, agreed.model,
-                                              agreed.layers.size(), member_.options.order);
+                                              agreed.layers.size(), member_.options.strategy);
   } else if (!CheckMemory()) {
     return;
   }
@@ -135,7 +135,8 @@ bool Models::CheckMemory() {
 // the next forward pass needs first. Which these are depends on this member's link, not on the plan
 // alone. The comparison systems' orders let nothing overtake in time.
 void Models::CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed) {
-  if (member_.options.order != messaging::Order::kNextForward || member_.options.flow_is_fixed) return;
+  const sync::Strategy& strategy = member_.options.strategy;
+  if (strategy.order != messaging::Order::kNextForward || strategy.flow_is_fixed) return;
   if (formation_.link().bytes_per_second <= 0 || member_.layer_peers() == 0) return;
   const messaging::Flow usual = messaging::FlowFor(SpeedOf(formation_.link()), member_.layer_peers());
   const messaging::Flow urgent = messaging::UrgentFlowFor(SpeedOf(formation_.link()), member_.layer_peers());

@@ -60,7 +60,7 @@ void Node::MakeExchanges() {
   if (member_.levelled() && is_worker()) MakeHostLevel();
   const sync::Topology flat = member_.Flat();
   const auto fail = [this](const Status& why) { Abort(JobFailure(why)); };
-  collectives_.emplace(member_.env.io, member_.mesh, flat, member_.options.order, fail);
+  collectives_.emplace(member_.env.io, member_.mesh, flat, member_.options.strategy, fail);
   exchanges_ = session::MakeExchanges({.io = member_.env.io,
                                        .compute = member_.env.compute,
                                        .mesh = member_.mesh,
@@ -68,8 +68,7 @@ void Node::MakeExchanges() {
                                        .flat = flat,
                                        .engine = member_.env.engine,
                                        .trace = member_.env.trace,
-                                       .order = member_.options.order,
-                                       .placement = member_.options.placement,
+                                       .strategy = member_.options.strategy,
                                        .fail = fail},
                                       host_level_.get(), member_.env.device);
   for (const wire::FrameType type : {wire::FrameType::kPush, wire::FrameType::kResult, wire::FrameType::kFactor}) {

@@ -13,12 +13,10 @@
 #include "poseidon/coordinator/progress.h"
 #include "poseidon/device/device.h"
 #include "poseidon/factors/engine.h"
-#include "poseidon/messaging/flow.h"
-#include "poseidon/messaging/order.h"
 #include "poseidon/plan/hosts.h"
 #include "poseidon/plan/planner.h"
-#include "poseidon/plan/slices.h"
 #include "poseidon/session/front_end.h"
+#include "poseidon/sync/strategy.h"
 #include "poseidon/transport/transport.h"
 #include "poseidon/wire/messages.h"
 
@@ -45,10 +43,7 @@ struct NodeOptions {
   coordinator::ProgressRule progress;  // the coordinator's counts; of the others, how idle they call themselves
   plan::PlanOptions planning;
   std::uint64_t final_plan_step = plan::kFinalPlanStep;
-  messaging::Flow flow;  // until the link has been measured, which then decides
-  bool flow_is_fixed = false;
-  messaging::Order order = messaging::Order::kNextForward;  // the same on every member
-  plan::Placement placement = plan::Placement::kEven;       // likewise
+  sync::Strategy strategy;
   std::uint64_t memory_limit_bytes = 0;  // a dedicated server refuses to need more; 0: no limit
   std::uint64_t probe_bytes = 4u << 20;  // sent once to measure the link; 0: nothing is measured
   double cores = 1;  // that this member may use; less than 1 where members share one

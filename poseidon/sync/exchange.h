@@ -13,11 +13,10 @@
 #include "poseidon/base/trace.h"
 #include "poseidon/messaging/frame_sink.h"
 #include "poseidon/messaging/mesh.h"
-#include "poseidon/messaging/order.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
-#include "poseidon/plan/slices.h"
 #include "poseidon/sync/contribution.h"
+#include "poseidon/sync/strategy.h"
 #include "poseidon/sync/topology.h"
 #include "poseidon/wire/frame.h"
 #include "poseidon/wire/messages.h"
@@ -91,8 +90,7 @@ struct ExchangeEnvironment {
   Topology flat;   // every worker
   factors::ProductEngine* engine = nullptr;  // null: no layer is sent as factors, but rows of tables
   TraceRecorder* trace = nullptr;
-  messaging::Order order = messaging::Order::kNextForward;
-  plan::Placement placement = plan::Placement::kEven;
+  Strategy strategy = {};
   // Ends the job. For failures that no request of this member can report.
   std::function<void(const Status&)> fail;
 };

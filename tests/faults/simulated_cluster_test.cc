@@ -132,12 +132,12 @@ Cluster DrawCluster(std::uint64_t seed) {
   world.simulation.seed = seed;
   // Before every task, and a frame takes two: more would make a member slower than any machine.
   world.simulation.max_jitter = random.Chance(0.3) ? Duration{0} : Below(random, microseconds(50));
-  job.node.flow_is_fixed = random.Chance(0.5);
-  job.node.flow.chunk_bytes =
+  job.node.strategy.flow_is_fixed = random.Chance(0.5);
+  job.node.strategy.flow.chunk_bytes =
       Skewed(random, std::min<std::uint64_t>(262'144, world.network.send_buffer_bytes));
-  job.node.flow.write_bytes = std::max<std::size_t>(
-      job.node.flow.chunk_bytes, Skewed(random, world.network.send_buffer_bytes));
-  if (!single_bytes && job.node.flow.chunk_bytes < 100) job.node.flow.chunk_bytes += 100;
+  job.node.strategy.flow.write_bytes = std::max<std::size_t>(
+      job.node.strategy.flow.chunk_bytes, Skewed(random, world.network.send_buffer_bytes));
+  if (!single_bytes && job.node.strategy.flow.chunk_bytes < 100) job.node.strategy.flow.chunk_bytes += 100;
 
   const std::uint16_t members = static_cast<std::uint16_t>(job.workers + job.servers);
   if (members > 1 && random.Chance(0.4)) {
@@ -151,23 +151,23 @@ Cluster DrawCluster(std::uint64_t seed) {
   if (random.Chance(0.5)) {
     constexpr messaging::Order kOrders[] = {messaging::Order::kArrival, messaging::Order::kLayer,
                                             messaging::Order::kTwoPhase};
-    job.node.order = kOrders[random.Below(std::size(kOrders))];
-    if (random.Chance(0.3)) job.node.placement = plan::Placement::kWhole;
+    job.node.strategy.order = kOrders[random.Below(std::size(kOrders))];
+    if (random.Chance(0.3)) job.node.strategy.placement = plan::Placement::kWhole;
   }
 
   std::ostringstream words;
   words << "seed " << seed << ": P " << job.workers << ", S " << job.servers << ", " << layers
         << " layers, " << job.steps << " steps, final plan at " << job.node.final_plan_step
-        << ", chunks of " << job.node.flow.chunk_bytes << ", writes of "
-        << job.node.flow.write_bytes << ", rate " << world.rate << " B/s, latency "
+        << ", chunks of " << job.node.strategy.flow.chunk_bytes << ", writes of "
+        << job.node.strategy.flow.write_bytes << ", rate " << world.rate << " B/s, latency "
         << ToSeconds(world.network.latency) * 1e6 << " us, jitter "
         << ToSeconds(world.network.max_jitter) * 1e6 << " us, oversleep "
         << ToSeconds(world.simulation.max_jitter) * 1e6 << " us, sockets of "
         << world.network.send_buffer_bytes << (single_bytes ? ", single bytes" : "")
         << (job.lockstep ? ", in lockstep" : "") << (job.gradients.absent > 0 ? ", absences" : "")
         << (job.gradients.weighted ? ", weights" : "") << ", order "
-        << messaging::NameOf(job.node.order)
-        << (job.node.placement == plan::Placement::kWhole ? ", layers whole" : "");
+        << messaging::NameOf(job.node.strategy.order)
+        << (job.node.strategy.placement == plan::Placement::kWhole ? ", layers whole" : "");
   for (const std::string& machine : job.machines) words << (machine.empty() ? " -" : " " + machine);
   if (c.fault != Fault::kNone) {
     words << ", member " << c.victim << (c.fault == Fault::kKill ? " is killed" : " freezes")

@@ -97,7 +97,7 @@ TEST_P(CoreTest, GradientsInPartsComeOutTheSame) {
       options.lockstep = servers == 0;
       options.in_parts = true;
       options.gradients = {.seed = workers, .absent = servers == 2 ? 0.2 : 0, .max_rows = 4, .weighted = servers == 2};
-      options.node.placement = placement;
+      options.node.strategy.placement = placement;
       options.node.planning = Forced({{"fc2", kFactorSchemes[servers / 2]}});
       const std::unique_ptr<World> world = GetParam().make();
       Job job(*world, options);
@@ -115,8 +115,8 @@ TEST_P(CoreTest, LargeGradientsOnADeviceLeaveInParts) {
   options.on_device = true;
   options.layers = InForwardOrder({Dense("large", 2'600'001), Dense("doubles", 700'003, DType::kF64), Dense("small", 5)});
   options.gradients = {.seed = 3, .weighted = true};
-  options.node.flow = {};
-  options.node.flow_is_fixed = false;
+  options.node.strategy.flow = {};
+  options.node.strategy.flow_is_fixed = false;
   options.node.probe_bytes = 1 << 20;
   Job job(*world_, options);
   ASSERT_TRUE(job.Run());
@@ -135,8 +135,8 @@ TEST_P(CoreTest, LargeTensorsTravelInPieces) {
           {Dense("large", 700'001), FullyConnected("fc", 301, 1009), Dense("small", 5)});
       options.node.planning = Forced({{"fc", scheme}});
       options.gradients.max_rows = 300;
-      options.node.flow = {};
-      options.node.flow_is_fixed = false;
+      options.node.strategy.flow = {};
+      options.node.strategy.flow_is_fixed = false;
       options.node.probe_bytes = 1 << 20;
       options.collective_elements = 300'000;
       const std::unique_ptr<World> world = GetParam().make();
@@ -157,8 +157,8 @@ TEST_P(CoreTest, WholeLayersAtTheirOwners) {
     options.steps = 20;
     options.gradients.seed = workers;
     options.gradients.absent = 0.1;
-    options.node.placement = plan::Placement::kWhole;
-    options.node.order = messaging::Order::kArrival;
+    options.node.strategy.placement = plan::Placement::kWhole;
+    options.node.strategy.order = messaging::Order::kArrival;
     options.node.planning = Forced({{"fc2", plan::Scheme::kFactorBroadcast}});
     const std::unique_ptr<World> world = GetParam().make();
     Job job(*world, options);
@@ -180,7 +180,7 @@ TEST_P(CoreTest, EveryOrderOnTheWire) {
       options.steps = 20;
       options.lockstep = false;
       options.gradients = {.seed = workers, .absent = 0.1, .max_rows = 6};
-      options.node.order = order;
+      options.node.strategy.order = order;
       options.node.planning = Forced({{"fc2", kFactorSchemes[servers / 2]}});
       const std::unique_ptr<World> world = GetParam().make();
       Job job(*world, options);
@@ -374,7 +374,7 @@ TEST_P(CoreTest, AServerThatIsTooSmallSaysSo) {
 TEST_P(CoreTest, TheSecondServerIsNamedAsSuch) {
   JobOptions options = OddJob(2, 2);
   options.layers = InForwardOrder({Dense("small", 10), Dense("large", 1'000'000)});
-  options.node.placement = plan::Placement::kWhole;
+  options.node.strategy.placement = plan::Placement::kWhole;
   options.node.memory_limit_bytes = 5 << 20;
   Job job(*world_, options);
   ASSERT_TRUE(job.Run());
@@ -439,7 +439,7 @@ TEST(LinkProbeTest, FillsALongLink) {
   VirtualWorld world(long_link);
   JobOptions options = OddJob(2, 0);
   options.steps = 1;
-  options.node.flow_is_fixed = false;
+  options.node.strategy.flow_is_fixed = false;
   options.node.probe_bytes = 4 << 20;
   Job job(world, options);
   ASSERT_TRUE(job.Run());

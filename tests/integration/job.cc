@@ -697,7 +697,7 @@ void Job::ExpectExactPayload() const {
   ASSERT_TRUE(first.provisional.has_value());
   const plan::ClusterSpec& cluster = first.provisional->cluster;
   ASSERT_EQ(cluster.host_of_rank, plan::HostOfRank(options_.machines, options_.node.levels));
-  const auto slices = plan::AssignSlices(options_.layers, cluster.shards(), options_.node.placement);
+  const auto slices = plan::AssignSlices(options_.layers, cluster.shards(), options_.node.strategy.placement);
   for (std::uint32_t i = 0; i < options_.layers.size(); ++i) {
     const plan::LayerSpec& spec = options_.layers[i];
     std::vector<plan::NodeBytes> gradients(members());

@@ -106,8 +106,8 @@ TEST_P(LevelsTest, LargeLayersMoveInStretchesAndGradientsMayLieOnDevices) {
         {Dense("large", 700'001), FullyConnected("fc", 301, 1009), Dense("small", 5)});
     options.node.planning.forced = {{"fc", plan::Scheme::kFactorBroadcast}};
     options.gradients.max_rows = 500;  // more bytes than the dense gradient's
-    options.node.flow = {};
-    options.node.flow_is_fixed = false;
+    options.node.strategy.flow = {};
+    options.node.strategy.flow_is_fixed = false;
     options.node.probe_bytes = 1 << 20;
     const std::unique_ptr<World> world = GetParam().make();
     Job job(*world, options);

@@ -34,8 +34,8 @@ JobOptions OddJob(std::uint16_t workers, std::uint16_t servers) {
   options.servers = servers;
   options.layers = OddLayers();
   options.node.probe_bytes = 0;
-  options.node.flow = {.chunk_bytes = 3001, .write_bytes = 9000};
-  options.node.flow_is_fixed = true;
+  options.node.strategy.flow = {.chunk_bytes = 3001, .write_bytes = 9000};
+  options.node.strategy.flow_is_fixed = true;
   return options;
 }
 

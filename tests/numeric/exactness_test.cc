@@ -271,8 +271,8 @@ class Job {
     options.node.probe_bytes = 0;
     options.node.join_timeout = std::chrono::seconds(20);
     options.node.final_plan_step = 5;
-    options.node.flow.chunk_bytes = 100;  // many frames per slice
-    options.node.flow_is_fixed = true;
+    options.node.strategy.flow.chunk_bytes = 100;  // many frames per slice
+    options.node.strategy.flow_is_fixed = true;
     options.node.planning.forced = setting_.schemes;
     options.engine = server ? nullptr : engines_[static_cast<std::size_t>(rank)].get();
     return session::Session::Open(session::MakeInprocRuntime(network_, "member"), options);
