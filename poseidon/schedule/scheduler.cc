@@ -85,36 +85,45 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
   POSEIDON_ASSERT_ON(io_);
   Row& row = rows_.at(layer.value());
   // The plan of this request's step, not the newest: steps of two plans may be under way at once (plan/history.h).
-  const plan::History::Entry& plan = plans_.At(request.step);
-  const auto [scheme, position] = plan.by_layer[layer.value()];
+  const auto [scheme, position] = plans_.At(request.step).by_layer[layer.value()];
   if (const Status status = Check(row, layer, request, scheme); !status.ok()) {
     completions_.Post([done = std::move(request.done), status] { done(status); });
     return;
   }
+  Begin(row, request.step);
+  request.priority = messaging::PriorityOf(order_, messaging::Leg::kContribution, request.step, position);
+  request.done = Ending(layer, std::move(request.done));
+  HandOver(layer, exchanges_.Of(scheme), std::move(request));
+}
+
+// The layer is in flight from now on.
+void Scheduler::Begin(Row& row, Step step) {
   row.state = LayerState::kInFlight;
-  row.step = request.step;
+  row.step = step;
   row.pushed_at = io_.now();
   if (in_flight_++ == 0) busy_since_ = row.pushed_at;
   TellLast(row.ends_backward);  // by another layer's push another backward pass has begun
+}
 
-  request.priority =
-      messaging::PriorityOf(order_, messaging::Leg::kContribution, request.step, position);
-  // The completion fires once, also where the scheduler is gone by then. Either callback may need it, so they share it.
-  auto done = std::make_shared<Completion>(std::move(request.done));
-  request.done = alive_.Guard(
-      [this, layer, done](const Status& status) { OnDone(layer, std::move(*done), status); },
-      [done, &completions = completions_](const Status& status) {
-        completions.Post([done, status] { (*done)(status); });
+// The completion fires once, also where the scheduler is gone by then. Either callback may need it, so they share it.
+Completion Scheduler::Ending(LayerId layer, Completion done) {
+  auto shared = std::make_shared<Completion>(std::move(done));
+  return alive_.Guard(
+      [this, layer, shared](const Status& status) { OnDone(layer, std::move(*shared), status); },
+      [shared, &completions = completions_](const Status& status) {
+        completions.Post([shared, status] { (*shared)(status); });
       });
-  sync::Exchange& exchange = exchanges_.Of(scheme);
-  if (request.in_parts) {
-    row.in_parts = &exchange;
-    if (!exchange.takes_parts()) {
-      row.incomplete = std::move(request);
-      return;
-    }
+}
+
+// A request in parts waits here until it is whole where the exchange takes none.
+void Scheduler::HandOver(LayerId layer, sync::Exchange& exchange, sync::SyncRequest request) {
+  Row& row = rows_[layer.value()];
+  if (request.in_parts) row.in_parts = &exchange;
+  if (request.in_parts && !exchange.takes_parts()) {
+    row.incomplete = std::move(request);
+  } else {
+    exchange.Start({model_, layer}, std::move(request));
   }
-  exchange.Start({model_, layer}, std::move(request));
 }
 
 void Scheduler::Arrived(LayerId layer, std::uint64_t elements) {

@@ -85,6 +85,9 @@ class Scheduler {
 
   Status Check(const Row& row, LayerId layer, const sync::SyncRequest& request,
                plan::Scheme scheme) const;
+  void Begin(Row& row, Step step);
+  Completion Ending(LayerId layer, Completion done);
+  void HandOver(LayerId layer, sync::Exchange& exchange, sync::SyncRequest request);
   void OnDone(LayerId layer, Completion done, const Status& status);
   bool LastUnlanded(Step step) const;
   void TellLast(bool ends);

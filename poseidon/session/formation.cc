@@ -10,6 +10,11 @@
 #include "poseidon/plan/hosts.h"
 
 namespace poseidon::session {
+namespace {
+
+Status NoIntroduction() { return DataLoss("a connection began with a message that is no introduction"); }
+
+}  // namespace
 
 Formation::Formation(Member& member, Ending& ending, Liveness& liveness, std::function<void()> on_roster)
     : member_(member), ending_(ending), liveness_(liveness), on_roster_(std::move(on_roster)) {}
@@ -177,35 +182,39 @@ void Formation::OnStrangerClosed(const messaging::Channel& stranger, const Statu
 // coordinator's answer (at a joiner), or a peer of the roster.
 Status Formation::OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger, ConstBytes bytes) {
   POSEIDON_ASSERT_ON(member_.env.io);
-  POSEIDON_ASSIGN_OR_RETURN(wire::Message message, wire::Decode(bytes));
-  if (const auto* join = std::get_if<wire::Join>(&message)) {
-    if (member_.coordinator == nullptr) return DataLoss("a process tried to join at a plain member");
-    member_.coordinator->OnJoin(JoinerOf(stranger), *join, false);
-    return OkStatus();
-  }
+  POSEIDON_ASSIGN_OR_RETURN(const wire::Message message, wire::Decode(bytes));
+  if (const auto* join = std::get_if<wire::Join>(&message)) return OnJoin(stranger, *join);
   if (const auto* hello = std::get_if<wire::Hello>(&message)) return OnHello(stranger, *hello);
-  if (member_.phase != Phase::kJoining || stranger.get() != to_coordinator_) {
-    return DataLoss("a connection began with a message that is no introduction");
-  }
-  if (const auto* welcome = std::get_if<wire::Welcome>(&message)) {
+  if (member_.phase == Phase::kJoining && stranger.get() == to_coordinator_) return OnAnswer(stranger, message);
+  return NoIntroduction();
+}
+
+Status Formation::OnJoin(const std::shared_ptr<messaging::Channel>& stranger, const wire::Join& join) {
+  if (member_.coordinator == nullptr) return DataLoss("a process tried to join at a plain member");
+  member_.coordinator->OnJoin(JoinerOf(stranger), join, false);
+  return OkStatus();
+}
+
+// A refusal, and the end of a job that did not come about, are the coordinator's to say: its connection is sound.
+Status Formation::OnAnswer(const std::shared_ptr<messaging::Channel>& coordinator, const wire::Message& answer) {
+  if (const auto* welcome = std::get_if<wire::Welcome>(&answer)) {
     if (Status fits = CheckRoster(*welcome, member_.options); !fits.ok()) {
       ending_.End(fits.WithPrefix("the coordinator at " + member_.options.coordinator.ToString()));
       return fits;
     }
-    member_.mesh.Identify(stranger, kCoordinatorMember);
+    member_.mesh.Identify(coordinator, kCoordinatorMember);
     return OnWelcome(*welcome);
   }
-  if (const auto* refuse = std::get_if<wire::Refuse>(&message)) {
+  if (const auto* refuse = std::get_if<wire::Refuse>(&answer)) {
     ending_.End(Status(StatusCode::kFailedPrecondition, "the coordinator refused: " + refuse->reason,
-               StatusScope::kJob));
+                       StatusScope::kJob));
     return OkStatus();
   }
-  if (const auto* abort = std::get_if<wire::Abort>(&message)) {
-    ending_.End(Status(static_cast<StatusCode>(abort->code), abort->reason, StatusScope::kJob,
-               abort->culprit));
+  if (const auto* abort = std::get_if<wire::Abort>(&answer)) {
+    ending_.End(Status(static_cast<StatusCode>(abort->code), abort->reason, StatusScope::kJob, abort->culprit));
     return OkStatus();
   }
-  return DataLoss("a connection began with a message that is no introduction");
+  return NoIntroduction();
 }
 
 Status Formation::OnWelcome(const wire::Welcome& welcome) {

@@ -67,6 +67,8 @@ class Formation {
   std::int32_t CoordinatorIfHere() const;
   coordinator::ConnectionId JoinerOf(const std::shared_ptr<messaging::Channel>& stranger);
   void ConnectToPeers();
+  Status OnJoin(const std::shared_ptr<messaging::Channel>& stranger, const wire::Join& join);
+  Status OnAnswer(const std::shared_ptr<messaging::Channel>& coordinator, const wire::Message& answer);
   Status OnHello(const std::shared_ptr<messaging::Channel>& channel, const wire::Hello& hello);
   void OnPeerConnected();
 
