@@ -68,6 +68,13 @@ void Coordinator::SendToAll(const wire::Message& message) {
   for (const Member& member : state_.members) port_.SendToMember(member.id, message);
 }
 
+// To all but the host's own process.
+void Coordinator::SendToOthers(const wire::Message& message) {
+  for (const Member& member : state_.members) {
+    if (member.id != MemberId(0)) port_.SendToMember(member.id, message);
+  }
+}
+
 void Coordinator::Act(const Action& action) {
   std::visit(
       Overloaded{
@@ -76,53 +83,50 @@ void Coordinator::Act(const Action& action) {
             port_.SendToJoiner(refuse.connection, wire::Refuse{refuse.reason});
             port_.DismissJoiner(refuse.connection);
           },
-          [this](const WelcomeAll&) {
-            wire::Welcome welcome;
-            welcome.generation = state_.options.generation;
-            progress_ = BeginProgress(options_.progress, state_.members);
-            // Members find the hosts in the roster's machines. Without machines all stay flat, whatever their own
-            // options say (formation.cc, OnWelcome).
-            const bool flat = HostOfRank().empty();
-            for (const Member& m : state_.members) {
-              welcome.roster.push_back(RosterEntryOf(m));
-              if (flat) welcome.roster.back().machine.clear();
-            }
-            for (const Member& m : state_.members) {
-              // Only an admitted joiner has a channel under its member id, so it is admitted before it is sent to.
-              port_.AdmitJoiner(m.connection, m.id);
-              welcome.member = m.id;
-              port_.SendToMember(m.id, welcome);
-            }
-          },
+          [this](const WelcomeAll&) { Welcome(); },
           [this](const StartAll&) { SendToAll(wire::AllReached{wire::Stage::kConnected, {}}); },
           [this](const NameSuspect& suspect) {
             log_.Log(LogLevel::kWarning, suspect.line);
-            if (!suspect.tell) return;
-            for (const Member& m : state_.members) {
-              // The host's process judges by the same state already.
-              if (m.id == MemberId(0)) continue;
-              port_.SendToMember(m.id, wire::Suspect{.about = suspect.member,
-                                                     .heard_again = suspect.heard_again});
-            }
+            // The host's process judges by the same state already.
+            if (suspect.tell) SendToOthers(wire::Suspect{.about = suspect.member, .heard_again = suspect.heard_again});
           },
-          [this](const AbortAll& verdict) {
-            wire::Abort abort;
-            abort.generation = state_.options.generation;
-            abort.culprit = verdict.culprit ? verdict.culprit->value() : kNoCulprit;
-            abort.verdict = true;
-            abort.code = static_cast<std::uint8_t>(verdict_code_);
-            abort.reason = verdict.reason;
-            for (const Member& m : state_.members) {
-              if (m.id != MemberId(0)) port_.SendToMember(m.id, abort);
-            }
-            // Before the welcome there are no members yet: those who have joined must hear why they wait in vain.
-            if (state_.members.empty()) port_.SendToStrangers(abort);
-            // Last: the host closes every connection now, after what is queued on it.
-            port_.OnVerdict(verdict);
-          },
+          [this](const AbortAll& verdict) { Announce(verdict); },
           [this](const FinishAll&) { SendToAll(wire::AllReached{wire::Stage::kDone, {}}); },
       },
       action);
+}
+
+void Coordinator::Welcome() {
+  wire::Welcome welcome;
+  welcome.generation = state_.options.generation;
+  progress_ = BeginProgress(options_.progress, state_.members);
+  // Members find the hosts in the roster's machines. Without machines all stay flat, whatever their own
+  // options say (formation.cc, OnWelcome).
+  const bool flat = HostOfRank().empty();
+  for (const Member& m : state_.members) {
+    welcome.roster.push_back(RosterEntryOf(m));
+    if (flat) welcome.roster.back().machine.clear();
+  }
+  for (const Member& m : state_.members) {
+    // Only an admitted joiner has a channel under its member id, so it is admitted before it is sent to.
+    port_.AdmitJoiner(m.connection, m.id);
+    welcome.member = m.id;
+    port_.SendToMember(m.id, welcome);
+  }
+}
+
+void Coordinator::Announce(const AbortAll& verdict) {
+  wire::Abort abort;
+  abort.generation = state_.options.generation;
+  abort.culprit = verdict.culprit ? verdict.culprit->value() : kNoCulprit;
+  abort.verdict = true;
+  abort.code = static_cast<std::uint8_t>(verdict_code_);
+  abort.reason = verdict.reason;
+  SendToOthers(abort);
+  // Before the welcome there are no members yet: those who have joined must hear why they wait in vain.
+  if (state_.members.empty()) port_.SendToStrangers(abort);
+  // Last: the host closes every connection now, after what is queued on it.
+  port_.OnVerdict(verdict);
 }
 
 void Coordinator::OnJoin(ConnectionId connection, const wire::Join& join, bool hosts_coordinator) {

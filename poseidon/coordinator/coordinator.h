@@ -86,6 +86,9 @@ class Coordinator {
   void Act(const Action& action);
   void ArmTimer();
   void SendToAll(const wire::Message& message);
+  void SendToOthers(const wire::Message& message);
+  void Welcome();
+  void Announce(const AbortAll& verdict);
   Status OnDeclare(MemberId from, const wire::Declare& declare);
   Status OnReached(MemberId from, const wire::Reached& reached);
   Status OnDeclared(MemberId from, ModelId model);

@@ -459,8 +459,10 @@ std::optional<TimePoint> NextDeadline(const MembershipState& state) {
   return next;
 }
 
-std::vector<Member> AssignMembers(const std::vector<JoinRequest>& joined, std::uint16_t workers) {
-  // Host by host, in order of each host's first arrival; arrivals of one host stay in order.
+namespace {
+
+// Host by host, in order of each host's first arrival; arrivals of one host stay in order.
+std::vector<const JoinRequest*> ByHost(const std::vector<JoinRequest>& joined) {
   std::vector<std::string> hosts;
   for (const JoinRequest& request : joined) {
     if (std::find(hosts.begin(), hosts.end(), request.host) == hosts.end()) {
@@ -473,7 +475,11 @@ std::vector<Member> AssignMembers(const std::vector<JoinRequest>& joined, std::u
       if (request.host == host) ordered.push_back(&request);
     }
   }
+  return ordered;
+}
 
+// Who is given a rank has it; the others fill the gaps in their order.
+std::vector<const JoinRequest*> WorkersByRank(const std::vector<const JoinRequest*>& ordered, std::uint16_t workers) {
   std::vector<const JoinRequest*> places(workers, nullptr);
   std::vector<const JoinRequest*> unplaced;
   for (const JoinRequest* request : ordered) {
@@ -489,16 +495,28 @@ std::vector<Member> AssignMembers(const std::vector<JoinRequest>& joined, std::u
   for (const JoinRequest*& place : places) {
     if (place == nullptr && next != unplaced.end()) place = *next++;
   }
-  for (const JoinRequest* request : ordered) {
-    if (request->role == Role::kServer) places.push_back(request);
-  }
-  // Servers that were given numbers come first, by number.
-  std::stable_sort(places.begin() + workers, places.end(),
-                   [](const JoinRequest* a, const JoinRequest* b) {
-                     if (a->rank && b->rank) return a->rank->value() < b->rank->value();
-                     return a->rank.has_value() && !b->rank.has_value();
-                   });
+  return places;
+}
 
+// Those that were given numbers come first, by number.
+std::vector<const JoinRequest*> ServersByNumber(const std::vector<const JoinRequest*>& ordered) {
+  std::vector<const JoinRequest*> servers;
+  for (const JoinRequest* request : ordered) {
+    if (request->role == Role::kServer) servers.push_back(request);
+  }
+  std::stable_sort(servers.begin(), servers.end(), [](const JoinRequest* a, const JoinRequest* b) {
+    if (a->rank && b->rank) return a->rank->value() < b->rank->value();
+    return a->rank.has_value() && !b->rank.has_value();
+  });
+  return servers;
+}
+
+}  // namespace
+
+std::vector<Member> AssignMembers(const std::vector<JoinRequest>& joined, std::uint16_t workers) {
+  const std::vector<const JoinRequest*> ordered = ByHost(joined);
+  std::vector<const JoinRequest*> places = WorkersByRank(ordered, workers);
+  for (const JoinRequest* server : ServersByNumber(ordered)) places.push_back(server);
   std::vector<Member> members;
   for (std::size_t i = 0; i < places.size(); ++i) {
     POSEIDON_CHECK(places[i] != nullptr, "a rank was left without a worker");

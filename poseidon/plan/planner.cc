@@ -498,6 +498,76 @@ void SetSendOrder(const StepModel& model, const std::vector<Scheme>& schemes, Pl
   }
 }
 
+// What is said of a layer before the search: its scheme, or that the search decides it.
+struct BeforeSearch {
+  std::vector<Scheme> schemes;  // of the layers that are decided; dense where the search decides
+  std::vector<Open> open;
+};
+
+// Decides the layers that are not open to choice, and under Policy::kBytes all others, and sets their reasons.
+BeforeSearch DecideWithoutTimes(std::span<const LayerSpec> layers, const Reasons& reasons, const PlanOptions& options,
+                                Plan& plan) {
+  BeforeSearch decided{std::vector<Scheme>(layers.size(), kDense), {}};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    LayerPlan& layer_plan = plan.layers[i];
+    const LayerMeasurement& measured = layer_plan.measured;
+    const bool products_agree = options.products_agree.empty() || options.products_agree[i];
+    std::vector<Scheme> allowed = Allowed(layers[i], products_agree, options.policy);
+    if (const auto fixed = FixedScheme(layers[i], allowed, products_agree, plan.cluster, measured, options)) {
+      decided.schemes[i] = fixed->scheme;
+      layer_plan.forced = fixed->forced;
+      layer_plan.reason = fixed->forced ? reasons.Forced(i) : fixed->reason;
+    } else if (options.policy == Policy::kBytes) {
+      const PublishedRule rule =
+          ApplyPublishedRule(*layers[i].factors, plan.cluster, SumByHost(plan.cluster.host_of_rank, measured.rows));
+      decided.schemes[i] = rule.factors_win() ? Scheme::kFactorBroadcast : Scheme::kKeyValue;
+      layer_plan.reason = reasons.ByBytes(i, rule);
+    } else {
+      decided.open.push_back({.layer = i, .schemes = std::move(allowed), .products_agree = products_agree});
+    }
+  }
+  return decided;
+}
+
+// Sets the reasons of the layers that the search decided: what a step would take with each scheme in turn.
+void ExplainSearch(const StepModel& model, const Reasons& reasons, const std::vector<Open>& open,
+                   const std::vector<Scheme>& schemes, Plan& plan) {
+  const double step = model.Predict(schemes).step;
+  for (const Open& one : open) {
+    std::vector<double> steps;
+    for (const Scheme scheme : one.schemes) {
+      std::vector<Scheme> with = schemes;
+      with[one.layer] = scheme;
+      steps.push_back(scheme == schemes[one.layer] ? step : model.Predict(with).step);
+    }
+    std::string& reason = plan.layers[one.layer].reason;
+    reason = reasons.ByTime(one.layer, schemes[one.layer], one.schemes, steps);
+    if (!one.products_agree) reason += std::string("; ") + kProductsDiffer;
+  }
+}
+
+void SetPredictions(const StepModel& model, const std::vector<Scheme>& schemes, Plan& plan) {
+  for (std::size_t i = 0; i < schemes.size(); ++i) {
+    LayerPlan& layer_plan = plan.layers[i];
+    layer_plan.scheme = schemes[i];
+    layer_plan.bytes_sent = model.worker_bytes(i, schemes[i]).sent;
+    layer_plan.bytes_received = model.worker_bytes(i, schemes[i]).received;
+    layer_plan.transfer_seconds = model.cost(i, schemes[i]).transfer;
+    layer_plan.rebuild_seconds = model.cost(i, schemes[i]).rebuild;
+  }
+  const StepPrediction prediction = model.Predict(schemes);
+  const StepPrediction dense = model.Predict(std::vector<Scheme>(schemes.size(), kDense));
+  plan.step_seconds = prediction.step;
+  plan.compute_seconds = prediction.compute;
+  plan.single_worker_seconds = model.single_worker_seconds();
+  plan.speedup =
+      prediction.step > 0 ? plan.cluster.workers * plan.single_worker_seconds / prediction.step : 0;
+  plan.wfbp_seconds = prediction.wait_free;
+  plan.dense_step_seconds = dense.step;
+  plan.bytes_sent = prediction.busiest_worker.sent;
+  plan.dense_bytes_sent = dense.busiest_worker.sent;
+}
+
 }  // namespace
 
 Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& cluster,
@@ -511,63 +581,15 @@ Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& clus
   plan.policy = options.policy;
   plan.cluster = cluster;
   plan.layers.resize(layers.size());
-  const std::vector<Scheme> dense(layers.size(), kDense);
-  std::vector<Scheme> schemes = dense;
-  std::vector<Open> open;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    LayerPlan& layer_plan = plan.layers[i];
-    layer_plan.layer = LayerId(static_cast<std::uint32_t>(i));
-    layer_plan.measured = measurements[i];
-    const bool products_agree = options.products_agree.empty() || options.products_agree[i];
-    std::vector<Scheme> allowed = Allowed(layers[i], products_agree, options.policy);
-    if (const auto fixed =
-            FixedScheme(layers[i], allowed, products_agree, cluster, measurements[i], options)) {
-      schemes[i] = fixed->scheme;
-      layer_plan.forced = fixed->forced;
-      layer_plan.reason = fixed->forced ? reasons.Forced(i) : fixed->reason;
-    } else if (options.policy == Policy::kBytes) {
-      const PublishedRule rule =
-          ApplyPublishedRule(*layers[i].factors, cluster,
-                             SumByHost(cluster.host_of_rank, measurements[i].rows));
-      schemes[i] = rule.factors_win() ? Scheme::kFactorBroadcast : Scheme::kKeyValue;
-      layer_plan.reason = reasons.ByBytes(i, rule);
-    } else {
-      open.push_back({.layer = i, .schemes = std::move(allowed), .products_agree = products_agree});
-    }
+    plan.layers[i].layer = LayerId(static_cast<std::uint32_t>(i));
+    plan.layers[i].measured = measurements[i];
   }
+  auto [schemes, open] = DecideWithoutTimes(layers, reasons, options, plan);
   if (!open.empty()) schemes = TimeSearch(model, std::move(schemes), open).Run();
-
-  const StepPrediction prediction = model.Predict(schemes);
-  for (const Open& one : open) {
-    std::vector<double> steps;
-    for (const Scheme scheme : one.schemes) {
-      std::vector<Scheme> with = schemes;
-      with[one.layer] = scheme;
-      steps.push_back(scheme == schemes[one.layer] ? prediction.step : model.Predict(with).step);
-    }
-    std::string& reason = plan.layers[one.layer].reason;
-    reason = reasons.ByTime(one.layer, schemes[one.layer], one.schemes, steps);
-    if (!one.products_agree) reason += std::string("; ") + kProductsDiffer;
-  }
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    LayerPlan& layer_plan = plan.layers[i];
-    layer_plan.scheme = schemes[i];
-    layer_plan.bytes_sent = model.worker_bytes(i, schemes[i]).sent;
-    layer_plan.bytes_received = model.worker_bytes(i, schemes[i]).received;
-    layer_plan.transfer_seconds = model.cost(i, schemes[i]).transfer;
-    layer_plan.rebuild_seconds = model.cost(i, schemes[i]).rebuild;
-  }
+  ExplainSearch(model, reasons, open, schemes, plan);
+  SetPredictions(model, schemes, plan);
   SetSendOrder(model, schemes, plan);
-  const StepPrediction dense_prediction = model.Predict(dense);
-  plan.step_seconds = prediction.step;
-  plan.compute_seconds = prediction.compute;
-  plan.single_worker_seconds = model.single_worker_seconds();
-  plan.speedup =
-      prediction.step > 0 ? cluster.workers * plan.single_worker_seconds / prediction.step : 0;
-  plan.wfbp_seconds = prediction.wait_free;
-  plan.dense_step_seconds = dense_prediction.step;
-  plan.bytes_sent = prediction.busiest_worker.sent;
-  plan.dense_bytes_sent = dense_prediction.busiest_worker.sent;
   return plan;
 }
 

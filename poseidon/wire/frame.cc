@@ -34,6 +34,27 @@ bool IsFrameType(std::uint8_t type) {
          type <= static_cast<std::uint8_t>(FrameType::kLocal);
 }
 
+// The checksum finds bytes that changed on the way by accident. It says nothing about what a faulty peer or a relay
+// (docs/security.md) computed it over, so every field is checked.
+Status CheckFields(const FrameHeader& h, std::uint32_t reserved) {
+  const auto number = [](auto value) { return std::to_string(static_cast<std::uint8_t>(value)); };
+  if (!IsFrameType(static_cast<std::uint8_t>(h.type))) return DataLoss("frame has unknown type " + number(h.type));
+  if (!IsValid(h.dtype)) return DataLoss("frame has unknown dtype " + number(h.dtype));
+  if (!plan::IsValid(h.scheme)) return DataLoss("frame has unknown scheme " + number(h.scheme));
+  // A flag changes what the payload is (kFlagFactorV), so one that is not known cannot be skipped.
+  if ((h.flags & ~kKnownFlags) != 0) return DataLoss("frame has unknown flags " + std::to_string(h.flags));
+  if (reserved != kReserved) return DataLoss("frame has reserved bytes that are not 0");
+  if (h.length > kMaxPayload) {
+    return DataLoss("frame announces " + std::to_string(h.length) + " bytes, at most " + std::to_string(kMaxPayload) +
+                    " are allowed");
+  }
+  // Subtraction, not addition: offset + length may wrap.
+  if (h.offset > h.total || h.length > h.total - h.offset) {
+    return DataLoss("frame reaches beyond the " + std::to_string(h.total) + " bytes of its whole");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 void EncodeHeader(const FrameHeader& h, std::span<std::byte, kHeaderBytes> out) {
@@ -67,8 +88,8 @@ Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes)
     return DataLoss("frame header has version " + std::to_string(version) + ", expected " +
                     std::to_string(kVersion));
   }
-  const auto type = Take<std::uint8_t>(at);
   FrameHeader h;
+  h.type = static_cast<FrameType>(Take<std::uint8_t>(at));
   h.length = Take<std::uint32_t>(at);
   h.generation = Generation(Take<std::uint32_t>(at));
   const auto reserved = Take<std::uint32_t>(at);
@@ -79,34 +100,14 @@ Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes)
   h.offset = Take<std::uint64_t>(at);
   h.total = Take<std::uint64_t>(at);
   h.weight = Take<std::uint32_t>(at);
-  const auto dtype = Take<std::uint8_t>(at);
-  const auto scheme = Take<std::uint8_t>(at);
+  h.dtype = static_cast<DType>(Take<std::uint8_t>(at));
+  h.scheme = static_cast<plan::Scheme>(Take<std::uint8_t>(at));
   h.flags = Take<std::uint16_t>(at);
   h.payload_crc = Take<std::uint32_t>(at);
   if (Take<std::uint32_t>(at) != Crc32c(bytes.first(kChecked))) {
     return DataLoss("frame header fails its checksum");
   }
-  // The checksum finds bytes that changed on the way by accident. It says nothing about what a faulty peer or a relay
-  // (docs/security.md) computed it over, so every field is checked.
-  if (!IsFrameType(type)) return DataLoss("frame has unknown type " + std::to_string(type));
-  h.type = static_cast<FrameType>(type);
-  h.dtype = static_cast<DType>(dtype);
-  if (!IsValid(h.dtype)) return DataLoss("frame has unknown dtype " + std::to_string(dtype));
-  h.scheme = static_cast<plan::Scheme>(scheme);
-  if (!plan::IsValid(h.scheme)) return DataLoss("frame has unknown scheme " + std::to_string(scheme));
-  // A flag changes what the payload is (kFlagFactorV), so one that is not known cannot be skipped.
-  if ((h.flags & ~kKnownFlags) != 0) {
-    return DataLoss("frame has unknown flags " + std::to_string(h.flags));
-  }
-  if (reserved != kReserved) return DataLoss("frame has reserved bytes that are not 0");
-  if (h.length > kMaxPayload) {
-    return DataLoss("frame announces " + std::to_string(h.length) + " bytes, at most " +
-                    std::to_string(kMaxPayload) + " are allowed");
-  }
-  // Subtraction, not addition: offset + length may wrap.
-  if (h.offset > h.total || h.length > h.total - h.offset) {
-    return DataLoss("frame reaches beyond the " + std::to_string(h.total) + " bytes of its whole");
-  }
+  POSEIDON_RETURN_IF_ERROR(CheckFields(h, reserved));
   return h;
 }
 
