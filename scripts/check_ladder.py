@@ -58,7 +58,7 @@ ROOMS = {
             ["collectives", "ddp"],
             ["process_group"],
             ["__init__"]],
-    "tools": [["launch", "profile"], ["."]],
+    "tools": [["console"], ["launch", "profile"], ["run", "train"], ["."]],
 }
 RUNG_OF_ROOM = {ladder: {room: rung for rung, rooms in enumerate(rungs) for room in rooms}
                 for ladder, rungs in ROOMS.items()}

@@ -40,8 +40,11 @@ class CheckLadderTest(unittest.TestCase):
         for path, lower, higher in [("frontends/caffe/net/a.cc", "frontends/caffe/data/b.h", "frontends/caffe/layers/b.h"),
                                     ("frontends/caffe/train/a.h", "frontends/caffe/solver/b.h", None),
                                     ("frontends/caffe/proto/a.cc", "frontends/caffe/proto/b.h", "frontends/caffe/data/b.h"),
-                                    ("tools/a.cc", "tools/launch/b.h", None),
-                                    ("tools/launch/a.cc", "tools/launch/b.h", "tools/b.h"),
+                                    ("tools/a.cc", "tools/train/b.h", None),
+                                    ("tools/console/a.cc", "tools/console/b.h", "tools/launch/b.h"),
+                                    ("tools/launch/a.cc", "tools/console/b.h", "tools/b.h"),
+                                    ("tools/run/a.cc", "tools/launch/b.h", "tools/train/b.h"),
+                                    ("tools/train/a.cc", "tools/profile/b.h", "tools/b.h"),
                                     ("tools/profile/a.cc", "poseidon/plan/b.h", "tools/launch/b.h")]:
             self.assertEqual(breaches(path, f'#include "{lower}"'), [], (path, lower))
             if higher is not None:

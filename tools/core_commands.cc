@@ -3,24 +3,31 @@
 #include <string>
 
 #include "tools/commands.h"
+#include "tools/console/fail.h"
+#include "tools/profile/plan_command.h"
+#include "tools/run/commands.h"
 
 namespace poseidon::tools {
 namespace {
+
+constexpr const char* kBroughtBy = " needs the trainer, which pip install 'poseidon-train[caffe]' brings";
 
 void AddElsewhere(CLI::App& app, const std::string& name, const std::string& description) {
   CLI::App* const command = app.add_subcommand(name, description + " (needs the trainer)");
   command->prefix_command();
   command->set_help_flag();
-  command->callback([name] {
-    Fail("'" + name + "' needs the trainer, which pip install 'poseidon-train[caffe]' brings");
-  });
+  command->callback([name] { Fail("'" + name + "'" + kBroughtBy); });
+}
+
+Result<profile::Profile> MeasureElsewhere(const profile::MeasureOptions& options) {
+  return Unimplemented("measuring " + options.model + kBroughtBy + "; or give a profile that was measured elsewhere");
 }
 
 }  // namespace
 
 void AddCommands(CLI::App& app) {
   AddRun(app);
-  AddPlan(app);
+  profile::AddPlan(app, MeasureElsewhere);
   AddPythonCommands(app);
   AddElsewhere(app, "train", "Train or fine-tune a model");
   AddElsewhere(app, "test", "Score a model");

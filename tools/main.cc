@@ -13,10 +13,12 @@
 
 #include "poseidon/base/exception.h"
 #include "poseidon/base/listed.h"
-#include "tools/arguments.h"
 #include "tools/commands.h"
-#include "tools/line_writer.h"
-#include "tools/stop_signal.h"
+#include "tools/console/arguments.h"
+#include "tools/console/fail.h"
+#include "tools/console/line_writer.h"
+#include "tools/console/stop_signal.h"
+#include "tools/launch/last_words.h"
 
 namespace poseidon::tools {
 namespace {
@@ -50,7 +52,7 @@ int End(int code) {
     sentence = ThrownStatus(error).message();
   } catch (...) {
   }
-  SayLastWords(sentence);
+  launch::SayLastWords(sentence);
   _exit(kExitFailed);
 }
 

@@ -3,7 +3,12 @@
 #include <cstddef>
 
 #include "tools/commands.h"
-#include "tools/torch_version.h"
+#include "tools/console/fail.h"
+#include "tools/profile/plan_command.h"
+#include "tools/run/commands.h"
+#include "tools/train/commands.h"
+#include "tools/train/measure_net.h"
+#include "tools/train/torch_version.h"
 
 namespace poseidon::tools {
 namespace {
@@ -18,7 +23,7 @@ void AddCommands(CLI::App& app) {
   AddTrain(app);
   AddTest(app);
   AddTime(app);
-  AddPlan(app);
+  profile::AddPlan(app, MeasureNet);
   AddProfile(app);
   AddDeviceQuery(app);
   AddConvertMnist(app);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/arguments.h"
+#include "tools/console/arguments.h"
 
 #include <algorithm>
 #include <cctype>
@@ -9,7 +9,8 @@
 #include <string_view>
 #include <utility>
 
-#include "tools/commands.h"
+#include "tools/console/fail.h"
+
 
 namespace poseidon::tools {
 namespace {

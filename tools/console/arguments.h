@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_ARGUMENTS_H_
-#define POSEIDON_TOOLS_ARGUMENTS_H_
+#ifndef POSEIDON_TOOLS_CONSOLE_ARGUMENTS_H_
+#define POSEIDON_TOOLS_CONSOLE_ARGUMENTS_H_
 
 #include <CLI/CLI.hpp>
 #include <string>
@@ -16,4 +16,4 @@ std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv)
 
 }  // namespace poseidon::tools
 
-#endif  // POSEIDON_TOOLS_ARGUMENTS_H_
+#endif  // POSEIDON_TOOLS_CONSOLE_ARGUMENTS_H_

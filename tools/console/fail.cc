@@ -1,46 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
+#include "tools/console/fail.h"
 
-#include <algorithm>
-#include <array>
-#include <cstdio>
+#include <CLI/CLI.hpp>
 
-#include "tools/commands.h"
-#include "tools/line_writer.h"
+#include "tools/console/line_writer.h"
 
 namespace poseidon::tools {
-namespace {
-
-std::string member_name;  // empty in a process that has no launcher of ours
-
-}  // namespace
-
-bool IsMemberLost(const Status& failure) {
-  if (failure.culprit() != kNoCulprit) return true;
-  return failure.scope() == StatusScope::kJob && (failure.code() == StatusCode::kUnavailable ||
-                                                  failure.code() == StatusCode::kDeadlineExceeded);
-}
 
 void Fail(const std::string& sentence, int code) {
   StandardError().Write("poseidon: " + sentence + "\n");
   throw CLI::RuntimeError(code);
 }
 
-void SayLastWords(std::string_view sentence) {
-  std::array<char, 1024> text;
-  const int length = std::min<int>(
-      text.size() - 1,
-      member_name.empty()
-          ? std::snprintf(text.data(), text.size(), "poseidon: %.*s\n", static_cast<int>(sentence.size()),
-                          sentence.data())
-          : std::snprintf(text.data(), text.size(),
-                          R"({"event":"failed","message":"%s: %.*s","culprit":-1})"
-                          "\n",
-                          member_name.c_str(), static_cast<int>(sentence.size()), sentence.data()));
-  static_cast<void>(
-      !write(member_name.empty() ? STDERR_FILENO : STDOUT_FILENO, text.data(), static_cast<std::size_t>(length)));
+bool IsMemberLost(const Status& failure) {
+  if (failure.culprit() != kNoCulprit) return true;
+  return failure.scope() == StatusScope::kJob && (failure.code() == StatusCode::kUnavailable ||
+                                                  failure.code() == StatusCode::kDeadlineExceeded);
 }
-
-void TellLauncherLastWords(const std::string& name) { member_name = name; }
 
 }  // namespace poseidon::tools

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_LINE_WRITER_H_
-#define POSEIDON_TOOLS_LINE_WRITER_H_
+#ifndef POSEIDON_TOOLS_CONSOLE_LINE_WRITER_H_
+#define POSEIDON_TOOLS_CONSOLE_LINE_WRITER_H_
 
 #include <chrono>
 #include <cstddef>
@@ -65,4 +65,4 @@ void DrainStandardStreams(std::chrono::milliseconds patience);
 
 }  // namespace poseidon::tools
 
-#endif  // POSEIDON_TOOLS_LINE_WRITER_H_
+#endif  // POSEIDON_TOOLS_CONSOLE_LINE_WRITER_H_

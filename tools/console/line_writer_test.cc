@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/line_writer.h"
+#include "tools/console/line_writer.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

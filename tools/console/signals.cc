@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/signals.h"
+#include "tools/console/signals.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -9,8 +9,8 @@
 #include <atomic>
 #include <string_view>
 
-#include "tools/commands.h"
-#include "tools/stop_signal.h"
+#include "tools/console/exit_code.h"
+#include "tools/console/stop_signal.h"
 
 namespace poseidon::tools {
 namespace {

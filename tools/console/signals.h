@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_SIGNALS_H_
-#define POSEIDON_TOOLS_SIGNALS_H_
+#ifndef POSEIDON_TOOLS_CONSOLE_SIGNALS_H_
+#define POSEIDON_TOOLS_CONSOLE_SIGNALS_H_
 
 #include <string>
 
@@ -25,4 +25,4 @@ void RemoveAtSecondStop(const std::string& path);
 
 }  // namespace poseidon::tools
 
-#endif  // POSEIDON_TOOLS_SIGNALS_H_
+#endif  // POSEIDON_TOOLS_CONSOLE_SIGNALS_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/stop_signal.h"
+#include "tools/console/stop_signal.h"
 
 #include <signal.h>
 

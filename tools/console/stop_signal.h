@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_STOP_SIGNAL_H_
-#define POSEIDON_TOOLS_STOP_SIGNAL_H_
+#ifndef POSEIDON_TOOLS_CONSOLE_STOP_SIGNAL_H_
+#define POSEIDON_TOOLS_CONSOLE_STOP_SIGNAL_H_
 
 namespace poseidon::tools {
 
@@ -16,4 +16,4 @@ bool NoteStop(int signal_number);
 
 }  // namespace poseidon::tools
 
-#endif  // POSEIDON_TOOLS_STOP_SIGNAL_H_
+#endif  // POSEIDON_TOOLS_CONSOLE_STOP_SIGNAL_H_

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/terminal.h"
+#include "tools/console/terminal.h"
 
 #include <unistd.h>
 
 #include <iostream>
 #include <string>
 
-#include "tools/line_writer.h"
+#include "tools/console/line_writer.h"
 
 namespace poseidon::tools {
 namespace {

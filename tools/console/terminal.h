@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_TERMINAL_H_
-#define POSEIDON_TOOLS_TERMINAL_H_
+#ifndef POSEIDON_TOOLS_CONSOLE_TERMINAL_H_
+#define POSEIDON_TOOLS_CONSOLE_TERMINAL_H_
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -44,4 +44,4 @@ bool Replay(const nlohmann::json& event, const std::string& member, caffe::Outpu
 
 }  // namespace poseidon::tools
 
-#endif  // POSEIDON_TOOLS_TERMINAL_H_
+#endif  // POSEIDON_TOOLS_CONSOLE_TERMINAL_H_

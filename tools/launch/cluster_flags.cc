@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/cluster_flags.h"
+#include "tools/launch/cluster_flags.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,12 +8,13 @@
 #include <system_error>
 #include <utility>
 
-#include "tools/commands.h"
+#include "tools/console/fail.h"
 
-namespace poseidon::tools {
+
+namespace poseidon::launch {
 namespace {
 
-using launch::Host;
+using tools::Fail;
 
 std::string OwnFolder() {
   std::error_code error;
@@ -47,7 +48,7 @@ std::vector<Host> HostsOf(const ClusterFlags& flags) {
   if (!flags.given()) return {};
   if (!flags.hosts.empty() && !flags.hostfile.empty()) Fail("give --hosts or --hostfile, not both");
   Result<std::vector<Host>> hosts =
-      flags.hosts.empty() ? launch::ReadHostFile(flags.hostfile) : launch::ParseHosts(flags.hosts);
+      flags.hosts.empty() ? ReadHostFile(flags.hostfile) : ParseHosts(flags.hosts);
   if (!hosts.ok()) Fail(hosts.status().message());
   return *std::move(hosts);
 }
@@ -59,15 +60,15 @@ std::size_t Placement::OnHostOf(std::size_t member, std::size_t among) const {
 }
 
 Placement PlaceOn(std::vector<Host> hosts) {
-  const std::string own = launch::OwnName();
+  const std::string own = OwnName();
   Placement placement;
   for (const Host& host : hosts) {
-    placement.local.push_back(launch::IsLocal(host.name, own));
+    placement.local.push_back(IsLocal(host.name, own));
     placement.all_local &= placement.local.back();
   }
   placement.addresses.assign(hosts.size(), "127.0.0.1");
   if (!placement.all_local) {
-    Result<std::vector<std::string>> found = launch::AddressesOf(hosts, own);
+    Result<std::vector<std::string>> found = AddressesOf(hosts, own);
     if (!found.ok()) Fail(found.status().message());
     placement.addresses = *std::move(found);
   }
@@ -93,4 +94,4 @@ std::vector<std::string> CommandOn(const ClusterFlags& flags, const Host& host, 
   return argv;
 }
 
-}  // namespace poseidon::tools
+}  // namespace poseidon::launch

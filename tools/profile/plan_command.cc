@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `poseidon plan`: what a net would do on a cluster, before there is one.
+#include "tools/profile/plan_command.h"
+
 #include <iostream>
 #include <memory>
 #include <string>
@@ -9,18 +11,14 @@
 #include "poseidon/base/file.h"
 #include "poseidon/plan/explain.h"
 #include "poseidon/plan/units.h"
-#include "tools/commands.h"
-#include "tools/measure_net.h"
+#include "tools/console/fail.h"
 #include "tools/profile/quantities.h"
 #include "tools/profile/sweep.h"
 
-namespace poseidon::tools {
+namespace poseidon::profile {
 namespace {
 
-using profile::Point;
-using profile::Profile;
-using profile::Setting;
-using profile::Sweep;
+using tools::Fail;
 
 struct Flags {
   std::string target;  // net prototxt, or a profile
@@ -44,23 +42,23 @@ T ValueOrFail(Result<T> result) {
 }
 
 // A profile is named *.json or comes on standard input; anything else is a net, and is measured.
-Profile ProfileOf(const Flags& flags) {
+Profile ProfileOf(const Flags& flags, const Measure& measure) {
   if (flags.target == "-" || flags.target.ends_with(".json")) {
     if (!flags.measuring.empty()) {
       Fail(flags.measuring.front() + " is for a net that is measured here, and " + flags.target +
            " is a profile");
     }
-    return ValueOrFail(profile::ReadProfile(flags.target));
+    return ValueOrFail(ReadProfile(flags.target));
   }
-  MeasureOptions measure = flags.measure;
-  measure.model = flags.target;
-  return ValueOrFail(MeasureNet(measure));
+  MeasureOptions options = flags.measure;
+  options.model = flags.target;
+  return ValueOrFail(measure(options));
 }
 
 void CompleteSetting(Flags& flags) {
-  flags.setting.latency = ValueOrFail(profile::ParseDuration(flags.latency));
+  flags.setting.latency = ValueOrFail(ParseDuration(flags.latency));
   if (!flags.copy_rate.empty()) {
-    flags.setting.copy_rate = ValueOrFail(profile::ParseRate(flags.copy_rate));
+    flags.setting.copy_rate = ValueOrFail(ParseRate(flags.copy_rate));
   }
   flags.setting.options.policy = *plan::ParsePolicy(flags.policy);
   for (const std::string& entry : flags.schemes) {
@@ -74,7 +72,7 @@ void CompleteSetting(Flags& flags) {
 
 std::string Heading(const Profile& profile) {
   std::uint64_t bytes = 0;
-  for (const profile::Layer& layer : profile.layers) bytes += layer.spec.bytes();
+  for (const Layer& layer : profile.layers) bytes += layer.spec.bytes();
   return profile.name + ": " + std::to_string(profile.elements()) + " parameters (" +
          plan::BytesText(bytes) + ") in " + std::to_string(profile.layers.size()) + " layers and " +
          std::to_string(profile.tensor_count()) + " tensors, batch " +
@@ -103,7 +101,7 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
   }
   if (setting.servers > 0) text += " and " + std::to_string(setting.servers) + " servers";
   text +=
-      " at " + profile::RateText(point.rate) + " (" +
+      " at " + RateText(point.rate) + " (" +
       plan::BytesText(static_cast<std::uint64_t>(plan.cluster.bandwidth)) +
       "/s of payload each way), latency " + plan::SecondsText(setting.latency) + ", policy " +
       std::string(NameOf(plan.policy)) + "\n\n" + PlanTable(plan, layers) +
@@ -130,7 +128,7 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
 nlohmann::json PredictionJson(const Point& point, const Profile& profile) {
   const auto layers = LayersOf(profile);
   const plan::Doubled doubled = DoubledOf(point.plan, layers);
-  nlohmann::json json = profile::PointJson(point, profile);
+  nlohmann::json json = PointJson(point, profile);
   json["plan"] = plan_file::PlanToJson(point.plan, layers);
   json["step_seconds_with_twice"] = {{"computing", doubled.computing},
                                      {"rebuilding", doubled.rebuilding},
@@ -141,14 +139,14 @@ nlohmann::json PredictionJson(const Point& point, const Profile& profile) {
   return json;
 }
 
-void RunPlan(Flags& flags) {
+void RunPlan(Flags& flags, const Measure& measure) {
   CompleteSetting(flags);
   const bool one = flags.workers > 0 && !flags.rate.empty();
   if (!one && (!flags.sweep || flags.workers > 0 || !flags.rate.empty())) {
     Fail("a plan needs --workers N and --rate R (10Gbit), or --sweep alone");
   }
-  const double rate = one ? ValueOrFail(profile::ParseRate(flags.rate)) : 0;
-  const Profile profile = ProfileOf(flags);
+  const double rate = one ? ValueOrFail(ParseRate(flags.rate)) : 0;
+  const Profile profile = ProfileOf(flags, measure);
   nlohmann::json document = {{"format", 1},
                              {"model", profile.name},
                              {"source", profile.source},
@@ -180,7 +178,7 @@ void RunPlan(Flags& flags) {
 
 }  // namespace
 
-void AddPlan(CLI::App& app) {
+void AddPlan(CLI::App& app, Measure measure) {
   auto flags = std::make_shared<Flags>();
   CLI::App* c = app.add_subcommand("plan", "Predict a net's step on a cluster, layer by layer");
   c->add_option(
@@ -212,12 +210,12 @@ void AddPlan(CLI::App& app) {
   c->add_option("--threads", flags->measure.threads, "Compute threads")->check(CLI::Range(1, 1024));
   c->add_option("--level", flags->measure.level, "Network level");
   c->add_option("--stage", flags->measure.stages, "Network stages, comma-separated");
-  c->callback([flags, c] {
+  c->callback([flags, c, measure = std::move(measure)] {
     for (const char* name : {"--iterations", "--threads", "--level", "--stage"}) {
       if (c->count(name) > 0) flags->measuring.emplace_back(name);
     }
-    RunPlan(*flags);
+    RunPlan(*flags, measure);
   });
 }
 
-}  // namespace poseidon::tools
+}  // namespace poseidon::profile

@@ -10,9 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "tools/cluster_flags.h"
-#include "tools/commands.h"
+#include "tools/console/fail.h"
 #include "tools/launch/child.h"
+#include "tools/launch/cluster_flags.h"
+#include "tools/run/commands.h"
 
 namespace poseidon::tools {
 namespace {
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 // built, or of the package that contains it.
 std::pair<fs::path, std::string> PackageAndPython() {
   std::error_code error;
-  const fs::path above = fs::path(OwnProgram()).parent_path().parent_path().parent_path();  // of build/PRESET/bin, or poseidon/bin
+  const fs::path above = fs::path(launch::OwnProgram()).parent_path().parent_path().parent_path();  // of build/PRESET/bin, or poseidon/bin
   const fs::path checkout = above.parent_path();
   if (fs::exists(checkout / "frontends/python/poseidon/cli.py", error)) {
     const fs::path own = checkout / ".venv/bin/python3";
@@ -37,7 +38,7 @@ void BecomePython(const std::string& name, const std::vector<std::string>& words
   const char* const before = std::getenv("PYTHONPATH");
   const std::string path = package.string() + (before != nullptr ? ":" + std::string(before) : "");
   setenv("PYTHONPATH", path.c_str(), 1);
-  setenv("POSEIDON_PROGRAM", OwnProgram().c_str(), 1);
+  setenv("POSEIDON_PROGRAM", launch::OwnProgram().c_str(), 1);
   std::vector<std::string> all = {python, "-m", "poseidon", name};
   all.insert(all.end(), words.begin(), words.end());
   const std::vector<char*> argv = launch::ArgvOf(all);

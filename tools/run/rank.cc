@@ -22,11 +22,12 @@
 #include <optional>
 
 #include "poseidon/transport/tcp/token.h"
-#include "tools/commands.h"
+#include "tools/console/fail.h"
 #include "tools/launch/beats.h"
 #include "tools/launch/kept_command.h"
 #include "tools/launch/process.h"
-#include "tools/rank_task.h"
+#include "tools/run/commands.h"
+#include "tools/run/rank_task.h"
 
 namespace poseidon::tools {
 namespace {

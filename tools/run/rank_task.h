@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_RANK_TASK_H_
-#define POSEIDON_TOOLS_RANK_TASK_H_
+#ifndef POSEIDON_TOOLS_RUN_RANK_TASK_H_
+#define POSEIDON_TOOLS_RUN_RANK_TASK_H_
 
 #include <cstdint>
 #include <map>
@@ -37,4 +37,4 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeetingPlace, host, port, poseidon_port)
 
 }  // namespace poseidon::tools
 
-#endif  // POSEIDON_TOOLS_RANK_TASK_H_
+#endif  // POSEIDON_TOOLS_RUN_RANK_TASK_H_

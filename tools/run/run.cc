@@ -11,14 +11,15 @@
 #include <vector>
 
 #include "poseidon/transport/tcp/token.h"
-#include "tools/cluster_flags.h"
-#include "tools/commands.h"
+#include "tools/console/fail.h"
+#include "tools/console/line_writer.h"
+#include "tools/console/stop_signal.h"
+#include "tools/launch/cluster_flags.h"
 #include "tools/launch/launcher.h"
 #include "tools/launch/place.h"
-#include "tools/line_writer.h"
-#include "tools/rank_task.h"
-#include "tools/run_log.h"
-#include "tools/stop_signal.h"
+#include "tools/run/commands.h"
+#include "tools/run/rank_task.h"
+#include "tools/run/run_log.h"
 
 namespace poseidon::tools {
 namespace {
@@ -30,7 +31,7 @@ using transport::tcp::Token;
 
 struct RunFlags {
   int workers = 0;
-  ClusterFlags cluster;
+  launch::ClusterFlags cluster;
   std::vector<std::string> environment;
   std::string log_folder;
   std::uint16_t port = 0;
@@ -72,7 +73,7 @@ Environment NamedEnvironment(const RunFlags& flags, const Environment& own) {
 }
 
 std::vector<Host> HostOfEachRank(const RunFlags& flags) {
-  const std::vector<Host> hosts = HostsOf(flags.cluster);
+  const std::vector<Host> hosts = launch::HostsOf(flags.cluster);
   if (hosts.empty()) {
     if (flags.workers == 0) Fail("give -n N, --hosts or --hostfile: how many ranks, and where");
     return std::vector<Host>(static_cast<std::size_t>(flags.workers), Host{"localhost", 1, 0});
@@ -85,7 +86,7 @@ std::vector<Host> HostOfEachRank(const RunFlags& flags) {
   return *std::move(placed);
 }
 
-std::vector<RankTask> TasksOf(const RunFlags& flags, const Placement& placed) {
+std::vector<RankTask> TasksOf(const RunFlags& flags, const launch::Placement& placed) {
   const Environment own = launch::OwnEnvironment();
   const Environment named = NamedEnvironment(flags, own);
   Environment travelling = named;
@@ -118,7 +119,7 @@ std::vector<RankTask> TasksOf(const RunFlags& flags, const Placement& placed) {
 void RunCommand(const RunFlags& flags) {
   if (flags.command.empty()) Fail("there is no command, expected poseidon run -n 4 python train.py");
   if (flags.command.front().starts_with('-')) Fail("unknown flag " + flags.command.front() + " (see poseidon run --help)");
-  const Placement placed = PlaceOn(HostOfEachRank(flags));
+  const launch::Placement placed = launch::PlaceOn(HostOfEachRank(flags));
   const std::vector<RankTask> tasks = TasksOf(flags, placed);
   RunLog log(tasks.size());
   if (!flags.log_folder.empty()) {
@@ -131,7 +132,7 @@ void RunCommand(const RunFlags& flags) {
     nlohmann::json message = tasks[i];
     message["token"] = ToHex(token->bytes());
     members.push_back({.name = tasks[i].name,
-                       .argv = CommandOn(flags.cluster, placed.hosts[i], placed.local[i], "rank", kLosesHosts),
+                       .argv = launch::CommandOn(flags.cluster, placed.hosts[i], placed.local[i], "rank", kLosesHosts),
                        .task = std::move(message),
                        .remote = !placed.local[i]});
   }
@@ -168,7 +169,7 @@ void AddRun(CLI::App& app) {
   c->footer("poseidon run -n 4 python train.py ...\nposeidon run --hosts a:2,b:2 python train.py ...");
   c->add_option("-n,--workers", flags->workers, "Number of ranks (without it: all that the hosts have room for)")
       ->check(CLI::Range(1, 1024));
-  AddClusterFlags(*c, flags->cluster);
+  launch::AddClusterFlags(*c, flags->cluster);
   c->add_option("--env", flags->environment, "NAME or NAME=VALUE for the ranks' environment, repeatable")
       ->allow_extra_args(false);
   c->add_option("--log-dir", flags->log_folder, "A file a rank in this folder, instead of one log here");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_log.h"
+#include "tools/run/run_log.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "tools/line_writer.h"
+#include "tools/console/line_writer.h"
 
 namespace poseidon::tools {
 namespace {

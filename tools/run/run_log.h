@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_RUN_LOG_H_
-#define POSEIDON_TOOLS_RUN_LOG_H_
+#ifndef POSEIDON_TOOLS_RUN_RUN_LOG_H_
+#define POSEIDON_TOOLS_RUN_RUN_LOG_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -49,4 +49,4 @@ class RunLog {
 
 }  // namespace poseidon::tools
 
-#endif  // POSEIDON_TOOLS_RUN_LOG_H_
+#endif  // POSEIDON_TOOLS_RUN_RUN_LOG_H_

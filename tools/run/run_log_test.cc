@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_log.h"
+#include "tools/run/run_log.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

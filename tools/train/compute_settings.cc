@@ -25,7 +25,7 @@ __attribute__((no_sanitize("address", "undefined"))) bool SameName(const char* e
   return *entry == '=' && *setting == '=';
 }
 
-// Keeps SIGINT, SIGTERM and SIGHUP until main knows what they mean for this command (signals.h): what
+// Keeps SIGINT, SIGTERM and SIGHUP until main knows what they mean for this command (console/signals.h): what
 // is blocked stays so, and what has come stays there, when the program starts again.
 __attribute__((no_sanitize("address", "undefined"))) void BlockSignals() {
   unsigned long ours = 0;

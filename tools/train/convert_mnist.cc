@@ -4,7 +4,8 @@
 #include <memory>
 
 #include "frontends/caffe/data/convert_mnist.h"
-#include "tools/commands.h"
+#include "tools/console/fail.h"
+#include "tools/train/commands.h"
 
 namespace poseidon::tools {
 

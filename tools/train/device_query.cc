@@ -9,7 +9,9 @@
 #include <string>
 #include <thread>
 
-#include "tools/commands.h"
+#include "tools/console/fail.h"
+#include "tools/train/commands.h"
+
 
 namespace poseidon::tools {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/measure_net.h"
+#include "tools/train/measure_net.h"
 
 #include <ATen/Parallel.h>
 
@@ -23,6 +23,7 @@
 namespace poseidon::tools {
 namespace {
 
+using profile::MeasureOptions;
 using profile::Profile;
 
 // The trainer's clock remembers so many iterations.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/measure_net.h"
+#include "tools/train/measure_net.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 class MeasureNetTest : public ::testing::Test {
  protected:
   // A net of `layers` behind a data layer of 4 samples of 3 x 6 x 6.
-  MeasureOptions Net(const std::string& layers) {
+  profile::MeasureOptions Net(const std::string& layers) {
     path_ = std::filesystem::temp_directory_path() / "poseidon_measure_net_test.prototxt";
     std::ofstream(path_) << R"(
         layer { name: "data" type: "DummyData" top: "data" top: "label" dummy_data_param {

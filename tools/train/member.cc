@@ -13,12 +13,14 @@
 
 #include "frontends/caffe/train/worker.h"
 #include "poseidon/base/exception.h"
-#include "tools/commands.h"
+#include "tools/console/fail.h"
+#include "tools/console/signals.h"
+#include "tools/console/stop_signal.h"
+#include "tools/console/terminal.h"
 #include "tools/launch/beats.h"
-#include "tools/signals.h"
-#include "tools/stop_signal.h"
-#include "tools/task_json.h"
-#include "tools/terminal.h"
+#include "tools/launch/last_words.h"
+#include "tools/train/commands.h"
+#include "tools/train/task_json.h"
 
 namespace poseidon::tools {
 namespace {
@@ -98,7 +100,7 @@ void RunMember() {
       .saving = [&](bool begins) { output.Emit({{"event", begins ? "saving" : "saved"}}); }};
   const std::string name = (input->task.server ? "server " : "worker ") +
                            std::to_string(input->task.rank) + " on host " + input->task.host;
-  TellLauncherLastWords(name);
+  launch::TellLauncherLastWords(name);
   Status status;
   std::string not_finite;
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/net_flags.h"
+#include "tools/train/net_flags.h"
 
 #include <ATen/Parallel.h>
 
@@ -14,7 +14,7 @@
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/snapshot.h"
-#include "tools/commands.h"
+#include "tools/console/fail.h"
 
 namespace poseidon::tools {
 

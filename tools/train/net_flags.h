@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_NET_FLAGS_H_
-#define POSEIDON_TOOLS_NET_FLAGS_H_
+#ifndef POSEIDON_TOOLS_TRAIN_NET_FLAGS_H_
+#define POSEIDON_TOOLS_TRAIN_NET_FLAGS_H_
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -32,4 +32,4 @@ void LoadWeights(const NetFlags& flags, caffe::Net* net);
 
 }  // namespace poseidon::tools
 
-#endif  // POSEIDON_TOOLS_NET_FLAGS_H_
+#endif  // POSEIDON_TOOLS_TRAIN_NET_FLAGS_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A member whose launcher is not ours: it finds its place in the environment, and the others by
 // files.
-#include "tools/placed.h"
+#include "tools/train/placed.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -15,12 +15,12 @@
 #include <utility>
 
 #include "frontends/caffe/train/worker.h"
-#include "tools/commands.h"
+#include "tools/console/fail.h"
+#include "tools/console/signals.h"
+#include "tools/console/stop_signal.h"
 #include "tools/launch/hosts.h"
 #include "tools/launch/note.h"
-#include "tools/run_dir.h"
-#include "tools/signals.h"
-#include "tools/stop_signal.h"
+#include "tools/train/run_dir.h"
 
 namespace poseidon::tools {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_PLACED_H_
-#define POSEIDON_TOOLS_PLACED_H_
+#ifndef POSEIDON_TOOLS_TRAIN_PLACED_H_
+#define POSEIDON_TOOLS_TRAIN_PLACED_H_
 
 #include <optional>
 #include <string>
@@ -24,4 +24,4 @@ void RunPlaced(const launch::Place& place, caffe::TrainOptions options,
 
 }  // namespace poseidon::tools
 
-#endif  // POSEIDON_TOOLS_PLACED_H_
+#endif  // POSEIDON_TOOLS_TRAIN_PLACED_H_

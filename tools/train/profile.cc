@@ -4,14 +4,15 @@
 #include <memory>
 
 #include "poseidon/base/file.h"
-#include "tools/commands.h"
-#include "tools/measure_net.h"
+#include "tools/console/fail.h"
+#include "tools/train/commands.h"
+#include "tools/train/measure_net.h"
 
 namespace poseidon::tools {
 
 void AddProfile(CLI::App& app) {
   struct Flags {
-    MeasureOptions measure;
+    profile::MeasureOptions measure;
     std::string out;
   };
   auto flags = std::make_shared<Flags>();

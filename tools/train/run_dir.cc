@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_dir.h"
+#include "tools/train/run_dir.h"
 
 #include <array>
 #include <ctime>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "poseidon/base/file.h"
-#include "tools/commands.h"
+#include "tools/console/fail.h"
 
 namespace poseidon::tools {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_RUN_DIR_H_
-#define POSEIDON_TOOLS_RUN_DIR_H_
+#ifndef POSEIDON_TOOLS_TRAIN_RUN_DIR_H_
+#define POSEIDON_TOOLS_TRAIN_RUN_DIR_H_
 
 #include "frontends/caffe/train/options.h"
 
@@ -13,4 +13,4 @@ void MakeRunDir(caffe::TrainOptions& options);
 
 }  // namespace poseidon::tools
 
-#endif  // POSEIDON_TOOLS_RUN_DIR_H_
+#endif  // POSEIDON_TOOLS_TRAIN_RUN_DIR_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/task_json.h"
+#include "tools/train/task_json.h"
 
 namespace poseidon::tools {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_TASK_JSON_H_
-#define POSEIDON_TOOLS_TASK_JSON_H_
+#ifndef POSEIDON_TOOLS_TRAIN_TASK_JSON_H_
+#define POSEIDON_TOOLS_TRAIN_TASK_JSON_H_
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -23,4 +23,4 @@ Result<MemberInput> ParseMemberInput(const std::string& line);
 
 }  // namespace poseidon::tools
 
-#endif  // POSEIDON_TOOLS_TASK_JSON_H_
+#endif  // POSEIDON_TOOLS_TRAIN_TASK_JSON_H_

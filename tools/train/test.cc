@@ -13,8 +13,9 @@
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/test_run.h"
-#include "tools/commands.h"
-#include "tools/net_flags.h"
+#include "tools/console/fail.h"
+#include "tools/train/commands.h"
+#include "tools/train/net_flags.h"
 
 namespace poseidon::tools {
 

@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "frontends/caffe/net/net.h"
-#include "tools/commands.h"
-#include "tools/net_flags.h"
+#include "tools/console/fail.h"
+#include "tools/train/commands.h"
+#include "tools/train/net_flags.h"
 
 namespace poseidon::tools {
 namespace {

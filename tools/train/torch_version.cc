@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/torch_version.h"
+#include "tools/train/torch_version.h"
 
 #include <ATen/Version.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_TOOLS_TORCH_VERSION_H_
-#define POSEIDON_TOOLS_TORCH_VERSION_H_
+#ifndef POSEIDON_TOOLS_TRAIN_TORCH_VERSION_H_
+#define POSEIDON_TOOLS_TRAIN_TORCH_VERSION_H_
 
 #include "poseidon/base/status.h"
 
@@ -12,4 +12,4 @@ Status TorchFits();
 
 }  // namespace poseidon::tools
 
-#endif  // POSEIDON_TOOLS_TORCH_VERSION_H_
+#endif  // POSEIDON_TOOLS_TRAIN_TORCH_VERSION_H_

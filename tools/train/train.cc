@@ -7,16 +7,17 @@
 #include <memory>
 
 #include "frontends/caffe/train/worker.h"
-#include "tools/cluster_flags.h"
-#include "tools/commands.h"
+#include "tools/console/fail.h"
+#include "tools/console/signals.h"
+#include "tools/console/stop_signal.h"
+#include "tools/console/terminal.h"
+#include "tools/launch/cluster_flags.h"
 #include "tools/launch/hosts.h"
 #include "tools/launch/launcher.h"
-#include "tools/placed.h"
-#include "tools/run_dir.h"
-#include "tools/signals.h"
-#include "tools/stop_signal.h"
-#include "tools/task_json.h"
-#include "tools/terminal.h"
+#include "tools/train/commands.h"
+#include "tools/train/placed.h"
+#include "tools/train/run_dir.h"
+#include "tools/train/task_json.h"
 
 namespace poseidon::tools {
 namespace {
@@ -27,7 +28,7 @@ using transport::tcp::Token;
 
 struct TrainFlags {
   caffe::TrainOptions options;
-  ClusterFlags cluster;
+  launch::ClusterFlags cluster;
   std::string gpu;
   std::string token_file;
   std::vector<std::string> schemes;
@@ -82,7 +83,7 @@ Token JobToken(const TrainFlags& flags) {
 
 // Where the workers run, then the dedicated servers.
 std::vector<Host> Members(const TrainFlags& flags) {
-  const std::vector<Host> hosts = HostsOf(flags.cluster);
+  const std::vector<Host> hosts = launch::HostsOf(flags.cluster);
   if (hosts.empty()) {
     return std::vector<Host>(std::size_t{flags.options.workers} + flags.options.servers, Host{"localhost", 1, 0});
   }
@@ -110,7 +111,7 @@ void WriteMembers(const std::string& path, const launch::LaunchResult& result) {
 }
 
 void RunJob(TrainFlags& flags, Terminal& terminal) {
-  const Placement placed = PlaceOn(Members(flags));
+  const launch::Placement placed = launch::PlaceOn(Members(flags));
   const bool tls = flags.options.wire == "tls" || (flags.options.wire == "auto" && !placed.all_local);
   // Paths must mean the same for a member in another folder of another host.
   caffe::TrainOptions options = flags.options;
@@ -132,7 +133,7 @@ void RunJob(TrainFlags& flags, Terminal& terminal) {
     const std::string name = server ? "server " + std::to_string(i - options.workers)
                                     : "worker " + std::to_string(i);
     members.push_back({.name = name + " on host " + task.host,
-                       .argv = CommandOn(flags.cluster, placed.hosts[i], placed.local[i], "member"),
+                       .argv = launch::CommandOn(flags.cluster, placed.hosts[i], placed.local[i], "member"),
                        .task = TaskJson(task, token),
                        .remote = !placed.local[i]});
   }
@@ -172,7 +173,7 @@ void AddTrain(CLI::App& app) {
   c->add_option("--workers", o.workers, "Number of workers")->check(CLI::Range(1, 1024));
   c->add_option("--servers", o.servers, "Dedicated server processes (0: workers host the shards)")
       ->check(CLI::Range(0, 1024));
-  AddClusterFlags(*c, flags->cluster);
+  launch::AddClusterFlags(*c, flags->cluster);
   c->add_flag("--sync", o.sync, "With one worker: run the whole synchronisation all the same");
   c->add_flag("--global-batch", o.global_batch, "batch_size is of all workers together");
   c->add_option("--policy", o.policy, "What the plan makes least: time or bytes")

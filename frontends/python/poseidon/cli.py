@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["doctor"]:
         return doctor.main(words[1:])
-    # The variable is of a program that became this process (tools/python_commands.cc).
+    # The variable is of a program that became this process (tools/run/python_commands.cc).
     places = distribution.places("POSEIDON_PROGRAM", "bin/poseidon", "bin/poseidon")
     program = next((path for path in places if os.access(path, os.X_OK)), None)
     if program is None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the processes of one job meet where mpirun, srun or torchrun started them and connects nobody: by files, as the
-trainer's do (tools/placed.h).
+trainer's do (tools/train/placed.h).
 
 Rank 0 leaves a note that says where it listens; the others wait for it. On one host both the note and the job's token,
 unless the user has one, are in a folder of this user alone in the system's temporary folder. On several hosts the user's

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TOOLS_CONSOLE_FAIL_H_
+#define POSEIDON_TOOLS_CONSOLE_FAIL_H_
+
+#include <string>
+
+#include "poseidon/base/status.h"
+#include "tools/console/exit_code.h"
+
+// The end of every command that cannot go on.
+namespace poseidon::tools {
+
+// Prints "poseidon: SENTENCE" on standard error and throws CLI::RuntimeError with the exit code.
+[[noreturn]] void Fail(const std::string& sentence, int code = kExitFailed);
+
+// Whether a job failed because of a member: one that it names, or, where nobody can know which, one of
+// those that no longer hear each other.
+bool IsMemberLost(const Status& failure);
+
+}  // namespace poseidon::tools
+
+#endif  // POSEIDON_TOOLS_CONSOLE_FAIL_H_
