@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <iostream>
 #include <string>
 
 #include "tools/console/line_writer.h"
@@ -49,33 +48,6 @@ void Terminal::Log(LogLevel level, std::string_view line) {
   MutexLock lock(mutex_);
   ClearProgress();
   StandardError().Write(std::string(NameOf(level)) + ": " + std::string(line) + "\n");
-}
-
-void EventOutput::Emit(const nlohmann::json& event) {
-  MutexLock lock(mutex_);
-  std::cout << event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
-}
-void EventOutput::Print(const std::string& text) { Emit({{"event", "print"}, {"text", text}}); }
-void EventOutput::Progress(const std::string& line) {
-  Emit({{"event", "progress"}, {"line", line}});
-}
-void EventOutput::Log(LogLevel level, std::string_view line) {
-  Emit({{"event", "log"}, {"level", static_cast<int>(level)}, {"line", line}});
-}
-
-bool Replay(const nlohmann::json& event, const std::string& member, caffe::Output& terminal) {
-  const std::string kind = event.value("event", "");
-  if (kind == "print") {
-    terminal.Print(event.value("text", ""));
-  } else if (kind == "progress") {
-    terminal.Progress(event.value("line", ""));
-  } else if (kind == "log") {
-    terminal.Log(static_cast<LogLevel>(event.value("level", 1)),
-                 member + ": " + event.value("line", ""));
-  } else {
-    return false;
-  }
-  return true;
 }
 
 }  // namespace poseidon::tools

@@ -2,7 +2,6 @@
 #ifndef POSEIDON_TOOLS_CONSOLE_TERMINAL_H_
 #define POSEIDON_TOOLS_CONSOLE_TERMINAL_H_
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "frontends/caffe/train/output.h"
@@ -26,21 +25,6 @@ class Terminal final : public caffe::Output {
   Mutex mutex_;
   bool progress_shown_ POSEIDON_GUARDED_BY(mutex_) = false;
 };
-
-// The same output as events for the launcher, one JSON object a line on standard output.
-class EventOutput final : public caffe::Output {
- public:
-  void Print(const std::string& text) override;
-  void Progress(const std::string& line) override;
-  void Log(LogLevel level, std::string_view line) override;
-  void Emit(const nlohmann::json& event);
-
- private:
-  Mutex mutex_;  // keeps lines whole
-};
-
-// Plays an EventOutput's event at the terminal. False for events it does not know.
-bool Replay(const nlohmann::json& event, const std::string& member, caffe::Output& terminal);
 
 }  // namespace poseidon::tools
 

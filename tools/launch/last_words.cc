@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdio>
+
+#include "tools/launch/events.h"
 
 namespace poseidon::launch {
 namespace {
@@ -16,17 +19,13 @@ std::string member_name;  // empty in a process that has no launcher of ours
 
 void SayLastWords(std::string_view sentence) {
   std::array<char, 1024> text;
-  const int length = std::min<int>(
-      text.size() - 1,
-      member_name.empty()
-          ? std::snprintf(text.data(), text.size(), "poseidon: %.*s\n", static_cast<int>(sentence.size()),
-                          sentence.data())
-          : std::snprintf(text.data(), text.size(),
-                          R"({"event":"failed","message":"%s: %.*s","culprit":-1})"
-                          "\n",
-                          member_name.c_str(), static_cast<int>(sentence.size()), sentence.data()));
-  static_cast<void>(
-      !write(member_name.empty() ? STDERR_FILENO : STDOUT_FILENO, text.data(), static_cast<std::size_t>(length)));
+  if (!member_name.empty()) {
+    static_cast<void>(!write(STDOUT_FILENO, text.data(), EncodeLastWords(text, member_name.c_str(), sentence)));
+    return;
+  }
+  const int length = std::snprintf(text.data(), text.size(), "poseidon: %.*s\n", static_cast<int>(sentence.size()),
+                                   sentence.data());
+  static_cast<void>(!write(STDERR_FILENO, text.data(), std::min(text.size() - 1, static_cast<std::size_t>(length))));
 }
 
 void TellLauncherLastWords(const std::string& name) { member_name = name; }

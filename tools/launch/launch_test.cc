@@ -8,8 +8,11 @@
 #include <fstream>
 #include <iostream>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "tools/launch/beats.h"
+#include "tools/launch/events.h"
 #include "tools/launch/hosts.h"
 #include "tools/launch/launcher.h"
 #include "tools/launch/process.h"
@@ -90,16 +93,26 @@ MemberProcess Shell(const std::string& name, const std::string& script) {
 TEST(LauncherTest, OthersLearnWhereRankZeroListens) {
   std::string seen;
   const LaunchOptions options{.grace_seconds = 20,
-                              .on_event = [&](const std::string& name, const nlohmann::json& e) {
-                                seen += name + "=" + e.at("line").get<std::string>();
+                              .on_event = [&](const std::string& name, const Event& event) {
+                                seen += name + "=" + std::get<Print>(event).text;
                               }};
   const LaunchResult result =
       Launch({Shell("zero", R"(read task; echo '{"event":"listening","host":"h","port":7}')"),
               Shell("one", R"(read task; case "$task" in
-                           *'"port":7'*) echo '{"event":"told","line":"yes"}';; esac)")},
+                           *'"port":7'*) echo '{"event":"print","text":"yes"}';; esac)")},
              options);
   EXPECT_EQ(result.exit_code, 0) << result.failure;
   EXPECT_EQ(seen, "one=yes");
+}
+
+// A library's words, or an event whose field has another type: the person sees the line, and the job goes on.
+TEST(LauncherTest, ALineThatIsNoEventIsShownAsItIs) {
+  std::vector<std::string> seen;
+  const LaunchResult result =
+      Launch({Shell("zero", R"(read task; echo 'Epoch 1'; echo '{"event":"failed","message":"m","culprit":"1"}')")},
+             {.on_line = [&](const std::string& line) { seen.push_back(line); }});
+  EXPECT_EQ(result.exit_code, 0) << result.failure;
+  EXPECT_EQ(seen, (std::vector<std::string>{"Epoch 1", R"({"event":"failed","message":"m","culprit":"1"})"}));
 }
 
 // Rank 0's first events, in one write: the launcher takes both before anything of rank 1's, so the
@@ -246,9 +259,9 @@ TEST(LauncherTest, AJobThatCannotStopSaysWhatItWaitsFor) {
   std::string said;
   const LaunchResult result = Launch(
       {Shell("zero", std::string(kListensAndJoins) + "exec sleep 600"),
-       Shell("one", R"(read task; echo '{"event":"joined"}'; echo '{"event":"ready"}'; kill -STOP $$)")},
+       Shell("one", R"(read task; echo '{"event":"joined"}'; echo '{"event":"print","text":"ready"}'; kill -STOP $$)")},
       {.grace_seconds = 600,
-       .on_event = [](const std::string&, const nlohmann::json&) { kill(getpid(), SIGINT); },
+       .on_event = [](const std::string&, const Event&) { kill(getpid(), SIGINT); },
        .say =
            [&](const std::string& sentence) {
              said += sentence;
@@ -288,12 +301,11 @@ TEST(LauncherTest, MembersElsewhereHearWhetherTheLauncherIsThere) {
         for look in $(seq 500); do ! grep -q '^State:.T' /proc/$PPID/status || break; sleep 0.01; done
         kill -CONT $PPID
         read second; read third
-        printf '{"event":"heard","commands":[%s,%s,%s]}\n' "$first" "$second" "$third"; test $look -lt 500)");
+        printf '[%s,%s,%s]\n' "$first" "$second" "$third"; test $look -lt 500)");
     elsewhere.remote = true;
     nlohmann::json heard;
-    const LaunchResult result = Launch({elsewhere}, {.on_event = [&](const std::string&, const nlohmann::json& event) {
-                                         heard = event.at("commands");
-                                       }});
+    const LaunchResult result =
+        Launch({elsewhere}, {.on_line = [&](const std::string& line) { heard = nlohmann::json::parse(line); }});
     const nlohmann::json beat = {{"command", "beat"}, {"within", 60.0}};
     const nlohmann::json expected = nlohmann::json::array({beat, {{"command", "pause"}}, beat});
     if (result.exit_code != 0 || heard != expected) std::cerr << result.failure << " " << heard << "\n";

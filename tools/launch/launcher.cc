@@ -13,6 +13,7 @@
 #include <list>
 #include <set>
 #include <utility>
+#include <variant>
 
 #include "poseidon/base/listed.h"
 #include "tools/launch/descendants.h"
@@ -45,7 +46,7 @@ struct Child {
   std::string partial_line;
   bool output_open = true;
   std::optional<int> wait_status;
-  std::optional<json> failure;
+  std::optional<Failed> failure;
   bool spoke = false;  // an event came
   bool joined = false;
   bool saving = false;
@@ -99,10 +100,18 @@ class Job {
  private:
   bool Begin();
   Status StartChild(const MemberProcess& member, const json& task);
-  void StartOthers(const json& listening);
+  void StartOthers(const Listening& rank_zero);
   void Step();
   void OnSignal();
   void OnLine(Child& child, const std::string& line);
+  void On(Child& child, const Listening& event);
+  void On(Child& child, const Joined& event);
+  void On(Child& child, const Saving& event);
+  void On(Child& child, const Saved& event);
+  void On(Child& child, const Here& event);
+  void On(Child& child, const Failed& event);
+  template <typename ForPeople>
+  void On(Child& child, const ForPeople& event);
   void ReadFrom(Child& child);
   void Reap();
   void OnFailedChild();
@@ -177,10 +186,10 @@ Status Job::StartChild(const MemberProcess& member, const json& task) {
   return children_.back().process.WriteLine(task.dump());
 }
 
-void Job::StartOthers(const json& listening) {
+void Job::StartOthers(const Listening& rank_zero) {
   for (std::size_t i = 1; i < members_.size(); ++i) {
     json task = members_[i].task;
-    task["coordinator"] = listening;
+    task["coordinator"] = EventJson(rank_zero);
     if (const Status status = StartChild(members_[i], task); !status.ok()) {
       start_failure_ = "cannot start " + members_[i].name + ": " + status.message();
       LetGo();
@@ -430,34 +439,45 @@ void Job::ReadFrom(Child& child) {
 }
 
 void Job::OnLine(Child& child, const std::string& line) {
-  const json event = json::parse(line, nullptr, false);
-  if (!event.is_object() || !event.contains("event")) {
+  const std::optional<Event> event = DecodeEvent(line);
+  if (!event) {
     if (options_.on_line) options_.on_line(line);
     return;
   }
   child.spoke = true;
-  const bool first = child.member == &members_.front();
-  const std::string kind = event.value("event", "");
-  if (first && kind == "listening" && children_.size() == 1) {
-    LimitForming(kOwnWords);
-    StartOthers(event);
-  } else if (kind == "joined") {
-    child.joined = true;
-    if (Formed()) formed_by_.reset();
-  } else if (kind == "here") {
-    child.asked.reset();
-  } else if (kind == "saving" || kind == "saved") {
-    child.saving = kind == "saving";
-    if (!child.saving && saving_deadline_) {
-      child.spared_until = Clock::now() + FromSeconds(options_.grace_seconds);
-      EndWithin(FromSeconds(options_.grace_seconds));
-    }
-  } else if (kind == "failed") {
-    if (!child.failure) child.failure = event;
-    NoteFirstFailure(child);
-  } else if (options_.on_event) {
-    options_.on_event(child.member->name, event);
-  }
+  std::visit([&](const auto& said) { On(child, said); }, *event);
+}
+
+void Job::On(Child& child, const Listening& event) {
+  if (child.member != &members_.front() || children_.size() > 1) return;
+  LimitForming(kOwnWords);
+  StartOthers(event);
+}
+
+void Job::On(Child& child, const Joined&) {
+  child.joined = true;
+  if (Formed()) formed_by_.reset();
+}
+
+void Job::On(Child& child, const Saving&) { child.saving = true; }
+
+void Job::On(Child& child, const Saved&) {
+  child.saving = false;
+  if (!saving_deadline_) return;
+  child.spared_until = Clock::now() + FromSeconds(options_.grace_seconds);
+  EndWithin(FromSeconds(options_.grace_seconds));
+}
+
+void Job::On(Child& child, const Here&) { child.asked.reset(); }
+
+void Job::On(Child& child, const Failed& event) {
+  if (!child.failure) child.failure = event;
+  NoteFirstFailure(child);
+}
+
+template <typename ForPeople>
+void Job::On(Child& child, const ForPeople& event) {
+  if (options_.on_event) options_.on_event(child.member->name, event);
 }
 
 void Job::Reap() {
@@ -500,9 +520,8 @@ bool Job::OnlyAccusedAreLeft() const {
   bool in_doubt = false;
   for (const Child& child : children_) {
     if (!child.failure) continue;
-    const int culprit = child.failure->value("culprit", -1);
-    accused.insert(culprit);
-    in_doubt |= culprit < 0 && child.failure->value("lost", false);
+    accused.insert(child.failure->culprit.value_or(kNoCulprit));
+    in_doubt |= child.failure->NamesLoss() && !child.failure->Accuses();
   }
   int place = 0;
   for (const Child& child : children_) {
@@ -519,8 +538,7 @@ bool Job::OnlyAccusedAreLeft() const {
 // still be saving.
 bool Job::IsStuck(int place) const {
   return std::any_of(children_.begin(), children_.end(), [place](const Child& child) {
-    return child.failure && child.failure->value("culprit", -1) == place &&
-           child.failure->value("code", "") == StatusCodeName(StatusCode::kDeadlineExceeded);
+    return child.failure && child.failure->Accuses(place) && child.failure->code == StatusCode::kDeadlineExceeded;
   });
 }
 
@@ -529,7 +547,7 @@ std::vector<MemberEnd> Job::Ends() const {
   for (const Child& child : children_) {
     ends.push_back({child.member->name, child.process.pid(),
                     child.wait_status ? DescribeWaitStatus(*child.wait_status) : "",
-                    child.failure ? *child.failure : json()});
+                    child.failure});
   }
   return ends;
 }
@@ -543,8 +561,8 @@ LaunchResult Job::FirstFailure() const {
   } else if (first_failed_ != nullptr) {
     const Child& child = *first_failed_;
     result.failed = static_cast<int>(child.member - members_.data());
-    result.exit_code = child.failure ? child.failure->value("exit", kExitFailed) : ExitCodeOf(*child.wait_status);
-    result.failure = child.failure ? child.failure->value("message", "") : child.member->name + " " + DescribeEnd(child);
+    result.exit_code = child.failure ? child.failure->exit.value_or(kExitFailed) : ExitCodeOf(*child.wait_status);
+    result.failure = child.failure ? child.failure->message : child.member->name + " " + DescribeEnd(child);
   } else if (std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.ended_by_us; })) {
     result.exit_code = kExitFailed;
     result.failure = "the job was ended";
@@ -567,16 +585,16 @@ LaunchResult Job::Verdict() const {
   for (const Child& child : children_) {
     // Who is let go may complain that another one has gone before.
     if (!child.failure || (child.ended_by_us && ended_early())) continue;
-    const bool accuses = child.failure->value("culprit", -1) >= 0;
-    const bool lost = accuses || child.failure->value("lost", false);
+    const bool accuses = child.failure->Accuses();
+    const bool lost = child.failure->NamesLoss();
     // Where a member was killed, only a message that a member is lost counts: other failures follow from that.
     if (killed && !lost) continue;
-    const std::string message = child.failure->value("message", "");
+    const std::string& message = child.failure->message;
     // A message with a culprit counts more than one of a side that is cut off and has none.
     if (result.failure.empty() || (!lost && result.exit_code == kExitPeerLost) ||
         (accuses && in_doubt)) {
       result.failure = message;
-      result.exit_code = lost ? kExitPeerLost : child.failure->value("exit", kExitFailed);
+      result.exit_code = lost ? kExitPeerLost : child.failure->exit.value_or(kExitFailed);
       in_doubt = lost && !accuses;
     } else if (in_doubt && other_side.empty() && message != result.failure) {
       other_side = "; " + child.member->name + " says: " + message;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "poseidon/base/result.h"
+#include "tools/launch/events.h"
 
 namespace poseidon::launch {
 
@@ -23,14 +23,7 @@ namespace poseidon::launch {
 //   {"command": "end", "code"}                           to everybody: the member ends with that code
 //   {"command": "answer"}                                to a member that is saving while the job ends
 //   the commands of beats.h, to members elsewhere
-// The end of the input means that the launcher is gone. From the member:
-//   {"event": "listening", "host", "port"}               from rank 0
-//   {"event": "joined"}                                  once it is part of the job
-//   {"event": "saving"} and {"event": "saved"}           around the writing of files
-//   {"event": "here"}                                    the answer to "answer"
-//   {"event": "failed", "message", "culprit", "lost", "code"}   "lost": a member is gone; "culprit" is -1 where
-//                                                        nobody can know which
-//   any other event                                      for `on_event`
+// The end of the input means that the launcher is gone. From the member: events.h.
 struct MemberProcess {
   std::string name;               // "worker 2 on host b"
   std::vector<std::string> argv;  // ends in the program or begins with ssh
@@ -55,8 +48,9 @@ struct LaunchOptions {
   // failure in time, with what its event or its process has as exit code.
   std::optional<double> let_go_seconds = {};
   double stop_seconds = 10;
-  // Called with a member's name and each of its events that the launcher does not handle itself.
-  std::function<void(const std::string& name, const nlohmann::json& event)> on_event = {};
+  // Called with a member's name and each of its events that is for the person who started the job: Print, Progress, Log,
+  // Line.
+  std::function<void(const std::string& name, const Event& event)> on_event = {};
   // Called with each line of a member that is no event; its libraries print those.
   std::function<void(const std::string& line)> on_line = {};
   // Called with the launcher's own messages, one sentence at a time.
@@ -71,8 +65,8 @@ struct LaunchOptions {
 struct MemberEnd {
   std::string name;
   pid_t pid = 0;
-  std::string how;          // "exited with code 0"
-  nlohmann::json failure;   // its "failed" event; null where it said nothing
+  std::string how;                // "exited with code 0"
+  std::optional<Failed> failure;  // none where it said nothing
 };
 
 struct LaunchResult {

@@ -24,6 +24,7 @@
 #include "poseidon/transport/tcp/token.h"
 #include "tools/console/fail.h"
 #include "tools/launch/beats.h"
+#include "tools/launch/events.h"
 #include "tools/launch/kept_command.h"
 #include "tools/launch/process.h"
 #include "tools/run/commands.h"
@@ -147,11 +148,14 @@ class Rank {
   void Obey(const json& command);
   void Forward(Stream& stream);
   void SendLine(bool error, const std::string& line);
-  void Emit(const json& event);
+  void Emit(const launch::Event& event);
   void Send();
   void BeginToEnd(int code);
   void Signal(int signal) const;
   int Close(int code, const std::string& how);
+  void ForwardTheRest();
+  void SendTheRest();
+  int UntilLook() const;
 
   std::string input_;
   bool input_open_ = true;
@@ -195,9 +199,7 @@ Result<MeetingPlace> Rank::Meet() {
     POSEIDON_ASSIGN_OR_RETURN(place.port, FreePort(task_.address));
   }
   POSEIDON_ASSIGN_OR_RETURN(place.poseidon_port, FreePort(task_.address));
-  json event = place;
-  event["event"] = "listening";
-  Emit(event);
+  Emit(launch::Listening{place.host, place.port, place.poseidon_port});
   return place;
 }
 
@@ -210,13 +212,11 @@ Status Rank::Start() {
   command_.emplace(std::move(command));
   streams_[0] = {command_->output(), false, true, {}};
   streams_[1] = {command_->errors(), true, true, {}};
-  Emit({{"event", "joined"}});
+  Emit(launch::Joined{});
   return OkStatus();
 }
 
-void Rank::Emit(const json& event) {
-  unsent_ += event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-}
+void Rank::Emit(const launch::Event& event) { unsent_ += launch::EncodeEvent(event) + "\n"; }
 
 // As much as the launcher takes now.
 void Rank::Send() {
@@ -231,7 +231,7 @@ void Rank::Send() {
 }
 
 void Rank::SendLine(bool error, const std::string& line) {
-  Emit({{"event", "line"}, {"rank", task_.rank}, {"error", error}, {"line", line}});
+  Emit(launch::Line{static_cast<std::size_t>(task_.rank), error, line});
 }
 
 void Rank::Forward(Stream& stream) {
@@ -285,6 +285,11 @@ void Rank::Signal(int signal) const {
   if (command_) command_->Signal(signal);  // none where it could not be started
 }
 
+// For poll: how long until beats of the launcher's machine are looked for; without end where none are expected.
+int Rank::UntilLook() const {
+  return beats_.Expected() ? static_cast<int>(launch::Beats::kBetweenLooks.count()) : -1;
+}
+
 void Rank::Step() {
   const bool full = unsent_.size() > kMostUnsent;
   std::array<pollfd, 6> polled = {{{input_open_ ? STDIN_FILENO : -1, POLLIN, 0},
@@ -293,12 +298,11 @@ void Rank::Step() {
                                    {streams_[0].open && !full ? streams_[0].fd : -1, POLLIN, 0},
                                    {streams_[1].open && !full ? streams_[1].fd : -1, POLLIN, 0},
                                    {unsent_.empty() ? -1 : STDOUT_FILENO, POLLOUT, 0}}};
-  int timeout = -1;
+  int timeout = UntilLook();
   if (end_at_) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*end_at_ - Clock::now()).count();
     timeout = left > 0 ? static_cast<int>(left) + 1 : 0;
   }
-  if (beats_.Expected() && timeout < 0) timeout = static_cast<int>(launch::Beats::kBetweenLooks.count());
   poll(polled.data(), polled.size(), timeout);
   if (polled[0].revents != 0) ObeyInput();
   if (polled[1].revents != 0 || !input_open_ || beats_.Missed()) BeginToEnd(kExitFailed);
@@ -308,22 +312,31 @@ void Rank::Step() {
   Send();
 }
 
-// The command has ended, and all that it started: sends its last words, and waits until the launcher has them.
+// The command has ended, and all that it started: sends on what it still has to say, and how it ended.
 int Rank::Close(int code, const std::string& how) {
+  ForwardTheRest();
+  if (code != kExitOk) Emit(launch::Failed{.message = task_.name + how, .exit = code});
+  SendTheRest();
+  return code;
+}
+
+void Rank::ForwardTheRest() {
   for (Stream& stream : streams_) {
     while (stream.open && stream.fd >= 0) Forward(stream);
   }
-  if (code != kExitOk) Emit({{"event", "failed"}, {"message", task_.name + how}, {"exit", code}});
+}
+
+// Waits until the launcher has all, is gone, or wants no more.
+void Rank::SendTheRest() {
   while (!unsent_.empty() && output_open_ && input_open_ && !end_at_) {
     std::array<pollfd, 3> polled = {
         {{STDIN_FILENO, POLLIN, 0}, {signals_, POLLIN, 0}, {STDOUT_FILENO, POLLOUT, 0}}};
-    poll(polled.data(), polled.size(), beats_.Expected() ? static_cast<int>(launch::Beats::kBetweenLooks.count()) : -1);
+    poll(polled.data(), polled.size(), UntilLook());
     if (polled[0].revents != 0) ObeyInput();
     if (polled[1].revents != 0 || beats_.Missed()) break;
     Send();
   }
   Send();
-  return code;
 }
 
 int Rank::Run() {

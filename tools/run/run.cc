@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "poseidon/transport/tcp/token.h"
@@ -141,9 +142,9 @@ void RunCommand(const RunFlags& flags) {
   // Within 2 s of the first failure all have ended: ranks that use us say themselves what they lost, within a second.
   launching.let_go_seconds = 1;
   launching.grace_seconds = 0.9;
-  launching.on_event = [&log](const std::string&, const nlohmann::json& event) {
-    if (event.value("event", "") != "line") return;
-    log.Line(event.value("rank", std::size_t{0}), event.value("error", false), event.value("line", ""));
+  launching.on_event = [&log, &tasks](const std::string&, const launch::Event& event) {
+    const auto* const line = std::get_if<launch::Line>(&event);
+    if (line != nullptr && line->rank < tasks.size()) log.Line(line->rank, line->error, line->line);
   };
   launching.on_line = [](const std::string& line) { StandardError().Write(line + "\n"); };
   launching.say = [](const std::string& sentence) { StandardError().Write("poseidon: " + sentence + "\n"); };

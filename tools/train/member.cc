@@ -5,7 +5,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <thread>
@@ -16,10 +17,11 @@
 #include "tools/console/fail.h"
 #include "tools/console/signals.h"
 #include "tools/console/stop_signal.h"
-#include "tools/console/terminal.h"
 #include "tools/launch/beats.h"
+#include "tools/launch/events.h"
 #include "tools/launch/last_words.h"
 #include "tools/train/commands.h"
+#include "tools/train/event_output.h"
 #include "tools/train/task_json.h"
 
 namespace poseidon::tools {
@@ -63,7 +65,7 @@ void Watch(const caffe::TrainOptions& options, caffe::Requests& requests, EventO
     if (!command.is_object()) continue;
     const std::string word = command.value("command", "");
     if (word == "end") _exit(command.value("code", kExitFailed));
-    if (word == "answer") output.Emit({{"event", "here"}});
+    if (word == "answer") output.Emit(launch::Here{});
     beats.Take(command);
     if (beats.Expected() && !std::exchange(beats_expected, true)) std::thread(AwaitMissedBeat, &beats).detach();
     Obey(word, options, requests);
@@ -71,63 +73,80 @@ void Watch(const caffe::TrainOptions& options, caffe::Requests& requests, EventO
   _exit(kExitFailed);
 }
 
-void RunMember() {
-  signal(SIGPIPE, SIG_IGN);
-  EventOutput output;
+// The member's task, with its secret, as its launcher sends it first.
+MemberInput ReadInput() {
   std::string line;
   if (!std::getline(std::cin, line)) Fail("poseidon member is started by poseidon train");
   Result<MemberInput> input = ParseMemberInput(line);
   std::fill(line.begin(), line.end(), '\0');  // it held the secret
   if (!input.ok()) Fail(input.status().message());
+  return *std::move(input);
+}
 
-  auto requests = std::make_unique<caffe::Requests>();
-  signal_requests = requests.get();
+// Commands of the launcher and signals become requests to the worker from here on. Lifetime: what it gets lives as long
+// as the process.
+void BeginToObey(const caffe::TrainOptions& options, caffe::Requests& requests, EventOutput& output) {
+  signal_requests = &requests;
   signal(SIGTERM, OnTerminate);
   signal(SIGINT, SIG_IGN);
   UnblockSignals();
-  std::thread(Watch, std::cref(input->task.options), std::ref(*requests), std::ref(output)).detach();
+  std::thread(Watch, std::cref(options), std::ref(requests), std::ref(output)).detach();
+}
 
-  const caffe::MemberEnvironment environment{
-      .output = output,
-      .requests = *requests,
-      .token = input->token,
-      .listening = [&](const transport::Address& address) {
-        output.Emit({{"event", "listening"},
-                     {"host", input->task.listen_host},
-                     {"port", address.port}});
-      },
-      .joined = [&] { output.Emit({{"event", "joined"}}); },
-      .saving = [&](bool begins) { output.Emit({{"event", begins ? "saving" : "saved"}}); }};
-  const std::string name = (input->task.server ? "server " : "worker ") +
-                           std::to_string(input->task.rank) + " on host " + input->task.host;
-  launch::TellLauncherLastWords(name);
-  Status status;
-  std::string not_finite;
+caffe::MemberEnvironment EnvironmentOf(const MemberInput& input, caffe::Requests& requests, EventOutput& output) {
+  return {.output = output,
+          .requests = requests,
+          .token = input.token,
+          .listening =
+              [&](const transport::Address& address) {
+                output.Emit(launch::Listening{input.task.listen_host, address.port});
+              },
+          .joined = [&output] { output.Emit(launch::Joined{}); },
+          .saving =
+              [&output](bool begins) {
+                output.Emit(begins ? launch::Event(launch::Saving{}) : launch::Event(launch::Saved{}));
+              }};
+}
+
+// Lives the member's life to its end. What a library throws becomes a failure with the member's name.
+Result<caffe::RunEnd> Live(const caffe::MemberTask& task, const std::string& name,
+                           const caffe::MemberEnvironment& environment) {
   try {
-    if (input->task.server) {
-      status = caffe::RunServer(input->task, environment);
-    } else if (Result<caffe::RunEnd> end = caffe::RunWorker(input->task, environment); end.ok()) {
-      not_finite = end->not_finite;
-    } else {
-      status = end.status();
-    }
+    if (!task.server) return caffe::RunWorker(task, environment);
+    POSEIDON_RETURN_IF_ERROR(caffe::RunServer(task, environment));
+    return caffe::RunEnd{};
   } catch (const std::exception& error) {
-    status = ThrownStatus(error).WithPrefix(name);
+    return ThrownStatus(error).WithPrefix(name);
   }
-  if (!not_finite.empty()) {
-    output.Emit({{"event", "failed"}, {"message", not_finite}, {"culprit", kNoCulprit}, {"exit", kExitNotFinite}});
+}
+
+// Tells the launcher what went wrong, if anything did, and returns the exit code.
+int Report(const Result<caffe::RunEnd>& end, EventOutput& output) {
+  if (!end.ok()) {
+    const Status& failure = end.status();
+    const bool lost = IsMemberLost(failure);
+    output.Emit(launch::Failed{
+        .message = failure.message(), .culprit = failure.culprit(), .lost = lost, .code = failure.code()});
+    return lost ? kExitMemberLost : kExitFailed;
   }
-  if (!status.ok()) {
-    output.Emit({{"event", "failed"},
-                 {"message", status.message()},
-                 {"culprit", status.culprit()},
-                 {"lost", IsMemberLost(status)},
-                 {"code", StatusCodeName(status.code())}});
-  }
+  if (end->not_finite.empty()) return kExitOk;
+  output.Emit(launch::Failed{.message = end->not_finite, .culprit = kNoCulprit, .exit = kExitNotFinite});
+  return kExitNotFinite;
+}
+
+void RunMember() {
+  signal(SIGPIPE, SIG_IGN);
+  EventOutput output;
+  const MemberInput input = ReadInput();
+  const auto requests = std::make_unique<caffe::Requests>();
+  BeginToObey(input.task.options, *requests, output);
+  const std::string name = (input.task.server ? "server " : "worker ") + std::to_string(input.task.rank) + " on host " +
+                           input.task.host;
+  launch::TellLauncherLastWords(name);
+  const int code = Report(Live(input.task, name, EnvironmentOf(input, *requests, output)), output);
   std::cout.flush();
   // The watching thread sits in a read; nothing else is left to do.
-  _exit(!not_finite.empty() ? kExitNotFinite : status.ok() ? kExitOk
-                    : (IsMemberLost(status) ? kExitMemberLost : kExitFailed));
+  _exit(code);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "tools/launch/hosts.h"
 #include "tools/launch/launcher.h"
 #include "tools/train/commands.h"
+#include "tools/train/event_output.h"
 #include "tools/train/placed.h"
 #include "tools/train/run_dir.h"
 #include "tools/train/task_json.h"
@@ -105,7 +106,7 @@ void WriteMembers(const std::string& path, const launch::LaunchResult& result) {
     file << nlohmann::json{{"member", end.name},
                            {"pid", end.pid},
                            {"end", end.how},
-                           {"failure", end.failure}}
+                           {"failure", end.failure ? launch::EventJson(*end.failure) : nlohmann::json()}}
          << "\n";
   }
 }
@@ -140,7 +141,7 @@ void RunJob(TrainFlags& flags, Terminal& terminal) {
   launch::LaunchOptions launching;
   launching.join_seconds = options.join_timeout;
   launching.interrupt_stops = options.sigint_effect == "stop";
-  launching.on_event = [&terminal](const std::string& member, const nlohmann::json& event) {
+  launching.on_event = [&terminal](const std::string& member, const launch::Event& event) {
     Replay(event, member, terminal);
   };
   launching.on_line = [&terminal](const std::string& line) { terminal.Print(line); };
