@@ -117,15 +117,9 @@ std::vector<RankTask> TasksOf(const RunFlags& flags, const launch::Placement& pl
   return tasks;
 }
 
-void RunCommand(const RunFlags& flags) {
-  if (flags.command.empty()) Fail("there is no command, expected poseidon run -n 4 python train.py");
-  if (flags.command.front().starts_with('-')) Fail("unknown flag " + flags.command.front() + " (see poseidon run --help)");
-  const launch::Placement placed = launch::PlaceOn(HostOfEachRank(flags));
-  const std::vector<RankTask> tasks = TasksOf(flags, placed);
-  RunLog log(tasks.size());
-  if (!flags.log_folder.empty()) {
-    if (const Status status = log.WriteInto(flags.log_folder); !status.ok()) Fail(status.message());
-  }
+// How every rank is started, and what it is told.
+std::vector<MemberProcess> ProcessesOf(const RunFlags& flags, const std::vector<RankTask>& tasks,
+                                       const launch::Placement& placed) {
   const Result<Token> token = Token::Generate();
   if (!token.ok()) Fail(token.status().message());
   std::vector<MemberProcess> members;
@@ -137,6 +131,19 @@ void RunCommand(const RunFlags& flags) {
                        .task = std::move(message),
                        .remote = !placed.local[i]});
   }
+  return members;
+}
+
+void RunCommand(const RunFlags& flags) {
+  if (flags.command.empty()) Fail("there is no command, expected poseidon run -n 4 python train.py");
+  if (flags.command.front().starts_with('-')) Fail("unknown flag " + flags.command.front() + " (see poseidon run --help)");
+  const launch::Placement placed = launch::PlaceOn(HostOfEachRank(flags));
+  const std::vector<RankTask> tasks = TasksOf(flags, placed);
+  RunLog log(tasks.size());
+  if (!flags.log_folder.empty()) {
+    if (const Status status = log.WriteInto(flags.log_folder); !status.ok()) Fail(status.message());
+  }
+  const std::vector<MemberProcess> members = ProcessesOf(flags, tasks, placed);
   launch::LaunchOptions launching;
   launching.join_seconds = flags.join_timeout;
   // Within 2 s of the first failure all have ended: ranks that use us say themselves what they lost, within a second.

@@ -85,6 +85,28 @@ profile::Layer LayerOf(caffe::Net& net, int index, std::size_t position) {
   return layer;
 }
 
+// The layers that are trained. Neighbours without parameters count with the layer before them, the first ones with the
+// first.
+std::vector<profile::Layer> LayersOf(caffe::Solver& solver, const std::vector<plan::LayerSeconds>& seconds) {
+  caffe::Net& net = solver.net();
+  const std::set<int> synced(solver.SyncedLayers().begin(), solver.SyncedLayers().end());
+  std::vector<profile::Layer> layers;
+  plan::LayerSeconds before;
+  for (int i = 0; i < net.layer_count(); ++i) {
+    const plan::LayerSeconds& own = seconds[static_cast<std::size_t>(i)];
+    if (synced.count(i) > 0) {
+      layers.push_back(LayerOf(net, i, layers.size()));
+      layers.back().forward_seconds = std::exchange(before.forward, 0);
+      layers.back().backward_seconds = std::exchange(before.backward, 0);
+    }
+    double& forward = layers.empty() ? before.forward : layers.back().forward_seconds;
+    double& backward = layers.empty() ? before.backward : layers.back().backward_seconds;
+    forward += own.forward;
+    backward += own.backward;
+  }
+  return layers;
+}
+
 // The rows of the first blob: what a data layer gives.
 std::uint32_t BatchOf(const caffe::Net& net) {
   for (int i = 0; i < net.layer_count(); ++i) {
@@ -137,27 +159,11 @@ Result<Profile> MeasureNet(const MeasureOptions& options) {
   profile.cpu_seconds_per_wire_byte = kCpuSecondsPerWireByte;
   profile.cores_per_worker = Cores();
   profile.compute_threads = static_cast<std::uint32_t>(threads);
-  const std::set<int> synced(solver->SyncedLayers().begin(), solver->SyncedLayers().end());
-  if (synced.empty()) {
+  profile.layers = LayersOf(*solver, seconds);
+  if (profile.layers.empty()) {
     return InvalidArgument("net " + options.model +
                            " has no layer that is trained, so there is "
                            "nothing to plan");
-  }
-  // Neighbours without parameters count with the layer before them, the first ones with the first.
-  plan::LayerSeconds before;
-  for (int i = 0; i < net.layer_count(); ++i) {
-    const plan::LayerSeconds& own = seconds[static_cast<std::size_t>(i)];
-    if (synced.count(i) > 0) {
-      profile.layers.push_back(LayerOf(net, i, profile.layers.size()));
-      profile.layers.back().forward_seconds = std::exchange(before.forward, 0);
-      profile.layers.back().backward_seconds = std::exchange(before.backward, 0);
-    }
-    double& forward =
-        profile.layers.empty() ? before.forward : profile.layers.back().forward_seconds;
-    double& backward =
-        profile.layers.empty() ? before.backward : profile.layers.back().backward_seconds;
-    forward += own.forward;
-    backward += own.backward;
   }
   POSEIDON_ASSIGN_OR_RETURN(profile.product_flops, ProductFlops(profile, threads));
   return profile;

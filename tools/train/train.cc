@@ -111,14 +111,11 @@ void WriteMembers(const std::string& path, const launch::LaunchResult& result) {
   }
 }
 
-void RunJob(TrainFlags& flags, Terminal& terminal) {
+// How every member is started, and its task.
+std::vector<MemberProcess> ProcessesOf(const TrainFlags& flags, const caffe::TrainOptions& options) {
   const launch::Placement placed = launch::PlaceOn(Members(flags));
-  const bool tls = flags.options.wire == "tls" || (flags.options.wire == "auto" && !placed.all_local);
-  // Paths must mean the same for a member in another folder of another host.
-  caffe::TrainOptions options = flags.options;
-  options.run_dir = std::filesystem::absolute(options.run_dir).string();
+  const bool tls = options.wire == "tls" || (options.wire == "auto" && !placed.all_local);
   const Token token = JobToken(flags);
-
   std::vector<MemberProcess> members;
   for (std::size_t i = 0; i < placed.hosts.size(); ++i) {
     const bool server = i >= options.workers;
@@ -138,6 +135,14 @@ void RunJob(TrainFlags& flags, Terminal& terminal) {
                        .task = TaskJson(task, token),
                        .remote = !placed.local[i]});
   }
+  return members;
+}
+
+void RunJob(const TrainFlags& flags, Terminal& terminal) {
+  // Paths must mean the same for a member in another folder of another host.
+  caffe::TrainOptions options = flags.options;
+  options.run_dir = std::filesystem::absolute(options.run_dir).string();
+  const std::vector<MemberProcess> members = ProcessesOf(flags, options);
   launch::LaunchOptions launching;
   launching.join_seconds = options.join_timeout;
   launching.interrupt_stops = options.sigint_effect == "stop";
@@ -155,78 +160,107 @@ void RunJob(TrainFlags& flags, Terminal& terminal) {
   if (result.exit_code != kExitOk) Fail(result.failure, result.exit_code);
 }
 
+// ---- the flags, in the order of the help
+
+// Caffe's.
+void AddCaffeFlags(CLI::App& c, TrainFlags& flags) {
+  caffe::TrainOptions& o = flags.options;
+  c.add_option("--solver", o.solver, "Solver prototxt")->required();
+  c.add_option("--snapshot", o.snapshot, "Resume from this .solverstate or .solverstate.h5");
+  c.add_option("--weights", o.weights, "Fine-tune from these .caffemodel or .caffemodel.h5 files, comma-separated");
+  c.add_option("--gpu", flags.gpu, "GPU ids (this build computes on the CPU)");
+  c.add_option("--level", o.level, "Network level");
+  c.add_option("--stage", flags.stage, "Network stages, comma-separated");
+  c.add_option("--sigint_effect", o.sigint_effect, "On SIGINT: stop, snapshot or none")
+      ->check(CLI::IsMember({"stop", "snapshot", "none"}));
+  c.add_option("--sighup_effect", o.sighup_effect, "On SIGHUP: stop, snapshot or none")
+      ->check(CLI::IsMember({"stop", "snapshot", "none"}));
+}
+
+void AddMemberFlags(CLI::App& c, TrainFlags& flags) {
+  caffe::TrainOptions& o = flags.options;
+  c.add_option("--workers", o.workers, "Number of workers")->check(CLI::Range(1, 1024));
+  c.add_option("--servers", o.servers, "Dedicated server processes (0: workers host the shards)")
+      ->check(CLI::Range(0, 1024));
+  launch::AddClusterFlags(c, flags.cluster);
+}
+
+void AddExchangeFlags(CLI::App& c, TrainFlags& flags) {
+  caffe::TrainOptions& o = flags.options;
+  c.add_flag("--sync", o.sync, "With one worker: run the whole synchronisation all the same");
+  c.add_flag("--global-batch", o.global_batch, "batch_size is of all workers together");
+  c.add_option("--policy", o.policy, "What the plan makes least: time or bytes")
+      ->check(CLI::IsMember({"time", "bytes"}));
+  c.add_option("--scheme", flags.schemes, plan::SchemeNames("LAYER=") + ", repeatable")
+      ->allow_extra_args(false);
+  c.add_option("--plan", o.plan_file, "Follow the schemes of this plan.json");
+  c.add_option("--wire", o.wire, "auto (TLS between hosts), tls or auth")
+      ->check(CLI::IsMember({"auto", "tls", "auth"}));
+  c.add_option("--levels", o.levels,
+               "host: workers of one host combine through its memory before the network; flat: each "
+               "for himself; auto: host where several hosts have several workers")
+      ->check(CLI::IsMember({"flat", "host", "auto"}));
+  c.add_option("--machines", o.machines,
+               "By rank, which machine's memory a worker shares, instead of what it sees: a,a,b,b")
+      ->delimiter(',');
+  c.add_option("--token-file", flags.token_file, "The job's secret, 64 hexadecimal digits");
+}
+
+// How long members wait for each other.
+void AddPatienceFlags(CLI::App& c, caffe::TrainOptions& o) {
+  c.add_option("--dead-after", o.dead_after, "Seconds of silence after which a member is dead")
+      ->check(CLI::Range(1.0, 86400.0));
+  c.add_option("--stuck-after", o.stuck_after,
+               "Seconds after which a member that is alive but keeps the others waiting ends the job; ten times as "
+               "many if it computes")
+      ->check(CLI::Range(1.0, 8640000.0));
+  c.add_option("--join-timeout", o.join_timeout, "Seconds in which all members must have joined")
+      ->check(CLI::Range(1.0, 86400.0));
+}
+
+void AddRunFlags(CLI::App& c, caffe::TrainOptions& o) {
+  c.add_option("--threads", o.threads, "Compute threads per worker")->check(CLI::Range(1, 1024));
+  c.add_option("--run-dir", o.run_dir, "Where the results go");
+  c.add_option("--final-plan-step", o.final_plan_step, "Step at which the measured plan begins")
+      ->check(CLI::Range(3, 1000000));
+  c.add_option("--on-nan", o.on_nan, "When the loss is NaN or infinite: stop (exit code 4), or go on")
+      ->check(CLI::IsMember({"stop", "go"}));
+  c.add_option("--dtype", o.dtype, "f32, or f64 for numeric tests")
+      ->check(CLI::IsMember({"f32", "f64"}));
+}
+
+void Train(TrainFlags& flags, bool members_given) {
+  signal(SIGPIPE, SIG_IGN);
+  ReceiveSignals(flags.options);
+  CompleteOptions(flags);
+  Terminal terminal;
+  // The user's flags come before the environment.
+  const auto place = members_given ? std::nullopt : OwnPlace();
+  if (place) {
+    RunPlaced(*place, flags.options, flags.token_file, terminal);
+    return;
+  }
+  MakeRunDir(flags.options);
+  const bool alone = flags.options.workers == 1 && flags.options.servers == 0 && !flags.cluster.given();
+  if (alone) {
+    RunAlone(flags, terminal);
+  } else {
+    RunJob(flags, terminal);
+  }
+}
+
 }  // namespace
 
 void AddTrain(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
   CLI::App* c = app.add_subcommand("train", "Train or fine-tune a model");
-  caffe::TrainOptions& o = flags->options;
-  c->add_option("--solver", o.solver, "Solver prototxt")->required();
-  c->add_option("--snapshot", o.snapshot, "Resume from this .solverstate or .solverstate.h5");
-  c->add_option("--weights", o.weights, "Fine-tune from these .caffemodel or .caffemodel.h5 files, comma-separated");
-  c->add_option("--gpu", flags->gpu, "GPU ids (this build computes on the CPU)");
-  c->add_option("--level", o.level, "Network level");
-  c->add_option("--stage", flags->stage, "Network stages, comma-separated");
-  c->add_option("--sigint_effect", o.sigint_effect, "On SIGINT: stop, snapshot or none")
-      ->check(CLI::IsMember({"stop", "snapshot", "none"}));
-  c->add_option("--sighup_effect", o.sighup_effect, "On SIGHUP: stop, snapshot or none")
-      ->check(CLI::IsMember({"stop", "snapshot", "none"}));
-  c->add_option("--workers", o.workers, "Number of workers")->check(CLI::Range(1, 1024));
-  c->add_option("--servers", o.servers, "Dedicated server processes (0: workers host the shards)")
-      ->check(CLI::Range(0, 1024));
-  launch::AddClusterFlags(*c, flags->cluster);
-  c->add_flag("--sync", o.sync, "With one worker: run the whole synchronisation all the same");
-  c->add_flag("--global-batch", o.global_batch, "batch_size is of all workers together");
-  c->add_option("--policy", o.policy, "What the plan makes least: time or bytes")
-      ->check(CLI::IsMember({"time", "bytes"}));
-  c->add_option("--scheme", flags->schemes, plan::SchemeNames("LAYER=") + ", repeatable")
-      ->allow_extra_args(false);
-  c->add_option("--plan", o.plan_file, "Follow the schemes of this plan.json");
-  c->add_option("--wire", o.wire, "auto (TLS between hosts), tls or auth")
-      ->check(CLI::IsMember({"auto", "tls", "auth"}));
-  c->add_option("--levels", o.levels,
-                "host: workers of one host combine through its memory before the network; flat: each "
-                "for himself; auto: host where several hosts have several workers")
-      ->check(CLI::IsMember({"flat", "host", "auto"}));
-  c->add_option("--machines", o.machines,
-                "By rank, which machine's memory a worker shares, instead of what it sees: a,a,b,b")
-      ->delimiter(',');
-  c->add_option("--token-file", flags->token_file, "The job's secret, 64 hexadecimal digits");
-  c->add_option("--dead-after", o.dead_after, "Seconds of silence after which a member is dead")
-      ->check(CLI::Range(1.0, 86400.0));
-  c->add_option("--stuck-after", o.stuck_after,
-                "Seconds after which a member that is alive but keeps the others waiting ends the job; ten times as "
-                "many if it computes")
-      ->check(CLI::Range(1.0, 8640000.0));
-  c->add_option("--join-timeout", o.join_timeout, "Seconds in which all members must have joined")
-      ->check(CLI::Range(1.0, 86400.0));
-  c->add_option("--threads", o.threads, "Compute threads per worker")->check(CLI::Range(1, 1024));
-  c->add_option("--run-dir", o.run_dir, "Where the results go");
-  c->add_option("--final-plan-step", o.final_plan_step, "Step at which the measured plan begins")
-      ->check(CLI::Range(3, 1000000));
-  c->add_option("--on-nan", o.on_nan, "When the loss is NaN or infinite: stop (exit code 4), or go on")
-      ->check(CLI::IsMember({"stop", "go"}));
-  c->add_option("--dtype", o.dtype, "f32, or f64 for numeric tests")
-      ->check(CLI::IsMember({"f32", "f64"}));
+  AddCaffeFlags(*c, *flags);
+  AddMemberFlags(*c, *flags);
+  AddExchangeFlags(*c, *flags);
+  AddPatienceFlags(*c, flags->options);
+  AddRunFlags(*c, flags->options);
   c->callback([flags, c] {
-    signal(SIGPIPE, SIG_IGN);
-    ReceiveSignals(flags->options);
-    CompleteOptions(*flags);
-    Terminal terminal;
-    // The user's flags come before the environment.
-    const bool told = c->count("--workers") + c->count("--hosts") + c->count("--hostfile") > 0;
-    const auto place = told ? std::nullopt : OwnPlace();
-    if (place) {
-      RunPlaced(*place, flags->options, flags->token_file, terminal);
-      return;
-    }
-    MakeRunDir(flags->options);
-    const bool alone = flags->options.workers == 1 && flags->options.servers == 0 && !flags->cluster.given();
-    if (alone) {
-      RunAlone(*flags, terminal);
-    } else {
-      RunJob(*flags, terminal);
-    }
+    Train(*flags, c->count("--workers") + c->count("--hosts") + c->count("--hostfile") > 0);
   });
 }
 
