@@ -45,7 +45,7 @@ def test_time_belongs_to_one_layer_and_waiting_to_none(alone, overlap):
 
     core = exchange.model.core
     library = core.c
-    core.c = exchange.stopwatch.library = Spied(library, timed=timed, wait_any=slow(library.wait_any))
+    core.c = exchange.model.stopwatch.library = Spied(library, timed=timed, wait_any=slow(library.wait_any))
     core.wait = slow(core.wait)
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -74,7 +74,7 @@ def test_nothing_is_timed_after_the_final_plan(tmp_path):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     exchange = poseidon.torch.wrap(model, optimizer)
     for step in range(4):
-        assert (exchange.stopwatch is None) == (step > 2)
+        assert (exchange.model.stopwatch is None) == (step > 2)
         model(torch.ones(1, 3)).sum().backward()
         optimizer.step()
     poseidon.torch.shutdown()

@@ -92,14 +92,9 @@ class Checker:
     def unwatch(self) -> None:
         self.watch.ends()
 
-    def is_checked(self) -> bool:
-        """Whether gradients of the step that comes next are compared."""
-        step, final = self.exchange.model.core.step, self.exchange.session.final_plan_step
-        return step < STEPS or final <= step < final + STEPS
-
-    def was_checked(self) -> bool:
-        """As is_checked, of the step that has ended."""
-        step, final = self.exchange.model.core.step - 1, self.exchange.session.final_plan_step
+    def compares(self, step: int) -> bool:
+        """Whether gradients of a step of the model are compared."""
+        final = self.exchange.session.final_plan_step
         return step < STEPS or final <= step < final + STEPS
 
     def owned(self) -> list[tuple[Layer, torch.nn.Parameter]]:
@@ -113,7 +108,7 @@ class Checker:
         self.now = Pass()  # one that failed
         self.opened = None
         self.drop([record for record in self.records if record.spent])
-        if not self.is_checked():
+        if not self.compares(self.exchange.model.core.step):
             return
         self.thread = threading.get_ident()
         self.watch.over(self.exchange.model.layers)
@@ -163,9 +158,9 @@ class Checker:
 
     def end_step(self) -> None:
         """Every gradient of a backward pass is handed over, and has landed unless the next forward pass waits for it."""
-        ended = self.exchange.now.number - 1
+        ended, coming = self.exchange.now.number - 1, self.exchange.model.core.step
         try:
-            if self.was_checked() and self.watch.watched:
+            if self.compares(coming - 1) and self.watch.watched:
                 self.check_gradients(ended)
             if self.exchange.now.number % self.every == 0:
                 self.check_parameters(ended)
@@ -173,7 +168,7 @@ class Checker:
             for record in self.records:  # other gradients of it may come, of a graph that is retained
                 record.spent = record.spent or torch._C._current_graph_task_id() in record.gradients
             self.now = Pass()
-            if not self.is_checked():
+            if not self.compares(coming):
                 self.unwatch()
                 self.drop(self.records)
 

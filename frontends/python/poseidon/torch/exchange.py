@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from ..session import Session
-    from ..stopwatch import Stopwatch
     from .checks import Checker
     from .layer import Layer
 
@@ -184,10 +183,6 @@ class Exchange:
     def has_begun(self) -> bool:
         """Whether a forward pass has begun a step, in which the other workers count on this one."""
         return self.now.phase is not Phase.IDLE
-
-    @property
-    def stopwatch(self) -> Stopwatch | None:
-        return self.model.stopwatch
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
