@@ -78,7 +78,6 @@ class Dense(Layer):
         if self.staged:
             assert core.carrier is not None
             core.carrier.bring(self.device, [(self.memory.staging(), self.memory.whole())])
-        self.lent = ()
 
     def give(self) -> None:
         memory = self.memory

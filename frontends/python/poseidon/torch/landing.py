@@ -32,20 +32,19 @@ class Lander:
     def __init__(self, model: Model, now: Step, refuse_parted: Callable[[], None]) -> None:
         self.model, self.core, self.now, self.refuse_parted = model, model.core, now, refuse_parted
 
-    def land(self, layer: Layer) -> None:
-        """Waits for the mean, and makes the layer's memory hold it. Does nothing where none is under way."""
-        if not layer.flying:
-            return
-        if self.core.profiled:
-            with range_of("land", layer):
-                self.land_now(layer)
-        else:
-            self.land_now(layer)
+    @property
+    def land(self) -> Callable[[Layer], None]:
+        """What waits for the mean of a layer in flight, and makes the layer's memory hold it."""
+        return self.land_in_range if self.core.profiled else self.land_now
 
     def land_now(self, layer: Layer) -> None:
         self.core.wait_for(layer)
         layer.becomes(LANDED)
         layer.take(self.core)
+
+    def land_in_range(self, layer: Layer) -> None:
+        with range_of("land", layer):
+            self.land_now(layer)
 
     def land_shared(self, only_needed: bool = False) -> None:
         """What travels beside gradients; `only_needed`: before the next forward pass."""
@@ -65,10 +64,10 @@ class Lander:
 
     def finish_landed(self, layers: Sequence[Layer]) -> None:
         """Of layers whose means are there, or the first of them is waited for."""
-        wanted = [layer for layer in layers if layer.state is not UNWANTED]
+        land, wanted = self.land, [layer for layer in layers if layer.state is not UNWANTED]
         for layer in layers:
             layer.show()
-            self.land(layer)
+            land(layer)
             if not all(layer.used):
                 self.land_shared()
         if self.model.stopwatch:
@@ -104,8 +103,9 @@ class Lander:
 
     def end_backward(self) -> None:
         """After the last layer has left: `.grad` of all is the mean when this returns."""
+        land = self.land
         for layer in self.model.layers:
-            self.land(layer)
+            land(layer)
             layer.next_pass()
         self.land_shared()
         for layer in self.model.layers:

@@ -103,11 +103,6 @@ class Layer(Pushed):
         self.state = state
         self.flying = state in IN_FLIGHT
 
-    def comes(self) -> None:
-        """A backward pass has left one of its gradients."""
-        if self.state is IDLE:
-            self.becomes(COMING)
-
     def fail_pass(self) -> None:
         """An exception has ended the backward pass before the layer left."""
         if self.state is COMING:

@@ -190,9 +190,9 @@ class Product(Dense):
     def take(self, core: Core) -> None:
         if self.gathered:
             self.multiply_gathered(core.gathered(self))
-            self.lent = ()
         else:
             super().take(core)
+        self.lent = ()
         if self.before is not None:
             assert self.memory.flat is not None  # the mean is in it
             self.memory.flat.add_(self.before)

@@ -16,7 +16,7 @@ import torch
 from .. import library as c
 from . import devices, refusals
 from .product import Product
-from .states import FLYING, Phase
+from .states import COMING, FLYING, IDLE, Phase
 
 if TYPE_CHECKING:
     from .dense import Dense
@@ -70,7 +70,8 @@ class Sender:
                     refusals.check_form(layer, gradient)
             elif layer.flying:
                 return
-            layer.comes()
+            if layer.state is IDLE:
+                layer.becomes(COMING)
             layer.waiting_for -= 1
             if task() != now.task:  # more may come: it leaves when the pass around this one ends
                 layer.nested = True
@@ -100,7 +101,8 @@ class Sender:
             raise refusals.came_again(layer)
         if self.watching is not None:
             self.watching.emitted(layer, dy, x)
-        layer.comes()
+        if layer.state is IDLE:
+            layer.becomes(COMING)
         if self.keeps_factors and layer.takes_factors and not x.requires_grad:
             x = x.clone()  # lent until the next forward pass: the caller's own batch may not live as long
         layer.emit(dy, x)
@@ -149,14 +151,16 @@ class Sender:
         layer.becomes(FLYING)
 
     def push_dense(self, layer: Dense, absent: bool = False) -> None:
-        core, more = self.core, layer.more
+        core, more, samples = self.core, layer.more, self.now.samples
         if more.absent != absent:
             more.absent = absent
-        if more.weight != self.now.samples:
-            more.weight = self.now.samples
-        if self.model.stopwatch and isinstance(layer, Product):
-            layer.tell_rows()
-        self.flies(layer)
+        if more.weight != samples:
+            more.weight = samples
+        if self.model.stopwatch:
+            if isinstance(layer, Product):
+                layer.tell_rows()
+            self.model.stopwatch.charge(c.BACKWARD, layer)
+        layer.becomes(FLYING)
         if not layer.staged:
             core.push(core.push_whole, layer, layer.to_view, layer.to_more)
             return
