@@ -22,7 +22,7 @@ import sys
 RUNGS = [
     ["poseidon/base"],
     ["poseidon/tensor", "poseidon/transport"],
-    ["poseidon/device", "poseidon/plan", "poseidon/sim"],
+    ["poseidon/device", "poseidon/place", "poseidon/plan", "poseidon/sim"],
     ["poseidon/wire", "poseidon/factors"],
     ["poseidon/messaging"],
     ["poseidon/sync", "poseidon/coordinator"],

@@ -170,33 +170,6 @@ Result<std::vector<std::string>> AddressesOf(const std::vector<Host>& hosts,
   return addresses;
 }
 
-Result<std::string> AddressOf(const std::string& name) {
-  POSEIDON_ASSIGN_OR_RETURN(const in_addr address, Resolve(name));
-  return Numeric(address);
-}
-
-bool IsLoopbackAddress(const std::string& address) {
-  in_addr parsed{};
-  return inet_pton(AF_INET, address.c_str(), &parsed) == 1 && IsLoopback(parsed);
-}
-
-Result<std::string> OwnAddressTowards(const std::string& peer) {
-  POSEIDON_ASSIGN_OR_RETURN(const in_addr address, Resolve(peer));
-  POSEIDON_ASSIGN_OR_RETURN(const in_addr own, AddressTowards(address));
-  return Numeric(own);
-}
-
-Result<std::string> OwnNetworkAddress(const std::string& own_name) {
-  in_addr world{};
-  inet_pton(AF_INET, "192.0.2.1", &world);  // of documents: every default route leads there
-  const Result<in_addr> routed = AddressTowards(world);
-  if (routed.ok()) return Numeric(*routed);
-  const Result<in_addr> named = Resolve(own_name);
-  if (named.ok() && !IsLoopback(*named)) return Numeric(*named);
-  return Unavailable("neither the default route nor the name of this host, " + own_name +
-                     ", tells its address in the network; give MASTER_ADDR and MASTER_PORT");
-}
-
 Result<std::vector<Host>> PlaceMembers(const std::vector<Host>& hosts, std::size_t count) {
   std::vector<Host> placed;
   for (const Host& host : hosts) {

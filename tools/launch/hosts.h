@@ -39,19 +39,6 @@ bool IsLocal(const std::string& name, const std::string& own_name);
 Result<std::vector<std::string>> AddressesOf(const std::vector<Host>& hosts,
                                              const std::string& own_name);
 
-// The numeric address of `name` here. kInvalidArgument where it has none.
-Result<std::string> AddressOf(const std::string& name);
-
-bool IsLoopbackAddress(const std::string& address);
-
-// This machine's numeric address as the host at `peer`, a numeric address, sees it. kUnavailable
-// where nothing leads there.
-Result<std::string> OwnAddressTowards(const std::string& peer);
-
-// This machine's address in the network: the one with which it reaches the world, else its name's.
-// kUnavailable where it has only loopback.
-Result<std::string> OwnNetworkAddress(const std::string& own_name);
-
 // The host of each of `count` members: slots filled host by host. kInvalidArgument when there are
 // fewer slots than members.
 Result<std::vector<Host>> PlaceMembers(const std::vector<Host>& hosts, std::size_t count);

@@ -62,16 +62,6 @@ TEST(HostsTest, HostsHaveAddressesThatTheOthersReach) {
   EXPECT_NE(addresses.status().message().find("'no..name' has no IPv4"), std::string::npos);
 }
 
-TEST(HostsTest, AddressesOfThisMachine) {
-  const auto own = OwnAddressTowards("127.0.0.1");
-  ASSERT_TRUE(own.ok()) << own.status().message();
-  EXPECT_EQ(*own, "127.0.0.1");
-  EXPECT_TRUE(IsLoopbackAddress(*AddressOf("localhost")));
-  EXPECT_FALSE(IsLoopbackAddress(*AddressOf("192.0.2.1")));
-  const auto network = OwnNetworkAddress("no..name");  // machines without a network have none
-  EXPECT_TRUE(!network.ok() || !IsLoopbackAddress(*network));
-}
-
 TEST(HostsTest, PlacesMembersHostByHost) {
   const auto placed = PlaceMembers({{"a", 2, 0}, {"b", 2, 0}}, 3);
   ASSERT_TRUE(placed.ok());

@@ -7,19 +7,19 @@
 
 #include "frontends/caffe/train/options.h"
 #include "frontends/caffe/train/output.h"
-#include "tools/launch/place.h"
+#include "poseidon/place/place.h"
 
 namespace poseidon::tools {
 
-// Returns the place that this process's environment names, if it names one; ends the program with a sentence where the
-// variables contradict each other.
-std::optional<launch::Place> OwnPlace();
+// Returns the place that this process's environment names, if it names one of several; ends the program with a sentence
+// where the variables contradict each other.
+std::optional<place::Place> OwnPlace();
 
 // Trains as one of the processes that mpirun, srun or torchrun started: the last --servers of them
 // are dedicated servers, the others workers. On one host they meet by files in a folder of this
 // user in the system's temporary folder; on several at MASTER_ADDR:MASTER_PORT, or by a file beside
 // `token_file`, which all hosts share. Fails with a sentence.
-void RunPlaced(const launch::Place& place, caffe::TrainOptions options,
+void RunPlaced(const place::Place& place, caffe::TrainOptions options,
                const std::string& token_file, caffe::Output& output);
 
 }  // namespace poseidon::tools

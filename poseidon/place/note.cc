@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/launch/note.h"
+#include "poseidon/place/note.h"
 
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <optional>
 #include <thread>
 
-namespace poseidon::launch {
+namespace poseidon::place {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{20};
@@ -49,8 +50,9 @@ Result<Note> AwaitNote(const std::string& path, const NoteWait& wait) {
     }
     std::this_thread::sleep_for(kBetweenLooks);
   }
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(wait.timeout).count();
-  return Unavailable("rank 0 has not said in " + path + " within " + std::to_string(seconds) +
+  std::array<char, 32> seconds{};
+  std::snprintf(seconds.data(), seconds.size(), "%g", std::chrono::duration<double>(wait.timeout).count());
+  return Unavailable("rank 0 has not said in " + path + " within " + seconds.data() +
                      " s where it listens: it has failed, or does not share that folder");
 }
 
@@ -66,4 +68,4 @@ Result<std::string> PrivateFolder(const std::string& parent) {
   return path;
 }
 
-}  // namespace poseidon::launch
+}  // namespace poseidon::place
