@@ -14,6 +14,7 @@
 #include "poseidon/base/trace.h"
 #include "poseidon/c/callbacks.h"
 #include "poseidon/c/poseidon.h"
+#include "poseidon/place/meeting.h"
 #include "poseidon/session/session.h"
 
 // Everything a session's callbacks may touch; the session itself goes first, with its threads.
@@ -41,6 +42,11 @@ struct poseidon_session {
     return poseidon::Status(poseidon::StatusCode::kAborted, std::move(reason), poseidon::StatusScope::kJob,
                   session->rank().value());
   }
+};
+
+struct poseidon_meeting {
+  std::string token_file;  // empty: a job of one worker needs none
+  std::unique_ptr<poseidon::place::Meeting> meeting;  // nullptr: nothing was left open
 };
 
 struct poseidon_model {

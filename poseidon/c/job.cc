@@ -53,23 +53,31 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
     }
     opened.device = [device](Executor& io) { return std::make_unique<CallbackDevice>(io, device); };
   }
-  if (options.interrupted != nullptr) {
-    opened.interrupted = [ask = options.interrupted, user = options.interrupted_user] { return ask(user) != 0; };
+  // What keeps rank 0 from saying where it listens. The interruption below ends its wait for the others, on the same thread.
+  const auto unannounced = std::make_shared<Status>();
+  if (options.interrupted != nullptr || options.meeting != nullptr) {
+    opened.interrupted = [unannounced, ask = options.interrupted, user = options.interrupted_user] {
+      return !unannounced->ok() || (ask != nullptr && ask(user) != 0);
+    };
   }
 
   opened.node.cpu_seconds_per_wire_byte = CpuSecondsPerWireByte(mode);
   UniqueFunction<void(const transport::Address&)> listening;
-  if (options.listening != nullptr) {
-    listening = [tell = options.listening, user = options.listening_user,
+  if (options.listening != nullptr || options.meeting != nullptr) {
+    listening = [tell = options.listening, user = options.listening_user, meeting = options.meeting, unannounced,
                  advertised = opened.node.advertise_host](const transport::Address& address) {
       // The address that is listened at may be a wildcard, at which nobody reaches this member.
-      tell(user, advertised.empty() ? address.host.c_str() : advertised.c_str(), address.port);
+      const std::string& host = advertised.empty() ? address.host : advertised;
+      if (tell != nullptr) tell(user, host.c_str(), address.port);
+      if (meeting != nullptr && meeting->meeting) *unannounced = meeting->meeting->Announce(host, address.port);
     };
   }
   // The last step, because the session's threads call what the handle holds from here on.
-  POSEIDON_ASSIGN_OR_RETURN(handle->session,
-                            OpenTcpSession({.security = {.mode = mode, .token = token}}, opened,
-                                           std::move(listening)));
+  Result<std::unique_ptr<Session>> joined =
+      OpenTcpSession({.security = {.mode = mode, .token = token}}, opened, std::move(listening));
+  POSEIDON_RETURN_IF_ERROR(*unannounced);
+  if (!joined.ok()) return joined.status();
+  handle->session = *std::move(joined);
   return handle;
 }
 

@@ -179,6 +179,8 @@ typedef struct poseidon_device {
   void (*free_host)(void* user, void* memory, size_t bytes);
 } poseidon_device;
 
+typedef struct poseidon_meeting poseidon_meeting;  // place.h
+
 typedef struct poseidon_options {
   size_t struct_size;
 
@@ -261,6 +263,10 @@ typedef struct poseidon_options {
   // integers, or the OpenBLAS inside NumPy's wheels). NULL: the BLAS of a PyTorch that the process has loaded, else the
   // system's OpenBLAS.
   const char* blas;
+
+  // Rank 0's, from poseidon_meet: is told where this member listens, before anybody has joined, as `listening` is. Where
+  // it cannot leave that for the others, poseidon_open fails. Lent until poseidon_open returns. NULL: none
+  poseidon_meeting* meeting;
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;

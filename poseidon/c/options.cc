@@ -57,17 +57,6 @@ Status ParseSchemes(std::string_view text, const char* where,
   return OkStatus();
 }
 
-Result<Duration> TakeSeconds(double seconds, double least, Duration otherwise, const char* what) {
-  // A Duration counts nanoseconds in 64 bits. The condition is written so that it refuses NaN.
-  constexpr double kMost = 1e8;  // three years
-  if (seconds != 0 && !(seconds >= least && seconds <= kMost)) {
-    char expected[128];
-    std::snprintf(expected, sizeof expected, "%g, expected %g to 1e8, or 0 for %g", seconds, least, ToSeconds(otherwise));
-    return InvalidArgument(std::string(what) + " is " + expected);
-  }
-  return seconds > 0 ? FromSeconds(seconds) : otherwise;
-}
-
 Result<std::uint16_t> TakePort(std::uint32_t port, const char* what) {
   if (port > 65535) {
     return InvalidArgument(std::string(what) + " is " + std::to_string(port) +
@@ -167,6 +156,17 @@ Status TakeProbe(const poseidon_options& options, session::NodeOptions* node) {
 }
 
 }  // namespace
+
+Result<Duration> TakeSeconds(double seconds, double least, Duration otherwise, const char* what) {
+  // A Duration counts nanoseconds in 64 bits. The condition is written so that it refuses NaN.
+  constexpr double kMost = 1e8;  // three years
+  if (seconds != 0 && !(seconds >= least && seconds <= kMost)) {
+    char expected[128];
+    std::snprintf(expected, sizeof expected, "%g, expected %g to 1e8, or 0 for %g", seconds, least, ToSeconds(otherwise));
+    return InvalidArgument(std::string(what) + " is " + expected);
+  }
+  return seconds > 0 ? FromSeconds(seconds) : otherwise;
+}
 
 // A name as TakeEntry gives it back.
 std::string Escaped(std::string_view name) {

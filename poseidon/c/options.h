@@ -22,6 +22,9 @@ Result<session::NodeOptions> TakeNodeOptions(const poseidon_options& options, Na
 Result<transport::tcp::Token> TakeToken(const poseidon_options& options);
 Result<transport::tcp::Security::Mode> TakeMode(std::int32_t wire, const std::string& listen_host);
 
+// Seconds from `least`; 0: `otherwise`. `what` names the field.
+Result<Duration> TakeSeconds(double seconds, double least, Duration otherwise, const char* what);
+
 // A layer's name as the text of a plan holds it.
 std::string Escaped(std::string_view name);
 

@@ -15,6 +15,8 @@
 //                               says, or poseidon_push_rows, as soon as the gradient exists
 //   poseidon_leave, poseidon_close
 //
+// A process that mpirun, srun or torchrun started finds out which worker it is, and meets the others, by
+// poseidon_find_place and poseidon_meet before it.
 // A dedicated server process calls poseidon_serve and nothing else.
 // examples/c_mlp is a whole engine on this header; poseidon.hpp wraps it for C++.
 //
@@ -40,6 +42,7 @@
 
 #include "poseidon/c/job.h"
 #include "poseidon/c/observation.h"
+#include "poseidon/c/place.h"
 #include "poseidon/c/step.h"
 
 #endif  // POSEIDON_C_POSEIDON_H_

@@ -43,6 +43,9 @@ POSEIDON_REQUIRED_THROUGH(poseidon_factors, rows);
 POSEIDON_REQUIRED_THROUGH(poseidon_rows, count);
 POSEIDON_REQUIRED_THROUGH(poseidon_measurement, backward_seconds);
 POSEIDON_REQUIRED_THROUGH(poseidon_span, end_nanoseconds);
+POSEIDON_REQUIRED_THROUGH(poseidon_place_wanted, listen);
+POSEIDON_REQUIRED_THROUGH(poseidon_place, job);
+POSEIDON_REQUIRED_THROUGH(poseidon_meeting_options, timeout_seconds);
 #undef POSEIDON_REQUIRED_THROUGH
 
 // Returns the caller's struct, whichever version it was compiled with; fields that it lacks are zero.

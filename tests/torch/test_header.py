@@ -7,13 +7,14 @@ import re
 from poseidon import library
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "poseidon" / "c"
-PARTS = [FOLDER / name for name in ("job.h", "step.h", "observation.h")]
+PARTS = [FOLDER / name for name in ("job.h", "step.h", "observation.h", "place.h")]
 SCALARS = {"size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32,
            "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "double": ctypes.c_double, "poseidon_code": ctypes.c_int32,
            "poseidon_traffic": library.Traffic}
 STRUCTS = {"status": library.Status, "view": library.View, "options": library.Options,
            "layer": library.Layer, "plan": library.Plan, "layer_plan": library.LayerPlan, "push": library.Push,
            "factors": library.Factors, "rows": library.Rows, "gathered": library.Gathered, "span": library.Span,
+           "place_wanted": library.PlaceWanted, "place": library.Place, "meeting_options": library.MeetingOptions,
            "statistics": library.Statistics, "layer_statistics": library.LayerStatistics, "traffic": library.Traffic}
 
 
@@ -65,6 +66,7 @@ def test_numbers():
     assert (number("F32"), number("F64"), number("I64")) == (library.F32, library.F64, library.I64)
     assert number("GRADIENT") == library.GRADIENT and number("NO_CULPRIT") == library.NO_CULPRIT
     assert number("FACTORS") == library.FACTORS
+    assert (number("GIVEN_RANK"), number("GIVEN_WORKERS")) == (library.GIVEN_RANK, library.GIVEN_WORKERS)
     assert (number("FORWARD"), number("BACKWARD")) == (library.FORWARD, library.BACKWARD)
     assert [number(f"LANE_{lane.upper()}") for lane in library.LANES] == list(range(len(library.LANES)))
     assert library.WIRE == {"auto": number("WIRE_AUTO"), "tls": number("WIRE_TLS"), "auth": number("WIRE_AUTH")}

@@ -7,6 +7,7 @@ interrupted raises what the signal handler raised. ctypes lets go of the interpr
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from collections.abc import Callable
 from ctypes import (CFUNCTYPE, POINTER, byref, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint8,
@@ -22,6 +23,7 @@ NO_CULPRIT = -1
 F64, F32, I64 = 1, 2, 5
 NEVER = 2 ** 64 - 1
 GRADIENT, FACTORS, GATHERED = 1, 2, 3
+GIVEN_RANK, GIVEN_WORKERS = 1, 2
 FORWARD, BACKWARD = 0, 1
 NOTICE = 1
 WIRE = {"auto": 0, "tls": 1, "auth": 2}
@@ -65,7 +67,22 @@ class Options(Struct):
                 ("trace_spans", c_uint64), ("memory_limit_bytes", c_uint64), ("probe_bytes", c_uint64),
                 ("levels", c_int32), ("reserved3", c_uint32), ("machine", c_char_p),
                 ("interrupted", Interrupted), ("interrupted_user", c_void_p),
-                ("device", c_void_p), ("stuck_after_seconds", c_double), ("blas", c_char_p)]
+                ("device", c_void_p), ("stuck_after_seconds", c_double), ("blas", c_char_p), ("meeting", c_void_p)]
+
+
+class PlaceWanted(Struct):
+    _fields_ = [("struct_size", c_size_t), ("given", c_uint32), ("rank", c_int32), ("workers", c_int32), ("port", c_uint32),
+                ("coordinator", c_char_p), ("listen", c_char_p)]
+
+
+class Place(Struct):
+    _fields_ = [("struct_size", c_size_t), ("rank", c_uint32), ("workers", c_uint32), ("port", c_uint32), ("local", c_uint32),
+                ("coordinator", c_char * 256), ("listen", c_char * 256), ("launcher", c_char * 16), ("job", c_char * 256)]
+
+
+class MeetingOptions(Struct):
+    _fields_ = [("struct_size", c_size_t), ("token_file", c_char_p), ("temporary_folder", c_char_p), ("program", c_char_p),
+                ("timeout_seconds", c_double), ("interrupted", Interrupted), ("interrupted_user", c_void_p)]
 
 
 class Layer(Struct):
@@ -139,7 +156,7 @@ LANES = ("compute", "send", "receive", "sum", "rebuild", "wait")  # by number
 
 
 # Arguments of the functions used, without the status that comes last in all of those that can fail.
-SESSION = MODEL = c_void_p
+SESSION = MODEL = MEETING = c_void_p
 FALLIBLE: dict[str, list[Any]] = {
     "make_token_file": [c_char_p],
     "open": [POINTER(Options), POINTER(SESSION)],
@@ -167,6 +184,9 @@ FALLIBLE: dict[str, list[Any]] = {
     "get_statistics": [SESSION, POINTER(Statistics)],
     "get_layer_statistics": [MODEL, c_uint32, POINTER(LayerStatistics)],
     "take_trace": [SESSION, TakeSpan, c_void_p],
+    "find_place": [POINTER(PlaceWanted), POINTER(c_char_p), POINTER(Place)],
+    "is_left_open": [POINTER(Place), c_char_p, POINTER(c_int32)],
+    "meet": [POINTER(MeetingOptions), POINTER(Place), POINTER(MEETING)],
 }
 PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
     "version_text": (c_char_p, []),
@@ -182,6 +202,8 @@ PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
     "log_to_stderr": (None, [c_void_p, c_int32, c_char_p]),
     "plan_text": (c_size_t, [MODEL, c_char_p, c_size_t]),
     "landed": (c_int32, [MODEL, c_uint32]),
+    "meeting_token_file": (c_char_p, [MEETING]),
+    "end_meeting": (None, [MEETING]),
 }
 
 
@@ -264,3 +286,9 @@ class Library:
         if code != OK:
             raise PoseidonError(status.message.decode(errors="replace"), library.poseidon_code_name(status.code).decode(),
                                 None if status.culprit == NO_CULPRIT else status.culprit)
+
+
+@functools.cache
+def library() -> Library:
+    """libposeidon.so, loaded at its first use: importing the package needs no library."""
+    return Library()
