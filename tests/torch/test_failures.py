@@ -97,29 +97,10 @@ def test_the_model_stays_when_the_job_is_shut_down_where_an_exception_is_caught(
 @pytest.mark.parametrize("host, expected", [
     ("127.0.0.1", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("localhost", "127.0.0.1"), ("10.1.2.3", "10.1.2.3")])
 def test_an_address_that_was_given_is_taken(monkeypatch, host, expected):
+    """The other addresses: poseidon/place/address_test.cc."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    monkeypatch.setattr(poseidon.launch, "own_address", lambda towards: "10.9.9.9" if towards == "192.0.2.1" else towards)
-    assert poseidon.launch.Place.find(0, 2, host, 29500).coordinator == expected
-
-
-def test_without_a_network_all_workers_are_on_this_machine(monkeypatch):
-    def own_address(towards):
-        raise PoseidonError("rank 0's host cannot be reached", "UNAVAILABLE")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    monkeypatch.setattr(poseidon.launch, "numeric", lambda host: "127.0.1.1")
-    monkeypatch.setattr(poseidon.launch, "own_address", own_address)
-    assert poseidon.launch.Place.find(0, 2, "me", 29500, "127.0.0.1").coordinator == "127.0.0.1"
-
-
-@pytest.mark.parametrize("local, expected", [("2", "127.0.0.1"), ("1", "10.1.2.3")])
-def test_a_machine_that_knows_itself_as_loopback_is_reached_all_the_same(monkeypatch, local, expected):
-    monkeypatch.setattr(poseidon.launch, "numeric", lambda host: "127.0.1.1")
-    monkeypatch.setattr(poseidon.launch, "own_address",
-                        lambda towards: "10.1.2.3" if towards in ("192.0.2.1", "10.1.2.3") else towards)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
-    for rank in range(2):
-        place = poseidon.launch.Place.find(rank, 2, "me", 29500)
-        assert (place.coordinator, place.listen) == (expected, expected)
+    place = poseidon.launch.Place.find(0, 2, host, 29500, "127.0.0.3")
+    assert (place.coordinator, place.port, place.listen, place.local) == (expected, 29500, "127.0.0.3", 1)
 
 
 def test_what_is_thawed_without_the_model_s_own_forward_pass_is_named(alone):

@@ -13,7 +13,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
 from conftest import HERE, PATIENCE, TIMEOUT_FACTOR  # noqa: E402
-from poseidon.meeting import has_ended  # noqa: E402
 from script import DEAD_AFTER  # noqa: E402
 from test_distribute import apart, programs, saved, start, trained  # noqa: E402
 
@@ -68,6 +67,14 @@ def launch(folder, case, *launcher):
                               **dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")))
     said = programs.said([process], 2 * PATIENCE)
     return endings([process], said)[0]
+
+
+def has_ended(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 @pytest.mark.skipif("POSEIDON_PROGRAM" not in os.environ, reason="POSEIDON_PROGRAM is not set: it is not built")

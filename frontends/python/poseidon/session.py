@@ -30,15 +30,7 @@ if TYPE_CHECKING:
 
 JOIN_TIMEOUT = 120.0  # seconds
 
-_library: c.Library | None = None
-
-
-def library() -> c.Library:
-    """libposeidon.so, loaded at its first use: importing the package needs no library."""
-    global _library
-    if _library is None:
-        _library = c.Library()
-    return _library
+library = c.library
 
 
 def make_token_file(path: Path | bytes) -> None:
@@ -69,7 +61,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
         hosts_coordinator=place.rank == 0, workers=place.workers, servers=servers, requested_rank=place.rank,
         listen_host=encode(place.listen), listen_port=place.port if place.rank == 0 else 0,
         coordinator_host=encode(place.coordinator), coordinator_port=place.port, wire=c.WIRE[wire],
-        host=encode(host or os.environ.get("POSEIDON_HOST") or socket.gethostname()), token_file=encode(token_file), threads=threads,
+        host=encode(host or os.environ.get("POSEIDON_HOST") or socket.gethostname()), token_file=meeting.encoded(token_file), threads=threads,
         cores=cores, join_timeout_seconds=join_timeout, dead_after_seconds=dead_after,
         stuck_after_seconds=stuck_after, trace_spans=trace_spans, interrupted=interruption.asked,
         blas=encode(blas or os.environ.get("POSEIDON_BLAS") or None), policy=c.POLICY[policy],
@@ -126,18 +118,20 @@ def join(rank: int | None = None, workers: int | None = None, coordinator: str |
     if cores is None:
         cores = max(1, len(os.sched_getaffinity(0)) // (place.local or 1))
 
-    def opened(token: Path | None, announce: Callable[[str, int], None] | None) -> Session:
+    def opened(token: Path | None, announce: Callable[[str, int], None] | None = None,
+               met: ctypes.c_void_p | None = None) -> Session:
         words = open_options(place, token, threads=threads or cores, cores=cores, **options)
         if announce is not None:
             words.listening = c.Listening(listening(announce))
+        words.meeting = met
         return Session(words)
 
     if not meeting.is_left_open(place, token_file):
-        return opened(token_file, None)
+        return opened(token_file)
     if meet is not None and launch.has_agent() and not place.one_host:
         return opened(token_file, meet(place))
-    with meeting.by_files(place, token_file, options.get("join_timeout", JOIN_TIMEOUT), make_token_file) as (token, announce):
-        return opened(token, announce)
+    with meeting.by_files(place, token_file, options.get("join_timeout", JOIN_TIMEOUT)) as (token, met):
+        return opened(os.fsdecode(token), met=met)
 
 
 class Span(NamedTuple):

@@ -7,7 +7,7 @@ import dataclasses
 import ipaddress
 import socket
 
-from ..launch import address_towards
+from .route import address_towards
 
 
 class Refused(Exception):

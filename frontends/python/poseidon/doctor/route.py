@@ -8,8 +8,6 @@ import os
 import socket
 import struct
 
-from ..launch import address_towards
-
 # Of linux/rtnetlink.h, linux/netlink.h and linux/sockios.h.
 RTM_NEWROUTE, RTM_GETROUTE = 24, 26
 NLM_F_REQUEST, NLMSG_ERROR = 1, 2
@@ -18,6 +16,14 @@ RTA_DST, RTA_OIF, RTA_GATEWAY = 1, 4, 5
 RTN_LOCAL = 2
 SIOCGIFMTU = 0x8921
 HEADER, ROUTE, ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=BBBBBBBBI"), struct.Struct("=HH")
+
+
+def address_towards(peer: str) -> str:
+    """The address of this machine from which `peer`, an address, is reached. Sends nothing. Raises OSError where no way
+    leads there."""
+    with socket.socket(socket.AF_INET6 if ":" in peer else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((peer, 9))
+        return str(probe.getsockname()[0])
 
 
 @dataclasses.dataclass
