@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A launched process' place and the meeting of two of them, as a program in plain C has them: this one links libposeidon.so
 // and nothing else of ours.
+#define _POSIX_C_SOURCE 200809L  // mkdtemp
+
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
