@@ -58,12 +58,7 @@ Duration Below(Random& random, Duration most) {
       static_cast<std::int64_t>(random.Below(static_cast<std::uint64_t>(most.count()) + 1)));
 }
 
-Cluster DrawCluster(std::uint64_t seed) {
-  Random random(seed * 7919 + 17);
-  Cluster c;
-  const bool single_bytes = random.Chance(0.1);
-
-  JobOptions& job = c.job;
+void DrawMembers(Random& random, JobOptions& job) {
   job.workers = static_cast<std::uint16_t>(random.Between(1, 6));
   job.servers = static_cast<std::uint16_t>(random.Chance(0.5) ? 0 : random.Between(1, 3));
   // A machine of one's own, or one of up to three that several share.
@@ -73,9 +68,15 @@ Cluster DrawCluster(std::uint64_t seed) {
     job.machines.push_back(random.Chance(0.1) ? "" : std::string(1, letter));
   }
   job.node.levels = random.Chance(0.2) ? plan::Levels::kAuto : plan::Levels::kHost;
+}
+
+void DrawPlanning(Random& random, bool single_bytes, JobOptions& job) {
   job.steps = single_bytes ? 3 : random.Between(2, 15);
   job.node.final_plan_step = random.Below(job.steps + 3);
   job.node.planning.policy = random.Chance(0.5) ? plan::Policy::kBytes : plan::Policy::kTime;
+}
+
+void DrawLayers(Random& random, bool single_bytes, JobOptions& job) {
   const std::uint64_t layers = random.Between(1, single_bytes ? 3 : 10);
   for (std::uint64_t i = 0; i < layers; ++i) {
     const std::string name = "layer" + std::to_string(i);
@@ -100,7 +101,9 @@ Cluster DrawCluster(std::uint64_t seed) {
                 job.layers[random.Below(job.layers.size())].forward_position);
     }
   }
-  job.gradients.seed = seed;
+}
+
+void DrawTraining(Random& random, bool single_bytes, JobOptions& job) {
   job.gradients.absent = random.Chance(0.3) ? 0.2 : 0;
   job.gradients.max_rows = static_cast<std::uint32_t>(random.Below(12));
   job.gradients.powers_of_two = random.Chance(0.5);
@@ -110,60 +113,66 @@ Cluster DrawCluster(std::uint64_t seed) {
   job.collective_elements = single_bytes ? 10 : Skewed(random, 20'000);
   job.node.probe_bytes = random.Chance(0.5) ? 0 : Skewed(random, single_bytes ? 100 : 100'000);
   job.node.liveness.dead_after = random.Chance(0.5) ? seconds(5) : seconds(30);
+}
 
-  VirtualOptions& world = c.world;
+void DrawWorld(Random& random, bool single_bytes, std::uint64_t largest_layer, VirtualOptions& world) {
   world.rate = random.Chance(0.2) ? 0 : 1e6 * static_cast<double>(Skewed(random, 1000));
-  // Sockets hold what the link moves in ten milliseconds: DESIGN.md section 10.
+  // Sockets hold what the link moves in ten milliseconds.
   const auto window = static_cast<std::uint64_t>(world.rate == 0 ? 262'144 : world.rate / 100);
-  world.network.seed = seed;
   world.network.send_buffer_bytes = std::clamp<std::uint64_t>(window, 2'000, 262'144);
   world.network.receive_buffer_bytes = world.network.send_buffer_bytes;
   world.network.latency = Below(random, random.Chance(0.2) ? milliseconds(20) : milliseconds(1));
   world.network.max_jitter = random.Chance(0.3) ? Duration{0} : Below(random, milliseconds(5));
   // Not so small that the largest layer crosses a link in more than a thousand pieces: nobody would
   // wait for that. Single bytes know no segments, and their clusters are small.
-  std::uint64_t largest = 0;
-  for (const auto& layer : job.layers) largest = std::max(largest, layer.bytes());
-  world.network.segment_bytes = std::max(Skewed(random, 16'384), largest / 1000);
+  world.network.segment_bytes = std::max(Skewed(random, 16'384), largest_layer / 1000);
   world.network.cut = single_bytes         ? sim::Cut::kSingleBytes
                       : random.Chance(0.5) ? sim::Cut::kRandomSegments
                                            : sim::Cut::kFullSegments;
   world.network.integrity_protected = random.Chance(0.5);
-  world.simulation.seed = seed;
   // Before every task, and a frame takes two: more would make a member slower than any machine.
   world.simulation.max_jitter = random.Chance(0.3) ? Duration{0} : Below(random, microseconds(50));
+}
+
+void DrawFlow(Random& random, bool single_bytes, std::uint64_t send_buffer_bytes, JobOptions& job) {
   job.node.strategy.flow_is_fixed = random.Chance(0.5);
-  job.node.strategy.flow.chunk_bytes =
-      Skewed(random, std::min<std::uint64_t>(262'144, world.network.send_buffer_bytes));
-  job.node.strategy.flow.write_bytes = std::max<std::size_t>(
-      job.node.strategy.flow.chunk_bytes, Skewed(random, world.network.send_buffer_bytes));
+  job.node.strategy.flow.chunk_bytes = Skewed(random, std::min<std::uint64_t>(262'144, send_buffer_bytes));
+  job.node.strategy.flow.write_bytes =
+      std::max<std::size_t>(job.node.strategy.flow.chunk_bytes, Skewed(random, send_buffer_bytes));
   if (!single_bytes && job.node.strategy.flow.chunk_bytes < 100) job.node.strategy.flow.chunk_bytes += 100;
+}
 
-  const std::uint16_t members = static_cast<std::uint16_t>(job.workers + job.servers);
-  if (members > 1 && random.Chance(0.4)) {
-    c.fault = random.Chance(0.6) ? Fault::kKill : Fault::kFreeze;
-    c.victim = static_cast<std::uint16_t>(random.Below(members));
-    const std::uint64_t total = job.steps * job.layers.size() * job.workers;
-    c.after_means = random.Below(total);
-    c.and_then = Below(random, milliseconds(30));
-  }
-  // Half of them as a published system would send (benchmarks/replay, Mode).
-  if (random.Chance(0.5)) {
-    constexpr messaging::Order kOrders[] = {messaging::Order::kArrival, messaging::Order::kLayer,
-                                            messaging::Order::kTwoPhase};
-    job.node.strategy.order = kOrders[random.Below(std::size(kOrders))];
-    if (random.Chance(0.3)) job.node.strategy.placement = plan::Placement::kWhole;
-  }
+void DrawFault(Random& random, Cluster& c) {
+  const std::uint16_t members = static_cast<std::uint16_t>(c.job.workers + c.job.servers);
+  if (members < 2 || !random.Chance(0.4)) return;
+  c.fault = random.Chance(0.6) ? Fault::kKill : Fault::kFreeze;
+  c.victim = static_cast<std::uint16_t>(random.Below(members));
+  c.after_means = random.Below(c.job.steps * c.job.layers.size() * c.job.workers);
+  c.and_then = Below(random, milliseconds(30));
+}
 
+// Half of them as a published system would send (benchmarks/replay, Mode).
+void DrawOrder(Random& random, JobOptions& job) {
+  if (!random.Chance(0.5)) return;
+  constexpr messaging::Order kOrders[] = {messaging::Order::kArrival, messaging::Order::kLayer,
+                                          messaging::Order::kTwoPhase};
+  job.node.strategy.order = kOrders[random.Below(std::size(kOrders))];
+  if (random.Chance(0.3)) job.node.strategy.placement = plan::Placement::kWhole;
+}
+
+std::string WordsOf(const Cluster& c, std::uint64_t seed) {
+  const JobOptions& job = c.job;
+  const VirtualOptions& world = c.world;
   std::ostringstream words;
-  words << "seed " << seed << ": P " << job.workers << ", S " << job.servers << ", " << layers
+  words << "seed " << seed << ": P " << job.workers << ", S " << job.servers << ", " << job.layers.size()
         << " layers, " << job.steps << " steps, final plan at " << job.node.final_plan_step
         << ", chunks of " << job.node.strategy.flow.chunk_bytes << ", writes of "
         << job.node.strategy.flow.write_bytes << ", rate " << world.rate << " B/s, latency "
         << ToSeconds(world.network.latency) * 1e6 << " us, jitter "
         << ToSeconds(world.network.max_jitter) * 1e6 << " us, oversleep "
         << ToSeconds(world.simulation.max_jitter) * 1e6 << " us, sockets of "
-        << world.network.send_buffer_bytes << (single_bytes ? ", single bytes" : "")
+        << world.network.send_buffer_bytes
+        << (world.network.cut == sim::Cut::kSingleBytes ? ", single bytes" : "")
         << (job.lockstep ? ", in lockstep" : "") << (job.gradients.absent > 0 ? ", absences" : "")
         << (job.gradients.weighted ? ", weights" : "") << ", order "
         << messaging::NameOf(job.node.strategy.order)
@@ -174,7 +183,26 @@ Cluster DrawCluster(std::uint64_t seed) {
           << " after " << c.after_means << " results and " << ToSeconds(c.and_then) * 1e3
           << " ms, dead after " << ToSeconds(job.node.liveness.dead_after) << " s";
   }
-  c.words = words.str();
+  return words.str();
+}
+
+// The order of the draws is part of what a seed means.
+Cluster DrawCluster(std::uint64_t seed) {
+  Random random(seed * 7919 + 17);
+  Cluster c;
+  const bool single_bytes = random.Chance(0.1);
+  DrawMembers(random, c.job);
+  DrawPlanning(random, single_bytes, c.job);
+  DrawLayers(random, single_bytes, c.job);
+  DrawTraining(random, single_bytes, c.job);
+  std::uint64_t largest = 0;
+  for (const auto& layer : c.job.layers) largest = std::max(largest, layer.bytes());
+  DrawWorld(random, single_bytes, largest, c.world);
+  DrawFlow(random, single_bytes, c.world.network.send_buffer_bytes, c.job);
+  DrawFault(random, c);
+  DrawOrder(random, c.job);
+  c.job.gradients.seed = c.world.network.seed = c.world.simulation.seed = seed;
+  c.words = WordsOf(c, seed);
   return c;
 }
 

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "poseidon/plan/payload.h"
@@ -131,108 +132,149 @@ class SessionTest : public ::testing::TestWithParam<DoorCase> {
   std::vector<Status> servers_ended_;
 };
 
-// A training loop as a front end writes it: layers pushed in backward order, waited for in forward
-// order; metrics summed, settings broadcast, odds and ends gathered.
-TEST_P(SessionTest, ATrainingLoop) {
-  constexpr std::uint16_t kWorkers = 3;
-  constexpr std::uint64_t kSteps = 20;
-  const auto layers = InForwardOrder(
-      {Dense("conv", 3001), FullyConnected("fc", 40, 50), Dense("scale", 7, DType::kF64)});
-  Gradients gradients({.seed = 3, .ranks = kWorkers, .min_rows = 1, .max_rows = 6}, layers);
-  SessionOptions options = Options(kWorkers, 1);
-  options.node.planning.forced = {{"fc", plan::Scheme::kFactorBroadcast}};
-  options.node.final_plan_step = 4;
-  Run(options, [&](std::unique_ptr<Session> session) {
-    const Rank rank = session->rank();
-    EXPECT_EQ(session->roster().size(), kWorkers + 1u);
-    EXPECT_THAT(session->NameOf(kWorkers), HasSubstr("server 0 on host s3"));
-    Model& model = **session->NewModel();
-    const auto committed = model.Commit(layers);
+// One worker's training loop as a front end writes it: layers pushed in backward order and waited for in forward order.
+class TrainingLoop {
+ public:
+  static constexpr std::uint64_t kSteps = 20;
+  static constexpr std::uint64_t kFinalPlanStep = 4;
+  static constexpr std::uint16_t kWorkers = 3;
+
+  static std::vector<plan::LayerSpec> Layers() {
+    return InForwardOrder(
+        {Dense("conv", 3001), FullyConnected("fc", 40, 50), Dense("scale", 7, DType::kF64)});
+  }
+
+  TrainingLoop(Session& session, Gradients& gradients, factors::ProductEngine& engine)
+      : session_(session), gradients_(gradients), engine_(engine), model_(**session.NewModel()) {
+    for (const plan::LayerSpec& layer : layers_) memory_.emplace_back(layer.bytes());
+  }
+
+  void Train() {
+    const auto committed = model_.Commit(layers_);
     ASSERT_TRUE(committed.ok()) << committed.status().ToString();
-    std::vector<ByteBuffer> memory;
-    memory.reserve(layers.size());
-    for (const plan::LayerSpec& layer : layers) memory.emplace_back(layer.bytes());
-    std::array<std::vector<float>, 2> u;
-    std::array<std::vector<float>, 2> v;
-    std::atomic<int> landed_calls{0};
     for (std::uint64_t s = 0; s < kSteps; ++s) {
       const Step step(s);
-      const auto plan = model.BeginStep(step);
+      const auto plan = model_.BeginStep(step);
       ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-      EXPECT_EQ(model.plan_is_final(), s >= 4);
-      for (std::uint32_t i = 3; i-- > 0;) {
-        const TensorView view{memory[i].data(), layers[i].elements, layers[i].dtype};
-        const LayerId layer(i);
-        const auto landed = [&landed_calls](Status) { ++landed_calls; };
-        if ((*plan)->layers[i].scheme == plan::Scheme::kKeyValue) {
-          gradients.FillDense(rank, layer, step, memory[i].data());
-          ASSERT_TRUE(model.Push(layer, {{.step = step, .gradient = view}, landed}).ok());
-        } else {
-          const std::uint32_t rows = gradients.Rows(rank, layer, step);
-          u[s % 2].resize(rows * 40u);
-          v[s % 2].resize(rows * 50u);
-          std::byte* const u_memory = reinterpret_cast<std::byte*>(u[s % 2].data());
-          std::byte* const v_memory = reinterpret_cast<std::byte*>(v[s % 2].data());
-          gradients.FillFactors(rank, layer, step, u_memory, v_memory);
-          ASSERT_TRUE(model.Push(layer, {{.step = step,
-                                          .gradient = view,
-                                          .factors = Factors{u_memory, v_memory, rows}},
-                                         landed})
-                          .ok());
-        }
-      }
-      if (s == 1) {
-        std::vector<wire::Measured::Layer> measured(3, {1e-3, 1e-3, 0});
-        measured[1].rows = gradients.Rows(rank, LayerId(1), step);
-        model.Report(measured);
-      }
+      EXPECT_EQ(model_.plan_is_final(), s >= kFinalPlanStep);
+      for (std::uint32_t i = 3; i-- > 0;) ASSERT_NO_FATAL_FAILURE(Push(i, step, (*plan)->layers[i].scheme));
+      if (s == 1) Report(step);
       for (std::uint32_t i = 0; i < 3; ++i) {
-        const Status status = model.Wait(LayerId(i));
-        ASSERT_TRUE(status.ok()) << status.ToString();
-        EXPECT_TRUE(model.Landed(LayerId(i)));
-        const auto scheme = (*plan)->layers[i].scheme;
-        EXPECT_EQ(memory[i], gradients.Mean(LayerId(i), step, scheme, *engine_))
-            << "rank " << rank.value() << ", layer " << i << ", step " << s;
+        ASSERT_NO_FATAL_FAILURE(ExpectMean(i, step, (*plan)->layers[i].scheme));
       }
-      double loss = 1.5 * (rank.value() + 1);
-      ASSERT_TRUE(session->Sum(ViewOf(std::span(&loss, 1))).ok());
+      double loss = 1.5 * (rank_.value() + 1);
+      ASSERT_TRUE(session_.Sum(ViewOf(std::span(&loss, 1))).ok());
       EXPECT_EQ(loss, 1.5 * 6);
     }
-    std::vector<float> weights(1000, rank == Rank(1) ? 4.25f : -1.0f);
-    ASSERT_TRUE(session->Broadcast(ViewOf(std::span(weights)), Rank(1)).ok());
-    EXPECT_EQ(weights, std::vector<float>(1000, 4.25f));
-    ASSERT_TRUE(session->Barrier().ok());
-    // Everybody's bytes, of lengths that differ, one of them none.
-    const std::string own(rank.value() * 13u, static_cast<char>('a' + rank.value()));
-    const auto gathered = session->Gather(AsBytes(own));
-    ASSERT_TRUE(gathered.ok());
-    ASSERT_EQ(gathered->size(), kWorkers);
-    for (std::uint16_t r = 0; r < kWorkers; ++r) {
-      EXPECT_EQ(AsString((*gathered)[r]), std::string(r * 13u, static_cast<char>('a' + r)));
-    }
-    std::vector<double> metrics(3, 0.5);
-    std::future<Status> summed = session->StartSum(ViewOf(std::span(metrics)));
-    ASSERT_TRUE(summed.get().ok());
-    EXPECT_EQ(metrics, std::vector<double>(3, 1.5));
+  }
 
-    const session::ModelStatistics statistics = model.Collect();
+  void ExpectStatistics() {
+    const session::ModelStatistics statistics = model_.Collect();
     ASSERT_EQ(statistics.layers.size(), 3u);
-    EXPECT_EQ(landed_calls, static_cast<int>(3 * kSteps));
+    EXPECT_EQ(landed_calls_, static_cast<int>(3 * kSteps));
     EXPECT_EQ(statistics.layers[0].steps, kSteps);
-    EXPECT_EQ(statistics.layers[0].gradients.sent.payload_bytes, kSteps * layers[0].bytes());
-    EXPECT_EQ(statistics.layers[0].gradients.received.payload_bytes, kSteps * layers[0].bytes());
+    EXPECT_EQ(statistics.layers[0].gradients.sent.payload_bytes, kSteps * layers_[0].bytes());
+    EXPECT_EQ(statistics.layers[0].gradients.received.payload_bytes, kSteps * layers_[0].bytes());
     std::uint64_t rows_out = 0;
     for (std::uint64_t s = 0; s < kSteps; ++s) {
-      rows_out += gradients.Rows(rank, LayerId(1), Step(s)) * (kWorkers - 1u);
+      rows_out += gradients_.Rows(rank_, LayerId(1), Step(s)) * (kWorkers - 1u);
     }
     EXPECT_EQ(statistics.layers[1].factors.sent.payload_bytes, rows_out * (40 + 50) * 4);
     EXPECT_EQ(statistics.layers[1].gradients.sent.payload_bytes, 0u);
     EXPECT_GE(statistics.hidden_share(), 0);
     EXPECT_LE(statistics.hidden_share(), 1);
-    const session::Statistics all = session->Collect();
+    const session::Statistics all = session_.Collect();
     EXPECT_GE(all.wire.wire_bytes_out, all.wire.bytes_written);
-    model.ResetTimings();
-    EXPECT_EQ(model.Collect().layers[0].steps, 0u);
+    model_.ResetTimings();
+    EXPECT_EQ(model_.Collect().layers[0].steps, 0u);
+  }
+
+ private:
+  void Push(std::uint32_t i, Step step, plan::Scheme scheme) {
+    const LayerId layer(i);
+    session::Push push{{.step = step, .gradient = {memory_[i].data(), layers_[i].elements, layers_[i].dtype}},
+                       [this](Status) { ++landed_calls_; }};
+    if (scheme == plan::Scheme::kKeyValue) {
+      gradients_.FillDense(rank_, layer, step, memory_[i].data());
+    } else {
+      push.factors = FactorsOf(layer, step);
+    }
+    ASSERT_TRUE(model_.Push(layer, std::move(push)).ok());
+  }
+
+  // Of a step in memory that the next one leaves alone.
+  Factors FactorsOf(LayerId layer, Step step) {
+    const std::uint32_t rows = gradients_.Rows(rank_, layer, step);
+    std::vector<float>& u = u_[step.value() % 2];
+    std::vector<float>& v = v_[step.value() % 2];
+    u.resize(rows * 40u);
+    v.resize(rows * 50u);
+    std::byte* const u_memory = reinterpret_cast<std::byte*>(u.data());
+    std::byte* const v_memory = reinterpret_cast<std::byte*>(v.data());
+    gradients_.FillFactors(rank_, layer, step, u_memory, v_memory);
+    return {u_memory, v_memory, rows};
+  }
+
+  void Report(Step step) {
+    std::vector<wire::Measured::Layer> measured(3, {1e-3, 1e-3, 0});
+    measured[1].rows = gradients_.Rows(rank_, LayerId(1), step);
+    model_.Report(measured);
+  }
+
+  void ExpectMean(std::uint32_t i, Step step, plan::Scheme scheme) {
+    const Status status = model_.Wait(LayerId(i));
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    EXPECT_TRUE(model_.Landed(LayerId(i)));
+    EXPECT_EQ(memory_[i], gradients_.Mean(LayerId(i), step, scheme, engine_))
+        << "rank " << rank_.value() << ", layer " << i << ", step " << step.value();
+  }
+
+  Session& session_;
+  Gradients& gradients_;
+  factors::ProductEngine& engine_;
+  Model& model_;
+  const Rank rank_ = session_.rank();
+  const std::vector<plan::LayerSpec> layers_ = Layers();
+  std::vector<ByteBuffer> memory_;
+  std::array<std::vector<float>, 2> u_;
+  std::array<std::vector<float>, 2> v_;
+  std::atomic<int> landed_calls_{0};
+};
+
+// Settings broadcast, odds and ends gathered, metrics summed while something else happens.
+void ExpectCollectives(Session& session) {
+  const Rank rank = session.rank();
+  std::vector<float> weights(1000, rank == Rank(1) ? 4.25f : -1.0f);
+  ASSERT_TRUE(session.Broadcast(ViewOf(std::span(weights)), Rank(1)).ok());
+  EXPECT_EQ(weights, std::vector<float>(1000, 4.25f));
+  ASSERT_TRUE(session.Barrier().ok());
+  // Everybody's bytes, of lengths that differ, one of them none.
+  const std::string own(rank.value() * 13u, static_cast<char>('a' + rank.value()));
+  const auto gathered = session.Gather(AsBytes(own));
+  ASSERT_TRUE(gathered.ok());
+  ASSERT_EQ(gathered->size(), session.workers());
+  for (std::uint16_t r = 0; r < session.workers(); ++r) {
+    EXPECT_EQ(AsString((*gathered)[r]), std::string(r * 13u, static_cast<char>('a' + r)));
+  }
+  std::vector<double> metrics(3, 0.5);
+  std::future<Status> summed = session.StartSum(ViewOf(std::span(metrics)));
+  ASSERT_TRUE(summed.get().ok());
+  EXPECT_EQ(metrics, std::vector<double>(3, 1.5));
+}
+
+TEST_P(SessionTest, ATrainingLoop) {
+  constexpr std::uint16_t kWorkers = TrainingLoop::kWorkers;
+  Gradients gradients({.seed = 3, .ranks = kWorkers, .min_rows = 1, .max_rows = 6}, TrainingLoop::Layers());
+  SessionOptions options = Options(kWorkers, 1);
+  options.node.planning.forced = {{"fc", plan::Scheme::kFactorBroadcast}};
+  options.node.final_plan_step = TrainingLoop::kFinalPlanStep;
+  Run(options, [&](std::unique_ptr<Session> session) {
+    EXPECT_EQ(session->roster().size(), kWorkers + 1u);
+    EXPECT_THAT(session->NameOf(kWorkers), HasSubstr("server 0 on host s3"));
+    TrainingLoop loop(*session, gradients, *engine_);
+    ASSERT_NO_FATAL_FAILURE(loop.Train());
+    ASSERT_NO_FATAL_FAILURE(ExpectCollectives(*session));
+    ASSERT_NO_FATAL_FAILURE(loop.ExpectStatistics());
     EXPECT_TRUE(session->Leave().ok());
     EXPECT_TRUE(session->failure().ok());
     // The job is over: what comes afterwards fails, and does not hang.
@@ -379,9 +421,9 @@ TEST_P(SessionTest, AProductUnderWayIsOutlived) {
     std::vector<float> v(20, 1.0f);
     std::vector<float> gradient(210);
     ASSERT_TRUE(model.Push(LayerId(0), {{.step = Step(0),
-                                         .gradient = ViewOf(std::span(gradient)),
-                                         .factors = Factors{reinterpret_cast<std::byte*>(u.data()),
-                                                            reinterpret_cast<std::byte*>(v.data()), 1}}})
+                                        .gradient = ViewOf(std::span(gradient)),
+                                        .factors = Factors{reinterpret_cast<std::byte*>(u.data()),
+                                                           reinterpret_cast<std::byte*>(v.data()), 1}}})
                     .ok());
     // Both ranks' products, which share the engine: a rank whose own has not begun when the other
     // goes never begins it.
@@ -467,9 +509,9 @@ TEST_P(SessionTest, MisuseIsAnErrorNotACrash) {
     // Factors where the plan says dense.
     const Status status =
         model.Push(LayerId(1), {{.step = Step(0),
-                                 .gradient = ViewOf(std::span(gradient).first(8)),
-                                 .factors = Factors{reinterpret_cast<std::byte*>(rows.data()),
-                                                    reinterpret_cast<std::byte*>(rows.data()), 1}}});
+                                .gradient = ViewOf(std::span(gradient).first(8)),
+                                .factors = Factors{reinterpret_cast<std::byte*>(rows.data()),
+                                                   reinterpret_cast<std::byte*>(rows.data()), 1}}});
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_THAT(status.message(), HasSubstr("but the plan's scheme for step 0 is kv"));
     EXPECT_TRUE(session->Leave().ok());
