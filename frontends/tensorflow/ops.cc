@@ -205,7 +205,23 @@ Tensor LentFor(TF_OpKernelContext* context, const StatusOfCall& status) {
   return lent;
 }
 
-using CorePush = std::function<poseidon_code(const Core&, poseidon_model*, const poseidon_push*, poseidon_status*)>;
+// What every function of the core that pushes is given, beside what it pushes.
+struct PushCall {
+  const Core& core;
+  poseidon_model* model;
+  std::uint32_t layer;
+  std::uint64_t step;
+  const poseidon_push* push;
+  poseidon_status* status;
+};
+using CorePush = std::function<poseidon_code(const PushCall&)>;
+
+// The arguments that every push has beside what it hands over.
+struct Pushed {
+  Place place;
+  std::int64_t step = 0;
+  poseidon_push landing = POSEIDON_NEW(poseidon_push);
+};
 
 // A push since `begin`, for a trace where there is one: TensorFlow's profiler does not see ops that end later.
 void Record(const ModelTable::Use& model, const Place& place, std::int64_t step, std::int64_t begin) {
@@ -221,7 +237,9 @@ void Record(const ModelTable::Use& model, const Place& place, std::int64_t step,
 }
 
 // Sends a layer's `lent` on its way by a function of the core; an empty string, or why not.
-std::string Send(const Place& place, std::int64_t step, Flight::Lent lent, const poseidon_push& landing, const CorePush& push) {
+std::string Send(const Pushed& one, Flight::Lent lent, const CorePush& push) {
+  const Place& place = one.place;
+  const auto step = static_cast<std::uint64_t>(one.step);
   Flight* const flight = ModelTable::The().FlightOf(place.model, place.layer);
   const ModelTable::Use model(place.model);
   if (flight == nullptr || !model) return kLeft;
@@ -229,19 +247,48 @@ std::string Send(const Place& place, std::int64_t step, Flight::Lent lent, const
   model->clock.GradientIsThere(place.number(), begin);
   std::string failure;
   flight->Begin(
-      static_cast<std::uint64_t>(step), std::move(lent), landing,
-      [&](poseidon_push* with_landing, poseidon_status* told) { return push(model.core(), model->handle, with_landing, told); },
+      step, std::move(lent), one.landing,
+      [&](poseidon_push* with_landing, poseidon_status* told) {
+        return push({model.core(), model->handle, place.number(), step, with_landing, told});
+      },
       &failure);
-  Record(model, place, step, begin);
+  Record(model, place, one.step, begin);
   return failure;
 }
 
-// The arguments that every push has beside what it hands over.
-struct Pushed {
-  Place place;
-  std::int64_t step = 0;
-  poseidon_push landing = POSEIDON_NEW(poseidon_push);
-};
+std::string SendGradient(const Pushed& one, Flight::Lent lent) {
+  const poseidon_view gradient = ViewOf(lent.gradient.get());
+  return Send(one, std::move(lent), [&](const PushCall& call) {
+    return call.core.push_dense(call.model, call.layer, call.step, &gradient, call.push, call.status);
+  });
+}
+
+std::string SendFactors(const Pushed& one, Flight::Lent lent) {
+  const std::int64_t rows = Tf().TF_Dim(lent.u.get(), 0);
+  if (rows != Tf().TF_Dim(lent.v.get(), 0)) return "factors have different numbers of rows, expected the same";
+  const poseidon_view u = ViewOf(lent.u.get());
+  const poseidon_view v = ViewOf(lent.v.get());
+  const poseidon_view gradient = ViewOf(lent.gradient.get());
+  auto factors = POSEIDON_NEW(poseidon_factors);
+  factors.u = &u;
+  factors.v = &v;
+  factors.rows = static_cast<std::uint32_t>(rows);
+  return Send(one, std::move(lent), [&](const PushCall& call) {
+    return call.core.push_factors(call.model, call.layer, call.step, &factors, &gradient, call.push, call.status);
+  });
+}
+
+// `lent` has the indices in u, and the values in v.
+std::string SendRows(const Pushed& one, Flight::Lent lent) {
+  const poseidon_view values = ViewOf(lent.v.get());
+  auto rows = POSEIDON_NEW(poseidon_rows);
+  rows.indices = static_cast<const std::int64_t*>(Tf().TF_TensorData(lent.u.get()));
+  rows.values = &values;
+  rows.count = static_cast<std::uint32_t>(Tf().TF_Dim(lent.u.get(), 0));
+  return Send(one, std::move(lent), [&](const PushCall& call) {
+    return call.core.push_rows(call.model, call.layer, call.step, &rows, call.push, call.status);
+  });
+}
 
 // Of an op whose input `begun` is the step, with the weight behind it, and whose output `pushed` is the step again.
 Pushed PushedBy(const void* kernel, TF_OpKernelContext* context, int begun, int pushed, const StatusOfCall& status) {
@@ -256,14 +303,7 @@ void Push(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallbac
   Pushed one = PushedBy(kernel, context, 1, 1, status);
   one.landing.rows = static_cast<std::uint32_t>(NumberOf(context, 3, status));
   Flight::Lent lent{.gradient = status.ok() ? LentFor(context, status) : nullptr, .u = nullptr, .v = nullptr};
-  std::string failure;
-  if (status.ok()) {
-    const poseidon_view view = ViewOf(lent.gradient.get());
-    failure = Send(one.place, one.step, std::move(lent), one.landing,
-                   [&](const Core& core, poseidon_model* model, const poseidon_push* push, poseidon_status* told) {
-                     return core.push_dense(model, one.place.number(), static_cast<std::uint64_t>(one.step), &view, push, told);
-                   });
-  }
+  const std::string failure = status.ok() ? SendGradient(one, std::move(lent)) : "";
   End(context, Done(callback), status, failure);
 }
 
@@ -271,27 +311,11 @@ void PushFactors(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDone
   const StatusOfCall status;
   const Pushed one = PushedBy(kernel, context, 2, 1, status);
   Flight::Lent lent{.gradient = nullptr, .u = InputOf(context, 0, status), .v = InputOf(context, 1, status)};
-  std::string failure;
   if (status.ok()) {
-    const std::int64_t rows = Tf().TF_Dim(lent.u.get(), 0);
     bool forwarded = false;
     lent.gradient = Allocate(context, 0, -1, {Tf().TF_Dim(lent.u.get(), 1), Tf().TF_Dim(lent.v.get(), 1)}, &forwarded, status);
-    if (rows != Tf().TF_Dim(lent.v.get(), 0)) failure = "factors have different numbers of rows, expected the same";
-    if (status.ok() && failure.empty()) {
-      const poseidon_view u = ViewOf(lent.u.get());
-      const poseidon_view v = ViewOf(lent.v.get());
-      const poseidon_view view = ViewOf(lent.gradient.get());
-      auto factors = POSEIDON_NEW(poseidon_factors);
-      factors.u = &u;
-      factors.v = &v;
-      factors.rows = static_cast<std::uint32_t>(rows);
-      failure = Send(one.place, one.step, std::move(lent), one.landing,
-                     [&](const Core& core, poseidon_model* model, const poseidon_push* push, poseidon_status* told) {
-                       return core.push_factors(model, one.place.number(), static_cast<std::uint64_t>(one.step), &factors, &view,
-                                                push, told);
-                     });
-    }
   }
+  const std::string failure = status.ok() ? SendFactors(one, std::move(lent)) : "";
   End(context, Done(callback), status, failure);
 }
 
@@ -299,18 +323,7 @@ void PushRows(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCal
   const StatusOfCall status;
   const Pushed one = PushedBy(kernel, context, 2, 0, status);
   Flight::Lent lent{.gradient = nullptr, .u = InputOf(context, 0, status), .v = InputOf(context, 1, status)};
-  std::string failure;
-  if (status.ok()) {
-    const poseidon_view values = ViewOf(lent.v.get());
-    auto rows = POSEIDON_NEW(poseidon_rows);
-    rows.indices = static_cast<const std::int64_t*>(Tf().TF_TensorData(lent.u.get()));
-    rows.values = &values;
-    rows.count = static_cast<std::uint32_t>(Tf().TF_Dim(lent.u.get(), 0));
-    failure = Send(one.place, one.step, std::move(lent), one.landing,
-                   [&](const Core& core, poseidon_model* model, const poseidon_push* push, poseidon_status* told) {
-                     return core.push_rows(model, one.place.number(), static_cast<std::uint64_t>(one.step), &rows, push, told);
-                   });
-  }
+  const std::string failure = status.ok() ? SendRows(one, std::move(lent)) : "";
   End(context, Done(callback), status, failure);
 }
 

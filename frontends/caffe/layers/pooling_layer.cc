@@ -40,49 +40,10 @@ class PoolingLayer final : public Layer {
       return InvalidArgument("bottom has shape " + ShapeText(bottom[0]->data.sizes()) +
                              ", expected four axes");
     }
-    ceil_ = options.round_mode() == PoolingParameter::CEIL;
-    if (options.has_ceil_mode()) {
-      if (options.has_round_mode() && options.ceil_mode() != ceil_) {
-        return InvalidArgument("has round_mode and ceil_mode, which contradict each other");
-      }
-      ceil_ = options.ceil_mode();
-    }
-    const bool kernel_pair = options.has_kernel_h() && options.has_kernel_w();
-    if (options.global_pooling()) {
-      if (options.has_kernel_size() || options.has_kernel_h() || options.has_kernel_w()) {
-        return InvalidArgument("has global_pooling and a kernel size, expected one of them");
-      }
-    } else if (options.has_kernel_size() == kernel_pair) {
-      return InvalidArgument("needs either kernel_size, or kernel_h and kernel_w");
-    }
-    const auto one_form = [](bool both, bool h, bool w) { return h == w && !(both && h); };
-    if (!one_form(options.has_pad(), options.has_pad_h(), options.has_pad_w())) {
-      return InvalidArgument("needs either pad, or pad_h and pad_w");
-    }
-    if (!one_form(options.has_stride(), options.has_stride_h(), options.has_stride_w())) {
-      return InvalidArgument("needs either stride, or stride_h and stride_w");
-    }
-    kernel_ = options.has_kernel_size() ? Pair{options.kernel_size(), options.kernel_size()}
-                                        : Pair{options.kernel_h(), options.kernel_w()};
-    stride_ = options.has_stride_h() || options.has_stride_w()
-                  ? Pair{options.stride_h(), options.stride_w()}
-                  : Pair{options.stride(), options.stride()};
-    pad_ = options.has_pad_h() || options.has_pad_w() ? Pair{options.pad_h(), options.pad_w()}
-                                                      : Pair{options.pad(), options.pad()};
-    if (options.global_pooling() && (pad_ != Pair{0, 0} || stride_ != Pair{1, 1})) {
-      return InvalidArgument("has global_pooling, which takes pad 0 and stride 1 only");
-    }
-    for (std::size_t i = 0; i < 2; ++i) {
-      if (options.global_pooling()) break;
-      if (kernel_[i] == 0 || stride_[i] == 0) {
-        return InvalidArgument("needs a kernel size and a stride above 0");
-      }
-      if (pad_[i] >= kernel_[i]) {
-        return InvalidArgument("pad " + ShapeText(pad_) + " must be smaller than kernel " +
-                               ShapeText(kernel_));
-      }
-    }
-    return OkStatus();
+    POSEIDON_RETURN_IF_ERROR(SetRounding(options));
+    POSEIDON_RETURN_IF_ERROR(CheckForms(options));
+    SetWindows(options);
+    return options.global_pooling() ? CheckGlobal() : CheckWindows();
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
@@ -158,6 +119,65 @@ class PoolingLayer final : public Layer {
 
  private:
   bool is_max() const { return param().pooling_param().pool() == PoolingParameter::MAX; }
+
+  // Caffe's forks say by ceil_mode what Caffe says by round_mode.
+  Status SetRounding(const PoolingParameter& options) {
+    ceil_ = options.round_mode() == PoolingParameter::CEIL;
+    if (!options.has_ceil_mode()) return OkStatus();
+    if (options.has_round_mode() && options.ceil_mode() != ceil_) {
+      return InvalidArgument("has round_mode and ceil_mode, which contradict each other");
+    }
+    ceil_ = options.ceil_mode();
+    return OkStatus();
+  }
+
+  // Each number is given for both axes at once, or for each axis.
+  static Status CheckForms(const PoolingParameter& options) {
+    const bool kernel_pair = options.has_kernel_h() && options.has_kernel_w();
+    if (options.global_pooling()) {
+      if (options.has_kernel_size() || options.has_kernel_h() || options.has_kernel_w()) {
+        return InvalidArgument("has global_pooling and a kernel size, expected one of them");
+      }
+    } else if (options.has_kernel_size() == kernel_pair) {
+      return InvalidArgument("needs either kernel_size, or kernel_h and kernel_w");
+    }
+    const auto one_form = [](bool both, bool h, bool w) { return h == w && !(both && h); };
+    if (!one_form(options.has_pad(), options.has_pad_h(), options.has_pad_w())) {
+      return InvalidArgument("needs either pad, or pad_h and pad_w");
+    }
+    if (!one_form(options.has_stride(), options.has_stride_h(), options.has_stride_w())) {
+      return InvalidArgument("needs either stride, or stride_h and stride_w");
+    }
+    return OkStatus();
+  }
+
+  void SetWindows(const PoolingParameter& options) {
+    kernel_ = options.has_kernel_size() ? Pair{options.kernel_size(), options.kernel_size()}
+                                        : Pair{options.kernel_h(), options.kernel_w()};
+    stride_ = options.has_stride_h() || options.has_stride_w()
+                  ? Pair{options.stride_h(), options.stride_w()}
+                  : Pair{options.stride(), options.stride()};
+    pad_ = options.has_pad_h() || options.has_pad_w() ? Pair{options.pad_h(), options.pad_w()}
+                                                      : Pair{options.pad(), options.pad()};
+  }
+
+  Status CheckGlobal() const {
+    if (pad_ == Pair{0, 0} && stride_ == Pair{1, 1}) return OkStatus();
+    return InvalidArgument("has global_pooling, which takes pad 0 and stride 1 only");
+  }
+
+  Status CheckWindows() const {
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (kernel_[i] == 0 || stride_[i] == 0) {
+        return InvalidArgument("needs a kernel size and a stride above 0");
+      }
+      if (pad_[i] >= kernel_[i]) {
+        return InvalidArgument("pad " + ShapeText(pad_) + " must be smaller than kernel " +
+                               ShapeText(kernel_));
+      }
+    }
+    return OkStatus();
+  }
 
   at::Tensor Image(const at::Tensor& data) const {
     if (!pads_first_) return data;

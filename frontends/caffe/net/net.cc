@@ -249,9 +249,9 @@ Status Net::AppendParams(int index) {
   for (int i = 0; i < count; ++i) {
     const ParamSpec& spec = SpecOf(param, i);
     At(owner.slots_, i).wanted = spec.lr_mult() != 0;
-    const auto shared = spec.name().empty() ? shared_names_.end() : shared_names_.find(spec.name());
+    const auto shared = shared_names_.find(spec.name());
     if (shared == shared_names_.end()) {
-      AppendParam(index, i, spec);
+      OwnParam(index, i, spec);
     } else {
       POSEIDON_RETURN_IF_ERROR(ShareParam(index, i, spec, &shared->second));
     }
@@ -261,10 +261,15 @@ Status Net::AppendParams(int index) {
   return partner >= 0 ? AdoptParams(index, *source, partner) : AllocateParams(index);
 }
 
-// Learned blob `i` of the layer is one more of the net.
-void Net::AppendParam(int index, int i, const ParamSpec& spec) {
+// Learned blob `i` of the layer is its own, one more of the net. Later layers may share it, where it has a name.
+void Net::OwnParam(int index, int i, const ParamSpec& spec) {
   Layer& owner = layer(index);
-  At(owner.slots_, i).stale = std::make_shared<bool>(true);
+  const LearnableParam learnable{.layer = index,
+                                 .index = i,
+                                 .blob = {},
+                                 .lr_mult = spec.lr_mult(),
+                                 .decay_mult = spec.decay_mult(),
+                                 .statistics = owner.params_are_statistics()};
   if (!spec.name().empty()) {
     shared_names_[spec.name()] = {.layer = index,
                                   .index = i,
@@ -272,15 +277,11 @@ void Net::AppendParam(int index, int i, const ParamSpec& spec) {
                                   .has_lr = spec.has_lr_mult(),
                                   .has_decay = spec.has_decay_mult()};
   }
-  learnable_.push_back({.layer = index,
-                        .index = i,
-                        .blob = {},
-                        .lr_mult = spec.lr_mult(),
-                        .decay_mult = spec.decay_mult(),
-                        .statistics = owner.params_are_statistics()});
+  learnable_.push_back(learnable);
+  At(owner.slots_, i).stale = std::make_shared<bool>(true);
 }
 
-// Learned blob `i` of the layer is the one that `name` says.
+// Learned blob `i` of the layer is the one that `name` says, of an earlier layer.
 Status Net::ShareParam(int index, int i, const ParamSpec& spec, SharedName* name) {
   Layer& owner = layer(index);
   Layer& first = layer(name->layer);

@@ -188,7 +188,7 @@ class Net {
   Status SetLossWeights(int index);
   Status CheckArity(int index) const;
   Status AppendParams(int index);
-  void AppendParam(int index, int i, const ParamSpec& spec);
+  void OwnParam(int index, int i, const ParamSpec& spec);
   Status ShareParam(int index, int i, const ParamSpec& spec, SharedName* name);
   Status AdoptParams(int index, const Net& source, int other);
   Status AllocateParams(int index);

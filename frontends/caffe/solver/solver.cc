@@ -270,15 +270,32 @@ Status Solver::Iterate(bool display) {
   const TimePoint begin = SteadyNow();
   wait_seconds_ = 0;
   debugs_ = display && parameters_.debug_info() && options_.observer != nullptr && options_.share.rank == 0;
-  if (sync_ != nullptr) {
-    POSEIDON_RETURN_IF_ERROR(sync_->BeginStep(position_.iteration));
-    for (const int layer : synced_layers_) {
-      FactorSource* factors = net_->layer(layer).factors();
-      if (factors != nullptr && factors->FactorCapable()) {
-        factors->CaptureFactors(sync_->WantsFactors(layer));
-      }
+  if (sync_ != nullptr) POSEIDON_RETURN_IF_ERROR(BeginSync());
+  POSEIDON_ASSIGN_OR_RETURN(const double loss, RunPasses());
+  CompleteGradients();
+  Advance();
+  if (parameters_.clip_gradients() >= 0 || debugs_) POSEIDON_RETURN_IF_ERROR(FinishPending());
+  debugs_ = false;
+  clock_.EndIteration();
+  last_loss_ = loss;
+  last_rate_ = pending_rate_;
+  Smooth(last_loss_, pending_iteration_);
+  if (options_.observer != nullptr) ReportIteration(SteadyNow() - begin, display);
+  return OkStatus();
+}
+
+Status Solver::BeginSync() {
+  POSEIDON_RETURN_IF_ERROR(sync_->BeginStep(position_.iteration));
+  for (const int layer : synced_layers_) {
+    FactorSource* factors = net_->layer(layer).factors();
+    if (factors != nullptr && factors->FactorCapable()) {
+      factors->CaptureFactors(sync_->WantsFactors(layer));
     }
   }
+  return OkStatus();
+}
+
+Result<double> Solver::RunPasses() {
   net_->ClearParamDiffs();
   const int passes = parameters_.iter_size();
   double loss = 0;
@@ -288,36 +305,38 @@ Status Solver::Iterate(bool display) {
     POSEIDON_RETURN_IF_ERROR(ForwardBackward(pass, &pass_loss));
     loss += pass_loss;
   }
+  return loss / passes;
+}
+
+// A gradient that is not exchanged is whole as it is.
+void Solver::CompleteGradients() {
   for (LayerState& layer : layers_) {
     const bool exchanged = layer.gradient == Gradient::kExchanged;
     POSEIDON_CHECK(exchanged || sync_ == nullptr || !layer.synced, "backward left out a layer that is trained");
     if (!exchanged && !layer.params.empty()) layer.gradient = Gradient::kComplete;
   }
+}
+
+void Solver::Advance() {
   const LearningRate rate =
       LearningRateAt(parameters_, position_.iteration, position_.current_step);
   pending_iteration_ = position_.iteration;
   pending_rate_ = rate.rate;
   ++position_.iteration;
   position_.current_step = rate.current_step;
-  if (parameters_.clip_gradients() >= 0 || debugs_) POSEIDON_RETURN_IF_ERROR(FinishPending());
-  debugs_ = false;
-  clock_.EndIteration();
+}
 
-  last_loss_ = loss / passes;
-  last_rate_ = rate.rate;
-  Smooth(last_loss_, pending_iteration_);
-  if (options_.observer == nullptr) return OkStatus();
+void Solver::ReportIteration(Duration took, bool display) {
   IterationReport report;
   report.iteration = pending_iteration_;
   report.loss = last_loss_;
   report.smoothed_loss = smoothed_loss_;
-  report.rate = rate.rate;
-  report.seconds = ToSeconds(SteadyNow() - begin);
+  report.rate = last_rate_;
+  report.seconds = ToSeconds(took);
   report.wait_seconds = wait_seconds_;
   report.display = display;
   if (display) report.outputs = OutputsOf(*net_);
   options_.observer->OnIteration(report);
-  return OkStatus();
 }
 
 PassContext Solver::PassAt(std::uint64_t iteration, int pass) const {

@@ -145,6 +145,14 @@ class Solver {
   void ListLayers();
   void MakeHooks();
   Status Iterate(bool display);
+  // Iterate's parts, in order. The step begins for all workers, which learn by what each layer is exchanged.
+  Status BeginSync();
+  // The mean loss of the iteration's passes, whose gradients add up.
+  Result<double> RunPasses();
+  void CompleteGradients();
+  // The next iteration is the one that is to come; the gradients at hand are of the one before, at its rate.
+  void Advance();
+  void ReportIteration(Duration took, bool display);
   Status ForwardBackward(int pass, double* loss);
   Status BeforeForward(int layer);
   Status AfterForward(int layer);

@@ -147,9 +147,13 @@ class Training(training.Training):
         """Keeps why the updates of this fit must not be late; None where they may be."""
         self.at_once_because = why_not(self.model, asked["callbacks"], self.own_step)
 
-    def has_begun(self) -> None:
+    def begin_steps(self) -> None:
         if self.at_once_because is None:
             self.late = self.late_made = self.late_made or LateUpdate(self.model, self.new_function)
+        self.say_overlap()
+
+    def say_overlap(self) -> None:
+        """On rank 0, once for each reason: what of a step hides the exchange."""
         if rank() == 0 and self.at_once_because not in self.said:
             self.said.add(self.at_once_because)
             print("poseidon: the exchange overlaps with the backward pass" +

@@ -122,8 +122,8 @@ class Training:
     def plan_fit(self, asked: dict[str, Any]) -> None:
         """`asked`: the arguments of a fit that begins."""
 
-    def has_begun(self) -> None:
-        """All workers have the same state, and the first step comes."""
+    def begin_steps(self) -> None:
+        """Prepares for the first step of a fit, in which all workers have the same state."""
 
     def flush(self) -> None:
         """Leaves weights and optimizer as they are after the last step."""
@@ -223,7 +223,7 @@ class Training:
         if self.backend.differing(state):
             self.backend.broadcast(state)
         self.model._initial_epoch = self.backend.session().broadcast_number(self.model._initial_epoch or 0) or None
-        self.has_begun()
+        self.begin_steps()
 
     def end_epoch(self) -> None:
         """Moving statistics become their means over all workers, whose batches they are of."""

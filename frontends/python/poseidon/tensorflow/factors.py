@@ -38,7 +38,7 @@ class Kind(enum.Enum):
 def kind_of(gradient: Any, variable: tf.Variable) -> Kind:
     if isinstance(gradient, tf.IndexedSlices):
         return Kind.TABLE
-    return Kind.PRODUCT if _parts_of(gradient, variable)[0] else Kind.WHOLE
+    return Kind.PRODUCT if _products_of(gradient, variable).products else Kind.WHOLE
 
 
 class Own:
@@ -77,11 +77,19 @@ class Product(NamedTuple):
     own: Own | None
 
 
+class _Summands(NamedTuple):
+    """What a gradient is the sum of: products, and terms that depend on the kernel alone. Neither where it is another sum."""
+
+    products: list[Factors]
+    terms: list[tf.Tensor]
+
+
+_OTHER = _Summands([], [])
 
 
 def product_of(gradient: Any, kernel: tf.Variable) -> Product | None:
     """Such a gradient's parts; None of another."""
-    products, terms = _parts_of(gradient, kernel)
+    products, terms = _products_of(gradient, kernel)
     if not products:
         return None
     factors = products[0]
@@ -94,41 +102,62 @@ def product_of(gradient: Any, kernel: tf.Variable) -> Product | None:
     return Product(factors, Own(terms, kernel) if terms else None)
 
 
-def _parts_of(gradient: Any, kernel: tf.Variable) -> tuple[list[Factors], list[tf.Tensor]]:
+def _products_of(gradient: Any, kernel: tf.Variable) -> _Summands:
+    """What `gradient` is the sum of, where there are products among it whose factors pay."""
     if tf.executing_eagerly() or not isinstance(gradient, tf.Tensor) or gradient.graph is not tf.compat.v1.get_default_graph():
-        return [], []
+        return _OTHER
     shape = tuple(kernel.shape)
     if len(shape) != 2 or shape[0] * shape[1] * 4 < LEAST_BYTES:
-        return [], []
-    products, terms = _parts(gradient, shape, gradient.graph.capture(kernel.handle))
-    return (products, terms) if products else ([], [])
+        return _OTHER
+    summands = _summands_of(gradient, shape, gradient.graph.capture(kernel.handle))
+    return summands if summands.products else _OTHER
 
 
-def _parts(gradient: tf.Tensor, shape: tuple[int, ...], kernel: tf.Tensor) -> tuple[list[Factors], list[tf.Tensor]]:
-    """The products and the kernel's own terms whose sum the gradient is; neither where it is another sum."""
+def _summands_of(gradient: tf.Tensor, shape: tuple[int, ...], kernel: tf.Tensor) -> _Summands:
     op = gradient.op
+    factors = _factors_of(op, shape)
+    if factors is not None:
+        return _Summands([factors], [])
+    if _passes_on(op, shape):
+        summands = _summands_of(op.inputs[0], shape, kernel)
+        # A term that is cast or reshaped is not the tensor that would be added.
+        if summands.products and (not summands.terms or op.type == "Identity"):
+            return summands
+    if op.type in ("AddN", "AddV2"):
+        return _summands_of_sum(op, shape, kernel)
+    return _Summands([], [gradient]) if _is_own(gradient, kernel) else _OTHER
+
+
+def _summands_of_sum(op: tf.Operation, shape: tuple[int, ...], kernel: tf.Tensor) -> _Summands:
+    """Of an addition: those of all that it adds."""
+    products: list[Factors] = []
+    terms: list[tf.Tensor] = []
+    for added in op.inputs:
+        summands = _summands_of(added, shape, kernel)
+        if not any(summands):
+            return _OTHER
+        products += summands.products
+        terms += summands.terms
+    return _Summands(products, terms)
+
+
+def _factors_of(op: tf.Operation, shape: tuple[int, ...]) -> Factors | None:
+    """Of an op that is one product of x and dy, or the sum of a batch of them."""
     if op.type == "MatMul" and op.get_attr("transpose_a") and not op.get_attr("transpose_b"):
         u, v = op.inputs  # of a Dense layer on more than two axes, u has static sizes for none of its own
-        return [Factors(tf.ensure_shape(u, [None, shape[0]]), tf.ensure_shape(v, [None, shape[1]]), op.name)], []
+        return Factors(tf.ensure_shape(u, [None, shape[0]]), tf.ensure_shape(v, [None, shape[1]]), op.name)
     batch = _summed_batch(op)
-    if batch is not None:
-        u, v = (tf.reshape(one, [-1, size]) for one, size in zip(batch.inputs, shape))
-        return [Factors(u, v, batch.name)], []
-    if (op.type in ("Cast", "Identity") and op.inputs[0].dtype.is_floating) or \
-            (op.type == "Reshape" and op.inputs[0].shape == tf.TensorShape(shape)):  # its rank may be unknown
-        products, _ = inner = _parts(op.inputs[0], shape, kernel)
-        if products and (not inner[1] or op.type == "Identity"):
-            return inner
-    if op.type in ("AddN", "AddV2"):
-        products, terms = [], []
-        for term in op.inputs:
-            of_term = _parts(term, shape, kernel)
-            if not any(of_term):
-                return [], []
-            products += of_term[0]
-            terms += of_term[1]
-        return products, terms
-    return [], [gradient] if _is_own(gradient, kernel) else []
+    if batch is None:
+        return None
+    u, v = (tf.reshape(one, [-1, size]) for one, size in zip(batch.inputs, shape))
+    return Factors(u, v, batch.name)
+
+
+def _passes_on(op: tf.Operation, shape: tuple[int, ...]) -> bool:
+    """Whether the op's result has the numbers of its input, perhaps in another precision or shape."""
+    if op.type == "Reshape":
+        return bool(op.inputs[0].shape == tf.TensorShape(shape))  # whose rank may be unknown
+    return op.type in ("Cast", "Identity") and op.inputs[0].dtype.is_floating
 
 
 def _summed_batch(op: tf.Operation) -> tf.Operation | None:
