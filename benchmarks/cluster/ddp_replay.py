@@ -18,7 +18,6 @@ import argparse
 import json
 import math
 import os
-import statistics
 import sys
 import time
 
@@ -39,7 +38,6 @@ def parse(arguments):
     what.add_argument("--profile", help="JSON profile, - for standard input")
     what.add_argument("--allreduce", help="only all-reduces, of these bytes: 1024,67108864")
     what.add_argument("--orders", action="store_true", help="all-reduces as standard input orders")
-    parser.add_argument("--scale", type=float, default=1, help="sizes divided by this")
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--coordinator", default="127.0.0.1", help="rank 0's address")
@@ -48,12 +46,7 @@ def parse(arguments):
     parser.add_argument("--connections", type=int, default=1, help="gloo's between two ranks")
     parser.add_argument("--bucket-mib", type=float, default=BUCKET_MIB, help="before division")
     parser.add_argument("--static-graph", action="store_true")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--warm-up", type=int, default=5)
-    parser.add_argument("--compute", choices=("sleep", "spin"), default="sleep",
-                        help="spin: burn this machine's CPU time")
-    parser.add_argument("--jitter", type=float, default=0, help="relative deviation of computing")
-    parser.add_argument("--straggler", type=float, default=1, help="factor on the last rank's computing")
+    replay.add_arguments(parser)
     return parser.parse_args(arguments)
 
 
@@ -152,8 +145,7 @@ def play_profile(options):
         say(line)
     say({"rank": options.rank, "summary": {
         "mode": f"ddp-{options.connections}", "profile": name, "torch": torch.__version__,
-        "median_seconds": statistics.median(steps.seconds), "median_cpu_seconds": statistics.median(steps.cpu),
-        "least_seconds": min(steps.seconds), "most_seconds": max(steps.seconds),
+        **replay.summary_of(steps.seconds, steps.cpu),
         "single_worker_seconds": math.fsum(layer.forward_seconds + layer.backward_seconds
                                            for layer in layers),
         "gradient_bytes": sum(4 * p.numel() for p in model.all)}})
@@ -186,8 +178,7 @@ def allreduce(size, options):
             sys.exit(f"ddp_replay: the sum of {size} bytes is wrong")
     say({"rank": options.rank, "summary": {
         "mode": f"gloo-{options.connections}", "allreduce_bytes": size,
-        "median_seconds": statistics.median(seconds), "median_cpu_seconds": statistics.median(cpu),
-        "least_seconds": min(seconds), "most_seconds": max(seconds)}})
+        **replay.summary_of(seconds, cpu)}})
 
 
 def obey_orders():

@@ -18,7 +18,6 @@ import json
 import math
 import os
 import queue
-import statistics
 import sys
 import threading
 import time
@@ -39,13 +38,7 @@ def parse(arguments):
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--profile", help="JSON profile")
     what.add_argument("--allreduce", help="only all-reduces, of these bytes: 1024,67108864")
-    parser.add_argument("--scale", type=float, default=1, help="sizes divided by this")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--warm-up", type=int, default=5)
-    parser.add_argument("--compute", choices=("sleep", "spin"), default="sleep",
-                        help="spin: burn this machine's CPU time")
-    parser.add_argument("--jitter", type=float, default=0, help="relative deviation of computing")
-    parser.add_argument("--straggler", type=float, default=1, help="factor on the last rank's computing")
+    replay.add_arguments(parser)
     return parser.parse_args(arguments)
 
 
@@ -111,8 +104,7 @@ def play_profile(options, world):
         say(line)
     say({"rank": rank, "summary": {
         "mode": "mpi", "profile": name, "mpi": MPI.Get_library_version().split(",")[0],
-        "median_seconds": statistics.median(steps.seconds), "median_cpu_seconds": statistics.median(steps.cpu),
-        "least_seconds": min(steps.seconds), "most_seconds": max(steps.seconds),
+        **replay.summary_of(steps.seconds, steps.cpu),
         "single_worker_seconds": math.fsum(layer.forward_seconds + layer.backward_seconds for layer in layers),
         "gradient_bytes": sum(4 * len(bucket) for bucket in buckets.all)}})
 
@@ -159,8 +151,7 @@ def allreduce(size, options, world):
             cpu.append(replay.cpu_seconds() - used)
     say({"rank": world.Get_rank(), "summary": {
         "mode": "mpi", "allreduce_bytes": size,
-        "median_seconds": statistics.median(seconds), "median_cpu_seconds": statistics.median(cpu),
-        "least_seconds": min(seconds), "most_seconds": max(seconds)}})
+        **replay.summary_of(seconds, cpu)}})
 
 
 def main(arguments):

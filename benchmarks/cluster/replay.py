@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import resource
+import statistics
 import sys
 import time
 import zlib
@@ -20,6 +21,17 @@ CLOCK_MONOTONIC, TIMER_ABSTIME = 1, 1
 MASK = (1 << 64) - 1
 
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+def add_arguments(parser):
+    """Those that every replay in Python has, as benchmarks/replay has them."""
+    parser.add_argument("--scale", type=float, default=1, help="sizes divided by this")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--warm-up", type=int, default=5)
+    parser.add_argument("--compute", choices=("sleep", "spin"), default="sleep",
+                        help="spin: burn this machine's CPU time")
+    parser.add_argument("--jitter", type=float, default=0, help="relative deviation of computing")
+    parser.add_argument("--straggler", type=float, default=1, help="factor on the last rank's computing")
 
 
 class Layer:
@@ -95,6 +107,12 @@ def core_wait_seconds():
         except (OSError, IndexError):  # it has ended, or is not counted
             continue
     return 1e-9 * waited
+
+
+def summary_of(seconds, cpu):
+    """The part of a printed summary that says how long steps, or all-reduces, took."""
+    return {"median_seconds": statistics.median(seconds), "median_cpu_seconds": statistics.median(cpu),
+            "least_seconds": min(seconds), "most_seconds": max(seconds)}
 
 
 class Steps:

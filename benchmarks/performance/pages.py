@@ -3,9 +3,11 @@
 import dataclasses
 import statistics
 
+from benchmarks.tables import bullets, days, table
+
 from . import dense_path, grid, tables
 from .figures import best_ddp, figures_of, usual
-from .tables import filled, number, over, plots_in, setting, table
+from .tables import filled, number, over, plots_in, setting
 
 PLOTS = ("speed-up.svg", "bandwidth.svg")  # of this page; the others are in the details
 SHOWN = (4, "1x")                          # workers and rate of the table's rows
@@ -29,10 +31,9 @@ class Parts:
 
 def recorded_at(*results):
     """The commits and days of results, in words."""
-    dates = sorted({result["date"] for result in results})
     commits = list(dict.fromkeys(result["versions"]["poseidon"] for result in sorted(results, key=lambda one: one["date"])))
-    days = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return f"commit `{commits[0]}`, {days}" if len(commits) == 1 else f"{len(commits)} commits, {days}"
+    at = f"commit `{commits[0]}`" if len(commits) == 1 else f"{len(commits)} commits"
+    return f"{at}, {days(results)}"
 
 
 def main_table(results):
@@ -172,7 +173,7 @@ def losses(parts):
             value, low, high = row["ratio"]
             if value < row["goal"]:
                 lines.append(f"{row['compared']}: {value:.2f} [{low:.2f}, {high:.2f}] for {row['setting']}.")
-    return "\n".join(f"- {line}" for line in lines) or "Nowhere in what is recorded."
+    return bullets(lines) or "Nowhere in what is recorded."
 
 
 def summary_words(summary):
@@ -183,7 +184,7 @@ def summary_words(summary):
     for row in summary["rows"]:
         value, low, high = row["ratio"]
         kinds.setdefault(row["compared"], []).append(f"{value:.2f} [{low:.2f}, {high:.2f}] for {row['setting']}")
-    return "\n".join(f"- {compared}: {'; '.join(found)}." for compared, found in kinds.items())
+    return bullets(f"{compared}: {'; '.join(found)}." for compared, found in kinds.items())
 
 
 def summary_age(summary):

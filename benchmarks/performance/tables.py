@@ -7,6 +7,7 @@ import statistics
 
 from benchmarks.profiles import timing
 from benchmarks.simulate import compare
+from benchmarks.tables import bullets, days, not_measured, table
 
 from . import dense_path, grid
 from .figures import best_ddp, figures_of, thrown_away, usual, watched
@@ -18,12 +19,6 @@ PREDICTED = 0.05  # of the measured step, what a prediction may be off by
 PREDICTED_SYSTEMS = ("poseidon", "dense", "tls", "flat", "levels")  # others play what the planner does not know
 OVER_DDP = {"vgg19-22k-p8-10G": {"poseidon": 1.7, "dense": 1.2}}  # times, asked of a cell
 OURS = {"poseidon": "Poseidon", "dense": "dense only"}  # the systems that the goals speak of
-
-
-def table(head, rows):
-    """A Markdown table; the first column is left, the others right."""
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def rate_words(bits):
@@ -278,7 +273,7 @@ def dense_path_goals(measured):
                 lines.append(f"P={nodes}, {dense_path.size_words(row['bytes'])}: encrypted, a payload GB takes {tls:.2f} "
                              f"CPU seconds, the goal is {dense_path.TLS_GOAL:g}; {bare:.2f} of them are those of the "
                              f"bytes alone, {plain - bare:.2f} of checking and summing, {tls - plain:.2f} of encryption.")
-    return "\n".join(f"- {line}" for line in lines)
+    return bullets(lines)
 
 
 def slower_words(rows):
@@ -325,7 +320,6 @@ def gate_table(results):
                   "all to all afterwards", "turns thrown away", "round trip, us", "attempts", "gate", "commit"], rows)
 
 
-
 def coverage(cells, results):
     """How many cells of the grids were measured, which of `cells` are missing, and what was refused or failed."""
     measured = {result["name"] for result in results if not result.get("refused")}
@@ -335,15 +329,15 @@ def coverage(cells, results):
     took = [result.get("wall_seconds") for result in results if result["name"] in {cell.name for cell in cells}]
     if took and all(took):
         lines.append(f"Measuring those in detail took {sum(took) / 60:.0f} minutes, gates and repeated turns included.")
-    if missing := [cell.name for cell in cells if cell.name not in {result["name"] for result in results}]:
-        lines.append("Not measured yet: " + ", ".join(f"`{name}`" for name in missing) + ".")
+    if missing := not_measured(cells, results):
+        lines.append(f"Not measured yet: {missing}.")
     for result in results:
         if result.get("refused"):
             lines.append(f"`{result['name']}` was refused by the gate: {result['refused']}.")
         for name, system in result["systems"].items():
             if "failed" in system:
                 lines.append(f"In `{result['name']}`, {name} did not finish: {system['failed']}.")
-    return "\n".join(f"- {line}" for line in lines)
+    return bullets(lines)
 
 
 def goals(results):
@@ -370,7 +364,7 @@ def goals(results):
     if predicted:
         lines.append(f"prediction within {PREDICTED * 100:g} % in {sum(abs(p - 1) <= PREDICTED for p in predicted)} of "
                      f"{len(predicted)} turns of Poseidon and of dense.")
-    return "\n".join(f"- {line}" for line in lines)
+    return bullets(lines)
 
 
 def over_ddp_goals(results):
@@ -508,7 +502,7 @@ def unscaled_part(document):
             emphasized(found["ratio"], found["ratio"] > GOAL))
     head = ["step / T\\*", *map(column_words, columns)]
     rows = [[profile, *(of.get(column, "-") for column in columns)] for profile, of in by_profile.items()]
-    return "\n".join(f"- {line}" for line in lines) + "\n\n" + table(head, rows)
+    return bullets(lines) + "\n\n" + table(head, rows)
 
 
 def agreement_goals(document):
@@ -520,7 +514,7 @@ def agreement_goals(document):
              f"{statistics.fmean(map(abs, errors)):.1%}."]
     lines += [f"`{run['cell']}`, {run['system']}: {error:+.1%}"
               for run, error in zip(document["runs"], errors) if abs(error) > PREDICTED]
-    return "\n".join(f"- {line}" for line in lines)
+    return bullets(lines)
 
 
 def agreement_table(results, document):
@@ -539,10 +533,8 @@ def same(results, name, part):
 
 
 def head(results):
-    dates = sorted({result["date"] for result in results})
-    measured = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return table(["", ""], [
-        ["measured", measured],
+        ["measured", days(results)],
         ["CPU", f"{same(results, 'machine', 'cpu')}, {same(results, 'machine', 'cores')} cores, "
                 f"{same(results, 'machine', 'memory_gib')} GiB"],
         ["kernel", same(results, "machine", "kernel")],

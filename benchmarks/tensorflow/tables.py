@@ -3,7 +3,7 @@
 import statistics
 
 from benchmarks import cells
-from benchmarks.torch.tables import ms, table, with_bounds, with_bounds_of
+from benchmarks.tables import bullets, days, ms, not_measured, table, with_bounds, with_bounds_of
 
 from . import grid
 
@@ -153,7 +153,7 @@ def scaling(results):
                          + " ".join(f"{value:.2f}" for value in found) + f" with {workers} workers"
                          + (", slower than one worker" if min(found) < 1 else "")
                          + (", falling with more of them" if any(b < a for a, b in zip(found, found[1:])) else ""))
-    return "\n".join(f"- {line}" for line in lines)
+    return bullets(lines)
 
 
 def goals(results):
@@ -171,9 +171,8 @@ def goals(results):
         if cell.kind != "servers" and strangers(result) > MOST_STRANGERS:
             again.append(f"to be measured again: {cell.kind}, {setting(result)}: strangers had {strangers(result):.0%} of the "
                          "cores")
-    return "\n".join(f"- {line}" for line in (
-        f"{len(met)} of {len(met) + len(missed)} goals are reached.", *(f"reached: {line}" for line in met),
-        *(f"missed: {line}" for line in missed), *again))
+    return bullets([f"{len(met)} of {len(met) + len(missed)} goals are reached.", *(f"reached: {line}" for line in met),
+                    *(f"missed: {line}" for line in missed), *again])
 
 
 def summary(results):
@@ -189,14 +188,13 @@ def summary(results):
 
 
 def systems_of(kind):
-    return "\n".join(f"- *{'plain' if (kind, name) == ('overhead', 'local') else name}*: {words}"
-                     for name, words in grid.SYSTEMS[kind].items())
+    return bullets(f"*{'plain' if (kind, name) == ('overhead', 'local') else name}*: {words}"
+                   for name, words in grid.SYSTEMS[kind].items())
 
 
 def missing(results):
-    there = {result["name"] for result in results}
-    names = [f"`{cell.name}`" for cell in grid.cells() if cell.name not in there]
-    return "Not measured yet: " + ", ".join(names) + "." if names else ""
+    names = not_measured(grid.cells(), results)
+    return f"Not measured yet: {names}." if names else ""
 
 
 def section(folder, plot=None):
@@ -206,9 +204,8 @@ def section(folder, plot=None):
         return "Nothing was measured yet."
     last = max(results, key=lambda result: result["date"])
     commits = dict.fromkeys(result["versions"]["poseidon"] for result in results)
-    dates = sorted({result["date"] for result in results})
     train, overhead, servers = (of_kind(results, kind) for kind in grid.SYSTEMS)
-    parts = [f"""Measured {" to ".join(dates[:1] + dates[1:][-1:])} on {last["machine"]["cpu"]}, {last["machine"]["cores"]} cores for all
+    parts = [f"""Measured {days(results)} on {last["machine"]["cpu"]}, {last["machine"]["cores"]} cores for all
 workers, with TensorFlow {last["versions"]["tensorflow"]} and Keras {last["versions"]["keras"]}, at {", ".join(f"`{commit}`" for commit in commits)}.
 Processes of all systems of a comparison live side by side and run by turns, in an order drawn from the seed. A ratio
 is the median over turns of the ratio within a round, whose systems ran one right after another (of several starts the

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results of the trainings, as figures and as a section in Markdown. Needs no torch."""
-import functools
 import itertools
 import math
-import random
 import statistics
 
 from benchmarks import cells
+from benchmarks.tables import bullets, days, ms, not_measured, table, with_bounds, with_bounds_of
 
 from . import grid
 
-RESAMPLES = 1000
 LEAST_SHARE = 0.9  # of the cores; below it a cell is measured again
 TOLERANCE = 0.02  # of the loss of the first step: sums in another order drift apart
 
@@ -36,18 +34,6 @@ def ratio(result, name, to):
     that a machine that is slower for a while is slower for both. With the bounds of 95 %: turns are drawn again,
     and steps within them."""
     return with_bounds_of(tuple(zip(*(map(tuple, result["systems"][system]["turns"]) for system in (name, to)))))
-
-
-@functools.cache  # drawing takes a while, and every ratio is in more than one place
-def with_bounds_of(pairs):
-    draw = random.Random(grid.SEED)
-    found = sorted(median_ratio([[draw.choices(taken, k=len(taken)) for taken in pair]
-                                 for pair in draw.choices(pairs, k=len(pairs))]) for _ in range(RESAMPLES))
-    return median_ratio(pairs), found[int(0.025 * RESAMPLES)], found[int(0.975 * RESAMPLES)]
-
-
-def median_ratio(pairs):
-    return statistics.median(statistics.median(theirs) / statistics.median(ours) for ours, theirs in pairs)
 
 
 def most_possible(result):
@@ -97,23 +83,10 @@ def losses(result, name, to="ddp"):
     return steps, one[steps - 1], other[steps - 1], most
 
 
-def table(head, rows):
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
-
-
 def setting(result):
     cell = result["cell"]
     rate = {"1G": ", 1 Gbit/s"}.get(cell["rate"], "")
     return f"{grid.NETS[cell['net']]}, P={cell['workers']}{rate}"
-
-
-def ms(seconds):
-    return f"{seconds * 1e3:.4g}"
-
-
-def with_bounds(found):
-    return "{:.2f} [{:.2f}, {:.2f}]".format(*found)
 
 
 def step_table(results):
@@ -197,7 +170,7 @@ def goals(results):
              *(f"to be measured again: {setting(result)}: strangers used the cores, {undisturbed(result):.0%} "
                "were left"
                for result in results if undisturbed(result) < LEAST_SHARE)]
-    return "\n".join(f"- {line}" for line in lines)
+    return bullets(lines)
 
 
 def summary(results):
@@ -211,9 +184,8 @@ def summary(results):
 
 
 def coverage(results):
-    missing = [cell.name for cell in grid.cells() if cell.name not in {result["name"] for result in results}]
-    return (f"- {len(results)} of {len(grid.cells())} cells were measured."
-            + (" Not yet: " + ", ".join(f"`{name}`" for name in missing) + "." if missing else ""))
+    missing = not_measured(grid.cells(), results)
+    return bullets([f"{len(results)} of {len(grid.cells())} cells were measured." + (f" Not yet: {missing}." if missing else "")])
 
 
 def section(folder):
@@ -221,9 +193,8 @@ def section(folder):
     results = cells.results_in(folder, grid.cells())
     if not results:
         return "Nothing was measured yet."
-    dates = sorted({result["date"] for result in results})
     machine = results[0]["machine"]
-    words = "\n".join(f"- *{name}*: {what}" for name, what in grid.SYSTEMS.items())
+    words = bullets(f"*{name}*: {what}" for name, what in grid.SYSTEMS.items())
     several, one = ([result for result in results if (result["cell"]["workers"] > 1) == many] for many in (True, False))
     turns = sorted({len(result["systems"]["local"]["turns"]) for result in several})
     return f"""Real training, computed on the cores that serve the network. One process per worker holds a copy of the net
@@ -235,7 +206,7 @@ and say little where there are few of them. Every process keeps the memory that 
 by luck. DDP / local: what a network that costs nothing would give; a small factor above it is what turns
 differ by, and that factors also spare products; the ratios are to the quicker of DDP's two. *Predicted*: the final plan's
 step, and how far the measured one is from it; the plan knows nothing of cores that compute and send at once. *Cores for the workers*: what computing alone got of them; below
-90 % a cell is measured again. *At step*: how far both had come, and with losses of which difference. Measured {" to ".join(dates[:1] + dates[1:][-1:])} on {machine["cpu"]},
+90 % a cell is measured again. *At step*: how far both had come, and with losses of which difference. Measured {days(results)} on {machine["cpu"]},
 {machine["cores"]} cores for all workers.
 
 {words}

@@ -22,11 +22,10 @@ using transport::AcceptCallback;
 using transport::Address;
 using transport::ConnectCompletion;
 using transport::Connection;
-using transport::ConnectionCounters;
 using transport::Context;
 using transport::Listener;
+using transport::MemoryConnection;
 using transport::MemoryStream;
-using transport::ReadCompletion;
 
 // A connection as the two kernels see it. Side 0 connected, side 1 accepted.
 struct VirtualNetwork::Wire {
@@ -66,7 +65,7 @@ class VirtualNetwork::End final : public MemoryStream {
       : MemoryStream(on), fabric_(fabric), wire_(std::move(wire)), side_(side) {}
   void Attach();
   void Answer() { Advance(); }
-  void LimitUndelivered(std::size_t bytes);
+  void LimitUndelivered(std::size_t bytes) override;
 
  private:
   std::size_t Take(MutableBytes into) override { return own().rx.Pop(into); }
@@ -82,37 +81,6 @@ class VirtualNetwork::End final : public MemoryStream {
   Fabric& fabric_;
   const std::shared_ptr<Wire> wire_;
   const std::size_t side_;
-};
-
-class VirtualNetwork::SimConnection final : public Connection {
- public:
-  // The end is shared with an Advance under way, inside which this object may be destroyed.
-  SimConnection(Executor& executor, Fabric& fabric, std::shared_ptr<Wire> wire, std::size_t side,
-                std::string peer_name, bool integrity_protected)
-      : end_(std::make_shared<End>(executor, fabric, std::move(wire), side)),
-        peer_name_(std::move(peer_name)),
-        integrity_protected_(integrity_protected) {
-    end_->Attach();
-  }
-  ~SimConnection() override { end_->Close(OkStatus()); }
-
-  void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
-            ReadCompletion done) override {
-    end_->Read(into, min_bytes, std::move(done));
-  }
-  void Write(std::span<const ConstBytes> from, Completion done) override {
-    end_->Write(from, std::move(done));
-  }
-  void Close(Status reason) override { end_->Close(reason); }
-  void LimitUndelivered(std::size_t bytes) override { end_->LimitUndelivered(bytes); }
-  const std::string& peer_name() const override { return peer_name_; }
-  bool integrity_protected() const override { return integrity_protected_; }
-  ConnectionCounters counters() const override { return end_->counters(); }
-
- private:
-  const std::shared_ptr<End> end_;
-  const std::string peer_name_;
-  const bool integrity_protected_;
 };
 
 // The part of a listener that its owner's executor runs.
@@ -204,6 +172,9 @@ class VirtualNetwork::Fabric {
   // when nobody listens there; not at all when a host has vanished or does not exist.
   using Answer = UniqueFunction<void(Ticket)>;
   void Ask(HostId from, ProcessId process, const Address& address, Answer answer);
+  // A connection that owns one side of a wire.
+  std::unique_ptr<Connection> ConnectionOf(Executor& executor, std::shared_ptr<Wire> wire, std::size_t side,
+                                           std::string peer_name);
 
   // --- what an end does ---
 
@@ -542,9 +513,7 @@ void VirtualNetwork::Fabric::Ask(HostId from, ProcessId process, const Address& 
                                  peer_name = std::move(peer_name)]() mutable {
       const std::shared_ptr<Acceptor> acceptor = weak.lock();
       if (acceptor == nullptr || !acceptor->open) return;
-      acceptor->accept(std::make_unique<SimConnection>(acceptor->executor, *this, ticket.Redeem(),
-                                                       1, std::move(peer_name),
-                                                       options_.integrity_protected));
+      acceptor->accept(ConnectionOf(acceptor->executor, ticket.Redeem(), 1, std::move(peer_name)));
     });
     // In order: as on a real network the connection is there before the first bytes of the accepting side.
     InOrder(wire, 1, [answer = std::move(answer), ticket = Ticket(*this, wire, 0)]() mutable {
@@ -552,6 +521,13 @@ void VirtualNetwork::Fabric::Ask(HostId from, ProcessId process, const Address& 
     });
   };
   Travel({from, to, std::move(arrive)}, LatencyBetween(from, to));
+}
+
+std::unique_ptr<Connection> VirtualNetwork::Fabric::ConnectionOf(Executor& executor, std::shared_ptr<Wire> wire,
+                                                                 std::size_t side, std::string peer_name) {
+  auto end = std::make_shared<End>(executor, *this, std::move(wire), side);
+  end->Attach();
+  return std::make_unique<MemoryConnection>(std::move(end), std::move(peer_name), options_.integrity_protected);
 }
 
 void VirtualNetwork::End::Attach() {
@@ -672,10 +648,8 @@ class VirtualNetwork::Connector : public std::enable_shared_from_this<Connector>
     Attempt attempt = std::move(found->second);
     attempts_.erase(found);
     executor_.Cancel(attempt.timer);
-    std::unique_ptr<Connection> connection = std::make_unique<SimConnection>(
-        executor_, fabric_, ticket.Redeem(), 0, attempt.address.ToString(),
-        fabric_.options().integrity_protected);
-    Finish(std::move(attempt.done), std::move(connection));
+    Finish(std::move(attempt.done),
+           fabric_.ConnectionOf(executor_, ticket.Redeem(), 0, attempt.address.ToString()));
   }
 
   void GiveUp(std::uint64_t id, Duration timeout) {

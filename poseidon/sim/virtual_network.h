@@ -105,7 +105,6 @@ class VirtualNetwork {
   class Fabric;
   struct Wire;
   class End;
-  class SimConnection;
   class SimListener;
   class SimContext;
   class Connector;

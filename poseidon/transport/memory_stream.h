@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,9 @@ class MemoryStream : public std::enable_shared_from_this<MemoryStream> {
     }
     if (write_.done) executor_.Post([done = std::move(write_.done), status] { done(status); });
   }
+
+  // See Connection. Nothing here: what has been put is with the peer at once.
+  virtual void LimitUndelivered(std::size_t /*bytes*/) {}
 
   const ConnectionCounters& counters() const { return counters_; }
 
@@ -152,6 +156,33 @@ class MemoryStream : public std::enable_shared_from_this<MemoryStream> {
   PendingRead read_;
   PendingWrite write_;
   ConnectionCounters counters_;
+};
+
+// The connection that owns such an end, and closes it when it is destroyed.
+class MemoryConnection final : public Connection {
+ public:
+  // The end is shared with an Advance under way, inside which this object may be destroyed.
+  MemoryConnection(std::shared_ptr<MemoryStream> end, std::string peer_name, bool integrity_protected)
+      : end_(std::move(end)), peer_name_(std::move(peer_name)), integrity_protected_(integrity_protected) {}
+  ~MemoryConnection() override { end_->Close(OkStatus()); }
+
+  void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
+            ReadCompletion done) override {
+    end_->Read(into, min_bytes, std::move(done));
+  }
+  void Write(std::span<const ConstBytes> from, Completion done) override {
+    end_->Write(from, std::move(done));
+  }
+  void Close(Status reason) override { end_->Close(reason); }
+  void LimitUndelivered(std::size_t bytes) override { end_->LimitUndelivered(bytes); }
+  const std::string& peer_name() const override { return peer_name_; }
+  bool integrity_protected() const override { return integrity_protected_; }
+  ConnectionCounters counters() const override { return end_->counters(); }
+
+ private:
+  const std::shared_ptr<MemoryStream> end_;
+  const std::string peer_name_;
+  const bool integrity_protected_;
 };
 
 }  // namespace poseidon::transport

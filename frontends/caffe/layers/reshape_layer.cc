@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontends/caffe/net/layer.h"
+#include <utility>
+
+#include "frontends/caffe/layers/view_layer.h"
 #include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
 namespace {
 
-// The same numbers under another shape; the top is a view of the bottom. The axes from `axis` on
-// (num_axes of them) become those listed: 0 keeps the extent at its place, one -1 takes the rest.
-class ReshapeLayer final : public Layer {
+// The axes from `axis` on (num_axes of them) become those listed: 0 keeps the extent at its place,
+// one -1 takes the rest.
+class ReshapeLayer final : public ViewLayer {
  public:
-  using Layer::Layer;
-  Arity arity() const override { return {}; }
+  using ViewLayer::ViewLayer;
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
     const auto& options = param().reshape_param();
@@ -24,7 +25,7 @@ class ReshapeLayer final : public Layer {
                              std::to_string(options.num_axes()) + " do not fit shape " +
                              ShapeText(from));
     }
-    shape_.assign(from.begin(), from.begin() + first);
+    Shape to(from.begin(), from.begin() + first);
     std::int64_t inferred = -1;
     std::int64_t known = 1;
     for (int i = 0; i < options.shape().dim_size(); ++i) {
@@ -39,34 +40,20 @@ class ReshapeLayer final : public Layer {
       if (extent < -1 || (extent == -1 && inferred >= 0)) {
         return InvalidArgument("takes at most one dim -1 and no other below 0");
       }
-      if (extent == -1) inferred = static_cast<std::int64_t>(shape_.size());
+      if (extent == -1) inferred = static_cast<std::int64_t>(to.size());
       known *= extent == -1 ? 1 : extent;
-      shape_.push_back(extent);
+      to.push_back(extent);
     }
     const std::int64_t replaced = CountOf(from, first, last);
     if (inferred >= 0 && known != 0 && replaced % known == 0) {
-      At(shape_, inferred) = replaced / known;
+      At(to, inferred) = replaced / known;
     }
-    shape_.insert(shape_.end(), from.begin() + last, from.end());
-    if (CountOf(shape_) != bottom[0]->count()) {
-      return InvalidArgument("cannot make " + ShapeText(shape_) + " of shape " + ShapeText(from));
+    to.insert(to.end(), from.begin() + last, from.end());
+    if (CountOf(to) != bottom[0]->count()) {
+      return InvalidArgument("cannot make " + ShapeText(to) + " of shape " + ShapeText(from));
     }
-    return Forward(bottom, top);
+    return View(std::move(to), bottom, top);
   }
-
-  Status Forward(const Blobs& bottom, const Blobs& top) override {
-    top[0]->data = bottom[0]->data.view(shape_);
-    return OkStatus();
-  }
-
-  Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
-                  const Blobs& bottom) override {
-    if (propagate_down[0]) bottom[0]->diff = top[0]->diff.view(bottom[0]->data.sizes());
-    return OkStatus();
-  }
-
- private:
-  Shape shape_;
 };
 
 }  // namespace

@@ -109,35 +109,13 @@ void Doorbell::Ring(const std::shared_ptr<Doorbell>& bell) {
   });
 }
 
-class InprocConnection final : public Connection {
- public:
-  // The end is shared with an Advance under way, inside which this object may be destroyed.
-  InprocConnection(Executor& executor, std::shared_ptr<Link> link, std::size_t side,
-                   std::string peer_name)
-      : end_(std::make_shared<End>(executor, std::move(link), side)),
-        peer_name_(std::move(peer_name)) {
-    end_->Attach();
-  }
-  ~InprocConnection() override { end_->Close(OkStatus()); }
-
-  void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
-            ReadCompletion done) override {
-    end_->Read(into, min_bytes, std::move(done));
-  }
-  void Write(std::span<const ConstBytes> from, Completion done) override {
-    end_->Write(from, std::move(done));
-  }
-  void Close(Status reason) override { end_->Close(reason); }
-  void LimitUndelivered(std::size_t) override {}
-  const std::string& peer_name() const override { return peer_name_; }
-  // The bytes never leave the memory of the process.
-  bool integrity_protected() const override { return true; }
-  ConnectionCounters counters() const override { return end_->counters(); }
-
- private:
-  const std::shared_ptr<End> end_;
-  const std::string peer_name_;
-};
+// A connection that owns one side of a link. Its bytes never leave the memory of the process.
+std::unique_ptr<Connection> ConnectionOf(Executor& executor, std::shared_ptr<Link> link, std::size_t side,
+                                         std::string peer_name) {
+  auto end = std::make_shared<End>(executor, std::move(link), side);
+  end->Attach();
+  return std::make_unique<MemoryConnection>(std::move(end), std::move(peer_name), /*integrity_protected=*/true);
+}
 
 // The accepting side of a connection that its listener has not seen yet. If it never does, because
 // it or its executor is gone, the connecting side reads the end of the stream.
@@ -198,8 +176,7 @@ class Hub {
       const std::shared_ptr<Acceptor> acceptor = weak.lock();
       // The listener may have gone since the knock. The ticket then closes its side.
       if (acceptor == nullptr || !acceptor->open) return;
-      acceptor->accept(std::make_unique<InprocConnection>(acceptor->executor, ticket.Redeem(), 1,
-                                                          std::move(peer_name)));
+      acceptor->accept(ConnectionOf(acceptor->executor, ticket.Redeem(), 1, std::move(peer_name)));
     });
     return link;
   }
@@ -290,9 +267,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
                         std::to_string(ToSeconds(finished.timeout)) + " s"));
       return;
     }
-    std::unique_ptr<Connection> connection = std::make_unique<InprocConnection>(
-        executor_, std::move(link), 0, finished.address.ToString());
-    Finish(std::move(finished.done), std::move(connection));
+    Finish(std::move(finished.done), ConnectionOf(executor_, std::move(link), 0, finished.address.ToString()));
   }
 
   void Finish(ConnectCompletion completion, Result<std::unique_ptr<Connection>> result) {
