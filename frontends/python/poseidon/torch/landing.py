@@ -74,12 +74,13 @@ class Lander:
             self.model.stopwatch.restart(c.FORWARD, layers[0])
         for layer in wanted:
             layer.give()
+        for layer in layers:
+            layer.becomes(IDLE)  # before the program's optimizer runs, which may raise
         self.update(layers)
         if self.model.stopwatch:
             self.model.stopwatch.charge()
         for layer in layers:
             layer.release()
-            layer.becomes(IDLE)
 
     def update(self, layers: Sequence[Layer]) -> None:
         """Does what optimizer.step() has left for later: nothing here."""

@@ -39,6 +39,19 @@ class Emits(Protocol):
 
 
 class Product(Dense):
+    """What a backward pass finds and leaves, and how the layer goes then (`takes_factors`: the plan; `local`: no_sync was before):
+
+    | factors came (`emitted`) | a gradient came | it goes as |
+    |---|---|---|
+    | yes | no | factors, or without `takes_factors` or with `local` their product |
+    | yes | yes | the sum of both; with `takes_factors` as factors of an identity and that |
+    | no | yes | the gradient; with `takes_factors` as factors of an identity and it |
+    | no | no | nothing: no rows, or absent |
+
+    What the passes before left is set aside first (`adds`): products are added to it, or, where factors will land over it, it is
+    kept in `before` and added to the mean.
+    """
+
     emits: Emits  # from when it is declared
 
     def __init__(self, name: str, parameters: Sequence[torch.nn.Parameter], tf32: bool = False) -> None:
