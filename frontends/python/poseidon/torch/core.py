@@ -10,6 +10,7 @@ profiler sees the ranges of the steps that begin while it runs, and other steps 
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
@@ -57,9 +58,8 @@ class Core:
 
     def __init__(self, session: Session, declared: Sequence[Pushed], declarations: Sequence[c.Layer]) -> None:
         """Blocks until all workers have declared the same."""
-        self.session, self.c, self.declared = session, session.c, declared
+        self.session, self.c = session, session.c
         self.model, numbers = session.declare(declarations)
-        self.number = session.models - 1  # of the model, in spans
         for one, number in zip(declared, numbers):
             one.id = number
         self.step = 0  # of the model: the one that is under way, or comes next
@@ -90,6 +90,10 @@ class Core:
         self.c.takes(self.model, layer.id, self.step, ctypes.byref(takes))
         return takes.value
 
+    def range(self, verb: str, *layers: Pushed) -> contextlib.AbstractContextManager[Any]:
+        """A range of torch.profiler, where one runs. What every layer does asks `profiled` itself: a context costs more than a call."""
+        return range_of(verb, *layers) if self.profiled else contextlib.nullcontext()
+
     # ---- pushes: each lends memory until the mean has landed in it
 
     def push(self, call: Callable[..., None], one: Pushed, *arguments: Any) -> None:
@@ -105,10 +109,7 @@ class Core:
         assert self.carrier is not None and one.device is not None
         arrived = functools.partial(self.c.arrived, self.model, one.id) if in_parts else None
         push = functools.partial(call, self.model, one.id, self.step, *arguments)
-        if self.profiled:
-            with range_of("push", one):
-                one.sent = self.carrier.send(one.device, moves, push, arrived)
-        else:
+        with self.range("push", one):
             one.sent = self.carrier.send(one.device, moves, push, arrived)
 
     # ---- landing
@@ -131,10 +132,7 @@ class Core:
         """Waits for any of those, all of which the core has."""
         ids = (ctypes.c_uint32 * len(pushed))(*(one.id for one in pushed))
         landed = ctypes.c_uint32()
-        if self.profiled:
-            with range_of("wait", *pushed):
-                self.c.wait_any(self.model, ids, len(pushed), ctypes.byref(landed))
-        else:
+        with self.range("wait", *pushed):
             self.c.wait_any(self.model, ids, len(pushed), ctypes.byref(landed))
         return next(one for one in pushed if one.id == landed.value)
 

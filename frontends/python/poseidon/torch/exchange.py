@@ -71,8 +71,7 @@ class Exchange:
     def declare(self) -> None:
         """Makes a model of the session of what requires a gradient or did before, on all workers in the same step."""
         self.model = model = Model(self.session, self.root, self.wishes, self.share_buffers, self.now.number)
-        self.known = {parameter for layer in model.layers for parameter in layer.parameters}
-        self.changes = renewal.Changes(model, self.known)
+        self.changes = renewal.Changes(model)
         lander = LateUpdates if self.overlap else Lander
         self.lander: Lander = lander(model, self.now, lambda: renewal.refuse_parted(self.session, self.root, self.known))
         self.sender = Sender(model, self.now, self.passes.enter, keeps_factors=self.overlap, watching=self.checker)
@@ -173,6 +172,11 @@ class Exchange:
     @property
     def layers(self) -> list[Layer]:
         return self.model.layers
+
+    @property
+    def known(self) -> set[torch.nn.Parameter]:
+        """The parameters that travel."""
+        return self.changes.known
 
     @property
     def step(self) -> int:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import refusals
-from .core import range_of
 from .hooks import Hook
 from .landing import Lander
 from .states import FLYING, UNWANTED
@@ -91,10 +90,7 @@ class LateUpdates(Lander):
     def update(self, layers: Sequence[Layer]) -> None:
         if self.updating is None:
             return
-        if self.core.profiled:
-            with range_of("update", *layers):
-                self.update_layers(layers)
-        else:
+        with self.core.range("update", *layers):
             self.update_layers(layers)
         for layer in layers:
             if not self.keeping:
@@ -142,7 +138,7 @@ class LateUpdates(Lander):
 
     def begin_backward(self) -> None:
         super().begin_backward()
-        self.updating = None
+        self.forget_step()
 
     def end_backward(self) -> None:
         if self.now.compiled:  # a compiler wants to know every tensor that it sees, and what is under way is of classes of ours

@@ -58,6 +58,7 @@ class Layer(Pushed):
 
     device: torch.device
     table = False  # its gradient is rows
+    local: bool    # see next_pass
 
     def __init__(self, name: str, parameters: Sequence[torch.nn.Parameter]) -> None:
         """`parameters`: of one device, and of one dtype that their gradients travel in."""
@@ -79,7 +80,6 @@ class Layer(Pushed):
         self.view, self.more = c.View(dtype=DTYPES[self.dtype], elements=self.elements), c.Push()
         self.to_view, self.to_more = ctypes.byref(self.view), ctypes.byref(self.more)
         self.lent: object = ()  # factors and rows, which must live unchanged until the mean has landed
-        self.local = False
         self.next_pass()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ class Memory:
         self.parameters, self.dtype, self.device, self.view = parameters, dtype, device, view
         self.staged = device.type != "cpu"
         self.sizes = [p.numel() for p in parameters]
-        self.elements = view.elements = sum(self.sizes)
+        self.elements = sum(self.sizes)
         self.flat: torch.Tensor | None = None  # made when first needed
         self.views: list[torch.Tensor] = []    # of `flat`, one per parameter
         self.own: torch.Tensor | None = None   # of one tensor: the memory that autograd made

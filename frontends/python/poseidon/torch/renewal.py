@@ -24,11 +24,12 @@ MOST_WHOLE = 10
 
 
 class Changes:
-    """Of a module since `model` was declared of it. `known`: the parameters that travel."""
+    """Of a module since `model` was declared of it."""
 
-    def __init__(self, model: Model, known: Set[torch.nn.Parameter]) -> None:
-        self.model, self.root, self.known = model, model.root, known
-        self.frozen = [p for p in parameters_of(self.root) if p not in known]
+    def __init__(self, model: Model) -> None:
+        self.model, self.root = model, model.root
+        self.known = {parameter for layer in model.layers for parameter in layer.parameters}  # that travel
+        self.frozen = [p for p in parameters_of(self.root) if p not in self.known]
         self.parts = list(self.root.modules())
         self.outline = self.outlined()
         self.turned: set[torch.nn.Parameter] = set()  # of Linears that are to send no factors any more
