@@ -50,7 +50,7 @@ ROOMS = {
             ["data", "product"],
             ["linear", "partition", "shared"],
             ["model", "replay"],
-            ["landing", "renewal", "sending", "watching"],
+            ["landing", "renewal", "sending", "unseen", "watching"],
             ["comparing", "late", "passes"],
             ["checks"],
             ["exchange"],

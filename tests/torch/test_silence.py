@@ -16,6 +16,9 @@ from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 
+LARGE = 40000  # numbers of a layer that joins no other
+
+
 def mlp():
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.BatchNorm1d(8), nn.Linear(8, 8, bias=False), nn.ReLU(),
@@ -178,6 +181,160 @@ def test_a_gradient_is_none_where_no_worker_has_one_and_the_mean_where_one_has(j
             assert unused == expected, step
 
 
+# ---- gradients that no exchange has seen
+
+NOT_SEEN = "SGD.step was called with a gradient of parameter '{}' that no backward pass of the distributed model has left since"
+
+
+def by_autograd_grad(model, batch):
+    """Sets gradients as meta-learning and physics-informed nets do."""
+    for parameter, gradient in zip(model.parameters(), torch.autograd.grad(model(batch).square().sum(), list(model.parameters()))):
+        parameter.grad = gradient
+
+
+def by_hand(model, batch):
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+
+
+def by_func(model, batch):
+    plain = copy.deepcopy(model).eval()
+    values = {name: parameter.detach() for name, parameter in plain.named_parameters()}
+    gradients = torch.func.grad(lambda given: torch.func.functional_call(plain, given, (batch,)).square().sum())(values)
+    for name, parameter in model.named_parameters():
+        parameter.grad = gradients[name]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("backward_first", [False, True])
+@pytest.mark.parametrize("how", [by_autograd_grad, by_hand, by_func])
+def test_gradients_that_no_exchange_has_seen_are_refused_at_step(alone, how, backward_first, overlap):
+    model, batch = mlp(), torch.ones(5, 6)
+    optimizer = sgd(model)
+    poseidon.torch.wrap(model, optimizer, overlap=overlap)
+    if backward_first:
+        train([(model, optimizer)], steps=2)
+        if overlap:
+            model(batch)  # which updates: what step() has left for later is done
+            optimizer.zero_grad()
+            how(model, batch)
+            optimizer.step()  # the first one behind gradients under way is not judged
+    how(model, batch)
+    with pytest.raises(PoseidonError, match=NOT_SEEN.format("0.weight")):
+        optimizer.step()
+
+
+def test_a_gradient_that_is_set_where_backward_has_left_none_is_refused(alone):
+    model = nn.ModuleDict({"used": nn.Linear(6, 2), "unused": nn.Linear(6, 2)})
+    optimizer = sgd(model)
+    poseidon.torch.wrap(model, optimizer)
+    model["used"](torch.ones(5, 6)).sum().backward()
+    model["unused"].bias.grad = torch.zeros(2)  # as it were without a gradient, and with weight decay
+    optimizer.step()
+    model["used"](torch.ones(5, 6)).sum().backward()
+    model["unused"].bias.grad = torch.autograd.grad(model["unused"](torch.ones(5, 6)).sum(), model["unused"].bias)[0]
+    optimizer.step()  # what there was has been exchanged, and what it holds now is the gradient that is none of that
+    model.zero_grad()
+    model["used"](torch.ones(5, 6)).sum().backward()
+    model["unused"].bias.grad = torch.autograd.grad(model["unused"](torch.ones(5, 6)).sum(), model["unused"].bias)[0]
+    with pytest.raises(PoseidonError, match=NOT_SEEN.format("unused.bias")):
+        optimizer.step()
+
+
+def clipped_by_hand(model, optimizer):
+    """With other tensors in the place of gradients."""
+    for parameter in model.parameters():
+        parameter.grad = None if parameter.grad is None else parameter.grad * 0.5
+    optimizer.step()
+
+
+def twice(model, optimizer):
+    for _ in range(3):
+        optimizer.step()
+
+
+def with_what_is_zero(model, optimizer):
+    """As torch.distributed.checkpoint makes the states of an optimizer."""
+    optimizer.step()
+    model.zero_grad(set_to_none=False)
+    optimizer.step()
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+
+
+def with_two_optimizers(model, optimizer):
+    """Of which each has a part, behind one backward pass."""
+    first, second = (torch.optim.SGD(model[at].parameters(), lr=0.1) for at in (0, 3))
+    first.step(), second.step(), optimizer.step()
+
+
+def scaled(model, optimizer):
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    scaler.scale(torch.ones(1))
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def of_several_losses(model, optimizer):
+    """As methods of several tasks combine gradients."""
+    kept = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    model(torch.ones(5, 6)).sum().backward()
+    for parameter, gradient in zip(model.parameters(), kept):
+        parameter.grad = parameter.grad + gradient
+    optimizer.step()
+
+
+def of_this_worker_alone(model, optimizer):
+    """As local steps between averages of weights."""
+    with poseidon.torch.job.no_sync(model):
+        model.zero_grad()
+        model(torch.ones(5, 6)).sum().backward()
+        optimizer.step()
+        by_autograd_grad(model, torch.ones(5, 6))
+    optimizer.step()
+
+
+def shared_by_the_program(model, optimizer):
+    optimizer.step()
+    by_autograd_grad(model, torch.ones(5, 6))
+    for parameter in model.parameters():
+        parameter.grad = poseidon.torch.all_reduce(parameter.grad)
+    optimizer.step()
+
+
+def with_a_closure(model, optimizer):
+    """As Lightning steps: forward and backward passes are in the closure."""
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.ones(5, 6)).square().sum()
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+    torch.optim.LBFGS(model.parameters()).step(closure)
+
+
+def frozen_with_a_gradient(model, optimizer):
+    model[0].requires_grad_(False)
+    optimizer.step()
+    optimizer.step()
+    model[0].requires_grad_(True)
+
+
+@pytest.mark.parametrize("step", [clipped_by_hand, twice, with_what_is_zero, with_two_optimizers, scaled, of_several_losses,
+                                  of_this_worker_alone, shared_by_the_program, with_a_closure, frozen_with_a_gradient])
+def test_gradients_that_come_of_an_exchange_may_be_anything(alone, step):
+    model, other = mlp(), mlp()  # which is not distributed, and trains beside it
+    optimizer, beside = sgd(model), sgd(other)
+    poseidon.torch.wrap(model, optimizer)
+    for _ in range(3):
+        optimizer.zero_grad(), beside.zero_grad()
+        (model(torch.ones(5, 6)) + other(torch.ones(5, 6))).square().sum().backward()
+        beside.step()
+        step(model, optimizer)
+
+
 # ---- gradients under way
 
 UNDER_WAY = "a gradient was read or changed while it is under way, expected distribute without overlap=\"forward\", or synchronize"
@@ -209,6 +366,48 @@ def test_gradients_under_way_are_not_read(alone, look):
             with pytest.raises(PoseidonError, match=UNDER_WAY):
                 look(model, optimizer)
         optimizer.step()
+
+
+def one_set_by_hand(model):
+    model[0].weight.grad = torch.ones(8, 6)
+
+
+def some_set_to_none(model):
+    model[0].weight.grad = None
+
+
+@pytest.mark.parametrize("change", [one_set_by_hand, some_set_to_none])
+def test_gradients_that_are_set_while_they_are_under_way_are_refused(alone, change):
+    """Of a layer of several tensors: the mean would come in their place."""
+    model = mlp()
+    optimizer = sgd(model)
+    exchange = poseidon.torch.wrap(model, optimizer, overlap=True)
+    model(torch.ones(5, 6)).sum().backward()
+    change(model)
+    with pytest.raises(PoseidonError, match="a gradient of layer '0' was set while it is under way, expected distribute without"):
+        optimizer.step()
+    exchange.synchronize()
+
+
+@pytest.mark.parametrize("steps_behind", [False, True])
+def test_a_layer_whose_gradients_are_set_to_none_is_not_updated(alone, steps_behind):
+    """As a head that is kept for the first epoch, or a batch that is left out."""
+    models = [nn.Sequential(nn.Linear(6, LARGE), nn.Linear(LARGE, 2)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [sgd(model) for model in models]
+    exchange = poseidon.torch.wrap(models[0], optimizers[0], overlap=True)
+    for step in range(4):
+        for model, optimizer in zip(models, optimizers):
+            model(torch.full((5, 6), 0.1 * step)).square().sum().backward()
+            if step == 1:
+                for parameter in model[1].parameters():
+                    parameter.grad = None
+            if step != 1 or steps_behind:
+                optimizer.step()
+                optimizer.zero_grad()
+    exchange.synchronize()
+    for one, other in zip(*(model.parameters() for model in models)):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
 def check_clipping(how=lambda model: model, wait=lambda exchange: None, set_to_none=True):
@@ -359,6 +558,32 @@ def test_an_optimizer_of_what_is_in_no_model_is_refused(alone):
     (model(torch.ones(5, 6)).sum() * temperature.sum()).backward()
     with pytest.raises(PoseidonError, match="a parameter of 3x2 in group 0 of the optimizer is in no model that distribute was given"):
         optimizer.step()
+
+
+TWICE = "the model was given to distribute before, expected one distribute for each model, or poseidon.torch.release"
+SHARED = r"parameter '{}' is trained in another model that distribute was given before \({}\), expected one distribute of a module"
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_parameter_that_two_models_train_is_refused(alone, overlap):
+    model = mlp()
+    part, around = nn.Sequential(*list(model)[:3]), nn.Sequential(model, nn.Linear(2, 2))
+    poseidon.torch.wrap(part)
+    with pytest.raises(PoseidonError, match=SHARED.format("0.weight", "Sequential")):
+        poseidon.torch.wrap(model, sgd(model), overlap=overlap)
+    poseidon.torch.release(part)
+    optimizer = sgd(model)
+    poseidon.torch.wrap(model, optimizer, overlap=overlap)
+    with pytest.raises(PoseidonError, match=TWICE):
+        poseidon.torch.wrap(model, optimizer, overlap=overlap)
+    for other in (part, model[5]):
+        with pytest.raises(PoseidonError, match="is trained in another model"):
+            poseidon.torch.wrap(other)
+    model.requires_grad_(False)  # as of a critic that is kept, in the generator's whole
+    poseidon.torch.wrap(around)
+    around.requires_grad_(True)
+    with pytest.raises(PoseidonError, match=SHARED.format("0.0.weight", "Sequential")):
+        around(torch.ones(5, 6))
 
 
 def test_one_optimizer_of_two_models(alone):

@@ -156,6 +156,7 @@ class Session:
         self.handle = ctypes.c_void_p()
         self.order: Order | None = None
         self.models = 0  # declared so far: their numbers in spans
+        self.numbers_shared = 0  # that collectives have had so far
         self.options = options  # the callbacks in it live as long as the session
         try:
             self.c.open(ctypes.byref(options), ctypes.byref(self.handle))
@@ -204,7 +205,9 @@ class Session:
         """Leaves the numbers of rank `root` in everybody's `buffer`, a writable one of float32, float64 or int64 numbers, of one
         length on all."""
         self.settle()
-        self.c.broadcast(self.handle, ctypes.byref(view_of(buffer)), root)
+        view = view_of(buffer)
+        self.c.broadcast(self.handle, ctypes.byref(view), root)
+        self.numbers_shared += view.elements
 
     def broadcast_number(self, own: int, root: int = 0) -> int:
         """Rank `root`'s `own`, a whole number of 64 bits."""
@@ -224,7 +227,9 @@ class Session:
     def sum(self, buffer: Buffer | c.View) -> None:
         """Leaves the sum over all workers in everybody's `buffer`, as of broadcast; the same bits everywhere."""
         self.settle()
-        self.c.sum(self.handle, ctypes.byref(view_of(buffer)))
+        view = view_of(buffer)
+        self.c.sum(self.handle, ctypes.byref(view))
+        self.numbers_shared += view.elements
 
     def differing(self, contents: Sequence[bytes]) -> list[bool]:
         """Which of `contents`, as many on all workers, are not the same on all, bit for bit; every worker gets the answer."""

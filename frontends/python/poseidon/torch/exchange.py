@@ -19,7 +19,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..report import Scalars
-from . import batch_norm, others, refusals, renewal
+from . import batch_norm, others, refusals, renewal, unseen
 from .hooks import Hook, keep_hooks_out_of_pickles
 from .landing import Lander
 from .late import LateUpdates
@@ -52,7 +52,6 @@ class Exchange:
         if overlap:
             refusals.check_optimizer(optimizer)
         others.check_inside(model)
-        self.all.add(self)
         self.session, self.root, self.optimizer, self.overlap = session, model, optimizer, overlap
         self.wishes, self.share_buffers = Wishes(factors, tf32), buffers
         self.now, self.scalars = Step(), Scalars(session)
@@ -70,15 +69,18 @@ class Exchange:
 
     def declare(self) -> None:
         """Makes a model of the session of what requires a gradient or did before, on all workers in the same step."""
+        refusals.check_shared(self.root, self.wishes.known, [(one.root, one.known) for one in self.all])
         self.model = model = Model(self.session, self.root, self.wishes, self.share_buffers, self.now.number)
         self.changes = renewal.Changes(model)
+        self.unseen = unseen.Unseen(model, self.now, self.known, late=self.overlap)
         lander = LateUpdates if self.overlap else Lander
         self.lander: Lander = lander(model, self.now, lambda: renewal.refuse_parted(self.session, self.root, self.known))
         self.sender = Sender(model, self.now, self.passes.enter, keeps_factors=self.overlap, watching=self.checker)
         self.attach()
 
     def attach(self) -> None:
-        """Puts hooks on the module, its parts and parameters, and on the optimizer."""
+        """Puts hooks on the module, its parts and parameters, and on optimizers."""
+        self.all.add(self)
         self.permit_others = others.forbid(self.root)
         self.norms = batch_norm.take(self.root, self.session, self.now)
         self.model.take_modules()
@@ -87,7 +89,7 @@ class Exchange:
         self.hooks: list[RemovableHandle] = [
             self.root.register_forward_pre_hook(Hook(self.before_forward), prepend=True),
             self.root.register_forward_hook(Hook(self.passes.after_forward)),
-            register_optimizer_step_pre_hook(lambda optimizer, *_: refusals.check_outside_backward(optimizer, self.known))]
+            register_optimizer_step_pre_hook(self.before_any_step)]
         if self.checker is not None:
             self.hooks += self.checker.attach(self.root)
         if self.optimizer is not None:
@@ -96,6 +98,7 @@ class Exchange:
 
     def detach(self) -> None:
         """Waits for what is under way and leaves the model to itself, with its last weights."""
+        self.all.discard(self)
         for layer in self.layers:
             self.lander.finish(layer)
         self.lander.land_shared()
@@ -117,7 +120,6 @@ class Exchange:
 
     def abandon(self) -> None:
         """As detach, once the session is closed: what was under way will not come, and nobody reads what was lent."""
-        self.lander.look()
         for layer in self.layers:
             layer.abandon()
         for shared in self.model.shared:
@@ -164,6 +166,12 @@ class Exchange:
         if torch._C._current_graph_task_id() < 0:  # else a checkpoint computes it again, in the backward pass
             self.passes.before_forward(model, self.renew)
 
+    def before_any_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """Of every optimizer of the process."""
+        if self.unseen.of(optimizer):
+            refusals.check_outside_backward(optimizer)
+            self.unseen.refuse(optimizer)
+
     def check_optimized(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         self.strangers.refuse(optimizer, lambda: {p for exchange in self.all for p in parameters_of(exchange.root)})
 
@@ -203,6 +211,7 @@ class Exchange:
         if self.now.paused and not paused:
             for layer in self.layers:
                 layer.local = True
+        self.now.pauses += self.now.paused != paused
         self.now.paused = paused
 
     def sit_out(self) -> None:

@@ -16,7 +16,7 @@ import torch
 from . import refusals
 from .hooks import Hook
 from .landing import Lander
-from .states import FLYING, UNWANTED
+from .states import FLYING, GUARDED, UNWANTED
 from .under_way import awaited_by
 
 if TYPE_CHECKING:
@@ -151,7 +151,20 @@ class LateUpdates(Lander):
 
     def look(self) -> None:
         for layer in self.model.layers:
+            cleared = layer.state is GUARDED and self.is_cleared(layer)
             layer.unguard()
+            if cleared:
+                layer.becomes(UNWANTED)
+
+    @staticmethod
+    def is_cleared(layer: Layer) -> bool:
+        """Whether the program has set the layer's gradients to None, so that it does not want them. Raises where it has set others."""
+        shown = [p.grad for p in layer.parameters]
+        if all(gradient is guard for gradient, guard in zip(shown, layer.guarded)):
+            return False
+        if any(gradient is not None for gradient in shown):
+            raise refusals.set_under_way(layer)
+        return True
 
     def forget_step(self) -> None:
         self.updating = None
@@ -212,8 +225,8 @@ class LateUpdates(Lander):
     def drop(self) -> Iterator[None]:
         """Around zero_grad: gradients under way that no step() has asked for are not wanted, and those of others not after it."""
         if self.updating is None:
-            self.look()
             for layer in self.model.layers:
+                layer.unguard()
                 if layer.state is FLYING:
                     layer.becomes(UNWANTED)
         self.zeroing = self.zeroed = True

@@ -75,6 +75,7 @@ class Layer(Pushed):
         # Numbers of the parameters' gradients that are not sent again: they are added to the mean.
         self.before: torch.Tensor | None = None
         self.guards: list[UnderWay] = []
+        self.guarded: list[UnderWay | None] = []  # what parameters show while it is GUARDED
         self.awaited: list[torch.nn.Parameter] = []  # of another class until they have been updated
         # The arguments of the core's calls, made once: the addresses of what the core reads change, the structs do not.
         self.view, self.more = c.View(dtype=DTYPES[self.dtype], elements=self.elements), c.Push()
@@ -161,8 +162,9 @@ class Layer(Pushed):
         self.becomes(GUARDED)
         if not self.guards or self.guards[0].dtype is not self.parameters[0].dtype:
             self.guards = [UnderWay(parameter) for parameter in self.parameters]
-        for parameter, guard, used in zip(self.parameters, self.guards, self.used):
-            parameter.grad = guard if used else None
+        self.guarded = [guard if used else None for guard, used in zip(self.guards, self.used)]
+        for parameter, shown in zip(self.parameters, self.guarded):
+            parameter.grad = shown
 
     def unguard(self) -> None:
         """Gradients under way are None again, for those who look at them on purpose."""
@@ -185,6 +187,8 @@ class Layer(Pushed):
 
     def abandon(self) -> None:
         """The session is closed: what was under way will not come, and nobody reads what was lent."""
+        if self.state is GUARDED:
+            self.unguard()
         self.show()
         self.lent = ()
         if self.state is LANDED or self.flying:

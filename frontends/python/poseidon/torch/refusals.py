@@ -3,7 +3,7 @@
 noticed."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 import torch
@@ -52,6 +52,11 @@ def check_form(layer: Layer, gradient: torch.Tensor) -> None:
                              "weight"), "UNIMPLEMENTED")
 
 
+def set_under_way(layer: Layer) -> PoseidonError:
+    return PoseidonError(f"a gradient of layer '{layer.name}' was set while it is under way, expected distribute without "
+                         "overlap=\"forward\", or synchronize(model) after backward()")
+
+
 # ---- of an optimizer
 
 def check_optimizer(optimizer: object) -> None:
@@ -65,9 +70,10 @@ def given_closure() -> PoseidonError:
     return PoseidonError("optimizer.step was given a closure, expected none with overlap", "INVALID_ARGUMENT")
 
 
-def check_outside_backward(optimizer: torch.optim.Optimizer, known: Set[torch.nn.Parameter]) -> None:
-    """Before any optimizer's step: refuses one that a hook calls inside backward, where it finds this worker's own gradients."""
-    if torch._C._current_graph_task_id() >= 0 and any(p in known for group in optimizer.param_groups for p in group["params"]):
+def check_outside_backward(optimizer: torch.optim.Optimizer) -> None:
+    """Before the step of an optimizer of distributed parameters: refuses one that a hook calls inside backward, where it finds this
+    worker's own gradients."""
+    if torch._C._current_graph_task_id() >= 0:
         raise PoseidonError(f"{type(optimizer).__name__}.step was called inside backward(), where gradients are this worker's own, "
                             "expected it behind backward()", "UNIMPLEMENTED")
 
@@ -98,7 +104,28 @@ class Strangers:
                                     "all that is trained, or distribute for each", "INVALID_ARGUMENT")
 
 
-# ---- of parameters that change
+def not_exchanged(optimizer: torch.optim.Optimizer, name: str) -> PoseidonError:
+    return PoseidonError(f"{type(optimizer).__name__}.step was called with a gradient of parameter '{name}' that no backward pass of the "
+                         "distributed model has left since the step before, so that it is this worker's own, expected backward(), "
+                         "which leaves the mean of all workers (torch.autograd.grad, and what is set by hand, do not), or "
+                         "poseidon.torch.all_reduce of every such gradient")
+
+
+# ---- of parameters that change, or that several models have
+
+def check_shared(root: torch.nn.Module, known: Set[torch.nn.Parameter], others: Iterable[tuple[torch.nn.Module, Set[torch.nn.Parameter]]]) -> None:
+    """Refuses a model that trains what one of the `others`, each with its parameters that travel, trains: each would exchange the
+    gradient. `known`: those of the model itself that travel whether they require a gradient or not."""
+    for other, theirs in others:
+        if other is root:
+            raise PoseidonError("the model was given to distribute before, expected one distribute for each model, or "
+                                "poseidon.torch.release(model) before the next", "INVALID_ARGUMENT")
+        for name, parameter in root.named_parameters():
+            if parameter in theirs and (parameter.requires_grad or parameter in known):
+                raise PoseidonError(f"parameter '{name}' is trained in another model that distribute was given before "
+                                    f"({type(other).__name__}), expected one distribute of a module that holds all that share it "
+                                    "(torch.nn.ModuleList), or poseidon.torch.release of the other before", "INVALID_ARGUMENT")
+
 
 def wants_gradient(name: str) -> PoseidonError:
     return PoseidonError(f"parameter '{name}' requires a gradient and did not when the model was distributed, "

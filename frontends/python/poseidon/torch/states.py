@@ -78,6 +78,7 @@ class Step:
         # worker counts as much as another.
         self.samples = 0
         self.paused = False  # gradients stay here (no_sync)
+        self.pauses = 0      # how often that has begun or ended
         self.joining: Joins | None = None  # workers may have different numbers of steps
         self.renewing = False    # all workers are about to declare their layers anew
         self.compiled = False    # some module was, in its last forward pass
