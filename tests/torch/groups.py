@@ -237,6 +237,21 @@ def refused():
     assert one == dist.get_world_size() ** 2
 
 
+def unlike():
+    """Shapes that differ between ranks end the job, which the first call says in the words of tensors."""
+    both()
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    own = torch.ones(2 + rank, 3)
+    said = fails(lambda: dist.all_gather([torch.empty_like(own) for _ in range(workers)], own))
+    assert said.startswith(f"torch.distributed's allgather was given float32 of shape [{2 + rank}, 3] on rank {rank}, and another"), said
+
+
+def unlike_sums():
+    rank = poseidon.rank()
+    said = fails(lambda: poseidon.all_reduce(torch.ones(2, 3, dtype=torch.float64 if rank else torch.float32)))
+    assert said.startswith(f"all_reduce was given float{64 if rank else 32} of shape [2, 3] on rank {rank}, and another worker"), said
+
+
 def lost():
     both()
     rank, workers = dist.get_rank(), dist.get_world_size()

@@ -17,7 +17,7 @@ import numpy  # noqa: E402
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn  # noqa: E402
-from torch.utils.data import DataLoader, DistributedSampler, Sampler, Subset, TensorDataset  # noqa: E402
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler, Subset, TensorDataset  # noqa: E402
 
 import accelerator  # noqa: E402
 import poseidon.torch as poseidon  # noqa: E402
@@ -407,19 +407,17 @@ def shared():
     assert [part.tolist() for part in parts] == [list(range(at)) for at in range(workers)]
     said = poseidon.broadcast_object({"rank": [rank, None, float("inf")]}, workers - 1)
     assert said == {"rank": [workers - 1, None, float("inf")]}
-    for thing in ((1, 2), {1: 2}, {1, 2}):
-        try:
-            poseidon.broadcast_object(thing, rank)
-        except poseidon.PoseidonError as error:
-            assert "broadcast_object was given" in str(error)
-        else:
-            raise AssertionError(f"{thing} was taken")
-    try:
-        poseidon.all_gather_object({1, 2})
-    except poseidon.PoseidonError as error:
-        assert "JSON" in str(error)
-    else:
-        raise AssertionError("a set was taken")
+    itself = []
+    itself.append(itself)
+    for thing, what in (((1, 2), "a tuple"), ({1: 2}, "a key of type int"), ({1, 2}, "a set"), ({"a": [0, (1,)]}, "a tuple at ['a'][1]"),
+                        (numpy.float64(1), "a numpy.float64"), ({"x": torch.Size([2])}, "a torch.Size at ['x']"), (itself, "what holds itself")):
+        for name in ("all_gather_object", "broadcast_object"):
+            try:
+                getattr(poseidon, name)(thing, *[rank][:name == "broadcast_object"])
+            except poseidon.PoseidonError as error:
+                assert f"{name} was given {what}" in str(error), error
+            else:
+                raise AssertionError(f"{thing} was taken")
     poseidon.barrier()
     return nn.Module()
 
@@ -578,6 +576,26 @@ def weights_that_part():
     with torch.no_grad():
         model[2].weight[0, 0] += poseidon.rank()
     poseidon.check(model)
+
+
+def already_divided():
+    """Loaders that give one worker's batches already, in whatever way."""
+    data = samples(4 * ALL)
+    own = DistributedSampler(data, poseidon.workers(), poseidon.rank())
+    once = poseidon.loader(data, batch_size=4)
+    for given in (once, poseidon.shard(DataLoader(data, sampler=Shuffled("python", 4 * ALL))), DataLoader(data, batch_sampler=once.batch_sampler),
+                  DataLoader(data, sampler=own), DataLoader(data, batch_sampler=BatchSampler(own, 4, False))):
+        try:
+            poseidon.shard(given)
+        except poseidon.PoseidonError as error:
+            assert "expected one that gives the" in str(error)
+        else:
+            raise AssertionError("was divided again")
+
+
+def shared_and_already_divided():
+    already_divided()
+    return shared()
 
 
 def a_trace_without_spans():

@@ -55,6 +55,12 @@ def test_ddp_trains_as_over_gloo(tmp_path, workers, case):
     trained(tmp_path, workers, case)
 
 
+@pytest.mark.parametrize("case", ["unlike", "unlike_sums"])
+def test_tensors_that_differ_between_workers_are_named_as_such(tmp_path, case):
+    for _, errors in run(tmp_path, 2, case):
+        assert "AssertionError" not in errors and errors.count("a collective is called as") <= 1, errors[-3000:]
+
+
 @pytest.mark.parametrize("case", ["lost", "lost_in_ddp"])
 def test_a_lost_rank_is_named_by_all_others(tmp_path, case):
     *others, (_, _) = run(tmp_path, 3, case)

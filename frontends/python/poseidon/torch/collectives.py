@@ -3,7 +3,9 @@
 made it, in the same order."""
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,7 +31,8 @@ def all_reduce(tensor: torch.Tensor | float, op: str = "mean") -> torch.Tensor:
         raise PoseidonError(f"all_reduce was given {own.dtype}, expected real numbers", "INVALID_ARGUMENT")
     total = own.to("cpu", EXACT.get(own.dtype, own.dtype), copy=True).contiguous()
     if total.numel():
-        joined().sum(view_of(total))
+        with named("all_reduce", [own]):
+            joined().sum(view_of(total))
     if op == "mean":
         total = total / joined().workers
     return total.to(own.device, own.dtype if own.is_floating_point() else total.dtype)
@@ -40,7 +43,8 @@ def broadcast(tensor: torch.Tensor, root: int = 0) -> torch.Tensor:
     init()
     numbers = as_integers(tensor.detach().cpu().contiguous().reshape(-1))
     if numbers.numel():
-        joined().broadcast(view_of(numbers), root)
+        with named("broadcast", [tensor]):
+            joined().broadcast(view_of(numbers), root)
     with torch.no_grad():
         size = tensor.numel() * tensor.element_size()
         tensor.copy_(numbers.view(torch.uint8)[:size].view(tensor.dtype).view(tensor.shape))
@@ -62,8 +66,25 @@ def barrier() -> None:
     joined().barrier()
 
 
+@contextlib.contextmanager
+def named(call: str, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """What the core says of bytes, where workers' calls do not match, is said of the tensors that `call` was given here."""
+    try:
+        yield
+    except PoseidonError as failure:
+        if "a collective is called as" not in failure.message or " was given " in failure.message:
+            raise
+        given = ", ".join(f"{str(tensor.dtype).removeprefix('torch.')} of shape {list(tensor.shape)}" for tensor in tensors)
+        said = PoseidonError(f"{call} was given {given or 'nothing'} on rank {joined().rank}, and another worker gave something else or "
+                             "made another call, expected the same call on all workers, with tensors of one shape and dtype "
+                             f"({failure.message})", failure.code, failure.culprit)
+        PoseidonError.latest = failure.message  # as which the end of the job comes again
+        raise said from None
+
+
 def all_gather_object(thing: Any) -> list[Any]:
-    """Every worker's `thing`, by rank. What JSON holds: numbers, strings, lists, dictionaries; nothing is unpickled."""
+    """Every worker's `thing`, by rank. What JSON holds and gives back as it was: numbers, strings, booleans, None, lists, and
+    dictionaries whose keys are strings; nothing is unpickled. Anything else is refused by name."""
     init()
     session = joined()
     own = encoded(thing, "all_gather_object")
@@ -71,24 +92,42 @@ def all_gather_object(thing: Any) -> list[Any]:
 
 
 def broadcast_object(thing: Any, root: int = 0) -> Any:
-    """Rank `root`'s `thing`, itself there and equal to it on the others. What JSON holds and gives back as it was: numbers,
-    strings, booleans, None, lists, and dictionaries whose keys are strings; nothing is unpickled. What others give is not
+    """Rank `root`'s `thing`, itself there and equal to it on the others: what all_gather_object takes. What others give is not
     looked at."""
     init()
     session = joined()
     if session.rank != root:
         return json.loads(session.broadcast_bytes(b"", root))
-    own = encoded(thing, "broadcast_object")
-    if repr(json.loads(own)) != repr(thing):  # a tuple would come as a list, a key that is a number as a string
-        raise PoseidonError(f"broadcast_object was given a {type(thing).__qualname__} that JSON gives back as something else, "
-                            "expected numbers, strings, lists, and dictionaries whose keys are strings", "INVALID_ARGUMENT")
-    session.broadcast_bytes(own, root)
+    session.broadcast_bytes(encoded(thing, "broadcast_object"), root)
     return thing
 
 
 def encoded(thing: Any, call: str) -> bytes:
+    """As JSON, which gives back what it takes: a tuple would come as a list, a key that is a number as a string, numpy's number as
+    Python's."""
     try:
-        return json.dumps(thing).encode()
-    except (TypeError, ValueError) as reason:
-        raise PoseidonError(f"{call} was given what JSON does not hold ({reason}), expected numbers, strings, lists "
-                            "and dictionaries", "INVALID_ARGUMENT") from None
+        changed = changed_in(thing)
+        if not changed:
+            return json.dumps(thing).encode()
+    except (ValueError, RecursionError) as reason:  # it holds itself
+        changed = f"what holds itself ({reason})"
+    raise PoseidonError(f"{call} was given {changed}, which JSON does not hold or gives back as something else, expected numbers, "
+                        "strings, booleans, None, lists, and dictionaries whose keys are strings", "INVALID_ARGUMENT")
+
+
+def changed_in(thing: Any, place: str = "") -> str:
+    """What of `thing` JSON would change, in words; empty where there is nothing."""
+    kind = type(thing)
+    if kind is list:
+        return next(filter(None, (changed_in(each, f"{place}[{number}]") for number, each in enumerate(thing))), "")
+    if kind is dict:
+        for key, each in thing.items():
+            if type(key) is not str:
+                return f"a key of type {type(key).__qualname__}" + (f" at {place}" if place else "")
+            if changed := changed_in(each, f"{place}[{key!r}]"):
+                return changed
+        return ""
+    if thing is None or kind in (str, int, float, bool):
+        return ""
+    module = "" if kind.__module__ == "builtins" else kind.__module__ + "."
+    return f"a {module}{kind.__qualname__}" + (f" at {place}" if place else "")

@@ -181,9 +181,22 @@ def check_can_shard(loader: DataLoader[Any]) -> None:
     if isinstance(loader.dataset, IterableDataset):
         raise PoseidonError("the data set of the loader is an IterableDataset, which has no batch for a number, expected one "
                             "with __getitem__ and __len__", "INVALID_ARGUMENT")
-    if isinstance(loader.sampler, DistributedSampler):
+    samplers = list(samplers_of(loader))
+    if any(isinstance(sampler, (Turns, BatchTurns)) for sampler in samplers):
+        raise PoseidonError("the loader is one that loader or shard of poseidon has given, with this worker's part of the batches, expected "
+                            "one that gives the batches of all workers: dividing it again would leave out most samples", "INVALID_ARGUMENT")
+    if any(isinstance(sampler, DistributedSampler) for sampler in samplers):
         raise PoseidonError("the loader has a DistributedSampler, expected one that gives the samples of all workers, which "
                             "are divided here", "INVALID_ARGUMENT")
+
+
+def samplers_of(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Those of a loader, and those that they are made around."""
+    to_see: list[Any] = [loader.sampler, loader.batch_sampler]
+    while to_see:
+        sampler = to_see.pop()
+        yield sampler
+        to_see += [inner for name in ("sampler", "batch_sampler") if isinstance(inner := getattr(sampler, name, None), Sampler)]
 
 
 def shard(given: DataLoader[Any], rank: int, workers: int, seed: int,

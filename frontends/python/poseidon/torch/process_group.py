@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -196,10 +197,10 @@ class Group(ProcessGroup):
 
     def issue(self, results: list[torch.Tensor], given: Sequence[torch.Tensor], run: Callable[[Session], object]) -> Issued:
         check([*results, *given])
-        session, work = job.joined(), Issued(results)
+        session, work, call = job.joined(), Issued(results), sys._getframe(1).f_code.co_name
 
         def task() -> None:
-            with torch.no_grad():
+            with torch.no_grad(), collectives.named(f"torch.distributed's {call}", given or results):
                 run(session)
         session.in_order.add(task, work.end)
         return work
