@@ -84,6 +84,29 @@ def a_parameter_is_nudged(exchange, step):
     exchange.optimizer.register_step_post_hook(nudge)
 
 
+def a_schedule_is_stepped(exchange, step):
+    """On this rank alone; as small as to leave the bits of most updates."""
+    def change(*_):
+        if exchange.step == step + 1:
+            exchange.optimizer.param_groups[0]["lr"] *= 0.5
+    exchange.optimizer.register_step_post_hook(change)
+
+
+def a_state_is_loaded(exchange, step):
+    """After the update of that step, so late that it has moved no parameter when it is looked for."""
+    def change(*_):
+        if exchange.step == step + 1:
+            exchange.optimizer.state[exchange.root[2].bias]["momentum_buffer"].mul_(2)
+    exchange.optimizer.register_step_post_hook(change)
+
+
+def a_step_is_left_out(exchange, step):
+    """This worker's optimizer finds no gradient, as where a script leaves a batch out by its own loss."""
+    optimizer = exchange.optimizer
+    plain = optimizer.step
+    optimizer.step = lambda: None if exchange.step == step + 1 else plain()
+
+
 def work(rank, options, fault, at, step, words, answer):
     """A worker of a job whose exchange has that fault from `step` on, on rank `at`: answers what ended it, or None."""
     torch.set_num_threads(1)

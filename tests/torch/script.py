@@ -593,8 +593,52 @@ def already_divided():
             raise AssertionError("was divided again")
 
 
+class Drawn(torch.utils.data.Dataset):
+    """Samples that are drawn when they are asked for, as augmentation does, by a process of the loader."""
+
+    def __len__(self):
+        return 4 * ALL
+
+    def __getitem__(self, number):
+        return torch.tensor(three_numbers() + [torch.utils.data.get_worker_info().seed % 1000], dtype=torch.float64)
+
+
+def three_numbers():
+    return [torch.rand(1).item(), random.random(), numpy.random.rand()]
+
+
+def begun(worker):
+    """A program's own worker_init_fn, which seeds what torch leaves alone by what torch has."""
+    numpy.random.seed(torch.initial_seed() % 2 ** 32)
+
+
+def own_numbers():
+    """Processes of loaders draw other numbers on each rank, though the script seeds alike; the script itself as it says."""
+    torch.manual_seed(0), random.seed(0), numpy.random.seed(0)
+    drawn = torch.cat(list(poseidon.loader(Drawn(), batch_size=4, num_workers=1, worker_init_fn=begun)))
+    every = torch.cat(poseidon.all_gather(drawn))
+    assert all(len(set(column.tolist())) == len(column) for column in every.t()[:3]) and len(set(every[:, 3].tolist())) == poseidon.workers()
+    alone = []
+    for seed in (torch.manual_seed, random.seed, numpy.random.seed):
+        seed(5)
+    alone = three_numbers()
+    poseidon.seed(5)
+    first, *others = poseidon.all_gather_object(three_numbers())
+    assert first == alone and all(set(first).isdisjoint(other) for other in others)
+    poseidon.seed(5, per_rank=False)
+    assert poseidon.all_gather_object(three_numbers()) == [alone] * poseidon.workers()
+    poseidon.seed(2 ** 62 + 1)
+    try:
+        poseidon.seed(-1)
+    except poseidon.PoseidonError as error:
+        assert "seed was given -1, expected a number from 0" in str(error)
+    else:
+        raise AssertionError("-1 was taken")
+
+
 def shared_and_already_divided():
     already_divided()
+    own_numbers()
     return shared()
 
 

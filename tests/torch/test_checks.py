@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """distribute(check_every=...): an exchange with something wrong in it is named, and a right one is left alone."""
 import os
+import random
 import re
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
@@ -11,6 +13,7 @@ import broken  # noqa: E402
 import features  # noqa: E402
 import poseidon.torch  # noqa: E402
 from conftest import FACTORS, FORKS, PATIENCE, free_port  # noqa: E402
+from poseidon.torch.replica_checks import ReplicaChecks  # noqa: E402
 from test_silence import mlp, sgd, train, whole  # noqa: E402
 
 WORKERS = 2
@@ -78,12 +81,27 @@ def test_the_first_steps_of_the_final_plan_are_compared(tmp_path):
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_parameter_that_parts_is_named(tmp_path, overlap):
-    """In the next step whose number, from 1, is a multiple of three. A check that costs nothing finds nothing."""
-    expected = (f"parameter '{WEIGHT}' on rank 1 is not what it is on rank 0 in step 5, expected no update that depends on the "
-                "worker")
+    """Behind every third step, and one step later with overlap. A check that costs nothing finds nothing."""
+    expected = (f"parameter '{WEIGHT}' on rank 1 is not what it is on rank 0 in step {3 if overlap else 5}, expected no update that "
+                "depends on the worker")
     fault = "a_parameter_is_nudged", 1, 3, AS_FACTORS
     assert answers(tmp_path, *fault, overlap=overlap, check_every=3) == [expected] * WORKERS
     assert answers(tmp_path, *fault, overlap=overlap) == [None, None]
+
+
+SETTING = (r"the optimizers differ in step {}: rank 1 has lr 0.025 in group 0 of SGD where rank 0 has lr 0.05 in group 0 of SGD, expected "
+           "settings, states and schedules that are the same on all workers$")
+STATE = r"the optimizers differ in step {}: rank 1 has momentum_buffer of parameter '2.bias' in SGD: numbers of hash \w+ where rank 0 has m"
+
+
+@pytest.mark.parametrize("fault, at, said", [
+    ("a_schedule_is_stepped", 3, SETTING.format(5)), ("a_state_is_loaded", 5, STATE.format(5)),
+    ("a_step_is_left_out", 2, "parameter '0.weight' on rank 1 is not what it is on rank 0 in step")])
+def test_what_one_worker_does_to_its_optimizer_is_named(tmp_path, fault, at, said):
+    """A worker that leaves out a step has made fewer when the others compare."""
+    for answer in answers(tmp_path, fault, 1, at, WHOLE, check_every=3):
+        assert answer is not None, "nothing was found"
+        assert re.match(said, answer), answer
 
 
 # ---- right ones
@@ -148,6 +166,76 @@ def test_a_checked_model_trains_as_it_would_alone(alone, backend):
         train([(called, optimizer)], steps=4)
     for checked, plain in zip(models[1].state_dict().values(), models[2].state_dict().values()):
         torch.testing.assert_close(checked, plain, rtol=1e-5, atol=1e-6)
+
+
+OUTSIDE = numpy.random.default_rng(1)  # of which no module knows
+
+
+class Draws(torch.nn.Module):
+    """Draws from wherever a program may."""
+
+    def __init__(self, outside=False):
+        super().__init__()
+        self.inner, self.calls, self.outside = torch.nn.Linear(6, 8), 0, outside
+        self.own = torch.Generator().manual_seed(1)
+        self.others = [random.Random(1), numpy.random.default_rng(1), numpy.random.RandomState(1), numpy.random.PCG64(1)]
+        self.by_name = {"another": torch.Generator().manual_seed(2)}
+
+    def forward(self, x):
+        self.calls += 1
+        drawn = [torch.rand(1).item(), random.random(), numpy.random.rand(), torch.rand(1, generator=self.own).item(),
+                 self.others[0].random(), self.others[1].random(), self.others[2].rand(), self.others[3].random_raw() / 2 ** 64,
+                 torch.rand(1, generator=self.by_name["another"]).item()]
+        if self.outside:
+            drawn.append(OUTSIDE.random())
+        return self.inner(x) * sum(drawn) / self.calls
+
+
+def drawn(**words):
+    """The weights of a model that draws, after some steps."""
+    torch.manual_seed(1), random.seed(1), numpy.random.seed(1)
+    model = Draws()
+    exchange = poseidon.torch.wrap(model, sgd(model), **words)
+    train([(model, exchange.optimizer)], steps=4)
+    poseidon.torch.release(model)
+    return model.inner.weight
+
+
+def test_a_check_leaves_all_random_numbers_where_they_are(alone):
+    assert torch.equal(drawn(), drawn(check_every=1))
+
+
+def test_random_numbers_that_a_check_cannot_bring_back_are_named():
+    said = []
+    poseidon.torch.init(rank=0, workers=1, log=lambda level, line: said.append(line))
+    model = Draws(outside=True)
+    poseidon.torch.wrap(model, check_every=1)
+    model(torch.ones(5, 6)).sum().backward()
+    poseidon.torch.shutdown()
+    assert any("where it draws random numbers from a generator that is neither torch's, Python's or numpy's own nor held by a module" in line
+               for line in said), said
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_parameters_are_compared_by_steps_of_optimizers(alone, monkeypatch, overlap):
+    """However many backward passes a step has, and where no backward pass comes between steps."""
+    compared = []
+    monkeypatch.setattr(ReplicaChecks, "check_parameters", lambda self, step: compared.append(step))
+    model = mlp()
+    optimizer = sgd(model)
+    poseidon.torch.wrap(model, optimizer, check_every=2, overlap=overlap)
+    for step in range(7):
+        for _ in range(1 if overlap else 3):
+            model(torch.ones(5, 6)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert compared == [1, 3, 5]
+    if not overlap:
+        for _ in range(5):
+            for parameter in model.parameters():
+                parameter.grad = poseidon.torch.all_reduce(torch.ones_like(parameter))
+            optimizer.step()
+        assert compared == [1, 3, 5, 7, 9]
 
 
 def test_what_is_given_back_has_no_hooks(alone):

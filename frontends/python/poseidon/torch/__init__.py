@@ -13,6 +13,7 @@ that all call such functions in the same order. A wrong argument, models that di
 """
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from typing import Any
@@ -23,16 +24,17 @@ from torch.utils.data import DataLoader, Dataset
 from .. import report as _report
 from ..errors import PoseidonError, check_same
 from ..session import make_token_file
-from . import data, job
+from . import data, job, random_numbers
 from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object
 from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
 from .job import init, joined, local_rank, rank, release, shutdown, workers, wrap
+from .replicas import compare_optimizers
 from .tensors import bytes_of
 
 __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach", "barrier",
            "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "local_rank", "make_token_file", "plan",
-           "rank", "release", "report", "scalars", "shard", "shutdown", "synchronize", "workers", "wrap"]
+           "rank", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
 
@@ -64,11 +66,13 @@ def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
 
     `tf32`: True lets a GPU round the products of other workers' factors as it does for the program's own where TF32 is allowed.
 
-    `check_every`: every so many steps the parameters of all workers are compared, and in the first three steps, and the first
-    three of the final plan, every gradient with what plain autograd and an all-reduce give (checks.py has how, and the
-    tolerance). What differs is raised on all workers, as PoseidonError with rank, parameter and step; a step is a backward pass,
-    from 0. A compared step costs a second forward and backward pass, the memory of both, and an all-reduce of all gradients;
-    other steps nothing. The forward pass has to be one that may run again. The same on all workers."""
+    `check_every`: every so many steps of its optimizers, with the backward pass behind them, the parameters of all workers are
+    compared, and with them the settings and states of those optimizers. In the first three backward passes, and the first three of
+    the final plan, every gradient is compared with what plain autograd and an all-reduce give (checks.py has how, and the
+    tolerance). What differs is raised on all workers, as PoseidonError with rank, parameter and step, from 0: of an optimizer, or for
+    a gradient a backward pass. A compared gradient costs a second forward and backward pass, the memory of both, and an all-reduce
+    of all gradients; other steps nothing. The forward pass has to be one that may run again: the random numbers of torch,
+    Python, numpy, and of generators that modules hold are brought back, and their buffers and numbers. The same on all workers."""
     if overlap not in OVERLAPS:
         raise PoseidonError(f"distribute was given overlap='{overlap}', expected {' or '.join(OVERLAPS)}", "INVALID_ARGUMENT")
     if not isinstance(model, torch.nn.Module):
@@ -105,6 +109,18 @@ def shard(whole: DataLoader[Any]) -> DataLoader[Any]:
 
 _sharded = itertools.count()  # loaders so far: each has an order of its own
 _uneven = data.Uneven(job.exchanges)
+
+
+def seed(number: int, per_rank: bool = True) -> None:
+    """Seeds the random numbers of torch on all devices, of Python and of numpy with `number`, from 0 and below 2 ** 63. With `per_rank`
+    every rank draws numbers of its own, as dropout and augmentation should, and rank 0 those of `number`; without, all draw
+    the same. distribute starts all workers from rank 0's weights either way, and loader shuffles alike on all. Joins the job where
+    init has not been called; workers do not wait for each other otherwise."""
+    if not 0 <= number < 2 ** 63:
+        raise PoseidonError(f"seed was given {number}, expected a number from 0, and below 2 ** 63", "INVALID_ARGUMENT")
+    with contextlib.suppress(ImportError):
+        import numpy  # noqa: F401  # which may come later, and would draw from the system
+    random_numbers.seed_all(random_numbers.of_rank(number, rank()) if per_rank else number)
 
 
 def plan(model: torch.nn.Module) -> dict[str, tuple[str, str]]:
@@ -149,7 +165,8 @@ def synchronize(model: torch.nn.Module) -> None:
 
 
 def check(model: torch.nn.Module) -> None:
-    """Raises PoseidonError where a parameter of `model` is not the same on all workers, bit for bit. All call it."""
+    """Raises PoseidonError where a parameter of `model`, or of the optimizer that distribute was given with it a setting or a state, is
+    not the same on all workers, bit for bit. All call it."""
     if workers() == 1:
         return
     synchronize(model)
@@ -157,3 +174,5 @@ def check(model: torch.nn.Module) -> None:
     contents = [bytes_of(parameter) for _, parameter in named]
     check_same("parameter", [name for (name, _), differs in zip(named, joined().differing(contents)) if differs],
                ", expected no update that depends on the worker")
+    exchange = job.exchange_of(model)
+    compare_optimizers(joined(), [] if exchange is None else exchange.optimizer_lines())

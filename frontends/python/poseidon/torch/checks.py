@@ -19,21 +19,19 @@ the user's loop.
 """
 from __future__ import annotations
 
-import array
 import contextlib
 import functools
-import hashlib
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ..errors import PoseidonError
 from .comparing import AllReduce, Fault, compare_with_plain, eps_of, refuse
 from .hooks import Hook
 from .replay import Record, Replay, reach_of_backward, run_again
-from .tensors import bytes_of, parameters_of, tensors_in
+from .replica_checks import ReplicaChecks
+from .tensors import tensors_in
 from .watching import Pass, Watch
 
 if TYPE_CHECKING:
@@ -58,6 +56,7 @@ class Checked(Protocol):
 
     session: Session
     root: torch.nn.Module
+    optimizer: torch.optim.Optimizer | None
     overlap: bool
     now: Step
     model: Model
@@ -68,9 +67,7 @@ class Checker:
     """Of one exchange, whose end of each step it waits for; belongs to the same thread. All workers have one, or none."""
 
     def __init__(self, exchange: Checked, every: int) -> None:
-        if every < 1:
-            raise PoseidonError(f"check_every is {every}, expected a number of steps from 1, or None", "INVALID_ARGUMENT")
-        self.exchange, self.every = exchange, every
+        self.exchange = exchange
         self.thread = threading.get_ident()
         self.said: set[str] = set()
         self.records: list[Record] = []
@@ -79,11 +76,13 @@ class Checker:
         self.replayed: object = None
         self.watch = Watch(self.adds)
         self.now = Pass()
+        self.replicas = ReplicaChecks(exchange, every)
 
     def attach(self, root: torch.nn.Module) -> list[RemovableHandle]:
         """Hooks to be removed with the exchange's: ours is the first to see what the model is given, and the last to see what
         it returns."""
         self.unwatch()
+        self.exchange.model.usage.checked = True
         self.watch.over(self.exchange.model.layers)
         before, after = map(torch.compiler.disable, (self.before_forward, self.after_forward))
         return [root.register_forward_pre_hook(Hook(before), prepend=True, with_kwargs=True),
@@ -101,6 +100,14 @@ class Checker:
         return [(layer, parameter) for layer in self.exchange.model.layers for parameter in layer.parameters]
 
     # ---- what a step does
+
+    def before_update(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer of the model's parameters is about to make a step."""
+        self.replicas.before_update(optimizer)
+
+    def begin_backward(self) -> None:
+        """The first gradient of a backward pass has come: all updates have been made, and all has landed."""
+        self.replicas.begin_backward()
 
     def before_forward(self, model: torch.nn.Module, arguments: tuple[Any, ...], words: dict[str, Any]) -> None:
         if self.replaying or not torch.is_grad_enabled() or torch._C._current_graph_task_id() >= 0:
@@ -162,8 +169,7 @@ class Checker:
         try:
             if self.compares(coming - 1) and self.watch.watched:
                 self.check_gradients(ended)
-            if self.exchange.now.number % self.every == 0:
-                self.check_parameters(ended)
+            self.replicas.count_pass()
         finally:
             for record in self.records:  # other gradients of it may come, of a graph that is retained
                 record.spent = record.spent or torch._C._current_graph_task_id() in record.gradients
@@ -251,26 +257,3 @@ class Checker:
         self.exchange.root._call_impl(*record.arguments, **record.words)
         replayed, self.replayed = self.replayed, None
         return replayed
-
-    # ---- parameters
-
-    def check_parameters(self, step: int) -> None:
-        """Raises on all workers where a parameter is not the same on all, bit for bit."""
-        session = self.exchange.session
-        own = [hash_of(parameter) for parameter in parameters_of(self.exchange.root)]
-        told = array.array("q", bytes(8 * len(own) * session.workers))
-        told[len(own) * session.rank:len(own) * (session.rank + 1)] = array.array("q", own)
-        session.sum(told)
-        for at, (name, _) in enumerate(self.exchange.root.named_parameters()):
-            hashes = told[at::len(own)].tolist()
-            common = max(hashes, key=hashes.count)  # rank 0's where no other is commoner
-            for rank, one in enumerate(hashes):
-                if one != common:
-                    other = hashes.index(common)
-                    raise PoseidonError(f"parameter '{name}' on rank {rank} is not what it is on rank {other} in step {step}, "
-                                        "expected no update that depends on the worker", "FAILED_PRECONDITION")
-
-
-def hash_of(tensor: torch.Tensor) -> int:
-    """Of 56 bits, of the numbers' own bits."""
-    return int.from_bytes(hashlib.blake2b(bytes_of(tensor), digest_size=7).digest(), "big")

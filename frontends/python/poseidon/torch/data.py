@@ -6,17 +6,15 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler, get_worker_info
 
 from ..errors import PoseidonError
 from ..shares import part_of, turns
-from . import refusals
+from . import random_numbers, refusals
 
 if TYPE_CHECKING:
     from .states import Step
@@ -211,9 +209,25 @@ def shard(given: DataLoader[Any], rank: int, workers: int, seed: int,
         raise PoseidonError(f"the data set has {len(sampler)} batches, expected at least one for each of {workers} workers",
                             "INVALID_ARGUMENT")
     # A loader refuses to be given another one, and has more options than could be handed to a new one.
-    vars(part).update({where: turns, "_iterator": None})
+    vars(part).update({where: turns, "_iterator": None, "worker_init_fn": OwnNumbers(rank, given.worker_init_fn)})
     part.__class__ = kind
     return part
+
+
+class OwnNumbers:
+    """What a loader's process does first, before the program's own `then`: it draws other random numbers than those of other ranks,
+    whose programs have often seeded torch alike. Torch has seeded it by the loader's process."""
+
+    def __init__(self, rank: int, then: Callable[[int], None] | None) -> None:
+        self.rank, self.then = rank, then
+
+    def __call__(self, worker: int) -> None:
+        info = get_worker_info()
+        if self.rank and info is not None:
+            object.__setattr__(info, "seed", random_numbers.of_rank(info.seed, self.rank))  # which its own class refuses
+            random_numbers.seed_all(info.seed)
+        if self.then is not None:
+            self.then(worker)
 
 
 def in_one_order(sampler: Any, seed: int) -> Any:
@@ -234,7 +248,7 @@ class SameNumbers(Sampler[Any]):
 
     def __init__(self, sampler: Any, seed: int) -> None:
         self.sampler = sampler
-        self.states = seeded(seed)
+        self.states = random_numbers.seeded(seed)
 
     def __iter__(self) -> Iterator[Any]:
         with self.shared():
@@ -252,29 +266,10 @@ class SameNumbers(Sampler[Any]):
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        own = states()
-        restore(self.states)
+        own = random_numbers.states()
+        random_numbers.restore(self.states)
         try:
             yield
         finally:
-            self.states = states()
-            restore(own)
-
-
-def states() -> tuple[Any, ...]:
-    numpy = sys.modules.get("numpy")
-    return random.getstate(), torch.get_rng_state(), None if numpy is None else numpy.random.get_state()
-
-
-def restore(kept: tuple[Any, ...]) -> None:
-    of_python, of_torch, of_numpy = kept
-    random.setstate(of_python)
-    torch.set_rng_state(of_torch)
-    if of_numpy is not None:
-        sys.modules["numpy"].random.set_state(of_numpy)
-
-
-def seeded(seed: int) -> tuple[Any, ...]:
-    numpy = sys.modules.get("numpy")
-    return (random.Random(seed).getstate(), torch.Generator().manual_seed(seed).get_state(),
-            None if numpy is None else numpy.random.RandomState(seed % 2 ** 32).get_state())
+            self.states = random_numbers.states()
+            random_numbers.restore(own)

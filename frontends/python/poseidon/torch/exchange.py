@@ -26,7 +26,7 @@ from .late import LateUpdates
 from .model import Model
 from .partition import Wishes
 from .passes import Passes
-from .replicas import broadcast, compare
+from .replicas import broadcast, compare, compare_optimizers, settings_of, states_of
 from .sending import Sender
 from .states import Phase, Step
 from .tensors import parameters_of
@@ -62,6 +62,7 @@ class Exchange:
             self.checker = Checker(self, check_every)
         self.passes = Passes(self.now, self.checker)
         compare(session, model)
+        compare_optimizers(session, self.optimizer_lines())
         broadcast(session, model)
         self.declare()
 
@@ -171,6 +172,8 @@ class Exchange:
         if self.unseen.of(optimizer):
             refusals.check_outside_backward(optimizer)
             self.unseen.refuse(optimizer)
+            if self.checker is not None:
+                self.checker.before_update(optimizer)
 
     def check_optimized(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         self.strangers.refuse(optimizer, lambda: {p for exchange in self.all for p in parameters_of(exchange.root)})
@@ -226,6 +229,11 @@ class Exchange:
         """From now on buffers are those of rank `leader` on all ranks after every backward pass; at first rank 0's."""
         for shared in self.model.buffers:
             shared.take_from(leader, self.session.rank)
+
+    def optimizer_lines(self) -> list[str]:
+        """What of the optimizer that was given here has to be the same on all workers."""
+        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self.root.named_parameters()}
+        return [] if self.optimizer is None else [*settings_of(self.optimizer, names), *states_of(self.optimizer, names)]
 
     def plan(self) -> dict[str, tuple[str, str]]:
         """name -> (the scheme, the reason in words), of the newest plan."""

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from .states import Step
 
 
-class Ends(Protocol):
-    """Looks at every step that has ended (checks.py)."""
+class Checks(Protocol):
+    """Looks at every step (checks.py)."""
+
+    def begin_backward(self) -> None: ...
 
     def end_step(self) -> None: ...
 
@@ -37,7 +39,7 @@ class Passes:
     """Of one exchange, of the newest of its models. Belongs to the thread that trains; a backward pass enters and ends on a thread of
     autograd's."""
 
-    def __init__(self, now: Step, checker: Ends | None) -> None:
+    def __init__(self, now: Step, checker: Checks | None) -> None:
         self.now, self.checker = now, checker
         self.reached: int | None = None  # the graph task of the newest backward pass
         self.by_module: dict[torch.nn.Module, RemovableHandle] = {}
@@ -150,6 +152,8 @@ class Passes:
         if self.now.read_ahead:
             raise refusals.read_ahead()
         self.lander.begin_backward()
+        if self.checker is not None:
+            self.checker.begin_backward()
         if self.now.joining is None:
             self.changes.turn_whole()
         if self.now.phase is Phase.IDLE:

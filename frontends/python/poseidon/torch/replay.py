@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import math
-import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, NamedTuple
 
 import torch
 
+from . import random_numbers
 from .linear import Linear
 from .tensors import tensors_in
 
 Gradients = dict[torch.nn.Parameter, torch.Tensor]
 
-OTHERS = "the forward pass does not return the same when it runs again"
+OTHERS = ("the forward pass does not return the same when it runs again; where it draws random numbers from a generator that is neither "
+          "torch's, Python's or numpy's own nor held by a module, or keeps what it has seen, the second run has changed that, and check_every "
+          "changes this training")
+SIMPLE = (bool, int, float, str)  # attributes of modules that are restored, as counters
 
 
 class Record:
@@ -27,8 +30,9 @@ class Record:
         self.inputs = [(tensor, tensor._version) for tensor in tensors_in([arguments, words])]
         self.buffers = {(module, name): buffer.clone() for module in model.modules()
                         for name, buffer in module._buffers.items() if buffer is not None}
-        self.random = torch.get_rng_state(), random.getstate()
-        self.on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self.modules = list(model.modules())
+        self.attributes = self.simple_attributes()
+        self.random = random_numbers.snapshot(self.holders())
         self.autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
                          for device in ("cpu", "cuda")]
         self.outputs: list[tuple[torch.Tensor, int]] = []  # without their graph, each with its version
@@ -39,17 +43,31 @@ class Record:
     def is_changed(self) -> bool:
         return any(tensor._version != version for tensor, version in (*self.inputs, *self.outputs))
 
+    def simple_attributes(self) -> list[dict[str, Any]]:
+        return [{name: value for name, value in vars(module).items() if type(value) in SIMPLE} for module in self.modules]
+
+    def holders(self) -> Iterator[object]:
+        """What modules and the pass's arguments hold, in lists and dictionaries too, where generators may be."""
+        for some in (self.arguments, self.words.values(), *(vars(module).values() for module in self.modules)):
+            for one in some:
+                if type(one) in (list, tuple):
+                    yield from one
+                elif type(one) is dict:
+                    yield from one.values()
+                else:
+                    yield one
+
     @contextlib.contextmanager
     def as_it_was(self) -> Iterator[None]:
-        """Random numbers, buffers and autocast are those of the pass. Buffers are others meanwhile: graphs may hold them."""
+        """Random numbers, buffers, simple attributes and autocast are those of the pass. Buffers are others meanwhile: graphs may hold
+        them."""
         now = {(module, name): module._buffers[name] for module, name in self.buffers}
-        at, of_python = torch.get_rng_state(), random.getstate()
-        of_devices = torch.cuda.get_rng_state_all() if self.on_devices else []
+        attributes, numbers = self.simple_attributes(), random_numbers.snapshot(self.holders())
         try:
-            torch.set_rng_state(self.random[0])
-            random.setstate(self.random[1])
-            if self.on_devices:
-                torch.cuda.set_rng_state_all(self.on_devices)
+            for restore in self.random:
+                restore()
+            for module, simple in zip(self.modules, self.attributes):
+                vars(module).update(simple)
             for (module, name), buffer in self.buffers.items():
                 module._buffers[name] = buffer.clone()
             with contextlib.ExitStack() as stack:
@@ -60,10 +78,10 @@ class Record:
         finally:
             for (module, name), replaced in now.items():
                 module._buffers[name] = replaced
-            torch.set_rng_state(at)
-            random.setstate(of_python)
-            if of_devices:
-                torch.cuda.set_rng_state_all(of_devices)
+            for module, simple in zip(self.modules, attributes):
+                vars(module).update(simple)
+            for restore in numbers:
+                restore()
 
 
 class Replay(NamedTuple):

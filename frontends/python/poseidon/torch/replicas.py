@@ -2,7 +2,9 @@
 """Workers' models are replicas: of the same parameters and buffers, which begin with the same numbers."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,7 +12,7 @@ import torch
 from .. import declared
 from ..errors import PoseidonError
 from .devices import can_stage
-from .tensors import DTYPES, as_integers, exchanged, view_of
+from .tensors import DTYPES, as_integers, bytes_of, exchanged, view_of
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -43,6 +45,64 @@ def compare(session: Session, model: torch.nn.Module) -> None:
         frozen = isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad
         lines.append(declared.variable(name, tensor.shape, str(tensor.dtype).removeprefix("torch."), frozen))
     session.compare_models(lines)
+
+
+def hash_of(tensor: torch.Tensor) -> int:
+    """Of 56 bits, of the numbers' own bits."""
+    return int.from_bytes(hashlib.blake2b(bytes_of(tensor), digest_size=7).digest(), "big")
+
+
+# Of an optimizer's groups: what changes nothing in what it computes, or is no setting.
+HOW = frozenset(("params", "param_names", "foreach", "fused", "capturable", "differentiable"))
+
+
+def said_of(value: object) -> str | None:
+    """A setting or a state in a line that workers compare; None: it may be another object on each."""
+    if isinstance(value, torch.Tensor):
+        return repr(value.item()) if value.numel() == 1 else f"numbers of hash {hash_of(value):014x}"
+    if isinstance(value, (tuple, list)):
+        parts = [said_of(each) for each in value]
+        return None if None in parts else str(parts)
+    return repr(value) if value is None or isinstance(value, (bool, int, float, str)) else None
+
+
+Names = Mapping[torch.Tensor, str]  # of the parameters that count
+
+
+def settings_of(optimizer: torch.optim.Optimizer, names: Names) -> Iterator[str]:
+    """In lines, with how many steps each parameter has had."""
+    kind = type(optimizer).__name__
+    for number, group in enumerate(optimizer.param_groups):
+        if any(parameter in names for parameter in group["params"]):
+            for name, value in sorted(group.items()):
+                if name not in HOW and (said := said_of(value)) is not None:
+                    yield f"{name} {said} in group {number} of {kind}"
+    for parameter, name in names.items():
+        if (steps := said_of(optimizer.state.get(parameter, {}).get("step"))) != "None":
+            yield f"{steps} steps of parameter '{name}' in {kind}"
+
+
+def states_of(optimizer: torch.optim.Optimizer, names: Names) -> Iterator[str]:
+    """In lines, by their hashes."""
+    for parameter, name in names.items():
+        for key, value in sorted(optimizer.state.get(parameter, {}).items()):
+            if (said := said_of(value)) is not None:
+                yield f"{key} of parameter '{name}' in {type(optimizer).__name__}: {said}"
+
+
+def compare_optimizers(session: Session, lines: Iterable[str], when: str = "") -> None:
+    """Raises PoseidonError on all workers where settings or states of their optimizers differ, as after a state was loaded, or a
+    schedule stepped, on one of them. All call it."""
+    own = "\n".join(lines)
+    if not session.differing([own.encode()])[0]:
+        return
+    first, *others = (session.broadcast_bytes(own.encode(), rank).decode(errors="replace").split("\n") for rank in range(session.workers))
+    for rank, theirs in enumerate(others, 1):
+        for there, here in itertools.zip_longest(theirs, first, fillvalue=""):
+            if here != there:
+                raise PoseidonError(f"the optimizers differ{when}: rank {rank} has {there or 'nothing'} where rank 0 has "
+                                    f"{here or 'nothing'}, expected settings, states and schedules that are the same on all workers",
+                                    "FAILED_PRECONDITION")
 
 
 def broadcast(session: Session, model: torch.nn.Module, root: int = 0) -> None:

@@ -45,7 +45,8 @@ class Usage(Shared):
 
     Of a parameter: 1 where it got a gradient. No worker's absent gradient means None and not zero, as in torch: weight decay and
     momentum would move what is zero. Marked where it is frozen. Of a layer with factors: marked where its gradient came whole
-    while they all send factors. The last one: marked where this worker declares its layers anew.
+    while they all send factors. The last one: marked where this worker declares its layers anew, and 0 where its parameters are to
+    be compared with the others'.
     """
 
     name, device, dtype = "poseidon.used", None, c.F32
@@ -60,6 +61,8 @@ class Usage(Shared):
         self.own = torch.empty_like(self.flat)  # the same
         self.parted = False  # some workers have frozen a parameter, or declare anew, and others not
         self.needed = False
+        self.checked = False  # somebody wants to know `due`
+        self.due = False      # parameters are to be compared, as some worker has said with the newest backward pass
         self.to_view, self.to_more = ctypes.byref(view_of(self.flat)), None
 
     def note(self, now: Step) -> Moves:
@@ -68,7 +71,7 @@ class Usage(Shared):
         numbers = [used if parameter.requires_grad else used - frozen
                    for layer in self.layers for parameter, used in zip(layer.parameters, layer.used)]
         numbers += [1 - mark * layer.came_whole for layer in self.with_factors]
-        numbers.append(1 - mark * now.renewing)
+        numbers.append(1 - mark * now.renewing - (now.due and now.joining is None))
         for layer in self.with_factors:
             layer.came_whole = False
         if numbers != self.noted:
@@ -79,6 +82,9 @@ class Usage(Shared):
 
     def tell(self) -> None:
         """Where this worker has no gradient another one may have."""
+        if self.checked:
+            last = float(self.flat[-1])
+            self.due = 1 - last - self.MARK * round(0.25 - last / self.MARK) > 0.5 / self.workers
         if self.flat.min() > 0:  # every parameter has a gradient on some worker, and nobody has marked anything
             for layer in self.layers:
                 layer.used = layer.all

@@ -81,6 +81,7 @@ class Step:
         self.pauses = 0      # how often that has begun or ended
         self.joining: Joins | None = None  # workers may have different numbers of steps
         self.renewing = False    # all workers are about to declare their layers anew
+        self.due = False         # this worker's parameters are to be compared with the others' (checks.py)
         self.compiled = False    # some module was, in its last forward pass
         self.read_ahead = False  # a loop has an uneven batch still to come (data.Use)
         self.passes = 0  # backward passes so far, those of no_sync too
