@@ -3,6 +3,7 @@
 file for what it ends with, to which it adds its rank.
 """
 import contextlib
+import copy
 import os
 import pathlib
 import random
@@ -636,9 +637,37 @@ def own_numbers():
         raise AssertionError("-1 was taken")
 
 
-def shared_and_already_divided():
+def buffers_with_overlap():
+    """On every rank they are what they are without overlap, whenever and however somebody looks."""
+    found = []
+    for overlap, aliased in (("backward", True), ("forward", True), ("forward", False)):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(20, 60), nn.BatchNorm1d(60), nn.Linear(60, 1))
+        model, optimizer = poseidon.distribute(model, sgd(model), overlap=overlap)
+        aliases = [buffer.detach() for buffer in model.buffers()] if aliased else []
+        looks = []
+
+        def look(how):
+            looks.append([buffer.tolist() for buffer in how()])
+        for step in range(4):
+            optimizer.zero_grad()
+            x = torch.randn(8, 20, generator=torch.Generator().manual_seed(10 * step + poseidon.rank()))
+            model(x).square().mean().backward()
+            look([lambda: aliases or model.buffers(), model.buffers, lambda: copy.deepcopy(model[1]).buffers(), lambda: ()][step])
+            optimizer.step()
+            look([lambda: aliases or model.buffers(), lambda: [model.state_dict()["1.running_var"]], model.buffers,
+                  lambda: copy.deepcopy(model).buffers()][step])
+        assert all(type(buffer) is torch.Tensor for buffer in model.buffers())
+        found.append(looks)
+        poseidon.release(model)
+    assert found[0] == found[1] == found[2]
+    assert len({str(one) for one in poseidon.all_gather_object(found)}) == 1
+
+
+def small_stories():
     already_divided()
     own_numbers()
+    buffers_with_overlap()
     return shared()
 
 

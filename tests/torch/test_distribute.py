@@ -90,8 +90,8 @@ def test_a_sampler_of_one_s_own_has_one_order_for_all(tmp_path):
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_scripts_share_numbers_and_names(tmp_path, workers):
-    """And nobody divides twice what is divided, or draws what others draw."""
-    for code, errors in run(tmp_path, workers, "shared_and_already_divided" if workers > 1 else "shared"):
+    """And nobody divides twice what is divided, draws what others draw, or finds old buffers."""
+    for code, errors in run(tmp_path, workers, "small_stories" if workers > 1 else "shared"):
         assert code == 0, errors[-3000:]
 
 

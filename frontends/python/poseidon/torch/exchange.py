@@ -125,6 +125,8 @@ class Exchange:
             layer.abandon()
         for shared in self.model.shared:
             shared.flying = False
+        for buffers in self.model.buffers:
+            buffers.show()
         self.detach()
 
     def renew(self) -> None:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .. import library as c
 from . import refusals
+from .aliases import Owned
 from .hooks import Hook
 from .landing import Lander
 from .states import FLYING, GUARDED, UNWANTED
@@ -52,7 +54,9 @@ class LateUpdates(Lander):
         super().__init__(*arguments)
         # The optimizer's groups as step() found them; None: no step() since backward.
         self.updating: list[Group] | None = None
-        self.kind = awaited_by(self)  # what parameters are meanwhile
+        self.kind, self.kind_of_buffers = awaited_by(self)  # what parameters and buffers are meanwhile
+        self.memory = {layer: Owned(layer.parameters) for layer in self.model.layers}
+        self.said: set[Layer] = set()  # of which the log has heard that they are updated at once
         self.zeroing = False  # zero_grad looks at gradients
         self.zeroed = False   # it was called since step()
         self.cleared: list[torch.nn.Parameter] = []  # since then, whose gradients were set to None
@@ -148,6 +152,9 @@ class LateUpdates(Lander):
             layer.next_pass()
             layer.forget()
             layer.guard()
+        for one in self.model.buffers:
+            if not (one.mine or one.hide(self.kind_of_buffers)):
+                self.land_shared()
 
     def look(self) -> None:
         for layer in self.model.layers:
@@ -217,9 +224,28 @@ class LateUpdates(Lander):
         return None
 
     def after_update(self, optimizer: object, arguments: object, words: object) -> None:
+        now = []
         for layer in self.model.layers:
             if layer.state is FLYING:
-                layer.hide(self.kind)
+                if self.memory[layer].is_shared() or not layer.hide(self.kind):
+                    now.append(layer)
+        if now:
+            self.update_now(now)
+
+    def update_now(self, layers: Sequence[Layer]) -> None:
+        """Of parameters that the program reaches otherwise, where nobody would see that it does."""
+        for layer in layers:
+            if layer not in self.said:
+                self.said.add(layer)
+                self.model.session.options.log(None, c.NOTICE, (
+                    f"layer '{layer.name}' is updated in step() and not with the next forward pass: something else has the memory of a "
+                    "parameter (as detach(), .data and numpy() give it), or a parameter has a class of its own").encode())
+        self.keeping = True
+        try:
+            for layer in layers:
+                self.finish(layer)
+        finally:
+            self.keeping = False
 
     @contextmanager
     def drop(self) -> Iterator[None]:

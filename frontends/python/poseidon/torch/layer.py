@@ -173,12 +173,15 @@ class Layer(Pushed):
             if self.state is GUARDED:
                 self.becomes(FLYING)
 
-    def hide(self, kind: type[Awaited]) -> None:
-        """Until the parameters have been updated, those who read them get them from `kind`."""
+    def hide(self, kind: type[Awaited]) -> bool:
+        """Until the parameters have been updated, those who read them get them from `kind`. False where one is of a class of its own."""
+        if any(type(parameter) is not torch.nn.Parameter for parameter in self.parameters):
+            return False
         self.becomes(AWAITED)
-        self.awaited = [parameter for parameter in self.parameters if type(parameter) is torch.nn.Parameter]
+        self.awaited = self.parameters
         for parameter in self.awaited:
             parameter.__class__ = kind  # the same object under another name
+        return True
 
     def show(self) -> None:
         for parameter in self.awaited:

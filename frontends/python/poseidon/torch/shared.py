@@ -10,6 +10,7 @@ import torch
 
 from .. import declared
 from .. import library as c
+from .aliases import Owned
 from .core import Pushed
 from .product import Product
 from .tensors import view_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .devices import Moves
     from .layer import Layer
     from .states import Step
+    from .under_way import AwaitedBuffer
 
 
 class Shared(Pushed):
@@ -125,6 +127,8 @@ class Buffers(Shared):
         self.pieces = [piece.view(buffer.shape) for piece, buffer in
                        zip(self.there.split([buffer.numel() for buffer in buffers]), buffers)]
         self.to_view = ctypes.byref(view_of(self.flat))
+        self.memory: Owned | None = None  # of the buffers, where somebody has asked for it
+        self.awaited: list[torch.Tensor] = []  # of another class until rank 0's numbers are there
         self.take_from(0, rank)
 
     def take_from(self, leader: int, rank: int) -> None:
@@ -136,6 +140,24 @@ class Buffers(Shared):
     def buffers(self) -> list[torch.Tensor]:
         return [module._buffers[name] for module, name in self.places]  # type: ignore[misc]  # None is not among them
 
+    def hide(self, kind: type[AwaitedBuffer]) -> bool:
+        """Until rank 0's numbers are there, those who read the buffers get them from `kind`. False where somebody has their memory, or a
+        buffer is of a class of its own."""
+        buffers = self.buffers()
+        if self.memory is None or any(one is not other for one, other in zip(buffers, self.memory.tensors)):
+            self.memory = Owned(buffers)
+        if self.memory.is_shared() or any(type(buffer) is not torch.Tensor for buffer in buffers):
+            return False
+        for buffer in buffers:
+            buffer.__class__ = kind  # the same object under another name
+        self.awaited = buffers
+        return True
+
+    def show(self) -> None:
+        for buffer in self.awaited:
+            buffer.__class__ = torch.Tensor
+        self.awaited = []
+
     def note(self, now: Step) -> Moves:
         if not self.mine:
             return []
@@ -143,6 +165,7 @@ class Buffers(Shared):
         return [(self.there, self.flat)] if self.staged else []
 
     def tell(self) -> None:
+        self.show()
         if not self.mine:
             if self.staged:
                 self.there.copy_(self.flat, non_blocking=True)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the program finds, with overlap, in the place of gradients and parameters that are under way.
+"""What the program finds, with overlap, in the place of gradients, parameters and buffers that are under way.
 
-From the end of backward() to optimizer.step(): `.grad` is of a class that raises. From optimizer.step() until a layer is updated:
+From the end of backward() to optimizer.step(): `.grad` is of a class that raises. From the end of backward() to the next forward pass
+what the program does with a buffer first waits until it is rank 0's. From optimizer.step() until a layer is updated:
 what the program does with its parameters (an average of weights, clamping, a norm for the log, a look at `.grad`) first waits
 until they and all others are updated, so that it finds what it would find without overlap. Torch asks __torch_function__ of an
 object's class about every call that reads or writes a tensor, so such parameters have a class of their own for that while.
@@ -45,6 +46,9 @@ class Updates(Protocol):
     def catch_up(self) -> None:
         """Does it all."""
 
+    def land_shared(self) -> None:
+        """Brings buffers."""
+
 
 # What an update does not change. Others of the kind wait without need.
 UNCHANGED = {getattr(torch.Tensor, name).__get__ for name in ("device", "dtype", "is_leaf", "layout", "ndim", "requires_grad", "shape")}
@@ -86,9 +90,34 @@ class Awaited(torch.nn.Parameter):
         return self.__reduce_ex__(protocol)
 
 
-def awaited_by(updates: Updates) -> type[Awaited]:
-    """The class of the parameters that wait for `updates`."""
+class AwaitedBuffer(torch.Tensor):
+    """A buffer whose numbers, rank 0's, `updates` has yet to bring."""
+
+    updates: ClassVar[Updates]
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), words: Any = None) -> Any:
+        for kind in types:
+            if issubclass(kind, AwaitedBuffer) and function not in UNCHANGED:
+                kind.updates.land_shared()
+        with torch._C.DisableTorchFunctionSubclass():
+            return function(*arguments, **(words or {}))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        self.updates.land_shared()
+        return copy.deepcopy(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self.updates.land_shared()
+        return self.__reduce_ex__(protocol)
+
+
+def awaited_by(updates: Updates) -> tuple[type[Awaited], type[AwaitedBuffer]]:
+    """The classes of the parameters and of the buffers that wait for `updates`."""
     class Own(Awaited):
         pass
-    Own.updates = updates
-    return Own
+
+    class OwnBuffer(AwaitedBuffer):
+        pass
+    Own.updates = OwnBuffer.updates = updates
+    return Own, OwnBuffer
