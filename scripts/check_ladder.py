@@ -43,7 +43,7 @@ ROOMS = {
     "frontends/caffe": [["proto"], ["data"], ["net"], ["layers"], ["solver"], ["train"]],
     PYTHON: [["."], ["doctor", "torch", "tensorflow"], ["keras", "lightning", "accelerate"], ["transformers", "demo"],
              ["cli"], ["__main__"]],
-    TORCH: [["aliases", "devices", "hooks", "others", "random_numbers", "states", "tensors", "under_way"],
+    TORCH: [["aliases", "devices", "hooks", "others", "random_numbers", "states", "tensors", "transforms", "under_way"],
             ["batch_norm", "core", "memory", "products", "replicas"],
             ["layer"],
             ["dense", "measure", "refusals", "table"],

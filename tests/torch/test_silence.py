@@ -781,6 +781,36 @@ def test_a_model_that_is_saved_while_it_trains_is_plain(alone, tmp_path):
 
 
 @pytest.mark.parametrize("overlap", [False, True])
+def test_a_model_is_traced_exported_and_transformed_while_it_trains(overlap):
+    """Its Linears, which hand over factors, are plain there. torch.jit.script compiles hooks, and says what helps."""
+    poseidon.torch.init(rank=0, workers=1, schemes={"0": "sfb"})
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+    plain = copy.deepcopy(model)
+    optimizers = sgd(model), sgd(plain)
+    poseidon.torch.wrap(model, optimizers[0], overlap=overlap)
+    assert type(model[0]) is not nn.Linear
+    x = torch.ones(5, 6)
+
+    def loss_of_derivatives(called):
+        return torch.func.vmap(torch.func.jacrev(called))(x).square().sum() + called(x).square().sum()
+    for step in range(3):
+        for called, optimizer in zip((model, plain), optimizers):
+            optimizer.zero_grad()
+            loss_of_derivatives(called).backward()
+            optimizer.step()
+        made = [torch.export.export(model, (x,)).module() if step == 1 else model, torch.jit.trace(model, x)]
+        for one in made:
+            torch.testing.assert_close(one(x), plain(x), rtol=1e-5, atol=1e-6)
+        for transform in (torch.func.jacrev, torch.func.jacfwd, torch.func.vmap):
+            torch.testing.assert_close(transform(model)(x), transform(plain)(x), rtol=1e-5, atol=1e-6)
+    with pytest.raises(PoseidonError, match=r"is no function that torch.jit.script compiles, expected copy.deepcopy\(model\), which"):
+        torch.jit.script(model)
+    torch.jit.script(copy.deepcopy(model))
+    poseidon.torch.shutdown()
+    torch.jit.script(model)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
 def test_a_released_model_is_plain_and_may_be_wrapped_again(alone, overlap):
     model, plain = mlp(), mlp()
     optimizers = sgd(model), sgd(plain)

@@ -19,7 +19,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..report import Scalars
-from . import batch_norm, others, refusals, renewal, unseen
+from . import batch_norm, others, refusals, renewal, transforms, unseen
 from .hooks import Hook, keep_hooks_out_of_pickles
 from .landing import Lander
 from .late import LateUpdates
@@ -166,7 +166,13 @@ class Exchange:
     # ---- hooks of the whole
 
     def before_forward(self, model: torch.nn.Module, arguments: object) -> None:
-        if torch._C._current_graph_task_id() < 0:  # else a checkpoint computes it again, in the backward pass
+        # Else a checkpoint computes it again, in the backward pass, or torch.export has put other tensors in the place of the model's.
+        if torch._C._current_graph_task_id() >= 0 or transforms.is_exporting():
+            return
+        if transforms.is_inside():
+            with transforms.outside():
+                self.passes.before_forward(model, self.renew)
+        else:
             self.passes.before_forward(model, self.renew)
 
     def before_any_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:

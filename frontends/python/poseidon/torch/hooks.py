@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..errors import PoseidonError
+
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
+
+
+class NotAFunction(PoseidonError, AttributeError):
+    """What has no name, for those who ask whether it has one."""
 
 
 class Hook:
@@ -20,6 +26,12 @@ class Hook:
 
     def __call__(self, *arguments: Any) -> Any:
         return self.call(*arguments)
+
+    @property
+    def __name__(self) -> str:
+        """Which torch.jit.script asks for first, to compile the hook."""
+        raise NotAFunction("a hook of a model that poseidon.torch.distribute synchronises is no function that torch.jit.script compiles, "
+                           "expected copy.deepcopy(model), which is plain, or poseidon.torch.release(model) before", "UNIMPLEMENTED")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Hook, (nothing,)

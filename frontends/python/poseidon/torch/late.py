@@ -5,6 +5,7 @@ earlier, while the layer of another module is waited for.
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import library as c
-from . import refusals
+from . import refusals, transforms
 from .aliases import Owned
 from .hooks import Hook
 from .landing import Lander
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 # Numbers of layers that are updated by one call of the optimizer: what is updated stays in a core's cache. On a device a call
 # takes longer than what it launches, so that whatever has landed goes in one.
 MOST_UPDATED_AT_ONCE = 2 ** 16
+
+
+NOTHING = contextlib.nullcontext()  # may be entered as often as one likes
 
 
 class ZeroGrad:
@@ -67,8 +71,9 @@ class LateUpdates(Lander):
     def finish(self, layer: Layer) -> None:
         """Waits for the layer's mean and updates its parameters if step() has been called; so it does meanwhile for other layers
         whose means are there."""
-        while layer.flying:
-            self.finish_landed([layer] if self.updating is None else self.landed(layer))
+        with transforms.outside() if transforms.is_inside() else NOTHING:
+            while layer.flying:
+                self.finish_landed([layer] if self.updating is None else self.landed(layer))
 
     def landed(self, wanted: Layer) -> list[Layer]:
         """Layers whose means are there: the wanted one or else the first of the others, and small ones in the order of the

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
+from . import transforms
+
 if TYPE_CHECKING:
     from .product import Product
 
@@ -73,8 +75,9 @@ class Linear(torch.nn.Linear):
         layer: Product | None = self.__dict__.get("poseidon_layer")  # none any more where a hook of this very call has made it plain
         # Under autocast, in another precision, of a weight that is computed from the parameter, with a hook that wants
         # to see it, or compiled (a compiler drops what backward does besides computing), the gradient comes whole,
-        # through the parameter's hook. (self.weight would compute it.)
-        if layer is None or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        # through the parameter's hook. (self.weight would compute it.) So it does in transforms of torch.func and in a trace, which
+        # know torch's own functions.
+        if layer is None or torch.compiler.is_compiling() or not torch.is_grad_enabled() or transforms.is_inside():
             return torch.nn.Linear.forward(self, x)
         weight, *biases = layer.parameters
         bias = biases[0] if biases else None
