@@ -6,6 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -70,6 +71,26 @@ def test_a_place_is_needed(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(PoseidonError, match="variable RANK is 'two', expected a number"):
         poseidon.torch.init()
+
+
+@pytest.mark.parametrize("name, near", [
+    ("join_timout", "join_timeout"), ("Schemes", "schemes"), ("trace_span", "trace_spans"), ("token", "token_file"), ("x", "one of blas, ")])
+def test_an_option_that_is_none_is_named_with_the_one_that_is_like_it(name, near):
+    with pytest.raises(PoseidonError, match=f"init was given {name}, which is no option, expected {near}"):
+        poseidon.torch.init(rank=0, workers=1, **{name: 1})
+
+
+def test_the_package_has_what_its_one_front_end_has(monkeypatch):
+    """As where a script has named the front end poseidon, and imports poseidon.lightning behind it."""
+    assert poseidon.rank is poseidon.torch.rank and poseidon.distribute is poseidon.torch.distribute
+    with pytest.raises(AttributeError, match="module 'poseidon' has no attribute 'ranks'$"):
+        poseidon.ranks  # noqa: B018  # its being asked for is the test
+    other = types.ModuleType("poseidon.tensorflow")
+    other.__all__, other.rank = ["rank"], len
+    monkeypatch.setitem(sys.modules, "poseidon.tensorflow", other)
+    with pytest.raises(AttributeError, match="no attribute 'rank': poseidon.torch and poseidon.tensorflow have, expected the name of one"):
+        poseidon.rank  # noqa: B018  # see above
+    assert poseidon.join is poseidon.session.join  # its own
 
 
 @pytest.mark.parametrize("overlap", [False, True])

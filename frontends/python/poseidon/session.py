@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import array
 import ctypes
+import difflib
 import functools
 import hashlib
+import inspect
 import itertools
 import os
 import re
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import interruption, launch, meeting
@@ -75,6 +77,16 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
     return options
 
 
+def check_options(options: Mapping[str, object]) -> None:
+    """Refuses a name that is none of open_options' keywords, and says which one is like it."""
+    taken = [name for name in inspect.signature(open_options).parameters if name != "place"] + ["rank", "workers", "coordinator", "port", "listen"]
+    for name in options:
+        if name not in taken:
+            near = difflib.get_close_matches(name, taken, 1)
+            raise PoseidonError(f"init was given {name}, which is no option, expected " + (near[0] if near else
+                                f"one of {', '.join(sorted(taken))}"), "INVALID_ARGUMENT")
+
+
 NUMBERS = {"f": c.F32, "d": c.F64, "q": c.I64, "l": c.I64}  # of the buffer protocol
 
 
@@ -113,6 +125,7 @@ def join(rank: int | None = None, workers: int | None = None, coordinator: str |
     `cores`, which this worker may use. What is left out launch.py finds in what the launcher sets. Where the launcher does not
     say where workers meet, they do by files (meeting.py), or, on several hosts with torchrun's agents, by `meet`: it makes that
     known to the place, and returns what rank 0 has to call when it listens. Options: those of poseidon.torch.init."""
+    check_options(options)
     place = Place.find(rank, workers, coordinator, port, listen)
     token_file = token_file or os.environ.get("POSEIDON_TOKEN_FILE")
     if cores is None:
