@@ -181,8 +181,9 @@ def check_can_shard(loader: DataLoader[Any]) -> None:
                             "with __getitem__ and __len__", "INVALID_ARGUMENT")
     samplers = list(samplers_of(loader))
     if any(isinstance(sampler, (Turns, BatchTurns)) for sampler in samplers):
-        raise PoseidonError("the loader is one that loader or shard of poseidon has given, with this worker's part of the batches, expected "
-                            "one that gives the batches of all workers: dividing it again would leave out most samples", "INVALID_ARGUMENT")
+        raise PoseidonError("the loader is one that loader or shard of poseidon has given, with this worker's part of the batches, "
+                            "expected one that gives the batches of all workers: dividing it again would leave out most samples",
+                            "INVALID_ARGUMENT")
     if any(isinstance(sampler, DistributedSampler) for sampler in samplers):
         raise PoseidonError("the loader has a DistributedSampler, expected one that gives the samples of all workers, which "
                             "are divided here", "INVALID_ARGUMENT")

@@ -113,7 +113,8 @@ def not_exchanged(optimizer: torch.optim.Optimizer, name: str) -> PoseidonError:
 
 # ---- of parameters that change, or that several models have
 
-def check_shared(root: torch.nn.Module, known: Set[torch.nn.Parameter], others: Iterable[tuple[torch.nn.Module, Set[torch.nn.Parameter]]]) -> None:
+def check_shared(root: torch.nn.Module, known: Set[torch.nn.Parameter],
+                 others: Iterable[tuple[torch.nn.Module, Set[torch.nn.Parameter]]]) -> None:
     """Refuses a model that trains what one of the `others`, each with its parameters that travel, trains: each would exchange the
     gradient. `known`: those of the model itself that travel whether they require a gradient or not."""
     for other, theirs in others:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -69,6 +69,12 @@ def said_of(value: object) -> str | None:
 Names = Mapping[torch.Tensor, str]  # of the parameters that count
 
 
+def state_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict[Any, Any]:
+    """In one order."""
+    state = optimizer.state.get(parameter)
+    return dict(sorted(state.items(), key=lambda item: str(item[0]))) if isinstance(state, dict) else {}
+
+
 def settings_of(optimizer: torch.optim.Optimizer, names: Names) -> Iterator[str]:
     """In lines, with how many steps each parameter has had."""
     kind = type(optimizer).__name__
@@ -78,14 +84,14 @@ def settings_of(optimizer: torch.optim.Optimizer, names: Names) -> Iterator[str]
                 if name not in HOW and (said := said_of(value)) is not None:
                     yield f"{name} {said} in group {number} of {kind}"
     for parameter, name in names.items():
-        if (steps := said_of(optimizer.state.get(parameter, {}).get("step"))) != "None":
-            yield f"{steps} steps of parameter '{name}' in {kind}"
+        if (steps := state_of(optimizer, parameter).get("step")) is not None:
+            yield f"{said_of(steps)} steps of parameter '{name}' in {kind}"
 
 
 def states_of(optimizer: torch.optim.Optimizer, names: Names) -> Iterator[str]:
     """In lines, by their hashes."""
     for parameter, name in names.items():
-        for key, value in sorted(optimizer.state.get(parameter, {}).items()):
+        for key, value in state_of(optimizer, parameter).items():
             if (said := said_of(value)) is not None:
                 yield f"{key} of parameter '{name}' in {type(optimizer).__name__}: {said}"
 
