@@ -11,7 +11,7 @@ help: ## this list
 demo: build ## train LeNet on Fashion-MNIST with four workers and say what happened
 	@scripts/demo.sh
 
-test: setup ## everything: release, sanitizers, clang, a short fuzz run
+test: setup ## everything: release, sanitizers (by clang too), a short fuzz run
 	@scripts/test.sh
 
 check: setup ## the quick tests, for daily work
