@@ -43,6 +43,8 @@ configured() {
 
 # ccache finds object files again by their content, whatever folder the checkout is in.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+# A precompiled header counts by its content; none of its sources uses __TIME__.
+export CCACHE_SLOPPINESS=pch_defines,time_macros
 [ -w "${HOME:-/}" ] || export CCACHE_DIR=${CCACHE_DIR:-$PWD/build/.ccache}
 
 mkdir -p build
