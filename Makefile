@@ -23,7 +23,7 @@ soak: setup ## the tests at their full counts; takes hours
 
 golden: setup ## compare with golden cases: make golden DIR=folder
 	@[ -n "$(DIR)" ] || { echo "golden: DIR is not set, expected make golden DIR=folder-of-cases" >&2; exit 2; }
-	@scripts/build.sh release poseidon_golden
+	@scripts/build.sh release -DPOSEIDON_TESTS=ON poseidon_golden
 	@build/release/bin/poseidon_golden "$(DIR)"
 
 bench: build ## ratios against the recorded ones (root, about 5 minutes) and what the trainer costs

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every command of the Makefile, the scripts and the guides that builds a test or a benchmark turns on the option without which
+the target does not exist: `make demo` leaves a build that has neither."""
+
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+OPTIONS = {"tests": "POSEIDON_TESTS", "benchmarks": "POSEIDON_BENCHMARKS"}  # by the folder that declares a target
+
+
+def optional_targets(root=ROOT):
+    """The option that each program needs."""
+    return {name: option for folder, option in OPTIONS.items() for file in (root / folder).rglob("CMakeLists.txt")
+            for name in re.findall(r"add_executable\((\w+)", file.read_text())}
+
+
+def lacking(text, needs):
+    """Targets that a command in `text` builds without their option."""
+    commands = re.findall(r"scripts/build\.sh [^`&;\n]*", text)
+    return [target for command in commands for target in command.split()
+            if target in needs and f"-D{needs[target]}=ON" not in command]
+
+
+class BuildCommandsTest(unittest.TestCase):
+    def test_a_missing_option_is_found(self):
+        needs = {"poseidon_golden": "POSEIDON_TESTS"}
+        self.assertEqual(lacking("\t@scripts/build.sh release poseidon_golden\n", needs), ["poseidon_golden"])
+        self.assertEqual(lacking("\t@scripts/build.sh release -DPOSEIDON_TESTS=ON poseidon_golden\n", needs), [])
+
+    def test_commands(self):
+        needs = optional_targets()
+        self.assertLessEqual({"poseidon_golden", "subnormals_bench", "poseidon_replay"}, set(needs))
+        for file in (ROOT / "Makefile", *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("scripts/*.sh")):
+            self.assertEqual(lacking(file.read_text(), needs), [], file)
+
+
+if __name__ == "__main__":
+    unittest.main()
