@@ -25,19 +25,25 @@ void AddNetFlags(CLI::App& command, NetFlags& flags) {
   command.add_option("--iterations", flags.iterations, "Number of passes")->check(CLI::Range(1, 1 << 30));
   command.add_option("--level", flags.level, "Network level");
   command.add_option("--stage", flags.stage, "Network stages, comma-separated");
-  command.add_option("--gpu", flags.gpu, "GPU ids (this build computes on the CPU)");
+  AddGpuFlag(command, flags.gpu);
   command.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
 }
 
+void AddGpuFlag(CLI::App& command, std::string& gpu) {
+  command.add_option("--gpu", gpu, "GPU ids (this build computes on the CPU)");
+}
+
+void RefuseGpu(const std::string& gpu) {
+  if (!gpu.empty()) Fail("--gpu " + gpu + ": this build computes on the CPU; leave the flag out");
+}
+
 std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
-  if (!flags.gpu.empty()) {
-    Fail("--gpu " + flags.gpu + ": this build computes on the CPU; leave the flag out");
-  }
+  RefuseGpu(flags.gpu);
   caffe::FlushSubnormals();
   at::set_num_threads(flags.threads > 0
                           ? flags.threads
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
-  Result<caffe::NetParameter> parameters = caffe::ReadNet(flags.model);
+  Result<caffe::NetParameter> parameters = caffe::ReadNet(flags.model, caffe::IsLayerType);
   if (!parameters.ok()) Fail(parameters.status().message());
   caffe::FindFilesBeside(std::filesystem::path(flags.model).parent_path().string(), &*parameters);
   caffe::NetState state;

@@ -23,6 +23,10 @@ struct NetFlags {
 };
 void AddNetFlags(CLI::App& command, NetFlags& flags);
 
+// Adds --gpu, which Caffe's command lines have. RefuseGpu fails with a sentence where it was given.
+void AddGpuFlag(CLI::App& command, std::string& gpu);
+void RefuseGpu(const std::string& gpu);
+
 // Reads and builds the net; fails with a sentence. Sets the number of compute threads.
 std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags);
 

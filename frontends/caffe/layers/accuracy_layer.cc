@@ -33,7 +33,7 @@ class AccuracyLayer final : public Layer {
     const auto& settings = param().accuracy_param();
     std::optional<int> ignored;
     if (settings.has_ignore_label()) ignored = settings.ignore_label();
-    POSEIDON_ASSIGN_OR_RETURN(const Labels labels, ReadLabels(bottom[1]->data, view_, ignored));
+    POSEIDON_ASSIGN_OR_RETURN(const Labels labels, ReadLabels(bottom[1]->data, view_, ignored, &bad_row_));
     const at::Tensor scores = bottom[0]->data.view({view_.outer, view_.classes, view_.inner});
     const at::Tensor truth = at::gather(scores, 1, labels.index);
     // The true class is as good as itself, so a hit has at most top_k such classes.

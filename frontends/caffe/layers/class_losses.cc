@@ -61,7 +61,7 @@ class HingeLossLayer final : public LabelLossLayer {
   using LabelLossLayer::LabelLossLayer;
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
-    POSEIDON_ASSIGN_OR_RETURN(labels_, ReadLabels(bottom[1]->data, view_, std::nullopt));
+    POSEIDON_ASSIGN_OR_RETURN(labels_, ReadLabels(bottom[1]->data, view_, std::nullopt, &bad_row_));
     margin_ = bottom[0]->data.clone();
     FlipTruth();
     margin_.add_(1).clamp_min_(0);
@@ -101,7 +101,7 @@ class MultinomialLogisticLossLayer final : public LabelLossLayer {
   using LabelLossLayer::LabelLossLayer;
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
-    POSEIDON_ASSIGN_OR_RETURN(labels_, ReadLabels(bottom[1]->data, view_, std::nullopt));
+    POSEIDON_ASSIGN_OR_RETURN(labels_, ReadLabels(bottom[1]->data, view_, std::nullopt, &bad_row_));
     truth_ = at::gather(Classes(bottom[0]->data), 1, labels_.index).clamp_min_(kLeastProbability);
     top[0]->data.copy_(truth_.log().sum().div_(-rows()));
     return OkStatus();
@@ -125,6 +125,8 @@ class InfogainLossLayer final : public LabelLossLayer {
  public:
   using LabelLossLayer::LabelLossLayer;
   Arity arity() const override { return {2, 3, 1, 2}; }
+  bool is_masked_mean() const override { return IsMaskedMean(param().loss_param(), LossParameter::VALID); }
+  std::int64_t counted() const override { return labels_.valid_count; }
 
   Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
     if (param().loss_param().has_normalize()) {
@@ -157,7 +159,7 @@ class InfogainLossLayer final : public LabelLossLayer {
   Status Forward(const Blobs& bottom, const Blobs& top) override {
     std::optional<int> ignored;
     if (param().loss_param().has_ignore_label()) ignored = param().loss_param().ignore_label();
-    POSEIDON_ASSIGN_OR_RETURN(labels_, ReadLabels(bottom[1]->data, view_, ignored));
+    POSEIDON_ASSIGN_OR_RETURN(labels_, ReadLabels(bottom[1]->data, view_, ignored, &bad_row_));
     probability_ = at::_softmax(bottom[0]->data, view_.axis, false);
     // The row of H for each label, laid out as the scores are.
     const at::Tensor matrix = (bottom.size() == 3 ? bottom[2]->data : matrix_)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "frontends/caffe/data/batch_source.h"
@@ -65,13 +66,20 @@ class DataLayer final : public Layer {
     const std::uint64_t first = phase() == TRAIN ? FirstTrainSample(batch, context().share, rows)
                                                  : FirstTestSample(batch, rows);
     POSEIDON_RETURN_IF_ERROR(source_->Take(skip_ + first, &batch_));
+    first_ = skip_ + first;
     top[0]->data = batch_.images;
     if (top.size() > 1) top[1]->data = batch_.labels;
     return OkStatus();
   }
 
+  std::string RecordAt(std::int64_t row) const override {
+    return "record " + std::to_string((first_ + static_cast<std::uint64_t>(row)) % source_->records()) + " of " +
+           param().data_param().source() + ", counted from 0 in the order of keys";
+  }
+
  private:
   std::int64_t rows_ = 0;
+  std::uint64_t first_ = 0;  // the sample of the batch's first row
   std::uint64_t skip_ = 0;  // records passed over at the beginning, below rand_skip
   std::unique_ptr<BatchSource> source_;
   Batch batch_;

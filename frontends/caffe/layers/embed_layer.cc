@@ -36,7 +36,7 @@ class EmbedLayer final : public Layer {
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
     const ClassView view = {.axis = 1, .outer = bottom[0]->count(), .classes = words_, .inner = 1};
-    POSEIDON_ASSIGN_OR_RETURN(const Labels read, ReadLabels(bottom[0]->data, view, std::nullopt));
+    POSEIDON_ASSIGN_OR_RETURN(const Labels read, ReadLabels(bottom[0]->data, view, std::nullopt, /*bad_row=*/nullptr));
     index_ = read.index.view({-1});
     at::Tensor out = top[0]->data.view({-1, outputs_});
     at::index_select_out(out, weight(0), 0, index_);

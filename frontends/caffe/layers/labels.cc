@@ -2,6 +2,7 @@
 #include "frontends/caffe/layers/labels.h"
 
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/argmax.h>
 
 #include <algorithm>
 #include <string>
@@ -26,8 +27,8 @@ Result<ClassView> ViewClasses(const Blob& scores, const Blob& labels, std::int64
   return view;
 }
 
-Result<Labels> ReadLabels(const at::Tensor& labels, const ClassView& view,
-                          std::optional<int> ignored) {
+Result<Labels> ReadLabels(const at::Tensor& labels, const ClassView& view, std::optional<int> ignored,
+                          std::optional<std::int64_t>* bad_row) {
   Labels read;
   read.index = labels.to(at::kLong).view({view.outer, 1, view.inner});
   read.valid_count = read.index.numel();
@@ -42,6 +43,8 @@ Result<Labels> ReadLabels(const at::Tensor& labels, const ClassView& view,
   const std::int64_t least = low.item<std::int64_t>();
   const std::int64_t most = high.item<std::int64_t>();
   if (least < 0 || most >= view.classes) {
+    const at::Tensor wrong = read.index.eq(least < 0 ? least : most).view({-1});
+    if (bad_row != nullptr) *bad_row = at::argmax(wrong.to(at::kLong)).item<std::int64_t>() / view.inner;
     return InvalidArgument("label " + std::to_string(least < 0 ? least : most) +
                            " is not among the " + std::to_string(view.classes) + " classes");
   }
@@ -67,6 +70,10 @@ LossParameter::NormalizationMode NormalizationOf(const LossParameter& loss,
     return loss.normalize() ? LossParameter::VALID : LossParameter::BATCH_SIZE;
   }
   return fallback;
+}
+
+bool IsMaskedMean(const LossParameter& loss, LossParameter::NormalizationMode fallback) {
+  return loss.has_ignore_label() && NormalizationOf(loss, fallback) == LossParameter::VALID;
 }
 
 }  // namespace poseidon::caffe

@@ -32,9 +32,9 @@ struct Labels {
   std::int64_t valid_count = 0;
 };
 
-// Fails, naming the label, when one is outside [0, classes).
-Result<Labels> ReadLabels(const at::Tensor& labels, const ClassView& view,
-                          std::optional<int> ignored);
+// Fails, naming the label, when one is outside [0, classes), and says in *bad_row, where that is not null, which row it is of.
+Result<Labels> ReadLabels(const at::Tensor& labels, const ClassView& view, std::optional<int> ignored,
+                          std::optional<std::int64_t>* bad_row);
 
 // Returns the divisor of a loss summed over its labels, never below 1.
 double Normalizer(LossParameter::NormalizationMode mode, const ClassView& view,
@@ -43,6 +43,9 @@ double Normalizer(LossParameter::NormalizationMode mode, const ClassView& view,
 // The mode that `loss` asks for: `normalization`, else the older `normalize`, else `fallback`.
 LossParameter::NormalizationMode NormalizationOf(const LossParameter& loss,
                                                  LossParameter::NormalizationMode fallback);
+
+// Whether a loss with these options is a mean over the samples that are not ignored, and over no others.
+bool IsMaskedMean(const LossParameter& loss, LossParameter::NormalizationMode fallback);
 
 }  // namespace poseidon::caffe
 

@@ -2,10 +2,10 @@
 #include "frontends/caffe/layers/registry.h"
 
 #include <algorithm>
-#include <array>
+#include <cctype>
+#include <iterator>
 #include <string_view>
-
-#include "poseidon/base/listed.h"
+#include <utility>
 
 namespace poseidon::caffe {
 
@@ -30,6 +30,37 @@ constexpr Entry kLayers[] = {
 #undef POSEIDON_LAYER
 };
 
+// How many letters have to be put in, taken out or replaced, whatever their case.
+std::size_t Distance(std::string_view a, std::string_view b) {
+  const auto differ = [](char x, char y) {
+    return std::tolower(static_cast<unsigned char>(x)) != std::tolower(static_cast<unsigned char>(y));
+  };
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (differ(a[i - 1], b[j - 1]) ? 1 : 0);
+      diagonal = row[j];
+      row[j] = std::min({row[j - 1] + 1, row[j] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+// The known type that `type` may stand for; empty: none is near.
+std::string_view SpelledNearly(std::string_view type) {
+  std::string_view nearest;
+  std::size_t least = type.size() / 4 + 1;  // letters that may be wrong, and one more
+  for (const Entry& entry : kLayers) {
+    if (const std::size_t distance = Distance(type, entry.type); distance < least) {
+      least = distance;
+      nearest = entry.type;
+    }
+  }
+  return nearest;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Layer>> MakeLayer(const LayerParameter& param,
@@ -37,9 +68,14 @@ Result<std::unique_ptr<Layer>> MakeLayer(const LayerParameter& param,
   for (const Entry& entry : kLayers) {
     if (entry.type == param.type()) return entry.make(param, context);
   }
-  std::string known;
-  for (const std::string& type : LayerTypes()) AddListed(type, &known);
-  return InvalidArgument("unknown layer type '" + param.type() + "', known are " + known);
+  const std::string_view meant = SpelledNearly(param.type());
+  std::string words = "unknown layer type '" + param.type() + "'";
+  if (!meant.empty()) words += " (did you mean '" + std::string(meant) + "'?)";
+  return InvalidArgument(std::move(words));
+}
+
+bool IsLayerType(const std::string& type) {
+  return std::any_of(std::begin(kLayers), std::end(kLayers), [&](const Entry& entry) { return entry.type == type; });
 }
 
 std::vector<std::string> LayerTypes() {

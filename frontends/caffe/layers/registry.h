@@ -11,9 +11,11 @@
 
 namespace poseidon::caffe {
 
-// A layer of the type that `param` names. An unknown type is an error that lists the known ones;
-// a known one joined by its line in layers.inc.
+// A layer of the type that `param` names. An unknown type, the only failure, is an error that names a known one that is
+// spelled nearly so; a known one joined by its line in layers.inc.
 Result<std::unique_ptr<Layer>> MakeLayer(const LayerParameter& param, const LayerContext& context);
+
+bool IsLayerType(const std::string& type);
 
 // In alphabetical order.
 std::vector<std::string> LayerTypes();

@@ -30,7 +30,7 @@ class BatchReindexLayer final : public Layer {
   Status Forward(const Blobs& bottom, const Blobs& top) override {
     const ClassView view = {
         .axis = 1, .outer = bottom[1]->count(), .classes = bottom[0]->data.size(0), .inner = 1};
-    POSEIDON_ASSIGN_OR_RETURN(const Labels read, ReadLabels(bottom[1]->data, view, std::nullopt));
+    POSEIDON_ASSIGN_OR_RETURN(const Labels read, ReadLabels(bottom[1]->data, view, std::nullopt, /*bad_row=*/nullptr));
     index_ = read.index.view({-1});
     at::index_select_out(top[0]->data, bottom[0]->data, 0, index_);
     return OkStatus();

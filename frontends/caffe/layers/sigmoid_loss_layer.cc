@@ -16,6 +16,8 @@ class SigmoidCrossEntropyLossLayer final : public Layer {
   using Layer::Layer;
   Arity arity() const override { return {2, 2, 1, 1}; }
   bool is_loss() const override { return true; }
+  bool is_masked_mean() const override { return IsMaskedMean(param().loss_param(), LossParameter::BATCH_SIZE); }
+  std::int64_t counted() const override { return counted_; }
   bool AllowForceBackward(int bottom) const override { return bottom != 1; }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
@@ -34,15 +36,15 @@ class SigmoidCrossEntropyLossLayer final : public Layer {
     target_ = bottom[1]->data.view(x.sizes());
     // -(x t - max(x, 0) - log(1 + exp(-|x|))): no overflow for any x
     at::Tensor terms = at::abs(x).neg_().exp_().log1p_().add_(x.clamp_min(0)).sub_(x.mul(target_));
-    std::int64_t count = x.numel();
+    counted_ = x.numel();
     valid_.reset();
     if (param().loss_param().has_ignore_label()) {
       valid_ = target_.trunc().ne(param().loss_param().ignore_label()).to(x.scalar_type());
-      count = static_cast<std::int64_t>(valid_.sum().item<double>());
+      counted_ = static_cast<std::int64_t>(valid_.sum().item<double>());
       terms.mul_(valid_);
     }
     normalizer_ = Normalizer(NormalizationOf(param().loss_param(), LossParameter::BATCH_SIZE),
-                             view_, count);
+                             view_, counted_);
     top[0]->data.copy_(terms.sum().div_(normalizer_));
     return OkStatus();
   }
@@ -62,6 +64,7 @@ class SigmoidCrossEntropyLossLayer final : public Layer {
   ClassView view_;
   at::Tensor target_;
   at::Tensor valid_;
+  std::int64_t counted_ = 0;
   double normalizer_ = 1;
 };
 

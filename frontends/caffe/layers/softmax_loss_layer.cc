@@ -19,6 +19,8 @@ class SoftmaxWithLossLayer final : public Layer {
   using Layer::Layer;
   Arity arity() const override { return {2, 2, 1, 2}; }
   bool is_loss() const override { return true; }
+  bool is_masked_mean() const override { return IsMaskedMean(param().loss_param(), LossParameter::VALID); }
+  std::int64_t counted() const override { return labels_.valid_count; }
   bool AllowForceBackward(int bottom) const override { return bottom != 1; }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
@@ -34,7 +36,7 @@ class SoftmaxWithLossLayer final : public Layer {
     at::_softmax_out(probability_, bottom[0]->data, view_.axis, false);
     std::optional<int> ignored;
     if (param().loss_param().has_ignore_label()) ignored = param().loss_param().ignore_label();
-    POSEIDON_ASSIGN_OR_RETURN(labels_, ReadLabels(bottom[1]->data, view_, ignored));
+    POSEIDON_ASSIGN_OR_RETURN(labels_, ReadLabels(bottom[1]->data, view_, ignored, &bad_row_));
     // The smallest normal float bounds the loss of a label that got probability 0.
     at::Tensor terms = at::gather(Classes(probability_), 1, labels_.index)
                            .clamp_min_(std::numeric_limits<float>::min())

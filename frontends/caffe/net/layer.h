@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,10 @@ class Layer {
   virtual bool AllowForceBackward(int /*bottom*/) const { return true; }
   // Loss layers weigh their first top with 1 where the net names no loss_weight.
   virtual bool is_loss() const { return false; }
+  // Whether the loss is a mean over samples of which labels leave some out (ignore_label with normalization VALID), and over
+  // how many it was in the last Forward.
+  virtual bool is_masked_mean() const { return false; }
+  virtual std::int64_t counted() const { return 0; }
   // Learned blobs that are running statistics, kept but never trained or averaged.
   virtual bool params_are_statistics() const { return false; }
   // The factor side, or null. Not owned.
@@ -120,6 +125,10 @@ class Layer {
   Phase phase() const { return context_.phase; }
   // The learned blobs, Caffe's `blobs`.
   const std::vector<Blob>& blobs() const { return blobs_; }
+  // The row of the batch whose label made the last Forward fail.
+  std::optional<std::int64_t> bad_row() const { return bad_row_; }
+  // Of a layer that reads a database, which record row `row` of its tops is now; else empty.
+  virtual std::string RecordAt(std::int64_t /*row*/) const { return {}; }
   // Whether the gradient of learned blob `index` is computed.
   bool wants_param_diff(std::size_t index) const { return slots_[index].wanted; }
 
@@ -132,6 +141,7 @@ class Layer {
   // In SetUp: keeps all blobs of this layer from being trained.
   void FreezeParams();
 
+  std::optional<std::int64_t> bad_row_;  // a Forward that fails by a row says which
   at::Tensor& weight(int index) { return At(blobs_, index).data; }
   // Whether the gradient of learned blob `index` is wanted.
   bool WantsParamDiff(int index) const { return At(slots_, index).wanted; }

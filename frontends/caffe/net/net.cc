@@ -71,8 +71,9 @@ Status Net::Named(int index, const Status& status) const {
 Status Net::Build(LayerFactory make_layer) {
   nodes_.resize(static_cast<std::size_t>(param_.layer_size()));
   MakeNamesUnique();
+  POSEIDON_RETURN_IF_ERROR(MakeLayers(make_layer));
   for (int i = 0; i < param_.layer_size(); ++i) {
-    if (const Status status = RunOnEngine([&] { return AddLayer(i, make_layer); }); !status.ok()) {
+    if (const Status status = RunOnEngine([&] { return AddLayer(i); }); !status.ok()) {
       return Named(i, status);
     }
   }
@@ -108,23 +109,44 @@ void Net::MakeNamesUnique() {
   }
 }
 
-Status Net::AddLayer(int index, LayerFactory make_layer) {
-  LayerParameter* param = param_.mutable_layer(index);
-  if (!param->has_phase()) param->set_phase(state_.phase());
+// All of them before any is added, so that a failure names everything that there is no layer for.
+Status Net::MakeLayers(LayerFactory make_layer) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> missing;  // a reason, and the layers that have it
+  for (int i = 0; i < param_.layer_size(); ++i) {
+    LayerParameter* const param = param_.mutable_layer(i);
+    if (!param->has_phase()) param->set_phase(state_.phase());
+    Result<std::unique_ptr<Layer>> made = make_layer(*param, {.dtype = ScalarTypeOf(options_.dtype),
+                                                              .phase = param->phase(),
+                                                              .seed = options_.seed,
+                                                              .share = options_.share,
+                                                              .pass = &pass_,
+                                                              .unique_name = UniqueName(i)});
+    if (made.ok()) {
+      layers_.push_back(*std::move(made));
+      continue;
+    }
+    const std::string& reason = made.status().message();
+    auto same = std::find_if(missing.begin(), missing.end(), [&](const auto& entry) { return entry.first == reason; });
+    if (same == missing.end()) same = missing.emplace(same, reason, std::vector<std::string>());
+    same->second.push_back(param->name());
+  }
+  if (missing.empty()) return OkStatus();
+  std::string text;
+  for (const auto& [reason, names] : missing) {
+    text += (text.empty() ? "layer '" : "; layer '") + names.front() + "'";
+    if (names.size() > 1) text += " and " + std::to_string(names.size() - 1) + (names.size() == 2 ? " other" : " others");
+    text += ": " + reason;
+  }
+  return InvalidArgument(std::move(text));
+}
+
+Status Net::AddLayer(int index) {
+  const LayerParameter* const param = &param_.layer(index);
   if (param->propagate_down_size() > 0 && param->propagate_down_size() != param->bottom_size()) {
     return InvalidArgument("propagate_down is given " +
                            std::to_string(param->propagate_down_size()) + " times for " +
                            std::to_string(param->bottom_size()) + " bottoms");
   }
-  POSEIDON_ASSIGN_OR_RETURN(
-      std::unique_ptr<Layer> made,
-      make_layer(*param, {.dtype = ScalarTypeOf(options_.dtype),
-                          .phase = param->phase(),
-                          .seed = options_.seed,
-                          .share = options_.share,
-                          .pass = &pass_,
-                          .unique_name = UniqueName(index)}));
-  layers_.push_back(std::move(made));
   POSEIDON_RETURN_IF_ERROR(AppendBottoms(index));
   POSEIDON_RETURN_IF_ERROR(AppendTops(index));
   POSEIDON_RETURN_IF_ERROR(CheckArity(index));
@@ -584,6 +606,30 @@ double Net::LossOf(int index) const {
   return loss;
 }
 
+// The blob before it was copied for several readers.
+Net::Origin Net::OriginOf(int blob) const {
+  for (int i = layer_count() - 1; i >= 0; --i) {
+    const Node& at = node(i);
+    if (std::find(at.top_ids.begin(), at.top_ids.end(), blob) == at.top_ids.end()) continue;
+    return layer(i).type() == "Split" ? OriginOf(at.bottom_ids.front()) : Origin{blob, i};
+  }
+  return {blob, -1};
+}
+
+const std::string& Net::source_name(int layer, std::size_t bottom) const {
+  return NameOf(OriginOf(node(layer).bottom_ids[bottom]).blob);
+}
+
+// Labels are the second bottom of the layers that read them.
+Status Net::WithBadRow(int index, const Status& status) const {
+  const std::optional<std::int64_t> row = layer(index).bad_row();
+  if (!row) return status;
+  const Origin labels = OriginOf(At(node(index).bottom_ids, 1));
+  const std::string record = labels.layer < 0 ? std::string() : layer(labels.layer).RecordAt(*row);
+  return {status.code(), status.message() + " (row " + std::to_string(*row) + " of the batch" +
+                             (record.empty() ? "" : ", " + record) + ")"};
+}
+
 Result<double> Net::Forward(const NetHooks& hooks) {
   double loss = 0;
   for (int i = 0; i < layer_count(); ++i) {
@@ -594,7 +640,7 @@ Result<double> Net::Forward(const NetHooks& hooks) {
       loss += LossOf(i);
       return OkStatus();
     });
-    if (!status.ok()) return Named(i, status);
+    if (!status.ok()) return Named(i, WithBadRow(i, status));
     if (hooks.after_forward) POSEIDON_RETURN_IF_ERROR(hooks.after_forward(i));
   }
   return loss;
@@ -659,7 +705,8 @@ Status Net::CopyFrom(const NetParameter& model, const std::string& source, SameN
     if (index < 0) continue;
     const Layer& mine = layer(index);
     const auto fail = [&](const std::string& text) {
-      return InvalidArgument(source + ": layer '" + saved.name() + "' " + text);
+      const char* const anew = same == SameNames::kFirst ? "; to learn the layer anew, give it another name in the net" : "";
+      return InvalidArgument(source + ": layer '" + saved.name() + "' " + text + anew);
     };
     if (saved.blobs_size() != static_cast<int>(mine.blobs().size())) {
       return fail("has " + std::to_string(saved.blobs_size()) + " blobs, expected " +

@@ -114,6 +114,8 @@ class Net {
   const std::vector<std::string>& blob_names() const { return blob_names_; }
   const std::string& bottom_name(int layer, std::size_t bottom) const { return NameOf(node(layer).bottom_ids[bottom]); }
   const std::string& top_name(int layer, std::size_t top) const { return NameOf(node(layer).top_ids[top]); }
+  // The blob that a bottom is, whichever layers Net::Create put between the two to give it several readers.
+  const std::string& source_name(int layer, std::size_t bottom) const;
   bool propagates_down(int layer, std::size_t bottom) const { return node(layer).propagate_down[bottom]; }
   // Whether an output of the layer is part of the loss.
   bool loss_is_weighted(int layer) const {
@@ -182,7 +184,8 @@ class Net {
   int WithWeights(const std::string& name, int place) const;
   const Node& node(int index) const { return At(nodes_, index); }
   const std::string& NameOf(int blob) const { return At(blob_names_, blob); }
-  Status AddLayer(int index, LayerFactory make_layer);
+  Status MakeLayers(LayerFactory make_layer);
+  Status AddLayer(int index);
   Status AppendBottoms(int index);
   Status AppendTops(int index);
   Status SetLossWeights(int index);
@@ -200,6 +203,12 @@ class Net {
   void ListOutputs();
 
   Status ReshapeIfNeeded(int index, bool force);
+  struct Origin {
+    int blob = 0;
+    int layer = -1;  // that makes it
+  };
+  Origin OriginOf(int blob) const;
+  Status WithBadRow(int index, const Status& status) const;
   double LossOf(int index) const;
   void PrepareTopDiffs(int index);
   void ZeroStaleDiffs(int index);

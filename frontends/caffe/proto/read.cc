@@ -12,7 +12,6 @@
 #include <cctype>
 #include <cerrno>
 #include <limits>
-#include <string_view>
 
 namespace poseidon::caffe {
 namespace {
@@ -22,20 +21,7 @@ using google::protobuf::Message;
 // `Message type "poseidon.caffe.LayerParameter" has no field named "foo".` and the like become
 // sentences of ours; everything else keeps protobuf's words, without its full stop.
 std::string Reword(const std::string& words) {
-  const auto quoted = [&words](std::string_view before) -> std::string {
-    const auto at = words.find(before);
-    if (at == std::string::npos) return {};
-    const auto begin = at + before.size();
-    const auto end = words.find('"', begin);
-    return end == std::string::npos ? std::string() : words.substr(begin, end - begin);
-  };
-  const std::string unknown = quoted("has no field named \"");
-  if (!unknown.empty()) {
-    std::string type = quoted("Message type \"");
-    const auto dot = type.rfind('.');
-    if (dot != std::string::npos) type.erase(0, dot + 1);
-    return "unknown field '" + unknown + "' in " + type;
-  }
+  if (std::string unknown = UnknownFieldIn(words); !unknown.empty()) return unknown;
   std::string text = words;
   while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
   if (text.size() > 1 && std::isupper(static_cast<unsigned char>(text[0])) != 0 &&
@@ -94,10 +80,13 @@ Status ParseText(const std::string& text, const std::string& name, Message* mess
     return ResourceExhausted(name + " is longer than 2 GiB");
   }
   google::protobuf::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
-  return ParseTextStream(&stream, name, message);
+  const Status status = ParseTextStream(&stream, name, message);
+  if (status.ok()) return status;
+  google::protobuf::io::ArrayInputStream again(text.data(), static_cast<int>(text.size()));
+  return AllThatIsMissing(&again, name, *message, {}, status);
 }
 
-Status ReadTextFile(const std::string& path, Message* message) {
+Status ReadTextFile(const std::string& path, Message* message, const KnownType& known) {
   File file(path, O_RDONLY);
   if (!file.is_open()) return OpenFailure(path);
   google::protobuf::io::FileInputStream stream(file.fd());
@@ -105,7 +94,11 @@ Status ReadTextFile(const std::string& path, Message* message) {
   if (stream.GetErrno() != 0) {
     return DataLoss("cannot read " + path + ": " + ErrnoText(stream.GetErrno()));
   }
-  return status;
+  if (status.ok()) return status;
+  File again(path, O_RDONLY);
+  if (!again.is_open()) return status;
+  google::protobuf::io::FileInputStream from_its_beginning(again.fd());
+  return AllThatIsMissing(&from_its_beginning, path, *message, known, status);
 }
 
 Status ParseBinary(const std::string& bytes, const std::string& name, Message* message) {

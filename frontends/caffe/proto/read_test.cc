@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "frontends/caffe/proto/caffe.pb.h"
+#include "frontends/caffe/proto/upgrade.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -33,7 +34,42 @@ std::string Message(const std::string& text) {
 
 TEST(ParseText, NamesTheFileTheLineAndTheUnknownField) {
   EXPECT_EQ(Message("name: 'x'\nlayer {\n  name: 'a'\n  tipe: 'ReLU'\n}\n"),
-            "net.prototxt:4: unknown field 'tipe' in LayerParameter");
+            "net.prototxt:4: unknown field 'tipe' in LayerParameter of layer 'a'");
+  SolverParameter solver;
+  EXPECT_EQ(ParseText("max_iter: 5\nrate: 1\n\nepochs { a: 2 }", "s", &solver).message(),
+            "s:2: unknown field 'rate' in SolverParameter; line 4: unknown field 'epochs' in SolverParameter");
+}
+
+constexpr char kForked[] = R"(name: "fork"
+layer { name: "data" type: "Python" top: "data" }
+layer {
+  name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 3 dilate: 2 }
+}
+layer {
+  name: "roi" type: "ROIPooling" bottom: "conv" top: "roi"
+  roi_pooling_param { pooled_w: 6 }
+}
+layer { name: "bn1" type: "BatchNorm" bottom: "roi" top: "bn1" bn_param { a: 1 } }
+layer { name: "bn2" type: "BatchNorm" bottom: "bn1" top: "bn2" bn_param { a: 1 } }
+)";
+
+TEST_F(ReadTest, EverythingThatANetAsksForInVainIsNamedAtOnceByLayer) {
+  ASSERT_TRUE(WriteFileAtomically(kForked, Path("fork.prototxt")).ok());
+  const auto known = [](const std::string& type) { return type == "Convolution" || type == "BatchNorm"; };
+  EXPECT_EQ(ReadNet(Path("fork.prototxt"), known).status().message(),
+            Path("fork.prototxt") + ":2: unknown layer type 'Python' of layer 'data'; "
+            "line 5: unknown field 'dilate' in ConvolutionParameter of layer 'conv' (Convolution); "
+            "line 7: unknown layer type 'ROIPooling' of layer 'roi'; "
+            "line 11: unknown field 'bn_param' in LayerParameter of layer 'bn1' (BatchNorm) and 1 other");
+}
+
+TEST(ParseText, ALongListOfMissingThingsIsCut) {
+  std::string text;
+  for (int i = 0; i < 30; ++i) text += "field" + std::to_string(i) + ": 1\n";
+  const std::string message = Message(text);
+  EXPECT_NE(message.find("unknown field 'field19'"), std::string::npos) << message;
+  EXPECT_EQ(message.substr(message.size() - 13), "; and 10 more") << message;
 }
 
 TEST(ParseText, NamesTheLineOfOtherMistakes) {

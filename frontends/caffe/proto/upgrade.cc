@@ -106,6 +106,12 @@ Status UpgradeLayers(const std::string& name, NetParameter* net) {
   return OkStatus();
 }
 
+bool MakesBlob(const NetParameter& net, const std::string& blob) {
+  return std::any_of(net.layer().begin(), net.layer().end(), [&](const LayerParameter& layer) {
+    return std::find(layer.top().begin(), layer.top().end(), blob) != layer.top().end();
+  });
+}
+
 // input_dim lists four numbers for every input; input_shape one shape for all or one for each.
 Status UpgradeInputs(const std::string& name, NetParameter* net) {
   const int inputs = net->input_size();
@@ -123,6 +129,15 @@ Status UpgradeInputs(const std::string& name, NetParameter* net) {
   if (shapes > 1 && shapes != inputs) {
     return InvalidArgument(name + ": " + std::to_string(shapes) + " input_shape for " +
                            std::to_string(inputs) + " inputs, expected one for each");
+  }
+  if (shapes == 0 && dims == 0) {
+    // As in Caffe they add nothing: a layer makes what they name.
+    for (const std::string& input : net->input()) {
+      if (MakesBlob(*net, input)) continue;
+      return InvalidArgument(name + ": input '" + input + "' has neither input_shape nor input_dim, and no layer makes it");
+    }
+    net->clear_input();
+    return OkStatus();
   }
   if (shapes == 0 && dims != 4 * inputs) {
     return InvalidArgument(name + ": " + std::to_string(dims) + " input_dim for " +
@@ -247,9 +262,9 @@ Status UpgradeSolver(const std::string& name, SolverParameter* solver) {
   return OkStatus();
 }
 
-Result<NetParameter> ReadNet(const std::string& prototxt) {
+Result<NetParameter> ReadNet(const std::string& prototxt, const KnownType& known) {
   NetParameter net;
-  POSEIDON_RETURN_IF_ERROR(ReadTextFile(prototxt, &net));
+  POSEIDON_RETURN_IF_ERROR(ReadTextFile(prototxt, &net, known));
   POSEIDON_RETURN_IF_ERROR(UpgradeNet(prototxt, &net));
   return net;
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "frontends/caffe/proto/caffe.pb.h"
+#include "frontends/caffe/proto/missing.h"
 #include "poseidon/base/result.h"
 #include "poseidon/base/status.h"
 
@@ -14,6 +15,7 @@ namespace poseidon::caffe {
 //   transform options inside data, image and window layers (old `layers` only) -> transform_param
 //   `layers` with enum types, blobs_lr, weight_decay, param strings            -> `layer`
 //   `input` with `input_dim` or `input_shape`                                  -> a first Input layer
+//   `input` without either, of blobs that a layer makes                        -> nothing
 //   three params of a BatchNorm layer                                          -> lr and decay 0
 // Fails, naming `name`, when `layer` and `layers` are mixed, for the first form of all (`layers`
 // with an inner `layer`), and for input dimensions that do not fit the inputs.
@@ -22,8 +24,8 @@ Status UpgradeNet(const std::string& name, NetParameter* net);
 // solver_type: ADAM -> type: "Adam". Both at once are an error.
 Status UpgradeSolver(const std::string& name, SolverParameter* solver);
 
-// Read and upgraded; errors name the file.
-Result<NetParameter> ReadNet(const std::string& prototxt);
+// Read and upgraded; errors name the file. `known` as in ReadTextFile.
+Result<NetParameter> ReadNet(const std::string& prototxt, const KnownType& known = {});
 Result<NetParameter> ReadModel(const std::string& caffemodel);
 // Nets inside the solver are upgraded as well; nets it only names are not read.
 Result<SolverParameter> ReadSolver(const std::string& prototxt);

@@ -80,6 +80,15 @@ TEST(UpgradeNet, InputsBecomeAFirstLayer) {
   EXPECT_EQ(shape.layer(0).input_param().shape(0).dim(0), 9);
 }
 
+TEST(UpgradeNet, InputsWithoutSizesStandForWhatALayerMakes) {
+  const NetParameter net = Upgraded(R"(
+    input: "data" layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 3 } } })");
+  EXPECT_EQ(net.layer_size(), 1);
+  EXPECT_EQ(net.input_size(), 0);
+  EXPECT_EQ(Refusal(R"(input: "data" input: "label" layer { name: "in" type: "Input" top: "data" })"),
+            "t: input 'label' has neither input_shape nor input_dim, and no layer makes it");
+}
+
 TEST(UpgradeNet, BatchNormStatisticsAreNotTrained) {
   const NetParameter net = Upgraded(
       R"(layer { name: "b" type: "BatchNorm" param {} param { lr_mult: 2 } param {} })");

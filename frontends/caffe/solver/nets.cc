@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/proto/upgrade.h"
 
 namespace poseidon::caffe {
@@ -14,7 +15,7 @@ namespace fs = std::filesystem;
 
 Result<NetParameter> ReadNetFile(const std::string& path, const std::string& folder) {
   const std::string found = FindBeside(path, folder);
-  POSEIDON_ASSIGN_OR_RETURN(NetParameter net, ReadNet(found));
+  POSEIDON_ASSIGN_OR_RETURN(NetParameter net, ReadNet(found, IsLayerType));
   FindFilesBeside(folder, &net);
   return net;
 }

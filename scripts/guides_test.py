@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every command of the Makefile, the scripts and the guides that builds a test or a benchmark turns on the option without which
-the target does not exist: `make demo` leaves a build that has neither."""
+"""What the guides say of the build and of the layers is so."""
 
 import pathlib
 import re
@@ -25,6 +24,9 @@ def lacking(text, needs):
 
 
 class BuildCommandsTest(unittest.TestCase):
+    """Every command that builds a test or a benchmark turns on the option without which the target does not exist: `make demo`
+    leaves a build that has neither."""
+
     def test_a_missing_option_is_found(self):
         needs = {"poseidon_golden": "POSEIDON_TESTS"}
         self.assertEqual(lacking("\t@scripts/build.sh release poseidon_golden\n", needs), ["poseidon_golden"])
@@ -35,6 +37,13 @@ class BuildCommandsTest(unittest.TestCase):
         self.assertLessEqual({"poseidon_golden", "subnormals_bench", "poseidon_replay"}, set(needs))
         for file in (ROOT / "Makefile", *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("scripts/*.sh")):
             self.assertEqual(lacking(file.read_text(), needs), [], file)
+
+
+class LayersTest(unittest.TestCase):
+    def test_the_guide_lists_the_layers_there_are(self):
+        declared = re.findall(r'POSEIDON_LAYER\("(\w+)"', (ROOT / "frontends/caffe/layers/layers.inc").read_text())
+        listed = re.search(r"^Layers there are: ([^.]*)\.", (ROOT / "docs/quick-start.md").read_text(), re.MULTILINE).group(1)
+        self.assertEqual(listed.replace("\n", " ").split(", "), sorted(declared, key=str.lower))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_PROTO_MISSING_H_
+#define POSEIDON_FRONTENDS_CAFFE_PROTO_MISSING_H_
+
+#include <google/protobuf/io/zero_copy_stream.h>
+#include <google/protobuf/message.h>
+
+#include <functional>
+#include <string>
+
+#include "poseidon/base/status.h"
+
+namespace poseidon::caffe {
+
+// Whether there is a layer of that type.
+using KnownType = std::function<bool(const std::string& type)>;
+
+// What a text that was refused with `first` asks for and does not get, all of it in one sentence: unknown fields, in a net by
+// the layers that have them, and layers of types that are not `known`. `stream` holds the text from its beginning, `like` says
+// which message it is of. Returns `first` where the text has other mistakes.
+Status AllThatIsMissing(google::protobuf::io::ZeroCopyInputStream* stream, const std::string& name,
+                        const google::protobuf::Message& like, const KnownType& known, const Status& first);
+
+// "Message type "poseidon.caffe.LayerParameter" has no field named "foo"." as "unknown field 'foo' in LayerParameter"; empty for
+// other words.
+std::string UnknownFieldIn(const std::string& words);
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_PROTO_MISSING_H_
