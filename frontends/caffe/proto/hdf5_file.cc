@@ -301,6 +301,7 @@ Result<std::string> ToHdf5(const SolverState& state) {
     POSEIDON_RETURN_IF_ERROR(WriteText(file.get(), "weights_hash", state.weights_hash()));
   }
   if (state.has_plan()) POSEIDON_RETURN_IF_ERROR(WriteText(file.get(), "plan", state.plan()));
+  if (state.has_solver_type()) POSEIDON_RETURN_IF_ERROR(WriteText(file.get(), "solver_type", state.solver_type()));
   POSEIDON_RETURN_IF_ERROR(WriteHistory(file.get(), state));
   return file.Bytes();
 }
@@ -309,6 +310,9 @@ Result<NetParameter> ReadHdf5Model(const std::string& path) {
   const QuietErrors quiet;
   POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<Reader> reader, Reader::Open(path));
   std::vector<std::string> names;
+  if (!reader->Has("data") && reader->Has("history")) {
+    return reader->Fail("holds a solver's state, expected a model's weights; --snapshot resumes from a state");
+  }
   if (!reader->Has("data") || H5Lvisit_by_name(reader->file(), "data", H5_INDEX_NAME, H5_ITER_INC, ListName,
                                                &names, H5P_DEFAULT) < 0) {
     return reader->Fail("holds no model, expected a group 'data'");
@@ -335,6 +339,9 @@ Result<SolverState> ReadHdf5State(const std::string& path) {
   const QuietErrors quiet;
   POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<Reader> reader, Reader::Open(path));
   SolverState state;
+  if (!reader->Has("iter") && reader->Has("data")) {
+    return reader->Fail("holds a model's weights, expected a solver state; --weights begins with weights");
+  }
   POSEIDON_ASSIGN_OR_RETURN(const int iteration, reader->Int("iter"));
   POSEIDON_ASSIGN_OR_RETURN(const int current_step, reader->Int("current_step"));
   state.set_iter(iteration);
@@ -347,6 +354,9 @@ Result<SolverState> ReadHdf5State(const std::string& path) {
   }
   if (reader->Has("plan")) {
     POSEIDON_ASSIGN_OR_RETURN(*state.mutable_plan(), reader->Text("plan"));
+  }
+  if (reader->Has("solver_type")) {
+    POSEIDON_ASSIGN_OR_RETURN(*state.mutable_solver_type(), reader->Text("solver_type"));
   }
   const Id history(H5Gopen2(reader->file(), "history", H5P_DEFAULT), H5Gclose);
   H5G_info_t info{};

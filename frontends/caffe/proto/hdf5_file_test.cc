@@ -144,9 +144,9 @@ TEST_F(Hdf5FileTest, RefusesWhatItCannotHoldOrRead) {
   EXPECT_THAT(ToHdf5(Parsed<NetParameter>(R"(layer { name: "a" blobs { data: 1 } } layer { name: "a" blobs { data: 1 } })"))
                   .status().message(), HasSubstr("layer 'a'"));
   const std::string model = Write("m.h5", ToHdf5(Parsed<NetParameter>(kModel)));
-  EXPECT_THAT(ReadHdf5State(model).status().message(), HasSubstr("m.h5: /iter"));
+  EXPECT_THAT(ReadHdf5State(model).status().message(), HasSubstr("m.h5: holds a model's weights, expected a solver state"));
   const std::string state = Write("s.h5", ToHdf5(Parsed<SolverState>(kState)));
-  EXPECT_THAT(ReadHdf5Model(state).status().message(), HasSubstr("s.h5: holds no model"));
+  EXPECT_THAT(ReadHdf5Model(state).status().message(), HasSubstr("s.h5: holds a solver's state, expected a model's weights"));
   EXPECT_THAT(ReadHdf5Model(Path("none")).status().message(), HasSubstr("cannot open"));
   EXPECT_THAT(ReadHdf5Model(Path("")).status().message(), HasSubstr("cannot read"));
 }

@@ -71,6 +71,8 @@ class SolverObserver {
   virtual void OnSnapshot(const SnapshotReport& report) = 0;
   // Weights were loaded, also before the solver is there for its caller (`weights` in a solver file).
   virtual void OnWeights(const WeightsReport& report) = 0;
+  // Something that the user should know, in a sentence.
+  virtual void OnNote(const std::string& /*sentence*/) {}
   // A line of debug_info.
   virtual void OnDebugLine(const std::string& /*line*/) {}
   // Numbers of this worker ceased to be finite, in a sentence; once, where training goes on all the same.

@@ -31,12 +31,44 @@ Result<bool> HoldsHdf5(const std::string& path) {
   return DataLoss(path + " is not an HDF5 file, which its name says");
 }
 
+// The failure of a path where nothing is, and what is there under the name that the other format has.
+Status NotThere(const std::string& path) {
+  std::error_code error;
+  const std::string other =
+      path.ends_with(kHdf5Suffix) ? path.substr(0, path.size() - std::string(kHdf5Suffix).size()) : path + kHdf5Suffix;
+  return NotFound("cannot open " + path + ": No such file or directory" +
+                  (fs::exists(other, error) ? "; there is " + other : ""));
+}
+
+// Where this cannot be known, opening says why.
+bool IsThere(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error) || error;
+}
+
+// Bytes of another message are often no error: their fields are unknown.
 Result<SolverState> ReadState(const std::string& path) {
+  if (!IsThere(path)) return NotThere(path);
   POSEIDON_ASSIGN_OR_RETURN(const bool hdf5, HoldsHdf5(path));
   if (hdf5) return ReadHdf5State(path);
   SolverState state;
-  POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(path, &state));
+  const Status read = ReadBinaryFile(path, &state);
+  if (read.ok() && state.has_learned_net() && !path.ends_with(".caffemodel")) return state;
+  if (NetParameter model; ReadBinaryFile(path, &model).ok() && model.layer_size() + model.layers_size() > 0) {
+    return InvalidArgument(path + " holds a model's weights, expected a solver state; --weights begins with weights");
+  }
+  if (!read.ok()) return read;
   return state;
+}
+
+Result<NetParameter> ReadWeights(const std::string& path, bool hdf5) {
+  if (hdf5) return ReadHdf5Model(path);
+  Result<NetParameter> model = ReadModel(path);
+  if (model.ok() && model->layer_size() > 0) return model;
+  if (SolverState state; ReadBinaryFile(path, &state).ok() && state.has_learned_net()) {
+    return InvalidArgument(path + " holds a solver's state, expected a model's weights; --snapshot resumes from a state");
+  }
+  return model;
 }
 
 // A draft in the form that the path asks for.
@@ -197,12 +229,14 @@ Result<RestoredSnapshot> ReadSnapshot(const std::string& state_path, Net* net, H
   history->Load(state);
   return RestoredSnapshot{.position = {.iteration = static_cast<std::uint64_t>(state.iter()),
                                        .current_step = state.current_step()},
-                          .plan = state.plan()};
+                          .plan = state.plan(),
+                          .note = history->AnothersWords(state, state_path)};
 }
 
 Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets, SameNames same) {
+  if (!IsThere(model_path)) return NotThere(model_path);
   POSEIDON_ASSIGN_OR_RETURN(const bool hdf5, HoldsHdf5(model_path));
-  POSEIDON_ASSIGN_OR_RETURN(NetParameter model, hdf5 ? ReadHdf5Model(model_path) : ReadModel(model_path));
+  POSEIDON_ASSIGN_OR_RETURN(NetParameter model, ReadWeights(model_path, hdf5));
   std::set<std::string> given;
   std::set<std::string> repeated;
   for (const LayerParameter& saved : model.layer()) {
@@ -226,6 +260,12 @@ Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vect
 }
 
 Status CheckSnapshotPrefix(const std::string& prefix) {
+  const fs::path folder = fs::path(prefix).parent_path();
+  std::error_code error;
+  if (!folder.empty() && !fs::exists(folder, error)) {
+    return NotFound("snapshot_prefix " + prefix + " is in folder " + fs::absolute(folder, error).string() +
+                    ", which does not exist; make it, or give another prefix");
+  }
   const Status written = TryToWriteBeside(prefix);
   if (written.ok()) return OkStatus();
   return PermissionDenied("snapshot_prefix " + prefix + " cannot be written: " + written.message());

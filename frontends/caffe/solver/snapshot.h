@@ -39,6 +39,7 @@ Status WriteSnapshot(const Net& net, const History& history, const SolverPositio
 struct RestoredSnapshot {
   SolverPosition position;
   std::string plan;  // text of the plan.json of the run that wrote it; empty: it held none
+  std::string note;  // for the user, of what was taken though it was another's; mostly empty
 };
 // Loads `state_path` and the model that belongs to it, looked for beside the state and then where the state says;
 // a state that carries a hash takes only weights of that hash, and is refused without them. Everything is

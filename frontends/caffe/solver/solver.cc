@@ -102,7 +102,7 @@ Solver::Solver(const SolverParameter& parameters, SolverOptions options, std::un
       net_(std::move(net)),
       test_nets_(std::move(test_nets)),
       rule_(std::move(rule)),
-      history_(*net_, rule_->slots()),
+      history_(*net_, rule_->slots(), parameters_.type()),
       clock_(net_->layer_count()) {
   ListLayers();
   MakeHooks();
@@ -141,6 +141,7 @@ void Solver::Connect(GradientSync* sync, Collectives* collectives) {
 Status Solver::Restore(const std::string& state_path) {
   POSEIDON_RETURN_IF_ERROR(FinishPending());
   POSEIDON_ASSIGN_OR_RETURN(RestoredSnapshot restored, ReadSnapshot(state_path, net_.get(), &history_));
+  if (!restored.note.empty() && options_.observer != nullptr) options_.observer->OnNote(restored.note);
   position_ = restored.position;
   restored_plan_ = std::move(restored.plan);
   return OkStatus();

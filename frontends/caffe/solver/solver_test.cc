@@ -64,7 +64,9 @@ class Recorder final : public SolverObserver {
   void OnTest(const TestReport& report) override { tests.push_back(report); }
   void OnSnapshot(const SnapshotReport& report) override { snapshots.push_back(report); }
   void OnWeights(const WeightsReport& report) override { weights.push_back(report); }
+  void OnNote(const std::string& sentence) override { notes.push_back(sentence); }
   void OnDebugLine(const std::string& line) override { debug.push_back(line); }
+  std::vector<std::string> notes;
   void OnNotFinite(const std::string& sentence) override { not_finite.push_back(sentence); }
   std::vector<std::string> debug;
   std::vector<std::string> not_finite;
@@ -668,7 +670,21 @@ TEST_F(SolverTest, RefusesSnapshotsThatDoNotFit) {
   ASSERT_TRUE(sgd->Snapshot().ok());
   auto adam = Make(Parameters(NetText(folder_ / "db", 4), "type: 'Adam'"));
   const std::string state = folder_ / "snap_iter_0.solverstate";
+  EXPECT_THAT(adam->Restore(state).message(), HasSubstr("holds the history of solver type SGD, expected Adam's"));
+  Recorder log;
+  SolverOptions options;
+  options.observer = &log;
+  EXPECT_TRUE(Make(Parameters(NetText(folder_ / "db", 4), "type: 'Nesterov'"), options)->Restore(state).ok());
+  EXPECT_THAT(log.notes, ElementsAre(state + " was written by solver type SGD; Nesterov goes on with its momentum"));
+  EXPECT_THAT(Make(Parameters(NetText(folder_ / "db", 4), "type: 'AdaGrad'"))->Restore(state).message(),
+              HasSubstr("expected AdaGrad's"));
+  // Caffe does not say whose history it is.
+  SolverState unnamed;
+  ASSERT_TRUE(ReadBinaryFile(state, &unnamed).ok());
+  unnamed.clear_solver_type();
+  ASSERT_TRUE(WriteBinaryFile(unnamed, state).ok());
   EXPECT_THAT(adam->Restore(state).message(), HasSubstr("holds 4 history blobs, expected 8"));
+  EXPECT_TRUE(Make(Parameters(NetText(folder_ / "db", 4), "type: 'AdaGrad'"))->Restore(state).ok());
   auto other = Make(Parameters(NetText(folder_ / "db", 4, R"(
     layer { name: "mid" type: "InnerProduct" bottom: "ip1" top: "ip1b"
             inner_product_param { num_output: 2 } })"),
