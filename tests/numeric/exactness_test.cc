@@ -38,13 +38,14 @@ struct Setting {
   int servers = 0;
   DType dtype = DType::kF32;
   bool relu = false;  // with ReLU and MAX pooling, which rounding can flip
+  bool masked = false;  // the loss ignores a label: workers' means are over numbers of their own
   int iter_size = 1;
   std::map<std::string, plan::Scheme> schemes;
   std::string solver = "type: 'SGD' momentum: 0.9 weight_decay: 0.004";
 };
 
 // Odd sizes that divide nothing: 7 maps of 3 x 3 kernels, 13 and 5 outputs.
-std::string NetText(const std::string& database, bool relu, int batch) {
+std::string NetText(const std::string& database, bool relu, bool masked, int batch) {
   const std::string neuron = relu ? "ReLU" : "TanH";
   const std::string pool = relu ? "MAX" : "AVE";
   return "name: 'odd' "
@@ -65,7 +66,8 @@ std::string NetText(const std::string& database, bool relu, int batch) {
          "  dropout_param { dropout_ratio: 0.3 } } "
          "layer { name: 'ip2' type: 'InnerProduct' bottom: 'ip1' top: 'ip2' "
          "  inner_product_param { num_output: 5 weight_filler { type: 'xavier' } } } "
-         "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip2' bottom: 'label' top: 'loss' }";
+         "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip2' bottom: 'label' top: 'loss' " +
+         std::string(masked ? "loss_param { ignore_label: 2 }" : "") + " }";
 }
 
 class ExactnessTest : public testing::TestWithParam<Setting> {
@@ -96,7 +98,7 @@ class ExactnessTest : public testing::TestWithParam<Setting> {
     const std::string text =
         "base_lr: 0.02 lr_policy: 'inv' gamma: 0.01 power: 0.75 max_iter: 1000 display: 0 "
         "snapshot_after_train: false iter_size: " + std::to_string(GetParam().iter_size) + " " +
-        GetParam().solver + " net_param { " + NetText(database_, GetParam().relu, batch) + " }";
+        GetParam().solver + " net_param { " + NetText(database_, GetParam().relu, GetParam().masked, batch) + " }";
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &parameters));
     SolverOptions options;
     options.dtype = GetParam().dtype;
@@ -148,8 +150,9 @@ class ReferenceSync final : public GradientSync {
     const auto found = setting_.schemes.find(solver_.net().layer(layer).name());
     return found != setting_.schemes.end() && found->second == plan::Scheme::kFactorBroadcast;
   }
-  Status GradientReady(int layer) override {
+  Status GradientReady(int layer, std::uint32_t weight) override {
     own_[layer] = Take(solver_.net(), layer);
+    own_[layer].weight = weight;
     return OkStatus();
   }
   Status Await(int) override { return std::exchange(combined_, true) ? OkStatus() : Combine(); }
@@ -159,6 +162,7 @@ class ReferenceSync final : public GradientSync {
   struct Gradient {
     std::vector<std::byte> dense;
     std::vector<FactorPair> factors;
+    std::uint32_t weight = 0;
   };
   Gradient Take(Net& net, int layer) const {
     Gradient gradient;
@@ -186,7 +190,10 @@ class ReferenceSync final : public GradientSync {
         POSEIDON_RETURN_IF_ERROR(net.Backward());
       }
       by_rank.emplace_back();
-      for (int layer : solver_.SyncedLayers()) by_rank.back()[layer] = Take(net, layer);
+      for (int layer : solver_.SyncedLayers()) {
+        Gradient& gradient = by_rank.back()[layer] = Take(net, layer);
+        if (setting_.masked) gradient.weight = static_cast<std::uint32_t>(net.layers().back()->counted());
+      }
     }
     for (int layer : solver_.SyncedLayers()) POSEIDON_RETURN_IF_ERROR(CombineLayer(layer, by_rank));
     return OkStatus();
@@ -197,17 +204,22 @@ class ReferenceSync final : public GradientSync {
     auto* const out = static_cast<std::byte*>(diff.data_ptr());
     if (!WantsFactors(layer)) {
       std::vector<Summand> summands;
-      for (const auto& rank : by_rank) summands.push_back({rank.at(layer).dense.data(), 0});
+      for (const auto& rank : by_rank) summands.push_back({rank.at(layer).dense.data(), rank.at(layer).weight});
       SumInRankOrder(summands, by_rank.size(), static_cast<std::uint64_t>(diff.numel()),
                      setting_.dtype, Scaling::kMean, out);
       return OkStatus();
     }
     std::vector<at::Tensor> u, v;
+    std::vector<factors::WeightedRows> ranks;
+    std::uint64_t all_weight = 0;
     for (const auto& rank : by_rank) {
-      for (const FactorPair& pair : rank.at(layer).factors) {
+      const Gradient& gradient = rank.at(layer);
+      for (const FactorPair& pair : gradient.factors) {
         u.push_back(pair.u);
         v.push_back(pair.v);
+        if (setting_.masked) ranks.push_back({static_cast<std::uint32_t>(pair.u.size(0)), gradient.weight});
       }
+      all_weight += gradient.weight;
     }
     EngineGuard guard;
     const at::Tensor all_u = at::cat(u, 0), all_v = at::cat(v, 0);
@@ -218,8 +230,8 @@ class ReferenceSync final : public GradientSync {
                                 setting_.dtype,
                                 {static_cast<std::byte*>(all_u.data_ptr()),
                                  static_cast<const std::byte*>(all_v.data_ptr()),
-                                 static_cast<std::uint64_t>(all_u.size(0))},
-                                1.0 / static_cast<double>(by_rank.size()), *engine_, out);
+                                 static_cast<std::uint64_t>(all_u.size(0)), ranks, all_weight},
+                                1.0 / static_cast<double>(setting_.masked ? all_weight : by_rank.size()), *engine_, out);
   }
 
   Solver& solver_;
@@ -387,6 +399,8 @@ std::vector<Setting> Settings() {
                         .servers = servers, .schemes = mixed});
   }
   settings.push_back({.name = "P3IterSize", .workers = 3, .iter_size = 2, .schemes = mixed});
+  settings.push_back({.name = "P3Masked", .workers = 3, .masked = true, .schemes = mixed});
+  settings.push_back({.name = "P2MaskedF64", .workers = 2, .dtype = DType::kF64, .masked = true, .schemes = mixed});
   settings.push_back({.name = "P2Clip", .workers = 2, .schemes = mixed,
                       .solver = "type: 'SGD' momentum: 0.9 clip_gradients: 0.5"});
   settings.push_back({.name = "P2Adam", .workers = 2, .dtype = DType::kF64, .schemes = mixed,

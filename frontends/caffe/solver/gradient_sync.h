@@ -14,7 +14,7 @@ namespace poseidon::caffe {
 // Layers are numbered as in Net::layers().
 //
 // Thread: every member is called on the solver's thread, in the order
-//   BeginStep(t), [WantsFactors], GradientReady(layer) for each learnable layer in backward order,
+//   BeginStep(t), [WantsFactors], GradientReady(layer, weight) for each learnable layer in backward order,
 //   Await(layer) for each learnable layer (in the next forward's order, or as AwaitAny names them).
 class GradientSync {
  public:
@@ -29,8 +29,9 @@ class GradientSync {
   virtual bool WantsFactors(int layer) const = 0;
 
   // The gradient of `layer` (its flat diff), or its factors, summed over the iter_size passes, is
-  // complete and lent until Await(layer) returns. Returns at once.
-  virtual Status GradientReady(int layer) = 0;
+  // complete and lent until Await(layer) returns. `weight` is this worker's in the mean over the workers, the same for all
+  // layers of a step; 0 on all of them: they count alike. Returns at once.
+  virtual Status GradientReady(int layer, std::uint32_t weight) = 0;
 
   // Blocks until the mean over the workers of the gradient of `layer` is in its flat diff.
   virtual Status Await(int layer) = 0;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/solver/solver.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/sub.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -103,7 +105,8 @@ Solver::Solver(const SolverParameter& parameters, SolverOptions options, std::un
       test_nets_(std::move(test_nets)),
       rule_(std::move(rule)),
       history_(*net_, rule_->slots(), parameters_.type()),
-      clock_(net_->layer_count()) {
+      clock_(net_->layer_count()),
+      loss_counts_(*net_, parameters_.iter_size()) {
   ListLayers();
   MakeHooks();
 }
@@ -217,6 +220,11 @@ Status Solver::Step(std::uint64_t iterations) {
   }
   stopped_ |= Broken();
   return FinishPending();
+}
+
+void Solver::NoteLossCounts() {
+  if (options_.share.world == 1 || options_.observer == nullptr) return;
+  if (const std::string note = loss_counts_.Take(); !note.empty()) options_.observer->OnNote(note);
 }
 
 // The loss is on the host already: what this costs is paid once, and only where it is not finite.
@@ -351,6 +359,7 @@ Status Solver::ForwardBackward(int pass, double* loss) {
   net_->BeginPass(PassAt(position_.iteration, pass));
   if (options_.feed) POSEIDON_RETURN_IF_ERROR(options_.feed(*net_, net_->pass()));
   POSEIDON_ASSIGN_OR_RETURN(*loss, net_->Forward(hooks_));
+  NoteLossCounts();
   if (!std::isfinite(*loss) && !not_finite_) NoteNotFinite(FindNotFinite(*net_, position_.iteration, *loss));
   POSEIDON_RETURN_IF_ERROR(net_->Backward(hooks_));
   if (debugs_) DebugAllParams(*net_, Debug());
@@ -390,7 +399,7 @@ Status Solver::Announce(int layer) {
   LayerState& state = At(layers_, layer);
   if (sync_ == nullptr || !state.synced) return OkStatus();
   state.gradient = Gradient::kExchanged;
-  return sync_->GradientReady(layer);
+  return sync_->GradientReady(layer, loss_counts_.weight());
 }
 
 Status Solver::Await(int layer) {
@@ -518,8 +527,33 @@ std::uint64_t Solver::TestsBefore(std::uint64_t iteration) const {
   return (iteration - 1) / every + (parameters_.test_initialization() ? 1 : 0);
 }
 
+// Running statistics (of BatchNorm) are each worker's own. All test with worker 0's, those that its snapshots hold: a model is
+// scored as it is saved, and as a run that is resumed from there scores it.
+Status Solver::ShareStatistics() {
+  if (collectives_ == nullptr || options_.share.world == 1) return OkStatus();
+  std::vector<at::Tensor> statistics;
+  for (const LearnableParam& param : net_->learnable_params()) {
+    if (param.statistics) statistics.push_back(param.blob.data.view({-1}));
+  }
+  if (statistics.empty()) return OkStatus();
+  const EngineGuard guard;
+  const at::Tensor own = at::cat(statistics);
+  at::Tensor numbers = own.to(at::kDouble).contiguous();
+  if (options_.share.rank != 0) numbers = at::zeros_like(numbers);
+  POSEIDON_RETURN_IF_ERROR(collectives_->SumDoubles(
+      {numbers.mutable_data_ptr<double>(), static_cast<std::size_t>(numbers.numel())}));
+  if (options_.share.rank == 0) return OkStatus();
+  std::int64_t offset = 0;
+  for (const at::Tensor& blob : statistics) {
+    blob.copy_(numbers.narrow(0, offset, blob.numel()));
+    offset += blob.numel();
+  }
+  return OkStatus();
+}
+
 Status Solver::TestAll() {
   POSEIDON_RETURN_IF_ERROR(FinishPending());
+  if (!test_nets_.empty()) POSEIDON_RETURN_IF_ERROR(ShareStatistics());
   for (std::size_t i = 0; i < test_nets_.size(); ++i) {
     const TimePoint begin = SteadyNow();
     const int batches = parameters_.test_iter(static_cast<int>(i));

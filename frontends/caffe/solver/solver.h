@@ -16,6 +16,7 @@
 #include "frontends/caffe/solver/collectives.h"
 #include "frontends/caffe/solver/gradient_sync.h"
 #include "frontends/caffe/solver/history.h"
+#include "frontends/caffe/solver/loss_counts.h"
 #include "frontends/caffe/solver/not_finite.h"
 #include "frontends/caffe/solver/observer.h"
 #include "frontends/caffe/solver/snapshot.h"
@@ -159,6 +160,7 @@ class Solver {
   Status BeforeBackward(int layer);
   Status AfterBackward(int layer);
   Status Announce(int layer);
+  void NoteLossCounts();
   void NoteNotFinite(const NotFinite& found);
   Status AgreeOnNotFinite(bool with_weights);
   bool Broken() const { return options_.stops_when_not_finite && not_finite_.has_value(); }
@@ -175,6 +177,7 @@ class Solver {
   void Update(int layer);
   void UpdateParam(std::size_t index);
   void Smooth(double loss, std::uint64_t iteration);
+  Status ShareStatistics();
   bool TestDue() const;
   std::uint64_t TestsBefore(std::uint64_t iteration) const;
   Status ClosingPass();
@@ -199,6 +202,7 @@ class Solver {
   std::vector<LayerState> layers_;
   std::vector<int> synced_layers_;
   LayerClock clock_;
+  LossCounts loss_counts_;
 
   // Of the gradients that are not applied: their iteration, rate and clip factor.
   std::uint64_t pending_iteration_ = 0;

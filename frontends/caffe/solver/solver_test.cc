@@ -158,6 +158,7 @@ struct Ending {
   std::vector<std::string> hashes;
   std::vector<at::Tensor> weights;
   std::vector<TestReport> tests;
+  std::vector<std::string> notes;  // of worker 0
 };
 
 Ending RunCluster(const SolverParameter& parameters, int world, bool factors, DType dtype,
@@ -197,6 +198,7 @@ Ending RunCluster(const SolverParameter& parameters, int world, bool factors, DT
     ending.weights.push_back(param.blob.data.clone());
   }
   ending.tests = logs[0].tests;
+  ending.notes = logs[0].notes;
   for (const Recorder& log : logs) {
     EXPECT_EQ(log.tests.size(), ending.tests.size());
     for (std::size_t i = 0; i < ending.tests.size(); ++i) {
@@ -230,6 +232,43 @@ TEST_F(SolverTest, WorkersEqualOneWithALargerBatch) {
         }
       }
     }
+  }
+}
+
+// Losses over the labels that are not ignored: of two workers one may have none of them.
+TEST_F(SolverTest, WorkersEqualOneWithALargerBatchWhereLabelsAreIgnored) {
+  const std::string sigmoid = R"(
+    layer { name: "wide" type: "Reshape" bottom: "label" top: "wide" reshape_param { shape { dim: 0 dim: 1 } } }
+    layer { name: "one" type: "InnerProduct" bottom: "ip1" top: "one" inner_product_param { num_output: 1 } }
+    layer { name: "binary" type: "SigmoidCrossEntropyLoss" bottom: "one" bottom: "wide"
+            loss_param { normalization: VALID ignore_label: 7 } })";
+  const auto masked = [&](int batch, const std::string& extra = "") {
+    std::string text = NetText(folder_ / "db", batch, kDropout + extra);
+    const std::string loss = R"(bottom: "label" top: "loss")";
+    return text.replace(text.find(loss), loss.size(), loss + " loss_param { ignore_label: 7 }");
+  };
+  const auto distance = [](const Ending& one, const Ending& many) {
+    double most = 0;
+    for (std::size_t i = 0; i < one.weights.size(); ++i) {
+      most = std::max(most, at::linalg_vector_norm(many.weights[i].sub(one.weights[i])).item<double>() /
+                                at::linalg_vector_norm(one.weights[i]).item<double>());
+    }
+    return most;
+  };
+  const std::string solver = "momentum: 0.9 weight_decay: 0.01 test_iter: 1 test_interval: 100 ";
+  const Ending one = RunCluster(Parameters(masked(4), solver), 1, false, DType::kF64, 23);
+  for (const bool factors : {false, true}) {
+    for (const int world : {2, 4}) {
+      const Ending many = RunCluster(Parameters(masked(4 / world), solver), world, factors, DType::kF64, 23);
+      EXPECT_LE(distance(one, many), 1e-10) << "world " << world << " factors " << factors;
+      EXPECT_THAT(many.notes, IsEmpty());
+    }
+  }
+  // With a loss beside it over labels of its own, or several passes an iteration, one number is no weight for all; it is said.
+  for (const std::string& extra : {sigmoid, std::string()}) {
+    const std::string passes = solver + (extra.empty() ? "iter_size: 2" : "");
+    const Ending many = RunCluster(Parameters(masked(2, extra), passes), 2, false, DType::kF64, 23);
+    EXPECT_THAT(many.notes, ElementsAre(HasSubstr("workers count alike"))) << extra;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <ATen/ops/sum.h>
 
 #include <condition_variable>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -41,8 +42,9 @@ class TestCluster {
       return cluster_.factors_ && net_.layer(layer).factors() != nullptr &&
              net_.layer(layer).factors()->FactorCapable();
     }
-    Status GradientReady(int layer) override {
+    Status GradientReady(int layer, std::uint32_t weight) override {
       Part part;
+      part.weight = weight;
       if (WantsFactors(layer)) {
         part.factors = net_.layer(layer).factors()->TakeFactors();
       } else {
@@ -76,6 +78,7 @@ class TestCluster {
   struct Part {
     at::Tensor dense;
     std::vector<FactorPair> factors;
+    std::uint32_t weight = 0;
   };
   // Layer and how many gradients of it came before.
   using Key = std::pair<int, std::uint64_t>;
@@ -97,24 +100,34 @@ class TestCluster {
     changed_.notify_all();
   }
 
+  // The share of each rank in the mean: its weight of all, or the same where none has one.
+  std::vector<double> Shares(const Round& round) const {
+    double sum = 0;
+    for (const Part& part : round.parts) sum += part.weight;
+    std::vector<double> shares;
+    for (const Part& part : round.parts) shares.push_back(sum == 0 ? 1.0 / world_ : part.weight / sum);
+    return shares;
+  }
   at::Tensor DenseMean(const Round& round) const {
-    at::Tensor sum = round.parts[0].dense.clone();
-    for (int rank = 1; rank < world_; ++rank) sum.add_(round.parts[Index(rank)].dense);
-    return sum.mul_(1.0 / world_);
+    const std::vector<double> shares = Shares(round);
+    at::Tensor mean = round.parts[0].dense.mul(shares[0]);
+    for (int rank = 1; rank < world_; ++rank) mean.add_(round.parts[Index(rank)].dense, shares[Index(rank)]);
+    return mean;
   }
   at::Tensor FactorMean(const Round& round, const at::Tensor& like) const {
+    const std::vector<double> shares = Shares(round);
     std::vector<at::Tensor> u;
     std::vector<at::Tensor> v;
-    for (const Part& part : round.parts) {
-      for (const FactorPair& pair : part.factors) {
-        u.push_back(pair.u);
+    for (int rank = 0; rank < world_; ++rank) {
+      for (const FactorPair& pair : round.parts[Index(rank)].factors) {
+        u.push_back(pair.u.mul(shares[Index(rank)]));
         v.push_back(pair.v);
       }
     }
     const at::Tensor all = at::cat(u);
-    const at::Tensor weight = at::mm(all.t(), at::cat(v)).mul_(1.0 / world_).view({-1});
+    const at::Tensor weight = at::mm(all.t(), at::cat(v)).view({-1});
     if (weight.numel() == like.numel()) return weight;
-    return at::cat({weight, at::sum(all, at::IntArrayRef{0}).mul_(1.0 / world_)});
+    return at::cat({weight, at::sum(all, at::IntArrayRef{0})});
   }
 
   at::Tensor Wait(Key key) {

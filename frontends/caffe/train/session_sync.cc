@@ -194,12 +194,12 @@ FactorPair SessionSync::Joined(std::vector<FactorPair> passes) const {
   return {at::cat(u, 0), at::cat(v, 0)};
 }
 
-Status SessionSync::GradientReady(int net_layer) {
+Status SessionSync::GradientReady(int net_layer, std::uint32_t weight) {
   const std::size_t index = by_net_layer_.at(net_layer);
   Layer& layer = layers_[index];
   if (++layer.ready < layer.net_layers.size()) return OkStatus();
   layer.ready = 0;
-  session::Push push{{.step = step_, .gradient = GradientOf(layer)}};
+  session::Push push{{.step = step_, .gradient = GradientOf(layer), .weight = weight}};
   if (ByFactors(index)) {
     layer.lent = {Joined(layer.factors->TakeFactors())};
     const FactorPair& pair = layer.lent.front();

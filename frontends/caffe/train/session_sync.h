@@ -63,7 +63,7 @@ class SessionSync final : public GradientSync, public Collectives {
   // GradientSync:
   Status BeginStep(std::uint64_t step) override;
   bool WantsFactors(int layer) const override;
-  Status GradientReady(int layer) override;
+  Status GradientReady(int layer, std::uint32_t weight) override;
   Status Await(int layer) override;
   int AwaitAny(std::span<const int> layers) override;
   // Collectives:

@@ -147,21 +147,21 @@ TEST_F(SessionSyncTest, AMessageLeavesWithItsLastGradientAndLandsForAll) {
     ASSERT_TRUE(sync.Begin().ok());
     for (std::uint64_t step = 0; step < 3; ++step) {
       ASSERT_TRUE(sync.BeginStep(step).ok());
-      ASSERT_TRUE(sync.GradientReady(kIp).ok());
+      ASSERT_TRUE(sync.GradientReady(kIp, 0).ok());
       for (const int layer : {kCScale, kC, kBScale, kAScale}) {
         net->layer_params(layer).diff.fill_(-1);
-        ASSERT_TRUE(sync.GradientReady(layer).ok());
+        ASSERT_TRUE(sync.GradientReady(layer, 0).ok());
       }
       ASSERT_TRUE(session.Barrier().ok());
       ASSERT_TRUE(session.Barrier().ok());
       for (const int layer : {kCScale, kC, kBScale, kAScale, kA, kB}) {
         net->layer_params(layer).diff.fill_(layer * (rank + 1) + static_cast<double>(step));
       }
-      ASSERT_TRUE(sync.GradientReady(kB).ok());
+      ASSERT_TRUE(sync.GradientReady(kB, 0).ok());
       // Of those that are asked for, in the order given, the first that has landed.
       ASSERT_TRUE(sync.Await(kIp).ok());
       EXPECT_EQ(sync.AwaitAny(std::vector{kIp, kB}), kIp);
-      ASSERT_TRUE(sync.GradientReady(kA).ok());
+      ASSERT_TRUE(sync.GradientReady(kA, 0).ok());
       ASSERT_TRUE(sync.Await(kC).ok());
       EXPECT_EQ(sync.AwaitAny(std::vector{kCScale, kA, kAScale}), kCScale);
       EXPECT_EQ(sync.AwaitAny(std::vector{kA, kCScale, kIp}), kA);
