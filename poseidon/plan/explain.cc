@@ -128,7 +128,7 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
   if (plan.step_seconds > 0) {
     text = "predicted step " + SecondsText(plan.step_seconds);
     if (measured_step_seconds > 0) {
-      text += ", measured " + SecondsText(measured_step_seconds) + " (" +
+      text += ", measured median " + SecondsText(measured_step_seconds) + " (" +
               FactorText(measured_step_seconds / plan.step_seconds) + ")";
     }
     text += "; computing " + SecondsText(plan.compute_seconds) +

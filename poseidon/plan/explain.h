@@ -27,7 +27,7 @@ std::string PlanTable(const Plan& plan, std::span<const LayerSpec> layers,
                       std::span<const LayerOutcome> outcomes = {});
 
 // One line: predicted step time and its parts, speed-up over one worker, bytes saved against the
-// key-value scheme everywhere. `measured_step_seconds` > 0 is put beside the prediction.
+// key-value scheme everywhere. `measured_step_seconds`, the median, is put beside the prediction where it is above 0.
 std::string PlanSummary(const Plan& plan, double measured_step_seconds = 0);
 
 // One line: which change of the cluster would shorten the step most, and to what.

@@ -72,7 +72,7 @@ TEST(PlanTable, PutsOutcomesBesidePredictions) {
 
 TEST(PlanSummary, SaysTimeSpeedAndBytes) {
   const std::string text = PlanSummary(MakeExample(20e6), 0.0603);
-  EXPECT_THAT(text, HasSubstr("predicted step 57.7 ms, measured 60.3 ms (1.04x)"));
+  EXPECT_THAT(text, HasSubstr("predicted step 57.7 ms, measured median 60.3 ms (1.04x)"));
   EXPECT_THAT(text, HasSubstr("; predicted with a machine for each worker: "));
   EXPECT_THAT(text, HasSubstr("a worker sends 1.00 MB per step, 58 % less than 2.41 MB"));
   const Plan provisional = ProvisionalPlan(Layers(), MakeExample(1).cluster, {}).value();

@@ -32,6 +32,7 @@ class OverlapMeter {
   // Waited for slower workers, the rest.
   double skew() const { return waited_ - exposed(); }
   double waited() const { return waited_; }
+  double seconds() const { return seconds_; }
   double busy() const { return busy_; }
   std::uint64_t steps() const { return steps_; }
 

@@ -135,7 +135,16 @@ def test_a_layer_too_large_for_memory(bench):
     assert "layer 'ip1' (InnerProduct): out of memory: cannot allocate" in done.err.text
 
 
-def test_subnormals_are_said_to_be_flushed(bench):
-    done = bench.train(bench.solver(max_iter=1))
+def test_what_trains_where_is_said(bench):
+    """Also of a net without a name whose solver asks for a GPU, and of outputs beside the loss."""
+    net = bench.lenet().read_text().replace('name: "SmallLeNet"', "")
+    net = net.replace('top: "accuracy"\n  include { phase: TEST }', 'top: "accuracy"')
+    solver = bench.solver(net=bench.write("net.prototxt", net), max_iter=1, display=1, solver_mode=1)
+    done = bench.train(solver)
     assert "subnormal numbers flushed to zero" in done.out.text
-    assert json.dumps(done.summary)
+    assert done.out.count("^solver_mode is GPU; this trainer computes on the CPU") == 1
+    assert done.out.find(rf"^training the net of {solver} with 1 worker"), done.out.text
+    outputs = r"accuracy = \S+, loss = \S+ \(\* 1 = \S+ loss\)$"
+    assert done.out.find("^iteration 0, outputs of the training net: " + outputs), done.out.text
+    metrics = [json.loads(line) for line in (done.run_dir / "metrics.jsonl").open()]
+    assert all(set(m["outputs"]) == {"accuracy", "loss"} for m in metrics if m["kind"] == "train")

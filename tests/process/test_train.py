@@ -34,7 +34,10 @@ def check_results(done, workers, iterations=30):
     assert summary["step_seconds"]["measured"] > 0
     assert summary["step_seconds"]["predicted"] >= 0
     metrics = [json.loads(line) for line in (done.run_dir / "metrics.jsonl").open()]
-    assert [m["iteration"] for m in metrics if m["kind"] == "train"] == [0, 10, 20, 30]
+    shown = [m for m in metrics if m["kind"] == "train"]
+    assert [m["iteration"] for m in shown] == [0, 10, 20, 30]
+    assert ["rate" in m for m in shown] == [True, True, True, False]  # the closing pass learns nothing
+    assert all(set(m["outputs"]) == {"loss"} for m in shown)
     tests = [m for m in metrics if m["kind"] == "test"]
     assert [m["iteration"] for m in tests] == [0, 15, 30]
     assert tests[-1]["outputs"] == summary["test"]

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <utility>
 
+#include "poseidon/base/listed.h"
+
 namespace poseidon::caffe {
 namespace {
 
@@ -31,15 +33,55 @@ std::string Clock(double seconds) {
   return buffer;
 }
 
+// Most numbers of one output that a line shows.
+constexpr std::size_t kMostShown = 12;
+
+// An output with its numbers in a row: "loss = 0.3", and with its share of the loss "loss1 = 1.2 (* 0.3 = 0.36 loss)".
+struct NamedOutput {
+  std::string name;
+  double loss_weight = 0;
+  std::vector<double> numbers;
+};
+
+std::vector<NamedOutput> Grouped(const std::vector<OutputValue>& values) {
+  std::vector<NamedOutput> outputs;
+  for (const OutputValue& value : values) {
+    if (outputs.empty() || outputs.back().name != value.name) outputs.push_back({value.name, value.loss_weight, {}});
+    outputs.back().numbers.push_back(value.value);
+  }
+  return outputs;
+}
+
+std::string InWords(const NamedOutput& output, bool weighted) {
+  std::string words = output.name + " =";
+  for (std::size_t i = 0; i < std::min(output.numbers.size(), kMostShown); ++i) words += Text(" %.6g", output.numbers[i]);
+  if (output.numbers.size() > kMostShown) words += " ... (" + std::to_string(output.numbers.size()) + " numbers)";
+  if (!weighted || output.loss_weight == 0) return words;
+  const double sum = std::accumulate(output.numbers.begin(), output.numbers.end(), 0.0);
+  return words + Text(" (* %.6g", output.loss_weight) + Text(" = %.6g loss)", output.loss_weight * sum);
+}
+
+// By name: a number, or a list where an output has several.
+json ValuesOf(const std::vector<NamedOutput>& outputs) {
+  json values = json::object();
+  for (const NamedOutput& output : outputs) {
+    values[output.name] = output.numbers.size() == 1 ? json(output.numbers.front()) : json(output.numbers);
+  }
+  return values;
+}
+
+// Whether the line of an iteration says it all with its loss.
+bool IsTheLossAlone(const std::vector<OutputValue>& values) {
+  return values.size() == 1 && values.front().loss_weight == 1;
+}
+
 }  // namespace
 
-void Reporter::Begin(Options options) {
-  options_ = std::move(options);
-  if (!options_.metrics_path.empty()) metrics_.open(options_.metrics_path, std::ios::app);
-}
+void Reporter::Begin(Options options) { options_ = std::move(options); }
 
 void Reporter::Metric(const std::string& line) {
   if (options_.metrics_path.empty() || metrics_lost_) return;
+  if (!metrics_.is_open()) metrics_.open(options_.metrics_path, std::ios::app);  // a run that reports nothing leaves none
   metrics_ << line << std::endl;
   if (metrics_.good()) return;
   metrics_lost_ = true;
@@ -70,21 +112,9 @@ void Reporter::OnIteration(const IterationReport& report) {
     iterations_ = report.iteration + 1;
     step_seconds_.push_back(report.seconds);
   }
-  if (report.display) {
-    json metric = {{"kind", "train"},
-                   {"iteration", report.iteration},
-                   {"loss", report.smoothed_loss},
-                   {"rate", report.rate},
-                   {"images_per_second", images_per_second()},
-                   {"seconds", seconds_}};
-    if (options_.hidden_share) metric["hidden_share"] = options_.hidden_share();
-    Metric(metric.dump());
-    if (prints_) {
-      std::string line = "iteration " + std::to_string(report.iteration) + ", loss " +
-                         Text("%.6g", report.smoothed_loss);
-      if (!report.closing) line += ", lr " + Text("%.6g", report.rate) + ", " + Rate();
-      output_.Print(line);
-    }
+  if (report.display) ReportDisplayed(report);
+  if (const std::string hint = loss_watch_.Take(report); !hint.empty() && prints_) {
+    output_.Log(LogLevel::kWarning, hint);
   }
   if (prints_ && seconds_ - progress_at_ > kProgressSeconds && !report.closing) {
     progress_at_ = seconds_;
@@ -99,16 +129,37 @@ void Reporter::OnIteration(const IterationReport& report) {
   }
 }
 
+void Reporter::ReportDisplayed(const IterationReport& report) {
+  const std::vector<NamedOutput> outputs = Grouped(report.outputs);
+  json metric = {{"kind", "train"},
+                 {"iteration", report.iteration},
+                 {"loss", report.smoothed_loss},
+                 {"images_per_second", images_per_second()},
+                 {"seconds", seconds_},
+                 {"outputs", ValuesOf(outputs)}};
+  if (!report.closing) metric["rate"] = report.rate;  // nothing is learned in the closing pass
+  if (options_.hidden_share) metric["hidden_share"] = options_.hidden_share();
+  Metric(metric.dump());
+  if (!prints_) return;
+  const std::string iteration = "iteration " + std::to_string(report.iteration);
+  std::string line = iteration + ", loss " + Text("%.6g", report.smoothed_loss);
+  if (!report.closing) line += ", lr " + Text("%.6g", report.rate) + ", " + Rate();
+  output_.Print(line);
+  if (outputs.empty() || IsTheLossAlone(report.outputs)) return;
+  std::string words;
+  for (const NamedOutput& output : outputs) AddListed(InWords(output, /*weighted=*/true), &words);
+  output_.Print(iteration + ", outputs of the training net: " + words);
+}
+
 void Reporter::OnTest(const TestReport& report) {
-  json outputs = json::object();
+  std::vector<NamedOutput> named = Grouped(report.outputs);
   std::string line;
-  for (const OutputValue& value : report.outputs) {
-    const std::string name =
-        report.net == 0 ? value.name : value.name + "#" + std::to_string(report.net);
-    outputs[name] = value.value;
-    last_test_[name] = value.value;
-    line += ", " + name + " = " + Text("%.6g", value.value);
+  for (NamedOutput& output : named) {
+    if (report.net != 0) output.name += "#" + std::to_string(report.net);
+    line += ", " + InWords(output, /*weighted=*/false);
   }
+  const json outputs = ValuesOf(named);
+  for (NamedOutput& output : named) last_test_[output.name] = std::move(output.numbers);
   Metric(json{{"kind", "test"},
               {"iteration", report.iteration},
               {"net", report.net},
@@ -158,6 +209,10 @@ Status Reporter::SnapshotOutcome() const {
 void Reporter::OnWeights(const WeightsReport& report) {
   const std::string words = InWords(report);
   if (prints_ && !words.empty()) output_.Print(words);
+}
+
+void Reporter::OnNote(const std::string& sentence) {
+  if (prints_) output_.Log(LogLevel::kNotice, sentence);
 }
 
 // To standard error, where Caffe prints it.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "frontends/caffe/solver/observer.h"
+#include "frontends/caffe/train/loss_watch.h"
 #include "frontends/caffe/train/output.h"
 
 namespace poseidon::caffe {
@@ -38,6 +39,7 @@ class Reporter final : public SolverObserver {
   void OnSnapshotBegin() override;
   void OnSnapshot(const SnapshotReport& report) override;
   void OnWeights(const WeightsReport& report) override;
+  void OnNote(const std::string& sentence) override;
   void OnDebugLine(const std::string& line) override;
   void OnNotFinite(const std::string& sentence) override;
 
@@ -50,13 +52,15 @@ class Reporter final : public SolverObserver {
   double median_step_seconds() const;
   // From here on step times count anew (the final plan holds).
   void ResetStepTimes() { step_seconds_.clear(); }
-  const std::map<std::string, double>& last_test() const { return last_test_; }
+  // By output, with as many numbers as it has.
+  const std::map<std::string, std::vector<double>>& last_test() const { return last_test_; }
   // The newest snapshot that was written, if any, and the newest attempt where that failed.
   const std::optional<SnapshotReport>& written_snapshot() const { return written_; }
   const std::optional<SnapshotReport>& lost_snapshot() const { return lost_; }
 
  private:
   void Metric(const std::string& line);
+  void ReportDisplayed(const IterationReport& report);
   std::string WhatIsLeft() const;
   std::string Rate() const;
 
@@ -68,7 +72,8 @@ class Reporter final : public SolverObserver {
   double seconds_ = 0;
   double progress_at_ = 0;
   std::vector<double> step_seconds_;
-  std::map<std::string, double> last_test_;
+  std::map<std::string, std::vector<double>> last_test_;
+  LossWatch loss_watch_;
   std::optional<SnapshotReport> written_;
   std::optional<SnapshotReport> lost_;
   bool metrics_lost_ = false;

@@ -17,6 +17,9 @@ namespace {
 
 using nlohmann::json;
 
+// Most numbers of one output that the last line about tests shows.
+constexpr std::size_t kMostInLine = 12;
+
 messaging::TrafficCell Since(const messaging::TrafficCell& before,
                              const messaging::TrafficCell& after) {
   messaging::TrafficCell cell = after;
@@ -97,6 +100,15 @@ json PlanOf(const EndedRun& run, const plan::Plan& used) {
   return plan;
 }
 
+// By output: a number, or a list where it has several.
+json TestOf(const Reporter& reporter) {
+  json test = json::object();
+  for (const auto& [name, numbers] : reporter.last_test()) {
+    test[name] = numbers.size() == 1 ? json(numbers.front()) : json(numbers);
+  }
+  return test;
+}
+
 json NotFiniteOf(const EndedRun& run, const NotFinite& found) {
   return {{"iteration", found.iteration},
           {"worker", found.worker},
@@ -135,9 +147,10 @@ void PrintPlan(const EndedRun& run, Output& out) {
   const double steps = static_cast<double>(std::max<std::uint64_t>(1, overlap.steps()));
   char line[200];
   std::snprintf(line, sizeof(line),
-                "communication hidden behind computation: %.0f %% (waited per step: %.1f ms for bytes, "
+                "communication hidden behind computation: %.0f %% (of the mean step's %.1f ms, waited %.1f ms for bytes and "
                 "%.1f ms for slower workers)",
-                100 * run.statistics.hidden_share(), 1e3 * overlap.exposed() / steps, 1e3 * overlap.skew() / steps);
+                100 * run.statistics.hidden_share(), 1e3 * overlap.seconds() / steps, 1e3 * overlap.exposed() / steps,
+                1e3 * overlap.skew() / steps);
   out.Print(line);
 }
 
@@ -157,7 +170,7 @@ std::string SummaryText(const EndedRun& run) {
                   {"iterations", run.solver.iteration()},
                   {"seconds", run.seconds},
                   {"images_per_s", reporter.images_per_second()},
-                  {"test", reporter.last_test()},
+                  {"test", TestOf(reporter)},
                   {"snapshot", SnapshotsOf(reporter)},
                   {"plan", std::move(plan)},
                   {"step_seconds", {{"predicted", predicted}, {"measured", reporter.median_step_seconds()}}},
@@ -182,10 +195,15 @@ std::string SummaryText(const EndedRun& run) {
 void PrintEnd(const EndedRun& run, Output& out) {
   if (run.sync != nullptr) PrintPlan(run, out);
   std::string tests;
-  for (const auto& [name, value] : run.reporter.last_test()) {
-    char number[32];
-    std::snprintf(number, sizeof(number), "%.4f", value);
-    AddListed(name + " " + number, &tests);
+  for (const auto& [name, numbers] : run.reporter.last_test()) {
+    if (numbers.size() > kMostInLine) continue;
+    std::string words = name;
+    for (const double value : numbers) {
+      char number[32];
+      std::snprintf(number, sizeof(number), " %.4f", value);
+      words += number;
+    }
+    AddListed(words, &tests);
   }
   if (!tests.empty()) out.Print("last test: " + tests);
   char line[200];

@@ -99,6 +99,7 @@ class Run {
   Status Join();
   Status CheckSchemes(const plan::PlanOptions& planning);
   Status TrainTogether();
+  void SayWhatTrains() const;
   Status WriteTrace();
   void KeepResults(const std::string& summary);
   Status Finish(double seconds);
@@ -269,15 +270,22 @@ Status Run::TrainTogether() {
   reporting.resumed_from = task_.options.snapshot;
   reporting.saving = [this](bool begins) { TellSaving(begins); };
   reporter_->Begin(std::move(reporting));
-  if (leads()) {
-    env_.output.Print("training " + solver_->net().name() + " with " +
-                      std::to_string(task_.options.workers) + " worker" +
-                      (task_.options.workers == 1 ? "" : "s") + ", " + std::to_string(threads_) +
-                      " compute thread" + (threads_ == 1 ? "" : "s") + " each, subnormal numbers flushed to zero");
-  }
+  if (leads()) SayWhatTrains();
   const auto begin = std::chrono::steady_clock::now();
   POSEIDON_RETURN_IF_ERROR(solver_->Solve());
   return Finish(Seconds(std::chrono::steady_clock::now() - begin));
+}
+
+void Run::SayWhatTrains() const {
+  const SolverParameter& solver = solver_->parameters();
+  if (solver.has_solver_mode() && solver.solver_mode() == SolverParameter::GPU) {
+    env_.output.Print("solver_mode is GPU; this trainer computes on the CPU, and so it trains there");
+  }
+  const std::string& name = solver_->net().name();
+  env_.output.Print("training " + (name.empty() ? "the net of " + task_.options.solver : name) + " with " +
+                    std::to_string(task_.options.workers) + " worker" + (task_.options.workers == 1 ? "" : "s") + ", " +
+                    std::to_string(threads_) + " compute thread" + (threads_ == 1 ? "" : "s") +
+                    " each, subnormal numbers flushed to zero");
 }
 
 Status Run::WriteTrace() {
