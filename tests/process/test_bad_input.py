@@ -81,7 +81,21 @@ def net_that_ends_too_soon(bench):
 def unknown_field(bench):
     solver = edited(bench, "kernel_size: 5", "kernel_width: 5")
     net = bench.folder / "net.prototxt"
-    return ["--solver", solver], [f"{net}:{line_of(net, 'kernel_width')}", "kernel_width"]
+    return ["--solver", solver], [f"{net}:{line_of(net, 'kernel_width')}: unknown field 'kernel_width' in ConvolutionParameter "
+                                  "of layer 'conv1' (Convolution)"]
+
+
+@case
+def several_layers_that_are_not_there(bench):
+    text = caffe_files.small_lenet(bench.databases.train, bench.databases.test)
+    text += """
+layer { name: "roi" type: "ROIPooling" bottom: "conv1" top: "roi" roi_pooling_param { pooled_w: 6 } }
+layer { name: "script" type: "Python" top: "script" cache_param { a: 1 } }
+layer { name: "bn" type: "BatchNorm" bottom: "roi" top: "bn" bn_param { slope: 1 } }
+"""
+    solver = bench.solver(net=bench.write("net.prototxt", text))
+    return ["--solver", solver], ["unknown layer type 'ROIPooling' of layer 'roi'", "unknown layer type 'Python' of layer 'script'",
+                                  "unknown field 'bn_param' in LayerParameter of layer 'bn' (BatchNorm)"]
 
 
 @case
@@ -93,7 +107,7 @@ def unknown_solver_field(bench):
 @case
 def unknown_layer_type(bench):
     return (["--solver", edited(bench, 'type: "Pooling"', 'type: "Poling"')],
-            ["Poling", "pool1", "Convolution", "InnerProduct", "Pooling", "SoftmaxWithLoss"])
+            ["layer 'pool1': unknown layer type 'Poling' (did you mean 'Pooling'?)"])
 
 
 @case
@@ -127,7 +141,9 @@ def kernel_larger_than_the_image(bench):
 
 @case
 def labels_out_of_range(bench):
-    return ["--solver", edited(bench, "num_output: 10", "num_output: 5")], ["label", "5"]
+    """The first test's images have labels 0 to 9 in turn."""
+    return (["--solver", edited(bench, "num_output: 10", "num_output: 5")],
+            ["label 9 is not among the 5 classes (row 9 of the batch, record 9 of " + str(bench.databases.test)])
 
 
 @case
@@ -206,7 +222,7 @@ def trained(bench, **options):
 def weights_that_do_not_fit(bench):
     solver = trained(bench, hidden=50)
     return (["--solver", solver, "--weights", bench.folder / "snap_iter_2.caffemodel"],
-            ["snap_iter_2.caffemodel", "ip1", "48x252", "50x252"])
+            ["snap_iter_2.caffemodel", "ip1", "48x252", "50x252", "to learn the layer anew, give it another name"])
 
 
 @case
@@ -230,6 +246,27 @@ def weights_of_another_format(bench):
 @case
 def missing_snapshot(bench):
     return ["--solver", bench.solver(), "--snapshot", "no.solverstate"], ["no.solverstate"]
+
+
+@case
+def weights_in_place_of_a_snapshot(bench):
+    solver = trained(bench)
+    return (["--solver", solver, "--snapshot", bench.folder / "snap_iter_2.caffemodel"],
+            ["snap_iter_2.caffemodel holds a model's weights, expected a solver state; --weights"])
+
+
+@case
+def a_snapshot_in_place_of_weights(bench):
+    solver = trained(bench)
+    return (["--solver", solver, "--weights", bench.folder / "snap_iter_2.solverstate"],
+            ["snap_iter_2.solverstate holds a solver's state, expected a model's weights; --snapshot"])
+
+
+@case
+def a_snapshot_of_the_other_format(bench):
+    bench.write("snap_iter_2.solverstate.h5", "")
+    return (["--solver", bench.solver(), "--snapshot", bench.folder / "snap_iter_2.solverstate"],
+            ["No such file", f"there is {bench.folder}/snap_iter_2.solverstate.h5"])
 
 
 @case
@@ -262,14 +299,14 @@ def snapshot_and_weights(bench):
 @case
 def snapshot_prefix_in_no_folder(bench):
     return (["--solver", bench.solver(snapshot=10, snapshot_prefix="nowhere/snap")],
-            ["nowhere/snap"])
+            [f"nowhere/snap is in folder {bench.folder}/nowhere, which does not exist; make it"])
 
 
 # ---- flags
 
 @case
 def gpu(bench):
-    return ["--solver", bench.solver(), "--gpu", "0"], ["--gpu 0", "CPU"]
+    return ["--solver", bench.solver(), "-gpu", "0"], ["--gpu 0", "CPU", "leave the flag out"]
 
 
 @case
@@ -454,6 +491,9 @@ def test_one_sentence(bench, make):
         arguments += ["--run-dir", bench.folder / "bad-run"]
     done = jobs.run(bench.poseidon, "train", *arguments, cwd=bench.folder)
     check_sentence(done, expected)
+    # A run directory holds something, the ends of a job's members or what was trained before, or there is none.
+    run_dir = bench.folder / "bad-run"
+    assert not run_dir.exists() or any(run_dir.iterdir())
 
 
 def check_sentence(done, expected):
@@ -542,6 +582,8 @@ def test_hosts_that_agree_train(bench):
     (("test", "--model", "no.prototxt", "--weights", "w"), "no.prototxt"),
     (("test", "--model", "no.prototxt"), "--weights"),
     (("time", "--model", "no.prototxt"), "no.prototxt"),
+    (("time", "--model", "no.prototxt", "-gpu", "all"), "leave the flag out"),
+    (("profile", "--model", "no.prototxt"), "no.prototxt"),
     (("convert-mnist", "no-images", "no-labels", "db"), "no-images"),
     (("member",), "poseidon train"),
 ))

@@ -89,6 +89,8 @@ def test_layers_join_as_the_plan_that_is_resumed_says(bench, singly):
             (layer["layer"], layer.get("joined"), layer["scheme"]) for layer in expected]
         assert all(layer["forced"] for layer in after)
         assert resumed.summary["weights_hash"] == whole.summary["weights_hash"]
+        # Also what BatchNorm has gathered, of which a snapshot holds worker 0's.
+        assert resumed.summary["test"] == whole.summary["test"]
 
 
 @pytest.mark.parametrize("workers", (1, 3))
@@ -416,6 +418,13 @@ def test_a_run_directory_that_is_used_again_keeps_the_runs_apart(bench):
                            "--workers", 2)
         hashes.append(done.summary["weights_hash"])
     assert len(set(hashes)) == 3
+    # A run that is refused leaves it as it was, and makes none.
+    before = sorted(path.relative_to(done.run_dir) for path in done.run_dir.rglob("*"))
+    for folder in (done.run_dir, bench.folder / "new" / "run"):
+        refused = jobs.run(bench.poseidon, "train", "--solver", "nowhere.prototxt", "--run-dir", folder, cwd=bench.folder)
+        assert refused.code == 1
+    assert sorted(path.relative_to(done.run_dir) for path in done.run_dir.rglob("*")) == before
+    assert not (bench.folder / "new").exists()
     for number, folder in enumerate((done.run_dir / "earlier" / "1", done.run_dir / "earlier" / "2", done.run_dir)):
         assert jobs.summary_of(folder)["weights_hash"] == hashes[number]
         metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -9,18 +9,17 @@
 #include <string>
 #include <thread>
 
-#include "tools/console/fail.h"
 #include "tools/train/commands.h"
-
+#include "tools/train/net_flags.h"
 
 namespace poseidon::tools {
 
 void AddDeviceQuery(CLI::App& app) {
   auto gpu = std::make_shared<std::string>();
   CLI::App* c = app.add_subcommand("device_query", "Show the devices of this machine");
-  c->add_option("--gpu", *gpu, "GPU ids (this build computes on the CPU)");
+  AddGpuFlag(*c, *gpu);
   c->callback([gpu] {
-    if (!gpu->empty()) Fail("--gpu " + *gpu + ": this build computes on the CPU; leave the flag out");
+    RefuseGpu(*gpu);
     std::string model = "unknown processor";
     std::ifstream file("/proc/cpuinfo");
     for (std::string line; std::getline(file, line);) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "frontends/caffe/train/session_sync.h"
 #include "poseidon/base/thread_executor.h"
 #include "poseidon/factors/rebuild.h"
+#include "tools/train/processor_share.h"
 
 namespace poseidon::tools {
 namespace {
@@ -146,8 +148,12 @@ Result<Profile> MeasureNet(const MeasureOptions& options) {
   solver_options.writes_snapshots = false;
   POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<caffe::Solver> solver,
                             caffe::Solver::Create(SolverOf(options), std::move(solver_options)));
+  const ProcessorShare share;
   POSEIDON_ASSIGN_OR_RETURN(const std::vector<plan::LayerSeconds> seconds,
                             Timed(*solver, options.iterations));
+  if (const std::string warning = BusyMachineWarning(share.now(), threads); !warning.empty()) {
+    std::cerr << "poseidon: " << warning << std::endl;
+  }
 
   Profile profile;
   caffe::Net& net = solver->net();

@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+
+#include "tools/train/processor_share.h"
 
 namespace poseidon::tools {
 namespace {
@@ -39,6 +43,16 @@ constexpr const char* kLayers = R"(
   layer { name: "fc" type: "InnerProduct" bottom: "frozen" top: "fc" inner_product_param {
     num_output: 7 weight_filler { type: "xavier" } } }
   layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" })";
+
+TEST(BusyMachineWarning, SaysThatOtherProgramsTookTheProcessor) {
+  EXPECT_EQ(BusyMachineWarning(0.97, 1), "");
+  EXPECT_THAT(BusyMachineWarning(0.52, 1), HasSubstr("had a processor for 52 % of the time only"));
+  EXPECT_EQ(BusyMachineWarning(0.7, 2), "") << "the others are waited for";
+  EXPECT_THAT(BusyMachineWarning(0.31, 2), HasSubstr("31 %"));
+  const ProcessorShare share;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a thread that sleeps has none
+  EXPECT_LT(share.now(), 0.8);
+}
 
 TEST_F(MeasureNetTest, DescribesWhatIsTrained) {
   const Result<profile::Profile> measured = MeasureNet(Net(kLayers));

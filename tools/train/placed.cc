@@ -99,7 +99,8 @@ void RunPlaced(const Place& place, caffe::TrainOptions options, const std::strin
   if (!begun.ok()) Fail(begun.status().message());
   place::Meeting& meeting = **begun;
 
-  if (place.rank == 0) MakeRunDir(options);
+  std::unique_ptr<RunDir> run_dir;
+  if (place.rank == 0) run_dir = RunDir::Make(options);
 
   caffe::MemberTask task;
   task.server = place.rank >= options.workers;

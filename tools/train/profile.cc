@@ -17,7 +17,7 @@ void AddProfile(CLI::App& app) {
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* c = app.add_subcommand("profile", "Measure a net's layers into a profile (JSON)");
-  c->add_option("net", flags->measure.model, "Net prototxt")->required();
+  c->add_option("net,--model", flags->measure.model, "Net prototxt")->required();
   c->add_option("--iterations", flags->measure.iterations,
                 "Iterations to time, rounded up to a multiple of 9")
       ->check(CLI::Range(1, 1 << 20));

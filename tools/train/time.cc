@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // `poseidon time`: forward and backward time of a net, layer by layer, as `caffe time` does.
+#include <ATen/Parallel.h>
+
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "frontends/caffe/net/net.h"
 #include "tools/console/fail.h"
 #include "tools/train/commands.h"
 #include "tools/train/net_flags.h"
+#include "tools/train/processor_share.h"
 
 namespace poseidon::tools {
 namespace {
@@ -68,6 +72,7 @@ void AddTime(CLI::App& app) {
     Timed timed{std::vector<double>(layers), std::vector<double>(layers), 0, 0};
     Timed warm = timed;
     OnePass(*net, 0, &warm);
+    const ProcessorShare share;
     for (int i = 1; i <= flags->iterations; ++i) OnePass(*net, static_cast<std::uint64_t>(i), &timed);
     std::printf("average over %d iterations, milliseconds\n%-28s %12s %12s\n", flags->iterations,
                 "layer", "forward", "backward");
@@ -78,6 +83,9 @@ void AddTime(CLI::App& app) {
     std::printf("forward pass: %.3f ms\nbackward pass: %.3f ms\nforward-backward: %.3f ms\n",
                 timed.forward_total / flags->iterations, timed.backward_total / flags->iterations,
                 (timed.forward_total + timed.backward_total) / flags->iterations);
+    if (const std::string warning = BusyMachineWarning(share.now(), at::get_num_threads()); !warning.empty()) {
+      std::fprintf(stderr, "poseidon: %s\n", warning.c_str());
+    }
   });
 }
 

@@ -16,6 +16,7 @@
 #include "tools/launch/launcher.h"
 #include "tools/train/commands.h"
 #include "tools/train/event_output.h"
+#include "tools/train/net_flags.h"
 #include "tools/train/placed.h"
 #include "tools/train/run_dir.h"
 #include "tools/train/task_json.h"
@@ -41,9 +42,7 @@ void CompleteOptions(TrainFlags& flags) {
   if (!options.snapshot.empty() && !options.weights.empty()) {
     Fail("give a snapshot to resume from or weights to fine-tune from, not both");
   }
-  if (!flags.gpu.empty()) {
-    Fail("--gpu " + flags.gpu + ": this build computes on the CPU; leave the flag out");
-  }
+  RefuseGpu(flags.gpu);
   for (const std::string& entry : flags.schemes) {
     const std::size_t equals = entry.find('=');
     if (equals == std::string::npos) Fail("--scheme " + entry + ": expected " + plan::SchemeNames("LAYER="));
@@ -168,7 +167,7 @@ void AddCaffeFlags(CLI::App& c, TrainFlags& flags) {
   c.add_option("--solver", o.solver, "Solver prototxt")->required();
   c.add_option("--snapshot", o.snapshot, "Resume from this .solverstate or .solverstate.h5");
   c.add_option("--weights", o.weights, "Fine-tune from these .caffemodel or .caffemodel.h5 files, comma-separated");
-  c.add_option("--gpu", flags.gpu, "GPU ids (this build computes on the CPU)");
+  AddGpuFlag(c, flags.gpu);
   c.add_option("--level", o.level, "Network level");
   c.add_option("--stage", flags.stage, "Network stages, comma-separated");
   c.add_option("--sigint_effect", o.sigint_effect, "On SIGINT: stop, snapshot or none")
@@ -240,7 +239,7 @@ void Train(TrainFlags& flags, bool members_given) {
     RunPlaced(*place, flags.options, flags.token_file, terminal);
     return;
   }
-  MakeRunDir(flags.options);
+  const std::unique_ptr<RunDir> run_dir = RunDir::Make(flags.options);
   const bool alone = flags.options.workers == 1 && flags.options.servers == 0 && !flags.cluster.given();
   if (alone) {
     RunAlone(flags, terminal);
