@@ -226,7 +226,7 @@ TEST(SoftmaxWithLoss, LabelsOutsideTheClassesAreNamed) {
                            "top: 'l' }");
   net->blob("y")->data.fill_(3);
   EXPECT_EQ(net->Forward().status().message(),
-            "layer 'loss' (SoftmaxWithLoss): label 3 is not among the 3 classes");
+            "layer 'loss' (SoftmaxWithLoss): label 3 is not among the 3 classes (row 0 of the batch)");
 }
 
 // --- Random draws --------------------------------------------------------------------------------
