@@ -705,19 +705,19 @@ Status Net::CopyFrom(const NetParameter& model, const std::string& source, SameN
     if (index < 0) continue;
     const Layer& mine = layer(index);
     const auto fail = [&](const std::string& text) {
-      const char* const anew = same == SameNames::kFirst ? "; to learn the layer anew, give it another name in the net" : "";
-      return InvalidArgument(source + ": layer '" + saved.name() + "' " + text + anew);
+      return InvalidArgument(source + ": layer '" + saved.name() + "' " + text);
     };
+    const char* const anew = same == SameNames::kFirst ? "; to learn the layer anew, give it another name in the net" : "";
     if (saved.blobs_size() != static_cast<int>(mine.blobs().size())) {
       return fail("has " + std::to_string(saved.blobs_size()) + " blobs, expected " +
-                  std::to_string(mine.blobs().size()));
+                  std::to_string(mine.blobs().size()) + anew);
     }
     for (int i = 0; i < saved.blobs_size(); ++i) {
       const at::Tensor& to = At(mine.blobs(), i).data;
       if (!Fits(saved.blobs(i), to.sizes().vec())) {
         return fail("blob " + std::to_string(i) + " has shape " +
                     ShapeText(ShapeOf(saved.blobs(i))) + ", the net's is " +
-                    ShapeText(to.sizes()));
+                    ShapeText(to.sizes()) + anew);
       }
       if (const std::int64_t given = NumbersIn(saved.blobs(i)); given != to.numel()) {
         return fail("blob " + std::to_string(i) + " holds " + std::to_string(given) +

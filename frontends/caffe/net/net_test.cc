@@ -330,15 +330,16 @@ TEST(Net, OldFourDimensionsFitWhenPaddedWithOnes) {
 TEST(Net, WeightsThatDoNotFitAreNamed) {
   const auto net = MakeNet(kInput + Ip("a", "data", 2) +
                            "layer { name: 's' type: 'Silence' bottom: 'label' }");
+  const std::string anew = "; to learn the layer anew, give it another name in the net";
   const auto why = [&](const std::string& text) {
     return net->CopyFrom(Saved(text), "f").message();
   };
   EXPECT_EQ(why("layer { name: 'a' blobs { shape { dim: 2 dim: 4 } } blobs {} }"),
-            "f: layer 'a' blob 0 has shape 2x4, the net's is 2x3");
+            "f: layer 'a' blob 0 has shape 2x4, the net's is 2x3" + anew);
   EXPECT_EQ(why("layer { name: 'a' blobs { num: 2 channels: 3 height: 1 width: 1 } blobs {} }"),
-            "f: layer 'a' blob 0 has shape 2x3x1x1, the net's is 2x3");
-  EXPECT_EQ(why("layer { name: 'a' blobs { } }"), "f: layer 'a' has 1 blobs, expected 2");
-  EXPECT_EQ(why("layer { name: 'a' }"), "f: layer 'a' has 0 blobs, expected 2");
+            "f: layer 'a' blob 0 has shape 2x3x1x1, the net's is 2x3" + anew);
+  EXPECT_EQ(why("layer { name: 'a' blobs { } }"), "f: layer 'a' has 1 blobs, expected 2" + anew);
+  EXPECT_EQ(why("layer { name: 'a' }"), "f: layer 'a' has 0 blobs, expected 2" + anew);
   EXPECT_EQ(why("layer { name: 'a' blobs { shape { dim: 2 dim: 3 } data: 1 } blobs {} }"),
             "f: layer 'a' blob 0 holds 1 numbers, its shape asks for 6");
 }
@@ -379,7 +380,8 @@ TEST(Net, OfSavedLayersOfOneNameTheFirstTakesEachInTurn) {
   ASSERT_EQ(saved.layer(1).blobs_size(), 2);
   ASSERT_EQ(saved.layer(3).blobs_size(), 2);
   // As in Caffe, where a saved ReLU of that name would not fit the first.
-  EXPECT_EQ(to->CopyFrom(saved, "f").message(), "f: layer 'ip' has 0 blobs, expected 2");
+  EXPECT_EQ(to->CopyFrom(saved, "f").message(),
+            "f: layer 'ip' has 0 blobs, expected 2; to learn the layer anew, give it another name in the net");
   saved.mutable_layer()->DeleteSubrange(2, 1);
   ASSERT_TRUE(to->CopyFrom(saved, "f").ok());
   EXPECT_TRUE(at::equal(to->layer(1).blobs()[0].data, from->layer(3).blobs()[0].data));
