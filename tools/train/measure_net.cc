@@ -151,9 +151,7 @@ Result<Profile> MeasureNet(const MeasureOptions& options) {
   const ProcessorShare share;
   POSEIDON_ASSIGN_OR_RETURN(const std::vector<plan::LayerSeconds> seconds,
                             Timed(*solver, options.iterations));
-  if (const std::string warning = BusyMachineWarning(share.now(), threads); !warning.empty()) {
-    std::cerr << "poseidon: " << warning << std::endl;
-  }
+  const std::string warning = BusyMachineWarning(share.now(), threads);
 
   Profile profile;
   caffe::Net& net = solver->net();
@@ -172,6 +170,7 @@ Result<Profile> MeasureNet(const MeasureOptions& options) {
                            "nothing to plan");
   }
   POSEIDON_ASSIGN_OR_RETURN(profile.product_flops, ProductFlops(profile, threads));
+  if (!warning.empty()) std::cerr << "poseidon: " << warning << std::endl;
   return profile;
 }
 
