@@ -27,7 +27,7 @@ from ..report import report as _report
 from ..session import make_token_file
 from ..shuffles import check_order
 from . import data
-from .exchange import Exchange, path_of, resource_of
+from .exchange import Exchange, merged, path_of, resource_of
 from .exchange import broadcast as _broadcast
 from .exchange import differing as _differing
 from .factors import kind_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..session import Session
 
 __all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "differing", "exchanges", "init", "make_token_file",
-           "rank", "reduce", "report", "shard", "shutdown", "trace", "workers"]
+           "merged", "rank", "reduce", "report", "shard", "shutdown", "trace", "workers"]
 
 _exchanges: list[Exchange] = []
 _started: dict[int, Any] = {}  # TensorFlow's variables that are the same everywhere, by their id

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # Of which gradients are summed; narrower ones go as F32.
 SUMMED = {tf.float32: c.F32, tf.float64: c.F64}
+FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 def path_of(variable: Variable) -> str:
@@ -290,6 +291,15 @@ def in_form(mean: Gradient, form: Form) -> Gradient:
     return tf.IndexedSlices(tf.cast(mean.values, form.dtype), tf.cast(mean.indices, form.indices), mean.dense_shape)
 
 
+def merged(rows: tf.IndexedSlices) -> tf.IndexedSlices:
+    """The rows of each entry as one, their sum in the order in which they come. TensorFlow adds several rows to one entry in the
+    order of its threads, so that a variable would end with other bits on every worker."""
+    with tf.device("/cpu:0"):  # a GPU sums in no order of its own
+        entries, places = tf.unique(rows.indices)
+        values = tf.math.unsorted_segment_sum(rows.values, places, tf.size(entries))
+    return tf.IndexedSlices(values, entries, rows.dense_shape)
+
+
 def compare(session: Session, variables: Iterable[Variable]) -> None:
     """Raises PoseidonError on a worker whose variables are not named, shaped and typed as rank 0's, which ends the job."""
     session.compare_models([declared.variable(path_of(variable), variable.shape, tf.as_dtype(variable.dtype).name)
@@ -312,8 +322,8 @@ def differing(session: Session, variables: Iterable[Variable]) -> list[str]:
 
 
 def broadcast(session: Session, variables: Iterable[Variable], root: int = 0) -> bool:
-    """Leaves rank `root`'s numbers in everybody's variables, as far as they are of a floating type or int64; whether that
-    changed a worker's. Eagerly, also while a function is traced."""
+    """Leaves rank `root`'s numbers in everybody's variables, as far as they are numbers, or true and false; whether that changed
+    a worker's. Eagerly, also while a function is traced."""
     variables = list(variables)
     for variable in variables:
         # TensorFlow gives it its first value after the trace, on each worker its own.
@@ -325,9 +335,11 @@ def broadcast(session: Session, variables: Iterable[Variable], root: int = 0) ->
     with tf.init_scope():
         for variable in variables:
             resource = resource_of(variable)
-            if resource.dtype not in (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int64):
+            if resource.dtype not in FLOATS and not resource.dtype.is_integer and not resource.dtype.is_bool:
                 continue
             numbers = numbers_of(resource).reshape(-1)
+            if resource.dtype not in FLOATS:
+                numbers = numbers.astype(np.int64)  # whose bits keep those of uint64 too
             before = numbers.tobytes()
             session.broadcast(view_of(numbers.data), root)
             if numbers.tobytes() != before:
