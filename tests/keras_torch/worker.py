@@ -17,6 +17,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from keras.src.trainers.data_adapters import get_data_adapter  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 import poseidon.keras as poseidon  # noqa: E402
@@ -218,6 +219,50 @@ def arrays_with_a_validation_split(steps):
     return fit_arrays(steps, validation_split=0.1)[0]
 
 
+class Looking(keras.Model):
+    """Keeps the forms of what its steps are given, and trains one weight on all numbers in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+        self.built, self.seen = True, []
+
+    def train_step(self, data):
+        self.zero_grad()
+        self.seen.append(form_of(data))
+        loss = sum(self.scale.value * torch.mean(leaf.float()) for leaf in keras.tree.flatten(data))
+        loss.backward()
+        with torch.no_grad():
+            self.optimizer.apply([self.scale.value.grad], [self.scale])
+        return {"loss": loss}
+
+
+def form_of(data):
+    """Its structure, and the type of each part beside what a sample has."""
+    if isinstance(data, dict):
+        return {name: form_of(part) for name, part in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [type(data).__name__, *map(form_of, data)]
+    return [type(data).__name__, str(data.dtype), list(data.shape[1:])]
+
+
+@case
+def forms_of_arrays(steps):
+    """A step is given what it is by Keras' own adapter."""
+    x, y = samples(2, 5)
+    forms = [(x,), (x.astype("float64"), y), ([x, x[:, :3]], y), ({"b": x, "a": (x, y)}, [y, x]), (x, [y, y], np.ones(len(x)))]
+    models = []
+    for arrays in forms:
+        model = Looking()
+        model.compile(optimizer=SGD(0.1))
+        x, y, weights = (*arrays, None, None)[:3]
+        poseidon.distribute(model).fit(x, y, sample_weight=weights, batch_size=ALL // poseidon.workers(), shuffle=False, verbose=0)
+        plain = get_data_adapter(x, y, weights, batch_size=ALL).get_torch_dataloader()
+        assert model.seen == [form_of(batch) for batch in plain], model.seen
+        models.append(model)
+    return [model.scale for model in models]
+
+
 @case
 def arrays_with_class_weights(steps):
     return fit_arrays(steps, class_weight={number: 1 + number / CLASSES for number in range(CLASSES)})[0]
@@ -272,7 +317,7 @@ def seeds_stay_own(steps):
     model = dense_net(keras.layers.Dropout(0.5))
     fit_into(model, steps)
     np.savez(f"{sys.argv[1]}-seeds-{poseidon.rank()}.npz",
-             *[np.asarray(variable) for variable in model.variables if "seed" in variable.path])
+             *[np.asarray(variable) for variable in model.variables if "seed_generator" in variable.path])
     return model.variables
 
 
@@ -313,7 +358,7 @@ def refusals(steps):
 
 
 REFUSED = ["compiled_whole", "a_loop_of_an_unbuilt_model", "gradients_of_autograd", "a_distributed_sampler", "an_iterable_data_set",
-           "one_batch", "a_batch_for_one", "a_stop_after_a_batch", "fewer_batches_on_one", "a_list_of_batches", "an_undivided_loader",
+           "one_batch", "a_batch_for_one", "fewer_batches_on_one", "a_list_of_batches", "an_undivided_loader",
            "weights_that_part"]
 
 
@@ -386,7 +431,7 @@ def main():
         keras.backend.clear_session()
         variables = CASES[name](steps) or []
         np.savez(f"{result}-{name}-{poseidon.rank()}.npz", *[np.asarray(variable, "float64") for variable in variables
-                                                             if "seed" not in getattr(variable, "path", "")])
+                                                             if "seed_generator" not in getattr(variable, "path", "")])
 
 
 if __name__ == "__main__":

@@ -374,11 +374,35 @@ def a_stop_on_one_worker(steps):
 
 
 @case
+def a_stop_after_a_batch(steps):
+    """Of one worker, whose own loss decides: all stop after it."""
+    class Stopping(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch >= 3 + 2 * (poseidon.workers() - 1 - poseidon.rank())
+    return fit(dense_net(), SGD(0.1), steps, epochs=2, callbacks=[Stopping()])
+
+
+@case
+def a_stop_by_nan(steps):
+    """In the last sample of the third step, which only the last worker has."""
+    def with_one(steps, more=0):
+        x, y = samples(steps)
+        x[3 * ALL - 1] = np.nan
+        return x, y
+    model = dense_net()
+    fit(model, SGD(0.1), steps, epochs=2, of=with_one, callbacks=[keras.callbacks.TerminateOnNaN()])
+    return [np.array(model.optimizer.iterations)]
+
+
+@case
 def callbacks_that_write(steps):
     """In a folder of each worker's own: only rank 0 writes."""
     with tempfile.TemporaryDirectory() as folder:
-        write = [keras.callbacks.ModelCheckpoint(f"{folder}/{{epoch}}.keras"), keras.callbacks.CSVLogger(f"{folder}/log.csv")]
-        variables, _ = fit_arrays(steps // 5, callbacks=write)
+        write = [keras.callbacks.ModelCheckpoint(f"{folder}/{{epoch}}.keras", monitor="loss"),
+                 keras.callbacks.ModelCheckpoint(f"{folder}/{{epoch}}.keras", monitor="loss", save_best_only=True),
+                 keras.callbacks.CSVLogger(f"{folder}/log.csv")]
+        variables, history = fit_arrays(steps // 5, callbacks=write)
+        assert write[1].best == min(history["loss"])
         assert sorted(os.listdir(folder)) == (["1.keras", "2.keras", "log.csv"] if poseidon.rank() == 0 else [])
         if poseidon.rank() == 0:
             loaded = keras.models.load_model(f"{folder}/2.keras")
@@ -427,9 +451,6 @@ def a_batch_for_one(steps):
     fit_of(Numbered([array[:1] for array in samples(1)]))
 
 
-@case
-def a_stop_after_a_batch(steps):
-    fit(dense_net(), SGD(0.1), steps, callbacks=[keras.callbacks.TerminateOnNaN()])
 
 
 @case

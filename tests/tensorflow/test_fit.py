@@ -41,6 +41,10 @@ EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6
          "batches_by_number_in_threads": 1e-6, "batches_by_number_in_processes": 1e-6,
          "batches_by_number_weighted_by_class": 3e-6, "batches_by_number_without_an_end": 1e-6, "epochs_of_another_length": 1e-6,
          "a_generator": 1e-6, "a_generator_sharded": 1e-6, "a_generator_in_epochs": 1e-6,
+         "forms": 1e-6, "embedding_of_many_rows": 1e-5, "metrics_of_all_kinds": 2e-6, "the_step_of_keras_guide": 2e-6,
+         "seeds_by_name": 1e-6, "compiled_beside_a_gpu": 1e-6, "trained_alone_before": 1e-6, "of_unknown_length": 1e-6,
+         "built_by_the_first_batch": 1e-6, "a_model_built_in_its_first_step": 1e-5, "each_sample_is_read_once": 0,
+         "a_stop_after_a_batch": 1e-6, "a_stop_by_nan": 0,
          "in_half_precision": 2e-2}
 # One process would skip another step, or have another order.
 BITS_ONLY = ["an_overflow_on_one_worker", "shuffled_by_number", "shuffled_by_seeds"]
@@ -151,6 +155,23 @@ def test_shuffled_batches_come_once_an_epoch(trained, name):
         assert not np.array_equal(*epochs)
 
 
+def test_a_step_is_given_what_keras_gives_it(trained, name="forms"):
+    """Of each form of data in keras_forms.py: the same structure, types and shapes, and the workers' samples are one's."""
+    alone, *both = (json.loads((trained / f"{workers}-seen-forms-{rank}.json").read_text())
+                    for workers, rank in (("of1", 0), ("of2", 0), ("of2", 1)))
+    assert len(alone) >= 28
+    wrong = {form: (steps, [of[form] for of in both]) for form, steps in alone.items()
+             if steps != [together(*given) for given in zip(*(of[form] for of in both), strict=True)]}
+    assert not wrong, wrong
+
+
+def together(one, other):
+    """A step of both workers as one step. What is no list has no samples."""
+    assert one["structure"] == other["structure"]
+    return {**one, "values": [mine + yours if isinstance(mine, list) else mine
+                              for mine, yours in zip(one["values"], other["values"], strict=True)]}
+
+
 # Of each data set in ORDERS of worker.py, what is said of it, and of some that are given to fit. Rank 0 has nothing to say
 # against its own seeds.
 ON_RANK_1 = {"other_seeds": r"the orders of the data sets differ: rank 1 has a shuffle with the seeds \(2, 1\) where rank 0 has a "
@@ -164,6 +185,8 @@ SAID = {**dict.fromkeys(["none", "seeded", "unknown", "in_threads", "several_see
         **dict.fromkeys(["unseeded", "unseeded_once", "unseeded_within", "unseeded_far_within", "unseeded_files",
                          "unseeded_in_one_of_two", "unseeded_of_the_first_api", "unseeded_for_fit", "unseeded_for_validation"],
                         r"the data set is shuffled without a seed before .* expected shuffle\(n, seed=1\) or list_files\("),
+        **dict.fromkeys(["uneven_for_fit", "filtered_after_shard"],
+                        r"the number of batches of the data set is not known on every worker before it ends, expected one that shard"),
         "several_unseeded": r"the data set is drawn from several without a seed before .* expected sample_from_datasets\(",
         **dict.fromkeys(["overtaking", "overtaking_by_options", "overtaking_within"],
                         r"the data set takes elements in the order in which threads have made them before .* deterministic=True"),
@@ -199,8 +222,9 @@ def test_factors_train_what_one_worker_does(with_factors, name):
     ("made_in_a_scope_of_a_strategy", 0, r"the model is made in a scope of tf\.distribute, expected none"),
     ("compiled_by_xla", 0, r"the model is compiled with jit_compile=True, expected False"),
     ("compiled_by_xla_later", 0, r"the model is compiled with jit_compile=True, expected False"),
-    ("a_model_built_in_its_first_step", 0, r"variable 'sequential_1/dense_2/kernel' is made in the first training step"),
-    ("a_stop_after_a_batch", 0, r"TerminateOnNaN decides after every batch by each worker's own loss"),
+    ("a_variable_made_in_a_step", 0, r"variable 'sequential/dense/kernel' is made in the first training step"),
+    ("arrays_that_differ", 1, r"the arrays differ: rank 1 has an array 0 of 32x20 with the samples \w+ where rank 0 has .* expected "
+                              r"the same on all workers"),
     ("an_undivided_data_set", 0, r"fit was given a tensorflow\.python\.data\.\S+ that nobody has divided among the workers"),
     ("a_list_of_batches", 0, r"shard was given a builtins\.list, expected a tf\.data\.Dataset, a keras\.utils\.PyDataset"),
     ("a_batch_for_one", 0, r"the data set has 1 batches, expected at least one sample for each of 2 workers"),
@@ -328,7 +352,7 @@ def test_factors_are_multiplied_by_the_blas_of_numpy():
 def test_nobody_waits_for_the_thread_that_tunes_buffers():
     """A worker that drops an iterator does, for as long as the thread sleeps: that of arrays has none."""
     said = subprocess.run([PYTHON, "-B", "-c", "import numpy as np; from poseidon.keras import data; print(data.batches_of("
-                                               "(np.zeros((8, 2)), None, None), 2, 0, 2, None, True).options().autotune.enabled)"],
+                                               "np.zeros((8, 2)), 4, 0, 2, lambda _: np.arange(8), True).options().autotune.enabled)"],
                           env={**os.environ, "PYTHONPATH": str(FRONT_END)}, capture_output=True, text=True)
     assert said.stdout.strip() == "False", said
 
@@ -338,12 +362,6 @@ def test_an_older_keras_is_refused(tmp_path):
     said = subprocess.run([PYTHON, "-B", "-c", "import poseidon.keras"], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": f"{tmp_path}:{FRONT_END}"})
     assert said.stderr.endswith("PoseidonError: Keras is 3.4.1, expected 3.5 or newer\n"), said.stderr
-
-
-def test_data_of_unknown_length_are_refused(tmp_path):
-    processes = start(tmp_path, 2, "-c", "import tensorflow as tf, poseidon.keras as p\n"
-                                         "p.shard(tf.data.Dataset.range(8).filter(lambda x: x > 2))")
-    assert any("PoseidonError: the number of batches of the data set is not known" in errors for errors in ended(processes))
 
 
 def test_a_copy_elsewhere_is_no_matter(tmp_path):

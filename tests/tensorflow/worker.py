@@ -45,6 +45,7 @@ def gradients_of(net, loss):
 
 
 keras_cases.batches, keras_cases.gradients_of = batches, gradients_of
+import keras_forms  # noqa: E402, F401  # has a case
 
 
 class Pair(keras.Model):
@@ -97,6 +98,9 @@ def train_on_batch(steps):
     model.compile(optimizer=SGD(0.1), loss=LOSS)
     poseidon.distribute(model)
     for x, y in batches(steps):
+        model.train_on_batch(x, y)
+    model.compile(optimizer=SGD(0.1), loss=LOSS, run_eagerly=True)
+    for x, y in batches(1).as_numpy_iterator():
         model.train_on_batch(x, y)
     return model.variables
 
@@ -239,11 +243,11 @@ def evaluated_and_saved(steps):
         seen = []
 
         def on_epoch_end(self, epoch, logs=None):
-            self.model.save("looked.keras" if poseidon.rank() == 0 else "looked too.keras")
+            self.model.save("looked.keras")  # of all workers, at once
             self.seen += [*self.model.evaluate(*samples(1), verbose=0), *self.model.predict(samples(1)[0], verbose=0).reshape(-1)]
     Looking.seen = []
     variables, _ = fit_arrays(steps // 5, 0, 3, [Looking()])
-    loaded = keras.models.load_model("looked.keras" if poseidon.rank() == 0 else "looked too.keras")
+    loaded = keras.models.load_model("looked.keras")
     assert all(np.array_equal(one, other) for one, other in zip(loaded.get_weights(), variables))
     return [*variables, np.array(Looking.seen)]
 
@@ -267,8 +271,8 @@ def parts(count, of_part):
 
 @case
 def shuffled_by_seeds(steps):
-    """In an epoch every sample comes once, on one worker, however the data set is shuffled."""
-    count, own = steps // 5 * ALL, (poseidon.workers(), poseidon.rank())
+    """In an epoch every sample comes once, on one worker, however the data set is shuffled, also of a batch that is left over."""
+    count, own = steps // 5 * ALL + 5, (poseidon.workers(), poseidon.rank())
     keras.utils.set_random_seed(1)
     numbers, shuffled_parts = Dataset.range(count), parts(count, lambda part: part.shuffle(count, seed=2))
     divided = [poseidon.shard(in_batches(numbers.shuffle(count, seed=1))),
@@ -347,6 +351,9 @@ def orders(steps):
     both = in_batches(Dataset.from_tensor_slices(samples(4)))
     divided = in_batches(Dataset.from_tensor_slices(samples(4)).shuffle(8)).shard(poseidon.workers(), poseidon.rank())
     of_first_api = in_batches(tf.compat.v1.data.Dataset.from_tensor_slices(samples(4))).shard(poseidon.workers(), poseidon.rank())
+    uneven = in_batches(Dataset.from_tensor_slices(samples(4))).filter(lambda x, y: True)
+    note("uneven_for_fit", lambda: fit_of(uneven.shard(poseidon.workers(), poseidon.rank()), epochs=1))
+    note("filtered_after_shard", lambda: fit_of(poseidon.shard(both).filter(lambda x, y: True).prefetch(1), epochs=1))
     note("divided_in_the_first_api", lambda: fit_of(of_first_api, epochs=1))
     note("unseeded_for_fit", lambda: fit_of(divided, epochs=1))
     note("unseeded_for_validation", lambda: fit_of(poseidon.shard(both), epochs=1, validation_data=divided))
@@ -390,7 +397,7 @@ def per_share(steps):
         for one, optimizer in zip(nets, optimizers):
             optimizer.apply([(first + second) / 2 for first, second in zip(*gradients)], one.trainable_variables)
     for first, second in zip(*(one.non_trainable_variables for one in nets)):
-        if "seed" not in first.path:
+        if "seed_generator" not in first.path:
             first.assign((first + second) / 2)
     return nets[0].variables
 
@@ -427,13 +434,30 @@ def both_halves(steps):
 
 @case
 def a_model_built_in_its_first_step(steps):
-    """make_train_function knows nothing of its variables yet."""
+    """By a step of its own: no call of the model would."""
     class Late(Pair):
         def call(self, x):
             return self.one(x)
     built = dense_net()
-    late = keras.Sequential([keras.layers.Dense(30, activation="relu"), keras.layers.Dense(CLASSES)])
-    fit(Late(built, late, SGD(0.1), SGD(0.05)), "rmsprop", steps)
+    late = keras.Sequential([keras.layers.Dense(30, activation="tanh"), keras.layers.Dense(CLASSES)])
+    pair = Late(built, late, SGD(0.1), SGD(0.05))
+    fit(pair, "rmsprop", steps)
+    return pair.variables
+
+
+@case
+def a_variable_made_in_a_step(steps):
+    model = keras.Sequential([keras.layers.Dense(CLASSES)])
+    model.compile(optimizer=SGD(0.1), loss=LOSS)
+    poseidon.distribute(model).train_on_batch(*samples(1))
+
+
+@case
+def arrays_that_differ(steps):
+    """As those of a split without a seed."""
+    x, y = samples(steps)
+    chosen = np.random.default_rng(poseidon.rank()).permutation(len(x))[:ALL]
+    fit_of(x[chosen], y=y[chosen])
 
 
 def fit_words(optimizer, steps, more=0, **words):
@@ -519,6 +543,18 @@ def embedding_used_twice(steps):
 
 
 @case
+def embedding_of_many_rows(steps):
+    """So many that TensorFlow's threads add rows of one entry in an order of their own."""
+    def words(steps, more=0):
+        source = np.random.default_rng(7)
+        return source.integers(0, 40, (2 * ALL, 512)), source.integers(0, CLASSES, 2 * ALL)
+    own_seed()
+    model = keras.Sequential([keras.layers.Input((512,), dtype="int32"), keras.layers.Embedding(4000, 64),
+                              keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(CLASSES)])
+    return fit(model, SGD(0.5), steps, epochs=3, of=words)
+
+
+@case
 def rows_in_a_loop(steps):
     """The mean's rows are those of one process on all batches, in its order; entries may be matrices."""
     table = tf.Variable(tf.random.stateless_normal((50, 2, 4), (1, 2)), name="table")
@@ -557,6 +593,153 @@ def own_train_step(steps):
             self.optimizer.apply(tape.gradient(loss, variables), variables)
             return {"loss": loss}
     return fit(Own(dense_net()), keras.optimizers.Adam(1e-3), steps)
+
+
+class Largest(keras.metrics.Metric):
+    """No sum: the largest error; and how many samples there were, as the variable itself."""
+
+    def __init__(self, **words):
+        super().__init__(name="largest", **words)
+        self.error = self.add_weight(name="error", initializer="zeros")
+        self.count = self.add_weight(name="count", initializer="zeros", dtype="int32")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        y_true = keras.ops.cast(keras.ops.reshape(y_true, [-1]), "float32")
+        self.error.assign(keras.ops.maximum(self.error, keras.ops.max(keras.ops.abs(y_true - y_pred[:, 0]))))
+        self.count.assign(self.count + keras.ops.shape(y_pred)[0])
+
+    def result(self):
+        return {"error": self.error * 1.0, "samples": self.count}
+
+
+class Counted(keras.layers.Layer):
+    """Counts samples, keeps the largest input and a moving mean."""
+
+    def build(self, shape):
+        self.count, self.largest, self.moving = (self.add_weight(shape=(), trainable=False, initializer="zeros", dtype=dtype)
+                                                 for dtype in ("int32", "float32", "float32"))
+
+    def call(self, x, training=False):
+        if training:
+            self.count.assign_add(keras.ops.shape(x)[0])
+            self.largest.assign(keras.ops.maximum(self.largest, keras.ops.max(x)))
+            self.moving.assign(self.moving + 0 * (keras.ops.mean(x) - self.moving))
+        return x
+
+
+def of_validation(history):
+    return [np.array(history[name]) for name in sorted(history)]
+
+
+@case
+def metrics_of_all_kinds(steps):
+    """Sums, a maximum, a variable as a result, of arrays and of a data set that every worker evaluates whole."""
+    own_seed()
+    model = keras.Sequential([keras.layers.Input((FEATURES,)), Counted(), keras.layers.Dense(CLASSES)])
+    model.compile(optimizer=SGD(0.05), loss=LOSS, metrics=["accuracy", Largest()])
+    poseidon.distribute(model)
+    x, y = samples(1, more=9)
+    histories = [model.fit(*samples(4, 5), batch_size=ALL // poseidon.workers(), epochs=2, shuffle=False, verbose=0,
+                           validation_data=validation).history
+                 for validation in (None, (x, y), tf.data.Dataset.from_tensor_slices((x, y)).batch(16))]
+    assert histories[0]["samples"] == [133, 133] and histories[2]["val_samples"] == [41, 41], histories
+    for history in histories[1:]:
+        del history["samples"]  # of the validation in Keras, which reads the variable after it
+    return [*model.variables, *(values for history in histories for values in of_validation(history))]
+
+
+@case
+def the_step_of_keras_guide(steps):
+    """Gives the results of metrics, one of them a dict, by their names; another one of its own."""
+    class Guide(keras.Model):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                y_pred = self(x, training=True)
+                loss = self.compute_loss(y=y, y_pred=y_pred)
+            self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+            for metric in self.metrics:
+                metric.update_state(loss) if metric.name == "loss" else metric.update_state(y, y_pred)
+            return {**{metric.name: metric.result() for metric in self.metrics}, "own": {"of all": tf.reduce_mean(y_pred)}}
+    own_seed()
+    inputs = keras.Input((FEATURES,))
+    model = Guide(inputs, keras.layers.Dense(CLASSES)(inputs))
+    model.compile(optimizer=SGD(0.05), loss=LOSS, metrics=["accuracy", Largest()])
+    history = poseidon.distribute(model).fit(batches(steps), epochs=2, verbose=0).history
+    assert sorted(history) == ["accuracy", "error", "loss", "of all", "samples"], history
+    return [*model.variables, *of_validation(history)]
+
+
+@case
+def seeds_by_name(steps):
+    """A name says nothing of what a variable is."""
+    class SeedNet(keras.Sequential):
+        pass
+    own_seed()
+    return fit(SeedNet([keras.layers.Input((FEATURES,)), keras.layers.Dense(40, activation="tanh", name="seeds_hidden"),
+                        keras.layers.Dropout(0.0), keras.layers.Dense(CLASSES)]), SGD(0.1), steps)
+
+
+@case
+def compiled_beside_a_gpu(steps):
+    """Where there is one, Keras' jit_compile="auto" is True."""
+    plain = tf.config.list_physical_devices
+    gpu = type("Device", (), {"name": "/physical_device:GPU:0", "device_type": "GPU"})
+    tf.config.list_physical_devices = lambda kind=None: plain(kind) if kind else [*plain(), gpu]
+    try:
+        model = dense_net()
+        model.compile(optimizer=SGD(0.1), loss=LOSS)
+        assert model.jit_compile
+        model.jit_compile = poseidon.workers() > 1
+        poseidon.distribute(model).fit(batches(steps), verbose=0)
+        return model.variables
+    finally:
+        tf.config.list_physical_devices = plain
+
+
+@case
+def trained_alone_before(steps):
+    """And distributed twice."""
+    model = dense_net()
+    model.compile(optimizer=SGD(0.1), loss=LOSS)
+    model.fit(*samples(1), batch_size=ALL, verbose=0)
+    poseidon.distribute(poseidon.distribute(model)).fit(*samples(steps), batch_size=ALL // poseidon.workers(), shuffle=False, verbose=0)
+    return model.variables
+
+
+@case
+def of_unknown_length(steps):
+    """Only its end shows how many batches there are: 5 samples are left over."""
+    return fit_of(poseidon.shard(in_batches(Dataset.from_tensor_slices(samples(steps, 5)).filter(lambda x, y: True))))
+
+
+@case
+def built_by_the_first_batch(steps):
+    """In the step of fit, and in an eager one."""
+    def trained(eagerly):
+        own_seed()
+        model = keras.Sequential([keras.layers.Dense(40, activation="tanh"), keras.layers.BatchNormalization(),
+                                  keras.layers.Dense(CLASSES)])
+        fit(model, SGD(0.1), 4, of=lambda steps: (np.ones((steps * ALL, FEATURES), "float32"), samples(steps)[1]),
+            run_eagerly=eagerly)
+        return model.variables
+    return [*trained(False), *trained(True)]
+
+
+@case
+def each_sample_is_read_once(steps):
+    """By each worker, also where batches are left over; what of them is its own comes from the same pass."""
+    read = []
+    tf.random.set_seed(None)
+
+    def note(number):
+        read.append(int(number))
+        return number
+    numbers = Dataset.range(3 * ALL + 5).shuffle(200, seed=1).map(
+        lambda number: tf.ensure_shape(tf.numpy_function(note, [number], tf.int64), []))
+    own = [batch for batch in poseidon.shard(in_batches(numbers)).as_numpy_iterator()]
+    assert len(own) == 4, own
+    return [np.sort(read)]
 
 
 @case
@@ -648,6 +831,19 @@ def a_product_only_where_it_is_sent_whole(steps):
     return variables
 
 
+def fail_to_save(model, path):
+    """A file is whole at any moment: one that another worker is writing too, and one that cannot be written to its end."""
+    def fail(store):
+        raise OSError("the disk is full")
+    if poseidon.workers() > 1:  # Keras itself leaves half a file
+        model.layers[-1].save_own_variables = fail
+        try:
+            model.save(path)
+        except OSError:
+            del model.layers[-1].save_own_variables
+        assert len(os.listdir(os.path.dirname(path))) == 3
+
+
 @case
 def saved_and_loaded(steps):
     """A saved model has nothing of Poseidon in it, and trains on as any model does."""
@@ -659,6 +855,7 @@ def saved_and_loaded(steps):
         model.export(f"{folder}/exported")
         files = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]
         assert len(files) > 3 and not any(b"oseidon" in path.read_bytes() for path in files)
+        fail_to_save(model, f"{folder}/model.keras")
         loaded = keras.models.load_model(f"{folder}/model.keras")
     assert all(np.array_equal(one, other) for one, other in zip(loaded.get_weights(), model.get_weights()))
     for plain in loaded, type(model).from_config(model.get_config()):
@@ -833,7 +1030,7 @@ def main():
         before = len(in_loops.exchanges())
         variables = CASES[name](steps) or []
         np.savez(f"{result}-{name}-{poseidon.rank()}.npz", *[np.asarray(variable, "float64") for variable in variables
-                                                             if "seed" not in getattr(variable, "path", "")])
+                                                             if "seed_generator" not in getattr(variable, "path", "")])
         with open(f"{result}-{name}-{poseidon.rank()}.json", "w") as file:
             json.dump([exchange.plan() for exchange in in_loops.exchanges()[before:]], file)
 

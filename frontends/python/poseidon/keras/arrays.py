@@ -1,59 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays given to fit, whatever the backend."""
+"""Arrays given to fit, whatever the backend. What they are packed into, split into and weighted by is Keras' own work, so that a
+step is given what it is given without Poseidon; here is which samples are whose."""
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import keras
 import numpy as np
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.array_slicing import can_slice_array
-from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 
 from ..errors import PoseidonError
+from . import leaves
 
 
-def are_arrays(x: Any) -> bool:
-    """Whether `x` is what fit cuts into batches itself: arrays, or a structure of them."""
-    leaves = [leaf for leaf in keras.tree.flatten(x) if leaf is not None]
-    return bool(leaves) and all(can_slice_array(leaf) for leaf in leaves)
+def are_arrays(*given: Any) -> bool:
+    """Whether they are what fit cuts into batches itself: arrays, or structures of them."""
+    flat = [leaf for leaf in keras.tree.flatten(given) if leaf is not None]
+    return bool(flat) and all(can_slice_array(leaf) for leaf in flat)
+
+
+def packed(x: Any, y: Any = None, sample_weight: Any = None, class_weight: dict[int, float] | None = None) -> Any:
+    """The structure of arrays that Keras makes batches of: `x`, `(x, y)` or `(x, y, sample_weight)`. Raises what Keras raises where
+    they do not go together."""
+    return ArrayDataAdapter(x, y, sample_weight=sample_weight, class_weight=class_weight, batch_size=1)._inputs
 
 
 def length_of(arrays: Any) -> int:
-    lengths = {len(leaf) for leaf in keras.tree.flatten(arrays) if leaf is not None}
-    if len(lengths) != 1:
-        raise PoseidonError(f"arrays of {', '.join(map(str, sorted(lengths)))} samples were given, expected as many in all",
-                            "INVALID_ARGUMENT")
-    return lengths.pop()
+    return int(next(leaf.shape[0] for leaf in keras.tree.flatten(arrays) if leaf is not None))
 
 
-def split_off(arrays: Any, share: float) -> tuple[Any, Any]:
-    """The last `share` of the samples apart from the others, as fit's validation_split has it."""
-    at = int(length_of(arrays) * (1 - share))
-    return (keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[:at], arrays),
-            keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[at:], arrays))
-
-
-def with_class_weights(given: tuple[Any, Any, Any], weights: dict[int, float]) -> tuple[Any, Any, Any]:
-    """(x, y, sample_weight) with the weights of each sample's class."""
-    x, y, sample_weight = given
-    if sample_weight is not None:
-        raise PoseidonError("class_weight and sample_weight were both given to fit, expected one of them", "INVALID_ARGUMENT")
-    return x, y, class_weight_to_sample_weights(y, weights)
-
-
-def given(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Of (x, y, sample_weight), of which those at the end may be None, those before."""
-    while arrays[-1] is None:
-        arrays = arrays[:-1]
-    return arrays
-
-
-def order_of(samples: int, seed: int | None, epoch: int) -> np.ndarray[Any, Any]:
-    """The numbers of the samples in the order of an epoch: as they are, or with a seed another one in each, the same on all
-    workers."""
-    return np.arange(samples) if seed is None else np.random.default_rng([seed, epoch]).permutation(samples)
+def order_of(samples: int, at_once: int, shuffle: bool | str, seed: int, epoch: int) -> np.ndarray[Any, Any]:
+    """The numbers of the samples in the order of an epoch: as they are, or another order in each, the same on all workers. With
+    "batch" those of a step, `at_once`, stay together."""
+    numbers = np.arange(samples)
+    if not shuffle:
+        return numbers
+    source = np.random.default_rng([seed, epoch])
+    if shuffle != "batch":
+        return source.permutation(samples)
+    return np.concatenate([source.permutation(numbers[begin:begin + at_once]) for begin in range(0, samples, at_once)])
 
 
 def too_few(samples: int, workers: int) -> PoseidonError:
     return PoseidonError(f"{samples} samples were given, expected at least one for each of {workers} workers",
                          "INVALID_ARGUMENT")
+
+
+SAMPLES_COMPARED = 64
+
+
+def described(arrays: Any) -> list[str]:
+    """Each array in a line that is the same on all workers where some of its samples are."""
+    lines = []
+    for number, leaf in enumerate(leaf for leaf in keras.tree.flatten(arrays) if leaf is not None):
+        samples = leaf.shape[0]
+        digest = hashlib.blake2b(digest_size=4)
+        sliceable = leaves.sliceable(leaf)
+        for at in sorted({samples * part // SAMPLES_COMPARED for part in range(SAMPLES_COMPARED)}) if samples else ():
+            digest.update(leaves.content(leaves.cut(sliceable, at, at + 1)))
+        shape = "x".join("?" if size is None else str(size) for size in leaf.shape)
+        lines.append(f"an array {number} of {shape} with the samples {digest.hexdigest()}")
+    return lines

@@ -14,7 +14,8 @@ import numpy as np
 from .. import shuffles
 from ..errors import PoseidonError
 from ..shares import part_of, turns
-from . import arrays as of_fit
+from . import leaves
+from .leaves import samples_in
 
 _divided: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()  # generators made here
 
@@ -59,7 +60,8 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         kept = self.kept_order
         if kept is None or kept[0] != (batches, epoch):
             even = batches - batches % self.ranks
-            order = np.concatenate([of_fit.order_of(even, self.seed, epoch), np.arange(even, batches)])
+            numbers = np.arange(even) if self.seed is None else np.random.default_rng([self.seed, epoch]).permutation(even)
+            order = np.concatenate([numbers, np.arange(even, batches)])
             kept = self.kept_order = (batches, epoch), order
         return kept[1]
 
@@ -102,23 +104,26 @@ def is_generator(given: Any) -> bool:
     return isinstance(given, types.GeneratorType)
 
 
-def samples_in(batch: Any) -> int:
-    return len(next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None))
-
-
 def share_of(batches: Sequence[Any], first: int, end: int) -> Any:
     """Samples first to end of several batches."""
-    def share(*leaves: Any) -> Any:
-        if leaves[0] is None:
-            return None
-        plain = all(isinstance(leaf, np.ndarray) for leaf in leaves)
-        return (np.concatenate(leaves) if plain else keras.ops.concatenate(leaves))[first:end]
-    return keras.tree.map_structure(share, *batches)
+    return keras.tree.map_structure(lambda *parts: leaves.cut(leaves.joined(parts), first, end), *batches)
 
 
 def is_sharded_dataset(given: Any) -> bool:
-    """Whether `given` is a tf.data.Dataset that has been through Dataset.shard, as it has in poseidon.tensorflow.shard. Where
-    TensorFlow is not Keras' backend it need not be there."""
-    def names_of(one: Any) -> set[str]:
-        return {kind.__name__ for kind in type(one).__mro__}
-    return "DatasetV2" in names_of(given) and any("_ShardDataset" in names_of(one) for one in shuffles.all_of(given))
+    """Whether `given` is a tf.data.Dataset that has been through Dataset.shard, or poseidon.tensorflow.shard. Where TensorFlow is
+    not Keras' backend it need not be there."""
+    return is_dataset(given) and any("_ShardDataset" in names_of(one) or getattr(one, "poseidon_divided", False)
+                                     for one in shuffles.all_of(given))
+
+
+def is_dataset(given: Any) -> bool:
+    return "DatasetV2" in names_of(given)
+
+
+def names_of(one: Any) -> set[str]:
+    return {kind.__name__ for kind in type(one).__mro__}
+
+
+def is_divided(given: Any) -> bool:
+    """Whether each worker has its own batches of `given`, as far as that shows."""
+    return isinstance(given, Part) or (is_generator(given) and given in _divided) or is_sharded_dataset(given)

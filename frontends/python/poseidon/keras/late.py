@@ -19,12 +19,10 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from .. import tensorflow as _tensorflow
+from ..tensorflow.data import tensors_of
 from ..tensorflow.exchange import form_of
 from . import optimizers
-
-# Keras' own that do nothing with weights between batches.
-HARMLESS = ("CSVLogger", "History", "ProgbarLogger", "TensorBoard")
-ON_BATCHES = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+from .callbacks import acts_on_batches
 
 
 def why_not(model: Any, callbacks: Sequence[Any], own_step: bool) -> str | None:
@@ -46,18 +44,9 @@ def why_not(model: Any, callbacks: Sequence[Any], own_step: bool) -> str | None:
     if optimizer.use_ema and optimizer.ema_overwrite_frequency is not None:
         return "ema_overwrite_frequency changes weights between steps"
     for callback in callbacks:
-        if _acts_on_batches(callback):
+        if acts_on_batches(callback):
             return f"{type(callback).__name__} acts on batches, where it could read weights or set the rate"
     return None
-
-
-def _acts_on_batches(callback: Any) -> bool:
-    kinds = tuple(getattr(keras.callbacks, name) for name in HARMLESS)
-    if isinstance(callback, kinds) or type(callback).__module__.startswith("keras.src.callbacks") and \
-            getattr(callback, "save_freq", None) == "epoch":
-        return False
-    plain = keras.callbacks.Callback
-    return any(name in vars(callback) or getattr(type(callback), name) is not getattr(plain, name) for name in ON_BATCHES)
 
 
 def has_own_step(model: Any) -> bool:
@@ -126,7 +115,7 @@ class LateUpdate:
         self.begun = None
         if self.takes:
             # Not without a batch: at the end of the data the step fails, and must have changed nothing.
-            with tf.control_dependencies(optimizers.leaves_of(batch)):
+            with tf.control_dependencies(tensors_of(batch)):
                 self.take(begins=True)
 
     def push(self, optimizer: Any, variables: Sequence[Any], gradients: Sequence[Any], samples: tf.Tensor | int) -> None:

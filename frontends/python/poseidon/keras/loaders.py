@@ -4,19 +4,19 @@ one with batches of P * b would."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
-import torch
+from keras.src.trainers.data_adapters.array_slicing import convert_to_sliceable
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
 
 from ..errors import PoseidonError
 from ..shares import part_of
 from ..torch import data
 from . import arrays as of_fit
-from . import batches
+from . import batches, leaves
 
 
 def check_can_shard(given: Any) -> None:
@@ -37,14 +37,14 @@ def is_divided(given: Any) -> bool:
 
 
 class Order(Sampler[Any]):
-    """The numbers of a worker's samples, batch by batch. With a seed every epoch has another order, the same on all workers."""
+    """The numbers of a worker's samples, batch by batch; `order` gives those of an epoch, the same on all workers."""
 
-    def __init__(self, samples: int, batch_size: int, rank: int, workers: int, seed: int | None) -> None:
-        self.samples, self.at_once, self.rank, self.workers, self.seed = samples, batch_size * workers, rank, workers, seed
+    def __init__(self, samples: int, at_once: int, rank: int, workers: int, order: Callable[[int], Any]) -> None:
+        self.samples, self.at_once, self.rank, self.workers, self.order = samples, at_once, rank, workers, order
         self.epochs = itertools.count()
 
     def __iter__(self) -> Iterator[np.ndarray[Any, Any]]:
-        order = of_fit.order_of(self.samples, self.seed, next(self.epochs))
+        order = self.order(next(self.epochs))
         for begin in range(0, len(self) * self.at_once, self.at_once):
             first, end = part_of(min(self.at_once, self.samples - begin), self.rank, self.workers)
             yield order[begin + first:begin + end]
@@ -55,34 +55,34 @@ class Order(Sampler[Any]):
 
 
 class Rows(Dataset[Any]):
-    """Arrays by the numbers of their samples, in the type that fit gives arrays."""
+    """Arrays by the numbers of their samples, as Keras takes them out of each kind of array."""
 
-    def __init__(self, arrays: tuple[Any, ...]) -> None:
-        self.arrays = keras.tree.map_structure(lambda leaf: None if leaf is None else tensor_of(leaf), arrays)
+    def __init__(self, arrays: Any) -> None:
+        self.arrays, self.samples = convert_to_sliceable(arrays, target_backend="torch"), of_fit.length_of(arrays)
 
     def __getitem__(self, chosen: np.ndarray[Any, Any]) -> Any:
-        return keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[chosen], self.arrays)
+        return keras.tree.map_structure(lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(
+            leaf.convert_to_torch_compatible(leaf[chosen])), self.arrays)
 
     def __len__(self) -> int:
-        return of_fit.length_of(self.arrays)
+        return self.samples
 
 
-def tensor_of(array: Any) -> Any:
-    tensor = keras.ops.convert_to_tensor(array if torch.is_tensor(array) else np.asarray(array))
-    return keras.ops.cast(tensor, keras.config.floatx()) if tensor.is_floating_point() else tensor
+def batches_of(arrays: Any, at_once: int, rank: int, workers: int, order: Callable[[int], Any]) -> DataLoader[Any]:
+    """This worker's batches of what arrays.packed gives. Every `at_once` samples are one step of all workers, the last ones too, and
+    are divided evenly; less than one for each worker are left out."""
+    rows = Rows(arrays)
+    if min(len(rows), at_once) < workers:
+        raise of_fit.too_few(min(len(rows), at_once), workers)
+    return DataLoader(rows, batch_size=None, sampler=Order(len(rows), at_once, rank, workers, order), collate_fn=as_it_is)
 
 
-def batches_of(arrays: tuple[Any, ...], batch_size: int, rank: int, workers: int, seed: int | None) -> DataLoader[Any]:
-    """This worker's batches of (x, y, sample_weight), of which those at the end may be None. Every `batch_size` * `workers`
-    samples are one step, the last ones too, and are divided evenly; less than one for each worker are left out."""
-    rows = Rows(of_fit.given(arrays))
-    if len(rows) < workers:
-        raise of_fit.too_few(len(rows), workers)
-    return DataLoader(rows, batch_size=None, sampler=Order(len(rows), batch_size, rank, workers, seed))
+def as_it_is(batch: Any) -> Any:
+    return batch
 
 
-def samples_of(arrays: tuple[Any, ...], rank: int, workers: int) -> tuple[Any, ...]:
-    """This worker's of (x, y, sample_weight): shares differ by one at most. All of them where there are too few for all."""
+def samples_of(arrays: Any, rank: int, workers: int) -> Any:
+    """This worker's: shares differ by one at most. All of them where there are too few for all."""
     samples = of_fit.length_of(arrays)
     first, end = part_of(samples, rank, workers) if samples >= workers else (0, samples)
-    return tuple(keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[first:end], arrays))
+    return keras.tree.map_structure(lambda leaf: leaves.cut(leaf, first, end), arrays)

@@ -23,14 +23,15 @@ def refuse_compiled(model: Any, why: str) -> None:
         raise PoseidonError(f"the model is compiled with jit_compile=True, expected False: {why}", "UNIMPLEMENTED")
 
 
-def without_seeds(variables: list[Any]) -> list[Any]:
-    """Random seeds stay each worker's own."""
-    return [variable for variable in variables if "seed" not in str(getattr(variable, "path", None) or variable.name)]
+def without_seeds(model: Any, variables: list[Any]) -> list[Any]:
+    """Random seeds stay each worker's own: the states of the generators in the layers of `model`."""
+    states = {id(generator.state) for layer in model._flatten_layers() for generator in layer._seed_generators}
+    return [variable for variable in variables if id(variable) not in states]
 
 
-def floats_of_each_worker(model: Any) -> list[Any]:
+def own_of_each_worker(model: Any) -> list[Any]:
     """The variables that no optimizer updates, as moving statistics: each worker has them of its own batches."""
-    return [variable for variable in without_seeds(model.non_trainable_variables) if keras.backend.is_float_dtype(variable.dtype)]
+    return without_seeds(model, model.non_trainable_variables)
 
 
 def optimizer_variables(model: Any) -> list[Any]:
@@ -40,7 +41,7 @@ def optimizer_variables(model: Any) -> list[Any]:
 
 def state_of(model: Any) -> list[Any]:
     """The variables that have to be the same on all workers whenever a step has ended."""
-    return without_seeds([*model.trainable_variables, *optimizer_variables(model)])
+    return without_seeds(model, [*model.trainable_variables, *optimizer_variables(model)])
 
 
 def whole_state_of(model: Any) -> list[Any]:
@@ -48,7 +49,7 @@ def whole_state_of(model: Any) -> list[Any]:
     optimizer = model.optimizer
     if optimizer is not None and not optimizer.built and model.trainable_variables:
         optimizer.build(model.trainable_variables)  # rank 0's is, where it has been restored
-    return without_seeds([*model.variables, *optimizer_variables(model)])
+    return without_seeds(model, [*model.variables, *optimizer_variables(model)])
 
 
 def like(plain: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError
 from ..session import Session
 from ..tensorflow import init, rank, shutdown, trace, workers
-from . import batches, data, optimizers, training
+from . import arrays, batches, data, optimizers, training, updates
 from .late import LateUpdate, has_own_step, why_not
 from .models import check_is_model, like, refuse_compiled, without_seeds
 
@@ -28,8 +29,8 @@ def distribute(model: Any) -> Any:
         raise PoseidonError("the model is made in a scope of tf.distribute, expected none: one of them exchanges "
                             "gradients, not both", "INVALID_ARGUMENT")
     init()
-    if workers() > 1:
-        refuse_xla(model)
+    if workers() > 1 and not optimizers.is_registered(model):
+        without_xla(model)
         optimizers.register(model)
         Training(model)
     return model
@@ -73,8 +74,15 @@ def report() -> str:
     return _tensorflow.report()
 
 
-def refuse_xla(model: Any) -> None:
-    refuse_compiled(model, "XLA does not know the ops that exchange gradients")
+def without_xla(model: Any) -> None:
+    """Where there are other devices than CPUs, Keras' jit_compile="auto" may be what it is compiled with."""
+    why = "XLA does not know the ops that exchange gradients"
+    if all(device.device_type == "CPU" for device in tf.config.list_physical_devices()):
+        refuse_compiled(model, why)
+    elif model.compiled and model.jit_compile:
+        model.jit_compile = False
+        if rank() == 0:
+            print(f"poseidon: the model runs with jit_compile=False: {why}", file=sys.stderr)
 
 
 class TensorFlow(training.Backend):
@@ -96,6 +104,8 @@ class Training(training.Training):
     def __init__(self, model: Any) -> None:
         self.own_step = has_own_step(model)
         super().__init__(model, TensorFlow())
+        self.plain["_maybe_symbolic_build"] = model._maybe_symbolic_build
+        model._maybe_symbolic_build = self.build
         self.late: LateUpdate | None = None  # in a fit that allows it
         self.late_made: LateUpdate | None = None
         self.at_once_because: str | None = None  # why updates of this fit are not late
@@ -103,10 +113,10 @@ class Training(training.Training):
 
     def make_train_function(self, force: bool = False) -> Any:
         """An eager step would otherwise begin with each worker's own variables."""
-        refuse_xla(self.model)
+        without_xla(self.model)
         kept = self.model.train_function is not None and not force
         self.plain["make_train_function"](force)
-        _tensorflow.start(without_seeds(self.model.variables))
+        _tensorflow.start(without_seeds(self.model, self.model.variables))
         if not kept:
             self.late_made = None  # has functions of its own, of the model as it was
             self.at_once = self.model.train_function
@@ -128,10 +138,23 @@ class Training(training.Training):
     def train_step(self, batch: Any) -> Any:
         """Is traced, or runs eagerly."""
         late = self.late if self.fitting else None
-        if late is None:
-            return optimizers.trace(self.plain["train_step"], batch)
-        late.before_step(batch)
-        return optimizers.trace(self.plain["train_step"], batch, late.push)
+        if late is not None:
+            late.before_step(batch)
+        logs = optimizers.trace(self.plain["train_step"], batch, None if late is None else late.push)
+        if not tf.executing_eagerly():
+            self.kinds = updates.kinds_in(tf.compat.v1.get_default_graph(), counted_in(self.model))
+        return logs
+
+    def build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        """In place of what Keras does before it makes a function: variables that a first step would make have to be there, since all
+        workers begin with rank 0's."""
+        self.plain["_maybe_symbolic_build"](iterator=iterator, data_batch=data_batch)
+        if self.fitting and not self.evaluating and iterator is not None and is_unbuilt(self.model):
+            try:
+                optimizers.build(self.plain["train_step"], iterator._get_iterator().element_spec)
+            except Exception:
+                if not self.model.run_eagerly:  # a step that only runs eagerly cannot be traced
+                    raise
 
     def flush(self) -> None:
         if self.late is not None:
@@ -160,8 +183,23 @@ class Training(training.Training):
                   (" and the next forward pass" if self.at_once_because is None else f" alone: {self.at_once_because}"),
                   file=sys.stderr)
 
-    def training_batches(self, given: tuple[Any, ...], batch_size: int, seed: int | None) -> tf.data.Dataset:
-        return data.batches_of(given, batch_size, rank(), workers(), seed, whole=True)
+    def check_even(self, given: Any) -> None:
+        _tensorflow.data.check_even(given)
 
-    def validation_batches(self, given: tuple[Any, ...], batch_size: int) -> tf.data.Dataset:
-        return data.batches_of(given, batch_size, rank(), workers(), None, whole=False)
+    def training_batches(self, given: Any, at_once: int, order: Callable[[int], Any]) -> tf.data.Dataset:
+        return data.batches_of(given, at_once, rank(), workers(), order, whole=True)
+
+    def validation_batches(self, given: Any, at_once: int) -> tf.data.Dataset:
+        samples = arrays.length_of(given)
+        return data.batches_of(given, at_once, rank(), workers(), lambda _: np.arange(samples), whole=False)
+
+
+def counted_in(model: Any) -> list[Any]:
+    """The variables of metrics and layers that a step changes, but for those that an optimizer updates."""
+    return [*(variable for metric in model.metrics for variable in metric.variables), *model.non_trainable_variables]
+
+
+def is_unbuilt(model: Any) -> bool:
+    """Whether layers that have no others in them, of which some may hold variables, are not built."""
+    return any(not layer.built for layer in model._flatten_layers(include_self=False)
+               if not layer._flatten_layers(include_self=False, recursive=False))

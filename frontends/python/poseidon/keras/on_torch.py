@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import keras
@@ -23,7 +23,7 @@ from ..errors import PoseidonError
 from ..session import Session
 from ..torch import data, job, rank, workers
 from ..torch.replicas import broadcast
-from . import batches, loaders, training
+from . import arrays, batches, leaves, loaders, training
 from .models import check_is_model, refuse_compiled, without_seeds
 
 __all__ = ["check", "distribute", "init", "plan", "rank", "report", "shard", "shutdown", "trace", "workers"]
@@ -136,7 +136,7 @@ class Training(training.Training):
             if self.exchange is not None:
                 self.exchange.detach()
             job.joined().compare_models([declared.variable(variable.path, variable.shape, variable.dtype)
-                                         for variable in without_seeds(self.model.variables)])
+                                         for variable in without_seeds(self.model, self.model.variables)])
             self.exchange, self.compared = _torch.wrap(modules_of(self.model), factors=False), False
 
     def has_exchanged(self) -> bool:
@@ -160,7 +160,7 @@ class Training(training.Training):
         if self.exchange is None:
             logs = self.plain["train_step"](batch)
         else:
-            self.exchange.now.samples = len(next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None))
+            self.exchange.now.samples = leaves.samples_in(batch)
             try:
                 logs = self.plain["train_step"](batch)
             finally:
@@ -174,20 +174,23 @@ class Training(training.Training):
         return logs
 
     def is_divided(self, given: Any) -> bool:
-        return loaders.is_divided(given)
+        return super().is_divided(given) or loaders.is_divided(given)
 
-    def training_batches(self, given: tuple[Any, ...], batch_size: int, seed: int | None) -> Any:
-        return loaders.batches_of(given, batch_size, rank(), workers(), seed)
+    def training_batches(self, given: Any, at_once: int, order: Callable[[int], Any]) -> Any:
+        return loaders.batches_of(given, at_once, rank(), workers(), order)
 
-    def validation_batches(self, given: tuple[Any, ...], batch_size: int) -> Any:
-        return loaders.batches_of(loaders.samples_of(given, rank(), workers()), batch_size, 0, 1, None)
+    def validation_batches(self, given: Any, at_once: int) -> Any:
+        samples = arrays.length_of(given)
+        self.validation_repeated = samples < workers()
+        share = loaders.samples_of(given, rank(), workers())
+        return loaders.batches_of(share, max(1, at_once // workers()), 0, 1, lambda _: np.arange(arrays.length_of(share)))
 
 
 def modules_of(model: Any) -> torch.nn.Module:
     """The variables of `model` as modules of torch, one for each layer that owns some. A model of Keras itself holds all of
     them a second time, as if they were one layer, and its random seeds too."""
     owned: dict[str, list[Any]] = {}
-    for variable in without_seeds(model.variables):
+    for variable in without_seeds(model, model.variables):
         owned.setdefault(variable.path.rpartition("/")[0] or model.name, []).append(variable.value)
     modules = torch.nn.Module()
     for owner, parameters in owned.items():

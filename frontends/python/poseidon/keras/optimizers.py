@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -18,6 +19,7 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError
+from ..tensorflow.data import samples_in, tensors_of
 from ..tensorflow.exchange import path_of
 from .models import without_seeds
 
@@ -36,6 +38,11 @@ class Step(NamedTuple):
 
 
 _step = Step()  # outside of a model's own: nothing is known of it
+_building = False  # a step is traced for the variables that it makes, and never runs
+
+
+def is_registered(model: Any) -> bool:
+    return any(reference() is model for reference in _models)
 
 
 def register(model: Any) -> None:
@@ -49,22 +56,38 @@ def register(model: Any) -> None:
         guard = _guarded(TFOptimizer._backend_update_step)
         guard.poseidon = True  # type: ignore[attr-defined]
         TFOptimizer._backend_update_step = guard
+        TFOptimizer.assign_add = _merging(TFOptimizer.assign_add)
+        TFOptimizer.assign_sub = _merging(TFOptimizer.assign_sub)
 
 
 def trace(step: Callable[[Any], Any], data: Any, late: Late | None = None) -> Any:
     """A model's step, whose gradients count by the samples of its batch: workers' batches may differ in size. With `late` they
     go there, and no optimizer is applied."""
     global _step
-    batch = leaves_of(data)
-    _step = Step(batch, tf.shape(batch[0], tf.int64)[0], late)
+    _step = Step(tensors_of(data), samples_in(data), late)
     try:
         return step(data)
     finally:
         _step = Step()
 
 
-def leaves_of(batch: Any) -> list[tf.Tensor]:
-    return [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
+def build(step: Callable[[Any], Any], spec: Any) -> None:
+    """Makes the variables that a model's step makes of batches of this `spec`, in the order in which Keras would. The step is
+    traced and does not run: nothing else changes."""
+    global _building
+
+    def run(batch: Any) -> None:
+        step(without_optionals(batch))
+    _building = True
+    try:
+        tf.function(run, autograph=False).get_concrete_function(spec)
+    finally:
+        _building = False
+
+
+def without_optionals(batch: Any) -> Any:
+    """A generator's None has the form of an empty Optional in tf.data; steps are given None."""
+    return keras.tree.map_structure(lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, batch)
 
 
 def update(optimizer: Any, means: list[Any], variables: list[Any]) -> None:
@@ -101,11 +124,14 @@ def _wrapped(plain: Callable[..., Any]) -> Callable[..., Any]:
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
         grads = list(grads)
+        if _building:
+            with _inside(variables):
+                return plain(self, grads, trainable_variables)
         model = next(filter(None, map(_owner, variables)), None) if _depth == 0 else None
         if model is None:
             with _inside([]):
                 return plain(self, grads, trainable_variables)
-        _tensorflow.start(without_seeds([*model.variables, *variables]), in_step=True)
+        _tensorflow.start(without_seeds(model, [*model.variables, *variables]), in_step=True)
         # No step begins without a batch: at the end of the data a graph fails, on one worker sooner than on another.
         with tf.control_dependencies(_step.batch):
             if _step.late is not None:
@@ -128,3 +154,14 @@ def _guarded(plain: Callable[..., Any]) -> Callable[..., Any]:
                                     "UNIMPLEMENTED")
         return plain(self, grads, trainable_variables, learning_rate)
     return update
+
+
+def _merging(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Keras' optimizers add rows so: what has been reduced ends with the same bits on all workers. Clips and moments have seen the
+    rows unmerged, as in one process."""
+    @functools.wraps(plain)
+    def assign(self: Any, variable: Any, value: Any) -> Any:
+        if _reduced and isinstance(value, tf.IndexedSlices):
+            value = _tensorflow.merged(value)
+        return plain(self, variable, value)
+    return assign

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import array
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
+from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
 from .. import shuffles
 from ..errors import PoseidonError, check_same
 from ..session import view_of
-from . import arrays, batches
-from .models import floats_of_each_worker, like, state_of, whole_state_of
+from . import arrays, batches, callbacks, metrics, saving
+from .models import like, state_of, whole_state_of
+from .statistics import Statistics
 
 if TYPE_CHECKING:
     from ..session import Session
-
-# Callbacks that write files; rank 0's write for all workers.
-WRITERS = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
-
 
 class Backend:
     """How the workers of one of Keras' backends share numbers. All workers make all calls."""
@@ -57,7 +55,7 @@ class Backend:
                 for one in chosen:
                     size = int(np.prod(one.shape, dtype=int))
                     part = numbers[at:at + size].reshape(one.shape)
-                    one.assign(part if divide_by == 1 else part / divide_by)
+                    one.assign(part if divide_by == 1 else part // divide_by if whole else part / divide_by)
                     at += size
 
     def check_steps(self, steps: int | None) -> None:
@@ -82,13 +80,19 @@ class Training:
         self.model, self.backend = model, backend
         self.fitting = self.evaluating = False
         self.compared = False  # the weights, after the first step
-        self.plain = {name: getattr(model, name) for name in ("fit", "evaluate", "make_train_function", "train_step",
-                                                              "_get_metrics_result_or_logs")}
+        self.repeated = self.validation_repeated = False  # every worker evaluates the same samples, all of them
+        self.kinds: dict[int, str] = {}  # of updates, by the ids of metrics' and layers' variables
+        self.statistics = Statistics(model, backend)
+        self.plain = {name: getattr(model, name) for name in ("fit", "evaluate", "save", "save_weights", "make_train_function",
+                                                              "train_step", "_get_metrics_result_or_logs")}
         model.fit = like(model.fit, self.fit)
         model.evaluate = like(model.evaluate, self.evaluate)
         model.train_step = like(model.train_step, self.train_step)
         model.make_train_function = self.make_train_function
         model._get_metrics_result_or_logs = self.metrics_of_all
+        for name in "save", "save_weights":
+            setattr(model, name, like(self.plain[name], saving.whole(self.plain[name])))
+        model.train_function = None  # of a fit before, which knows nothing of other workers
 
     def release(self) -> None:
         """The model has its own methods again."""
@@ -100,8 +104,11 @@ class Training:
     takes: str  # what fit can be given, in words
 
     def is_divided(self, given: Any) -> bool:
-        """Whether `given`, neither arrays nor what batches.py divides, is only this worker's."""
-        return False
+        """Whether `given`, no arrays, is only this worker's."""
+        return batches.is_divided(given)
+
+    def check_even(self, given: Any) -> None:
+        """Refuses divided data that may end on one worker before they do on others."""
 
     def make_train_function(self, force: bool = False) -> Any:
         """fit and train_on_batch build the model before they ask for the function that trains it."""
@@ -111,12 +118,12 @@ class Training:
         """The model's, whose gradients are exchanged."""
         raise NotImplementedError
 
-    def training_batches(self, given: tuple[Any, ...], batch_size: int, seed: int | None) -> Any:
-        """This worker's batches of arrays (x, y, sample_weight), in another order in every epoch where there is a seed."""
+    def training_batches(self, given: Any, at_once: int, order: Callable[[int], Any]) -> Any:
+        """This worker's batches of what arrays.packed gives, whose samples have an order in every epoch. All workers take `at_once`."""
         raise NotImplementedError
 
-    def validation_batches(self, given: tuple[Any, ...], batch_size: int) -> Any:
-        """This worker's part of arrays, every sample of which is on one worker."""
+    def validation_batches(self, given: Any, at_once: int) -> Any:
+        """This worker's part of them, every sample of which is on one worker."""
         raise NotImplementedError
 
     def plan_fit(self, asked: dict[str, Any]) -> None:
@@ -135,56 +142,51 @@ class Training:
         bound.apply_defaults()
         asked = bound.arguments
         self.share_data(asked)
-        rank = self.backend.session().rank
-        asked["callbacks"] = [*callbacks_here(asked["callbacks"], rank), Together(self)]
-        if rank > 0 and asked["verbose"] == "auto":
+        session = self.backend.session()
+        given = callbacks.given(asked["callbacks"])
+        together = callbacks.TogetherInBatches if any_of(session, any(map(callbacks.may_stop, given))) else callbacks.Together
+        asked["callbacks"] = [*callbacks.here(given, session.rank), together(self)]
+        if session.rank > 0 and asked["verbose"] == "auto":
             asked["verbose"] = 0
         self.plan_fit(asked)
         self.fitting = True
         try:
             history = self.plain["fit"](*bound.args, **bound.kwargs)
             self.flush()
+            callbacks.share_best(session, given)
             return history
         finally:
             self.fitting = False
 
     def evaluate(self, *arguments: Any, **words: Any) -> Any:
+        asked = inspect.signature(self.plain["evaluate"]).bind(*arguments, **words).arguments
+        of_fit = bool(asked.get("kwargs", {}).get("_use_cached_eval_dataset"))
+        self.repeated = self.validation_repeated if of_fit else not self.is_divided(asked.get("x"))
         self.evaluating = True
         try:
             return self.plain["evaluate"](*arguments, **words)
         finally:
-            self.evaluating = False
+            self.evaluating = self.repeated = False
 
     def metrics_of_all(self, logs: Any) -> Any:
-        """An epoch's or a validation's metrics over all workers' samples. A metric's variables are sums over samples, so
-        they are summed over the workers. Values that a model's own step returns beside metrics are averaged."""
+        """An epoch's or a validation's metrics over all workers' samples."""
         if not self.fitting:
             return self.plain["_get_metrics_result_or_logs"](logs)
         if not self.evaluating:
             self.flush()
             self.end_epoch()
-        variables = [variable for metric in self.model.metrics for variable in metric.variables]
-        own = [np.array(variable) for variable in variables]
-        self.backend.sum(variables)
-        known = dict(self.model.get_metrics_result())
-        for variable, before in zip(variables, own):
-            variable.assign(before)
-        if not isinstance(logs, dict) or set(logs) == set(known):
-            return known
-        values = np.array([float(np.mean(keras.ops.convert_to_numpy(value))) for value in logs.values()])
-        session = self.backend.session()
-        session.sum(view_of(values.data))
-        return {name: value / session.workers for name, value in zip(logs, values)}
+        return metrics.of_all(self.model, self.backend, logs, self.kinds, self.repeated)
 
     # ---- what they do together
 
     def share_data(self, asked: dict[str, Any]) -> None:
         """Divides the data given to fit for all workers into this worker's batches; data that nobody has divided is refused."""
-        x, batch_size, session = asked["x"], asked["batch_size"] or 32, self.backend.session()
-        shuffled = asked["shuffle"] and (arrays.are_arrays(x) or isinstance(x, keras.utils.PyDataset))
+        x, session = asked["x"], self.backend.session()
+        are_arrays = arrays.are_arrays(x, asked["y"], asked["sample_weight"])
+        shuffled = bool(asked["shuffle"]) and (are_arrays or isinstance(x, keras.utils.PyDataset))
         seed = session.broadcast_number(np.random.randint(2 ** 31)) if shuffled else None
-        if arrays.are_arrays(x):
-            self.share_arrays(asked, batch_size, seed)
+        if are_arrays:
+            self.share_arrays(asked, seed or 0)
         elif isinstance(x, keras.utils.PyDataset):
             whole = x.whole if isinstance(x, batches.Part) else x
             endless = bool(asked["steps_per_epoch"]) and whole.num_batches is not None
@@ -193,28 +195,43 @@ class Training:
             asked["x"] = batches.divided(x, session.rank, session.workers)
         elif batches.is_sharded_dataset(x):
             shuffles.check_order_before_shards(x, session)
+            if not asked["steps_per_epoch"]:
+                self.check_even(x)
         elif not self.is_divided(x):
             raise PoseidonError(f"fit was given a {type(x).__module__}.{type(x).__qualname__} that nobody has divided among the "
                                 f"workers, expected {self.takes}", "INVALID_ARGUMENT")
-        self.share_validation(asked, batch_size)
+        self.share_validation(asked)
 
-    def share_arrays(self, asked: dict[str, Any], batch_size: int, seed: int | None) -> None:
-        given = (asked["x"], asked["y"], asked["sample_weight"])
+    def share_arrays(self, asked: dict[str, Any], seed: int) -> None:
+        session, shuffle, given = self.backend.session(), asked["shuffle"], (asked["x"], asked["y"], asked["sample_weight"])
         if asked["validation_split"] and asked["validation_data"] is None:
-            given, asked["validation_data"] = arrays.split_off(given, asked["validation_split"])
-        if asked["class_weight"] is not None:
-            given = arrays.with_class_weights(given, asked["class_weight"])
-        asked["x"] = self.training_batches(given, batch_size, seed)
-        asked.update(y=None, sample_weight=None, class_weight=None, batch_size=None, shuffle=False, validation_split=0.0)
+            given, asked["validation_data"] = train_validation_split(given, validation_split=asked["validation_split"])
+        inputs = arrays.packed(*given, class_weight=asked["class_weight"])
+        compare_arrays(session, "arrays", inputs)
+        samples = arrays.length_of(inputs)
+        at_once = step_of(asked["batch_size"], asked["steps_per_epoch"], samples, session.workers)
+        order = lambda epoch: arrays.order_of(samples, at_once, shuffle, seed, epoch)
+        asked["x"] = self.training_batches(inputs, at_once, order)
+        asked.update(y=None, sample_weight=None, class_weight=None, shuffle=False, validation_split=0.0)
 
-    def share_validation(self, asked: dict[str, Any], batch_size: int) -> None:
-        """Arrays; other data every worker evaluates as they are, which counts all samples alike."""
-        validation = asked["validation_data"]
-        if isinstance(validation, (tuple, list)) and arrays.are_arrays(validation):
-            asked["validation_data"] = self.validation_batches(tuple(validation), asked["validation_batch_size"] or batch_size)
-            asked["validation_batch_size"] = None
+    def share_validation(self, asked: dict[str, Any]) -> None:
+        """Arrays; other data every worker evaluates as they are, each sample counted once where all have the same."""
+        validation, session = asked["validation_data"], self.backend.session()
+        batch_size, asked["batch_size"] = asked["batch_size"], None
+        self.validation_repeated = False
+        if validation is None:
+            return
+        parts = keras.utils.unpack_x_y_sample_weight(validation)
+        if arrays.are_arrays(parts):
+            inputs = arrays.packed(*parts)
+            compare_arrays(session, "validation arrays", inputs)
+            at_once = step_of(asked["validation_batch_size"] or batch_size, asked["validation_steps"], arrays.length_of(inputs),
+                              session.workers)
+            asked.update(validation_data=self.validation_batches(inputs, at_once), validation_batch_size=None)
         elif batches.is_sharded_dataset(validation):
-            shuffles.check_order_before_shards(validation, self.backend.session())
+            shuffles.check_order_before_shards(validation, session)
+        else:
+            self.validation_repeated = not self.is_divided(validation)
 
     def begin(self, steps: int | None) -> None:
         """After the callbacks' own begin, in which rank 0 may have restored what it wrote."""
@@ -223,13 +240,12 @@ class Training:
         if self.backend.differing(state):
             self.backend.broadcast(state)
         self.model._initial_epoch = self.backend.session().broadcast_number(self.model._initial_epoch or 0) or None
+        self.statistics.remember()
         self.begin_steps()
 
     def end_epoch(self) -> None:
-        """Moving statistics become their means over all workers, whose batches they are of."""
-        local = floats_of_each_worker(self.model)
-        if self.backend.differing(local):
-            self.backend.sum(local, divide_by=self.backend.session().workers)
+        """Moving statistics become those of all workers, whose batches they are of."""
+        self.statistics.unite(self.kinds)
         self.compare("an epoch")
 
     def compare_once(self) -> None:
@@ -243,35 +259,23 @@ class Training:
         self.backend.check(self.model, f" after {after}, expected no update that depends on the worker")
 
     def agree_to_stop(self) -> None:
-        wish = array.array("q", [int(bool(self.model.stop_training))])
-        self.backend.session().sum(wish)
-        self.model.stop_training = wish[0] > 0
+        self.model.stop_training = any_of(self.backend.session(), bool(self.model.stop_training))
 
 
-class Together(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no annotations
-    """The last callback of a fit."""
-
-    async_safe = True  # has nothing to do with batches
-
-    def __init__(self, training: Training) -> None:
-        super().__init__()
-        self.training = training
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self.training.begin(self.params.get("steps"))
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.training.agree_to_stop()
+def any_of(session: Session, own: bool) -> bool:
+    """Whether it is so on any worker. All call it."""
+    count = array.array("q", [int(own)])
+    session.sum(count)
+    return count[0] > 0
 
 
-def callbacks_here(callbacks: Any, rank: int) -> list[Any]:
-    """Those of the user's that run on this worker."""
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        raise PoseidonError("a CallbackList was given, expected a list of callbacks", "INVALID_ARGUMENT")
-    given = keras.tree.flatten(callbacks) if callbacks else []
-    for callback in given:
-        if isinstance(callback, keras.callbacks.TerminateOnNaN):
-            raise PoseidonError("TerminateOnNaN decides after every batch by each worker's own loss, so that workers would "
-                                "part, expected none", "UNIMPLEMENTED")
-    kinds = tuple(getattr(keras.callbacks, name) for name in WRITERS if hasattr(keras.callbacks, name))
-    return [callback for callback in given if rank == 0 or not isinstance(callback, kinds)]
+def step_of(batch_size: int | None, steps: int | None, samples: int, workers: int) -> int:
+    """How many samples of arrays the workers take at once. `batch_size` is each worker's; without one, as many `steps` as Keras
+    would make of them."""
+    return -(-samples // steps) if steps and not batch_size else (batch_size or 32) * workers
+
+
+def compare_arrays(session: Session, what: str, inputs: Any) -> None:
+    """Every worker takes its samples of the same arrays, or some are seen twice, and some are validated on that others train on."""
+    session.compare(what, arrays.described(inputs), "no array", ", expected the same on all workers (a split with a seed; a worker's "
+                    "own samples as a tf.data.Dataset through shard(1, 0))")
