@@ -186,11 +186,11 @@ void Coordinator::OnOwnAbort(const Status& reason) {
                       : std::optional(MemberId(static_cast<std::uint16_t>(reason.culprit()))));
 }
 
-void Coordinator::EndWith(const Status& reason, std::optional<MemberId> culprit) {
+void Coordinator::EndWith(const Status& reason, std::optional<MemberId> culprit, bool names) {
   // An abort after the verdict is an echo, whose code must not replace that of the verdict.
   if (ended()) return;
   verdict_code_ = reason.code();
-  Apply(Aborted{MemberId(0), culprit, reason.message()});
+  Apply(Aborted{MemberId(0), culprit, reason.message(), names});
 }
 
 std::vector<std::uint32_t> Coordinator::HostOfRank() const {
@@ -291,7 +291,8 @@ Status Coordinator::OnProgress(MemberId from, const wire::Progress& progress) {
   std::string text = judgement.end->reason;
   // The host's own name is put before what it says.
   if (culprit && *culprit != MemberId(0)) text = Describe(state_.members[culprit->value()]) + " " + text;
-  EndWith(Status(StatusCode::kDeadlineExceeded, std::move(text), StatusScope::kJob), culprit);
+  // Where nobody is to blame, it is about those that the sentence names, and not about the host.
+  EndWith(Status(StatusCode::kDeadlineExceeded, std::move(text), StatusScope::kJob), culprit, !culprit);
   return OkStatus();
 }
 
@@ -304,7 +305,7 @@ Wait Coordinator::WaitOf(const wire::Wait& wait) const {
   if (wait.what == wire::Wait::For::kCollective || wait.model == wire::kCollectiveModel) {
     if (const std::optional<wire::StepSum> sum = wire::StepSumOf(wait.layer)) {
       known.step = sum->step.value();
-      known.what = "its word at the beginning of step " + std::to_string(known.step);
+      known.what = "its word at the beginning of step " + std::to_string(known.step) + OfModel(sum->model);
     } else {
       known.what = "its part in collective " + std::to_string(wait.layer.value()) + " (counted from 0)";
     }
@@ -319,9 +320,13 @@ Wait Coordinator::WaitOf(const wire::Wait& wait) const {
                            : wait.what == wire::Wait::For::kMean  ? "the mean gradient of "
                                                                   : "the gradient of ";
   known.of = layer + " in step " + std::to_string(known.step);
-  if (models_.size() > 1) known.of += " of model " + std::to_string(wait.model.value());
+  known.of += OfModel(wait.model);
   known.what = what + known.of;
   return known;
+}
+
+std::string Coordinator::OfModel(ModelId model) const {
+  return models_.size() > 1 ? " of model " + std::to_string(model.value()) : "";
 }
 
 std::vector<Wait> Coordinator::OwnWaits() const {

@@ -93,9 +93,12 @@ class Coordinator {
   Status OnReached(MemberId from, const wire::Reached& reached);
   Status OnDeclared(MemberId from, ModelId model);
   Status OnMeasured(MemberId from, const wire::Measured& measured);
-  void EndWith(const Status& reason, std::optional<MemberId> culprit);
+  // `names`: see Aborted.
+  void EndWith(const Status& reason, std::optional<MemberId> culprit, bool names = false);
   Status OnProgress(MemberId from, const wire::Progress& progress);
   Wait WaitOf(const wire::Wait& wait) const;
+  // " of model 1", where the job has several.
+  std::string OfModel(ModelId model) const;
   // The reports that members owe the coordinator while others wait for them.
   std::vector<Wait> OwnWaits() const;
   const Member* WorkerOf(MemberId member) const;

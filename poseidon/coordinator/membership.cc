@@ -151,7 +151,7 @@ class Machine {
       culprit = BlameForSilence(OwnHearing(), state_.options.liveness).culprit;
     }
     std::string text = aborted.reason.empty() ? "gave up" : aborted.reason;
-    if (!culprit || culprit == aborted.from) {
+    if (!aborted.names && (!culprit || culprit == aborted.from)) {
       text = Name(aborted.from) + (aborted.reason.empty() ? " " : ": ") + text;
     } else if (aborted.reason.empty()) {
       text = Name(aborted.from) + " gave up because of " + Name(*culprit);

@@ -134,6 +134,7 @@ struct Aborted {
   MemberId from;
   std::optional<MemberId> culprit;
   std::string reason;
+  bool names = false;  // the reason is a sentence that names whom it is about
 };
 // `by` has heard nothing from `about` for suspect_after on the link between them, or hears it
 // again.

@@ -2,28 +2,15 @@
 #include "poseidon/coordinator/progress.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
+
+#include "poseidon/coordinator/waits.h"
 
 namespace poseidon::coordinator {
 namespace {
 
 // A report older than this says nothing: its member moves again, or is not heard, which is another matter.
 constexpr Duration kFresh = std::chrono::seconds(2);
-
-// A member that is waited for, and the wait.
-struct Missed {
-  MemberId member;
-  const Wait* wait = nullptr;
-  bool left = false;
-  bool blocked = false;
-
-  // First a member that has left, because it will bring nothing; then one that is not blocked, because it holds up
-  // those that are; then the earlier step.
-  friend bool operator<(const Missed& a, const Missed& b) {
-    return std::tuple(!a.left, a.blocked, a.wait->step, a.member) < std::tuple(!b.left, b.blocked, b.wait->step, b.member);
-  }
-};
 
 class Judge {
  public:
@@ -33,28 +20,17 @@ class Judge {
   // How long nothing has moved at any member; none where one of them has not said so just now.
   std::optional<Duration> StoodStill() const {
     std::optional<Duration> quiet;
+    Duration oldest{0};
     for (const Member& member : state_.members) {
       if (standing_.gone.contains(member.id)) continue;
       const auto found = state_.reports.find(member.id);
       if (found == state_.reports.end() || now_ - found->second.at > kFresh) return std::nullopt;
       // Work has stopped only as long as at the member where something moved last.
       quiet = std::min(quiet.value_or(found->second.quiet), found->second.quiet);
+      oldest = std::max(oldest, now_ - found->second.at);
     }
-    return quiet;
-  }
-
-  std::optional<Missed> WhoIsMissed() const {
-    std::optional<Missed> missed;
-    for (const auto& [by, report] : state_.reports) Consider(report.waits, &missed);
-    if (missed) return missed;
-    // Without a program that waits in a call, all may just be computing on their way to what the coordinator lacks.
-    if (AnyBlocked()) Consider(standing_.waits, &missed);
-    if (missed) return missed;
-    // All contributions are there: what was made of them has not arrived.
-    for (const auto& [by, report] : state_.reports) {
-      if (report.blocked) Consider(report.owed, &missed);
-    }
-    return missed;
+    // What moved last may have ended the waits of a report from before, and it may have been on its way for a moment.
+    return quiet && 2 * oldest <= *quiet ? quiet : std::nullopt;
   }
 
   const ProgressReport* Of(MemberId member) const {
@@ -80,34 +56,24 @@ class Judge {
     return member.value() < state_.members.size() ? Describe(state_.members[member.value()]) : "an unknown member";
   }
 
-  // "worker 0 on host a and 2 others": all who are held up by `missed`.
-  std::string Waiting(MemberId missed) const {
-    std::vector<MemberId> waiting;
-    for (const auto& [member, report] : state_.reports) {
-      if (member != missed && report.blocked && !standing_.gone.contains(member)) waiting.push_back(member);
-    }
-    for (const auto& [member, report] : state_.reports) {
-      if (waiting.empty() && member != missed && !report.waits.empty()) waiting.push_back(member);
-    }
-    for (const MemberId member : standing_.left) {
-      if (waiting.empty() && member != missed) waiting.push_back(member);
-    }
-    if (waiting.empty()) return "nobody else";
-    std::string text = Name(waiting.front());
-    if (waiting.size() == 2) text += " and " + Name(waiting.back());
-    if (waiting.size() > 2) text += " and " + std::to_string(waiting.size() - 1) + " others";
+  // "worker 0 on host a and 2 others".
+  std::string Names(const std::vector<MemberId>& members) const {
+    if (members.empty()) return "nobody else";
+    std::string text = Name(members.front());
+    if (members.size() == 2) text += " and " + Name(members.back());
+    if (members.size() > 2) text += " and " + std::to_string(members.size() - 1) + " others";
     return text;
   }
 
   // Returns the clause that says what `missed` does meanwhile.
-  std::string Doing(const Missed& missed) const {
+  std::string Doing(const WaitGraph& graph, const WaitGraph::Missed& missed) const {
     const ProgressReport* const report = Of(missed.member);
     if (missed.left) return "has left the job";
     if (report == nullptr) return "says nothing";
     if (!report->busy_with.empty()) return report->busy_with;
     if (report->blocked) {
-      const Wait* const wait = WaitedForBy(missed.member, *report);
-      return wait == nullptr ? "waits itself" : "waits itself for " + wait->what + " from " + Name(wait->on.front());
+      const auto wait = graph.WaitOf(missed.member);
+      return wait ? "waits itself for " + wait->first + " from " + Names(wait->second) : "waits itself";
     }
     if (report->idle >= state_.rule.report_after()) {
       return "is alive but has used no processor for " + InSeconds(report->idle);
@@ -115,35 +81,27 @@ class Judge {
     return "computes";
   }
 
+  // Returns the sentence for a standstill in which nobody is missed.
+  std::string Explain(const std::optional<WaitGraph::Lost>& lost, Duration still) const {
+    if (lost) {
+      return lost->what + " was sent by " + Name(lost->from) + " and has not arrived at " + Name(lost->at) + " for " +
+             InSeconds(still) + ": a message was lost";
+    }
+    return "the job has stood still for " + InSeconds(still) + " and no member knows what it waits for: a message was lost";
+  }
+
+  // Returns what follows from `missed` waiting itself.
+  std::string Why(const WaitGraph::Missed& missed) const {
+    if (!missed.blocked) return "";
+    std::string why;
+    if (!missed.also.empty()) why += ", nor has " + Names(missed.also) + " brought it";
+    why += "; workers push different layers or call different collectives";
+    if (!missed.in_cycle) return why + ", or a message was lost";
+    return why + (missed.in_doubt ? ", and it cannot be told who has left the common order"
+                                  : ", and more than half of them have brought this");
+  }
+
  private:
-  // Returns what `member` waits for by its own report: a contribution, else a mean. For a mean it returns the
-  // contribution that the mean lacks, where another member reports that. Null where `member` reports no wait.
-  const Wait* WaitedForBy(MemberId member, const ProgressReport& report) const {
-    const auto of_others = [member](const Wait& wait) {
-      return !wait.on.empty() && std::find(wait.on.begin(), wait.on.end(), member) == wait.on.end();
-    };
-    const auto lacked = std::find_if(report.waits.begin(), report.waits.end(), of_others);
-    if (lacked != report.waits.end()) return &*lacked;
-    const auto owed = std::find_if(report.owed.begin(), report.owed.end(), of_others);
-    if (owed == report.owed.end()) return nullptr;
-    for (const auto& [by, other] : state_.reports) {
-      for (const Wait& wait : other.waits) {
-        if (!owed->of.empty() && wait.of == owed->of && of_others(wait)) return &wait;
-      }
-    }
-    return &*owed;
-  }
-
-  void Consider(const std::vector<Wait>& waits, std::optional<Missed>* missed) const {
-    for (const Wait& wait : waits) {
-      for (const MemberId member : wait.on) {
-        const ProgressReport* const report = Of(member);
-        const Missed one{member, &wait, standing_.left.contains(member), report != nullptr && report->blocked};
-        if (!*missed || one < **missed) *missed = one;
-      }
-    }
-  }
-
   const ProgressState& state_;
   const Standing& standing_;
   const TimePoint now_;
@@ -175,19 +133,19 @@ ProgressJudgement JudgeProgress(ProgressState before, const Standing& standing, 
     state.next_remark.reset();
     return judgement;
   }
-  const std::optional<Missed> missed = judge.WhoIsMissed();
+  const WaitGraph graph(state, standing);
+  const std::optional<WaitGraph::Missed> missed = graph.WhoIsMissed();
   if (!missed) {
     // Nobody waits, or nobody knows for whom: then something was lost.
     const bool over = *still >= (judge.AllIdle() ? state.rule.stuck_after : state.rule.busy_limit());
     if (!judge.AnyBlocked() || !over) return judgement;
     state.ended = true;
-    judgement.end = {std::nullopt, "the job has stood still for " + InSeconds(*still) +
-                                       " and no member knows what it waits for: a message was lost"};
+    judgement.end = {std::nullopt, judge.Explain(graph.WhatWasLost(), *still)};
     return judgement;
   }
 
-  const std::string doing = judge.Doing(*missed);
-  const std::string lacks = missed->wait->what + ", for which " + judge.Waiting(missed->member) + " waited " + InSeconds(*still);
+  const std::string doing = judge.Doing(graph, *missed);
+  const std::string lacks = missed->what + ", for which " + judge.Names(missed->waiting) + " waited " + InSeconds(*still);
   // No patience helps here: who has left pushes nothing any more.
   if (missed->left) {
     state.ended = true;
@@ -197,9 +155,9 @@ ProgressJudgement JudgeProgress(ProgressState before, const Standing& standing, 
   }
   if (*still >= (judge.Idle(missed->member) ? state.rule.stuck_after : state.rule.busy_limit())) {
     state.ended = true;
-    std::string reason = "has not brought " + lacks + ": it " + doing;
-    if (missed->blocked) reason += "; workers push different layers or call different collectives, or a message was lost";
-    judgement.end = {missed->member, std::move(reason)};
+    const std::string reason = "has not brought " + lacks + ": it " + doing + judge.Why(*missed);
+    judgement.end = {missed->member, reason};
+    if (missed->in_doubt) judgement.end = {std::nullopt, judge.Name(missed->member) + " " + reason};
     return judgement;
   }
 

@@ -160,6 +160,15 @@ void Follower::Finish(LayerState& state, const Status& status) {
   executor_.Post([done = std::move(round->done), status] { done(status); });
 }
 
+void Follower::AddWaits(std::vector<wire::Wait>* waits) const {
+  POSEIDON_ASSERT_ON(executor_);
+  for (std::uint32_t i = 0; i < layers_.size(); ++i) {
+    const Round* const round = layers_[i].round.get();
+    if (round == nullptr || !round->told) continue;
+    waits->push_back({wire::Wait::For::kMean, model_, LayerId(i), round->share.step, {place_.leader}});
+  }
+}
+
 void Follower::Abandon(const Status& reason) {
   POSEIDON_ASSERT_ON(executor_);
   abandoned_ = reason;

@@ -36,6 +36,9 @@ class Follower final : public messaging::FrameSink {
   // gradient; kInvalidArgument where there are more rows than the slot holds.
   void Contribute(const Share& share, Completion done);
 
+  // Adds the means that this worker waits for.
+  void AddWaits(std::vector<wire::Wait>* waits) const;
+
   // Fails what waits, and whatever follows.
   void Abandon(const Status& reason);
 

@@ -47,6 +47,7 @@ Follower& HostLevel::FollowerOf(ModelId model) {
 void HostLevel::AddWaits(std::vector<wire::Wait>* waits) const {
   POSEIDON_ASSERT_ON(executor_);
   for (const auto& [model, leader] : leaders_) leader->AddWaits(waits);
+  for (const auto& [model, follower] : followers_) follower->AddWaits(waits);
 }
 
 void HostLevel::Abandon(const Status& reason) {

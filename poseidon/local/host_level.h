@@ -32,7 +32,7 @@ class HostLevel final : public messaging::FrameSink {
   Leader& LeaderOf(ModelId model);
   Follower& FollowerOf(ModelId model);
 
-  // Adds the shares of this host that sums still lack, where this worker leads.
+  // Adds the shares of this host that sums still lack, where this worker leads, and else the means that it waits for.
   void AddWaits(std::vector<wire::Wait>* waits) const;
   void Abandon(const Status& reason);
   // Written to the segment or read from it, for one layer.

@@ -284,7 +284,12 @@ TEST_F(FollowerTest, AMeanThatNobodyWaitsForIsRefused) {
   ASSERT_TRUE(follower_->attached());
   EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(0, 5), {}).ok());
   std::optional<Status> done;
+  std::vector<wire::Wait> waits;
+  follower_->AddWaits(&waits);
+  EXPECT_TRUE(waits.empty());
   follower_->Contribute(ShareOf(0, 5), [&](Status status) { done = status; });
+  follower_->AddWaits(&waits);
+  EXPECT_EQ(waits, (std::vector<wire::Wait>{{wire::Wait::For::kMean, ModelId(0), LayerId(0), Step(5), {MemberId(0)}}}));
   EXPECT_FALSE(follower_->OnFrame(MemberId(2), Word(0, 5), {}).ok()) << "not the leader's";
   EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(0, 6), {}).ok()) << "another step";
   EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(9, 5), {}).ok()) << "no layer";

@@ -389,6 +389,66 @@ TEST(AtTheEnd, TheVerdictIsRight) {
   }
 }
 
+// ---- cycles of waits
+
+// Some workers call a collective in a step in which the others push.
+struct Cycle {
+  Layout layout;
+  Members strays;
+  std::uint64_t step = 0;
+  JobOptions::Stray how = JobOptions::Stray::kBeforeThePushes;
+
+  // Those that are fewer; none where as many stray as stay.
+  Members Fewer() const {
+    Members stay;
+    for (std::uint16_t w = 0; w < layout.workers; ++w) {
+      if (!Contains(strays, w)) stay.push_back(w);
+    }
+    if (stay.size() == strays.size()) return {};
+    return stay.size() < strays.size() ? stay : strays;
+  }
+};
+
+Cycle DrawCycle(Random& random) {
+  std::vector<Layout> layouts = Layouts();
+  layouts.push_back({.workers = 6, .hosts = {"a", "a", "a", "b", "b", "c"}, .levels = true});
+  Cycle cycle{.layout = layouts[random.Below(layouts.size())], .strays = {}};
+  for (std::uint16_t w = 0; w < cycle.layout.workers; ++w) {
+    if (random.Chance(0.4)) cycle.strays.push_back(w);
+  }
+  if (cycle.strays.empty()) cycle.strays.push_back(static_cast<std::uint16_t>(random.Below(cycle.layout.workers)));
+  if (cycle.strays.size() == cycle.layout.workers) cycle.strays.pop_back();
+  cycle.step = random.Below(13);  // the final plan comes in step 10
+  if (random.Chance(0.5)) cycle.how = JobOptions::Stray::kBetweenThePushes;
+  return cycle;
+}
+
+TEST(InACycle, WhoLeftTheCommonOrderIsBlamed) {
+  for (std::uint64_t seed = 1; seed <= 40 * Seeds(); ++seed) {
+    Random random(seed * 104729);
+    const Cycle cycle = DrawCycle(random);
+    std::ostringstream words;
+    words << "seed " << seed << ", " << cycle.layout.workers << " workers, step " << cycle.step << ", strays";
+    for (const std::uint16_t stray : cycle.strays) words << " " << stray;
+    SCOPED_TRACE(words.str());
+    Case one(cycle.layout, Fault::kKill, {}, seed);
+    one.options().node.progress.stuck_after = seconds(3);
+    one.options().strays = [&cycle](Rank rank, std::uint64_t step) {
+      return step == cycle.step && Contains(cycle.strays, rank.value()) ? cycle.how : JobOptions::Stray::kNo;
+    };
+    one.Start();
+    ASSERT_TRUE(one.job().AwaitEnd());
+    const Members fewer = cycle.Fewer();
+    for (std::uint16_t m = 0; m < cycle.layout.members(); ++m) {
+      const Status& failure = one.job().outcome(MemberId(m)).failure;
+      EXPECT_EQ(failure.code(), StatusCode::kDeadlineExceeded) << "member " << m << ": " << failure.ToString();
+      EXPECT_EQ(failure.culprit(), fewer.empty() ? kNoCulprit : fewer.front()) << "member " << m << ": " << failure.ToString();
+      EXPECT_THAT(failure.message(), HasSubstr("waits itself for")) << "member " << m;
+    }
+    if (HasFailure()) return;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Verdict, Training, ::testing::ValuesIn(kFaults), [](const auto& tested) {
   std::string name = NameOf(tested.param);
   std::erase(name, ' ');

@@ -59,7 +59,10 @@ class Job::Member {
                                    .context = runtime.context(),
                                    .log = log_,
                                    .engine = engine(),
-                                   .device = device()},
+                                   .device = device(),
+                                   .front_end = strays() ? &front_end_ : nullptr,
+                                   .processor_time = strays() ? [] { return Duration{0}; }
+                                                              : std::function<Duration()>()},
           options_,
           [this](const Status& failure) { home().Post([this, failure] { OnFailure(failure); }); });
       const Status listened = node_->Listen();
@@ -126,6 +129,12 @@ class Job::Member {
   virtual device::Device* device() { return nullptr; }
   virtual void DropDevice() {}
   virtual void Begin() = 0;
+
+  bool strays() const { return static_cast<bool>(job_.options_.strays); }
+  // Its program waits for what is outstanding, or goes on.
+  void Block(bool waits) {
+    if (strays()) waits ? static_cast<void>(blocked_.emplace(front_end_)) : blocked_.reset();
+  }
 
   Executor& io() { return site_->runtime().io(); }
   Executor& home() { return site_->runtime().completions(); }
@@ -211,6 +220,8 @@ class Job::Member {
   session::NodeOptions options_;
   transport::Address address_;
   Outcome outcome_;
+  session::FrontEnd front_end_;
+  std::optional<session::FrontEnd::Blocked> blocked_;
 
  private:
   std::vector<std::string> pending_;
@@ -309,7 +320,13 @@ class Job::Worker final : public Member {
   }
   // The first forward pass of a step asks for its layers in order; backward pushes them in reverse.
   void BeginStep(std::uint64_t step) {
+    Block(false);
+    using Stray = JobOptions::Stray;
+    const Stray stray = strays() ? options().strays(outcome_.rank, step) : Stray::kNo;
+    if (stray == Stray::kBeforeThePushes) return CallACollective();
     if (step + 1 == options_.final_plan_step) Report();
+    strays_between_ = stray == Stray::kBetweenThePushes;
+    pushes_left_ = runs_.size();
     for (std::size_t i = runs_.size(); i-- > 0;) BeginLayer(LayerId(static_cast<std::uint32_t>(i)));
   }
   void Report() {
@@ -330,6 +347,7 @@ class Job::Worker final : public Member {
     if (failed()) return;
     LayerRun& run = runs_[layer.value()];
     if (run.next_step >= options_.final_plan_step && !outcome_.final_plan) {
+      Block(true);
       waiting_for_plan_.push_back(layer);
       if (waiting_for_plan_.size() == 1) AwaitPlan();
       return;
@@ -349,6 +367,7 @@ class Job::Worker final : public Member {
         [this, plan](Status status) {
           if (!status.ok()) return Fail(status);
           outcome_.final_plan = **plan;
+          Block(false);
           for (const LayerId layer : std::exchange(waiting_for_plan_, {})) BeginLayer(layer);
         },
         [this, plan](Completion done) {
@@ -365,8 +384,20 @@ class Job::Worker final : public Member {
     return plan.layers[layer.value()].scheme;
   }
 
+  // Where the others push, or go on pushing.
+  void CallACollective() {
+    values_.assign(1, 0);
+    Expect(
+        "collective of its own", [this](Status status) { Fail(status.ok() ? Internal("it was whole") : status); },
+        [this](Completion done) { node().Collective(ViewOf(std::span(values_)), true, std::move(done)); });
+    Block(true);
+  }
+
   void Push(LayerId layer) {
     if (failed()) return;
+    const bool first = layer.value() + 1 == runs_.size();
+    if (strays_between_ && !first) return;
+    if (--pushes_left_ == 0) Block(true);
     LayerRun& run = runs_[layer.value()];
     const Step step(run.next_step);
     const plan::LayerSpec& spec = options().layers[layer.value()];
@@ -410,6 +441,7 @@ class Job::Worker final : public Member {
           node().Push(kModel, layer, std::move(*request));
         });
     if (in_parts) BringPart(layer, 0);
+    if (strays_between_) CallACollective();
   }
 
   // The next part of a gradient, whose first `arrived` numbers have been brought. It is written while what is made of
@@ -592,6 +624,8 @@ class Job::Worker final : public Member {
   std::vector<LayerRun> runs_;
   std::vector<LayerId> waiting_for_plan_;
   std::size_t layers_landed_ = 0;  // of the step under way
+  std::size_t pushes_left_ = 0;
+  bool strays_between_ = false;
   std::size_t layers_done_ = 0;
   bool reported_ = false;
   std::vector<double> values_;

@@ -38,6 +38,14 @@ struct JobOptions {
   bool in_parts = false;
   bool collectives = true;
   std::uint64_t collective_elements = 5000;
+  // Where given, the workers that leave the others in a step: they call a collective there. Each worker's program then
+  // waits once it has pushed all that it pushes, and uses no processor. With `lockstep` only.
+  enum class Stray : std::uint8_t {
+    kNo,
+    kBeforeThePushes,
+    kBetweenThePushes,  // after the last layer's, which is the first
+  };
+  std::function<Stray(Rank, std::uint64_t step)> strays = {};
   // Where given, what a worker declares instead of `layers`, and its engine (null: none).
   std::function<std::vector<plan::LayerSpec>(Rank)> declared;
   std::function<factors::ProductEngine*(Rank)> engine;
