@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/session/blocking_node.h"
 
+#include "poseidon/session/processor_time.h"
 #include "poseidon/transport/tcp/forked.h"
 
 namespace poseidon::session {
@@ -25,7 +26,8 @@ Status BlockingNode::Open(UniqueFunction<void(const transport::Address&)> listen
                                       .trace = options_.trace,
                                       .device = device_.get(),
                                       .front_end = &front_end_,
-                                      .processor_time = ProcessorTime};
+                                      .processor_time = ProcessorTime,
+                                      .children_processor_time = ProcessorTimeOfChildren};
     node_ = std::make_unique<Node>(environment, options_.node, [this](const Status& failure) {
       MutexLock lock(mutex_);
       failure_ = failure;

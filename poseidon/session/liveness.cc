@@ -67,6 +67,8 @@ void Liveness::ReportProgress() {
   // Looked at with every beat, also while all is well: a longer gap between two looks means that this member itself was
   // suspended. Calls count as work too: a program that goes on calling has not stopped.
   progress_watch_.Look({member_.env.io.now(), member_.mesh.traffic().work() + calls_, used});
+  const bool quiet = progress_watch_.quiet() > Duration{0};
+  if (quiet && member_.env.children_processor_time) progress_watch_.LookAtChildren(member_.env.children_processor_time());
   if (progress_watch_.quiet() < member_.options.progress.report_after()) return;
   wire::Progress progress{.quiet_seconds = ToSeconds(progress_watch_.quiet()),
                           .idle_seconds = ToSeconds(progress_watch_.idle())};

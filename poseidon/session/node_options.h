@@ -66,6 +66,8 @@ struct NodeEnvironment {
   device::Device* device = nullptr;
   const FrontEnd* front_end = nullptr;          // null: nothing is known of it
   std::function<Duration()> processor_time = {};  // of this process; none: it counts as busy
+  // Of the processes that it has started; asked while nothing moves. None: it has none.
+  std::function<Duration()> children_processor_time = {};
 };
 
 }  // namespace poseidon::session

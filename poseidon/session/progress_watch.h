@@ -23,6 +23,9 @@ class ProgressWatch {
     std::optional<Duration> used;  // processor time; none: unknown, and the program counts as busy
   };
   void Look(const Sight& sight);
+  // The processor time of the processes that the program has started, at the last look. They work for it: a program whose
+  // children compute is not idle.
+  void LookAtChildren(Duration used);
 
   Duration quiet() const { return last_ ? last_->now - moved_at_ : Duration{0}; }
   Duration idle() const { return last_ && last_->used ? last_->now - idle_since_ : Duration{0}; }
@@ -34,10 +37,8 @@ class ProgressWatch {
   TimePoint moved_at_;
   TimePoint idle_since_;  // since then less than the budget was used
   Duration used_then_{0};
+  std::optional<Duration> children_then_;  // none since work moved
 };
-
-// Processor time that this process has used.
-Duration ProcessorTime();
 
 }  // namespace poseidon::session
 

@@ -27,6 +27,7 @@ class ProgressWatchTest : public ::testing::Test {
   TimePoint now_;
   std::uint64_t work_ = 0;
   Duration used_{0};
+  Duration children_{0};
 };
 
 TEST_F(ProgressWatchTest, CountsFromTheLastWorkAndTheLastUseOfAProcessor) {
@@ -49,6 +50,26 @@ TEST_F(ProgressWatchTest, ALittleProcessorTimeNowAndThenIsWork) {
   EXPECT_LT(watch_.idle(), seconds(10));
   Pass(60, 0, milliseconds(2));  // heartbeats
   EXPECT_GT(watch_.idle(), seconds(10));
+}
+
+TEST_F(ProgressWatchTest, AProgramWhoseChildrenComputeIsNotIdle) {
+  const auto pass = [this](int looks, Duration by_children) {
+    for (int i = 0; i < looks; ++i) {
+      Pass(1, 0, Duration{0});
+      watch_.LookAtChildren(children_ = children_ + by_children);
+    }
+  };
+  Pass(1, 1, Duration{0});
+  children_ = seconds(1000);  // before: a loader's workers, in other epochs
+  pass(60, milliseconds(60));
+  EXPECT_LE(watch_.idle(), seconds(1));
+  pass(60, Duration{0});
+  EXPECT_GE(watch_.idle(), seconds(20));
+  // One ends for which nobody waits; another one computes.
+  children_ = seconds(10);
+  pass(2, milliseconds(200));
+  EXPECT_EQ(watch_.idle(), Duration{0});
+  EXPECT_GE(watch_.quiet(), seconds(60));
 }
 
 TEST_F(ProgressWatchTest, OwnSuspensionIsNoStandstill) {

@@ -156,6 +156,25 @@ TEST_F(Stuck, AWorkerThatComputesIsOnlyRemarkedOn) {
   ExpectTwoStepsAndRemark("it computes");
 }
 
+TEST_F(Stuck, AWorkerWhoseChildComputesIsOnlyRemarkedOn) {
+  Start([](poseidon_session* session) {
+    Training training(session);
+    training.Step(0);
+    const pid_t evaluation = ::fork();
+    if (evaluation == 0) {
+      // A tenth of a processor is enough.
+      for (int part = 0; part < 15 * kStuckAfter; ++part) {
+        ComputeFor(0.01);
+        SleepFor(0.09);
+      }
+      ::_exit(0);
+    }
+    if (CodeOf(evaluation) != 0) return 104;
+    return StepAndLeave(training, session);
+  });
+  ExpectTwoStepsAndRemark("it computes");
+}
+
 TEST_F(Stuck, AWorkerThatSaysWhatItIsBusyWithIsOnlyRemarkedOn) {
   Start([](poseidon_session* session) {
     Training training(session);

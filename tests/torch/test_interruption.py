@@ -139,14 +139,22 @@ def test_ctrl_c_ends_joining(start, tmp_path, rank):
 UNEQUAL = """
 import sys
 import threading
+import time
 import torch
 import poseidon.torch
 rank, steps, overlap = int(sys.argv[1]), int(sys.argv[2]), False
 poseidon.torch.init(rank=rank, workers=2, port=int(sys.argv[3]), token_file=sys.argv[4], coordinator="127.0.0.1",
                     stuck_after=3)
 """ + MODEL + """
+def evaluate():
+    with poseidon.torch.busy("evaluates"):
+        with poseidon.torch.busy("draws"):
+            pass
+        time.sleep(5)  # without a processor, and longer than stuck_after
 try:
-    for _ in range(steps):
+    for number in range(steps):
+        if (rank, number) == (0, 2):
+            evaluate()
         step()
     poseidon.torch.shutdown()
 except poseidon.PoseidonError as error:
@@ -155,14 +163,15 @@ except poseidon.PoseidonError as error:
 """
 
 
-def test_workers_with_different_numbers_of_steps_end_in_a_sentence(start):
+def test_a_busy_worker_is_waited_for_and_different_numbers_of_steps_end_in_a_sentence(start):
     pytest.importorskip("torch", reason="torch is not installed for this interpreter")
     ranks = [start(UNEQUAL, rank, steps) for rank, steps in enumerate((4, 6))]
     for process in ranks:
         output, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 3, errors
         assert "worker 0" in output, output
-        assert "step 4" in output, output
+        assert "step 4" in output, output + errors
+        assert not process.args[3:4] == ["0"] or "so far; it evaluates" in errors, errors
 
 
 DIFFERENT = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,10 @@ class Membership:
         if self.session is None:
             raise PoseidonError(f"{self.front_end}.init has not been called")
         return self.session
+
+    def busy(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """As Session.busy has it. Nobody waits for a process that has not joined."""
+        return contextlib.nullcontext() if self.session is None else self.session.busy(what)
 
     def shutdown(self) -> None:
         """In order, or with the exception that is under way, which the others get: they wait for gradients that will not

@@ -7,6 +7,7 @@ is any writable buffer of numbers.
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import difflib
 import functools
@@ -16,7 +17,7 @@ import itertools
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import interruption, launch, meeting
@@ -170,6 +171,7 @@ class Session:
         self.order: Order | None = None
         self.models = 0  # declared so far: their numbers in spans
         self.numbers_shared = 0  # that collectives have had so far
+        self.busy_with: list[str] = []
         self.options = options  # the callbacks in it live as long as the session
         try:
             self.c.open(ctypes.byref(options), ctypes.byref(self.handle))
@@ -324,6 +326,23 @@ class Session:
         """Returns when all workers have called it."""
         self.settle()
         self.c.barrier(self.handle)
+
+    @contextlib.contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """Around what keeps this worker from its steps while the others go on to wait for it: `what` it does, as in "evaluates",
+        stands in the line about that, and they wait ten times `stuck_after` (600 s) instead of once, also where this process uses
+        no processor. In another `busy` it stands in the place of that one. Any thread calls it."""
+        self.busy_with.append(what)
+        self.say_busy()
+        try:
+            yield
+        finally:
+            self.busy_with.remove(what)
+            self.say_busy()
+
+    def say_busy(self) -> None:
+        if self.handle:  # it may have been left inside
+            self.c.say_busy(self.handle, self.busy_with[-1].encode() if self.busy_with else None)
 
     def statistics(self) -> c.Statistics:
         known = c.Statistics()

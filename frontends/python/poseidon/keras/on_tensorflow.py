@@ -13,12 +13,12 @@ import tensorflow as tf
 from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError
 from ..session import Session
-from ..tensorflow import init, rank, shutdown, trace, workers
+from ..tensorflow import busy, init, rank, shutdown, trace, workers
 from . import arrays, batches, data, optimizers, training, updates
 from .late import LateUpdate, has_own_step, why_not
 from .models import check_is_model, like, refuse_compiled, without_seeds
 
-__all__ = ["check", "distribute", "init", "plan", "rank", "report", "shard", "shutdown", "trace", "workers"]
+__all__ = ["busy", "check", "distribute", "init", "plan", "rank", "report", "shard", "shutdown", "trace", "workers"]
 
 
 def distribute(model: Any) -> Any:

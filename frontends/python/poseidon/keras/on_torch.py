@@ -21,12 +21,12 @@ from .. import declared
 from .. import torch as _torch
 from ..errors import PoseidonError
 from ..session import Session
-from ..torch import data, job, rank, workers
+from ..torch import busy, data, job, rank, workers
 from ..torch.replicas import broadcast
 from . import arrays, batches, leaves, loaders, training
 from .models import check_is_model, refuse_compiled, without_seeds
 
-__all__ = ["check", "distribute", "init", "plan", "rank", "report", "shard", "shutdown", "trace", "workers"]
+__all__ = ["busy", "check", "distribute", "init", "plan", "rank", "report", "shard", "shutdown", "trace", "workers"]
 
 _trainings: dict[Any, Training] = {}  # by model
 _unused: list[Training] = []  # those whose gradients have not been exchanged yet

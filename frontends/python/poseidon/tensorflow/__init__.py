@@ -36,8 +36,8 @@ from .lanes import traced
 if TYPE_CHECKING:
     from ..session import Session
 
-__all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "differing", "exchanges", "init", "make_token_file",
-           "merged", "rank", "reduce", "report", "shard", "shutdown", "trace", "workers"]
+__all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "busy", "differing", "exchanges", "init",
+           "make_token_file", "merged", "rank", "reduce", "report", "shard", "shutdown", "trace", "workers"]
 
 _exchanges: list[Exchange] = []
 _started: dict[int, Any] = {}  # TensorFlow's variables that are the same everywhere, by their id
@@ -85,6 +85,13 @@ def rank() -> int:
 
 def workers() -> int:
     return joined().workers
+
+
+def busy(what: str) -> contextlib.AbstractContextManager[None]:
+    """Around what keeps this worker from its steps while the others go on to wait for it, as an evaluation, a sampling or a slow save
+    on rank 0: `with poseidon.busy("evaluates"):`. They wait ten times `stuck_after` (600 s) instead of once, also where this
+    process uses no processor, and the line about it says `what` it does. It may stand in another. Any thread calls it."""
+    return _member.busy(what)
 
 
 def trace(path: str | os.PathLike[str]) -> contextlib.AbstractContextManager[None]:

@@ -28,13 +28,13 @@ from . import data, job, random_numbers
 from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object
 from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
-from .job import init, joined, local_rank, rank, release, shutdown, workers, wrap
+from .job import busy, init, joined, local_rank, rank, release, shutdown, workers, wrap
 from .replicas import compare_optimizers
 from .tensors import bytes_of
 
 __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach", "barrier",
-           "broadcast", "broadcast_object", "check", "distribute", "init", "loader", "local_rank", "make_token_file", "plan",
-           "rank", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
+           "broadcast", "broadcast_object", "busy", "check", "distribute", "init", "loader", "local_rank", "make_token_file",
+           "plan", "rank", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
 

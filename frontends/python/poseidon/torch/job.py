@@ -61,7 +61,8 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
     - wire: "auth" (default: both ends prove the token, and checksums) or "tls" (encrypted as well); levels: whether workers of a
       host combine first, "host", "flat" (not) or "auto" (where there are several hosts and one of them has several workers)
     - join_timeout (120): seconds to wait for all workers; dead_after (30): seconds after which a silent worker is lost;
-      stuck_after (60): seconds after which a worker that is alive but keeps the others waiting ends the job
+      stuck_after (60): seconds after which a worker that is alive but keeps the others waiting ends the job; ten times as long
+      where it or a process that it started uses a processor, or it is `busy`
     - host: this machine's name; log: a function of level (0 debug to 3 error) and line, called on any thread, without which
       warnings go to standard error; trace_spans: see report; servers: how many dedicated servers the job has (0)
     - blas: a library's file, else POSEIDON_BLAS: what multiplies factors instead of torch's own or the system's OpenBLAS
@@ -132,6 +133,13 @@ def local_rank() -> int:
     names that init was given, or POSEIDON_HOST, or the system's. All workers call it the first time."""
     init()
     return joined().local_rank
+
+
+def busy(what: str) -> contextlib.AbstractContextManager[None]:
+    """Around what keeps this worker from its steps while the others go on to wait for it, as an evaluation, a sampling or a slow save
+    on rank 0: `with poseidon.busy("evaluates"):`. They wait ten times `stuck_after` (600 s) instead of once, also where this
+    process uses no processor, and the line about it says `what` it does. It may stand in another. Any thread calls it."""
+    return _member.busy(what)
 
 
 def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, overlap: bool = False,
