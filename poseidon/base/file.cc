@@ -5,22 +5,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
+
+#include "poseidon/base/new_file.h"
 
 namespace poseidon {
 namespace {
-
-Status WriteAll(int fd, const std::string& bytes) {
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t wrote = ::write(fd, bytes.data() + done, bytes.size() - done);
-    if (wrote < 0) {
-      if (errno == EINTR) continue;
-      return ResourceExhausted(ErrnoText(errno));
-    }
-    done += static_cast<std::size_t>(wrote);
-  }
-  return OkStatus();
-}
 
 std::string FolderOf(const std::string& path) {
   const auto slash = path.rfind('/');
@@ -46,14 +36,13 @@ Status FlushFolderOf(const std::string& path) {
 }
 
 Result<FileDraft> FileDraft::Write(const std::string& bytes, const std::string& path) {
-  File file(DraftOf(path), O_WRONLY | O_CREAT | O_TRUNC);
-  if (!file.is_open()) return OpenFailure(DraftOf(path));
+  POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, NewFile(DraftOf(path)));
   FileDraft draft(path);  // removes the file where the rest fails
   const auto failed = [&](const std::string& why) { return ResourceExhausted("cannot write " + path + ": " + why); };
-  if (const Status written = WriteAll(file.fd(), bytes); !written.ok()) return failed(written.message());
+  if (const Status written = WriteAll(*file, bytes); !written.ok()) return failed(written.message());
   // Flushed before Commit renames it, or a crash could leave the new name with half of its bytes. Some file systems
   // report a write that failed only when the file is closed (close(2)).
-  if (::fsync(file.fd()) != 0 || !file.Close()) return failed(ErrnoText(errno));
+  if (::fsync(file->fd()) != 0 || !file->Close()) return failed(ErrnoText(errno));
   return draft;
 }
 
@@ -74,8 +63,7 @@ Status FileDraft::Commit() {
 
 Status TryToWriteBeside(const std::string& path) {
   constexpr std::size_t kBytes = 4096;
-  // Never committed, so that the draft removes its file. The process id keeps two processes from probing with one file.
-  return FileDraft::Write(std::string(kBytes, '\0'), path + ".probe." + std::to_string(::getpid())).status();
+  return TakeRoomBeside(path, kBytes).status();
 }
 
 Status WriteFileAtomically(const std::string& bytes, const std::string& path) {

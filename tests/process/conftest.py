@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -9,6 +10,21 @@ import caffe_files
 import job as jobs
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
+
+SLOW_FSYNC = r"""
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+/* While the disk is slow: says that it was called, and does nothing. */
+int fsync(int fd) {
+  while (access(getenv("DISK_IS_SLOW"), F_OK) == 0) {
+    close(open(getenv("FSYNC_BEGUN"), O_CREAT | O_WRONLY, 0600));
+    usleep(100000);
+  }
+  return syscall(SYS_fsync, fd);
+}
+"""
 
 
 def pytest_addoption(parser):
@@ -89,3 +105,13 @@ class Bench:
 @pytest.fixture
 def bench(poseidon, databases, tmp_path):
     return Bench(poseidon, tmp_path, databases)
+
+
+@pytest.fixture
+def slow_disk(bench):
+    """The environment of a job whose fsync blocks while the file `slow` is there."""
+    source = bench.write("slow_fsync.c", SLOW_FSYNC)
+    library = bench.folder / "slow_fsync.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    begun, slow = bench.folder / "fsync_begun", bench.folder / "disk_is_slow"
+    return {"LD_PRELOAD": str(library), "FSYNC_BEGUN": str(begun), "DISK_IS_SLOW": str(slow)}, begun, slow

@@ -18,20 +18,6 @@ import job as jobs
 import lmdb_files
 
 ENDLESS = 10_000_000
-SLOW_FSYNC = r"""
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-/* While the disk is slow: says that it was called, and does nothing. */
-int fsync(int fd) {
-  while (access(getenv("DISK_IS_SLOW"), F_OK) == 0) {
-    close(open(getenv("FSYNC_BEGUN"), O_CREAT | O_WRONLY, 0600));
-    usleep(10000);
-  }
-  return syscall(SYS_fsync, fd);
-}
-"""
 
 
 def endless(bench, **fields):
@@ -50,16 +36,6 @@ def states(bench):
 
 
 # ---- what the launcher does to survivors
-
-@pytest.fixture
-def slow_disk(bench):
-    """The environment of a job whose fsync blocks while the file `slow` is there."""
-    source = bench.write("slow_fsync.c", SLOW_FSYNC)
-    library = bench.folder / "slow_fsync.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    begun, slow = bench.folder / "fsync_begun", bench.folder / "disk_is_slow"
-    return {"LD_PRELOAD": str(library), "FSYNC_BEGUN": str(begun), "DISK_IS_SLOW": str(slow)}, begun, slow
-
 
 @pytest.mark.skipif(bool(os.environ.get("POSEIDON_SANITIZE")), reason="a sanitizer wants to be the first library")
 def test_a_survivor_that_saves_is_not_killed(bench, slow_disk):
