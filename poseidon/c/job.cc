@@ -5,6 +5,7 @@
 
 #include <array>
 #include <climits>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,6 +21,16 @@
 using namespace poseidon;           // NOLINT(google-build-using-namespace): the C names live outside
 using namespace poseidon::c;        // NOLINT(google-build-using-namespace)
 using namespace poseidon::session;  // NOLINT(google-build-using-namespace)
+
+namespace {
+
+// A launcher that is gone reads it no more, which is no failure of this member's.
+void WriteVerdict(const std::string& path, const Status& failure) {
+  std::ofstream file(path, std::ios::in | std::ios::out);  // it is there, and is not made
+  file << failure.culprit() << ' ' << StatusCodeName(failure.code()) << ' ' << failure.message() << std::endl;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_options& options) {
   auto handle = std::make_unique<poseidon_session>(options);
@@ -59,6 +70,10 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
     opened.interrupted = [unannounced, ask = options.interrupted, user = options.interrupted_user] {
       return !unannounced->ok() || (ask != nullptr && ask(user) != 0);
     };
+  }
+
+  if (options.verdict_file != nullptr) {
+    opened.failed = [file = std::string(options.verdict_file)](const Status& failure) { WriteVerdict(file, failure); };
   }
 
   opened.node.cpu_seconds_per_wire_byte = CpuSecondsPerWireByte(mode);

@@ -255,7 +255,7 @@ typedef struct poseidon_options {
   const poseidon_device* device;  // whose memory pushes may hand over, besides the host's; NULL: none
 
   // A member that is alive but keeps the others waiting is named to `log` of rank 0 after 2 s, and ends the job after
-  // this long; ten times as long if its process uses a processor or it has said what it is busy with
+  // this long; ten times as long if its process, or one that it started, uses a processor or it has said what it is busy with
   // (poseidon_say_busy). At least 1; 0: 60. Rank 0's value counts.
   double stuck_after_seconds;
 
@@ -267,6 +267,11 @@ typedef struct poseidon_options {
   // Rank 0's, from poseidon_meet: is told where this member listens, before anybody has joined, as `listening` is. Where
   // it cannot leave that for the others, poseidon_open fails. Lent until poseidon_open returns. NULL: none
   poseidon_meeting* meeting;
+
+  // A file that is there and that gets the failure of the job as soon as this member knows it: the number of the culprit, -1
+  // for none, the code's name and the message, in a line. Lent until poseidon_open returns. `poseidon run` names one in
+  // POSEIDON_VERDICT_FILE, and blames that member. NULL: none
+  const char* verdict_file;
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;

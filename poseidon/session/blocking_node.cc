@@ -29,6 +29,7 @@ Status BlockingNode::Open(UniqueFunction<void(const transport::Address&)> listen
                                       .processor_time = ProcessorTime,
                                       .children_processor_time = ProcessorTimeOfChildren};
     node_ = std::make_unique<Node>(environment, options_.node, [this](const Status& failure) {
+      if (options_.failed) options_.failed(failure);
       MutexLock lock(mutex_);
       failure_ = failure;
     });

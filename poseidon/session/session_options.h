@@ -26,6 +26,8 @@ struct SessionOptions {
   // Where given: every call that blocks calls it every tenth of a second, on the thread that blocks. True ends
   // the job, as Abort does, and the blocked call returns that failure.
   std::function<bool()> interrupted = {};
+  // Where given: is called once, on a thread of the session's, with the failure of the job as soon as it is known.
+  std::function<void(const Status&)> failed = {};
 };
 
 }  // namespace poseidon::session

@@ -84,6 +84,15 @@ def test_bytes_that_are_no_text_arrive(run):
     assert done.code == 0 and done.out.lines[0].endswith(" x")
 
 
+def test_arguments_and_variables_that_are_no_text_arrive(run, tmp_path):
+    """Any bytes but the zero: a file system takes them too."""
+    odd = bytes(range(1, 256)).replace(b"\n", b"").decode(errors="surrogateescape")
+    done = finished(run("-n", 1, "--env", f"MINE={odd}", "sh", "-c", 'printf %s "$1" > argument; printf %s "$MINE" > variable', "sh", odd))
+    assert done.code == 0, done.err.text
+    for file in ("argument", "variable"):
+        assert (tmp_path / file).read_bytes() == odd.encode(errors="surrogateescape")
+
+
 def test_colours_are_for_terminals(poseidon):
     main, terminal = pty.openpty()
     with subprocess.Popen([poseidon, "run", "-n", "1", "echo", "x"], stdin=subprocess.DEVNULL, stdout=terminal,
@@ -121,11 +130,27 @@ def test_a_reader_that_takes_nothing_makes_nobody_deaf(poseidon):
         assert not [pid for pid in children if jobs.stat_of(pid)]
 
 
+def test_a_reader_that_takes_nothing_does_not_hide_a_dead_rank(poseidon):
+    """All pipes are full, that of the rank which is killed too."""
+    with subprocess.Popen([poseidon, "run", "-n", "2", "yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        time.sleep(1)  # everything between is full by now
+        children = jobs.descendants_of(process.pid)
+        os.kill(command_of(process, 1), signal.SIGKILL)
+        assert process.wait(20) == 128 + signal.SIGKILL
+        assert process.stderr.read().splitlines()[-1] == b"poseidon: rank 1 was killed by signal 9 (Killed)"
+        assert not [pid for pid in children if jobs.stat_of(pid)]
+
+
 def test_a_file_a_rank(run, tmp_path):
+    (tmp_path / "logs/deep").mkdir(parents=True)
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "logs/deep/rank-1.log").symlink_to(tmp_path / "mine")  # nothing is written through what somebody put there
     done = finished(run("-n", 2, "--log-dir", "logs/deep", "sh", "-c",
                         "echo $RANK; echo bad >&2; [ $RANK = 0 ] || exit 4"))
     assert done.code == 4 and not done.out.lines
     assert (tmp_path / "logs/deep/rank-1.log").read_text() == "1\nbad\n"
+    assert (tmp_path / "mine").read_text() == "precious"
     assert done.err.lines == ["poseidon: the last lines of rank 1:", "[1] 1", "[1] bad",
                               "poseidon: rank 1 exited with code 4"]
 
@@ -290,6 +315,40 @@ def test_a_mistake_is_one_sentence(run, arguments, sentence):
     assert done.code in (1, 127) and not done.out.lines
     [line] = done.err.lines
     assert line.startswith("poseidon: ") and sentence in line
+
+
+BLAMED = """
+import array, os, pathlib, sys, time
+import poseidon
+session = poseidon.join()
+pid = pathlib.Path("pid-of-rank-0")
+if session.rank == 0:
+    pid.write_text(str(os.getpid()))
+session.barrier()
+if session.rank == 1:
+    session.abort("the data are gone")
+    while pathlib.Path("/proc", pid.read_text()).exists():
+        time.sleep(0.01)
+    print("I was it", flush=True)
+    if sys.argv[1] == "never":
+        time.sleep(300)
+    sys.exit(int(sys.argv[1]))
+session.barrier()
+"""
+
+
+@pytest.mark.skipif("POSEIDON_SANITIZE" in os.environ and os.environ["POSEIDON_SANITIZE"] != "",
+                    reason="the library is built with a sanitizer, which Python is not")
+@pytest.mark.parametrize("ends,code,sentence", (("7", 7, "rank 1 exited with code 7"),
+                                                ("0", 1, "rank 1 exited with code 0: worker 1 on host .*: the data are gone"),
+                                                ("never", 3, "rank 1 was ended: worker 1 on host .*: the data are gone")))
+def test_who_is_to_blame_is_named_whoever_ends_first(run, poseidon, ends, code, sentence):
+    """Rank 0 has heard what happened, and is gone when rank 1 ends."""
+    library = pathlib.Path(poseidon).parents[1] / "poseidon/c/libposeidon.so"
+    done = finished(run("-n", 2, *python(BLAMED), ends, environment={"POSEIDON_LIBRARY": str(library)}))
+    assert done.code == code, done.err.text
+    assert re.fullmatch(f"poseidon: {sentence}", done.err.lines[-1]), done.err.text
+    assert done.out.lines == ["[1] I was it"]
 
 
 WITH_BOTH = """

@@ -26,6 +26,7 @@ void EachField(E& event, const Field& field) {
     field("lost", event.lost);
     field("code", event.code);
     field("exit", event.exit);
+    field("verdict", event.verdict);
   } else if constexpr (std::is_same_v<Kind, Print>) {
     field("text", event.text);
   } else if constexpr (std::is_same_v<Kind, Progress>) {
@@ -85,11 +86,9 @@ bool Take(const json& value, LogLevel& into) {
 }
 bool Take(const json& value, StatusCode& into) {
   if (!value.is_string()) return false;
-  for (int code = 0; code <= static_cast<int>(StatusCode::kInternal); ++code) {
-    into = static_cast<StatusCode>(code);
-    if (value.get_ref<const std::string&>() == StatusCodeName(into)) return true;
-  }
-  return false;
+  const std::optional<StatusCode> code = StatusCodeNamed(value.get_ref<const std::string&>());
+  into = code.value_or(StatusCode::kOk);
+  return code.has_value();
 }
 
 template <typename T>
@@ -119,6 +118,14 @@ std::optional<Event> DecodeAmong(const json& object, const std::string& kind, st
 }
 
 }  // namespace
+
+std::optional<StatusCode> StatusCodeNamed(std::string_view name) {
+  for (int number = 0; number <= static_cast<int>(StatusCode::kInternal); ++number) {
+    const auto code = static_cast<StatusCode>(number);
+    if (name == StatusCodeName(code)) return code;
+  }
+  return std::nullopt;
+}
 
 json EventJson(const Event& event) {
   return std::visit(

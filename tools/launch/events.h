@@ -60,6 +60,7 @@ struct Failed {
   std::optional<bool> lost = {};        // a member is gone, named or not
   std::optional<StatusCode> code = {};  // of the failure
   std::optional<int> exit = {};         // the exit code that the job gets
+  std::optional<std::string> verdict = {};  // of a rank: what its session says that has happened
 
   bool Accuses() const { return culprit.value_or(kNoCulprit) >= 0; }
   bool Accuses(int place) const { return culprit == place; }
@@ -96,6 +97,9 @@ struct Line {
 };
 
 using Event = std::variant<Listening, Joined, Saving, Saved, Here, Failed, Print, Progress, Log, Line>;
+
+// The code of that name (StatusCodeName).
+std::optional<StatusCode> StatusCodeNamed(std::string_view name);
 
 // Returns the event as an object with "event": kKind and its fields.
 nlohmann::json EventJson(const Event& event);

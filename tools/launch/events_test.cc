@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "tools/launch/task_text.h"
+
 namespace poseidon::launch {
 namespace {
 
@@ -105,6 +107,18 @@ TEST(EventsTest, LastWordsAreAFailure) {
             R"({"event":"failed","message":"worker 1 on host b: there is not enough memory","culprit":-1})" "\n");
   EXPECT_EQ(DecodeEvent(text),
             Event(Failed{.message = "worker 1 on host b: there is not enough memory", .culprit = kNoCulprit}));
+}
+
+TEST(TaskText, BytesOfAnyKindArrive) {
+  std::string bytes;
+  for (int byte = 1; byte < 256; ++byte) bytes += static_cast<char>(byte);
+  for (const nlohmann::json& task : {nlohmann::json{{"argv", {"train", "ü"}}, {"rank", 3}},
+                                     nlohmann::json{{"argv", {"ü", bytes}}, {"set", {{"A\xff", "\xfe"}}}, {"rank", 3}}}) {
+    const std::string line = EncodeTask(task);
+    EXPECT_EQ(line.find('\n'), std::string::npos);
+    EXPECT_EQ(DecodeTask(line), task);
+  }
+  EXPECT_TRUE(DecodeTask("{").is_discarded());
 }
 
 }  // namespace

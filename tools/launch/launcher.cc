@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <deque>
+#include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -33,17 +36,21 @@ constexpr auto kOwnWords = std::chrono::seconds(5);
 constexpr auto kLastMoment = std::chrono::milliseconds(500);
 // How often the launcher looks whether somebody reads its output again.
 constexpr auto kUntilHeard = std::chrono::milliseconds(20);
+// After a failure or a stop nothing that takes longer to be taken is waited for.
+constexpr auto kUntilTaken = std::chrono::seconds(2);
 // A job that has not stopped so long after the request says what it waits for.
 constexpr auto kUntilNotice = std::chrono::seconds(1);
 // How often members elsewhere hear that this machine is there, and after how long a silence it is gone for them.
 constexpr auto kBetweenBeats = std::chrono::seconds(15);
 constexpr auto kGone = std::chrono::seconds(60);
+// The time that a member which has ended the job by an error of its own has to end itself, with its own exit code.
+constexpr auto kOwnEnd = std::chrono::seconds(5);
 
 // One job from its first member to its last.
 class Job {
  public:
   Job(const std::vector<MemberProcess>& members, const LaunchOptions& options)
-      : processes_(members), options_(options), ending_(options) {}
+      : processes_(members), options_(options), members_(FromSeconds(options.answer_seconds)), ending_(options) {}
 
   LaunchResult Run();
 
@@ -59,6 +66,9 @@ class Job {
   // Waiting.
   void Step();
   int TimeoutOfPoll(bool deaf) const;
+  void Print(std::function<void()> print);
+  void PrintWhatWaits();
+  bool MustPrintMore() const;
   void OnTimers();
 
   // What members say.
@@ -88,8 +98,11 @@ class Job {
   // The end.
   void Reap();
   void OnFailedMember();
+  void EndWhereOnlyAccusedAreLeft();
   void NoteFirstFailure(const Member& member);
   void LetGo();
+  std::optional<std::size_t> WhoseOwnEndIsAwaited();
+  JobRecord Record() const;
   LaunchResult Result() const;
 
   void Say(const std::string& sentence) const;
@@ -102,12 +115,21 @@ class Job {
   Members members_;
   Ending ending_;
   std::string start_failure_;
+  std::vector<std::size_t> missing_;  // the places of those for whom it was waited in vain
+  bool missing_asked_ = false;        // whether they live
   std::optional<std::size_t> first_failed_;
   int stop_requests_ = 0;
   int stop_signal_ = 0;
+  bool own_end_awaited_ = false;
   bool ended_early_ = false;  // by a request to stop, before all had joined
+  bool deaf_ = false;                             // nobody takes what is printed
+  std::deque<std::function<void()>> unprinted_;   // what came since
+  Clock::time_point printed_at_;                  // when something of that was printed last
+  Clock::time_point ended_at_;                    // when a member ended last
   Moment notice_at_;
   Moment let_go_at_;
+  bool rest_asked_ = false;  // after a failure, whether they live
+  Moment answers_by_;        // when those have answered that live
   Moment beat_at_;    // none where all members are here
   Moment formed_by_;  // none once all have joined, or the job ends
 };
@@ -129,7 +151,8 @@ LaunchResult Job::Run() {
   if (std::any_of(processes_.begin(), processes_.end(), [](const MemberProcess& member) { return member.remote; })) {
     Beat();
   }
-  while (!members_.AllEnded()) Step();
+  while (!members_.AllEnded() || MustPrintMore()) Step();
+  for (const auto& print : unprinted_) print();
   return Result();
 }
 
@@ -145,6 +168,7 @@ void Job::StartOthers(const Listening& rank_zero) {
       return;
     }
   }
+  if (deaf_) members_.TellAll({{"command", "hold"}});
 }
 
 bool Job::Formed() const { return members_.size() == processes_.size() && members_.AllJoined(); }
@@ -153,16 +177,23 @@ void Job::LimitForming(Clock::duration more) {
   formed_by_ = Clock::now() + more + FromSeconds(options_.join_seconds);
 }
 
-// A member that is frozen, or whose disk or ssh hangs, says nothing, and neither may those that wait for it.
+// A member that is frozen, or whose disk or ssh hangs, says nothing, and neither may those that wait for it. These answer
+// where they are asked, but for the ranks of other programs.
 void Job::OnNotFormed() {
   formed_by_.reset();
   const bool first_only = members_.size() < processes_.size();
-  const std::string missing = members_.Missing();
+  std::vector<std::size_t> missing = members_.Missing();
   if (missing.empty()) return;  // who has ended is known, and the others follow
+  if (missing.size() > 1 && !members_are_apart() && !std::exchange(missing_asked_, true)) {
+    members_.AskWhoLives(/*elsewhere_only=*/false);
+    formed_by_ = Clock::now() + FromSeconds(options_.answer_seconds);
+    return;
+  }
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%g s", options_.join_seconds);
-  start_failure_ = missing + (first_only ? " did not listen" : " did not join") + " within " + seconds +
+  start_failure_ = members_.NamesOf(missing) + (first_only ? " did not listen" : " did not join") + " within " + seconds +
                    ": it is frozen, or waits for a disk, a host or another member that does not answer";
+  missing_ = std::move(missing);
   LetGo();
   ending_.Within(kLastMoment);
 }
@@ -170,17 +201,20 @@ void Job::OnNotFormed() {
 // ---- waiting
 
 // Waits for output of a member, a signal or the next moment of the timers, and handles what has come. While nobody
-// reads what this process prints (`deaf`), members' output waits in their pipes.
+// reads what this process prints (`deaf`), what members bring is kept: they hear of it and bring no more lines, but still
+// that they fail.
 void Job::Step() {
   std::vector<pollfd> polled = {{signals_.descriptor(), POLLIN, 0}};
   std::vector<Member*> by_index = {nullptr};
   const bool deaf = options_.may_speak && !options_.may_speak();
+  if (std::exchange(deaf_, deaf) != deaf) members_.TellAll({{"command", deaf ? "hold" : "go on"}});
+  PrintWhatWaits();
   for (Member& member : members_) {
-    if (member.output() < 0 || deaf) continue;
+    if (member.output() < 0) continue;
     polled.push_back({member.output(), POLLIN, 0});
     by_index.push_back(&member);
   }
-  poll(polled.data(), polled.size(), TimeoutOfPoll(deaf));
+  poll(polled.data(), polled.size(), TimeoutOfPoll(deaf || !unprinted_.empty()));
   for (std::size_t i = 1; i < polled.size(); ++i) {
     if (polled[i].revents != 0) ReadFrom(*by_index[i]);
   }
@@ -191,9 +225,28 @@ void Job::Step() {
   Reap();
 }
 
+void Job::Print(std::function<void()> print) {
+  if (!deaf_ && unprinted_.empty()) return print();
+  unprinted_.push_back(std::move(print));
+}
+
+void Job::PrintWhatWaits() {
+  while (!unprinted_.empty() && options_.may_speak()) {
+    unprinted_.front()();
+    unprinted_.pop_front();
+    printed_at_ = Clock::now();
+  }
+}
+
+bool Job::MustPrintMore() const {
+  if (unprinted_.empty()) return false;
+  if (!first_failed_ && stop_requests_ == 0 && start_failure_.empty()) return true;
+  return Clock::now() < std::max(printed_at_, ended_at_) + kUntilTaken;
+}
+
 int Job::TimeoutOfPoll(bool deaf) const {
   int timeout = deaf ? static_cast<int>(kUntilHeard.count()) : -1;
-  for (const Moment& moment : {ending_.deadline(), notice_at_, formed_by_, let_go_at_, beat_at_}) {
+  for (const Moment& moment : {ending_.deadline(), notice_at_, formed_by_, let_go_at_, answers_by_, beat_at_}) {
     if (!moment) continue;
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*moment - Clock::now()).count();
     const int until = left > 0 ? static_cast<int>(left) + 1 : 0;
@@ -208,6 +261,10 @@ void Job::OnTimers() {
   if (is_due(notice_at_)) SayWhatIsAwaited();
   if (is_due(formed_by_)) OnNotFormed();
   if (is_due(let_go_at_)) LetGo();
+  if (is_due(answers_by_)) {
+    answers_by_.reset();
+    EndWhereOnlyAccusedAreLeft();
+  }
   if (is_due(beat_at_)) Beat();
 }
 
@@ -220,7 +277,7 @@ void Job::ReadFrom(Member& member) {
 void Job::OnLine(Member& member, const std::string& line) {
   const std::optional<Event> event = DecodeEvent(line);
   if (!event) {
-    if (options_.on_line) options_.on_line(line);
+    if (options_.on_line) Print([this, line] { options_.on_line(line); });
     return;
   }
   member.NoteEvent();
@@ -254,7 +311,7 @@ void Job::On(Member& member, const Failed& event) {
 
 template <typename ForPeople>
 void Job::On(Member& member, const ForPeople& event) {
-  if (options_.on_event) options_.on_event(member.name(), event);
+  if (options_.on_event) Print([this, name = member.name(), event] { options_.on_event(name, event); });
 }
 
 // ---- what the user wants
@@ -336,6 +393,7 @@ void Job::Reap() {
     if (!member.Reap()) continue;
     ReadFrom(member);
     member.CloseOutput();
+    ended_at_ = Clock::now();
     const bool ended_badly = *member.record().wait_status != 0;
     failed |= ended_badly || member.record().failure;
     if (ended_badly) NoteFirstFailure(member);
@@ -358,23 +416,51 @@ void Job::OnFailedMember() {
   }
   ending_.BeginAfterFailure();
   if (!Formed()) return LetGo();
+  // Here it is seen who is frozen; elsewhere no answer comes.
+  if (!std::exchange(rest_asked_, true)) {
+    members_.AskWhoLives(/*elsewhere_only=*/true);
+    answers_by_ = Clock::now() + FromSeconds(options_.answer_seconds);
+  }
+  EndWhereOnlyAccusedAreLeft();
+}
+
+void Job::EndWhereOnlyAccusedAreLeft() {
   if (OnlyAccusedAreLeft(members_.Records())) ending_.Within(kLastMoment);
 }
 
 void Job::LetGo() {
   let_go_at_.reset();
+  const std::optional<std::size_t> awaited = WhoseOwnEndIsAwaited();
+  if (awaited) {
+    const auto until = Clock::now() + kOwnEnd;
+    let_go_at_ = until;
+    members_.Spare(*awaited, until + FromSeconds(options_.grace_seconds));
+  }
   const int code = AnyWasKilled(members_.Records()) ? kExitMemberLost : ended_early() ? kExitOk : kExitFailed;
-  members_.LetGo(code);
+  members_.LetGo(code, awaited);
   ending_.Within(FromSeconds(options_.grace_seconds));
 }
 
+// Who has ended the job by an error of its own is slower to end than those that hear of it: it is let go later.
+std::optional<std::size_t> Job::WhoseOwnEndIsAwaited() {
+  if (!members_are_apart() || stop_requests_ > 0 || std::exchange(own_end_awaited_, true)) return std::nullopt;
+  const JobRecord job = Record();
+  const std::optional<std::size_t> blamed = Blamed(job);
+  return blamed && EndsByItself(job, *blamed) ? blamed : std::nullopt;
+}
+
+JobRecord Job::Record() const {
+  return {.members = members_.Records(),
+          .start_failure = start_failure_,
+          .missing = missing_,
+          .first_failed = first_failed_,
+          .stop_requests = stop_requests_,
+          .stop_signal = stop_signal_,
+          .ended_early = ended_early()};
+}
+
 LaunchResult Job::Result() const {
-  const JobRecord job{.members = members_.Records(),
-                      .start_failure = start_failure_,
-                      .first_failed = first_failed_,
-                      .stop_requests = stop_requests_,
-                      .stop_signal = stop_signal_,
-                      .ended_early = ended_early()};
+  const JobRecord job = Record();
   return members_are_apart() ? FirstFailure(job) : CommonVerdict(job);
 }
 

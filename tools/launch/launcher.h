@@ -21,6 +21,7 @@ namespace poseidon::launch {
 //   {"command": "terminate" | "interrupt" | "hangup"}   to rank 0 only, because what one worker is asked for all
 //                                                        do at the same iteration; to all with `let_go_seconds`
 //   {"command": "end", "code"}                           to everybody: the member ends with that code
+//   {"command": "hold" | "go on"}                         to all with `may_speak`: nobody takes the output
 //   {"command": "answer"}                                to a member that is saving while the job ends
 //   the commands of beats.h, to members elsewhere
 // The end of the input means that the launcher is gone. From the member: events.h.
@@ -55,7 +56,8 @@ struct LaunchOptions {
   std::function<void(const std::string& line)> on_line = {};
   // Called with the launcher's own messages, one sentence at a time.
   std::function<void(const std::string& sentence)> say = {};
-  // While it says no, nothing is read from members, who wait for it.
+  // While it says no, nothing is printed, and members hear that what their command prints is to wait. After success that
+  // lasts until all is printed, else until nothing has been for two seconds.
   std::function<bool()> may_speak = {};
   // Whether a request to stop came before Launch was called.
   std::function<bool()> stop_wished = {};

@@ -68,6 +68,10 @@ void Member::NoteFailure(const Failed& failure) {
   if (!record_.failure) record_.failure = failure;
 }
 
+bool Member::IsFrozen(Clock::duration patience) const {
+  return !ended() && (IsStopped() || (asked_ && Clock::now() >= *asked_ + patience));
+}
+
 bool Member::Lives(Clock::duration patience) {
   if (asked_) return Clock::now() < *asked_ + patience;
   asked_ = Clock::now();

@@ -54,6 +54,8 @@ class Member {
   void NoteSaving(bool saving) { saving_ = saving; }
   bool saving() const { return saving_; }
   void NoteAnswer() { asked_.reset(); }
+  // Whether it is stopped here, or was asked whether it lives and has not answered for `patience`.
+  bool IsFrozen(Clock::duration patience) const;
   // The first counts.
   void NoteFailure(const Failed& failure);
   // Asks it whether it lives. False where the last question is older than `patience` and has no answer. A member reads

@@ -2,10 +2,13 @@
 #include "tools/launch/members.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "poseidon/base/listed.h"
 #include "tools/launch/process.h"
+#include "tools/launch/task_text.h"
 
 namespace poseidon::launch {
 
@@ -18,7 +21,7 @@ Members::~Members() {
 
 Status Members::Start(const MemberProcess& member, const json& task) {
   POSEIDON_ASSIGN_OR_RETURN(Process process, Process::Start(member.argv));
-  const Status told = process.WriteLine(task.dump());
+  const Status told = process.WriteLine(EncodeTask(task));
   members_.emplace_back(member, std::move(process));
   return told;
 }
@@ -32,12 +35,30 @@ bool Members::AllEnded() const {
                      [](const Member& member) { return member.ended() && member.output() < 0; });
 }
 
-std::string Members::Missing() const {
-  std::string names;
+std::vector<std::size_t> Members::Missing() const {
+  std::vector<std::size_t> missing, frozen;
+  std::size_t place = 0;
   for (const Member& member : members_) {
-    if (!member.joined() && !member.ended()) AddListed(member.name(), &names);
+    const std::size_t here = place++;
+    if (member.joined() || member.ended()) continue;
+    missing.push_back(here);
+    if (member.IsFrozen(answer_within_)) frozen.push_back(here);
+  }
+  return frozen.empty() ? missing : frozen;
+}
+
+std::string Members::NamesOf(const std::vector<std::size_t>& places) const {
+  std::string names;
+  for (const std::size_t place : places) {
+    AddListed(std::next(members_.begin(), static_cast<std::ptrdiff_t>(place))->name(), &names);
   }
   return names;
+}
+
+void Members::AskWhoLives(bool elsewhere_only) {
+  for (Member& member : members_) {
+    if (!member.ended() && (member.remote() || !elsewhere_only)) static_cast<void>(member.Lives(answer_within_));
+  }
 }
 
 std::string Members::Remaining() const {
@@ -51,7 +72,10 @@ std::string Members::Remaining() const {
 
 std::vector<MemberRecord> Members::Records() const {
   std::vector<MemberRecord> records;
-  for (const Member& member : members_) records.push_back(member.record());
+  for (const Member& member : members_) {
+    records.push_back(member.record());
+    records.back().frozen = member.IsFrozen(answer_within_);
+  }
   return records;
 }
 
@@ -69,8 +93,17 @@ void Members::TellElsewhere(const json& command) {
   }
 }
 
-void Members::LetGo(int code) {
-  for (Member& member : members_) member.LetGo({{"command", "end"}, {"code", code}});
+void Members::LetGo(int code, std::optional<std::size_t> but) {
+  std::size_t place = 0;
+  for (Member& member : members_) {
+    if (place++ != but) member.LetGo({{"command", "end"}, {"code", code}});
+  }
+}
+
+void Members::Spare(std::size_t place, Member::Clock::time_point until) {
+  for (Member& member : members_) {
+    if (place-- == 0) member.Spare(until);
+  }
 }
 
 void Members::Kill() {

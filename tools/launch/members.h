@@ -3,7 +3,9 @@
 #define POSEIDON_TOOLS_LAUNCH_MEMBERS_H_
 
 #include <cstddef>
+#include <chrono>
 #include <list>
+#include <optional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -17,7 +19,8 @@ namespace poseidon::launch {
 // Thread: the launcher's.
 class Members {
  public:
-  Members() = default;
+  // Who has not answered for `answer_within`, when asked whether it lives, is frozen.
+  explicit Members(std::chrono::steady_clock::duration answer_within) : answer_within_(answer_within) {}
   Members(const Members&) = delete;
   Members& operator=(const Members&) = delete;
   ~Members();
@@ -33,8 +36,12 @@ class Members {
   bool AllJoined() const;
   // Whether all have ended, and said all that they had to say.
   bool AllEnded() const;
-  // Those that neither joined nor ended, as a list of names.
-  std::string Missing() const;
+  // The places of those that neither joined nor ended; of those that are frozen, where some are.
+  std::vector<std::size_t> Missing() const;
+  // The names of those at these places, as a list.
+  std::string NamesOf(const std::vector<std::size_t>& places) const;
+  // Asks those that have not ended, or only those on other hosts, whether they live.
+  void AskWhoLives(bool elsewhere_only);
   // Those that have not ended, as a list of names, each with what it does instead.
   std::string Remaining() const;
   // What is known of each.
@@ -44,11 +51,14 @@ class Members {
   void TellAll(const nlohmann::json& command);
   void TellElsewhere(const nlohmann::json& command);
   // Tells all to end with this exit code, and closes their inputs: also on other hosts, and also while they wait for
-  // others to join, members then end.
-  void LetGo(int code);
+  // others to join, members then end. `but`: the place of one that is not told.
+  void LetGo(int code, std::optional<std::size_t> but = {});
+  // See Member::Spare.
+  void Spare(std::size_t place, Member::Clock::time_point until);
   void Kill();
 
  private:
+  const std::chrono::steady_clock::duration answer_within_;
   std::list<Member> members_;
 };
 

@@ -34,6 +34,13 @@ std::vector<MemberEnd> EndsOf(const JobRecord& job) {
     ends.push_back({record.member->name, record.pid, record.ended() ? DescribeWaitStatus(*record.wait_status) : "",
                     record.failure});
   }
+  for (const std::size_t place : job.missing) {
+    if (ends[place].failure) continue;
+    ends[place].failure = Failed{.message = job.start_failure,
+                                 .culprit = static_cast<int>(place),
+                                 .lost = true,
+                                 .code = StatusCode::kDeadlineExceeded};
+  }
   return ends;
 }
 
@@ -41,7 +48,7 @@ std::vector<MemberEnd> EndsOf(const JobRecord& job) {
 LaunchResult Begin(const JobRecord& job) {
   LaunchResult result{.stop_signal = job.stop_signal, .ends = EndsOf(job)};
   if (job.start_failure.empty()) return result;
-  result.exit_code = kExitFailed;
+  result.exit_code = job.missing.empty() ? kExitFailed : kExitMemberLost;
   result.failure = job.start_failure;
   return result;
 }
@@ -67,6 +74,35 @@ void AddWhatMembersSay(const JobRecord& job, bool killed, LaunchResult* result) 
     }
   }
   if (in_doubt) result->failure += other_side;
+}
+
+// What a member's session has said of the job's end.
+std::string VerdictOn(const JobRecord& job, std::size_t blamed) {
+  for (const MemberRecord& record : job.members) {
+    const std::optional<Failed>& failure = record.failure;
+    if (failure && failure->Accuses(static_cast<int>(blamed)) && failure->verdict) return ": " + *failure->verdict;
+  }
+  return "";
+}
+
+// Adds the end of the member that failed. One that is blamed and ended well, or was ended, has no code of its own.
+void AddHowItFailed(const JobRecord& job, std::size_t failed, LaunchResult* result) {
+  const MemberRecord& record = job.members[failed];
+  const std::string& name = record.member->name;
+  if (record.ended_by_us) {
+    result->exit_code = kExitMemberLost;
+    result->failure = name + " was ended" + VerdictOn(job, failed);
+  } else if (record.failure) {
+    result->exit_code = record.failure->exit.value_or(kExitFailed);
+    result->failure = record.failure->message;
+  } else if (const int code = ExitCodeOf(*record.wait_status); code != kExitOk) {
+    result->exit_code = code;
+    result->failure = name + " " + DescribeEnd(record);
+  } else {
+    const MemberRecord& first = job.members[*job.first_failed];
+    result->exit_code = first.failure ? first.failure->exit.value_or(kExitFailed) : ExitCodeOf(*first.wait_status);
+    result->failure = name + " " + DescribeEnd(record) + VerdictOn(job, failed);
+  }
 }
 
 // Adds the members that ended badly without a word. Returns those of them that the launcher ended.
@@ -113,7 +149,7 @@ bool OnlyAccusedAreLeft(const std::vector<MemberRecord>& members) {
     // Nobody is accused where nobody can know who is cut off. A member of another host may be on the far side, from
     // which no end of its process comes.
     const bool may_be_cut_off = in_doubt && record.member->remote;
-    if (!record.ended() && !is_accused && !may_be_cut_off) return false;
+    if (!record.ended() && !is_accused && !may_be_cut_off && !record.frozen) return false;
   }
   return true;
 }
@@ -139,14 +175,36 @@ LaunchResult CommonVerdict(const JobRecord& job) {
   return result;
 }
 
+std::optional<std::size_t> Blamed(const JobRecord& job) {
+  const auto blamed_by = [&job](const MemberRecord& record) -> std::optional<std::size_t> {
+    if (!record.failure || !record.failure->Accuses()) return std::nullopt;
+    const auto place = static_cast<std::size_t>(*record.failure->culprit);
+    return place < job.members.size() ? std::optional(place) : std::nullopt;  // the number comes from the rank's command
+  };
+  if (!job.first_failed) return std::nullopt;
+  if (const auto first = blamed_by(job.members[*job.first_failed])) return first;
+  for (const MemberRecord& record : job.members) {
+    if (const auto other = blamed_by(record)) return other;
+  }
+  return std::nullopt;
+}
+
+bool EndsByItself(const JobRecord& job, std::size_t blamed) {
+  const MemberRecord& record = job.members[blamed];
+  if (record.ended() || record.failure) return false;
+  return std::any_of(job.members.begin(), job.members.end(), [blamed](const MemberRecord& other) {
+    return other.failure && other.failure->Accuses(static_cast<int>(blamed)) &&
+           other.failure->code == StatusCode::kAborted;
+  });
+}
+
 LaunchResult FirstFailure(const JobRecord& job) {
   LaunchResult result = Begin(job);
   if (result.exit_code != kExitOk) return result;
   if (job.first_failed) {
-    const MemberRecord& record = job.members[*job.first_failed];
-    result.failed = static_cast<int>(*job.first_failed);
-    result.exit_code = record.failure ? record.failure->exit.value_or(kExitFailed) : ExitCodeOf(*record.wait_status);
-    result.failure = record.failure ? record.failure->message : record.member->name + " " + DescribeEnd(record);
+    const std::size_t failed = Blamed(job).value_or(*job.first_failed);
+    result.failed = static_cast<int>(failed);
+    AddHowItFailed(job, failed, &result);
   } else if (std::any_of(job.members.begin(), job.members.end(),
                          [](const MemberRecord& record) { return record.ended_by_us; })) {
     result.exit_code = kExitFailed;

@@ -108,6 +108,45 @@ TEST_F(VerdictTest, OfMembersApartTheFirstInTimeCounts) {
   EXPECT_EQ(FirstFailure(job_).failure, "the job was ended");
 }
 
+TEST_F(VerdictTest, OfMembersApartTheOneThatIsBlamedCountsWhoeverWasFirst) {
+  const auto fails = [](int exit, int culprit) {
+    return Failed{.message = "it exited with code " + std::to_string(exit),
+                  .culprit = culprit,
+                  .code = StatusCode::kAborted,
+                  .exit = exit,
+                  .verdict = "worker 1 on host b: out of memory"};
+  };
+  Add(Exited(1), fails(1, 1));
+  Add(std::nullopt);
+  job_.first_failed = 0;
+  EXPECT_EQ(Blamed(job_), 1u);
+  EXPECT_TRUE(EndsByItself(job_, 1));
+  job_.members[1].failure = fails(7, 1);
+  EXPECT_FALSE(EndsByItself(job_, 1));
+  job_.members[1].wait_status = Exited(7);
+  LaunchResult result = FirstFailure(job_);
+  EXPECT_EQ(result.failed, 1);
+  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_EQ(result.failure, "it exited with code 7");
+  // It had to be ended.
+  job_.members[1].ended_by_us = true;
+  result = FirstFailure(job_);
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.failure, "one was ended: worker 1 on host b: out of memory");
+  // It ended well and left the others.
+  job_.members[1] = {.member = &processes_[1], .spoke = true, .wait_status = Exited(0)};
+  result = FirstFailure(job_);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.failure, "one exited with code 0: worker 1 on host b: out of memory");
+  // The first says nothing, and another one does.
+  Add(Exited(5), fails(5, 1));
+  job_.members[0].failure = Failed{.message = "zero exited with code 1", .exit = 1};
+  EXPECT_EQ(FirstFailure(job_).failed, 1);
+  job_.members[2].failure->culprit = 99;
+  EXPECT_EQ(FirstFailure(job_).failed, 0);
+  EXPECT_EQ(FirstFailure(job_).exit_code, 1);
+}
+
 TEST_F(VerdictTest, OnlyTheAccusedAreLeftOnceAllOthersHaveEnded) {
   Add(std::nullopt);
   Add(Exited(3), kIsGone(0));
@@ -118,6 +157,24 @@ TEST_F(VerdictTest, OnlyTheAccusedAreLeftOnceAllOthersHaveEnded) {
   EXPECT_FALSE(OnlyAccusedAreLeft(job_.members));  // here, an end would come of who is gone
   for (MemberProcess& process : processes_) process.remote = true;
   EXPECT_TRUE(OnlyAccusedAreLeft(job_.members));
+  for (MemberProcess& process : processes_) process.remote = false;
+  // Two are frozen, and the failure accuses one.
+  job_.members[1].failure = kIsGone(0);
+  EXPECT_FALSE(OnlyAccusedAreLeft(job_.members));
+  job_.members[2].frozen = true;
+  EXPECT_TRUE(OnlyAccusedAreLeft(job_.members));
+}
+
+TEST_F(VerdictTest, WhoDidNotComeIsToBlame) {
+  Add(KilledBy(SIGKILL)).ended_by_us = true;
+  Add(Exited(1));
+  job_.start_failure = "zero did not join within 120 s";
+  job_.missing = {0};
+  const LaunchResult result = CommonVerdict(job_);
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.ends[0].failure.value().culprit, 0);
+  EXPECT_TRUE(result.ends[0].failure->NamesLoss());
+  EXPECT_FALSE(result.ends[1].failure);
 }
 
 TEST_F(VerdictTest, WhoKeepsOthersWaitingIsStuck) {

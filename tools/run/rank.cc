@@ -20,6 +20,8 @@
 #include <cstdlib>
 #include <iostream>
 #include <optional>
+#include <sstream>
+#include <string>
 
 #include "poseidon/transport/tcp/token.h"
 #include "tools/console/fail.h"
@@ -27,6 +29,7 @@
 #include "tools/launch/events.h"
 #include "tools/launch/kept_command.h"
 #include "tools/launch/process.h"
+#include "tools/launch/task_text.h"
 #include "tools/run/commands.h"
 #include "tools/run/rank_task.h"
 
@@ -89,15 +92,30 @@ Result<std::uint16_t> FreePort(const std::string& address) {
   return ntohs(place.sin_port);
 }
 
-// A file without a name that holds the secret, for as long as this process lives. Its path below /proc opens for this
-// user alone.
-Result<std::string> TokenPath(const Token& token) {
-  const int fd = memfd_create("poseidon-token", MFD_CLOEXEC);
+// A file without a name, which lives as long as this process does. Its path below /proc opens for this user alone.
+Result<int> FileInMemory(const char* name) {
+  const int fd = memfd_create(name, MFD_CLOEXEC);
   if (fd < 0 || fchmod(fd, S_IRUSR | S_IWUSR) != 0) {
-    return ResourceExhausted("no memory for the job's token: " + ErrnoText(errno));
+    return ResourceExhausted(std::string("no memory for the file ") + name + ": " + ErrnoText(errno));
   }
-  POSEIDON_RETURN_IF_ERROR(token.WriteDescriptor(fd));
-  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd);
+  return fd;
+}
+
+std::string PathOf(int fd) { return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd); }
+
+// The failure of the job as the session of a command has written it (poseidon_options.verdict_file): whom it blames, the
+// code, and the sentence.
+void AddVerdict(int fd, launch::Failed* failed) {
+  std::array<char, 4096> text;
+  const ssize_t length = fd < 0 ? -1 : pread(fd, text.data(), text.size(), 0);
+  if (length <= 0) return;  // it used no session, or the job went well
+  std::istringstream line(std::string(text.data(), static_cast<std::size_t>(length)));
+  int culprit = kNoCulprit;
+  std::string code, sentence;
+  if (!(line >> culprit >> code) || !std::getline(line >> std::ws, sentence)) return;
+  failed->culprit = culprit;
+  failed->code = launch::StatusCodeNamed(code);
+  failed->verdict = sentence;
 }
 
 int OwnCores() {
@@ -107,7 +125,7 @@ int OwnCores() {
 
 // Returns the variables that the command gets, by the names that frameworks know.
 std::map<std::string, std::string> EnvironmentOf(const RankTask& task, const MeetingPlace& place,
-                                                 const std::string& token_path) {
+                                                 const std::string& token_path, const std::string& verdict_path) {
   std::map<std::string, std::string> set = task.environment;
   const auto unless_set = [&set](const char* name, const std::string& value) {
     if (std::getenv(name) == nullptr) set.emplace(name, value);
@@ -123,6 +141,7 @@ std::map<std::string, std::string> EnvironmentOf(const RankTask& task, const Mee
   set["MASTER_PORT"] = std::to_string(place.port);
   set["POSEIDON_PORT"] = std::to_string(place.poseidon_port);
   set["POSEIDON_TOKEN_FILE"] = token_path;
+  set["POSEIDON_VERDICT_FILE"] = verdict_path;
   if (!task.host.empty()) set["POSEIDON_HOST"] = task.host;
   return set;
 }
@@ -166,6 +185,9 @@ class Rank {
   std::array<Stream, 2> streams_;
   std::string unsent_;
   bool output_open_ = true;
+  bool held_ = false;      // nobody takes what the launcher prints: the command waits, and what it does not print travels
+  bool stopping_ = false;  // it has been asked to end
+  int verdict_file_ = -1;
   int signals_ = -1;
   launch::Beats beats_;
   std::optional<Clock::time_point> end_at_;  // when the command, asked to end, is killed
@@ -176,7 +198,7 @@ bool Rank::ReadTask() {
   while (input_open_ && input_.find('\n') == std::string::npos) ReadInput();
   const std::size_t end = input_.find('\n');
   if (end == std::string::npos) return false;
-  message_ = json::parse(input_.substr(0, end), nullptr, false);
+  message_ = launch::DecodeTask(input_.substr(0, end));
   std::fill_n(input_.begin(), end, '\0');  // it held the secret
   input_.erase(0, end + 1);
   if (!message_.is_object()) return false;
@@ -205,10 +227,13 @@ Result<MeetingPlace> Rank::Meet() {
 
 Status Rank::Start() {
   POSEIDON_ASSIGN_OR_RETURN(const MeetingPlace place, Meet());
-  POSEIDON_ASSIGN_OR_RETURN(const std::string token_path, TokenPath(*token_));
+  POSEIDON_ASSIGN_OR_RETURN(const int token_file, FileInMemory("poseidon-token"));
+  POSEIDON_RETURN_IF_ERROR(token_->WriteDescriptor(token_file));
+  POSEIDON_ASSIGN_OR_RETURN(verdict_file_, FileInMemory("poseidon-verdict"));
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");  // of a torchrun around us, which has no part in this job
   POSEIDON_ASSIGN_OR_RETURN(KeptCommand command,
-                            KeptCommand::Start(task_.argv, EnvironmentOf(task_, place, token_path)));
+                            KeptCommand::Start(task_.argv, EnvironmentOf(task_, place, PathOf(token_file),
+                                                                         PathOf(verdict_file_))));
   command_.emplace(std::move(command));
   streams_[0] = {command_->output(), false, true, {}};
   streams_[1] = {command_->errors(), true, true, {}};
@@ -231,6 +256,7 @@ void Rank::Send() {
 }
 
 void Rank::SendLine(bool error, const std::string& line) {
+  if (stopping_ && unsent_.size() > kMostUnsent) return;
   Emit(launch::Line{static_cast<std::size_t>(task_.rank), error, line});
 }
 
@@ -267,6 +293,10 @@ void Rank::ObeyInput() {
 void Rank::Obey(const json& command) {
   if (!command.is_object()) return;
   const std::string word = command.value("command", "");
+  if (word == "hold") held_ = true;
+  if (word == "go on") held_ = false;
+  // A command that waits for its output to be taken could not end.
+  stopping_ |= word == "interrupt" || word == "terminate" || word == "end";
   if (word == "interrupt") Signal(SIGINT);
   if (word == "terminate") Signal(SIGTERM);
   if (word == "hangup") Signal(SIGHUP);
@@ -291,7 +321,7 @@ int Rank::UntilLook() const {
 }
 
 void Rank::Step() {
-  const bool full = unsent_.size() > kMostUnsent;
+  const bool full = !stopping_ && (held_ || unsent_.size() > kMostUnsent);
   std::array<pollfd, 6> polled = {{{input_open_ ? STDIN_FILENO : -1, POLLIN, 0},
                                    {signals_, POLLIN, 0},
                                    {command_->ended(), POLLIN, 0},
@@ -315,7 +345,11 @@ void Rank::Step() {
 // The command has ended, and all that it started: sends on what it still has to say, and how it ended.
 int Rank::Close(int code, const std::string& how) {
   ForwardTheRest();
-  if (code != kExitOk) Emit(launch::Failed{.message = task_.name + how, .exit = code});
+  if (code != kExitOk) {
+    launch::Failed failed{.message = task_.name + how, .exit = code};
+    AddVerdict(verdict_file_, &failed);
+    Emit(failed);
+  }
   SendTheRest();
   return code;
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "tools/console/line_writer.h"
 
@@ -28,8 +29,9 @@ Status RunLog::WriteInto(const std::string& folder) {
   if (error) return Unavailable("folder " + folder + " cannot be made: " + error.message());
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     ranks_[i].path = folder + "/rank-" + std::to_string(i) + ".log";
-    ranks_[i].file.open(ranks_[i].path, std::ios::trunc);
-    if (!ranks_[i].file) return Unavailable("file " + ranks_[i].path + " cannot be written: " + ErrnoText(errno));
+    Result<std::unique_ptr<File>> file = NewFile(ranks_[i].path);
+    if (!file.ok()) return file.status().WithPrefix("no log of rank " + std::to_string(i));
+    ranks_[i].file = *std::move(file);
   }
   into_files_ = true;
   return OkStatus();
@@ -49,7 +51,7 @@ void RunLog::Line(std::size_t rank, bool error, const std::string& line) {
   if (!into_files_) {
     from.printed_at = ++printed_;
     (error ? StandardError() : StandardOutput()).Write(Prefix(rank, error) + line + "\n");
-  } else if (!(from.file << line << std::endl) && !from.lost) {
+  } else if (!WriteAll(*from.file, line + "\n").ok() && !from.lost) {
     from.lost = true;
     StandardError().Write("poseidon: file " + from.path + " cannot be written: what follows is lost\n");
   }

@@ -5,10 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "poseidon/base/new_file.h"
 #include "poseidon/base/status.h"
 
 namespace poseidon::tools {
@@ -36,7 +37,7 @@ class RunLog {
     std::deque<std::string> last;
     std::uint64_t printed_at = 0;  // the number of its last line among those of all
     std::string path;
-    std::ofstream file;
+    std::unique_ptr<File> file;
     bool lost = false;  // a line has said that its file takes no more
   };
   std::string Prefix(std::size_t rank, bool error) const;

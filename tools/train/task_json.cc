@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/train/task_json.h"
 
+#include "tools/launch/task_text.h"
+
 namespace poseidon::tools {
 
 using nlohmann::json;
@@ -20,7 +22,7 @@ json TaskJson(const caffe::MemberTask& task, const Token& token) {
 
 Result<MemberInput> ParseMemberInput(const std::string& line) {
   try {
-    const json input = json::parse(line);
+    const json input = launch::DecodeTask(line);
     caffe::MemberTask task;
     task.server = input.at("server");
     task.rank = input.at("rank");

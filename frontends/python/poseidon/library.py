@@ -67,7 +67,8 @@ class Options(Struct):
                 ("trace_spans", c_uint64), ("memory_limit_bytes", c_uint64), ("probe_bytes", c_uint64),
                 ("levels", c_int32), ("reserved3", c_uint32), ("machine", c_char_p),
                 ("interrupted", Interrupted), ("interrupted_user", c_void_p),
-                ("device", c_void_p), ("stuck_after_seconds", c_double), ("blas", c_char_p), ("meeting", c_void_p)]
+                ("device", c_void_p), ("stuck_after_seconds", c_double), ("blas", c_char_p), ("meeting", c_void_p),
+                ("verdict_file", c_char_p)]
 
 
 class PlaceWanted(Struct):

@@ -69,7 +69,8 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
         stuck_after_seconds=stuck_after, trace_spans=trace_spans, interrupted=interruption.asked,
         blas=encode(blas or os.environ.get("POSEIDON_BLAS") or None), policy=c.POLICY[policy],
         levels=c.LEVELS[levels], schemes=encode(schemes), plan_pin=encode(plan_pin),
-        final_plan_step=c.NEVER if final_plan_step is None else final_plan_step)
+        final_plan_step=c.NEVER if final_plan_step is None else final_plan_step,
+        verdict_file=encode(os.environ.get("POSEIDON_VERDICT_FILE") or None))
     if log is not None:
         options.log = c.Log(lambda user, level, line: log(level, line.decode(errors="replace")))
     else:  # not in Python: the core must not wait until the interpreter is free
