@@ -27,8 +27,10 @@ FACTORS = {"wide": "sfb", "twice": "sfb", "some": "sfb", "never": "sfb", "last":
 # Importing torch takes longer than most jobs: workers of which nobody looks at the end are forked from a process that
 # has done it.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["torch._dynamo"])  # which every optimizer imports
-PREPARED = programs.Prepared(sys.executable, "torch._dynamo")  # for workers whose end is looked at
+# What every optimizer imports, and what torch.compile does.
+SLOW = ["torch._dynamo", "torch._functorch.aot_autograd", "torch._dynamo.backends.debugging"]
+FORKS.set_forkserver_preload(SLOW)
+PREPARED = programs.Prepared(sys.executable, *SLOW)  # for workers whose end is looked at
 
 
 def run_worker(case_file, rank, log):
