@@ -56,9 +56,13 @@ flock --nonblock "$lock" || {
 
 log=build/$preset/configure.log
 ! made_elsewhere || rm -rf "build/$preset"
-mkdir -p "build/$preset"
+configure() {
+  mkdir -p "build/$preset"
+  cmake --preset "$preset" "${settings[@]}" >"$log" 2>&1
+}
 if ! configured; then
-  cmake --preset "$preset" "${settings[@]}" >"$log" 2>&1 || {
+  # Again from nothing: a build tree does not take another compiler, which its preset may have got since.
+  configure || { rm -rf "build/$preset" && configure; } || {
     cat "$log" >&2
     echo "build: CMake could not configure the preset '$preset'; see its message above" >&2
     exit 1
