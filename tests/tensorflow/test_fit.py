@@ -155,9 +155,10 @@ def test_shuffled_batches_come_once_an_epoch(trained, name):
         assert not np.array_equal(*epochs)
 
 
-def test_a_step_is_given_what_keras_gives_it(trained, name="forms"):
+@pytest.mark.parametrize("name", ["forms"])
+def test_a_step_is_given_what_keras_gives_it(trained, name):
     """Of each form of data in keras_forms.py: the same structure, types and shapes, and the workers' samples are one's."""
-    alone, *both = (json.loads((trained / f"{workers}-seen-forms-{rank}.json").read_text())
+    alone, *both = (json.loads((trained / f"{workers}-seen-{name}-{rank}.json").read_text())
                     for workers, rank in (("of1", 0), ("of2", 0), ("of2", 1)))
     assert len(alone) >= 28
     wrong = {form: (steps, [of[form] for of in both]) for form, steps in alone.items()
@@ -303,7 +304,7 @@ def test_an_exception_of_one_worker_ends_all_with_its_words(tmp_path, name):
     other, raised = ended(processes)
     assert all(process.returncode != 0 for process in processes)
     assert "ValueError: the disk is full" in raised
-    assert re.search(r"AbortedError: .*worker 1 .*ValueError: the disk is full", other, re.DOTALL), other[-2000:]
+    assert re.search(r"(AbortedError: .*|PoseidonError: )worker 1 .*ValueError: the disk is full", other, re.DOTALL), other[-2000:]
 
 
 @needs_tensorboard
@@ -314,7 +315,7 @@ def test_a_board_is_written_by_rank_0(tmp_path):
 def test_a_script_that_exits_early_is_named(tmp_path):
     other, _ = ended(processes := train(tmp_path, 2, "a_script_that_exits"))
     assert [process.returncode for process in processes] == [1, 3]
-    assert re.search(r"AbortedError: .*worker 1 .*has left the job without", other, re.DOTALL), other[-2000:]
+    assert re.search(r"(AbortedError: .*|PoseidonError: )worker 1 .*has left the job without", other, re.DOTALL), other[-2000:]
 
 
 DEAD_AFTER = 5
