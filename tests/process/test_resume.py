@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -476,6 +477,50 @@ def test_a_full_disk_loses_trace_and_metrics_before_the_summary(bench, small_dis
     assert jobs.summary_of(small_disk / "run")["iterations"] > 200
     assert job.out.lines[-1].endswith("run: summary.json, metrics.jsonl")
     assert {path.name for path in (small_disk / "run").iterdir()} == {"summary.json", "metrics.jsonl"}
+
+
+def test_a_run_directory_that_is_removed_is_an_error(bench):
+    """Whenever that happens: rank 0 misses it for its results, or the launcher at the end."""
+    solver = bench.solver(max_iter=ENDLESS, test_interval=None, test_iter=None, display=1)
+    with bench.start(solver, "--workers", 2) as job:
+        assert job.out.wait(r"^iteration [1-9]"), job.err.text
+        shutil.rmtree(bench.folder / "run")
+        os.kill(job.pid, signal.SIGINT)
+        assert job.finish() == 1
+    assert re.search(r"^poseidon: .*cannot open .*/run/summary.json.tmp", job.err.lines[-1]), job.err.text
+    assert not job.out.count("results in")
+    # In between: the results are there when the last of them is written.
+    solver = bench.solver("short.prototxt", net=bench.folder / "net.prototxt", max_iter=30, test_interval=None,
+                          test_iter=None, display=1)
+    with bench.start(solver, "--workers", 2) as job:
+        assert job.out.wait(r"^iteration [1-9]"), job.err.text
+        (bench.folder / "run/members.jsonl").mkdir()
+        assert job.finish() == 1
+    assert re.search("^poseidon: the job ended well, and its results are not complete: .*members.jsonl", job.err.lines[-1])
+
+
+def test_nothing_is_written_through_links_that_others_put_into_a_folder(bench):
+    precious = bench.write("precious", "mine")
+    (bench.folder / "run").mkdir()
+    names = [f"run/{name}" for name in ("summary.json.tmp", "plan.json.tmp", "trace.json.tmp", "metrics.jsonl",
+                                        "members.jsonl.tmp", "members.jsonl")]
+    for name in (*names, "snap_iter_4.caffemodel.tmp", "snap_iter_4.solverstate.tmp"):
+        (bench.folder / name).symlink_to(precious)
+    solver = bench.solver(max_iter=4, test_interval=None, test_iter=None, snapshot=4, snapshot_prefix=bench.folder / "snap")
+    assert bench.train(solver, "--workers", 2).summary["iterations"] == 4
+    assert precious.read_text() == "mine"
+    left = {path.name for path in (bench.folder / "run").iterdir()}
+    assert left == {"summary.json", "metrics.jsonl", "plan.json", "trace.json", "members.jsonl", "earlier"}
+
+
+def test_a_model_that_is_a_pipe_is_not_waited_for(bench):
+    solver = bench.solver(max_iter=4, test_interval=None, test_iter=None, snapshot=4, snapshot_prefix=bench.folder / "snap")
+    bench.train(solver)
+    (bench.folder / "snap_iter_4.caffemodel").unlink()
+    os.mkfifo(bench.folder / "snap_iter_4.caffemodel")
+    refused = jobs.run(bench.poseidon, *bench.arguments(
+        solver, ("--snapshot", bench.folder / "snap_iter_4.solverstate"), "refused"))
+    assert refused.code == 1 and "is neither beside it nor at" in refused.err.lines[-1], refused.err.text
 
 
 def test_hdf5_snapshots_resume_bit_for_bit_and_are_scored(bench):

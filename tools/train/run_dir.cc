@@ -31,7 +31,7 @@ std::vector<fs::path> ResultsIn(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> results;
   for (const char* const name : kResults) {
-    if (fs::exists(folder / name, error)) results.push_back(folder / name);
+    if (fs::exists(fs::symlink_status(folder / name, error))) results.push_back(folder / name);
   }
   return results;
 }

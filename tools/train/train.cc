@@ -3,10 +3,11 @@
 #include <signal.h>
 
 #include <filesystem>
-#include <fstream>
 #include <memory>
+#include <string>
 
 #include "frontends/caffe/train/worker.h"
+#include "poseidon/base/file.h"
 #include "tools/console/fail.h"
 #include "tools/console/signals.h"
 #include "tools/console/stop_signal.h"
@@ -99,15 +100,16 @@ std::vector<Host> Members(const TrainFlags& flags) {
 }
 
 // How every member ended and whom it blames, one object a line.
-void WriteMembers(const std::string& path, const launch::LaunchResult& result) {
-  std::ofstream file(path, std::ios::trunc);
+Status WriteMembers(const std::string& path, const launch::LaunchResult& result) {
+  std::string lines;
   for (const launch::MemberEnd& end : result.ends) {
-    file << nlohmann::json{{"member", end.name},
-                           {"pid", end.pid},
-                           {"end", end.how},
-                           {"failure", end.failure ? launch::EventJson(*end.failure) : nlohmann::json()}}
-         << "\n";
+    const nlohmann::json line{{"member", end.name},
+                              {"pid", end.pid},
+                              {"end", end.how},
+                              {"failure", end.failure ? launch::EventJson(*end.failure) : nlohmann::json()}};
+    lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
+  return WriteFileAtomically(lines, path);
 }
 
 // How every member is started, and its task.
@@ -155,8 +157,10 @@ void RunJob(const TrainFlags& flags, Terminal& terminal) {
   launching.stop_wished = [] { return StopSignal() != 0; };
   const launch::LaunchResult result = launch::Launch(members, launching);
   if (result.stop_signal != 0) NoteStop(result.stop_signal);
-  WriteMembers(options.run_dir + "/members.jsonl", result);
+  const Status written = WriteMembers(options.run_dir + "/members.jsonl", result);
   if (result.exit_code != kExitOk) Fail(result.failure, result.exit_code);
+  // The other results were in that folder, which may be gone.
+  if (!written.ok()) Fail("the job ended well, and its results are not complete: " + written.message());
 }
 
 // ---- the flags, in the order of the help

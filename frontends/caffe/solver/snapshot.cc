@@ -102,7 +102,8 @@ std::vector<std::string> ModelsOf(const SolverState& state, const std::string& s
   for (const std::string& model : {beside, ModelNamedLike(state_path), state.learned_net()}) {
     for (const std::string& name : {KeptModel(model, state.weights_hash()), model}) {
       std::error_code error;
-      if (fs::exists(name, error)) models.push_back(name);
+      // The name comes from a file, and opening a pipe waits for who writes into it.
+      if (fs::is_regular_file(name, error)) models.push_back(name);
     }
   }
   return models;

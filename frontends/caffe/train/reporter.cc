@@ -26,6 +26,9 @@ std::string Text(const char* format, double value) {
   return buffer;
 }
 
+// A path may be no UTF-8.
+std::string LineOf(const json& metric) { return metric.dump(-1, ' ', false, json::error_handler_t::replace); }
+
 std::string Clock(double seconds) {
   const auto whole = static_cast<long>(std::lround(seconds));
   char buffer[32];
@@ -81,9 +84,10 @@ void Reporter::Begin(Options options) { options_ = std::move(options); }
 
 void Reporter::Metric(const std::string& line) {
   if (options_.metrics_path.empty() || metrics_lost_) return;
-  if (!metrics_.is_open()) metrics_.open(options_.metrics_path, std::ios::app);  // a run that reports nothing leaves none
-  metrics_ << line << std::endl;
-  if (metrics_.good()) return;
+  if (!metrics_) {  // only now: a run that reports nothing leaves no file
+    if (Result<std::unique_ptr<File>> file = NewFile(options_.metrics_path); file.ok()) metrics_ = *std::move(file);
+  }
+  if (metrics_ && WriteAll(*metrics_, line + "\n").ok()) return;
   metrics_lost_ = true;
   output_.Log(LogLevel::kWarning, options_.metrics_path + " cannot be written any more and ends at iteration " +
                                       std::to_string(iterations_));
@@ -139,7 +143,7 @@ void Reporter::ReportDisplayed(const IterationReport& report) {
                  {"outputs", ValuesOf(outputs)}};
   if (!report.closing) metric["rate"] = report.rate;  // nothing is learned in the closing pass
   if (options_.hidden_share) metric["hidden_share"] = options_.hidden_share();
-  Metric(metric.dump());
+  Metric(LineOf(metric));
   if (!prints_) return;
   const std::string iteration = "iteration " + std::to_string(report.iteration);
   std::string line = iteration + ", loss " + Text("%.6g", report.smoothed_loss);
@@ -160,12 +164,11 @@ void Reporter::OnTest(const TestReport& report) {
   }
   const json outputs = ValuesOf(named);
   for (NamedOutput& output : named) last_test_[output.name] = std::move(output.numbers);
-  Metric(json{{"kind", "test"},
-              {"iteration", report.iteration},
-              {"net", report.net},
-              {"outputs", outputs},
-              {"seconds", report.seconds}}
-             .dump());
+  Metric(LineOf({{"kind", "test"},
+                 {"iteration", report.iteration},
+                 {"net", report.net},
+                 {"outputs", outputs},
+                 {"seconds", report.seconds}}));
   if (!prints_) return;
   output_.Print("test" + (report.net == 0 ? "" : " net " + std::to_string(report.net)) +
                 " at iteration " + std::to_string(report.iteration) + line);
@@ -177,12 +180,11 @@ void Reporter::OnSnapshotBegin() {
 
 void Reporter::OnSnapshot(const SnapshotReport& report) {
   if (options_.saving) options_.saving(false);
-  Metric(json{{"kind", "snapshot"},
-              {"iteration", report.iteration},
-              {"state", report.state},
-              {"ok", report.status.ok()},
-              {"message", report.status.message()}}
-             .dump());
+  Metric(LineOf({{"kind", "snapshot"},
+                 {"iteration", report.iteration},
+                 {"state", report.state},
+                 {"ok", report.status.ok()},
+                 {"message", report.status.message()}}));
   if (report.status.ok()) {
     written_ = report;
     lost_.reset();

@@ -3,9 +3,9 @@
 #define POSEIDON_FRONTENDS_CAFFE_TRAIN_REPORTER_H_
 
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +13,7 @@
 #include "frontends/caffe/solver/observer.h"
 #include "frontends/caffe/train/loss_watch.h"
 #include "frontends/caffe/train/output.h"
+#include "poseidon/base/new_file.h"
 
 namespace poseidon::caffe {
 
@@ -67,7 +68,7 @@ class Reporter final : public SolverObserver {
   Output& output_;
   const bool prints_;
   Options options_;
-  std::ofstream metrics_;
+  std::unique_ptr<File> metrics_;
   std::uint64_t iterations_ = 0;
   double seconds_ = 0;
   double progress_at_ = 0;

@@ -189,7 +189,7 @@ std::string SummaryText(const EndedRun& run) {
     summary["link"] = {{"bytes_per_second", counted.link.bytes_per_second},
                        {"latency_seconds", counted.link.latency_seconds}};
   }
-  return summary.dump(1) + "\n";
+  return summary.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 void PrintEnd(const EndedRun& run, Output& out) {

@@ -63,7 +63,8 @@ std::string ChromeTrace(std::span<const std::vector<TraceSpan>> spans,
                         {"args", {{"step", span.step}, {"bytes", span.bytes}}}});
     }
   }
-  return json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump();
+  return json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump(
+      -1, ' ', false, json::error_handler_t::replace);
 }
 
 // Spans as bytes for a gather, and back. Labels travel as text.

@@ -28,6 +28,7 @@
 #include "frontends/plan_file/plan_json.h"
 #include "poseidon/base/file.h"
 #include "poseidon/base/listed.h"
+#include "poseidon/base/new_file.h"
 #include "poseidon/plan/planner.h"
 #include "poseidon/session/tcp_session.h"
 
@@ -122,7 +123,7 @@ class Run {
   session::ModelStatistics trained_;
   std::string hash_;
   bool replicas_equal_ = true;
-  std::optional<FileDraft> room_;  // as many bytes as a summary takes, in the run directory
+  std::unique_ptr<File> room_;  // as many bytes as a summary takes, in the run directory
   Status results_;  // whether summary and plan could be written
 };
 
@@ -132,7 +133,7 @@ Status Run::Prepare() {
   at::set_num_threads(threads_);
   engine_ = MakeAtenEngine(threads_);
   if (leads() && !task_.options.run_dir.empty()) {
-    Result<FileDraft> room = FileDraft::Write(std::string(kSummaryRoom, ' '), RunFile("room"));
+    Result<std::unique_ptr<File>> room = TakeRoomBeside(RunFile("summary.json"), kSummaryRoom);
     if (!room.ok()) return room.status().WithPrefix("run directory " + task_.options.run_dir);
     room_ = *std::move(room);
   }
@@ -358,7 +359,7 @@ void Run::SayWhereResultsAre() {
     std::error_code error;
     if (std::filesystem::exists(RunFile(name), error)) AddListed(name, &results);
   }
-  env_.output.Print("results in " + task_.options.run_dir + ": " + results);
+  if (!results.empty()) env_.output.Print("results in " + task_.options.run_dir + ": " + results);
 }
 
 }  // namespace
