@@ -9,7 +9,7 @@ import time
 import job as jobs
 
 ENDLESS = 10_000_000
-JOIN = 3
+JOIN = 8
 
 
 def members_of(bench):
@@ -57,4 +57,6 @@ def test_a_rank_zero_that_is_frozen_while_others_join_is_the_culprit(bench):
         assert job.finish() == 3
         assert re.search(r"^poseidon: (worker|rank) 0 ", job.err.lines[-1]), job.err.text
         assert "worker 1" not in job.err.lines[-1].split(" (ended by")[0]
-        assert {end["failure"]["culprit"] for end in members_of(bench) if end["failure"]} == {0}
+        # Who is still in the handshake with it cannot tell why no answer comes.
+        culprits = {end["failure"]["culprit"] for end in members_of(bench) if end["failure"]}
+        assert 0 in culprits and culprits <= {0, -1}
