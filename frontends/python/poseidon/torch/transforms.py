@@ -13,8 +13,8 @@ is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambd
 
 
 def is_inside() -> bool:
-    """Whether a transform or a trace is around the caller."""
-    return peek_interpreter_stack() is not None or torch._C._get_tracing_state() is not None
+    """Whether a transform or a trace is around the caller. A compiler does not know these questions, and answers them wrongly."""
+    return not torch.compiler.is_compiling() and (peek_interpreter_stack() is not None or torch._C._get_tracing_state() is not None)
 
 
 @contextlib.contextmanager
