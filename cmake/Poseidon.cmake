@@ -15,9 +15,11 @@ target_compile_options(poseidon_warnings INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(poseidon_warnings INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
 endif()
-# Where sources are joined, GCC takes them for headers, in which a type of an anonymous namespace is a mistake.
+# Where sources are joined, GCC takes them for headers, in which a type of an anonymous namespace is a mistake. What is
+# precompiled it does not take for the system's headers, in which it would leave out what it suspects of every `"literal" + string`.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_UNITY_BUILD)
-  target_compile_options(poseidon_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  target_compile_options(poseidon_warnings INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage;-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>)
 endif()
 
 add_library(poseidon_flags INTERFACE)
@@ -114,6 +116,12 @@ function(poseidon_precompile target)
     target_precompile_headers(headers_${kind} PRIVATE ${headers})
   endif()
   target_precompile_headers(${target} REUSE_FROM headers_${kind})
+endfunction()
+
+# poseidon_options(target option...): compiler options of its own, with which headers that were compiled without them do not go.
+function(poseidon_options target)
+  target_compile_options(${target} PRIVATE ${ARGN})
+  set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # poseidon_links(target library result): whether a target links a library, itself or through others.
