@@ -79,11 +79,12 @@ def has_ended(process):
 
 @pytest.mark.skipif("POSEIDON_PROGRAM" not in os.environ, reason="POSEIDON_PROGRAM is not set: it is not built")
 def test_poseidon_run_ends_a_frozen_rank_with_the_others(tmp_path):
-    """Which does not end by itself."""
+    """Which does not end by itself, and is the one to blame, so that the code is that of a lost worker."""
     code, output, errors = launch(tmp_path, "frozen", "poseidon", "run", "-n", "2", sys.executable, "-B")
     said = dict(re.findall(r"^\[(\d)\] (.+)$", output, re.MULTILINE))
     number, began = said["1"].split()
-    check_named(1, began, [(code, said["0"], errors)], FROZEN, WITHIN_DEAD_AFTER)
+    assert code == 3, errors[-3000:]
+    check_named(1, began, [(1, said["0"], errors)], FROZEN, WITHIN_DEAD_AFTER)
     until = time.monotonic() + PATIENCE  # it is no child of the launcher's, so somebody else takes note of its end
     while not has_ended(int(number)):
         assert time.monotonic() < until
