@@ -114,7 +114,7 @@ def in_logs(backend: Backend, logs: dict[str, Any], own: dict[str, Any], of_all_
     chosen = {path: found(known_of_all, path) if votes[at] == 1 else means[at] for at, path in enumerate(names)}
 
     def rebuilt(part: dict[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
-        return {name: rebuilt(value, (*above, name)) if isinstance(value, dict) else chosen[(*above, name)]
+        return {name: rebuilt(value, (*above, name)) if isinstance(value, dict) else chosen[above + (name,)]
                 for name, value in part.items()}
     return rebuilt(logs, ())
 
