@@ -56,7 +56,9 @@ if(POSEIDON_FUZZ)
 endif()
 if(POSEIDON_SANITIZE)
   target_compile_options(poseidon_flags INTERFACE ${_sanitize} -g1)
-  target_link_options(poseidon_flags INTERFACE ${_sanitize})
+  # A program of C that links our library needs UBSan's runtime for C++.
+  target_link_options(poseidon_flags INTERFACE ${_sanitize} $<$<LINK_LANG_AND_ID:C,Clang>:-fsanitize-link-c++-runtime>)
+  target_link_libraries(poseidon_flags INTERFACE $<$<LINK_LANG_AND_ID:C,Clang>:stdc++>)
 endif()
 
 # The compiler takes much of its time for tests, which do not need to be fast.
