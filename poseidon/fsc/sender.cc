@@ -38,6 +38,7 @@ void Sender::Start(const wire::Key& key, sync::SyncRequest request) {
 
 // From [rows x outputs] to one [rows x units] behind another, in the order of the parts.
 void Sender::PackU(Layer& layer, const Factors& factors) {
+  if (factors.rows == 0) return;  // an absent worker has no u
   const std::uint64_t size = SizeOf(layer.spec.dtype);
   const std::uint64_t row_bytes = layer.spec.factors->outputs * size;
   // A payload is one span, but the columns of a part are apart in u. No frame reads the old copy any more: the last
