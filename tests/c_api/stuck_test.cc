@@ -284,11 +284,6 @@ TEST_F(Stuck, ABroadcastAgainstASumIsAnErrorThatNamesBoth) {
 }
 
 TEST_F(Stuck, AWorkerWithoutMemoryForAGatherEndsItForAll) {
-#if defined(__clang__) && defined(__has_feature)
-#if __has_feature(address_sanitizer)
-  GTEST_SKIP() << "Clang's AddressSanitizer ends the program where memory is refused";
-#endif
-#endif
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer ends the process where there is no memory";
 #endif

@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "shared"))
 import programs  # noqa: E402
 
-PATIENCE = 120 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
+PATIENCE = 400 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
 STEPS = 30
 
 # How far one process may be from two, of the largest weight: other sums have other roundings. Adam divides by the root of
