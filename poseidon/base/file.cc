@@ -39,7 +39,7 @@ Result<FileDraft> FileDraft::Write(const std::string& bytes, const std::string& 
   POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, NewFile(DraftOf(path)));
   FileDraft draft(path);  // removes the file where the rest fails
   const auto failed = [&](const std::string& why) { return ResourceExhausted("cannot write " + path + ": " + why); };
-  if (const Status written = WriteAll(*file, bytes); !written.ok()) return failed(written.message());
+  if (const Status written = WriteAll(file->fd(), bytes); !written.ok()) return failed(written.message());
   // Flushed before Commit renames it, or a crash could leave the new name with half of its bytes. Some file systems
   // report a write that failed only when the file is closed (close(2)).
   if (::fsync(file->fd()) != 0 || !file->Close()) return failed(ErrnoText(errno));

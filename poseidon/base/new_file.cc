@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 
 namespace poseidon {
 
@@ -19,17 +20,28 @@ Result<std::unique_ptr<File>> NewFile(const std::string& path) {
   return OpenFailure(path);
 }
 
-Status WriteAll(const File& file, const std::string& bytes) {
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t wrote = ::write(file.fd(), bytes.data() + done, bytes.size() - done);
+Status WriteAll(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t wrote = ::write(fd, bytes.data(), bytes.size());
     if (wrote < 0) {
       if (errno == EINTR) continue;
       return ResourceExhausted(ErrnoText(errno));
     }
-    done += static_cast<std::size_t>(wrote);
+    bytes.remove_prefix(static_cast<std::size_t>(wrote));
   }
   return OkStatus();
+}
+
+Status ReplaceFile(const std::string& path, std::string_view bytes, const std::string& draft) {
+  const std::string failure = "cannot write " + path;
+  const Result<std::unique_ptr<File>> file = NewFile(draft);
+  if (!file.ok()) return file.status().WithPrefix(failure);
+  Status written = WriteAll((*file)->fd(), bytes);
+  if (written.ok() && (!(*file)->Close() || std::rename(draft.c_str(), path.c_str()) != 0)) {
+    written = ResourceExhausted(ErrnoText(errno));
+  }
+  if (!written.ok()) std::remove(draft.c_str());
+  return written.WithPrefix(failure);
 }
 
 Result<std::unique_ptr<File>> TakeRoomBeside(const std::string& path, std::size_t bytes) {
@@ -38,7 +50,7 @@ Result<std::unique_ptr<File>> TakeRoomBeside(const std::string& path, std::size_
   POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<File> file, NewFile(name));
   ::unlink(name.c_str());
   const auto failed = [&](const std::string& why) { return ResourceExhausted("cannot write " + path + ": " + why); };
-  if (const Status written = WriteAll(*file, std::string(bytes, '\0')); !written.ok()) return failed(written.message());
+  if (const Status written = WriteAll(file->fd(), std::string(bytes, '\0')); !written.ok()) return failed(written.message());
   if (::fsync(file->fd()) != 0) return failed(ErrnoText(errno));
   return file;
 }

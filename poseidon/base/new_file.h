@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "poseidon/base/file.h"
 #include "poseidon/base/result.h"
@@ -17,7 +18,12 @@ namespace poseidon {
 Result<std::unique_ptr<File>> NewFile(const std::string& path);
 
 // Writes all `bytes`; kResourceExhausted with the system's words.
-Status WriteAll(const File& file, const std::string& bytes);
+Status WriteAll(int fd, std::string_view bytes);
+
+// Puts a file with `bytes` in the place of `path`, by way of a file named `draft`: who reads finds the one before or the whole
+// new one. Nothing is flushed to the device, so that one that hangs in a flush does not hold the caller up (that is
+// WriteFileAtomically, poseidon/base/file.h).
+Status ReplaceFile(const std::string& path, std::string_view bytes, const std::string& draft);
 
 // Room for so many bytes on the disk of `path`, taken until the file is closed. It has no name, so that nothing is left of
 // it where the process is killed.

@@ -9,10 +9,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <thread>
-#include <utility>
 
 #include "poseidon/base/new_file.h"
 
@@ -35,12 +33,9 @@ bool HasEnded(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
 Status LeaveNote(const std::string& path, const Note& note) {
   const std::string written = path + "." + std::to_string(note.writer);
   const std::string text = note.host + " " + std::to_string(note.port) + " " + std::to_string(note.writer) + "\n";
-  const Result<std::unique_ptr<File>> file = NewFile(written);
-  Status left = file.ok() ? WriteAll(**file, text) : file.status();
-  if (left.ok() && (!(*file)->Close() || std::rename(written.c_str(), path.c_str()) != 0)) left = Unavailable(ErrnoText(errno));
+  const Status left = ReplaceFile(path, text, written);
   if (left.ok()) return OkStatus();
-  std::remove(written.c_str());
-  return Unavailable("the other processes cannot be told where to join: " + path + " cannot be written: " + left.message());
+  return Unavailable("the other processes cannot be told where to join: " + left.message());
 }
 
 Result<Note> AwaitNote(const std::string& path, const NoteWait& wait) {

@@ -11,7 +11,6 @@ import job as jobs
 ENDLESS = 10_000_000
 
 
-@pytest.mark.xfail(run=False, reason="with a disk that is slow in fsync it has not ended in 300 s on a busy machine: to be looked into")
 @pytest.mark.parametrize("workers, servers, levels", [(3, 0, "flat"), (2, 1, "flat"), (4, 0, "host")])
 @pytest.mark.skipif(bool(os.environ.get("POSEIDON_SANITIZE")), reason="a sanitizer wants to be the first library")
 def test_a_disk_that_hangs_in_a_snapshot_is_named(bench, slow_disk, workers, servers, levels):

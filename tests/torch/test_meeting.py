@@ -180,7 +180,7 @@ def test_a_note_that_cannot_be_left_ends_rank_0(temporary, start):
     _, errors = alone.communicate(timeout=PATIENCE)
     blocked.rmdir()
     assert errors.splitlines()[-1].startswith(
-        f"poseidon.errors.PoseidonError: the other processes cannot be told where to join: {blocked} cannot be written")
+        f"poseidon.errors.PoseidonError: the other processes cannot be told where to join: cannot write {blocked}")
 
 
 def test_a_folder_of_somebody_else_is_refused(temporary, start):

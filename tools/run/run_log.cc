@@ -51,7 +51,7 @@ void RunLog::Line(std::size_t rank, bool error, const std::string& line) {
   if (!into_files_) {
     from.printed_at = ++printed_;
     (error ? StandardError() : StandardOutput()).Write(Prefix(rank, error) + line + "\n");
-  } else if (!WriteAll(*from.file, line + "\n").ok() && !from.lost) {
+  } else if (!WriteAll(from.file->fd(), line + "\n").ok() && !from.lost) {
     from.lost = true;
     StandardError().Write("poseidon: file " + from.path + " cannot be written: what follows is lost\n");
   }

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "frontends/caffe/train/worker.h"
-#include "poseidon/base/file.h"
+#include "poseidon/base/new_file.h"
 #include "tools/console/fail.h"
 #include "tools/console/signals.h"
 #include "tools/console/stop_signal.h"
@@ -109,7 +109,8 @@ Status WriteMembers(const std::string& path, const launch::LaunchResult& result)
                               {"failure", end.failure ? launch::EventJson(*end.failure) : nlohmann::json()}};
     lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
-  return WriteFileAtomically(lines, path);
+  // Not flushed: a disk that hangs is why some jobs end.
+  return ReplaceFile(path, lines, path + ".tmp");
 }
 
 // How every member is started, and its task.

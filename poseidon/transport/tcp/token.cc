@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "poseidon/base/new_file.h"
 #include "poseidon/transport/tcp/descriptor.h"
 #include "poseidon/transport/tcp/secret_bytes.h"
 
@@ -44,16 +45,6 @@ Result<std::size_t> ReadAll(int fd, std::span<char> chars) {
     size += static_cast<std::size_t>(n);
   }
   return size;
-}
-
-Status WriteAll(int fd, std::span<const char> chars) {
-  while (!chars.empty()) {
-    const ssize_t n = ::write(fd, chars.data(), chars.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Unavailable("it cannot be written (" + ErrnoText(errno) + ")");
-    chars = chars.subspan(static_cast<std::size_t>(n));
-  }
-  return OkStatus();
 }
 
 std::string Octal(mode_t mode) {
@@ -148,7 +139,8 @@ Status Token::WriteDescriptor(int fd) const {
     text.chars[2 * i + 1] = kHex[std::to_integer<unsigned>(bytes_[i]) & 15];
   }
   text.chars[kDigits] = '\n';
-  return WriteAll(fd, text.chars);
+  const Status written = WriteAll(fd, {text.chars.data(), text.chars.size()});
+  return written.ok() ? written : Unavailable("it cannot be written (" + written.message() + ")");
 }
 
 Status Token::WriteFile(const std::filesystem::path& path) const {
