@@ -120,22 +120,42 @@ def test_no_line_is_lost_to_a_slow_reader(poseidon):
             f"[{rank}] {number + 1}" for number in range(lines)]
 
 
-def test_a_reader_that_takes_nothing_makes_nobody_deaf(poseidon):
+def written_by_ranks(process):
+    """How many bytes the commands of two ranks have printed; None where one of them has not begun."""
+    try:
+        counts = [pathlib.Path(f"/proc/{command_of(process, rank)}/io").read_text() for rank in range(2)]
+    except (IndexError, ValueError, OSError):  # the process that will be the command is not there yet, or still its parent
+        return None
+    return [int(re.search(r"wchar: (\d+)", count)[1]) for count in counts]
+
+
+@contextlib.contextmanager
+def printing_to_nobody(poseidon):
+    """A job of two ranks that print without end, once everything between them and the reader, who takes nothing, is full."""
     with subprocess.Popen([poseidon, "run", "-n", "2", "yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:
-        time.sleep(1)
+        try:
+            until, before = time.monotonic() + jobs.PATIENCE, None
+            while (written := written_by_ranks(process)) is None or min(written) == 0 or written != before:
+                assert time.monotonic() < until, written
+                before = written
+                time.sleep(0.3)  # in which a command that can print does
+            yield process
+        finally:
+            process.kill()  # where it has not ended
+
+
+def test_a_reader_that_takes_nothing_makes_nobody_deaf(poseidon):
+    with printing_to_nobody(poseidon) as process:
         children = jobs.descendants_of(process.pid)
         process.send_signal(signal.SIGINT)
         assert process.wait(15) == 130
         assert not [pid for pid in children if jobs.stat_of(pid)]
 
 
-@pytest.mark.xfail(run=False, reason="the launcher does not end where the pipes of both ranks are full and one rank is killed")
 def test_a_reader_that_takes_nothing_does_not_hide_a_dead_rank(poseidon):
     """All pipes are full, that of the rank which is killed too."""
-    with subprocess.Popen([poseidon, "run", "-n", "2", "yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE) as process:
-        time.sleep(1)  # everything between is full by now
+    with printing_to_nobody(poseidon) as process:
         children = jobs.descendants_of(process.pid)
         os.kill(command_of(process, 1), signal.SIGKILL)
         assert process.wait(20) == 128 + signal.SIGKILL

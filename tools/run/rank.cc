@@ -164,6 +164,7 @@ class Rank {
   void Step();
   void ReadInput();
   void ObeyInput();
+  void ObeyWhatCame();
   void Obey(const json& command);
   void Forward(Stream& stream);
   void SendLine(bool error, const std::string& line);
@@ -284,6 +285,10 @@ void Rank::ReadInput() {
 
 void Rank::ObeyInput() {
   ReadInput();
+  ObeyWhatCame();
+}
+
+void Rank::ObeyWhatCame() {
   for (std::size_t end; (end = input_.find('\n')) != std::string::npos;) {
     Obey(json::parse(input_.substr(0, end), nullptr, false));
     input_.erase(0, end + 1);
@@ -382,6 +387,7 @@ int Rank::Run() {
   fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
   fcntl(STDOUT_FILENO, F_SETFL, O_NONBLOCK);
   if (const Status status = Start(); !status.ok()) return Close(127, ": " + status.message());
+  ObeyWhatCame();  // with the task
   while (true) {
     Step();
     if (const std::optional<int> status = command_->TryWait()) {
