@@ -12,6 +12,15 @@ ENDLESS = 10_000_000
 JOIN = 8
 
 
+def two_of(job):
+    """The first two members of a job, as soon as they are there."""
+    deadline = time.monotonic() + jobs.PATIENCE
+    while len(members := jobs.children_of(job.pid)) < 2 and job.process.poll() is None:
+        assert time.monotonic() < deadline
+    assert len(members) >= 2, job.err.text
+    return members
+
+
 def members_of(bench):
     return [json.loads(line) for line in (bench.folder / "run/members.jsonl").open()]
 
@@ -34,9 +43,7 @@ def test_a_rank_zero_that_hangs_before_it_listens_ends_the_command(bench):
 def test_a_worker_that_is_frozen_before_it_joins_ends_the_command(bench):
     solver = bench.solver(max_iter=ENDLESS)
     with bench.start(solver, "--workers", 2, "--join-timeout", JOIN) as job:
-        deadline = time.monotonic() + jobs.PATIENCE
-        while len(members := jobs.children_of(job.pid)) < 2 and job.process.poll() is None:
-            assert time.monotonic() < deadline
+        members = two_of(job)
         assert len(members) == 2, job.err.text
         os.kill(members[1], signal.SIGSTOP)
         began = time.monotonic()
@@ -50,10 +57,7 @@ def test_a_rank_zero_that_is_frozen_while_others_join_is_the_culprit(bench):
     """They wait for it in the handshake, and the launcher asks who lives."""
     solver = bench.solver(max_iter=ENDLESS)
     with bench.start(solver, "--workers", 3, "--join-timeout", JOIN) as job:
-        deadline = time.monotonic() + jobs.PATIENCE
-        while len(members := jobs.children_of(job.pid)) < 2 and job.process.poll() is None:
-            assert time.monotonic() < deadline
-        os.kill(members[0], signal.SIGSTOP)
+        os.kill(two_of(job)[0], signal.SIGSTOP)
         assert job.finish() == 3
         assert re.search(r"^poseidon: (worker|rank) 0 ", job.err.lines[-1]), job.err.text
         assert "worker 1" not in job.err.lines[-1].split(" (ended by")[0]
