@@ -43,8 +43,6 @@ configured() {
 
 # ccache finds object files again by their content, whatever folder the checkout is in.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-# A precompiled header counts by its content; none of its sources uses __TIME__.
-export CCACHE_SLOPPINESS=pch_defines,time_macros
 [ -w "${HOME:-/}" ] || export CCACHE_DIR=${CCACHE_DIR:-$PWD/build/.ccache}
 
 mkdir -p build
@@ -61,8 +59,8 @@ configure() {
   cmake --preset "$preset" "${settings[@]}" >"$log" 2>&1
 }
 if ! configured; then
-  # Again from nothing: a build tree does not take another compiler, which its preset may have got since.
-  configure || { rm -rf "build/$preset" && configure; } || {
+  # Again from nothing where the preset has got another compiler since, which a build tree does not take.
+  configure || { grep -q 'require your cache to be deleted' "$log" && rm -rf "build/$preset" && configure; } || {
     cat "$log" >&2
     echo "build: CMake could not configure the preset '$preset'; see its message above" >&2
     exit 1

@@ -24,7 +24,7 @@ export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-315532800}
 umask 022  # auditwheel leaves the folders' modes in the wheel
 # With this, objects that ccache has from one folder serve the same sources in another. It tells compilers apart by name,
 # and Python's build systems take the name that Python was built by.
-export CCACHE_BASEDIR=$PWD CCACHE_SLOPPINESS=pch_defines,time_macros CC=${CC:-cc} CXX=${CXX:-c++}
+export CCACHE_BASEDIR=$PWD CC=${CC:-cc} CXX=${CXX:-c++}
 export PATH="$PWD/.venv/bin:$PATH"
 
 pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir "$raw" "./$sources"
