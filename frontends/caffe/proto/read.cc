@@ -44,9 +44,8 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
   Status ToStatus(const std::string& name) const {
     std::string where = name;
     if (line_ >= 0) where += ":" + std::to_string(line_ + 1);
-    where += ": ";
-    where += seen_ ? Reword(words_) : "not a valid text message";
-    return InvalidArgument(where);
+    return InvalidArgument(where + ": " +
+                           (seen_ ? Reword(words_) : std::string("not a valid text message")));
   }
 
  private:

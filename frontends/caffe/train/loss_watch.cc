@@ -2,8 +2,9 @@
 #include "frontends/caffe/train/loss_watch.h"
 
 #include <cmath>
-#include <cstdio>
 #include <limits>
+
+#include "frontends/caffe/train/numbers.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -14,15 +15,9 @@ const double kNoProbability = -std::log(static_cast<double>(std::numeric_limits<
 constexpr double kFarAbove = 4;
 constexpr int kInARow = 2;
 
-std::string Number(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof(text), format, value);
-  return text;
-}
-
 std::string Hint(const IterationReport& report, double loss, const std::string& why) {
-  return "the loss is " + Number("%.6g", loss) + " at iteration " + std::to_string(report.iteration) + ", " + why +
-         ": training seems to diverge, which a base_lr below " + Number("%.6g", report.rate) + " most often mends";
+  return "the loss is " + NumberText("%.6g", loss) + " at iteration " + std::to_string(report.iteration) + ", " + why +
+         ": training seems to diverge, which a base_lr below " + NumberText("%.6g", report.rate) + " most often mends";
 }
 
 }  // namespace
@@ -39,7 +34,7 @@ std::string LossWatch::Take(const IterationReport& report) {
   above_ = times > kFarAbove ? above_ + 1 : 0;
   if (above_ < kInARow) return "";
   told_ = true;
-  return Hint(report, report.smoothed_loss, Number("%.1f times the first one", times));
+  return Hint(report, report.smoothed_loss, NumberText("%.1f times the first one", times));
 }
 
 }  // namespace poseidon::caffe

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "frontends/caffe/train/numbers.h"
 #include "poseidon/base/listed.h"
 
 namespace poseidon::caffe {
@@ -20,12 +21,6 @@ constexpr double kProgressSeconds = 0.25;
 // The rate shown is over this many iterations.
 constexpr std::size_t kRateWindow = 100;
 
-std::string Text(const char* format, double value) {
-  char buffer[64];
-  std::snprintf(buffer, sizeof(buffer), format, value);
-  return buffer;
-}
-
 // A path may be no UTF-8.
 std::string LineOf(const json& metric) { return metric.dump(-1, ' ', false, json::error_handler_t::replace); }
 
@@ -35,9 +30,6 @@ std::string Clock(double seconds) {
   std::snprintf(buffer, sizeof(buffer), "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
   return buffer;
 }
-
-// Most numbers of one output that a line shows.
-constexpr std::size_t kMostShown = 12;
 
 // An output with its numbers in a row: "loss = 0.3", and with its share of the loss "loss1 = 1.2 (* 0.3 = 0.36 loss)".
 struct NamedOutput {
@@ -57,18 +49,18 @@ std::vector<NamedOutput> Grouped(const std::vector<OutputValue>& values) {
 
 std::string InWords(const NamedOutput& output, bool weighted) {
   std::string words = output.name + " =";
-  for (std::size_t i = 0; i < std::min(output.numbers.size(), kMostShown); ++i) words += Text(" %.6g", output.numbers[i]);
-  if (output.numbers.size() > kMostShown) words += " ... (" + std::to_string(output.numbers.size()) + " numbers)";
+  for (std::size_t i = 0; i < std::min(output.numbers.size(), kMostNumbersShown); ++i) words += NumberText(" %.6g", output.numbers[i]);
+  if (output.numbers.size() > kMostNumbersShown) words += " ... (" + std::to_string(output.numbers.size()) + " numbers)";
   if (!weighted || output.loss_weight == 0) return words;
   const double sum = std::accumulate(output.numbers.begin(), output.numbers.end(), 0.0);
-  return words + Text(" (* %.6g", output.loss_weight) + Text(" = %.6g loss)", output.loss_weight * sum);
+  return words + NumberText(" (* %.6g", output.loss_weight) + NumberText(" = %.6g loss)", output.loss_weight * sum);
 }
 
-// By name: a number, or a list where an output has several.
+// By name.
 json ValuesOf(const std::vector<NamedOutput>& outputs) {
   json values = json::object();
   for (const NamedOutput& output : outputs) {
-    values[output.name] = output.numbers.size() == 1 ? json(output.numbers.front()) : json(output.numbers);
+    values[output.name] = NumbersJson(output.numbers);
   }
   return values;
 }
@@ -87,7 +79,7 @@ void Reporter::Metric(const std::string& line) {
   if (!metrics_) {  // only now: a run that reports nothing leaves no file
     if (Result<std::unique_ptr<File>> file = NewFile(options_.metrics_path); file.ok()) metrics_ = *std::move(file);
   }
-  if (metrics_ && WriteAll(*metrics_, line + "\n").ok()) return;
+  if (metrics_ && WriteAll(metrics_->fd(), line + "\n").ok()) return;
   metrics_lost_ = true;
   output_.Log(LogLevel::kWarning, options_.metrics_path + " cannot be written any more and ends at iteration " +
                                       std::to_string(iterations_));
@@ -108,7 +100,7 @@ double Reporter::images_per_second() const {
   return seconds > 0 ? static_cast<double>(options_.images_per_iteration * count) / seconds : 0;
 }
 
-std::string Reporter::Rate() const { return Text("%.0f images/s", images_per_second()); }
+std::string Reporter::Rate() const { return NumberText("%.0f images/s", images_per_second()); }
 
 void Reporter::OnIteration(const IterationReport& report) {
   seconds_ += report.seconds;
@@ -126,9 +118,9 @@ void Reporter::OnIteration(const IterationReport& report) {
                         median_step_seconds();
     std::string line = "iteration " + std::to_string(iterations_) + "/" +
                        std::to_string(options_.max_iter) + "  loss " +
-                       Text("%.4f", report.smoothed_loss) + "  " + Rate() + "  lr " +
-                       Text("%.4g", report.rate) + "  ETA " + Clock(left);
-    if (options_.hidden_share) line += "  hidden " + Text("%.0f %%", 100 * options_.hidden_share());
+                       NumberText("%.4f", report.smoothed_loss) + "  " + Rate() + "  lr " +
+                       NumberText("%.4g", report.rate) + "  ETA " + Clock(left);
+    if (options_.hidden_share) line += "  hidden " + NumberText("%.0f %%", 100 * options_.hidden_share());
     output_.Progress(line);
   }
 }
@@ -146,8 +138,8 @@ void Reporter::ReportDisplayed(const IterationReport& report) {
   Metric(LineOf(metric));
   if (!prints_) return;
   const std::string iteration = "iteration " + std::to_string(report.iteration);
-  std::string line = iteration + ", loss " + Text("%.6g", report.smoothed_loss);
-  if (!report.closing) line += ", lr " + Text("%.6g", report.rate) + ", " + Rate();
+  std::string line = iteration + ", loss " + NumberText("%.6g", report.smoothed_loss);
+  if (!report.closing) line += ", lr " + NumberText("%.6g", report.rate) + ", " + Rate();
   output_.Print(line);
   if (outputs.empty() || IsTheLossAlone(report.outputs)) return;
   std::string words;

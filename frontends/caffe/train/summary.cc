@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "frontends/caffe/proto/at.h"
+#include "frontends/caffe/train/numbers.h"
 #include "poseidon/base/listed.h"
 #include "poseidon/plan/explain.h"
 #include "poseidon/plan/payload.h"
@@ -16,9 +17,6 @@ namespace poseidon::caffe {
 namespace {
 
 using nlohmann::json;
-
-// Most numbers of one output that the last line about tests shows.
-constexpr std::size_t kMostInLine = 12;
 
 messaging::TrafficCell Since(const messaging::TrafficCell& before,
                              const messaging::TrafficCell& after) {
@@ -100,11 +98,11 @@ json PlanOf(const EndedRun& run, const plan::Plan& used) {
   return plan;
 }
 
-// By output: a number, or a list where it has several.
+// By output.
 json TestOf(const Reporter& reporter) {
   json test = json::object();
   for (const auto& [name, numbers] : reporter.last_test()) {
-    test[name] = numbers.size() == 1 ? json(numbers.front()) : json(numbers);
+    test[name] = NumbersJson(numbers);
   }
   return test;
 }
@@ -196,13 +194,9 @@ void PrintEnd(const EndedRun& run, Output& out) {
   if (run.sync != nullptr) PrintPlan(run, out);
   std::string tests;
   for (const auto& [name, numbers] : run.reporter.last_test()) {
-    if (numbers.size() > kMostInLine) continue;
+    if (numbers.size() > kMostNumbersShown) continue;
     std::string words = name;
-    for (const double value : numbers) {
-      char number[32];
-      std::snprintf(number, sizeof(number), " %.4f", value);
-      words += number;
-    }
+    for (const double value : numbers) words += NumberText(" %.4f", value);
     AddListed(words, &tests);
   }
   if (!tests.empty()) out.Print("last test: " + tests);
