@@ -101,9 +101,7 @@ void Members::LetGo(int code, std::optional<std::size_t> but) {
 }
 
 void Members::Spare(std::size_t place, Member::Clock::time_point until) {
-  for (Member& member : members_) {
-    if (place-- == 0) member.Spare(until);
-  }
+  std::next(members_.begin(), static_cast<std::ptrdiff_t>(place))->Spare(until);
 }
 
 void Members::Kill() {

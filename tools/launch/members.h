@@ -2,11 +2,11 @@
 #ifndef POSEIDON_TOOLS_LAUNCH_MEMBERS_H_
 #define POSEIDON_TOOLS_LAUNCH_MEMBERS_H_
 
-#include <cstddef>
 #include <chrono>
+#include <cstddef>
 #include <list>
-#include <optional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
