@@ -30,20 +30,17 @@ import torch
 from .comparing import AllReduce, Fault, compare_with_plain, eps_of, refuse
 from .hooks import Hook
 from .replay import Record, Replay, reach_of_backward, run_again
-from .replica_checks import ReplicaChecks
+from .replica_checks import Compared, ReplicaChecks
 from .tensors import tensors_in
 from .watching import Pass, Watch
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
-    from ..session import Session
     from .landing import Lander
     from .layer import Layer
-    from .model import Model
     from .product import Product
     from .replay import Gradients
-    from .states import Step
     from .watching import Local
 
 STEPS = 3  # from the beginning, and from the final plan's switch, whose gradients are compared
@@ -51,15 +48,9 @@ MOST_RECORDS = 8  # forward passes whose backward pass has not come
 WARNING = 2  # of the log
 
 
-class Checked(Protocol):
-    """The exchange whose steps are checked. `model` and `lander` are others once its layers have been declared anew."""
+class Checked(Compared, Protocol):
+    """The exchange whose steps are checked. `lander` too is another once its layers have been declared anew."""
 
-    session: Session
-    root: torch.nn.Module
-    optimizer: torch.optim.Optimizer | None
-    overlap: bool
-    now: Step
-    model: Model
     lander: Lander
 
 

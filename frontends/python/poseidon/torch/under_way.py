@@ -56,60 +56,65 @@ UNCHANGED |= {torch.Tensor.dim, torch.Tensor.is_complex, torch.Tensor.is_floatin
 READ_GRADIENT, SET_GRADIENT = (getattr(torch.Tensor.grad, name) for name in ("__get__", "__set__"))
 
 
-class Awaited(torch.nn.Parameter):
-    """A parameter whose update `updates` has left for later."""
+class Waits:
+    """Of a tensor's class: what the program does with the tensor waits first, but for what needs nothing that is under way."""
 
+    __slots__ = ()
     updates: ClassVar[Updates]
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), words: Any = None) -> Any:
-        for kind in types:
-            if issubclass(kind, Awaited) and not kind.lets(function, arguments):
-                kind.updates.catch_up()
-        with torch._C.DisableTorchFunctionSubclass():
-            return function(*arguments, **(words or {}))
+    def bring(cls) -> None:
+        """Waits."""
+        raise NotImplementedError
 
     @classmethod
     def lets(cls, function: Any, arguments: Any) -> bool:
         """Whether a call needs nothing that is under way."""
+        return function in UNCHANGED
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), words: Any = None) -> Any:
+        # Torch asks the first of the classes alone.
+        for kind in types:
+            if issubclass(kind, Waits) and not kind.lets(function, arguments):
+                kind.bring()
+        with torch._C.DisableTorchFunctionSubclass():
+            return function(*arguments, **(words or {}))
+
+    # Torch's own make an object of the class that they find before they read.
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        self.bring()
+        return copy.deepcopy(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self.bring()
+        return self.__reduce_ex__(protocol)
+
+
+class Awaited(Waits, torch.nn.Parameter):
+    """A parameter whose update `updates` has left for later."""
+
+    @classmethod
+    def bring(cls) -> None:
+        cls.updates.catch_up()
+
+    @classmethod
+    def lets(cls, function: Any, arguments: Any) -> bool:
         if function == READ_GRADIENT:
             return cls.updates.zeroing
         if function == SET_GRADIENT and arguments[1] is None:
             cls.updates.cleared.append(arguments[0])
             return True
-        return function in UNCHANGED
-
-    # Torch's own make an object of the class that they find before they read.
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        self.updates.catch_up()
-        return copy.deepcopy(self, memo)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        self.updates.catch_up()
-        return self.__reduce_ex__(protocol)
+        return super().lets(function, arguments)
 
 
-class AwaitedBuffer(torch.Tensor):
+class AwaitedBuffer(Waits, torch.Tensor):
     """A buffer whose numbers, rank 0's, `updates` has yet to bring."""
 
-    updates: ClassVar[Updates]
-
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), words: Any = None) -> Any:
-        for kind in types:
-            if issubclass(kind, AwaitedBuffer) and function not in UNCHANGED:
-                kind.updates.land_shared()
-        with torch._C.DisableTorchFunctionSubclass():
-            return function(*arguments, **(words or {}))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        self.updates.land_shared()
-        return copy.deepcopy(self, memo)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        self.updates.land_shared()
-        return self.__reduce_ex__(protocol)
+    def bring(cls) -> None:
+        cls.updates.land_shared()
 
 
 def awaited_by(updates: Updates) -> tuple[type[Awaited], type[AwaitedBuffer]]:
