@@ -25,7 +25,7 @@ import poseidon.keras as poseidon  # noqa: E402
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 import keras_cases  # noqa: E402
 from keras_cases import (ALL, CASES, CLASSES, FEATURES, LOSS, SGD, Seen, case, counted, dense_net, fit, fit_arrays,  # noqa: E402
-                         fit_of, own_seed, samples, save_seen, sentences)
+                         fit_of, own_seed, samples, save_seen, sentences, structure_of)
 
 torch.set_num_threads(1)
 
@@ -239,11 +239,7 @@ class Looking(keras.Model):
 
 def form_of(data):
     """Its structure, and the type of each part beside what a sample has."""
-    if isinstance(data, dict):
-        return {name: form_of(part) for name, part in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [type(data).__name__, *map(form_of, data)]
-    return [type(data).__name__, str(data.dtype), list(data.shape[1:])]
+    return structure_of(data, lambda part: [type(part).__name__, str(part.dtype), list(part.shape[1:])])
 
 
 @case

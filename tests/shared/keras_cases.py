@@ -29,6 +29,15 @@ def case(function):
     return function
 
 
+def structure_of(data, part):
+    """That of a batch, with what `part` says of each leaf."""
+    if isinstance(data, dict):
+        return {name: structure_of(within, part) for name, within in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [type(data).__name__, *(structure_of(within, part) for within in data)]
+    return part(data)
+
+
 def samples(steps, more=0):
     source, count = np.random.default_rng(7), steps * ALL + more
     return source.normal(size=(count, FEATURES)).astype("float32"), source.integers(0, CLASSES, count)

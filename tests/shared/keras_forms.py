@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import poseidon.keras as poseidon
-from keras_cases import SGD, case
+from keras_cases import SGD, case, structure_of
 
 SAMPLES, AT_ONCE = 19, 8  # the last 3 are a step of 1 and 2
 
@@ -260,7 +260,7 @@ class Looking(keras.Model):
 
     def look_at(self, data):
         if tf.executing_eagerly():
-            self.seen.append({"structure": structure_of(data), "values": list(map(numbers_in, keras.tree.flatten(data)))})
+            self.seen.append({"structure": structure_of(data, kind_in), "values": list(map(numbers_in, keras.tree.flatten(data)))})
 
     def test_step(self, data):
         self.look_at(data)
@@ -273,14 +273,6 @@ class Looking(keras.Model):
             loss = self.scale * tf.add_n([mean_in(leaf) for leaf in leaves if leaf is not None and leaf.dtype != tf.string])
         self.optimizer.apply(tape.gradient(loss, [self.scale]), [self.scale])
         return {"seen": loss}
-
-
-def structure_of(data):
-    if isinstance(data, dict):
-        return {name: structure_of(part) for name, part in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [type(data).__name__, *map(structure_of, data)]
-    return kind_in(data)
 
 
 def mean_in(leaf):

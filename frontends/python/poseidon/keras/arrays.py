@@ -31,14 +31,14 @@ def length_of(arrays: Any) -> int:
     return int(next(leaf.shape[0] for leaf in keras.tree.flatten(arrays) if leaf is not None))
 
 
-def order_of(samples: int, at_once: int, shuffle: bool | str, seed: int, epoch: int) -> np.ndarray[Any, Any]:
-    """The numbers of the samples in the order of an epoch: as they are, or another order in each, the same on all workers. With
-    "batch" those of a step, `at_once`, stay together."""
+def order_of(samples: int, seed: int | None, epoch: int, at_once: int | None = None) -> np.ndarray[Any, Any]:
+    """The numbers of the samples in the order of an epoch: as they are, or with a seed another order in each, the same on all
+    workers. Of every `at_once` the numbers stay together."""
     numbers = np.arange(samples)
-    if not shuffle:
+    if seed is None:
         return numbers
     source = np.random.default_rng([seed, epoch])
-    if shuffle != "batch":
+    if at_once is None:
         return source.permutation(samples)
     return np.concatenate([source.permutation(numbers[begin:begin + at_once]) for begin in range(0, samples, at_once)])
 

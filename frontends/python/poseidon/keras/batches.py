@@ -14,6 +14,7 @@ import numpy as np
 from .. import shuffles
 from ..errors import PoseidonError
 from ..shares import part_of, turns
+from . import arrays as of_fit
 from . import leaves
 from .leaves import samples_in
 
@@ -60,8 +61,7 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         kept = self.kept_order
         if kept is None or kept[0] != (batches, epoch):
             even = batches - batches % self.ranks
-            numbers = np.arange(even) if self.seed is None else np.random.default_rng([self.seed, epoch]).permutation(even)
-            order = np.concatenate([numbers, np.arange(even, batches)])
+            order = np.concatenate([of_fit.order_of(even, self.seed, epoch), np.arange(even, batches)])
             kept = self.kept_order = (batches, epoch), order
         return kept[1]
 

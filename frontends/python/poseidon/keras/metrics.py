@@ -103,15 +103,14 @@ def take_extreme(backend: Backend, variables: list[Any], choose: Any) -> None:
 def in_logs(backend: Backend, logs: dict[str, Any], own: dict[str, Any], of_all_workers: dict[str, Any]) -> dict[str, Any]:
     """`logs` of all workers. A number that is on every worker what the metric of its name has given there is that metric's."""
     known, known_of_all = ({**flat(given), **given} for given in (own, of_all_workers))
-    names = [path for path, _ in paths_of(logs)]
-    values = [mean_of(value) for _, value in paths_of(logs)]
-    is_metric = [is_same(value, found(known, path)) for path, value in paths_of(logs)]
-    numbers = np.array([*values, *map(float, is_metric)])
+    values = dict(paths_of(logs))
+    is_metric = [is_same(value, found(known, path)) for path, value in values.items()]
+    numbers = np.array([*map(mean_of, values.values()), *map(float, is_metric)])
     session = backend.session()
     if numbers.size:
         session.sum(view_of(numbers.data))
     means, votes = np.split(numbers / session.workers, 2)
-    chosen = {path: found(known_of_all, path) if votes[at] == 1 else means[at] for at, path in enumerate(names)}
+    chosen = {path: found(known_of_all, path) if votes[at] == 1 else means[at] for at, path in enumerate(values)}
 
     def rebuilt(part: dict[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
         return {name: rebuilt(value, (*above, name)) if isinstance(value, dict) else chosen[above + (name,)]

@@ -186,7 +186,7 @@ class Training:
         shuffled = bool(asked["shuffle"]) and (are_arrays or isinstance(x, keras.utils.PyDataset))
         seed = session.broadcast_number(np.random.randint(2 ** 31)) if shuffled else None
         if are_arrays:
-            self.share_arrays(asked, seed or 0)
+            self.share_arrays(asked, seed)
         elif isinstance(x, keras.utils.PyDataset):
             whole = x.whole if isinstance(x, batches.Part) else x
             endless = bool(asked["steps_per_epoch"]) and whole.num_batches is not None
@@ -202,15 +202,16 @@ class Training:
                                 f"workers, expected {self.takes}", "INVALID_ARGUMENT")
         self.share_validation(asked)
 
-    def share_arrays(self, asked: dict[str, Any], seed: int) -> None:
-        session, shuffle, given = self.backend.session(), asked["shuffle"], (asked["x"], asked["y"], asked["sample_weight"])
+    def share_arrays(self, asked: dict[str, Any], seed: int | None) -> None:
+        session, given = self.backend.session(), (asked["x"], asked["y"], asked["sample_weight"])
         if asked["validation_split"] and asked["validation_data"] is None:
             given, asked["validation_data"] = train_validation_split(given, validation_split=asked["validation_split"])
         inputs = arrays.packed(*given, class_weight=asked["class_weight"])
         compare_arrays(session, "arrays", inputs)
         samples = arrays.length_of(inputs)
         at_once = step_of(asked["batch_size"], asked["steps_per_epoch"], samples, session.workers)
-        order = lambda epoch: arrays.order_of(samples, at_once, shuffle, seed, epoch)
+        together = at_once if asked["shuffle"] == "batch" else None
+        order = lambda epoch: arrays.order_of(samples, seed, epoch, together)
         asked["x"] = self.training_batches(inputs, at_once, order)
         asked.update(y=None, sample_weight=None, class_weight=None, shuffle=False, validation_split=0.0)
 
