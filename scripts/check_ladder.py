@@ -44,7 +44,7 @@ ROOMS = {
     PYTHON: [["."], ["doctor", "torch", "tensorflow"], ["keras", "lightning", "accelerate"], ["transformers", "demo"],
              ["cli"], ["__main__"]],
     TORCH: [["aliases", "devices", "hooks", "others", "random_numbers", "states", "tensors", "transforms", "under_way"],
-            ["batch_norm", "core", "memory", "products", "replicas"],
+            ["batch_norm", "core", "memory", "places", "products", "replicas"],
             ["layer"],
             ["dense", "measure", "refusals", "table"],
             ["data", "product"],

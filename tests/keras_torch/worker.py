@@ -25,7 +25,7 @@ import poseidon.keras as poseidon  # noqa: E402
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 import keras_cases  # noqa: E402
 from keras_cases import (ALL, CASES, CLASSES, FEATURES, LOSS, SGD, Seen, case, counted, dense_net, fit, fit_arrays,  # noqa: E402
-                         fit_of, own_seed, samples, save_seen, sentences, structure_of)
+                         fit_of, goes_on, own_seed, samples, save_seen, sentences, structure_of)
 
 torch.set_num_threads(1)
 
@@ -306,6 +306,11 @@ def shuffled(steps):
                   models[1].fit_seen(x, x, batch_size=ALL // 2)]
     save_seen("shuffled", everything)
     return models[1].variables
+
+
+@case
+def goes_on_after_a_failure(steps):
+    return goes_on(steps, lambda data: {"x": poseidon.shard(loader(data, shuffle=True))})
 
 
 @case

@@ -4,6 +4,7 @@
 A case is a function that trains on `batches`: those of this worker, of 32 samples over all workers together. A worker sets
 `batches`, `gradients_of`, and `width` where its layers may be smaller, and adds cases of its backend.
 """
+import contextlib
 import os
 import sys
 import tempfile
@@ -228,6 +229,25 @@ def masked_and_weighted(steps):
         keras.layers.Dense(CLASSES)]), masked_and_weighted_rows)
 
 
+@case
+def sums_and_weighted_means(steps):
+    """That are the same in one process: sums by weights of the loss, and means of weights that are 1. By weights of other samples the
+    second fit has another mean, which is said; it changes nothing here."""
+    model = dense_net()
+    x, y = samples(steps)
+    at_once = ALL // poseidon.workers()
+    losses = keras.losses.SparseCategoricalCrossentropy
+    for words in ({"loss": losses(True, reduction="sum"), "loss_weights": 1 / at_once},
+                  {"loss": losses(True, reduction="mean_with_sample_weight")}):
+        model.compile(optimizer=SGD(0.05), **words)
+        poseidon.distribute(model).fit(x, y, batch_size=at_once, shuffle=False, verbose=0, sample_weight=np.ones(len(x)))
+    ends = [np.array(variable) for variable in model.variables]
+    model.compile(optimizer=SGD(0.0), loss=losses(True, reduction="sum"))
+    for _ in range(2):
+        model.fit(x, y, batch_size=at_once, verbose=0)
+    return ends
+
+
 # ---- PyDatasets and generators
 
 class Numbered(keras.utils.PyDataset):
@@ -446,6 +466,40 @@ def restored_after_a_failure(steps):
             assert bool(os.listdir(folder)) == (poseidon.rank() == 0)
         keras.backend.clear_session()
         return fit_arrays(steps // 5, 0, 4, [keras.callbacks.BackupAndRestore(folder)])[0]
+
+
+def goes_on(steps, *more):
+    """The ends of fits that were stopped in their third epoch and restored: on several workers with the bits of fits that were not. By
+    arrays, by a PyDataset, and by `more`, each of which makes the arguments of a fit of samples."""
+    class Failing(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise ArithmeticError
+
+    def of_arrays(data):
+        return {"x": data[0], "y": data[1], "batch_size": ALL // poseidon.workers()}
+
+    def of_batches(data):
+        return {"x": Numbered(data, workers=2)}
+
+    def ended(make, *callbacks):
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(5)
+        model = dense_net()
+        model.compile(optimizer=SGD(0.05, momentum=0.9), loss=LOSS)
+        poseidon.distribute(model)
+        model.fit(**make(samples(steps // 5, 5)), epochs=4, verbose=0, callbacks=list(callbacks))
+        return [np.array(variable) for variable in model.variables]
+    ends = []
+    for make in of_arrays, of_batches, *more:
+        whole = ended(make)
+        with tempfile.TemporaryDirectory() as folder:
+            with contextlib.suppress(ArithmeticError):
+                ended(make, keras.callbacks.BackupAndRestore(folder), Failing())
+            after = ended(make, keras.callbacks.BackupAndRestore(folder))
+        assert poseidon.workers() == 1 or all(np.array_equal(one, other) for one, other in zip(whole, after, strict=True)), make
+        ends += after
+    return ends
 
 
 # ---- what is refused, and what ends badly

@@ -42,12 +42,12 @@ EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6
          "batches_by_number_weighted_by_class": 3e-6, "batches_by_number_without_an_end": 1e-6, "epochs_of_another_length": 1e-6,
          "a_generator": 1e-6, "a_generator_sharded": 1e-6, "a_generator_in_epochs": 1e-6,
          "forms": 1e-6, "embedding_of_many_rows": 1e-5, "metrics_of_all_kinds": 2e-6, "the_step_of_keras_guide": 2e-6,
-         "seeds_by_name": 1e-6, "compiled_beside_a_gpu": 1e-6, "trained_alone_before": 1e-6, "of_unknown_length": 1e-6,
+         "seeds_by_name": 1e-6, "sums_and_weighted_means": 1e-6, "compiled_beside_a_gpu": 1e-6, "trained_alone_before": 1e-6, "of_unknown_length": 1e-6,
          "built_by_the_first_batch": 1e-6, "a_model_built_in_its_first_step": 1e-5, "each_sample_is_read_once": 0,
          "a_stop_after_a_batch": 1e-6, "a_stop_by_nan": 0,
          "in_half_precision": 2e-2}
 # One process would skip another step, or have another order.
-BITS_ONLY = ["an_overflow_on_one_worker", "shuffled_by_number", "shuffled_by_seeds"]
+BITS_ONLY = ["an_overflow_on_one_worker", "shuffled_by_number", "shuffled_by_seeds", "goes_on_after_a_failure"]
 # A plan that counts bytes only, from the sixth step on: on loopback factors win no time.
 MANY_FACTORS = {"policy": "bytes", "final_plan_step": 5}
 # Those with a Dense kernel that is large enough, trained once more with that plan.
@@ -144,6 +144,16 @@ def test_a_run_again_ends_with_the_same_bits(repeated, name):
 def test_what_the_exchange_overlaps_with_is_said_by_rank_0(trained, name, how):
     said = json.loads((trained / "of2-said.json").read_text())
     assert [f"poseidon: the exchange overlaps with the backward pass {how}" in errors for errors in said] == [True, False]
+
+
+@pytest.mark.parametrize("name, sentence", [
+    ("masked", "layer 'embedding' masks, and a loss is the mean over what is left of each worker's own samples"),
+    ("sums_and_weighted_means", "a loss with reduction='sum' is on several workers the mean of their sums"),
+    ("sums_and_weighted_means", "a loss with reduction='mean_with_sample_weight' divides by the weights of each worker's own samples")])
+def test_a_mean_that_one_process_does_not_have_is_said_once(trained, name, sentence):
+    for workers, times in (1, [0]), (2, [1, 0]):
+        said = json.loads((trained / f"of{workers}-said.json").read_text())
+        assert [errors.count("poseidon: " + sentence) for errors in said] == times
 
 
 @pytest.mark.parametrize("name", ["shuffled_by_number", "shuffled_by_seeds"])

@@ -30,7 +30,7 @@ from poseidon import tensorflow as in_loops  # noqa: E402
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 import keras_cases  # noqa: E402
 from keras_cases import (ALL, CASES, CLASSES, FEATURES, LOSS, SGD, InRank1, Seen, an_exception_in_a_callback, case,  # noqa: E402
-                         dense_net, fit, fit_arrays, fit_of, own_seed, samples, save_seen, sentences)
+                         dense_net, fit, fit_arrays, fit_of, goes_on, own_seed, samples, save_seen, sentences)
 
 
 def batches(steps, of=samples):
@@ -267,6 +267,11 @@ def in_batches(dataset):
 def parts(count, of_part):
     """`count` numbers in four parts, each a data set that `of_part` may give another order."""
     return Dataset.range(4).interleave(lambda part: of_part(Dataset.range(part * count // 4, (part + 1) * count // 4)))
+
+
+@case
+def goes_on_after_a_failure(steps):
+    return goes_on(steps)
 
 
 @case

@@ -100,8 +100,40 @@ def synchronized():
 def shuffled():
     model = net()
     model, optimizer = poseidon.distribute(model, sgd(model))
-    train(model, optimizer, loader(20 * ALL, shuffle=True, generator=torch.Generator().manual_seed(9)), epochs=3)
+    train(model, optimizer, loader(20 * ALL, shuffle=True), epochs=3)
     return model
+
+
+def normalized():
+    """A mean over the samples that count, whose number differs between workers. None of rank 0's do in the first step, nobody's in
+    the second, and 21 are left over."""
+    model = net()
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    data = samples(10 * ALL + 21)
+    x, y = data.tensors
+    y[x[:, 0] > 0.2], y[:ALL // 2], y[ALL:2 * ALL] = -100, -100, -100
+    for x, y in poseidon.loader(data, batch_size=ALL // poseidon.workers()):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y, ignore_index=-100, reduction="sum")
+        loss = poseidon.normalize(loss, (y != -100).sum())
+        loss.backward()
+        optimizer.step()
+    assert torch.isclose(poseidon.normalize(torch.tensor(3.0), 0.5).detach(), torch.tensor(6.0))
+    for wrong in -1, float("nan"):
+        refused_with("expected a finite number from 0", lambda count=wrong: poseidon.normalize(loss, count))
+    if poseidon.workers() > 1:
+        with poseidon.DistributedDataParallel(nn.Linear(2, 2)).join():
+            refused_with("inside join", lambda: poseidon.normalize(loss, 1))
+    return model
+
+
+def refused_with(words, call):
+    try:
+        call()
+    except poseidon.PoseidonError as refusal:
+        assert words in str(refusal), refusal
+    else:
+        raise AssertionError(words)
 
 
 def rest():

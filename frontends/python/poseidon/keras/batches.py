@@ -32,7 +32,7 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         """`endless`: one pass follows another, for epochs of another length than a pass."""
         super().__init__(whole.workers, whole.use_multiprocessing, whole.max_queue_size)
         self.whole, self.rank, self.ranks, self.seed, self.endless = whole, rank, ranks, seed, endless
-        self.epoch = 0
+        self.first = self.passes = 0  # the number of the epoch of the first pass, and how many passes are over
         self.kept_order: tuple[tuple[int, int], np.ndarray[Any, Any]] | None = None
         self.kept_rest: tuple[int, bool] | None = None
         if whole.num_batches is not None and self.steps(whole.num_batches) == 0:
@@ -69,8 +69,8 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         batches = self.whole.num_batches
         if batches is None:
             return self.whole[index * self.ranks + self.rank]
-        epoch, step = divmod(index, self.steps(batches)) if self.endless else (self.epoch, index)
-        of_step = self.order(batches, epoch)[step * self.ranks:(step + 1) * self.ranks]
+        passes, step = divmod(index, self.steps(batches)) if self.endless else (self.passes, index)
+        of_step = self.order(batches, self.first + passes)[step * self.ranks:(step + 1) * self.ranks]
         if len(of_step) == self.ranks:
             return self.whole[int(of_step[self.rank])]
         rest = [self.whole[int(number)] for number in of_step]
@@ -82,7 +82,7 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
 
     def on_epoch_end(self) -> None:
         """Here and not in on_epoch_begin, before which Keras may have asked for batches."""
-        self.epoch += 1
+        self.passes += 1
         self.whole.on_epoch_end()
 
 

@@ -33,6 +33,9 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
     def on_train_begin(self, logs: Any = None) -> None:
         self.training.begin(self.params.get("steps"))
 
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.training.begin_epoch(epoch)
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.training.agree_to_stop()
 

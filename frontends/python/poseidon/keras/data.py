@@ -3,7 +3,6 @@
 of P * b would."""
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -28,11 +27,11 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def batches_of(arrays: Any, at_once: int, rank: int, workers: int, order: Callable[[int], Any], whole: bool) -> tf.data.Dataset:
+def batches_of(arrays: Any, at_once: int, rank: int, workers: int, order: Callable[[], Any], whole: bool) -> tf.data.Dataset:
     """This worker's batches of what arrays.packed gives.
 
     Every `at_once` samples are one step of all workers, the last ones too, and are divided evenly. `order`: the numbers of the
-    samples in an epoch, the same on all workers. Where the last step has less samples than there are workers, it is left out
+    samples in the epoch that begins, the same on all workers. Where the last step has less samples than there are workers, it is left out
     (`whole`: training, where a worker without a sample would keep the others waiting), or some workers have one step less."""
     samples = of_fit.length_of(arrays)
     steps, rest = divmod(samples, at_once)
@@ -41,7 +40,6 @@ def batches_of(arrays: Any, at_once: int, rank: int, workers: int, order: Callab
         steps += 1
     if steps == 0 or at_once < workers:
         raise of_fit.too_few(min(samples, at_once), workers)
-    epochs = itertools.count()
     # As Keras has them: static sizes where all batches are of one.
     first, end = part_of(at_once, rank, workers)
     size = end - first if at_once * steps <= samples else None
@@ -53,7 +51,7 @@ def batches_of(arrays: Any, at_once: int, rank: int, workers: int, order: Callab
         return chosen(inputs, tf.ensure_shape(order[begin + first:begin + end], [size]))
     # TensorFlow's own shuffle depends on the global seed, which may differ between workers.
     epoch = tf.data.Dataset.range(1).map(lambda _: tf.ensure_shape(
-        tf.numpy_function(lambda: order(next(epochs)), [], tf.int64), [samples]))
+        tf.numpy_function(order, [], tf.int64), [samples]))
     numbers = epoch.flat_map(lambda order: tf.data.Dataset.range(steps).map(lambda step: (order, step)))
     inputs = tf.data.Dataset.from_tensors(
         keras.tree.lists_to_tuples(convert_to_sliceable(arrays, target_backend="tensorflow"))).repeat()

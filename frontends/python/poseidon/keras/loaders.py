@@ -3,7 +3,6 @@
 one with batches of P * b would."""
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,14 +36,13 @@ def is_divided(given: Any) -> bool:
 
 
 class Order(Sampler[Any]):
-    """The numbers of a worker's samples, batch by batch; `order` gives those of an epoch, the same on all workers."""
+    """The numbers of a worker's samples, batch by batch; `order` gives those of the epoch that begins, the same on all workers."""
 
-    def __init__(self, samples: int, at_once: int, rank: int, workers: int, order: Callable[[int], Any]) -> None:
+    def __init__(self, samples: int, at_once: int, rank: int, workers: int, order: Callable[[], Any]) -> None:
         self.samples, self.at_once, self.rank, self.workers, self.order = samples, at_once, rank, workers, order
-        self.epochs = itertools.count()
 
     def __iter__(self) -> Iterator[np.ndarray[Any, Any]]:
-        order = self.order(next(self.epochs))
+        order = self.order()
         for begin in range(0, len(self) * self.at_once, self.at_once):
             first, end = part_of(min(self.at_once, self.samples - begin), self.rank, self.workers)
             yield order[begin + first:begin + end]
@@ -68,7 +66,7 @@ class Rows(Dataset[Any]):
         return self.samples
 
 
-def batches_of(arrays: Any, at_once: int, rank: int, workers: int, order: Callable[[int], Any]) -> DataLoader[Any]:
+def batches_of(arrays: Any, at_once: int, rank: int, workers: int, order: Callable[[], Any]) -> DataLoader[Any]:
     """This worker's batches of what arrays.packed gives. Every `at_once` samples are one step of all workers, the last ones too, and
     are divided evenly; less than one for each worker are left out."""
     rows = Rows(arrays)

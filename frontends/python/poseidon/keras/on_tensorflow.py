@@ -186,12 +186,12 @@ class Training(training.Training):
     def check_even(self, given: Any) -> None:
         _tensorflow.data.check_even(given)
 
-    def training_batches(self, given: Any, at_once: int, order: Callable[[int], Any]) -> tf.data.Dataset:
+    def training_batches(self, given: Any, at_once: int, order: Callable[[], Any]) -> tf.data.Dataset:
         return data.batches_of(given, at_once, rank(), workers(), order, whole=True)
 
     def validation_batches(self, given: Any, at_once: int) -> tf.data.Dataset:
         samples = arrays.length_of(given)
-        return data.batches_of(given, at_once, rank(), workers(), lambda _: np.arange(samples), whole=False)
+        return data.batches_of(given, at_once, rank(), workers(), lambda: np.arange(samples), whole=False)
 
 
 def counted_in(model: Any) -> list[Any]:

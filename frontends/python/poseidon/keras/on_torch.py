@@ -22,6 +22,7 @@ from .. import torch as _torch
 from ..errors import PoseidonError
 from ..session import Session
 from ..torch import busy, data, job, rank, workers
+from ..torch.places import ResumableLoader
 from ..torch.replicas import broadcast
 from . import arrays, batches, leaves, loaders, training
 from .models import check_is_model, refuse_compiled, without_seeds
@@ -155,6 +156,11 @@ class Training(training.Training):
         if isinstance(part, batches.Part) and (part.workers > 1 or part.use_multiprocessing):
             self.model._symbolic_build(data_batch=part[0])
 
+    def begin_epoch(self, epoch: int) -> None:
+        super().begin_epoch(epoch)
+        if isinstance(self.batches, ResumableLoader):
+            self.batches.set_epoch(epoch)
+
     def train_step(self, batch: Any) -> Any:
         """Gradients count by the samples of the batch: workers' batches may differ in size."""
         if self.exchange is None:
@@ -176,14 +182,14 @@ class Training(training.Training):
     def is_divided(self, given: Any) -> bool:
         return super().is_divided(given) or loaders.is_divided(given)
 
-    def training_batches(self, given: Any, at_once: int, order: Callable[[int], Any]) -> Any:
+    def training_batches(self, given: Any, at_once: int, order: Callable[[], Any]) -> Any:
         return loaders.batches_of(given, at_once, rank(), workers(), order)
 
     def validation_batches(self, given: Any, at_once: int) -> Any:
         samples = arrays.length_of(given)
         self.validation_repeated = samples < workers()
         share = loaders.samples_of(given, rank(), workers())
-        return loaders.batches_of(share, max(1, at_once // workers()), 0, 1, lambda _: np.arange(arrays.length_of(share)))
+        return loaders.batches_of(share, max(1, at_once // workers()), 0, 1, lambda: np.arange(arrays.length_of(share)))
 
 
 def modules_of(model: Any) -> torch.nn.Module:

@@ -15,10 +15,11 @@ import keras
 import numpy as np
 from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
+from .. import library as c
 from .. import shuffles
 from ..errors import PoseidonError, check_same
 from ..session import view_of
-from . import arrays, batches, callbacks, metrics, saving
+from . import arrays, batches, callbacks, means, metrics, saving
 from .models import like, state_of, whole_state_of
 from .statistics import Statistics
 
@@ -80,6 +81,9 @@ class Training:
         self.model, self.backend = model, backend
         self.fitting = self.evaluating = False
         self.compared = False  # the weights, after the first step
+        self.epoch = self.first_epoch = 0  # of the fit: the one under way, and the one it begins with
+        self.batches: Any = None  # of the fit, this worker's
+        self.said_of_means = ""  # of the means that the model trains on
         self.repeated = self.validation_repeated = False  # every worker evaluates the same samples, all of them
         self.kinds: dict[int, str] = {}  # of updates, by the ids of metrics' and layers' variables
         self.statistics = Statistics(model, backend)
@@ -118,8 +122,8 @@ class Training:
         """The model's, whose gradients are exchanged."""
         raise NotImplementedError
 
-    def training_batches(self, given: Any, at_once: int, order: Callable[[int], Any]) -> Any:
-        """This worker's batches of what arrays.packed gives, whose samples have an order in every epoch. All workers take `at_once`."""
+    def training_batches(self, given: Any, at_once: int, order: Callable[[], Any]) -> Any:
+        """This worker's batches of what arrays.packed gives, whose samples have that order in the epoch that begins. All workers take `at_once`."""
         raise NotImplementedError
 
     def validation_batches(self, given: Any, at_once: int) -> Any:
@@ -141,7 +145,9 @@ class Training:
         bound = inspect.signature(self.plain["fit"]).bind(*arguments, **words)
         bound.apply_defaults()
         asked = bound.arguments
+        self.say_of_means(asked)
         self.share_data(asked)
+        self.batches, self.first_epoch = asked["x"], asked["initial_epoch"]
         session = self.backend.session()
         given = callbacks.given(asked["callbacks"])
         together = callbacks.TogetherInBatches if any_of(session, any(map(callbacks.may_stop, given))) else callbacks.Together
@@ -156,7 +162,7 @@ class Training:
             callbacks.share_best(session, given)
             return history
         finally:
-            self.fitting = False
+            self.fitting, self.batches = False, None
 
     def evaluate(self, *arguments: Any, **words: Any) -> Any:
         asked = inspect.signature(self.plain["evaluate"]).bind(*arguments, **words).arguments
@@ -178,6 +184,14 @@ class Training:
         return metrics.of_all(self.model, self.backend, logs, self.kinds, self.repeated)
 
     # ---- what they do together
+
+    def say_of_means(self, asked: dict[str, Any]) -> None:
+        """Once, where the loss of the fit shows that one process would train on another mean."""
+        weighted = asked["sample_weight"] is not None or bool(asked["class_weight"]) or not arrays.are_arrays(asked["x"])
+        said, session = means.why_another(self.model, weighted) or "", self.backend.session()
+        if said and said != self.said_of_means and session.rank == 0:
+            session.options.log(None, c.WARNING, said.encode())
+        self.said_of_means = said
 
     def share_data(self, asked: dict[str, Any]) -> None:
         """Divides the data given to fit for all workers into this worker's batches; data that nobody has divided is refused."""
@@ -211,7 +225,7 @@ class Training:
         samples = arrays.length_of(inputs)
         at_once = step_of(asked["batch_size"], asked["steps_per_epoch"], samples, session.workers)
         together = at_once if asked["shuffle"] == "batch" else None
-        order = lambda epoch: arrays.order_of(samples, seed, epoch, together)
+        order = lambda: arrays.order_of(samples, seed, self.epoch, together)
         asked["x"] = self.training_batches(inputs, at_once, order)
         asked.update(y=None, sample_weight=None, class_weight=None, shuffle=False, validation_split=0.0)
 
@@ -241,8 +255,14 @@ class Training:
         if self.backend.differing(state):
             self.backend.broadcast(state)
         self.model._initial_epoch = self.backend.session().broadcast_number(self.model._initial_epoch or 0) or None
+        if isinstance(self.batches, batches.Part):
+            self.batches.first = self.model._initial_epoch or self.first_epoch
         self.statistics.remember()
         self.begin_steps()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Before Keras asks for the batches of it, whose order follows from its number: so does a fit that goes on with it."""
+        self.epoch = epoch
 
     def end_epoch(self) -> None:
         """Moving statistics become those of all workers, whose batches they are of."""

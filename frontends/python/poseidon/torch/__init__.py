@@ -25,16 +25,17 @@ from .. import report as _report
 from ..errors import PoseidonError, check_same
 from ..session import make_token_file
 from . import data, job, random_numbers
-from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object
+from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object, normalize
 from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
 from .job import busy, init, joined, local_rank, rank, release, shutdown, workers, wrap
+from .places import ResumableLoader
 from .replicas import compare_optimizers
 from .tensors import bytes_of
 
 __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach", "barrier",
            "broadcast", "broadcast_object", "busy", "check", "distribute", "init", "loader", "local_rank", "make_token_file",
-           "plan", "rank", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
+           "normalize", "plan", "rank", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
 
@@ -83,26 +84,28 @@ def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
     return model if optimizer is None else (model, optimizer)
 
 
-def loader(dataset: Dataset[Any], batch_size: int | None = 1, shuffle: bool | None = None, **options: Any) -> DataLoader[Any]:
+def loader(dataset: Dataset[Any], batch_size: int | None = 1, shuffle: bool | None = None, **options: Any) -> ResumableLoader:
     """A DataLoader of this worker's part of `dataset`: P workers with batches of b see, step for step, what one with batches of
     P * b would. All workers call it. `batch_size`: samples of one worker's batch. `shuffle` and the other options are those of
     torch.utils.data.DataLoader. An IterableDataset is refused. Samples are shuffled alike everywhere, in
-    another order in every epoch; the last ones, too few for a whole batch each, are divided evenly, and gradients of that step
-    count by them; fewer than workers are left out."""
+    another order in every epoch, which depends on torch.manual_seed and not on the number of workers; the last ones, too few for a
+    whole batch each, are divided evenly, and gradients of that step count by them; fewer than workers are left out.
+
+    It has an epoch and a place, for checkpoints: `state_dict()`, `load_state_dict(state)`, `set_epoch(number)` and `epoch`."""
     return shard(DataLoader(dataset, batch_size, shuffle, **options))
 
 
-def shard(whole: DataLoader[Any]) -> DataLoader[Any]:
+def shard(whole: DataLoader[Any]) -> ResumableLoader:
     """This worker's part of `whole`, a loader that gives the batches of all, as loader has it. All workers call it. What is left
     over at the end is left out where a data set or a sampler of your own makes the batches. An IterableDataset, and a loader with
     a DistributedSampler, are refused."""
     data.check_can_shard(whole)
-    if workers() == 1:
-        return whole
     # From numbers of its own: what the program draws afterwards is what it draws alone.
     source = torch.Generator().manual_seed((torch.initial_seed() + next(_sharded)) % 2 ** 63)
-    seed = joined().broadcast_number(int(torch.randint(2 ** 62, (1,), device="cpu", generator=source)))
-    part = data.shard(whole, rank(), workers(), seed, data.Loader)
+    seed = int(torch.randint(2 ** 62, (1,), device="cpu", generator=source))
+    if workers() == 1:
+        return data.shard(whole, 0, 1, seed)
+    part = data.shard(whole, rank(), workers(), joined().broadcast_number(seed), data.Loader)
     part.uneven = _uneven
     return part
 

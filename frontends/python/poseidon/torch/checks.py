@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from .. import library as c
 from .comparing import AllReduce, Fault, compare_with_plain, eps_of, refuse
 from .hooks import Hook
 from .replay import Record, Replay, reach_of_backward, run_again
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 STEPS = 3  # from the beginning, and from the final plan's switch, whose gradients are compared
 MOST_RECORDS = 8  # forward passes whose backward pass has not come
-WARNING = 2  # of the log
 
 
 class Checked(Compared, Protocol):
@@ -208,7 +208,7 @@ class Checker:
         if replay.why and replay.why not in self.said:
             self.said.add(replay.why)
             session = self.exchange.session
-            session.options.log(None, WARNING, (
+            session.options.log(None, c.WARNING, (
                 f"rank {session.rank}: gradients of step {step} are compared with an all-reduce of what autograd left on each worker, "
                 f"and not with a second forward and backward pass on plain modules: {replay.why}").encode())
         return compare_with_plain(self.owned(), local, replay, self.eps_behind)

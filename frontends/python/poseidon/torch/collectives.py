@@ -3,6 +3,7 @@
 made it, in the same order."""
 from __future__ import annotations
 
+import array
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from ..errors import PoseidonError
-from .job import init, joined
+from .job import exchanges, init, joined
 from .tensors import DTYPES, as_integers, view_of
 
 EXACT = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.int32: torch.int64, torch.int16: torch.int64,
@@ -36,6 +37,33 @@ def all_reduce(tensor: torch.Tensor | float, op: str = "mean") -> torch.Tensor:
     if op == "mean":
         total = total / joined().workers
     return total.to(own.device, own.dtype if own.is_floating_point() else total.dtype)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch's own
+def normalize(loss: torch.Tensor, count: torch.Tensor | float) -> torch.Tensor:
+    """The loss to call backward() on where a mean is over something else than samples, whose number differs between workers: tokens
+    that are not ignored, pixels that are not masked, weights of samples. The gradients that all workers end with are those of the sum
+    of all workers' `loss`, divided by the sum of their `count`: what one process would compute. All workers call it, in every backward
+    pass, also one that has nothing to count.
+
+    `loss`: the sum over this worker's terms (`reduction="sum"`), of any shape. `count`: by what it is divided, from 0, a number or a
+    tensor of one element; where all have 0, the loss is 0. Several micro-batches of one step each pass the count of all of them.
+
+    Returns loss * workers / sum of counts, whose mean over workers is the loss of all (`all_reduce`). It waits for all workers, once.
+    Raises PoseidonError for another count, and inside join, where other workers may have no batch."""
+    init()
+    own, training = float(count), exchanges()
+    if not 0 <= own < float("inf"):
+        raise PoseidonError(f"normalize was given a count of {own}, expected a finite number from 0", "INVALID_ARGUMENT")
+    if any(exchange.now.joining is not None for exchange in training):
+        raise PoseidonError("normalize was called inside join, expected as many steps on all workers", "UNIMPLEMENTED")
+    # In a step whose batches differ in size gradients count by the samples (data.Uneven); here they shall not.
+    samples = next((exchange.now.samples for exchange in training if exchange.now.samples), 1)
+    sums = array.array("d", [own, samples])
+    if joined().workers > 1:
+        joined().sum(sums)
+    counted, weights = sums
+    return loss * (weights / samples) / counted if counted else loss * 0.0
 
 
 def broadcast(tensor: torch.Tensor, root: int = 0) -> torch.Tensor:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 from ..errors import PoseidonError
 from ..shares import part_of, turns
 from . import random_numbers, refusals
+from .places import Numbers, Place, ResumableLoader, behind, length_of, resumable, samplers_of
 
 if TYPE_CHECKING:
     from .states import Step
@@ -30,11 +31,25 @@ class Trains(Protocol):
 class Turns(Sampler[Any]):
     """Of every `workers` of what a sampler gives that of a rank. What is left over at the end is left out."""
 
+    counts = "batches"
+    begin_at = 0
+
     def __init__(self, sampler: Any, rank: int, workers: int) -> None:
         self.sampler, self.rank, self.workers = sampler, rank, workers
 
+    @property
+    def at_once(self) -> int:
+        return self.workers
+
+    @property
+    def total(self) -> int | None:
+        return length_of(self.sampler)
+
     def __iter__(self) -> Iterator[Any]:
-        given = iter(self.sampler)
+        return self.of_rank(behind(self.sampler, self.begin_at))
+
+    def of_rank(self, sampler: Iterable[Any]) -> Iterator[Any]:
+        given = iter(sampler)
         for one_each in zip(*[given] * self.workers):
             yield one_each[self.rank]
 
@@ -46,13 +61,27 @@ class BatchTurns(Sampler[list[Any]]):
     """Of every `workers` batches of a sampler that of a rank. The samples of the batches that are left over at the end are
     divided evenly; fewer than workers are left out."""
 
+    counts = "samples"
+    begin_at = 0
+
     def __init__(self, batches: BatchSampler, rank: int, workers: int) -> None:
         self.batches, self.rank, self.workers = batches, rank, workers
+
+    @property
+    def at_once(self) -> int:
+        return self.batches.batch_size * self.workers
 
     def __iter__(self) -> Iterator[list[Any]]:
         def share(rest: list[list[Any]], first: int, end: int) -> list[Any]:
             return list(itertools.chain(*rest))[first:end]
-        return turns(self.batches, self.rank, self.workers, len, share)
+        batches = copy.copy(self.batches)
+        batches.sampler = behind(batches.sampler, self.begin_at)
+        return turns(batches, self.rank, self.workers, len, share)
+
+    @property
+    def total(self) -> int | None:
+        """The samples of one epoch, over all workers."""
+        return None if length_of(self.batches.sampler) is None else self.samples
 
     @property
     def samples(self) -> int:
@@ -64,7 +93,7 @@ class BatchTurns(Sampler[list[Any]]):
     def last(self) -> int:
         """This worker's samples of the step behind those."""
         at_once = self.batches.batch_size
-        rest = self.samples % (at_once * self.workers)
+        rest = (self.samples - self.begin_at) % self.at_once
         if rest > at_once * (self.workers - 1):  # a batch for each, of which the last is smaller
             return min(at_once, rest - at_once * self.rank)
         first, end = part_of(rest, self.rank, self.workers)
@@ -72,28 +101,27 @@ class BatchTurns(Sampler[list[Any]]):
 
     @property
     def even(self) -> int:
-        """The steps in which all workers have the same number of samples; at most one more comes behind them."""
-        return self.samples // (self.batches.batch_size * self.workers)
+        """The steps of a pass in which all workers have the same number of samples; at most one more comes behind them."""
+        return (self.samples - self.begin_at) // self.at_once
 
     def __len__(self) -> int:
         whole, left_over = divmod(len(self.batches), self.workers)
-        rest = self.samples - whole * self.workers * self.batches.batch_size
+        rest = self.samples - whole * self.at_once
         return whole + (left_over > 0 and rest >= self.workers)
 
 
-class Loader(DataLoader[Any]):
-    """A DataLoader that says of how many samples its last batch is, where workers have different numbers of them, while its
-    user has that batch."""
+class Loader(ResumableLoader):
+    """One that says of how many samples its last batch is, where workers have different numbers of them, while its user has that
+    batch."""
 
     uneven: Uneven
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch's iterator type has no more than this to offer
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # see above
         turns = vars(self)["batch_sampler"]
-        even = turns.even if isinstance(turns, BatchTurns) else None
         use = Use(self.uneven)
         for step, batch in enumerate(super().__iter__()):
             use.next(step)
-            if step != even:
+            if not isinstance(turns, BatchTurns) or step != turns.even:
                 yield batch
                 continue
             with use.of(step, turns.last):
@@ -189,30 +217,26 @@ def check_can_shard(loader: DataLoader[Any]) -> None:
                             "are divided here", "INVALID_ARGUMENT")
 
 
-def samplers_of(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Those of a loader, and those that they are made around."""
-    to_see: list[Any] = [loader.sampler, loader.batch_sampler]
-    while to_see:
-        sampler = to_see.pop()
-        yield sampler
-        to_see += [inner for name in ("sampler", "batch_sampler") if isinstance(inner := getattr(sampler, name, None), Sampler)]
-
-
 def shard(given: DataLoader[Any], rank: int, workers: int, seed: int,
-          kind: type[DataLoader[Any]] = DataLoader) -> DataLoader[Any]:
+          kind: type[ResumableLoader] = ResumableLoader) -> ResumableLoader:
     """The loader of this worker's batches, of class `kind`. `seed` is the same on all workers."""
     part = copy.copy(given)
     where = "sampler" if given.batch_sampler is None else "batch_sampler"  # without: the data set has whole batches
-    sampler = in_one_order(getattr(given, where), seed)
+    numbers = Numbers(seed)
+    numbers.note(given.generator)
+    for one in samplers_of(given):
+        numbers.note(getattr(one, "generator", None))
+    sampler = in_one_order(getattr(given, where), numbers)
     # Of other samplers of batches nobody knows how many samples the last ones have.
     turns = BatchTurns(sampler, rank, workers) if type(sampler) is BatchSampler else Turns(sampler, rank, workers)
-    if len(turns) == 0:
+    if workers > 1 and len(turns) == 0:
         raise PoseidonError(f"the data set has {len(sampler)} batches, expected at least one for each of {workers} workers",
                             "INVALID_ARGUMENT")
     # A loader refuses to be given another one, and has more options than could be handed to a new one.
-    vars(part).update({where: turns, "_iterator": None, "worker_init_fn": OwnNumbers(rank, given.worker_init_fn)})
-    part.__class__ = kind
-    return part
+    vars(part).update({where: turns, "_iterator": None, "worker_init_fn": OwnNumbers(rank, given.worker_init_fn),
+                       "place": Place(turns, numbers)})
+    part.__class__ = resumable(kind, type(given))
+    return part  # type: ignore[return-value]  # now it is
 
 
 class OwnNumbers:
@@ -231,24 +255,28 @@ class OwnNumbers:
             self.then(worker)
 
 
-def in_one_order(sampler: Any, seed: int) -> Any:
+def in_one_order(sampler: Any, numbers: Numbers) -> Any:
     """The sampler, with random numbers that are the same on all workers where it has no generator of its own."""
     if not type(sampler).__module__.startswith("torch."):
-        return SameNumbers(sampler, seed)
+        return SameNumbers(sampler, numbers)
     if isinstance(sampler, BatchSampler):
         sampler = copy.copy(sampler)
-        sampler.sampler = in_one_order(sampler.sampler, seed)
+        sampler.sampler = in_one_order(sampler.sampler, numbers)
     elif getattr(sampler, "generator", sampler) is None:
         sampler = copy.copy(sampler)
-        sampler.generator = torch.Generator().manual_seed(seed)
+        sampler.generator = numbers.generator()
     return sampler
 
 
 class SameNumbers(Sampler[Any]):
     """A program's own sampler, which draws the same numbers on all workers from Python's random, numpy's and torch's."""
 
-    def __init__(self, sampler: Any, seed: int) -> None:
+    def __init__(self, sampler: Any, numbers: Numbers) -> None:
         self.sampler = sampler
+        numbers.seeded.append(self.reseed)
+        self.reseed(numbers.seed)
+
+    def reseed(self, seed: int) -> None:
         self.states = random_numbers.seeded(seed)
 
     def __iter__(self) -> Iterator[Any]:
