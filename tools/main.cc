@@ -56,6 +56,18 @@ int End(int code) {
   _exit(kExitFailed);
 }
 
+// The constructors of libraries, of which the compute library's take much memory, run before main and end the process so.
+[[noreturn]] void EndBeforeMain() {
+  static constexpr char kSentence[] = "poseidon: too little memory to start, expected 512 MB of address space or more (ulimit -v)\n";
+  static_cast<void>(!write(STDERR_FILENO, kSentence, sizeof kSentence - 1));
+  _exit(kExitFailed);
+}
+
+void BeforeLibraries() { std::set_terminate(EndBeforeMain); }
+
+// The one list of functions that runs before those constructors.
+[[gnu::section(".preinit_array"), gnu::used]] void (*const before_libraries)() = BeforeLibraries;
+
 // The library would say that a subcommand is missing.
 void RefuseUnknownCommand(const CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front().starts_with('-')) return;

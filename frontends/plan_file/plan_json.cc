@@ -22,6 +22,12 @@ std::vector<std::string> JoinedOf(const json& names, const std::string& first) {
   return joined;
 }
 
+// The library's words behind its "[json.exception.parse_error.101] ".
+std::string WithoutKind(const std::string& words) {
+  const auto end = words.find("] ");
+  return words.starts_with("[json.") && end != std::string::npos ? words.substr(end + 2) : words;
+}
+
 }  // namespace
 
 json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& layers,
@@ -60,6 +66,8 @@ json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& laye
           {"layers", std::move(list)}};
 }
 
+std::string PlanText(const json& plan) { return plan.dump(1, ' ', false, json::error_handler_t::replace) + "\n"; }
+
 Result<PinnedPlan> ReadPlan(const std::string& path) {
   std::ifstream file(path);
   if (!file) return NotFound("plan file " + path + " cannot be read");
@@ -69,7 +77,12 @@ Result<PinnedPlan> ReadPlan(const std::string& path) {
 }
 
 Result<PinnedPlan> ParsePlan(const std::string& text, const std::string& name) {
-  const json document = json::parse(text, nullptr, false);
+  json document;
+  try {
+    document = json::parse(text);
+  } catch (const json::exception& error) {
+    return InvalidArgument(name + " is not JSON: " + WithoutKind(error.what()));
+  }
   if (!document.is_object() || !document.contains("layers") || !document["layers"].is_array()) {
     return InvalidArgument(name + " is not a plan: no list 'layers' in it");
   }

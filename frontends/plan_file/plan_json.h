@@ -20,6 +20,9 @@ namespace poseidon::plan_file {
 nlohmann::json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& layers,
                           const std::vector<std::vector<std::string>>& members = {});
 
+// Of what PlanToJson gives, as a file has it. Bytes of a name that are no UTF-8 become U+FFFD.
+std::string PlanText(const nlohmann::json& plan);
+
 // The contents of a plan file that a run follows.
 struct PinnedPlan {
   std::map<std::string, plan::Scheme> schemes;  // of every layer that it names

@@ -43,5 +43,17 @@ TEST(PlanJson, WhatIsNoPlanIsRefusedInOneSentence) {
   EXPECT_EQ(refusal(R"({"layer": "a"})"), "p: entry 0 has no 'layer' with a 'scheme' of " + plan::SchemeNames());
 }
 
+TEST(PlanJson, WhatIsNoJsonIsSaid) {
+  EXPECT_EQ(ParsePlan("{\"layers\": 1e999}", "p").status().message(),
+            "p is not JSON: number overflow parsing '1e999'");
+  EXPECT_EQ(ParsePlan("{\"layers\"", "p").status().message().find("p is not JSON: parse error at line 1, column 10: "), 0u);
+  EXPECT_EQ(ParsePlan(std::string(100000, '['), "p").status().message().find("p is not JSON: parse error at line 1, "), 0u);
+  EXPECT_EQ(ParsePlan("{\"layers\": 3}", "p").status().message(), "p is not a plan: no list 'layers' in it");
+}
+
+TEST(PlanJson, NamesThatAreNoUtf8AreWritten) {
+  EXPECT_NE(PlanText({{"layer", "a\xff"}}).find("a\xef\xbf\xbd"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace poseidon::plan_file

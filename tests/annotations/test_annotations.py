@@ -38,5 +38,5 @@ def test_a_user_is_corrected(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import array\nimport poseidon\nsession = poseidon.join(rank='0')\nsession.sum([1.0])\n"
                       "session.sum(array.array('d', [1.0]))\nname: int = session.member_name(1)\n")
-    said, _ = mypy("--strict", script)
+    said, _ = mypy("--strict", "--python-version", "3.14", script)  # as the package above, which it knows by now
     assert re.findall(r"script\.py:(\d+): error", said) == ["3", "4", "6"], said

@@ -310,3 +310,22 @@ def test_out_of_memory_is_one_sentence(bench, workers):
     assert done.code == 1, done.err.text
     assert len(done.err.lines) == 1 and done.err.lines[0].startswith("poseidon: "), done.err.text
     assert "out of memory" in done.err.lines[0]
+
+
+@pytest.mark.skipif(bool(os.environ.get("POSEIDON_SANITIZE")), reason="sanitizers reserve address space")
+def test_too_little_memory_to_start_is_one_sentence(bench):
+    """Also where the libraries' own constructors ask for it; before these the system's loader says what it lacks."""
+    ends = []
+    for mebibytes in range(330, 470, 10):
+        done = jobs.run(bench.poseidon, "--version", before=limited(mebibytes))
+        assert done.code in (0, 1, 127) and len(done.out.lines + done.err.lines) == 1, (mebibytes, done.code, done.err.text)
+        ends.append(done.err.text.strip() if done.code == 1 else done.code)
+    assert "poseidon: too little memory to start, expected 512 MB of address space or more (ulimit -v)" in ends, ends
+    assert ends[0] == 127 and ends[-1] == 0
+
+
+def test_a_layer_whose_name_is_no_utf8_is_in_the_plan(bench):
+    net = bench.lenet()
+    net.write_text(net.read_text().replace('"ip1"', '"ip\\377"'))
+    done = bench.train(bench.solver(net=net, max_iter=2, display=1), "--workers", 2)
+    assert "ip\ufffd" in [layer["layer"] for layer in json.loads((done.run_dir / "plan.json").read_text())["layers"]]

@@ -252,12 +252,10 @@ def test_what_would_go_wrong_in_silence_is_refused(tmp_path, name, rank, sentenc
     assert re.search(f"PoseidonError: {sentence}", errors[rank]), errors[rank][-2000:]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_no_step_waits_for_a_thread(tmp_path, threads):
+def test_no_step_waits_for_a_thread(tmp_path):
     """Ops that waited on a thread of the pool would keep each other from running: loops, branches, late updates."""
     names = ["sgd", "several_steps_an_execution", "accumulation", "loss_scale"]
-    check_ended_well(train(tmp_path, 2, *names, init=MANY_FACTORS, steps=20,
-                           TF_NUM_INTEROP_THREADS=str(threads), TF_NUM_INTRAOP_THREADS="1"))
+    check_ended_well(train(tmp_path, 2, *names, init=MANY_FACTORS, steps=20, TF_NUM_INTEROP_THREADS="1", TF_NUM_INTRAOP_THREADS="1"))
     for name in names:
         check_same_bits(tmp_path, "of2", name)
 
@@ -298,14 +296,14 @@ def test_upper_layers_leave_while_lower_ones_compute(tmp_path, scheme, label):
     assert boxes(trace, "update", "AssignSub")
 
 
-@pytest.mark.parametrize("before, after", [(2, 1), (1, 2)])
-def test_training_goes_on_with_another_number_of_workers(tmp_path, before, after):
-    check_ended_well(train(tmp_path, before, "the_first_half", steps=STEPS // 2))
-    check_ended_well(train(tmp_path, after, "the_second_half", steps=STEPS // 2, result="parts"))
+def test_training_goes_on_with_another_number_of_workers(tmp_path):
     check_ended_well(train(tmp_path, 1, "both_halves", steps=STEPS // 2))
     whole = variables(tmp_path, "of1", "both_halves", 0)
-    for own in (variables(tmp_path, "parts", "the_second_half", rank) for rank in range(after)):
-        assert max(np.abs(one - two).max() for one, two in zip(whole, own, strict=True)) <= 1e-5
+    for before, after in (2, 1), (1, 2):
+        check_ended_well(train(tmp_path, before, "the_first_half", steps=STEPS // 2))
+        check_ended_well(train(tmp_path, after, "the_second_half", steps=STEPS // 2, result="parts"))
+        for own in (variables(tmp_path, "parts", "the_second_half", rank) for rank in range(after)):
+            assert max(np.abs(one - two).max() for one, two in zip(whole, own, strict=True)) <= 1e-5
 
 
 @pytest.mark.parametrize("name", ["an_exception_in_a_callback", "an_exception_and_shutdown"])

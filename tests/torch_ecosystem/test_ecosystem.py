@@ -19,8 +19,9 @@ LATE = pathlib.Path(os.environ.get("POSEIDON_LATE_DEVICE")
 sys.path.append(str(HERE.parent / "shared"))
 import programs  # noqa: E402
 
-# torch alone: Lightning reads its rank when it is imported.
-PREPARED = programs.Prepared(sys.executable, "torch._dynamo", OMP_NUM_THREADS="1")
+# Lightning itself reads its rank when it is imported, and Hugging Face's hub whether it may reach out.
+SLOW = [name for name in ("torchmetrics", "transformers.trainer", "accelerate") if importlib.util.find_spec(name.partition(".")[0])]
+PREPARED = programs.Prepared(sys.executable, "torch._dynamo", *SLOW, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
 PATIENCE = 180 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))  # a job; most of it goes to imports
 NEEDED = {"lightning": "lightning", "accelerate": "accelerate", "trainer": "transformers", "tensorboard": "tensorboard"}
 LAUNCHERS = {"alone": [], "run": [sys.executable, "-B", "-m", "poseidon", "run", "-n", "2"],

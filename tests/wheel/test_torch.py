@@ -14,7 +14,7 @@ TESTS = ["test_where.py", "test_session.py", "test_gradients.py", "test_features
          "test_features.py::test_workers_train_as_one_with_overlap", "test_distribute.py::test_workers_train_what_one_does",
          "test_failures.py::test_a_killed_worker_is_named_by_all_others"]
 SOME = ("not version and (where or session or gradients or 2-plain or 2-uneven or others[False]"
-        " or -Plain] or -Accumulation] or -Tied] or -Thawed] or -Synchronized] or -Statistics] or -LateHook] or -Halves])")
+        " or -Plain] or -Tied] or -Thawed] or -Synchronized] or -LateHook])")
 WHERE = """
 import pathlib
 import sys

@@ -105,7 +105,7 @@ class Run {
   void KeepResults(const std::string& summary);
   Status Finish(double seconds);
   std::string PlanText() const {
-    return plan_file::PlanToJson(sync_->model().plan(), sync_->specs(), sync_->members()).dump(1) + "\n";
+    return plan_file::PlanText(plan_file::PlanToJson(sync_->model().plan(), sync_->specs(), sync_->members()));
   }
   EndedRun Ended(double seconds) const;
   void SayWhereResultsAre();
