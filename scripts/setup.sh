@@ -110,9 +110,14 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   exit 1
 fi
 install_debian
-install_python python .venv
+# The environments side by side: pip works in one thread, and much of its time is the network's and the disk's.
+installing=()
+install_python python .venv & installing+=($!)
 # Without them their tests are skipped, which POSEIDON_TENSORFLOW=0 wishes.
 if [ "${POSEIDON_TENSORFLOW:-1}" != 0 ]; then
-  install_python tensorflow .venv-tensorflow
-  install_python tensorflow-oldest .venv-tensorflow-oldest
+  install_python tensorflow .venv-tensorflow & installing+=($!)
+  install_python tensorflow-oldest .venv-tensorflow-oldest & installing+=($!)
 fi
+failed=0
+for one in "${installing[@]}"; do wait "$one" || failed=1; done
+exit $failed

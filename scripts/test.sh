@@ -12,13 +12,15 @@
 #   check    the quick tests of the dev preset, for daily work
 #
 # Tests read how often to repeat themselves from POSEIDON_DRILLS, POSEIDON_MUTATIONS, POSEIDON_SEEDS,
-# POSEIDON_FUZZ_RUNS, POSEIDON_FEATURE_WORKERS, POSEIDON_FEATURE_STEPS and POSEIDON_EXAMPLES; POSEIDON_TIMEOUT_FACTOR
-# gives them more time for it (see `make soak`).
+# POSEIDON_FUZZ_RUNS, POSEIDON_FEATURE_WORKERS, POSEIDON_FEATURE_STEPS and POSEIDON_CASES; POSEIDON_TIMEOUT_FACTOR
+# gives them more time for it (see `make soak`). Of tests of the front ends with many cases a third runs, another one at each
+# commit (tests/shared/some_cases.py).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # The first would colour the line that is looked for below; the others bring another Python's packages.
 unset CLICOLOR_FORCE PYTHONPATH PYTHONHOME
 
+export POSEIDON_CASES=${POSEIDON_CASES:-$(git rev-parse HEAD 2>/dev/null || echo none)}
 jobs=${JOBS:-$(scripts/jobs.sh)}
 suites=("$@")
 [ $# -gt 0 ] || suites=(release asan tsan)

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "poseidon/base/bytes.h"
 #include "poseidon/base/exception.h"
+#include "poseidon/base/file.h"
 #include "poseidon/base/random.h"
 #include "poseidon/base/result.h"
 #include "poseidon/base/status.h"
@@ -119,6 +125,27 @@ TEST(Bytes, HexAndCrc) {
     const std::uint32_t first = Crc32c(AsBytes(text.substr(0, cut)));
     EXPECT_EQ(Crc32c(AsBytes(text.substr(cut)), first), 0xe3069283u) << cut;
   }
+}
+
+TEST(File, APipeIsReadWhereSomebodyWritesIntoIt) {
+  const std::string path = testing::TempDir() + "pipe-" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const auto refused = OpenToRead(path, std::chrono::seconds(1));
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.status().message(), "cannot read " + path + ": it is a pipe, and nobody has written into it within 1 s");
+  std::thread writer([&] {
+    const int fd = open(path.c_str(), O_WRONLY);
+    EXPECT_EQ(write(fd, "words", 5), 5);
+    close(fd);
+  });
+  const auto file = OpenToRead(path);
+  writer.join();
+  char read_here[8] = {};
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(read((*file)->fd(), read_here, sizeof read_here), 5);
+  EXPECT_EQ(read((*file)->fd(), read_here, sizeof read_here), 0);
+  unlink(path.c_str());
+  EXPECT_EQ(OpenToRead(path).status().code(), StatusCode::kNotFound);
 }
 
 TEST(StrongId, ComparesAndHashes) {

@@ -2,6 +2,8 @@
 #include "poseidon/base/file.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -27,6 +29,20 @@ Status OpenFailure(const std::string& path) {
   if (errno == ENOENT) return NotFound(text);
   if (errno == EACCES) return PermissionDenied(text);
   return InvalidArgument(text);
+}
+
+Result<std::unique_ptr<File>> OpenToRead(const std::string& path, std::chrono::seconds within) {
+  auto file = std::make_unique<File>(path, O_RDONLY | O_NONBLOCK);
+  if (!file->is_open()) return OpenFailure(path);
+  struct stat known {};
+  pollfd pipe{.fd = file->fd(), .events = POLLIN, .revents = 0};
+  if (::fstat(file->fd(), &known) == 0 && S_ISFIFO(known.st_mode) &&
+      ::poll(&pipe, 1, static_cast<int>(std::chrono::milliseconds(within).count())) == 0) {
+    return InvalidArgument("cannot read " + path + ": it is a pipe, and nobody has written into it within " +
+                           std::to_string(within.count()) + " s");
+  }
+  ::fcntl(file->fd(), F_SETFL, ::fcntl(file->fd(), F_GETFL) & ~O_NONBLOCK);
+  return file;
 }
 
 Status FlushFolderOf(const std::string& path) {

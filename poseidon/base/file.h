@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -34,6 +36,10 @@ class File {
 
 // Returns errno after a failed open as a status: kNotFound, kPermissionDenied or kInvalidArgument.
 Status OpenFailure(const std::string& path);
+
+// A file to read from its beginning. Of a pipe the first bytes are there: it waits for them, at most for `within`, where opening one
+// would wait without end for somebody who writes into it. kInvalidArgument then.
+Result<std::unique_ptr<File>> OpenToRead(const std::string& path, std::chrono::seconds within = std::chrono::seconds(10));
 
 // The future content of a file, whole and flushed to the device under "PATH.tmp". Commit renames it to PATH and
 // flushes the folder; without it the destructor removes it. After a failure or a crash at any moment PATH is as it

@@ -23,8 +23,8 @@ LONG = ("packages", "applications")  # a minute together
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs(tmp_path, name):
-    if name in LONG and os.environ.get("POSEIDON_EXAMPLES") != "all":
-        pytest.skip("it takes long: POSEIDON_EXAMPLES=all, as make soak sets it")
+    if name in LONG and os.environ.get("POSEIDON_CASES") != "all":
+        pytest.skip("it takes long: POSEIDON_CASES=all, as make soak sets it")
     if name in ("fashion", "wide", "loop") and not FASHION_MNIST.exists():
         pytest.skip(f"{FASHION_MNIST} is not there: install dataset-fashion-mnist")
     if name == "packages" and shutil.which("apt-cache") is None:

@@ -23,8 +23,8 @@ SAID = {"fashion": "of the test images", "wide": "layer 5: sfb", "text": "right 
 @pytest.mark.parametrize("example", ARGUMENTS)
 def test_an_example_runs(tmp_path, example):
     name, *options = example.split()
-    if example in LONG and os.environ.get("POSEIDON_EXAMPLES") != "all":
-        pytest.skip("it takes long: POSEIDON_EXAMPLES=all, as make soak sets it")
+    if example in LONG and os.environ.get("POSEIDON_CASES") != "all":
+        pytest.skip("it takes long: POSEIDON_CASES=all, as make soak sets it")
     if name in ("fashion", "wide") and not FASHION_MNIST.exists():
         pytest.skip(f"{FASHION_MNIST} is not there: install dataset-fashion-mnist")
     processes = programs.start(PREPARED, tmp_path, 2, FOLDER / f"{name}.py", *options, *ARGUMENTS[example].split())

@@ -11,7 +11,10 @@
 
 #include <cctype>
 #include <cerrno>
+#include <filesystem>
 #include <limits>
+#include <memory>
+#include <system_error>
 
 namespace poseidon::caffe {
 namespace {
@@ -87,15 +90,15 @@ Status ParseText(const std::string& text, const std::string& name, Message* mess
 }
 
 Status ReadTextFile(const std::string& path, Message* message, const KnownType& known) {
-  File file(path, O_RDONLY);
-  if (!file.is_open()) return OpenFailure(path);
-  google::protobuf::io::FileInputStream stream(file.fd());
+  POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, OpenToRead(path));
+  google::protobuf::io::FileInputStream stream(file->fd());
   const Status status = ParseTextStream(&stream, path, message);
   if (stream.GetErrno() != 0) {
     return DataLoss("cannot read " + path + ": " + ErrnoText(stream.GetErrno()));
   }
   if (status.ok()) return status;
-  File again(path, O_RDONLY);
+  std::error_code error;
+  File again(std::filesystem::is_regular_file(path, error) ? path : "", O_RDONLY);  // a pipe has been read
   if (!again.is_open()) return status;
   google::protobuf::io::FileInputStream from_its_beginning(again.fd());
   return AllThatIsMissing(&from_its_beginning, path, *message, known, status);
@@ -110,9 +113,8 @@ Status ParseBinary(const std::string& bytes, const std::string& name, Message* m
 }
 
 Status ReadBinaryFile(const std::string& path, Message* message) {
-  File file(path, O_RDONLY);
-  if (!file.is_open()) return OpenFailure(path);
-  google::protobuf::io::FileInputStream stream(file.fd());
+  POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, OpenToRead(path));
+  google::protobuf::io::FileInputStream stream(file->fd());
   const Status status = ParseBinaryStream(&stream, path, message);
   if (stream.GetErrno() != 0) {
     return DataLoss("cannot read " + path + ": " + ErrnoText(stream.GetErrno()));
