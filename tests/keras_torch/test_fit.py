@@ -37,7 +37,8 @@ EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6
          "callbacks_that_write": 1e-6, "a_stop_on_one_worker": 1e-6, "forms_of_arrays": 1e-6, "a_stop_after_a_batch": 1e-6,
          "a_stop_by_nan": 0, "saved_and_loaded": 1e-5}
 ALWAYS = ["seeds_stay_own"]  # its test has no parameter
-BITS_ONLY = ["normalized_and_dropped", "shuffled", "shuffled_by_number", "goes_on_after_a_failure", "seeds_stay_own", "given_back"]
+BITS_ONLY = ["normalized_and_dropped", "shuffled", "shuffled_by_number", "batches_by_number_read_once",
+             "goes_on_after_a_failure", "seeds_stay_own", "given_back"]
 
 
 @pytest.fixture(scope="module", autouse=True)

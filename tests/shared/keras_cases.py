@@ -267,6 +267,26 @@ class Numbered(keras.utils.PyDataset):
         self.ended += 1
 
 
+@case
+def batches_by_number_read_once(steps):
+    """In each epoch, by one worker or by all; of the last batch, which is left over, all have a share."""
+    class Counting(Numbered):
+        def __getitem__(self, index):
+            if noting:
+                read.append(index)
+            return super().__getitem__(index)
+    read, noting = [], True
+    data = Counting(samples(2, ALL // 2))
+    ends = fit_of(data, epochs=2)
+    noting = False
+    whole = len(data) - len(data) % poseidon.workers()
+    mine = [number for number in range(len(data)) if number >= whole or number % poseidon.workers() == poseidon.rank()]
+    if poseidon.workers() > 1:
+        assert sorted(number for number in read if number >= whole) == [number for number in mine if number >= whole for _ in range(2)], read
+        assert len(read) == 2 * len(mine), read
+    return ends
+
+
 class Endless(Numbered):
     """Begins anew at its end."""
     num_batches = None

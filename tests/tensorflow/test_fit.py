@@ -47,7 +47,8 @@ EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6
          "a_stop_after_a_batch": 1e-6, "a_stop_by_nan": 0,
          "in_half_precision": 2e-2}
 # One process would skip another step, or have another order.
-BITS_ONLY = ["an_overflow_on_one_worker", "shuffled_by_number", "shuffled_by_seeds", "goes_on_after_a_failure"]
+BITS_ONLY = ["an_overflow_on_one_worker", "shuffled_by_number", "shuffled_by_seeds",
+             "batches_by_number_read_once", "goes_on_after_a_failure"]
 # A plan that counts bytes only, from the sixth step on: on loopback factors win no time.
 MANY_FACTORS = {"policy": "bytes", "final_plan_step": 5}
 # Those with a Dense kernel that is large enough, trained once more with that plan.

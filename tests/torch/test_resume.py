@@ -86,8 +86,12 @@ def test_a_pass_goes_on_where_it_was(kind, workers):
     assert seen[:each] != seen[each:2 * each] or kind == "in order"
     for step in (1, each - 1, each, each + 1, each + 3) if kind != "in processes" else (each + 1,):
         again = loaders(kind, workers, 12 // workers, seed=6)  # another order, but for the state
+        state = states[step + (step - 1) // each]
         for loader in again:
-            loader.load_state_dict(states[step + (step - 1) // each])
+            loader.load_state_dict(state)
+        kept = again[0].state_dict()
+        assert [one.tolist() for one in kept.pop("generators")] == [one.tolist() for one in state["generators"]]
+        assert kept == {name: value for name, value in state.items() if name != "generators"}
         epoch = again[0].epoch
         assert (epoch, passes(again, 3 - epoch)) == ((step - 1) // each, seen[step:])
         assert again[0].epoch == 3

@@ -35,6 +35,7 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         self.first = self.passes = 0  # the number of the epoch of the first pass, and how many passes are over
         self.kept_order: tuple[tuple[int, int], np.ndarray[Any, Any]] | None = None
         self.kept_rest: tuple[int, bool] | None = None
+        self.read_ahead: list[Any] = []  # what is left over, read to see how much it is, and used in the first pass
         if whole.num_batches is not None and self.steps(whole.num_batches) == 0:
             raise PoseidonError(f"the data set has {whole.num_batches} batches, expected at least one sample for each of {ranks} "
                                 "workers", "INVALID_ARGUMENT")
@@ -48,8 +49,8 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         if batches % self.ranks == 0:
             return False
         if self.kept_rest is None or self.kept_rest[0] != batches:
-            rest = [self.whole[number] for number in range(batches - batches % self.ranks, batches)]
-            self.kept_rest = batches, sum(map(samples_in, rest)) >= self.ranks
+            self.read_ahead = [self.whole[number] for number in range(batches - batches % self.ranks, batches)]
+            self.kept_rest = batches, sum(map(samples_in, self.read_ahead)) >= self.ranks
         return self.kept_rest[1]
 
     @property
@@ -73,7 +74,8 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         of_step = self.order(batches, self.first + passes)[step * self.ranks:(step + 1) * self.ranks]
         if len(of_step) == self.ranks:
             return self.whole[int(of_step[self.rank])]
-        rest = [self.whole[int(number)] for number in of_step]
+        ahead, self.read_ahead = self.read_ahead if passes == 0 else [], []
+        rest = ahead or [self.whole[int(number)] for number in of_step]
         return share_of(rest, *part_of(sum(map(samples_in, rest)), self.rank, self.ranks))
 
     def on_epoch_begin(self) -> None:

@@ -197,8 +197,9 @@ class Use:
 
 
 def check_is_whole(loader: object, what: str, package: str) -> None:
-    """Refuses a Loader where a package divides data itself. It reads a batch ahead, whose samples would count in the step before."""
-    if isinstance(loader, Loader):
+    """Refuses a loader of ours where a package divides data itself. It reads a batch ahead, whose samples would count in the step
+    before."""
+    if isinstance(loader, ResumableLoader):
         raise PoseidonError(f"{what} was given a loader of poseidon.torch.loader or shard, expected a DataLoader of the whole data "
                             f"set: {package} divides it", "INVALID_ARGUMENT")
 

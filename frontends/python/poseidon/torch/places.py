@@ -91,7 +91,7 @@ class Place:
 
     def state(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "done": self.done, "of": self.turns.total, "counts": self.turns.counts, "seed": self.numbers.seed,
-                "generators": self.began if self.done else self.states()}
+                "generators": self.began if self.done or self.goes_on else self.states()}
 
     def load(self, state: dict[str, Any]) -> None:
         if not isinstance(state, dict) or state.keys() != self.state().keys():
