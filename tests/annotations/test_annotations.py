@@ -40,3 +40,24 @@ def test_a_user_is_corrected(tmp_path):
                       "session.sum(array.array('d', [1.0]))\nname: int = session.member_name(1)\n")
     said, _ = mypy("--strict", "--python-version", "3.14", script)  # as the package above, which it knows by now
     assert re.findall(r"script\.py:(\d+): error", said) == ["3", "4", "6"], said
+
+
+def test_a_user_of_torch_is_corrected_and_completed(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("""import torch
+import poseidon.torch as poseidon
+poseidon.init(wire="tls", stuck_after=30)
+poseidon.init(wires="tls")
+poseidon.init(wire="tsl")
+model, optimizer = poseidon.distribute(torch.nn.Linear(2, 3), torch.optim.SGD([], lr=0.1))
+features: int = model.in_features
+alone = poseidon.distribute(torch.nn.Linear(2, 3), overlap="forward")
+features = alone.in_features
+poseidon.distribute(alone, overlap="forwards")
+with poseidon.no_sync(model):
+    pass
+batches = poseidon.loader(torch.utils.data.TensorDataset(), batch_size=2)
+batches.set_epoch("1")
+""")
+    said, _ = mypy("--strict", "--python-version", "3.14", script)
+    assert re.findall(r"script\.py:(\d+): error", said) == ["4", "5", "10", "14"], said

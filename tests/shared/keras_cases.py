@@ -283,7 +283,7 @@ def batches_by_number_read_once(steps):
     mine = [number for number in range(len(data)) if number >= whole or number % poseidon.workers() == poseidon.rank()]
     if poseidon.workers() > 1:
         assert sorted(number for number in read if number >= whole) == [number for number in mine if number >= whole for _ in range(2)], read
-        assert len(read) == 2 * len(mine), read
+        assert 0 <= len(read) - 2 * len(mine) <= 2, read  # TensorFlow's loop looks at two before
     return ends
 
 
@@ -504,8 +504,9 @@ def goes_on(steps, *more):
 
     def ended(make, *callbacks):
         keras.backend.clear_session()
-        keras.utils.set_random_seed(5)
-        model = dense_net()
+        own_seed()
+        # So small that no gradient goes as factors, which a plan of measured times would change between two fits.
+        model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(30, activation="tanh"), keras.layers.Dense(CLASSES)])
         model.compile(optimizer=SGD(0.05, momentum=0.9), loss=LOSS)
         poseidon.distribute(model)
         model.fit(**make(samples(steps // 5, 5)), epochs=4, verbose=0, callbacks=list(callbacks))

@@ -53,7 +53,7 @@ def apart(alone, together):
 
 @pytest.mark.parametrize("workers, case", [
     (2, "plain"), (4, "plain"), (2, "uneven"), (3, "uneven"), (2, "rest"), (3, "rest"), (2, "synchronized"), (3, "synchronized"), (2, "forward"),
-    (2, "shuffled"), (2, "normalized"), (3, "normalized"), (3, "sampled"), (2, "validated"), (2, "two_models"), (2, "actor_and_critic"), (2, "averaged"),
+    (2, "shuffled"), (2, "normalized"), (3, "normalized"), (2, "accumulated"), (3, "sampled"), (2, "validated"), (2, "two_models"), (2, "actor_and_critic"), (2, "averaged"),
     (2, "sequences_first"), (2, "objects"), (3, "side_by_side"), (2, "drawn_behind_a_loader"), (2, "as_ddp"),
     (3, "as_ddp"), (2, "as_ddp_with_factors")])
 def test_workers_train_what_one_does(tmp_path, workers, case):

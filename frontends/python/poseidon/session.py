@@ -18,7 +18,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from . import interruption, launch, meeting
 from . import library as c
@@ -27,9 +27,39 @@ from .launch import Place
 from .order import Order
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer  # of the type checker's own
+    from typing_extensions import Buffer, Unpack  # of the type checker's own
 
     Path = str | os.PathLike[str]
+
+    class Options(TypedDict, total=False):
+        """The keywords of open_options but for a place, as poseidon.torch.init explains them."""
+
+        wire: Literal["auto", "tls", "auth"]
+        schemes: dict[str, str] | str | None
+        plan_pin: str | None
+        final_plan_step: int | None
+        policy: Literal["time", "bytes"]
+        servers: int
+        join_timeout: float
+        dead_after: float
+        host: str | None
+        log: Callable[[int, str], object] | None
+        levels: Literal["flat", "host", "auto"]
+        stuck_after: float
+        blas: Path | None
+        trace_spans: int
+
+    class Joining(Options, total=False):
+        """The keywords of join."""
+
+        rank: int | None
+        workers: int | None
+        coordinator: str | None
+        port: int | None
+        listen: str | None
+        token_file: Path | None
+        threads: int | None
+        cores: int | None
 
 JOIN_TIMEOUT = 120.0  # seconds
 
@@ -120,7 +150,7 @@ def listening(announce: Callable[[str, int], None]) -> Callable[[object, bytes, 
 
 def join(rank: int | None = None, workers: int | None = None, coordinator: str | None = None, port: int | None = None,
          listen: str | None = None, token_file: Path | None = None, threads: int | None = None, cores: int | None = None,
-         meet: Callable[[Place], Callable[[str, int], None] | None] | None = None, **options: Any) -> Session:
+         meet: Callable[[Place], Callable[[str, int], None] | None] | None = None, **options: Unpack[Options]) -> Session:
     """A session of worker `rank` of `workers`; returns when all workers are there, or raises PoseidonError. Rank 0 listens at
     `coordinator`, a host or address, and `port`, which the others call; `listen` is the address at which this process itself
     listens. `token_file` is what make_token_file wrote, the same for all. `threads` multiply factors, by default as many as

@@ -28,14 +28,15 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
 
     Thread: any; Keras asks for batches on several, or in processes that have a copy."""
 
-    def __init__(self, whole: Any, rank: int, ranks: int, seed: int | None = None, endless: bool = False) -> None:
-        """`endless`: one pass follows another, for epochs of another length than a pass."""
+    def __init__(self, whole: Any, rank: int, ranks: int, seed: int | None = None, endless: bool = False, of_fit: bool = False) -> None:
+        """`endless`: one pass follows another, for epochs of another length than a pass. `of_fit`: begin_epoch says when one begins."""
         super().__init__(whole.workers, whole.use_multiprocessing, whole.max_queue_size)
         self.whole, self.rank, self.ranks, self.seed, self.endless = whole, rank, ranks, seed, endless
-        self.first = self.passes = 0  # the number of the epoch of the first pass, and how many passes are over
+        self.first = self.epoch = 0  # of the epochs, by whose numbers batches are ordered, the first one and the one under way
+        self.of_fit, self.has_begun = of_fit, False
         self.kept_order: tuple[tuple[int, int], np.ndarray[Any, Any]] | None = None
         self.kept_rest: tuple[int, bool] | None = None
-        self.read_ahead: list[Any] = []  # what is left over, read to see how much it is, and used in the first pass
+        self.read_ahead: list[Any] = []  # what is left over, read to see how much it is, and used in the first epoch
         if whole.num_batches is not None and self.steps(whole.num_batches) == 0:
             raise PoseidonError(f"the data set has {whole.num_batches} batches, expected at least one sample for each of {ranks} "
                                 "workers", "INVALID_ARGUMENT")
@@ -49,8 +50,9 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         if batches % self.ranks == 0:
             return False
         if self.kept_rest is None or self.kept_rest[0] != batches:
-            self.read_ahead = [self.whole[number] for number in range(batches - batches % self.ranks, batches)]
-            self.kept_rest = batches, sum(map(samples_in, self.read_ahead)) >= self.ranks
+            rest = [self.whole[number] for number in range(batches - batches % self.ranks, batches)]
+            self.kept_rest = batches, sum(map(samples_in, rest)) >= self.ranks
+            self.read_ahead = rest if self.of_fit else []
         return self.kept_rest[1]
 
     @property
@@ -70,21 +72,28 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         batches = self.whole.num_batches
         if batches is None:
             return self.whole[index * self.ranks + self.rank]
-        passes, step = divmod(index, self.steps(batches)) if self.endless else (self.passes, index)
-        of_step = self.order(batches, self.first + passes)[step * self.ranks:(step + 1) * self.ranks]
+        passes, step = divmod(index, self.steps(batches)) if self.endless else (0, index)
+        of_step = self.order(batches, self.first + passes if self.endless else self.epoch)[step * self.ranks:(step + 1) * self.ranks]
         if len(of_step) == self.ranks:
             return self.whole[int(of_step[self.rank])]
-        ahead, self.read_ahead = self.read_ahead if passes == 0 else [], []
-        rest = ahead or [self.whole[int(number)] for number in of_step]
+        rest = self.read_ahead or [self.whole[int(number)] for number in of_step]
+        if self.has_begun:  # before, Keras looks at batches to see what they are
+            self.read_ahead = []
         return share_of(rest, *part_of(sum(map(samples_in, rest)), self.rank, self.ranks))
+
+    def begin_epoch(self, number: int) -> None:
+        """Before Keras asks for its batches."""
+        if self.has_begun:
+            self.read_ahead = []  # which a process of Keras' has used, with a copy
+        else:
+            self.first, self.has_begun = number, True
+        self.epoch = number
 
     def on_epoch_begin(self) -> None:
         if hasattr(self.whole, "on_epoch_begin"):  # not in the oldest Keras
             self.whole.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        """Here and not in on_epoch_begin, before which Keras may have asked for batches."""
-        self.passes += 1
         self.whole.on_epoch_end()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import keras
 import numpy as np
@@ -27,17 +27,23 @@ from ..torch.replicas import broadcast
 from . import arrays, batches, leaves, loaders, training
 from .models import check_is_model, refuse_compiled, without_seeds
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..session import Joining
+
 __all__ = ["busy", "check", "distribute", "init", "plan", "rank", "report", "shard", "shutdown", "trace", "workers"]
 
 _trainings: dict[Any, Training] = {}  # by model
 _unused: list[Training] = []  # those whose gradients have not been exchanged yet
 
 
-def init(**words: Any) -> None:
+def init(**words: Unpack[Joining]) -> None:
     """Joins the job; returns when all workers are there. Arguments: those of poseidon.torch.init. A second call does nothing."""
     if not job.is_joined():
         # Keras runs its layers past torch's hooks, so nobody could time their forward passes: the first plan stays.
-        _torch.init(**{"final_plan_step": None, **words})
+        words.setdefault("final_plan_step", None)
+        _torch.init(**words)
 
 
 def shutdown() -> None:

@@ -81,7 +81,7 @@ class Training:
         self.model, self.backend = model, backend
         self.fitting = self.evaluating = False
         self.compared = False  # the weights, after the first step
-        self.epoch = self.first_epoch = 0  # of the fit: the one under way, and the one it begins with
+        self.epoch = 0  # of the fit, the one under way
         self.batches: Any = None  # of the fit, this worker's
         self.said_of_means = ""  # of the means that the model trains on
         self.repeated = self.validation_repeated = False  # every worker evaluates the same samples, all of them
@@ -147,7 +147,7 @@ class Training:
         asked = bound.arguments
         self.say_of_means(asked)
         self.share_data(asked)
-        self.batches, self.first_epoch = asked["x"], asked["initial_epoch"]
+        self.batches = asked["x"]
         session = self.backend.session()
         given = callbacks.given(asked["callbacks"])
         together = callbacks.TogetherInBatches if any_of(session, any(map(callbacks.may_stop, given))) else callbacks.Together
@@ -204,7 +204,7 @@ class Training:
         elif isinstance(x, keras.utils.PyDataset):
             whole = x.whole if isinstance(x, batches.Part) else x
             endless = bool(asked["steps_per_epoch"]) and whole.num_batches is not None
-            asked.update(x=batches.Part(whole, session.rank, session.workers, seed, endless), shuffle=False)
+            asked.update(x=batches.Part(whole, session.rank, session.workers, seed, endless, of_fit=True), shuffle=False)
         elif batches.is_generator(x):
             asked["x"] = batches.divided(x, session.rank, session.workers)
         elif batches.is_sharded_dataset(x):
@@ -255,14 +255,14 @@ class Training:
         if self.backend.differing(state):
             self.backend.broadcast(state)
         self.model._initial_epoch = self.backend.session().broadcast_number(self.model._initial_epoch or 0) or None
-        if isinstance(self.batches, batches.Part):
-            self.batches.first = self.model._initial_epoch or self.first_epoch
         self.statistics.remember()
         self.begin_steps()
 
     def begin_epoch(self, epoch: int) -> None:
         """Before Keras asks for the batches of it, whose order follows from its number: so does a fit that goes on with it."""
         self.epoch = epoch
+        if isinstance(self.batches, batches.Part):
+            self.batches.begin_epoch(epoch)
 
     def end_epoch(self) -> None:
         """Moving statistics become those of all workers, whose batches they are of."""

@@ -34,7 +34,9 @@ from .factors import kind_of
 from .lanes import traced
 
 if TYPE_CHECKING:
-    from ..session import Session
+    from typing_extensions import Unpack
+
+    from ..session import Joining, Session
 
 __all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "busy", "differing", "exchanges", "init",
            "make_token_file", "merged", "rank", "reduce", "report", "shard", "shutdown", "trace", "workers"]
@@ -58,7 +60,7 @@ def _abandon(session: Session) -> None:
 _member = Membership("poseidon.tensorflow", _detach, _abandon)
 
 
-def init(**words: Any) -> None:
+def init(**words: Unpack[Joining]) -> None:
     """Joins the job; returns when all workers are there. Arguments: those of poseidon.torch.init. A second call does nothing.
     `threads` multiply factors: as many as TensorFlow is set to use for one op, else this worker's share of its host's
     cores. `blas` multiplies them: without POSEIDON_BLAS the OpenBLAS of NumPy's wheel, where that has one."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from typing import Any
+from typing import Any, Literal, TypeVar, overload
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -28,14 +28,14 @@ from . import data, job, random_numbers
 from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object, normalize
 from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
-from .job import busy, init, joined, local_rank, rank, release, shutdown, workers, wrap
+from .job import busy, init, joined, local_rank, no_sync, rank, release, shutdown, workers, wrap
 from .places import ResumableLoader
 from .replicas import compare_optimizers
 from .tensors import bytes_of
 
 __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach", "barrier",
            "broadcast", "broadcast_object", "busy", "check", "distribute", "init", "loader", "local_rank", "make_token_file",
-           "normalize", "plan", "rank", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
+           "no_sync", "normalize", "plan", "rank", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
 
@@ -45,8 +45,22 @@ if torch.distributed.is_available():
     process_group.register()
 
 
-def distribute(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, *, overlap: str = "backward",
-               factors: bool = True, check_every: int | None = None, tf32: bool = False) -> Any:
+Model = TypeVar("Model", bound=torch.nn.Module)
+Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
+
+
+@overload
+def distribute(model: Model, optimizer: None = None, *, overlap: Literal["backward", "forward"] = "backward", factors: bool = True,
+               check_every: int | None = None, tf32: bool = False) -> Model: ...
+
+
+@overload
+def distribute(model: Model, optimizer: Optimizer, *, overlap: Literal["backward", "forward"] = "backward", factors: bool = True,
+               check_every: int | None = None, tf32: bool = False) -> tuple[Model, Optimizer]: ...
+
+
+def distribute(model: Model, optimizer: Optimizer | None = None, *, overlap: Literal["backward", "forward"] = "backward",
+               factors: bool = True, check_every: int | None = None, tf32: bool = False) -> Model | tuple[Model, Optimizer]:
     """Lets `model` train with the models of all other workers, exactly as one model on all their batches. Returns model and
     optimizer, the same objects, or the model alone where no optimizer is given. All workers call it, and start from rank 0's
     parameters and buffers. One worker trains as always.

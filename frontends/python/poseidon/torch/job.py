@@ -17,9 +17,10 @@ from .exchange import Exchange
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
+    from typing_extensions import Unpack
 
     from ..launch import Place
-    from ..session import Path, Session
+    from ..session import Options, Path, Session
 
 _wrapped: list[Exchange] = []
 
@@ -42,7 +43,7 @@ _member = Membership("poseidon.torch", _detach, _abandon)
 
 def init(rank: int | None = None, workers: int | None = None, coordinator: str | None = None, port: int | None = None,
          listen: str | None = None, token_file: Path | None = None, threads: int | None = None,
-         cores: int | None = None, **options: Any) -> None:
+         cores: int | None = None, **options: Unpack[Options]) -> None:
     """Joins the job; returns when all workers are there. distribute, loader and the collectives do so where it has not been
     called; called again without arguments it does nothing, and with arguments it raises.
 
