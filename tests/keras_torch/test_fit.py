@@ -64,9 +64,9 @@ def trained(request, tmp_path_factory):
     """The folder with the variables of those cases that tests ask for, of one worker and of two."""
     folder = tmp_path_factory.mktemp("trained")
     asked = {item.callspec.params["name"] for item in request.session.items if hasattr(item, "callspec") and "name" in item.callspec.params}
-    names = [name for name in [*EXACT, *BITS_ONLY] if name in asked or name in ALWAYS]
+    exact, bits_only = ([name for name in some if name in asked or name in ALWAYS] for some in (EXACT, BITS_ONLY))
     for workers in 1, 2:
-        processes = train(folder, workers, *names, *(["refusals"] if workers > 1 else []))
+        processes = train(folder, workers, *exact, *(["refusals"] if workers > 1 else []), *bits_only)
         for process, errors in zip(processes, ended(processes)):
             assert process.returncode == 0, errors[-3000:]
     return folder

@@ -139,11 +139,14 @@ class ResumableLoader(DataLoader[Any]):
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch's iterator type has no more than this to offer
         self.place.begin()
-        # Torch draws as a pass begins, and did so when this one began: the program's numbers are those from after that.
+        # Torch draws here, as a pass begins, and did so when this one began: the program's numbers are those from after that.
         kept = random_numbers.states() if self.place.done else None
         batches = super().__iter__()
         if kept is not None:
             random_numbers.restore(kept)
+        return self.counted(batches)
+
+    def counted(self, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             self.place.step()
             yield batch
