@@ -65,7 +65,8 @@ typedef struct poseidon_status {
   size_t struct_size;
   poseidon_code code;
   int32_t scope;
-  int32_t culprit;  // the member to blame (poseidon_member_name), or POSEIDON_NO_CULPRIT
+  // The member to blame (poseidon_member_name), the first of those that the sentence names, or POSEIDON_NO_CULPRIT.
+  int32_t culprit;
   uint32_t reserved;
   char message[1000];  // one sentence without a full stop; cut where it is longer
 } poseidon_status;

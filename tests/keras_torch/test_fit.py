@@ -113,6 +113,7 @@ def test_workers_drop_out_by_seeds_of_their_own(trained):
     ("gradients_of_autograd", r"the gradient of variable 'sequential/dense/kernel' comes to the optimizer without"),
     ("a_distributed_sampler", r"the loader has a DistributedSampler, expected one that gives the samples of all"),
     ("an_iterable_data_set", r"the data set of the loader is an IterableDataset"),
+    ("a_loader_without_a_length", r"the number of batches of the loader is not known on every worker before it ends"),
     ("one_batch", r"the data set has 1 batches, expected at least one for each of 2 workers"),
     ("a_batch_for_one", r"the data set has 1 batches, expected at least one sample for each of 2 workers"),
     ("fewer_batches_on_one", r"the workers' data sets differ in their batches: rank 0 has 4, rank 1 has 3"),

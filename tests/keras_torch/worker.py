@@ -359,7 +359,7 @@ def refusals(steps):
 
 
 REFUSED = ["compiled_whole", "a_loop_of_an_unbuilt_model", "gradients_of_autograd", "a_distributed_sampler", "an_iterable_data_set",
-           "one_batch", "a_batch_for_one", "fewer_batches_on_one", "a_list_of_batches", "an_undivided_loader",
+           "a_loader_without_a_length", "one_batch", "a_batch_for_one", "fewer_batches_on_one", "a_list_of_batches", "an_undivided_loader",
            "weights_that_part"]
 
 
@@ -393,6 +393,14 @@ def an_iterable_data_set(steps):
         def __iter__(self):
             yield torch.zeros(1)
     poseidon.shard(DataLoader(Endless(), 4))
+
+
+@case
+def a_loader_without_a_length(steps):
+    class Each(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return zip(*samples(1 + poseidon.rank()))
+    fit_of(DataLoader(Each(), 4))
 
 
 @case

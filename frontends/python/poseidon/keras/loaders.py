@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from ..errors import PoseidonError
 from ..shares import part_of
 from ..torch import data
+from ..torch.places import length_of
 from . import arrays as of_fit
 from . import batches, leaves
 
@@ -33,6 +34,13 @@ def is_divided(given: Any) -> bool:
     return isinstance(given, DataLoader) and (isinstance(given.dataset, IterableDataset) or
                                               isinstance(given.sampler, samplers) or
                                               isinstance(given.batch_sampler, samplers))
+
+
+def check_even(given: Any) -> None:
+    """Refuses a loader without a length: one worker may end before the others, who would wait for it."""
+    if isinstance(given, DataLoader) and length_of(given) is None:
+        raise PoseidonError("the number of batches of the loader is not known on every worker before it ends, expected a data set with "
+                            "__len__, or fit(steps_per_epoch=...)", "INVALID_ARGUMENT")
 
 
 class Order(Sampler[Any]):

@@ -188,6 +188,9 @@ class Training(training.Training):
     def is_divided(self, given: Any) -> bool:
         return super().is_divided(given) or loaders.is_divided(given)
 
+    def check_even(self, given: Any) -> None:
+        loaders.check_even(given)
+
     def training_batches(self, given: Any, at_once: int, order: Callable[[], Any]) -> Any:
         return loaders.batches_of(given, at_once, rank(), workers(), order)
 

@@ -214,6 +214,8 @@ class Training:
         elif not self.is_divided(x):
             raise PoseidonError(f"fit was given a {type(x).__module__}.{type(x).__qualname__} that nobody has divided among the "
                                 f"workers, expected {self.takes}", "INVALID_ARGUMENT")
+        elif not asked["steps_per_epoch"]:
+            self.check_even(x)
         self.share_validation(asked)
 
     def share_arrays(self, asked: dict[str, Any], seed: int | None) -> None:
