@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/proto/read.h"
 
-#include <fcntl.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
@@ -11,10 +10,8 @@
 
 #include <cctype>
 #include <cerrno>
-#include <filesystem>
 #include <limits>
 #include <memory>
-#include <system_error>
 
 namespace poseidon::caffe {
 namespace {
@@ -97,10 +94,8 @@ Status ReadTextFile(const std::string& path, Message* message, const KnownType& 
     return DataLoss("cannot read " + path + ": " + ErrnoText(stream.GetErrno()));
   }
   if (status.ok()) return status;
-  std::error_code error;
-  File again(std::filesystem::is_regular_file(path, error) ? path : "", O_RDONLY);  // a pipe has been read
-  if (!again.is_open()) return status;
-  google::protobuf::io::FileInputStream from_its_beginning(again.fd());
+  if (::lseek(file->fd(), 0, SEEK_SET) != 0) return status;  // of a pipe there is no more
+  google::protobuf::io::FileInputStream from_its_beginning(file->fd());
   return AllThatIsMissing(&from_its_beginning, path, *message, known, status);
 }
 
