@@ -8,6 +8,7 @@ from torch import nn
 import accelerator
 import products
 from accelerator import KIND
+from refusals import refused
 
 DELAY = 2000  # microseconds
 
@@ -77,12 +78,8 @@ def a_model_that_moves_is_refused():
     model = net(one)
     poseidon.torch.wrap(model)
     model.to(other)
-    try:
-        model(torch.ones(2, 6).to(other))
-    except poseidon.PoseidonError as error:
-        assert f"the model has moved from {one} to {other}, expected that it moves before distribute" in str(error)
-    else:
-        raise AssertionError("not refused")
+    refused(f"the model has moved from {one} to {other}, expected that it moves before distribute",
+            lambda: model(torch.ones(2, 6).to(other)))
 
 
 def numbers_on_a_device_are_shared():
@@ -97,12 +94,8 @@ def numbers_on_a_device_are_shared():
 def a_device_without_streams_is_refused():
     import poseidon.torch
     poseidon.torch.init(rank=0, workers=1)
-    try:
-        poseidon.torch.wrap(nn.Linear(2, 2, device="meta"))
-    except poseidon.PoseidonError as error:
-        assert "parameter 'weight' is on meta, expected the CPU or a device with streams" in str(error)
-    else:
-        raise AssertionError("not refused")
+    refused("parameter 'weight' is on meta, expected the CPU or a device with streams",
+            lambda: poseidon.torch.wrap(nn.Linear(2, 2, device="meta")))
 
 
 def rounding_is_set_back():

@@ -21,6 +21,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard  # noqa
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 import poseidon.torch as poseidon  # noqa: E402
+from refusals import fails  # noqa: E402
 
 GLOO_DTYPES = torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8
 DTYPES = *GLOO_DTYPES, torch.bfloat16, torch.int16, torch.bool
@@ -38,14 +39,6 @@ def numbers(dtype, *shape, seed=0, rank=None):
     """A rank's own, small enough for any sum and product to be exact."""
     source = torch.Generator().manual_seed(100 * seed + (dist.get_rank() if rank is None else rank))
     return torch.randint(0, 2 if dtype == torch.bool else 4, shape, generator=source).to(dtype)
-
-
-def fails(call):
-    try:
-        call()
-    except poseidon.PoseidonError as error:
-        return str(error)
-    raise AssertionError("nothing was refused")
 
 
 def same(one, other):
@@ -272,6 +265,7 @@ def lost_in_ddp():
 
 def interrupted():
     """Rank 0 waits for a sum that rank 1 has no part in yet, and hears Ctrl-C at once."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a script starts in the background ignores it
     dist.init_process_group("poseidon")
     dist.barrier()
     if dist.get_rank() == 0:

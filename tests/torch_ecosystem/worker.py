@@ -6,12 +6,13 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "frontends" / "python"), str(ROOT / "examples" / "torch")]
+sys.path[:0] = [str(ROOT / "frontends" / "python"), str(ROOT / "examples" / "torch"), str(ROOT / "tests" / "shared")]
 
 import torch  # noqa: E402
 
 import poseidon.torch as poseidon  # noqa: E402
 from poseidon.torch import job  # noqa: E402
+from refusals import refused  # noqa: E402
 
 RANK, WORKERS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
@@ -176,15 +177,6 @@ def trainer_resumed(who):
 
 
 # ---- cases
-
-def refused(sentence, call):
-    try:
-        call()
-    except poseidon.PoseidonError as error:
-        assert sentence in str(error), error
-    else:
-        raise AssertionError(f"nothing was refused, expected: {sentence}")
-
 
 def lightning_shares(who):
     """A strategy's calls besides training, and what it refuses; all workers call everything."""
