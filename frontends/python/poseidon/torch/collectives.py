@@ -60,8 +60,7 @@ def normalize(loss: torch.Tensor, count: torch.Tensor | float) -> torch.Tensor:
     # In a step whose batches differ in size gradients count by the samples (data.Uneven); here they shall not.
     samples = next((exchange.now.samples for exchange in training if exchange.now.samples), 1)
     sums = array.array("d", [own, samples])
-    if joined().workers > 1:
-        joined().sum(sums)
+    joined().sum(sums)
     counted, weights = sums
     return loss * (weights / samples) / counted if counted else loss * 0.0
 

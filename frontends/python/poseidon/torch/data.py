@@ -117,11 +117,13 @@ class Loader(ResumableLoader):
     uneven: Uneven
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # see above
+        batches = super().__iter__()  # from where turns knows in which place it begins
         turns = vars(self)["batch_sampler"]
+        even = turns.even if isinstance(turns, BatchTurns) else None
         use = Use(self.uneven)
-        for step, batch in enumerate(super().__iter__()):
+        for step, batch in enumerate(batches):
             use.next(step)
-            if not isinstance(turns, BatchTurns) or step != turns.even:
+            if step != even:
                 yield batch
                 continue
             with use.of(step, turns.last):

@@ -12,8 +12,6 @@ from torch.utils.data import DataLoader
 from ..errors import PoseidonError
 from . import random_numbers
 
-STRIDE = 0xD1B54A32D192ED03  # between the seeds of epochs: odd, so that no two are the same
-
 
 class Numbers:
     """The random numbers of a loader's order, the same on all workers: in every epoch those of `seed` and the epoch's number. A
@@ -37,7 +35,7 @@ class Numbers:
 
     def begin(self, epoch: int) -> None:
         for take in self.seeded:
-            take((self.seed + epoch * STRIDE) % 2 ** 63)
+            take(random_numbers.of_epoch(self.seed, epoch))
 
 
 class Turns(Protocol):
@@ -77,10 +75,8 @@ class Place:
         self.numbers.begin(self.epoch)
 
     def step(self) -> None:
-        """A step's batches were given."""
+        """A step's batches were given: as many as always, or what was left."""
         self.done += self.turns.at_once
-        if self.turns.total is not None:
-            self.done = min(self.done, self.turns.total)
 
     def set_epoch(self, epoch: int) -> None:
         if not (self.goes_on and epoch == self.epoch):
@@ -90,7 +86,9 @@ class Place:
         return [generator.get_state() for generator in self.numbers.own]
 
     def state(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "done": self.done, "of": self.turns.total, "counts": self.turns.counts, "seed": self.numbers.seed,
+        total = self.turns.total
+        done = self.done if total is None else min(self.done, total)
+        return {"epoch": self.epoch, "done": done, "of": total, "counts": self.turns.counts, "seed": self.numbers.seed,
                 "generators": self.began if self.done or self.goes_on else self.states()}
 
     def load(self, state: dict[str, Any]) -> None:

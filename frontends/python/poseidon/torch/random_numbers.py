@@ -9,12 +9,18 @@ from typing import Any
 
 import torch
 
-STRIDE = 0x9E3779B97F4A7C15  # between ranks' seeds: odd, so that no two are the same
+# Between the seeds of ranks, and of epochs: odd, so that no two are the same.
+OF_RANKS, OF_EPOCHS = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
 
 
 def of_rank(number: int, rank: int) -> int:
     """A seed of a rank's own; rank 0's is `number`."""
-    return (number + rank * STRIDE) % 2 ** 63
+    return (number + rank * OF_RANKS) % 2 ** 63
+
+
+def of_epoch(number: int, epoch: int) -> int:
+    """A seed of an epoch's own; that of epoch 0 is `number`."""
+    return (number + epoch * OF_EPOCHS) % 2 ** 63
 
 
 def seed_all(number: int) -> None:
