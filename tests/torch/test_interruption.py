@@ -49,7 +49,7 @@ else:
     signal.signal(signal.SIGINT, handler)
     def step():
         session.sum(array.array("f", [1]))
-    (folder / f"joins-{rank}").write_text(str(os.getpid()))
+    (folder / f"joins-{rank}").touch()
     try:
         session = poseidon.join(**place)
     except KeyboardInterrupt:
@@ -90,7 +90,7 @@ def start(tmp_path):
 
     def start_rank(script, *words, prepared=True):
         """A process that runs `script`. A prepared one is that of another, which waits for its end."""
-        file = tmp_path / "script.py"
+        file = tmp_path / f"script-{len(started)}.py"  # another one may be reading its own
         file.write_text(script)
         python = PREPARED.command() if prepared else [sys.executable, "-B"]
         process = subprocess.Popen(
@@ -100,10 +100,10 @@ def start(tmp_path):
         started.append(process)
         return process
     yield start_rank
-    for file in tmp_path.glob("ready-[01]"):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(file.read_text()), signal.SIGKILL)
-    for process in started:
+    for rank, process in enumerate(started):
+        if process.poll() is None and (ready := tmp_path / f"ready-{rank}").exists():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(ready.read_text()), signal.SIGKILL)
         process.kill()
         process.communicate()
 
