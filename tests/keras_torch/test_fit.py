@@ -16,6 +16,7 @@ pytest.importorskip("torch", reason="torch is not installed for this interpreter
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "shared"))
 import programs  # noqa: E402
+import some_cases  # noqa: E402
 
 PATIENCE = 400 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
 STEPS = 30
@@ -63,7 +64,7 @@ def train(folder, workers, *names, steps=STEPS):
 def trained(request, tmp_path_factory):
     """The folder with the variables of those cases that tests ask for, of one worker and of two."""
     folder = tmp_path_factory.mktemp("trained")
-    asked = {item.callspec.params["name"] for item in request.session.items if hasattr(item, "callspec") and "name" in item.callspec.params}
+    asked = some_cases.names(request)
     exact, bits_only = ([name for name in some if name in asked or name in ALWAYS] for some in (EXACT, BITS_ONLY))
     for workers in 1, 2:
         processes = train(folder, workers, *exact, *(["refusals"] if workers > 1 else []), *bits_only)

@@ -27,3 +27,9 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)
     items[:] = [item for item in items if item not in gone]
+
+
+def names(request):
+    """For a fixture that trains what several tests look at: the parameters `name` of those that run and use it."""
+    return list(dict.fromkeys(item.callspec.params["name"] for item in request.session.items if request.fixturename in item.fixturenames and
+                              "name" in getattr(getattr(item, "callspec", None), "params", ())))

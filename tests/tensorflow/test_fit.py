@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import programs
+import some_cases
 from conftest import FRONT_END, HERE, PATIENCE, PREPARED, PYTHON, TIMEOUT_FACTOR, ended, needs_tensorboard, needs_tensorflow, start
 
 STEPS = 50
@@ -74,31 +75,25 @@ def check_ended_well(processes):
     return said
 
 
-def cases(request):
-    """Those of the tests that were asked for (pytest -k) and use this fixture."""
-    return list(dict.fromkeys(item.callspec.params["name"] for item in request.session.items
-                              if request.fixturename in item.fixturenames))
-
-
 @pytest.fixture(scope="module")
 def trained(request, tmp_path_factory):
     """The folder with the variables of every case, of one worker and of two, and with what workers said."""
     folder = tmp_path_factory.mktemp("trained")
     for workers in 1, 2:
-        said = check_ended_well(train(folder, workers, *cases(request)))
+        said = check_ended_well(train(folder, workers, *some_cases.names(request)))
         (folder / f"of{workers}-said.json").write_text(json.dumps(said))
     return folder
 
 
 @pytest.fixture(scope="module")
 def with_factors(request, trained):
-    check_ended_well(train(trained, 2, *cases(request), result="with_factors", init=MANY_FACTORS))
+    check_ended_well(train(trained, 2, *some_cases.names(request), result="with_factors", init=MANY_FACTORS))
     return trained
 
 
 @pytest.fixture(scope="module")
 def repeated(request, with_factors):
-    check_ended_well(train(with_factors, 2, *cases(request), result="again", init=MANY_FACTORS))
+    check_ended_well(train(with_factors, 2, *some_cases.names(request), result="again", init=MANY_FACTORS))
     return with_factors
 
 
