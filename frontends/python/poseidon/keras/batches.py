@@ -32,7 +32,7 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         """`endless`: one pass follows another, for epochs of another length than a pass. `of_fit`: begin_epoch says when one begins."""
         super().__init__(whole.workers, whole.use_multiprocessing, whole.max_queue_size)
         self.whole, self.rank, self.ranks, self.seed, self.endless = whole, rank, ranks, seed, endless
-        self.first = self.epoch = 0  # of the epochs, by whose numbers batches are ordered, the first one and the one under way
+        self.epoch = 0  # by whose number batches are ordered: the one under way, or, where they are endless, the first one
         self.of_fit, self.has_begun = of_fit, False
         self.kept_order: tuple[tuple[int, int], np.ndarray[Any, Any]] | None = None
         self.kept_rest: tuple[int, bool] | None = None
@@ -73,7 +73,7 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         if batches is None:
             return self.whole[index * self.ranks + self.rank]
         passes, step = divmod(index, self.steps(batches)) if self.endless else (0, index)
-        of_step = self.order(batches, self.first + passes if self.endless else self.epoch)[step * self.ranks:(step + 1) * self.ranks]
+        of_step = self.order(batches, self.epoch + passes)[step * self.ranks:(step + 1) * self.ranks]
         if len(of_step) == self.ranks:
             return self.whole[int(of_step[self.rank])]
         rest = self.read_ahead or [self.whole[int(number)] for number in of_step]
@@ -85,9 +85,9 @@ class Part(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no annotat
         """Before Keras asks for its batches."""
         if self.has_begun:
             self.read_ahead = []  # which a process of Keras' has used, with a copy
-        else:
-            self.first, self.has_begun = number, True
-        self.epoch = number
+        if not (self.has_begun and self.endless):
+            self.epoch = number
+        self.has_begun = True
 
     def on_epoch_begin(self) -> None:
         if hasattr(self.whole, "on_epoch_begin"):  # not in the oldest Keras
