@@ -12,8 +12,9 @@ std::chrono::steady_clock::duration FromSeconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-void Ending::Within(Clock::duration time) {
-  const Clock::time_point deadline = Clock::now() + time;
+void Ending::Within(Clock::duration time) { At(Clock::now() + time); }
+
+void Ending::At(Clock::time_point deadline) {
   if (!deadline_ || deadline < *deadline_) deadline_ = deadline;
 }
 
@@ -35,11 +36,17 @@ void Ending::OnDeadline(Members& members) {
   for (Member& member : members) {
     ++place;
     if (member.ended()) continue;
-    const bool may_save = member.saving() && !IsStuck(records, place) && saving_deadline_ && Clock::now() < *saving_deadline_;
-    if (may_save && member.Lives(FromSeconds(options_.answer_seconds))) {
-      Within(std::min(FromSeconds(options_.answer_seconds), *saving_deadline_ - Clock::now()));
-    } else if (member.spared_until() && Clock::now() < *member.spared_until()) {
-      Within(*member.spared_until() - Clock::now());
+    const Clock::time_point now = Clock::now();
+    if (member.saving() && !IsStuck(records, place) && saving_deadline_ && now < *saving_deadline_) {
+      // Of a question that is open already, its own moment: another timer may have brought us here before that.
+      const Clock::time_point answers_by = member.Ask() + FromSeconds(options_.answer_seconds);
+      if (now < answers_by) {
+        At(std::min(answers_by, *saving_deadline_));
+        continue;
+      }
+    }
+    if (member.spared_until() && now < *member.spared_until()) {
+      At(*member.spared_until());
     } else {
       member.Kill();
     }

@@ -36,6 +36,7 @@ class Ending {
   void OnDeadline(Members& members);
 
  private:
+  void At(Clock::time_point deadline);
   Clock::duration Grace() const { return FromSeconds(options_.grace_seconds); }
 
   const LaunchOptions& options_;

@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "tools/launch/beats.h"
+#include "tools/launch/ending.h"
 #include "tools/launch/events.h"
 #include "tools/launch/hosts.h"
 #include "tools/launch/launcher.h"
+#include "tools/launch/members.h"
 #include "tools/launch/process.h"
 
 namespace poseidon::launch {
@@ -193,6 +195,24 @@ TEST(LauncherTest, WhoIsFrozenWhileSavingIsEnded) {
       {.grace_seconds = 600, .answer_seconds = 0.2});
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_EQ(result.failure, "zero is silent (ended by the launcher: zero)");
+}
+
+// Another timer may be due while the question is open: that does not put off the end of who does not answer.
+TEST(EndingTest, AnEarlierMomentAsksNobodyAnew) {
+  const MemberProcess frozen = Shell("zero", "exec sleep 600");
+  const LaunchOptions options{.answer_seconds = 30};
+  Members members(FromSeconds(options.answer_seconds));
+  ASSERT_TRUE(members.Start(frozen, frozen.task).ok());
+  members.begin()->NoteSaving(true);
+  Ending ending(options);
+  ending.BeginAfterFailure();
+  ending.OnDeadline(members);
+  const auto answers_by = ending.deadline();
+  ASSERT_TRUE(answers_by);
+  ending.Within(FromSeconds(0));
+  ending.OnDeadline(members);
+  EXPECT_EQ(ending.deadline(), answers_by);
+  EXPECT_FALSE(members.begin()->record().ended_by_us);
 }
 
 // A disk that hangs: its member writes for ever, and the others have ended the job for it.

@@ -72,11 +72,12 @@ bool Member::IsFrozen(Clock::duration patience) const {
   return !ended() && (IsStopped() || (asked_ && Clock::now() >= *asked_ + patience));
 }
 
-bool Member::Lives(Clock::duration patience) {
-  if (asked_) return Clock::now() < *asked_ + patience;
-  asked_ = Clock::now();
-  Tell({{"command", "answer"}});
-  return true;
+Member::Clock::time_point Member::Ask() {
+  if (!asked_) {
+    asked_ = Clock::now();
+    Tell({{"command", "answer"}});
+  }
+  return *asked_;
 }
 
 }  // namespace poseidon::launch

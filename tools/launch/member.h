@@ -58,9 +58,9 @@ class Member {
   bool IsFrozen(Clock::duration patience) const;
   // The first counts.
   void NoteFailure(const Failed& failure);
-  // Asks it whether it lives. False where the last question is older than `patience` and has no answer. A member reads
-  // and answers in a thread of its own, whatever it is writing.
-  bool Lives(Clock::duration patience);
+  // Asks it whether it lives, unless it was asked and has not answered. Returns when it was asked. A member reads and
+  // answers in a thread of its own, whatever it is writing.
+  Clock::time_point Ask();
   // It has saved while the job ends, and is not ended before that moment.
   void Spare(Clock::time_point until) { spared_until_ = until; }
   const std::optional<Clock::time_point>& spared_until() const { return spared_until_; }

@@ -57,7 +57,7 @@ std::string Members::NamesOf(const std::vector<std::size_t>& places) const {
 
 void Members::AskWhoLives(bool elsewhere_only) {
   for (Member& member : members_) {
-    if (!member.ended() && (member.remote() || !elsewhere_only)) static_cast<void>(member.Lives(answer_within_));
+    if (!member.ended() && (member.remote() || !elsewhere_only)) member.Ask();
   }
 }
 
