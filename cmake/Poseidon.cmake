@@ -72,6 +72,13 @@ elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
   set(test_optimization -O1)
 endif()
 
+# In a folder whose programs need not be fast where a sanitizer looks at them: compiling takes half of the time then.
+macro(poseidon_not_optimized_when_sanitized)
+  if(POSEIDON_SANITIZE)
+    add_compile_options(-O0)
+  endif()
+endmacro()
+
 # One more label of tests that take minutes under sanitizers and show the least there.
 set(slow_when_sanitized)
 if(POSEIDON_SANITIZE)
@@ -102,6 +109,11 @@ function(poseidon_precompile target)
   set(headers ${standard_headers})
   set(link)
   set(options)
+  get_directory_property(own COMPILE_OPTIONS)  # which the headers have by being here
+  if(own)
+    string(MAKE_C_IDENTIFIER "${own}" own)
+    string(APPEND kind "${own}")
+  endif()
   if("TEST" IN_LIST ARGN)
     string(APPEND kind _test)
     list(APPEND headers ${test_headers})
@@ -178,14 +190,24 @@ function(poseidon_library name)
   endif()
 endfunction()
 
-# poseidon_test(name SOURCES ... DEPS ... LINK ... LABELS unit TIMEOUT 60 ARGS ...)
-# makes the GoogleTest executable <name>_test and one ctest entry of that name. Tests that start
-# processes or shape links (labels process, fault, net) run alone, the others side by side.
+# Tests that load the machine for a minute and longer.
+set(busy_tests torch torch_ecosystem tensorflow tensorflow_oldest keras_torch wheel annotations process_train process_resume
+    process_bad_input process_compat process_mutations process_launchers process_security plan_command levels core exactness
+    verdict_sweep simulated_cluster plan caffe_solver)
+
+# poseidon_when_quiet(name): has a test run after those, two at a time. For deadlines of tests that wait for the most part.
+function(poseidon_when_quiet name)
+  set_tests_properties(${name} PROPERTIES RUN_SERIAL OFF DEPENDS "${busy_tests}")
+endfunction()
+
+# poseidon_test(name SOURCES ... DEPS ... LINK ... LABELS unit TIMEOUT 60 ARGS ... [ALONE])
+# makes the GoogleTest executable <name>_test and one ctest entry of that name. Tests run side by side, but for those that
+# are ALONE: short deadlines are what they test.
 function(poseidon_test name)
   if(NOT POSEIDON_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LINK;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "TIMEOUT" "SOURCES;DEPS;LINK;LABELS;ARGS" ${ARGN})
   set(target ${name}_test)
   add_executable(${target} ${ARG_SOURCES})
   target_link_libraries(${target} PRIVATE poseidon_warnings poseidon_flags GTest::gmock GTest::gtest_main)
@@ -206,7 +228,7 @@ function(poseidon_test name)
   add_test(NAME ${name} COMMAND ${target} ${ARG_ARGS})
   math(EXPR timeout "${ARG_TIMEOUT} * ${POSEIDON_TIMEOUT_FACTOR}")
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${timeout})
-  if("${ARG_LABELS}" MATCHES "process|fault|net")
+  if(ARG_ALONE)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
 endfunction()

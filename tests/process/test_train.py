@@ -102,7 +102,7 @@ def test_dedicated_servers(bench, servers):
     assert [end["end"] for end in ends] == ["exited with code 0"] * (2 + servers)
 
 
-@pytest.mark.parametrize("machines", ("a,a,b,b", "a,a,a,b", "a,a"))
+@pytest.mark.parametrize("machines", ("a,a,b,b", "a,a,a,b", "a,a"), ids=("two_hosts", "unequal_hosts", "one_host"))
 def test_two_levels(bench, machines):
     """Workers of one machine combine first: what the leader counts is what hosts exchange."""
     solver = bench.solver()
