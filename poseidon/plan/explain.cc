@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <initializer_list>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "poseidon/base/check.h"
+#include "poseidon/base/wrapped.h"
 #include "poseidon/plan/cost_model.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/plan/units.h"
@@ -26,27 +29,34 @@ struct Column {
   std::vector<std::string> cells = {};
 };
 
-std::string Aligned(const std::vector<Column>& columns) {
+// The headings and the rows, each a line with two blanks between columns.
+std::vector<std::string> Aligned(const std::vector<Column>& columns) {
   const std::size_t lines = columns.front().cells.size();
   std::vector<std::string> text(lines + 1);
   for (std::size_t c = 0; c < columns.size(); ++c) {
     const Column& column = columns[c];
-    std::size_t width = column.heading.size();
-    for (const std::string& cell : column.cells) width = std::max(width, cell.size());
+    std::size_t width = Columns(column.heading);
+    for (const std::string& cell : column.cells) width = std::max(width, Columns(cell));
     for (std::size_t i = 0; i <= lines; ++i) {
       const std::string& cell = i == 0 ? column.heading : column.cells[i - 1];
-      const std::string space(width - cell.size(), ' ');
+      const std::string space(width - Columns(cell), ' ');
       if (c > 0) text[i] += "  ";
       text[i] += column.side == Side::kRight ? space + cell : cell + space;
     }
   }
-  std::string all;
-  for (std::string& line : text) {
-    line.erase(line.find_last_not_of(' ') + 1);
-    all += line + '\n';
-  }
-  return all;
+  for (std::string& line : text) line.erase(line.find_last_not_of(' ') + 1);
+  return text;
 }
+
+std::size_t WidthOf(const std::vector<std::string>& lines) {
+  std::size_t width = 0;
+  for (const std::string& line : lines) width = std::max(width, Columns(line));
+  return width;
+}
+
+constexpr std::size_t kIndent = 4;
+
+std::string Indented(const std::string& line) { return std::string(kIndent, ' ') + line; }
 
 std::string RowsText(const std::vector<std::uint32_t>& rows) {
   if (rows.empty()) return "-";
@@ -77,50 +87,64 @@ StepModel ModelOf(const Plan& plan, std::span<const LayerSpec> layers, const Clu
 
 }  // namespace
 
-std::string PlanTable(const Plan& plan, std::span<const LayerSpec> layers,
-                      std::span<const LayerOutcome> outcomes) {
+std::string PlanTable(const Plan& plan, std::span<const LayerSpec> layers, std::span<const LayerOutcome> outcomes,
+                      std::size_t width) {
   POSEIDON_CHECK(plan.layers.size() == layers.size(), "the plan is for other layers");
   POSEIDON_CHECK(outcomes.empty() || outcomes.size() == layers.size(),
                  "the outcomes are of other layers");
-  enum : std::size_t { kLayer, kShape, kRows, kScheme, kSends, kReceives, kTransfer, kRebuild };
-  std::vector<Column> columns = {
-      {.heading = "layer"},
-      {.heading = "shape"},
-      {.heading = "rows", .side = Side::kRight},
-      {.heading = "scheme"},
-      {.heading = "sends", .side = Side::kRight},
-      {.heading = "receives", .side = Side::kRight},
-      {.heading = "transfer", .side = Side::kRight},
-      {.heading = "rebuild", .side = Side::kRight},
+  std::vector<Column> names = {{.heading = "layer"}, {.heading = "shape"}};
+  std::vector<Column> numbers = {
+      {.heading = "rows", .side = Side::kRight},     {.heading = "scheme"},
+      {.heading = "sends", .side = Side::kRight},    {.heading = "receives", .side = Side::kRight},
+      {.heading = "transfer", .side = Side::kRight}, {.heading = "rebuild", .side = Side::kRight},
   };
-  Column sent{.heading = "sent", .side = Side::kRight};
-  Column received{.heading = "received", .side = Side::kRight};
-  Column landed{.heading = "landed after", .side = Side::kRight};
+  std::vector<Column> measured;
+  if (!outcomes.empty()) {
+    measured = {{.heading = "sent", .side = Side::kRight},
+                {.heading = "received", .side = Side::kRight},
+                {.heading = "landed after", .side = Side::kRight}};
+  }
   Column reason{.heading = "reason"};
+  const auto add = [](std::vector<Column>* columns, std::initializer_list<std::string> cells) {
+    auto column = columns->begin();
+    for (const std::string& cell : cells) (column++)->cells.push_back(cell);
+  };
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerPlan& layer = plan.layers[i];
-    columns[kLayer].cells.push_back(layers[i].name);
-    columns[kShape].cells.push_back(layers[i].shape);
-    columns[kRows].cells.push_back(layers[i].factors ? RowsText(layer.measured.rows) : "-");
-    columns[kScheme].cells.emplace_back(NameOf(layer.scheme));
-    columns[kSends].cells.push_back(BytesText(layer.bytes_sent));
-    columns[kReceives].cells.push_back(BytesText(layer.bytes_received));
-    columns[kTransfer].cells.push_back(SecondsText(layer.transfer_seconds));
-    columns[kRebuild].cells.push_back(
-        TakesFactors(layer.scheme) ? SecondsText(layer.rebuild_seconds) : "-");
+    add(&names, {layers[i].name, layers[i].shape});
+    add(&numbers, {layers[i].factors ? RowsText(layer.measured.rows) : "-", std::string(NameOf(layer.scheme)),
+                   BytesText(layer.bytes_sent), BytesText(layer.bytes_received), SecondsText(layer.transfer_seconds),
+                   TakesFactors(layer.scheme) ? SecondsText(layer.rebuild_seconds) : "-"});
+    if (!outcomes.empty()) {
+      add(&measured, {BytesText(outcomes[i].bytes_sent), BytesText(outcomes[i].bytes_received), SecondsText(outcomes[i].seconds)});
+    }
     reason.cells.push_back(layer.reason);
-    if (outcomes.empty()) continue;
-    sent.cells.push_back(BytesText(outcomes[i].bytes_sent));
-    received.cells.push_back(BytesText(outcomes[i].bytes_received));
-    landed.cells.push_back(SecondsText(outcomes[i].seconds));
   }
-  if (!outcomes.empty()) {
-    columns.push_back(std::move(sent));
-    columns.push_back(std::move(received));
-    columns.push_back(std::move(landed));
+  const auto joined = [](std::vector<Column> columns, const std::vector<Column>& more) {
+    columns.insert(columns.end(), more.begin(), more.end());
+    return columns;
+  };
+  const std::vector<Column> narrow = joined(names, numbers);
+  std::vector<std::string> lines = Aligned(joined(joined(narrow, measured), {reason}));
+  std::string text;
+  if (width == 0 || WidthOf(lines) <= width) {
+    for (const std::string& line : lines) text += line + "\n";
+    return text;
   }
-  columns.push_back(std::move(reason));
-  return Aligned(columns);
+  lines = Aligned(narrow);
+  std::set<std::string> said;  // a reason that many layers have is given once
+  const bool names_apart = WidthOf(lines) > width;
+  if (names_apart) lines = Aligned(numbers);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (names_apart && i > 0) text += Wrapped(layers[i - 1].name + " " + layers[i - 1].shape, width, kIndent) + "\n";
+    text += (names_apart ? Indented(lines[i]) : lines[i]) + "\n";
+    if (i == 0) continue;
+    std::string rest;
+    for (const Column& column : measured) rest += (rest.empty() ? "" : ", ") + column.heading + " " + column.cells[i - 1];
+    if (said.insert(reason.cells[i - 1]).second) rest += (rest.empty() ? "" : "; ") + reason.cells[i - 1];
+    if (!rest.empty()) text += Indented(Wrapped(rest, width, kIndent, kIndent)) + "\n";
+  }
+  return text;
 }
 
 std::string PlanSummary(const Plan& plan, double measured_step_seconds) {

@@ -70,6 +70,22 @@ TEST(PlanTable, PutsOutcomesBesidePredictions) {
   EXPECT_THAT(table, HasSubstr(" 998 kB    983 kB       51.2 ms  step"));
 }
 
+TEST(PlanTable, IsAsWideAsItsLinesMayBe) {
+  const std::vector<LayerOutcome> outcomes = {{6'240, 6'240, 1e-3}, {998'400, 982'800, 0.0512}};
+  const Plan plan = MakeExample(20e6);
+  EXPECT_EQ(PlanTable(plan, Layers(), outcomes, 80),
+            "layer  shape          rows  scheme    sends  receives  transfer  rebuild\n"
+            "conv1  20x1x5x5+20       -  kv      6.24 kB   6.24 kB    312 us        -\n"
+            "    sent 6.24 kB, received 6.24 kB, landed after 1.00 ms; its gradient is not a\n"
+            "    product of factors\n"
+            "ip1    500x800+500  60..64  sfb      998 kB    998 kB   49.9 ms  2.02 ms\n"
+            "    sent 998 kB, received 983 kB, landed after 51.2 ms; step 57.7 ms, with\n"
+            "    slices 126 ms, with scattered factors 102 ms: slices 2.40 MB, factors 998\n"
+            "    kB, rebuild 2.02 ms, scattered factors 1.91 MB, rebuild 504 us\n");
+  EXPECT_THAT(PlanTable(plan, Layers(), {}, 60), HasSubstr("\nconv1 20x1x5x5+20\n         -  kv      6.24 kB   6.24 kB "));
+  EXPECT_EQ(PlanTable(plan, Layers(), {}, 1000), PlanTable(plan, Layers()));
+}
+
 TEST(PlanSummary, SaysTimeSpeedAndBytes) {
   const std::string text = PlanSummary(MakeExample(20e6), 0.0603);
   EXPECT_THAT(text, HasSubstr("predicted step 57.7 ms, measured median 60.3 ms (1.04x)"));
