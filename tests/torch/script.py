@@ -432,6 +432,27 @@ def shared():
     assert counts.dtype == torch.int64 and (counts == workers * (workers + 1) // 2).all()
     assert poseidon.all_reduce(torch.tensor([rank / 4], dtype=torch.bfloat16)).dtype == torch.bfloat16
     assert poseidon.all_reduce(torch.empty(0)).numel() == 0
+    # As torch.distributed has them: in place, src=, lists to fill.
+    ops = torch.distributed.ReduceOp
+    for op, expected in ((ops.SUM, workers * (workers + 1) / 2), (ops.AVG, (workers + 1) / 2), (ops.MAX, workers), (ops.MIN, 1.0)):
+        given = torch.full((2, 3), rank + 1.0)
+        assert poseidon.all_reduce(given, op) is given and (given == expected).all()
+    for dtype in torch.int8, torch.bool, torch.float16:
+        own = torch.tensor([rank, 0, 1], dtype=torch.float32).to(dtype)
+        largest = poseidon.all_reduce(own, "max")
+        assert largest.dtype == dtype and largest.tolist() == [workers > 1 if dtype == torch.bool else workers - 1, 0, 1]
+        assert poseidon.all_reduce(own, "min").tolist() == [0, 0, 1]
+    assert poseidon.all_reduce(float("nan") if rank == 0 else 1.0, "max").isnan()
+    refused("expected mean, sum, max or min", lambda: poseidon.all_reduce(torch.ones(1), ops.BAND))
+    refused("expected a tensor of real numbers", lambda: poseidon.all_reduce(torch.ones(1, dtype=torch.int32), ops.AVG))
+    assert poseidon.broadcast(torch.tensor([float(rank)]), src=workers - 1) == workers - 1
+    assert poseidon.broadcast_object(rank, src=workers - 1) == workers - 1
+    places, things = [torch.empty(2) for _ in range(workers)], [None] * workers
+    assert poseidon.all_gather(places, torch.full((2,), float(rank))) is places
+    assert [place.tolist() for place in places] == [[at, at] for at in range(workers)]
+    assert poseidon.all_gather_object(things, rank) is things and things == list(range(workers))
+    refused(f"a list of {workers} to fill", lambda: poseidon.all_gather([torch.empty(2)] * (workers + 1), torch.ones(2)))
+    refused(f"a list with {workers} places", lambda: poseidon.all_gather_object([None] * (workers + 1), rank))
     flags = poseidon.broadcast(torch.tensor([rank == 1, True, False]), root=workers - 1)
     assert flags.tolist() == [workers - 1 == 1, True, False]
     assert poseidon.local_rank() == rank  # all are on this host
@@ -473,6 +494,10 @@ def observed():
         {"poseidon::wait poseidon.used": 2}, ranges
     train(model, optimizer, loader(ALL), epochs=1)  # as before, without ranges
     assert not poseidon.job.exchange_of(model).model.core.profiled
+    os.environ["COLUMNS"] = "60"
+    narrow = poseidon.report(model).splitlines()
+    assert max(map(len, narrow)) <= 60 and len(narrow) > 12, narrow
+    os.environ["COLUMNS"] = "1000"
     report = poseidon.report(model, trace=f"{sys.argv[2]}{poseidon.rank()}.json")
     plan = [line for line in said if "layers go as" in line]
     assert len(plan) == (poseidon.rank() == 0), said

@@ -13,7 +13,7 @@ import time
 
 import poseidon
 import pytest
-from conftest import FRONT_END, PATIENCE
+from conftest import FRONT_END, PATIENCE, free_port
 
 WORKER = """
 import array, sys
@@ -23,6 +23,21 @@ numbers = array.array("q", [1 + session.rank])
 session.sum(numbers)
 print(f"{session.rank} of {session.workers} has {numbers[0]}", flush=True)
 session.leave()
+"""
+
+
+SPAWNED = """
+import os, sys
+import torch
+import poseidon.torch as poseidon
+
+def run(rank, workers, port):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(workers), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    poseidon.init()
+    print(f"{rank} of {poseidon.workers()} has {int(poseidon.all_reduce(1.0 + rank, 'sum'))}", flush=True)
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(run, args=(2, int(sys.argv[1])), nprocs=2)
 """
 
 
@@ -213,3 +228,12 @@ def test_the_real_launcher(temporary, tmp_path, command):
                           capture_output=True, text=True, timeout=2 * PATIENCE)
     assert done.returncode == 0, done.stderr
     assert [done.stdout.count(f"{rank} of 2 has 3") for rank in range(2)] == [1, 1], done.stdout  # lines may mix
+
+
+def test_processes_that_torch_spawns_meet(temporary):
+    pytest.importorskip("torch", reason="torch is not installed for this interpreter")
+    script = temporary / "spawned.py"
+    script.write_text(SPAWNED)
+    done = subprocess.run([sys.executable, "-B", script, str(free_port())], capture_output=True, text=True, timeout=PATIENCE,
+                          env={**os.environ, "PYTHONPATH": str(FRONT_END), "TMPDIR": str(temporary)})
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["0 of 2 has 3", "1 of 2 has 3"]), done.stderr

@@ -10,6 +10,8 @@ import ctypes
 import json
 import os
 import pathlib
+import shutil
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from .session import Session, Span
 
 RULES = ("dense", "factors", "rows")  # how a layer goes, in words
+INDENT = "    "
 HEADER = ("layer", "goes as", "sent/step", "received/step", "planned bytes", "push to mean", "planned time", "why")
 
 
@@ -116,7 +119,7 @@ class Account:
             now = moved(self.session, self.model, layer.id).since(self.before.get(layer.id, NOTHING))
             total = Moved(max(total.steps, now.steps), total.sent + now.sent, total.received + now.received, 0.0)
             rows.append(row_of(layer, known, now))
-        yield from columns(rows)
+        yield from columns(rows, terminal_width())
         sent = total.per_step(total.sent)
         yield f"sent {amount(sent)} a step; all dense would be {amount(plan.dense_bytes_sent)} of the busiest worker"
         if plan.step_seconds > 0:
@@ -152,13 +155,36 @@ def milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.3g} ms"
 
 
-def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of equally wide columns: words to the left, numbers to the right."""
+def aligned(rows: Sequence[Sequence[str]], left: set[int]) -> Iterator[str]:
+    """Lines of equally wide columns; words of those whose numbers are in `left` begin at the left."""
     widths = [max(map(len, column)) for column in zip(*rows)]
-    left = {0, 1, len(widths) - 1}
     for row in rows:
         yield "  ".join(word.ljust(width) if at in left else word.rjust(width)
                         for at, (word, width) in enumerate(zip(row, widths))).rstrip()
+
+
+def columns(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """The lines of a table with headings. Where they are wider than `width`, what a row ends with follows it in lines of its own; so
+    does all but what it begins with, where that is long."""
+    whole = list(aligned(rows, {0, 1, len(rows[0]) - 1}))
+    if max(map(len, whole)) <= width:
+        yield from whole
+        return
+    lines = list(aligned([row[:-1] for row in rows], {0, 1}))
+    names_apart = max(map(len, lines)) > width
+    if names_apart:
+        lines = [INDENT + line for line in aligned([row[1:-1] for row in rows], {0})]
+    for number, (line, row) in enumerate(zip(lines, rows)):
+        if names_apart and number:
+            yield row[0]
+        yield line
+        if number:
+            yield from textwrap.wrap(row[-1], width, initial_indent=INDENT, subsequent_indent=INDENT)
+
+
+def terminal_width() -> int:
+    """The columns of the terminal: what COLUMNS says, as `poseidon run` does, or 80 where there is none."""
+    return shutil.get_terminal_size((80, 24)).columns
 
 
 def report(session: Session, accounts: Sequence[Account]) -> str:
@@ -171,7 +197,8 @@ def report(session: Session, accounts: Sequence[Account]) -> str:
                  f"{known.waited_seconds:.3g} s, of it {known.slower_workers_seconds:.3g} s for workers that computed longer; "
                  f"{amount(known.wire_bytes_sent)} sent and {amount(known.wire_bytes_received)} received with all that is not "
                  "gradients")
-    return "\n".join(lines) + "\n"
+    width = terminal_width()
+    return "".join(one + "\n" for line in lines for one in (textwrap.wrap(line, width, subsequent_indent="  ") if len(line) > width else [line]))
 
 
 def write_trace(session: Session, accounts: Sequence[Account], path: str | os.PathLike[str]) -> None:

@@ -7,7 +7,7 @@ import array
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -18,18 +18,43 @@ from .tensors import DTYPES, as_integers, view_of
 EXACT = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.int32: torch.int64, torch.int16: torch.int64,
          torch.int8: torch.int64, torch.uint8: torch.int64, torch.bool: torch.int64}  # as what they are summed
 
+OPS = ("mean", "sum", "max", "min")
+IN_PLACE = {"AVG": "mean", "SUM": "sum", "MAX": "max", "MIN": "min"}  # torch.distributed.ReduceOp's, by their names
+NOTHING = object()  # that was not given
+EXTREMES = {"max": torch.amax, "min": torch.amin}
 
-def all_reduce(tensor: torch.Tensor | float, op: str = "mean") -> torch.Tensor:
-    """A new tensor with what `op` says: the "mean" over all workers, or the "sum"; the same bits everywhere. `tensor`: of any
-    shape, the same on all, on any device, where the result is too, or a number, which is taken as float64. Complex numbers are
-    refused. Sums of 16-bit floats are made in
-    float32, those of whole numbers in int64; a mean of whole numbers is float64."""
-    if op not in ("mean", "sum"):
-        raise PoseidonError(f"all_reduce was given op '{op}', expected mean or sum", "INVALID_ARGUMENT")
+
+def all_reduce(tensor: torch.Tensor | float, op: Any = "mean") -> torch.Tensor:
+    """What `op` says of all workers' `tensor`; the same bits everywhere.
+
+    `op` "mean", "sum", "max" or "min": a new tensor. `tensor`: of any shape, the same on all, on any device, where the result is too, or
+    a number, which is taken as float64. Sums of 16-bit floats are made in float32, those of whole numbers in int64; a mean of whole
+    numbers is float64.
+
+    `op` AVG, SUM, MAX or MIN of torch.distributed.ReduceOp: `tensor` itself, changed in place, as torch.distributed has it.
+
+    Complex numbers, and AVG of whole ones, are refused."""
+    named_op = op if isinstance(op, str) else IN_PLACE.get(getattr(op, "name", ""))
+    if named_op not in OPS:
+        raise PoseidonError(f"all_reduce was given op '{op}', expected mean, sum, max or min, or AVG, SUM, MAX or MIN of torch's ReduceOp",
+                            "INVALID_ARGUMENT")
+    if isinstance(op, str):
+        return reduced(tensor, op)
+    if not isinstance(tensor, torch.Tensor) or named_op == "mean" and not tensor.is_floating_point():
+        raise PoseidonError(f"all_reduce with {op} was given {tensor.dtype if isinstance(tensor, torch.Tensor) else 'a number'}, expected a "
+                            f"tensor{' of real numbers' if named_op == 'mean' else ''}, which it changes in place", "INVALID_ARGUMENT")
+    with torch.no_grad():
+        tensor.copy_(reduced(tensor, named_op))
+    return tensor
+
+
+def reduced(tensor: torch.Tensor | float, op: str) -> torch.Tensor:
     init()
     own = tensor.detach() if isinstance(tensor, torch.Tensor) else torch.tensor(tensor, dtype=torch.float64, device="cpu")
     if own.dtype not in DTYPES and own.dtype not in EXACT:
         raise PoseidonError(f"all_reduce was given {own.dtype}, expected real numbers", "INVALID_ARGUMENT")
+    if op in EXTREMES:
+        return EXTREMES[op](torch.stack(same_shapes(own)), 0)
     total = own.to("cpu", EXACT.get(own.dtype, own.dtype), copy=True).contiguous()
     if total.numel():
         with named("all_reduce", [own]):
@@ -37,6 +62,16 @@ def all_reduce(tensor: torch.Tensor | float, op: str = "mean") -> torch.Tensor:
     if op == "mean":
         total = total / joined().workers
     return total.to(own.device, own.dtype if own.is_floating_point() else total.dtype)
+
+
+def same_shapes(own: torch.Tensor) -> list[torch.Tensor]:
+    """Every worker's tensor."""
+    tensors = all_gather(own)
+    for rank, other in enumerate(tensors):
+        if (other.shape, other.dtype) != (own.shape, own.dtype):
+            raise PoseidonError(f"all_reduce was given {own.dtype} of shape {list(own.shape)} on rank {joined().rank} and {other.dtype} of shape "
+                                f"{list(other.shape)} on rank {rank}, expected tensors of one shape and dtype", "INVALID_ARGUMENT")
+    return tensors
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch's own
@@ -65,22 +100,47 @@ def normalize(loss: torch.Tensor, count: torch.Tensor | float) -> torch.Tensor:
     return loss * (weights / samples) / counted if counted else loss * 0.0
 
 
-def broadcast(tensor: torch.Tensor, root: int = 0) -> torch.Tensor:
-    """`tensor`, whose numbers are rank `root`'s now, bit for bit. Of any dtype, of one shape on all."""
+def broadcast(tensor: torch.Tensor, root: int = 0, *, src: int | None = None) -> torch.Tensor:
+    """`tensor`, whose numbers are rank `root`'s now, bit for bit. Of any dtype, of one shape on all. `src`: torch's word for `root`."""
     init()
     numbers = as_integers(tensor.detach().cpu().contiguous().reshape(-1))
     if numbers.numel():
         with named("broadcast", [tensor]):
-            joined().broadcast(view_of(numbers), root)
+            joined().broadcast(view_of(numbers), root if src is None else src)
     with torch.no_grad():
         size = tensor.numel() * tensor.element_size()
         tensor.copy_(numbers.view(torch.uint8)[:size].view(tensor.dtype).view(tensor.shape))
     return tensor
 
 
-def all_gather(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """New tensors, every worker's `tensor` by rank, bit for bit. Of any shape and dtype, which may differ, on any device."""
+@overload
+def all_gather(tensor: torch.Tensor) -> list[torch.Tensor]: ...
+
+
+@overload
+def all_gather(tensor: list[torch.Tensor], own: torch.Tensor) -> list[torch.Tensor]: ...
+
+
+def all_gather(tensor: torch.Tensor | list[torch.Tensor], own: torch.Tensor | None = None) -> list[torch.Tensor]:
+    """Every worker's tensor by rank, bit for bit: of any shape and dtype, which may differ, on any device.
+
+    all_gather(tensor) returns new tensors; all_gather(tensors, tensor), as torch.distributed has it, fills `tensors`, one for each
+    worker, of the shapes of what comes."""
     init()
+    if isinstance(tensor, list) != (own is not None) or isinstance(tensor, list) and len(tensor) != joined().workers:
+        raise PoseidonError(f"all_gather was given {f'{len(tensor)} tensors' if isinstance(tensor, list) else 'a tensor'}, expected a tensor, or a "
+                            f"list of {joined().workers} to fill and a tensor", "INVALID_ARGUMENT")
+    if isinstance(tensor, list):
+        assert own is not None
+        gathered = gathered_from(own)
+        with torch.no_grad():
+            for into, numbers in zip(tensor, gathered):
+                into.copy_(numbers.view(into.shape) if into.numel() == numbers.numel() else numbers)  # which copy_ refuses
+        return tensor
+    return gathered_from(tensor)
+
+
+def gathered_from(tensor: torch.Tensor) -> list[torch.Tensor]:
     session, own = joined(), tensor.detach().contiguous()
     known = all_gather_object([str(own.dtype).removeprefix("torch."), *own.shape])
     return [broadcast(own.clone() if at == session.rank else own.new_empty(shape, dtype=getattr(torch, dtype)), at)
@@ -109,20 +169,33 @@ def named(call: str, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
         raise said from None
 
 
-def all_gather_object(thing: Any) -> list[Any]:
+def all_gather_object(thing: Any, own: Any = NOTHING) -> list[Any]:
     """Every worker's `thing`, by rank. What JSON holds and gives back as it was: numbers, strings, booleans, None, lists, and
-    dictionaries whose keys are strings; nothing is unpickled. Anything else is refused by name."""
+    dictionaries whose keys are strings; nothing is unpickled. Anything else is refused by name.
+
+    all_gather_object(things, thing), as torch.distributed has it, fills the list `things`, which has a place for each worker."""
     init()
     session = joined()
-    own = encoded(thing, "all_gather_object")
-    return [json.loads(session.broadcast_bytes(own, rank)) for rank in range(session.workers)]
+    into = None
+    if own is not NOTHING:
+        into, thing = thing, own
+        if not isinstance(into, list) or len(into) != session.workers:
+            raise PoseidonError(f"all_gather_object was given {changed_in(into) or 'a list of another length'} to fill, expected a list with "
+                                f"{session.workers} places", "INVALID_ARGUMENT")
+    given = encoded(thing, "all_gather_object")
+    things = [json.loads(session.broadcast_bytes(given, rank)) for rank in range(session.workers)]
+    if into is None:
+        return things
+    into[:] = things
+    return into
 
 
-def broadcast_object(thing: Any, root: int = 0) -> Any:
+def broadcast_object(thing: Any, root: int = 0, *, src: int | None = None) -> Any:
     """Rank `root`'s `thing`, itself there and equal to it on the others: what all_gather_object takes. What others give is not
-    looked at."""
+    looked at. `src`: torch's word for `root`."""
     init()
     session = joined()
+    root = root if src is None else src
     if session.rank != root:
         return json.loads(session.broadcast_bytes(b"", root))
     session.broadcast_bytes(encoded(thing, "broadcast_object"), root)
