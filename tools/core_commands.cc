@@ -10,7 +10,7 @@
 namespace poseidon::tools {
 namespace {
 
-constexpr const char* kBroughtBy = " needs the trainer, which pip install 'poseidon-train[caffe]' brings";
+constexpr const char* kBroughtBy = " needs the trainer: pip install poseidon_train_caffe-*.whl, which make wheel builds beside this one";
 
 void AddElsewhere(CLI::App& app, const std::string& name, const std::string& description) {
   CLI::App* const command = app.add_subcommand(name, description + " (needs the trainer)");
@@ -27,15 +27,15 @@ Result<profile::Profile> MeasureElsewhere(const profile::MeasureOptions& options
 
 void AddCommands(CLI::App& app) {
   AddRun(app);
-  profile::AddPlan(app, MeasureElsewhere);
   AddPythonCommands(app);
-  AddElsewhere(app, "train", "Train or fine-tune a model");
-  AddElsewhere(app, "test", "Score a model");
-  AddElsewhere(app, "time", "Time a net, layer by layer");
-  AddElsewhere(app, "profile", "Measure a net for plan");
-  AddElsewhere(app, "device_query", "Show the devices of this machine");
-  AddElsewhere(app, "convert-mnist", "Convert MNIST's files to LMDB");
   AddRank(app);
+  profile::AddPlan(app, MeasureElsewhere);
+  AddElsewhere(app, "profile", "Measure a Caffe net's layers into a profile (JSON) for plan");
+  AddElsewhere(app, "train", "Train or fine-tune a Caffe model");
+  AddElsewhere(app, "test", "Score a Caffe model");
+  AddElsewhere(app, "time", "Time a Caffe net layer by layer");
+  AddElsewhere(app, "convert-mnist", "Convert files like MNIST's (IDX) to LMDB");
+  AddElsewhere(app, "device_query", "Show the devices of this machine");
 }
 
 }  // namespace poseidon::tools

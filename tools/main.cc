@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "poseidon/base/exception.h"
-#include "poseidon/base/listed.h"
 #include "tools/commands.h"
 #include "tools/console/arguments.h"
 #include "tools/console/fail.h"
+#include "tools/console/help.h"
 #include "tools/console/line_writer.h"
 #include "tools/console/stop_signal.h"
+#include "tools/console/width.h"
 #include "tools/launch/last_words.h"
 
 namespace poseidon::tools {
@@ -68,16 +69,16 @@ void BeforeLibraries() { std::set_terminate(EndBeforeMain); }
 // The one list of functions that runs before those constructors.
 [[gnu::section(".preinit_array"), gnu::used]] void (*const before_libraries)() = BeforeLibraries;
 
-// The library would say that a subcommand is missing.
-void RefuseUnknownCommand(const CLI::App& app, const std::vector<std::string>& arguments) {
-  if (arguments.empty() || arguments.front().starts_with('-')) return;
-  std::string known;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == arguments.front()) return;
-    if (command->get_group().empty()) continue;
-    AddListed(command->get_name(), &known);
-  }
-  Fail("unknown command '" + arguments.front() + "', expected one of " + known);
+// The lines of a terminal that is wider than most read badly.
+std::size_t HelpWidth() { return std::min<std::size_t>(TerminalWidth(STDOUT_FILENO).value_or(kPlainWidth), 100); }
+
+void AddShell(CLI::App& app) {
+  CLI::App* const completion = app.add_subcommand("completion", "Print what completes commands and flags in bash and zsh");
+  completion->footer("  source <(poseidon completion)");
+  completion->callback([&app] { std::cout << BashCompletion(app); });
+  CLI::App* const manual = app.add_subcommand("manual", "Print the manual page");
+  manual->footer("  poseidon manual | man -l -");
+  manual->callback([&app] { std::cout << ManualPage(app, POSEIDON_VERSION); });
 }
 
 // SIGINT, SIGTERM and SIGHUP wait until the command has said what they mean for it.
@@ -89,13 +90,16 @@ void HoldSignals() {
 }
 
 int Run(int argc, char** argv) {
-  CLI::App app("Trains deep networks data-parallel over ordinary Ethernet.", "poseidon");
-  app.require_subcommand(1);
+  CLI::App app("Train deep networks data-parallel over ordinary Ethernet", "poseidon");
+  FormatHelp(app, HelpWidth());
+  app.set_help_flag("-h,--help", "Print this help");
   app.set_version_flag("--version", "poseidon " POSEIDON_VERSION, "Print the version");
   AddCommands(app);
+  AddShell(app);
+  app.footer("  poseidon run -n 2 python train.py\n  poseidon COMMAND --help");
   try {
     std::vector<std::string> arguments = ArgumentsOf(app, argc, argv);
-    RefuseUnknownCommand(app, arguments);
+    if (const std::string unknown = UnknownIn(app, arguments); !unknown.empty()) FailUsage(unknown);
     // These receive signals themselves.
     const std::string command = arguments.empty() ? "" : arguments.front();
     const bool receives = command == "train" || command == "member" || command == "run" || command == "rank";
@@ -107,8 +111,10 @@ int Run(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    StandardError().Write(std::string("poseidon: ") + error.what() + " (see poseidon --help)\n");
-    return kExitFailed;
+    const auto called = app.get_subcommands();
+    StandardError().Write(std::string("poseidon: ") + error.what() + " (see poseidon " +
+                          (called.empty() ? "" : called.front()->get_name() + " ") + "--help)\n");
+    return kExitUsage;
   }
   return kExitOk;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands of a build with the trainer.
 #include <cstddef>
+#include <vector>
 
 #include "tools/commands.h"
 #include "tools/console/fail.h"
@@ -20,19 +21,21 @@ void RefuseAnotherTorch(std::size_t) {
 }  // namespace
 
 void AddCommands(CLI::App& app) {
-  AddTrain(app);
-  AddTest(app);
-  AddTime(app);
-  profile::AddPlan(app, MeasureNet);
-  AddProfile(app);
-  AddDeviceQuery(app);
-  AddConvertMnist(app);
-  AddMember(app);
-  for (CLI::App* command : app.get_subcommands({})) command->preparse_callback(RefuseAnotherTorch);
-  // These compute nothing.
+  // The first compute nothing.
   AddRun(app);
   AddPythonCommands(app);
   AddRank(app);
+  const std::size_t others = app.get_subcommands({}).size();
+  profile::AddPlan(app, MeasureNet);
+  AddProfile(app);
+  AddTrain(app);
+  AddTest(app);
+  AddTime(app);
+  AddConvertMnist(app);
+  AddDeviceQuery(app);
+  AddMember(app);
+  const std::vector<CLI::App*> commands = app.get_subcommands({});
+  for (std::size_t i = others; i < commands.size(); ++i) commands[i]->preparse_callback(RefuseAnotherTorch);
 }
 
 }  // namespace poseidon::tools

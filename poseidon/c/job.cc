@@ -25,9 +25,13 @@ using namespace poseidon::session;  // NOLINT(google-build-using-namespace)
 namespace {
 
 // A launcher that is gone reads it no more, which is no failure of this member's.
-void WriteVerdict(const std::string& path, const Status& failure) {
+void WriteIntoVerdict(const std::string& path, const std::string& line) {
   std::ofstream file(path, std::ios::in | std::ios::out);  // it is there, and is not made
-  file << failure.culprit() << ' ' << StatusCodeName(failure.code()) << ' ' << failure.message() << std::endl;
+  file << line << std::endl;
+}
+
+void WriteVerdict(const std::string& path, const Status& failure) {
+  WriteIntoVerdict(path, std::to_string(failure.culprit()) + " " + std::string(StatusCodeName(failure.code())) + " " + failure.message());
 }
 
 }  // namespace
@@ -87,6 +91,8 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
       if (meeting != nullptr && meeting->meeting) *unannounced = meeting->meeting->Announce(host, address.port);
     };
   }
+  // Before there is a failure that could be written over.
+  if (options.verdict_file != nullptr && opened.node.workers > 1) WriteIntoVerdict(options.verdict_file, "joins");
   // The last step, because the session's threads call what the handle holds from here on.
   Result<std::unique_ptr<Session>> joined =
       OpenTcpSession({.security = {.mode = mode, .token = token}}, opened, std::move(listening));

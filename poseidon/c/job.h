@@ -271,7 +271,7 @@ typedef struct poseidon_options {
 
   // A file that is there and that gets the failure of the job as soon as this member knows it: the number of the culprit, -1
   // for none, the code's name and the message, in a line. Lent until poseidon_open returns. `poseidon run` names one in
-  // POSEIDON_VERDICT_FILE, and blames that member. NULL: none
+  // POSEIDON_VERDICT_FILE, and blames that member. Before a job of several workers forms, "joins" is written there. NULL: none
   const char* verdict_file;
 } poseidon_options;
 

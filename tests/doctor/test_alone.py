@@ -85,14 +85,14 @@ def test_wrong_flags_are_one_sentence(folder, monkeypatch, capsys, arguments, ex
     monkeypatch.chdir(folder)
     code = poseidon.doctor.main(arguments)
     said = capsys.readouterr()
-    assert (code, said.out, said.err) == (2, "", f"poseidon doctor: {expected}\n")
+    assert (code, said.out, said.err) == (2, "", f"poseidon: {expected}\n")
     assert os.listdir(folder) == ["file"]
     assert jobs.children_of(os.getpid()) == []
 
 
 def test_a_wrong_flag_is_the_exit_code_of_the_process(folder, library):
     done = run(folder, library, "--port", "x")
-    assert (done.code, done.output, done.errors) == (2, "", "poseidon doctor: argument --port: 'x' is no port, expected 1 to 65535")
+    assert (done.code, done.output, done.errors) == (2, "", "poseidon: argument --port: 'x' is no port, expected 1 to 65535")
 
 
 def test_help_is_no_mistake(capsys):
@@ -104,7 +104,7 @@ def test_a_folder_that_is_gone_is_one_sentence(folder, library):
     words = f"cd {folder} && rmdir {folder} && exec {sys.executable} -c 'import sys; sys.path[0:1] = []; "
     words += "from poseidon.doctor import main; sys.exit(main([]))'"
     done = subprocess.run(["sh", "-c", words], env=doctor.environment(library), capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "poseidon doctor: the working directory is gone, expected one that all hosts have\n")
+    assert (done.returncode, done.stderr) == (2, "poseidon: the working directory is gone, expected one that all hosts have\n")
 
 
 def test_an_interpreter_that_is_none_is_found(folder, library):

@@ -173,7 +173,7 @@ def test_a_host_without_poseidon_is_found(clinic):
     run = clinic.examine()
     assert run.code == 1
     assert run.sentence("unreached") == ("host b: python there has no poseidon with a doctor, expected the same wheel: "
-                                         "pip install poseidon-train")
+                                         "pip install poseidon_train-*.whl")
 
 
 @pytest.mark.parametrize("clinic", [2], indirect=True)
@@ -259,5 +259,5 @@ def test_no_agent_outlives_its_doctor(clinic, signalled):
             ending.close()
     print(f"the doctor ended {took:.3f} s after the signal")
     assert took < 1 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
-    assert job.err.text == ("poseidon doctor: stopped" if signalled == signal.SIGINT else "")
+    assert job.err.text == ("poseidon: stopped" if signalled == signal.SIGINT else "")
     assert not (clinic.scratch / "report.json").exists()

@@ -292,6 +292,8 @@ def snapshot_whose_model_is_gone(bench):
 
 @case
 def snapshot_and_weights(bench):
+    for name in "a.solverstate", "b.caffemodel":
+        bench.write(name, "")
     return (["--solver", bench.solver(), "--snapshot", "a.solverstate", "--weights",
              "b.caffemodel"], ["snapshot", "weights", "not both"])
 
@@ -577,12 +579,12 @@ def test_hosts_that_agree_train(bench):
 
 
 @pytest.mark.parametrize("arguments,expected", (
-    ((), "subcommand"),
+    ((), "there is no command"),
     (("trian",), "trian"),
     (("test", "--model", "no.prototxt", "--weights", "w"), "no.prototxt"),
-    (("test", "--model", "no.prototxt"), "--weights"),
+    (("test", "--model", "/dev/null"), "--weights"),
     (("time", "--model", "no.prototxt"), "no.prototxt"),
-    (("time", "--model", "no.prototxt", "-gpu", "all"), "leave the flag out"),
+    (("time", "--model", "/dev/null", "-gpu", "all"), "leave the flag out"),
     (("profile", "--model", "no.prototxt"), "no.prototxt"),
     (("convert-mnist", "no-images", "no-labels", "db"), "no-images"),
     (("member",), "poseidon train"),

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import resource
 import signal
 import subprocess
@@ -250,15 +251,82 @@ def test_command_lines_as_caffe_has_them(bench, words):
 @pytest.mark.parametrize("words, expected", (
     (("-minloglevel=x", "train"), "--minloglevel is 'x', expected a number"),
     (("train", "--log_dir"), "--log_dir has no value"),
-    (("--solver", "train"), "--solver is required"),
-    (("--bogus", "1", "train", "--solver", "x"), "--bogus"),
-    (("tarin", "--solver", "x"), "unknown command 'tarin'"),
+    (("train",), "--solver is required (see poseidon train --help)"),
+    (("--bogus", "1", "train", "--solver", "x"), "unknown flag --bogus"),
+    (("train", "--slover", "x"), "unknown flag --slover; did you mean --solver?"),
+    (("train", "--workers"), "--workers has no value"),
+    (("tarin", "--solver", "x"), "unknown command 'tarin'; did you mean train?"),
+    ((), "there is no command"),
 ))
 def test_command_lines_that_are_none(bench, words, expected):
     done = jobs.run(bench.poseidon, *words, cwd=bench.folder)
-    assert done.code == 1
+    assert done.code == 2
     assert len(done.err.lines) == 1 and done.err.lines[0].startswith("poseidon: ")
     assert expected in done.err.lines[0]
+
+
+def help_of(bench, *command):
+    done = jobs.run(bench.poseidon, *command, "--help")
+    assert done.code == 0 and not done.err.lines
+    return done.out.lines
+
+
+def commands_of(bench):
+    lines = help_of(bench)
+    listed = lines[lines.index("Commands:") + 1:lines.index("Flags:") - 1]
+    return [line.split()[0] for line in listed if not line.startswith("    ")]
+
+
+# Nothing of the kind that a flag takes, by the word for that in the help; of any text everything is something.
+WRONG = {"N": "some", "STEP": "x", "PORT": "x", "SECONDS": "soon", "SHARE": "2", "RATE": "fast", "TIME": "soon", "IDS": "0",
+         "FILE": "/nowhere/file", "FILE[,FILE...]": "/nowhere/file", "PROTOTXT": "/nowhere/file", "FOLDER": "/dev/null/x",
+         "HOSTS": "a:0", "LAYER=SCHEME": "ip1", "NAME[=VALUE]": "=x"}
+ANY_TEXT = {"--ssh", "--program", "--python", "--stage", "--machines"}
+
+
+@pytest.mark.parametrize("command", ("run", "doctor", "plan", "profile", "train", "test", "time", "device_query"))
+def test_a_wrong_value_of_any_flag_is_one_sentence(bench, command):
+    net, weights = bench.lenet(), bench.write("w.caffemodel", "")
+    needed = {"train": ["--solver", bench.solver(net=net)], "test": ["--model", net, "--weights", weights],
+              "time": ["--model", net], "profile": [net], "plan": ["alexnet", "--workers", 2, "--rate", "1G"],
+              "run": ["-n", 1]}.get(command, [])
+    seen = 0
+    for line in help_of(bench, command):
+        match = re.match(r"  (?:-\w, )?(--[\w-]+) (\S+)", line)
+        if not match or match[1] in ANY_TEXT:
+            continue
+        flag, wrong = match[1], "neither" if "|" in match[2] else WRONG[match[2]]
+        done = jobs.run(bench.poseidon, command, *needed, f"{flag}={wrong}", *(["true"] if command == "run" else []), cwd=bench.folder)
+        assert done.code == 2 and len(done.err.lines) == 1 and not done.out.lines, (flag, wrong, done.code, done.err.text)
+        assert done.err.lines[0].startswith("poseidon: "), done.err.text
+        seen += 1
+    assert seen >= {"device_query": 1, "test": 7, "time": 7, "profile": 4, "doctor": 5, "run": 6}.get(command, 10)
+
+
+def test_help_fits_a_terminal_and_names_every_default(bench):
+    commands = commands_of(bench)
+    assert {"run", "doctor", "demo", "plan", "train", "completion", "manual"} <= set(commands)
+    for command in commands:
+        lines = help_of(bench, command)
+        assert max(map(len, lines)) <= 80 and lines[0].startswith(f"Usage: poseidon {command}")
+    assert "COMMAND" in help_of(bench, "run")[0]
+    train = " ".join(" ".join(help_of(bench, "train")).split())
+    assert "--workers N Number of workers (1 to 1024, default 1)" in train
+    assert "--wire auto|tls|auth" in train and "(default auto)" in train
+    assert jobs.run(bench.poseidon, "help", "train").out.lines == help_of(bench, "train")
+
+
+def test_a_shell_completes_commands_flags_and_values(bench):
+    script = bench.write("completion.bash", jobs.run(bench.poseidon, "completion").out.text + "\n")
+
+    def complete(*words):
+        text = " ".join(f"'{word}'" for word in words)
+        return subprocess.run(["bash", "-c", f"source {script}; COMP_WORDS=({text}); COMP_CWORD={len(words) - 1}; _poseidon; "
+                               'echo "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True).stdout.split()
+    assert complete("poseidon", "tr") == ["train"]
+    assert complete("poseidon", "train", "--ser") == ["--servers"]
+    assert complete("poseidon", "train", "--wire", "t") == ["tls"]
+    assert complete("poseidon", "train", "--solver", "") == []  # a file's name, which the shell has itself
 
 
 # ---- sentences
@@ -273,7 +341,7 @@ def test_command_lines_that_are_none(bench, words, expected):
 def test_a_wrong_plan_is_refused_with_any_number_of_workers(bench, workers, words, expected):
     done = jobs.run(bench.poseidon, *bench.arguments(bench.solver(), ("--workers", workers, *words), "run"),
                     cwd=bench.folder)
-    assert done.code == 1
+    assert done.code == (2 if "--plan" in words else 1)  # what a file or a net says is no mistake of the command line
     assert len(done.err.lines) == 1 and done.err.lines[0].startswith("poseidon: "), done.err.text
     assert expected in done.err.lines[0]
 

@@ -423,7 +423,7 @@ def test_a_run_directory_that_is_used_again_keeps_the_runs_apart(bench):
     before = sorted(path.relative_to(done.run_dir) for path in done.run_dir.rglob("*"))
     for folder in (done.run_dir, bench.folder / "new" / "run"):
         refused = jobs.run(bench.poseidon, "train", "--solver", "nowhere.prototxt", "--run-dir", folder, cwd=bench.folder)
-        assert refused.code == 1
+        assert refused.code == 2
     assert sorted(path.relative_to(done.run_dir) for path in done.run_dir.rglob("*")) == before
     assert not (bench.folder / "new").exists()
     for number, folder in enumerate((done.run_dir / "earlier" / "1", done.run_dir / "earlier" / "2", done.run_dir)):

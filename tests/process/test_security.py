@@ -285,7 +285,7 @@ def test_a_token_file_open_to_others_is_refused(bench, mode):
     token = write_token(bench.folder / "token", mode)
     done = jobs.run(bench.poseidon, *bench.arguments(
         bench.solver(), ("--workers", 2, "--token-file", bench.folder / "token"), "run"))
-    assert done.code == 1
+    assert done.code == 2
     assert len(done.err.lines) == 1 and "0600" in done.err.text
     assert token not in done.err.text
 

@@ -150,4 +150,4 @@ def test_a_trainer_of_another_version_is_refused(wheel, trainer_wheel, tmp_path)
     metadata.write_text(metadata.read_text().replace(f"Version: {version}", "Version: 7.8.9"))
     assert refused(python, "train", "--solver", "x", folder=tmp_path) == (
         f"poseidon: poseidon-train-caffe 7.8.9 is installed beside poseidon-train {version}, expected the same version of "
-        f"both: pip install 'poseidon-train[caffe]=={version}'")
+        f"both: pip install poseidon_train_caffe-{version}-*.whl")

@@ -9,8 +9,10 @@
 #include <string_view>
 #include <utility>
 
+#include "poseidon/base/listed.h"
 #include "tools/console/fail.h"
-
+#include "tools/console/help.h"
+#include "tools/console/nearest.h"
 
 namespace poseidon::tools {
 namespace {
@@ -79,9 +81,9 @@ std::vector<std::string> WithoutLogFlags(std::vector<std::string> arguments) {
     }
     if (known->second == LogFlag::kSwitch) continue;
     if (!flag->value && i + 1 < arguments.size()) flag->value = arguments[++i];
-    if (!flag->value) Fail("--" + flag->name + " has no value");
+    if (!flag->value) FailUsage("--" + flag->name + " has no value");
     if (known->second == LogFlag::kNumber && !IsNumber(*flag->value)) {
-      Fail("--" + flag->name + " is '" + *flag->value + "', expected a number");
+      FailUsage("--" + flag->name + " is '" + *flag->value + "', expected a number");
     }
   }
   return kept;
@@ -116,13 +118,36 @@ std::vector<std::string> WordsOfRun(const CLI::App& run, std::vector<std::string
   return words;
 }
 
+std::string UnknownFlag(const CLI::App& app, const std::string& command_line, const std::vector<std::string>& words) {
+  if (FlagsOf(app).empty()) return "";  // a command of the trainer's, in a program without it
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--") return "";
+    if (word.size() < 2 || word[0] != '-' || IsNumber(word)) {
+      if (app.get_prefix_command()) return "";  // from here on it is another's
+      continue;
+    }
+    const std::string name = word.substr(0, word.find('='));
+    const CLI::Option* option = app.get_option_no_throw(name);
+    const bool joined = option == nullptr && word[1] != '-';  // -n4
+    if (joined) option = app.get_option_no_throw(word.substr(0, 2));
+    const std::string help = " (see " + command_line + " --help)";
+    if (option == nullptr) return "unknown flag " + name + DidYouMean(name, FlagsOf(app)) + help;
+    if (option->get_items_expected_min() == 0 || joined || name.size() < word.size()) continue;
+    if (++i == words.size()) return name + " has no value" + help;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
-  if (first == "doctor" || first == "demo") return {argv + 1, argv + argc};  // Python reads them
-  if (first == "run") {
-    return WordsOfRun(*app.get_subcommand("run"), {argv + 1, argv + argc});
+  if (first == "run") return WordsOfRun(*app.get_subcommand("run"), {argv + 1, argv + argc});
+  if (first == "version") return {"--version"};
+  if (first == "help") {
+    if (argc > 2) return {argv[2], "--help"};
+    return {"--help"};
   }
   std::vector<std::string> arguments = WithoutLogFlags(WithTwoDashes(argc, argv));
   for (std::size_t i = 1; i < arguments.size(); ++i) {
@@ -134,6 +159,24 @@ std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv)
     break;
   }
   return arguments;
+}
+
+std::string UnknownIn(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const std::string program = app.get_name();
+  if (arguments.empty()) return "there is no command (see " + program + " --help)";
+  if (arguments.front().starts_with('-')) return UnknownFlag(app, program, arguments);
+  std::string known;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == arguments.front()) {
+      return UnknownFlag(*command, program + " " + arguments.front(), {arguments.begin() + 1, arguments.end()});
+    }
+    if (command->get_group().empty()) continue;
+    names.push_back(command->get_name());
+    AddListed(command->get_name(), &known);
+  }
+  const std::string nearest = DidYouMean(arguments.front(), names);
+  return "unknown command '" + arguments.front() + "'" + (nearest.empty() ? ", expected one of " + known : nearest);
 }
 
 }  // namespace poseidon::tools

@@ -14,6 +14,10 @@ namespace poseidon::tools {
 // has a wrong value it ends the program with a sentence.
 std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv);
 
+// Returns a sentence about the first of these arguments that is no command, no flag of its command, or a flag without its
+// value, with the nearest name; empty where there is none. The library would first say what else is missing.
+std::string UnknownIn(const CLI::App& app, const std::vector<std::string>& arguments);
+
 }  // namespace poseidon::tools
 
 #endif  // POSEIDON_TOOLS_CONSOLE_ARGUMENTS_H_

@@ -6,7 +6,8 @@
 namespace poseidon::tools {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;      // a user's mistake, or anything else with a sentence
+inline constexpr int kExitFailed = 1;      // anything else with a sentence
+inline constexpr int kExitUsage = 2;       // the command line is wrong: a flag, its value, or a file that it names
 inline constexpr int kExitMemberLost = 3;  // a member of the job died, froze or was cut off
 inline constexpr int kExitNotFinite = 4;   // the loss became NaN or infinite (--on-nan stop)
 

@@ -12,6 +12,8 @@ void Fail(const std::string& sentence, int code) {
   throw CLI::RuntimeError(code);
 }
 
+void FailUsage(const std::string& sentence) { Fail(sentence, kExitUsage); }
+
 bool IsMemberLost(const Status& failure) {
   if (failure.culprit() != kNoCulprit) return true;
   return failure.scope() == StatusScope::kJob && (failure.code() == StatusCode::kUnavailable ||

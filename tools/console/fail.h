@@ -13,6 +13,9 @@ namespace poseidon::tools {
 // Prints "poseidon: SENTENCE" on standard error and throws CLI::RuntimeError with the exit code.
 [[noreturn]] void Fail(const std::string& sentence, int code = kExitFailed);
 
+// The same for a command line that is wrong: kExitUsage.
+[[noreturn]] void FailUsage(const std::string& sentence);
+
 // Whether a job failed because of a member: one that it names, or, where nobody can know which, one of
 // those that no longer hear each other.
 bool IsMemberLost(const Status& failure);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tools/console/line_writer.h"
+#include "tools/console/width.h"
 
 namespace poseidon::tools {
 namespace {
@@ -23,6 +24,8 @@ const char* NameOf(LogLevel level) {
 }  // namespace
 
 Terminal::Terminal() : interactive_(isatty(STDOUT_FILENO) == 1) {}
+
+std::size_t Terminal::width() const { return TerminalWidth(STDOUT_FILENO).value_or(kPlainWidth); }
 
 void Terminal::ClearProgress() {
   if (!progress_shown_) return;

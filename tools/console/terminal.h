@@ -2,6 +2,7 @@
 #ifndef POSEIDON_TOOLS_CONSOLE_TERMINAL_H_
 #define POSEIDON_TOOLS_CONSOLE_TERMINAL_H_
 
+#include <cstddef>
 #include <string>
 
 #include "frontends/caffe/train/output.h"
@@ -18,6 +19,7 @@ class Terminal final : public caffe::Output {
   void Print(const std::string& text) override;
   void Progress(const std::string& line) override;
   void Log(LogLevel level, std::string_view line) override;
+  std::size_t width() const override;
 
  private:
   void ClearProgress() POSEIDON_REQUIRES(mutex_);

@@ -9,12 +9,13 @@
 #include <utility>
 
 #include "tools/console/fail.h"
-
+#include "tools/console/values.h"
 
 namespace poseidon::launch {
 namespace {
 
 using tools::Fail;
+using tools::FailUsage;
 
 std::string OwnFolder() {
   std::error_code error;
@@ -38,18 +39,20 @@ std::string OwnProgram() {
 }
 
 void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
-  command.add_option("--hosts", flags.hosts, "Hosts and workers on each: a:2,b:2");
-  command.add_option("--hostfile", flags.hostfile, "File with a host a line (also old 'ID IP PORT')");
-  command.add_option("--ssh", flags.ssh, "Command that reaches another host");
-  command.add_option("--program", flags.program, "Path of poseidon on the other hosts");
+  command.add_option("--hosts", flags.hosts, "Hosts and workers on each, as in a:2,b:2")->type_name("HOSTS");
+  command.add_option("--hostfile", flags.hostfile, "File with a host a line: NAME, NAME:N, NAME slots=N or ID IP PORT")
+      ->type_name("FILE")
+      ->check(tools::InputFile());
+  command.add_option("--ssh", flags.ssh, "Command that reaches another host")->type_name("COMMAND");
+  command.add_option("--program", flags.program, "Path of poseidon on the other hosts; without it the path here")->type_name("FILE");
 }
 
 std::vector<Host> HostsOf(const ClusterFlags& flags) {
   if (!flags.given()) return {};
-  if (!flags.hosts.empty() && !flags.hostfile.empty()) Fail("give --hosts or --hostfile, not both");
+  if (!flags.hosts.empty() && !flags.hostfile.empty()) FailUsage("give --hosts or --hostfile, not both");
   Result<std::vector<Host>> hosts =
       flags.hosts.empty() ? ReadHostFile(flags.hostfile) : ParseHosts(flags.hosts);
-  if (!hosts.ok()) Fail(hosts.status().message());
+  if (!hosts.ok()) FailUsage(hosts.status().message());
   return *std::move(hosts);
 }
 
@@ -82,7 +85,7 @@ std::vector<std::string> CommandOn(const ClusterFlags& flags, const Host& host, 
   std::vector<std::string> argv;
   std::istringstream words(flags.ssh);
   for (std::string word; words >> word;) argv.push_back(word);
-  if (argv.empty()) Fail("--ssh is empty, expected the command that reaches another host");
+  if (argv.empty()) FailUsage("--ssh is empty, expected the command that reaches another host");
   const std::string program = flags.program.empty() ? OwnProgram() : flags.program;
   argv.insert(argv.end(), {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15"});
   argv.insert(argv.end(), ssh_options.begin(), ssh_options.end());

@@ -96,7 +96,13 @@ struct Line {
   friend bool operator==(const Line&, const Line&) = default;
 };
 
-using Event = std::variant<Listening, Joined, Saving, Saved, Here, Failed, Print, Progress, Log, Line>;
+// The command of a rank has ended well and has joined no job of several workers.
+struct Alone {
+  static constexpr const char* kKind = "alone";
+  friend bool operator==(const Alone&, const Alone&) = default;
+};
+
+using Event = std::variant<Listening, Joined, Saving, Saved, Here, Failed, Print, Progress, Log, Line, Alone>;
 
 // The code of that name (StatusCodeName).
 std::optional<StatusCode> StatusCodeNamed(std::string_view name);

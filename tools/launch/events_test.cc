@@ -32,6 +32,7 @@ std::vector<std::pair<Event, std::string>> All() {
       {Progress{"12 %"}, R"({"event":"progress","line":"12 %"})"},
       {Log{LogLevel::kError, "no room"}, R"({"event":"log","level":3,"line":"no room"})"},
       {Line{3, true, "Zürich"}, R"({"error":true,"event":"line","line":"Zürich","rank":3})"},
+      {Alone{}, R"({"event":"alone"})"},
   };
 }
 

@@ -2,6 +2,9 @@
 // `poseidon plan`: what a net would do on a cluster, before there is one.
 #include "tools/profile/plan_command.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -9,9 +12,15 @@
 
 #include "frontends/plan_file/plan_json.h"
 #include "poseidon/base/file.h"
+#include "poseidon/base/listed.h"
+#include "poseidon/base/wrapped.h"
 #include "poseidon/plan/explain.h"
 #include "poseidon/plan/units.h"
 #include "tools/console/fail.h"
+#include "tools/console/nearest.h"
+#include "tools/console/values.h"
+#include "tools/console/width.h"
+#include "tools/profile/published.h"
 #include "tools/profile/quantities.h"
 #include "tools/profile/sweep.h"
 
@@ -19,6 +28,11 @@ namespace poseidon::profile {
 namespace {
 
 using tools::Fail;
+using tools::FailUsage;
+using tools::Number;
+using tools::OneOf;
+using tools::TerminalWidth;
+using tools::WholeNumber;
 
 struct Flags {
   std::string target;  // net prototxt, or a profile
@@ -31,28 +45,61 @@ struct Flags {
   std::string policy = "time";
   std::vector<std::string> schemes;
   bool sweep = false;
+  bool wide = false;
   std::string json;
   Setting setting;
 };
 
 template <typename T>
 T ValueOrFail(Result<T> result) {
-  if (!result.ok()) Fail(result.status().message());
+  if (!result.ok()) {
+    Fail(result.status().message(), result.status().code() == StatusCode::kInvalidArgument ? tools::kExitUsage : tools::kExitFailed);
+  }
   return std::move(result).value();
 }
 
-// A profile is named *.json or comes on standard input; anything else is a net, and is measured.
-Profile ProfileOf(const Flags& flags, const Measure& measure) {
-  if (flags.target == "-" || flags.target.ends_with(".json")) {
-    if (!flags.measuring.empty()) {
-      Fail(flags.measuring.front() + " is for a net that is measured here, and " + flags.target +
-           " is a profile");
+// What `parse` reads.
+CLI::Validator Quantity(Result<double> (*parse)(const std::string&)) {
+  return {[parse](std::string& text) {
+            const Result<double> quantity = parse(text);
+            return quantity.ok() ? std::string() : quantity.status().message();
+          },
+          ""};
+}
+
+enum class Target { kPublished, kProfile, kNet };
+
+// A profile is named *.json or comes on standard input; any other file is a net.
+Target KindOf(const std::string& target) {
+  if (target == "-" || target.ends_with(".json")) return Target::kProfile;
+  const auto& known = PublishedProfiles();
+  const bool published = std::any_of(known.begin(), known.end(), [&](const Published& one) { return one.name == target; });
+  return published ? Target::kPublished : Target::kNet;
+}
+
+void RefuseNoTarget(const std::string& target) {
+  if (target == "-") return;
+  std::string why = tools::InputFile()(target);
+  if (why.empty()) return;
+  if (target.find_first_of("./") == std::string::npos) {
+    std::vector<std::string> names;
+    std::string known;
+    for (const Published& one : PublishedProfiles()) {
+      names.push_back(one.name);
+      AddListed(one.name, &known);
     }
-    return ValueOrFail(ReadProfile(flags.target));
+    const std::string nearest = tools::DidYouMean(target, names);
+    why = "there is no model " + target + (nearest.empty() ? ", expected a file, or one of " + known : nearest);
   }
-  MeasureOptions options = flags.measure;
-  options.model = flags.target;
-  return ValueOrFail(measure(options));
+  FailUsage(why);
+}
+
+// Of a target that needs no measurement.
+Profile KnownProfile(const std::string& target) {
+  for (const Published& one : PublishedProfiles()) {
+    if (one.name == target) return ValueOrFail(ParseProfile(one.text, one.name));
+  }
+  return ValueOrFail(ReadProfile(target));
 }
 
 void CompleteSetting(Flags& flags) {
@@ -65,62 +112,61 @@ void CompleteSetting(Flags& flags) {
     const std::size_t equals = entry.rfind('=');
     const auto scheme =
         equals == std::string::npos ? std::nullopt : plan::ParseScheme(entry.substr(equals + 1));
-    if (!scheme) Fail("--scheme " + entry + ": expected " + plan::SchemeNames("LAYER="));
+    if (!scheme) FailUsage("--scheme " + entry + ": expected " + plan::SchemeNames("LAYER="));
     flags.setting.options.forced[entry.substr(0, equals)] = *scheme;
   }
 }
 
-std::string Heading(const Profile& profile) {
+// In lines of at most `width` columns, 0 for one line.
+std::string Sentence(const std::string& text, std::size_t width) {
+  return Wrapped(text, width == 0 ? std::string::npos : width, 2) + "\n";
+}
+
+std::string Heading(const Profile& profile, std::size_t width) {
   std::uint64_t bytes = 0;
   for (const Layer& layer : profile.layers) bytes += layer.spec.bytes();
-  return profile.name + ": " + std::to_string(profile.elements()) + " parameters (" +
+  return Sentence(profile.name + ": " + std::to_string(profile.elements()) + " parameters (" +
          plan::BytesText(bytes) + ") in " + std::to_string(profile.layers.size()) + " layers and " +
          std::to_string(profile.tensor_count()) + " tensors, batch " +
          std::to_string(profile.batch) + " per worker, " +
          plan::SecondsText(profile.step_seconds()) + " per step on one worker (" + profile.source +
-         ")\n";
+         ")", width);
 }
 
 std::string Line(const std::string& what, double seconds, double speedup) {
   std::string line = "  " + what;
-  line.resize(62, ' ');
+  line.resize(56, ' ');
   std::string time = plan::SecondsText(seconds);
   time.insert(0, time.size() < 8 ? 8 - time.size() : 0, ' ');
   return line + time + "   " + plan::FactorText(speedup) + "\n";
 }
 
-std::string PointText(const Point& point, const Profile& profile, const Setting& setting) {
+// In lines of at most `width` columns, 0 for as long as they get.
+std::string PointText(const Point& point, const Profile& profile, const Setting& setting, std::size_t width) {
   const plan::Plan& plan = point.plan;
   const auto layers = LayersOf(profile);
   const auto speedup = [&](double step) {
     return step > 0 ? point.workers * plan.single_worker_seconds / step : 0;
   };
-  std::string text = std::to_string(point.workers) + " workers";
+  std::string where = std::to_string(point.workers) + " workers";
   if (!plan.cluster.host_of_rank.empty()) {
-    text += " on " + std::to_string(plan.cluster.contributors()) + " hosts";
+    where += " on " + std::to_string(plan.cluster.contributors()) + " hosts";
   }
-  if (setting.servers > 0) text += " and " + std::to_string(setting.servers) + " servers";
-  text +=
-      " at " + RateText(point.rate) + " (" +
-      plan::BytesText(static_cast<std::uint64_t>(plan.cluster.bandwidth)) +
-      "/s of payload each way), latency " + plan::SecondsText(setting.latency) + ", policy " +
-      std::string(NameOf(plan.policy)) + "\n\n" + PlanTable(plan, layers) +
-      "\npredicted                                                         step   speed-up over "
-      "one worker\n" +
-      Line("this plan", plan.step_seconds, plan.speedup) +
-      Line("this plan, the least possible (T*)", point.t_star_seconds,
-           speedup(point.t_star_seconds)) +
-      Line("this plan, overlapped with backward only (T_wfbp)", plan.wfbp_seconds,
-           speedup(plan.wfbp_seconds)) +
-      Line("key-value only, the least possible", plan.dense_step_seconds,
-           speedup(plan.dense_step_seconds)) +
-      Line("key-value only, overlapped with backward only", point.dense_wfbp_seconds,
-           point.dense_wfbp_speedup()) +
-      Line("computing alone, rebuilding included", plan.compute_seconds,
-           speedup(plan.compute_seconds)) +
-      "\n" + PlanSummary(plan) + "\n" + WhatBounds(plan, layers) + "\n";
+  if (setting.servers > 0) where += " and " + std::to_string(setting.servers) + " servers";
+  where += " at " + RateText(point.rate) + " (" + plan::BytesText(static_cast<std::uint64_t>(plan.cluster.bandwidth)) +
+           "/s of payload each way), latency " + plan::SecondsText(setting.latency) + ", policy " +
+           std::string(NameOf(plan.policy));
+  std::string text = Sentence(where, width) + "\n" + PlanTable(plan, layers, {}, width) +
+                     "\npredicted                                                   step   speed-up\n" +
+                     Line("this plan", plan.step_seconds, plan.speedup) +
+                     Line("this plan, the least possible (T*)", point.t_star_seconds, speedup(point.t_star_seconds)) +
+                     Line("this plan, overlapped with backward only (T_wfbp)", plan.wfbp_seconds, speedup(plan.wfbp_seconds)) +
+                     Line("key-value only, the least possible", plan.dense_step_seconds, speedup(plan.dense_step_seconds)) +
+                     Line("key-value only, overlapped with backward only", point.dense_wfbp_seconds, point.dense_wfbp_speedup()) +
+                     Line("computing alone, rebuilding included", plan.compute_seconds, speedup(plan.compute_seconds)) + "\n" +
+                     Sentence(PlanSummary(plan), width) + Sentence(WhatBounds(plan, layers), width);
   if (!plan.cluster.host_of_rank.empty() && setting.copy_rate == 0) {
-    text += "copies through a host's memory count as free; --copy-rate 80Gbit charges them\n";
+    text += Sentence("copies through a host's memory count as free; --copy-rate 80Gbit charges them", width);
   }
   return text;
 }
@@ -141,12 +187,19 @@ nlohmann::json PredictionJson(const Point& point, const Profile& profile) {
 
 void RunPlan(Flags& flags, const Measure& measure) {
   CompleteSetting(flags);
+  const Target kind = KindOf(flags.target);
+  if (kind != Target::kPublished) RefuseNoTarget(flags.target);
+  if (kind != Target::kNet && !flags.measuring.empty()) {
+    FailUsage(flags.measuring.front() + " is for a net that is measured here, and " + flags.target + " is a profile");
+  }
   const bool one = flags.workers > 0 && !flags.rate.empty();
   if (!one && (!flags.sweep || flags.workers > 0 || !flags.rate.empty())) {
-    Fail("a plan needs --workers N and --rate R (10Gbit), or --sweep alone");
+    FailUsage("a plan needs --workers N and --rate R (10Gbit), or --sweep alone");
   }
   const double rate = one ? ValueOrFail(ParseRate(flags.rate)) : 0;
-  const Profile profile = ProfileOf(flags, measure);
+  MeasureOptions options = flags.measure;
+  options.model = flags.target;
+  const Profile profile = kind == Target::kNet ? ValueOrFail(measure(options)) : KnownProfile(flags.target);
   nlohmann::json document = {{"format", 1},
                              {"model", profile.name},
                              {"source", profile.source},
@@ -157,16 +210,17 @@ void RunPlan(Flags& flags, const Measure& measure) {
                              {"servers", flags.setting.servers},
                              {"per_host", flags.setting.per_host},
                              {"copy_rate", flags.setting.copy_rate}};
-  std::string text = Heading(profile);
+  const std::size_t width = flags.wide ? 0 : TerminalWidth(STDOUT_FILENO).value_or(tools::kPlainWidth);
+  std::string text = Heading(profile, width);
   if (one) {
     const Point point = ValueOrFail(
         Predict(profile, flags.setting, static_cast<std::uint32_t>(flags.workers), rate));
-    text += PointText(point, profile, flags.setting);
+    text += PointText(point, profile, flags.setting, width);
     document["prediction"] = PredictionJson(point, profile);
   }
   if (flags.sweep) {
     const Sweep sweep = ValueOrFail(RunSweep(profile, flags.setting));
-    text += "\n" + SweepText(sweep, profile);
+    text += "\n" + SweepText(sweep, profile, width);
     document["sweep"] = SweepJson(sweep, profile);
   }
   std::cout << text << std::flush;
@@ -178,38 +232,59 @@ void RunPlan(Flags& flags, const Measure& measure) {
 
 }  // namespace
 
+void AddMeasureFlags(CLI::App& command, MeasureOptions& options) {
+  command.add_option("--iterations", options.iterations, "Iterations to time a net for, rounded up to a multiple of 9")
+      ->type_name("N")
+      ->check(WholeNumber(1, 1 << 20));
+  command.add_option("--threads", options.threads, "Compute threads; without it as many as there are cores")
+      ->type_name("N")
+      ->check(WholeNumber(1, 1024))
+      ->default_str("");
+  command.add_option("--level", options.level, "Level of the net's state")
+      ->type_name("N")
+      ->check(WholeNumber());
+  command.add_option("--stage", options.stages, "Stages of the net's state")->type_name("NAME[,NAME...]");
+}
+
 void AddPlan(CLI::App& app, Measure measure) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("plan", "Predict a net's step on a cluster, layer by layer");
-  c->add_option(
-       "target", flags->target,
-       "Net prototxt (is measured here), or a profile: a .json file, or - for standard input")
+  CLI::App* c = app.add_subcommand("plan", "Predict a model's step on a cluster, layer by layer");
+  c->footer("  poseidon plan alexnet --workers 8 --rate 10Gbit\n  poseidon plan net.prototxt --workers 4 --rate 1Gbit --sweep");
+  c->add_option("target", flags->target,
+                "A model with a published profile, by its name; a profile, *.json, or - for standard input; or a net of Caffe's, "
+                "which is measured here")
       ->required();
-  c->add_option("--workers", flags->workers, "Number of workers")->check(CLI::Range(1, 1024));
-  c->add_option("--rate", flags->rate, "Rate of every worker's link: 10Gbit, 100Mbit");
-  c->add_option("--latency", flags->latency, "One way: 100us");
-  c->add_option("--servers", flags->setting.servers,
-                "Dedicated server processes (0: workers host the shards)")
-      ->check(CLI::Range(0, 1024));
+  c->option_defaults()->group("Cluster");
+  c->add_option("--workers", flags->workers, "Number of workers")->type_name("N")->check(WholeNumber(1, 1024))->default_str("");
+  c->add_option("--rate", flags->rate, "Rate of every worker's link, as in 10Gbit, 10G, 400Mbit or 2.5Gbps")
+      ->type_name("RATE")
+      ->check(Quantity(ParseRate));
+  c->add_option("--latency", flags->latency, "Time of a message one way, as in 100us")->type_name("TIME")->check(Quantity(ParseDuration));
+  c->add_option("--servers", flags->setting.servers, "Number of dedicated servers; with 0 the workers keep the shards")
+      ->type_name("N")
+      ->check(WholeNumber(0, 1024));
   c->add_option("--per-host", flags->setting.per_host,
                 "Workers on a host, which combine through its memory first and share its link and cores")
-      ->check(CLI::Range(1, 1024));
+      ->type_name("N")
+      ->check(WholeNumber(1, 1024));
   c->add_option("--copy-rate", flags->copy_rate,
-                "Rate at which a host's memory copies, with --per-host: 80Gbit (without it copies are free)");
-  c->add_option("--policy", flags->policy, "What the plan makes least: time or bytes")
-      ->check(CLI::IsMember({"time", "bytes"}));
-  c->add_option("--scheme", flags->schemes, plan::SchemeNames("LAYER=") + ", repeatable")
-      ->allow_extra_args(false);
+                "Rate at which a host's memory copies, with --per-host, as in 80Gbit; without it copies are free")
+      ->type_name("RATE")
+      ->check(Quantity(ParseRate));
   c->add_option("--goodput", flags->setting.goodput, "Share of the rate that payload gets")
-      ->check(CLI::Range(0.01, 1.0));
+      ->type_name("SHARE")
+      ->check(Number(0.01, 1.0));
   c->add_flag("--sweep", flags->sweep, "Also 2 to 64 workers at 1 to 100 Gbit/s");
-  c->add_option("--json", flags->json, "File to write all of it to");
-  c->add_option("--iterations", flags->measure.iterations,
-                "Iterations to time a net for, rounded up to a multiple of 9")
-      ->check(CLI::Range(1, 1 << 20));
-  c->add_option("--threads", flags->measure.threads, "Compute threads")->check(CLI::Range(1, 1024));
-  c->add_option("--level", flags->measure.level, "Network level");
-  c->add_option("--stage", flags->measure.stages, "Network stages, comma-separated");
+  c->option_defaults()->group("Plan");
+  c->add_option("--policy", flags->policy, "What the plan makes least: the time of a step, or its bytes")
+      ->check(OneOf({"time", "bytes"}));
+  c->add_option("--scheme", flags->schemes, plan::SchemeNames("LAYER=") + ": how this layer goes; repeatable")
+      ->type_name("LAYER=SCHEME")
+      ->allow_extra_args(false);
+  c->add_option("--json", flags->json, "File to write all of it to")->type_name("FILE")->check(tools::OutputFile());
+  c->add_flag("--wide", flags->wide, "One line a layer, however long");
+  c->option_defaults()->group("Measuring a net");
+  AddMeasureFlags(*c, flags->measure);
   c->callback([flags, c, measure = std::move(measure)] {
     for (const char* name : {"--iterations", "--threads", "--level", "--stage"}) {
       if (c->count(name) > 0) flags->measuring.emplace_back(name);

@@ -21,6 +21,9 @@ struct MeasureOptions {
 // Measures a net into a profile. A failure is a sentence about the net.
 using Measure = std::function<Result<Profile>(const MeasureOptions&)>;
 
+// Adds the flags of a measurement, but for the net.
+void AddMeasureFlags(CLI::App& command, MeasureOptions& options);
+
 // Adds `poseidon plan`: its flags, and a callback that throws CLI::RuntimeError with the exit code. Where it is given a
 // net and no profile, `measure` makes one.
 void AddPlan(CLI::App& app, Measure measure);

@@ -4,6 +4,7 @@
   plan_command_test.py POSEIDON
 """
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+from benchmarks.profiles.architectures import ARCHITECTURES  # noqa: E402
 from benchmarks.profiles.timing import profile, text_of  # noqa: E402
 
 POSEIDON = sys.argv.pop(1)
@@ -51,7 +53,7 @@ class PlanCommand(unittest.TestCase):
                     self.assertAlmostEqual(got["dense_wfbp_seconds"] / wait_free, 1, delta=1e-3)
                     self.assertLessEqual(got["step_seconds"], got["dense_step_seconds"] * 1.033)
                     self.assertLessEqual(got["speedup"], workers)
-                    self.assertIn(got["what_bounds"], done.stdout)
+                    self.assertIn(got["what_bounds"], " ".join(done.stdout.split()))
 
     def test_combining_on_a_host_costs_its_copies(self):
         document = text_of(profile("vgg19-22k"))
@@ -85,6 +87,25 @@ class PlanCommand(unittest.TestCase):
             self.assertEqual(changes, {("fc6", 23), ("fc7", 17), ("fc8", 7)})
             self.assertEqual(len(sweep["crossovers"]), 15)
 
+    def test_a_published_model_is_known_by_its_name(self):
+        for name in ARCHITECTURES:
+            with self.subTest(name):
+                arguments = "--workers", "8", "--rate", "10G"
+                by_name, by_profile = plan(name, *arguments), plan("-", *arguments, text=text_of(profile(name)))
+                self.assertEqual((by_name.returncode, by_name.stdout), (0, by_profile.stdout), by_name.stderr)
+        done = plan("vgg91", "--sweep")
+        self.assertEqual((done.returncode, done.stderr), (2, "poseidon: there is no model vgg91; did you mean vgg19?\n"))
+
+    def test_lines_fit_the_terminal(self):
+        def widest(width, *arguments):
+            done = subprocess.run([POSEIDON, "plan", "bert-base", "--workers", "8", "--rate", "10G", "--sweep", *arguments],
+                                  env={**os.environ, "COLUMNS": str(width)}, capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return max(map(len, done.stdout.splitlines()))
+        self.assertLessEqual(widest(80), 80)
+        self.assertLessEqual(widest(100), 100)
+        self.assertGreater(widest(80, "--wide"), 200)
+
     def test_refuses_in_one_line(self):
         text = text_of(profile("mlp"))
         for arguments, words in ((("-", "--workers", "2"), "--rate"), (("-", "--rate", "1Gbit"), "--workers"),
@@ -94,10 +115,10 @@ class PlanCommand(unittest.TestCase):
                                  (("--scheme", "fc1", "-", "--workers", "2", "--rate", "1Gbit"), "LAYER=kv"),
                                  (("-", "--workers", "2", "--rate", "1GBps"), "10Gbit"),
                                  (("-", "--sweep", "--threads", "2"), "--threads is for a net that is measured here"),
-                                 (("/nonexistent.json", "--sweep"), "/nonexistent.json cannot be read"),
+                                 (("/nonexistent.json", "--sweep"), "cannot open /nonexistent.json"),
                                  (("/nonexistent.prototxt", "--sweep"), "/nonexistent.prototxt")):
             done = plan(*arguments, text=text)
-            self.assertEqual(done.returncode, 1, arguments)
+            self.assertEqual(done.returncode, 2, arguments)
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
             self.assertTrue(done.stderr.startswith("poseidon: "), done.stderr)
             self.assertIn(words, done.stderr)

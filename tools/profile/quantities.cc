@@ -7,18 +7,19 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <utility>
+#include <vector>
 
 namespace poseidon::profile {
 namespace {
 
 struct Unit {
-  const char* name;
+  std::string name;
   double factor;
 };
 
 // The number times its unit; NaN where either is not understood. Units are compared in lower case, but for
 // the B of bytes, which is no b of bits.
-double Scaled(const std::string& text, std::initializer_list<Unit> units) {
+double Scaled(const std::string& text, const std::vector<Unit>& units) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
   if (end == text.c_str()) return std::nan("");
@@ -36,26 +37,18 @@ double Scaled(const std::string& text, std::initializer_list<Unit> units) {
 }  // namespace
 
 Result<double> ParseRate(const std::string& text) {
-  const double rate = Scaled(text, {{"bit", 1},
-                                    {"bit/s", 1},
-                                    {"bps", 1},
-                                    {"kbit", 1e3},
-                                    {"kbit/s", 1e3},
-                                    {"kbps", 1e3},
-                                    {"mbit", 1e6},
-                                    {"mbit/s", 1e6},
-                                    {"mbps", 1e6},
-                                    {"gbit", 1e9},
-                                    {"gbit/s", 1e9},
-                                    {"gbps", 1e9},
-                                    {"tbit", 1e12},
-                                    {"tbit/s", 1e12},
-                                    {"tbps", 1e12}});
+  std::vector<Unit> units;
+  for (const auto& [prefix, factor] : std::initializer_list<std::pair<std::string, double>>{
+           {"", 1}, {"k", 1e3}, {"m", 1e6}, {"g", 1e9}, {"t", 1e12}}) {
+    for (const char* unit : {"bit", "bits", "bit/s", "bits/s", "b/s", "bps"}) units.push_back({prefix + unit, factor});
+    if (!prefix.empty()) units.push_back({prefix, factor});
+  }
+  const double rate = Scaled(text, units);
   constexpr double kMost = 1e15;
   if (std::isfinite(rate) && rate > 0 && rate <= kMost) return rate;
   return InvalidArgument("rate '" + text +
-                         "' is not understood, expected a number with bit, kbit, Mbit, Gbit or "
-                         "Tbit (per second), as in 10Gbit, and at most 1000Tbit");
+                         "' is not understood, expected bits per second, as in 10Gbit, 10G, 400Mbit or 2.5Gbps, and at most "
+                         "1000Tbit");
 }
 
 Result<double> ParseDuration(const std::string& text) {

@@ -15,6 +15,10 @@ TEST(ParseRate, TakesNumbersWithUnits) {
   EXPECT_DOUBLE_EQ(*ParseRate("100mbps"), 100e6);
   EXPECT_DOUBLE_EQ(*ParseRate("64kbit"), 64e3);
   EXPECT_DOUBLE_EQ(*ParseRate("1e9bit"), 1e9);
+  for (const char* ten : {"10G", "10g", "10Gb/s", "10Gbps", "10 Gbits/s", "10000M", "1e10bps"}) {
+    EXPECT_DOUBLE_EQ(*ParseRate(ten), 10e9) << ten;
+  }
+  EXPECT_DOUBLE_EQ(*ParseRate("400Mbit"), 400e6);
 }
 
 TEST(ParseRate, RefusesInOneSentence) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "poseidon/base/listed.h"
+#include "poseidon/base/wrapped.h"
 #include "poseidon/plan/cost_model.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/plan/units.h"
@@ -68,8 +69,8 @@ std::string Padded(const std::string& text, std::size_t width) {
 
 std::string SpeedupTable(const Sweep& sweep) {
   std::string text =
-      "speed-up over one worker; in brackets key-value only, overlapped with backward only\n";
-  constexpr std::size_t kWidth = 18;
+      "speed-up over one worker (key-value only, overlapped with backward only)\n";
+  constexpr std::size_t kWidth = 14;  // so that five rates fit 80 columns
   text += "workers";
   for (const double rate : sweep.rates) text += Padded(RateText(rate), kWidth);
   for (std::size_t i = 0; i < sweep.workers.size(); ++i) {
@@ -117,7 +118,7 @@ std::string Named(const std::vector<std::size_t>& layers, const Profile& profile
   return text;
 }
 
-std::string CourseText(const Sweep& sweep, const Profile& profile) {
+std::string CourseText(const Sweep& sweep, const Profile& profile, std::size_t width) {
   std::map<std::string, std::vector<std::size_t>> alike;
   std::vector<std::string> order;
   for (std::size_t i = 0; i < profile.layers.size(); ++i) {
@@ -132,7 +133,7 @@ std::string CourseText(const Sweep& sweep, const Profile& profile) {
   if (order.empty()) return "no layer has factors: every layer goes the key-value way\n";
   std::string text = "scheme by rate, and the number of workers from which it changes\n";
   for (const std::string& course : order) {
-    text += "  " + Named(alike[course], profile) + ": " + course + "\n";
+    text += Wrapped(Named(alike[course], profile) + ": " + course, width == 0 ? std::string::npos : width, 4, 2).insert(0, 2, ' ') + "\n";
   }
   return text;
 }
@@ -188,8 +189,8 @@ Result<Sweep> RunSweep(const Profile& profile, const Setting& setting,
   return sweep;
 }
 
-std::string SweepText(const Sweep& sweep, const Profile& profile) {
-  return SpeedupTable(sweep) + "\n" + CourseText(sweep, profile);
+std::string SweepText(const Sweep& sweep, const Profile& profile, std::size_t width) {
+  return SpeedupTable(sweep) + "\n" + CourseText(sweep, profile, width);
 }
 
 json PointJson(const Point& point, const Profile& profile) {

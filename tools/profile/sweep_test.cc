@@ -82,7 +82,7 @@ TEST(RunSweep, FindsWhereALayerChangesItsScheme) {
                                   {1, 10e9, 11, Scheme::kFactorBroadcast, Scheme::kKeyValue},
                               }));
   const std::string text = SweepText(sweep, Example());
-  EXPECT_THAT(text, HasSubstr("workers          1 Gbit/s         10 Gbit/s\n      2"));
+  EXPECT_THAT(text, HasSubstr("workers      1 Gbit/s     10 Gbit/s\n      2"));
   EXPECT_THAT(text, HasSubstr("  fc: 1 Gbit/s sfb, kv from 11; 10 Gbit/s sfb, kv from 11\n"));
   EXPECT_THAT(text, Not(HasSubstr("conv")));
 }

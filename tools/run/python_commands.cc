@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tools/console/fail.h"
+#include "tools/console/values.h"
 #include "tools/launch/child.h"
 #include "tools/launch/cluster_flags.h"
 #include "tools/run/commands.h"
@@ -30,7 +31,8 @@ std::pair<fs::path, std::string> PackageAndPython() {
     const fs::path own = checkout / ".venv/bin/python3";
     return {checkout / "frontends/python", fs::exists(own, error) ? own.string() : "python3"};
   }
-  return {above, "python3"};
+  const char* const caller = std::getenv("POSEIDON_PYTHON");  // the package's own command, which became this program
+  return {above, caller != nullptr ? caller : "python3"};
 }
 
 void BecomePython(const std::string& name, const std::vector<std::string>& words) {
@@ -39,22 +41,43 @@ void BecomePython(const std::string& name, const std::vector<std::string>& words
   const std::string path = package.string() + (before != nullptr ? ":" + std::string(before) : "");
   setenv("PYTHONPATH", path.c_str(), 1);
   setenv("POSEIDON_PROGRAM", launch::OwnProgram().c_str(), 1);
-  std::vector<std::string> all = {python, "-m", "poseidon", name};
+  std::vector<std::string> all = {python, "-m", "poseidon." + name};
   all.insert(all.end(), words.begin(), words.end());
   const std::vector<char*> argv = launch::ArgvOf(all);
   execvp(argv[0], argv.data());
   Fail("'" + name + "' needs Python, and " + python + " cannot be run: " + ErrnoText(errno));
 }
 
+// A flag that Python reads. What Python would do without it is in its help.
+CLI::Option* AddText(CLI::App& command, const std::string& name, const std::string& placeholder, const std::string& meaning) {
+  return command.add_option(name, meaning)->type_name(placeholder)->type_size(1)->default_str("");
+}
+
+// The flags that were given, each with its value.
+std::vector<std::string> WordsOf(const CLI::App& command) {
+  std::vector<std::string> words;
+  for (const CLI::Option* option : command.get_options([](const CLI::Option* one) { return one->count() > 0; })) {
+    for (const std::string& value : option->results()) words.push_back(option->get_name() + "=" + value);
+  }
+  return words;
+}
+
 }  // namespace
 
 void AddPythonCommands(CLI::App& app) {
-  for (const auto& [name, description] : {std::pair<std::string, std::string>{"doctor", "Find what keeps a job from running well on hosts"},
-                                          {"demo", "Two workers on this machine: trained, then one killed"}}) {
-    CLI::App* const command = app.add_subcommand(name, description);
-    command->prefix_command();
-    command->set_help_flag();
-    command->callback([name = name, command] { BecomePython(name, command->remaining()); });
+  CLI::App* const doctor = app.add_subcommand("doctor", "Find what keeps a job from running well on hosts, or on this machine");
+  doctor->footer("  poseidon doctor\n  poseidon doctor --hosts a:2,b:2\n"
+                 "The exit code is 1 where something will break or slow a job.");
+  AddText(*doctor, "--hosts", "HOSTS", "Hosts and workers on each, as in a:2,b:2; without them this machine alone");
+  AddText(*doctor, "--hostfile", "FILE", "File with a host a line: NAME, NAME:N, NAME slots=N or ID IP PORT")->check(InputFile());
+  AddText(*doctor, "--ssh", "COMMAND", "Command that reaches another host")->default_str("ssh");
+  AddText(*doctor, "--python", "FILE", "Path of the interpreter on every host; without it the path here");
+  AddText(*doctor, "--port", "PORT", "Port of the measurements on every host; without it a free one")->check(WholeNumber(1, 65535));
+  AddText(*doctor, "--timeout", "SECONDS", "Time in which a host must answer, more than 0")->check(Number(0, 3600))->default_str("30");
+  AddText(*doctor, "--json", "FILE", "File to write everything to")->check(OutputFile());
+  CLI::App* const demo = app.add_subcommand("demo", "Half a minute of two workers on this machine: trained, then one killed");
+  for (CLI::App* const command : {doctor, demo}) {
+    command->callback([command] { BecomePython(command->get_name(), WordsOf(*command)); });
   }
 }
 

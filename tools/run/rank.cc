@@ -118,6 +118,12 @@ void AddVerdict(int fd, launch::Failed* failed) {
   failed->verdict = sentence;
 }
 
+// Whether a session of several workers was about to open.
+bool HasJoined(int fd) {
+  struct stat file {};
+  return fstat(fd, &file) == 0 && file.st_size > 0;
+}
+
 int OwnCores() {
   cpu_set_t mine;
   return sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 1;
@@ -350,7 +356,9 @@ void Rank::Step() {
 // The command has ended, and all that it started: sends on what it still has to say, and how it ended.
 int Rank::Close(int code, const std::string& how) {
   ForwardTheRest();
-  if (code != kExitOk) {
+  if (code == kExitOk) {
+    if (!HasJoined(verdict_file_)) Emit(launch::Alone{});
+  } else {
     launch::Failed failed{.message = task_.name + how, .exit = code};
     AddVerdict(verdict_file_, &failed);
     Emit(failed);

@@ -15,6 +15,8 @@
 #include "tools/console/fail.h"
 #include "tools/console/line_writer.h"
 #include "tools/console/stop_signal.h"
+#include "tools/console/values.h"
+#include "tools/console/width.h"
 #include "tools/launch/cluster_flags.h"
 #include "tools/launch/environment.h"
 #include "tools/launch/launcher.h"
@@ -43,7 +45,7 @@ struct RunFlags {
 // Variables of this process's environment that ranks on other hosts get without --env: where programs and modules are,
 // how they compute, and how they write. By name, or by what the name begins with.
 constexpr const char* kTravels[] = {"PATH",  "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LANG", "LC_*",
-                                    "TZ",    "PYTHON*",         "OMP_*",       "MKL_*",        "OPENBLAS_*",
+                                    "TZ",    "COLUMNS",   "PYTHON*",         "OMP_*",       "MKL_*",        "OPENBLAS_*",
                                     "KMP_*", "TORCH_*",         "CUDA_*",      "NCCL_*",       "GLOO_*",
                                     "TF_*",  "XLA_*",           "KERAS_*",     "POSEIDON_*"};
 // A host that is gone for so long is lost: ranks that do not use us would wait for it for ever.
@@ -66,8 +68,8 @@ Environment NamedEnvironment(const RunFlags& flags, const Environment& own) {
   for (const std::string& entry : flags.environment) {
     const std::size_t equals = entry.find('=');
     const std::string name = entry.substr(0, equals);
-    if (name.empty()) Fail("--env " + entry + ": expected NAME or NAME=VALUE");
-    if (equals == std::string::npos && !own.contains(name)) Fail("--env " + name + ": it is not set here, expected NAME=VALUE");
+    if (name.empty()) FailUsage("--env " + entry + ": expected NAME or NAME=VALUE");
+    if (equals == std::string::npos && !own.contains(name)) FailUsage("--env " + name + ": it is not set here, expected NAME=VALUE");
     named[name] = equals == std::string::npos ? own.at(name) : entry.substr(equals + 1);
   }
   return named;
@@ -76,14 +78,14 @@ Environment NamedEnvironment(const RunFlags& flags, const Environment& own) {
 std::vector<Host> HostOfEachRank(const RunFlags& flags) {
   const std::vector<Host> hosts = launch::HostsOf(flags.cluster);
   if (hosts.empty()) {
-    if (flags.workers == 0) Fail("give -n N, --hosts or --hostfile: how many ranks, and where");
+    if (flags.workers == 0) FailUsage("give -n N, --hosts or --hostfile: how many ranks, and where");
     return std::vector<Host>(static_cast<std::size_t>(flags.workers), Host{"localhost", 1, 0});
   }
   std::size_t slots = 0;
   for (const Host& host : hosts) slots += host.slots;
   Result<std::vector<Host>> placed =
       launch::PlaceMembers(hosts, flags.workers > 0 ? static_cast<std::size_t>(flags.workers) : slots);
-  if (!placed.ok()) Fail(placed.status().message());
+  if (!placed.ok()) FailUsage(placed.status().message());
   return *std::move(placed);
 }
 
@@ -135,13 +137,13 @@ std::vector<MemberProcess> ProcessesOf(const RunFlags& flags, const std::vector<
 }
 
 void RunCommand(const RunFlags& flags) {
-  if (flags.command.empty()) Fail("there is no command, expected poseidon run -n 4 python train.py");
-  if (flags.command.front().starts_with('-')) Fail("unknown flag " + flags.command.front() + " (see poseidon run --help)");
+  if (flags.command.empty()) FailUsage("there is no command, expected poseidon run -n 4 python train.py");
   const launch::Placement placed = launch::PlaceOn(HostOfEachRank(flags));
+  if (flags.log_folder.empty()) PassTerminalWidth(RunLog::PrefixWidth(placed.hosts.size()));
   const std::vector<RankTask> tasks = TasksOf(flags, placed);
   RunLog log(tasks.size());
   if (!flags.log_folder.empty()) {
-    if (const Status status = log.WriteInto(flags.log_folder); !status.ok()) Fail(status.message());
+    if (const Status status = log.WriteInto(flags.log_folder); !status.ok()) FailUsage(status.message());
   }
   const std::vector<MemberProcess> members = ProcessesOf(flags, tasks, placed);
   launch::LaunchOptions launching;
@@ -149,7 +151,9 @@ void RunCommand(const RunFlags& flags) {
   // Within 2 s of the first failure all have ended: ranks that use us say themselves what they lost, within a second.
   launching.let_go_seconds = 1;
   launching.grace_seconds = 0.9;
-  launching.on_event = [&log, &tasks](const std::string&, const launch::Event& event) {
+  std::size_t alone = 0;
+  launching.on_event = [&](const std::string&, const launch::Event& event) {
+    if (std::holds_alternative<launch::Alone>(event)) ++alone;
     const auto* const line = std::get_if<launch::Line>(&event);
     if (line != nullptr && line->rank < tasks.size()) log.Line(line->rank, line->error, line->line);
   };
@@ -157,7 +161,14 @@ void RunCommand(const RunFlags& flags) {
   launching.say = [](const std::string& sentence) { StandardError().Write("poseidon: " + sentence + "\n"); };
   launching.may_speak = [&log] { return log.TakesLines(); };
   const launch::LaunchResult result = launch::Launch(members, launching);
-  if (result.exit_code == kExitOk) return;
+  if (result.exit_code == kExitOk) {
+    if (alone == tasks.size() && alone > 1) {
+      StandardError().Write("poseidon: no rank joined a job, so each of the " + std::to_string(alone) +
+                            " worked alone; a script joins where it calls init() of poseidon.torch, poseidon.keras or "
+                            "poseidon.tensorflow\n");
+    }
+    return;
+  }
   if (result.stop_signal != 0) {
     NoteStop(result.stop_signal);
     Fail(std::string("stopped by ") + (result.stop_signal == SIGINT ? "SIGINT" : "SIGTERM"), 128 + result.stop_signal);
@@ -174,16 +185,23 @@ void RunCommand(const RunFlags& flags) {
 void AddRun(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* const c = app.add_subcommand("run", "Start a command as the ranks of a job, here or on several hosts");
-  c->footer("poseidon run -n 4 python train.py ...\nposeidon run --hosts a:2,b:2 python train.py ...");
-  c->add_option("-n,--workers", flags->workers, "Number of ranks (without it: all that the hosts have room for)")
-      ->check(CLI::Range(1, 1024));
+  c->footer("  poseidon run -n 4 python train.py\n  poseidon run --hosts a:2,b:2 python train.py");
+  c->add_option("-n,--workers", flags->workers, "Number of ranks; without it as many as the hosts have room for")
+      ->type_name("N")
+      ->check(WholeNumber(1, 1024))
+      ->default_str("");
   launch::AddClusterFlags(*c, flags->cluster);
-  c->add_option("--env", flags->environment, "NAME or NAME=VALUE for the ranks' environment, repeatable")
+  c->add_option("--env", flags->environment, "A variable of the ranks' environment, with its value here or another; repeatable")
+      ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false);
-  c->add_option("--log-dir", flags->log_folder, "A file a rank in this folder, instead of one log here");
-  c->add_option("--port", flags->port, "MASTER_PORT (without it a free one)")->check(CLI::Range(1, 65535));
-  c->add_option("--join-timeout", flags->join_timeout, "Seconds within which all ranks must have started")
-      ->check(CLI::Range(0.1, 1e6));
+  c->add_option("--log-dir", flags->log_folder, "Folder with a log of each rank, instead of one log here")->type_name("FOLDER");
+  c->add_option("--port", flags->port, "MASTER_PORT of the ranks; without it a free one")
+      ->type_name("PORT")
+      ->check(WholeNumber(1, 65535))
+      ->default_str("");
+  c->add_option("--join-timeout", flags->join_timeout, "Time in which all ranks must have started")
+      ->type_name("SECONDS")
+      ->check(Number(0.1, 1e6));
   c->prefix_command();
   c->callback([flags, c] {
     signal(SIGPIPE, SIG_IGN);

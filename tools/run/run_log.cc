@@ -20,6 +20,8 @@ bool ShowsColours(int fd) { return isatty(fd) == 1 && std::getenv("NO_COLOR") ==
 
 }  // namespace
 
+std::size_t RunLog::PrefixWidth(std::size_t ranks) { return std::to_string(ranks - 1).size() + 3; }
+
 RunLog::RunLog(std::size_t ranks)
     : ranks_(ranks), colours_{ShowsColours(STDOUT_FILENO), ShowsColours(STDERR_FILENO)} {}
 

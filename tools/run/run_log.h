@@ -22,6 +22,9 @@ class RunLog {
   // How many of a rank's last lines are kept.
   static constexpr std::size_t kLastLines = 20;
 
+  // How many columns stand before each line, of so many ranks.
+  static std::size_t PrefixWidth(std::size_t ranks);
+
   explicit RunLog(std::size_t ranks);
   // From here on lines go to FOLDER/rank-0.log and so on, anew; makes the folder. kUnavailable naming the path.
   Status WriteInto(const std::string& folder);

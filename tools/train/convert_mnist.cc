@@ -5,6 +5,7 @@
 
 #include "frontends/caffe/data/convert_mnist.h"
 #include "tools/console/fail.h"
+#include "tools/console/values.h"
 #include "tools/train/commands.h"
 
 namespace poseidon::tools {
@@ -14,9 +15,10 @@ void AddConvertMnist(CLI::App& app) {
     std::string images, labels, database;
   };
   auto flags = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("convert-mnist", "Convert MNIST-like IDX files to LMDB");
-  c->add_option("images", flags->images, "IDX file of the images, also .gz")->required();
-  c->add_option("labels", flags->labels, "IDX file of the labels, also .gz")->required();
+  CLI::App* c = app.add_subcommand("convert-mnist", "Convert files like MNIST's (IDX) to LMDB");
+  c->footer("  poseidon convert-mnist images.gz labels.gz train-lmdb");
+  c->add_option("images", flags->images, "IDX file of the images, also .gz")->required()->check(InputFile());
+  c->add_option("labels", flags->labels, "IDX file of the labels, also .gz")->required()->check(InputFile());
   c->add_option("database", flags->database, "LMDB folder to make")->required();
   c->callback([flags] {
     const Result<std::uint64_t> count =

@@ -2,6 +2,7 @@
 #ifndef POSEIDON_TOOLS_TRAIN_EVENT_OUTPUT_H_
 #define POSEIDON_TOOLS_TRAIN_EVENT_OUTPUT_H_
 
+#include <cstddef>
 #include <string>
 
 #include "frontends/caffe/train/output.h"
@@ -10,12 +11,14 @@
 
 namespace poseidon::tools {
 
-// A member's output as events for its launcher, on standard output. Thread: any.
+// A member's output as events for its launcher, on standard output. The launcher says how wide its terminal is (COLUMNS).
+// Thread: any.
 class EventOutput final : public caffe::Output {
  public:
   void Print(const std::string& text) override;
   void Progress(const std::string& line) override;
   void Log(LogLevel level, std::string_view line) override;
+  std::size_t width() const override;
   void Emit(const launch::Event& event);
 
  private:

@@ -15,26 +15,38 @@
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/snapshot.h"
 #include "tools/console/fail.h"
+#include "tools/console/values.h"
 
 namespace poseidon::tools {
 
 void AddNetFlags(CLI::App& command, NetFlags& flags) {
-  command.add_option("--model", flags.model, "Net prototxt")->required();
-  command.add_option("--weights", flags.weights, "Trained .caffemodel or .caffemodel.h5");
-  command.add_option("--phase", flags.phase, "TRAIN or TEST")->check(CLI::IsMember({"TRAIN", "TEST"}));
-  command.add_option("--iterations", flags.iterations, "Number of passes")->check(CLI::Range(1, 1 << 30));
-  command.add_option("--level", flags.level, "Network level");
-  command.add_option("--stage", flags.stage, "Network stages, comma-separated");
+  command.add_option("--model", flags.model, "Net, as Caffe has it")->type_name("PROTOTXT")->required()->check(InputFile());
+  command.add_option("--weights", flags.weights, "Trained .caffemodel or .caffemodel.h5")->type_name("FILE")->check(InputFile());
+  command.add_option("--phase", flags.phase, "Phase of the net")->check(OneOf({"TRAIN", "TEST"}));
+  command.add_option("--iterations", flags.iterations, "Number of passes")->type_name("N")->check(WholeNumber(1, 1 << 30));
+  AddStateFlags(command, flags.level, flags.stage);
   AddGpuFlag(command, flags.gpu);
-  command.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
+  AddThreadsFlag(command, flags.threads);
+}
+
+void AddStateFlags(CLI::App& command, int& level, std::string& stages) {
+  command.add_option("--level", level, "Level of the net's state")->type_name("N")->check(WholeNumber());
+  command.add_option("--stage", stages, "Stages of the net's state")->type_name("NAME[,NAME...]");
+}
+
+void AddThreadsFlag(CLI::App& command, int& threads) {
+  command.add_option("--threads", threads, "Compute threads; without it as many as there are cores")
+      ->type_name("N")
+      ->check(WholeNumber(1, 1024))
+      ->default_str("");
 }
 
 void AddGpuFlag(CLI::App& command, std::string& gpu) {
-  command.add_option("--gpu", gpu, "GPU ids (this build computes on the CPU)");
+  command.add_option("--gpu", gpu, "Refused: this build computes on the CPU")->type_name("IDS");
 }
 
 void RefuseGpu(const std::string& gpu) {
-  if (!gpu.empty()) Fail("--gpu " + gpu + ": this build computes on the CPU; leave the flag out");
+  if (!gpu.empty()) FailUsage("--gpu " + gpu + ": this build computes on the CPU; leave the flag out");
 }
 
 std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {

@@ -23,6 +23,10 @@ struct NetFlags {
 };
 void AddNetFlags(CLI::App& command, NetFlags& flags);
 
+// Add --level and --stage, the state by which layers are chosen, and --threads.
+void AddStateFlags(CLI::App& command, int& level, std::string& stages);
+void AddThreadsFlag(CLI::App& command, int& threads);
+
 // Adds --gpu, which Caffe's command lines have. RefuseGpu fails with a sentence where it was given.
 void AddGpuFlag(CLI::App& command, std::string& gpu);
 void RefuseGpu(const std::string& gpu);

@@ -5,6 +5,7 @@
 
 #include "poseidon/base/file.h"
 #include "tools/console/fail.h"
+#include "tools/console/values.h"
 #include "tools/train/commands.h"
 #include "tools/train/measure_net.h"
 
@@ -16,15 +17,14 @@ void AddProfile(CLI::App& app) {
     std::string out;
   };
   auto flags = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("profile", "Measure a net's layers into a profile (JSON)");
-  c->add_option("net,--model", flags->measure.model, "Net prototxt")->required();
-  c->add_option("--iterations", flags->measure.iterations,
-                "Iterations to time, rounded up to a multiple of 9")
-      ->check(CLI::Range(1, 1 << 20));
-  c->add_option("--threads", flags->measure.threads, "Compute threads")->check(CLI::Range(1, 1024));
-  c->add_option("--level", flags->measure.level, "Network level");
-  c->add_option("--stage", flags->measure.stages, "Network stages, comma-separated");
-  c->add_option("--out", flags->out, "File to write (otherwise standard output)");
+  CLI::App* c = app.add_subcommand("profile", "Measure a Caffe net's layers into a profile (JSON) for plan");
+  c->footer("  poseidon profile net.prototxt --out net.json\n  poseidon plan net.json --workers 8 --rate 10Gbit");
+  c->add_option("net,--model", flags->measure.model, "Net, as Caffe has it (a prototxt)")
+      ->type_name("PROTOTXT")
+      ->required()
+      ->check(InputFile());
+  profile::AddMeasureFlags(*c, flags->measure);
+  c->add_option("--out", flags->out, "File to write; without it standard output")->type_name("FILE")->check(OutputFile());
   c->callback([flags] {
     const Result<profile::Profile> measured = MeasureNet(flags->measure);
     if (!measured.ok()) Fail(measured.status().message());

@@ -76,7 +76,7 @@ std::unique_ptr<RunDir> RunDir::Make(caffe::TrainOptions& options) {
   run_dir->made_ = MissingOnTheWayTo(options.run_dir);
   std::error_code error;
   fs::create_directories(options.run_dir, error);
-  if (error) Fail("cannot make run directory " + options.run_dir + ": " + error.message());
+  if (error) FailUsage("cannot make run directory " + options.run_dir + ": " + error.message());
   if (const Status written = TryToWriteBeside(options.run_dir + "/results"); !written.ok()) {
     Fail("run directory " + options.run_dir + " cannot be written: " + written.message());
   }

@@ -21,7 +21,8 @@ namespace poseidon::tools {
 
 void AddTest(CLI::App& app) {
   auto flags = std::make_shared<NetFlags>();
-  CLI::App* c = app.add_subcommand("test", "Score a model");
+  CLI::App* c = app.add_subcommand("test", "Score a Caffe model");
+  c->footer("  poseidon test --model net.prototxt --weights model.caffemodel --iterations 100");
   AddNetFlags(*c, *flags);
   c->get_option("--weights")->required();
   c->callback([flags] {

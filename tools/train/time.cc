@@ -63,7 +63,8 @@ void OnePass(caffe::Net& net, std::uint64_t step, Timed* timed) {
 
 void AddTime(CLI::App& app) {
   auto flags = std::make_shared<NetFlags>();
-  CLI::App* c = app.add_subcommand("time", "Time a net layer by layer");
+  CLI::App* c = app.add_subcommand("time", "Time a Caffe net layer by layer");
+  c->footer("  poseidon time --model net.prototxt --threads 4");
   AddNetFlags(*c, *flags);
   c->callback([flags] {
     const std::unique_ptr<caffe::Net> net = BuildNet(*flags);

@@ -6,12 +6,15 @@
 #include <memory>
 #include <string>
 
+#include "frontends/caffe/solver/snapshot.h"
 #include "frontends/caffe/train/worker.h"
 #include "poseidon/base/new_file.h"
 #include "tools/console/fail.h"
 #include "tools/console/signals.h"
 #include "tools/console/stop_signal.h"
 #include "tools/console/terminal.h"
+#include "tools/console/values.h"
+#include "tools/console/width.h"
 #include "tools/launch/cluster_flags.h"
 #include "tools/launch/hosts.h"
 #include "tools/launch/launcher.h"
@@ -41,12 +44,12 @@ struct TrainFlags {
 void CompleteOptions(TrainFlags& flags) {
   caffe::TrainOptions& options = flags.options;
   if (!options.snapshot.empty() && !options.weights.empty()) {
-    Fail("give a snapshot to resume from or weights to fine-tune from, not both");
+    FailUsage("give a snapshot to resume from or weights to fine-tune from, not both");
   }
   RefuseGpu(flags.gpu);
   for (const std::string& entry : flags.schemes) {
     const std::size_t equals = entry.find('=');
-    if (equals == std::string::npos) Fail("--scheme " + entry + ": expected " + plan::SchemeNames("LAYER="));
+    if (equals == std::string::npos) FailUsage("--scheme " + entry + ": expected " + plan::SchemeNames("LAYER="));
     options.schemes[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
   for (std::size_t begin = 0; begin < flags.stage.size();) {
@@ -78,7 +81,7 @@ void RunAlone(const TrainFlags& flags, Terminal& terminal) {
 Token JobToken(const TrainFlags& flags) {
   Result<Token> token =
       flags.token_file.empty() ? Token::Generate() : Token::FromFile(flags.token_file);
-  if (!token.ok()) Fail(token.status().message());
+  if (!token.ok()) FailUsage(token.status().message());
   return *token;
 }
 
@@ -89,7 +92,7 @@ std::vector<Host> Members(const TrainFlags& flags) {
     return std::vector<Host>(std::size_t{flags.options.workers} + flags.options.servers, Host{"localhost", 1, 0});
   }
   Result<std::vector<Host>> placed = launch::PlaceMembers(hosts, flags.options.workers);
-  if (!placed.ok()) Fail(placed.status().message());
+  if (!placed.ok()) FailUsage(placed.status().message());
   // Dedicated servers go round the hosts.
   for (std::uint16_t s = 0; s < flags.options.servers; ++s) {
     Host host = hosts[s % hosts.size()];
@@ -144,6 +147,7 @@ void RunJob(const TrainFlags& flags, Terminal& terminal) {
   // Paths must mean the same for a member in another folder of another host.
   caffe::TrainOptions options = flags.options;
   options.run_dir = std::filesystem::absolute(options.run_dir).string();
+  PassTerminalWidth();
   const std::vector<MemberProcess> members = ProcessesOf(flags, options);
   launch::LaunchOptions launching;
   launching.join_seconds = options.join_timeout;
@@ -166,71 +170,83 @@ void RunJob(const TrainFlags& flags, Terminal& terminal) {
 
 // ---- the flags, in the order of the help
 
+CLI::Validator Snapshot() {
+  return {[](std::string& path) {
+            const Status found = caffe::FindSnapshotFile(path);
+            return found.ok() ? InputFile()(path) : found.message();
+          },
+          ""};
+}
+
 // Caffe's.
 void AddCaffeFlags(CLI::App& c, TrainFlags& flags) {
   caffe::TrainOptions& o = flags.options;
-  c.add_option("--solver", o.solver, "Solver prototxt")->required();
-  c.add_option("--snapshot", o.snapshot, "Resume from this .solverstate or .solverstate.h5");
-  c.add_option("--weights", o.weights, "Fine-tune from these .caffemodel or .caffemodel.h5 files, comma-separated");
+  c.option_defaults()->group("Model");
+  c.add_option("--solver", o.solver, "Solver, as Caffe has it")->type_name("PROTOTXT")->required()->check(InputFile());
+  c.add_option("--snapshot", o.snapshot, "Go on from this .solverstate or .solverstate.h5")->type_name("FILE")->check(Snapshot());
+  c.add_option("--weights", o.weights, "Fine-tune from these .caffemodel or .caffemodel.h5 files")->type_name("FILE[,FILE...]")->check(InputFiles());
+  AddStateFlags(c, o.level, flags.stage);
+  c.add_option("--dtype", o.dtype, "Numbers to compute with; f64 is for numeric tests")->check(OneOf({"f32", "f64"}));
+  c.add_flag("--global-batch", o.global_batch, "batch_size is of all workers together");
+  c.option_defaults()->group("Running");
+  c.add_option("--threads", o.threads, "Compute threads of a worker; without it its share of the cores")
+      ->type_name("N")
+      ->check(WholeNumber(1, 1024))
+      ->default_str("");
   AddGpuFlag(c, flags.gpu);
-  c.add_option("--level", o.level, "Network level");
-  c.add_option("--stage", flags.stage, "Network stages, comma-separated");
-  c.add_option("--sigint_effect", o.sigint_effect, "On SIGINT: stop, snapshot or none")
-      ->check(CLI::IsMember({"stop", "snapshot", "none"}));
-  c.add_option("--sighup_effect", o.sighup_effect, "On SIGHUP: stop, snapshot or none")
-      ->check(CLI::IsMember({"stop", "snapshot", "none"}));
+  c.add_option("--run-dir", o.run_dir, "Folder of the results, which is made")->type_name("FOLDER");
+  c.add_option("--on-nan", o.on_nan, "When the loss is NaN or infinite: end with exit code 4, or go on")->check(OneOf({"stop", "go"}));
+  c.add_option("--sigint_effect", o.sigint_effect, "On SIGINT (Ctrl-C)")->check(OneOf({"stop", "snapshot", "none"}));
+  c.add_option("--sighup_effect", o.sighup_effect, "On SIGHUP")->check(OneOf({"stop", "snapshot", "none"}));
 }
 
 void AddMemberFlags(CLI::App& c, TrainFlags& flags) {
   caffe::TrainOptions& o = flags.options;
-  c.add_option("--workers", o.workers, "Number of workers")->check(CLI::Range(1, 1024));
-  c.add_option("--servers", o.servers, "Dedicated server processes (0: workers host the shards)")
-      ->check(CLI::Range(0, 1024));
+  c.option_defaults()->group("Members");
+  c.add_option("--workers", o.workers, "Number of workers")->type_name("N")->check(WholeNumber(1, 1024));
+  c.add_option("--servers", o.servers, "Number of dedicated servers; with 0 the workers keep the shards")
+      ->type_name("N")
+      ->check(WholeNumber(0, 1024));
   launch::AddClusterFlags(c, flags.cluster);
+  c.add_option("--token-file", flags.token_file, "The job's secret, 64 hexadecimal digits; without it one is drawn")
+      ->type_name("FILE")
+      ->check(InputFile());
 }
 
 void AddExchangeFlags(CLI::App& c, TrainFlags& flags) {
   caffe::TrainOptions& o = flags.options;
-  c.add_flag("--sync", o.sync, "With one worker: run the whole synchronisation all the same");
-  c.add_flag("--global-batch", o.global_batch, "batch_size is of all workers together");
-  c.add_option("--policy", o.policy, "What the plan makes least: time or bytes")
-      ->check(CLI::IsMember({"time", "bytes"}));
-  c.add_option("--scheme", flags.schemes, plan::SchemeNames("LAYER=") + ", repeatable")
+  c.option_defaults()->group("Exchange of gradients");
+  c.add_option("--policy", o.policy, "What the plan makes least: the time of a step, or its bytes")->check(OneOf({"time", "bytes"}));
+  c.add_option("--scheme", flags.schemes, plan::SchemeNames("LAYER=") + ": how this layer goes; repeatable")
+      ->type_name("LAYER=SCHEME")
       ->allow_extra_args(false);
-  c.add_option("--plan", o.plan_file, "Follow the schemes of this plan.json");
-  c.add_option("--wire", o.wire, "auto (TLS between hosts), tls or auth")
-      ->check(CLI::IsMember({"auto", "tls", "auth"}));
+  c.add_option("--plan", o.plan_file, "Follow the schemes of this plan.json")->type_name("FILE")->check(InputFile());
+  c.add_option("--final-plan-step", o.final_plan_step, "Step at which the plan from measured times begins")
+      ->type_name("STEP")
+      ->check(WholeNumber(3, 1000000));
   c.add_option("--levels", o.levels,
-               "host: workers of one host combine through its memory before the network; flat: each "
-               "for himself; auto: host where several hosts have several workers")
-      ->check(CLI::IsMember({"flat", "host", "auto"}));
-  c.add_option("--machines", o.machines,
-               "By rank, which machine's memory a worker shares, instead of what it sees: a,a,b,b")
+               "host: workers of one host combine through its memory before the network; flat: each for himself; auto: host where "
+               "several hosts have several workers")
+      ->check(OneOf({"flat", "host", "auto"}));
+  c.add_option("--machines", o.machines, "By rank, which machine's memory a worker shares, instead of what it sees, as in a,a,b,b")
+      ->type_name("NAME,...")
       ->delimiter(',');
-  c.add_option("--token-file", flags.token_file, "The job's secret, 64 hexadecimal digits");
+  c.add_option("--wire", o.wire, "tls: encrypted; auth: peers prove who they are, nothing is encrypted; auto: tls between hosts")
+      ->check(OneOf({"auto", "tls", "auth"}));
+  c.add_flag("--sync", o.sync, "With one worker: run the whole exchange all the same");
 }
 
 // How long members wait for each other.
 void AddPatienceFlags(CLI::App& c, caffe::TrainOptions& o) {
-  c.add_option("--dead-after", o.dead_after, "Seconds of silence after which a member is dead")
-      ->check(CLI::Range(1.0, 86400.0));
+  c.option_defaults()->group("Patience");
+  c.add_option("--dead-after", o.dead_after, "Silence after which a member is dead")->type_name("SECONDS")->check(Number(1, 86400));
   c.add_option("--stuck-after", o.stuck_after,
-               "Seconds after which a member that is alive but keeps the others waiting ends the job; ten times as "
-               "many if it computes")
-      ->check(CLI::Range(1.0, 8640000.0));
-  c.add_option("--join-timeout", o.join_timeout, "Seconds in which all members must have joined")
-      ->check(CLI::Range(1.0, 86400.0));
-}
-
-void AddRunFlags(CLI::App& c, caffe::TrainOptions& o) {
-  c.add_option("--threads", o.threads, "Compute threads per worker")->check(CLI::Range(1, 1024));
-  c.add_option("--run-dir", o.run_dir, "Where the results go");
-  c.add_option("--final-plan-step", o.final_plan_step, "Step at which the measured plan begins")
-      ->check(CLI::Range(3, 1000000));
-  c.add_option("--on-nan", o.on_nan, "When the loss is NaN or infinite: stop (exit code 4), or go on")
-      ->check(CLI::IsMember({"stop", "go"}));
-  c.add_option("--dtype", o.dtype, "f32, or f64 for numeric tests")
-      ->check(CLI::IsMember({"f32", "f64"}));
+               "Time after which a member that lives but keeps the others waiting ends the job; ten times as long if it computes")
+      ->type_name("SECONDS")
+      ->check(Number(1, 8640000));
+  c.add_option("--join-timeout", o.join_timeout, "Time in which all members must have joined")
+      ->type_name("SECONDS")
+      ->check(Number(1, 86400));
 }
 
 void Train(TrainFlags& flags, bool members_given) {
@@ -257,12 +273,14 @@ void Train(TrainFlags& flags, bool members_given) {
 
 void AddTrain(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
-  CLI::App* c = app.add_subcommand("train", "Train or fine-tune a model");
+  CLI::App* c = app.add_subcommand("train", "Train or fine-tune a Caffe model");
+  c->footer("  poseidon train --solver solver.prototxt --workers 4\n"
+            "  poseidon train --solver solver.prototxt --hosts a:2,b:2 --workers 4\n"
+            "  poseidon train --solver solver.prototxt --snapshot model_iter_1000.solverstate");
   AddCaffeFlags(*c, *flags);
   AddMemberFlags(*c, *flags);
   AddExchangeFlags(*c, *flags);
   AddPatienceFlags(*c, flags->options);
-  AddRunFlags(*c, flags->options);
   c->callback([flags, c] {
     Train(*flags, c->count("--workers") + c->count("--hosts") + c->count("--hostfile") > 0);
   });

@@ -31,24 +31,9 @@ Result<bool> HoldsHdf5(const std::string& path) {
   return DataLoss(path + " is not an HDF5 file, which its name says");
 }
 
-// The failure of a path where nothing is, and what is there under the name that the other format has.
-Status NotThere(const std::string& path) {
-  std::error_code error;
-  const std::string other =
-      path.ends_with(kHdf5Suffix) ? path.substr(0, path.size() - std::string(kHdf5Suffix).size()) : path + kHdf5Suffix;
-  return NotFound("cannot open " + path + ": No such file or directory" +
-                  (fs::exists(other, error) ? "; there is " + other : ""));
-}
-
-// Where this cannot be known, opening says why.
-bool IsThere(const std::string& path) {
-  std::error_code error;
-  return fs::exists(path, error) || error;
-}
-
 // Bytes of another message are often no error: their fields are unknown.
 Result<SolverState> ReadState(const std::string& path) {
-  if (!IsThere(path)) return NotThere(path);
+  POSEIDON_RETURN_IF_ERROR(FindSnapshotFile(path));
   POSEIDON_ASSIGN_OR_RETURN(const bool hdf5, HoldsHdf5(path));
   if (hdf5) return ReadHdf5State(path);
   SolverState state;
@@ -217,6 +202,16 @@ Status WriteSnapshot(const Net& net, const History& history, const SolverPositio
   return OkStatus();
 }
 
+Status FindSnapshotFile(const std::string& path) {
+  std::error_code error;
+  if (fs::exists(path, error) || error) return OkStatus();  // where this cannot be known, opening says why
+  const std::string other = path.ends_with(kHdf5Suffix)
+                                ? path.substr(0, path.size() - std::string(kHdf5Suffix).size())
+                                : path + kHdf5Suffix;
+  return NotFound("cannot open " + path + ": No such file or directory" +
+                  (fs::exists(other, error) ? "; there is " + other : ""));
+}
+
 Result<RestoredSnapshot> ReadSnapshot(const std::string& state_path, Net* net, History* history) {
   POSEIDON_ASSIGN_OR_RETURN(const SolverState state, ReadState(state_path));
   if (state.iter() < 0) {
@@ -235,7 +230,7 @@ Result<RestoredSnapshot> ReadSnapshot(const std::string& state_path, Net* net, H
 }
 
 Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets, SameNames same) {
-  if (!IsThere(model_path)) return NotThere(model_path);
+  POSEIDON_RETURN_IF_ERROR(FindSnapshotFile(model_path));
   POSEIDON_ASSIGN_OR_RETURN(const bool hdf5, HoldsHdf5(model_path));
   POSEIDON_ASSIGN_OR_RETURN(NetParameter model, ReadWeights(model_path, hdf5));
   std::set<std::string> given;

@@ -36,6 +36,10 @@ struct SolverPosition {
 Status WriteSnapshot(const Net& net, const History& history, const SolverPosition& position, const std::string& plan,
                      const SnapshotPaths& paths, bool diffs = false);
 
+// OK where something is at `path`, of a state or a model; else kNotFound, which names what is there under the name that the
+// other format has.
+Status FindSnapshotFile(const std::string& path);
+
 struct RestoredSnapshot {
   SolverPosition position;
   std::string plan;  // text of the plan.json of the run that wrote it; empty: it held none

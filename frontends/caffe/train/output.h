@@ -2,6 +2,7 @@
 #ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_OUTPUT_H_
 #define POSEIDON_FRONTENDS_CAFFE_TRAIN_OUTPUT_H_
 
+#include <cstddef>
 #include <string>
 
 #include "poseidon/base/log.h"
@@ -16,6 +17,8 @@ class Output : public LogSink {
   virtual void Print(const std::string& text) = 0;
   // The present state in one line, replaced by the next; dropped where nobody looks.
   virtual void Progress(const std::string& line) = 0;
+  // How many columns lines have at most that are made to fit: the terminal's, or 80.
+  virtual std::size_t width() const { return 80; }
 };
 
 }  // namespace poseidon::caffe

@@ -9,6 +9,7 @@
 #include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/train/numbers.h"
 #include "poseidon/base/listed.h"
+#include "poseidon/base/wrapped.h"
 #include "poseidon/plan/explain.h"
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/slices.h"
@@ -136,20 +137,22 @@ json TrafficOf(const EndedRun& run) {
           {"wire_bytes_received", counted.wire.wire_bytes_in}};
 }
 
+constexpr std::size_t kIndent = 2;  // of a sentence's further lines
+
 void PrintPlan(const EndedRun& run, Output& out) {
   const plan::Plan used = OwnPlan(*run.sync, run.task.rank);
-  out.Print("\nplan (per worker and step):\n" + plan::PlanTable(used, run.sync->specs(), OutcomesOf(run)) +
-            plan::PlanSummary(used, run.reporter.median_step_seconds()) + "\n" +
-            plan::WhatWouldHelp(used, run.sync->specs()));
+  out.Print("\nplan (per worker and step):\n" + plan::PlanTable(used, run.sync->specs(), OutcomesOf(run), out.width()) +
+            Wrapped(plan::PlanSummary(used, run.reporter.median_step_seconds()), out.width(), kIndent) + "\n" +
+            Wrapped(plan::WhatWouldHelp(used, run.sync->specs()), out.width(), kIndent));
   const session::OverlapMeter& overlap = run.statistics.overlap;
   const double steps = static_cast<double>(std::max<std::uint64_t>(1, overlap.steps()));
   char line[200];
-  std::snprintf(line, sizeof(line),
+  std::snprintf(line, sizeof line,
                 "communication hidden behind computation: %.0f %% (of the mean step's %.1f ms, waited %.1f ms for bytes and "
                 "%.1f ms for slower workers)",
                 100 * run.statistics.hidden_share(), 1e3 * overlap.seconds() / steps, 1e3 * overlap.exposed() / steps,
                 1e3 * overlap.skew() / steps);
-  out.Print(line);
+  out.Print(Wrapped(line, out.width(), kIndent));
 }
 
 }  // namespace
@@ -201,7 +204,7 @@ void PrintEnd(const EndedRun& run, Output& out) {
   }
   if (!tests.empty()) out.Print("last test: " + tests);
   char line[200];
-  std::snprintf(line, sizeof(line), "%llu iterations in %.1f s, %.0f images/s",
+  std::snprintf(line, sizeof line, "%llu iterations in %.1f s, %.0f images/s",
                 static_cast<unsigned long long>(run.solver.iteration()), run.seconds,
                 run.reporter.images_per_second());
   out.Print(line);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `poseidon` command: `doctor` and `demo` are Python, everything else is a program of its own, which this one becomes.
+"""The `poseidon` command is a program of its own, which this one becomes. It becomes Python again for `doctor` and `demo`
+(tools/run/python_commands.cc), by the interpreter that POSEIDON_PYTHON names.
 
 The program beside the package has no trainer; that of poseidon-train-caffe (trainer.py), and a checkout's, where `make build`
 made it, have every command.
@@ -11,12 +12,12 @@ import pathlib
 import sys
 from typing import NoReturn
 
-from . import demo, distribution, doctor, trainer
+from . import distribution, trainer
 
 
 def become(program: str, words: list[str], libraries: pathlib.Path | None = None) -> NoReturn:
     """Goes on as `program`, which finds its libraries in one more folder."""
-    environment = dict(os.environ)
+    environment = {**os.environ, "POSEIDON_PYTHON": sys.executable}
     if libraries is not None:
         before = environment.get("LD_LIBRARY_PATH")
         environment["LD_LIBRARY_PATH"] = f"{libraries}:{before}" if before else str(libraries)
@@ -33,16 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command that `arguments` (those of the process) say, and returns its exit code. Most commands replace this
     process and do not return."""
     words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] == ["doctor"]:
-        return doctor.main(words[1:])
-    # The variable is of a program that became this process (tools/run/python_commands.cc).
     places = distribution.places("POSEIDON_PROGRAM", "bin/poseidon", "bin/poseidon")
     program = next((path for path in places if os.access(path, os.X_OK)), None)
     if program is None:
         return fail("the program is missing, expected a wheel of poseidon-train, or a checkout after make build")
-    if words[:1] == ["demo"]:
-        return demo.main(program, words[1:])
-    if words[:1] in (["run"], ["rank"]) or (found := trainer.find()) is None:
+    if words[:1] in (["run"], ["rank"], ["doctor"], ["demo"]) or (found := trainer.find()) is None:
         become(program, words)
     if not found.trouble:
         become(str(found.program), words, found.libraries)

@@ -42,4 +42,4 @@ def namesake() -> str | None:
     if other is None:
         return None
     return (f"an unrelated distribution '{NAMESAKE}' {other.version} is installed and may bring a package of the same "
-            f"name, expected {NAME} alone: pip uninstall {NAMESAKE}, then pip install --force-reinstall {NAME}")
+            f"name, expected {NAME} alone: pip uninstall {NAMESAKE}, then pip install --force-reinstall poseidon_train-*.whl")

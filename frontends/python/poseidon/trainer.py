@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trainer that `pip install 'poseidon-train[caffe]'` brings: where its program is, and whether it fits what is installed."""
+"""The trainer, which has a wheel of its own (poseidon_train_caffe): where its program is, and whether it fits what is installed."""
 from __future__ import annotations
 
 import dataclasses
@@ -47,7 +47,7 @@ def find() -> Trainer | None:
     libraries = torch / "lib" if torch is not None and torch.parent.resolve() != own.parent.resolve() else None
     if version != ours.version:
         return Trainer(program, libraries, f"{NAME} {ours.version} is installed beside {distribution.NAME} {version}, "
-                       f"expected the same version of both: pip install '{distribution.NAME}[caffe]=={version}'")
+                       f"expected the same version of both: pip install poseidon_train_caffe-{version}-*.whl")
     return Trainer(program, libraries, trouble_with_torch(torch, " ".join(ours.requires or [])))
 
 

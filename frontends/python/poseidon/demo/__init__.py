@@ -19,14 +19,11 @@ def start(program: str, *arguments: str) -> tuple[int, float]:
     return done.returncode, time.monotonic() - began
 
 
-def main(program: str, arguments: list[str]) -> int:
+def main(program: str) -> int:
     """The demonstration, on the console; 0 where it showed what it should. `program` is the poseidon command."""
-    if arguments:
-        print(f"poseidon: unknown flag {arguments[0]}, expected poseidon demo alone", file=sys.stderr)
-        return 2
     if importlib.util.find_spec("torch") is None:
         print("poseidon: the demonstration trains with PyTorch, which is not installed: "
-              "pip install 'poseidon-train[torch]'", file=sys.stderr)
+              "pip install torch", file=sys.stderr)
         return 1
     print(f"1. {WORKERS} workers train one model; each draws its own samples, and their weights end equal, bit for bit.\n",
           flush=True)

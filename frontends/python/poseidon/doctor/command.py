@@ -118,11 +118,11 @@ def run(arguments: list[str]) -> int:
     except SystemExit as ended:  # after --help
         return int(ended.code or 0)
     except Refused as refused:
-        sys.stderr.write(f"poseidon doctor: {refused}\n")
+        sys.stderr.write(f"poseidon: {refused}\n")
         return WRONG_FLAGS
     except KeyboardInterrupt:
         told("")
-        sys.stderr.write("poseidon doctor: stopped\n")
+        sys.stderr.write("poseidon: stopped\n")
         return INTERRUPTED
     except Terminated:
         return TERMINATED

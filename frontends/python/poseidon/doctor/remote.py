@@ -18,7 +18,6 @@ import time
 import typing
 import warnings
 
-from ..distribution import NAME
 from .agent import PROTOCOL
 
 CONNECT_WITHIN = 10       # seconds that ssh has, for its key exchange too
@@ -31,7 +30,7 @@ PR_SET_PDEATHSIG = 1      # of linux/prctl.h
 prctl = ctypes.CDLL(None).prctl
 OLDEST_PYTHON = (3, 10)   # for which the package is
 OLDEST = ".".join(map(str, OLDEST_PYTHON))
-INSTALL = f"pip install {NAME}"
+INSTALL = "pip install poseidon_train-*.whl"
 SAME_WHEEL = f"install the same wheel on all hosts: {INSTALL}"
 OTHER_PYTHON = "name one that all hosts have with --python"
 

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/console/arguments.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tools/console/values.h"
+
+namespace poseidon::tools {
+namespace {
+
+struct Commands {
+  Commands() {
+    CLI::App* const train = app.add_subcommand("train", "");
+    train->add_option("--solver", text, "");
+    train->add_option("-n,--workers", text, "");
+    train->add_flag("--sync", flag, "");
+    CLI::App* const run = app.add_subcommand("run", "");
+    run->add_option("-n,--workers", text, "");
+    run->prefix_command();
+    app.add_subcommand("elsewhere", "")->prefix_command()->set_help_flag();
+    app.add_subcommand("member", "")->group("");
+  }
+  CLI::App app{"", "program"};
+  std::string text;
+  bool flag = false;
+};
+
+std::string Unknown(const std::vector<std::string>& arguments) { return UnknownIn(Commands().app, arguments); }
+
+TEST(UnknownIn, NamesTheNearest) {
+  EXPECT_EQ(Unknown({"train", "--slover", "x"}),
+            "unknown flag --slover; did you mean --solver? (see program train --help)");
+  EXPECT_EQ(Unknown({"train", "--solver=x", "--wokers=2"}),
+            "unknown flag --wokers; did you mean --workers? (see program train --help)");
+  EXPECT_EQ(Unknown({"--halp"}), "unknown flag --halp; did you mean --help? (see program --help)");
+  EXPECT_EQ(Unknown({"tarin"}), "unknown command 'tarin'; did you mean train?");
+}
+
+TEST(UnknownIn, NamesNoneWhereNoneIsNear) {
+  EXPECT_EQ(Unknown({"train", "--bogus"}), "unknown flag --bogus (see program train --help)");
+  EXPECT_EQ(Unknown({"nonsense"}), "unknown command 'nonsense', expected one of train, run, elsewhere");
+  EXPECT_EQ(Unknown({}), "there is no command (see program --help)");
+}
+
+TEST(UnknownIn, NamesAFlagWithoutItsValue) {
+  EXPECT_EQ(Unknown({"train", "--sync", "--solver"}), "--solver has no value (see program train --help)");
+}
+
+TEST(UnknownIn, TakesWhatIsKnown) {
+  EXPECT_EQ(Unknown({"train", "--solver", "--slover", "--sync", "-n", "-1", "--solver=a=b", "-n4"}), "");
+  EXPECT_EQ(Unknown({"run", "-n", "2", "python", "--slover"}), "");
+  EXPECT_EQ(Unknown({"elsewhere", "--slover"}), "");
+  EXPECT_EQ(Unknown({"member"}), "");
+  EXPECT_EQ(Unknown({"train", "--", "--slover"}), "");
+}
+
+TEST(Values, SayWhatIsExpected) {
+  const CLI::Validator whole = WholeNumber(1, 1024), share = Number(0.01, 1), word = OneOf({"a", "b", "c"});
+  for (const char* taken : {"1", "1024"}) EXPECT_EQ(whole(taken), "");
+  for (const char* refused : {"", "two", "0", "1025", "1.5", "1e3", " 1", "99999999999999999999"}) {
+    EXPECT_EQ(whole(refused), "expected a whole number from 1 to 1024, not '" + std::string(refused) + "'");
+  }
+  for (const char* taken : {"0.01", "1", "1e-1"}) EXPECT_EQ(share(taken), "");
+  for (const char* refused : {"", "nan", "inf", "0", "1.1", "1x"}) {
+    EXPECT_EQ(share(refused), "expected a number from 0.01 to 1, not '" + std::string(refused) + "'");
+  }
+  EXPECT_EQ(word("b"), "");
+  EXPECT_EQ(word("d"), "expected a, b or c, not 'd'");
+}
+
+TEST(Values, AFileIsOneThatCanBeRead) {
+  const CLI::Validator file = InputFile();
+  EXPECT_EQ(file("/proc/self/cmdline"), "");
+  EXPECT_EQ(file("/no/such"), "cannot open /no/such: No such file or directory");
+  EXPECT_EQ(file("/proc"), "/proc is a folder, expected a file");
+}
+
+}  // namespace
+}  // namespace poseidon::tools

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_TOOLS_CONSOLE_VALUES_H_
+#define POSEIDON_TOOLS_CONSOLE_VALUES_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// What the values of flags are. Each says in the help what is taken, and refuses everything else with a sentence:
+// command.add_option("--workers", ...)->type_name("N")->check(WholeNumber(1, 1024)).
+namespace poseidon::tools {
+
+// From `least` to `most`.
+CLI::Validator WholeNumber(std::int64_t least, std::int64_t most);
+// Any that an int holds.
+CLI::Validator WholeNumber();
+// From `least` to `most`, finite.
+CLI::Validator Number(double least, double most);
+// One of `words`, which are all that the help shows of the value.
+CLI::Validator OneOf(const std::vector<std::string>& words);
+// A file that can be read, which may be a pipe.
+CLI::Validator InputFile();
+// Some of these, separated by commas.
+CLI::Validator InputFiles();
+// A file that can be made or written over.
+CLI::Validator OutputFile();
+
+}  // namespace poseidon::tools
+
+#endif  // POSEIDON_TOOLS_CONSOLE_VALUES_H_
