@@ -307,7 +307,7 @@ Wait Coordinator::WaitOf(const wire::Wait& wait) const {
       known.step = sum->step.value();
       known.what = "its word at the beginning of step " + std::to_string(known.step) + OfModel(sum->model);
     } else {
-      known.what = "its part in collective " + std::to_string(wait.layer.value()) + " (counted from 0)";
+      known.what = "its part in collective call " + std::to_string(wait.layer.value() + 1) + " (all_reduce, broadcast, barrier and the like)";
     }
     known.of = known.what;
     return known;
