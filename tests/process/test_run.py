@@ -189,7 +189,14 @@ def test_the_first_failure_ends_all_and_is_named_last(run):
             print(f"the job ended {time.monotonic() - failed:.2f} s after its first failure")
             assert time.monotonic() - failed < 2
     assert job.err.count("ending") == 2
-    assert job.err.lines[-3:] == ["[1] ready", "[1] first", "poseidon: rank 1 exited with code 7"]
+    # What it said is a few lines above, and is not said again.
+    assert job.err.count("first") == 1 and job.err.lines[-1] == "poseidon: rank 1 exited with code 7"
+
+
+def test_the_last_lines_of_the_first_to_fail_are_found_below_many_others(run):
+    script = "[ $RANK = 1 ] && { echo first >&2; sleep 0.5; exit 7; }; trap 'seq 30; exit 9' TERM; while :; do sleep 0.05; done"
+    done = finished(run("-n", 2, "bash", "-c", script))
+    assert done.err.lines[-3:] == ["poseidon: the last lines of rank 1:", "[1] first", "poseidon: rank 1 exited with code 7"]
 
 
 def test_who_does_not_listen_is_ended_too(run):
@@ -362,7 +369,7 @@ session.barrier()
 
 @pytest.mark.skipif("POSEIDON_SANITIZE" in os.environ and os.environ["POSEIDON_SANITIZE"] != "",
                     reason="the library is built with a sanitizer, which Python is not")
-@pytest.mark.parametrize("ends,code,sentence", (("7", 7, "rank 1 exited with code 7"),
+@pytest.mark.parametrize("ends,code,sentence", (("7", 7, "rank 1 exited with code 7: worker 1 on host .*: the data are gone"),
                                                 ("0", 1, "rank 1 exited with code 0: worker 1 on host .*: the data are gone"),
                                                 ("never", 3, "rank 1 was ended: worker 1 on host .*: the data are gone")))
 def test_who_is_to_blame_is_named_whoever_ends_first(run, poseidon, ends, code, sentence):
@@ -372,6 +379,39 @@ def test_who_is_to_blame_is_named_whoever_ends_first(run, poseidon, ends, code, 
     assert done.code == code, done.err.text
     assert re.fullmatch(f"poseidon: {sentence}", done.err.lines[-1]), done.err.text
     assert done.out.lines == ["[1] I was it"]
+
+
+FAILS = """
+import torch
+import poseidon.torch as poseidon
+model = torch.nn.Linear(3, 2)
+model, optimizer = poseidon.distribute(model, torch.optim.SGD(model.parameters(), 0.1))
+for step in range(30):
+    optimizer.zero_grad()
+    model(torch.randn(4, 3)).sum().backward()
+    if step == 5 and poseidon.rank() == 1:
+        model.no_such_thing
+    optimizer.step()
+"""
+
+
+@pytest.mark.skipif("POSEIDON_SANITIZE" in os.environ and os.environ["POSEIDON_SANITIZE"] != "",
+                    reason="the library is built with a sanitizer, which Python is not")
+def test_a_failure_is_a_sentence_one_traceback_and_a_line_of_each_other(run, poseidon):
+    pytest.importorskip("torch")
+    environment = {"POSEIDON_LIBRARY": str(pathlib.Path(poseidon).parents[1] / "poseidon/c/libposeidon.so")}
+    done = finished(run("-n", 2, *python(FAILS), environment=environment))
+    assert done.code == 1
+    sentence = "AttributeError: 'Linear' object has no attribute 'no_such_thing'"
+    of = {rank: [line[4:] for line in done.err.lines if line.startswith(f"[{rank}] ")] for rank in range(2)}
+    why = rf"worker 1 on host \S+: its script failed: {sentence} \(<string>:10 in <module>\)"
+    assert of[1][:3] == [sentence, "Traceback (most recent call last):", '  File "<string>", line 10, in <module>']
+    assert re.fullmatch(r"  \.\.\. \d+ calls in torch \(POSEIDON_TRACEBACK=full shows them\)", of[1][3]) and len(of[1]) == 4, of[1]
+    assert len(of[0]) == 1 and re.fullmatch(f"poseidon.errors.PoseidonError: {why}", of[0][0]), of[0]
+    assert re.fullmatch(f"poseidon: rank 1 exited with code 1: {why}", done.err.lines[-1]), done.err.lines[-1]
+    assert len(done.err.lines) == 6, done.err.text
+    unfolded = finished(run("-n", 2, *python(FAILS), environment={**environment, "POSEIDON_TRACEBACK": "full"}))
+    assert {line[:4] for line in unfolded.err.lines if "Traceback" in line} == {"[0] ", "[1] "} and unfolded.err.count(r"torch/nn/modules/module\.py") >= 1
 
 
 WITH_BOTH = """

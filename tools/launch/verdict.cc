@@ -85,6 +85,13 @@ std::string VerdictOn(const JobRecord& job, std::size_t blamed) {
   return "";
 }
 
+// Whether the member has ended the job by an error of its own, which the others know.
+bool HasSaidWhy(const JobRecord& job, std::size_t failed) {
+  return std::any_of(job.members.begin(), job.members.end(), [failed](const MemberRecord& other) {
+    return other.failure && other.failure->Accuses(static_cast<int>(failed)) && other.failure->code == StatusCode::kAborted;
+  });
+}
+
 // Adds the end of the member that failed. One that is blamed and ended well, or was ended, has no code of its own.
 void AddHowItFailed(const JobRecord& job, std::size_t failed, LaunchResult* result) {
   const MemberRecord& record = job.members[failed];
@@ -94,7 +101,7 @@ void AddHowItFailed(const JobRecord& job, std::size_t failed, LaunchResult* resu
     result->failure = name + " was ended" + VerdictOn(job, failed);
   } else if (record.failure) {
     result->exit_code = record.failure->exit.value_or(kExitFailed);
-    result->failure = record.failure->message;
+    result->failure = record.failure->message + (HasSaidWhy(job, failed) ? VerdictOn(job, failed) : "");
   } else if (const int code = ExitCodeOf(*record.wait_status); code != kExitOk) {
     result->exit_code = code;
     result->failure = name + " " + DescribeEnd(record);
@@ -191,11 +198,7 @@ std::optional<std::size_t> Blamed(const JobRecord& job) {
 
 bool EndsByItself(const JobRecord& job, std::size_t blamed) {
   const MemberRecord& record = job.members[blamed];
-  if (record.ended() || record.failure) return false;
-  return std::any_of(job.members.begin(), job.members.end(), [blamed](const MemberRecord& other) {
-    return other.failure && other.failure->Accuses(static_cast<int>(blamed)) &&
-           other.failure->code == StatusCode::kAborted;
-  });
+  return !record.ended() && !record.failure && HasSaidWhy(job, blamed);
 }
 
 LaunchResult FirstFailure(const JobRecord& job) {

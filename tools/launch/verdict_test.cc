@@ -127,7 +127,7 @@ TEST_F(VerdictTest, OfMembersApartTheOneThatIsBlamedCountsWhoeverWasFirst) {
   LaunchResult result = FirstFailure(job_);
   EXPECT_EQ(result.failed, 1);
   EXPECT_EQ(result.exit_code, 7);
-  EXPECT_EQ(result.failure, "it exited with code 7");
+  EXPECT_EQ(result.failure, "it exited with code 7: worker 1 on host b: out of memory");
   // It had to be ended.
   job_.members[1].ended_by_us = true;
   result = FirstFailure(job_);

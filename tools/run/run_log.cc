@@ -16,6 +16,9 @@ namespace {
 // Those that are read well on dark and on bright ground.
 constexpr const char* kColours[] = {"\x1b[36m", "\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[34m", "\x1b[31m"};
 
+// So many lines of others below a rank's last hide that from nobody.
+constexpr std::uint64_t kSeen = 10;
+
 bool ShowsColours(int fd) { return isatty(fd) == 1 && std::getenv("NO_COLOR") == nullptr; }
 
 }  // namespace
@@ -61,7 +64,7 @@ void RunLog::Line(std::size_t rank, bool error, const std::string& line) {
 
 void RunLog::ShowLast(std::size_t rank, const std::string& name) {
   const Rank& from = ranks_[rank];
-  const bool is_there = from.printed_at == printed_ && !into_files_;
+  const bool is_there = printed_ - from.printed_at <= kSeen && !into_files_;
   if (from.last.empty() || is_there) return;
   std::string text = "poseidon: the last lines of " + name + ":\n";
   for (const std::string& line : from.last) text += Prefix(rank, true) + line + "\n";

@@ -32,7 +32,7 @@ class RunLog {
   bool TakesLines() const;
   // `error`: of the rank's standard error.
   void Line(std::size_t rank, bool error, const std::string& line);
-  // Prints the last lines of a rank below all others, unless they are there. `name` is the rank's.
+  // Prints the last lines of a rank below all others, unless few came below them. `name` is the rank's.
   void ShowLast(std::size_t rank, const std::string& name);
 
  private:

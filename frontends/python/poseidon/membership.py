@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from . import failures
 from . import session as _session
-from .errors import PoseidonError, has_failed, reason_of
+from .errors import PoseidonError
 
 if TYPE_CHECKING:
     from .session import Session
@@ -26,6 +27,8 @@ class Membership:
     def join(self, *arguments: Any, **words: Any) -> None:
         """Arguments: those of session.join."""
         self.session = _session.join(*arguments, **words)
+        if self.session.workers > 1:
+            failures.install(self.session.rank)
         atexit.register(self.end)
 
     def joined(self) -> Session:
@@ -55,8 +58,8 @@ class Membership:
         if self.session is None:
             return
         leaving = self.session
-        if failure is not None and has_failed(failure):
-            leaving.abort(reason_of(failure))
+        if failure is not None and failures.has_failed(failure):
+            leaving.abort(failures.reason_of(failure))
             self.abandon(leaving)
             self.forget()
         else:
