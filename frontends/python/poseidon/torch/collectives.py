@@ -124,8 +124,8 @@ def all_gather(tensor: list[torch.Tensor], own: torch.Tensor) -> list[torch.Tens
 def all_gather(tensor: torch.Tensor | list[torch.Tensor], own: torch.Tensor | None = None) -> list[torch.Tensor]:
     """Every worker's tensor by rank, bit for bit: of any shape and dtype, which may differ, on any device.
 
-    all_gather(tensor) returns new tensors; all_gather(tensors, tensor), as torch.distributed has it, fills `tensors`, one for each
-    worker, of the shapes of what comes."""
+    With one argument, `tensor`, it returns new tensors. With two, as torch.distributed has them, `tensor` is a list of one tensor for
+    each worker, of the shapes of what comes, which it fills and returns, and `own` is this worker's."""
     init()
     if isinstance(tensor, list) != (own is not None) or isinstance(tensor, list) and len(tensor) != joined().workers:
         raise PoseidonError(f"all_gather was given {f'{len(tensor)} tensors' if isinstance(tensor, list) else 'a tensor'}, expected a tensor, or a "
@@ -173,17 +173,18 @@ def all_gather_object(thing: Any, own: Any = NOTHING) -> list[Any]:
     """Every worker's `thing`, by rank. What JSON holds and gives back as it was: numbers, strings, booleans, None, lists, and
     dictionaries whose keys are strings; nothing is unpickled. Anything else is refused by name.
 
-    all_gather_object(things, thing), as torch.distributed has it, fills the list `things`, which has a place for each worker."""
+    With two arguments, as torch.distributed has them, `thing` is a list with a place for each worker, which it fills and returns, and
+    `own` is this worker's."""
     init()
     session = joined()
-    into = None
+    into: list[Any] | None = None
     if own is not NOTHING:
         into, thing = thing, own
         if not isinstance(into, list) or len(into) != session.workers:
-            raise PoseidonError(f"all_gather_object was given {changed_in(into) or 'a list of another length'} to fill, expected a list with "
-                                f"{session.workers} places", "INVALID_ARGUMENT")
-    given = encoded(thing, "all_gather_object")
-    things = [json.loads(session.broadcast_bytes(given, rank)) for rank in range(session.workers)]
+            given = f"a list with {len(into)} places" if isinstance(into, list) else f"a {type(into).__name__}"
+            raise PoseidonError(f"all_gather_object was given {given} to fill, expected a list with {session.workers} places", "INVALID_ARGUMENT")
+    words = encoded(thing, "all_gather_object")
+    things = [json.loads(session.broadcast_bytes(words, rank)) for rank in range(session.workers)]
     if into is None:
         return things
     into[:] = things
