@@ -46,5 +46,35 @@ class LayersTest(unittest.TestCase):
         self.assertEqual(listed.replace("\n", " ").split(", "), sorted(declared, key=str.lower))
 
 
+class LinksTest(unittest.TestCase):
+    """Every relative link of a page leads to a file, and to a heading of it."""
+
+    def test_links(self):
+        def anchors(page):
+            return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+                    for heading in re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)}
+        pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+        self.assertGreater(len(pages), 40)
+        for page in pages:
+            for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+                if ":" in target:
+                    continue
+                path, _, anchor = target.partition("#")
+                there = (page.parent / path).resolve() if path else page
+                self.assertTrue(there.exists(), (page, target))
+                if anchor and there.suffix == ".md":
+                    self.assertIn(anchor, anchors(there), (page, target))
+
+
+class FirstPagesTest(unittest.TestCase):
+    def test_the_quick_start_quotes_its_script(self):
+        script = (ROOT / "examples/torch/quickstart.py").read_text()
+        self.assertIn("```python\n" + script[script.index("import os"):] + "```", (ROOT / "docs/torch.md").read_text())
+
+    def test_pages_of_the_torch_guide_are_short(self):
+        for page in (ROOT / "docs/torch.md", *ROOT.glob("docs/torch/*.md")):
+            self.assertLessEqual(page.stat().st_size, 10240, page)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -150,7 +150,7 @@ def test_a_sampler_of_the_programs_own_hears_of_the_epoch():
 
 
 def test_torchs_distributed_sampler_goes_on_by_its_epoch_and_a_slice():
-    """As docs/torch.md says: it is not divided again, so the program leaves out what was given."""
+    """As docs/torch/checks.md says: it is not divided again, so the program leaves out what was given."""
     def made():
         sampler = DistributedSampler(range(SAMPLES), 2, 1, seed=3)
         return sampler, DataLoader(range(SAMPLES), batch_size=4, sampler=sampler)
@@ -198,6 +198,18 @@ def test_a_state_of_other_data_is_refused():
         loaders("own generator", 1, 10)[0].load_state_dict(one.state_dict())
     with pytest.raises(PoseidonError, match="something else than what state_dict of such a loader returns"):
         one.load_state_dict({"epoch": 1})
+
+
+def test_the_quick_start_goes_on_to_the_bit(tmp_path):
+    def run(epochs):
+        processes = programs.start(PREPARED, tmp_path, 2, HERE.parents[1] / "examples/torch/quickstart.py", str(epochs))
+        said = programs.said(processes, PATIENCE)
+        assert [process.returncode for process in processes] == [0, 0], said
+        return said[0][0].splitlines()
+    whole = run(2)
+    (tmp_path / "quickstart.pt").unlink()
+    assert [*run(1), *run(2)] == whole and len(whole) == 2
+    assert 80 < float(whole[1].split()[2]) < 100
 
 
 def test_the_recipe_has_the_bits_of_a_run_that_was_never_stopped(tmp_path):
