@@ -300,8 +300,8 @@ def snapshot_and_weights(bench):
 
 @case
 def snapshot_prefix_in_no_folder(bench):
-    return (["--solver", bench.solver(snapshot=10, snapshot_prefix="nowhere/snap")],
-            [f"nowhere/snap is in folder {bench.folder}/nowhere, which does not exist; make it"])
+    return (["--solver", bench.solver(snapshot=10, snapshot_prefix="/dev/null/x/snap")],
+            ["snapshot_prefix /dev/null/x/snap is in folder /dev/null/x, which cannot be made: "])
 
 
 # ---- flags

@@ -252,6 +252,11 @@ def test_without_a_prefix_the_model_lies_beside_the_solver(bench):
     assert (bench.folder / "solver_iter_30.caffemodel").exists()
 
 
+def test_the_folder_of_the_prefix_is_made(bench):
+    bench.train(bench.solver(max_iter=2, snapshot=2, test_interval=None, test_iter=None, snapshot_prefix="new/deep/snap"))
+    assert (bench.folder / "new/deep/snap_iter_2.solverstate").exists()
+
+
 def test_encrypted_on_loopback(bench):
     done = bench.train(bench.solver(), "--workers", 2, "--wire", "tls")
     check_results(done, 2)

@@ -258,9 +258,9 @@ Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vect
 Status CheckSnapshotPrefix(const std::string& prefix) {
   const fs::path folder = fs::path(prefix).parent_path();
   std::error_code error;
-  if (!folder.empty() && !fs::exists(folder, error)) {
-    return NotFound("snapshot_prefix " + prefix + " is in folder " + fs::absolute(folder, error).string() +
-                    ", which does not exist; make it, or give another prefix");
+  if (!folder.empty()) fs::create_directories(folder, error);
+  if (error) {
+    return NotFound("snapshot_prefix " + prefix + " is in folder " + folder.string() + ", which cannot be made: " + error.message());
   }
   const Status written = TryToWriteBeside(prefix);
   if (written.ok()) return OkStatus();

@@ -55,7 +55,7 @@ Result<RestoredSnapshot> ReadSnapshot(const std::string& state_path, Net* net, H
 Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets,
                                   SameNames same = SameNames::kFirst);
 
-// OK when files of `prefix` can be created: tries it.
+// OK when files of `prefix` can be created: tries it, and makes the folder that they go into.
 Status CheckSnapshotPrefix(const std::string& prefix);
 
 // Caffe's rule for a snapshot_prefix that is absent (the solver file without its extension) or that

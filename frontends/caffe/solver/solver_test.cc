@@ -791,7 +791,7 @@ TEST_F(SolverTest, RefusesWithASentence) {
   EXPECT_THAT(Refusal(net, "iter_size: 0"), HasSubstr("iter_size is 0"));
   EXPECT_THAT(Refusal(net, "average_loss: 0"), HasSubstr("average_loss is 0"));
   EXPECT_THAT(Refusal(net, "snapshot_format: HDF5 snapshot_diff: true"), HasSubstr("snapshot_diff"));
-  EXPECT_THAT(Refusal(net, "snapshot: 1 snapshot_prefix: '/nowhere/x'"), HasSubstr("/nowhere/x"));
+  EXPECT_THAT(Refusal(net, "snapshot: 1 snapshot_prefix: '/dev/null/x/y'"), HasSubstr("/dev/null/x/y"));
   EXPECT_THAT(Refusal(net, "test_iter: 2"), HasSubstr("test_interval is 0"));
   EXPECT_THAT(Refusal(net, "test_iter: 0 test_interval: 1"), HasSubstr("test_iter is 0"));
   EXPECT_THAT(Refusal(net, "train_net: 'x'"), HasSubstr("names 2 training nets"));
