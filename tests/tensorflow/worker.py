@@ -18,6 +18,7 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # whose products depend on the number of rows
+os.environ["COLUMNS"] = "1000"  # a report's table has a line a layer
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
