@@ -70,7 +70,7 @@ void BeforeLibraries() { std::set_terminate(EndBeforeMain); }
 [[gnu::section(".preinit_array"), gnu::used]] void (*const before_libraries)() = BeforeLibraries;
 
 // The lines of a terminal that is wider than most read badly.
-std::size_t HelpWidth() { return std::min<std::size_t>(TerminalWidth(STDOUT_FILENO).value_or(kPlainWidth), 100); }
+std::size_t HelpWidth() { return std::min<std::size_t>(OutputWidth(), 100); }
 
 void AddShell(CLI::App& app) {
   CLI::App* const completion = app.add_subcommand("completion", "Print what completes commands and flags in bash and zsh");

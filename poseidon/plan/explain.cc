@@ -127,7 +127,7 @@ std::string PlanTable(const Plan& plan, std::span<const LayerSpec> layers, std::
   const std::vector<Column> narrow = joined(names, numbers);
   std::vector<std::string> lines = Aligned(joined(joined(narrow, measured), {reason}));
   std::string text;
-  if (width == 0 || WidthOf(lines) <= width) {
+  if (WidthOf(lines) <= width) {
     for (const std::string& line : lines) text += line + "\n";
     return text;
   }

@@ -24,10 +24,10 @@ struct LayerOutcome {
 // A line of headings and a line per layer, aligned, each ended by a newline: layer, shape, rows per
 // worker, scheme, bytes each way, transfer and rebuild time, the reason; with `outcomes` (one per
 // layer, or none) also counted bytes and measured time. `layers` are those the plan was made for. Where that is wider than
-// `width` columns (0: as wide as it gets), outcomes and the reason follow each line in lines of their own; so does all but
+// `width` columns, outcomes and the reason follow each line in lines of their own; so does all but
 // name and shape where these are long, and a reason that several layers have is given once.
 std::string PlanTable(const Plan& plan, std::span<const LayerSpec> layers,
-                      std::span<const LayerOutcome> outcomes = {}, std::size_t width = 0);
+                      std::span<const LayerOutcome> outcomes = {}, std::size_t width = std::string::npos);
 
 // One line: predicted step time and its parts, speed-up over one worker, bytes saved against the
 // key-value scheme everywhere. `measured_step_seconds`, the median, is put beside the prediction where it is above 0.

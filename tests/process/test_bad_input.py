@@ -270,6 +270,12 @@ def a_snapshot_of_the_other_format(bench):
 
 
 @case
+def weights_of_the_other_format(bench):
+    bench.write("w.caffemodel.h5", "")
+    return ["--solver", bench.solver(), "--weights", "w.caffemodel"], ["w.caffemodel: No such file or directory; there is w.caffemodel.h5"]
+
+
+@case
 def missing_snapshot_on_two_workers(bench):
     return (["--solver", bench.solver(), "--snapshot", "no.solverstate", "--workers", 2],
             ["no.solverstate"])

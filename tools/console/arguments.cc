@@ -89,6 +89,11 @@ std::vector<std::string> WithoutLogFlags(std::vector<std::string> arguments) {
   return kept;
 }
 
+// Whether the word behind `word`, which gives this flag, is the flag's value.
+bool TakesNextWord(const CLI::Option& flag, const std::string& word) {
+  return flag.get_items_expected_min() > 0 && word.find('=') == std::string::npos;
+}
+
 // Whether the words before `command` are flags of that command, each with its values.
 bool AreFlagsOf(const CLI::App& command, const std::vector<std::string>& arguments, std::size_t end) {
   std::size_t i = 0;
@@ -97,7 +102,7 @@ bool AreFlagsOf(const CLI::App& command, const std::vector<std::string>& argumen
     const CLI::Option* const option =
         flag ? command.get_option_no_throw("--" + flag->name) : nullptr;
     if (option == nullptr) return false;
-    i += option->get_items_expected_min() > 0 && !flag->value ? 2 : 1;
+    i += TakesNextWord(*option, arguments[i]) ? 2 : 1;
   }
   return i == end;
 }
@@ -111,9 +116,8 @@ std::vector<std::string> WordsOfRun(const CLI::App& run, std::vector<std::string
       words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
       break;
     }
-    const bool has_value = words[i].find('=') != std::string::npos;
     const CLI::Option* const option = run.get_option_no_throw(words[i]);
-    i += option != nullptr && option->get_items_expected_min() > 0 && !has_value ? 2 : 1;
+    i += option != nullptr && TakesNextWord(*option, words[i]) ? 2 : 1;
   }
   return words;
 }
@@ -133,7 +137,7 @@ std::string UnknownFlag(const CLI::App& app, const std::string& command_line, co
     if (joined) option = app.get_option_no_throw(word.substr(0, 2));
     const std::string help = " (see " + command_line + " --help)";
     if (option == nullptr) return "unknown flag " + name + DidYouMean(name, FlagsOf(app)) + help;
-    if (option->get_items_expected_min() == 0 || joined || name.size() < word.size()) continue;
+    if (joined || !TakesNextWord(*option, word)) continue;
     if (++i == words.size()) return name + " has no value" + help;
   }
   return "";

@@ -17,7 +17,7 @@ constexpr std::size_t kMeaningColumn = 26;
 
 // ---- what a flag says
 
-// `values`: "N" and "1 to 1024" of "N:1 to 1024"; of "a|b", which are all that is taken, the words alone.
+// "N" and "1 to 1024" of "N:1 to 1024"; of "a|b", which are all that is taken, the words alone.
 struct Taken {
   std::string placeholder;
   std::string range;
@@ -78,8 +78,7 @@ std::vector<const CLI::Option*> OptionsOf(const CLI::App& command, bool with_pla
 }
 
 std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
-  std::vector<const CLI::App*> commands = app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
-  return commands;
+  return app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
 }
 
 // ---- the help

@@ -25,7 +25,7 @@ const char* NameOf(LogLevel level) {
 
 Terminal::Terminal() : interactive_(isatty(STDOUT_FILENO) == 1) {}
 
-std::size_t Terminal::width() const { return TerminalWidth(STDOUT_FILENO).value_or(kPlainWidth); }
+std::size_t Terminal::width() const { return OutputWidth(); }
 
 void Terminal::ClearProgress() {
   if (!progress_shown_) return;

@@ -89,18 +89,6 @@ CLI::Validator InputFile() {
   return {[](const std::string& path) { return Unusable(path, R_OK); }, ""};
 }
 
-CLI::Validator InputFiles() {
-  return {[](const std::string& paths) {
-            for (std::size_t begin = 0; begin <= paths.size();) {
-              const std::size_t end = std::min(paths.find(',', begin), paths.size());
-              if (const std::string why = Unusable(paths.substr(begin, end - begin), R_OK); !why.empty()) return why;
-              begin = end + 1;
-            }
-            return std::string();
-          },
-          ""};
-}
-
 CLI::Validator OutputFile() {
   return {[](const std::string& path) {
             if (access(path.c_str(), F_OK) == 0) return Unusable(path, W_OK);

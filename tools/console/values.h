@@ -21,8 +21,6 @@ CLI::Validator Number(double least, double most);
 CLI::Validator OneOf(const std::vector<std::string>& words);
 // A file that can be read, which may be a pipe.
 CLI::Validator InputFile();
-// Some of these, separated by commas.
-CLI::Validator InputFiles();
 // A file that can be made or written over.
 CLI::Validator OutputFile();
 

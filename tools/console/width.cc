@@ -24,6 +24,8 @@ std::optional<std::size_t> TerminalWidth(int descriptor) {
   return std::max<std::size_t>(size.ws_col, kLeast);
 }
 
+std::size_t OutputWidth() { return TerminalWidth(STDOUT_FILENO).value_or(kPlainWidth); }
+
 void PassTerminalWidth(std::size_t before) {
   const std::optional<std::size_t> width = TerminalWidth(STDOUT_FILENO);
   if (width) setenv("COLUMNS", std::to_string(std::max(*width, kLeast + before) - before).c_str(), 1);

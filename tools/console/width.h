@@ -14,6 +14,9 @@ inline constexpr std::size_t kPlainWidth = 80;
 // COLUMNS, which shells and tests set, counts before it.
 std::optional<std::size_t> TerminalWidth(int descriptor);
 
+// How many columns lines on standard output have: its terminal's, else kPlainWidth.
+std::size_t OutputWidth();
+
 // Sets COLUMNS for the processes that this one starts, whose output it shows behind `before` columns of its own, where
 // standard output is a terminal. Before there are threads.
 void PassTerminalWidth(std::size_t before = 0);

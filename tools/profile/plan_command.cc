@@ -2,8 +2,6 @@
 // `poseidon plan`: what a net would do on a cluster, before there is one.
 #include "tools/profile/plan_command.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -18,6 +16,7 @@
 #include "poseidon/plan/units.h"
 #include "tools/console/fail.h"
 #include "tools/console/nearest.h"
+#include "tools/console/shared_flags.h"
 #include "tools/console/values.h"
 #include "tools/console/width.h"
 #include "tools/profile/published.h"
@@ -31,7 +30,6 @@ using tools::Fail;
 using tools::FailUsage;
 using tools::Number;
 using tools::OneOf;
-using tools::TerminalWidth;
 using tools::WholeNumber;
 
 struct Flags {
@@ -67,14 +65,11 @@ CLI::Validator Quantity(Result<double> (*parse)(const std::string&)) {
           ""};
 }
 
-enum class Target { kPublished, kProfile, kNet };
-
-// A profile is named *.json or comes on standard input; any other file is a net.
-Target KindOf(const std::string& target) {
-  if (target == "-" || target.ends_with(".json")) return Target::kProfile;
-  const auto& known = PublishedProfiles();
-  const bool published = std::any_of(known.begin(), known.end(), [&](const Published& one) { return one.name == target; });
-  return published ? Target::kPublished : Target::kNet;
+// The published profile of that name; null where there is none.
+const Published* PublishedNamed(const std::string& name) {
+  const auto& all = PublishedProfiles();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Published& one) { return one.name == name; });
+  return found == all.end() ? nullptr : &*found;
 }
 
 void RefuseNoTarget(const std::string& target) {
@@ -94,14 +89,6 @@ void RefuseNoTarget(const std::string& target) {
   FailUsage(why);
 }
 
-// Of a target that needs no measurement.
-Profile KnownProfile(const std::string& target) {
-  for (const Published& one : PublishedProfiles()) {
-    if (one.name == target) return ValueOrFail(ParseProfile(one.text, one.name));
-  }
-  return ValueOrFail(ReadProfile(target));
-}
-
 void CompleteSetting(Flags& flags) {
   flags.setting.latency = ValueOrFail(ParseDuration(flags.latency));
   if (!flags.copy_rate.empty()) {
@@ -117,10 +104,7 @@ void CompleteSetting(Flags& flags) {
   }
 }
 
-// In lines of at most `width` columns, 0 for one line.
-std::string Sentence(const std::string& text, std::size_t width) {
-  return Wrapped(text, width == 0 ? std::string::npos : width, 2) + "\n";
-}
+std::string Sentence(const std::string& text, std::size_t width) { return Wrapped(text, width, 2) + "\n"; }
 
 std::string Heading(const Profile& profile, std::size_t width) {
   std::uint64_t bytes = 0;
@@ -141,7 +125,6 @@ std::string Line(const std::string& what, double seconds, double speedup) {
   return line + time + "   " + plan::FactorText(speedup) + "\n";
 }
 
-// In lines of at most `width` columns, 0 for as long as they get.
 std::string PointText(const Point& point, const Profile& profile, const Setting& setting, std::size_t width) {
   const plan::Plan& plan = point.plan;
   const auto layers = LayersOf(profile);
@@ -187,9 +170,11 @@ nlohmann::json PredictionJson(const Point& point, const Profile& profile) {
 
 void RunPlan(Flags& flags, const Measure& measure) {
   CompleteSetting(flags);
-  const Target kind = KindOf(flags.target);
-  if (kind != Target::kPublished) RefuseNoTarget(flags.target);
-  if (kind != Target::kNet && !flags.measuring.empty()) {
+  const Published* const published = PublishedNamed(flags.target);
+  if (published == nullptr) RefuseNoTarget(flags.target);
+  // A profile is named *.json or comes on standard input; any other file is a net.
+  const bool is_net = published == nullptr && flags.target != "-" && !flags.target.ends_with(".json");
+  if (!is_net && !flags.measuring.empty()) {
     FailUsage(flags.measuring.front() + " is for a net that is measured here, and " + flags.target + " is a profile");
   }
   const bool one = flags.workers > 0 && !flags.rate.empty();
@@ -199,7 +184,9 @@ void RunPlan(Flags& flags, const Measure& measure) {
   const double rate = one ? ValueOrFail(ParseRate(flags.rate)) : 0;
   MeasureOptions options = flags.measure;
   options.model = flags.target;
-  const Profile profile = kind == Target::kNet ? ValueOrFail(measure(options)) : KnownProfile(flags.target);
+  const Profile profile = ValueOrFail(is_net                 ? measure(options)
+                                      : published != nullptr ? ParseProfile(published->text, published->name)
+                                                             : ReadProfile(flags.target));
   nlohmann::json document = {{"format", 1},
                              {"model", profile.name},
                              {"source", profile.source},
@@ -210,7 +197,7 @@ void RunPlan(Flags& flags, const Measure& measure) {
                              {"servers", flags.setting.servers},
                              {"per_host", flags.setting.per_host},
                              {"copy_rate", flags.setting.copy_rate}};
-  const std::size_t width = flags.wide ? 0 : TerminalWidth(STDOUT_FILENO).value_or(tools::kPlainWidth);
+  const std::size_t width = flags.wide ? std::string::npos : tools::OutputWidth();
   std::string text = Heading(profile, width);
   if (one) {
     const Point point = ValueOrFail(
@@ -236,14 +223,8 @@ void AddMeasureFlags(CLI::App& command, MeasureOptions& options) {
   command.add_option("--iterations", options.iterations, "Iterations to time a net for, rounded up to a multiple of 9")
       ->type_name("N")
       ->check(WholeNumber(1, 1 << 20));
-  command.add_option("--threads", options.threads, "Compute threads; without it as many as there are cores")
-      ->type_name("N")
-      ->check(WholeNumber(1, 1024))
-      ->default_str("");
-  command.add_option("--level", options.level, "Level of the net's state")
-      ->type_name("N")
-      ->check(WholeNumber());
-  command.add_option("--stage", options.stages, "Stages of the net's state")->type_name("NAME[,NAME...]");
+  tools::AddThreadsFlag(command, options.threads);
+  tools::AddStateFlags(command, options.level, options.stages);
 }
 
 void AddPlan(CLI::App& app, Measure measure) {

@@ -133,7 +133,7 @@ std::string CourseText(const Sweep& sweep, const Profile& profile, std::size_t w
   if (order.empty()) return "no layer has factors: every layer goes the key-value way\n";
   std::string text = "scheme by rate, and the number of workers from which it changes\n";
   for (const std::string& course : order) {
-    text += Wrapped(Named(alike[course], profile) + ": " + course, width == 0 ? std::string::npos : width, 4, 2).insert(0, 2, ' ') + "\n";
+    text += Wrapped(Named(alike[course], profile) + ": " + course, width, 4, 2).insert(0, 2, ' ') + "\n";
   }
   return text;
 }

@@ -73,8 +73,8 @@ Result<Sweep> RunSweep(const Profile& profile, const Setting& setting,
                        const std::vector<double>& rates = {1e9, 10e9, 25e9, 40e9, 100e9});
 
 // For people: speed-ups as a table, and below it what changes scheme where; layers that change
-// alike share a line, which is wrapped at `width` columns (0: it is not).
-std::string SweepText(const Sweep& sweep, const Profile& profile, std::size_t width = 0);
+// alike share a line, which is wrapped at `width` columns.
+std::string SweepText(const Sweep& sweep, const Profile& profile, std::size_t width = std::string::npos);
 
 nlohmann::json PointJson(const Point& point, const Profile& profile);
 nlohmann::json SweepJson(const Sweep& sweep, const Profile& profile);

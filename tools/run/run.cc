@@ -52,7 +52,8 @@ constexpr const char* kTravels[] = {"PATH",  "LD_LIBRARY_PATH", "VIRTUAL_ENV", "
 const std::vector<std::string> kLosesHosts = {"-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"};
 
 // Which is another job's, or this machine's.
-constexpr const char* kStays[] = {"POSEIDON_TOKEN_FILE", "POSEIDON_VERDICT_FILE", "POSEIDON_PORT", "POSEIDON_HOST", "POSEIDON_PROGRAM"};
+constexpr const char* kStays[] = {"POSEIDON_TOKEN_FILE", "POSEIDON_VERDICT_FILE", "POSEIDON_PORT", "POSEIDON_HOST", "POSEIDON_PROGRAM",
+                                  "POSEIDON_PYTHON"};
 
 bool Matches(const std::string& name, const std::string& pattern) {
   return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/train/event_output.h"
 
-#include <unistd.h>
-
 #include <iostream>
 #include <variant>
 
@@ -15,7 +13,7 @@ void EventOutput::Emit(const launch::Event& event) {
   std::cout << launch::EncodeEvent(event) << std::endl;
 }
 void EventOutput::Print(const std::string& text) { Emit(launch::Print{text}); }
-std::size_t EventOutput::width() const { return TerminalWidth(STDOUT_FILENO).value_or(kPlainWidth); }
+std::size_t EventOutput::width() const { return OutputWidth(); }
 void EventOutput::Progress(const std::string& line) { Emit(launch::Progress{line}); }
 void EventOutput::Log(LogLevel level, std::string_view line) { Emit(launch::Log{level, std::string(line)}); }
 

@@ -15,13 +15,14 @@
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/snapshot.h"
 #include "tools/console/fail.h"
+#include "tools/console/shared_flags.h"
 #include "tools/console/values.h"
 
 namespace poseidon::tools {
 
 void AddNetFlags(CLI::App& command, NetFlags& flags) {
   command.add_option("--model", flags.model, "Net, as Caffe has it")->type_name("PROTOTXT")->required()->check(InputFile());
-  command.add_option("--weights", flags.weights, "Trained .caffemodel or .caffemodel.h5")->type_name("FILE")->check(InputFile());
+  command.add_option("--weights", flags.weights, "Trained .caffemodel or .caffemodel.h5")->type_name("FILE")->check(SnapshotFiles());
   command.add_option("--phase", flags.phase, "Phase of the net")->check(OneOf({"TRAIN", "TEST"}));
   command.add_option("--iterations", flags.iterations, "Number of passes")->type_name("N")->check(WholeNumber(1, 1 << 30));
   AddStateFlags(command, flags.level, flags.stage);
@@ -29,16 +30,18 @@ void AddNetFlags(CLI::App& command, NetFlags& flags) {
   AddThreadsFlag(command, flags.threads);
 }
 
-void AddStateFlags(CLI::App& command, int& level, std::string& stages) {
-  command.add_option("--level", level, "Level of the net's state")->type_name("N")->check(WholeNumber());
-  command.add_option("--stage", stages, "Stages of the net's state")->type_name("NAME[,NAME...]");
-}
-
-void AddThreadsFlag(CLI::App& command, int& threads) {
-  command.add_option("--threads", threads, "Compute threads; without it as many as there are cores")
-      ->type_name("N")
-      ->check(WholeNumber(1, 1024))
-      ->default_str("");
+CLI::Validator SnapshotFiles() {
+  return {[](const std::string& paths) {
+            std::istringstream each(paths);
+            std::string path;
+            do {
+              std::getline(each, path, ',');
+              if (const Status found = caffe::FindSnapshotFile(path); !found.ok()) return found.message();
+              if (const std::string why = InputFile()(path); !why.empty()) return why;
+            } while (!each.eof());
+            return std::string();
+          },
+          ""};
 }
 
 void AddGpuFlag(CLI::App& command, std::string& gpu) {

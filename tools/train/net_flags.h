@@ -23,9 +23,8 @@ struct NetFlags {
 };
 void AddNetFlags(CLI::App& command, NetFlags& flags);
 
-// Add --level and --stage, the state by which layers are chosen, and --threads.
-void AddStateFlags(CLI::App& command, int& level, std::string& stages);
-void AddThreadsFlag(CLI::App& command, int& threads);
+// Takes files of states or models, separated by commas; names what is there in the other format where one is not.
+CLI::Validator SnapshotFiles();
 
 // Adds --gpu, which Caffe's command lines have. RefuseGpu fails with a sentence where it was given.
 void AddGpuFlag(CLI::App& command, std::string& gpu);

@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "frontends/caffe/solver/snapshot.h"
 #include "frontends/caffe/train/worker.h"
 #include "poseidon/base/new_file.h"
 #include "tools/console/fail.h"
+#include "tools/console/shared_flags.h"
 #include "tools/console/signals.h"
 #include "tools/console/stop_signal.h"
 #include "tools/console/terminal.h"
@@ -170,21 +170,13 @@ void RunJob(const TrainFlags& flags, Terminal& terminal) {
 
 // ---- the flags, in the order of the help
 
-CLI::Validator Snapshot() {
-  return {[](std::string& path) {
-            const Status found = caffe::FindSnapshotFile(path);
-            return found.ok() ? InputFile()(path) : found.message();
-          },
-          ""};
-}
-
 // Caffe's.
 void AddCaffeFlags(CLI::App& c, TrainFlags& flags) {
   caffe::TrainOptions& o = flags.options;
   c.option_defaults()->group("Model");
   c.add_option("--solver", o.solver, "Solver, as Caffe has it")->type_name("PROTOTXT")->required()->check(InputFile());
-  c.add_option("--snapshot", o.snapshot, "Go on from this .solverstate or .solverstate.h5")->type_name("FILE")->check(Snapshot());
-  c.add_option("--weights", o.weights, "Fine-tune from these .caffemodel or .caffemodel.h5 files")->type_name("FILE[,FILE...]")->check(InputFiles());
+  c.add_option("--snapshot", o.snapshot, "Go on from this .solverstate or .solverstate.h5")->type_name("FILE")->check(SnapshotFiles());
+  c.add_option("--weights", o.weights, "Fine-tune from these .caffemodel or .caffemodel.h5 files")->type_name("FILE[,FILE...]")->check(SnapshotFiles());
   AddStateFlags(c, o.level, flags.stage);
   c.add_option("--dtype", o.dtype, "Numbers to compute with; f64 is for numeric tests")->check(OneOf({"f32", "f64"}));
   c.add_flag("--global-batch", o.global_batch, "batch_size is of all workers together");

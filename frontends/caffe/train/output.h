@@ -18,7 +18,7 @@ class Output : public LogSink {
   // The present state in one line, replaced by the next; dropped where nobody looks.
   virtual void Progress(const std::string& line) = 0;
   // How many columns lines have at most that are made to fit: the terminal's, or 80.
-  virtual std::size_t width() const { return 80; }
+  virtual std::size_t width() const = 0;
 };
 
 }  // namespace poseidon::caffe

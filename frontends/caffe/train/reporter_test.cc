@@ -25,6 +25,7 @@ class Lines final : public Output {
  public:
   void Print(const std::string& text) override { printed.push_back(text); }
   void Progress(const std::string&) override {}
+  std::size_t width() const override { return 80; }
   void Log(LogLevel, std::string_view line) override { logged.emplace_back(line); }
   std::vector<std::string> printed;
   std::vector<std::string> logged;
