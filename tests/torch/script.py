@@ -452,6 +452,8 @@ def shared():
     assert [place.tolist() for place in places] == [[at, at] for at in range(workers)]
     assert poseidon.all_gather_object(things, rank) is things and things == list(range(workers))
     refused(f"a list of {workers} to fill", lambda: poseidon.all_gather([torch.empty(2)] * (workers + 1), torch.ones(2)))
+    if workers == 1:
+        refused("expected torch.float32 of shape [2], as comes", lambda: poseidon.all_gather([torch.empty(4)], torch.ones(2)))
     refused(f"a list with {workers} places", lambda: poseidon.all_gather_object([None] * (workers + 1), rank))
     flags = poseidon.broadcast(torch.tensor([rank == 1, True, False]), root=workers - 1)
     assert flags.tolist() == [workers - 1 == 1, True, False]

@@ -83,12 +83,13 @@ def text_of(failure: BaseException, rank: int) -> str:
     sentence = "".join(traceback.format_exception_only(type(failure), failure))
     if isinstance(failure, PoseidonError) and failure.culprit not in (None, rank):
         return sentence
-    causes: list[str] = []
-    cause = failure.__cause__ or (None if failure.__suppress_context__ else failure.__context__)
-    if cause is not None:
-        of = "".join(traceback.format_exception_only(type(cause), cause))
-        causes = [f"which followed from: {of}", *folded(list(traceback.extract_tb(cause.__traceback__)))]
-    return "".join([sentence, "Traceback (most recent call last):\n", *folded(list(traceback.extract_tb(failure.__traceback__))), *causes])
+    lines = [sentence, "Traceback (most recent call last):\n", *folded(list(traceback.extract_tb(failure.__traceback__)))]
+    seen = {id(failure)}
+    while (cause := failure.__cause__ or (None if failure.__suppress_context__ else failure.__context__)) and id(cause) not in seen:
+        seen.add(id(cause))
+        lines += ["which followed from: ", *traceback.format_exception_only(type(cause), cause), *folded(list(traceback.extract_tb(cause.__traceback__)))]
+        failure = cause
+    return "".join(lines)
 
 
 def install(rank: int) -> None:
@@ -97,8 +98,8 @@ def install(rank: int) -> None:
         return
 
     def hook(kind: type[BaseException], failure: BaseException, calls: TracebackType | None) -> None:
-        if isinstance(failure, Exception):
+        if isinstance(failure, Exception) and not hasattr(failure, "exceptions"):
             sys.stderr.write(text_of(failure, rank))
-        else:  # Ctrl-C
+        else:  # Ctrl-C, and groups of exceptions, which have several tracebacks
             sys.__excepthook__(kind, failure, calls)
     sys.excepthook = hook

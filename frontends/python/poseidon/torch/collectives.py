@@ -7,13 +7,16 @@ import array
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
 from ..errors import PoseidonError
 from .job import exchanges, init, joined
 from .tensors import DTYPES, as_integers, view_of
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 EXACT = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.int32: torch.int64, torch.int16: torch.int64,
          torch.int8: torch.int64, torch.uint8: torch.int64, torch.bool: torch.int64}  # as what they are summed
@@ -54,7 +57,8 @@ def reduced(tensor: torch.Tensor | float, op: str) -> torch.Tensor:
     if own.dtype not in DTYPES and own.dtype not in EXACT:
         raise PoseidonError(f"all_reduce was given {own.dtype}, expected real numbers", "INVALID_ARGUMENT")
     if op in EXTREMES:
-        return EXTREMES[op](torch.stack(same_shapes(own)), 0)
+        with named("all_reduce", [own]):
+            return EXTREMES[op](gather(joined(), own.cpu()), 0).to(own.device)
     total = own.to("cpu", EXACT.get(own.dtype, own.dtype), copy=True).contiguous()
     if total.numel():
         with named("all_reduce", [own]):
@@ -64,14 +68,15 @@ def reduced(tensor: torch.Tensor | float, op: str) -> torch.Tensor:
     return total.to(own.device, own.dtype if own.is_floating_point() else total.dtype)
 
 
-def same_shapes(own: torch.Tensor) -> list[torch.Tensor]:
-    """Every worker's tensor."""
-    tensors = all_gather(own)
-    for rank, other in enumerate(tensors):
-        if (other.shape, other.dtype) != (own.shape, own.dtype):
-            raise PoseidonError(f"all_reduce was given {own.dtype} of shape {list(own.shape)} on rank {joined().rank} and {other.dtype} of shape "
-                                f"{list(other.shape)} on rank {rank}, expected tensors of one shape and dtype", "INVALID_ARGUMENT")
-    return tensors
+def gather(session: Session, tensor: torch.Tensor) -> torch.Tensor:
+    """All workers' tensors, of one shape and dtype, behind one another: [workers, *shape], bit for bit. On the CPU."""
+    own = as_integers(tensor.contiguous().reshape(-1))
+    rows = own.new_zeros(session.workers, own.numel())
+    rows[session.rank] = own
+    if rows.numel():
+        session.sum(view_of(rows))  # a number and zeros
+    size = tensor.numel() * tensor.element_size()
+    return rows.view(torch.uint8)[:, :size].contiguous().view(tensor.dtype).view(session.workers, *tensor.shape)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch's own
@@ -135,7 +140,10 @@ def all_gather(tensor: torch.Tensor | list[torch.Tensor], own: torch.Tensor | No
         gathered = gathered_from(own)
         with torch.no_grad():
             for into, numbers in zip(tensor, gathered):
-                into.copy_(numbers.view(into.shape) if into.numel() == numbers.numel() else numbers)  # which copy_ refuses
+                if (into.shape, into.dtype) != (numbers.shape, numbers.dtype):  # which copy_ would make fit
+                    raise PoseidonError(f"all_gather was given {into.dtype} of shape {list(into.shape)} to fill, expected {numbers.dtype} of shape "
+                                        f"{list(numbers.shape)}, as comes", "INVALID_ARGUMENT")
+                into.copy_(numbers)
         return tensor
     return gathered_from(tensor)
 

@@ -24,7 +24,7 @@ from torch.distributed.rendezvous import _rendezvous_handlers
 from .. import launch
 from ..errors import PoseidonError
 from . import collectives, job
-from .tensors import as_integers, view_of
+from .tensors import view_of
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -113,7 +113,7 @@ def reduce(session: Session, tensor: torch.Tensor, op: Any) -> None:
     """Leaves in `tensor` what all workers' together are, by `op`: the same bits everywhere, taken in the order of ranks."""
     combine = combining(op, tensor)
     if combine is not None:
-        tensor.copy_(functools.reduce(combine, gather(session, tensor)))
+        tensor.copy_(functools.reduce(combine, collectives.gather(session, tensor)))
         return
     total = tensor.to(collectives.EXACT.get(tensor.dtype, tensor.dtype)).contiguous()
     if total.numel():
@@ -124,17 +124,6 @@ def reduce(session: Session, tensor: torch.Tensor, op: Any) -> None:
         tensor.copy_(total)
 
 
-def gather(session: Session, tensor: torch.Tensor) -> torch.Tensor:
-    """All workers' tensors, of one shape and dtype, behind one another: [workers, *shape], bit for bit."""
-    own = as_integers(tensor.contiguous().reshape(-1))
-    rows = own.new_zeros(session.workers, own.numel())
-    rows[session.rank] = own
-    if rows.numel():
-        session.sum(view_of(rows))  # a number and zeros
-    size = tensor.numel() * tensor.element_size()
-    return rows.view(torch.uint8)[:, :size].contiguous().view(tensor.dtype).view(session.workers, *tensor.shape)
-
-
 def scatter_sum(session: Session, output: torch.Tensor, total: torch.Tensor, op: Any) -> None:
     """This worker's part of `total`, whose first dimension the workers divide, and which is reduced for it."""
     reduce(session, total, op)
@@ -143,14 +132,14 @@ def scatter_sum(session: Session, output: torch.Tensor, total: torch.Tensor, op:
 
 def exchange(session: Session, output: torch.Tensor, given: torch.Tensor, takes: list[int], gives: list[int]) -> None:
     """Of every worker's `given`, cut along its first dimension as it says in `gives`, the piece for this worker."""
-    cuts, wanted = gather(session, torch.tensor([gives, takes], device="cpu")).unbind(1)
+    cuts, wanted = collectives.gather(session, torch.tensor([gives, takes], device="cpu")).unbind(1)
     if not torch.equal(cuts, wanted.t()):  # on all workers, so that all raise
         raise PoseidonError(f"all_to_all was given pieces of {cuts.tolist()} by rank where {wanted.t().tolist()} are wanted, "
                             "expected the same splits on both sides", "INVALID_ARGUMENT")
     longest = int(cuts.sum(1).max())
     padded = given.new_zeros(longest, *given.shape[1:])
     padded[:len(given)] = given
-    pieces = [row[:sum(cut)].split(cut)[session.rank] for row, cut in zip(gather(session, padded), cuts.tolist())]
+    pieces = [row[:sum(cut)].split(cut)[session.rank] for row, cut in zip(collectives.gather(session, padded), cuts.tolist())]
     output.copy_(torch.cat(pieces).view(output.shape))
 
 
@@ -265,27 +254,27 @@ class Group(ProcessGroup):
 
     def allgather(self, outputs: Matrix, inputs: list[torch.Tensor], opts: Any = None) -> Issued:  # type: ignore[override]
         into, own = single(outputs), single(inputs)
-        return self.issue(into, [own], lambda session: spread(gather(session, own), into))
+        return self.issue(into, [own], lambda session: spread(collectives.gather(session, own), into))
 
     def allgather_coalesced(self, outputs: Matrix, inputs: list[torch.Tensor], opts: Any = None) -> Issued:
         """outputs[rank][i] of inputs[i]."""
         def run(session: Session) -> None:
             for number, own in enumerate(inputs):
-                spread(gather(session, own), [each[number] for each in outputs])
+                spread(collectives.gather(session, own), [each[number] for each in outputs])
         return self.issue([tensor for each in outputs for tensor in each], inputs, run)
 
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Issued:
-        return self.issue([output], [given], lambda session: output.copy_(gather(session, given).view(output.shape)))
+        return self.issue([output], [given], lambda session: output.copy_(collectives.gather(session, given).view(output.shape)))
 
     def all_gather_single_coalesced(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> Issued:
         def run(session: Session) -> None:
             for output, given in zip(outputs, inputs):
-                output.copy_(gather(session, given).view(output.shape))
+                output.copy_(collectives.gather(session, given).view(output.shape))
         return self.issue(outputs, inputs, run)
 
     def gather(self, outputs: Matrix, inputs: list[torch.Tensor], opts: Any) -> Issued:  # type: ignore[override]
         own, into = single(inputs), outputs[0] if outputs else []
-        return self.issue(into, [own], lambda session: spread(gather(session, own), into))
+        return self.issue(into, [own], lambda session: spread(collectives.gather(session, own), into))
 
     def scatter(self, outputs: list[torch.Tensor], inputs: Matrix, opts: Any) -> Issued:  # type: ignore[override]
         output, given, root = single(outputs), inputs[0] if inputs else [], opts.rootRank
