@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "poseidon/place/left_token.h"
 #include "poseidon/transport/tcp/token.h"
 
 namespace poseidon::place {
@@ -76,7 +77,9 @@ Status Meeting::ChooseFiles(const MeetingOptions& options) {
   }
   POSEIDON_ASSIGN_OR_RETURN(const std::string folder, PrivateFolder(options.temporary_folder));
   note_ = folder + "/" + job + ".address";
-  if (makes_token_) token_file_ = folder + "/" + job + ".token";
+  if (!makes_token_) return OkStatus();
+  token_file_ = folder + "/" + job + ".token";
+  RemoveLeftTokens(folder);  // of jobs that were killed as they met
   return OkStatus();
 }
 
@@ -94,8 +97,8 @@ Status Meeting::Meet(NoteWait wait, const Resolver& resolver) {
   }
   if (!makes_token_) return OkStatus();
   POSEIDON_ASSIGN_OR_RETURN(const Token token, Token::Generate());
-  left_token_ = true;
-  return token.WriteFile(token_file_);
+  POSEIDON_ASSIGN_OR_RETURN(held_token_, WriteHeldToken(token, token_file_));
+  return OkStatus();
 }
 
 Status Meeting::Announce(const std::string& host, std::uint16_t port) {
@@ -106,7 +109,12 @@ Status Meeting::Announce(const std::string& host, std::uint16_t port) {
 
 void Meeting::End() {
   if (std::exchange(left_note_, false)) unlink(note_.c_str());
-  if (std::exchange(left_token_, false)) unlink(token_file_.c_str());
+  if (held_token_) {
+    unlink(token_file_.c_str());
+    held_token_.reset();
+  } else if (makes_token_ && !note_.empty()) {
+    RemoveLeftTokens(std::filesystem::path(note_).parent_path().string());  // if rank 0 was killed
+  }
 }
 
 std::vector<std::string> Meeting::files_left() const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "poseidon/base/file.h"
 #include "poseidon/base/result.h"
 #include "poseidon/place/address.h"
 #include "poseidon/place/note.h"
@@ -45,7 +46,7 @@ class Meeting {
   Status Meet(NoteWait wait, const Resolver& resolver);
   // Rank 0 says where it listens. For the others it does nothing. kUnavailable with the path.
   Status Announce(const std::string& host, std::uint16_t port);
-  // Removes what this process has left. Harmless when repeated.
+  // Removes what this process has left, and what others of this user have whose process was killed. Harmless when repeated.
   void End();
 
   // After Meet: rank 0's address is known, and where this process listens.
@@ -64,7 +65,7 @@ class Meeting {
   std::string note_;  // empty: everything is said
   const bool makes_token_;
   bool left_note_ = false;
-  bool left_token_ = false;
+  std::unique_ptr<File> held_token_;  // what rank 0 has left, see left_token.h
 };
 
 }  // namespace poseidon::place

@@ -2,7 +2,9 @@
 #include "poseidon/place/meeting.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -130,6 +132,29 @@ TEST_F(MeetingTest, OfAnEarlierJobMisleadsNobody) {
   ASSERT_TRUE(LeaveNote(note, {"127.0.0.1", 1, getpid()}).ok());
   const auto first = Begun(OfSrun(0));
   EXPECT_FALSE(fs::exists(note));
+}
+
+TEST_F(MeetingTest, WhoseRankZeroIsKilledLeavesNoSecret) {
+  const auto killed_as_it_waits = [&] {
+    const pid_t first = fork();
+    if (first == 0) {
+      const auto meeting = Begun(OfSrun(0));
+      Met(*meeting);
+      (void)meeting->Announce("127.0.0.1", 4711);
+      kill(getpid(), SIGKILL);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(first, &status, 0), first);
+    EXPECT_EQ(Left().size(), 2u);
+  };
+  killed_as_it_waits();
+  Begun(OfSrun(1))->End();  // another rank of the job
+  EXPECT_TRUE(Left().empty());
+  killed_as_it_waits();
+  Place next = OfSrun(0);
+  next.job = "8";
+  const auto first = Begun(next);  // another job
+  EXPECT_TRUE(Left().empty());
 }
 
 TEST_F(MeetingTest, EndsWithItsObject) {

@@ -493,7 +493,7 @@ def observed():
     assert 0 <= second["poseidon/slower_workers_seconds_per_step"] <= second["poseidon/waited_seconds_per_step"] + 1e-9
     ranges = {event.key: event.count for event in profile.key_averages() if event.key.startswith("poseidon::")}
     assert ranges == {f"poseidon::{verb} {layer}": 2 for verb in ("push", "wait", "land") for layer in (0, 2, 4)} | \
-        {"poseidon::wait poseidon.used": 2}, ranges
+        {"poseidon::wait parameters in use": 2}, ranges
     train(model, optimizer, loader(ALL), epochs=1)  # as before, without ranges
     assert not poseidon.job.exchange_of(model).model.core.profiled
     os.environ["COLUMNS"] = "60"

@@ -45,11 +45,11 @@ def ended_in_order() -> Iterator[None]:
 @contextlib.contextmanager
 def by_files(place: Place, token_file: str | os.PathLike[str] | None, seconds: float) -> Iterator[tuple[bytes, c_void_p]]:
     """The token's file, and the meeting for the options of rank 0's session. The others wait for rank 0, up to `seconds`. When
-    the block ends, all have joined or the job has failed, and what rank 0 left is removed."""
+    the block ends, all have joined or the job has failed, and what rank 0 left is removed, by any of them if it was killed."""
     core, meeting, known = c.library(), c_void_p(), place.struct()
     options = c.MeetingOptions(token_file=encoded(token_file), temporary_folder=os.fsencode(tempfile.gettempdir()),
                                program=b"python", timeout_seconds=seconds, interrupted=interruption.asked)
-    with ended_in_order() if place.rank == 0 else contextlib.nullcontext():
+    with ended_in_order():
         try:
             core.meet(byref(options), byref(known), byref(meeting))
             place.complete(Place.of(known))

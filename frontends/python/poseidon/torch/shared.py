@@ -51,7 +51,7 @@ class Usage(Shared):
     be compared with the others'.
     """
 
-    name, device, dtype = "poseidon.used", None, c.F32
+    name, device, dtype = "parameters in use", None, c.F32
     MARK = 2
 
     def __init__(self, layers: Sequence[Layer], workers: int) -> None:
@@ -106,7 +106,7 @@ class Buffers(Shared):
     pass rank 0's on all ranks, in double precision, which holds floats and counts as they are. DistributedDataParallel has rank
     0's before every forward pass."""
 
-    name, dtype = "poseidon.buffers", c.F64
+    name, dtype = "buffers", c.F64
 
     def __init__(self, model: torch.nn.Module, rank: int) -> None:
         named = {id(buffer): (module, name) for module in model.modules() for name, buffer in module._buffers.items()
