@@ -127,6 +127,12 @@ def test_what_would_go_wrong_in_silence_is_refused(trained, name, sentence):
         assert re.match(sentence, said[name])
 
 
+def test_a_setting_that_several_workers_refuse_is_refused_by_one(tmp_path):
+    [process] = train(tmp_path, 1, "compiled_whole", steps=4)
+    [errors] = ended([process])
+    assert process.returncode != 0 and "PoseidonError: the model is compiled with jit_compile=True, expected False" in errors, errors[-2000:]
+
+
 @pytest.mark.parametrize("name, rank, sentence", [
     ("a_variable_made_in_a_step", 0, r"the model's trainable variables have changed in a training step"),
     ("other_models", 1, r"the models differ: rank 1 has sequential/dense/kernel 20x11 float32 where rank 0 has "

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cases of a test with many parameters run under `make test`: a quarter, another one at each commit. A conftest.py imports the hook.
+"""Which cases of a test with many parameters run under `make test`: a sixth, another one at each commit. A conftest.py imports the hook.
 
 POSEIDON_CASES is the commit, from which the choice follows, or `all`, as where it is not set."""
 import os
 import zlib
 
 MANY = 4  # cases; a test with fewer runs them all
-PARTS = 4
+PARTS = 6
 
 
 def pytest_collection_modifyitems(config, items):

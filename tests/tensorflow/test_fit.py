@@ -248,6 +248,12 @@ def test_what_would_go_wrong_in_silence_is_refused(tmp_path, name, rank, sentenc
     assert re.search(f"PoseidonError: {sentence}", errors[rank]), errors[rank][-2000:]
 
 
+def test_a_setting_that_several_workers_refuse_is_refused_by_one(tmp_path):
+    [process] = train(tmp_path, 1, "compiled_by_xla_later", steps=4)
+    [errors] = ended([process])
+    assert process.returncode != 0 and "PoseidonError: the model is compiled with jit_compile=True, expected False" in errors, errors[-2000:]
+
+
 def test_no_step_waits_for_a_thread(tmp_path):
     """Ops that waited on a thread of the pool would keep each other from running: loops, branches, late updates."""
     names = ["sgd", "several_steps_an_execution", "accumulation", "loss_scale"]

@@ -89,6 +89,14 @@ def test_workers_that_compile_have_the_mean_of_all(job, words):
         torch.testing.assert_close(compiled[0]["weights"][name], tensor, rtol=1e-5, atol=1e-6)
 
 
+# ---- what several workers refuse, one does too
+
+def test_one_worker_refuses_an_embedding_that_changes_its_weight(alone):
+    model = nn.Sequential(nn.Linear(10, 3), nn.Embedding(10, 3, max_norm=1.0))
+    with pytest.raises(PoseidonError, match="Embedding '1' has max_norm=1.0, which changes its weight in the forward pass"):
+        poseidon.torch.wrap(model, sgd(model))
+
+
 # ---- others who average gradients
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError
 from ..session import Session
 from ..tensorflow import busy, init, rank, shutdown, trace, workers
-from . import arrays, batches, data, optimizers, training, updates
+from . import alone, arrays, batches, data, optimizers, training, updates
 from .late import LateUpdate, has_own_step, why_not
 from .models import check_is_model, like, refuse_compiled, without_seeds
 
@@ -29,7 +29,9 @@ def distribute(model: Any) -> Any:
         raise PoseidonError("the model is made in a scope of tf.distribute, expected none: one of them exchanges "
                             "gradients, not both", "INVALID_ARGUMENT")
     init()
-    if workers() > 1 and not optimizers.is_registered(model):
+    if workers() == 1:
+        alone.watch(model, refuse_xla)
+    elif not optimizers.is_registered(model):
         without_xla(model)
         optimizers.register(model)
         Training(model)
@@ -74,15 +76,25 @@ def report() -> str:
     return _tensorflow.report()
 
 
+WHY_NO_XLA = "XLA does not know the ops that exchange gradients"
+
+
+def has_cpus_only() -> bool:
+    """Elsewhere Keras' jit_compile="auto" may be what a model is compiled with."""
+    return all(device.device_type == "CPU" for device in tf.config.list_physical_devices())
+
+
+def refuse_xla(model: Any) -> None:
+    if has_cpus_only():
+        refuse_compiled(model, WHY_NO_XLA)
+
+
 def without_xla(model: Any) -> None:
-    """Where there are other devices than CPUs, Keras' jit_compile="auto" may be what it is compiled with."""
-    why = "XLA does not know the ops that exchange gradients"
-    if all(device.device_type == "CPU" for device in tf.config.list_physical_devices()):
-        refuse_compiled(model, why)
-    elif model.compiled and model.jit_compile:
+    refuse_xla(model)
+    if model.compiled and model.jit_compile:
         model.jit_compile = False
         if rank() == 0:
-            print(f"poseidon: the model runs with jit_compile=False: {why}", file=sys.stderr)
+            print(f"poseidon: the model runs with jit_compile=False: {WHY_NO_XLA}", file=sys.stderr)
 
 
 class TensorFlow(training.Backend):

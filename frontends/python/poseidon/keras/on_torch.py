@@ -24,7 +24,7 @@ from ..session import Session
 from ..torch import busy, data, job, rank, workers
 from ..torch.places import ResumableLoader
 from ..torch.replicas import broadcast
-from . import arrays, batches, leaves, loaders, training
+from . import alone, arrays, batches, leaves, loaders, training
 from .models import check_is_model, refuse_compiled, without_seeds
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def distribute(model: Any) -> Any:
     workers start from rank 0's variables, here or, where the model is not built, before its first step in fit."""
     check_is_model(model)
     init()
-    if workers() > 1 and model not in _trainings:
+    if workers() == 1:
+        alone.watch(model, refuse_compiled_whole)
+    elif model not in _trainings:
         refuse_compiled_whole(model)
         _guard_optimizers()
         _trainings[model] = Training(model)

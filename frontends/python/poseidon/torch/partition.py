@@ -41,8 +41,7 @@ def partition(model: torch.nn.Module, session: Session, wishes: Wishes) -> tuple
     home: dict[torch.nn.Parameter, Layer] = {}
     names: set[str] = set()
     for name, module in model.named_modules():
-        if session.workers > 1:
-            check_rows(name, module)
+        check_rows(name, module)
         own = own_parameters(name, module, home, wishes)
         for number, parameters in enumerate(own):
             layer_name = (name or "model") + (f".{number}" if number else "")
