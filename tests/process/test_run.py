@@ -8,8 +8,10 @@ import pathlib
 import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -73,9 +75,8 @@ def test_the_command_s_own_flags_are_left_alone(run):
 
 def test_lines_keep_their_stream_and_their_rank(run):
     done = finished(run("-n", 2, "sh", "-c", r"printf 'out\n10%%\r20%%\r\nlast'; printf 'error\n' >&2"))
-    for rank in range(2):
-        assert [line for line in done.out.lines if line.startswith(f"[{rank}]")] == [
-            f"[{rank}] {text}" for text in ("out", "10%", "20%", "last")]
+    for rank, texts in enumerate([("out", "10%", "20%", "last"), ("out", "20%", "last")]):  # rank 0 says how far a bar is
+        assert [line for line in done.out.lines if line.startswith(f"[{rank}]")] == [f"[{rank}] {text}" for text in texts]
     assert sorted(done.err.lines[:2]) == ["[0] error", "[1] error"]
     assert re.match("poseidon: no rank joined a job, so each of the 2 worked alone; ", done.err.lines[2])
 
@@ -94,10 +95,13 @@ def test_arguments_and_variables_that_are_no_text_arrive(run, tmp_path):
         assert (tmp_path / file).read_bytes() == odd.encode(errors="surrogateescape")
 
 
-def test_colours_are_for_terminals(poseidon):
+def on_a_terminal(poseidon, *arguments, **environment):
+    """What a terminal of 70 columns gets of `poseidon run` with these arguments."""
     main, terminal = pty.openpty()
-    with subprocess.Popen([poseidon, "run", "-n", "1", "echo", "x"], stdin=subprocess.DEVNULL, stdout=terminal,
-                          stderr=terminal) as process:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 70, 0, 0))
+    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with subprocess.Popen([poseidon, "run", *arguments], stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
+                          env=inherited | environment) as process:
         os.close(terminal)
         text = b""
         with contextlib.suppress(OSError):
@@ -105,7 +109,29 @@ def test_colours_are_for_terminals(poseidon):
                 text += part
         assert process.wait(jobs.PATIENCE) == 0
     os.close(main)
-    assert text == b"\x1b[36m[0] \x1b[0mx\r\n"
+    return text.decode()
+
+
+def test_colours_are_for_terminals(poseidon):
+    assert on_a_terminal(poseidon, "-n", "1", "echo", "x") == "\x1b[36m[0] \x1b[0mx\r\n"
+
+
+BAR = r"""if [ "$RANK" = 0 ]; then test -t 1 && test -t 2 && echo "terminal, $COLUMNS"; else test -t 1 || echo "no terminal"; fi
+printf '\r10%%' >&2; sleep 0.2; echo between; sleep 0.2; printf '\r\033[1A20%%' >&2; sleep 0.2; printf '\r100%%\n' >&2"""
+
+
+def shown(text):
+    """The lines that a terminal shows in the end."""
+    return [line.split("\x1b[K")[-1] for line in text.split("\r\n")]
+
+
+def test_rank_0_draws_its_progress_bars(poseidon):
+    text = on_a_terminal(poseidon, "-n", "1", "sh", "-c", BAR, NO_COLOR="1")
+    assert shown(text) == ["[0] terminal, 66", "[0] between", "[0] 100%", ""], text
+    assert "\r\x1b[K[0] 20%" in text and "\x1b[1A" not in text  # it has one line
+    text = on_a_terminal(poseidon, "-n", "2", "sh", "-c", BAR, NO_COLOR="1")
+    assert {"[0] terminal, 66", "[1] no terminal", "[0] between", "[1] between", "[0] 100%", "[1] 100%"} <= set(shown(text)), text
+    assert "\r\x1b[K[0] 20%" in text and "[1] 10%" not in text and "[1] 20%" not in text
 
 
 def test_no_line_is_lost_to_a_slow_reader(poseidon):

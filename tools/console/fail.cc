@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/console/fail.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 
+#include "tools/console/colour.h"
 #include "tools/console/line_writer.h"
 
 namespace poseidon::tools {
 
 void Fail(const std::string& sentence, int code) {
-  StandardError().Write("poseidon: " + sentence + "\n");
+  StandardError().Write(InColour(ShowsColours(STDERR_FILENO) ? kRed : nullptr, "poseidon:") + " " + sentence + "\n");
   throw CLI::RuntimeError(code);
 }
 

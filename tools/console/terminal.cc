@@ -5,11 +5,20 @@
 
 #include <string>
 
+#include "tools/console/colour.h"
 #include "tools/console/line_writer.h"
 #include "tools/console/width.h"
 
 namespace poseidon::tools {
 namespace {
+
+const char* ColourOf(LogLevel level) {
+  switch (level) {
+    case LogLevel::kWarning: return kYellow;
+    case LogLevel::kError: return kRed;
+    default: return nullptr;
+  }
+}
 
 const char* NameOf(LogLevel level) {
   switch (level) {
@@ -23,7 +32,7 @@ const char* NameOf(LogLevel level) {
 
 }  // namespace
 
-Terminal::Terminal() : interactive_(isatty(STDOUT_FILENO) == 1) {}
+Terminal::Terminal() : interactive_(isatty(STDOUT_FILENO) == 1), colours_(ShowsColours(STDERR_FILENO)) {}
 
 std::size_t Terminal::width() const { return OutputWidth(); }
 
@@ -50,7 +59,8 @@ void Terminal::Log(LogLevel level, std::string_view line) {
   if (level == LogLevel::kDebug) return;
   MutexLock lock(mutex_);
   ClearProgress();
-  StandardError().Write(std::string(NameOf(level)) + ": " + std::string(line) + "\n");
+  const std::string name = InColour(colours_ ? ColourOf(level) : nullptr, std::string(NameOf(level)) + ":");
+  StandardError().Write(name + " " + std::string(line) + "\n");
 }
 
 }  // namespace poseidon::tools

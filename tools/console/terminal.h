@@ -24,6 +24,7 @@ class Terminal final : public caffe::Output {
  private:
   void ClearProgress() POSEIDON_REQUIRES(mutex_);
   const bool interactive_;
+  const bool colours_;  // of the names of log levels
   Mutex mutex_;
   bool progress_shown_ POSEIDON_GUARDED_BY(mutex_) = false;
 };

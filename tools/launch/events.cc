@@ -38,6 +38,7 @@ void EachField(E& event, const Field& field) {
     field("rank", event.rank);
     field("error", event.error);
     field("line", event.line);
+    field("passing", event.passing);
   } else {
     static_assert(std::is_empty_v<Kind>, "its fields are missing above");
   }

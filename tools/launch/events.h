@@ -93,6 +93,7 @@ struct Line {
   std::size_t rank = 0;
   bool error = false;  // on its standard error
   std::string line;
+  std::optional<bool> passing = {};  // the next one takes its place, as those of a progress bar
   friend bool operator==(const Line&, const Line&) = default;
 };
 

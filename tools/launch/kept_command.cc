@@ -4,13 +4,17 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "tools/launch/child.h"
@@ -84,13 +88,32 @@ bool Obey(int orders, pid_t command) {
   _exit(0);
 }
 
+// A terminal of its own, that of no session: signals of keys come from ours. False with errno.
+bool OpenTerminal(Pipe* ends, int columns) {
+  ends->read = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  std::array<char, 64> name{};
+  if (ends->read < 0 || grantpt(ends->read) != 0 || unlockpt(ends->read) != 0 ||
+      ptsname_r(ends->read, name.data(), name.size()) != 0) {
+    return false;
+  }
+  ends->write = open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  termios modes{};
+  if (ends->write < 0 || tcgetattr(ends->write, &modes) != 0) return false;
+  cfmakeraw(&modes);
+  const winsize size{.ws_row = 24, .ws_col = static_cast<unsigned short>(columns), .ws_xpixel = 0, .ws_ypixel = 0};
+  return tcsetattr(ends->write, TCSANOW, &modes) == 0 && ioctl(ends->write, TIOCSWINSZ, &size) == 0;
+}
+
 }  // namespace
 
 Result<KeptCommand> KeptCommand::Start(const std::vector<std::string>& argv,
-                                       const std::map<std::string, std::string>& set) {
+                                       const std::map<std::string, std::string>& set, const Screen& screen) {
   Pipe output, errors, orders, status, report;
   for (Pipe* const pipe : {&output, &errors, &orders, &status, &report}) {
-    if (!pipe->Open()) return ResourceExhausted("no pipe for a child: " + ErrnoText(errno));
+    const bool shown = (pipe == &output && screen.output) || (pipe == &errors && screen.errors);
+    if (!(shown ? OpenTerminal(pipe, screen.columns) : pipe->Open())) {
+      return ResourceExhausted(std::string("no ") + (shown ? "terminal" : "pipe") + " for a child: " + ErrnoText(errno));
+    }
   }
   const std::vector<char*> arguments = ArgvOf(argv);
   prctl(PR_SET_CHILD_SUBREAPER, 1);

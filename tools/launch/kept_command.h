@@ -13,6 +13,13 @@
 
 namespace poseidon::launch {
 
+// Which of a command's streams are a terminal: one that shows a line and knows neither echo nor a cursor that moves.
+struct Screen {
+  bool output = false;
+  bool errors = false;
+  int columns = 0;
+};
+
 // Somebody's command, with everything that it starts: none of it outlives this process or the command itself.
 //
 // A keeper, a fork of this process, starts the command. It and this process adopt what loses its parent and watch each
@@ -21,8 +28,9 @@ namespace poseidon::launch {
 class KeptCommand {
  public:
   // `argv[0]` is looked up in PATH. The command reads nothing; `set` is added to this process's environment.
-  // kNotFound when it cannot be run.
-  static Result<KeptCommand> Start(const std::vector<std::string>& argv, const std::map<std::string, std::string>& set);
+  // kNotFound when it cannot be run; kResourceExhausted.
+  static Result<KeptCommand> Start(const std::vector<std::string>& argv, const std::map<std::string, std::string>& set,
+                                   const Screen& screen = {});
   KeptCommand(KeptCommand&& other) noexcept;
   KeptCommand& operator=(KeptCommand&&) = delete;
   // Ends what is left of it.

@@ -31,6 +31,7 @@
 #include "tools/launch/process.h"
 #include "tools/launch/task_text.h"
 #include "tools/run/commands.h"
+#include "tools/run/lines.h"
 #include "tools/run/rank_task.h"
 
 namespace poseidon::tools {
@@ -45,35 +46,8 @@ using transport::tcp::Token;
 constexpr std::chrono::milliseconds kToEnd{500};
 // Most bytes that wait for the launcher before the command itself has to wait.
 constexpr std::size_t kMostUnsent = 256 << 10;
-// A line that never ends is cut here.
-constexpr std::size_t kLongestLine = 64 << 10;
-
-// Lines of a byte stream; a carriage return ends one too, since progress bars use nothing else.
-class Lines {
- public:
-  template <typename OnLine>
-  void Take(const char* bytes, std::size_t count, const OnLine& on_line) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const char c = bytes[i];
-      const bool is_end = c == '\n' || c == '\r';
-      if (!is_end) partial_ += c;
-      const bool second_half = c == '\n' && after_return_;  // of "\r\n"
-      after_return_ = c == '\r';
-      const bool empty_return = c == '\r' && partial_.empty();
-      if ((is_end && !second_half && !empty_return) || partial_.size() >= kLongestLine) Flush(on_line);
-    }
-  }
-  template <typename OnLine>
-  void Flush(const OnLine& on_line) {
-    on_line(partial_);
-    partial_.clear();
-  }
-  bool has_partial() const { return !partial_.empty(); }
-
- private:
-  std::string partial_;
-  bool after_return_ = false;
-};
+// How often rank 0 says in a log how far a progress bar is, which a terminal shows at once.
+constexpr std::chrono::seconds kBetweenPassing{10};
 
 // A port of `address` that is free now. The command will listen there; until then somebody else may take it, which
 // the job then says.
@@ -149,6 +123,7 @@ std::map<std::string, std::string> EnvironmentOf(const RankTask& task, const Mee
   set["POSEIDON_TOKEN_FILE"] = token_path;
   set["POSEIDON_VERDICT_FILE"] = verdict_path;
   if (!task.host.empty()) set["POSEIDON_HOST"] = task.host;
+  if (task.draws_output || task.draws_errors) set["TERM"] = "dumb";  // it has one line, and no cursor that moves
   return set;
 }
 
@@ -160,8 +135,10 @@ class Rank {
   struct Stream {
     int fd = -1;
     bool error = false;
+    bool draws = false;  // it is a terminal
     bool open = true;
-    Lines lines;
+    Lines lines = {};
+    Clock::time_point passed_at = {};  // when a passing line was sent last
   };
 
   bool ReadTask();
@@ -173,7 +150,7 @@ class Rank {
   void ObeyWhatCame();
   void Obey(const json& command);
   void Forward(Stream& stream);
-  void SendLine(bool error, const std::string& line);
+  void SendLine(Stream& stream, const std::string& line, bool passing);
   void Emit(const launch::Event& event);
   void Send();
   void BeginToEnd(int code);
@@ -240,10 +217,11 @@ Status Rank::Start() {
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");  // of a torchrun around us, which has no part in this job
   POSEIDON_ASSIGN_OR_RETURN(KeptCommand command,
                             KeptCommand::Start(task_.argv, EnvironmentOf(task_, place, PathOf(token_file),
-                                                                         PathOf(verdict_file_))));
+                                                                         PathOf(verdict_file_)),
+                                               {task_.draws_output, task_.draws_errors, task_.columns}));
   command_.emplace(std::move(command));
-  streams_[0] = {command_->output(), false, true, {}};
-  streams_[1] = {command_->errors(), true, true, {}};
+  streams_[0] = {.fd = command_->output(), .error = false, .draws = task_.draws_output};
+  streams_[1] = {.fd = command_->errors(), .error = true, .draws = task_.draws_errors};
   Emit(launch::Joined{});
   return OkStatus();
 }
@@ -262,20 +240,29 @@ void Rank::Send() {
   if (!output_open_) unsent_.clear();
 }
 
-void Rank::SendLine(bool error, const std::string& line) {
+// Of progress bars those of rank 0 travel: a terminal draws them, a log has one now and then.
+void Rank::SendLine(Stream& stream, const std::string& line, bool passing) {
   if (stopping_ && unsent_.size() > kMostUnsent) return;
-  Emit(launch::Line{static_cast<std::size_t>(task_.rank), error, line});
+  launch::Line event{.rank = static_cast<std::size_t>(task_.rank), .error = stream.error, .line = line};
+  if (passing) {
+    const bool is_due = stream.draws || Clock::now() - stream.passed_at >= kBetweenPassing;
+    if (task_.rank > 0 || !is_due) return;
+    stream.passed_at = Clock::now();
+    if (stream.draws) event.passing = true;
+  }
+  Emit(event);
 }
 
 void Rank::Forward(Stream& stream) {
   std::array<char, 16384> bytes;
   const ssize_t n = read(stream.fd, bytes.data(), bytes.size());
-  const auto send = [&](const std::string& line) { SendLine(stream.error, line); };
+  const Lines::OnLine send = [&](const std::string& line, bool passing) { SendLine(stream, line, passing); };
   if (n > 0) {
-    stream.lines.Take(bytes.data(), static_cast<std::size_t>(n), send);
-  } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+    stream.lines.Take({bytes.data(), static_cast<std::size_t>(n)}, send);
+    if (stream.draws) stream.lines.Show(send);
+  } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {  // EIO at the end of a terminal
     stream.open = false;
-    if (stream.lines.has_partial()) stream.lines.Flush(send);
+    stream.lines.End(send);
   }
 }
 

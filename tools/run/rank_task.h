@@ -23,9 +23,12 @@ struct RankTask {
   std::uint16_t port = 0;  // MASTER_PORT; 0: rank 0 takes a free one
   std::vector<std::string> argv;
   std::map<std::string, std::string> environment;  // beside what the host's own is
+  bool draws_output = false;  // standard output is a terminal of `columns`
+  bool draws_errors = false;  // standard error
+  int columns = 0;
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankTask, name, rank, workers, local_rank, local_workers, node, host, address, port,
-                                   argv, environment)
+                                   argv, environment, draws_output, draws_errors, columns)
 
 // Where the ranks of a job meet, as rank 0 has found out on its host.
 struct MeetingPlace {

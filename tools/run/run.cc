@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `poseidon run`: any command as the ranks of a job, here and over ssh.
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -137,11 +138,20 @@ std::vector<MemberProcess> ProcessesOf(const RunFlags& flags, const std::vector<
   return members;
 }
 
+// Progress bars come from rank 0, drawn as its framework draws them on a terminal.
+void LetDraw(RankTask* rank) {
+  rank->draws_output = isatty(STDOUT_FILENO) == 1;
+  rank->draws_errors = isatty(STDERR_FILENO) == 1;
+  const int drawn_on = rank->draws_output ? STDOUT_FILENO : STDERR_FILENO;
+  rank->columns = static_cast<int>(TerminalWidth(drawn_on).value_or(kPlainWidth));
+}
+
 void RunCommand(const RunFlags& flags) {
   if (flags.command.empty()) FailUsage("there is no command, expected poseidon run -n 4 python train.py");
   const launch::Placement placed = launch::PlaceOn(HostOfEachRank(flags));
   if (flags.log_folder.empty()) PassTerminalWidth(RunLog::PrefixWidth(placed.hosts.size()));
-  const std::vector<RankTask> tasks = TasksOf(flags, placed);
+  std::vector<RankTask> tasks = TasksOf(flags, placed);
+  if (flags.log_folder.empty()) LetDraw(&tasks.front());
   RunLog log(tasks.size());
   if (!flags.log_folder.empty()) {
     if (const Status status = log.WriteInto(flags.log_folder); !status.ok()) FailUsage(status.message());
@@ -156,12 +166,18 @@ void RunCommand(const RunFlags& flags) {
   launching.on_event = [&](const std::string&, const launch::Event& event) {
     if (std::holds_alternative<launch::Alone>(event)) ++alone;
     const auto* const line = std::get_if<launch::Line>(&event);
-    if (line != nullptr && line->rank < tasks.size()) log.Line(line->rank, line->error, line->line);
+    if (line == nullptr || line->rank >= tasks.size()) return;
+    if (line->passing.value_or(false)) {
+      log.Passing(line->rank, line->error, line->line);
+    } else {
+      log.Line(line->rank, line->error, line->line);
+    }
   };
-  launching.on_line = [](const std::string& line) { StandardError().Write(line + "\n"); };
-  launching.say = [](const std::string& sentence) { StandardError().Write("poseidon: " + sentence + "\n"); };
+  launching.on_line = [&log](const std::string& line) { log.Say(line); };
+  launching.say = [&log](const std::string& sentence) { log.Say("poseidon: " + sentence); };
   launching.may_speak = [&log] { return log.TakesLines(); };
   const launch::LaunchResult result = launch::Launch(members, launching);
+  log.EndPassing();
   if (result.exit_code == kExitOk) {
     if (alone == tasks.size() && alone > 1) {
       StandardError().Write("poseidon: no rank joined a job, so each of the " + std::to_string(alone) +

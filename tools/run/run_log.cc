@@ -3,23 +3,25 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
+#include <string>
 #include <system_error>
 #include <utility>
 
+#include "tools/console/colour.h"
 #include "tools/console/line_writer.h"
 
 namespace poseidon::tools {
 namespace {
 
-// Those that are read well on dark and on bright ground.
-constexpr const char* kColours[] = {"\x1b[36m", "\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[34m", "\x1b[31m"};
+constexpr const char* kColours[] = {kCyan, kGreen, kYellow, kMagenta, kBlue, kRed};  // of ranks, in turn
+
+const std::string kEraseLine = "\r\x1b[K";
 
 // So many lines of others below a rank's last hide that from nobody.
 constexpr std::uint64_t kSeen = 10;
 
-bool ShowsColours(int fd) { return isatty(fd) == 1 && std::getenv("NO_COLOR") == nullptr; }
+LineWriter& StreamOf(bool error) { return error ? StandardError() : StandardOutput(); }
 
 }  // namespace
 
@@ -46,7 +48,7 @@ bool RunLog::TakesLines() const { return StandardOutput().HasRoom() && StandardE
 
 std::string RunLog::Prefix(std::size_t rank, bool error) const {
   const std::string number = "[" + std::to_string(rank) + "] ";
-  return colours_[error ? 1 : 0] ? kColours[rank % std::size(kColours)] + number + "\x1b[0m" : number;
+  return InColour(colours_[error ? 1 : 0] ? kColours[rank % std::size(kColours)] : nullptr, number);
 }
 
 void RunLog::Line(std::size_t rank, bool error, const std::string& line) {
@@ -55,12 +57,38 @@ void RunLog::Line(std::size_t rank, bool error, const std::string& line) {
   if (from.last.size() > kLastLines) from.last.pop_front();
   if (!into_files_) {
     from.printed_at = ++printed_;
-    (error ? StandardError() : StandardOutput()).Write(Prefix(rank, error) + line + "\n");
+    const bool shown = IsPassingOn(error);
+    if (passing_.rank == rank && passing_.error == error) passing_.line.clear();  // this is what has become of it
+    Write(error, shown, Prefix(rank, error) + line);
   } else if (!WriteAll(from.file->fd(), line + "\n").ok() && !from.lost) {
     from.lost = true;
     StandardError().Write("poseidon: file " + from.path + " cannot be written: what follows is lost\n");
   }
 }
+
+bool RunLog::IsPassingOn(bool error) const {
+  return !passing_.line.empty() && &StreamOf(error) == &StreamOf(passing_.error);  // both may be one terminal
+}
+
+// In one piece, so that no erased line is left where the terminal is behind.
+void RunLog::Write(bool error, bool over_passing, const std::string& line) {
+  std::string text = (over_passing ? kEraseLine : "") + line + "\n";
+  if (IsPassingOn(error)) text += Prefix(passing_.rank, passing_.error) + passing_.line;
+  StreamOf(error).Write(text);
+}
+
+void RunLog::Passing(std::size_t rank, bool error, const std::string& line) {
+  if (!IsPassingOn(error)) EndPassing();
+  passing_ = {line, rank, error};
+  StreamOf(error).WriteOrDrop(kEraseLine + Prefix(rank, error) + line);
+}
+
+void RunLog::EndPassing() {
+  if (!passing_.line.empty()) StreamOf(passing_.error).Write("\n");
+  passing_.line.clear();
+}
+
+void RunLog::Say(const std::string& line) { Write(true, IsPassingOn(true), line); }
 
 void RunLog::ShowLast(std::size_t rank, const std::string& name) {
   const Rank& from = ranks_[rank];

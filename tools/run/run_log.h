@@ -32,6 +32,12 @@ class RunLog {
   bool TakesLines() const;
   // `error`: of the rank's standard error.
   void Line(std::size_t rank, bool error, const std::string& line);
+  // A line that the next of this stream replaces; on a terminal, else it is not shown.
+  void Passing(std::size_t rank, bool error, const std::string& line);
+  // What a passing line shows stays; what follows begins a line of its own.
+  void EndPassing();
+  // A line of nobody's, on standard error.
+  void Say(const std::string& line);
   // Prints the last lines of a rank below all others, unless few came below them. `name` is the rank's.
   void ShowLast(std::size_t rank, const std::string& name);
 
@@ -44,10 +50,17 @@ class RunLog {
     bool lost = false;  // a line has said that its file takes no more
   };
   std::string Prefix(std::size_t rank, bool error) const;
+  bool IsPassingOn(bool error) const;
+  void Write(bool error, bool over_passing, const std::string& line);
 
   std::vector<Rank> ranks_;
   std::uint64_t printed_ = 0;
   bool into_files_ = false;
+  struct {
+    std::string line;  // empty: none is shown
+    std::size_t rank = 0;
+    bool error = false;
+  } passing_;
   bool colours_[2];  // of standard output, standard error
 };
 
