@@ -106,17 +106,6 @@ void CompleteSetting(Flags& flags) {
 
 std::string Sentence(const std::string& text, std::size_t width) { return Wrapped(text, width, 2) + "\n"; }
 
-std::string Heading(const Profile& profile, std::size_t width) {
-  std::uint64_t bytes = 0;
-  for (const Layer& layer : profile.layers) bytes += layer.spec.bytes();
-  return Sentence(profile.name + ": " + std::to_string(profile.elements()) + " parameters (" +
-         plan::BytesText(bytes) + ") in " + std::to_string(profile.layers.size()) + " layers and " +
-         std::to_string(profile.tensor_count()) + " tensors, batch " +
-         std::to_string(profile.batch) + " per worker, " +
-         plan::SecondsText(profile.step_seconds()) + " per step on one worker (" + profile.source +
-         ")", width);
-}
-
 std::string Line(const std::string& what, double seconds, double speedup) {
   std::string line = "  " + what;
   line.resize(56, ' ');
@@ -218,6 +207,17 @@ void RunPlan(Flags& flags, const Measure& measure) {
 }
 
 }  // namespace
+
+std::string Heading(const Profile& profile, std::size_t width) {
+  std::uint64_t bytes = 0;
+  for (const Layer& layer : profile.layers) bytes += layer.spec.bytes();
+  return Sentence(profile.name + ": " + std::to_string(profile.elements()) + " parameters (" +
+         plan::BytesText(bytes) + ") in " + std::to_string(profile.layers.size()) + " layers and " +
+         std::to_string(profile.tensor_count()) + " tensors, batch " +
+         std::to_string(profile.batch) + " per worker, " +
+         plan::SecondsText(profile.step_seconds()) + " per step on one worker (" + profile.source +
+         ")", width);
+}
 
 void AddMeasureFlags(CLI::App& command, MeasureOptions& options) {
   command.add_option("--iterations", options.iterations, "Iterations to time a net for, rounded up to a multiple of 9")
