@@ -41,6 +41,19 @@ def train(model, optimizer, steps):
         optimizer.step()
 
 
+def on_a_device(file):
+    """In a process of its own: what knows the device once does so to its end."""
+    import accelerator
+    accelerator.load()
+    poseidon.init(rank=0, workers=1)
+    model = nn.Sequential(nn.Linear(300, 400), nn.Tanh(), nn.Linear(400, 10)).to(accelerator.KIND)
+    with poseidon.profile(model, file):
+        for _ in range(12):
+            model(torch.ones(BATCH, 300).to(accelerator.KIND)).sum().backward()
+            torch.optim.SGD(model.parameters(), lr=0.01).step()
+    poseidon.shutdown()
+
+
 def main(steps=8, code=0):
     torch.set_num_threads(1)
     poseidon.init(policy="bytes", final_plan_step=3)

@@ -9,9 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
-from conftest import HERE, PATIENCE, PREPARED  # noqa: E402
+from conftest import FORKS, HERE, PATIENCE, PREPARED  # noqa: E402
 
+import accelerator  # noqa: E402
 import poseidon.torch  # noqa: E402
+import profiled  # noqa: E402
 import profiles  # noqa: E402
 import programs  # noqa: E402
 from poseidon import load, profiling  # noqa: E402
@@ -23,7 +25,6 @@ needs_program = pytest.mark.skipif(not profiles.PROGRAM, reason="POSEIDON_PROGRA
 # ---- the call
 
 def test_a_profile_describes_every_layer_of_the_model(alone, tmp_path, capsys):
-    import profiled
     model = profiled.Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     before = [set(vars(module)) for module in model.modules()]
@@ -72,6 +73,18 @@ def test_micro_batches_are_one_step(alone, tmp_path):
         assert profile.measurement.steps() == 9
 
 
+@pytest.mark.skipif(bool(accelerator.why_not()), reason=str(accelerator.why_not()))
+def test_factors_of_a_device_are_multiplied_there(tmp_path):
+    """Which the plan has to know: no other worker would multiply them."""
+    worker = FORKS.Process(target=profiled.on_a_device, args=(tmp_path / "net.json",))
+    worker.start()
+    worker.join(PATIENCE)
+    assert worker.exitcode == 0
+    document = json.loads((tmp_path / "net.json").read_text())
+    assert document["product_flops"] > 0 and document["layers"][0]["forward_seconds"] > 0 and document["layers"][0]["backward_seconds"] > 0
+    assert document["layers"][0]["factors"] == {"outputs": 400, "inputs": 300, "bias": True, "by_device": True}
+
+
 def test_a_profile_that_cannot_be_is_a_sentence(alone, tmp_path):
     model = torch.nn.Linear(3, 2)
     with pytest.raises(poseidon.PoseidonError, match="^Linear has made 1 training step of which layers are timed, expected 9 or more$"):
@@ -111,15 +124,18 @@ def test_what_others_use_is_told_from_what_this_program_uses():
     if load.used_by_all() is None:
         pytest.skip("this system does not say what all programs use")
     worker = multiprocessing.get_context("fork").Process(target=spin)
-    before = load.used_by_all()
+    before, own = load.used_by_all(), load.used_here() - time.process_time()
     worker.start()
     try:
-        while load.used_here() - time.process_time() < 0.2:
+        deadline = time.monotonic() + PATIENCE
+        while load.used_here() - time.process_time() - own < 0.3:
+            assert time.monotonic() < deadline, "never counted"
             time.sleep(0.01)
-        assert load.used_by_all() - before > 0.15
+        assert load.used_by_all() - before > 0.2
     finally:
         worker.kill()
         worker.join()
+    assert load.used_here() - time.process_time() - own > 0.2, "it has ended, and what it used is still this program's"
 
 
 # ---- the command

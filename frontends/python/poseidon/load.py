@@ -39,14 +39,15 @@ def used_by_all() -> float | None:
 
 
 def used_here() -> float:
-    """What this process has used, and those that it has started and that are still there: a loader's."""
+    """What this process has used, and those that it has started, as a loader does."""
     children, used, ticks = collections.defaultdict[int, list[int]](list), dict[int, float](), os.sysconf("SC_CLK_TCK")
     for folder in PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):  # it has just ended
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
             children[int(fields[1])].append(int(folder.name))
-            used[int(folder.name)] = (int(fields[11]) + int(fields[12])) / ticks
-    total, left = time.process_time(), list(children[os.getpid()])
+            used[int(folder.name)] = sum(map(int, fields[11:15])) / ticks  # with those of its own that have ended
+    ended = os.times()
+    total, left = time.process_time() + ended.children_user + ended.children_system, list(children[os.getpid()])
     while left:
         one = left.pop()
         total += used.get(one, 0.0)
