@@ -89,6 +89,10 @@ void RefuseNoTarget(const std::string& target) {
   FailUsage(why);
 }
 
+void RefuseScript(const std::string& target) {
+  if (target.ends_with(".py")) FailUsage(target + " is a script, expected the profile that poseidon profile " + target + " makes of it");
+}
+
 void CompleteSetting(Flags& flags) {
   flags.setting.latency = ValueOrFail(ParseDuration(flags.latency));
   if (!flags.copy_rate.empty()) {
@@ -160,7 +164,10 @@ nlohmann::json PredictionJson(const Point& point, const Profile& profile) {
 void RunPlan(Flags& flags, const Measure& measure) {
   CompleteSetting(flags);
   const Published* const published = PublishedNamed(flags.target);
-  if (published == nullptr) RefuseNoTarget(flags.target);
+  if (published == nullptr) {
+    RefuseScript(flags.target);
+    RefuseNoTarget(flags.target);
+  }
   // A profile is named *.json or comes on standard input; any other file is a net.
   const bool is_net = published == nullptr && flags.target != "-" && !flags.target.ends_with(".json");
   if (!is_net && !flags.measuring.empty()) {
