@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training script of Keras, whatever its backend, which profiles and jobs are compared of: keras_profiled.py [call FILE]."""
+import collections
 import json
 import os
 import pathlib
@@ -60,8 +61,12 @@ def call(file):
     model.fit(*samples(2), batch_size=BATCH, verbose=0)
     assert not {"train_step", "make_train_function"} & set(vars(model)), vars(model)
     try:
-        with poseidon.profile(model, file):
+        with poseidon.profile(model, file) as profile:
             model.fit(*samples(2), batch_size=BATCH, verbose=0)
+            if keras.backend.backend() == "torch":
+                spans = profile.measurement.session.take_trace()
+                passes = collections.Counter((span.layer, span.step) for span in spans if span.label == "forward")
+                assert len(passes) == 6 and min(passes.values()) > 1, passes  # the layer's own, and the update
     except poseidon.PoseidonError as error:
         print(error)
 
