@@ -85,6 +85,22 @@ def test_factors_of_a_device_are_multiplied_there(tmp_path):
     assert document["layers"][0]["factors"] == {"outputs": 400, "inputs": 300, "bias": True, "by_device": True}
 
 
+def test_layers_that_are_thawed_are_measured_anew(alone, tmp_path):
+    """They are another model of the session, whose layers have numbers of their own."""
+    model = torch.nn.Sequential(torch.nn.Linear(200, 300), torch.nn.Linear(300, 200))
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with poseidon.torch.profile(model, tmp_path / "net.json", optimizer):
+        for step in range(22):
+            if step == 12:
+                model[0].requires_grad_(True)
+            model(torch.ones(8, 200)).sum().backward()
+            optimizer.step()
+    document = json.loads((tmp_path / "net.json").read_text())
+    assert document["source"].startswith("measured over 5 steps on ")  # of ten, of which five warm up
+    assert [layer["name"] for layer in document["layers"]] == ["0", "1"]
+
+
 def test_a_profile_that_cannot_be_is_a_sentence(alone, tmp_path):
     model = torch.nn.Linear(3, 2)
     with pytest.raises(poseidon.PoseidonError, match="^Linear has made 1 training step of which layers are timed, expected 9 or more$"):

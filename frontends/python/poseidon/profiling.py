@@ -61,11 +61,11 @@ class Times(NamedTuple):
         return sum(self.forward.values()) + sum(self.backward.values())
 
 
-def times_of(spans: Iterable[Span], steps: int) -> list[Times]:
-    """What the last steps took, of those that are not left out, `steps` at most."""
+def times_of(spans: Iterable[Span], model: int, steps: int) -> list[Times]:
+    """What the last steps of the session's `model` took, of those that are not left out, `steps` at most."""
     by_step: dict[int, Times] = {}
     for span in spans:
-        if span.lane == "compute" and span.step >= WARM:
+        if span.lane == "compute" and span.model == model and span.step >= WARM:
             times = by_step.setdefault(span.step, Times(collections.defaultdict(float), collections.defaultdict(float)))
             passes = times.forward if span.label == "forward" else times.backward
             passes[span.layer] += (span.end - span.begin) / 1e9
@@ -172,7 +172,7 @@ class Measurement:
     def document(self) -> dict[str, Any]:
         """The profile. Raises PoseidonError where too few steps were made."""
         others, own = self.load.shares()
-        times = times_of(self.session.take_trace(), self.wanted)
+        times = times_of(self.session.take_trace(), self.session.models - 1, self.wanted)  # layers that were thawed made a new model
         if len(times) < LEAST:
             raise PoseidonError(too_few(self.title, self.steps()))
         wholes = [one.whole() for one in times]
