@@ -55,6 +55,7 @@ ROOMS = {
             ["checks"],
             ["exchange"],
             ["job", "joining"],
+            ["profiling"],
             ["collectives", "ddp"],
             ["process_group"],
             ["__init__"]],

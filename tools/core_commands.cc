@@ -5,7 +5,9 @@
 #include "tools/commands.h"
 #include "tools/console/fail.h"
 #include "tools/profile/plan_command.h"
+#include "tools/profile/profile_command.h"
 #include "tools/run/commands.h"
+#include "tools/run/measured_script.h"
 
 namespace poseidon::tools {
 namespace {
@@ -23,6 +25,8 @@ Result<profile::Profile> MeasureElsewhere(const profile::MeasureOptions& options
   return Unimplemented("measuring " + options.model + kBroughtBy + "; or give a profile that was measured elsewhere");
 }
 
+Result<profile::Profile> ProfileElsewhere(const profile::MeasureOptions&) { return Unimplemented(std::string("'profile'") + kBroughtBy); }
+
 }  // namespace
 
 void AddCommands(CLI::App& app) {
@@ -30,7 +34,7 @@ void AddCommands(CLI::App& app) {
   AddPythonCommands(app);
   AddRank(app);
   profile::AddPlan(app, MeasureElsewhere);
-  AddElsewhere(app, "profile", "Measure a Caffe net's layers into a profile (JSON) for plan");
+  profile::AddProfile(app, ProfileElsewhere, RunMeasured);
   AddElsewhere(app, "train", "Train or fine-tune a Caffe model");
   AddElsewhere(app, "test", "Score a Caffe model");
   AddElsewhere(app, "time", "Time a Caffe net layer by layer");

@@ -6,7 +6,9 @@
 #include "tools/commands.h"
 #include "tools/console/fail.h"
 #include "tools/profile/plan_command.h"
+#include "tools/profile/profile_command.h"
 #include "tools/run/commands.h"
+#include "tools/run/measured_script.h"
 #include "tools/train/commands.h"
 #include "tools/train/measure_net.h"
 #include "tools/train/torch_version.h"
@@ -18,6 +20,11 @@ void RefuseAnotherTorch(std::size_t) {
   if (const Status fits = TorchFits(); !fits.ok()) Fail(fits.message());
 }
 
+Result<profile::Profile> ProfileNet(const profile::MeasureOptions& options) {
+  RefuseAnotherTorch(0);
+  return MeasureNet(options);
+}
+
 }  // namespace
 
 void AddCommands(CLI::App& app) {
@@ -25,9 +32,9 @@ void AddCommands(CLI::App& app) {
   AddRun(app);
   AddPythonCommands(app);
   AddRank(app);
+  profile::AddProfile(app, ProfileNet, RunMeasured);  // a script computes with the torch of its own
   const std::size_t others = app.get_subcommands({}).size();
   profile::AddPlan(app, MeasureNet);
-  AddProfile(app);
   AddTrain(app);
   AddTest(app);
   AddTime(app);

@@ -107,12 +107,15 @@ def test_the_command_needs_no_trainer(alone, tmp_path):
     ranks = command(alone, "run", "-n", "2", "sh", "-c", "echo $RANK", folder=tmp_path)
     assert (ranks.returncode, sorted(ranks.stdout.split("\n"))) == (0, ["", "[0] 0", "[1] 1"]), ranks.stderr
     (tmp_path / "net.prototxt").touch()
+    (tmp_path / "script.py").touch()
     planned = command(alone, "plan", "mlp", "--workers", "4", "--rate", "1Gbit", "--json", "out.json", folder=tmp_path)
     assert planned.returncode == 0 and "computing alone, rebuilding included" in planned.stdout, planned.stderr
     assert len(json.loads((tmp_path / "out.json").read_text())["prediction"]["plan"]["layers"]) == 3
     for arguments, sentence in ((("train", "--solver", "x"), "poseidon: 'train' needs the trainer: "),
                                 (("plan", "net.prototxt", "--workers", "2", "--rate", "1Gbit"),
                                  "poseidon: measuring net.prototxt needs the trainer: "),
+                                (("profile", "net.prototxt"), "poseidon: 'profile' needs the trainer: "),
+                                (("profile", "script.py"), "poseidon: script.py ended without a model to measure, "),
                                 (("demo",), "poseidon: the demonstration trains with PyTorch, which is not installed: "),
                                 (("demo", "--x"), "poseidon: unknown flag --x (see "),
                                 (("nonsense",), "poseidon: unknown command 'nonsense', ")):

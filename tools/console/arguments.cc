@@ -122,6 +122,18 @@ std::vector<std::string> WordsOfRun(const CLI::App& run, std::vector<std::string
   return words;
 }
 
+// Where in a command line of `profile` a command of somebody else's begins, which stays as it is: a script, or "--". The end
+// where it names a net.
+std::size_t CommandIn(const CLI::App& profile, const std::vector<std::string>& words) {
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    if (words[i] == "--" || (words[i].ends_with(".py") && words[i][0] != '-')) return i;
+    if (words[i].size() < 2 || words[i][0] != '-') continue;
+    const CLI::Option* const option = profile.get_option_no_throw(words[i][1] == '-' ? words[i] : "-" + words[i]);
+    if (option != nullptr && TakesNextWord(*option, words[i])) ++i;
+  }
+  return words.size();
+}
+
 std::string UnknownFlag(const CLI::App& app, const std::string& command_line, const std::vector<std::string>& words) {
   if (FlagsOf(app).empty()) return "";  // a command of the trainer's, in a program without it
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -148,6 +160,16 @@ std::string UnknownFlag(const CLI::App& app, const std::string& command_line, co
 std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "run") return WordsOfRun(*app.get_subcommand("run"), {argv + 1, argv + argc});
+  if (first == "profile") {
+    const std::size_t end = 1 + CommandIn(*app.get_subcommand("profile"), {argv + 1, argv + argc});
+    std::vector<std::string> words = WithoutLogFlags(WithTwoDashes(static_cast<int>(end), argv));
+    if (end < static_cast<std::size_t>(argc)) {
+      const std::vector<std::string> command(argv + end, argv + argc);
+      if (command.front() != "--") words.emplace_back("--");
+      words.insert(words.end(), command.begin(), command.end());
+    }
+    return words;
+  }
   if (first == "version") return {"--version"};
   if (first == "help") {
     if (argc > 2) return {argv[2], "--help"};

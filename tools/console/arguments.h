@@ -10,7 +10,8 @@ namespace poseidon::tools {
 
 // Returns the arguments of a command line as `app` reads them, subcommand first. Caffe's command lines may
 // have one dash for two, flags before the subcommand, and the flags of its logging library, which have no
-// effect here and are left out; the arguments of `run` stay as they are. Where one of Caffe's logging flags
+// effect here and are left out; the arguments of `run` stay as they are, and those of `profile` from a script on, which then stands
+// behind "--". Where one of Caffe's logging flags
 // has a wrong value it ends the program with a sentence.
 std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv);
 

@@ -20,6 +20,8 @@ struct Commands {
     CLI::App* const run = app.add_subcommand("run", "");
     run->add_option("-n,--workers", text, "");
     run->prefix_command();
+    CLI::App* const profile = app.add_subcommand("profile", "");
+    profile->add_option("--out", text, "");
     app.add_subcommand("elsewhere", "")->prefix_command()->set_help_flag();
     app.add_subcommand("member", "")->group("");
   }
@@ -41,7 +43,7 @@ TEST(UnknownIn, NamesTheNearest) {
 
 TEST(UnknownIn, NamesNoneWhereNoneIsNear) {
   EXPECT_EQ(Unknown({"train", "--bogus"}), "unknown flag --bogus (see program train --help)");
-  EXPECT_EQ(Unknown({"nonsense"}), "unknown command 'nonsense', expected one of train, run, elsewhere");
+  EXPECT_EQ(Unknown({"nonsense"}), "unknown command 'nonsense', expected one of train, run, profile, elsewhere");
   EXPECT_EQ(Unknown({}), "there is no command (see program --help)");
 }
 
@@ -55,6 +57,23 @@ TEST(UnknownIn, TakesWhatIsKnown) {
   EXPECT_EQ(Unknown({"elsewhere", "--slover"}), "");
   EXPECT_EQ(Unknown({"member"}), "");
   EXPECT_EQ(Unknown({"train", "--", "--slover"}), "");
+}
+
+std::vector<std::string> Arguments(std::vector<std::string> words) {
+  words.insert(words.begin(), "program");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return ArgumentsOf(Commands().app, static_cast<int>(argv.size()), argv.data());
+}
+
+TEST(ArgumentsOf, LeavesAScriptItsOwn) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(Arguments({"profile", "-out", "a.py", "-v", "3", "train.py", "-lr", "1", "-v", "--out"}),
+            (Words{"profile", "--out", "a.py", "--", "train.py", "-lr", "1", "-v", "--out"}));
+  EXPECT_EQ(Arguments({"profile", "--out=x", "--", "python", "train.py", "-v"}),
+            (Words{"profile", "--out=x", "--", "python", "train.py", "-v"}));
+  EXPECT_EQ(Arguments({"profile", "net.prototxt", "-out", "x", "-logtostderr"}), (Words{"profile", "net.prototxt", "--out", "x"}));
+  EXPECT_EQ(Arguments({"profile"}), Words{"profile"});
 }
 
 TEST(Values, SayWhatIsExpected) {

@@ -89,6 +89,10 @@ void RefuseNoTarget(const std::string& target) {
   FailUsage(why);
 }
 
+void RefuseScript(const std::string& target) {
+  if (target.ends_with(".py")) FailUsage(target + " is a script, expected the profile that poseidon profile " + target + " makes of it");
+}
+
 void CompleteSetting(Flags& flags) {
   flags.setting.latency = ValueOrFail(ParseDuration(flags.latency));
   if (!flags.copy_rate.empty()) {
@@ -105,17 +109,6 @@ void CompleteSetting(Flags& flags) {
 }
 
 std::string Sentence(const std::string& text, std::size_t width) { return Wrapped(text, width, 2) + "\n"; }
-
-std::string Heading(const Profile& profile, std::size_t width) {
-  std::uint64_t bytes = 0;
-  for (const Layer& layer : profile.layers) bytes += layer.spec.bytes();
-  return Sentence(profile.name + ": " + std::to_string(profile.elements()) + " parameters (" +
-         plan::BytesText(bytes) + ") in " + std::to_string(profile.layers.size()) + " layers and " +
-         std::to_string(profile.tensor_count()) + " tensors, batch " +
-         std::to_string(profile.batch) + " per worker, " +
-         plan::SecondsText(profile.step_seconds()) + " per step on one worker (" + profile.source +
-         ")", width);
-}
 
 std::string Line(const std::string& what, double seconds, double speedup) {
   std::string line = "  " + what;
@@ -171,7 +164,10 @@ nlohmann::json PredictionJson(const Point& point, const Profile& profile) {
 void RunPlan(Flags& flags, const Measure& measure) {
   CompleteSetting(flags);
   const Published* const published = PublishedNamed(flags.target);
-  if (published == nullptr) RefuseNoTarget(flags.target);
+  if (published == nullptr) {
+    RefuseScript(flags.target);
+    RefuseNoTarget(flags.target);
+  }
   // A profile is named *.json or comes on standard input; any other file is a net.
   const bool is_net = published == nullptr && flags.target != "-" && !flags.target.ends_with(".json");
   if (!is_net && !flags.measuring.empty()) {
@@ -218,6 +214,17 @@ void RunPlan(Flags& flags, const Measure& measure) {
 }
 
 }  // namespace
+
+std::string Heading(const Profile& profile, std::size_t width) {
+  std::uint64_t bytes = 0;
+  for (const Layer& layer : profile.layers) bytes += layer.spec.bytes();
+  return Sentence(profile.name + ": " + std::to_string(profile.elements()) + " parameters (" +
+         plan::BytesText(bytes) + ") in " + std::to_string(profile.layers.size()) + " layers and " +
+         std::to_string(profile.tensor_count()) + " tensors, batch " +
+         std::to_string(profile.batch) + " per worker, " +
+         plan::SecondsText(profile.step_seconds()) + " per step on one worker (" + profile.source +
+         ")", width);
+}
 
 void AddMeasureFlags(CLI::App& command, MeasureOptions& options) {
   command.add_option("--iterations", options.iterations, "Iterations to time a net for, rounded up to a multiple of 9")

@@ -21,6 +21,9 @@ struct MeasureOptions {
 // Measures a net into a profile. A failure is a sentence about the net.
 using Measure = std::function<Result<Profile>(const MeasureOptions&)>;
 
+// What was measured, in a sentence of lines of `width` columns.
+std::string Heading(const Profile& profile, std::size_t width);
+
 // Adds the flags of a measurement, but for the net.
 void AddMeasureFlags(CLI::App& command, MeasureOptions& options);
 

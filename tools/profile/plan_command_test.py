@@ -114,6 +114,7 @@ class PlanCommand(unittest.TestCase):
                                  (("--scheme", "fc1", "-", "--workers", "2", "--rate", "1Gbit"), "LAYER=kv"),
                                  (("-", "--workers", "2", "--rate", "1GBps"), "10Gbit"),
                                  (("-", "--sweep", "--threads", "2"), "--threads is for a net that is measured here"),
+                                 (("train.py", "--sweep"), "poseidon profile train.py"),
                                  (("/nonexistent.json", "--sweep"), "cannot open /nonexistent.json"),
                                  (("/nonexistent.prototxt", "--sweep"), "/nonexistent.prototxt")):
             done = plan(*arguments, text=text)

@@ -128,6 +128,14 @@ Layer TakeLayer(const json& object, std::size_t index, const std::string& origin
   layer.spec.shape = fields.Text("shape");
   layer.spec.elements = fields.Integer("elements", plan::kMaxElements);
   layer.spec.forward_position = static_cast<std::uint32_t>(index);
+  if (const json* dtype = fields.Optional("dtype")) {
+    const std::string expected = std::string(NameOf(DType::kF32)) + " or " + std::string(NameOf(DType::kF64));
+    if (*dtype == std::string(NameOf(DType::kF64))) {
+      layer.spec.dtype = DType::kF64;
+    } else if (*dtype != std::string(NameOf(DType::kF32))) {
+      fields.Wrong("dtype", *dtype, expected);
+    }
+  }
   layer.forward_seconds = fields.Quantity("forward_seconds");
   layer.backward_seconds = fields.Quantity("backward_seconds");
   if (fields.Optional("forward_flops") != nullptr) {
@@ -150,6 +158,8 @@ Layer TakeLayer(const json& object, std::size_t index, const std::string& origin
     taken.outputs = shape.Integer("outputs", plan::kMaxElements);
     taken.inputs = shape.Integer("inputs", plan::kMaxElements);
     taken.bias = shape.Truth("bias");
+    if (shape.Optional("table") != nullptr) taken.table = shape.Truth("table");
+    if (shape.Optional("by_device") != nullptr) taken.by_device = shape.Truth("by_device");
     layer.spec.factors = taken;
     layer.rows = static_cast<std::uint32_t>(fields.Integer("rows", kMaxRows));
   }
@@ -195,9 +205,12 @@ json JsonOf(const Layer& layer) {
                 {"backward_seconds", layer.backward_seconds},
                 {"tensors", std::move(tensors)}};
   if (layer.forward_flops > 0) entry["forward_flops"] = layer.forward_flops;
+  if (layer.spec.dtype != DType::kF32) entry["dtype"] = NameOf(layer.spec.dtype);
   if (const auto& factors = layer.spec.factors) {
     entry["factors"] = {
         {"outputs", factors->outputs}, {"inputs", factors->inputs}, {"bias", factors->bias}};
+    if (factors->table) entry["factors"]["table"] = true;
+    if (factors->by_device) entry["factors"]["by_device"] = true;
     entry["rows"] = layer.rows;
   }
   return entry;

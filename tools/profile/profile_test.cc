@@ -71,6 +71,24 @@ TEST(ParseProfile, ReadsWhatTextOfWrote) {
   EXPECT_EQ(*again, profile);
 }
 
+TEST(ParseProfile, TakesTablesProductsOfDevicesAndDoublePrecision) {
+  const std::string factors = R"("factors": {"outputs": 10, "inputs": 20, "bias": true}, "rows": 16)";
+  const auto with = [&](const std::string& more) { return ParseProfile(Replaced(kText, factors, more), "small.json"); };
+  const Result<Profile> device =
+      with(R"("factors": {"outputs": 10, "inputs": 20, "bias": true, "by_device": true}, "rows": 16, "dtype": "f64")");
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  EXPECT_TRUE(device->layers[1].spec.is_multiplied_by_device());
+  EXPECT_EQ(device->layers[1].spec.bytes(), 8u * 210);
+  EXPECT_EQ(ParseProfile(TextOf(*device), "again").value(), *device);
+  const Result<Profile> table =
+      with(R"("factors": {"outputs": 21, "inputs": 10, "bias": false, "table": true}, "rows": 16, "dtype": "f32")");
+  ASSERT_TRUE(table.ok()) << table.status().message();
+  EXPECT_TRUE(table->layers[1].spec.is_table());
+  EXPECT_EQ(ParseProfile(TextOf(*table), "again").value(), *table);
+  EXPECT_EQ(with(factors + R"(, "dtype": "f16")").status().message(),
+            "profile small.json, layer 'fc': field dtype is \"f16\", expected f32 or f64");
+}
+
 TEST(ParseProfile, NamesOriginLayerAndField) {
   struct Case {
     const char* from;

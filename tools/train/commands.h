@@ -11,7 +11,6 @@ namespace poseidon::tools {
 void AddTrain(CLI::App& app);
 void AddTest(CLI::App& app);
 void AddTime(CLI::App& app);
-void AddProfile(CLI::App& app);
 void AddDeviceQuery(CLI::App& app);
 void AddConvertMnist(CLI::App& app);
 void AddMember(CLI::App& app);  // started by train; reads its task from standard input

@@ -20,7 +20,7 @@ from accelerate.utils import DDPCommunicationHookType, DistributedType, send_to_
 
 from . import torch as poseidon
 from .errors import PoseidonError
-from .torch import job
+from .torch import job, profiling
 from .torch.data import check_is_whole
 from .torch.devices import can_stage
 
@@ -83,6 +83,8 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
         if poseidon.workers() > 1 and not known and not evaluation_mode and any(p.requires_grad for p in model.parameters()):
             buffers = self.ddp_handler is None or self.ddp_handler.broadcast_buffers
             job.wrap(self.unwrap_model(model, keep_torch_compile=False), buffers=buffers)
+        elif not known and not evaluation_mode:
+            profiling.measure_asked(self.unwrap_model(model, keep_torch_compile=False), None)
         return prepared
 
     def prepare_optimizer(self, optimizer: torch.optim.Optimizer, device_placement: bool | None = None) -> Any:

@@ -38,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     program = next((path for path in places if os.access(path, os.X_OK)), None)
     if program is None:
         return fail("the program is missing, expected a wheel of poseidon-train, or a checkout after make build")
-    if words[:1] in (["run"], ["rank"], ["doctor"], ["demo"]) or (found := trainer.find()) is None:
+    alone = words[:1] in (["run"], ["rank"], ["doctor"], ["demo"]) or trainer.is_of_script(words)
+    if alone or (found := trainer.find()) is None:
         become(program, words)
     if not found.trouble:
         become(str(found.program), words, found.libraries)

@@ -22,7 +22,7 @@ from torchmetrics import Metric
 
 from . import torch as poseidon
 from .errors import PoseidonError
-from .torch import job
+from .torch import job, profiling
 from .torch.data import check_is_whole
 from .torch.replicas import broadcast
 
@@ -122,9 +122,11 @@ class Strategy(ParallelStrategy):  # type: ignore[misc]  # see above
         if self.layer_sync is not None:
             self.model = self.layer_sync.apply(self.model)  # type: ignore[has-type]  # see above
         super().setup(trainer)
-        if not self.is_distributed:
-            return
         module = self.lightning_module
+        if not self.is_distributed:
+            if trainer.state.fn == TrainerFn.FITTING:
+                profiling.measure_asked(module, self.lone_optimizer(), self.factors)
+            return
         if trainer.state.fn == TrainerFn.FITTING:
             job.wrap(module, self.lone_optimizer(), factors=self.factors)
         else:

@@ -10,13 +10,19 @@ import re
 from . import distribution
 
 NAME = "poseidon-train-caffe"
-COMMANDS = ("train", "test", "time", "profile", "device_query", "convert-mnist", "member")
+COMMANDS = ("train", "test", "time", "device_query", "convert-mnist", "member")
 
 
 def is_needed(words: list[str]) -> bool:
     """Whether the command line `words` asks for something that only the trainer does."""
     command = next((word for word in words if not word.startswith("-")), "")
-    return command in COMMANDS or (command == "plan" and any(word.endswith(".prototxt") for word in words))
+    return command in COMMANDS or (command in ("plan", "profile") and any(word.endswith(".prototxt") for word in words)
+                                   and not is_of_script(words))
+
+
+def is_of_script(words: list[str]) -> bool:
+    """Whether the command line measures a script, which brings its own framework."""
+    return words[:1] == ["profile"] and any(word == "--" or word.endswith(".py") for word in words)
 
 
 def folder_of(package: str) -> pathlib.Path | None:

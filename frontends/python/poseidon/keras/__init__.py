@@ -16,11 +16,12 @@ from ..errors import PoseidonError
 if tuple(map(int, keras.__version__.split(".")[:2])) < (3, 5):
     raise PoseidonError(f"Keras is {keras.__version__}, expected 3.5 or newer", "UNIMPLEMENTED")
 if keras.backend.backend() == "tensorflow":
-    from .on_tensorflow import busy, check, distribute, init, plan, rank, report, shard, shutdown, trace, workers
+    from .on_tensorflow import busy, check, distribute, init, plan, profile, rank, report, shard, shutdown, trace, workers
 elif keras.backend.backend() == "torch":
-    from .on_torch import busy, check, distribute, init, plan, rank, report, shard, shutdown, trace, workers
+    from .on_torch import busy, check, distribute, init, plan, profile, rank, report, shard, shutdown, trace, workers
 else:
     raise PoseidonError(f"Keras' backend is {keras.backend.backend()}, expected tensorflow or torch (KERAS_BACKEND)",
                         "UNIMPLEMENTED")
 
-__all__ = ["PoseidonError", "busy", "check", "distribute", "init", "plan", "rank", "report", "shard", "shutdown", "trace", "workers"]
+__all__ = ["PoseidonError", "busy", "check", "distribute", "init", "plan", "profile", "rank", "report", "shard", "shutdown", "trace",
+           "workers"]

@@ -2,6 +2,7 @@
 """poseidon.keras where Keras' backend is TensorFlow."""
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from .. import profiling as _profiling
 from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError
 from ..session import Session
@@ -17,8 +19,9 @@ from ..tensorflow import busy, init, rank, shutdown, trace, workers
 from . import alone, arrays, batches, data, optimizers, training, updates
 from .late import LateUpdate, has_own_step, why_not
 from .models import check_is_model, like, refuse_compiled, without_seeds
+from .profiling_on_tensorflow import Measurement
 
-__all__ = ["busy", "check", "distribute", "init", "plan", "rank", "report", "shard", "shutdown", "trace", "workers"]
+__all__ = ["busy", "check", "distribute", "init", "plan", "profile", "rank", "report", "shard", "shutdown", "trace", "workers"]
 
 
 def distribute(model: Any) -> Any:
@@ -30,6 +33,8 @@ def distribute(model: Any) -> Any:
                             "gradients, not both", "INVALID_ARGUMENT")
     init()
     if workers() == 1:
+        if (asked := _profiling.take_asked()) is not None:
+            asked.begin(Measurement(model, asked.steps, without_xla, asked.note_step))
         alone.watch(model, refuse_xla)
     elif not optimizers.is_registered(model):
         without_xla(model)
@@ -74,6 +79,26 @@ def report() -> str:
     time from its push to its mean, planned and measured on this worker; totals beside dense gradients; how much of the communication
     was hidden. On one worker nothing is exchanged, and the text says so."""
     return _tensorflow.report()
+
+
+def profile(model: Any, file: str | os.PathLike[str], *, steps: int = 20) -> _profiling.Profile:
+    """Measures the training steps of `model` in a `with` block into `file`, a profile from which
+    `poseidon plan` predicts the step on a cluster that need not exist. On one worker; distribute need not be called.
+
+        with poseidon.profile(model, "net.json"):
+            model.fit(x, y, batch_size=32, steps_per_epoch=30)
+        $ poseidon plan net.json --workers 8 --rate 10G
+
+    The first 5 steps of the block are left out; of the others the last `steps` (3 or more) count, and a block of fewer than 9 steps
+    raises PoseidonError at its end. The profile has, for each layer of a job, the median seconds of its forward and backward pass, the
+    shapes of its variables, the rows of a Dense kernel's factors or of an Embedding, and `batch`, the samples of the last step. At the end of the block the
+    model is as it was, with its last weights; what was measured is printed, with a line where other programs used the machine.
+    Where the block raises, nothing is written."""
+    check_is_model(model)
+    _profiling.check_steps(steps)
+    init()
+    _profiling.check_alone(workers())
+    return _profiling.Profile(lambda: Measurement(model, steps, without_xla), file)
 
 
 WHY_NO_XLA = "XLA does not know the ops that exchange gradients"

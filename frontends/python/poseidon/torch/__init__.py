@@ -21,10 +21,12 @@ from typing import Any, Literal, TypeVar, overload
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from .. import profiling as _profiling
 from .. import report as _report
 from ..errors import PoseidonError, check_same
+from ..profiling import Profile as _Profile
 from ..session import make_token_file
-from . import data, job, random_numbers
+from . import data, job, profiling, random_numbers
 from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object, normalize
 from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
@@ -35,7 +37,7 @@ from .tensors import bytes_of
 
 __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach", "barrier",
            "broadcast", "broadcast_object", "busy", "check", "distribute", "init", "loader", "local_rank", "make_token_file",
-           "no_sync", "normalize", "plan", "rank", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
+           "no_sync", "normalize", "plan", "profile", "rank", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 OVERLAPS = ("backward", "forward")
 
@@ -95,6 +97,8 @@ def distribute(model: Model, optimizer: Optimizer | None = None, *, overlap: Lit
                             "torch.nn.Module", "INVALID_ARGUMENT")
     if workers() > 1:
         wrap(model, optimizer, overlap == "forward", factors, check_every=check_every, tf32=tf32)
+    else:
+        profiling.measure_asked(model, optimizer, factors, tf32)
     return model if optimizer is None else (model, optimizer)
 
 
@@ -162,6 +166,26 @@ def report(model: torch.nn.Module | None = None, trace: str | os.PathLike[str] |
     if trace is not None:
         _report.write_trace(joined(), [exchange.model.account for exchange in job.exchanges()], trace)
     return _report.report(joined(), [exchange.model.account for exchange in known])
+
+
+def profile(model: torch.nn.Module, file: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None, *, steps: int = 20,
+            factors: bool = True) -> _Profile:
+    """Measures the training steps of `model` in a `with` block into `file`, a profile from which `poseidon plan` predicts the step on
+    a cluster that need not exist. On one worker; distribute need not be called.
+
+        with poseidon.profile(model, "net.json", optimizer):
+            train(some_batches)
+        $ poseidon plan net.json --workers 8 --rate 10G
+
+    The first 5 steps of the block are left out; of the others the last `steps` (3 or more) count, and a block of fewer than 9 steps
+    raises PoseidonError at its end. A step is a forward and a backward pass with an update. The profile has, for each layer of a job,
+    the median seconds of its forward and backward pass, the shapes of its tensors, the rows of a Linear's factors or of a sparse
+    embedding, and `batch`, the length of the first tensor that the model was given. `optimizer`: its update counts as forward time,
+    as in a job that has it. `factors`: that of distribute. At the end of the block the model is as it was, with its last weights;
+    what was measured is printed, with a line where other programs used the machine. Where the block raises, nothing is written."""
+    _profiling.check_steps(steps)
+    _profiling.check_alone(workers())
+    return _Profile(lambda: profiling.Measurement(model, optimizer, steps, factors), file)
 
 
 def scalars(model: torch.nn.Module) -> dict[str, float]:

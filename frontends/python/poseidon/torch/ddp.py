@@ -11,7 +11,7 @@ import torch
 from torch.nn import parallel
 
 from ..errors import PoseidonError
-from . import job
+from . import job, profiling
 from .joining import Joining
 
 # Arguments that say how DDP sends; nothing here depends on them. Unused parameters are always found.
@@ -58,6 +58,8 @@ class DistributedDataParallel(Face):
         self.module = module
         if job.workers() > 1:
             job.wrap(module, factors=factors, buffers=broadcast_buffers, check_every=check_every)
+        else:
+            profiling.measure_asked(module, None, factors)
 
     def forward(self, *arguments: Any, **words: Any) -> Any:
         return self.module(*arguments, **words)

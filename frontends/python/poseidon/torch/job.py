@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..session import Options, Path, Session
 
 _wrapped: list[Exchange] = []
+measured: list[Exchange] = []  # of sessions that nobody else joins (profiling.py)
 
 
 def _detach() -> None:
@@ -165,14 +166,18 @@ def exchanges() -> list[Exchange]:
 
 def exchange_of(model: torch.nn.Module) -> Exchange | None:
     """The newest of `model`, or of what it is around; None where it is not exchanged: on one worker."""
+    return newest_of(model, _wrapped)
+
+
+def newest_of(model: torch.nn.Module, exchanges: list[Exchange]) -> Exchange | None:
     inside = set(model.modules())
-    return next((exchange for exchange in reversed(_wrapped) if exchange.root in inside), None)
+    return next((exchange for exchange in reversed(exchanges) if exchange.root in inside), None)
 
 
 def no_sync(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
     """Backward passes inside leave their gradients to add up on each worker; the first one behind it exchanges all. Does nothing
     where `model` is not exchanged."""
-    exchange = exchange_of(model)
+    exchange = newest_of(model, [*measured, *_wrapped])
     return contextlib.nullcontext() if exchange is None else exchange.no_sync()
 
 

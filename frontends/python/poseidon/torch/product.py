@@ -170,8 +170,12 @@ class Product(Dense):
     def tell_rows(self) -> None:
         """Says with the next push, of the gradient itself, how many rows its factors have had. One that came whole has none to
         send: as many rows as numbers keep it whole."""
-        self.more.rows = self.rows or min(self.elements, MOST_ROWS)
+        self.more.rows = self.rows or self.rows_of_whole
         self.rows = 0
+
+    @property
+    def rows_of_whole(self) -> int:
+        return min(self.elements, MOST_ROWS)
 
     def staging(self) -> torch.Tensor:
         self.gathered = False

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class Table(Layer):
     table = True
     mean: torch.Tensor | None = None  # what has landed, a sparse tensor
+    rows = 0  # of the last push
 
     def declaration(self, position: int) -> c.Layer:
         entries, width = self.parameters[0].shape
@@ -51,6 +52,7 @@ class Table(Layer):
         """Lends the rows of a sparse gradient. Returns the struct that names them, and what has to be copied before they are
         pushed."""
         rows = c.Rows()
+        self.rows = 0 if gradient is None else gradient._nnz()
         if gradient is None or gradient._nnz() == 0:
             return rows, []
         (indices, values), moves = self.lendable(gradient._indices().contiguous(),
