@@ -31,7 +31,7 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does
     "pip install build/dist/poseidon_train-0.1.0-py3-none-manylinux_2_34_x86_64.whl": (BUILDS, "scripts/try_install.sh"),
     "pip install torch": (NETWORK, "scripts/try_install.sh"),
     "pip install poseidon_train-*.whl tensorflow-cpu": (NETWORK, "tests/wheel/test_tensorflow.py::test_keras_trains_on_two_workers"),
-    "pip install poseidon_train-*.whl poseidon_train_caffe-*.whl": (BUILDS, "tests/wheel/test_trainer.py::trainer"),
+    "pip install poseidon_train-*.whl poseidon_train_caffe-*.whl": (BUILDS, "tests/wheel/test_index.py::test_pip_resolves_both_to_one_version"),
     **{command: (LONG, "tests/wheel/test_wheel.py::test_the_demonstration_shows_what_it_says") for command in (
         "poseidon demo", "poseidon run -n 2 python -m poseidon.demo.train", "poseidon run -n 2 python -m poseidon.demo.train --kill")},
     "python3 -m benchmarks.performance --grid full": (LONG, "benchmarks/performance/performance_test.py"),
