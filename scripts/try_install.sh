@@ -52,7 +52,7 @@ if ! python3 -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1] + "/torc
   sed -i "s#^pip install torch\( .*\)--index-url.*#pip install $TORCH\1#" lines
 fi
 begun=$(now)
-quietly asks/bin/pip --disable-pip-version-check download --dest packages $(grep -oP '^pip install \Ktorch.*' lines)
+quietly asks/bin/pip --disable-pip-version-check download --dest packages $(grep -oP '^pip install \Ktorch.*' lines | sed 's/--no-compile//')
 say "$(took $begun)" "torch and what it needs are downloaded, $(du -sm packages | cut -f 1) MB"
 rm -r asks
 quietly apt-get purge --auto-remove python3-venv  # it stays in apt's cache
