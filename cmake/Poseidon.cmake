@@ -191,7 +191,7 @@ function(poseidon_library name)
 endfunction()
 
 # Tests that load the machine for a minute and longer.
-set(busy_tests torch torch_ecosystem tensorflow tensorflow_oldest keras_torch wheel annotations process_train process_resume
+set(busy_tests torch torch_ecosystem tensorflow tensorflow_oldest keras_torch wheel guides annotations process_train process_resume
     process_bad_input process_compat process_mutations process_launchers process_security plan_command levels core exactness
     verdict_sweep simulated_cluster plan caffe_solver)
 

@@ -42,7 +42,7 @@ class BuildCommandsTest(unittest.TestCase):
 class LayersTest(unittest.TestCase):
     def test_the_guide_lists_the_layers_there_are(self):
         declared = re.findall(r'POSEIDON_LAYER\("(\w+)"', (ROOT / "frontends/caffe/layers/layers.inc").read_text())
-        listed = re.search(r"^Layers there are: ([^.]*)\.", (ROOT / "docs/quick-start.md").read_text(), re.MULTILINE).group(1)
+        listed = re.search(r"^Layers there are: ([^.]*)\.", (ROOT / "docs/caffe/left-out.md").read_text(), re.MULTILINE).group(1)
         self.assertEqual(listed.replace("\n", " ").split(", "), sorted(declared, key=str.lower))
 
 
@@ -67,13 +67,26 @@ class LinksTest(unittest.TestCase):
 
 
 class FirstPagesTest(unittest.TestCase):
-    def test_the_quick_start_quotes_its_script(self):
-        script = (ROOT / "examples/torch/quickstart.py").read_text()
-        self.assertIn("```python\n" + script[script.index("import os"):] + "```", (ROOT / "docs/torch.md").read_text())
+    """A first page of each front end quotes a whole script or session, which tests run, and leads to short pages."""
 
-    def test_pages_of_the_torch_guide_are_short(self):
-        for page in (ROOT / "docs/torch.md", *ROOT.glob("docs/torch/*.md")):
-            self.assertLessEqual(page.stat().st_size, 10240, page)
+    def quotes(self, page, language, file, begins=""):
+        text = (ROOT / file).read_text()
+        self.assertIn(f"```{language}\n{text[text.index(begins):]}```\n", (ROOT / page).read_text(), (page, file))
+
+    def test_they_quote_whole_files(self):
+        self.quotes("docs/torch.md", "python", "examples/torch/quickstart.py", "import os")
+        self.quotes("docs/keras.md", "python", "examples/tensorflow/quickstart.py", "import sys")
+        self.quotes("docs/caffe.md", "", "examples/caffe/net.prototxt")
+        self.quotes("docs/caffe.md", "", "examples/caffe/solver.prototxt")
+
+    def test_guides_are_short_pages_that_the_first_one_lists(self):
+        for name in "torch", "keras", "caffe":
+            first, pages = ROOT / f"docs/{name}.md", [*ROOT.glob(f"docs/{name}/*.md")]
+            self.assertGreater(len(pages), 2)
+            for page in first, *pages:
+                self.assertLessEqual(page.stat().st_size, 10240, page)
+            for page in pages:
+                self.assertIn(f"({name}/{page.name})", first.read_text(), page)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def main():
             optimizer.step()
         share = evaluate(model, test)
         if poseidon.rank() == 0:
-            print(f"epoch {epoch}: {100 * share:.1f} % right, weights sum to {float(sum(p.sum() for p in model.parameters())):.6f}", flush=True)
+            print(f"epoch {epoch}: {100 * share:.1f} % right, weights sum to {sum(p.sum().item() for p in model.parameters()):.6f}", flush=True)
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "train": train.state_dict()}, FILE + ".new")
             os.replace(FILE + ".new", FILE)
 

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import sys
 
 import pytest
@@ -162,3 +163,16 @@ def test_other_backends_are_refused(tmp_path):
     """They need not be installed for this."""
     errors, = ended(start(tmp_path, 1, "-c", "import keras; keras.backend.backend = lambda: 'jax'; import poseidon.keras"))
     assert "PoseidonError: Keras' backend is jax, expected tensorflow or torch" in errors, errors[-2000:]
+
+
+def test_the_quick_start_goes_on_to_the_bit(tmp_path):
+    prepared = programs.Prepared(sys.executable, "torch", "keras", KERAS_BACKEND="torch", KERAS_HOME=str(tmp_path))
+
+    def run(epochs):
+        processes = programs.start(prepared, tmp_path, 2, HERE.parents[1] / "examples/tensorflow/quickstart.py", str(epochs))
+        said = programs.said(processes, PATIENCE)
+        assert [process.returncode for process in processes] == [0, 0], said
+        return said[0][0].splitlines()
+    whole = run(2)
+    shutil.rmtree(tmp_path / "quickstart.saved")
+    assert [*run(1), *run(2)] == whole and len(whole) == 2

@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from conftest import FRONT_END, PATIENCE, PYTHON, ROOT, needs_tensorflow
+import programs
+from conftest import FRONT_END, PATIENCE, PREPARED, PYTHON, ROOT, needs_tensorflow
 
 pytestmark = needs_tensorflow
 
@@ -38,3 +39,15 @@ def test_an_example_runs(tmp_path, name):
     lines = done.stdout.splitlines()
     assert any(line.startswith("[0] ") and says in line for line in lines), done.stdout
     assert not any(line.startswith("[1] ") for line in lines), done.stdout  # rank 0 alone prints
+
+
+def test_the_quick_start_goes_on_to_the_bit(tmp_path):
+    def run(epochs):
+        processes = programs.start(PREPARED, tmp_path, 2, ROOT / "examples/tensorflow/quickstart.py", str(epochs))
+        said = programs.said(processes, PATIENCE)
+        assert [process.returncode for process in processes] == [0, 0], said
+        return said[0][0].splitlines()
+    whole = run(2)
+    shutil.rmtree(tmp_path / "quickstart.saved")
+    assert [*run(1), *run(2)] == whole and len(whole) == 2
+    assert 80 < float(whole[1].split()[2]) < 100

@@ -259,7 +259,7 @@ Dataset = tf.data.Dataset
 
 
 def in_batches(dataset):
-    """Without the thread that tunes buffers, which the end of an epoch may wait for: see docs/keras.md, limits."""
+    """Without the thread that tunes buffers, which the end of an epoch may wait for: see docs/keras/limits.md."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.batch(ALL // poseidon.workers()).with_options(options)

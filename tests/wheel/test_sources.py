@@ -17,7 +17,7 @@ from conftest import ROOT
 from orders import clean
 
 INSIDE = re.compile(r"poseidon_train-[\d.]+/(PKG-INFO|LICENSE|README\.md|CHANGELOG\.md|pyproject\.toml|CMakeLists\.txt"
-                    r"|scripts/wheel\.sh|benchmarks/profiles/\w+\.py|cmake/[\w.]+\.(cmake|cc|in)|frontends/CMakeLists\.txt"
+                    r"|scripts/(wheel\.sh|description\.py)|benchmarks/profiles/\w+\.py|cmake/[\w.]+\.(cmake|cc|in)|frontends/CMakeLists\.txt"
                     r"|frontends/python/poseidon/.+\.(py|typed|md)"
                     r"|(poseidon|tools|frontends/plan_file|frontends/tensorflow)/.+\.(h|hpp|cc|map|cnf|txt|md))")
 NAMES_ITSELF = "poseidon/tensor/sum.cc"  # in what it says where it fails

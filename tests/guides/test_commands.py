@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command that a first page quotes runs, or is in ELSEWHERE, which names what runs it. Of a block that quotes an output the
+lines after `$ ` are commands; what they print is not compared, because it has times in it."""
+import functools
+import gzip
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path += [str(HERE.parent / "process"), str(HERE.parent / "shared")]
+
+import caffe_files  # noqa: E402
+import programs  # noqa: E402
+
+PATIENCE = 300 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))  # seconds; a command takes a few
+PAGES = ("README.md", "docs/torch.md", "docs/keras.md", "docs/caffe.md")
+PROGRAMS = re.compile(r"(poseidon|python3?|pip|make|sudo|source|mpirun|srun|torchrun|for|cd|ssh|scp|\./[\w./]+)(?= |$)")
+
+NETWORK, HOSTS, BUILDS, LONG = "needs a network", "needs other hosts", "builds for minutes", "takes long"
+ELSEWHERE = {  # by command: why it does not run here, and where it does
+    "sudo apt install python3-venv": ("needs root", "scripts/try_install.sh"),
+    "python3 -m venv ~/poseidon && . ~/poseidon/bin/activate": ("the next lines need a network", "scripts/try_install.sh"),
+    "pip install torch numpy --no-compile --index-url https://download.pytorch.org/whl/cpu": (NETWORK, "scripts/try_install.sh"),
+    "pip install build/dist/poseidon_train-0.1.0-py3-none-manylinux_2_34_x86_64.whl": (BUILDS, "scripts/try_install.sh"),
+    "pip install torch": (NETWORK, "scripts/try_install.sh"),
+    "pip install poseidon_train-*.whl tensorflow-cpu": (NETWORK, "tests/wheel/test_tensorflow.py::test_keras_trains_on_two_workers"),
+    "pip install poseidon_train-*.whl poseidon_train_caffe-*.whl": (BUILDS, "tests/wheel/test_index.py::test_pip_resolves_both_to_one_version"),
+    **{command: (LONG, "tests/wheel/test_wheel.py::test_the_demonstration_shows_what_it_says") for command in (
+        "poseidon demo", "poseidon run -n 2 python -m poseidon.demo.train", "poseidon run -n 2 python -m poseidon.demo.train --kill")},
+    "python3 -m benchmarks.performance --grid full": (LONG, "benchmarks/performance/performance_test.py"),
+    "python3 -m benchmarks.torch": (LONG, "tests/torch/test_benchmark.py"),
+    "make demo": (BUILDS, "Makefile::demo"),
+    "make build": (BUILDS, "Makefile::build"),
+    "make test": (BUILDS, ".ci/run::make test"),
+    "make wheel": (BUILDS, "Makefile::wheel"),
+    "make docs": (BUILDS, "tests/annotations/test_reference.py"),
+    "./install.sh": (BUILDS, "Dockerfile::install.sh"),
+    "poseidon doctor --hosts a,b": (HOSTS, "tests/doctor/test_hosts.py::test_healthy_hosts_are_well"),
+    "poseidon doctor --hosts a,b,c": (HOSTS, "tests/doctor/test_hosts.py::test_healthy_hosts_are_well"),
+    "poseidon run --hosts a,b,c python quickstart.py": (HOSTS, "tests/process/test_ssh.py::test_ranks_of_two_machines_meet"),
+    "poseidon train --solver lenet_solver.prototxt --workers 4 --hosts a:2,b:2":
+        (HOSTS, "tests/process/test_ssh.py::test_machines_train_as_one_machine_does"),
+    "poseidon train --solver solver.prototxt --workers 3 --hosts a,b,c":
+        (HOSTS, "tests/process/test_ssh.py::test_machines_train_as_one_machine_does"),
+    "for h in a b c; do scp poseidon_train-*.whl quickstart.py $h:; done": (HOSTS, "scripts/try_install.sh"),
+    "for h in a b c; do ssh $h 'python3 -m venv poseidon && poseidon/bin/pip install torch numpy --index-url "
+    "https://download.pytorch.org/whl/cpu'; done": (HOSTS, "scripts/try_install.sh"),
+    "for h in a b c; do ssh $h 'python3 -m venv poseidon && poseidon/bin/pip install tensorflow-cpu'; done":
+        (HOSTS, "tests/wheel/test_tensorflow.py::test_keras_trains_on_two_workers"),
+    "for h in a b c; do ssh $h 'poseidon/bin/pip install poseidon_train-*.whl'; done": (HOSTS, "scripts/try_install.sh"),
+    "cd && . poseidon/bin/activate": (HOSTS, "scripts/try_install.sh"),
+}
+MEANT = {"poseidon COMMAND --help": "poseidon train --help"}  # where a word stands for any
+
+
+def quoted(text):
+    """The commands of a page in their order, each with whether it is among the words of a sentence."""
+    commands = []
+    for part in re.split(r"(?ms)^(```.*?^```)$", text):
+        if not part.startswith("```"):
+            spans = (" ".join(span.split()) for span in re.findall(r"`([^`]+)`", part))
+            commands += [(span, True) for span in spans if PROGRAMS.match(span) and " " in span or span.startswith("./")]
+            continue
+        language, _, body = part.strip("`").partition("\n")
+        lines = body.replace("\\\n", " ").splitlines()
+        shown = [line[2:] for line in lines if line.startswith("$ ")] if language != "sh" else lines
+        assert shown or language in ("python", "text") or not any(map(PROGRAMS.match, lines)), f"commands in a block that is no sh:\n{body}"
+        commands += [(line.partition("  #")[0].strip(), False) for line in shown if line.strip()]
+    return commands
+
+
+def test_what_is_quoted_is_found():
+    page = "A `poseidon help` and\n`pip install x`, `x`.\n```sh\na  # why\nb \\\n  c\n```\n```console\n$ d\n1\n```\n```text\nposeidon\n```\n"
+    assert quoted(page) == [("poseidon help", True), ("pip install x", True), ("a", False), ("b    c", False), ("d", False)]
+    with pytest.raises(AssertionError, match="in a block that is no sh"):
+        quoted("```\nmake test\n```\n")
+
+
+def test_what_runs_elsewhere_is_quoted_and_runs_there():
+    everywhere = {command for page in PAGES for command, _ in quoted((ROOT / page).read_text())}
+    assert [command for command in ELSEWHERE if command not in everywhere] == []
+    for command, (_, place) in ELSEWHERE.items():
+        file, _, name = place.partition("::")
+        assert (ROOT / file).is_file(), (command, place)
+        assert re.search(rf"\bdef {name}\(|^{name}:|\b{name}$", (ROOT / file).read_text(), re.MULTILINE), (command, place)
+
+
+TENSORFLOW = pathlib.Path(os.environ.get("POSEIDON_TENSORFLOW_PYTHON", ROOT / ".venv-tensorflow" / "bin" / "python3"))
+TORCH = ("torch._dynamo", "torch._functorch.aot_autograd")  # what takes long of poseidon.torch and of an optimizer
+SMALL = {
+    "torch": """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+dataset = TensorDataset(torch.randn(640, 4), torch.randn(640, 1))
+""",
+    "keras": """
+import keras
+import numpy as np
+import tensorflow as tf
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+model.compile(optimizer="sgd", loss="mse")
+dataset = tf.data.Dataset.from_tensor_slices((np.ones((64, 4), "float32"), np.ones((64, 1), "float32"))).batch(8)
+"""}
+STEP = "optimizer.zero_grad(); nn.functional.mse_loss(model(x), y).backward(); optimizer.step()"
+
+
+def train(text, front_end):
+    """A small program around a page's two lines, in whose loop a step takes the place of the dots."""
+    [lines] = [block for block in re.findall(r"(?ms)^```python\n(.*?)^```$", text) if "distribute(" in block and "def main" not in block
+               and "EPOCHS" not in block]
+    lines = re.sub(r"(?m)^\.\.\. .*$", "for x, y in loader:\n    ...  #", lines)
+    return SMALL[front_end] + re.sub(r"(?m)^    \.\.\. .*$", "    " + STEP, lines)
+
+
+def script(text):
+    """The whole script that a page quotes."""
+    [found] = [block for block in re.findall(r"(?ms)^```python\n(.*?)^```$", text) if "EPOCHS" in block]
+    return found
+
+
+def prepared(page, text, folder):
+    """The files that the page's commands name."""
+    if page in ("README.md", "docs/torch.md"):
+        (folder / "train.py").write_text(train(text, "torch"))
+    if page == "docs/keras.md":
+        (folder / "train.py").write_text(train(text, "keras"))
+    if page in ("docs/torch.md", "docs/keras.md"):
+        (folder / "quickstart.py").write_text(script(text))
+    if page == "README.md":  # a profile measures a net, without data
+        (folder / "net.prototxt").write_text('layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 4 dim: 8 } } }'
+                                             + caffe_files.inner_product("ip", "data", 4))
+    if page == "docs/caffe.md":
+        for name in "net.prototxt", "solver.prototxt":
+            (folder / name).write_text(re.search(rf"`{name}`:\n\n```\n(.*?)```\n", text, re.DOTALL)[1])
+        for seed, (name, images) in enumerate((("train", 360), ("t10k", 100))):
+            written = caffe_files.write_idx(folder, name, images, seed)
+            for file, kind in zip(written, ("images-idx3", "labels-idx1")):
+                (folder / f"{name}-{kind}-ubyte.gz").write_bytes(gzip.compress(file.read_bytes(), 1))
+
+
+@functools.cache
+def ready(python, *modules):
+    # One thread, as `poseidon run` gives two ranks on two cores: what is read at import is the same for all.
+    return programs.Prepared(python, *modules, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a page's commands in a folder that has what they name; returns what each printed."""
+    def of(page, *modules, python=sys.executable):
+        # A script is forked from a Python that has imported `modules`, which would be most of the time.
+        forked = shlex.join(map(str, ready(python, *modules).command())) if modules else f"{python} -B"
+        there = tmp_path / "bin"
+        there.mkdir()
+        for name, words in (("python", ""), ("python3", ""), ("poseidon", "-m poseidon")):
+            (there / name).write_text(f'#!/bin/sh\ncase "$1" in *.py) exec {forked} "$@" ;; esac\nexec {python} -B {words} "$@"\n')
+            (there / name).chmod(0o755)
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        text = (ROOT / page).read_text()
+        prepared(page, text, folder)
+        environment = {**os.environ, "PATH": f"{there}:{os.environ['PATH']}", "PYTHONPATH": str(programs.FRONT_END),
+                       "HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+        printed = {}
+        for command, in_words in quoted(text):
+            if command in ELSEWHERE or command in printed:
+                continue
+            words = MEANT.get(command, command)
+            if in_words and re.fullmatch(r"poseidon [a-z-]+", words):
+                words += " --help"  # a sentence names the command alone
+            done = subprocess.run(["bash", "-o", "pipefail", "-c", words], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=PATIENCE)
+            assert done.returncode == 0, f"{page}: `{command}` ended with {done.returncode}\n{done.stdout}{done.stderr}"
+            assert "worked alone" not in done.stderr, f"{page}: `{command}`\n{done.stderr}"
+            printed[command] = done.stdout
+        return printed
+    return of
+
+
+def test_readme(run):
+    assert len(run("README.md", *TORCH)) > 6
+
+
+def test_torch(run):
+    printed = run("docs/torch.md", *TORCH)
+    assert re.findall(r"epoch (\d)", printed["poseidon run -n 2 python quickstart.py 3"]) == ["1", "2"]
+
+
+@pytest.mark.skipif(not TENSORFLOW.exists(), reason="TensorFlow is not installed (.venv-tensorflow)")
+def test_keras(run):
+    printed = run("docs/keras.md", "keras", "tensorflow", python=TENSORFLOW)
+    assert re.findall(r"epoch (\d)", printed["poseidon run -n 2 python quickstart.py 3"]) == ["1", "2"]
+
+
+def test_caffe(run):
+    printed = run("docs/caffe.md")
+    first = "poseidon train --solver solver.prototxt --workers 2"
+    weights = [re.findall(r"^weights (\w+), equal on all workers$", printed[command], re.MULTILINE)
+               for command in (first, f"{first} --snapshot small_iter_100.solverstate")]
+    assert len(weights[0]) == 1 and weights[0] == weights[1]
