@@ -6,6 +6,8 @@
 A case is a function that trains on `batches`: those of this worker, of 32 samples over all workers together. The variable
 POSEIDON_TEST_INIT has arguments of init, as JSON.
 """
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -245,6 +247,9 @@ def evaluated_and_saved(steps):
 
         def on_epoch_end(self, epoch, logs=None):
             self.model.save("looked.keras")  # of all workers, at once
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                self.model.summary()
+            assert bool(printed.getvalue()) == (poseidon.rank() == 0)
             self.seen += [*self.model.evaluate(*samples(1), verbose=0), *self.model.predict(samples(1)[0], verbose=0).reshape(-1)]
     Looking.seen = []
     variables, _ = fit_arrays(steps // 5, 0, 3, [Looking()])

@@ -91,10 +91,20 @@ def test_workers_that_compile_have_the_mean_of_all(job, words):
 
 # ---- what several workers refuse, one does too
 
-def test_one_worker_refuses_an_embedding_that_changes_its_weight(alone):
+@pytest.mark.parametrize("given, sentence", [
+    (lambda model: {"factors": "no"}, "distribute was given factors='no', expected True or False"),
+    (lambda model: {"check_every": -1}, "distribute was given check_every=-1, expected a number of steps from 1, or None"),
+    (lambda model: {"optimizer": "sgd"}, "distribute was given as optimizer a builtins.str, expected a torch.optim.Optimizer"),
+    (lambda model: {"overlap": "forward", "optimizer": torch.optim.Adagrad(model.parameters())}, "Adagrad"),
+    (lambda model: {}, r"Embedding '1' has max_norm=1.0, which changes its weight in the forward pass")],
+    ids=["factors", "check_every", "no_optimizer", "optimizer", "embedding"])
+def test_one_worker_refuses_what_several_do(alone, given, sentence):
     model = nn.Sequential(nn.Linear(10, 3), nn.Embedding(10, 3, max_norm=1.0))
-    with pytest.raises(PoseidonError, match="Embedding '1' has max_norm=1.0, which changes its weight in the forward pass"):
-        poseidon.torch.wrap(model, sgd(model))
+    hooked = len(model._forward_pre_hooks), len(model[0]._forward_hooks)
+    with pytest.raises(PoseidonError, match=sentence):
+        poseidon.torch.distribute(model, **given(model))
+    poseidon.torch.distribute(model[0], sgd(model[0]))  # which is fine, and trains as always
+    assert (len(model._forward_pre_hooks), len(model[0]._forward_hooks)) == hooked
 
 
 # ---- others who average gradients

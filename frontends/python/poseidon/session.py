@@ -14,6 +14,7 @@ import functools
 import hashlib
 import inspect
 import itertools
+import numbers
 import os
 import re
 import socket
@@ -88,6 +89,13 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
                               ("levels", levels, c.LEVELS)):
         if word not in known:
             raise PoseidonError(f"{name} is '{word}', expected one of {', '.join(known)}", "INVALID_ARGUMENT")
+    counts = {"threads": threads, "cores": cores, "servers": servers, "trace_spans": trace_spans, "final_plan_step": final_plan_step or 0}
+    for name, count in counts.items():
+        if not isinstance(count, numbers.Integral) or count < 0:
+            raise PoseidonError(f"{name} is {count!r}, expected a whole number from 0", "INVALID_ARGUMENT")
+    for name, seconds in ("join_timeout", join_timeout), ("dead_after", dead_after), ("stuck_after", stuck_after):
+        if not isinstance(seconds, numbers.Real) or not seconds >= 0:
+            raise PoseidonError(f"{name} is {seconds!r}, expected a number of seconds from 0", "INVALID_ARGUMENT")
     if isinstance(schemes, dict):
         schemes = "\n".join(f"{escaped(name)}={scheme}" for name, scheme in schemes.items())
     options = c.Options(

@@ -87,13 +87,14 @@ class Training:
         self.repeated = self.validation_repeated = False  # every worker evaluates the same samples, all of them
         self.kinds: dict[int, str] = {}  # of updates, by the ids of metrics' and layers' variables
         self.statistics = Statistics(model, backend)
-        self.plain = {name: getattr(model, name) for name in ("fit", "evaluate", "save", "save_weights", "make_train_function",
+        self.plain = {name: getattr(model, name) for name in ("fit", "evaluate", "save", "save_weights", "summary", "make_train_function",
                                                               "train_step", "_get_metrics_result_or_logs")}
         model.fit = like(model.fit, self.fit)
         model.evaluate = like(model.evaluate, self.evaluate)
         model.train_step = like(model.train_step, self.train_step)
         model.make_train_function = self.make_train_function
         model._get_metrics_result_or_logs = self.metrics_of_all
+        model.summary = like(model.summary, self.summary)
         for name in "save", "save_weights":
             setattr(model, name, like(self.plain[name], saving.whole(self.plain[name])))
         model.train_function = None  # of a fit before, which knows nothing of other workers
@@ -163,6 +164,12 @@ class Training:
             return history
         finally:
             self.fitting, self.batches = False, None
+
+    def summary(self, *arguments: Any, **words: Any) -> Any:
+        """Printed once: by rank 0, where the program does not print it by a function of its own."""
+        asked = inspect.signature(self.plain["summary"]).bind(*arguments, **words).arguments
+        if self.backend.session().rank == 0 or asked.get("print_fn") is not None:
+            self.plain["summary"](*arguments, **words)
 
     def evaluate(self, *arguments: Any, **words: Any) -> Any:
         asked = inspect.signature(self.plain["evaluate"]).bind(*arguments, **words).arguments

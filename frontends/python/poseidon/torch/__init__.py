@@ -26,7 +26,7 @@ from .. import report as _report
 from ..errors import PoseidonError, check_same
 from ..profiling import Profile as _Profile
 from ..session import make_token_file
-from . import data, job, profiling, random_numbers
+from . import data, job, profiling, random_numbers, refusals
 from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object, normalize
 from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
@@ -39,7 +39,6 @@ __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather",
            "broadcast", "broadcast_object", "busy", "check", "distribute", "init", "loader", "local_rank", "make_token_file",
            "no_sync", "normalize", "plan", "profile", "rank", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
-OVERLAPS = ("backward", "forward")
 
 if torch.distributed.is_available():
     from . import process_group
@@ -90,14 +89,12 @@ def distribute(model: Model, optimizer: Optimizer | None = None, *, overlap: Lit
     a gradient a backward pass. A compared gradient costs a second forward and backward pass, the memory of both, and an all-reduce
     of all gradients; other steps nothing. The forward pass has to be one that may run again: the random numbers of torch,
     Python, numpy, and of generators that modules hold are brought back, and their buffers and numbers. The same on all workers."""
-    if overlap not in OVERLAPS:
-        raise PoseidonError(f"distribute was given overlap='{overlap}', expected {' or '.join(OVERLAPS)}", "INVALID_ARGUMENT")
-    if not isinstance(model, torch.nn.Module):
-        raise PoseidonError(f"distribute was given a {type(model).__module__}.{type(model).__qualname__}, expected a "
-                            "torch.nn.Module", "INVALID_ARGUMENT")
+    refusals.check_distributed(model, optimizer, overlap, factors, check_every, tf32)
     if workers() > 1:
         wrap(model, optimizer, overlap == "forward", factors, check_every=check_every, tf32=tf32)
     else:
+        # What is refused where there are several workers is refused here too: the exchange is made, and given up.
+        Exchange(joined(), model, optimizer, overlap == "forward", factors, tf32=tf32).detach()
         profiling.measure_asked(model, optimizer, factors, tf32)
     return model if optimizer is None else (model, optimizer)
 

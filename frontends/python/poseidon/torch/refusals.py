@@ -3,6 +3,7 @@
 noticed."""
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,37 @@ if TYPE_CHECKING:
 BY_PARAMETER = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 
 
+# ---- of distribute
+
+OVERLAPS = ("backward", "forward")
+
+
+def check_distributed(model: object, optimizer: object, overlap: object, factors: object, check_every: object, tf32: object) -> None:
+    """Refuses what distribute cannot be given, on any number of workers."""
+    def refused(what: str, given: str, expected: str) -> PoseidonError:
+        return PoseidonError(f"distribute was given {what}{given}, expected {expected}", "INVALID_ARGUMENT")
+
+    def kind(one: object) -> str:
+        return f"a {type(one).__module__}.{type(one).__qualname__}"
+    if overlap not in OVERLAPS:
+        raise refused("overlap=", repr(overlap), " or ".join(OVERLAPS))
+    if not isinstance(model, torch.nn.Module):
+        raise refused("", kind(model), "a torch.nn.Module")
+    if not isinstance(optimizer, (torch.optim.Optimizer, type(None))):
+        raise refused("as optimizer ", kind(optimizer), "a torch.optim.Optimizer")
+    for name, value in ("factors", factors), ("tf32", tf32):
+        if not isinstance(value, bool):
+            raise refused(f"{name}=", repr(value), "True or False")
+    if check_every is not None and (not isinstance(check_every, numbers.Integral) or check_every < 1):
+        raise refused("check_every=", repr(check_every), "a number of steps from 1, or None")
+
+
 # ---- of a backward pass
 
 def came_again(layer: Layer) -> PoseidonError:
     return PoseidonError(f"the gradient of layer '{layer.name}' came again before its mean, expected one "
                          "backward pass per forward pass of the distributed model, which is called itself and not by its forward "
-                         "method, and no reentrant checkpointing")
+                         "method, no reentrant checkpointing, and with overlap=\"forward\" one backward pass per step")
 
 
 def broke_off(layer: Layer) -> PoseidonError:
