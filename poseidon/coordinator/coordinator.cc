@@ -305,7 +305,7 @@ Wait Coordinator::WaitOf(const wire::Wait& wait) const {
   if (wait.what == wire::Wait::For::kCollective || wait.model == wire::kCollectiveModel) {
     if (const std::optional<wire::StepSum> sum = wire::StepSumOf(wait.layer)) {
       known.step = sum->step.value();
-      known.what = "its word at the beginning of step " + std::to_string(known.step) + OfModel(sum->model);
+      known.what = "its message at the beginning of step " + std::to_string(known.step) + OfModel(sum->model);
     } else {
       known.what = "its part in collective call " + std::to_string(wait.layer.value() + 1) + " (all_reduce, broadcast, barrier and the like)";
     }

@@ -29,7 +29,7 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does
     "python3 -m venv ~/poseidon && . ~/poseidon/bin/activate": ("the next lines need a network", "scripts/try_install.sh"),
     "pip install torch numpy --no-compile --index-url https://download.pytorch.org/whl/cpu": (NETWORK, "scripts/try_install.sh"),
     "pip install build/dist/poseidon_train-0.1.0-py3-none-manylinux_2_34_x86_64.whl": (BUILDS, "scripts/try_install.sh"),
-    "pip install torch": (NETWORK, "scripts/try_install.sh"),
+    "pip install torch numpy --no-compile": (NETWORK, "scripts/try_install.sh"),
     "pip install poseidon_train-*.whl tensorflow-cpu": (NETWORK, "tests/wheel/test_tensorflow.py::test_keras_trains_on_two_workers"),
     "pip install poseidon_train-*.whl poseidon_train_caffe-*.whl": (BUILDS, "tests/wheel/test_index.py::test_pip_resolves_both_to_one_version"),
     **{command: (LONG, "tests/wheel/test_wheel.py::test_the_demonstration_shows_what_it_says") for command in (

@@ -248,10 +248,13 @@ def test_what_would_go_wrong_in_silence_is_refused(tmp_path, name, rank, sentenc
     assert re.search(f"PoseidonError: {sentence}", errors[rank]), errors[rank][-2000:]
 
 
-def test_a_setting_that_several_workers_refuse_is_refused_by_one(tmp_path):
-    [process] = train(tmp_path, 1, "compiled_by_xla_later", steps=4)
+@pytest.mark.parametrize("name, sentence", [
+    ("compiled_by_xla_later", "the model is compiled with jit_compile=True, expected False"),
+    ("an_optimizer_with_its_own_apply", "the gradient of variable 'sequential/dense/kernel' comes to Own on a way that is not exchanged")])
+def test_what_several_workers_refuse_of_a_model_is_refused_by_one(tmp_path, name, sentence):
+    [process] = train(tmp_path, 1, name, steps=4)
     [errors] = ended([process])
-    assert process.returncode != 0 and "PoseidonError: the model is compiled with jit_compile=True, expected False" in errors, errors[-2000:]
+    assert process.returncode != 0 and f"PoseidonError: {sentence}" in errors, errors[-2000:]
 
 
 def test_no_step_waits_for_a_thread(tmp_path):

@@ -36,6 +36,7 @@ def distribute(model: Any) -> Any:
         if (asked := _profiling.take_asked()) is not None:
             asked.begin(Measurement(model, asked.steps, without_xla, asked.note_step))
         alone.watch(model, refuse_xla)
+        optimizers.watch(model)
     elif not optimizers.is_registered(model):
         without_xla(model)
         optimizers.register(model)

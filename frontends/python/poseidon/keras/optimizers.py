@@ -24,6 +24,7 @@ from ..tensorflow.exchange import path_of
 from .models import without_seeds
 
 _models: list[weakref.ref[Any]] = []  # in the order of distribute(), the same on every worker
+_watched: list[weakref.ref[Any]] = []  # what one worker trains
 _depth = 0  # of applies: a loss scale's optimizer has another one inside
 _reduced: set[int] = set()  # variables whose gradients the outermost apply has reduced
 Late = Callable[[Any, list[Any], list[Any], "tf.Tensor | int"], None]  # of optimizer, variables, gradients and samples
@@ -48,6 +49,20 @@ def is_registered(model: Any) -> bool:
 def register(model: Any) -> None:
     """From now on gradients of `model`'s variables are exchanged."""
     _models.append(weakref.ref(model))
+    _wrap_optimizers()
+    if not hasattr(TFOptimizer.assign_add, "poseidon"):
+        for name in "assign_add", "assign_sub":
+            setattr(TFOptimizer, name, _merging(getattr(TFOptimizer, name)))
+
+
+def watch(model: Any) -> None:
+    """One worker trains `model`, as always; an optimizer that several workers refuse is refused."""
+    if not any(reference() is model for reference in _watched):
+        _watched.append(weakref.ref(model))
+        _wrap_optimizers()
+
+
+def _wrap_optimizers() -> None:
     kind: Any  # Keras has no annotations
     for kind in (BaseOptimizer, LossScaleOptimizer):
         if not hasattr(kind.apply, "poseidon"):
@@ -56,8 +71,6 @@ def register(model: Any) -> None:
         guard = _guarded(TFOptimizer._backend_update_step)
         guard.poseidon = True  # type: ignore[attr-defined]
         TFOptimizer._backend_update_step = guard
-        TFOptimizer.assign_add = _merging(TFOptimizer.assign_add)
-        TFOptimizer.assign_sub = _merging(TFOptimizer.assign_sub)
 
 
 def trace(step: Callable[[Any], Any], data: Any, late: Late | None = None) -> Any:
@@ -110,9 +123,9 @@ def _inside(variables: list[Any]) -> Iterator[None]:
             _reduced.clear()
 
 
-def _owner(variable: Any) -> Any | None:
-    """The distributed model that `variable` belongs to, the first where there are several."""
-    for reference in _models:
+def _owner(variable: Any, models: list[weakref.ref[Any]] = _models) -> Any | None:
+    """Which of the `models` the `variable` belongs to, the first where there are several."""
+    for reference in models:
         model = reference()
         if model is not None and any(variable is one for one in model.variables):
             return model
@@ -129,7 +142,7 @@ def _wrapped(plain: Callable[..., Any]) -> Callable[..., Any]:
                 return plain(self, grads, trainable_variables)
         model = next(filter(None, map(_owner, variables)), None) if _depth == 0 else None
         if model is None:
-            with _inside([]):
+            with _inside([one for one in variables if _owner(one, _watched) is not None]):
                 return plain(self, grads, trainable_variables)
         _tensorflow.start(without_seeds(model, [*model.variables, *variables]), in_step=True)
         # No step begins without a batch: at the end of the data a graph fails, on one worker sooner than on another.
@@ -148,7 +161,7 @@ def _guarded(plain: Callable[..., Any]) -> Callable[..., Any]:
     def update(self: Any, grads: Any, trainable_variables: Any, learning_rate: Any) -> Any:
         """Refuses gradients that have not been reduced, as those of an optimizer that overrides `apply`."""
         for variable in trainable_variables:
-            if id(variable) not in _reduced and _owner(variable) is not None:
+            if id(variable) not in _reduced and any(_owner(variable, models) is not None for models in (_models, _watched)):
                 raise PoseidonError(f"the gradient of variable '{path_of(variable)}' comes to {type(self).__name__} on a way "
                                     "that is not exchanged, expected an optimizer that leaves `apply` as Keras has it",
                                     "UNIMPLEMENTED")
@@ -164,4 +177,5 @@ def _merging(plain: Callable[..., Any]) -> Callable[..., Any]:
         if _reduced and isinstance(value, tf.IndexedSlices):
             value = _tensorflow.merged(value)
         return plain(self, variable, value)
+    assign.poseidon = True  # type: ignore[attr-defined]
     return assign
