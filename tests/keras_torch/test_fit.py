@@ -167,12 +167,5 @@ def test_other_backends_are_refused(tmp_path):
 
 def test_the_quick_start_goes_on_to_the_bit(tmp_path):
     prepared = programs.Prepared(sys.executable, "torch", "keras", KERAS_BACKEND="torch", KERAS_HOME=str(tmp_path))
-
-    def run(epochs):
-        processes = programs.start(prepared, tmp_path, 2, HERE.parents[1] / "examples/tensorflow/quickstart.py", str(epochs))
-        said = programs.said(processes, PATIENCE)
-        assert [process.returncode for process in processes] == [0, 0], said
-        return said[0][0].splitlines()
-    whole = run(2)
-    shutil.rmtree(tmp_path / "quickstart.saved")
-    assert [*run(1), *run(2)] == whole and len(whole) == 2
+    programs.check_goes_on(prepared, tmp_path, HERE.parents[1] / "examples/tensorflow/quickstart.py",
+                           lambda: shutil.rmtree(tmp_path / "quickstart.saved"), PATIENCE)

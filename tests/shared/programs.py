@@ -61,3 +61,23 @@ def said(processes, patience):
         for process in processes:
             process.kill()
             process.wait()
+
+
+def printed(python, folder, workers, *command, patience):
+    """What rank 0 has printed, once all have ended well."""
+    processes = start(python, folder, workers, *command)
+    outputs = said(processes, patience)
+    assert [process.returncode for process in processes] == [0] * workers, outputs
+    return outputs[0][0]
+
+
+def check_goes_on(python, folder, script, forget, patience):
+    """That a script of two workers, whose argument is the number of epochs and which prints a line for each, ends as one that was never
+    stopped where it goes on after the first. `forget` removes what it has saved. Returns the lines."""
+    def run(epochs):
+        return printed(python, folder, 2, script, str(epochs), patience=patience).splitlines()
+    whole = run(2)
+    forget()
+    parts = [*run(1), *run(2)]
+    assert parts == whole and len(whole) == 2, (parts, whole)
+    return whole

@@ -42,12 +42,6 @@ def test_an_example_runs(tmp_path, name):
 
 
 def test_the_quick_start_goes_on_to_the_bit(tmp_path):
-    def run(epochs):
-        processes = programs.start(PREPARED, tmp_path, 2, ROOT / "examples/tensorflow/quickstart.py", str(epochs))
-        said = programs.said(processes, PATIENCE)
-        assert [process.returncode for process in processes] == [0, 0], said
-        return said[0][0].splitlines()
-    whole = run(2)
-    shutil.rmtree(tmp_path / "quickstart.saved")
-    assert [*run(1), *run(2)] == whole and len(whole) == 2
+    whole = programs.check_goes_on(PREPARED, tmp_path, ROOT / "examples/tensorflow/quickstart.py",
+                                   lambda: shutil.rmtree(tmp_path / "quickstart.saved"), PATIENCE)
     assert 80 < float(whole[1].split()[2]) < 100

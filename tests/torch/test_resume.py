@@ -201,24 +201,15 @@ def test_a_state_of_other_data_is_refused():
 
 
 def test_the_quick_start_goes_on_to_the_bit(tmp_path):
-    def run(epochs):
-        processes = programs.start(PREPARED, tmp_path, 2, HERE.parents[1] / "examples/torch/quickstart.py", str(epochs))
-        said = programs.said(processes, PATIENCE)
-        assert [process.returncode for process in processes] == [0, 0], said
-        return said[0][0].splitlines()
-    whole = run(2)
-    (tmp_path / "quickstart.pt").unlink()
-    assert [*run(1), *run(2)] == whole and len(whole) == 2
+    whole = programs.check_goes_on(PREPARED, tmp_path, HERE.parents[1] / "examples/torch/quickstart.py",
+                                   (tmp_path / "quickstart.pt").unlink, PATIENCE)
     assert 80 < float(whole[1].split()[2]) < 100
 
 
 def test_the_recipe_has_the_bits_of_a_run_that_was_never_stopped(tmp_path):
     def run(workers, *options):
-        processes = programs.start(PREPARED, tmp_path, workers, HERE.parents[1] / "examples/torch/resume.py",
-                                   "--samples", "1290", "--epochs", "2", *options)
-        said = programs.said(processes, PATIENCE)
-        assert [process.returncode for process in processes] == [0] * workers, said
-        return said[0][0].strip()
+        return programs.printed(PREPARED, tmp_path, workers, HERE.parents[1] / "examples/torch/resume.py",
+                                "--samples", "1290", "--epochs", "2", *options, patience=PATIENCE).strip()
     whole = run(2, "--file", "whole.pt")
     assert run(2, "--file", "part.pt", "--stop-after", "15") == ""
     (tmp_path / "other.pt").write_bytes((tmp_path / "part.pt").read_bytes())

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run/measured_script.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +12,8 @@
 
 #include "poseidon/base/status.h"
 #include "tools/launch/child.h"
+#include "tools/launch/memory_file.h"
+#include "tools/launch/pipe.h"
 #include "tools/launch/process.h"
 
 namespace poseidon::tools {
@@ -21,8 +21,7 @@ namespace {
 
 // As the only worker, whatever launcher is around this program.
 void SetEnvironment(int answer, int steps) {
-  const std::string file = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(answer);
-  for (const auto& [name, value] : {std::pair<const char*, std::string>{"POSEIDON_PROFILE", file},
+  for (const auto& [name, value] : {std::pair<const char*, std::string>{"POSEIDON_PROFILE", launch::PathOf(answer)},
                                     {"POSEIDON_PROFILE_STEPS", std::to_string(steps)},
                                     {"RANK", "0"},
                                     {"WORLD_SIZE", "1"},
@@ -72,11 +71,9 @@ std::string TextIn(int file) {
 }  // namespace
 
 Result<profile::ScriptEnd> RunMeasured(const std::vector<std::string>& command, int steps) {
-  const int answer = memfd_create("poseidon-profile", MFD_CLOEXEC);
-  int report[2];
-  if (answer < 0 || fchmod(answer, S_IRUSR | S_IWUSR) != 0 || pipe2(report, O_CLOEXEC) != 0) {
-    return ResourceExhausted("no file for the answer of " + command.front() + ": " + ErrnoText(errno));
-  }
+  POSEIDON_ASSIGN_OR_RETURN(const int answer, launch::FileInMemory("poseidon-profile"));
+  launch::Pipe report;
+  if (!report.Open()) return ResourceExhausted("no pipe for " + command.front() + ": " + ErrnoText(errno));
   SetEnvironment(answer, steps);
   sigset_t signals;
   sigemptyset(&signals);
@@ -86,11 +83,10 @@ Result<profile::ScriptEnd> RunMeasured(const std::vector<std::string>& command, 
   const pid_t self = getpid();
   const pid_t child = fork();
   if (child < 0) return ResourceExhausted("no process for " + command.front() + ": " + ErrnoText(errno));
-  if (child == 0) BecomeCommand(argv.data(), self, report[1]);
-  close(report[1]);
+  if (child == 0) BecomeCommand(argv.data(), self, report.write);
+  report.CloseWrite();
   int error = 0;
-  const bool failed = read(report[0], &error, sizeof error) == static_cast<ssize_t>(sizeof error);
-  close(report[0]);
+  const bool failed = read(report.read, &error, sizeof error) == static_cast<ssize_t>(sizeof error);
   const int status = WaitFor(child, signals);
   if (failed) return NotFound(command.front() + " cannot be run: " + ErrnoText(error));
   profile::ScriptEnd ended{.exit_code = launch::ExitCodeOf(status), .how = launch::DescribeWaitStatus(status), .answer = TextIn(answer)};

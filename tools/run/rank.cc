@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -28,6 +27,7 @@
 #include "tools/launch/beats.h"
 #include "tools/launch/events.h"
 #include "tools/launch/kept_command.h"
+#include "tools/launch/memory_file.h"
 #include "tools/launch/process.h"
 #include "tools/launch/task_text.h"
 #include "tools/run/commands.h"
@@ -65,17 +65,6 @@ Result<std::uint16_t> FreePort(const std::string& address) {
   if (!found) return Unavailable("no port is free at " + address + ": " + ErrnoText(error));
   return ntohs(place.sin_port);
 }
-
-// A file without a name, which lives as long as this process does. Its path below /proc opens for this user alone.
-Result<int> FileInMemory(const char* name) {
-  const int fd = memfd_create(name, MFD_CLOEXEC);
-  if (fd < 0 || fchmod(fd, S_IRUSR | S_IWUSR) != 0) {
-    return ResourceExhausted(std::string("no memory for the file ") + name + ": " + ErrnoText(errno));
-  }
-  return fd;
-}
-
-std::string PathOf(int fd) { return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd); }
 
 // The failure of the job as the session of a command has written it (poseidon_options.verdict_file): whom it blames, the
 // code, and the sentence.
@@ -211,13 +200,13 @@ Result<MeetingPlace> Rank::Meet() {
 
 Status Rank::Start() {
   POSEIDON_ASSIGN_OR_RETURN(const MeetingPlace place, Meet());
-  POSEIDON_ASSIGN_OR_RETURN(const int token_file, FileInMemory("poseidon-token"));
+  POSEIDON_ASSIGN_OR_RETURN(const int token_file, launch::FileInMemory("poseidon-token"));
   POSEIDON_RETURN_IF_ERROR(token_->WriteDescriptor(token_file));
-  POSEIDON_ASSIGN_OR_RETURN(verdict_file_, FileInMemory("poseidon-verdict"));
+  POSEIDON_ASSIGN_OR_RETURN(verdict_file_, launch::FileInMemory("poseidon-verdict"));
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");  // of a torchrun around us, which has no part in this job
   POSEIDON_ASSIGN_OR_RETURN(KeptCommand command,
-                            KeptCommand::Start(task_.argv, EnvironmentOf(task_, place, PathOf(token_file),
-                                                                         PathOf(verdict_file_)),
+                            KeptCommand::Start(task_.argv, EnvironmentOf(task_, place, launch::PathOf(token_file),
+                                                                         launch::PathOf(verdict_file_)),
                                                {task_.draws_output, task_.draws_errors, task_.columns}));
   command_.emplace(std::move(command));
   streams_[0] = {.fd = command_->output(), .error = false, .draws = task_.draws_output};

@@ -19,6 +19,11 @@ class PoseidonError(RuntimeError):
         PoseidonError.latest = message
 
 
+def kind_of(thing: object) -> str:
+    """How a sentence names a thing that is of a wrong type."""
+    return f"a {type(thing).__module__}.{type(thing).__qualname__}"
+
+
 def check_same(kind: str, parted: Sequence[str], expected: str = "") -> None:
     """Raises PoseidonError where there are any of these ("variable", by their names), which the workers have different ones of."""
     if parted:

@@ -27,6 +27,11 @@ class Reading(NamedTuple):
     own: float
 
 
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def used_by_all() -> float | None:
     """What all programs have used, also those of a host's other guests."""
     mine, ticks = {f"cpu{number}" for number in os.sched_getaffinity(0)}, os.sysconf("SC_CLK_TCK")
@@ -68,7 +73,7 @@ class Load:
     def shares(self) -> tuple[float | None, float]:
         """Which shares of the cores others used, and this program; None where the system does not say."""
         now = self.read()
-        capacity = max(1e-9, now.wall - self.begin.wall) * len(os.sched_getaffinity(0))
+        capacity = max(1e-9, now.wall - self.begin.wall) * cores()
         own = (now.own - self.begin.own) / capacity
         if now.all is None or self.begin.all is None:
             return None, own

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import library as c
 from . import session as _session
 from .errors import PoseidonError
-from .load import Load, busy
+from .load import Load, busy, cores
 
 if TYPE_CHECKING:
     from .session import Span
@@ -107,11 +107,6 @@ def product_flops(layers: Sequence[Layer], timed: Callable[[c.Layer, int], float
     largest = max(known, key=lambda one: int(one.elements))
     seconds = timed(largest, TEST_ROWS)
     return 2.0 * TEST_ROWS * largest.outputs * largest.inputs / seconds if seconds > 0 else 0.0
-
-
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def fastest(call: Callable[[], object], times: int = 3) -> float:

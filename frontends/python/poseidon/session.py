@@ -21,7 +21,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
-from . import interruption, launch, meeting
+from . import interruption, launch, load, meeting
 from . import library as c
 from .errors import PoseidonError
 from .launch import Place
@@ -169,7 +169,7 @@ def join(rank: int | None = None, workers: int | None = None, coordinator: str |
     place = Place.find(rank, workers, coordinator, port, listen)
     token_file = token_file or os.environ.get("POSEIDON_TOKEN_FILE")
     if cores is None:
-        cores = max(1, len(os.sched_getaffinity(0)) // (place.local or 1))
+        cores = max(1, load.cores() // (place.local or 1))
 
     def opened(token: Path | None, announce: Callable[[str, int], None] | None = None,
                met: ctypes.c_void_p | None = None) -> Session:

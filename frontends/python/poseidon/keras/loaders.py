@@ -11,7 +11,7 @@ import numpy as np
 from keras.src.trainers.data_adapters.array_slicing import convert_to_sliceable
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
 
-from ..errors import PoseidonError
+from ..errors import PoseidonError, kind_of
 from ..shares import part_of
 from ..torch import data
 from ..torch.places import length_of
@@ -23,7 +23,7 @@ def check_can_shard(given: Any) -> None:
     if isinstance(given, DataLoader):
         data.check_can_shard(given)
     elif not isinstance(given, keras.utils.PyDataset) and not batches.is_generator(given):
-        raise PoseidonError(f"shard was given a {type(given).__module__}.{type(given).__qualname__}, expected a "
+        raise PoseidonError(f"shard was given {kind_of(given)}, expected a "
                             "torch.utils.data.DataLoader, a keras.utils.PyDataset or a generator", "INVALID_ARGUMENT")
 
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import keras
 
-from ..errors import PoseidonError
+from ..errors import PoseidonError, kind_of
 
 
 def check_is_model(model: Any) -> None:
     if not isinstance(model, keras.Model):
-        kind = f"{type(model).__module__}.{type(model).__qualname__}"
-        raise PoseidonError(f"distribute was given a {kind}, expected a keras.Model of Keras 3 (tf_keras is Keras 2; "
+        raise PoseidonError(f"distribute was given {kind_of(model)}, expected a keras.Model of Keras 3 (tf_keras is Keras 2; "
                             "poseidon.torch and poseidon.tensorflow serve models without Keras)", "INVALID_ARGUMENT")
 
 

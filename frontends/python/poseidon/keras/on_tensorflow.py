@@ -2,7 +2,6 @@
 """poseidon.keras where Keras' backend is TensorFlow."""
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,9 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from .. import profiling as _profiling
+from .. import profiling
 from .. import tensorflow as _tensorflow
-from ..errors import PoseidonError
+from ..errors import PoseidonError, kind_of
 from ..session import Session
 from ..tensorflow import busy, init, rank, shutdown, trace, workers
 from . import alone, arrays, batches, data, optimizers, training, updates
@@ -21,7 +20,7 @@ from .late import LateUpdate, has_own_step, why_not
 from .models import check_is_model, like, refuse_compiled, without_seeds
 from .profiling_on_tensorflow import Measurement
 
-__all__ = ["busy", "check", "distribute", "init", "plan", "profile", "rank", "report", "shard", "shutdown", "trace", "workers"]
+__all__ = ["busy", "check", "distribute", "init", "plan", "rank", "report", "shard", "shutdown", "trace", "workers"]
 
 
 def distribute(model: Any) -> Any:
@@ -33,9 +32,7 @@ def distribute(model: Any) -> Any:
                             "gradients, not both", "INVALID_ARGUMENT")
     init()
     if workers() == 1:
-        if (asked := _profiling.take_asked()) is not None:
-            asked.begin(Measurement(model, asked.steps, without_xla, asked.note_step))
-        alone.watch(model, refuse_xla)
+        alone.watch(model, refuse_xla, measurement)
         optimizers.watch(model)
     elif not optimizers.is_registered(model):
         without_xla(model)
@@ -52,7 +49,7 @@ def shard(dataset: Any) -> Any:
     workers, is refused. All workers call it. Joins the job where init() has not been called."""
     is_dataset = isinstance(dataset, tf.data.Dataset)
     if not is_dataset and not isinstance(dataset, keras.utils.PyDataset) and not batches.is_generator(dataset):
-        raise PoseidonError(f"shard was given a {type(dataset).__module__}.{type(dataset).__qualname__}, expected a "
+        raise PoseidonError(f"shard was given {kind_of(dataset)}, expected a "
                             "tf.data.Dataset, a keras.utils.PyDataset or a generator", "INVALID_ARGUMENT")
     init()
     if is_dataset or workers() == 1:
@@ -82,24 +79,9 @@ def report() -> str:
     return _tensorflow.report()
 
 
-def profile(model: Any, file: str | os.PathLike[str], *, steps: int = 20) -> _profiling.Profile:
-    """Measures the training steps of `model` in a `with` block into `file`, a profile from which
-    `poseidon plan` predicts the step on a cluster that need not exist. On one worker; distribute need not be called.
-
-        with poseidon.profile(model, "net.json"):
-            model.fit(x, y, batch_size=32, steps_per_epoch=30)
-        $ poseidon plan net.json --workers 8 --rate 10G
-
-    The first 5 steps of the block are left out; of the others the last `steps` (3 or more) count, and a block of fewer than 9 steps
-    raises PoseidonError at its end. The profile has, for each layer of a job, the median seconds of its forward and backward pass, the
-    shapes of its variables, the rows of a Dense kernel's factors or of an Embedding, and `batch`, the samples of the last step. At the end of the block the
-    model is as it was, with its last weights; what was measured is printed, with a line where other programs used the machine.
-    Where the block raises, nothing is written."""
-    check_is_model(model)
-    _profiling.check_steps(steps)
-    init()
-    _profiling.check_alone(workers())
-    return _profiling.Profile(lambda: Measurement(model, steps, without_xla), file)
+def measurement(model: Any, steps: int, ended: Callable[[], None] | None = None) -> profiling.Measurement:
+    """Of so many steps; `ended` is called after each, or what the measurement has for it."""
+    return Measurement(model, steps, without_xla, ended)
 
 
 WHY_NO_XLA = "XLA does not know the ops that exchange gradients"

@@ -17,8 +17,7 @@ import torch
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from torch.utils.data import DataLoader
 
-from .. import declared
-from .. import profiling as _profiling
+from .. import declared, profiling
 from .. import torch as _torch
 from ..errors import PoseidonError
 from ..session import Session
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from ..session import Joining
 
-__all__ = ["busy", "check", "distribute", "init", "plan", "profile", "rank", "report", "shard", "shutdown", "trace", "workers"]
+__all__ = ["busy", "check", "distribute", "init", "plan", "rank", "report", "shard", "shutdown", "trace", "workers"]
 
 _trainings: dict[Any, Training] = {}  # by model
 _unused: list[Training] = []  # those whose gradients have not been exchanged yet
@@ -64,9 +63,7 @@ def distribute(model: Any) -> Any:
     check_is_model(model)
     init()
     if workers() == 1:
-        if (asked := _profiling.take_asked()) is not None:
-            asked.begin(Measurement(model, asked.steps, modules_of, asked.note_step))
-        alone.watch(model, refuse_compiled_whole)
+        alone.watch(model, refuse_compiled_whole, measurement)
     elif model not in _trainings:
         refuse_compiled_whole(model)
         _guard_optimizers()
@@ -110,24 +107,9 @@ def report() -> str:
     return _torch.report()
 
 
-def profile(model: Any, file: str | os.PathLike[str], *, steps: int = 20) -> _profiling.Profile:
-    """Measures the training steps of `model` in a `with` block into `file`, a profile from which
-    `poseidon plan` predicts the step on a cluster that need not exist. On one worker; distribute need not be called.
-
-        with poseidon.profile(model, "net.json"):
-            model.fit(x, y, batch_size=32, steps_per_epoch=30)
-        $ poseidon plan net.json --workers 8 --rate 10G
-
-    The first 5 steps of the block are left out; of the others the last `steps` (3 or more) count, and a block of fewer than 9 steps
-    raises PoseidonError at its end. The profile has, for each layer of a job, the median seconds of its forward and backward pass, the
-    shapes of its variables, all of which go whole on this backend, and `batch`, the samples of the last step. At the end of the
-    block the model is as it was, with its last weights; what was measured is printed, with a line where other programs used the machine.
-    Where the block raises, nothing is written."""
-    check_is_model(model)
-    _profiling.check_steps(steps)
-    init()
-    _profiling.check_alone(workers())
-    return _profiling.Profile(lambda: Measurement(model, steps, modules_of), file)
+def measurement(model: Any, steps: int, ended: Callable[[], None] | None = None) -> profiling.Measurement:
+    """Of so many steps; `ended` is called after each, or what the measurement has for it."""
+    return Measurement(model, steps, modules_of, ended)
 
 
 def trace(path: str | os.PathLike[str]) -> NoReturn:

@@ -42,8 +42,8 @@ _step = Step()  # outside of a model's own: nothing is known of it
 _building = False  # a step is traced for the variables that it makes, and never runs
 
 
-def is_registered(model: Any) -> bool:
-    return any(reference() is model for reference in _models)
+def is_registered(model: Any, models: list[weakref.ref[Any]] = _models) -> bool:
+    return any(reference() is model for reference in models)
 
 
 def register(model: Any) -> None:
@@ -57,7 +57,7 @@ def register(model: Any) -> None:
 
 def watch(model: Any) -> None:
     """One worker trains `model`, as always; an optimizer that several workers refuse is refused."""
-    if not any(reference() is model for reference in _watched):
+    if not is_registered(model, _watched):
         _watched.append(weakref.ref(model))
         _wrap_optimizers()
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from .. import library as c
-from .. import profiling
+from .. import load, profiling
 from ..errors import PoseidonError
 from ..tensorflow import blas_of_numpy
 from ..tensorflow.data import samples_in
@@ -23,7 +23,7 @@ class Measurement(profiling.Measurement):
     """`prepare`: called with the model before its function is made; `ended`: after every execution of that."""
 
     def __init__(self, model: Any, steps: int, prepare: Callable[[Any], None], ended: Callable[[], None] | None = None) -> None:
-        super().__init__(model.name, steps, tf.config.threading.get_intra_op_parallelism_threads() or profiling.cores(),
+        super().__init__(model.name, steps, tf.config.threading.get_intra_op_parallelism_threads() or load.cores(),
                          blas_of_numpy())
         self.model, self.prepare, self.ended = model, prepare, ended or self.note_step
         self.exchange: Exchange | None = None

@@ -17,7 +17,7 @@ from keras.src.trainers.data_adapters.array_slicing import train_validation_spli
 
 from .. import library as c
 from .. import shuffles
-from ..errors import PoseidonError, check_same
+from ..errors import PoseidonError, check_same, kind_of
 from ..session import view_of
 from . import arrays, batches, callbacks, means, metrics, saving
 from .models import like, state_of, whole_state_of
@@ -219,7 +219,7 @@ class Training:
             if not asked["steps_per_epoch"]:
                 self.check_even(x)
         elif not self.is_divided(x):
-            raise PoseidonError(f"fit was given a {type(x).__module__}.{type(x).__qualname__} that nobody has divided among the "
+            raise PoseidonError(f"fit was given {kind_of(x)} that nobody has divided among the "
                                 f"workers, expected {self.takes}", "INVALID_ARGUMENT")
         elif not asked["steps_per_epoch"]:
             self.check_even(x)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 from torch.nn import parallel
 
-from ..errors import PoseidonError
+from ..errors import PoseidonError, kind_of
 from . import job, profiling
 from .joining import Joining
 
@@ -92,7 +92,7 @@ def attach(ddp: parallel.DistributedDataParallel, factors: bool = True) -> paral
     rank 0's after every backward pass instead of before every forward pass, unless DDP was made with broadcast_buffers=False. One
     worker trains as always. After shutdown() the object trains alone."""
     if type(ddp) is not parallel.DistributedDataParallel:
-        raise PoseidonError(f"attach was given a {type(ddp).__module__}.{type(ddp).__qualname__}, expected a "
+        raise PoseidonError(f"attach was given {kind_of(ddp)}, expected a "
                             "torch.nn.parallel.DistributedDataParallel that has not been attached", "INVALID_ARGUMENT")
     if job.workers() == 1:
         return ddp

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..declared import dimensions
-from ..errors import PoseidonError
+from ..errors import PoseidonError, kind_of
 
 if TYPE_CHECKING:
     from .layer import Layer
@@ -28,15 +28,12 @@ def check_distributed(model: object, optimizer: object, overlap: object, factors
     """Refuses what distribute cannot be given, on any number of workers."""
     def refused(what: str, given: str, expected: str) -> PoseidonError:
         return PoseidonError(f"distribute was given {what}{given}, expected {expected}", "INVALID_ARGUMENT")
-
-    def kind(one: object) -> str:
-        return f"a {type(one).__module__}.{type(one).__qualname__}"
     if overlap not in OVERLAPS:
         raise refused("overlap=", repr(overlap), " or ".join(OVERLAPS))
     if not isinstance(model, torch.nn.Module):
-        raise refused("", kind(model), "a torch.nn.Module")
+        raise refused("", kind_of(model), "a torch.nn.Module")
     if not isinstance(optimizer, (torch.optim.Optimizer, type(None))):
-        raise refused("as optimizer ", kind(optimizer), "a torch.optim.Optimizer")
+        raise refused("as optimizer ", kind_of(optimizer), "a torch.optim.Optimizer")
     for name, value in ("factors", factors), ("tf32", tf32):
         if not isinstance(value, bool):
             raise refused(f"{name}=", repr(value), "True or False")
