@@ -3,12 +3,15 @@
 it is found before there are several."""
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from .. import profiling
 from . import callbacks
 from .models import like
+
+_watched: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def watch(model: Any, refuse: Callable[[Any], None],
@@ -18,7 +21,7 @@ def watch(model: Any, refuse: Callable[[Any], None],
     if (asked := profiling.take_asked()) is not None:
         asked.begin(measurement(model, asked.steps, asked.note_step))
     refuse(model)
-    if "fit" in vars(model):  # it is watched already
+    if model in _watched:
         return
     plain = model.fit
 
@@ -27,3 +30,10 @@ def watch(model: Any, refuse: Callable[[Any], None],
         callbacks.given(words.get("callbacks"))
         return plain(*arguments, **words)
     model.fit = like(plain, fit)
+    _watched.add(model)
+
+
+def release() -> None:
+    """Watches no model any more; each is as it was before."""
+    while _watched:
+        del _watched.pop().fit

@@ -54,6 +54,7 @@ def shutdown() -> None:
     while _trainings:
         _trainings.popitem()[1].release()
     _unused.clear()
+    alone.release()
     _torch.shutdown()
 
 
