@@ -134,6 +134,7 @@ def test_a_setting_that_several_workers_refuse_is_refused_by_one(tmp_path):
     assert process.returncode != 0 and "PoseidonError: the model is compiled with jit_compile=True, expected False" in errors, errors[-2000:]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name, rank, sentence", [
     ("a_variable_made_in_a_step", 0, r"the model's trainable variables have changed in a training step"),
     ("other_models", 1, r"the models differ: rank 1 has sequential/dense/kernel 20x11 float32 where rank 0 has "
@@ -145,6 +146,7 @@ def test_what_ends_a_job_is_named(tmp_path, name, rank, sentence):
     assert re.search(f"PoseidonError: .*{sentence}", errors[rank]), errors[rank][-2000:]
 
 
+@pytest.mark.long
 def test_an_exception_of_one_worker_ends_all_with_its_words(tmp_path):
     processes = train(tmp_path, 2, "an_exception_in_a_callback")
     other, raised = ended(processes)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cases of a test with many parameters run under `make test`: a sixth, another one at each commit. A conftest.py imports the hook.
+"""Which tests run under `make test` where all of them would take too long: of the cases of a test with many parameters a sixth, of
+the tests that are marked `long` a third; others at each commit. A conftest.py imports both hooks.
 
 POSEIDON_CASES is the commit, from which the choice follows, or `all`, as where it is not set."""
 import os
@@ -7,22 +8,29 @@ import zlib
 
 MANY = 4  # cases; a test with fewer runs them all
 PARTS = 6
+PARTS_OF_LONG = 3
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: takes more than ten seconds; under `make test` a third of these run")
 
 
 def pytest_collection_modifyitems(config, items):
     chosen = os.environ.get("POSEIDON_CASES", "all")
     if chosen == "all":
         return
-    turn = zlib.crc32(chosen.encode()) % PARTS
+    turn = zlib.crc32(chosen.encode())
     cases = {}
     for item in items:
-        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    left_out = []
+        if item.get_closest_marker("long") is None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = [item for item in items
+                if item.get_closest_marker("long") is not None and (zlib.crc32(item.name.encode()) - turn) % PARTS_OF_LONG != 0]
     for of_one in cases.values():
         if len(of_one) < MANY:
             continue
         # By the case alone: several tests may look at what one job has trained.
-        others = [item for item in of_one if zlib.crc32(item.callspec.id.encode()) % PARTS != turn]
+        others = [item for item in of_one if (zlib.crc32(item.callspec.id.encode()) - turn) % PARTS != 0]
         left_out += others if len(others) < len(of_one) else others[1:]
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)

@@ -12,7 +12,7 @@ ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "tests" / "shared"))
 
 import programs  # noqa: E402
-from some_cases import pytest_collection_modifyitems  # noqa: E402, F401  # make test runs some
+from some_cases import pytest_collection_modifyitems, pytest_configure  # noqa: E402, F401  # make test runs some
 
 FRONT_END = programs.FRONT_END
 PYTHON = pathlib.Path(os.environ.get("POSEIDON_TENSORFLOW_PYTHON", ROOT / ".venv-tensorflow" / "bin" / "python3"))

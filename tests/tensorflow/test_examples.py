@@ -22,6 +22,7 @@ EXAMPLES = {"fashion": ("accuracy on the test images", ["--epochs", "1", "--samp
 LONG = ("packages", "applications")  # a minute together
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs(tmp_path, name):
     if name in LONG and os.environ.get("POSEIDON_CASES") != "all":

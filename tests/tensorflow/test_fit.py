@@ -257,6 +257,7 @@ def test_what_several_workers_refuse_of_a_model_is_refused_by_one(tmp_path, name
     assert process.returncode != 0 and f"PoseidonError: {sentence}" in errors, errors[-2000:]
 
 
+@pytest.mark.long
 def test_no_step_waits_for_a_thread(tmp_path):
     """Ops that waited on a thread of the pool would keep each other from running: loops, branches, late updates."""
     names = ["sgd", "several_steps_an_execution", "accumulation", "loss_scale"]
@@ -277,6 +278,7 @@ def boxes(trace, category, name):
     return sorted((event["args"].get("step"), event["ts"], event["ts"] + event["dur"]) for event in chosen)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme, label", [("kv", "push"), ("sfb", "factor")])
 def test_upper_layers_leave_while_lower_ones_compute(tmp_path, scheme, label):
     """On one clock: a gradient of the top leaves before the last op of a lower layer's backward pass has ended, and none before
@@ -301,6 +303,7 @@ def test_upper_layers_leave_while_lower_ones_compute(tmp_path, scheme, label):
     assert boxes(trace, "update", "AssignSub")
 
 
+@pytest.mark.long
 def test_training_goes_on_with_another_number_of_workers(tmp_path):
     check_ended_well(train(tmp_path, 1, "both_halves", steps=STEPS // 2))
     whole = variables(tmp_path, "of1", "both_halves", 0)

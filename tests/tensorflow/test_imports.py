@@ -42,6 +42,7 @@ def with_torch():
     return ("ssl", "tensorflow", "poseidon") if beside_torch() is None else ("ssl", "torch", "tensorflow", "poseidon")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pair", pairs_of(*with_torch()), ids="+".join)
 def test_every_order_encrypts(tmp_path, pair):
     train(tmp_path, beside_torch() or tmp_path, pair)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(FRONT_END))
 sys.path.append(str(HERE.parent / "shared"))
 
 import programs  # noqa: E402
-from some_cases import pytest_collection_modifyitems  # noqa: E402, F401  # make test runs some
+from some_cases import pytest_collection_modifyitems, pytest_configure  # noqa: E402, F401  # make test runs some
 from ports import free_port  # noqa: E402
 
 import poseidon  # noqa: E402

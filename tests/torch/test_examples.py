@@ -20,6 +20,7 @@ LONG = ("fashion --net mlp", "text", "language")  # half a minute together
 SAID = {"fashion": "of the test images", "wide": "layer 5: sfb", "text": "right about", "language": "perplexity"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("example", ARGUMENTS)
 def test_an_example_runs(tmp_path, example):
     name, *options = example.split()

@@ -77,6 +77,7 @@ def has_ended(process):
     return False
 
 
+@pytest.mark.long
 @pytest.mark.skipif("POSEIDON_PROGRAM" not in os.environ, reason="POSEIDON_PROGRAM is not set: it is not built")
 def test_poseidon_run_ends_a_frozen_rank_with_the_others(tmp_path):
     """Which does not end by itself, and is the one to blame, so that the code is that of a lost worker."""
@@ -121,6 +122,7 @@ def test_a_rank_that_stops_for_a_while_is_waited_for(tmp_path, workers):
     assert apart(trained(tmp_path, 1, "paused"), saved(tmp_path, workers, "paused")) <= 3e-6
 
 
+@pytest.mark.long
 def test_a_job_that_torchrun_restarts_ends_as_one_that_nothing_has_befallen(tmp_path):
     code, output, errors = launch(tmp_path, "resumed", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
                                   "--max-restarts=1")

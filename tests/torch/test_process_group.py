@@ -82,6 +82,7 @@ def open_mpi(rank):
             "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": f"prterun-b-{os.getpid()}@1"}
 
 
+@pytest.mark.long
 def test_they_meet_where_mpirun_says_nothing_of_torch(tmp_path):
     processes = [programs.start(sys.executable, tmp_path, 1, HERE / "groups.py", "meets", tmp_path / "x", **open_mpi(rank))[0]
                  for rank in range(2)]
@@ -108,6 +109,7 @@ def test_gloo_and_poseidon_share_a_port_that_was_set_by_hand(tmp_path, first):
     succeed(tmp_path, 2, f"beside_gloo_{first}_first", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
 
 
+@pytest.mark.long
 def test_torchrun_starts_them(tmp_path):
     process, = programs.start(sys.executable, tmp_path, 1, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
                               HERE / "groups.py", "meets", tmp_path / "x", RANK=None, WORLD_SIZE=None, LOCAL_WORLD_SIZE=None)

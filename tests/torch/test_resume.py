@@ -200,12 +200,14 @@ def test_a_state_of_other_data_is_refused():
         one.load_state_dict({"epoch": 1})
 
 
+@pytest.mark.long
 def test_the_quick_start_goes_on_to_the_bit(tmp_path):
     whole = programs.check_goes_on(PREPARED, tmp_path, HERE.parents[1] / "examples/torch/quickstart.py",
                                    (tmp_path / "quickstart.pt").unlink, PATIENCE)
     assert 80 < float(whole[1].split()[2]) < 100
 
 
+@pytest.mark.long
 def test_the_recipe_has_the_bits_of_a_run_that_was_never_stopped(tmp_path):
     def run(workers, *options):
         return programs.printed(PREPARED, tmp_path, workers, HERE.parents[1] / "examples/torch/resume.py",

@@ -81,6 +81,7 @@ def test_a_compiled_model_trains_as_it_would_alone(alone, how, backend, when, ov
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [{"overlap": True}, {"schemes": FACTORS}], ids=["overlap", "factors"])
 def test_workers_that_compile_have_the_mean_of_all(job, words):
     _, plain = job.train(final_plan_step=3, steps=6, **words)

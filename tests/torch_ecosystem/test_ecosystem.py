@@ -88,6 +88,7 @@ EXAMPLES = [("lightning", "run"), ("accelerate", "torchrun"), ("trainer", "run")
 TOLERANCE = 1e-5  # of sums in another order, over two epochs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case, launcher", EXAMPLES)
 def test_two_workers_train_what_one_process_does(trained, case, launcher):
     together = trained(launcher, case)
@@ -96,6 +97,7 @@ def test_two_workers_train_what_one_process_does(trained, case, launcher):
     assert measured.get("accuracy", measured.get("val_accuracy")) > 0.4  # by chance: 0.1, of letters 0.04
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case, launcher", [("lightning", "torchrun"), ("accelerate", "run"), ("trainer", "torchrun"),
                                             ("accelerate_compiled_in_half", "torchrun")])
 def test_ddp_trains_the_same(trained, case, launcher):
@@ -121,16 +123,19 @@ def test_checkpoints_have_the_models_own_keys(trained):
     assert {name.partition(".")[0] for name in torch.load(file, weights_only=True)["state_dict"]} == {"layers"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("straight, resumed", [("lightning", "lightning_resumed"), ("trainer", "trainer_resumed")])
 def test_a_training_goes_on_from_a_checkpoint(trained, straight, resumed):
     compare(trained("run", straight), trained("run", resumed))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["lightning_by_hand", "lightning_synchronized"])
 def test_more_of_lightning_trains_as_in_one_process(trained, case):
     compare(trained("run", case), trained("alone", case))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["lightning", "accelerate", "trainer"])
 def test_workers_on_devices_train_what_one_process_does(trained, case):
     """Devices whose work ends late: tests/torch/late_device."""
@@ -139,6 +144,7 @@ def test_workers_on_devices_train_what_one_process_does(trained, case):
     compare(trained("run", f"{case}_on_devices"), trained("alone", case))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["lightning_shares", "accelerate_refuses"])
 def test_what_is_shared_and_what_is_refused(trained, case):
     trained("run", case)
@@ -148,6 +154,7 @@ def test_tensorboard_reads_the_scalars(trained):
     trained("run", "tensorboard")
 
 
+@pytest.mark.long
 def test_a_worker_that_fails_ends_all_and_is_named(tmp_path):
     require("lightning")
     ended = launch("torchrun", tmp_path, "lightning_fails", "poseidon", prepared=False)  # it gets torchrun's signal
