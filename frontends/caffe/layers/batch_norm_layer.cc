@@ -1,19 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/ops/mul.h>
+#include <ATen/ops/batch_norm_update_stats.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
 
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "frontends/caffe/layers/channel_scale.h"
 #include "frontends/caffe/layers/neuron_layer.h"
 
 namespace poseidon::caffe {
 namespace {
 
-// (x - mean) / sqrt(variance + eps) per channel, without scale and shift (the Scale layer does
-// that). In training the statistics are those of the batch, and running sums of them are kept:
-// blobs 0 and 1 decay by moving_average_fraction and take the batch's mean and unbiased variance,
-// blob 2 counts them the same way; blob 0 / blob 2 and blob 1 / blob 2 serve when testing.
-class BatchNormLayer final : public NeuronLayer {
+// (x - mean) / sqrt(variance + eps) per channel, without scale and shift: the Scale layer does that, or has it done here in the same
+// pass. In training the statistics are those of the batch, and running sums of them are kept: blobs 0 and 1 decay by
+// moving_average_fraction and take the batch's mean and unbiased variance, blob 2 counts them the same way; blob 0 / blob 2 and
+// blob 1 / blob 2 serve when testing.
+class BatchNormLayer final : public NeuronLayer, private FusedNormalization {
  public:
   using NeuronLayer::NeuronLayer;
   bool params_are_statistics() const override { return true; }
+
+  bool Fuse(Layer* above) override {
+    auto* const scale = dynamic_cast<ChannelScale*>(above);
+    if (scale == nullptr || !scale->LeaveTo(this, channels_)) return false;
+    scale_ = scale;
+    return true;
+  }
 
   Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
     const auto& options = param().batch_norm_param();
@@ -48,43 +62,49 @@ class BatchNormLayer final : public NeuronLayer {
   }
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
-    const at::Tensor in = bottom[0]->data.view(view_);
-    at::Tensor centred;
-    at::Tensor variance;
+    input_ = bottom[0]->data.view(view_);
     if (uses_running_) {
       const double count = weight(2).item<double>();
       const double scale = count == 0 ? 0 : 1 / count;
-      centred = in.sub(Spread(weight(0).mul(scale)));
-      variance = weight(1).mul(scale);
+      mean_ = weight(0).mul(scale);
+      variance_ = weight(1).mul(scale);
     } else {
-      const at::Tensor mean = in.mean(at::IntArrayRef({0, 2}));
-      centred = in.sub(Spread(mean));
-      variance = centred.mul(centred).mean(at::IntArrayRef({0, 2}));
-      Remember(mean, variance);
+      std::tie(mean_, variance_) = at::batch_norm_update_stats(input_, {}, {}, /*momentum=*/0);
+      Remember(mean_, variance_);
     }
-    deviation_ = variance.add(static_cast<double>(param().batch_norm_param().eps())).sqrt_();
-    // Kept: a layer above may work in place on the top.
-    normalized_ = centred.div_(Spread(deviation_));
-    top[0]->data.view(view_).copy_(normalized_);
+    const at::Tensor out = std::get<0>(
+        at::native_batch_norm(input_, Factor(), Term(), mean_, variance_, /*training=*/false, /*momentum=*/0, Epsilon()));
+    // Its own memory, also in place: the backward pass reads the input.
+    top[0]->data = out.view(bottom[0]->data.sizes());
     return OkStatus();
   }
 
   Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
                   const Blobs& bottom) override {
     if (!propagate_down[0]) return OkStatus();
-    const at::Tensor gradient = top[0]->diff.view(view_);
-    at::Tensor result = gradient;
-    if (!uses_running_) {
-      // The batch's mean and variance moved with x: their share of the gradient is taken out.
-      const at::Tensor mean = gradient.mean(at::IntArrayRef({0, 2}));
-      const at::Tensor along = gradient.mul(normalized_).mean(at::IntArrayRef({0, 2}));
-      result = gradient.sub(Spread(mean)).sub_(normalized_.mul(Spread(along)));
-    }
-    DiffOf(bottom[0]).view(view_).copy_(result.div(Spread(deviation_)));
+    if (scale_ == nullptr) BackwardAll(top[0]->diff, /*wants_bottom=*/true, false, false);
+    bottom[0]->diff = std::exchange(bottom_gradient_, {}).view(bottom[0]->data.sizes());
     return OkStatus();
   }
 
  private:
+  Gradients BackwardAll(const at::Tensor& gradient, bool wants_bottom, bool wants_factor, bool wants_term) override {
+    const bool trains = !uses_running_;
+    const at::Tensor inverse = trains ? variance_.add(Epsilon()).rsqrt_() : at::Tensor();
+    auto [down, factor, term] = at::native_batch_norm_backward(
+        gradient.view(view_), input_, Factor(), trains ? std::nullopt : std::optional(mean_),
+        trains ? std::nullopt : std::optional(variance_), trains ? std::optional(mean_) : std::nullopt,
+        trains ? std::optional(inverse) : std::nullopt, trains, Epsilon(), {wants_bottom, wants_factor, wants_term});
+    bottom_gradient_ = std::move(down);
+    return {std::move(factor), std::move(term)};
+  }
+
+  std::optional<at::Tensor> Factor() const { return scale_ != nullptr ? std::optional(scale_->factor_data()) : std::nullopt; }
+  std::optional<at::Tensor> Term() const {
+    const at::Tensor term = scale_ != nullptr ? scale_->term_data() : at::Tensor();
+    return term.defined() ? std::optional(term) : std::nullopt;
+  }
+  double Epsilon() const { return static_cast<double>(param().batch_norm_param().eps()); }
   void Remember(const at::Tensor& mean, const at::Tensor& variance) {
     const auto fraction =
         static_cast<double>(param().batch_norm_param().moving_average_fraction());
@@ -93,15 +113,15 @@ class BatchNormLayer final : public NeuronLayer {
     weight(0).mul_(fraction).add_(mean);
     weight(1).mul_(fraction).add_(variance, count > 1 ? count / (count - 1) : 1.0);
   }
-  at::Tensor Spread(const at::Tensor& channels) const {
-    return channels.view({1, channels_, 1});
-  }
 
   std::int64_t channels_ = 0;
   bool uses_running_ = false;
   Shape view_;  // batch, channels, the rest
-  at::Tensor deviation_;
-  at::Tensor normalized_;
+  ChannelScale* scale_ = nullptr;  // that is computed here; of the same net
+  at::Tensor input_;  // of the last Forward
+  at::Tensor mean_;
+  at::Tensor variance_;  // biased
+  at::Tensor bottom_gradient_;
 };
 
 }  // namespace

@@ -54,6 +54,12 @@ GradientCheck InTest() { return {.phase = TEST}; }
 // Behind one layer: its top is not what it was when it runs backward.
 #define CHANGED_ABOVE \
   "layer { name: 'above' type: 'Power' bottom: 'out' top: 'out' power_param { scale: -2 shift: 0.7 } }"
+// A normalization, and a scale in place on its top, which it computes too; what is above works in place again.
+#define NORMALIZED(bottom, top, options)                                                                              \
+  "layer { name: 'p' type: 'Power' bottom: 'data' top: 'x' power_param { scale: 2 } }"                                 \
+  "layer { name: 'n' type: 'BatchNorm' bottom: '" bottom "' top: '" top "' }"                                          \
+  "layer { name: 's' type: 'Scale' bottom: '" top "' top: '" top "' " options " }"                                     \
+  "layer { name: 'l' type: 'TanH' bottom: '" top "' top: '" top "' }"
 #define LOSS(type, options) \
   "layer { name: 'l' type: '" type "' bottom: 'data' bottom: 'label' top: 'out' " options " }"
 #define TWO(type, options) \
@@ -68,6 +74,9 @@ const Case kCases[] = {
     {"batch_norm", "data 4x3x2x2", ONE("BatchNorm", "")},
     {"batch_norm_2d", "data 5x3", ONE("BatchNorm", "")},
     {"batch_norm_inplace", "data 4x3x2", IN_PLACE("BatchNorm", "")},
+    {"batch_norm_scaled", "data 4x3x2x2", NORMALIZED("x", "y", "scale_param { bias_term: true }")},
+    {"batch_norm_scaled_inplace", "data 4x3x2", NORMALIZED("x", "x", "")},
+    {"batch_norm_scaled_test", "data 4x3x2", NORMALIZED("x", "x", "scale_param { bias_term: true }"), InTest()},
     {"batch_norm_test", "data 4x3x2", ONE("BatchNorm", ""), InTest()},
     {"batch_reindex", "data 3x4 b 5", TWO("BatchReindex", ""), Labels("b", 3)},
     {"bias", "data 2x3x4", ONE("Bias", "")},

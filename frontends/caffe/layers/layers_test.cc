@@ -90,6 +90,31 @@ TEST(Layers, InPlaceIsRefusedWhereItWouldBeWrong) {
   EXPECT_NE(MakeNet(InPlace("Eltwise", other + "}")), nullptr);
 }
 
+// A normalization that computes the scale above it gives what the two give one after the other.
+TEST(BatchNorm, WithItsScaleGivesWhatTheTwoGive) {
+  const std::string text =
+      Input("4x3x5") +
+      "layer { name: 'n' type: 'BatchNorm' bottom: 'data' top: 'x' }"
+      "layer { name: 's' type: 'Scale' bottom: 'x' top: 'x' scale_param { bias_term: true filler { type: 'uniform' } } }"
+      "layer { name: 'l' type: 'Reduction' bottom: 'x' top: 'out' reduction_param { operation: SUMSQ } loss_weight: 1 }";
+  std::vector<std::unique_ptr<Net>> nets;
+  for (const bool fuse : {true, false}) {
+    nets.push_back(MakeNet("force_backward: true " + text, TRAIN, {.dtype = DType::kF64, .fuse = fuse}));
+    FillTestNumbers(nets.back()->blob("data")->data, 7);
+    ASSERT_TRUE(nets.back()->Forward().ok());
+    ASSERT_TRUE(nets.back()->Backward().ok());
+  }
+  const auto same = [&](const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-9, 1e-9); };
+  EXPECT_TRUE(same(nets[0]->blob("x")->data, nets[1]->blob("x")->data));
+  EXPECT_TRUE(same(nets[0]->blob("data")->diff, nets[1]->blob("data")->diff));
+  for (const int layer : {1, 2}) {
+    for (std::size_t i = 0; i < nets[0]->layer(layer).blobs().size(); ++i) {
+      EXPECT_TRUE(same(nets[0]->layer(layer).blobs()[i].data, nets[1]->layer(layer).blobs()[i].data)) << layer << " " << i;
+    }
+  }
+  for (const std::size_t i : {0U, 1U}) EXPECT_TRUE(same(nets[0]->layer(2).blobs()[i].diff, nets[1]->layer(2).blobs()[i].diff)) << i;
+}
+
 // Scale's factor comes with the batch, and with it its length.
 TEST(Layers, AFactorFromABottomMayChangeItsShape) {
   const auto net = MakeNet(

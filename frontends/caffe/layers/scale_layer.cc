@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "frontends/caffe/layers/channel_scale.h"
 #include "frontends/caffe/net/layer.h"
 
 namespace poseidon::caffe {
@@ -11,8 +12,9 @@ namespace {
 
 // Multiplies by a factor and, or, adds a term whose axes are some of the bottom's: those from `axis`
 // on. Scale multiplies, and adds with bias_term; Bias only adds. What the layer is named after is
-// learned, or is the second bottom; the added term of a Scale is always learned.
-class ScaleLayer final : public Layer {
+// learned, or is the second bottom; the added term of a Scale is always learned. A factor for every channel may be left to the
+// normalization below.
+class ScaleLayer final : public Layer, public ChannelScale {
  public:
   ScaleLayer(const LayerParameter& param, const LayerContext& context, bool multiplies)
       : Layer(param, context), multiplies_(multiplies) {}
@@ -73,6 +75,7 @@ class ScaleLayer final : public Layer {
   }
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
+    if (below_ != nullptr) return OkStatus();
     const at::Tensor in = bottom[0]->data.view(view_);
     at::Tensor out = top[0]->data.view(view_);
     if (!multiplies_) {
@@ -87,6 +90,7 @@ class ScaleLayer final : public Layer {
 
   Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
                   const Blobs& bottom) override {
+    if (below_ != nullptr) return BackwardBelow(top[0]->diff, propagate_down[0]);
     const at::Tensor gradient = top[0]->diff.view(view_);
     if (term_ && WantsParamDiff(*term_)) AddParamDiff(*term_, Gather(gradient));
     const bool second = bottom.size() == 2 && propagate_down[1];
@@ -112,6 +116,21 @@ class ScaleLayer final : public Layer {
   }
 
  private:
+  bool LeaveTo(FusedNormalization* below, std::int64_t channels) override {
+    if (!multiplies_ || !factor_ || axis_ != 1 || shape_ != Shape{channels}) return false;
+    below_ = below;
+    return true;
+  }
+  const at::Tensor& factor_data() override { return weight(*factor_); }
+  at::Tensor term_data() override { return term_ ? weight(*term_) : at::Tensor(); }
+
+  Status BackwardBelow(const at::Tensor& gradient, bool wants_bottom) {
+    const auto [factor, term] = below_->BackwardAll(gradient, wants_bottom, WantsParamDiff(*factor_), term_ && WantsParamDiff(*term_));
+    if (WantsParamDiff(*factor_)) AddParamDiff(*factor_, factor);
+    if (term_ && WantsParamDiff(*term_)) AddParamDiff(*term_, term);
+    return OkStatus();
+  }
+
   std::int64_t Axis() const {
     return multiplies_ ? param().scale_param().axis() : param().bias_param().axis();
   }
@@ -131,6 +150,7 @@ class ScaleLayer final : public Layer {
   std::optional<int> factor_;  // index among the learned blobs
   std::optional<int> term_;
   at::Tensor input_;  // kept when in place
+  FusedNormalization* below_ = nullptr;  // that computes this layer too; of the same net
 };
 
 }  // namespace

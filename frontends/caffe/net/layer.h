@@ -112,6 +112,9 @@ class Layer {
   virtual std::int64_t counted() const { return 0; }
   // Learned blobs that are running statistics, kept but never trained or averaged.
   virtual bool params_are_statistics() const { return false; }
+  // From now on computes also `above`, the next layer of the same net, which works in place on the only top; false: cannot. Called at
+  // most once, before the first pass.
+  virtual bool Fuse(Layer* /*above*/) { return false; }
   // The factor side, or null. Not owned.
   virtual FactorSource* factors() { return nullptr; }
 

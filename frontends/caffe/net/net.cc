@@ -93,6 +93,7 @@ Status Net::Build(LayerFactory make_layer) {
   }
   MarkFed();
   ListOutputs();
+  if (options_.fuse && !param_.debug_info()) FuseLayers();
   return OkStatus();
 }
 
@@ -564,6 +565,18 @@ void Net::MarkFed() {
     for (std::size_t j = 0; j < at.bottom.size(); ++j) {
       At(fed, at.bottom_ids[j]) = at.needs_backward && at.propagate_down[j];
     }
+  }
+}
+
+// A blob has one reader. Where both have gradients to make, or neither, the upper one's turn comes before the lower one's.
+void Net::FuseLayers() {
+  std::map<int, int> makers;  // blob to the last layer that made it
+  for (int i = 0; i < layer_count(); ++i) {
+    const Node& at = node(i);
+    const bool in_place = at.bottom_ids.size() == 1 && at.top_ids == at.bottom_ids;
+    const auto maker = in_place ? makers.find(at.bottom_ids[0]) : makers.end();
+    if (maker != makers.end() && node(maker->second).top_ids.size() == 1) layer(maker->second).Fuse(&layer(i));
+    for (const int id : at.top_ids) makers[id] = i;
   }
 }
 

@@ -33,6 +33,8 @@ struct NetOptions {
   // A net whose learned blobs are used wherever a layer has the same name, instead of blobs of our
   // own: nothing is allocated or filled for them. Needed during Create only.
   const Net* parameters_from = nullptr;
+  // Whether a layer may compute the next one, in place on its top, too: what lies between the two is in no blob then.
+  bool fuse = true;
 };
 
 // Called around each layer's part of a pass, with its index; a failure ends the pass. Empty ones
@@ -200,6 +202,7 @@ class Net {
   void BindSharedDiffs();
   void MarkBackward();
   void MarkFed();
+  void FuseLayers();
   void ListOutputs();
 
   Status ReshapeIfNeeded(int index, bool force);
