@@ -10,6 +10,7 @@ import struct
 
 import pytest
 
+import bvlc_forms
 import job as jobs
 import lmdb_files
 
@@ -49,6 +50,7 @@ def images(tmp_path_factory):
     folder = tmp_path_factory.mktemp("images")
     made = {}
     for name, shape, count, classes in (("fashion-mnist", (1, 28, 28), 60, 10), ("cifar10", (3, 32, 32), 60, 10),
+                                        ("pairs", (2, 28, 28), 60, 2),
                                         *((("ilsvrc12", (3, 256, 256), 6, 1000), ("imagenet22k", (3, 256, 256), 6, 21841)) if SOAK else ()),
                                         *((("large", (3, 320, 320), 6, 1000),) if SOAK else ())):
         made[name] = (database(folder / name, shape, count, classes), mean_file(folder / f"{name}.binaryproto", shape))
@@ -106,3 +108,53 @@ def test_large_nets_train(poseidon, tmp_path, images, name, workers):
     for file in tmp_path.iterdir():  # gigabytes
         if file.suffix in (".caffemodel", ".solverstate"):
             file.unlink()
+
+
+# What BVLC Caffe's models/ and examples/ have, and which net of ours stands for it: of models/, of bvlc_forms, or none yet where the
+# file needs data or a program that is not beside it (docs/caffe/models.md says which).
+BVLC = {
+    "models": {"bvlc_alexnet": "alexnet", "bvlc_reference_caffenet": "caffenet", "bvlc_googlenet": "googlenet",
+               "bvlc_reference_rcnn_ilsvrc13": "caffenet", "finetune_flickr_style": "caffenet"},
+    "examples/cifar10": {"cifar10_quick": "cifar10_quick", "cifar10_full": "cifar10_full", "cifar10_full_sigmoid": "sigmoids",
+                         "cifar10_full_sigmoid_bn": "sigmoids"},
+    "examples/mnist": {"lenet": "lenet", "lenet_consolidated": "consolidated", "mnist_autoencoder": "autoencoder"},
+    "examples/siamese": {"mnist_siamese": "siamese"},
+    "examples/net_surgery": {"bvlc_caffenet_full_conv": "caffenet", "conv": "lenet"},
+    "examples/feature_extraction": {"imagenet_val": "caffenet"},
+    "examples/finetune_pascal_detection": {"pascal_finetune": "caffenet"},
+    "examples/hdf5_classification": {"nonlinear_auto": None, "nonlinear": None, "train_val": None},
+    "examples/pycaffe": {"linreg": None},
+}
+FORMS = ("siamese", "autoencoder", "sigmoids", "consolidated")
+
+
+def test_every_net_of_bvlc_has_a_row_and_one_that_stands_for_it():
+    page = (MODELS.parent / "docs" / "caffe" / "models.md").read_text()
+    for folder, nets in BVLC.items():
+        for net, ours in nets.items():
+            assert re.search(rf"(?m)^\| `{folder}/[^|]*\b{net}\b", page), f"{folder}/{net}"
+            assert ours is None or (MODELS / ours).is_dir() or ours in FORMS, net
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_the_other_examples_train(bench, images, form):
+    train = images["fashion-mnist"][0]
+    fields = {"max_iter": ITERATIONS, "test_interval": 1, "test_iter": 1, "display": 1}
+    if form == "siamese":
+        solver = bench.solver(net=bench.write("net.prototxt", bvlc_forms.siamese(images["pairs"][0])), **fields)
+    elif form == "sigmoids":
+        solver = bench.solver(net=bench.write("net.prototxt", bvlc_forms.sigmoids(train, train)), **fields)
+    else:
+        fields |= {"test_iter": None}
+        if form == "autoencoder":
+            solver = bench.solver(net=bench.write("net.prototxt", bvlc_forms.autoencoder(train, train)), type="AdaGrad", momentum=0, **fields)
+            more = bvlc_forms.AUTOENCODER_TESTS
+        else:
+            solver = bench.solver(net="none", **fields)
+            more = bvlc_forms.consolidated(train, train)
+        text = solver.read_text().replace('net: "none"\n', "")
+        solver.write_text(text + more)
+    done = bench.train(solver)
+    assert done.summary["iterations"] == ITERATIONS
+    tests = done.out.count(rf"^test .*at iteration {ITERATIONS}")
+    assert tests == (2 if form in ("autoencoder", "consolidated") else 1), done.out.text
