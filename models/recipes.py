@@ -38,7 +38,8 @@ RECIPES = {
     "cifar10_full": tests(100, 1000) | steps(0.001, [60000, 65000], 70000, 0.004) | {"display": 200, "snapshot": 10000},
     "alexnet": krizhevsky(),
     "caffenet": krizhevsky(),
-    "googlenet": tests(1000, 4000, at_first=False) | {"base_lr": 0.01, "lr_policy": "poly", "power": 0.5, "max_iter": 2400000} | MOMENTUM | {
+    "googlenet": tests(1000, 4000, at_first=False) | {
+        "base_lr": 0.01, "lr_policy": "poly", "power": 0.5, "max_iter": 2400000} | MOMENTUM | {
         "weight_decay": 0.0002, "display": 40, "average_loss": 40, "snapshot": 40000},
     "vgg16": vgg(),
     "vgg19": vgg(),

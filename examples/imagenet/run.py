@@ -122,8 +122,8 @@ class Recipe:
     def use(self, weights):
         """Features of the validation images, and what an image is taken for."""
         self.poseidon("extract_features", weights, "train_val.prototxt", "fc7", "features_lmdb", 2, "lmdb")
-        self.poseidon("classify", "--model", "deploy.prototxt", "--weights", weights, "--mean", "mean.binaryproto", "--labels", "classes.txt",
-                      "val/00000.png", "val/00001.png")
+        self.poseidon("classify", "--model", "deploy.prototxt", "--weights", weights, "--mean", "mean.binaryproto",
+                      "--labels", "classes.txt", "val/00000.png", "val/00001.png")
 
 
 def parse():

@@ -147,7 +147,8 @@ def test_forms_of_the_other_examples_train(bench, images, form):
     else:
         fields |= {"test_iter": None}
         if form == "autoencoder":
-            solver = bench.solver(net=bench.write("net.prototxt", bvlc_forms.autoencoder(train, train)), type="AdaGrad", momentum=0, **fields)
+            net = bench.write("net.prototxt", bvlc_forms.autoencoder(train, train))
+            solver = bench.solver(net=net, type="AdaGrad", momentum=0, **fields)
             more = bvlc_forms.AUTOENCODER_TESTS
         else:
             solver = bench.solver(net="none", **fields)
