@@ -26,9 +26,9 @@ def inception(net, name, bottom, c1, r3, c3, r5, c5, pooled):
     return net.concat(f"inception_{name}/output", one, three, five, pool)
 
 
-def google_head(net, name, top, weight):
-    """A loss, and how often the label was first and among the first five."""
-    net.loss(f"{name}/loss" if weight < 1 else f"{name}/{name}", top, f"{name}/loss1" if weight < 1 else f"{name}/{name}", weight)
+def google_head(net, name, top, loss, weight):
+    """A loss, and how often the label was first and among the first five. `loss`: the last parts of its name and of its top's."""
+    net.loss(f"{name}/{loss[0]}", top, f"{name}/{loss[1]}", weight)
     net.accuracy(f"{name}/top-1", top)
     net.accuracy(f"{name}/top-5", top, best=5)
 
@@ -42,7 +42,8 @@ def auxiliary_head(net, name, bottom):
     top = net.linear(f"{name}/fc", top, 1024, XAVIER, bias=0.2, rates=RATES)
     net.relu(f"{name}/relu_fc", top)
     net.dropout(f"{name}/drop_fc", top, 0.7)
-    google_head(net, name, net.linear(f"{name}/classifier", top, 1000, XAVIER, rates=RATES), 0.3)
+    top = net.linear(f"{name}/classifier", top, 1000, XAVIER, rates=RATES)
+    google_head(net, name, top, ("loss", "loss1"), 0.3)
 
 
 def googlenet(net):
@@ -68,7 +69,7 @@ def googlenet(net):
     top = net.pool("pool5/7x7_s1", top, "AVE", 7, 1)
     net.dropout("pool5/drop_7x7_s1", top, 0.4)
     top = net.linear("loss3/classifier", top, 1000, XAVIER, rates=RATES)
-    google_head(net, "loss3", top, 1)
+    google_head(net, "loss3", top, ("loss3", "loss3"), 1)
     net.probabilities(top)
 
 
