@@ -142,6 +142,22 @@ def alexnet():
     return b.layers
 
 
+def cifar10_quick():
+    """BVLC Caffe's, as in models/cifar10_quick."""
+    b = Builder(3, 32, 32)
+    for name, outputs in (("conv1", 32), ("conv2", 32), ("conv3", 64)):
+        b.conv(name, outputs, 5, 1, 2)
+        if name == "conv1":
+            b.pool(3, 2, ceil=True)
+        b.elementwise()
+        if name != "conv1":
+            b.pool(3, 2, ceil=True)
+    b.linear("ip1", 64)
+    b.linear("ip2", 10)
+    b.elementwise()
+    return b.layers
+
+
 def vgg(convolutions, classes=1000):
     """`convolutions`: how many in each of the five stages."""
     b = Builder(3, 224, 224)
@@ -383,6 +399,7 @@ def lstm(steps=35):
 
 
 ARCHITECTURES = {
+    "cifar10-quick": cifar10_quick,
     "alexnet": alexnet,
     "googlenet": lambda: googlenet(auxiliary=False),
     "googlenet-aux": lambda: googlenet(auxiliary=True),

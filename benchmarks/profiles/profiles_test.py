@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # name: parameters, tensors, GFLOP of a forward pass. BVLC Caffe's logs, torchvision's tables
 # (twice their multiply-adds), transformers' bert-base-uncased, and 66 M in Zaremba et al. 2014.
 PUBLISHED = {
+    "cifar10-quick": (145_578, 10, 0.0247),
     "alexnet": (60_965_224, 16, 1.45),
     "googlenet": (6_998_552, 116, 3.2),
     "googlenet-aux": (13_378_280, 128, 3.2),
@@ -36,6 +37,7 @@ LAYERS = {
     "alexnet": {"conv1": (0.211, 0.035), "conv2": (0.448, 0.308), "conv3": (0.299, 0.885), "conv4": (0.224, 0.664),
                 "conv5": (0.150, 0.443), "fc6": (0.076, 37.75), "fc7": (0.034, 16.78), "fc8": (0.008, 4.10)},
     "resnet-50": {"conv1": (0.236, 0.009), "fc": (0.004, 2.05)},
+    "cifar10-quick": {"conv1": (0.005, 0.002), "conv2": (0.013, 0.026), "conv3": (0.007, 0.051), "ip1": (0.0001, 0.066)},
 }
 
 

@@ -37,6 +37,7 @@ class Anchor:
 
 
 ANCHORS = {
+    "cifar10-quick": Anchor(100, CPU, "0.0775 s per 100 images, the least of four runs of poseidon time, two threads of an AMD EPYC", 0.0775),
     "alexnet": Anchor(256, TITAN_X, f"0.25 s per 256 images, one Titan X, {ATC17} (quoted from memory)", 0.25),
     "googlenet": Anchor(128, TITAN_X, f"257 images/s, Caffe, one Titan X, {ATC17} (quoted from memory)", 128 / 257),
     "googlenet-aux": Anchor(128, TITAN_X, "speed of the googlenet profile", rate_of="googlenet"),

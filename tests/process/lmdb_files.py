@@ -37,8 +37,8 @@ def write(folder, records):
     return folder
 
 
-def datum(channels, height, width, label):
-    """Caffe's Datum message of one grey image."""
+def datum(channels, height, width, label, image=None):
+    """Caffe's Datum message of one image, black where there is none."""
     def varint(value):
         out = b""
         while value > 127:
@@ -46,7 +46,7 @@ def datum(channels, height, width, label):
             value >>= 7
         return out + bytes([value])
 
-    image = bytes(channels * height * width)
+    image = image or bytes(channels * height * width)
     fields = [b"\x08" + varint(channels), b"\x10" + varint(height), b"\x18" + varint(width),
               b"\x22" + varint(len(image)) + image, b"\x28" + varint(label)]
     return b"".join(fields)
