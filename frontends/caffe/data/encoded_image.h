@@ -10,7 +10,7 @@
 
 namespace poseidon::caffe {
 
-// Decodes the bytes of an image file (JPEG, PNG, BMP, PGM or PPM) into *image, whose memory is used again. Pixels are those of
+// Decodes the bytes of an image file (JPEG or PNG) into *image, whose memory is used again. Pixels are those of
 // cv::imdecode: with IMREAD_COLOR for kColour and IMREAD_GRAYSCALE for kGrey, which turn the image upright as its EXIF
 // orientation says, and with IMREAD_UNCHANGED for kAsStored, which keeps alpha; then 16 bits a channel are an error, because
 // Caffe has none. Bytes that end early or are no image are an error, in which `where` names them. Thread: any.

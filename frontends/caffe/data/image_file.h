@@ -17,7 +17,7 @@ struct ImageSize {
   bool is_given() const { return height > 0 && width > 0; }
 };
 
-// Reads the image file `path` (JPEG, PNG, BMP, PGM or PPM, told apart by their first bytes) into *image, as Caffe's
+// Reads the image file `path` (JPEG or PNG, told apart by its first bytes) into *image, as Caffe's
 // ReadImageToCVMat does: decoded with the given channels, turned upright as its EXIF orientation says (but not for
 // kAsStored), then scaled to `size` where one is given. A file that is absent, truncated or no image is an error that names it.
 // Memory of *image is used again. Thread: any.

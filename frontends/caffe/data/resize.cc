@@ -19,17 +19,18 @@ struct Tap {
 };
 
 // OpenCV's table (imgproc/src/resize.cpp, INTER_LINEAR), in float as there: output pixel i is at (i + 0.5) from / to - 0.5 of
-// the input, and what is outside is the border's pixel.
-std::vector<Tap> Taps(std::int64_t from, std::int64_t to) {
+// the input, and what is outside is the border's pixel. Across, that has the whole weight; down, its two shares stay
+// apart, which rounds differently.
+std::vector<Tap> Taps(std::int64_t from, std::int64_t to, bool across) {
   std::vector<Tap> taps(static_cast<std::size_t>(to));
   const double scale = 1.0 / (static_cast<double>(to) / static_cast<double>(from));
   for (std::int64_t i = 0; i < to; ++i) {
     auto place = static_cast<float>((static_cast<double>(i) + 0.5) * scale - 0.5);
-    auto pixel = static_cast<std::int64_t>(std::floor(place));
+    const auto pixel = static_cast<std::int64_t>(std::floor(place));
     place -= static_cast<float>(pixel);
-    if (pixel < 0) place = 0, pixel = 0;
-    if (pixel >= from - 1) place = 0, pixel = from - 1;
-    taps[static_cast<std::size_t>(i)] = {pixel, std::min(pixel + 1, from - 1),
+    if (across && (pixel < 0 || pixel >= from - 1)) place = 0;
+    taps[static_cast<std::size_t>(i)] = {std::clamp<std::int64_t>(pixel, 0, from - 1),
+                                         std::clamp<std::int64_t>(pixel + 1, 0, from - 1),
                                          static_cast<int>(std::lrint((1 - place) * (1 << kWeightBits))),
                                          static_cast<int>(std::lrint(place * (1 << kWeightBits)))};
   }
@@ -88,8 +89,8 @@ Status Resize(const Image& from, std::int64_t height, std::int64_t width, Image*
     return OkStatus();
   }
   const bool half = shape.height == 2 * height && shape.width == 2 * width;
-  const std::vector<Tap> columns = Taps(shape.width, width);
-  const std::vector<Tap> rows = Taps(shape.height, height);
+  const std::vector<Tap> columns = Taps(shape.width, width, true);
+  const std::vector<Tap> rows = Taps(shape.height, height, false);
   for (std::int64_t c = 0; c < shape.channels; ++c) {
     const std::uint8_t* const plane = from.planes.data() + c * shape.height * shape.width;
     std::uint8_t* const out = to->planes.data() + c * height * width;
