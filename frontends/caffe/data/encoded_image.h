@@ -2,20 +2,19 @@
 #ifndef POSEIDON_FRONTENDS_CAFFE_DATA_ENCODED_IMAGE_H_
 #define POSEIDON_FRONTENDS_CAFFE_DATA_ENCODED_IMAGE_H_
 
-#include <cstdint>
 #include <string>
-#include <vector>
+#include <string_view>
 
-#include "frontends/caffe/data/sample.h"
+#include "frontends/caffe/data/image.h"
 #include "poseidon/base/status.h"
 
 namespace poseidon::caffe {
 
-// Decodes a JPEG, PNG or other image file held in `encoded` into planes of bytes, colours in the
-// order blue, green, red as Caffe's. Where this build has no OpenCV it says so. `where` names the
-// record in an error.
-Status DecodeImage(const std::string& encoded, Channels channels, const std::string& where,
-                   ImageShape* shape, std::vector<std::uint8_t>* planes);
+// Decodes the bytes of an image file (JPEG or PNG) into *image, whose memory is used again. Pixels are those of
+// cv::imdecode: with IMREAD_COLOR for kColour and IMREAD_GRAYSCALE for kGrey, which turn the image upright as its EXIF
+// orientation says, and with IMREAD_UNCHANGED for kAsStored, which keeps alpha; then 16 bits a channel are an error, because
+// Caffe has none. Bytes that end early or are no image are an error, in which `where` names them. Thread: any.
+Status DecodeImage(std::string_view encoded, Channels channels, const std::string& where, Image* image);
 
 }  // namespace poseidon::caffe
 

@@ -7,11 +7,6 @@
 
 namespace poseidon::caffe {
 
-std::string ToString(const ImageShape& shape) {
-  return std::to_string(shape.channels) + "x" + std::to_string(shape.height) + "x" +
-         std::to_string(shape.width);
-}
-
 Status SampleDecoder::Decode(const Record& record, const std::string& where, Sample* sample) {
   if (record.value.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()) ||
       !datum_.ParseFromArray(record.value.data(), static_cast<int>(record.value.size()))) {
@@ -21,9 +16,9 @@ Status SampleDecoder::Decode(const Record& record, const std::string& where, Sam
   *sample = Sample{};
   sample->label = datum_.label();
   if (datum_.encoded()) {
-    POSEIDON_RETURN_IF_ERROR(
-        DecodeImage(datum_.data(), channels_, where, &sample->shape, &planes_));
-    sample->bytes = planes_.data();
+    POSEIDON_RETURN_IF_ERROR(DecodeImage(datum_.data(), channels_, where, &image_));
+    sample->shape = image_.shape;
+    sample->bytes = image_.planes.data();
     return OkStatus();
   }
   // Each dimension fits 31 bits, so the product of two fits 62: checked before the third.

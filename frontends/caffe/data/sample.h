@@ -4,23 +4,13 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
+#include "frontends/caffe/data/image.h"
 #include "frontends/caffe/data/record_source.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "poseidon/base/status.h"
 
 namespace poseidon::caffe {
-
-// Channels, height and width of an image.
-struct ImageShape {
-  std::int64_t channels = 0;
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-  std::int64_t count() const { return channels * height * width; }
-  friend bool operator==(const ImageShape&, const ImageShape&) = default;
-};
-std::string ToString(const ImageShape& shape);
 
 // A decoded record: planes of bytes or of floats (the other pointer is null), and its label. The
 // pixels belong to the decoder that made it, until its next call.
@@ -31,10 +21,7 @@ struct Sample {
   std::int32_t label = 0;
 };
 
-// How an encoded image becomes planes: as it is stored, or always with three or one channels.
-enum class Channels { kAsStored, kColour, kGrey };
-
-// Turns records that hold a Datum into samples. Encoded images need a build with OpenCV.
+// Turns records that hold a Datum into samples.
 // Thread: one at a time.
 class SampleDecoder {
  public:
@@ -45,7 +32,7 @@ class SampleDecoder {
  private:
   const Channels channels_;
   Datum datum_;
-  std::vector<std::uint8_t> planes_;
+  Image image_;
 };
 
 }  // namespace poseidon::caffe

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/data/image.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace poseidon::caffe {
+namespace {
+
+constexpr std::int64_t kMostPixels = std::int64_t{1} << 27;
+
+}  // namespace
+
+std::string ToString(const ImageShape& shape) {
+  return std::to_string(shape.channels) + "x" + std::to_string(shape.height) + "x" + std::to_string(shape.width);
+}
+
+Status Allocate(const ImageShape& shape, Image* image) {
+  if (shape.height <= 0 || shape.width <= 0) {
+    return DataLoss("it is " + ToString(shape) + ", expected positive dimensions");
+  }
+  if (shape.height > kMostPixels || shape.width > kMostPixels / shape.height) {
+    return ResourceExhausted("it is " + ToString(shape) + ", expected at most " + std::to_string(kMostPixels) + " pixels");
+  }
+  image->shape = shape;
+  image->planes.resize(static_cast<std::size_t>(shape.count()));
+  return OkStatus();
+}
+
+void Orient(int orientation, Image* image) {
+  if (orientation < 2 || orientation > 8) return;
+  const bool transposed = orientation > 4;
+  const ImageShape from = image->shape;
+  const ImageShape to = transposed ? ImageShape{from.channels, from.width, from.height} : from;
+  // Which sides of the stored image are counted from their end, in the order of the stored axes.
+  const bool up = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  const bool back = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  std::vector<std::uint8_t> turned(image->planes.size());
+  std::uint8_t* out = turned.data();
+  for (std::int64_t c = 0; c < to.channels; ++c) {
+    const std::uint8_t* plane = image->planes.data() + c * from.height * from.width;
+    for (std::int64_t i = 0; i < to.height; ++i) {
+      for (std::int64_t j = 0; j < to.width; ++j) {
+        const std::int64_t y = transposed ? j : i;
+        const std::int64_t x = transposed ? i : j;
+        *out++ = plane[(up ? from.height - 1 - y : y) * from.width + (back ? from.width - 1 - x : x)];
+      }
+    }
+  }
+  image->shape = to;
+  image->planes = std::move(turned);
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/data/image_input.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "frontends/caffe/data/npy_file.h"
+#include "frontends/caffe/proto/caffe.pb.h"
+#include "frontends/caffe/proto/read.h"
+
+namespace poseidon::caffe {
+namespace {
+
+// The last three of `dims`, with ones in front.
+ImageShape LastThree(const std::vector<std::int64_t>& dims) {
+  ImageShape shape{1, 1, 1};
+  std::int64_t* const places[] = {&shape.width, &shape.height, &shape.channels};
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, dims.size()); ++i) *places[i] = dims[dims.size() - 1 - i];
+  return shape;
+}
+
+Result<MeanPixels> FromBlob(const std::string& path) {
+  BlobProto blob;
+  POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(path, &blob));
+  MeanPixels mean{.shape = {blob.channels(), blob.height(), blob.width()}, .values = {blob.data().begin(), blob.data().end()}};
+  if (blob.has_shape()) mean.shape = LastThree({blob.shape().dim().begin(), blob.shape().dim().end()});
+  if (mean.values.empty()) mean.values.assign(blob.double_data().begin(), blob.double_data().end());
+  return mean;
+}
+
+Result<MeanPixels> FromNpy(const std::string& path) {
+  POSEIDON_ASSIGN_OR_RETURN(NpyArray array, ReadNpy(path));
+  if (array.shape.size() == 1) return MeanPixels{.shape = {array.shape[0], 1, 1}, .values = std::move(array.values)};
+  return MeanPixels{.shape = LastThree(array.shape), .values = std::move(array.values)};
+}
+
+// Where an output pixel lies between two of the input; centres of pixels match, and what is outside is the border.
+struct Between {
+  std::int64_t first, second;
+  float weight;  // of the second
+};
+Between PlaceOf(std::int64_t i, std::int64_t from, std::int64_t to) {
+  const double place = std::clamp((static_cast<double>(i) + 0.5) * static_cast<double>(from) / static_cast<double>(to) - 0.5, 0.0,
+                                  static_cast<double>(from - 1));
+  const auto first = static_cast<std::int64_t>(place);
+  return {first, std::min(first + 1, from - 1), static_cast<float>(place - static_cast<double>(first))};
+}
+
+MeanPixels Scaled(const MeanPixels& mean, std::int64_t height, std::int64_t width) {
+  MeanPixels scaled{.shape = {mean.shape.channels, height, width}, .values = {}};
+  scaled.values.reserve(static_cast<std::size_t>(scaled.shape.count()));
+  for (std::int64_t c = 0; c < mean.shape.channels; ++c) {
+    const float* const plane = mean.values.data() + c * mean.shape.height * mean.shape.width;
+    for (std::int64_t y = 0; y < height; ++y) {
+      const Between row = PlaceOf(y, mean.shape.height, height);
+      const float* const upper = plane + row.first * mean.shape.width;
+      const float* const lower = plane + row.second * mean.shape.width;
+      for (std::int64_t x = 0; x < width; ++x) {
+        const Between column = PlaceOf(x, mean.shape.width, width);
+        const auto mix = [&](const float* line) { return line[column.first] + column.weight * (line[column.second] - line[column.first]); };
+        scaled.values.push_back(mix(upper) + row.weight * (mix(lower) - mix(upper)));
+      }
+    }
+  }
+  return scaled;
+}
+
+Status FitMean(const ImageShape& input, MeanPixels* mean) {
+  if (mean->values.empty()) return OkStatus();
+  if (mean->shape.channels == 1 && input.channels > 1) {  // the same for each of them, as NumPy broadcasts it
+    mean->shape.channels = input.channels;
+    const std::vector<float> plane = mean->values;
+    for (std::int64_t c = 1; c < input.channels; ++c) mean->values.insert(mean->values.end(), plane.begin(), plane.end());
+  }
+  if (mean->shape.channels != input.channels) {
+    return InvalidArgument("the mean is " + ToString(mean->shape) + ", expected the " + std::to_string(input.channels) + " channels of the net's input");
+  }
+  const bool is_image = mean->shape.height > 1 || mean->shape.width > 1;
+  if (is_image && mean->shape != input) *mean = Scaled(*mean, input.height, input.width);
+  return OkStatus();
+}
+
+Status CheckSwap(const std::vector<int>& swap, std::int64_t channels) {
+  if (swap.empty()) return OkStatus();
+  const bool fits = static_cast<std::int64_t>(swap.size()) == channels &&
+                    std::all_of(swap.begin(), swap.end(), [&](int c) { return c >= 0 && c < channels; });
+  if (fits) return OkStatus();
+  return InvalidArgument("the swap of channels does not fit the net's input, expected " + std::to_string(channels) + " numbers from 0 to " +
+                         std::to_string(channels - 1));
+}
+
+}  // namespace
+
+Result<MeanPixels> ReadMeanPixels(const std::string& path) {
+  POSEIDON_ASSIGN_OR_RETURN(MeanPixels mean, path.ends_with(".npy") ? FromNpy(path) : FromBlob(path));
+  const ImageShape& shape = mean.shape;
+  constexpr std::int64_t kMostSide = 1 << 20;  // their product fits
+  const bool whole = std::min({shape.channels, shape.height, shape.width}) > 0 && std::max({shape.channels, shape.height, shape.width}) <= kMostSide &&
+                     static_cast<std::int64_t>(mean.values.size()) == shape.count();
+  if (whole) return mean;
+  return DataLoss("mean file " + path + " has " + std::to_string(mean.values.size()) + " numbers, which are not the " + ToString(shape) +
+                  " that it says");
+}
+
+MeanPixels ValuePerChannel(const MeanPixels& mean) {
+  MeanPixels values{.shape = {mean.shape.channels, 1, 1}, .values = {}};
+  const std::int64_t plane = mean.shape.height * mean.shape.width;
+  for (std::int64_t c = 0; c < mean.shape.channels && !mean.values.empty(); ++c) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < plane; ++i) sum += double{mean.values[static_cast<std::size_t>(c * plane + i)]};
+    values.values.push_back(static_cast<float>(sum / static_cast<double>(plane)));
+  }
+  return values;
+}
+
+Result<ImageInput> ImageInput::Make(InputOptions options, const ImageShape& input) {
+  if (input.channels != 1 && input.channels != 3) {
+    return InvalidArgument("the net's input is " + ToString(input) + ", expected one or three channels: images have no others");
+  }
+  POSEIDON_RETURN_IF_ERROR(CheckSwap(options.channel_swap, input.channels));
+  POSEIDON_RETURN_IF_ERROR(FitMean(input, &options.mean));
+  if (!options.scaled.is_given()) options.scaled = {input.height, input.width};
+  if (options.scaled.height < input.height || options.scaled.width < input.width) {
+    return InvalidArgument("images are scaled to " + std::to_string(options.scaled.height) + "x" + std::to_string(options.scaled.width) +
+                           ", expected at least the net's input, " + std::to_string(input.height) + "x" + std::to_string(input.width));
+  }
+  return ImageInput(std::move(options), input);
+}
+
+// Pixels of an image are blue, green, red.
+void ImageInput::WriteCrop(const Image& image, std::int64_t top, std::int64_t left, bool mirror, float* out) const {
+  const auto raw_scale = static_cast<float>(options_.raw_scale / 255), input_scale = static_cast<float>(options_.input_scale);
+  const MeanPixels& mean = options_.mean;
+  const bool is_image = mean.shape.height > 1 || mean.shape.width > 1;
+  const std::int64_t plane = image.shape.height * image.shape.width;
+  for (std::int64_t c = 0; c < input_.channels; ++c) {
+    const std::int64_t source = options_.channel_swap.empty() ? c : input_.channels - 1 - options_.channel_swap[static_cast<std::size_t>(c)];
+    for (std::int64_t y = 0; y < input_.height; ++y) {
+      const std::uint8_t* const row = image.planes.data() + source * plane + (top + y) * image.shape.width + left;
+      for (std::int64_t x = 0; x < input_.width; ++x) {
+        const float pixel = row[mirror ? input_.width - 1 - x : x];
+        const std::int64_t at = is_image ? (c * input_.height + y) * input_.width + x : c;
+        const float minus = mean.values.empty() ? 0 : mean.values[static_cast<std::size_t>(at)];
+        *out++ = (pixel * raw_scale - minus) * input_scale;
+      }
+    }
+  }
+}
+
+Status ImageInput::Apply(const Image& image, std::vector<float>* out) const {
+  if (image.shape.channels != input_.channels) {
+    return InvalidArgument("the image is " + ToString(image.shape) + ", expected " + std::to_string(input_.channels) + " channels");
+  }
+  Image scaled;
+  const bool fits = image.shape.height == options_.scaled.height && image.shape.width == options_.scaled.width;
+  if (!fits) POSEIDON_RETURN_IF_ERROR(Resize(image, options_.scaled.height, options_.scaled.width, &scaled));
+  const Image& whole = fits ? image : scaled;
+  const std::int64_t below = whole.shape.height - input_.height, right = whole.shape.width - input_.width;
+  const std::pair<std::int64_t, std::int64_t> corners[] = {{0, 0}, {0, right}, {below, 0}, {below, right}, {below / 2, right / 2}};
+  const auto row = static_cast<std::size_t>(input_.count());
+  out->resize(row * static_cast<std::size_t>(rows()));
+  if (!options_.ten_crops) {
+    WriteCrop(whole, corners[4].first, corners[4].second, false, out->data());
+    return OkStatus();
+  }
+  for (std::size_t i = 0; i < 10; ++i) {
+    const auto [top, left] = corners[i % 5];
+    WriteCrop(whole, top, left, i >= 5, out->data() + i * row);
+  }
+  return OkStatus();
+}
+
+}  // namespace poseidon::caffe

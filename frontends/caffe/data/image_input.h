@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_DATA_IMAGE_INPUT_H_
+#define POSEIDON_FRONTENDS_CAFFE_DATA_IMAGE_INPUT_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "frontends/caffe/data/image.h"
+#include "frontends/caffe/data/image_file.h"
+#include "poseidon/base/result.h"
+#include "poseidon/base/status.h"
+
+namespace poseidon::caffe {
+
+// What is subtracted from an image.
+struct MeanPixels {
+  ImageShape shape;           // height and width are 1 where it is a value for each channel
+  std::vector<float> values;  // empty: nothing is subtracted
+};
+
+// Reads a mean from a BlobProto (.binaryproto), or from NumPy's .npy with shape [channels], [height, width] or [channels, height,
+// width]. An error names the file.
+Result<MeanPixels> ReadMeanPixels(const std::string& path);
+
+// The mean over height and width, as a value for each channel.
+MeanPixels ValuePerChannel(const MeanPixels& mean);
+
+// How an image becomes what a net classifies. The defaults are those of Caffe's example in C++; pycaffe's Classifier scales first and
+// crops then.
+struct InputOptions {
+  ImageSize scaled;  // before cropping; not given: to the net's input, and nothing is cropped
+  bool ten_crops = false;
+  MeanPixels mean;   // an image of another size is scaled to the net's input
+  double raw_scale = 255;   // times a pixel in [0, 1], before the mean is subtracted
+  double input_scale = 1;   // after it
+  std::vector<int> channel_swap;  // channel c of the input is this one of red, green, blue; empty: 2, 1, 0
+};
+
+// Turns images into rows of a net's input. Thread: several at once.
+class ImageInput {
+ public:
+  // `input` is the shape of one row, of one or three channels. Fails where the options do not fit it.
+  static Result<ImageInput> Make(InputOptions options, const ImageShape& input);
+
+  // Rows that one image becomes: the four corners (upper left, upper right, lower left, lower right), the centre, and the five
+  // mirrored; or one, the centre.
+  int rows() const { return options_.ten_crops ? 10 : 1; }
+  Channels channels() const { return input_.channels == 1 ? Channels::kGrey : Channels::kColour; }
+
+  // Writes rows() rows [channels, height, width] of `image`, decoded with channels().
+  Status Apply(const Image& image, std::vector<float>* out) const;
+
+ private:
+  ImageInput(InputOptions options, const ImageShape& input) : options_(std::move(options)), input_(input) {}
+  void WriteCrop(const Image& image, std::int64_t top, std::int64_t left, bool mirror, float* out) const;
+
+  InputOptions options_;  // with a mean of the shape of the input, or of one value a channel
+  ImageShape input_;
+};
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_DATA_IMAGE_INPUT_H_
