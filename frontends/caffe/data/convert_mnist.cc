@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <span>
 
-#include "frontends/caffe/data/lmdb_writer.h"
+#include "frontends/caffe/data/database_writer.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 
 namespace poseidon::caffe {
@@ -73,7 +73,7 @@ class IdxFile {
 }  // namespace
 
 Result<std::uint64_t> ConvertMnist(const std::string& images, const std::string& labels,
-                                   const std::string& database) {
+                                   const std::string& database, Database backend) {
   IdxFile image_file(images);
   IdxFile label_file(labels);
   POSEIDON_RETURN_IF_ERROR(image_file.Open(kImagesMagic, "images"));
@@ -94,7 +94,7 @@ Result<std::uint64_t> ConvertMnist(const std::string& images, const std::string&
   }
 
   const std::size_t pixels = std::size_t{rows} * columns;
-  POSEIDON_ASSIGN_OR_RETURN(auto writer, LmdbWriter::Create(database, count * (pixels + 64)));
+  POSEIDON_ASSIGN_OR_RETURN(auto writer, DatabaseWriter::Create(backend, database, count * (pixels + 64)));
   Datum datum;
   datum.set_channels(1);
   datum.set_height(static_cast<int>(rows));

@@ -1,48 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/data/lmdb_writer.h"
 
-#include <fcntl.h>
 #include <lmdb.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
-#include <system_error>
+#include <algorithm>
+#include <limits>
 #include <utility>
+
+#include "frontends/caffe/data/folder_draft.h"
 
 namespace poseidon::caffe {
 namespace {
 
-namespace fs = std::filesystem;
+// What a transaction may hold in memory before it goes to the file.
+constexpr std::uint64_t kMostUncommitted = std::uint64_t{64} << 20;
+
+// Keys and small values share pages with up to half a page of waste, large ones round up to whole pages: four times
+// what is written, and a page for each record and its branch, is always enough. The map is address space, not disk.
+constexpr std::uint64_t MapFor(std::uint64_t value_bytes) { return (std::uint64_t{64} << 20) + 4 * value_bytes; }
+constexpr std::uint64_t TakenBy(std::size_t key, std::size_t value) { return key + value + 1024; }
 
 class Writer final : public LmdbWriter {
  public:
-  Writer(std::string path, std::string folder)
-      : path_(std::move(path)), folder_(std::move(folder)) {}
-  ~Writer() override {
-    Close();
-    std::error_code ignored;
-    if (!folder_.empty()) fs::remove_all(folder_, ignored);
-  }
+  explicit Writer(FolderDraft draft) : draft_(std::move(draft)) {}
+  ~Writer() override { Close(); }
 
-  // Keys and small values share pages with up to half a page of waste, large ones round up to whole
-  // pages: four times the net size is always enough. The map is address space, not disk.
   Status Start(std::uint64_t value_bytes) {
-    const std::size_t map = std::size_t{64} << 20;
+    promised_ = std::min(value_bytes, std::numeric_limits<std::uint64_t>::max() >> 8);
     int code = mdb_env_create(&environment_);
-    if (code == 0) code = mdb_env_set_mapsize(environment_, map + 4 * value_bytes);
-    if (code == 0)
-      code = mdb_env_open(environment_, folder_.c_str(), MDB_NOLOCK | MDB_NOTLS | MDB_NOSYNC, 0644);
-    if (code == 0) code = mdb_txn_begin(environment_, nullptr, 0, &transaction_);
-    if (code == 0) code = mdb_dbi_open(transaction_, nullptr, 0, &table_);
-    return Outcome(code);
+    if (code == 0) code = mdb_env_set_mapsize(environment_, MapFor(promised_));
+    if (code == 0) code = mdb_env_open(environment_, draft_.folder().c_str(), MDB_NOLOCK | MDB_NOTLS | MDB_NOSYNC, 0644);
+    POSEIDON_RETURN_IF_ERROR(Outcome(code));
+    return Begin();
   }
 
   Status Put(std::string_view key, std::string_view value) override {
+    const std::uint64_t bytes = TakenBy(key.size(), value.size());
+    if (uncommitted_ + bytes > kMostUncommitted || taken_ + bytes > promised_ + (kMostUncommitted >> 3)) {
+      POSEIDON_RETURN_IF_ERROR(CommitAndGrow(bytes));
+    }
     MDB_val k{key.size(), const_cast<char*>(key.data())};
     MDB_val v{value.size(), const_cast<char*>(value.data())};
-    return Outcome(mdb_put(transaction_, table_, &k, &v, MDB_APPEND));
+    const int code = mdb_put(transaction_, table_, &k, &v, MDB_APPEND);
+    if (code == MDB_KEYEXIST) return draft_.Failure("key '" + std::string(key) + "' comes twice or too late, expected ascending keys");
+    uncommitted_ += bytes;
+    taken_ += bytes;
+    return Outcome(code);
   }
 
   // Flushed once, here: until the rename nobody can see what a crash would leave.
@@ -50,57 +53,48 @@ class Writer final : public LmdbWriter {
     POSEIDON_RETURN_IF_ERROR(Outcome(mdb_txn_commit(std::exchange(transaction_, nullptr))));
     POSEIDON_RETURN_IF_ERROR(Outcome(mdb_env_sync(environment_, 1)));
     Close();
-    if (std::rename(folder_.c_str(), path_.c_str()) != 0) return Outcome(errno);
-    folder_.clear();
-    return FlushParent();
+    return draft_.Commit();
   }
 
  private:
+  Status Begin() {
+    int code = mdb_txn_begin(environment_, nullptr, 0, &transaction_);
+    if (code == 0) code = mdb_dbi_open(transaction_, nullptr, 0, &table_);
+    uncommitted_ = 0;
+    return Outcome(code);
+  }
+
+  // The map may grow only while nothing is under way.
+  Status CommitAndGrow(std::uint64_t bytes) {
+    POSEIDON_RETURN_IF_ERROR(Outcome(mdb_txn_commit(std::exchange(transaction_, nullptr))));
+    if (taken_ + bytes > promised_) {
+      promised_ = 2 * (taken_ + bytes) + kMostUncommitted;
+      POSEIDON_RETURN_IF_ERROR(Outcome(mdb_env_set_mapsize(environment_, MapFor(promised_))));
+    }
+    return Begin();
+  }
+
   void Close() {
     if (transaction_ != nullptr) mdb_txn_abort(std::exchange(transaction_, nullptr));
     if (environment_ != nullptr) mdb_env_close(std::exchange(environment_, nullptr));
   }
 
-  Status Outcome(int code) const {
-    if (code == 0) return OkStatus();
-    return ResourceExhausted("database " + path_ + " cannot be written: " + mdb_strerror(code));
-  }
+  Status Outcome(int code) const { return code == 0 ? OkStatus() : draft_.Failure(mdb_strerror(code)); }
 
-  // The new name survives a power failure only once its folder is on the device.
-  Status FlushParent() const {
-    const fs::path parent = fs::absolute(path_).parent_path();
-    const int folder = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return Outcome(errno);
-    const int code = ::fsync(folder) == 0 ? 0 : errno;
-    ::close(folder);
-    return Outcome(code);
-  }
-
-  const std::string path_;
-  std::string folder_;  // empty once it has become path_
+  FolderDraft draft_;
   MDB_env* environment_ = nullptr;
   MDB_txn* transaction_ = nullptr;
   MDB_dbi table_ = 0;
+  std::uint64_t promised_ = 0;     // the map has room for so much
+  std::uint64_t taken_ = 0;        // by all records
+  std::uint64_t uncommitted_ = 0;  // by those of this transaction
 };
 
 }  // namespace
 
-Result<std::unique_ptr<LmdbWriter>> LmdbWriter::Create(const std::string& path,
-                                                       std::uint64_t value_bytes) {
-  std::string target = path;
-  while (target.size() > 1 && target.back() == '/') target.pop_back();
-  std::error_code error;
-  if (target.empty()) return InvalidArgument("a database to be written needs a path");
-  if (fs::exists(target, error)) {
-    return FailedPrecondition("database " + target + " exists already, expected a new path");
-  }
-  const std::string folder = target + ".tmp." + std::to_string(::getpid());
-  fs::remove_all(folder, error);
-  if (!fs::create_directory(folder, error)) {
-    return PermissionDenied("database " + target +
-                            " cannot be written: " + (error ? error.message() : ErrnoText(EEXIST)));
-  }
-  auto writer = std::make_unique<Writer>(target, folder);
+Result<std::unique_ptr<LmdbWriter>> LmdbWriter::Create(const std::string& path, std::uint64_t value_bytes) {
+  POSEIDON_ASSIGN_OR_RETURN(FolderDraft draft, FolderDraft::Create(path));
+  auto writer = std::make_unique<Writer>(std::move(draft));
   POSEIDON_RETURN_IF_ERROR(writer->Start(value_bytes));
   return std::unique_ptr<LmdbWriter>(std::move(writer));
 }

@@ -39,6 +39,20 @@ Status CheckFolder(Database database, const std::string& path) {
 
 }  // namespace
 
+Result<Database> DatabaseNamed(const std::string& name) {
+  if (name == "lmdb") return Database::kLmdb;
+  if (name == "leveldb") return Database::kLevelDb;
+  return InvalidArgument("unknown back end '" + name + "' of a database, expected lmdb or leveldb");
+}
+
+Result<Database> DatabaseIn(const std::string& path) {
+  std::error_code error;
+  if (fs::exists(fs::path(path) / "data.mdb", error)) return Database::kLmdb;
+  if (fs::exists(fs::path(path) / "CURRENT", error)) return Database::kLevelDb;
+  if (!fs::exists(path, error)) return NotFound("database " + path + " does not exist");
+  return NotFound("database " + path + " holds neither data.mdb nor CURRENT, expected the folder of an LMDB or LevelDB");
+}
+
 Result<std::unique_ptr<RecordSource>> OpenRecords(Database database, const std::string& path) {
   POSEIDON_RETURN_IF_ERROR(CheckFolder(database, path));
   return database == Database::kLmdb ? OpenLmdb(path) : OpenLevelDb(path);

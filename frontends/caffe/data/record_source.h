@@ -32,6 +32,11 @@ class RecordSource {
 
 enum class Database { kLmdb, kLevelDb };
 
+// "lmdb" and "leveldb", as Caffe's tools name them; another name is an error.
+Result<Database> DatabaseNamed(const std::string& name);
+// What the files in folder `path` are. An error where they are neither.
+Result<Database> DatabaseIn(const std::string& path);
+
 // Opens the database in folder `path`. An absent, empty, truncated or foreign one is an error.
 //
 // LMDB is opened without its lock file, so that any number of processes may read it, also from a
