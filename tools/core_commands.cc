@@ -33,12 +33,21 @@ void AddCommands(CLI::App& app) {
   AddRun(app);
   AddPythonCommands(app);
   AddRank(app);
+  AddLinks(app);
   profile::AddPlan(app, MeasureElsewhere);
   profile::AddProfile(app, ProfileElsewhere, RunMeasured);
   AddElsewhere(app, "train", "Train or fine-tune a Caffe model");
   AddElsewhere(app, "test", "Score a Caffe model");
   AddElsewhere(app, "time", "Time a Caffe net layer by layer");
-  AddElsewhere(app, "convert-mnist", "Convert files like MNIST's (IDX) to LMDB");
+  AddElsewhere(app, "convert-mnist", "Convert files like MNIST's (IDX) to a database");
+  AddElsewhere(app, "convert_mnist_data", "Convert files like MNIST's (IDX) to a database");
+  AddElsewhere(app, "convert_cifar_data", "Convert CIFAR-10's binary files to a database for training and one for tests");
+  AddElsewhere(app, "compute_image_mean", "Compute the mean image of a database");
+  AddElsewhere(app, "partition_data", "Deal a database's records out to several databases");
+  AddElsewhere(app, "extract_features", "Write blobs of a trained net, over batches of its data, into databases");
+  AddElsewhere(app, "upgrade_net_proto_text", "Write an old net prototxt in today's form");
+  AddElsewhere(app, "upgrade_net_proto_binary", "Write an old caffemodel in today's form");
+  AddElsewhere(app, "upgrade_solver_proto_text", "Write an old solver prototxt in today's form");
   AddElsewhere(app, "device_query", "Show the devices of this machine");
 }
 

@@ -32,6 +32,7 @@ void AddCommands(CLI::App& app) {
   AddRun(app);
   AddPythonCommands(app);
   AddRank(app);
+  AddLinks(app);
   profile::AddProfile(app, ProfileNet, RunMeasured);  // a script computes with the torch of its own
   const std::size_t others = app.get_subcommands({}).size();
   profile::AddPlan(app, MeasureNet);
@@ -39,6 +40,11 @@ void AddCommands(CLI::App& app) {
   AddTest(app);
   AddTime(app);
   AddConvertMnist(app);
+  AddConvertCifarData(app);
+  AddComputeImageMean(app);
+  AddPartitionData(app);
+  AddExtractFeatures(app);
+  AddUpgradeProto(app);
   AddDeviceQuery(app);
   AddMember(app);
   const std::vector<CLI::App*> commands = app.get_subcommands({});

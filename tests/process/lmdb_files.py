@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes LMDBs that `poseidon convert-mnist` would never write, through liblmdb itself."""
+"""Databases through liblmdb and libleveldb themselves: writes LMDBs that `poseidon convert-mnist` would never write, and reads what
+the tools have written."""
 
 import ctypes
 import ctypes.util
@@ -50,3 +51,83 @@ def datum(channels, height, width, label):
     fields = [b"\x08" + varint(channels), b"\x10" + varint(height), b"\x18" + varint(width),
               b"\x22" + varint(len(image)) + image, b"\x28" + varint(label)]
     return b"".join(fields)
+
+
+def read(folder):
+    """The records of an LMDB, a list of (key, value) bytes in the order of keys."""
+    lmdb = ctypes.CDLL(ctypes.util.find_library("lmdb") or "liblmdb.so.0")
+    read_only, no_lock, first, following, absent = 0x20000, 0x400000, 0, 8, -30798
+    environment, transaction, cursor, table = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint()
+    assert lmdb.mdb_env_create(ctypes.byref(environment)) == 0
+    assert lmdb.mdb_env_open(environment, os.fsencode(folder), read_only | no_lock, 0o644) == 0
+    assert lmdb.mdb_txn_begin(environment, None, read_only, ctypes.byref(transaction)) == 0
+    assert lmdb.mdb_dbi_open(transaction, None, 0, ctypes.byref(table)) == 0
+    assert lmdb.mdb_cursor_open(transaction, table, ctypes.byref(cursor)) == 0
+    records, key, value = [], _Value(), _Value()
+    step = first
+    while (code := lmdb.mdb_cursor_get(cursor, ctypes.byref(key), ctypes.byref(value), step)) == 0:
+        records.append((ctypes.string_at(key.data, key.size), ctypes.string_at(value.data, value.size)))
+        step = following
+    assert code == absent, f"mdb_cursor_get: {code}"
+    for close in (lmdb.mdb_cursor_close, lmdb.mdb_txn_abort, lmdb.mdb_env_close):
+        close.restype = None
+    lmdb.mdb_cursor_close(cursor)
+    lmdb.mdb_txn_abort(transaction)
+    lmdb.mdb_env_close(environment)
+    return records
+
+
+def read_leveldb(folder):
+    """The same of a LevelDB, through its own library; None where that is not installed."""
+    name = ctypes.util.find_library("leveldb")
+    if name is None:
+        return None
+    leveldb = ctypes.CDLL(name)
+    for function in ("options_create", "readoptions_create", "open", "create_iterator", "iter_key", "iter_value"):
+        getattr(leveldb, f"leveldb_{function}").restype = ctypes.c_void_p
+    leveldb.leveldb_iter_valid.restype = ctypes.c_ubyte
+    error = ctypes.c_char_p()
+    options = ctypes.c_void_p(leveldb.leveldb_options_create())
+    database = ctypes.c_void_p(leveldb.leveldb_open(options, os.fsencode(folder), ctypes.byref(error)))
+    assert error.value is None, error.value
+    cursor = ctypes.c_void_p(leveldb.leveldb_create_iterator(database, ctypes.c_void_p(leveldb.leveldb_readoptions_create())))
+    records = []
+    leveldb.leveldb_iter_seek_to_first(cursor)
+    while leveldb.leveldb_iter_valid(cursor):
+        record = []
+        for part in (leveldb.leveldb_iter_key, leveldb.leveldb_iter_value):
+            size = ctypes.c_size_t()
+            at = part(cursor, ctypes.byref(size))
+            record.append(ctypes.string_at(at, size.value))
+        records.append(tuple(record))
+        leveldb.leveldb_iter_next(cursor)
+    leveldb.leveldb_iter_destroy(cursor)
+    leveldb.leveldb_close(database)
+    return records
+
+
+def fields(message):
+    """The fields of a protobuf message, by number, each a list of what was found: ints, or bytes as they are."""
+    found, at = {}, 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+    while at < len(message):
+        tag = varint()
+        kind = tag & 7
+        if kind == 0:
+            value = varint()
+        else:
+            size = {1: 8, 5: 4}.get(kind) or varint()
+            value = message[at:at + size]
+            at += size
+        found.setdefault(tag >> 3, []).append(value)
+    return found

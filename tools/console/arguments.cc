@@ -13,6 +13,7 @@
 #include "tools/console/fail.h"
 #include "tools/console/help.h"
 #include "tools/console/nearest.h"
+#include "tools/console/programs.h"
 
 namespace poseidon::tools {
 namespace {
@@ -33,16 +34,13 @@ const std::map<std::string, LogFlag, std::less<>> kLogFlags = {
     {"vmodule", LogFlag::kText},
 };
 
-std::vector<std::string> WithTwoDashes(int argc, char** argv) {
-  std::vector<std::string> arguments;
-  for (int i = 1; i < argc; ++i) {
-    std::string argument = argv[i];
+std::vector<std::string> WithTwoDashes(std::vector<std::string> arguments) {
+  for (std::string& argument : arguments) {
     const bool word = argument.size() > 2 || argument == "-v";
     if (word && argument[0] == '-' && argument[1] != '-' &&
         std::isalpha(static_cast<unsigned char>(argument[1])) != 0) {
       argument.insert(0, "-");
     }
-    arguments.push_back(std::move(argument));
   }
   return arguments;
 }
@@ -94,6 +92,38 @@ bool TakesNextWord(const CLI::Option& flag, const std::string& word) {
   return flag.get_items_expected_min() > 0 && word.find('=') == std::string::npos;
 }
 
+// The command that `word` names, with '-' and '_' taken for each other; null where there is none.
+const CLI::App* CommandNamed(const CLI::App& app, const std::string& word) {
+  const auto named = app.get_subcommands([&](const CLI::App* command) { return SameName(command->get_name(), word); });
+  return named.empty() ? nullptr : named.front();
+}
+
+std::string NameOf(const CLI::App& app, const std::string& word) {
+  const CLI::App* const command = CommandNamed(app, word);
+  return command == nullptr ? word : command->get_name();
+}
+
+// Flags of `command` that are given with '-' for '_', or the other way round, get the name that they have.
+void GiveFlagsTheirNames(const CLI::App& command, std::vector<std::string>* arguments) {
+  const std::vector<std::string> names = FlagsOf(command);
+  for (std::size_t i = 1; i < arguments->size() && (*arguments)[i] != "--"; ++i) {
+    std::string& argument = (*arguments)[i];
+    const std::optional<Flag> flag = FlagIn(argument);
+    if (!flag || command.get_option_no_throw("--" + flag->name) != nullptr) continue;
+    const auto name = std::find_if(names.begin(), names.end(), [&](const std::string& one) { return SameName(one, "--" + flag->name); });
+    if (name != names.end()) argument.replace(0, flag->name.size() + 2, *name);
+  }
+}
+
+// The words behind the program's name, and before them the command that this name is.
+std::vector<std::string> WordsOf(const CLI::App& app, int argc, char** argv) {
+  if (argc < 1) return {};
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const std::string command = CommandCalledBy(argv[0]);
+  if (!command.empty() && CommandNamed(app, command) != nullptr) words.insert(words.begin(), command);
+  return words;
+}
+
 // Whether the words before `command` are flags of that command, each with its values.
 bool AreFlagsOf(const CLI::App& command, const std::vector<std::string>& arguments, std::size_t end) {
   std::size_t i = 0;
@@ -134,6 +164,16 @@ std::size_t CommandIn(const CLI::App& profile, const std::vector<std::string>& w
   return words.size();
 }
 
+// The words of `profile`: its own, then somebody else's command line behind "--".
+std::vector<std::string> WordsOfProfile(const CLI::App& profile, const std::vector<std::string>& given) {
+  const auto command = given.begin() + static_cast<std::ptrdiff_t>(CommandIn(profile, given));
+  std::vector<std::string> words = WithoutLogFlags(WithTwoDashes({given.begin(), command}));
+  if (command == given.end()) return words;
+  if (*command != "--") words.emplace_back("--");
+  words.insert(words.end(), command, given.end());
+  return words;
+}
+
 std::string UnknownFlag(const CLI::App& app, const std::string& command_line, const std::vector<std::string>& words) {
   if (FlagsOf(app).empty()) return "";  // a command of the trainer's, in a program without it
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -158,31 +198,27 @@ std::string UnknownFlag(const CLI::App& app, const std::string& command_line, co
 }  // namespace
 
 std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv) {
-  const std::string_view first = argc > 1 ? argv[1] : "";
-  if (first == "run") return WordsOfRun(*app.get_subcommand("run"), {argv + 1, argv + argc});
-  if (first == "profile") {
-    const std::size_t end = 1 + CommandIn(*app.get_subcommand("profile"), {argv + 1, argv + argc});
-    std::vector<std::string> words = WithoutLogFlags(WithTwoDashes(static_cast<int>(end), argv));
-    if (end < static_cast<std::size_t>(argc)) {
-      const std::vector<std::string> command(argv + end, argv + argc);
-      if (command.front() != "--") words.emplace_back("--");
-      words.insert(words.end(), command.begin(), command.end());
-    }
-    return words;
-  }
+  const std::vector<std::string> given = WordsOf(app, argc, argv);
+  const std::string_view first = given.empty() ? "" : std::string_view(given.front());
+  if (first == "run") return WordsOfRun(*app.get_subcommand("run"), given);
+  if (first == "profile") return WordsOfProfile(*app.get_subcommand("profile"), given);
   if (first == "version") return {"--version"};
   if (first == "help") {
-    if (argc > 2) return {argv[2], "--help"};
+    if (given.size() > 1) return {NameOf(app, given[1]), "--help"};
     return {"--help"};
   }
-  std::vector<std::string> arguments = WithoutLogFlags(WithTwoDashes(argc, argv));
+  std::vector<std::string> arguments = WithoutLogFlags(WithTwoDashes(given));
+  if (!arguments.empty()) arguments.front() = NameOf(app, arguments.front());
   for (std::size_t i = 1; i < arguments.size(); ++i) {
-    const auto named = app.get_subcommands(
-        [&](const CLI::App* command) { return command->get_name() == arguments[i]; });
-    if (named.empty() || !AreFlagsOf(*named.front(), arguments, i)) continue;
+    const CLI::App* const named = CommandNamed(app, arguments[i]);
+    if (named == nullptr || !AreFlagsOf(*named, arguments, i)) continue;
+    arguments[i] = named->get_name();
     const auto at = arguments.begin() + static_cast<std::ptrdiff_t>(i);
     std::rotate(arguments.begin(), at, at + 1);
     break;
+  }
+  if (const CLI::App* const command = arguments.empty() ? nullptr : CommandNamed(app, arguments.front())) {
+    GiveFlagsTheirNames(*command, &arguments);
   }
   return arguments;
 }

@@ -24,6 +24,10 @@ struct Commands {
     profile->add_option("--out", text, "");
     app.add_subcommand("elsewhere", "")->prefix_command()->set_help_flag();
     app.add_subcommand("member", "")->group("");
+    app.add_subcommand("convert-mnist", "");
+    CLI::App* const mean = app.add_subcommand("compute_image_mean", "");
+    mean->add_option("--image_size", text, "");
+    mean->add_flag("--all-of-it", flag, "");
   }
   CLI::App app{"", "program"};
   std::string text;
@@ -43,7 +47,8 @@ TEST(UnknownIn, NamesTheNearest) {
 
 TEST(UnknownIn, NamesNoneWhereNoneIsNear) {
   EXPECT_EQ(Unknown({"train", "--bogus"}), "unknown flag --bogus (see program train --help)");
-  EXPECT_EQ(Unknown({"nonsense"}), "unknown command 'nonsense', expected one of train, run, profile, elsewhere");
+  EXPECT_EQ(Unknown({"nonsense"}), "unknown command 'nonsense', expected one of train, run, profile, elsewhere, "
+            "convert-mnist, compute_image_mean");
   EXPECT_EQ(Unknown({}), "there is no command (see program --help)");
 }
 
@@ -59,8 +64,8 @@ TEST(UnknownIn, TakesWhatIsKnown) {
   EXPECT_EQ(Unknown({"train", "--", "--slover"}), "");
 }
 
-std::vector<std::string> Arguments(std::vector<std::string> words) {
-  words.insert(words.begin(), "program");
+std::vector<std::string> Arguments(std::vector<std::string> words, const std::string& program = "program") {
+  words.insert(words.begin(), program);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   return ArgumentsOf(Commands().app, static_cast<int>(argv.size()), argv.data());
@@ -74,6 +79,26 @@ TEST(ArgumentsOf, LeavesAScriptItsOwn) {
             (Words{"profile", "--out=x", "--", "python", "train.py", "-v"}));
   EXPECT_EQ(Arguments({"profile", "net.prototxt", "-out", "x", "-logtostderr"}), (Words{"profile", "net.prototxt", "--out", "x"}));
   EXPECT_EQ(Arguments({"profile"}), Words{"profile"});
+}
+
+TEST(ArgumentsOf, TakesDashesAndUnderscoresForEachOther) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(Arguments({"convert_mnist", "a-b"}), (Words{"convert-mnist", "a-b"}));
+  EXPECT_EQ(Arguments({"compute-image_mean", "-image-size=3", "--all_of_it", "x"}),
+            (Words{"compute_image_mean", "--image_size=3", "--all-of-it", "x"}));
+  EXPECT_EQ(Arguments({"--image-size", "3", "compute-image-mean"}), (Words{"--image-size", "3", "compute-image-mean"}));
+  EXPECT_EQ(Arguments({"--image_size", "3", "compute-image-mean"}), (Words{"compute_image_mean", "--image_size", "3"}));
+  EXPECT_EQ(Arguments({"compute_image_mean", "--", "--image-size"}), (Words{"compute_image_mean", "--", "--image-size"}));
+  EXPECT_EQ(Arguments({"help", "convert_mnist"}), (Words{"convert-mnist", "--help"}));
+}
+
+TEST(ArgumentsOf, ReadsTheNameThatItWasCalledBy) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(Arguments({"db", "out"}, "/usr/bin/compute_image_mean"), (Words{"compute_image_mean", "db", "out"}));
+  EXPECT_EQ(Arguments({"-image_size", "3"}, "./compute_image_mean.bin"), (Words{"compute_image_mean", "--image_size", "3"}));
+  EXPECT_EQ(Arguments({"train", "-solver", "s"}, "caffe"), (Words{"train", "--solver", "s"}));
+  EXPECT_EQ(Arguments({"train"}, "/compute_image_mean/poseidon"), Words{"train"});
+  EXPECT_EQ(Arguments({"train"}, "draw_net"), Words{"train"});  // no command of this program
 }
 
 TEST(Values, SayWhatIsExpected) {

@@ -11,6 +11,7 @@ namespace poseidon::tools {
 void AddRun(CLI::App& app);
 void AddRank(CLI::App& app);            // started by run; reads its task from standard input
 void AddPythonCommands(CLI::App& app);  // doctor, demo
+void AddLinks(CLI::App& app);
 
 }  // namespace poseidon::tools
 

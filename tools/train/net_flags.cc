@@ -52,31 +52,39 @@ void RefuseGpu(const std::string& gpu) {
   if (!gpu.empty()) FailUsage("--gpu " + gpu + ": this build computes on the CPU; leave the flag out");
 }
 
-std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
-  RefuseGpu(flags.gpu);
+Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caffe::NetOptions& options) {
   caffe::FlushSubnormals();
   at::set_num_threads(flags.threads > 0
                           ? flags.threads
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
-  Result<caffe::NetParameter> parameters = caffe::ReadNet(flags.model, caffe::IsLayerType);
-  if (!parameters.ok()) Fail(parameters.status().message());
-  caffe::FindFilesBeside(std::filesystem::path(flags.model).parent_path().string(), &*parameters);
+  POSEIDON_ASSIGN_OR_RETURN(caffe::NetParameter parameters, caffe::ReadNet(flags.model, caffe::IsLayerType));
+  caffe::FindFilesBeside(std::filesystem::path(flags.model).parent_path().string(), &parameters);
   caffe::NetState state;
   state.set_phase(flags.phase == "TEST" ? caffe::TEST : caffe::TRAIN);
   state.set_level(flags.level);
   std::istringstream stages(flags.stage);
   for (std::string stage; std::getline(stages, stage, ',');) state.add_stage(stage);
-  Result<std::unique_ptr<caffe::Net>> net =
-      caffe::Net::Create(*parameters, state, caffe::MakeLayer, caffe::NetOptions{});
+  POSEIDON_ASSIGN_OR_RETURN(auto net, caffe::Net::Create(parameters, state, caffe::MakeLayer, options));
+  if (net->layer_count() == 0) return InvalidArgument(flags.model + " has no layers in phase " + caffe::Phase_Name(state.phase()));
+  return net;
+}
+
+std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
+  RefuseGpu(flags.gpu);
+  Result<std::unique_ptr<caffe::Net>> net = TryBuildNet(flags);
   if (!net.ok()) Fail(net.status().message());
-  if ((*net)->layer_count() == 0) Fail(flags.model + " has no layers in phase " + caffe::Phase_Name(state.phase()));
   return *std::move(net);
 }
 
+Result<std::string> TryLoadWeights(const NetFlags& flags, caffe::Net* net) {
+  POSEIDON_ASSIGN_OR_RETURN(const caffe::WeightsReport report, caffe::LoadWeights(flags.weights, {net}));
+  return InWords(report);
+}
+
 void LoadWeights(const NetFlags& flags, caffe::Net* net) {
-  const Result<caffe::WeightsReport> report = caffe::LoadWeights(flags.weights, {net});
-  if (!report.ok()) Fail(report.status().message());
-  if (const std::string words = InWords(*report); !words.empty()) std::cerr << "poseidon: " << words << std::endl;
+  const Result<std::string> words = TryLoadWeights(flags, net);
+  if (!words.ok()) Fail(words.status().message());
+  if (!words->empty()) std::cerr << "poseidon: " << *words << std::endl;
 }
 
 }  // namespace poseidon::tools

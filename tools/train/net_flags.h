@@ -7,6 +7,7 @@
 #include <string>
 
 #include "frontends/caffe/net/net.h"
+#include "poseidon/base/result.h"
 
 namespace poseidon::tools {
 
@@ -30,11 +31,13 @@ CLI::Validator SnapshotFiles();
 void AddGpuFlag(CLI::App& command, std::string& gpu);
 void RefuseGpu(const std::string& gpu);
 
-// Reads and builds the net; fails with a sentence. Sets the number of compute threads.
+// Reads and builds the net. Sets the number of compute threads. The second one fails with a sentence.
+Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caffe::NetOptions& options = {});
 std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags);
 
-// Copies the weights of `flags` into `net`; fails with a sentence, and says on standard error which layers of the net
-// and of the file found no partner.
+// Copies the weights of `flags` into `net`; returns which layers of the net and of the file found no partner, in words. The
+// second one fails with a sentence, and says those words on standard error.
+Result<std::string> TryLoadWeights(const NetFlags& flags, caffe::Net* net);
 void LoadWeights(const NetFlags& flags, caffe::Net* net);
 
 }  // namespace poseidon::tools

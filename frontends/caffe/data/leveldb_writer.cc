@@ -18,9 +18,9 @@ namespace {
 // Caffe's block; its memory for what is not yet in a table, 256 MB, is more than files of 64 MB gain from.
 constexpr std::size_t kBlockBytes = std::size_t{1} << 16, kTableBytes = std::size_t{64} << 20;
 
-class Writer final : public DatabaseWriter {
+class NewLevelDb final : public DatabaseWriter {
  public:
-  explicit Writer(FolderDraft draft) : draft_(std::move(draft)) {}
+  explicit NewLevelDb(FolderDraft draft) : draft_(std::move(draft)) {}
 
   Status Start() {
     leveldb::Options options;
@@ -78,7 +78,7 @@ class Writer final : public DatabaseWriter {
 
 Result<std::unique_ptr<DatabaseWriter>> CreateLevelDb(const std::string& path) {
   POSEIDON_ASSIGN_OR_RETURN(FolderDraft draft, FolderDraft::Create(path));
-  auto writer = std::make_unique<Writer>(std::move(draft));
+  auto writer = std::make_unique<NewLevelDb>(std::move(draft));
   POSEIDON_RETURN_IF_ERROR(writer->Start());
   return std::unique_ptr<DatabaseWriter>(std::move(writer));
 }

@@ -20,10 +20,10 @@ constexpr std::uint64_t kMostUncommitted = std::uint64_t{64} << 20;
 constexpr std::uint64_t MapFor(std::uint64_t value_bytes) { return (std::uint64_t{64} << 20) + 4 * value_bytes; }
 constexpr std::uint64_t TakenBy(std::size_t key, std::size_t value) { return key + value + 1024; }
 
-class Writer final : public LmdbWriter {
+class NewLmdb final : public LmdbWriter {
  public:
-  explicit Writer(FolderDraft draft) : draft_(std::move(draft)) {}
-  ~Writer() override { Close(); }
+  explicit NewLmdb(FolderDraft draft) : draft_(std::move(draft)) {}
+  ~NewLmdb() override { Close(); }
 
   Status Start(std::uint64_t value_bytes) {
     promised_ = std::min(value_bytes, std::numeric_limits<std::uint64_t>::max() >> 8);
@@ -94,7 +94,7 @@ class Writer final : public LmdbWriter {
 
 Result<std::unique_ptr<LmdbWriter>> LmdbWriter::Create(const std::string& path, std::uint64_t value_bytes) {
   POSEIDON_ASSIGN_OR_RETURN(FolderDraft draft, FolderDraft::Create(path));
-  auto writer = std::make_unique<Writer>(std::move(draft));
+  auto writer = std::make_unique<NewLmdb>(std::move(draft));
   POSEIDON_RETURN_IF_ERROR(writer->Start(value_bytes));
   return std::unique_ptr<LmdbWriter>(std::move(writer));
 }

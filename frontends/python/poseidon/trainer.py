@@ -10,13 +10,17 @@ import re
 from . import distribution
 
 NAME = "poseidon-train-caffe"
-COMMANDS = ("train", "test", "time", "device_query", "convert-mnist", "member")
+# Caffe's, by whose names this command may be called (tools/console/programs.h).
+PROGRAMS = ("classify", "compute_image_mean", "convert_cifar_data", "convert_imageset", "convert_mnist_data", "detect", "draw_net",
+            "extract_features", "extract_seconds", "parse_log", "partition_data", "plot_training_log", "upgrade_net_proto_binary",
+            "upgrade_net_proto_text", "upgrade_solver_proto_text")
+COMMANDS = ("train", "test", "time", "device_query", "convert_mnist", "member", *PROGRAMS)
 
 
 def is_needed(words: list[str]) -> bool:
     """Whether the command line `words` asks for something that only the trainer does."""
     command = next((word for word in words if not word.startswith("-")), "")
-    return command in COMMANDS or (command in ("plan", "profile") and any(word.endswith(".prototxt") for word in words)
+    return command.replace("-", "_") in COMMANDS or (command in ("plan", "profile") and any(word.endswith(".prototxt") for word in words)
                                    and not is_of_script(words))
 
 

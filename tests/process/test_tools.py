@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Caffe's tools on small data, compared with what is computed here by other means."""
+
+import os
+import random
+import re
+
+import numpy
+import pytest
+
+import caffe_files
+import job as jobs
+import lmdb_files
+
+CIFAR_IMAGES = 6  # a file
+
+
+def floats(parts):
+    """float_data or a BlobProto's data: of each occurrence one number, or many where they are packed."""
+    return numpy.frombuffer(b"".join(parts), numpy.float32)
+
+
+def image_of(value):
+    """The shape, pixels and label of a Datum of bytes."""
+    datum = lmdb_files.fields(value)
+    shape = tuple(datum[number][0] for number in (1, 2, 3))
+    return numpy.frombuffer(datum[4][0], numpy.uint8).reshape(shape), datum[5][0]
+
+
+def read(folder, kind):
+    records = lmdb_files.read(folder) if kind == "lmdb" else lmdb_files.read_leveldb(folder)
+    if records is None:
+        pytest.skip("libleveldb is not installed")
+    return records
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    return tmp_path_factory.mktemp("tools")
+
+
+@pytest.fixture(scope="module")
+def tool(poseidon, shared):
+    """Runs a tool by the name of a link to the program, as Caffe's users do, and returns what it prints."""
+    done = jobs.run(poseidon, "links", shared / "bin")
+    assert done.code == 0, done.err.text
+    names = done.out.text.partition(":")[2].split()
+    assert sorted(os.listdir(shared / "bin")) == names and "caffe" in names and "compute_image_mean" in names
+
+    def run(name, *arguments, code=0, cwd=shared):
+        done = jobs.run(str(shared / "bin" / name), *arguments, cwd=cwd)
+        assert done.code == code, f"{name} {arguments}: {done.code}\n{done.out.text}\n{done.err.text}"
+        return done.out.text if code == 0 else done.err.text
+    return run
+
+
+# ---- names
+
+def test_a_command_has_its_name_with_dashes_and_underscores(poseidon, tmp_path):
+    for name in ("convert-mnist", "convert_mnist", "convert-mnist-data", "device_query", "device-query", "extract-features"):
+        done = jobs.run(poseidon, name, "--help")
+        assert done.code == 0 and done.out.text.startswith("Usage: poseidon "), done.err.text
+    assert jobs.run(poseidon, "device-query").code == 0
+
+
+def test_links_leave_other_files(poseidon, tmp_path):
+    (tmp_path / "caffe").write_text("mine")
+    done = jobs.run(poseidon, "links", tmp_path)
+    assert done.code == 1 and "exists already" in done.err.text
+    assert os.listdir(tmp_path) == ["caffe"]
+    folder = tmp_path / "new/bin"
+    for _ in range(2):  # again is no error
+        assert jobs.run(poseidon, "links", folder).code == 0
+
+
+def test_the_caffe_program_takes_one_dash(tool, shared):
+    assert "cores:" in tool("caffe", "device_query")
+    assert "no such" in tool("caffe", "train", "-solver", shared / "none.prototxt", code=2).lower()
+
+
+# ---- converters
+
+@pytest.mark.parametrize("kind", ("lmdb", "leveldb"))
+def test_mnist(tool, tmp_path, kind):
+    images, labels = caffe_files.write_idx(tmp_path, "set", 30, seed=3)
+    assert "Processed 30 files." in tool("convert_mnist_data", f"-backend={kind}", images, labels, tmp_path / "db")
+    pixels = images.read_bytes()[16:]
+    records = read(tmp_path / "db", kind)
+    assert [key for key, _ in records] == [b"%08d" % i for i in range(30)]
+    for i, (_, value) in enumerate(records):
+        image, label = image_of(value)
+        assert image.shape == (1, 28, 28) and image.tobytes() == pixels[784 * i:784 * (i + 1)] and label == i % 10
+
+
+@pytest.fixture(scope="module")
+def cifar(tool, shared):
+    """CIFAR-10's files with few images, and both databases of each kind; the images as they were written."""
+    source = random.Random(5)
+    folder = shared / "cifar-10-batches-bin"
+    folder.mkdir()
+    written = []
+    for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
+        images = [bytes([source.randrange(10)]) + source.randbytes(3072) for _ in range(CIFAR_IMAGES)]
+        (folder / f"{name}.bin").write_bytes(b"".join(images))
+        written += images
+    for kind in ("lmdb", "leveldb"):
+        assert f"{5 * CIFAR_IMAGES} images" in tool("convert_cifar_data", folder, shared, kind)
+    return written
+
+
+@pytest.mark.parametrize("kind", ("lmdb", "leveldb"))
+def test_cifar(cifar, shared, kind):
+    train, test = (read(shared / f"cifar10_{name}_{kind}", kind) for name in ("train", "test"))
+    assert len(train) == 5 * CIFAR_IMAGES and len(test) == CIFAR_IMAGES
+    for records, written in ((train, cifar[:len(train)]), (test, cifar[len(train):])):
+        for i, ((key, value), expected) in enumerate(zip(records, written, strict=True)):
+            image, label = image_of(value)
+            assert key == b"%05d" % i and image.shape == (3, 32, 32)
+            assert bytes([label]) + image.tobytes() == expected
+
+
+def test_cifar_says_what_is_wrong(tool, tmp_path):
+    assert "data_batch_1.bin cannot be opened" in tool("convert_cifar_data", tmp_path, tmp_path, "lmdb", code=1)
+    for i in range(1, 6):
+        (tmp_path / f"data_batch_{i}.bin").write_bytes(bytes(3073))
+    (tmp_path / "data_batch_3.bin").write_bytes(bytes(3000))
+    assert "data_batch_3.bin has 3000 bytes" in tool("convert_cifar_data", tmp_path, tmp_path, "lmdb", code=1)
+    assert "expected lmdb or leveldb" in tool("convert_cifar_data", tmp_path, tmp_path, "hdf5", code=2)
+    assert not list(tmp_path.glob("cifar10*"))
+
+
+# ---- the mean
+
+def blob_of(path):
+    """A BlobProto of the four dimensions of old."""
+    blob = lmdb_files.fields(path.read_bytes())
+    return floats(blob[5]).reshape([blob[number][0] for number in (1, 2, 3, 4)])
+
+
+@pytest.mark.parametrize("kind", ("lmdb", "leveldb"))
+def test_mean(tool, cifar, shared, tmp_path, kind):
+    out = tool("compute_image_mean", f"-backend={kind}", shared / f"cifar10_train_{kind}", tmp_path / "mean")
+    images = numpy.array([list(image[1:]) for image in cifar[:5 * CIFAR_IMAGES]], numpy.float64).reshape(-1, 3, 32, 32)
+    numpy.testing.assert_array_equal(blob_of(tmp_path / "mean")[0], images.mean(0).astype(numpy.float32))
+    assert f"Processed {len(images)} files." in out and "Number of channels: 3" in out
+    said = [float(value) for value in re.findall(r"mean_value channel \[\d\]: ([\d.]+)", out)]
+    numpy.testing.assert_allclose(said, images.mean((0, 2, 3)), rtol=1e-5)
+
+
+def test_mean_takes_its_back_end_by_place(tool, cifar, shared, tmp_path):
+    tool("compute_image_mean", shared / "cifar10_test_leveldb", tmp_path / "a", "leveldb")
+    tool("compute_image_mean", shared / "cifar10_test_lmdb", tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_mean_says_what_is_wrong(tool, cifar, shared, tmp_path):
+    assert "does not exist" in tool("compute_image_mean", tmp_path / "none", code=1)
+    assert "is of the kind lmdb" in tool("compute_image_mean", "-backend=leveldb", shared / "cifar10_test_lmdb", code=1)
+    whole = (shared / "cifar10_test_lmdb/data.mdb").read_bytes()
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut/data.mdb").write_bytes(whole[:len(whole) // 2])
+    assert "cut" in tool("compute_image_mean", tmp_path / "cut", tmp_path / "mean", code=1)
+    mixed = lmdb_files.write(str(tmp_path / "mixed"), [(b"0", lmdb_files.datum(1, 2, 3, 0)), (b"1", lmdb_files.datum(1, 3, 2, 0))])
+    assert "record 1 is 1x3x2, expected 1x2x3" in tool("compute_image_mean", mixed, tmp_path / "mean", code=1)
+    huge = lmdb_files.write(str(tmp_path / "huge"), [(b"0", b"\x08\x01\x10\xff\xff\xff\x7f\x18\xff\xff\xff\x7f")])
+    assert "record 0 is corrupt" in tool("compute_image_mean", huge, tmp_path / "mean", code=1)
+    assert not (tmp_path / "mean").exists()
+
+
+# ---- parts
+
+@pytest.mark.parametrize("kind", ("lmdb", "leveldb"))
+def test_partition(tool, cifar, shared, kind):
+    database = shared / f"cifar10_train_{kind}"
+    tool("partition_data", f"-backend={kind}", "-num_partitions=4", database)
+    records = read(database, kind)
+    for part in range(4):
+        assert read(f"{database}_{part}", kind) == records[part::4]
+    assert "exists already" in tool("partition_data", database, code=1)
+    assert "6 records" in tool("partition_data", "--num_partitions", 7, shared / f"cifar10_test_{kind}", code=1)
+
+
+# ---- features
+
+@pytest.fixture(scope="module")
+def trained(poseidon, databases, shared):
+    """A net and its weights, trained for an iteration."""
+    (shared / "net.prototxt").write_text(caffe_files.small_lenet(databases.train, databases.test))
+    (shared / "solver.prototxt").write_text(caffe_files.solver(
+        shared / "net.prototxt", max_iter=1, test_interval=None, test_iter=None, snapshot_prefix=shared / "snap",
+        snapshot_after_train=True))
+    done = jobs.run(poseidon, "train", "--solver", shared / "solver.prototxt", "--run-dir", shared / "run")
+    assert done.code == 0, done.err.text
+    return shared / "net.prototxt", shared / "snap_iter_1.caffemodel"
+
+
+def weights_of(model):
+    """The blobs of each layer that has some."""
+    layers = {}
+    for layer in lmdb_files.fields(model.read_bytes())[100]:
+        layer = lmdb_files.fields(layer)
+        blobs = [lmdb_files.fields(blob) for blob in layer.get(7, [])]
+        if blobs:
+            shapes = [list(_dims(blob[7][0])) for blob in blobs]
+            layers[layer[1][0].decode()] = [floats(blob[5]).reshape(shape) for blob, shape in zip(blobs, shapes, strict=True)]
+    return layers
+
+
+def _dims(shape):
+    """BlobShape's dim, which is packed."""
+    (packed,) = lmdb_files.fields(shape)[1]
+    value = shift = 0
+    for byte in packed:
+        value |= (byte & 127) << shift
+        shift = shift + 7 if byte > 127 else 0
+        if byte < 128:
+            yield value
+            value = 0
+
+
+def features(records):
+    return numpy.array([floats(lmdb_files.fields(value)[6]) for _, value in records])
+
+
+@pytest.mark.parametrize("kind,workers", (("lmdb", 1), ("lmdb", 3), ("leveldb", 2)))
+def test_features(tool, trained, databases, tmp_path, kind, workers):
+    net, model = trained
+    count = caffe_files.TEST_IMAGES + caffe_files.TEST_BATCH  # one batch begins anew
+    out = tool("extract_features", model, net, "pool1,ip1,label", f"{tmp_path}/pool,{tmp_path}/ip,{tmp_path}/label",
+               count // caffe_files.TEST_BATCH, kind, "CPU", "--workers", workers, "--threads", 1)
+    assert f"Extracted features of {count} query images for feature blob ip1" in out
+    assert "Successfully extracted the features!" in out
+    pool, ip, label = (read(tmp_path / name, kind) for name in ("pool", "ip", "label"))
+    assert [key for key, _ in ip] == [b"%010d" % i for i in range(count)]
+    shape = [lmdb_files.fields(pool[0][1])[number][0] for number in (1, 2, 3)]
+    assert shape[0] == 7 and [lmdb_files.fields(ip[0][1])[number][0] for number in (1, 2, 3)] == [48, 1, 1]
+    assert lmdb_files.fields(label[7][1])[1][0] == 1 and features(label)[:, 0].tolist() == [i % 10 for i in range(count)]
+    # The layer above, computed here: a ReLU follows it in place.
+    weights, bias = weights_of(model)["ip1"]
+    expected = numpy.maximum(features(pool).astype(numpy.float64) @ weights.T.astype(numpy.float64) + bias, 0)
+    numpy.testing.assert_allclose(features(ip), expected, rtol=1e-4, atol=1e-5)
+    assert features(ip)[:20].tobytes() == features(ip)[100:].tobytes() and expected.std() > 0.01
+
+
+def test_several_workers_write_what_one_writes(tool, trained, tmp_path):
+    net, model = trained
+    found = []
+    for workers in (1, 2, 4):
+        path = tmp_path / f"by{workers}"
+        tool("extract_features", model, net, "ip2", path, 5, "lmdb", "--workers", workers, "--threads", 1)
+        found.append(lmdb_files.read(path))
+    assert found[0] == found[1] == found[2]
+
+
+def test_poseidon_caffes_features(tool, trained, tmp_path):
+    net, model = trained
+    tool("extract_features", "--gpu=-1", "--model", net, "--weights", model, "--extract_feature_blob_names=ip2,pool1",
+         f"--save_feature_leveldb_names={tmp_path}/ip,{tmp_path}/pool", "--num_mini_batches=2")
+    records = read(tmp_path / "ip_0_0", "leveldb")
+    assert len(records) == 2 * caffe_files.TEST_BATCH
+    for i, (_, value) in enumerate(records):
+        datum = lmdb_files.fields(value)
+        assert [datum[number][0] for number in (1, 2, 3, 5)] == [1, 10, 1, i % 10] and len(datum[6]) == 10
+    assert read(tmp_path / "pool_0_0", "leveldb")
+
+
+def test_features_say_what_is_wrong(tool, trained, tmp_path):
+    net, model = trained
+
+    def refusal(*arguments, code=2):
+        return tool("extract_features", *arguments, code=code)
+    assert "expected PRETRAINED PROTO" in refusal(model, net, "ip1")
+    assert "1 names of blobs and 2 of databases" in refusal(model, net, "ip1", f"{tmp_path}/a,{tmp_path}/b", 1, "lmdb")
+    assert "num_batches" in refusal(model, net, "ip1", tmp_path / "a", 0, "lmdb")
+    assert "computes on the CPU" in refusal(model, net, "ip1", tmp_path / "a", 1, "lmdb", "GPU", 0)
+    for workers in (1, 3):
+        said = refusal(model, net, "ip9", tmp_path / "a", 3, "lmdb", "--workers", workers, code=1)
+        assert "unknown feature blob name ip9" in said and said.count("\n") == 0
+    assert os.listdir(tmp_path) == []
+
+
+# ---- old files
+
+def test_upgrade(tool, trained, tmp_path):
+    old = tmp_path / "old.prototxt"
+    old.write_text("""
+name: "old" input: "data" input_dim: 2 input_dim: 3 input_dim: 4 input_dim: 5
+layers { name: "ip" type: INNER_PRODUCT bottom: "data" top: "ip" blobs_lr: 1 blobs_lr: 2
+         inner_product_param { num_output: 4 weight_filler { type: "xavier" } } }""")
+    out = tool("upgrade_net_proto_text", old, tmp_path / "new.prototxt")
+    assert "Wrote upgraded NetParameter text proto to" in out and "already" not in out
+    new = (tmp_path / "new.prototxt").read_text()
+    assert 'type: "InnerProduct"' in new and 'type: "Input"' in new and "lr_mult: 2" in new and "layers" not in new
+    assert "File already in latest proto format" in tool("upgrade_net_proto_text", tmp_path / "new.prototxt", tmp_path / "newer.prototxt")
+    assert (tmp_path / "newer.prototxt").read_text() == new
+    # The same in binary: V1's layers are field 2, today's are field 100.
+    ip = bytes([0x12, 4]) + b"data" + bytes([0x1a, 2]) + b"ip" + bytes([0x22, 2]) + b"ip" + bytes([0x28, 14])
+    (tmp_path / "old.caffemodel").write_bytes(b"\x0a\x03old" + bytes([0x12, len(ip)]) + ip)
+    tool("upgrade_net_proto_binary", tmp_path / "old.caffemodel", tmp_path / "new.caffemodel")
+    net = lmdb_files.fields((tmp_path / "new.caffemodel").read_bytes())
+    assert 2 not in net and lmdb_files.fields(net[100][0])[2] == [b"InnerProduct"]
+    (tmp_path / "old_solver.prototxt").write_text('net: "a" solver_type: ADAM base_lr: 0.1')
+    assert "SolverParameter" in tool("upgrade_solver_proto_text", tmp_path / "old_solver.prototxt", tmp_path / "solver.prototxt")
+    assert 'type: "Adam"' in (tmp_path / "solver.prototxt").read_text()
+    model = trained[1]
+    assert "already" in tool("upgrade_net_proto_binary", model, tmp_path / "same.caffemodel")
+    assert (tmp_path / "same.caffemodel").read_bytes() == model.read_bytes()
+
+
+def test_upgrade_says_what_is_wrong(tool, trained, tmp_path):
+    (tmp_path / "bad").write_text("layer { nonsense: 1 }")
+    assert "bad:1: unknown field 'nonsense'" in tool("upgrade_net_proto_text", tmp_path / "bad", tmp_path / "new", code=1)
+    (tmp_path / "cut").write_bytes(trained[1].read_bytes()[:1000])
+    assert "cut" in tool("upgrade_net_proto_binary", tmp_path / "cut", tmp_path / "new", code=1)
+    assert not (tmp_path / "new").exists()
+
+
+# ---- scores
+
+def test_test_prints_as_caffe(tool, trained):
+    net, model = trained
+    lines = tool("caffe", "test", "-model", net, "-weights", model, "-iterations", 2).splitlines()
+    number = r"-?[\d.e-]+"
+    expected = ["Use CPU.", "Running for 2 iterations.", *[f"Batch {i}, {name} = {number}" for i in (0, 1) for name in ("accuracy", "loss")],
+                f"Loss: {number}", f"accuracy = {number}", rf"loss = {number} \(\* 1 = {number} loss\)"]
+    assert len(lines) == len(expected)
+    for line, pattern in zip(lines, expected, strict=True):
+        assert re.fullmatch(pattern, line), line
