@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
@@ -11,22 +12,17 @@
 
 namespace poseidon::caffe {
 
-BatchSource::BatchSource(Options options, Transformer transformer,
-                         std::unique_ptr<RecordSource> records)
-    : options_(std::move(options)),
-      transformer_(std::move(transformer)),
-      records_(std::move(records)),
-      decoder_(options_.channels) {}
+BatchSource::BatchSource(std::unique_ptr<SampleSource> samples, Options options, Transformer transformer)
+    : samples_(std::move(samples)), options_(std::move(options)), transformer_(std::move(transformer)) {}
 
-Result<std::unique_ptr<BatchSource>> BatchSource::Open(Options options, Transformer transformer) {
-  POSEIDON_CHECK(options.rows > 0 && options.stride > 0 && options.ahead > 0 && options.draw,
-                 "a batch source needs rows, a stride, a queue and a draw");
+Result<std::unique_ptr<BatchSource>> BatchSource::Open(std::unique_ptr<SampleSource> samples, Options options,
+                                                       Transformer transformer) {
+  POSEIDON_CHECK(options.rows > 0 && options.stride > 0 && options.ahead > 0 && options.threads > 0 && options.draw,
+                 "a batch source needs rows, a stride, a queue, a thread and a draw");
   POSEIDON_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble,
                  "batches are float or double");
-  POSEIDON_ASSIGN_OR_RETURN(auto records, OpenRecords(options.database, options.path));
-  std::unique_ptr<BatchSource> source(
-      new BatchSource(std::move(options), std::move(transformer), std::move(records)));
-  POSEIDON_RETURN_IF_ERROR(source->ReadFirstRecord());
+  std::unique_ptr<BatchSource> source(new BatchSource(std::move(samples), std::move(options), std::move(transformer)));
+  POSEIDON_RETURN_IF_ERROR(source->ReadFirstSample());
   return source;
 }
 
@@ -35,82 +31,125 @@ BatchSource::~BatchSource() {
     MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.NotifyAll();
-  if (reader_.joinable()) reader_.join();
+  work_.NotifyAll();
+  for (std::thread& thread : threads_) thread.join();
 }
 
-Status BatchSource::ReadFirstRecord() {
-  POSEIDON_ASSIGN_OR_RETURN(const Record record, records_->At(0));
+Status BatchSource::ReadFirstSample() {
+  readers_.push_back(samples_->MakeReader());
+  SampleReader& reader = *readers_.front();
   Sample sample;
-  POSEIDON_RETURN_IF_ERROR(
-      decoder_.Decode(record, "database " + options_.path + ": record 0", &sample));
+  POSEIDON_RETURN_IF_ERROR(reader.Fetch(0));
+  POSEIDON_RETURN_IF_ERROR(reader.Decode(&sample));
   stored_shape_ = sample.shape;
-  POSEIDON_ASSIGN_OR_RETURN(image_shape_,
-                            transformer_.OutputShape(sample.shape, "database " + options_.path));
+  POSEIDON_ASSIGN_OR_RETURN(image_shape_, transformer_.OutputShape(sample.shape, samples_->name()));
+  while (reader.compressed() && readers_.size() < options_.threads) readers_.push_back(samples_->MakeReader());
   return OkStatus();
+}
+
+void BatchSource::Start() {
+  if (!threads_.empty()) return;
+  threads_.reserve(readers_.size());
+  for (const auto& reader : readers_) threads_.emplace_back(&BatchSource::ReadAhead, this, reader.get());
 }
 
 Status BatchSource::Take(std::uint64_t first, Batch* batch) {
+  Start();
   MutexLock lock(mutex_);
-  const std::uint64_t expected = ready_.empty() ? reading_.value_or(next_) : ready_.front().first;
-  if (!started_ || expected != first) {
-    for (Read& read : ready_) {
-      if (read.status.ok()) idle_.push_back(std::move(read.batch));
-    }
-    ready_.clear();
-    reading_.reset();
-    next_ = first;
-    ++course_;
+  if (first != (pending_.empty() ? next_ : pending_.front()->first)) GoTo(first);
+  asked_ = true;
+  work_.NotifyAll();
+  while (pending_.empty() || !IsDone(*pending_.front())) ready_.Wait(lock);
+  const PendingBatch taken = std::move(pending_.front());
+  pending_.pop_front();
+  if (!taken->status.ok()) {
+    asked_ = false;
+    PutIdle(std::move(taken->batch));
+    GoTo(first);
+    return taken->status;
   }
-  if (!started_) {
-    started_ = true;
-    reader_ = std::thread(&BatchSource::ReadAhead, this);
-  }
-  changed_.NotifyAll();
-  while (ready_.empty()) changed_.Wait(lock);
-  Read read = std::move(ready_.front());
-  ready_.pop_front();
-  if (!read.status.ok()) {
-    next_ = first;
-    ++course_;
-    return read.status;
-  }
-  if (batch->images.defined()) idle_.push_back(std::move(*batch));
-  *batch = std::move(read.batch);
+  PutIdle(std::move(*batch));
+  *batch = std::move(taken->batch);
   lock.Unlock();
-  changed_.NotifyAll();
+  work_.NotifyAll();
   return OkStatus();
 }
 
-// After a failure the reader waits: what follows would be asked for by nobody.
-void BatchSource::ReadAhead() {
-  MutexLock lock(mutex_);
-  std::uint64_t failed_course = 0;
-  while (true) {
-    while (!stopping_ && (ready_.size() >= options_.ahead || course_ == failed_course)) changed_.Wait(lock);
-    if (stopping_) return;
-    const std::uint64_t course = course_;
-    Read read{.first = next_, .status = OkStatus(), .batch = TakeIdle()};
-    reading_ = next_;
-    next_ += options_.stride;
-    lock.Unlock();
-    try {
-      if (!read.batch.images.defined()) read.batch = Fresh();
-      read.status = Fill(read.first, &read.batch);
-    } catch (const std::exception&) {  // of the allocators; nobody else is there to catch it
-      read.status = ResourceExhausted("database " + options_.path + ": out of memory for a batch of " +
-                                      std::to_string(options_.rows) + " images of " + ToString(image_shape_));
-    }
-    lock.Lock();
-    if (course != course_) {
-      idle_.push_back(std::move(read.batch));
-      continue;
-    }
-    reading_.reset();
-    if (!read.status.ok()) failed_course = course;
-    ready_.push_back(std::move(read));
-    changed_.NotifyAll();
+void BatchSource::GoTo(std::uint64_t first) {
+  for (const PendingBatch& pending : pending_) {
+    pending->dropped = true;
+    if (pending->finished == pending->taken) PutIdle(std::move(pending->batch));
   }
+  pending_.clear();
+  next_ = first;
+}
+
+// A row is taken and fetched by the thread that has `fetching_`, so that what the source reads is in order.
+void BatchSource::ReadAhead(SampleReader* reader) {
+  MutexLock lock(mutex_);
+  while (true) {
+    while (!stopping_ && (fetching_ || !HasRow())) work_.Wait(lock);
+    if (stopping_) return;
+    const PendingBatch pending = Current();
+    const std::int64_t row = pending->taken++;
+    fetching_ = true;
+    lock.Unlock();
+    Status status = Fetch(reader, row, pending.get());
+    lock.Lock();
+    fetching_ = false;
+    lock.Unlock();
+    if (readers_.size() > 1) work_.NotifyOne();
+    if (status.ok()) status = FillRow(reader, pending->first + static_cast<std::uint64_t>(row), row, pending->batch);
+    lock.Lock();
+    Finish(row, std::move(status), pending.get());
+  }
+}
+
+bool BatchSource::HasRow() const {
+  if (!asked_) return false;
+  for (const PendingBatch& pending : pending_) {
+    if (!pending->status.ok()) return false;
+  }
+  return pending_.size() < options_.ahead || pending_.back()->taken < options_.rows;
+}
+
+BatchSource::PendingBatch BatchSource::Current() {
+  if (pending_.empty() || pending_.back()->taken == options_.rows) {
+    auto pending = std::make_shared<Pending>();
+    pending->first = next_;
+    pending->batch = TakeIdle();
+    next_ += options_.stride;
+    pending_.push_back(std::move(pending));
+  }
+  return pending_.back();
+}
+
+// Whoever has the first row makes the memory, before another can have the second.
+Status BatchSource::Fetch(SampleReader* reader, std::int64_t row, Pending* pending) const {
+  try {
+    if (!pending->batch.images.defined()) pending->batch = Fresh();
+    return reader->Fetch(pending->first + static_cast<std::uint64_t>(row));
+  } catch (const std::exception&) {  // of the allocators; nobody else is there to catch it
+    return OutOfMemory();
+  }
+}
+
+void BatchSource::Finish(std::int64_t row, Status status, Pending* pending) {
+  ++pending->finished;
+  if (!status.ok() && (pending->status.ok() || row < pending->failed)) {
+    pending->failed = row;
+    pending->status = std::move(status);
+  }
+  if (pending->dropped) {
+    if (pending->finished == pending->taken) PutIdle(std::move(pending->batch));
+  } else if (IsDone(*pending) && pending == pending_.front().get()) {
+    ready_.NotifyAll();
+  }
+}
+
+// Of a batch that failed no more rows are taken; those before the one that failed are all on their way.
+bool BatchSource::IsDone(const Pending& pending) const {
+  return pending.finished == (pending.status.ok() ? options_.rows : pending.taken);
 }
 
 // The consumer may have handed its tensors on (a layer's factors are still being sent, say), so
@@ -126,6 +165,10 @@ Batch BatchSource::TakeIdle() {
   return {};
 }
 
+void BatchSource::PutIdle(Batch batch) {
+  if (batch.images.defined()) idle_.push_back(std::move(batch));
+}
+
 Batch BatchSource::Fresh() const {
   const auto options = at::TensorOptions().dtype(options_.dtype);
   return {
@@ -134,34 +177,37 @@ Batch BatchSource::Fresh() const {
       .labels = at::empty({options_.rows}, options)};
 }
 
-Status BatchSource::Fill(std::uint64_t first, Batch* batch) {
-  for (std::int64_t row = 0; row < options_.rows; ++row) {
-    POSEIDON_RETURN_IF_ERROR(FillRow(first + static_cast<std::uint64_t>(row), row, batch));
-  }
-  return OkStatus();
+Status BatchSource::OutOfMemory() const {
+  return ResourceExhausted(samples_->name() + ": out of memory for a batch of " + std::to_string(options_.rows) + " images of " +
+                           ToString(image_shape_));
 }
 
-Status BatchSource::FillRow(std::uint64_t sample_number, std::int64_t row, Batch* batch) {
-  const std::uint64_t position = sample_number % records_->size();
-  POSEIDON_ASSIGN_OR_RETURN(const Record record, records_->At(position));
-  const std::string where = "database " + options_.path + ": record " + std::to_string(position) +
-                            " (key " + std::string(record.key.substr(0, 64)) + ")";
-  Sample sample;
-  POSEIDON_RETURN_IF_ERROR(decoder_.Decode(record, where, &sample));
-  if (!(sample.shape == stored_shape_)) {
-    return DataLoss(where + " is " + ToString(sample.shape) + ", expected " +
-                    ToString(stored_shape_) + " like record 0");
+// Images of several sizes are fine where all are cropped to one.
+Status BatchSource::CheckShape(const SampleReader& reader, const ImageShape& shape) const {
+  if (shape == stored_shape_) return OkStatus();
+  POSEIDON_ASSIGN_OR_RETURN(const ImageShape becomes, transformer_.OutputShape(shape, reader.where()));
+  if (becomes == image_shape_) return OkStatus();
+  return DataLoss(reader.where() + " is " + ToString(shape) + ", expected " + ToString(stored_shape_) + " like the first");
+}
+
+Status BatchSource::FillRow(SampleReader* reader, std::uint64_t sample_number, std::int64_t row, const Batch& batch) const {
+  try {
+    Sample sample;
+    POSEIDON_RETURN_IF_ERROR(reader->Decode(&sample));
+    POSEIDON_RETURN_IF_ERROR(CheckShape(*reader, sample.shape));
+    const RandomWords random = options_.draw(sample_number);
+    const std::int64_t offset = row * image_shape_.count();
+    if (options_.dtype == at::kDouble) {
+      transformer_.Apply(sample, random, batch.images.mutable_data_ptr<double>() + offset);
+      batch.labels.mutable_data_ptr<double>()[row] = sample.label;
+    } else {
+      transformer_.Apply(sample, random, batch.images.mutable_data_ptr<float>() + offset);
+      batch.labels.mutable_data_ptr<float>()[row] = static_cast<float>(sample.label);
+    }
+    return OkStatus();
+  } catch (const std::exception&) {
+    return OutOfMemory();
   }
-  const RandomWords random = options_.draw(sample_number);
-  const std::int64_t offset = row * image_shape_.count();
-  if (options_.dtype == at::kDouble) {
-    transformer_.Apply(sample, random, batch->images.mutable_data_ptr<double>() + offset);
-    batch->labels.mutable_data_ptr<double>()[row] = sample.label;
-  } else {
-    transformer_.Apply(sample, random, batch->images.mutable_data_ptr<float>() + offset);
-    batch->labels.mutable_data_ptr<float>()[row] = static_cast<float>(sample.label);
-  }
-  return OkStatus();
 }
 
 }  // namespace poseidon::caffe

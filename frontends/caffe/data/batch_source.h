@@ -8,13 +8,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "frontends/caffe/data/record_source.h"
-#include "frontends/caffe/data/sample.h"
+#include "frontends/caffe/data/sample_source.h"
 #include "frontends/caffe/data/transformer.h"
 #include "poseidon/base/mutex.h"
 #include "poseidon/base/result.h"
@@ -27,82 +25,100 @@ struct Batch {
   at::Tensor labels;
 };
 
-// Random bits for a sample number. Called on the reading thread; must be pure.
+// Random bits for a sample number. Called on the reading threads; must be pure.
 using SampleDraw = std::function<RandomWords(std::uint64_t sample)>;
 
-// Batches from a database, read ahead by one thread.
+// Batches from a source of samples, read ahead by threads of its own: one fetches at a time, all decode and transform side by
+// side. What a batch holds depends on its samples' numbers alone.
 //
-// Samples are numbered along an endless sequence, the database over and over in key order: sample g
-// is record g mod size. Whoever asks says where a batch begins; the source reads ahead in strides.
-// Asking for another place than the expected one is right but waits for it to be read.
+// Whoever asks says where a batch begins; the source reads ahead in strides. Asking for another place than the expected one is
+// right but waits for it to be read.
 //
-// Thread: one consumer. The destructor ends the thread after the record under way.
+// Thread: one consumer. The destructor ends the threads after the samples under way.
 class BatchSource {
  public:
   struct Options {
-    Database database = Database::kLmdb;
-    std::string path;
     std::int64_t rows = 1;
     // From the first sample of a batch to that of the batch we want next.
     std::uint64_t stride = 1;
     // Batches read ahead, at least 1.
     std::size_t ahead = 4;
+    // Threads where samples are compressed, at least 1. Others are read by one, which is faster than any net.
+    std::size_t threads = 1;
     at::ScalarType dtype = at::kFloat;
-    Channels channels = Channels::kAsStored;
     SampleDraw draw;
   };
 
-  // Opens the database and decodes its first record, which sets the shape of all.
-  static Result<std::unique_ptr<BatchSource>> Open(Options options, Transformer transformer);
+  // Decodes sample 0, which sets the shape of all.
+  static Result<std::unique_ptr<BatchSource>> Open(std::unique_ptr<SampleSource> samples, Options options,
+                                                   Transformer transformer);
   ~BatchSource();
   BatchSource(const BatchSource&) = delete;
   BatchSource& operator=(const BatchSource&) = delete;
 
   const ImageShape& image_shape() const { return image_shape_; }
-  std::uint64_t records() const { return records_->size(); }
+  const SampleSource& samples() const { return *samples_; }
+  std::size_t threads() const { return readers_.size(); }
 
   // Puts the batch that begins at sample `first` into *batch; blocks until it is read. The memory
-  // that *batch held before is used again once nobody else has a tensor on it. After an error
-  // *batch is as before; asking again tries again.
+  // that *batch held before is used again once nobody else has a tensor on it. After an error, which is that of the batch's
+  // first bad sample, *batch is as before; asking again tries again.
   Status Take(std::uint64_t first, Batch* batch);
 
  private:
-  struct Read {
-    std::uint64_t first;
-    Status status;
+  // A batch on its way. Threads take its rows in order and finish them in any.
+  struct Pending {
+    std::uint64_t first = 0;
     Batch batch;
+    std::int64_t taken = 0;
+    std::int64_t finished = 0;
+    std::int64_t failed = 0;  // the first row that failed, where `status` says that one did
+    Status status;
+    bool dropped = false;  // another course was taken meanwhile
   };
+  using PendingBatch = std::shared_ptr<Pending>;
 
-  BatchSource(Options options, Transformer transformer, std::unique_ptr<RecordSource> records);
-  Status ReadFirstRecord();
-  void ReadAhead();
-  Status Fill(std::uint64_t first, Batch* batch);
-  Status FillRow(std::uint64_t sample, std::int64_t row, Batch* batch);
+  BatchSource(std::unique_ptr<SampleSource> samples, Options options, Transformer transformer);
+  Status ReadFirstSample();
+  void Start();
+
+  void ReadAhead(SampleReader* reader);
+  // Whether there is a row to be read now.
+  bool HasRow() const POSEIDON_REQUIRES(mutex_);
+  // The batch whose rows are taken now.
+  PendingBatch Current() POSEIDON_REQUIRES(mutex_);
+  Status Fetch(SampleReader* reader, std::int64_t row, Pending* pending) const;
+  Status FillRow(SampleReader* reader, std::uint64_t sample, std::int64_t row, const Batch& batch) const;
+  Status CheckShape(const SampleReader& reader, const ImageShape& shape) const;
+  Status OutOfMemory() const;
+  void Finish(std::int64_t row, Status status, Pending* pending) POSEIDON_REQUIRES(mutex_);
+  bool IsDone(const Pending& pending) const;
+
+  // Drops what is on its way and goes on at `first`.
+  void GoTo(std::uint64_t first) POSEIDON_REQUIRES(mutex_);
   // An idle batch that nobody looks at any more, else an empty one.
   Batch TakeIdle() POSEIDON_REQUIRES(mutex_);
+  void PutIdle(Batch batch) POSEIDON_REQUIRES(mutex_);
   Batch Fresh() const;
 
+  const std::unique_ptr<SampleSource> samples_;
   const Options options_;
   const Transformer transformer_;
-  // Used by Open, then by the reading thread alone.
-  const std::unique_ptr<RecordSource> records_;
-  SampleDecoder decoder_;
+  std::vector<std::unique_ptr<SampleReader>> readers_;  // one for each thread
   ImageShape stored_shape_;
   ImageShape image_shape_;
 
   Mutex mutex_;
-  ConditionVariable changed_;
-  bool started_ POSEIDON_GUARDED_BY(mutex_) = false;
+  ConditionVariable work_;   // there may be a row to be read
+  ConditionVariable ready_;  // the first batch may be done
   bool stopping_ POSEIDON_GUARDED_BY(mutex_) = false;
-  std::uint64_t next_ POSEIDON_GUARDED_BY(mutex_) = 0;  // where the reader goes on
-  // The batch that it reads on the present course.
-  std::optional<std::uint64_t> reading_ POSEIDON_GUARDED_BY(mutex_);
-  // Counts changes of direction; what was read on an older one is dropped.
-  std::uint64_t course_ POSEIDON_GUARDED_BY(mutex_) = 0;
-  std::deque<Read> ready_ POSEIDON_GUARDED_BY(mutex_);
+  bool fetching_ POSEIDON_GUARDED_BY(mutex_) = false;  // one of the threads is
+  bool asked_ POSEIDON_GUARDED_BY(mutex_) = false;     // not since the last failure: what follows would be for nobody
+  std::uint64_t next_ POSEIDON_GUARDED_BY(mutex_) = 0;  // where the batch after those begins
+  std::deque<PendingBatch> pending_ POSEIDON_GUARDED_BY(mutex_);  // in the order of their samples, at most `ahead`
   std::vector<Batch> idle_ POSEIDON_GUARDED_BY(mutex_);
 
-  std::thread reader_;
+  std::vector<std::thread> threads_;  // none before the first batch is asked for
 };
 
 }  // namespace poseidon::caffe

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "frontends/caffe/data/data_share.h"
+#include "frontends/caffe/data/database_samples.h"
 #include "frontends/caffe/data/test_database.h"
 
 namespace poseidon::caffe {
@@ -45,12 +46,12 @@ class BatchSourceTest : public ::testing::Test {
     }
     POSEIDON_ASSIGN_OR_RETURN(auto transformer, Transformer::Make(parameters, TRAIN));
     BatchSource::Options options;
-    options.path = folder_ / "db";
     options.rows = rows;
     options.stride = stride;
     options.ahead = 2;
     options.draw = std::move(draw);
-    return BatchSource::Open(std::move(options), std::move(transformer));
+    POSEIDON_ASSIGN_OR_RETURN(auto samples, OpenDatabaseSamples(Database::kLmdb, folder_ / "db", Channels::kAsStored));
+    return BatchSource::Open(std::move(samples), std::move(options), std::move(transformer));
   }
 
   TestFolder folder_;
@@ -217,10 +218,11 @@ TEST_F(BatchSourceTest, NamesTheBadRecord) {
     ASSERT_TRUE((*writer)->Finish().ok());
   }
   BatchSource::Options options;
-  options.path = folder_ / "bad";
   options.draw = NoRandom;
   auto transformer = Transformer::Make({}, TRAIN);
-  auto source = BatchSource::Open(options, *transformer);
+  auto samples = OpenDatabaseSamples(Database::kLmdb, folder_ / "bad", Channels::kAsStored);
+  ASSERT_TRUE(samples.ok());
+  auto source = BatchSource::Open(*std::move(samples), options, *transformer);
   ASSERT_TRUE(source.ok());
   Batch batch;
   ASSERT_TRUE((*source)->Take(0, &batch).ok());

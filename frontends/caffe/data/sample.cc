@@ -8,11 +8,20 @@
 namespace poseidon::caffe {
 
 Status SampleDecoder::Decode(const Record& record, const std::string& where, Sample* sample) {
+  POSEIDON_RETURN_IF_ERROR(Parse(record, where));
+  return Decode(where, sample);
+}
+
+Status SampleDecoder::Parse(const Record& record, const std::string& where) {
   if (record.value.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()) ||
       !datum_.ParseFromArray(record.value.data(), static_cast<int>(record.value.size()))) {
     return DataLoss(where + " is corrupt: its " + std::to_string(record.value.size()) +
                     " bytes are no Datum");
   }
+  return OkStatus();
+}
+
+Status SampleDecoder::Decode(const std::string& where, Sample* sample) {
   *sample = Sample{};
   sample->label = datum_.label();
   if (datum_.encoded()) {

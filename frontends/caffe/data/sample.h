@@ -21,13 +21,19 @@ struct Sample {
   std::int32_t label = 0;
 };
 
-// Turns records that hold a Datum into samples.
+// Turns records that hold a Datum into samples. `where` names the record in an error.
 // Thread: one at a time.
 class SampleDecoder {
  public:
   explicit SampleDecoder(Channels channels) : channels_(channels) {}
-  // `where` names the record in an error.
+  // The two steps at once.
   Status Decode(const Record& record, const std::string& where, Sample* sample);
+  // Copies what the record holds.
+  Status Parse(const Record& record, const std::string& where);
+  // Decodes what was parsed last.
+  Status Decode(const std::string& where, Sample* sample);
+  // Whether what was parsed last is an encoded image.
+  bool compressed() const { return datum_.encoded(); }
 
  private:
   const Channels channels_;

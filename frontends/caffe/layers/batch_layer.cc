@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/layers/batch_layer.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "frontends/caffe/net/random.h"
+
+namespace poseidon::caffe {
+namespace {
+
+// One for each that computes: an image is decoded in less time than it takes through a net. More than eight read a disk no faster.
+std::size_t DecodingThreads() { return static_cast<std::size_t>(std::clamp(at::get_num_threads(), 1, 8)); }
+
+}  // namespace
+
+Status BatchLayer::CheckRows(std::uint32_t rows) const {
+  return rows > 0 ? OkStatus() : InvalidArgument("batch_size is 0, expected at least 1");
+}
+
+Status BatchLayer::ReadFrom(std::unique_ptr<SampleSource> samples, const Reading& reading,
+                            const TransformationParameter& transform) {
+  POSEIDON_RETURN_IF_ERROR(CheckRows(reading.rows));
+  POSEIDON_ASSIGN_OR_RETURN(Transformer transformer, Transformer::Make(transform, phase()));
+  rows_ = static_cast<std::int64_t>(reading.rows);
+  BatchSource::Options options;
+  options.rows = rows_;
+  options.stride = static_cast<std::uint64_t>(rows_) * static_cast<std::uint64_t>(context().share.world);
+  options.ahead = std::max<std::size_t>(1, reading.ahead);
+  options.threads = DecodingThreads();
+  options.dtype = context().dtype;
+  const RandomStream stream(context().seed, RandomPurpose::kTransform, unique_name(), phase() == TRAIN ? 0 : 1);
+  options.draw = [stream](std::uint64_t sample) { return stream.Draw(sample, 0); };
+  // The same number on all workers: they share the samples from there on.
+  if (reading.rand_skip > 0) {
+    const RandomStream skips(context().seed, RandomPurpose::kSkip, unique_name(), 0);
+    skip_ = skips.Draw(0, 0)[0] % reading.rand_skip;
+  }
+  POSEIDON_ASSIGN_OR_RETURN(source_, BatchSource::Open(std::move(samples), std::move(options), std::move(transformer)));
+  return OkStatus();
+}
+
+Status BatchLayer::Reshape(const Blobs& /*bottom*/, const Blobs& top) {
+  const ImageShape& image = source_->image_shape();
+  SetShape(top[0], {rows_, image.channels, image.height, image.width}, options());
+  if (top.size() > 1) SetShape(top[1], {rows_}, options());
+  return OkStatus();
+}
+
+// The tops become the batch that was read, no copy; what they were goes back to the readers.
+Status BatchLayer::Forward(const Blobs& /*bottom*/, const Blobs& top) {
+  const auto rows = static_cast<std::uint64_t>(rows_);
+  const std::uint64_t batch = context().pass->batch;
+  const std::uint64_t first = phase() == TRAIN ? FirstTrainSample(batch, context().share, rows)
+                                               : FirstTestSample(batch, rows);
+  POSEIDON_RETURN_IF_ERROR(source_->Take(skip_ + first, &batch_));
+  first_ = skip_ + first;
+  top[0]->data = batch_.images;
+  if (top.size() > 1) top[1]->data = batch_.labels;
+  return OkStatus();
+}
+
+std::string BatchLayer::RecordAt(std::int64_t row) const {
+  return source_->samples().OriginOf(first_ + static_cast<std::uint64_t>(row));
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_LAYERS_BATCH_LAYER_H_
+#define POSEIDON_FRONTENDS_CAFFE_LAYERS_BATCH_LAYER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "frontends/caffe/data/batch_source.h"
+#include "frontends/caffe/net/layer.h"
+
+namespace poseidon::caffe {
+
+// A layer that reads images and, with a second top, labels from a source of samples. Which rows come is a function of the pass
+// and of our share; crops and mirrors depend on the sample alone.
+class BatchLayer : public Layer {
+ public:
+  using Layer::Layer;
+  Arity arity() const override { return {0, 0, 1, 2}; }
+  bool differentiable() const override { return false; }
+
+  Status Reshape(const Blobs& bottom, const Blobs& top) override;
+  Status Forward(const Blobs& bottom, const Blobs& top) override;
+  std::string RecordAt(std::int64_t row) const override;
+
+ protected:
+  // What the layers' parameters have in common.
+  struct Reading {
+    std::uint32_t rows = 0;       // batch_size
+    std::uint32_t rand_skip = 0;  // samples passed over at the beginning are fewer
+    std::size_t ahead = 4;        // batches read ahead; Caffe's default
+  };
+  // In SetUp, before the source is opened.
+  Status CheckRows(std::uint32_t rows) const;
+  // In SetUp: reads ahead from `samples`, transformed by transform_param.
+  Status ReadFrom(std::unique_ptr<SampleSource> samples, const Reading& reading, const TransformationParameter& transform);
+
+ private:
+  std::int64_t rows_ = 0;
+  std::uint64_t skip_ = 0;
+  std::uint64_t first_ = 0;  // the sample of the batch's first row
+  std::unique_ptr<BatchSource> source_;
+  Batch batch_;
+};
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_LAYERS_BATCH_LAYER_H_

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <utility>
+
+#include "frontends/caffe/data/listed_images.h"
+#include "frontends/caffe/layers/batch_layer.h"
+#include "frontends/caffe/net/random.h"
+
+namespace poseidon::caffe {
+namespace {
+
+// Images and labels from the files that a list names.
+class ImageDataLayer final : public BatchLayer {
+ public:
+  using BatchLayer::BatchLayer;
+
+  Status SetUp(const Blobs& /*bottom*/, const Blobs& /*top*/) override {
+    const ImageDataParameter& data = param().image_data_param();
+    POSEIDON_RETURN_IF_ERROR(CheckRows(data.batch_size()));
+    if ((data.new_height() > 0) != (data.new_width() > 0)) {
+      return InvalidArgument("has new_height " + std::to_string(data.new_height()) + " and new_width " +
+                             std::to_string(data.new_width()) + ", expected both or none");
+    }
+    if (!data.has_source()) return InvalidArgument("has no source, expected an image list");
+    ListedImagesOptions listed{.list = data.source(),
+                               .root_folder = data.root_folder(),
+                               .channels = data.is_color() ? Channels::kColour : Channels::kGrey,
+                               .size = {data.new_height(), data.new_width()}};
+    if (data.shuffle()) listed.shuffle = Shuffle();
+    POSEIDON_ASSIGN_OR_RETURN(auto samples, OpenListedImages(std::move(listed)));
+    return ReadFrom(std::move(samples), {.rows = data.batch_size(), .rand_skip = data.rand_skip()}, param().transform_param());
+  }
+
+ private:
+  // Nothing of it depends on the worker: all shuffle alike, and each takes its part.
+  EpochDraw Shuffle() const {
+    return [seed = context().seed, name = unique_name()](std::uint64_t epoch) -> EpochBits {
+      const RandomStream stream(seed, RandomPurpose::kShuffle, name, epoch);
+      return [stream](std::uint64_t number) { return stream.Draw(number, 0)[0]; };
+    };
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> MakeImageDataLayer(const LayerParameter& param, const LayerContext& context) {
+  return std::make_unique<ImageDataLayer>(param, context);
+}
+
+}  // namespace poseidon::caffe
