@@ -39,6 +39,7 @@ void AddCommands(CLI::App& app) {
   AddElsewhere(app, "test", "Score a Caffe model");
   AddElsewhere(app, "time", "Time a Caffe net layer by layer");
   AddElsewhere(app, "convert-mnist", "Convert files like MNIST's (IDX) to LMDB");
+  AddElsewhere(app, "export", "Write a Caffe model as ONNX or safetensors, or read it back");
   AddElsewhere(app, "device_query", "Show the devices of this machine");
 }
 

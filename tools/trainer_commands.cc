@@ -39,6 +39,7 @@ void AddCommands(CLI::App& app) {
   AddTest(app);
   AddTime(app);
   AddConvertMnist(app);
+  AddExport(app);
   AddDeviceQuery(app);
   AddMember(app);
   const std::vector<CLI::App*> commands = app.get_subcommands({});

@@ -13,6 +13,7 @@ void AddTest(CLI::App& app);
 void AddTime(CLI::App& app);
 void AddDeviceQuery(CLI::App& app);
 void AddConvertMnist(CLI::App& app);
+void AddExport(CLI::App& app);
 void AddMember(CLI::App& app);  // started by train; reads its task from standard input
 
 }  // namespace poseidon::tools
