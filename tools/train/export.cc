@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "frontends/caffe/export/net_tensors.h"
 #include "frontends/caffe/export/onnx_export.h"
 #include "frontends/caffe/export/onnx_layer.h"
 #include "frontends/caffe/layers/registry.h"
@@ -92,8 +93,14 @@ std::unique_ptr<caffe::Net> BuildDeployNet(const Flags& flags, const caffe::Depl
   return *std::move(net);
 }
 
+Result<caffe::WeightsReport> CopyWeightsOf(const std::string& path, caffe::Net* net) {
+  if (FormatOf(path) != Format::kSafetensors) return caffe::LoadWeights(path, {net});
+  POSEIDON_ASSIGN_OR_RETURN(const caffe::NetParameter model, caffe::ReadNetTensors(*net, path));
+  return caffe::CopyWeights(model, path, {net}, caffe::SameNames::kInOrder);  // named apart: each has its own
+}
+
 void LoadWeightsOf(const Flags& flags, caffe::Net* net) {
-  const Result<caffe::WeightsReport> report = caffe::LoadWeights(flags.weights, {net});
+  const Result<caffe::WeightsReport> report = CopyWeightsOf(flags.weights, net);
   if (!report.ok()) Fail(report.status().message());
   if (const std::string words = InWords(*report); !words.empty()) std::cerr << "poseidon: " << words << std::endl;
 }
@@ -126,7 +133,7 @@ void Export(const Flags& flags) {
   const std::unique_ptr<caffe::Net> net = BuildDeployNet(flags, deploy);
   LoadWeightsOf(flags, net.get());
   if (format == Format::kOnnx) return ExportOnnx(flags, deploy, *net);
-  const Status written = caffe::WriteModel(*net, flags.out);
+  const Status written = format == Format::kSafetensors ? caffe::WriteNetTensors(*net, flags.out) : caffe::WriteModel(*net, flags.out);
   if (!written.ok()) Fail(written.message());
   std::cout << flags.out << ": " << net->learnable_params().size() << " learned blobs" << std::endl;
 }

@@ -84,6 +84,14 @@ Result<Values> ConvertBias(const ExportedLayer& layer, OnnxGraph& graph) {
   return Values{graph.Node("Add", {layer.bottoms[0], Learned(layer, 0, axis, graph)})};
 }
 
+// a * x + y with a number of `a` for every channel (SENet).
+Result<Values> ConvertAxpy(const ExportedLayer& layer, OnnxGraph& graph) {
+  ExportShape channels = layer.bottom_shapes[1];
+  std::fill(channels.extents.begin() + 2, channels.extents.end(), 1);
+  const std::string factor = graph.Reshape(layer.bottoms[0], layer.bottom_shapes[0], channels);
+  return Values{graph.Node("Add", {graph.Node("Mul", {layer.bottoms[1], factor}), layer.bottoms[2]})};
+}
+
 // Each plane, or with across_channels each image, by itself. Caffe takes every blob for one of four axes.
 Result<Values> ConvertMvn(const ExportedLayer& layer, OnnxGraph& graph) {
   const auto& options = layer.param.mvn_param();

@@ -56,19 +56,21 @@ Result<Values> ConvertReduction(const ExportedLayer& layer, OnnxGraph& graph) {
 
 Result<Values> ConvertArgMax(const ExportedLayer& layer, OnnxGraph& graph) {
   const auto& options = layer.param.argmax_param();
-  const auto k = static_cast<std::int64_t>(options.top_k());
   const ExportShape& from = layer.bottom_shapes[0];
-  if (options.has_axis()) {
-    const std::int64_t axis = AxisOf(options.axis(), from.axes());
-    const std::int64_t count = At(from.extents, axis);
+  // Without an axis an image is one row.
+  const std::int64_t axis = options.has_axis() ? AxisOf(options.axis(), from.axes()) : 1;
+  const std::string value = options.has_axis() ? layer.bottoms[0] : graph.Node("Flatten", layer.bottoms);
+  std::string top;
+  if (options.top_k() == 1 && !options.out_max_val()) {
+    top = graph.ToFloat(graph.Node("ArgMax", {value}, {Attribute("axis", axis), Attribute("select_last_index", std::int64_t{1})}));
+  } else {
+    const std::int64_t count = options.has_axis() ? At(from.extents, axis) : ProductFrom(from, 1);
     if (count == kAnyBatch) graph.RequireFixedBatch();
-    const auto [best, place] = Largest(layer.bottoms[0], axis, count, k, graph);
-    return Values{options.out_max_val() ? best : place};
+    const auto [best, place] = Largest(value, axis, count, options.top_k(), graph);
+    if (options.has_axis()) return Values{options.out_max_val() ? best : place};
+    top = options.out_max_val() ? graph.Node("Concat", {place, best}, {Attribute("axis", std::int64_t{1})}) : place;
   }
-  const std::string rows = graph.Node("Flatten", layer.bottoms);
-  const std::int64_t count = ProductFrom(from, 1);
-  const auto [best, place] = Largest(rows, 1, count, k, graph);
-  const std::string top = options.out_max_val() ? graph.Node("Concat", {place, best}, {Attribute("axis", std::int64_t{1})}) : place;
+  if (options.has_axis()) return Values{top};
   return Values{graph.Node("Reshape", {top, graph.Ints("shape", layer.top_shapes[0].extents)})};
 }
 
