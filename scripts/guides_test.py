@@ -46,6 +46,12 @@ class LayersTest(unittest.TestCase):
         self.assertEqual(listed.replace("\n", " ").split(", "), sorted(declared, key=str.lower))
 
 
+    def test_the_guide_lists_the_layers_that_are_exported(self):
+        declared = re.findall(r'POSEIDON_ONNX\("(\w+)"', (ROOT / "frontends/caffe/export/onnx_converters.inc").read_text())
+        listed = re.search(r"^Layers that are exported: ([^.]*)\.", (ROOT / "docs/caffe/export.md").read_text(), re.MULTILINE).group(1)
+        self.assertEqual(listed.replace("\n", " ").split(", "), sorted([*declared, "Input"], key=str.lower))
+
+
 class LinksTest(unittest.TestCase):
     """Every relative link of a page leads to a file, and to a heading of it."""
 

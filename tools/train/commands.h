@@ -12,12 +12,13 @@ void AddTrain(CLI::App& app);
 void AddTest(CLI::App& app);
 void AddTime(CLI::App& app);
 void AddDeviceQuery(CLI::App& app);
-void AddConvertMnist(CLI::App& app);       // convert-mnist, convert_mnist_data
+void AddConvertMnist(CLI::App& app);  // convert-mnist, convert_mnist_data
 void AddConvertCifarData(CLI::App& app);
 void AddComputeImageMean(CLI::App& app);
 void AddPartitionData(CLI::App& app);
 void AddExtractFeatures(CLI::App& app);
 void AddUpgradeProto(CLI::App& app);  // upgrade_net_proto_text, upgrade_net_proto_binary, upgrade_solver_proto_text
+void AddExport(CLI::App& app);
 void AddMember(CLI::App& app);  // started by train; reads its task from standard input
 
 }  // namespace poseidon::tools

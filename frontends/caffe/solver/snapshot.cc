@@ -233,6 +233,13 @@ Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vect
   POSEIDON_RETURN_IF_ERROR(FindSnapshotFile(model_path));
   POSEIDON_ASSIGN_OR_RETURN(const bool hdf5, HoldsHdf5(model_path));
   POSEIDON_ASSIGN_OR_RETURN(NetParameter model, ReadWeights(model_path, hdf5));
+  if (hdf5) {
+    for (Net* const net : nets) FillShared(*net, &model);
+  }
+  return CopyWeights(model, model_path, nets, same);
+}
+
+Result<WeightsReport> CopyWeights(const NetParameter& model, const std::string& model_path, const std::vector<Net*>& nets, SameNames same) {
   std::set<std::string> given;
   std::set<std::string> repeated;
   for (const LayerParameter& saved : model.layer()) {
@@ -241,7 +248,6 @@ Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vect
   std::set<std::string> known;
   std::set<std::string> learned;  // of the known ones those that own their blobs
   for (Net* const net : nets) {
-    if (hdf5) FillShared(*net, &model);
     POSEIDON_RETURN_IF_ERROR(net->CopyFrom(model, model_path, same));
     for (int i = 0; i < net->layer_count(); ++i) known.insert(net->layer(i).name());
     for (const LearnableParam& param : net->learnable_params()) learned.insert(net->layer(param.layer).name());
@@ -253,6 +259,12 @@ Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vect
   if (report.unused.size() < given.size() || learned.empty()) return report;
   return InvalidArgument(model_path + " has weights for " + std::to_string(given.size()) +
                          " layers and none of them is in the net, expected at least one layer of the same name");
+}
+
+Status WriteModel(const Net& net, const std::string& path) {
+  if (!path.ends_with(kHdf5Suffix)) POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(net), path));
+  POSEIDON_ASSIGN_OR_RETURN(FileDraft model, WriteDraft(net.ToProto(), path));
+  return model.Commit();
 }
 
 Status CheckSnapshotPrefix(const std::string& prefix) {

@@ -55,6 +55,13 @@ Result<RestoredSnapshot> ReadSnapshot(const std::string& state_path, Net* net, H
 Result<WeightsReport> LoadWeights(const std::string& model_path, const std::vector<Net*>& nets,
                                   SameNames same = SameNames::kFirst);
 
+// The same with a model that has been read, from `source`.
+Result<WeightsReport> CopyWeights(const NetParameter& model, const std::string& source, const std::vector<Net*>& nets,
+                                  SameNames same = SameNames::kFirst);
+
+// Writes the net with its weights as a model file: HDF5 where the path ends in ".h5".
+Status WriteModel(const Net& net, const std::string& path);
+
 // OK when files of `prefix` can be created: tries it, and makes the folder that they go into.
 Status CheckSnapshotPrefix(const std::string& prefix);
 
