@@ -63,4 +63,10 @@ void Terminal::Log(LogLevel level, std::string_view line) {
   StandardError().Write(name + " " + std::string(line) + "\n");
 }
 
+void Terminal::PrintLog(const std::string& line) {
+  MutexLock lock(mutex_);
+  ClearProgress();
+  StandardError().Write(line + "\n");
+}
+
 }  // namespace poseidon::tools

@@ -19,6 +19,7 @@ class Terminal final : public caffe::Output {
   void Print(const std::string& text) override;
   void Progress(const std::string& line) override;
   void Log(LogLevel level, std::string_view line) override;
+  void PrintLog(const std::string& line) override;
   std::size_t width() const override;
 
  private:

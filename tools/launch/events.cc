@@ -34,6 +34,8 @@ void EachField(E& event, const Field& field) {
   } else if constexpr (std::is_same_v<Kind, Log>) {
     field("level", event.level);
     field("line", event.line);
+  } else if constexpr (std::is_same_v<Kind, LogLine>) {
+    field("line", event.line);
   } else if constexpr (std::is_same_v<Kind, Line>) {
     field("rank", event.rank);
     field("error", event.error);

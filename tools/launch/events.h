@@ -87,6 +87,13 @@ struct Log {
   friend bool operator==(const Log&, const Log&) = default;
 };
 
+// A whole line of a log that scripts read.
+struct LogLine {
+  static constexpr const char* kKind = "log_line";
+  std::string line;
+  friend bool operator==(const LogLine&, const LogLine&) = default;
+};
+
 // A line that the command of a rank has printed.
 struct Line {
   static constexpr const char* kKind = "line";
@@ -103,7 +110,7 @@ struct Alone {
   friend bool operator==(const Alone&, const Alone&) = default;
 };
 
-using Event = std::variant<Listening, Joined, Saving, Saved, Here, Failed, Print, Progress, Log, Line, Alone>;
+using Event = std::variant<Listening, Joined, Saving, Saved, Here, Failed, Print, Progress, Log, LogLine, Line, Alone>;
 
 // The code of that name (StatusCodeName).
 std::optional<StatusCode> StatusCodeNamed(std::string_view name);

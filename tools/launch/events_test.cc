@@ -31,6 +31,7 @@ std::vector<std::pair<Event, std::string>> All() {
       {Print{"one\n\"two\""}, R"({"event":"print","text":"one\n\"two\""})"},
       {Progress{"12 %"}, R"({"event":"progress","line":"12 %"})"},
       {Log{LogLevel::kError, "no room"}, R"({"event":"log","level":3,"line":"no room"})"},
+      {LogLine{"I1127 x] y"}, R"({"event":"log_line","line":"I1127 x] y"})"},
       {Line{3, true, "Zürich"}, R"({"error":true,"event":"line","line":"Zürich","rank":3})"},
       {Alone{}, R"({"event":"alone"})"},
   };

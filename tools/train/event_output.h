@@ -18,6 +18,7 @@ class EventOutput final : public caffe::Output {
   void Print(const std::string& text) override;
   void Progress(const std::string& line) override;
   void Log(LogLevel level, std::string_view line) override;
+  void PrintLog(const std::string& line) override;
   std::size_t width() const override;
   void Emit(const launch::Event& event);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `poseidon train`: one worker in this process, or a launcher of members here and over ssh.
 #include <signal.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
@@ -39,6 +40,7 @@ struct TrainFlags {
   std::string token_file;
   std::vector<std::string> schemes;
   std::string stage;
+  std::string log;  // caffe, poseidon; empty: by where standard error goes
 };
 
 void CompleteOptions(TrainFlags& flags) {
@@ -47,6 +49,7 @@ void CompleteOptions(TrainFlags& flags) {
     FailUsage("give a snapshot to resume from or weights to fine-tune from, not both");
   }
   RefuseGpu(flags.gpu);
+  options.caffe_log = flags.log.empty() ? isatty(STDERR_FILENO) == 0 : flags.log == "caffe";
   for (const std::string& entry : flags.schemes) {
     const std::size_t equals = entry.find('=');
     if (equals == std::string::npos) FailUsage("--scheme " + entry + ": expected " + plan::SchemeNames("LAYER="));
@@ -187,6 +190,10 @@ void AddCaffeFlags(CLI::App& c, TrainFlags& flags) {
       ->default_str("");
   AddGpuFlag(c, flags.gpu);
   c.add_option("--run-dir", o.run_dir, "Folder of the results, which is made")->type_name("FOLDER");
+  c.add_option("--log", flags.log,
+               "caffe: Caffe's log too, on standard error, for parse_log and scripts like it; poseidon: our own lines alone; "
+               "without it caffe where standard error is no terminal")
+      ->check(OneOf({"caffe", "poseidon"}));
   c.add_option("--on-nan", o.on_nan, "When the loss is NaN or infinite: end with exit code 4, or go on")->check(OneOf({"stop", "go"}));
   c.add_option("--sigint_effect", o.sigint_effect, "On SIGINT (Ctrl-C)")->check(OneOf({"stop", "snapshot", "none"}));
   c.add_option("--sighup_effect", o.sighup_effect, "On SIGHUP")->check(OneOf({"stop", "snapshot", "none"}));

@@ -65,6 +65,8 @@ class SolverObserver {
  public:
   virtual ~SolverObserver() = default;
   virtual void OnIteration(const IterationReport& report) = 0;
+  // A test net is about to run; OnTest follows, unless the test is stopped.
+  virtual void OnTestBegin(std::uint64_t /*iteration*/, int /*net*/) {}
   virtual void OnTest(const TestReport& report) = 0;
   // A snapshot is about to be written; OnSnapshot follows, with how it went.
   virtual void OnSnapshotBegin() {}

@@ -557,6 +557,7 @@ Status Solver::TestAll() {
   if (!test_nets_.empty()) POSEIDON_RETURN_IF_ERROR(ShareStatistics());
   for (std::size_t i = 0; i < test_nets_.size(); ++i) {
     const TimePoint begin = SteadyNow();
+    if (options_.observer != nullptr) options_.observer->OnTestBegin(position_.iteration, static_cast<int>(i));
     const int batches = parameters_.test_iter(static_cast<int>(i));
     const std::uint64_t first =
         TestsBefore(position_.iteration) * static_cast<std::uint64_t>(batches);

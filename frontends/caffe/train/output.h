@@ -17,6 +17,8 @@ class Output : public LogSink {
   virtual void Print(const std::string& text) = 0;
   // The present state in one line, replaced by the next; dropped where nobody looks.
   virtual void Progress(const std::string& line) = 0;
+  // A whole line of a log that scripts read, as it is: to standard error.
+  virtual void PrintLog(const std::string& line) = 0;
   // How many columns lines have at most that are made to fit: the terminal's, or 80.
   virtual std::size_t width() const = 0;
 };

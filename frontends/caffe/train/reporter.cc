@@ -72,7 +72,12 @@ bool IsTheLossAlone(const std::vector<OutputValue>& values) {
 
 }  // namespace
 
-void Reporter::Begin(Options options) { options_ = std::move(options); }
+void Reporter::Begin(Options options) {
+  options_ = std::move(options);
+  begin_ = std::chrono::steady_clock::now();
+}
+
+double Reporter::Elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
 
 void Reporter::Metric(const std::string& line) {
   if (options_.metrics_path.empty() || metrics_lost_) return;
@@ -132,6 +137,7 @@ void Reporter::ReportDisplayed(const IterationReport& report) {
                  {"loss", report.smoothed_loss},
                  {"images_per_second", images_per_second()},
                  {"seconds", seconds_},
+                 {"elapsed", Elapsed()},
                  {"outputs", ValuesOf(outputs)}};
   if (!report.closing) metric["rate"] = report.rate;  // nothing is learned in the closing pass
   if (options_.hidden_share) metric["hidden_share"] = options_.hidden_share();
@@ -160,7 +166,8 @@ void Reporter::OnTest(const TestReport& report) {
                  {"iteration", report.iteration},
                  {"net", report.net},
                  {"outputs", outputs},
-                 {"seconds", report.seconds}}));
+                 {"seconds", report.seconds},
+                 {"elapsed", Elapsed()}}));
   if (!prints_) return;
   output_.Print("test" + (report.net == 0 ? "" : " net " + std::to_string(report.net)) +
                 " at iteration " + std::to_string(report.iteration) + line);

@@ -2,6 +2,7 @@
 #ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_REPORTER_H_
 #define POSEIDON_FRONTENDS_CAFFE_TRAIN_REPORTER_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,7 +19,7 @@
 namespace poseidon::caffe {
 
 // Turns what the solver reports into the lines a person reads and into metrics.jsonl: one object a
-// line, {"kind": "train" | "test" | "snapshot", "iteration", ...}.
+// line, {"kind": "train" | "test" | "snapshot", "iteration", ...}; `elapsed` is in seconds since training began.
 // Thread: the solver's.
 class Reporter final : public SolverObserver {
  public:
@@ -61,6 +62,7 @@ class Reporter final : public SolverObserver {
 
  private:
   void Metric(const std::string& line);
+  double Elapsed() const;
   void ReportDisplayed(const IterationReport& report);
   std::string WhatIsLeft() const;
   std::string Rate() const;
@@ -68,6 +70,7 @@ class Reporter final : public SolverObserver {
   Output& output_;
   const bool prints_;
   Options options_;
+  std::chrono::steady_clock::time_point begin_;
   std::unique_ptr<File> metrics_;
   std::uint64_t iterations_ = 0;
   double seconds_ = 0;

@@ -27,6 +27,7 @@ class Lines final : public Output {
   void Progress(const std::string&) override {}
   std::size_t width() const override { return 80; }
   void Log(LogLevel, std::string_view line) override { logged.emplace_back(line); }
+  void PrintLog(const std::string&) override {}
   std::vector<std::string> printed;
   std::vector<std::string> logged;
 };

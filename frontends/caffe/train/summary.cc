@@ -141,7 +141,8 @@ constexpr std::size_t kIndent = 2;  // of a sentence's further lines
 
 void PrintPlan(const EndedRun& run, Output& out) {
   const plan::Plan used = OwnPlan(*run.sync, run.task.rank);
-  out.Print("\nplan (per worker and step):\n" + plan::PlanTable(used, run.sync->specs(), OutcomesOf(run), out.width()) +
+  // No empty line before it: Caffe's parse_log.py, given all that a run prints, ends at one.
+  out.Print("plan (per worker and step):\n" + plan::PlanTable(used, run.sync->specs(), OutcomesOf(run), out.width()) +
             Wrapped(plan::PlanSummary(used, run.reporter.median_step_seconds()), out.width(), kIndent) + "\n" +
             Wrapped(plan::WhatWouldHelp(used, run.sync->specs()), out.width(), kIndent));
   const session::OverlapMeter& overlap = run.statistics.overlap;

@@ -21,7 +21,7 @@
 #include "frontends/caffe/solver/weights_hash.h"
 #include "frontends/caffe/train/aten_engine.h"
 #include "frontends/caffe/train/job_options.h"
-#include "frontends/caffe/train/reporter.h"
+#include "frontends/caffe/train/run_reports.h"
 #include "frontends/caffe/train/session_sync.h"
 #include "frontends/caffe/train/summary.h"
 #include "frontends/caffe/train/timeline.h"
@@ -114,7 +114,7 @@ class Run {
   const MemberEnvironment& env_;
   Timeline timeline_;
   int threads_ = 1;
-  std::unique_ptr<Reporter> reporter_;
+  std::unique_ptr<RunReports> reports_;
   std::unique_ptr<factors::ProductEngine> engine_;
   std::unique_ptr<Solver> solver_;
   std::unique_ptr<session::Session> session_;
@@ -153,8 +153,8 @@ Status Run::Prepare() {
   // Not of the first plan, which knows of no measurements.
   options.plan_text = [this] { return sync_ && sync_->model().plan_is_final() ? PlanText() : std::string(); };
   options.trace = [this](const TraceSpan& span) { timeline_.Record(span); };
-  reporter_ = std::make_unique<Reporter>(env_.output, leads());
-  options.observer = reporter_.get();
+  reports_ = std::make_unique<RunReports>(task_, env_.output);
+  options.observer = &reports_->observer();
   POSEIDON_ASSIGN_OR_RETURN(solver_, Solver::Create(parameters, std::move(options)));
   if (solver_->net().layer_count() == 0) {
     return InvalidArgument("the net that " + task_.options.solver + " trains has no layers in phase TRAIN");
@@ -214,7 +214,7 @@ Status Run::Join() {
   SessionSync::Options sync;
   sync.layer_seconds = [this] { return solver_->layer_clock().Means(); };
   sync.wish = [this] { return TakeWish(); };
-  sync.final_plan = [this] { reporter_->ResetStepTimes(); };
+  sync.final_plan = [this] { reports_->reporter().ResetStepTimes(); };
   sync.joining = wanted.joining;
   sync.iter_size = solver_->parameters().iter_size();
   sync_ = std::make_unique<SessionSync>(*session_, solver_->net(), solver_->SyncedLayers(),
@@ -254,24 +254,10 @@ Status Run::TrainTogether() {
     POSEIDON_RETURN_IF_ERROR(CheckSchemes(wanted.planning));
     if (env_.joined) env_.joined();  // alone, a job is complete
   }
-  std::int64_t rows = 0;
-  for (int i = 0; i < solver_->net().layer_count() && rows == 0; ++i) {
-    const Blobs& tops = solver_->net().tops(i);
-    if (!tops.empty() && tops[0]->data.dim() > 0) rows = tops[0]->data.size(0);
-  }
-  Reporter::Options reporting;
-  if (leads() && !task_.options.run_dir.empty()) reporting.metrics_path = RunFile("metrics.jsonl");
-  reporting.max_iter = static_cast<std::uint64_t>(solver_->parameters().max_iter());
-  reporting.images_per_iteration = static_cast<std::uint64_t>(rows) *
-                                   static_cast<std::uint64_t>(solver_->parameters().iter_size()) *
-                                   task_.options.workers;
-  if (task_.options.workers > 1) {
-    reporting.hidden_share = [this] { return sync_->model().Collect().hidden_share(); };
-  }
-  reporting.resumed_from = task_.options.snapshot;
-  reporting.saving = [this](bool begins) { TellSaving(begins); };
-  reporter_->Begin(std::move(reporting));
+  std::function<double()> hidden_share;
+  if (task_.options.workers > 1) hidden_share = [this] { return sync_->model().Collect().hidden_share(); };
   if (leads()) SayWhatTrains();
+  reports_->Begin(*solver_, std::move(hidden_share), [this](bool begins) { TellSaving(begins); });
   const auto begin = std::chrono::steady_clock::now();
   POSEIDON_RETURN_IF_ERROR(solver_->Solve());
   return Finish(Seconds(std::chrono::steady_clock::now() - begin));
@@ -299,6 +285,7 @@ Status Run::WriteTrace() {
 
 Status Run::Finish(double seconds) {
   hash_ = WeightsHash(solver_->net());
+  POSEIDON_RETURN_IF_ERROR(reports_->End(*solver_, sync_.get()));
   if (session_) {
     POSEIDON_RETURN_IF_ERROR(session_->Barrier());  // nobody waits for bytes of this worker
     statistics_ = session_->Collect();
@@ -325,14 +312,14 @@ Status Run::Finish(double seconds) {
   if (session_) POSEIDON_RETURN_IF_ERROR(session_->Leave());
   if (!replicas_equal_) return Internal("the workers' weights differ at the end of the run");
   if (!results_.ok()) return results_;
-  return reporter_->SnapshotOutcome();
+  return reports_->reporter().SnapshotOutcome();
 }
 
 EndedRun Run::Ended(double seconds) const {
   return {.task = task_,
           .solver = *solver_,
           .net = solver_->net(),
-          .reporter = *reporter_,
+          .reporter = reports_->reporter(),
           .sync = sync_.get(),
           .statistics = statistics_,
           .trained = trained_,
@@ -345,9 +332,11 @@ EndedRun Run::Ended(double seconds) const {
 // The summary goes first: on a disk that is nearly full it matters most. What cannot be written fails the run, but not
 // before the others have heard that this worker is done.
 void Run::KeepResults(const std::string& summary) {
+  results_ = reports_->WriteNetOutputs();
   if (task_.options.run_dir.empty()) return;
   room_.reset();
-  results_ = WriteFileAtomically(summary, RunFile("summary.json"));
+  const Status written = WriteFileAtomically(summary, RunFile("summary.json"));
+  if (results_.ok()) results_ = written;
   if (!sync_ || !results_.ok()) return;
   results_ = WriteFileAtomically(PlanText(), RunFile("plan.json"));
 }
