@@ -11,6 +11,7 @@
 #include "tests/golden/kinds.h"
 #include "frontends/caffe/net/blob_proto.h"
 #include "frontends/caffe/net/net.h"
+#include "frontends/caffe/proto/hdf5_file.h"
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/solver.h"
@@ -47,6 +48,18 @@ class ScratchFolder {
   std::string path_;
 };
 
+// A model or a state in either format, as the case's solver writes them.
+Status ReadFile(const std::string& path, NetParameter* model) {
+  if (!IsHdf5(path)) return ReadBinaryFile(path, model);
+  POSEIDON_ASSIGN_OR_RETURN(*model, ReadHdf5Model(path));
+  return OkStatus();
+}
+Status ReadFile(const std::string& path, SolverState* state) {
+  if (!IsHdf5(path)) return ReadBinaryFile(path, state);
+  POSEIDON_ASSIGN_OR_RETURN(*state, ReadHdf5State(path));
+  return OkStatus();
+}
+
 at::Tensor NumbersOf(const BlobProto& blob) {
   at::Tensor numbers = at::empty({NumbersIn(blob)}, at::TensorOptions().dtype(at::kFloat));
   CopyNumbers(blob, numbers);
@@ -63,10 +76,7 @@ class SolverCase {
   Result<CaseOutcome> Run() {
     POSEIDON_RETURN_IF_ERROR(ReadArrays());
     POSEIDON_ASSIGN_OR_RETURN(parameters_, ReadSolver(json_["solver"].get<std::string>()));
-    if (parameters_.snapshot_format() == SolverParameter::HDF5) {
-      return CaseOutcome{Verdict::kUnsupported, "HDF5 snapshots"};
-    }
-    for (const char* initial : {"initial", "initial_v1"}) {
+    for (const char* initial : {"initial", "initial_v1", "initial_hdf5"}) {
       if (!json_["files"].contains(initial)) continue;
       POSEIDON_ASSIGN_OR_RETURN(auto solver, Begin());
       POSEIDON_RETURN_IF_ERROR(solver->LoadWeightFiles(json_["files"][initial].get<std::string>()));
@@ -185,19 +195,19 @@ class SolverCase {
     for (const json& snapshot : json_["files"]["snapshots"]) {
       if (snapshot["iter"].get<std::uint64_t>() != solver->iteration()) continue;
       const ScratchFolder folder;
-      const SnapshotPaths paths = SnapshotPathsAt(folder.path() + "/snap", solver->iteration());
+      const SnapshotPaths paths = SnapshotPathsAt(folder.path() + "/snap", solver->iteration(), parameters_.snapshot_format());
       const SolverPosition position = solver->position();
       POSEIDON_RETURN_IF_ERROR(WriteSnapshot(solver->net(), solver->history(), position, /*plan=*/"", paths));
       NetParameter want;
       NetParameter got;
-      POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(snapshot["model"].get<std::string>(), &want));
-      POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(paths.model, &got));
+      POSEIDON_RETURN_IF_ERROR(ReadFile(snapshot["model"].get<std::string>(), &want));
+      POSEIDON_RETURN_IF_ERROR(ReadFile(paths.model, &got));
       CompareModels(run + " " + snapshot["model"].get<std::string>() + ": ", got, want);
       if (!snapshot.contains("state")) continue;
       SolverState want_state;
       SolverState got_state;
-      POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(snapshot["state"].get<std::string>(), &want_state));
-      POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(paths.state, &got_state));
+      POSEIDON_RETURN_IF_ERROR(ReadFile(snapshot["state"].get<std::string>(), &want_state));
+      POSEIDON_RETURN_IF_ERROR(ReadFile(paths.state, &got_state));
       CompareStates(run + " " + snapshot["state"].get<std::string>() + ": ", got_state, want_state);
     }
     return OkStatus();

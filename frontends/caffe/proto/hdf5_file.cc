@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/proto/hdf5_file.h"
 
-#include <hdf5.h>
 #include <hdf5_hl.h>
 
 #include <algorithm>
@@ -19,42 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include "frontends/caffe/proto/hdf5_library.h"
+
 namespace poseidon::caffe {
 namespace {
-
-// An id of the library, given back at the end.
-class Id {
- public:
-  using Close = herr_t (*)(hid_t);
-  Id(hid_t id, Close close) : id_(id), close_(close) {}
-  ~Id() {
-    if (id_ >= 0) close_(id_);
-  }
-  Id(const Id&) = delete;
-  Id& operator=(const Id&) = delete;
-  bool ok() const { return id_ >= 0; }
-  hid_t get() const { return id_; }
-
- private:
-  const hid_t id_;
-  const Close close_;
-};
-
-// The library prints a stack of its own on every failure; ours is the sentence.
-class QuietErrors {
- public:
-  QuietErrors() {
-    H5Eget_auto2(H5E_DEFAULT, &print_, &client_);
-    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-  }
-  ~QuietErrors() { H5Eset_auto2(H5E_DEFAULT, print_, client_); }
-  QuietErrors(const QuietErrors&) = delete;
-  QuietErrors& operator=(const QuietErrors&) = delete;
-
- private:
-  H5E_auto2_t print_ = nullptr;
-  void* client_ = nullptr;
-};
 
 Status Unwritable() { return ResourceExhausted("the HDF5 library could not build the file, expected more memory"); }
 
@@ -65,7 +32,7 @@ Status Unwritable() { return ResourceExhausted("the HDF5 library could not build
 class MemoryFile {
  public:
   MemoryFile() {
-    const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+    const Hdf5Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
     if (!access.ok() || H5Pset_fapl_core(access.get(), std::size_t{1} << 20, 0) < 0) return;
     file_ = H5Fcreate("in memory", H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
   }
@@ -91,7 +58,7 @@ class MemoryFile {
 };
 
 hid_t CreateGroup(hid_t in, const std::string& name) {
-  const Id links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+  const Hdf5Id links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
   if (!links.ok() || H5Pset_create_intermediate_group(links.get(), 1) < 0) return H5I_INVALID_HID;
   return H5Gcreate2(in, name.c_str(), links.get(), H5P_DEFAULT, H5P_DEFAULT);
 }
@@ -121,13 +88,13 @@ Status WriteText(hid_t file, const char* name, const std::string& text) {
 }
 
 Status WriteLayers(hid_t file, const NetParameter& model) {
-  const Id data(CreateGroup(file, "data"), H5Gclose);
+  const Hdf5Id data(CreateGroup(file, "data"), H5Gclose);
   if (!data.ok()) return Unwritable();
   for (const LayerParameter& layer : model.layer()) {
     // A layer without blobs too; its name may be the beginning of another's path.
     const bool exists = H5Lexists(data.get(), layer.name().c_str(), H5P_DEFAULT) > 0;
     if (exists && layer.blobs_size() == 0) continue;
-    const Id group(exists ? H5Gopen2(data.get(), layer.name().c_str(), H5P_DEFAULT)
+    const Hdf5Id group(exists ? H5Gopen2(data.get(), layer.name().c_str(), H5P_DEFAULT)
                           : CreateGroup(data.get(), layer.name()),
                    H5Gclose);
     for (int i = 0; i < layer.blobs_size(); ++i) {
@@ -142,7 +109,7 @@ Status WriteLayers(hid_t file, const NetParameter& model) {
 }
 
 Status WriteHistory(hid_t file, const SolverState& state) {
-  const Id history(CreateGroup(file, "history"), H5Gclose);
+  const Hdf5Id history(CreateGroup(file, "history"), H5Gclose);
   if (!history.ok()) return Unwritable();
   for (int i = 0; i < state.history_size(); ++i) {
     POSEIDON_RETURN_IF_ERROR(WriteBlob(history.get(), i, state.history(i)));
@@ -182,8 +149,8 @@ class Reader {
   bool Has(const std::string& name) const { return H5Lexists(file_, name.c_str(), H5P_DEFAULT) > 0; }
 
   Result<int> Int(const std::string& name) const {
-    const Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
-    const Id space(set.ok() ? H5Dget_space(set.get()) : H5I_INVALID_HID, H5Sclose);
+    const Hdf5Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
+    const Hdf5Id space(set.ok() ? H5Dget_space(set.get()) : H5I_INVALID_HID, H5Sclose);
     int value = 0;
     if (!space.ok() || H5Sget_simple_extent_npoints(space.get()) != 1 ||
         H5Dread(set.get(), H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, &value) < 0) {
@@ -193,9 +160,9 @@ class Reader {
   }
 
   Result<std::string> Text(const std::string& name) const {
-    const Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
-    const Id space(set.ok() ? H5Dget_space(set.get()) : H5I_INVALID_HID, H5Sclose);
-    const Id type(set.ok() ? H5Dget_type(set.get()) : H5I_INVALID_HID, H5Tclose);
+    const Hdf5Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
+    const Hdf5Id space(set.ok() ? H5Dget_space(set.get()) : H5I_INVALID_HID, H5Sclose);
+    const Hdf5Id type(set.ok() ? H5Dget_type(set.get()) : H5I_INVALID_HID, H5Tclose);
     const bool fixed = space.ok() && type.ok() && H5Sget_simple_extent_npoints(space.get()) == 1 &&
                        H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0;
     const std::size_t size = fixed ? H5Tget_size(type.get()) : 0;
@@ -209,9 +176,9 @@ class Reader {
 
   Status Blob(const std::string& name, BlobProto* blob) const {
     const auto fail = [&](const std::string& what) { return Fail("/" + name + " " + what); };
-    const Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
-    const Id space(set.ok() ? H5Dget_space(set.get()) : H5I_INVALID_HID, H5Sclose);
-    const Id type(set.ok() ? H5Dget_type(set.get()) : H5I_INVALID_HID, H5Tclose);
+    const Hdf5Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
+    const Hdf5Id space(set.ok() ? H5Dget_space(set.get()) : H5I_INVALID_HID, H5Sclose);
+    const Hdf5Id type(set.ok() ? H5Dget_type(set.get()) : H5I_INVALID_HID, H5Tclose);
     if (!space.ok() || !type.ok()) return fail("cannot be read, expected numbers");
     const H5T_class_t kind = H5Tget_class(type.get());
     const int rank = H5Sget_simple_extent_ndims(space.get());
@@ -270,11 +237,16 @@ herr_t ListName(hid_t, const char* name, const H5L_info_t* info, void* names) {
 }
 
 bool IsDataset(hid_t file, const std::string& name) {
-  const Id object(H5Oopen(file, name.c_str(), H5P_DEFAULT), H5Oclose);
+  const Hdf5Id object(H5Oopen(file, name.c_str(), H5P_DEFAULT), H5Oclose);
   return object.ok() && H5Iget_type(object.get()) == H5I_DATASET;
 }
 
 }  // namespace
+
+Mutex& Hdf5Mutex() {
+  static Mutex mutex;
+  return mutex;
+}
 
 bool IsHdf5(const std::string& path) {
   std::array<char, 8> head{};
@@ -283,7 +255,7 @@ bool IsHdf5(const std::string& path) {
 }
 
 Result<std::string> ToHdf5(const NetParameter& model) {
-  const QuietErrors quiet;
+  const Hdf5Calls calls;
   MemoryFile file;
   if (!file.ok()) return Unwritable();
   POSEIDON_RETURN_IF_ERROR(WriteLayers(file.get(), model));
@@ -291,7 +263,7 @@ Result<std::string> ToHdf5(const NetParameter& model) {
 }
 
 Result<std::string> ToHdf5(const SolverState& state) {
-  const QuietErrors quiet;
+  const Hdf5Calls calls;
   MemoryFile file;
   if (!file.ok()) return Unwritable();
   POSEIDON_RETURN_IF_ERROR(WriteInt(file.get(), "iter", state.iter()));
@@ -307,7 +279,7 @@ Result<std::string> ToHdf5(const SolverState& state) {
 }
 
 Result<NetParameter> ReadHdf5Model(const std::string& path) {
-  const QuietErrors quiet;
+  const Hdf5Calls calls;
   POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<Reader> reader, Reader::Open(path));
   std::vector<std::string> names;
   if (!reader->Has("data") && reader->Has("history")) {
@@ -336,7 +308,7 @@ Result<NetParameter> ReadHdf5Model(const std::string& path) {
 }
 
 Result<SolverState> ReadHdf5State(const std::string& path) {
-  const QuietErrors quiet;
+  const Hdf5Calls calls;
   POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<Reader> reader, Reader::Open(path));
   SolverState state;
   if (!reader->Has("iter") && reader->Has("data")) {
@@ -358,7 +330,7 @@ Result<SolverState> ReadHdf5State(const std::string& path) {
   if (reader->Has("solver_type")) {
     POSEIDON_ASSIGN_OR_RETURN(*state.mutable_solver_type(), reader->Text("solver_type"));
   }
-  const Id history(H5Gopen2(reader->file(), "history", H5P_DEFAULT), H5Gclose);
+  const Hdf5Id history(H5Gopen2(reader->file(), "history", H5P_DEFAULT), H5Gclose);
   H5G_info_t info{};
   if (!history.ok() || H5Gget_info(history.get(), &info) < 0 || info.nlinks > kMostBlobs) {
     return reader->Fail("holds no solver state, expected a group 'history'");

@@ -12,7 +12,7 @@
 //   state   /iter, /current_step, /learned_net, /history/0, /history/1, ...
 // and in a state two strings of ours, /weights_hash and /plan, which Caffe passes over. Numbers are 32-bit floats,
 // or 64-bit ones where a message has double_data. A layer name with slashes is a path of groups.
-// Thread: one at a time (the library has global state).
+// Thread: any; calls wait for each other, as the library has global state.
 namespace poseidon::caffe {
 
 // Whether the file begins as HDF5 files do, whatever its name.

@@ -55,7 +55,9 @@ std::vector<Place> PlacesOf(const NetParameter& net, const TextFormat::ParseInfo
     places.push_back({line(NetParameter::kLayerFieldNumber, i), net.layer(i).name(), net.layer(i).type()});
   }
   for (int i = 0; i < net.layers_size(); ++i) {
-    places.push_back({line(NetParameter::kLayersFieldNumber, i), net.layers(i).name(), TypeName(net.layers(i).type())});
+    const V1LayerParameter& layer = net.layers(i);
+    places.push_back({line(NetParameter::kLayersFieldNumber, i), layer.has_layer() ? layer.layer().name() : layer.name(),
+                      TypeName(layer.type())});
   }
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.line < b.line; });
   return places;

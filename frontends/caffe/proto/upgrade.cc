@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "frontends/caffe/proto/read.h"
+#include "frontends/caffe/proto/upgrade_v0.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -90,12 +91,8 @@ Status UpgradeLayers(const std::string& name, NetParameter* net) {
   if (net->layer_size() > 0) {
     return InvalidArgument(name + ": 'layer' and 'layers' are mixed; a net uses one of the two");
   }
+  POSEIDON_RETURN_IF_ERROR(UpgradeV0(name, net));
   for (V1LayerParameter& old : *net->mutable_layers()) {
-    if (old.has_layer()) {
-      return InvalidArgument(name + ": layer '" + old.layer().name() +
-                             "' is in Caffe's first format (layers { layer { ... } }), which is "
-                             "not read; upgrade it with Caffe's upgrade_net_proto tools");
-    }
     if (old.type() == V1LayerParameter::NONE) {
       return InvalidArgument(name + ": layer '" + old.name() + "' has no type");
     }

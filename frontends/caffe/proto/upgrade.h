@@ -12,13 +12,14 @@
 namespace poseidon::caffe {
 
 // Rewrites the older forms of a net in place into today's:
+//   `layers` with an inner `layer`, the first form of all (see upgrade_v0.h)   -> `layers`
 //   transform options inside data, image and window layers (old `layers` only) -> transform_param
 //   `layers` with enum types, blobs_lr, weight_decay, param strings            -> `layer`
 //   `input` with `input_dim` or `input_shape`                                  -> a first Input layer
 //   `input` without either, of blobs that a layer makes                        -> nothing
 //   three params of a BatchNorm layer                                          -> lr and decay 0
-// Fails, naming `name`, when `layer` and `layers` are mixed, for the first form of all (`layers`
-// with an inner `layer`), and for input dimensions that do not fit the inputs.
+// Fails, naming `name`, when forms of layers are mixed, for what the first form does not have, and for
+// input dimensions that do not fit the inputs.
 Status UpgradeNet(const std::string& name, NetParameter* net);
 
 // solver_type: ADAM -> type: "Adam". Both at once are an error.

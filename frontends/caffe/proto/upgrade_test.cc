@@ -101,8 +101,6 @@ TEST(UpgradeNet, BatchNormStatisticsAreNotTrained) {
 TEST(UpgradeNet, SaysWhatItCannotTake) {
   EXPECT_EQ(Refusal(R"(layers { name: "a" type: RELU } layer { name: "b" })"),
             "t: 'layer' and 'layers' are mixed; a net uses one of the two");
-  EXPECT_EQ(Refusal(R"(layers { layer { name: "old" type: "conv" } })").substr(0, 40),
-            "t: layer 'old' is in Caffe's first forma");
   EXPECT_EQ(Refusal(R"(input: "a" input_dim: 1)"),
             "t: 1 input_dim for 1 inputs, expected four for each");
   EXPECT_EQ(Refusal(R"(layers { name: "a" })"), "t: layer 'a' has no type");
