@@ -48,6 +48,7 @@ void AddCommands(CLI::App& app) {
   AddElsewhere(app, "upgrade_net_proto_text", "Write an old net prototxt in today's form");
   AddElsewhere(app, "upgrade_net_proto_binary", "Write an old caffemodel in today's form");
   AddElsewhere(app, "upgrade_solver_proto_text", "Write an old solver prototxt in today's form");
+  AddElsewhere(app, "classify", "Say what a trained net takes images for");
   AddElsewhere(app, "device_query", "Show the devices of this machine");
 }
 

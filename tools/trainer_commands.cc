@@ -45,6 +45,7 @@ void AddCommands(CLI::App& app) {
   AddPartitionData(app);
   AddExtractFeatures(app);
   AddUpgradeProto(app);
+  AddClassify(app);
   AddDeviceQuery(app);
   AddMember(app);
   const std::vector<CLI::App*> commands = app.get_subcommands({});
