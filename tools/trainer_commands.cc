@@ -46,6 +46,7 @@ void AddCommands(CLI::App& app) {
   AddExtractFeatures(app);
   AddUpgradeProto(app);
   AddExport(app);
+  AddClassify(app);
   AddDeviceQuery(app);
   AddMember(app);
   const std::vector<CLI::App*> commands = app.get_subcommands({});

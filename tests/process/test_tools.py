@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Caffe's tools on small data, compared with what is computed here by other means."""
 
+import json
 import os
 import random
 import re
+import struct
+import zlib
 
 import numpy
 import pytest
@@ -57,7 +60,7 @@ def tool(poseidon, shared):
 # ---- names
 
 def test_a_command_has_its_name_with_dashes_and_underscores(poseidon, tmp_path):
-    for name in ("convert-mnist", "convert_mnist", "convert-mnist-data", "device_query", "device-query", "extract-features"):
+    for name in ("convert-mnist", "convert_mnist", "extract-features", "device_query"):
         done = jobs.run(poseidon, name, "--help")
         assert done.code == 0 and done.out.text.startswith("Usage: poseidon "), done.err.text
     assert jobs.run(poseidon, "device-query").code == 0
@@ -313,6 +316,121 @@ def test_upgrade_says_what_is_wrong(tool, trained, tmp_path):
     (tmp_path / "cut").write_bytes(trained[1].read_bytes()[:1000])
     assert "cut" in tool("upgrade_net_proto_binary", tmp_path / "cut", tmp_path / "new", code=1)
     assert not (tmp_path / "new").exists()
+
+
+# ---- classes
+
+LABELS = ["dark", "n01 left, \"bright\"", "right", "noise"]
+
+
+@pytest.fixture(scope="module")
+def deployed(shared):
+    """A net that sums up pixels of its input in four ways, written by hand, with its weights; the folder."""
+    folder = shared / "deploy"
+    folder.mkdir()
+    (folder / "deploy.prototxt").write_text("""
+name: "sums" input: "data" input_dim: 10 input_dim: 3 input_dim: 6 input_dim: 8
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 4 } }
+layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }""")
+    weights = numpy.random.default_rng(3).normal(0, 2e-3, (4, 144)).astype(numpy.float32)
+    bias = numpy.array([0.1, 0.2, -0.1, 0], numpy.float32)
+
+    def message(number, content):
+        size, varint = len(content), b""
+        while size > 127:
+            varint, size = varint + bytes([size & 127 | 128]), size >> 7
+        tag = number << 3 | 2
+        return (bytes([tag]) if tag < 128 else bytes([tag & 127 | 128, tag >> 7])) + varint + bytes([size]) + content
+
+    def blob(array):
+        dims = b"".join(bytes([dim]) if dim < 128 else bytes([dim & 127 | 128, dim >> 7]) for dim in array.shape)
+        return message(7, message(7, message(1, dims)) + message(5, array.tobytes()))
+    layer = message(1, b"ip") + message(2, b"InnerProduct") + blob(weights) + blob(bias)
+    (folder / "net.caffemodel").write_bytes(message(100, layer))
+    mean = numpy.random.default_rng(4).uniform(90, 130, (3, 12, 16)).astype(numpy.float32)
+    (folder / "mean.binaryproto").write_bytes(b"\x08\x01\x10\x03\x18\x0c\x20\x10" + message(5, mean.tobytes()))
+    numpy.save(folder / "mean.npy", mean)
+    (folder / "labels.txt").write_text("\n".join(LABELS) + "\n")
+    images = {}
+    for seed, name, side in ((1, "fits", (6, 8)), (2, "wide", (9, 14))):
+        pixels = numpy.random.default_rng(seed).integers(0, 256, (*side, 3), numpy.uint8)
+        (folder / f"{name}.png").write_bytes(png(pixels))
+        images[name] = pixels[:, :, ::-1].transpose(2, 0, 1).astype(numpy.float64)  # blue first
+    return folder, weights.astype(numpy.float64), bias.astype(numpy.float64), mean.astype(numpy.float64), images
+
+
+def png(pixels):
+    """An image [height, width, red, green, blue] as a PNG."""
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def softmax(rows):
+    powers = numpy.exp(rows - rows.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def test_classify_as_the_example(tool, deployed):
+    folder, weights, bias, mean, images = deployed
+    expected = softmax(weights @ (images["fits"] - mean.mean((1, 2))[:, None, None]).ravel() + bias)
+    out = tool("classify", "deploy.prototxt", "net.caffemodel", "mean.binaryproto", "labels.txt", "fits.png", cwd=folder)
+    first, *lines = out.splitlines()
+    assert first == "---------- Prediction for fits.png ----------"
+    assert [line.split(" - ", 1)[1] for line in lines] == [f'"{LABELS[i]}"' for i in numpy.argsort(-expected)]
+    numpy.testing.assert_allclose([float(line.split()[0]) for line in lines], sorted(expected)[::-1], atol=6e-5)
+    # The same in our own words, of two images; and where nothing is subtracted.
+    flags = ("--model", "deploy.prototxt", "--weights", "net.caffemodel")
+    again = tool("classify", *flags, "--mean", "mean.npy", "--labels", "labels.txt", "--top", 1, "fits.png", "wide.png", cwd=folder)
+    assert again.splitlines()[:2] == [first, lines[0]] and "Prediction for wide.png" in again
+    (found,) = json.loads(tool("classify", *flags, "--json", "--mean-value", "100,110,120", "fits.png", cwd=folder))
+    expected = softmax(weights @ (images["fits"] - numpy.array([100, 110, 120])[:, None, None]).ravel() + bias)
+    scores = {one["class"]: one["score"] for one in found["predictions"]}
+    numpy.testing.assert_allclose([scores[i] for i in range(4)], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("centre", (False, True))
+def test_classify_as_pycaffe(tool, deployed, tmp_path, centre):
+    """wide.png is 9x14 already: crops of 6x8, and a mean image that is not scaled."""
+    folder, weights, bias, _, images = deployed
+    mean = numpy.random.default_rng(5).uniform(90, 130, (3, 6, 8)).astype(numpy.float32)
+    numpy.save(tmp_path / "mean.npy", mean)
+    out = tool("classify", "--model_def", folder / "deploy.prototxt", "--pretrained_model", folder / "net.caffemodel", "--mean_file",
+               tmp_path / "mean.npy", "--images_dim", "9,14", "--input_scale", 0.5, "--raw_scale", 127.5, "--channel_swap=0,1,2",
+               *(["--center_only"] if centre else []), folder / "wide.png", tmp_path / "scores.npy")
+    assert "Classifying 1 inputs." in out and "Saving results into" in out
+    image = images["wide"][::-1]  # red first
+    crops = [image[:, y:y + 6, x:x + 8] for y, x in ((0, 0), (0, 6), (3, 0), (3, 6), (1, 3))]
+    crops = crops[4:] if centre else crops + [crop[:, :, ::-1] for crop in crops]
+    rows = numpy.array([((crop / 2 - mean) / 2).ravel() for crop in crops])
+    expected = softmax(rows @ weights.T + bias).mean(0)
+    scores = numpy.load(tmp_path / "scores.npy")
+    assert scores.shape == (1, 4) and scores.dtype == numpy.float32
+    numpy.testing.assert_allclose(scores[0], expected, rtol=1e-5)
+
+
+def test_classify_says_what_is_wrong(tool, deployed, trained, tmp_path):
+    folder, *_ = deployed
+    flags = ("--model", folder / "deploy.prototxt", "--weights", folder / "net.caffemodel")
+    image = folder / "fits.png"
+    (tmp_path / "cut.png").write_bytes(image.read_bytes()[:60])
+    (tmp_path / "two.txt").write_text("a\nb\n")
+    (tmp_path / "cut.binaryproto").write_bytes((folder / "mean.binaryproto").read_bytes()[:300])
+    for code, expected, *arguments in (
+            (2, "there is no image", *flags),
+            (2, "--model and --weights are both needed", image),
+            (2, "expected one", *flags, "--mean", folder / "mean.npy", "--mean-value", 3, image),
+            (2, "--gpu", *flags, "--gpu", image),
+            (1, "cut.png", *flags, tmp_path / "cut.png"),
+            (1, "none.jpg", *flags, tmp_path / "none.jpg"),
+            (1, "2 labels and the net has 4 outputs", *flags, "--labels", tmp_path / "two.txt", image),
+            (1, "cut.binaryproto", *flags, "--mean", tmp_path / "cut.binaryproto", image),
+            (1, "scaled to 5x5, expected at least the net's input, 6x8", *flags, "--images-dim", "5,5", image),
+            (1, "no Input layer", "--model", trained[0], "--weights", trained[1], image)):
+        assert expected in tool("classify", *arguments, code=code)
 
 
 # ---- scores

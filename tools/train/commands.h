@@ -17,6 +17,7 @@ void AddConvertCifarData(CLI::App& app);
 void AddComputeImageMean(CLI::App& app);
 void AddPartitionData(CLI::App& app);
 void AddExtractFeatures(CLI::App& app);
+void AddClassify(CLI::App& app);
 void AddUpgradeProto(CLI::App& app);  // upgrade_net_proto_text, upgrade_net_proto_binary, upgrade_solver_proto_text
 void AddExport(CLI::App& app);
 void AddMember(CLI::App& app);  // started by train; reads its task from standard input

@@ -6,6 +6,7 @@
 #include <leveldb/db.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -111,6 +112,7 @@ Result<std::unique_ptr<RecordSource>> OpenLevelDb(const std::string& path) {
     for (std::size_t at; (at = why.find(view->folder())) != std::string::npos;) {
       why.replace(at, view->folder().size(), path);
     }
+    std::replace(why.begin(), why.end(), '\n', ' ');  // from a damaged file's content
     return Unavailable("database " + path + " cannot be opened: " + why);
   }
   auto source = std::make_unique<LevelDbSource>(path, std::move(view), std::unique_ptr<leveldb::DB>(opened));
