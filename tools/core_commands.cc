@@ -42,6 +42,7 @@ void AddCommands(CLI::App& app) {
   AddElsewhere(app, "convert-mnist", "Convert files like MNIST's (IDX) to a database");
   AddElsewhere(app, "convert_mnist_data", "Convert files like MNIST's (IDX) to a database");
   AddElsewhere(app, "convert_cifar_data", "Convert CIFAR-10's binary files to a database for training and one for tests");
+  AddElsewhere(app, "convert_imageset", "Convert the images of a list to a database");
   AddElsewhere(app, "compute_image_mean", "Compute the mean image of a database");
   AddElsewhere(app, "partition_data", "Deal a database's records out to several databases");
   AddElsewhere(app, "extract_features", "Write blobs of a trained net, over batches of its data, into databases");

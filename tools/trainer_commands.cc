@@ -41,6 +41,7 @@ void AddCommands(CLI::App& app) {
   AddTime(app);
   AddConvertMnist(app);
   AddConvertCifarData(app);
+  AddConvertImageset(app);
   AddComputeImageMean(app);
   AddPartitionData(app);
   AddExtractFeatures(app);

@@ -14,6 +14,7 @@ void AddTime(CLI::App& app);
 void AddDeviceQuery(CLI::App& app);
 void AddConvertMnist(CLI::App& app);  // convert-mnist, convert_mnist_data
 void AddConvertCifarData(CLI::App& app);
+void AddConvertImageset(CLI::App& app);
 void AddComputeImageMean(CLI::App& app);
 void AddPartitionData(CLI::App& app);
 void AddExtractFeatures(CLI::App& app);
