@@ -92,6 +92,7 @@ void FindFilesBeside(const std::string& folder, NetParameter* net) {
   const auto find = [&](std::string* path) { *path = FindBeside(*path, folder); };
   for (LayerParameter& layer : *net->mutable_layer()) {
     if (layer.data_param().has_source()) find(layer.mutable_data_param()->mutable_source());
+    if (layer.hdf5_data_param().has_source()) find(layer.mutable_hdf5_data_param()->mutable_source());
     if (layer.transform_param().has_mean_file()) {
       find(layer.mutable_transform_param()->mutable_mean_file());
     }
