@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include "frontends/caffe/layers/columns.h"
 #include "frontends/caffe/layers/window.h"
 #include "frontends/caffe/net/layer.h"
 #include "frontends/caffe/proto/at.h"
@@ -12,8 +13,8 @@
 namespace poseidon::caffe {
 namespace {
 
-// Convolution and, transposed, deconvolution, over one to three spatial axes behind the channel
-// axis. Several bottoms go through the same weights, each to its own top. Forks have a type of its own for one that
+// Convolution and, transposed, deconvolution, over the spatial axes behind the channel axis: up to three by ATen's kernels,
+// more by columns. Several bottoms go through the same weights, each to its own top. Forks have a type of its own for one that
 // convolves every channel by itself (two spellings).
 class ConvolutionLayer : public Layer {
  public:
@@ -30,10 +31,9 @@ class ConvolutionLayer : public Layer {
     const std::int64_t axes = bottom[0]->data.dim();
     POSEIDON_RETURN_IF_ERROR(CanonicalAxis("axis", options.axis(), axes, &axis_));
     const std::int64_t spatial = axes - axis_ - 1;
-    if (spatial < 1 || spatial > 3) {
-      return Unimplemented("has " + std::to_string(spatial) +
-                           " spatial axes behind axis " + std::to_string(axis_) +
-                           ", supported are 1 to 3");
+    if (spatial < 1) {
+      return InvalidArgument("has no spatial axis behind axis " + std::to_string(axis_) + " of shape " +
+                             ShapeText(bottom[0]->data.sizes()));
     }
     POSEIDON_ASSIGN_OR_RETURN(window_, ReadWindow(options, spatial));
     channels_ = bottom[0]->data.size(axis_);
@@ -95,6 +95,10 @@ class ConvolutionLayer : public Layer {
     for (std::size_t i = 0; i < bottom.size(); ++i) {
       const Shape shape = top[i]->shape();
       top[i]->data.reset();  // its memory serves the result
+      if (by_columns()) {
+        top[i]->data = Columns(bottom[i]->data, shape);
+        continue;
+      }
       top[i]->data = at::convolution(Batch(bottom[i]->data), weight(0), bias, window_.stride,
                                      window_.pad, window_.dilation, transposed_, Zeros(), groups_)
                          .contiguous()
@@ -112,6 +116,10 @@ class ConvolutionLayer : public Layer {
                                           has_bias && WantsParamDiff(1)};
       if (!wanted[0] && !wanted[1] && !wanted[2]) continue;
       if (wanted[0]) bottom[i]->diff.reset();
+      if (by_columns()) {
+        BackByColumns(*top[i], wanted, bottom[i]);
+        continue;
+      }
       auto [input, kernel, bias] = at::convolution_backward(
           Batch(top[i]->diff), Batch(bottom[i]->data), weight(0),
           has_bias ? at::OptionalIntArrayRef(bias_size) : at::OptionalIntArrayRef(),
@@ -124,6 +132,38 @@ class ConvolutionLayer : public Layer {
   }
 
  private:
+  bool by_columns() const { return window_.kernel.size() > 3; }
+
+  at::Tensor Columns(const at::Tensor& bottom, const Shape& shape) {
+    const at::Tensor image = Batch(bottom);
+    Shape to = {image.size(0)};
+    to.insert(to.end(), shape.begin() + axis_, shape.end());
+    const Shape windows(to.begin() + 2, to.end());
+    const at::Tensor result = transposed_ ? TransposedColumns(image, weight(0), to, window_, groups_)
+                                          : ConvolveColumns(image, weight(0), window_, windows, groups_);
+    if (!param().convolution_param().bias_term()) return result.view(shape);
+    Shape along(to.size(), 1);
+    along[1] = outputs_;
+    return result.add(weight(1).view(along)).view(shape);
+  }
+
+  // A transposed convolution's backward pass is a convolution, and the other way round.
+  void BackByColumns(const Blob& top, const std::array<bool, 3>& wanted, Blob* bottom) {
+    const at::Tensor image = Batch(bottom->data);
+    const at::Tensor gradient = Batch(top.diff);
+    if (wanted[0]) {
+      const Shape windows = image.sizes().slice(2).vec();
+      const at::Tensor diff = transposed_ ? ConvolveColumns(gradient, weight(0), window_, windows, groups_)
+                                          : TransposedColumns(gradient, weight(0), image.sizes(), window_, groups_);
+      bottom->diff = diff.view(bottom->data.sizes());
+    }
+    if (wanted[1]) {
+      AddParamDiff(0, transposed_ ? WeightGradient(gradient, image, weight(0).sizes(), window_, groups_)
+                                  : WeightGradient(image, gradient, weight(0).sizes(), window_, groups_));
+    }
+    if (wanted[2]) AddParamDiff(1, gradient.flatten(2).sum(at::IntArrayRef{0, 2}));
+  }
+
   // Everything before the channel axis counts as batch.
   at::Tensor Batch(const at::Tensor& blob) const {
     if (axis_ == 1) return blob;

@@ -105,6 +105,10 @@ const Case kCases[] = {
     {"convolution_3d", "data 1x2x4x4x4",
      ONE("Convolution", "convolution_param { num_output: 2 kernel_size: 2 bias_term: false "
                         "weight_filler { type: 'xavier' } }")},
+    {"convolution_4d", "data 2x4x3x4x3x3",
+     ONE("Convolution", "convolution_param { num_output: 6 group: 2 kernel_size: 2 stride: 1 stride: 2 stride: 1 stride: 2 pad: 0 "
+                        "pad: 1 pad: 0 pad: 1 dilation: 1 dilation: 2 dilation: 1 dilation: 1 weight_filler { type: 'xavier' } "
+                        "bias_filler { type: 'uniform' } }")},
     {"convolution_axis2", "data 2x2x3x4x4",
      ONE("Convolution",
          "convolution_param { num_output: 2 kernel_size: 2 axis: 2 weight_filler { type: "
@@ -118,6 +122,9 @@ const Case kCases[] = {
      ONE("Deconvolution",
          "convolution_param { num_output: 2 group: 2 kernel_size: 3 stride: 2 pad: 1 "
          "weight_filler { type: 'xavier' } bias_filler { type: 'uniform' } }")},
+    {"deconvolution_4d", "data 1x4x2x2x1x2",
+     ONE("Deconvolution", "convolution_param { num_output: 2 group: 2 kernel_size: 2 stride: 2 pad: 0 pad: 1 pad: 0 pad: 0 "
+                          "weight_filler { type: 'xavier' } bias_filler { type: 'uniform' } }")},
     {"dropout", "data 4x9", ONE("Dropout", "dropout_param { dropout_ratio: 0.3 }")},
     {"dropout_inplace", "data 4x9", IN_PLACE("Dropout", "")},
     {"dropout_test", "data 4x9", ONE("Dropout", ""), InTest()},
@@ -148,6 +155,8 @@ const Case kCases[] = {
      Labels("label", 5)},
     {"im2col", "data 2x2x5x4",
      ONE("Im2col", "convolution_param { kernel_size: 3 pad: 1 stride: 2 }")},
+    {"im2col_1d", "data 2x2x7", ONE("Im2col", "convolution_param { kernel_size: 3 pad: 1 stride: 2 dilation: 2 }")},
+    {"im2col_3d_axis2", "data 2x1x2x3x4x3", ONE("Im2col", "convolution_param { kernel_size: 2 pad: 1 stride: 2 axis: 2 }")},
     {"infogain", "data 4x3 label 4 h 3x3",
      "layer { name: 'l' type: 'InfogainLoss' bottom: 'data' bottom: 'label' bottom: 'h' top: 'out' "
      "loss_param { ignore_label: 1 } }",
@@ -177,6 +186,9 @@ const Case kCases[] = {
      ONE("LRN", "lrn_param { local_size: 3 alpha: 0.8 norm_region: WITHIN_CHANNEL }") CHANGED_ABOVE},
     {"multinomial", "data 4x3 label 4", LOSS("MultinomialLogisticLoss", ""),
      {.ranges = {{"data", {0.2, 1}}, {"label", {0, 3, true}}}, .without_gradient = {"label"}}},
+    {"lstm_unit", "c 1x3x4 x 1x3x16 cont 1x3",
+     "layer { name: 'l' type: 'LSTMUnit' bottom: 'c' bottom: 'x' bottom: 'cont' top: 'c1' top: 'h1' }",
+     {.ranges = {{"cont", {0, 2, true}}}, .without_gradient = {"cont"}}},
     {"mvn", "data 2x3x4x3", ONE("MVN", "")},
     {"mvn_across", "data 2x3x4x3", ONE("MVN", "mvn_param { across_channels: true }")},
     {"mvn_mean", "data 2x3x4x3", ONE("MVN", "mvn_param { normalize_variance: false }")},
@@ -198,6 +210,10 @@ const Case kCases[] = {
                     "}")},
     {"pooling_global", "data 2x3x5x6",
      ONE("Pooling", "pooling_param { pool: AVE global_pooling: true }")},
+    {"pooling_stochastic", "data 2x3x5x6", ONE("Pooling", "pooling_param { pool: STOCHASTIC kernel_size: 3 stride: 2 }"),
+     Ranges({{"data", {0.1, 1}}})},
+    {"pooling_stochastic_test", "data 2x3x5x6", ONE("Pooling", "pooling_param { pool: STOCHASTIC kernel_size: 3 stride: 2 }")
+     CHANGED_ABOVE, {.ranges = {{"data", {0.1, 1}}}, .phase = TEST}},
     {"power", "data 3x4", ONE("Power", "power_param { power: 3 scale: 0.5 shift: 1.2 }")},
     {"power_half_inplace", "data 3x4", IN_PLACE("Power", "power_param { power: 0.5 shift: 3.2 }")},
     {"power_zero", "data 3x4", ONE("Power", "power_param { power: 0 }")},
@@ -255,6 +271,8 @@ const Case kCases[] = {
      "layer { name: 'b' type: 'Sigmoid' bottom: 'data' top: 'b' }"
      "layer { name: 'c' type: 'TanH' bottom: 'data' top: 'c' }"},
     {"spp", "data 2x2x7x6", ONE("SPP", "spp_param { pyramid_height: 3 }")},
+    {"spp_stochastic", "data 2x2x8x4", ONE("SPP", "spp_param { pyramid_height: 3 pool: STOCHASTIC }"),
+     Ranges({{"data", {0.1, 1}}})},
     {"swish", "data 3x4", ONE("Swish", "swish_param { beta: 1.5 }")},
     {"swish_inplace", "data 3x4", IN_PLACE("Swish", "")},
     {"tanh", "data 3x4", ONE("TanH", "")},

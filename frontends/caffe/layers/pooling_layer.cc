@@ -10,14 +10,16 @@
 #include <array>
 #include <limits>
 
+#include "frontends/caffe/layers/stochastic_pooling.h"
 #include "frontends/caffe/net/layer.h"
+#include "frontends/caffe/net/random.h"
 
 namespace poseidon::caffe {
 namespace {
 
 using Pair = std::array<std::int64_t, 2>;  // height, width
 
-// The maximum or the mean over sliding windows of a plane.
+// The maximum, the mean or a drawn number (see stochastic_pooling.h) of sliding windows of a plane.
 //
 // Caffe rounds the number of windows up, drops a last one that would start beyond the padded edge
 // if there is padding, and divides a mean by the part of the window that is in the image *and*
@@ -33,9 +35,6 @@ class PoolingLayer final : public Layer {
 
   Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
     const auto& options = param().pooling_param();
-    if (options.pool() == PoolingParameter::STOCHASTIC) {
-      return Unimplemented("stochastic pooling is not supported, expected MAX or AVE");
-    }
     if (bottom[0]->data.dim() != 4) {
       return InvalidArgument("bottom has shape " + ShapeText(bottom[0]->data.sizes()) +
                              ", expected four axes");
@@ -77,11 +76,15 @@ class PoolingLayer final : public Layer {
     const Shape to = {from[0], from[1], out[0], out[1]};
     SetShape(top[0], to, this->options());
     if (top.size() > 1) SetShape(top[1], to, this->options());
-    if (is_max()) winner_ = at::empty(to, this->options().dtype(at::kLong));
+    if (is_max() || is_stochastic()) winner_ = at::empty(to, this->options().dtype(at::kLong));
     return OkStatus();
   }
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
+    if (is_stochastic()) {
+      Draw(bottom[0]->data, top[0]->data);
+      return OkStatus();
+    }
     const at::Tensor image = Image(bottom[0]->data);
     const Pair pad = pads_first_ ? Pair{0, 0} : pad_;
     if (is_max()) {
@@ -98,6 +101,10 @@ class PoolingLayer final : public Layer {
   Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
                   const Blobs& bottom) override {
     if (!propagate_down[0]) return OkStatus();
+    if (is_stochastic()) {
+      DrawBack(*top[0], bottom[0]);
+      return OkStatus();
+    }
     const at::Tensor image = Image(bottom[0]->data);
     const Pair pad = pads_first_ ? Pair{0, 0} : pad_;
     at::Tensor padded;
@@ -119,6 +126,27 @@ class PoolingLayer final : public Layer {
 
  private:
   bool is_max() const { return param().pooling_param().pool() == PoolingParameter::MAX; }
+
+  bool is_stochastic() const { return param().pooling_param().pool() == PoolingParameter::STOCHASTIC; }
+
+  void Draw(const at::Tensor& image, const at::Tensor& top) {
+    if (phase() != TRAIN) {
+      MeanOfDraws(image, {kernel_, stride_}, top);
+      mean_ = top.clone();  // a layer above may work in place
+      return;
+    }
+    const RandomStream stream(context().seed, RandomPurpose::kPooling, unique_name(), context().pass->batch);
+    const auto first_row = static_cast<std::uint64_t>(context().share.rank) * static_cast<std::uint64_t>(image.size(0));
+    DrawFromWindows(image, {kernel_, stride_}, stream, first_row, top, winner_);
+  }
+
+  void DrawBack(const Blob& top, Blob* bottom) const {
+    if (phase() == TRAIN) {
+      DrawFromWindowsBack(top.diff, winner_, DiffOf(bottom));
+    } else {
+      MeanOfDrawsBack(bottom->data, mean_, top.diff, {kernel_, stride_}, DiffOf(bottom));
+    }
+  }
 
   // Caffe's forks say by ceil_mode what Caffe says by round_mode.
   Status SetRounding(const PoolingParameter& options) {
@@ -171,6 +199,9 @@ class PoolingLayer final : public Layer {
       if (kernel_[i] == 0 || stride_[i] == 0) {
         return InvalidArgument("needs a kernel size and a stride above 0");
       }
+      if (pad_[i] > 0 && is_stochastic()) {
+        return InvalidArgument("pads by " + ShapeText(pad_) + ", expected no padding with STOCHASTIC");
+      }
       if (pad_[i] >= kernel_[i]) {
         return InvalidArgument("pad " + ShapeText(pad_) + " must be smaller than kernel " +
                                ShapeText(kernel_));
@@ -203,7 +234,8 @@ class PoolingLayer final : public Layer {
   Pair far_pad_{};
   bool ceil_ = true;
   bool pads_first_ = false;
-  at::Tensor winner_;  // of MAX, index within the plane
+  at::Tensor winner_;  // of MAX and STOCHASTIC, index within the plane
+  at::Tensor mean_;    // of STOCHASTIC in tests
 };
 
 }  // namespace

@@ -31,7 +31,7 @@ class SppLayer final : public Layer {
     for (std::size_t level = 0; level < pooled_.size(); ++level) {
       POSEIDON_ASSIGN_OR_RETURN(
           std::unique_ptr<Layer> pool,
-          MakeLayer(PoolingOf(level, *bottom[0]), context()));
+          MakeLayer(PoolingOf(level, *bottom[0]), ContextOf(level)));
       const Blobs out = {&pooled_[level]};
       POSEIDON_RETURN_IF_ERROR(pool->SetUp(bottom, out));
       POSEIDON_RETURN_IF_ERROR(pool->Reshape(bottom, out));
@@ -76,6 +76,13 @@ class SppLayer final : public Layer {
   }
 
  private:
+  // Levels that draw do it each for itself.
+  LayerContext ContextOf(std::size_t level) const {
+    LayerContext own = context();
+    own.unique_name = unique_name() + "/" + std::to_string(level);
+    return own;
+  }
+
   LayerParameter PoolingOf(std::size_t level, const Blob& image) const {
     LayerParameter pool;
     pool.set_name(name());

@@ -25,6 +25,24 @@ bool Advance(const std::vector<hsize_t>& begin, const std::vector<hsize_t>& end,
 
 }  // namespace
 
+bool IsHdf5Number(hid_t type) {
+  for (const hid_t known : {H5T_IEEE_F32LE, H5T_IEEE_F64LE, H5T_IEEE_F32BE, H5T_IEEE_F64BE, H5T_STD_I8LE, H5T_STD_I16LE,
+                            H5T_STD_I32LE, H5T_STD_I64LE, H5T_STD_U8LE, H5T_STD_U16LE, H5T_STD_U32LE, H5T_STD_U64LE,
+                            H5T_STD_I8BE, H5T_STD_I16BE, H5T_STD_I32BE, H5T_STD_I64BE, H5T_STD_U8BE, H5T_STD_U16BE,
+                            H5T_STD_U32BE, H5T_STD_U64BE}) {
+    if (H5Tequal(type, known) > 0) return true;
+  }
+  if (H5Tget_class(type) != H5T_FLOAT || H5Tget_size(type) != 2 || H5Tget_precision(type) != 16) return false;
+  std::size_t sign = 0, exponent = 0, exponent_bits = 0, mantissa = 0, mantissa_bits = 0;
+  return H5Tget_fields(type, &sign, &exponent, &exponent_bits, &mantissa, &mantissa_bits) >= 0 && sign == 15 &&
+         exponent == 10 && exponent_bits == 5 && mantissa == 0 && mantissa_bits == 10;
+}
+
+bool IsStoredWhole(hid_t set, hid_t type, std::uint64_t numbers) {
+  const std::uint64_t stored = H5Dget_storage_size(set);
+  return stored == 0 || stored == numbers * H5Tget_size(type);
+}
+
 Result<Hdf5Chunks> Hdf5Chunks::Open(hid_t set, hid_t type, hid_t create, std::vector<hsize_t> extents,
                                     std::uint64_t file_bytes, std::size_t most_kept) {
   Hdf5Chunks chunks;

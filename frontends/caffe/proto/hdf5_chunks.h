@@ -14,6 +14,12 @@
 
 namespace poseidon::caffe {
 
+// Whether `type` is one of the usual integers and floats, half ones too. The library converts any other, also an impossible
+// one, and reads past its buffers for it.
+bool IsHdf5Number(hid_t type);
+// Of a dataset that is not in chunks: whether it is as long as that many numbers, or nobody wrote it.
+bool IsStoredWhole(hid_t set, hid_t type, std::uint64_t numbers);
+
 // Rows of a dataset that is stored in chunks, plain or packed (gzip, with shuffle or without). The chunks are taken apart
 // here: the library trusts that each is as long as the dataset states, and reads past its end where it is not. What was
 // taken apart is kept as long as it takes at most `most_kept` bytes.

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "frontends/caffe/proto/hdf5_chunks.h"
 #include "frontends/caffe/proto/hdf5_library.h"
 
 namespace poseidon::caffe {
@@ -180,11 +181,8 @@ class Reader {
     const Hdf5Id space(set.ok() ? H5Dget_space(set.get()) : H5I_INVALID_HID, H5Sclose);
     const Hdf5Id type(set.ok() ? H5Dget_type(set.get()) : H5I_INVALID_HID, H5Tclose);
     if (!space.ok() || !type.ok()) return fail("cannot be read, expected numbers");
-    const H5T_class_t kind = H5Tget_class(type.get());
     const int rank = H5Sget_simple_extent_ndims(space.get());
-    if ((kind != H5T_FLOAT && kind != H5T_INTEGER) || rank < 0 || rank > H5S_MAX_RANK) {
-      return fail("is no array of numbers");
-    }
+    if (!IsHdf5Number(type.get()) || rank < 0 || rank > H5S_MAX_RANK) return fail("is no array of numbers");
     std::array<hsize_t, H5S_MAX_RANK> extents{};
     H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr);
     // Even packed, a byte of the file is at most a thousand numbers.
@@ -198,20 +196,34 @@ class Reader {
       blob->mutable_shape()->add_dim(static_cast<std::int64_t>(extent));
     }
     if (rank == 0) blob->mutable_shape();
-    herr_t read = 0;
-    if (kind == H5T_FLOAT && H5Tget_size(type.get()) > sizeof(float)) {
+    const std::vector<hsize_t> shape(extents.begin(), extents.begin() + rank);
+    Status read;
+    if (H5Tget_class(type.get()) == H5T_FLOAT && H5Tget_size(type.get()) > sizeof(float)) {
       blob->mutable_double_data()->Resize(static_cast<int>(numbers), 0);
-      read = H5Dread(set.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                     blob->mutable_double_data()->mutable_data());
+      read = Numbers(set.get(), type.get(), shape, H5T_NATIVE_DOUBLE, sizeof(double), blob->mutable_double_data()->mutable_data());
     } else {
       blob->mutable_data()->Resize(static_cast<int>(numbers), 0);
-      read = H5Dread(set.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                     blob->mutable_data()->mutable_data());
+      read = Numbers(set.get(), type.get(), shape, H5T_NATIVE_FLOAT, sizeof(float), blob->mutable_data()->mutable_data());
     }
-    return read < 0 ? fail("cannot be read") : OkStatus();
+    return read.ok() ? read : fail(read.message());
   }
 
  private:
+  // All numbers of a dataset, as the library's type `native` of `size` bytes.
+  Status Numbers(hid_t set, hid_t type, const std::vector<hsize_t>& shape, hid_t native, std::size_t size, void* out) const {
+    std::uint64_t numbers = 1;
+    for (const hsize_t extent : shape) numbers *= extent;
+    if (numbers == 0) return OkStatus();
+    const Hdf5Id create(H5Dget_create_plist(set), H5Pclose);
+    if (!create.ok()) return DataLoss("cannot be read");
+    if (H5Pget_layout(create.get()) == H5D_CHUNKED) {
+      POSEIDON_ASSIGN_OR_RETURN(Hdf5Chunks chunks, Hdf5Chunks::Open(set, type, create.get(), shape, bytes_.size(), /*most_kept=*/0));
+      return chunks.Read(0, shape[0], native, size, static_cast<unsigned char*>(out));
+    }
+    const bool read = IsStoredWhole(set, type, numbers) && H5Dread(set, native, H5S_ALL, H5S_ALL, H5P_DEFAULT, out) >= 0;
+    return read ? OkStatus() : DataLoss("cannot be read");
+  }
+
   explicit Reader(std::string path) : path_(std::move(path)) {}
 
   const std::string path_;

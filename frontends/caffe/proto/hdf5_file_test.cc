@@ -140,6 +140,32 @@ TEST_F(Hdf5FileTest, ReadsWhatCaffesCallsWrite) {
   EXPECT_EQ(state->history(0).data(0), 1.5f);
 }
 
+// As other programs store weights.
+TEST_F(Hdf5FileTest, ReadsAModelThatIsPacked) {
+  const hid_t file = H5Fcreate(Path("p.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  H5Gclose(H5Gcreate2(file, "data", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  const hid_t layer = H5Gcreate2(file, "data/ip", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  const std::array<hsize_t, 2> shape = {3, 5};
+  const std::array<hsize_t, 2> chunk = {2, 2};
+  const hid_t space = H5Screate_simple(2, shape.data(), nullptr);
+  const hid_t how = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_chunk(how, 2, chunk.data());
+  H5Pset_deflate(how, 1);
+  const hid_t set = H5Dcreate2(layer, "0", H5T_IEEE_F32BE, space, H5P_DEFAULT, how, H5P_DEFAULT);
+  std::array<float, 15> numbers{};
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i) / 2;
+  H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers.data());
+  H5Dclose(set);
+  H5Pclose(how);
+  H5Sclose(space);
+  H5Gclose(layer);
+  H5Fclose(file);
+  const auto model = ReadHdf5Model(Path("p.h5"));
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  ASSERT_EQ(model->layer(0).blobs(0).data_size(), 15);
+  for (int i = 0; i < 15; ++i) EXPECT_EQ(model->layer(0).blobs(0).data(i), static_cast<float>(i) / 2);
+}
+
 TEST_F(Hdf5FileTest, RefusesWhatItCannotHoldOrRead) {
   EXPECT_THAT(ToHdf5(Parsed<NetParameter>(R"(layer { name: "a" blobs { data: 1 } } layer { name: "a" blobs { data: 1 } })"))
                   .status().message(), HasSubstr("layer 'a'"));

@@ -32,20 +32,6 @@ struct RowDataset {
   std::vector<std::int64_t> shape;
 };
 
-// The library converts types of any layout, also impossible ones, and reads past its buffers for them.
-bool IsNumber(hid_t type) {
-  for (const hid_t known : {H5T_IEEE_F32LE, H5T_IEEE_F64LE, H5T_IEEE_F32BE, H5T_IEEE_F64BE, H5T_STD_I8LE, H5T_STD_I16LE,
-                            H5T_STD_I32LE, H5T_STD_I64LE, H5T_STD_U8LE, H5T_STD_U16LE, H5T_STD_U32LE, H5T_STD_U64LE,
-                            H5T_STD_I8BE, H5T_STD_I16BE, H5T_STD_I32BE, H5T_STD_I64BE, H5T_STD_U8BE, H5T_STD_U16BE,
-                            H5T_STD_U32BE, H5T_STD_U64BE}) {
-    if (H5Tequal(type, known) > 0) return true;
-  }
-  if (H5Tget_class(type) != H5T_FLOAT || H5Tget_size(type) != 2 || H5Tget_precision(type) != 16) return false;
-  std::size_t sign = 0, exponent = 0, exponent_bits = 0, mantissa = 0, mantissa_bits = 0;
-  return H5Tget_fields(type, &sign, &exponent, &exponent_bits, &mantissa, &mantissa_bits) >= 0 && sign == 15 &&
-         exponent == 10 && exponent_bits == 5 && mantissa == 0 && mantissa_bits == 10;
-}
-
 class RowReader final : public Hdf5RowReader {
  public:
   explicit RowReader(std::string path) : path_(std::move(path)) {}
@@ -99,17 +85,14 @@ class RowReader final : public Hdf5RowReader {
     const Hdf5Id space(H5Dget_space(set.set.get()), H5Sclose);
     if (!set.type.ok() || !set.create.ok() || !space.ok()) return Fail(set, "cannot be read");
     if (!IsInThisFile(set)) return Fail(set, "is in another file, expected it in this one");
-    if (!IsNumber(set.type.get())) return Fail(set, "does not hold floats or integers");
+    if (!IsHdf5Number(set.type.get())) return Fail(set, "does not hold floats or integers");
     const int rank = H5Sget_simple_extent_ndims(space.get());
     if (rank < 1 || rank > H5S_MAX_RANK) return Fail(set, "has no axes, expected one or more, the first of rows");
     std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
     H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr);
     POSEIDON_RETURN_IF_ERROR(SetShape(extents, &set));
     if (H5Pget_layout(set.create.get()) == H5D_CHUNKED) return OpenChunks(std::move(extents), access, &set);
-    const std::uint64_t stored = H5Dget_storage_size(set.set.get());
-    if (stored != 0 && stored != set.rows * set.numbers * H5Tget_size(set.type.get())) {
-      return Fail(set, "is not as long as its shape says");
-    }
+    if (!IsStoredWhole(set.set.get(), set.type.get(), set.rows * set.numbers)) return Fail(set, "is not as long as its shape says");
     return OkStatus();
   }
 

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sliding windows: stochastic pooling, and convolutions over more than three axes.
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <utility>
+
+#include "tests/shared/gradient_checker.h"
+
+namespace poseidon::caffe {
+namespace {
+
+using testing::HasSubstr;
+
+std::string InputOf(const std::string& dims) {
+  std::string shape;
+  for (const char c : dims) shape += c == 'x' ? std::string(" dim: ") : std::string(1, c);
+  return "layer { name: 'in' type: 'Input' top: 'data' input_param { shape { dim: " + shape + " } } }\n";
+}
+std::string OneOf(const std::string& type, const std::string& options) {
+  return "layer { name: 'l' type: '" + type + "' bottom: 'data' top: 'out' " + options + " }\n";
+}
+
+// A pixel is drawn as often as its share of the window, by the sample and not by who has it.
+TEST(Pooling, StochasticDrawsByShare) {
+  const auto net_for = [](const std::string& dims, DataShare share, Phase phase) {
+    NetOptions options;
+    options.seed = 5;
+    options.share = share;
+    auto net = MakeNet(InputOf(dims) + "layer { name: 'p' type: 'Pooling' bottom: 'data' top: 'out' pooling_param { pool: STOCHASTIC "
+                                     "kernel_size: 2 stride: 2 } }",
+                       phase, options);
+    net->BeginPass({.step = 3, .pass = 0, .batch = 3});
+    const at::Tensor planes = net->blob("data")->data.view({-1, 4});
+    for (std::int64_t i = 0; i < 4; ++i) planes.select(1, i).fill_(std::array<double, 4>{0, 1, 2, 5}[static_cast<std::size_t>(i)]);
+    EXPECT_TRUE(net->Forward().ok());
+    return net;
+  };
+  const auto whole = net_for("300x50x2x2", {0, 1}, TRAIN);
+  const at::Tensor& all = whole->blob("out")->data;
+  for (const auto& [value, share] : {std::pair{0, 0.0}, {1, 0.125}, {2, 0.25}, {5, 0.625}}) {
+    EXPECT_NEAR(all.eq(value).to(at::kDouble).mean().item<double>(), share, 0.015) << value;
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto part = net_for("100x50x2x2", {rank, 3}, TRAIN);
+    EXPECT_TRUE(at::equal(part->blob("out")->data, all.narrow(0, 100 * rank, 100))) << rank;
+  }
+  const auto tested = net_for("1x1x2x2", {0, 1}, TEST);
+  EXPECT_FLOAT_EQ(tested->blob("out")->data.item<float>(), 30.0F / 8);  // (1 + 4 + 25) / (1 + 2 + 5)
+  EXPECT_THAT(WhyNoNet(InputOf("1x1x4x4") + OneOf("Pooling", "pooling_param { pool: STOCHASTIC kernel_size: 2 pad: 1 }")),
+              HasSubstr("expected no padding with STOCHASTIC"));
+  const auto zeros = MakeNet(InputOf("1x1x2x2") + OneOf("Pooling", "pooling_param { pool: STOCHASTIC kernel_size: 2 }"), TEST);
+  zeros->blob("data")->data.zero_();
+  ASSERT_TRUE(zeros->Forward().ok());
+  EXPECT_EQ(zeros->blob("out")->data.item<float>(), 0);
+}
+
+// More than three axes take another way; with one of length 1 the result is that of three axes.
+TEST(Convolution, FourAxesAgreeWithThree) {
+  for (const char* type : {"Convolution", "Deconvolution"}) {
+    const std::string options = "num_output: 4 group: 2 weight_filler { type: 'xavier' } bias_filler { type: 'uniform' } ";
+    const auto three = MakeNet(InputOf("2x4x4x3x5") + OneOf(type, "convolution_param { " + options +
+                                                              "kernel_size: 2 kernel_size: 1 kernel_size: 3 stride: 2 stride: 1 "
+                                                              "stride: 1 pad: 0 pad: 0 pad: 1 }"));
+    const auto four = MakeNet(InputOf("2x4x4x3x1x5") + OneOf(type, "convolution_param { " + options +
+                                                               "kernel_size: 2 kernel_size: 1 kernel_size: 1 kernel_size: 3 "
+                                                               "stride: 2 stride: 1 stride: 1 stride: 1 pad: 0 pad: 0 pad: 0 pad: 1 }"));
+    for (const auto& net : {three.get(), four.get()}) {
+      FillTestNumbers(net->blob("data")->data, 1);
+      const auto loss = net->Forward();
+      ASSERT_TRUE(loss.ok()) << loss.status().message();
+    }
+    const at::Tensor& expected = three->blob("out")->data;
+    EXPECT_TRUE(at::allclose(four->blob("out")->data.view(expected.sizes()), expected, 1e-5, 1e-6)) << type;
+  }
+  EXPECT_THAT(WhyNoNet(InputOf("2x3") + OneOf("Convolution", "convolution_param { num_output: 1 kernel_size: 1 }")), HasSubstr("has no spatial axis"));
+}
+
+}  // namespace
+}  // namespace poseidon::caffe
