@@ -11,6 +11,7 @@
 
 #include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/net/subnormals.h"
+#include "frontends/caffe/proto/forks.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/snapshot.h"
@@ -60,6 +61,7 @@ std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
   Result<caffe::NetParameter> parameters = caffe::ReadNet(flags.model, caffe::IsLayerType);
   if (!parameters.ok()) Fail(parameters.status().message());
+  for (const std::string& note : caffe::NotesOn({&*parameters})) std::cerr << "poseidon: " << note << std::endl;
   caffe::FindFilesBeside(std::filesystem::path(flags.model).parent_path().string(), &*parameters);
   caffe::NetState state;
   state.set_phase(flags.phase == "TEST" ? caffe::TEST : caffe::TRAIN);

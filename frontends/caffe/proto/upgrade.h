@@ -17,6 +17,7 @@ namespace poseidon::caffe {
 //   `input` with `input_dim` or `input_shape`                                  -> a first Input layer
 //   `input` without either, of blobs that a layer makes                        -> nothing
 //   three params of a BatchNorm layer                                          -> lr and decay 0
+//   `bn_stats_batch_size` of Intel's fork                                      -> stats_batch_size of every BatchNorm
 // Fails, naming `name`, when `layer` and `layers` are mixed, for the first form of all (`layers`
 // with an inner `layer`), and for input dimensions that do not fit the inputs.
 Status UpgradeNet(const std::string& name, NetParameter* net);
