@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/mul.h>
 
+#include "frontends/caffe/layers/channel_norm.h"
 #include "frontends/caffe/layers/neuron_layer.h"
 
 namespace poseidon::caffe {
@@ -13,7 +14,7 @@ namespace {
 class BatchNormLayer final : public NeuronLayer {
  public:
   using NeuronLayer::NeuronLayer;
-  bool params_are_statistics() const override { return true; }
+  bool is_statistic(int /*index*/) const override { return true; }
 
   Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
     const auto& options = param().batch_norm_param();
@@ -33,7 +34,7 @@ class BatchNormLayer final : public NeuronLayer {
     DeclareParam({channels_}, zero);
     DeclareParam({channels_}, zero);
     DeclareParam({1}, zero);
-    FreezeParams();
+    for (int i = 0; i < 3; ++i) FreezeParam(i);
     return OkStatus();
   }
 
@@ -108,6 +109,7 @@ class BatchNormLayer final : public NeuronLayer {
 
 std::unique_ptr<Layer> MakeBatchNormLayer(const LayerParameter& param,
                                           const LayerContext& context) {
+  if (AsksForForkedBatchNorm(param.batch_norm_param())) return MakeForkedBatchNormLayer(param, context);
   return std::make_unique<BatchNormLayer>(param, context);
 }
 
