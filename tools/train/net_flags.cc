@@ -11,6 +11,7 @@
 
 #include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/net/subnormals.h"
+#include "frontends/caffe/proto/forks.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/snapshot.h"
@@ -58,6 +59,7 @@ Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caf
                           ? flags.threads
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
   POSEIDON_ASSIGN_OR_RETURN(caffe::NetParameter parameters, caffe::ReadNet(flags.model, caffe::IsLayerType));
+  for (const std::string& note : caffe::NotesOn({&parameters})) std::cerr << "poseidon: " << note << std::endl;
   caffe::FindFilesBeside(std::filesystem::path(flags.model).parent_path().string(), &parameters);
   caffe::NetState state;
   state.set_phase(flags.phase == "TEST" ? caffe::TEST : caffe::TRAIN);

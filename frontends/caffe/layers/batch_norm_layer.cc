@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "frontends/caffe/layers/channel_norm.h"
 #include "frontends/caffe/layers/channel_scale.h"
 #include "frontends/caffe/layers/neuron_layer.h"
 
@@ -20,7 +21,7 @@ namespace {
 class BatchNormLayer final : public NeuronLayer, private FusedNormalization {
  public:
   using NeuronLayer::NeuronLayer;
-  bool params_are_statistics() const override { return true; }
+  bool is_statistic(int /*index*/) const override { return true; }
 
   bool Fuse(Layer* above) override {
     auto* const scale = dynamic_cast<ChannelScale*>(above);
@@ -47,7 +48,7 @@ class BatchNormLayer final : public NeuronLayer, private FusedNormalization {
     DeclareParam({channels_}, zero);
     DeclareParam({channels_}, zero);
     DeclareParam({1}, zero);
-    FreezeParams();
+    for (int i = 0; i < 3; ++i) FreezeParam(i);
     return OkStatus();
   }
 
@@ -128,6 +129,7 @@ class BatchNormLayer final : public NeuronLayer, private FusedNormalization {
 
 std::unique_ptr<Layer> MakeBatchNormLayer(const LayerParameter& param,
                                           const LayerContext& context) {
+  if (AsksForForkedBatchNorm(param.batch_norm_param())) return MakeForkedBatchNormLayer(param, context);
   return std::make_unique<BatchNormLayer>(param, context);
 }
 

@@ -169,7 +169,7 @@ class InfogainLossLayer final : public LabelLossLayer {
                  .transpose(1, 2)
                  .contiguous();
     if (labels_.valid.defined()) costs_.mul_(labels_.valid);
-    normalizer_ = Normalizer(NormalizationOf(param().loss_param(), LossParameter::VALID), view_,
+    normalizer_ = Normalizer(param().loss_param(), LossParameter::VALID, view_,
                              labels_.valid_count);
     const at::Tensor logs = Classes(probability_).clamp_min(kLeastProbability).log_();
     top[0]->data.copy_(logs.mul_(costs_).sum().div_(-normalizer_));

@@ -15,7 +15,8 @@ namespace {
 constexpr std::int64_t kGrain = 4096;  // elements worth a thread's while
 
 // In training, elements are dropped with probability dropout_ratio and the others scaled by
-// 1 / (1 - ratio); otherwise nothing happens. Whether element j of a row is dropped depends on the
+// 1 / (1 - ratio); otherwise nothing happens. Fields of forks: without scale_train all are scaled by 1 - ratio when testing
+// instead (Fast R-CNN), with sample_weights_test testing drops as training does (Bayesian SegNet). Whether element j of a row is dropped depends on the
 // seed, the batch, the row of the global batch, the layer's name and j.
 class DropoutLayer final : public NeuronLayer {
  public:
@@ -31,9 +32,11 @@ class DropoutLayer final : public NeuronLayer {
   }
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
-    if (phase() == TRAIN && ratio_ > 0) {
+    if (drops()) {
       DrawMask(bottom[0]->data);
       at::mul_out(top[0]->data, bottom[0]->data, mask_);
+    } else if (!scales_in_training()) {
+      at::mul_out(top[0]->data, bottom[0]->data, at::Scalar(1 - ratio_));
     } else if (top[0] != bottom[0]) {
       top[0]->data.copy_(bottom[0]->data);
     }
@@ -44,8 +47,10 @@ class DropoutLayer final : public NeuronLayer {
                   const Blobs& bottom) override {
     if (!propagate_down[0]) return OkStatus();
     at::Tensor& diff = DiffOf(bottom[0]);
-    if (phase() == TRAIN && ratio_ > 0) {
+    if (drops()) {
       at::mul_out(diff, top[0]->diff, mask_);
+    } else if (!scales_in_training()) {
+      at::mul_out(diff, top[0]->diff, at::Scalar(1 - ratio_));
     } else if (top[0] != bottom[0]) {
       diff.copy_(top[0]->diff);
     }
@@ -53,6 +58,9 @@ class DropoutLayer final : public NeuronLayer {
   }
 
  private:
+  bool drops() const { return ratio_ > 0 && (phase() == TRAIN || param().dropout_param().sample_weights_test()); }
+  bool scales_in_training() const { return param().dropout_param().scale_train(); }
+
   void DrawMask(const at::Tensor& like) {
     if (!mask_.defined() || mask_.sizes() != like.sizes()) mask_ = at::empty_like(like);
     if (mask_.scalar_type() == at::kDouble) {
@@ -69,7 +77,7 @@ class DropoutLayer final : public NeuronLayer {
     const RandomStream stream(context().seed, RandomPurpose::kDropout, unique_name(),
                               context().pass->batch);
     const std::int64_t first_row = context().share.rank * rows;
-    const T kept = static_cast<T>(1 / (1 - ratio_));
+    const T kept = scales_in_training() ? static_cast<T>(1 / (1 - ratio_)) : T{1};
     // 32 random bits below the threshold drop an element.
     const auto threshold = static_cast<std::uint64_t>(std::ldexp(ratio_, 32));
     const std::int64_t blocks = (width + 3) / 4;

@@ -51,14 +51,15 @@ Result<Labels> ReadLabels(const at::Tensor& labels, const ClassView& view, std::
   return read;
 }
 
-double Normalizer(LossParameter::NormalizationMode mode, const ClassView& view,
+double Normalizer(const LossParameter& loss, LossParameter::NormalizationMode fallback, const ClassView& view,
                   std::int64_t valid_count) {
   double count = 1;
-  switch (mode) {
+  switch (NormalizationOf(loss, fallback)) {
     case LossParameter::FULL: count = static_cast<double>(view.outer * view.inner); break;
     case LossParameter::VALID: count = static_cast<double>(valid_count); break;
     case LossParameter::BATCH_SIZE: count = static_cast<double>(view.outer); break;
     case LossParameter::NONE: break;
+    case LossParameter::PRE_FIXED: count = static_cast<double>(loss.pre_fixed_normalizer()); break;
   }
   return std::max(1.0, count);
 }

@@ -36,8 +36,8 @@ struct Labels {
 Result<Labels> ReadLabels(const at::Tensor& labels, const ClassView& view, std::optional<int> ignored,
                           std::optional<std::int64_t>* bad_row);
 
-// Returns the divisor of a loss summed over its labels, never below 1.
-double Normalizer(LossParameter::NormalizationMode mode, const ClassView& view,
+// Returns the divisor that `loss` asks for of a loss summed over its labels, never below 1. `fallback` as below.
+double Normalizer(const LossParameter& loss, LossParameter::NormalizationMode fallback, const ClassView& view,
                   std::int64_t valid_count);
 
 // The mode that `loss` asks for: `normalization`, else the older `normalize`, else `fallback`.

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "frontends/caffe/proto/forks.h"
+
 namespace poseidon::caffe {
 
 using LayerMaker = std::unique_ptr<Layer> (*)(const LayerParameter& param,
@@ -68,8 +70,8 @@ Result<std::unique_ptr<Layer>> MakeLayer(const LayerParameter& param,
   for (const Entry& entry : kLayers) {
     if (entry.type == param.type()) return entry.make(param, context);
   }
-  const std::string_view meant = SpelledNearly(param.type());
-  std::string words = "unknown layer type '" + param.type() + "'";
+  const std::string_view meant = ForkOfType(param.type()).empty() ? SpelledNearly(param.type()) : std::string_view();
+  std::string words = UnknownType(param.type());
   if (!meant.empty()) words += " (did you mean '" + std::string(meant) + "'?)";
   return InvalidArgument(std::move(words));
 }

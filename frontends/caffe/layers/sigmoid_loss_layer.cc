@@ -43,7 +43,7 @@ class SigmoidCrossEntropyLossLayer final : public Layer {
       counted_ = static_cast<std::int64_t>(valid_.sum().item<double>());
       terms.mul_(valid_);
     }
-    normalizer_ = Normalizer(NormalizationOf(param().loss_param(), LossParameter::BATCH_SIZE),
+    normalizer_ = Normalizer(param().loss_param(), LossParameter::BATCH_SIZE,
                              view_, counted_);
     top[0]->data.copy_(terms.sum().div_(normalizer_));
     return OkStatus();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/_softmax.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/gather.h>
@@ -13,7 +14,8 @@
 namespace poseidon::caffe {
 namespace {
 
-// The mean over labels of -log softmax(scores)[label]; an optional second top is the softmax.
+// The mean over labels of -log softmax(scores)[label]; an optional second top is the softmax. With weight_by_label_freqs
+// (SegNet) a label's term counts as often as class_weighting says; the mean is still over labels.
 class SoftmaxWithLossLayer final : public Layer {
  public:
   using Layer::Layer;
@@ -26,6 +28,7 @@ class SoftmaxWithLossLayer final : public Layer {
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
     POSEIDON_ASSIGN_OR_RETURN(
         view_, ViewClasses(*bottom[0], *bottom[1], param().softmax_param().axis()));
+    POSEIDON_RETURN_IF_ERROR(ReadWeights());
     SetShape(top[0], {}, options());
     if (top.size() > 1) SetShape(top[1], bottom[0]->shape(), options());
     probability_ = at::empty_like(bottom[0]->data);
@@ -41,8 +44,9 @@ class SoftmaxWithLossLayer final : public Layer {
     at::Tensor terms = at::gather(Classes(probability_), 1, labels_.index)
                            .clamp_min_(std::numeric_limits<float>::min())
                            .log_();
+    if (class_weights_.defined()) terms.mul_(LabelWeights());
     if (labels_.valid.defined()) terms.mul_(labels_.valid);
-    normalizer_ = Normalizer(NormalizationOf(param().loss_param(), LossParameter::VALID), view_,
+    normalizer_ = Normalizer(param().loss_param(), LossParameter::VALID, view_,
                              labels_.valid_count);
     top[0]->data.copy_(terms.sum().div_(-normalizer_));
     if (top.size() > 1) top[1]->data.copy_(probability_);
@@ -59,11 +63,27 @@ class SoftmaxWithLossLayer final : public Layer {
     const at::Tensor classes = Classes(diff);
     classes.scatter_add_(1, labels_.index,
                          at::full_like(labels_.index, -scale, diff.scalar_type()));
+    if (class_weights_.defined()) classes.mul_(LabelWeights());
     if (labels_.valid.defined()) classes.mul_(labels_.valid);
     return OkStatus();
   }
 
  private:
+  Status ReadWeights() {
+    const LossParameter& loss = param().loss_param();
+    if (!loss.weight_by_label_freqs()) return OkStatus();
+    if (loss.class_weighting_size() != view_.classes) {
+      return InvalidArgument("has " + std::to_string(loss.class_weighting_size()) + " class_weighting for " +
+                             std::to_string(view_.classes) + " classes, expected one for each");
+    }
+    class_weights_ = at::empty({view_.classes}, options());
+    for (int i = 0; i < loss.class_weighting_size(); ++i) class_weights_[i].fill_(loss.class_weighting(i));
+    return OkStatus();
+  }
+  // What each label weighs, [outer, 1, inner].
+  at::Tensor LabelWeights() const {
+    return class_weights_.index_select(0, labels_.index.view({-1})).view({view_.outer, 1, view_.inner});
+  }
   at::Tensor Classes(const at::Tensor& blob) const {
     return blob.view({view_.outer, view_.classes, view_.inner});
   }
@@ -71,6 +91,7 @@ class SoftmaxWithLossLayer final : public Layer {
   ClassView view_;
   at::Tensor probability_;
   Labels labels_;
+  at::Tensor class_weights_;  // undefined: all labels weigh 1
   double normalizer_ = 1;
 };
 

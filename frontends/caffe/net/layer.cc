@@ -28,9 +28,9 @@ void Layer::DeclareParam(Shape shape, const FillerParameter& filler) {
   declarations_.push_back({std::move(shape), filler});
 }
 
-void Layer::FreezeParams() {
-  while (param_.param_size() < static_cast<int>(declarations_.size())) param_.add_param();
-  for (ParamSpec& spec : *param_.mutable_param()) spec.set_lr_mult(0);
+void Layer::FreezeParam(int index) {
+  while (param_.param_size() <= index) param_.add_param();
+  param_.mutable_param(index)->set_lr_mult(0);
 }
 
 Layer::DiffTarget Layer::ParamDiff(int index) {

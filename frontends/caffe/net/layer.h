@@ -110,8 +110,8 @@ class Layer {
   // how many it was in the last Forward.
   virtual bool is_masked_mean() const { return false; }
   virtual std::int64_t counted() const { return 0; }
-  // Learned blobs that are running statistics, kept but never trained or averaged.
-  virtual bool params_are_statistics() const { return false; }
+  // Whether learned blob `index` is a running statistic, kept but never trained or averaged.
+  virtual bool is_statistic(int /*index*/) const { return false; }
   // From now on computes also `above`, the next layer of the same net, which works in place on the only top; false: cannot. Called at
   // most once, before the first pass.
   virtual bool Fuse(Layer* /*above*/) { return false; }
@@ -141,8 +141,8 @@ class Layer {
 
   // In SetUp: one more learned blob.
   void DeclareParam(Shape shape, const FillerParameter& filler);
-  // In SetUp: keeps all blobs of this layer from being trained.
-  void FreezeParams();
+  // In SetUp: keeps learned blob `index` from being trained.
+  void FreezeParam(int index);
 
   std::optional<std::int64_t> bad_row_;  // a Forward that fails by a row says which
   at::Tensor& weight(int index) { return At(blobs_, index).data; }

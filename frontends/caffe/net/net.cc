@@ -292,7 +292,7 @@ void Net::OwnParam(int index, int i, const ParamSpec& spec) {
                                  .blob = {},
                                  .lr_mult = spec.lr_mult(),
                                  .decay_mult = spec.decay_mult(),
-                                 .statistics = owner.params_are_statistics()};
+                                 .statistics = owner.is_statistic(i)};
   if (!spec.name().empty()) {
     shared_names_[spec.name()] = {.layer = index,
                                   .index = i,
@@ -552,7 +552,8 @@ void Net::MarkBackward() {
     for (std::size_t j = 0; j < at.bottom.size(); ++j) {
       if (layer(i).AllowForceBackward(static_cast<int>(j))) at.propagate_down[j] = true;
     }
-    for (auto& slot : layer(i).slots_) slot.wanted = !layer(i).params_are_statistics();
+    auto& slots = layer(i).slots_;
+    for (std::size_t j = 0; j < slots.size(); ++j) slots[j].wanted = !layer(i).is_statistic(static_cast<int>(j));
   }
 }
 

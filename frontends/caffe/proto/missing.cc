@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "frontends/caffe/proto/caffe.pb.h"
+#include "frontends/caffe/proto/forks.h"
 #include "frontends/caffe/proto/upgrade.h"
 
 namespace poseidon::caffe {
@@ -98,8 +99,7 @@ std::vector<Reason> ByLayer(const std::vector<Reason>& fields, const std::vector
   }
   for (const Place& place : places) {
     if (!is_unknown(place)) continue;
-    Add({.line = place.line, .what = "unknown layer type '" + place.type + "'", .layer = place.name, .type = place.type},
-        &reasons);
+    Add({.line = place.line, .what = UnknownType(place.type), .layer = place.name, .type = place.type}, &reasons);
   }
   std::sort(reasons.begin(), reasons.end(), [](const Reason& a, const Reason& b) { return a.line < b.line; });
   return reasons;
@@ -108,8 +108,8 @@ std::vector<Reason> ByLayer(const std::vector<Reason>& fields, const std::vector
 std::string InWords(const Reason& reason) {
   std::string words = reason.what;
   if (reason.layer.empty()) return words;
-  words += " of layer '" + reason.layer + "'";
   const bool told = reason.what.find('\'' + reason.type + '\'') != std::string::npos;
+  words += (told && !ForkOfType(reason.type).empty() ? " in layer '" : " of layer '") + reason.layer + "'";
   if (!reason.type.empty() && !told) words += " (" + reason.type + ")";
   if (reason.others > 0) words += " and " + std::to_string(reason.others) + (reason.others == 1 ? " other" : " others");
   return words;
@@ -130,7 +130,8 @@ std::string UnknownFieldIn(const std::string& words) {
   std::string type = quoted("Message type \"");
   const auto dot = type.rfind('.');
   if (dot != std::string::npos) type.erase(0, dot + 1);
-  return "unknown field '" + unknown + "' in " + type;
+  const std::string fork(ForkOfField(type, unknown));
+  return "unknown field '" + unknown + "'" + (fork.empty() ? "" : " of " + fork) + " in " + type;
 }
 
 Status AllThatIsMissing(google::protobuf::io::ZeroCopyInputStream* stream, const std::string& name, const Message& like,

@@ -21,8 +21,8 @@ using KnownType = std::function<bool(const std::string& type)>;
 Status AllThatIsMissing(google::protobuf::io::ZeroCopyInputStream* stream, const std::string& name,
                         const google::protobuf::Message& like, const KnownType& known, const Status& first);
 
-// "Message type "poseidon.caffe.LayerParameter" has no field named "foo"." as "unknown field 'foo' in LayerParameter"; empty for
-// other words.
+// "Message type "poseidon.caffe.LayerParameter" has no field named "foo"." as "unknown field 'foo' in LayerParameter", with the
+// fork that the field is of where that is known; empty for other words.
 std::string UnknownFieldIn(const std::string& words);
 
 }  // namespace poseidon::caffe

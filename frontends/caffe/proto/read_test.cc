@@ -50,8 +50,8 @@ layer {
   name: "roi" type: "ROIPooling" bottom: "conv" top: "roi"
   roi_pooling_param { pooled_w: 6 }
 }
-layer { name: "bn1" type: "BatchNorm" bottom: "roi" top: "bn1" bn_param { a: 1 } }
-layer { name: "bn2" type: "BatchNorm" bottom: "bn1" top: "bn2" bn_param { a: 1 } }
+layer { name: "bn1" type: "BatchNorm" bottom: "roi" top: "bn1" norm { a: 1 } }
+layer { name: "bn2" type: "BatchNorm" bottom: "bn1" top: "bn2" norm { a: 1 } }
 )";
 
 TEST_F(ReadTest, EverythingThatANetAsksForInVainIsNamedAtOnceByLayer) {
@@ -61,7 +61,7 @@ TEST_F(ReadTest, EverythingThatANetAsksForInVainIsNamedAtOnceByLayer) {
             Path("fork.prototxt") + ":2: unknown layer type 'Python' of layer 'data'; "
             "line 5: unknown field 'dilate' in ConvolutionParameter of layer 'conv' (Convolution); "
             "line 7: unknown layer type 'ROIPooling' of layer 'roi'; "
-            "line 11: unknown field 'bn_param' in LayerParameter of layer 'bn1' (BatchNorm) and 1 other");
+            "line 11: unknown field 'norm' in LayerParameter of layer 'bn1' (BatchNorm) and 1 other");
 }
 
 TEST(ParseText, ALongListOfMissingThingsIsCut) {

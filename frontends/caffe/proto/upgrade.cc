@@ -172,6 +172,15 @@ void UpgradeBatchNorm(NetParameter* net) {
   }
 }
 
+// A field of Intel's fork for all layers at once.
+void UpgradeStatisticsBatch(NetParameter* net) {
+  if (net->bn_stats_batch_size() == 0) return;
+  for (LayerParameter& layer : *net->mutable_layer()) {
+    if (layer.type() == "BatchNorm") layer.mutable_batch_norm_param()->set_stats_batch_size(net->bn_stats_batch_size());
+  }
+  net->clear_bn_stats_batch_size();
+}
+
 const char* SolverTypeName(SolverParameter::SolverType type) {
   switch (type) {
     case SolverParameter::SGD: return "SGD";
@@ -236,6 +245,7 @@ Status UpgradeNet(const std::string& name, NetParameter* net) {
   POSEIDON_RETURN_IF_ERROR(UpgradeLayers(name, net));
   POSEIDON_RETURN_IF_ERROR(UpgradeInputs(name, net));
   UpgradeBatchNorm(net);
+  UpgradeStatisticsBatch(net);
   return OkStatus();
 }
 

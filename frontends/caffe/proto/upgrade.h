@@ -18,6 +18,7 @@ namespace poseidon::caffe {
 //   `input` with `input_dim` or `input_shape`                                  -> a first Input layer
 //   `input` without either, of blobs that a layer makes                        -> nothing
 //   three params of a BatchNorm layer                                          -> lr and decay 0
+//   `bn_stats_batch_size` of Intel's fork                                      -> stats_batch_size of every BatchNorm
 // Fails, naming `name`, when forms of layers are mixed, for what the first form does not have, and for
 // input dimensions that do not fit the inputs.
 Status UpgradeNet(const std::string& name, NetParameter* net);

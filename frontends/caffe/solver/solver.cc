@@ -15,6 +15,7 @@
 #include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/proto/at.h"
+#include "frontends/caffe/proto/forks.h"
 #include "frontends/caffe/solver/gradient_norm.h"
 #include "frontends/caffe/solver/learning_rate.h"
 #include "frontends/caffe/solver/nets.h"
@@ -64,6 +65,13 @@ Status CheckNamesDiffer(const Net& net) {
   return OkStatus();
 }
 
+// What the files ask for and nobody looks at.
+void TellNotes(const SolverParameter& parameters, const SolverNets& nets, SolverObserver* observer) {
+  std::vector<const google::protobuf::Message*> messages = {&parameters, &nets.train.net};
+  for (const SolverNets::Part& test : nets.tests) messages.push_back(&test.net);
+  for (const std::string& note : NotesOn(messages)) observer->OnNote(note);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Solver>> Solver::Create(const SolverParameter& parameters,
@@ -100,6 +108,7 @@ Result<std::unique_ptr<Solver>> Solver::Create(const SolverParameter& parameters
   for (const std::string& weights : parameters.weights()) {
     POSEIDON_RETURN_IF_ERROR(solver->LoadWeightFiles(weights));
   }
+  if (solver->options_.observer != nullptr) TellNotes(parameters, nets, solver->options_.observer);
   return solver;
 }
 

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_FRONTENDS_CAFFE_LAYERS_BOXES_H_
+#define POSEIDON_FRONTENDS_CAFFE_LAYERS_BOXES_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <vector>
+
+#include "frontends/caffe/proto/caffe.pb.h"
+#include "poseidon/base/result.h"
+
+namespace poseidon::caffe {
+
+// Boxes of SSD, in parts of the image's width and height. T is the net's type: SSD computes in it.
+template <typename T>
+struct Box {
+  T x1 = 0;
+  T y1 = 0;
+  T x2 = 0;
+  T y2 = 0;
+};
+
+// The area; 0 of a box whose corners are the wrong way round.
+template <typename T>
+T AreaOf(const Box<T>& box);
+
+// The area that two boxes share, over that which they cover together.
+template <typename T>
+T Overlap(const Box<T>& a, const Box<T>& b);
+
+// The boxes that a net's predictions are relative to, and what a unit of each coordinate of a prediction is.
+template <typename T>
+struct Priors {
+  std::vector<Box<T>> boxes;
+  std::vector<std::array<T, 4>> variances;
+};
+
+// Of a blob of shape 1 x 2 x 4P, which PriorBox makes. Fails for another shape, for a variance that is not above 0, and for a
+// box without area where `code` divides by its sides.
+template <typename T>
+Result<Priors<T>> ReadPriors(const at::Tensor& blob, PriorBoxParameter::CodeType code);
+
+// How boxes become predictions: which form, and whether the loss or the prediction holds the variances.
+struct BoxCode {
+  PriorBoxParameter::CodeType type = PriorBoxParameter::CORNER;
+  bool variance_in_target = false;
+};
+
+// The box that four predictions stand for, relative to prior `index`.
+template <typename T>
+Box<T> Decode(const BoxCode& code, const Priors<T>& priors, std::size_t index, const T* prediction);
+// The reverse; `box` has an area where the code is CENTER_SIZE.
+template <typename T>
+std::array<T, 4> Encode(const BoxCode& code, const Priors<T>& priors, std::size_t index, const Box<T>& box);
+
+}  // namespace poseidon::caffe
+
+#endif  // POSEIDON_FRONTENDS_CAFFE_LAYERS_BOXES_H_

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A net as forks of Caffe write it: fields for speed are noted once, its layers train on several workers, a refusal says the fork."""
+
+import caffe_files
+import job as jobs
+
+NOTE = "'shuffle' is not looked at: records come in the order of their keys"
+
+
+def forked_net(bench):
+    """Fields of NVCaffe, a block as SENet has it behind a shuffle, and three batch normalizations of forks."""
+    net = 'default_forward_type: FLOAT16\n' + bench.lenet().read_text()
+    net = net.replace("data_param {", "data_param { shuffle: true cache: true")
+    block = """
+layer { name: "bn1" type: "BN" bottom: "pool1" top: "bn1"
+  bn_param { slope_filler { value: 1 } bias_filler { value: 0 } } }
+layer { name: "shuffled" type: "Convolution" bottom: "bn1" top: "wide"
+  convolution_param { num_output: 6 kernel_size: 1 conv_algorithm: "auto" weight_filler { type: "xavier" } } }
+layer { name: "norm" type: "BatchNorm" bottom: "wide" top: "wide" batch_norm_param { scale_bias: true } }
+layer { name: "bn2" type: "BN" bottom: "wide" top: "wide"
+  bn_param { scale_filler { value: 1 } shift_filler { value: 0.1 } } }
+layer { name: "shuffle" type: "ShuffleChannel" bottom: "wide" top: "shuffle" shuffle_channel_param { group: 2 } }
+layer { name: "squeeze" type: "Pooling" bottom: "shuffle" top: "squeeze" pooling_param { pool: AVE global_pooling: true } }
+layer { name: "gate" type: "Sigmoid" bottom: "squeeze" top: "gate" }
+layer { name: "excite" type: "Axpy" bottom: "gate" bottom: "shuffle" bottom: "wide" top: "excite" }
+"""
+    first = net.index("layer {\n  name: \"ip1\"")
+    return bench.write("forked.prototxt", net[:first] + block + net[first:].replace('bottom: "pool1"', 'bottom: "excite"', 1))
+
+
+def test_a_net_of_forks_trains_on_two_workers(bench):
+    solver = bench.solver(net=forked_net(bench), max_iter=12, test_interval=6, snapshot=6, snapshot_after_train=True,
+                          snapshot_prefix=bench.folder / "snap", solver_data_type=1)
+    done = bench.train(solver, "--workers", 2)
+    assert done.err.text.count(NOTE) == 1, done.err.text
+    assert done.err.text.count("'cache' is not looked at") == 1
+    assert done.err.text.count("'default_forward_type'") == 1
+    assert "'solver_data_type', 'default_forward_type' are not looked at" in done.err.text
+    assert "'conv_algorithm' is not looked at" in done.err.text
+    assert done.summary["replicas_equal"]
+    # Statistics are saved and come back.
+    resumed = bench.train(solver, "--workers", 2, "--snapshot", bench.folder / "snap_iter_6.solverstate", run_dir="resumed")
+    assert resumed.summary["weights_hash"] == done.summary["weights_hash"]
+    assert resumed.summary["test"] == done.summary["test"]
+
+
+def test_a_net_is_timed_with_the_same_notes(bench):
+    done = jobs.run(bench.poseidon, "time", "--model", forked_net(bench), "--iterations", 1)
+    assert done.code == 0, done.err.text
+    assert done.err.text.count("poseidon: " + NOTE) == 1
+
+
+def test_what_is_missing_is_named_with_its_fork(bench):
+    net = bench.write("ssd.prototxt", """
+layer { name: "data" type: "AnnotatedData" top: "data" top: "label" annotated_data_param { anno_type: BBOX }
+        transform_param { resize_param { prob: 1 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 2 kernel_size: 3 relu: true } }
+""")
+    done = jobs.run(bench.poseidon, "time", "--model", net)
+    assert done.code == 1
+    assert len(done.err.lines) == 1, done.err.text
+    assert f"{net}:2: unknown layer type 'AnnotatedData' of SSD in layer 'data'; line 4: unknown field 'relu' of Intel Caffe in " \
+           "ConvolutionParameter of layer 'conv' (Convolution)" in done.err.text
