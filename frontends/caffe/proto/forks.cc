@@ -85,6 +85,11 @@ constexpr FieldsOfFork kFields[] = {
 };
 
 constexpr Note kNotes[] = {
+    {"this trainer computes on the CPU", "SolverParameter.device_id"},
+    {"the gradient of a layer is sent as soon as it is computed", "SolverParameter.layer_wise_reduce"},
+    {"transform_param { force_color: true } makes three channels, as in Caffe 1.0", "DataParameter.force_encoded_color"},
+    {"results do not depend on it", "ConvolutionParameter.force_nd_im2col"},
+    {"there is no net of steps inside the layer, and debug_info of the solver prints the layer", "RecurrentParameter.debug_info"},
     {"records come in the order of their keys", "DataParameter.shuffle"},
     {"batches are read in the background, prefetch of them ahead",
      "DataParameter.cache DataParameter.precache DataParameter.threads DataParameter.parser_threads "
@@ -127,7 +132,8 @@ void Collect(const Message& message, Named* named) {
   std::vector<const FieldDescriptor*> fields;
   reflection->ListFields(message, &fields);
   for (const FieldDescriptor* field : fields) {
-    const bool off = !field->is_repeated() && field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !reflection->GetBool(message, field);
+    const bool off = !field->is_repeated() && field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL &&
+                     reflection->GetBool(message, field) == field->default_value_bool();
     const std::string full = message.GetDescriptor()->name() + "." + field->name();
     for (std::size_t i = 0; i < std::size(kNotes) && !off; ++i) {
       std::vector<std::string>& same = (*named)[i];

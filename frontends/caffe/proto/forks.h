@@ -19,8 +19,8 @@ std::string_view ForkOfField(std::string_view message, std::string_view field);
 std::string UnknownType(std::string_view type);
 
 // A sentence for every kind of field that is set in `messages` (nets, solvers) and is read without being followed, because
-// no result depends on it: "'shuffle' is not looked at: records come in the order of their keys". A field that is set to
-// false asks for nothing.
+// no result depends on it: "'shuffle' is not looked at: records come in the order of their keys". A field of true and
+// false that has its default asks for nothing.
 std::vector<std::string> NotesOn(const std::vector<const google::protobuf::Message*>& messages);
 
 }  // namespace poseidon::caffe

@@ -20,7 +20,6 @@
 #include "frontends/caffe/solver/learning_rate.h"
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/test_run.h"
-#include "frontends/caffe/solver/unused_fields.h"
 #include "poseidon/base/check.h"
 
 namespace poseidon::caffe {
@@ -81,10 +80,6 @@ Result<std::unique_ptr<Solver>> Solver::Create(const SolverParameter& parameters
   POSEIDON_ASSIGN_OR_RETURN(auto rule, MakeUpdateRule(parameters));
   POSEIDON_RETURN_IF_ERROR(CheckSnapshots(parameters, options.writes_snapshots));
   POSEIDON_ASSIGN_OR_RETURN(const SolverNets nets, ReadSolverNets(parameters, options.folder));
-
-  if (options.observer != nullptr) {
-    for (const std::string& sentence : UnusedFields(parameters, nets)) options.observer->OnNote(sentence);
-  }
 
   NetOptions net_options;
   net_options.fuse = !parameters.debug_info();  // whose lines are of every layer
