@@ -49,9 +49,10 @@ def neurons():
 
 def convolutions():
     net = Net().input("data", 2, 4, 11, 9).input("line", 2, 4, 13).input("volume", 2, 2, 5, 6, 7)
-    for i, options in enumerate(("kernel_size: 3", "kernel_size: 3 bias_term: false pad: 1 stride: 2",
-                                 "kernel_h: 5 kernel_w: 2 pad_h: 2 pad_w: 1 stride_h: 3 stride_w: 1",
-                                 "kernel_size: 3 group: 2 dilation: 2", "kernel_size: 3 pad: 2 pad: 0 dilation: 2 dilation: 1 group: 4")):
+    windows = ("kernel_size: 3", "kernel_size: 3 bias_term: false pad: 1 stride: 2",
+               "kernel_h: 5 kernel_w: 2 pad_h: 2 pad_w: 1 stride_h: 3 stride_w: 1", "kernel_size: 3 group: 2 dilation: 2",
+               "kernel_size: 3 pad: 2 pad: 0 dilation: 2 dilation: 1 group: 4")
+    for i, options in enumerate(windows):
         for kind in ("Convolution", "Deconvolution"):
             net.layer(kind, f"{kind.lower()}{i}", "data", f"convolution_param {{ num_output: 8 {options} }}")
     net.layer("DepthwiseConvolution", "depthwise", "data", "convolution_param { num_output: 8 kernel_size: 3 pad: 1 }")
@@ -66,7 +67,8 @@ def convolutions():
     net.layer("Power", "other", "data", "power_param { scale: 0.5 shift: 0.25 }")
     net.layer("Convolution", "twins", ["data", "other"], "convolution_param { num_output: 3 kernel_size: 2 }", ["left", "right"])
     for name, bottom in (("first", "data"), ("second", "other")):
-        net.layer("Convolution", name, bottom, 'param { name: "w" } param { name: "b" } convolution_param { num_output: 3 kernel_size: 2 }')
+        net.layer("Convolution", name, bottom,
+                  'param { name: "w" } param { name: "b" } convolution_param { num_output: 3 kernel_size: 2 }')
     return net
 
 
@@ -83,17 +85,19 @@ def products():
 
 def poolings():
     net = Net().input("data", 2, 3, 13, 11).input("square", 2, 2, 7, 7)
-    windows = ("kernel_size: 3 stride: 2", "kernel_size: 3 stride: 2 pad: 1", "kernel_size: 2 stride: 2", "kernel_size: 2 stride: 2 pad: 1",
-               "kernel_size: 5 stride: 3 pad: 2", "kernel_size: 3 pad: 1", "kernel_size: 4 stride: 3 pad: 3",
-               "kernel_h: 4 kernel_w: 2 stride_h: 3 stride_w: 2 pad_h: 2 pad_w: 0", "kernel_size: 5 stride: 4 pad: 1",
-               "kernel_size: 2 stride: 3 pad: 1", "kernel_size: 3 stride: 2 pad: 1 round_mode: FLOOR",
-               "kernel_size: 2 stride: 2 round_mode: FLOOR", "kernel_size: 3 stride: 2 ceil_mode: false", "kernel_size: 7", "global_pooling: true")
+    windows = ("kernel_size: 3 stride: 2", "kernel_size: 3 stride: 2 pad: 1", "kernel_size: 2 stride: 2",
+               "kernel_size: 2 stride: 2 pad: 1", "kernel_size: 5 stride: 3 pad: 2", "kernel_size: 3 pad: 1",
+               "kernel_size: 4 stride: 3 pad: 3", "kernel_h: 4 kernel_w: 2 stride_h: 3 stride_w: 2 pad_h: 2 pad_w: 0",
+               "kernel_size: 5 stride: 4 pad: 1", "kernel_size: 2 stride: 3 pad: 1", "kernel_size: 3 stride: 2 pad: 1 round_mode: FLOOR",
+               "kernel_size: 2 stride: 2 round_mode: FLOOR", "kernel_size: 3 stride: 2 ceil_mode: false", "kernel_size: 7",
+               "global_pooling: true")
     for pool in ("MAX", "AVE"):
         for bottom in ("data", "square"):
             net.several("Pooling", f"{pool}_{bottom}", bottom, [f"pooling_param {{ pool: {pool} {window} }}" for window in windows])
     for i, window in enumerate(windows):
         net.layer("Pooling", f"places{i}", "data", f"pooling_param {{ pool: MAX {window} }}", [f"best{i}", f"place{i}"])
-    net.several("SPP", "spp", "data", [f"spp_param {{ pyramid_height: {height} pool: {pool} }}" for height in (1, 2, 3) for pool in ("MAX", "AVE")])
+    for pool in ("MAX", "AVE"):
+        net.several("SPP", f"spp_{pool}", "data", [f"spp_param {{ pyramid_height: {height} pool: {pool} }}" for height in (1, 2, 3)])
     net.several("LRN", "lrn", "data", [f"lrn_param {{ {options} }}" for options in (
         "", "local_size: 3 alpha: 0.9 beta: 0.5 k: 2", "norm_region: WITHIN_CHANNEL local_size: 3 alpha: 0.5",
         "norm_region: WITHIN_CHANNEL local_size: 5 beta: 0.6")])
@@ -109,33 +113,35 @@ def normalizations():
     net.several("Scale", "gated", ["data", "gate"], ["scale_param { axis: 0 }"])
     net.several("Bias", "bias", "data", ["", "bias_param { axis: 2 num_axes: 2 }"])
     net.layer("Bias", "added", ["data", "gate"], "bias_param { axis: 0 }")
-    net.several("MVN", "mvn", "data", ["", "mvn_param { across_channels: true }", "mvn_param { normalize_variance: false }", "mvn_param { eps: 0.5 }"])
+    net.several("MVN", "mvn", "data", ["", "mvn_param { across_channels: true }", "mvn_param { normalize_variance: false }",
+                                       "mvn_param { eps: 0.5 }"])
     net.layer("MVN", "mvn_of_matrix", "matrix", "mvn_param { across_channels: true }")
     net.layer("Power", "other", "data", "power_param { power: 2 shift: 0.5 }")
     net.layer("TanH", "third", "data")
     for i, options in enumerate(("", "coeff: 0.5 coeff: -1 coeff: 2", "operation: PROD", "operation: MAX")):
         net.layer("Eltwise", f"eltwise{i}", ["data", "other", "third"], f"eltwise_param {{ {options} }}")
     net.layer("Eltwise", "difference", ["data", "other"], "eltwise_param { coeff: 1 coeff: -1 }")
-    net.several("Reduction", "reduction", "data", [f"reduction_param {{ axis: {axis} operation: {operation} {coeff} }}" for axis, operation, coeff in (
-        (1, "SUM", ""), (2, "ASUM", "coeff: 2"), (-1, "SUMSQ", "coeff: -0.5"), (1, "MEAN", ""), (3, "MEAN", "coeff: 3"))])
+    net.several("Reduction", "reduction", "data", [f"reduction_param {{ {options} }}" for options in (
+        "axis: 1", "axis: 2 operation: ASUM coeff: 2", "axis: -1 operation: SUMSQ coeff: -0.5", "axis: 1 operation: MEAN",
+        "axis: 3 operation: MEAN coeff: 3")])
     return net
 
 
 def shapes():
     net = Net().input("data", 2, 6, 5, 4).input("small", 2, 6, 3, 2).input("tied", 2, 4, 3)
     net.layer("Power", "other", "data", "power_param { scale: 2 }")
-    net.several("Concat", "concat", ["data", "other"], ["", "concat_param { axis: 2 }", "concat_param { axis: -1 }", "concat_param { concat_dim: 3 }",
-                                                        "concat_param { axis: 0 }"])
+    net.several("Concat", "concat", ["data", "other"], ["", "concat_param { axis: 2 }", "concat_param { axis: -1 }",
+                                                        "concat_param { concat_dim: 3 }", "concat_param { axis: 0 }"])
     net.layer("Concat", "alone", "data")
     net.layer("Slice", "halves", "data", tops=["half0", "half1"])
     net.layer("Slice", "parts", "data", "slice_param { axis: 1 slice_point: 1 slice_point: 3 }", ["part0", "part1", "part2"])
     net.layer("Slice", "columns", "data", "slice_param { axis: -1 slice_point: 3 }", ["column0", "column1"])
     net.layer("Slice", "old", "data", "slice_param { slice_dim: 3 }", ["old0", "old1"])
-    net.several("Flatten", "flatten", "data", ["", "flatten_param { axis: 2 }", "flatten_param { axis: 1 end_axis: 2 }", "flatten_param { axis: 0 end_axis: 1 }"])
+    net.several("Flatten", "flatten", "data", ["", "flatten_param { axis: 2 }", "flatten_param { axis: 1 end_axis: 2 }",
+                                               "flatten_param { axis: 0 end_axis: 1 }"])
     net.several("Reshape", "reshape", "data", [f"reshape_param {{ {options} }}" for options in (
-        "shape { dim: 0 dim: -1 }", "shape { dim: 0 dim: 3 dim: -1 dim: 0 }", "shape { dim: -1 dim: 4 }", "shape { dim: 2 dim: 10 } axis: 2",
-        "shape { dim: 2 dim: 3 } axis: 1 num_axes: 1",
-        "shape { dim: 1 } axis: -1 num_axes: 0")])
+        "shape { dim: 0 dim: -1 }", "shape { dim: 0 dim: 3 dim: -1 dim: 0 }", "shape { dim: -1 dim: 4 }",
+        "shape { dim: 2 dim: 10 } axis: 2", "shape { dim: 2 dim: 3 } axis: 1 num_axes: 1", "shape { dim: 1 } axis: -1 num_axes: 0")])
     net.several("Crop", "crop", ["data", "small"], ["", "crop_param { offset: 1 }", "crop_param { offset: 2 offset: 1 }"])
     net.layer("Crop", "crop_all", ["data", "small"], "crop_param { axis: 1 offset: 0 offset: 2 offset: 1 }")
     net.several("Tile", "tile", "data", ["tile_param { tiles: 3 }", "tile_param { axis: 2 tiles: 2 }", "tile_param { axis: -1 tiles: 2 }"])
@@ -143,7 +149,8 @@ def shapes():
     net.layer("Bias", "with_constant", ["data", "constant"], "bias_param { axis: 1 }")
     for name in ("data", "tied"):
         net.several("ArgMax", f"argmax_{name}", name, [f"argmax_param {{ {options} }}" for options in (
-            "", "top_k: 3", "out_max_val: true top_k: 2", "axis: 1", "axis: 1 top_k: 2", "axis: -1 top_k: 2 out_max_val: true", "axis: 2 out_max_val: true")])
+            "", "top_k: 3", "out_max_val: true top_k: 2", "axis: 1", "axis: 1 top_k: 2",
+            "axis: -1 top_k: 2 out_max_val: true", "axis: 2 out_max_val: true")])
     return net
 
 
@@ -181,7 +188,8 @@ def fixed():
     for name, (kind, bottoms, options) in rows.items():
         net = Net().input("data", 3, 4, 5, 2)
         if "twice" in bottoms:
-            net.layer("Power", "other", "data", "power_param { shift: 1 }").layer("Concat", "twice", ["data", "other"], "concat_param { axis: 0 }")
+            net.layer("Power", "other", "data", "power_param { shift: 1 }")
+            net.layer("Concat", "twice", ["data", "other"], "concat_param { axis: 0 }")
         yield name, net.layer(kind, "only", bottoms, options)
 
 

@@ -121,7 +121,8 @@ def test_chosen_outputs(cases):
     found = run(path, case.inputs)
     assert found.keys() == {"conv", "ip"} and (found["conv"] >= 0).all() and (found["conv"] == 0).any()
     assert difference(found["ip"], case.outputs["ip"]) <= 1e-5
-    assert "no layer of the net in the TEST phase computes a blob 'data'" in export(case.net, case.weights, path, "--output", "data", code=1)
+    sentence = export(case.net, case.weights, path, "--output", "data", code=1)
+    assert "no layer of the net in the TEST phase computes a blob 'data'" in sentence
 
 
 def test_weights_beside_the_model(cases):

@@ -127,7 +127,9 @@ void ExportOnnx(const Flags& flags, const caffe::DeployNet& deploy, const caffe:
 
 void Export(const Flags& flags) {
   const Format format = FormatOf(flags.out);
-  if (format == Format::kUnknown) FailUsage(flags.out + ": expected a file that ends in .onnx, .safetensors, .caffemodel or .caffemodel.h5");
+  if (format == Format::kUnknown) {
+    FailUsage(flags.out + ": expected a file that ends in .onnx, .safetensors, .caffemodel or .caffemodel.h5");
+  }
   caffe::FlushSubnormals();
   const caffe::DeployNet deploy = ReadDeployNet(flags, format);
   const std::unique_ptr<caffe::Net> net = BuildDeployNet(flags, deploy);
@@ -146,14 +148,31 @@ void AddExport(CLI::App& app) {
   c->footer("  poseidon export deploy.prototxt model.caffemodel model.onnx\n"
             "  poseidon export deploy.prototxt model.caffemodel model.safetensors\n"
             "  poseidon export deploy.prototxt model.safetensors model.caffemodel");
-  c->add_option("model", flags->model, "Net, as Caffe has it; of its TEST phase the losses are left out")->type_name("PROTOTXT")->required()->check(InputFile());
-  c->add_option("weights", flags->weights, ".caffemodel, .caffemodel.h5 or .safetensors")->type_name("FILE")->required()->check(SnapshotFiles());
-  c->add_option("out", flags->out, ".onnx, .safetensors, .caffemodel or .caffemodel.h5")->type_name("FILE")->required()->check(OutputFile());
+  c->add_option("model", flags->model, "Net, as Caffe has it; of its TEST phase the losses are left out")
+      ->type_name("PROTOTXT")
+      ->required()
+      ->check(InputFile());
+  c->add_option("weights", flags->weights, ".caffemodel, .caffemodel.h5 or .safetensors")
+      ->type_name("FILE")
+      ->required()
+      ->check(SnapshotFiles());
+  c->add_option("out", flags->out, ".onnx, .safetensors, .caffemodel or .caffemodel.h5")
+      ->type_name("FILE")
+      ->required()
+      ->check(OutputFile());
   c->add_option("--batch", flags->batch, "Images that the ONNX model takes at once; without it any number, where the net allows it")
-      ->type_name("N")->check(WholeNumber(1, 1 << 20))->default_str("");
-  c->add_option("--shape", flags->shapes, "Shape of an input, where the net has another, or a database that is not there; more than once for several")
-      ->type_name("NAME=N,C,H,W")->expected(1)->take_all();
-  c->add_option("--output", flags->outputs, "Blob to compute, and no other; more than once for several")->type_name("NAME")->expected(1)->take_all();
+      ->type_name("N")
+      ->check(WholeNumber(1, 1 << 20))
+      ->default_str("");
+  c->add_option("--shape", flags->shapes,
+                "Shape of an input, where the net has another, or a database that is not there; more than once for several")
+      ->type_name("NAME=N,C,H,W")
+      ->expected(1)
+      ->take_all();
+  c->add_option("--output", flags->outputs, "Blob to compute, and no other; more than once for several")
+      ->type_name("NAME")
+      ->expected(1)
+      ->take_all();
   c->add_flag("--external-data", flags->external_data, "Put the weights into OUT.data, as is done above 2 GiB");
   AddStateFlags(*c, flags->level, flags->stage);
   c->callback([flags] { Export(*flags); });

@@ -59,7 +59,8 @@ Result<NetParameter> ReadNetTensors(const Net& net, const std::string& path) {
     layer->set_name(name);
     for (const auto& [index, tensor] : found->second) {
       if (index != layer->blobs_size()) {
-        return InvalidArgument(path + " has a tensor '" + tensor->name + "', but no '" + unique + "." + std::to_string(layer->blobs_size()) + "'");
+        const std::string missing = unique + "." + std::to_string(layer->blobs_size());
+        return InvalidArgument(path + " has a tensor '" + tensor->name + "', but no '" + missing + "'");
       }
       ToBlob(*tensor, layer->add_blobs());
     }

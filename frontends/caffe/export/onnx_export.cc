@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -131,7 +133,8 @@ class Walk {
     }
     const ExportedLayer layer = Describe(net_, index, shapes_, value_of_);
     for (const ExportShape& shape : layer.top_shapes) {
-      if (std::find(shape.extents.begin(), shape.extents.end(), 0) != shape.extents.end()) return InvalidArgument("makes a blob without numbers");
+      const bool is_empty = std::find(shape.extents.begin(), shape.extents.end(), 0) != shape.extents.end();
+      if (is_empty) return InvalidArgument("makes a blob without numbers");
     }
     const OnnxConverter convert = FindOnnxConverter(param.type());
     if (convert == nullptr) return Unimplemented("");

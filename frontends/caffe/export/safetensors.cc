@@ -97,7 +97,9 @@ Result<Place> ReadPlace(const std::string& name, const json& entry, std::uint64_
   place.end = entry["data_offsets"][1].get<std::uint64_t>();
   std::uint64_t bytes = BytesPerNumber(place.dtype);
   if (bytes == 0) return wrong("has dtype " + place.dtype.substr(0, 16) + ", expected F32, F64, F16 or BF16");
-  if (place.begin > place.end || place.end > all) return wrong("has data_offsets beyond the " + std::to_string(all) + " bytes of numbers");
+  if (place.begin > place.end || place.end > all) {
+    return wrong("has data_offsets beyond the " + std::to_string(all) + " bytes of numbers");
+  }
   if (entry["shape"].size() > kMostAxes) return wrong("has " + std::to_string(entry["shape"].size()) + " axes, expected at most 32");
   for (const json& value : entry["shape"]) {
     const auto extent = value.get<std::uint64_t>();
@@ -105,8 +107,8 @@ Result<Place> ReadPlace(const std::string& name, const json& entry, std::uint64_
     bytes *= extent;
     place.shape.push_back(static_cast<std::int64_t>(extent));
   }
-  if (bytes != place.end - place.begin) return wrong("has a shape of " + std::to_string(bytes) + " bytes, its data_offsets hold " + std::to_string(place.end - place.begin));
-  return place;
+  if (bytes == place.end - place.begin) return place;
+  return wrong("has a shape of " + std::to_string(bytes) + " bytes, its data_offsets hold " + std::to_string(place.end - place.begin));
 }
 
 // The entries of the header in the order of their numbers, which follow one another from first to last.
@@ -121,7 +123,8 @@ Result<std::vector<Place>> ReadPlaces(const std::string& header, std::uint64_t a
     POSEIDON_ASSIGN_OR_RETURN(Place place, ReadPlace(name, entry, all));
     places.push_back(std::move(place));
   }
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  const auto before = [](const Place& a, const Place& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); };
+  std::sort(places.begin(), places.end(), before);
   std::uint64_t end = 0;
   for (const Place& place : places) {
     if (place.begin != end) return DataLoss("the numbers of tensor '" + place.name + "' do not follow those before it");
@@ -140,7 +143,9 @@ struct Header {
 
 Result<Header> ReadHeader(const File& file, const std::string& path) {
   struct stat status {};
-  if (::fstat(file.fd(), &status) != 0 || !S_ISREG(status.st_mode)) return InvalidArgument("it is not a file that can be read in any order");
+  if (::fstat(file.fd(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return InvalidArgument("it is not a file that can be read in any order");
+  }
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size < 8) return DataLoss("it has " + std::to_string(size) + " bytes, expected 8 that say how long the header is");
   std::string first;

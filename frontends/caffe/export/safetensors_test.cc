@@ -57,7 +57,8 @@ TEST_F(SafetensorsTest, TensorsComeBack) {
 }
 
 TEST_F(SafetensorsTest, OtherWidthsBecomeFloats) {
-  const auto tensors = Read(R"({"h":{"dtype":"F16","shape":[6],"data_offsets":[0,12]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[12,16]},
+  const auto tensors = Read(R"({"h":{"dtype":"F16","shape":[6],"data_offsets":[0,12]},
+                               "b":{"dtype":"BF16","shape":[2],"data_offsets":[12,16]},
                                "d":{"dtype":"F64","shape":[1],"data_offsets":[16,24]}})",
                             std::string("\x00\x3c\x00\xc1\x01\x00\xff\x7b\x00\x7c\x00\x84", 12) + std::string("\xc0\x3f\x20\xc1", 4) +
                                 std::string("\x00\x00\x00\x00\x00\x00\xd0\x3f", 8));
@@ -78,7 +79,8 @@ TEST_F(SafetensorsTest, HostileHeadersAreRefusedInASentence) {
   EXPECT_THAT(Refusal(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,4]}})", four), HasSubstr("more numbers"));
   EXPECT_THAT(Refusal(R"({"a":{"dtype":"F32","shape":[0,18446744073709551615],"data_offsets":[0,0]}})", four), HasSubstr("more numbers"));
   EXPECT_THAT(Refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", four + four), HasSubstr("8 bytes of numbers"));
-  EXPECT_THAT(Refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", four),
+  EXPECT_THAT(Refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},
+                          "b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", four),
               HasSubstr("do not follow"));
   EXPECT_THAT(Refusal(std::string(100000, '['), ""), HasSubstr("not a JSON object"));
   EXPECT_THAT(Refusal(R"({"a":)" + std::string(100000, '[') + std::string(100000, ']') + "}", ""), HasSubstr("no dtype"));
