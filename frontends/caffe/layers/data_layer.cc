@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "frontends/caffe/data/batch_source.h"
+#include "frontends/caffe/data/source_part.h"
 #include "frontends/caffe/net/layer.h"
 #include "frontends/caffe/net/random.h"
 
@@ -30,16 +31,17 @@ class DataLayer final : public Layer {
     POSEIDON_ASSIGN_OR_RETURN(Transformer transformer, Transformer::Make(transform, phase()));
     BatchSource::Options options;
     options.database = data.backend() == DataParameter::LMDB ? Database::kLmdb : Database::kLevelDb;
-    options.path = data.source();
+    POSEIDON_ASSIGN_OR_RETURN(part_, PartOf(data.source(), data.shared_file_system(), context().share.rank, context().share.world));
+    options.path = part_.path;
     options.rows = rows_;
-    options.stride =
-        static_cast<std::uint64_t>(rows_) * static_cast<std::uint64_t>(context().share.world);
+    options.stride = static_cast<std::uint64_t>(rows_) * (part_.own ? 1 : static_cast<std::uint64_t>(context().share.world));
     options.ahead = std::max<std::size_t>(1, data.prefetch());
     options.dtype = context().dtype;
     options.channels = transform.force_color()  ? Channels::kColour
                        : transform.force_gray() ? Channels::kGrey
                                                 : Channels::kAsStored;
-    const RandomStream stream(context().seed, RandomPurpose::kTransform, unique_name(),
+    // Equal numbers are other samples in another worker's part.
+    const RandomStream stream(context().seed, RandomPurpose::kTransform, unique_name() + part_.suffix,
                               phase() == TRAIN ? 0 : 1);
     // The same number on all workers: they share the records from there on.
     if (data.rand_skip() > 0) {
@@ -63,8 +65,9 @@ class DataLayer final : public Layer {
   Status Forward(const Blobs& /*bottom*/, const Blobs& top) override {
     const auto rows = static_cast<std::uint64_t>(rows_);
     const std::uint64_t batch = context().pass->batch;
-    const std::uint64_t first = phase() == TRAIN ? FirstTrainSample(batch, context().share, rows)
-                                                 : FirstTestSample(batch, rows);
+    const std::uint64_t first = part_.own          ? FirstSampleOfPart(batch, phase() == TRAIN, context().share, rows)
+                                : phase() == TRAIN ? FirstTrainSample(batch, context().share, rows)
+                                                   : FirstTestSample(batch, rows);
     POSEIDON_RETURN_IF_ERROR(source_->Take(skip_ + first, &batch_));
     first_ = skip_ + first;
     top[0]->data = batch_.images;
@@ -74,13 +77,14 @@ class DataLayer final : public Layer {
 
   std::string RecordAt(std::int64_t row) const override {
     return "record " + std::to_string((first_ + static_cast<std::uint64_t>(row)) % source_->records()) + " of " +
-           param().data_param().source() + ", counted from 0 in the order of keys";
+           part_.path + ", counted from 0 in the order of keys";
   }
 
  private:
   std::int64_t rows_ = 0;
   std::uint64_t first_ = 0;  // the sample of the batch's first row
   std::uint64_t skip_ = 0;  // records passed over at the beginning, below rand_skip
+  SourcePart part_;
   std::unique_ptr<BatchSource> source_;
   Batch batch_;
 };
