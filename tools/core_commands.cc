@@ -4,6 +4,7 @@
 
 #include "tools/commands.h"
 #include "tools/console/fail.h"
+#include "tools/logs/commands.h"
 #include "tools/profile/plan_command.h"
 #include "tools/profile/profile_command.h"
 #include "tools/run/commands.h"
@@ -33,6 +34,7 @@ void AddCommands(CLI::App& app) {
   AddRun(app);
   AddPythonCommands(app);
   AddRank(app);
+  logs::AddLogCommands(app);
   profile::AddPlan(app, MeasureElsewhere);
   profile::AddProfile(app, ProfileElsewhere, RunMeasured);
   AddElsewhere(app, "train", "Train or fine-tune a Caffe model");
@@ -40,6 +42,7 @@ void AddCommands(CLI::App& app) {
   AddElsewhere(app, "time", "Time a Caffe net layer by layer");
   AddElsewhere(app, "convert-mnist", "Convert files like MNIST's (IDX) to LMDB");
   AddElsewhere(app, "device_query", "Show the devices of this machine");
+  AddElsewhere(app, "draw_net", "Draw a Caffe net");
 }
 
 }  // namespace poseidon::tools

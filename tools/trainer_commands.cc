@@ -5,11 +5,13 @@
 
 #include "tools/commands.h"
 #include "tools/console/fail.h"
+#include "tools/logs/commands.h"
 #include "tools/profile/plan_command.h"
 #include "tools/profile/profile_command.h"
 #include "tools/run/commands.h"
 #include "tools/run/measured_script.h"
 #include "tools/train/commands.h"
+#include "tools/train/draw_net.h"
 #include "tools/train/measure_net.h"
 #include "tools/train/torch_version.h"
 
@@ -32,6 +34,7 @@ void AddCommands(CLI::App& app) {
   AddRun(app);
   AddPythonCommands(app);
   AddRank(app);
+  logs::AddLogCommands(app);
   profile::AddProfile(app, ProfileNet, RunMeasured);  // a script computes with the torch of its own
   const std::size_t others = app.get_subcommands({}).size();
   profile::AddPlan(app, MeasureNet);
@@ -40,6 +43,7 @@ void AddCommands(CLI::App& app) {
   AddTime(app);
   AddConvertMnist(app);
   AddDeviceQuery(app);
+  AddDrawNet(app, MeasureNet);
   AddMember(app);
   const std::vector<CLI::App*> commands = app.get_subcommands({});
   for (std::size_t i = others; i < commands.size(); ++i) commands[i]->preparse_callback(RefuseAnotherTorch);
