@@ -4,6 +4,7 @@
 
 #include "tools/commands.h"
 #include "tools/console/fail.h"
+#include "tools/logs/commands.h"
 #include "tools/profile/plan_command.h"
 #include "tools/profile/profile_command.h"
 #include "tools/run/commands.h"
@@ -34,6 +35,7 @@ void AddCommands(CLI::App& app) {
   AddPythonCommands(app);
   AddRank(app);
   AddLinks(app);
+  logs::AddLogCommands(app);
   profile::AddPlan(app, MeasureElsewhere);
   profile::AddProfile(app, ProfileElsewhere, RunMeasured);
   AddElsewhere(app, "train", "Train or fine-tune a Caffe model");
@@ -52,6 +54,7 @@ void AddCommands(CLI::App& app) {
   AddElsewhere(app, "export", "Write a Caffe model as ONNX or safetensors, or read it back");
   AddElsewhere(app, "classify", "Say what a trained net takes images for");
   AddElsewhere(app, "device_query", "Show the devices of this machine");
+  AddElsewhere(app, "draw_net", "Draw a Caffe net");
 }
 
 }  // namespace poseidon::tools

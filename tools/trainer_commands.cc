@@ -5,11 +5,13 @@
 
 #include "tools/commands.h"
 #include "tools/console/fail.h"
+#include "tools/logs/commands.h"
 #include "tools/profile/plan_command.h"
 #include "tools/profile/profile_command.h"
 #include "tools/run/commands.h"
 #include "tools/run/measured_script.h"
 #include "tools/train/commands.h"
+#include "tools/train/draw_net.h"
 #include "tools/train/measure_net.h"
 #include "tools/train/torch_version.h"
 
@@ -33,6 +35,7 @@ void AddCommands(CLI::App& app) {
   AddPythonCommands(app);
   AddRank(app);
   AddLinks(app);
+  logs::AddLogCommands(app);
   profile::AddProfile(app, ProfileNet, RunMeasured);  // a script computes with the torch of its own
   const std::size_t others = app.get_subcommands({}).size();
   profile::AddPlan(app, MeasureNet);
@@ -49,6 +52,7 @@ void AddCommands(CLI::App& app) {
   AddExport(app);
   AddClassify(app);
   AddDeviceQuery(app);
+  AddDrawNet(app, MeasureNet);
   AddMember(app);
   const std::vector<CLI::App*> commands = app.get_subcommands({});
   for (std::size_t i = others; i < commands.size(); ++i) commands[i]->preparse_callback(RefuseAnotherTorch);

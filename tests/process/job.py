@@ -16,11 +16,16 @@ import time
 PATIENCE = 120 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))
 
 
+# Of Caffe's log, which the trainer writes to a standard error that is no terminal.
+LOG_LINE = re.compile(r"I\d{4} [\d:.]+ +\d+ \w+\.cpp:\d+\] ")
+
+
 class Lines:
-    """Lines of a pipe as they come, read by a thread of their own."""
+    """Lines of a pipe as they come, read by a thread of their own; those of Caffe's log apart."""
 
     def __init__(self, stream):
         self.lines = []
+        self.log = []
         self.open = True
         self.changed = threading.Condition()
         self.thread = threading.Thread(target=self.read, args=(stream,), daemon=True)
@@ -29,7 +34,7 @@ class Lines:
     def read(self, stream):
         for line in stream:
             with self.changed:
-                self.lines.append(line.rstrip("\n"))
+                (self.log if LOG_LINE.match(line) else self.lines).append(line.rstrip("\n"))
                 self.changed.notify_all()
         stream.close()
         with self.changed:

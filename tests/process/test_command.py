@@ -288,7 +288,7 @@ def commands_of(bench):
 # Nothing of the kind that a flag takes, by the word for that in the help; of any text everything is something.
 WRONG = {"N": "some", "STEP": "x", "PORT": "x", "SECONDS": "soon", "SHARE": "2", "RATE": "fast", "TIME": "soon", "IDS": "0",
          "FILE": "/nowhere/file", "FILE[,FILE...]": "/nowhere/file", "PROTOTXT": "/nowhere/file", "FOLDER": "/dev/null/x",
-         "HOSTS": "a:0", "LAYER=SCHEME": "ip1", "NAME[=VALUE]": "=x"}
+         "HOSTS": "a:0", "PREFIX": "/nowhere/x", "LAYER=SCHEME": "ip1", "NAME[=VALUE]": "=x"}
 ANY_TEXT = {"--ssh", "--program", "--python", "--stage", "--machines"}
 
 

@@ -73,6 +73,8 @@ std::vector<std::string> WithoutLogFlags(std::vector<std::string> arguments) {
       known = kLogFlags.find(std::string_view(flag->name).substr(2));
       if (known != kLogFlags.end() && known->second != LogFlag::kSwitch) known = kLogFlags.end();
     }
+    // Scripts give an empty one where there is none.
+    if (flag && flag->value == "" && (flag->name == "snapshot" || flag->name == "weights")) continue;
     if (known == kLogFlags.end()) {
       kept.push_back(std::move(arguments[i]));
       continue;

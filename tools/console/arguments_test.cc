@@ -101,6 +101,11 @@ TEST(ArgumentsOf, ReadsTheNameThatItWasCalledBy) {
   EXPECT_EQ(Arguments({"train"}, "draw_net"), Words{"train"});  // no command of this program
 }
 
+TEST(ArgumentsOf, DropsAnEmptyFileThatAScriptGivesForNone) {
+  EXPECT_EQ(Arguments({"train", "--snapshot=", "-weights=", "--solver=x", "--workers="}),
+            (std::vector<std::string>{"train", "--solver=x", "--workers="}));
+}
+
 TEST(Values, SayWhatIsExpected) {
   const CLI::Validator whole = WholeNumber(1, 1024), share = Number(0.01, 1), word = OneOf({"a", "b", "c"});
   for (const char* taken : {"1", "1024"}) EXPECT_EQ(whole(taken), "");

@@ -50,7 +50,12 @@ void AddGpuFlag(CLI::App& command, std::string& gpu) {
 }
 
 void RefuseGpu(const std::string& gpu) {
-  if (!gpu.empty()) FailUsage("--gpu " + gpu + ": this build computes on the CPU; leave the flag out");
+  if (gpu.empty()) return;
+  std::string instead;
+  if (const auto commas = std::count(gpu.begin(), gpu.end(), ','); commas > 0) {
+    instead = "; for as many workers as it names GPUs write --workers " + std::to_string(commas + 1);
+  }
+  FailUsage("--gpu " + gpu + ": this build computes on the CPU; leave the flag out, and all else stays as it is" + instead);
 }
 
 Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caffe::NetOptions& options) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `poseidon train`: one worker in this process, or a launcher of members here and over ssh.
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -23,6 +24,7 @@
 #include "tools/train/event_output.h"
 #include "tools/train/net_flags.h"
 #include "tools/train/placed.h"
+#include "tools/train/poseidon_caffe_flags.h"
 #include "tools/train/run_dir.h"
 #include "tools/train/task_json.h"
 
@@ -41,7 +43,15 @@ struct TrainFlags {
   std::vector<std::string> schemes;
   std::string stage;
   std::string log;  // caffe, poseidon; empty: by where standard error goes
+  PoseidonCaffeFlags poseidon_caffe;
 };
+
+// Whether both lead to one place, as after 2>&1.
+bool OutputAndErrorAreOne() {
+  struct stat out {}, error {};
+  return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &error) == 0 && out.st_dev == error.st_dev &&
+         out.st_ino == error.st_ino;
+}
 
 void CompleteOptions(TrainFlags& flags) {
   caffe::TrainOptions& options = flags.options;
@@ -49,6 +59,7 @@ void CompleteOptions(TrainFlags& flags) {
     FailUsage("give a snapshot to resume from or weights to fine-tune from, not both");
   }
   RefuseGpu(flags.gpu);
+  options.one_stream = OutputAndErrorAreOne();
   options.caffe_log = flags.log.empty() ? isatty(STDERR_FILENO) == 0 : flags.log == "caffe";
   for (const std::string& entry : flags.schemes) {
     const std::size_t equals = entry.find('=');
@@ -90,7 +101,10 @@ Token JobToken(const TrainFlags& flags) {
 
 // Where the workers run, then the dedicated servers.
 std::vector<Host> Members(const TrainFlags& flags) {
-  const std::vector<Host> hosts = launch::HostsOf(flags.cluster);
+  std::vector<Host> hosts = launch::HostsOf(flags.cluster);
+  for (Host& host : hosts) {  // a line of a host file of Poseidon-Caffe's is a client, with its worker threads
+    if (host.port != 0) host.slots = WorkersPerClient(flags.poseidon_caffe);
+  }
   if (hosts.empty()) {
     return std::vector<Host>(std::size_t{flags.options.workers} + flags.options.servers, Host{"localhost", 1, 0});
   }
@@ -251,8 +265,9 @@ void AddPatienceFlags(CLI::App& c, caffe::TrainOptions& o) {
 void Train(TrainFlags& flags, bool members_given) {
   signal(SIGPIPE, SIG_IGN);
   ReceiveSignals(flags.options);
-  CompleteOptions(flags);
   Terminal terminal;
+  if (ApplyPoseidonCaffe(flags.poseidon_caffe, flags.options, terminal) == ClientPart::kNothing) return;
+  CompleteOptions(flags);
   // The user's flags come before the environment.
   const auto place = members_given ? std::nullopt : OwnPlace();
   if (place) {
@@ -280,8 +295,9 @@ void AddTrain(CLI::App& app) {
   AddMemberFlags(*c, *flags);
   AddExchangeFlags(*c, *flags);
   AddPatienceFlags(*c, flags->options);
+  AddPoseidonCaffeFlags(*c, flags->poseidon_caffe);
   c->callback([flags, c] {
-    Train(*flags, c->count("--workers") + c->count("--hosts") + c->count("--hostfile") > 0);
+    Train(*flags, c->count("--workers") + c->count("--hosts") + c->count("--hostfile") + c->count("--num_clients") > 0);
   });
 }
 

@@ -27,11 +27,13 @@ Status BatchLayer::ReadFrom(std::unique_ptr<SampleSource> samples, const Reading
   rows_ = static_cast<std::int64_t>(reading.rows);
   BatchSource::Options options;
   options.rows = rows_;
-  options.stride = static_cast<std::uint64_t>(rows_) * static_cast<std::uint64_t>(context().share.world);
+  own_part_ = reading.part.own;
+  options.stride = static_cast<std::uint64_t>(rows_) * (own_part_ ? 1 : static_cast<std::uint64_t>(context().share.world));
   options.ahead = std::max<std::size_t>(1, reading.ahead);
   options.threads = DecodingThreads();
   options.dtype = context().dtype;
-  const RandomStream stream(context().seed, RandomPurpose::kTransform, unique_name(), phase() == TRAIN ? 0 : 1);
+  // Equal numbers are other samples in another worker's part.
+  const RandomStream stream(context().seed, RandomPurpose::kTransform, unique_name() + reading.part.suffix, phase() == TRAIN ? 0 : 1);
   options.draw = [stream](std::uint64_t sample) { return stream.Draw(sample, 0); };
   // The same number on all workers: they share the samples from there on.
   if (reading.rand_skip > 0) {
@@ -49,12 +51,16 @@ Status BatchLayer::Reshape(const Blobs& /*bottom*/, const Blobs& top) {
   return OkStatus();
 }
 
+std::uint64_t BatchLayer::FirstSample(std::uint64_t batch) const {
+  const auto rows = static_cast<std::uint64_t>(rows_);
+  const bool trains = phase() == TRAIN;
+  if (own_part_) return FirstSampleOfPart(batch, trains, context().share, rows);
+  return trains ? FirstTrainSample(batch, context().share, rows) : FirstTestSample(batch, rows);
+}
+
 // The tops become the batch that was read, no copy; what they were goes back to the readers.
 Status BatchLayer::Forward(const Blobs& /*bottom*/, const Blobs& top) {
-  const auto rows = static_cast<std::uint64_t>(rows_);
-  const std::uint64_t batch = context().pass->batch;
-  const std::uint64_t first = phase() == TRAIN ? FirstTrainSample(batch, context().share, rows)
-                                               : FirstTestSample(batch, rows);
+  const std::uint64_t first = FirstSample(context().pass->batch);
   POSEIDON_RETURN_IF_ERROR(source_->Take(skip_ + first, &batch_));
   first_ = skip_ + first;
   top[0]->data = batch_.images;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "frontends/caffe/data/batch_source.h"
+#include "frontends/caffe/data/source_part.h"
 #include "frontends/caffe/net/layer.h"
 
 namespace poseidon::caffe {
@@ -30,6 +31,7 @@ class BatchLayer : public Layer {
     std::uint32_t rows = 0;       // batch_size
     std::uint32_t rand_skip = 0;  // samples passed over at the beginning are fewer
     std::size_t ahead = 4;        // batches read ahead; Caffe's default
+    SourcePart part = {};         // what is opened, if not the source that all workers share
   };
   // In SetUp, before the source is opened.
   Status CheckRows(std::uint32_t rows) const;
@@ -37,7 +39,10 @@ class BatchLayer : public Layer {
   Status ReadFrom(std::unique_ptr<SampleSource> samples, const Reading& reading, const TransformationParameter& transform);
 
  private:
+  std::uint64_t FirstSample(std::uint64_t batch) const;
+
   std::int64_t rows_ = 0;
+  bool own_part_ = false;  // no other worker reads this source
   std::uint64_t skip_ = 0;
   std::uint64_t first_ = 0;  // the sample of the batch's first row
   std::unique_ptr<BatchSource> source_;

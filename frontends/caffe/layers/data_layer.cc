@@ -24,8 +24,11 @@ class DataLayer final : public BatchLayer {
                               : transform.force_gray() ? Channels::kGrey
                                                        : Channels::kAsStored;
     const Database database = data.backend() == DataParameter::LMDB ? Database::kLmdb : Database::kLevelDb;
-    POSEIDON_ASSIGN_OR_RETURN(auto samples, OpenDatabaseSamples(database, data.source(), channels));
-    return ReadFrom(std::move(samples), {.rows = data.batch_size(), .rand_skip = data.rand_skip(), .ahead = data.prefetch()},
+    POSEIDON_ASSIGN_OR_RETURN(SourcePart part,
+                              PartOf(data.source(), data.shared_file_system(), context().share.rank, context().share.world));
+    POSEIDON_ASSIGN_OR_RETURN(auto samples, OpenDatabaseSamples(database, part.path, channels));
+    return ReadFrom(std::move(samples),
+                    {.rows = data.batch_size(), .rand_skip = data.rand_skip(), .ahead = data.prefetch(), .part = std::move(part)},
                     transform);
   }
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "frontends/caffe/data/listed_images.h"
@@ -22,19 +23,22 @@ class ImageDataLayer final : public BatchLayer {
                              std::to_string(data.new_width()) + ", expected both or none");
     }
     if (!data.has_source()) return InvalidArgument("has no source, expected an image list");
-    ListedImagesOptions listed{.list = data.source(),
+    POSEIDON_ASSIGN_OR_RETURN(SourcePart part,
+                              PartOf(data.source(), data.shared_file_system(), context().share.rank, context().share.world));
+    ListedImagesOptions listed{.list = part.path,
                                .root_folder = data.root_folder(),
                                .channels = data.is_color() ? Channels::kColour : Channels::kGrey,
                                .size = {data.new_height(), data.new_width()}};
-    if (data.shuffle()) listed.shuffle = Shuffle();
+    if (data.shuffle()) listed.shuffle = Shuffle(part.suffix);
     POSEIDON_ASSIGN_OR_RETURN(auto samples, OpenListedImages(std::move(listed)));
-    return ReadFrom(std::move(samples), {.rows = data.batch_size(), .rand_skip = data.rand_skip()}, param().transform_param());
+    return ReadFrom(std::move(samples), {.rows = data.batch_size(), .rand_skip = data.rand_skip(), .part = std::move(part)},
+                    param().transform_param());
   }
 
  private:
-  // Nothing of it depends on the worker: all shuffle alike, and each takes its part.
-  EpochDraw Shuffle() const {
-    return [seed = context().seed, name = unique_name()](std::uint64_t epoch) -> EpochBits {
+  // Nothing of it depends on the worker where they share a list: all shuffle alike, and each takes its rows.
+  EpochDraw Shuffle(const std::string& suffix) const {
+    return [seed = context().seed, name = unique_name() + suffix](std::uint64_t epoch) -> EpochBits {
       const RandomStream stream(seed, RandomPurpose::kShuffle, name, epoch);
       return [stream](std::uint64_t number) { return stream.Draw(number, 0)[0]; };
     };

@@ -2,7 +2,9 @@
 #include "frontends/caffe/proto/upgrade.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "frontends/caffe/proto/device_list.h"
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/proto/upgrade_v0.h"
 
@@ -285,7 +287,11 @@ Result<NetParameter> ReadModel(const std::string& caffemodel) {
 
 Result<SolverParameter> ReadSolver(const std::string& prototxt) {
   SolverParameter solver;
-  POSEIDON_RETURN_IF_ERROR(ReadTextFile(prototxt, &solver));
+  if (const Status status = ReadTextFile(prototxt, &solver); !status.ok()) {
+    const std::optional<std::string> text = TextWithFirstDevice(prototxt);
+    if (!text) return status;
+    POSEIDON_RETURN_IF_ERROR(ParseText(*text, prototxt, &solver));
+  }
   POSEIDON_RETURN_IF_ERROR(UpgradeSolver(prototxt, &solver));
   return solver;
 }

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "frontends/caffe/data/source_part.h"
 #include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/proto/upgrade.h"
 
@@ -90,9 +91,17 @@ std::string FindBeside(const std::string& path, const std::string& folder) {
 
 void FindFilesBeside(const std::string& folder, NetParameter* net) {
   const auto find = [&](std::string* path) { *path = FindBeside(*path, folder); };
+  // Of a source there may be only its parts.
+  const auto find_source = [&](std::string* path) {
+    const std::string beside = (fs::path(folder) / *path).string();
+    const bool parts_beside = !fs::path(*path).is_absolute() && !HasParts(*path) && HasParts(beside);
+    const std::string found = FindBeside(*path, folder);
+    std::error_code error;
+    *path = parts_beside && !fs::exists(found, error) ? beside : found;
+  };
   for (LayerParameter& layer : *net->mutable_layer()) {
-    if (layer.data_param().has_source()) find(layer.mutable_data_param()->mutable_source());
-    if (layer.image_data_param().has_source()) find(layer.mutable_image_data_param()->mutable_source());
+    if (layer.data_param().has_source()) find_source(layer.mutable_data_param()->mutable_source());
+    if (layer.image_data_param().has_source()) find_source(layer.mutable_image_data_param()->mutable_source());
     if (layer.image_data_param().has_root_folder()) find(layer.mutable_image_data_param()->mutable_root_folder());
     if (layer.hdf5_data_param().has_source()) find(layer.mutable_hdf5_data_param()->mutable_source());
     if (layer.transform_param().has_mean_file()) {

@@ -129,6 +129,19 @@ Result<SolverParameter> ReadJobSolver(const TrainOptions& options) {
   return solver;
 }
 
+std::map<std::string, std::string> SchemesByName(const std::map<std::string, std::string>& schemes,
+                                                 const std::vector<plan::LayerSpec>& layers) {
+  std::map<std::string, std::string> by_name = schemes;
+  const auto all = by_name.find("*");
+  if (all == by_name.end()) return by_name;
+  const std::string scheme = all->second;
+  by_name.erase(all);
+  for (const plan::LayerSpec& layer : layers) {
+    if (layer.factors) by_name.emplace(layer.name, scheme);
+  }
+  return by_name;
+}
+
 Result<Wanted> WantedOf(const TrainOptions& options, const std::string& restored) {
   Wanted wanted;
   const auto policy = plan::ParsePolicy(options.policy);

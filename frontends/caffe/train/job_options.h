@@ -2,12 +2,15 @@
 #ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_JOB_OPTIONS_H_
 #define POSEIDON_FRONTENDS_CAFFE_TRAIN_JOB_OPTIONS_H_
 
+#include <map>
 #include <string>
+#include <vector>
 
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "frontends/caffe/train/joining.h"
 #include "frontends/caffe/train/options.h"
 #include "poseidon/base/result.h"
+#include "poseidon/plan/layer.h"
 #include "poseidon/plan/planner.h"
 #include "poseidon/session/node.h"
 #include "poseidon/tensor/dtype.h"
@@ -32,7 +35,12 @@ struct Wanted {
   // uninterrupted run under the same plan only.
   std::string note;
 };
-// The user's schemes, then a plan file's, then those of the snapshot that is resumed (`restored`, text of a plan.json,
+// The schemes that the task names by layer. "*" there stands for every layer of `layers` that can go by factors and is not
+// named itself.
+std::map<std::string, std::string> SchemesByName(const std::map<std::string, std::string>& schemes,
+                                                 const std::vector<plan::LayerSpec>& layers);
+
+// The user's schemes (of layers' names), then a plan file's, then those of the snapshot that is resumed (`restored`, text of a plan.json,
 // may be empty), which say nothing of a job of another size.
 Result<Wanted> WantedOf(const TrainOptions& options, const std::string& restored = {});
 

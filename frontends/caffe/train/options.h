@@ -40,13 +40,14 @@ struct TrainOptions {
   std::string on_nan = "stop";  // a loss that is not finite: stop, go
   std::string dtype = "f32";  // f64 for numeric tests
   bool caffe_log = false;     // prints Caffe's log too (caffe_log.h)
+  bool one_stream = false;    // to where all else goes
   std::string net_outputs;    // prefix of the CSV file that Poseidon-Caffe wrote (net_outputs.h); empty: none
   std::uint64_t final_plan_step = plan::kFinalPlanStep;
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, level, stages, workers,
                                    servers, sync, global_batch, policy, schemes, plan_file, wire,
                                    levels, machines, dead_after, stuck_after, join_timeout, threads, run_dir, sigint_effect, sighup_effect,
-                                   on_nan, dtype, caffe_log, net_outputs, final_plan_step)
+                                   on_nan, dtype, caffe_log, one_stream, net_outputs, final_plan_step)
 
 // One member's part in the job. The token travels beside it, never here.
 struct MemberTask {

@@ -147,7 +147,7 @@ void Reporter::ReportDisplayed(const IterationReport& report) {
   std::string line = iteration + ", loss " + NumberText("%.6g", report.smoothed_loss);
   if (!report.closing) line += ", lr " + NumberText("%.6g", report.rate) + ", " + Rate();
   output_.Print(line);
-  if (outputs.empty() || IsTheLossAlone(report.outputs)) return;
+  if (outputs.empty() || IsTheLossAlone(report.outputs) || options_.outputs_in_log) return;
   std::string words;
   for (const NamedOutput& output : outputs) AddListed(InWords(output, /*weighted=*/true), &words);
   output_.Print(iteration + ", outputs of the training net: " + words);
@@ -168,7 +168,7 @@ void Reporter::OnTest(const TestReport& report) {
                  {"outputs", outputs},
                  {"seconds", report.seconds},
                  {"elapsed", Elapsed()}}));
-  if (!prints_) return;
+  if (!prints_ || options_.outputs_in_log) return;
   output_.Print("test" + (report.net == 0 ? "" : " net " + std::to_string(report.net)) +
                 " at iteration " + std::to_string(report.iteration) + line);
 }

@@ -28,6 +28,8 @@ class Reporter final : public SolverObserver {
     std::uint64_t max_iter = 0;
     std::uint64_t images_per_iteration = 0;  // of all workers
     std::function<double()> hidden_share;    // empty: no communication
+    // Leaves outputs to Caffe's log, which stands in the same file: scripts that take ", loss = " for a line of it read that.
+    bool outputs_in_log = false;
     std::string resumed_from;  // a .solverstate; empty: training began anew
     std::function<void(bool begins)> saving;  // called before and after every snapshot
   };

@@ -75,6 +75,16 @@ TEST_F(ReporterTest, OutputsOfTheTrainingNetArePrintedAndRecorded) {
   EXPECT_EQ(metric["outputs"], (json{{"accuracy", 0.25}, {"loss1", 2}, {"loss2", 2.4}}));
 }
 
+// parse_log.sh takes every ", loss = " for the loss of an iteration.
+TEST_F(ReporterTest, OutputsAreLeftToCaffesLogWhereItIsInTheSameFile) {
+  Reporter::Options options;
+  options.outputs_in_log = true;
+  reporter_.Begin(std::move(options));
+  Iterate(3, 1.5, {{"accuracy", 0.5, 0}, {"loss", 1.5, 1}});
+  reporter_.OnTest({.iteration = 3, .outputs = {{"accuracy", 0.5, 0}, {"loss", 1.5, 1}}});
+  EXPECT_THAT(lines_.printed, ElementsAre(HasSubstr("iteration 3, loss 1.5, lr")));
+}
+
 TEST_F(ReporterTest, ALossThatIsAloneTakesNoLineOfItsOwn) {
   Iterate(0, 3, {{"loss", 3, 1}});
   EXPECT_THAT(lines_.printed, SizeIs(1));

@@ -37,6 +37,7 @@ void RunReports::Begin(Solver& solver, std::function<double()> hidden_share, std
   reporting.images_per_iteration =
       BatchOf(solver.net()) * static_cast<std::uint64_t>(parameters.iter_size()) * task_.options.workers;
   reporting.hidden_share = std::move(hidden_share);
+  reporting.outputs_in_log = task_.options.caffe_log && task_.options.one_stream;
   reporting.resumed_from = task_.options.snapshot;
   reporting.saving = std::move(saving);
   reporter_.Begin(std::move(reporting));
