@@ -64,14 +64,14 @@ net: "net.prototxt" base_lr: 0.0009765625 lr_policy: "fixed" max_iter: 1 iter_si
 @pytest.fixture
 def weights(poseidon, tmp_path):
     """Trains for one iteration of 128 samples, 16 a pass, and returns the hash of the weights."""
-    def train(layer, workers):
+    def train(layer, workers, *flags, batch=None):
         folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
-        (folder / "net.prototxt").write_text(net_of(layer.replace("BATCH", str(16 // workers))))
+        (folder / "net.prototxt").write_text(net_of(layer.replace("BATCH", str(batch or 16 // workers))))
         (folder / "solver.prototxt").write_text(SOLVER)
         # In another folder than the files: the list lies beside the prototxt.
         done = jobs.run(poseidon, "train", "--solver", folder / "solver.prototxt", "--threads", 1, "--run-dir", folder / "run",
-                        "--workers", workers, cwd=tmp_path)
+                        "--workers", workers, *flags, cwd=tmp_path)
         assert done.code == 0, done.err.text
         return jobs.summary_of(folder / "run")["weights_hash"]
     return train
@@ -93,7 +93,7 @@ def test_workers_share_a_list_as_they_share_its_database(poseidon, images, weigh
 
 def test_workers_share_a_shuffled_list(images, weights):
     one = weights(image_data(images, "shuffle: true rand_skip: 40"), 1)
-    assert weights(image_data(images, "shuffle: true rand_skip: 40"), 4) == one
+    assert weights(image_data(images, "shuffle: true rand_skip: 40"), 4, "--global-batch", batch=16) == one
     assert weights(image_data(images), 1) != one
 
 

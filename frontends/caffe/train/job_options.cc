@@ -28,22 +28,23 @@ std::uint64_t AvailableMemory() {
   return 0;
 }
 
-template <typename DataOptions>
-Status DivideBatch(const std::string& layer, int workers, DataOptions* options) {
-  const auto batch = options->batch_size();
+template <typename Data>
+Status DivideBatch(const std::string& layer, int workers, Data* data) {
+  const auto batch = data->batch_size();
   if (batch % static_cast<unsigned>(workers) != 0) {
     return InvalidArgument("layer '" + layer + "': batch_size " + std::to_string(batch) + " cannot be divided among " +
                            std::to_string(workers) + " workers");
   }
-  options->set_batch_size(batch / static_cast<unsigned>(workers));
+  data->set_batch_size(batch / static_cast<unsigned>(workers));
   return OkStatus();
 }
 
 // With a global batch size the workers share it: each data layer's batch must divide evenly.
 Status DivideBatches(int workers, NetParameter* net) {
   for (LayerParameter& layer : *net->mutable_layer()) {
-    if (layer.has_data_param()) {
-      POSEIDON_RETURN_IF_ERROR(DivideBatch(layer.name(), workers, layer.mutable_data_param()));
+    if (layer.has_data_param()) POSEIDON_RETURN_IF_ERROR(DivideBatch(layer.name(), workers, layer.mutable_data_param()));
+    if (layer.has_image_data_param()) {
+      POSEIDON_RETURN_IF_ERROR(DivideBatch(layer.name(), workers, layer.mutable_image_data_param()));
     }
     if (layer.has_hdf5_data_param()) {
       POSEIDON_RETURN_IF_ERROR(DivideBatch(layer.name(), workers, layer.mutable_hdf5_data_param()));
