@@ -69,8 +69,11 @@ TEST(LayOut, RanksFollowTheLongestPathAndNothingOverlaps) {
   EXPECT_EQ(layout.centres[5].y, layout.centres[3].y);  // a source stands before what it leads to
   EXPECT_GE(std::fabs(layout.centres[1].x - layout.centres[2].x), 55 - 1e-6);
   // The edge that passes two ranks keeps its way beside their nodes.
-  ASSERT_EQ(layout.routes[0].size(), 4u);
-  for (const std::size_t node : {1, 2}) EXPECT_GE(std::fabs(layout.routes[0][1].x - layout.centres[node].x), 35 - 1e-6);
+  ASSERT_EQ(layout.routes[0].size(), 6u);
+  for (const std::size_t point : {1, 2}) {
+    EXPECT_EQ(layout.routes[0][point].y, point == 1 ? 30 : 40);
+    for (const std::size_t node : {1, 2}) EXPECT_GE(std::fabs(layout.routes[0][point].x - layout.centres[node].x), 35 - 1e-6);
+  }
   EXPECT_GE(layout.across, 95 - 1e-6);
 }
 
@@ -82,7 +85,8 @@ TEST(LayOut, AChainIsAStraightLine) {
     if (i > 0) edges.emplace_back(i - 1, i);
   }
   const Layout layout = LayOut(nodes, edges, 10, 10);
-  for (const Point& centre : layout.centres) EXPECT_NEAR(centre.x, layout.centres[0].x, 1e-6);
+  for (const Point& centre : layout.centres) EXPECT_NEAR(centre.x, 17, 1e-6);  // half of the widest
+  EXPECT_NEAR(layout.across, 34, 1e-6);
   EXPECT_EQ(layout.along, 30 * 10 + 29 * 10);
 }
 

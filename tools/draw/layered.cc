@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 namespace poseidon::draw {
@@ -167,27 +168,36 @@ class Layering {
   }
 
   Layout Result() {
-    double least = 0, most = 0;
+    double least = vertices_.empty() ? 0 : std::numeric_limits<double>::infinity();
+    double most = -least;
     for (const Vertex& v : vertices_) {
       least = std::min(least, v.x - v.size.across / 2);
       most = std::max(most, v.x + v.size.across / 2);
     }
-    std::vector<double> middle(ranks_.size());
+    std::vector<double> middle(ranks_.size()), half(ranks_.size());
     double along = 0;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      double thickness = 0;
-      for (const std::size_t v : ranks_[r]) thickness = std::max(thickness, vertices_[v].size.along);
-      middle[r] = along + thickness / 2;
-      along += thickness + gap_along_;
+      for (const std::size_t v : ranks_[r]) half[r] = std::max(half[r], vertices_[v].size.along / 2);
+      middle[r] = along + half[r];
+      along += 2 * half[r] + gap_along_;
     }
     Layout layout{.centres = {}, .routes = {}, .along = std::max(0.0, along - gap_along_), .across = most - least};
     const auto at = [&](std::size_t v) { return Point{vertices_[v].x - least, middle[vertices_[v].rank]}; };
     for (std::size_t v = 0; v < nodes_; ++v) layout.centres.push_back(at(v));
+    // Straight through a rank, as thick as that is, so that a way bends between ranks alone and crosses no node.
     for (const auto& way : ways_) {
       std::vector<Point> route;
-      for (const std::size_t v : way) route.push_back(at(v));
-      route.front().y += vertices_[way.front()].size.along / 2;
-      route.back().y -= vertices_[way.back()].size.along / 2;
+      const auto add = [&](std::size_t v, double beside) {
+        const Point point{at(v).x, at(v).y + beside};
+        if (route.empty() || route.back().x != point.x || route.back().y != point.y) route.push_back(point);
+      };
+      for (std::size_t i = 0; i < way.size(); ++i) {
+        const Vertex& vertex = vertices_[way[i]];
+        if (i > 0) add(way[i], -half[vertex.rank]);
+        if (i + 1 == way.size()) add(way[i], -vertex.size.along / 2);
+        if (i == 0) add(way[i], vertex.size.along / 2);
+        if (i + 1 < way.size()) add(way[i], half[vertex.rank]);
+      }
       layout.routes.push_back(std::move(route));
     }
     return layout;
