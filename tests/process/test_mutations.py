@@ -100,6 +100,10 @@ class Originals:
         done = jobs.run(poseidon, "profile", folder / "net.prototxt", "--iterations", 1, "--out", folder / "profile.json",
                         cwd=folder)
         assert done.code == 0, done.err.text
+        (folder / "exported.prototxt").write_text(net)
+        weights, tensors = folder / "snap_iter_2.caffemodel", folder / "weights.safetensors"
+        done = jobs.run(poseidon, "export", folder / "exported.prototxt", weights, tensors, cwd=folder)
+        assert done.code == 0, done.err.text
         self.kinds = {
             "solver.prototxt": (True, self.train),
             "net.prototxt": (True, self.train),
@@ -113,6 +117,8 @@ class Originals:
             "hosts": (True, (*self.train, "--workers", 1000, "--hostfile", folder / "hosts")),
             "set-images": (False, ("convert-mnist", folder / "set-images", folder / "set-labels", folder / "made-lmdb")),
             "set-labels": (False, ("convert-mnist", folder / "set-images", folder / "set-labels", folder / "made-lmdb")),
+            "exported.prototxt": (True, ("export", folder / "exported.prototxt", weights, folder / "made.onnx")),
+            "weights.safetensors": (False, ("export", folder / "net.prototxt", tensors, folder / "made.caffemodel")),
             "profile.json": (True, ("plan", folder / "profile.json", "--workers", 4, "--rate", "1Gbit")),
         }
         self.contents = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -99,10 +99,11 @@ Result<caffe::WeightsReport> CopyWeightsOf(const std::string& path, caffe::Net* 
   return caffe::CopyWeights(model, path, {net}, caffe::SameNames::kInOrder);  // named apart: each has its own
 }
 
-void LoadWeightsOf(const Flags& flags, caffe::Net* net) {
+// Copies the weights, and returns what is to be said of layers without partner.
+std::string LoadWeightsOf(const Flags& flags, caffe::Net* net) {
   const Result<caffe::WeightsReport> report = CopyWeightsOf(flags.weights, net);
   if (!report.ok()) Fail(report.status().message());
-  if (const std::string words = InWords(*report); !words.empty()) std::cerr << "poseidon: " << words << std::endl;
+  return InWords(*report);
 }
 
 std::string TextOf(const poseidon::onnx::ValueInfoProto& value) {
@@ -133,11 +134,15 @@ void Export(const Flags& flags) {
   caffe::FlushSubnormals();
   const caffe::DeployNet deploy = ReadDeployNet(flags, format);
   const std::unique_ptr<caffe::Net> net = BuildDeployNet(flags, deploy);
-  LoadWeightsOf(flags, net.get());
-  if (format == Format::kOnnx) return ExportOnnx(flags, deploy, *net);
-  const Status written = format == Format::kSafetensors ? caffe::WriteNetTensors(*net, flags.out) : caffe::WriteModel(*net, flags.out);
-  if (!written.ok()) Fail(written.message());
-  std::cout << flags.out << ": " << net->learnable_params().size() << " learned blobs" << std::endl;
+  const std::string words = LoadWeightsOf(flags, net.get());
+  if (format == Format::kOnnx) {
+    ExportOnnx(flags, deploy, *net);
+  } else {
+    const Status written = format == Format::kSafetensors ? caffe::WriteNetTensors(*net, flags.out) : caffe::WriteModel(*net, flags.out);
+    if (!written.ok()) Fail(written.message());
+    std::cout << flags.out << ": " << net->learnable_params().size() << " learned blobs" << std::endl;
+  }
+  if (!words.empty()) std::cerr << "poseidon: " << words << std::endl;
 }
 
 }  // namespace
