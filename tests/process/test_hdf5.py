@@ -23,7 +23,8 @@ def lists(tmp_path_factory):
     source = random.Random(3)
     for number, rows in enumerate(ROWS):
         labels = numpy.array([source.randrange(4) for _ in range(rows)])
-        data = numpy.array([[source.random() + (3 if column % 4 == label else 0) for column in range(INPUTS)] for label in labels])
+        data = numpy.array([[source.random() + (3 if column % 4 == label else 0) for column in range(INPUTS)]
+                            for label in labels])
         with h5py.File(folder / f"part{number}.h5", "w") as file:
             packed = {"chunks": (16, 5), "compression": "gzip", "shuffle": True} if number == 1 else {}
             file.create_dataset("data", data=data.astype("f4" if number else "f8"), **packed)
@@ -51,7 +52,8 @@ layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top:
 
 def solver(bench, lists, batch, name, **fields):
     net = bench.write(f"{name}-net.prototxt", net_text(lists, batch, fields.pop("shuffle", True), fields.pop("output", "")))
-    fields = {"test_iter": 9, "test_interval": 20, "snapshot": 20, "max_iter": 40, "snapshot_prefix": bench.folder / f"{name}-snap", **fields}
+    fields = {"test_iter": 9, "test_interval": 20, "snapshot": 20, "max_iter": 40,
+              "snapshot_prefix": bench.folder / f"{name}-snap", **fields}
     return bench.solver(f"{name}.prototxt", net=net, **fields)
 
 

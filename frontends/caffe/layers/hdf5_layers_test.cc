@@ -114,7 +114,8 @@ TEST_F(Hdf5LayersTest, OutputsHaveTheRowsOfEveryBatchAndWorker) {
     EXPECT_THAT(rows, testing::ElementsAre(first, first + 1, first + 4, first + 5));
   }
   const std::string output = "layer { name: 'o' type: 'HDF5Output' bottom: 'data' bottom: 'data' hdf5_output_param { ";
-  EXPECT_THAT(WhyNoNet("layer { name: 'in' type: 'Input' top: 'data' input_param { shape { dim: 2 } } }" + output + "} }"), HasSubstr("needs a file_name"));
+  EXPECT_THAT(WhyNoNet("layer { name: 'in' type: 'Input' top: 'data' input_param { shape { dim: 2 } } }" + output + "} }"),
+              HasSubstr("needs a file_name"));
 }
 
 }  // namespace

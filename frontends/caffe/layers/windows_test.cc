@@ -63,10 +63,12 @@ TEST(Convolution, FourAxesAgreeWithThree) {
   for (const char* type : {"Convolution", "Deconvolution"}) {
     const std::string options = "num_output: 4 group: 2 weight_filler { type: 'xavier' } bias_filler { type: 'uniform' } ";
     const auto three = MakeNet(InputOf("2x4x4x3x5") + OneOf(type, "convolution_param { " + options +
-                                                              "kernel_size: 2 kernel_size: 1 kernel_size: 3 stride: 2 stride: 1 "
+                                                              "kernel_size: 2 kernel_size: 1 kernel_size: 3 dilation: 2 "
+                                                              "dilation: 1 dilation: 1 stride: 2 stride: 1 "
                                                               "stride: 1 pad: 0 pad: 0 pad: 1 }"));
     const auto four = MakeNet(InputOf("2x4x4x3x1x5") + OneOf(type, "convolution_param { " + options +
                                                                "kernel_size: 2 kernel_size: 1 kernel_size: 1 kernel_size: 3 "
+                                                               "dilation: 2 dilation: 1 dilation: 1 dilation: 1 "
                                                                "stride: 2 stride: 1 stride: 1 stride: 1 pad: 0 pad: 0 pad: 0 pad: 1 }"));
     for (const auto& net : {three.get(), four.get()}) {
       FillTestNumbers(net->blob("data")->data, 1);
@@ -76,7 +78,23 @@ TEST(Convolution, FourAxesAgreeWithThree) {
     const at::Tensor& expected = three->blob("out")->data;
     EXPECT_TRUE(at::allclose(four->blob("out")->data.view(expected.sizes()), expected, 1e-5, 1e-6)) << type;
   }
-  EXPECT_THAT(WhyNoNet(InputOf("2x3") + OneOf("Convolution", "convolution_param { num_output: 1 kernel_size: 1 }")), HasSubstr("has no spatial axis"));
+  EXPECT_THAT(WhyNoNet(InputOf("2x3") + OneOf("Convolution", "convolution_param { num_output: 1 kernel_size: 1 }")),
+              HasSubstr("has no spatial axis"));
+}
+
+// Over other axes than two, Im2col lays out what it does over two.
+TEST(Im2col, ThreeAxesAgreeWithTwo) {
+  const auto two = MakeNet(InputOf("2x3x5x4") + OneOf("Im2col", "convolution_param { kernel_size: 3 kernel_size: 2 pad: 1 stride: 2 "
+                                                               "stride: 1 dilation: 2 dilation: 1 }"));
+  const auto three = MakeNet(InputOf("2x3x5x1x4") +
+                             OneOf("Im2col", "convolution_param { kernel_size: 3 kernel_size: 1 kernel_size: 2 pad: 1 pad: 0 pad: 1 "
+                                             "stride: 2 stride: 1 stride: 1 dilation: 2 dilation: 1 dilation: 1 }"));
+  for (const auto& net : {two.get(), three.get()}) {
+    FillTestNumbers(net->blob("data")->data, 1);
+    ASSERT_TRUE(net->Forward().ok());
+  }
+  const at::Tensor& expected = two->blob("out")->data;
+  EXPECT_TRUE(at::equal(three->blob("out")->data.view(expected.sizes()), expected));
 }
 
 }  // namespace

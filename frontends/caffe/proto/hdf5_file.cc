@@ -255,8 +255,11 @@ bool IsDataset(hid_t file, const std::string& name) {
 
 }  // namespace
 
+// Everything is closed by its owner. At the program's end the library would close what damaged files made it keep, and print
+// that it cannot.
 Mutex& Hdf5Mutex() {
   static Mutex mutex;
+  [[maybe_unused]] static const herr_t quiet_at_exit = H5dont_atexit();
   return mutex;
 }
 
