@@ -422,6 +422,30 @@ TEST(Forks, ClassesWeighInTheSoftmaxLossOfSegNet) {
               HasSubstr("has 2 class_weighting for 3 classes"));
 }
 
+TEST(Forks, SoftmaxLossOfRFcnGivesItsTerms) {
+  const std::string options = "top: 'probability' top: 'each' loss_param { ignore_label: 1 normalization: PRE_FIXED pre_fixed_normalizer: 4 }";
+  for (const char* type : {"SoftmaxWithLoss", "SoftmaxWithLossOHEM"}) {
+    Trial trial(InputsOf("data 3x2x1x1 label 3x1x1x1") + LayerOf(type, "data label", options));
+    trial.Give("data", {0, 0, 5, 5, 0, std::log(3.0)}).Give("label", {0, 1, 0});
+    ExpectNear(trial.Run("each"), {std::log(2.0), 0, std::log(4.0)});
+    ExpectNear(trial.Run(), {std::log(8.0) / 4});
+    EXPECT_EQ(trial.net().blob("each")->shape(), (Shape{3, 1, 1, 1}));
+  }
+}
+
+TEST(Forks, BoxAnnotatorKeepsTheHardestOfEachImage) {
+  const std::string options = "top: 'kept' box_annotator_ohem_param { roi_per_img: 1 ignore_label: -7 }";
+  Trial trial(InputsOf("data 4x5 loss 4 label 4 w 4x2") + LayerOf("BoxAnnotatorOHEM", "data loss label w", options));
+  std::vector<double> windows(20, 9.0);
+  for (std::size_t i = 0; i < 4; ++i) windows[5 * i] = i < 3 ? 0 : 1;
+  trial.Give("data", windows).Give("loss", {1, 3, 2, 0.5}).Give("label", {5, 6, 7, 8}).Give("w", {1, 2, 3, 4, 5, 6, 7, 8});
+  ExpectNear(trial.Run(), {-7, 6, -7, 8});
+  ExpectNear(trial.Run("kept"), {0, 0, 3, 4, 0, 0, 7, 8});
+  EXPECT_THAT(trial.Give("loss", {1, std::nan(""), 2, 0.5}).Error(), HasSubstr("the loss of example 1 is not a number"));
+  windows[0] = -1;
+  EXPECT_THAT(trial.Give("loss", {1, 3, 2, 0.5}).Give("data", windows).Error(), HasSubstr("window 0 is of image -1"));
+}
+
 TEST(Forks, DropoutMayScaleInTheTest) {
   const std::string layer = LayerOf("Dropout", "data", "dropout_param { dropout_ratio: 0.25 scale_train: false }");
   Trial test(InputsOf("data 1x4") + layer, TEST);
@@ -448,6 +472,9 @@ TEST(Forks, OptionsThatDoNotFitAreNamed) {
   EXPECT_THAT(why("data 2x4x3x3 rois 2x4", "ROIPooling", "data rois", "roi_pooling_param { pooled_h: 1 pooled_w: 1 }"), HasSubstr("windows of five numbers"));
   EXPECT_THAT(why("data 2x4x3x3 rois 2x5", "PSROIPooling", "data rois", "psroi_pooling_param { spatial_scale: 1 output_dim: 2 group_size: 2 }"),
               HasSubstr("expected output_dim 2 times group_size 2 squared channels"));
+  EXPECT_THAT(why("data 2x5 loss 2 label 2 w 2x3", "BoxAnnotatorOHEM", "data loss label w", "top: 'kept'"), HasSubstr("needs roi_per_img"));
+  EXPECT_THAT(why("data 2x4 loss 2 label 2 w 2x3", "BoxAnnotatorOHEM", "data loss label w", "top: 'kept' box_annotator_ohem_param { roi_per_img: 1 }"),
+              HasSubstr("expected windows of five numbers, and a loss, a label and weights for each"));
   EXPECT_THAT(why("data 2x3 b 2x4", "SmoothL1Loss", "data b", ""), HasSubstr("compares shapes 2x3 and 2x4"));
   EXPECT_THAT(why("data 2x3 label 2", "CenterLoss", "data label", ""), HasSubstr("needs num_output"));
   EXPECT_THAT(why("data 1x1x3x3", "Interp", "data", ""), HasSubstr("needs height and width, a zoom_factor, or a shrink_factor"));

@@ -14,12 +14,13 @@
 namespace poseidon::caffe {
 namespace {
 
-// The mean over labels of -log softmax(scores)[label]; an optional second top is the softmax. With weight_by_label_freqs
+// The mean over labels of -log softmax(scores)[label]; an optional second top is the softmax, a third
+// the terms of the sum (R-FCN), without a gradient of their own. With weight_by_label_freqs
 // (SegNet) a label's term counts as often as class_weighting says; the mean is still over labels.
 class SoftmaxWithLossLayer final : public Layer {
  public:
   using Layer::Layer;
-  Arity arity() const override { return {2, 2, 1, 2}; }
+  Arity arity() const override { return {2, 2, 1, 3}; }
   bool is_loss() const override { return true; }
   bool is_masked_mean() const override { return IsMaskedMean(param().loss_param(), LossParameter::VALID); }
   std::int64_t counted() const override { return labels_.valid_count; }
@@ -31,6 +32,7 @@ class SoftmaxWithLossLayer final : public Layer {
     POSEIDON_RETURN_IF_ERROR(ReadWeights());
     SetShape(top[0], {}, options());
     if (top.size() > 1) SetShape(top[1], bottom[0]->shape(), options());
+    if (top.size() > 2) SetShape(top[2], bottom[1]->shape(), options());
     probability_ = at::empty_like(bottom[0]->data);
     return OkStatus();
   }
@@ -50,6 +52,7 @@ class SoftmaxWithLossLayer final : public Layer {
                              labels_.valid_count);
     top[0]->data.copy_(terms.sum().div_(-normalizer_));
     if (top.size() > 1) top[1]->data.copy_(probability_);
+    if (top.size() > 2) top[2]->data.copy_(terms.neg_().view(top[2]->data.sizes()));
     return OkStatus();
   }
 
