@@ -35,15 +35,12 @@ def png(pixels, width, height):
 
 
 def image(label, source, width, height):
-    """A picture of its class: stripes whose colour and breadth say which, on noise."""
-    colours = random.Random(label)
-    stripe = bytes(colours.randrange(256) for _ in range(3))
+    """A picture of its class: stripes whose colours and breadth say which, and noise."""
+    of_class = random.Random(label)
+    colours = [[of_class.randrange(20, 236) for _ in range(3)] for _ in range(2)]
     breadth = 8 + label % 23
-    row = bytearray(source.randbytes(3 * width))
-    for x in range(width):
-        if x // breadth % 2:
-            row[3 * x:3 * x + 3] = stripe
-    return bytes(row) * height
+    row = bytes(colour + source.randrange(-20, 20) for x in range(width) for colour in colours[x // breadth % 2])
+    return row * height
 
 
 def make_images(folder, name, count, classes, source):
@@ -59,7 +56,10 @@ def make_images(folder, name, count, classes, source):
 
 
 def smaller(text, divide, classes):
-    """The net with so much fewer maps and features, but for its classes."""
+    """The net with so much fewer maps and features, but for its classes. Deviations of fillers are for whole layers: xavier's follow
+    from the size."""
+    if divide > 1:
+        text = re.sub(r'type: "gaussian" std: [\d.]+', 'type: "xavier"', text)
     return re.sub(r"num_output: (\d+)", lambda found: found[0] if int(found[1]) == classes else
                   f"num_output: {max(2, int(found[1]) // divide)}", text)
 
@@ -107,7 +107,7 @@ class Recipe:
         solver = (model / "solver.prototxt").read_text()
         half = self.options.iterations // 2
         for field, value in (("net", '"train_val.prototxt"'), ("test_iter", 2), ("test_interval", half), ("snapshot", half), ("display", 1),
-                             ("max_iter", self.options.iterations)):
+                             ("max_iter", self.options.iterations), ("base_lr", self.options.rate)):
             solver = re.sub(rf"(?m)^{field}: .*$", f"{field}: {value}", solver)
         (self.folder / "solver.prototxt").write_text(solver)
 
@@ -133,7 +133,8 @@ def parse():
     parser.add_argument("--poseidon", type=pathlib.Path, default=ROOT / "build/release/bin/poseidon")
     parser.add_argument("--images", type=int, default=60, metavar="N", help="for training; a quarter as many for validation")
     parser.add_argument("--batch", type=int, default=4, metavar="N", help="of each worker")
-    parser.add_argument("--iterations", type=int, default=20, metavar="N")
+    parser.add_argument("--iterations", type=int, default=60, metavar="N")
+    parser.add_argument("--rate", type=float, default=0.001, metavar="X", help="base_lr: the published ones are for larger batches")
     parser.add_argument("--divide", type=int, default=8, metavar="N", help="maps and features by this; 1 is the whole net")
     options = parser.parse_args()
     options.folder = options.folder or ROOT / "demo" / f"imagenet-{options.net}"

@@ -7,6 +7,8 @@ import pathlib
 import random
 import re
 import struct
+import subprocess
+import sys
 
 import pytest
 
@@ -108,6 +110,22 @@ def test_large_nets_train(poseidon, tmp_path, images, name, workers):
     for file in tmp_path.iterdir():  # gigabytes
         if file.suffix in (".caffemodel", ".solverstate"):
             file.unlink()
+
+
+@pytest.mark.skipif(not SOAK, reason="the recipe of ImageNet runs in make soak")
+@pytest.mark.parametrize("net,iterations", (("caffenet", 60), ("vgg19_22k", 4)))
+def test_the_recipe_of_imagenet_goes_the_whole_way(poseidon, tmp_path, net, iterations):
+    folder = tmp_path / "recipe"
+    done = subprocess.run([sys.executable, "-B", MODELS.parent / "examples/imagenet/run.py", "--net", net, "--poseidon", poseidon,
+                           "--folder", folder, "--iterations", str(iterations)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("equal on all workers") == 2
+    for name in ("train_lmdb_0", "train_lmdb_1", "features_lmdb", f"{net}_iter_{iterations // 2}.solverstate"):
+        assert (folder / name).exists(), name
+    first = re.findall(r'Prediction for val/0000\d.png -+\n[\d.]+ - "class (\d+)"', done.stdout)
+    assert len(first) == 2, done.stdout
+    if net == "caffenet":
+        assert first == ["0", "249"]
 
 
 # What BVLC Caffe's models/ and examples/ have, and which net of ours stands for it: of models/, of bvlc_forms, or none yet where the
