@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "frontends/caffe/train/torch_version.h"
 #include "tools/commands.h"
 #include "tools/console/fail.h"
 #include "tools/logs/commands.h"
@@ -13,13 +14,12 @@
 #include "tools/train/commands.h"
 #include "tools/train/draw_net.h"
 #include "tools/train/measure_net.h"
-#include "tools/train/torch_version.h"
 
 namespace poseidon::tools {
 namespace {
 
 void RefuseAnotherTorch(std::size_t) {
-  if (const Status fits = TorchFits(); !fits.ok()) Fail(fits.message());
+  if (const Status fits = caffe::TorchFits(); !fits.ok()) Fail(fits.message());
 }
 
 Result<profile::Profile> ProfileNet(const profile::MeasureOptions& options) {

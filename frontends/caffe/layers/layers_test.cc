@@ -30,7 +30,7 @@ std::string Why(const std::string& dims, const std::string& type, const std::str
 TEST(Registry, AnUnknownTypeIsComparedWithTheKnownOnes) {
   EXPECT_EQ(Why("2x3", "InnerProdct", ""), "layer 'l': unknown layer type 'InnerProdct' (did you mean 'InnerProduct'?)");
   EXPECT_EQ(Why("2x3", "RELU", ""), "layer 'l': unknown layer type 'RELU' (did you mean 'ReLU'?)");
-  EXPECT_EQ(Why("2x3", "Python", ""), "layer 'l': unknown layer type 'Python'");
+  EXPECT_EQ(Why("2x3", "Proposal", ""), "layer 'l': unknown layer type 'Proposal'");
 }
 
 TEST(Registry, AllUnknownTypesOfANetAreNamedAtOnce) {
@@ -38,9 +38,9 @@ TEST(Registry, AllUnknownTypesOfANetAreNamedAtOnce) {
     return "layer { name: '" + name + "' type: '" + type + "' bottom: 'data' top: '" + name + "' }\n";
   };
   // Before anything else that is wrong with the net: 'roi1' reads what 'score' would make.
-  EXPECT_EQ(WhyNoNet(Input("2x3") + layer("roi1", "ROIPooling") + layer("score", "Python") + layer("l", "ReLU") +
+  EXPECT_EQ(WhyNoNet(Input("2x3") + layer("roi1", "ROIPooling") + layer("score", "Proposal") + layer("l", "ReLU") +
                      layer("roi2", "ROIPooling") + layer("roi3", "ROIPooling")),
-            "layer 'roi1' and 2 others: unknown layer type 'ROIPooling'; layer 'score': unknown layer type 'Python'");
+            "layer 'roi1' and 2 others: unknown layer type 'ROIPooling'; layer 'score': unknown layer type 'Proposal'");
 }
 
 TEST(Layers, CountsOfBlobsAreChecked) {

@@ -506,6 +506,15 @@ void Net::ClearParamDiffs() {
   }
 }
 
+void Net::ZeroParamDiffs() {
+  EnsureParamDiffs();
+  EngineGuard guard;
+  for (int i = 0; i < layer_count(); ++i) {
+    if (node(i).params.diff.defined()) node(i).params.diff.zero_();
+    for (auto& slot : layer(i).slots_) *slot.stale = false;
+  }
+}
+
 // The owner of a blob is its first user in forward order, so backward reaches it last: what is
 // still stale then got no gradient in this iteration.
 void Net::ZeroStaleDiffs(int index) {
@@ -604,7 +613,16 @@ Status Net::ReshapeIfNeeded(int index, bool force) {
   if (same) return OkStatus();
   at.bottom_shapes.clear();
   for (const Blob* bottom : at.bottom) at.bottom_shapes.push_back(bottom->shape());
+  at.ran = false;
   return layer(index).Reshape(at.bottom, at.top);
+}
+
+Status Net::ForwardLayer(int index) {
+  Node& at = node(index);
+  POSEIDON_RETURN_IF_ERROR(ReshapeIfNeeded(index, /*force=*/false));
+  POSEIDON_RETURN_IF_ERROR(layer(index).Forward(at.bottom, at.top));
+  at.ran = true;
+  return OkStatus();
 }
 
 double Net::LossOf(int index) const {
@@ -644,13 +662,22 @@ Status Net::WithBadRow(int index, const Status& status) const {
                              (record.empty() ? "" : ", " + record) + ")"};
 }
 
-Result<double> Net::Forward(const NetHooks& hooks) {
-  double loss = 0;
+Status Net::Reshape() {
   for (int i = 0; i < layer_count(); ++i) {
+    if (node(i).bottom.empty()) continue;  // whoever feeds it has said the shape
+    if (const Status status = RunOnEngine([&] { return ReshapeIfNeeded(i, /*force=*/true); }); !status.ok()) {
+      return Named(i, status);
+    }
+  }
+  return OkStatus();
+}
+
+Result<double> Net::ForwardFromTo(int first, int last, const NetHooks& hooks) {
+  double loss = 0;
+  for (int i = first; i <= last; ++i) {
     if (hooks.before_forward) POSEIDON_RETURN_IF_ERROR(hooks.before_forward(i));
     const Status status = RunOnEngine([&]() -> Status {
-      POSEIDON_RETURN_IF_ERROR(ReshapeIfNeeded(i, /*force=*/false));
-      POSEIDON_RETURN_IF_ERROR(layer(i).Forward(node(i).bottom, node(i).top));
+      POSEIDON_RETURN_IF_ERROR(ForwardLayer(i));
       loss += LossOf(i);
       return OkStatus();
     });
@@ -665,10 +692,10 @@ Result<double> Net::Forward(const NetHooks& hooks) {
 void Net::PrepareTopDiffs(int index) {
   Node& at = node(index);
   for (std::size_t i = 0; i < at.top.size(); ++i) {
-    if (at.fed[i]) continue;
     Blob* top = at.top[i];
     const bool has_diff = top->diff.defined() && top->diff.sizes() == top->data.sizes();
-    if (at.loss_weights[i] != 0) {
+    if (at.fed[i] && has_diff) continue;
+    if (!at.fed[i] && at.loss_weights[i] != 0) {
       if (!has_diff) top->diff = at::empty(top->data.sizes(), options_of_tensors());
       top->diff.fill_(at.loss_weights[i]);
     } else if (!has_diff && layer(index).type() != "Split") {
@@ -677,13 +704,15 @@ void Net::PrepareTopDiffs(int index) {
   }
 }
 
-Status Net::Backward(const NetHooks& hooks) {
+Status Net::BackwardFromTo(int first, int last, const NetHooks& hooks) {
   EnsureParamDiffs();
-  for (int i = layer_count() - 1; i >= 0; --i) {
+  for (int i = first; i >= last; --i) {
     if (hooks.before_backward) POSEIDON_RETURN_IF_ERROR(hooks.before_backward(i));
     const Status status = RunOnEngine([&]() -> Status {
       Node& at = node(i);
       if (at.needs_backward) {
+        POSEIDON_RETURN_IF_ERROR(ReshapeIfNeeded(i, /*force=*/false));
+        if (!at.ran) POSEIDON_RETURN_IF_ERROR(ForwardLayer(i));  // else it would read what it has not kept
         PrepareTopDiffs(i);
         POSEIDON_RETURN_IF_ERROR(layer(i).Backward(at.top, at.propagate_down, at.bottom));
       }

@@ -114,6 +114,8 @@ class Net {
   // A blob by name, or null. Lives as long as the net; a pass may rebind its tensors.
   Blob* blob(const std::string& name) const;
   const std::vector<std::string>& blob_names() const { return blob_names_; }
+  // All of them, in the order of blob_names(). A top that is made in place is its bottom.
+  const std::vector<std::unique_ptr<Blob>>& blobs() const { return blobs_; }
   const std::string& bottom_name(int layer, std::size_t bottom) const { return NameOf(node(layer).bottom_ids[bottom]); }
   const std::string& top_name(int layer, std::size_t top) const { return NameOf(node(layer).top_ids[top]); }
   // The blob that a bottom is, whichever layers Net::Create put between the two to give it several readers.
@@ -123,6 +125,8 @@ class Net {
   bool loss_is_weighted(int layer) const {
     return std::any_of(node(layer).loss_weights.begin(), node(layer).loss_weights.end(), [](float w) { return w != 0; });
   }
+  // By how much the sum of each top of the layer counts in the loss.
+  const std::vector<float>& loss_weights(int layer) const { return node(layer).loss_weights; }
   // Whether the net's own definition asks for debug_info.
   bool debug_info() const { return param_.debug_info(); }
   // In alphabetical order.
@@ -144,12 +148,22 @@ class Net {
   void BeginPass(const PassContext& pass) { pass_ = pass; }
   const PassContext& pass() const { return pass_; }
   // Runs all layers; the value is the loss, the sum over weighted tops of weight times elements.
-  Result<double> Forward(const NetHooks& hooks = {});
+  Result<double> Forward(const NetHooks& hooks = {}) { return ForwardFromTo(0, layer_count() - 1, hooks); }
+  // The same for the layers `first` to `last`; those before have left their tops.
+  Result<double> ForwardFromTo(int first, int last, const NetHooks& hooks = {});
   // Runs the layers that need it in reverse. Adds to the gradients of the passes since the last
   // ClearParamDiffs, or overwrites: then nothing was cleared and nothing needs adding.
-  Status Backward(const NetHooks& hooks = {});
+  Status Backward(const NetHooks& hooks = {}) { return BackwardFromTo(layer_count() - 1, 0, hooks); }
+  // The same for the layers `first` down to `last`. The gradients of tops that a layer above `first` reads are those
+  // that their diffs hold, zero where they hold none. A layer that has not run forward with the shapes that its bottoms have now
+  // does so first.
+  Status BackwardFromTo(int first, int last, const NetHooks& hooks = {});
   // The next Backward starts the gradients anew. Until then the diffs keep their old numbers.
   void ClearParamDiffs();
+  // Makes all diffs of learned blobs zero, for whoever looks at them before the next Backward, which adds to them.
+  void ZeroParamDiffs();
+  // Gives every blob that a layer makes of others the shape that follows from theirs now, without computing.
+  Status Reshape();
 
   // Uses the learned blobs of `source` from now on, layer by layer of equal name.
   Status ShareParametersWith(const Net& source);
@@ -173,6 +187,7 @@ class Net {
     std::vector<bool> fed;             // whether a later layer writes the diff of this top
     std::vector<Shape> bottom_shapes;  // at the last Reshape
     bool needs_backward = false;
+    bool ran = false;                  // forward, since the last Reshape
     LayerParams params;
   };
   struct SharedName;
@@ -206,6 +221,7 @@ class Net {
   void ListOutputs();
 
   Status ReshapeIfNeeded(int index, bool force);
+  Status ForwardLayer(int index);
   struct Origin {
     int blob = 0;
     int layer = -1;  // that makes it

@@ -291,6 +291,7 @@ Status Solver::Iterate(bool display) {
   debugs_ = display && parameters_.debug_info() && options_.observer != nullptr && options_.share.rank == 0;
   if (sync_ != nullptr) POSEIDON_RETURN_IF_ERROR(BeginSync());
   POSEIDON_ASSIGN_OR_RETURN(const double loss, RunPasses());
+  if (options_.gradients_ready) POSEIDON_RETURN_IF_ERROR(options_.gradients_ready());
   CompleteGradients();
   Advance();
   if (parameters_.clip_gradients() >= 0 || debugs_) POSEIDON_RETURN_IF_ERROR(FinishPending());
@@ -500,7 +501,7 @@ void Solver::UpdateParam(std::size_t index) {
       static_cast<double>(parameters_.weight_decay()) * static_cast<double>(param.decay_mult);
   update.clip = pending_clip_;
   update.average = 1.0 / parameters_.iter_size();
-  if (!debugs_ && !parameters_.snapshot_diff()) return rule_->Apply(update);
+  if (!debugs_ && !parameters_.snapshot_diff() && !options_.diffs_are_updates) return rule_->Apply(update);
   // As in Caffe, the diff of an updated blob is what was taken off it.
   const EngineGuard guard;
   const at::Tensor before = param.blob.data.clone();

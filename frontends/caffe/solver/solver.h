@@ -59,6 +59,11 @@ struct SolverOptions {
   // Called before each forward pass of training, for nets without a data layer: writes their
   // inputs.
   std::function<Status(Net& net, const PassContext& pass)> feed;
+  // Called when the gradients of an iteration's passes are computed, before weights are updated with them. On several workers
+  // they are lent by then: it must leave them alone.
+  std::function<Status()> gradients_ready;
+  // As in Caffe, the diff of a learned blob is what the update took off it, once it was updated; else it is the gradient.
+  bool diffs_are_updates = false;
   // Asked for the text of the plan.json that a snapshot keeps; empty, or empty text: none.
   std::function<std::string()> plan_text;
   // Gets a span "forward", "backward" or "update" with a layer's index in the net and the iteration. Empty: none.
@@ -105,6 +110,8 @@ class Solver {
   Status Snapshot();
 
   const SolverParameter& parameters() const { return parameters_; }
+  // Iterations that are to come begin with this rate; equal on all workers.
+  void set_base_lr(float rate) { parameters_.set_base_lr(rate); }
   Net& net() { return *net_; }
   const std::vector<std::unique_ptr<Net>>& test_nets() const { return test_nets_; }
   History& history() { return history_; }
@@ -184,7 +191,7 @@ class Solver {
   PassContext PassAt(std::uint64_t iteration, int pass) const;
   void Trace(int layer, std::uint64_t iteration, TimePoint begin, TimePoint end, const char* label) const;
 
-  const SolverParameter parameters_;
+  SolverParameter parameters_;
   const SolverOptions options_;
   const std::unique_ptr<Net> net_;
   const std::vector<std::unique_ptr<Net>> test_nets_;

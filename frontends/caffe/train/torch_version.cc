@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/train/torch_version.h"
+#include "frontends/caffe/train/torch_version.h"
 
 #include <ATen/Version.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace poseidon::tools {
+namespace poseidon::caffe {
 namespace {
 
 // The version in what the library says of its build; empty where it says none.
@@ -40,4 +40,4 @@ Status TorchFits() {
                             (loaded.empty() ? "one that does not say its version" : loaded) + ", expected torch==" + expected + ".*");
 }
 
-}  // namespace poseidon::tools
+}  // namespace poseidon::caffe

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/c/job.h"
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "frontends/caffe/c/failure.h"
+#include "frontends/caffe/train/aten_engine.h"
+#include "frontends/caffe/train/job_options.h"
+#include "poseidon/place/meeting.h"
+#include "poseidon/session/tcp_session.h"
+#include "poseidon/transport/tcp/token.h"
+
+extern char** environ;
+
+namespace poseidon::caffe {
+namespace {
+
+using transport::tcp::Token;
+
+std::atomic<bool> joined_already{false};
+
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+std::string OwnHost() {
+  if (std::string named = Variable("POSEIDON_HOST"); !named.empty()) return named;
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+// The cores are shared with the other workers of this host, unless the user says how many threads there are.
+int Threads(const MemberTask& task) {
+  return Variable("OMP_NUM_THREADS").empty() ? ComputeThreads(task) : at::get_num_threads();
+}
+
+MemberTask TaskOf(const place::Place& place) {
+  MemberTask task;
+  task.rank = place.rank;
+  task.host = OwnHost();
+  task.tls = !place.one_host();
+  task.local_members = place.local.value_or(1);
+  task.options.workers = static_cast<std::uint16_t>(place.workers);
+  return task;
+}
+
+}  // namespace
+
+Result<place::Place> OwnPlace() {
+  place::Environment own;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (const std::size_t equals = text.find('='); equals != std::string::npos) own[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  POSEIDON_ASSIGN_OR_RETURN(place::Place place, place::FindPlace(own, {}));
+  if (place.workers > 1024) return InvalidArgument(std::to_string(place.workers) + " workers, expected at most 1024");
+  return place;
+}
+
+Job::~Job() {
+  if (session_ && !left_ && session_->failure().ok()) Abort(FailedPrecondition("the solver was given up before the job had ended"));
+}
+
+Result<std::unique_ptr<session::Session>> Job::Open(const Solver& solver) {
+  std::error_code error;
+  const std::string temporary = std::filesystem::temp_directory_path(error).string();
+  POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<place::Meeting> meeting,
+                            place::Meeting::Begin(place_, {.token_file = Variable("POSEIDON_TOKEN_FILE"),
+                                                           .temporary_folder = temporary,
+                                                           .program = "python",
+                                                           .otherwise = {}}));
+  const MemberTask task = TaskOf(place_);
+  const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(task.options.join_timeout * 1000));
+  POSEIDON_RETURN_IF_ERROR(meeting->Meet({.timeout = timeout, .interrupted = WantsOut}, place::SystemResolver()));
+  POSEIDON_ASSIGN_OR_RETURN(Token token, Token::FromFile(meeting->token_file()));
+  const place::Place& met = meeting->place();
+  POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(task.options, solver.restored_plan()));
+  session::SessionOptions options;
+  POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task, wanted.planning));
+  options.node.listen = {met.listen, static_cast<std::uint16_t>(met.rank == 0 ? met.port : 0)};
+  options.node.coordinator = {met.coordinator, static_cast<std::uint16_t>(met.port)};
+  options.node.cores = static_cast<double>(std::max(1U, std::thread::hardware_concurrency())) / std::max(1, task.local_members);
+  options.node.cpu_seconds_per_wire_byte = session::CpuSecondsPerWireByte(ModeOf(task));
+  options.node.compute_threads = static_cast<std::uint32_t>(Threads(task));
+  options.engine = engine_.get();
+  options.log = &output_;
+  options.interrupted = WantsOut;
+  Status announced;
+  Result<std::unique_ptr<session::Session>> opened =
+      session::OpenTcpSession({.security = {ModeOf(task), std::move(token)}}, options, [&](const transport::Address& address) {
+        if (met.rank == 0) announced = meeting->Announce(address.host, address.port);
+      });
+  if (!announced.ok() && !opened.ok()) return announced;
+  return opened;
+}
+
+Status Job::Join(Solver* solver) {
+  if (session_) return OkStatus();
+  if (joined_already.exchange(true)) {
+    return FailedPrecondition("another solver of this process has trained in the job, expected one solver a worker");
+  }
+  const int threads = Threads(TaskOf(place_));
+  at::set_num_threads(threads);
+  engine_ = MakeAtenEngine(threads);
+  POSEIDON_ASSIGN_OR_RETURN(session_, Open(*solver));
+  SessionSync::Options sync;
+  sync.layer_seconds = [solver] { return solver->layer_clock().Means(); };
+  sync.wish = [] { return session::Wish{.stop = WantsOut(), .snapshot = false}; };
+  sync.iter_size = solver->parameters().iter_size();
+  sync_ = std::make_unique<SessionSync>(*session_, solver->net(), solver->SyncedLayers(), std::move(sync));
+  POSEIDON_RETURN_IF_ERROR(sync_->Begin());
+  solver->Connect(sync_.get(), sync_.get());
+  return OkStatus();
+}
+
+SolverAction Job::Agreed() {
+  if (!sync_) return SolverAction::kNone;
+  const Result<SolverAction> agreed = sync_->Agreed();
+  return agreed.ok() ? *agreed : SolverAction::kNone;  // a job that has failed shows in the next step
+}
+
+void Job::Abort(const Status& failure) {
+  if (!session_ || left_) return;
+  if (session_->failure().ok()) session_->Abort(failure);
+  // Gradients that are lent may be read until then.
+  static_cast<void>(session_->AwaitEnd());
+}
+
+Status Job::Leave() {
+  if (!session_ || left_ || !session_->failure().ok()) return OkStatus();
+  POSEIDON_RETURN_IF_ERROR(session_->Barrier());  // nobody waits for bytes of this worker
+  const Status left = session_->Leave();
+  left_ = true;
+  return left;
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/layers/python_layer.h"
+
+#include <string>
+#include <utility>
+
+namespace poseidon::caffe {
+namespace {
+
+PythonHost* python_host = nullptr;
+
+// A layer that the user wrote in Python. As Caffe does it, the class is asked for the shapes before every pass, because
+// it may have another batch each time.
+class PythonLayer final : public Layer {
+ public:
+  using Layer::Layer;
+  Arity arity() const override { return {0, Arity::kAny, 0, Arity::kAny}; }
+  bool works_in_place() const override { return true; }
+
+  Status SetUp(const Blobs& bottom, const Blobs& top) override {
+    const PythonParameter& python = param().python_param();
+    const std::string words = python.module() + "." + python.layer();
+    if (python.module().empty() || python.layer().empty()) {
+      return InvalidArgument("names the class '" + words + "', expected module and layer in python_param");
+    }
+    if (python_host == nullptr) {
+      return Unimplemented("is the Python class " + words + ", which runs only in a Python program that trains with poseidon.caffe: "
+                           "python train.py, on several workers poseidon run -n 4 python train.py");
+    }
+    POSEIDON_ASSIGN_OR_RETURN(object_, python_host->Make(param(), phase()));
+    POSEIDON_RETURN_IF_ERROR(object_->SetUp(bottom, top, &first_));
+    const FillerParameter zero;
+    for (const Blob& blob : first_) DeclareParam(blob.shape(), zero);
+    return OkStatus();
+  }
+
+  Status Reshape(const Blobs& bottom, const Blobs& top) override {
+    TakeFirstNumbers();
+    return ReshapeTops(bottom, top);
+  }
+
+  Status Forward(const Blobs& bottom, const Blobs& top) override {
+    POSEIDON_RETURN_IF_ERROR(ReshapeTops(bottom, top));
+    return object_->Forward(bottom, top);
+  }
+
+  Status Backward(const Blobs& top, const std::vector<bool>& propagate_down, const Blobs& bottom) override {
+    for (int i = 0; i < static_cast<int>(blobs().size()); ++i) {
+      if (!WantsParamDiff(i)) continue;
+      const auto [diff, add] = ParamDiff(i);
+      if (!add) diff.zero_();
+    }
+    return object_->Backward(top, propagate_down, bottom);
+  }
+
+ private:
+  Status ReshapeTops(const Blobs& bottom, const Blobs& top) {
+    POSEIDON_RETURN_IF_ERROR(object_->Reshape(bottom, top));
+    for (std::size_t i = 0; i < top.size(); ++i) {
+      if (!top[i]->data.defined()) {
+        return InvalidArgument("reshape of the class has not given top " + std::to_string(i) + " a shape, expected top[" +
+                               std::to_string(i) + "].reshape(...)");
+      }
+    }
+    return OkStatus();
+  }
+
+  // The net has made the learned blobs since SetUp.
+  void TakeFirstNumbers() {
+    if (std::exchange(learns_, true)) return;
+    for (std::size_t i = 0; i < first_.size(); ++i) blobs()[i].data.copy_(first_[i].data);
+    first_.clear();
+    object_->Learns(&blobs());
+  }
+
+  std::unique_ptr<PythonObject> object_;
+  std::vector<Blob> first_;
+  bool learns_ = false;
+};
+
+}  // namespace
+
+void SetPythonHost(PythonHost* host) { python_host = host; }
+
+std::unique_ptr<Layer> MakePythonLayer(const LayerParameter& param, const LayerContext& context) {
+  return std::make_unique<PythonLayer>(param, context);
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers in Python, by Caffe's protocol."""
+import gc
+import subprocess
+import traceback
+
+import files
+import numpy
+import pytest
+from test_solver import PROGRAM
+
+import poseidon.caffe as caffe
+from poseidon import PoseidonError
+
+
+def python(name, kind, bottom, top, more=""):
+    bottoms, tops = (" ".join(f'{what}: "{name}"' for name in names) for what, names in (("bottom", bottom), ("top", top)))
+    return f'layer {{ name: "{name}" type: "Python" {bottoms} {tops} python_param {{ module: "user_layers" layer: "{kind}" {more} }} }}\n'
+
+
+INPUT = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 } } }\n'
+
+
+def net_of(text, phase=caffe.TEST):
+    return caffe.Net(files.write("net.prototxt", text), phase)
+
+
+def test_forward_backward_and_reshape():
+    net = net_of("force_backward: true\n" + INPUT + python("one", "Scale", ["data"], ["one"]) + python("two", "Scale", ["one"], ["two"], 'param_str: "3"')
+                 + 'layer { name: "loss" type: "Reduction" bottom: "two" top: "loss" loss_weight: 1 }')
+    net.blobs["data"].data[...] = 2
+    assert net.forward()["loss"] == 6 * 60
+    assert (net.backward()["data"] == 30).all()
+    net.blobs["data"].reshape(5, 1, 4)
+    net.blobs["data"].data[...] = 1
+    assert (net.forward(blobs=["two"])["two"] == numpy.full((5, 1, 4), 30)).all()
+    assert net.layers[1].type == "Python"
+
+
+def test_a_loss_layer_trains_as_ours_does(database):
+    def weights_by(loss):
+        text = f"""
+layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ scale: 0.004 }}
+  data_param {{ source: "{database}" batch_size: 6 backend: LMDB }} }}
+layer {{ name: "fc" type: "InnerProduct" bottom: "data" top: "fc" inner_product_param {{ num_output: 1 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "flat" type: "Reshape" bottom: "label" top: "flat" reshape_param {{ shape {{ dim: 0 dim: 1 }} }} }}
+{loss}"""
+        path = files.write("solver.prototxt", f'net: "{files.write("net.prototxt", text)}" base_lr: 0.05 lr_policy: "fixed" random_seed: 3')
+        solver = caffe.SGDSolver(path)
+        solver.step(8)
+        return solver.net.params["fc"][0].data.copy()
+
+    ours = weights_by('layer { name: "loss" type: "EuclideanLoss" bottom: "fc" bottom: "flat" top: "loss" }')
+    theirs = weights_by(python("loss", "EuclideanLoss", ["fc", "flat"], ["loss"]).replace("python_param", "loss_weight: 1 python_param"))
+    assert numpy.abs(ours).max() > 0.01
+    numpy.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-6)
+
+
+def test_a_data_layer_has_other_shapes_in_every_pass():
+    net = net_of(python("data", "Data", [], ["data", "label"], """param_str: '{"width": 4}'""")
+                 + 'layer { name: "sum" type: "Reduction" bottom: "data" top: "sum" reduction_param { axis: 1 } }')
+    for number in range(5):
+        assert net.forward()["sum"].shape == (number % 3 + 1,)
+        assert (net.blobs["label"].data == number).all()
+
+
+def test_learned_blobs_train_and_are_saved():
+    net = files.write("net.prototxt", """
+layer { name: "data" type: "DummyData" top: "data" top: "wanted" dummy_data_param { shape { dim: 2 dim: 3 }
+  data_filler { type: "constant" } data_filler { type: "constant" value: 5 } } }
+""" + python("bias", "Bias", ["data"], ["out"]) + 'layer { name: "loss" type: "EuclideanLoss" bottom: "out" bottom: "wanted" top: "loss" }')
+    solver = caffe.SGDSolver(files.write("solver.prototxt", f'net: "{net}" base_lr: 0.5 lr_policy: "fixed" max_iter: 5 snapshot_prefix: "b"'))
+    assert (solver.net.params["bias"][0].data == [0, 1, 2]).all()
+    solver.step(1)
+    numpy.testing.assert_allclose(solver.net.params["bias"][0].data, [2.5, 3, 3.5])
+    solver.step(20)
+    numpy.testing.assert_allclose(solver.net.params["bias"][0].data, 5, rtol=1e-3)
+    solver.net.save("net.caffemodel")
+    again = caffe.Net(net, caffe.TEST, weights="net.caffemodel")
+    assert (again.params["bias"][0].data == solver.net.params["bias"][0].data).all()
+
+
+def test_phase_is_told():
+    for phase in caffe.TRAIN, caffe.TEST:
+        assert net_of(python("phase", "Phase", [], ["phase"]), phase).forward()["phase"] == phase
+
+
+def test_what_a_layer_raises_is_raised_with_its_place():
+    net = net_of(INPUT + python("broken", "Broken", ["data"], ["out"]))
+    with pytest.raises(LookupError, match="nothing there") as raised:
+        net.forward()
+    assert "user_layers.py" in "".join(traceback.format_tb(raised.value.__traceback__))
+    with pytest.raises(ValueError, match="takes one bottom"):
+        net_of(INPUT + python("two", "Scale", ["data", "data"], ["out"]))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        net_of(INPUT + python("none", "Scale", ["data"], ["out"]).replace("user_layers", "no_such_module"))
+    with pytest.raises(AttributeError, match="NoClass"):
+        net_of(INPUT + python("none", "NoClass", ["data"], ["out"]))
+    with pytest.raises(NotImplementedError, match="backward"):
+        files_net = net_of("force_backward: true\n" + INPUT + python("phase", "Phase", ["data"], ["phase"])
+                           + 'layer { name: "loss" type: "Power" bottom: "phase" top: "loss" loss_weight: 1 }')
+        files_net.forward()
+        files_net.backward()
+
+
+def test_mistakes_of_a_class_are_sentences():
+    with pytest.raises(PoseidonError, match="layer 'none'.*has not given top 0 a shape"):
+        net_of(INPUT + python("none", "Shapeless", ["data"], ["out"]))
+    with pytest.raises(PoseidonError, match="expected module and layer"):
+        net_of(INPUT + 'layer { name: "p" type: "Python" bottom: "data" top: "out" }')
+
+
+def test_what_a_layer_keeps_of_a_net_that_is_gone():
+    import user_layers
+    net = net_of(INPUT + python("keeps", "Keeping", ["data"], ["out"]))
+    net.blobs["data"].data[...] = 1
+    net.forward()
+    del net
+    gc.collect()
+    blob, array = user_layers.kept.pop()
+    assert (array == 10).all()
+    with pytest.raises(PoseidonError, match="a net that is gone"):
+        blob.data
+
+
+def test_the_plain_program_says_what_to_run(database):
+    net = files.write("net.prototxt", INPUT + python("one", "Scale", ["data"], ["one"]))
+    path = files.write("solver.prototxt", f'net: "{net}" base_lr: 0.05 lr_policy: "fixed"')
+    run = subprocess.run([PROGRAM, "train", "--solver", path], capture_output=True, text=True)
+    assert run.returncode == 1 and "layer 'one' (Python): is the Python class user_layers.Scale" in run.stderr
+    assert "poseidon run -n 4 python train.py" in run.stderr
