@@ -121,10 +121,21 @@ def test_what_is_wrong_with_a_list_is_one_sentence(bench, lists, tmp_path, damag
 
 
 def test_fields_that_change_nothing_are_said_once(bench, lists):
-    text = solver(bench, lists, 5, "said", device_id=1, layer_wise_reduce=False, max_iter=1, test_iter=None, test_interval=None)
+    more = """
+layer { name: "shape" type: "Reshape" bottom: "ip2" top: "shape" reshape_param { shape { dim: 0 dim: 1 dim: 2 dim: 2 } } }
+layer { name: "cols" type: "Im2col" bottom: "shape" top: "cols" convolution_param { kernel_size: 1 force_nd_im2col: true } }
+layer { name: "silence" type: "Silence" bottom: "cols" }"""
+    text = solver(bench, lists, 5, "said", output=more, device_id=1, layer_wise_reduce=False, max_iter=1, test_iter=None,
+                  test_interval=None)
     done = bench.train(text, "--workers", 2)
+<<<<<<< HEAD
     assert done.err.count("'device_id' is not looked at") == 1, done.err.text
     assert done.err.count("'layer_wise_reduce' is not looked at") == 1, done.err.text
+=======
+    assert done.err.count("device_id: 1 is not looked at") == 1, done.err.text
+    assert done.err.count("layer_wise_reduce: false is not followed") == 1, done.err.text
+    assert done.err.count("layer 'cols': convolution_param.force_nd_im2col changes nothing") == 1, done.err.text
+>>>>>>> work-bvlc
 
 
 def test_a_net_in_caffes_first_format_trains(bench, lists):

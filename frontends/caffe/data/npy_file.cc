@@ -13,7 +13,7 @@
 namespace poseidon::caffe {
 namespace {
 
-constexpr std::string_view kMagic("\x93NUMPY", 6);
+constexpr std::string_view kNpyMagic("\x93NUMPY", 6);
 
 // The text behind "'name':" in the header, from its first character on.
 Result<std::string_view> HeaderField(std::string_view header, std::string_view name) {
@@ -54,7 +54,7 @@ void ToFloats(std::string_view bytes, std::vector<float>* values) {
 }
 
 Result<NpyArray> ParseNpy(std::string_view file) {
-  if (!file.starts_with(kMagic) || file.size() < 12) return DataLoss("it is no .npy file");
+  if (!file.starts_with(kNpyMagic) || file.size() < 12) return DataLoss("it is no .npy file");
   const std::size_t prefix = file[6] == 1 ? 2 : 4;  // version 1 has 16 bits for the header's size
   std::size_t header_size = 0;
   std::memcpy(&header_size, file.data() + 8, prefix);
@@ -95,7 +95,7 @@ Status WriteNpy(const NpyArray& array, const std::string& path) {
   header += "), }";
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 11, ' ');  // numbers begin at a multiple of 64 bytes
   header += '\n';
-  std::string bytes(kMagic);
+  std::string bytes(kNpyMagic);
   bytes += {1, 0, static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)};
   bytes += header;
   bytes.append(reinterpret_cast<const char*>(array.values.data()), array.values.size() * sizeof(float));
