@@ -128,14 +128,9 @@ layer { name: "silence" type: "Silence" bottom: "cols" }"""
     text = solver(bench, lists, 5, "said", output=more, device_id=1, layer_wise_reduce=False, max_iter=1, test_iter=None,
                   test_interval=None)
     done = bench.train(text, "--workers", 2)
-<<<<<<< HEAD
     assert done.err.count("'device_id' is not looked at") == 1, done.err.text
     assert done.err.count("'layer_wise_reduce' is not looked at") == 1, done.err.text
-=======
-    assert done.err.count("device_id: 1 is not looked at") == 1, done.err.text
-    assert done.err.count("layer_wise_reduce: false is not followed") == 1, done.err.text
-    assert done.err.count("layer 'cols': convolution_param.force_nd_im2col changes nothing") == 1, done.err.text
->>>>>>> work-bvlc
+    assert done.err.count("'force_nd_im2col' is not looked at") == 1, done.err.text
 
 
 def test_a_net_in_caffes_first_format_trains(bench, lists):
