@@ -21,8 +21,8 @@ def krizhevsky():
         "weight_decay": 0.0005, "display": 20, "snapshot": 10000}
 
 
-def vgg(test_iterations=2000):
-    return tests(test_iterations, 5000, at_first=False) | steps(0.01, [100000, 200000, 300000], 370000, 0.0005) | {
+def vgg():
+    return tests(2000, 5000, at_first=False) | steps(0.01, [100000, 200000, 300000], 370000, 0.0005) | {
         "display": 20, "snapshot": 10000}
 
 
