@@ -239,5 +239,51 @@ TEST_F(BatchSourceTest, NamesTheBadRecord) {
   EXPECT_THAT(LabelsOf(batch), ElementsAre(0));
 }
 
+// Images of one pixel whose number is their label; those whose number ends in 2 fail late, in 3 at once.
+class FailingSamples final : public SampleSource {
+ public:
+  const std::string& name() const override { return name_; }
+  std::unique_ptr<SampleReader> MakeReader() override { return std::make_unique<Reader>(); }
+  std::string OriginOf(std::uint64_t) const override { return "here"; }
+
+ private:
+  class Reader final : public SampleReader {
+   public:
+    Status Fetch(std::uint64_t number) override {
+      number_ = number;
+      return OkStatus();
+    }
+    Status Decode(Sample* sample) override {
+      if (number_ % 10 == 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      if (number_ % 10 == 2 || number_ % 10 == 3) return DataLoss("sample " + std::to_string(number_));
+      *sample = {.shape = {1, 1, 1}, .bytes = &pixel_, .label = static_cast<std::int32_t>(number_)};
+      return OkStatus();
+    }
+    const std::string& where() const override { return where_; }
+    bool compressed() const override { return true; }
+
+   private:
+    const std::uint8_t pixel_ = 0;
+    const std::string where_ = "here";
+    std::uint64_t number_ = 0;
+  };
+  const std::string name_ = "samples";
+};
+
+TEST(SeveralThreads, TheErrorIsThatOfTheFirstBadSample) {
+  BatchSource::Options options;
+  options.rows = 4;
+  options.stride = 4;
+  options.threads = 3;
+  options.draw = NoRandom;
+  auto source = BatchSource::Open(std::make_unique<FailingSamples>(), options, *Transformer::Make({}, TRAIN));
+  ASSERT_TRUE(source.ok());
+  Batch batch;
+  EXPECT_EQ((*source)->Take(0, &batch).message(), "sample 2");
+  ASSERT_TRUE((*source)->Take(4, &batch).ok());
+  EXPECT_THAT(LabelsOf(batch), ElementsAre(4, 5, 6, 7));
+  EXPECT_EQ((*source)->Take(10, &batch).message(), "sample 12");
+}
+
 }  // namespace
 }  // namespace poseidon::caffe
