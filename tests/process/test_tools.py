@@ -5,8 +5,6 @@ import json
 import os
 import random
 import re
-import struct
-import zlib
 
 import numpy
 import pytest
@@ -14,27 +12,9 @@ import pytest
 import caffe_files
 import job as jobs
 import lmdb_files
+from tool_files import blob_of, caffemodel, features, image_of, message, png, read, weights_of
 
 CIFAR_IMAGES = 6  # a file
-
-
-def floats(parts):
-    """float_data or a BlobProto's data: of each occurrence one number, or many where they are packed."""
-    return numpy.frombuffer(b"".join(parts), numpy.float32)
-
-
-def image_of(value):
-    """The shape, pixels and label of a Datum of bytes."""
-    datum = lmdb_files.fields(value)
-    shape = tuple(datum[number][0] for number in (1, 2, 3))
-    return numpy.frombuffer(datum[4][0], numpy.uint8).reshape(shape), datum[5][0]
-
-
-def read(folder, kind):
-    records = lmdb_files.read(folder) if kind == "lmdb" else lmdb_files.read_leveldb(folder)
-    if records is None:
-        pytest.skip("libleveldb is not installed")
-    return records
 
 
 @pytest.fixture(scope="module")
@@ -134,12 +114,6 @@ def test_cifar_says_what_is_wrong(tool, tmp_path):
 
 # ---- the mean
 
-def blob_of(path):
-    """A BlobProto of the four dimensions of old."""
-    blob = lmdb_files.fields(path.read_bytes())
-    return floats(blob[5]).reshape([blob[number][0] for number in (1, 2, 3, 4)])
-
-
 @pytest.mark.parametrize("kind", ("lmdb", "leveldb"))
 def test_mean(tool, cifar, shared, tmp_path, kind):
     out = tool("compute_image_mean", f"-backend={kind}", shared / f"cifar10_train_{kind}", tmp_path / "mean")
@@ -197,35 +171,7 @@ def trained(poseidon, databases, shared):
     return shared / "net.prototxt", shared / "snap_iter_1.caffemodel"
 
 
-def weights_of(model):
-    """The blobs of each layer that has some."""
-    layers = {}
-    for layer in lmdb_files.fields(model.read_bytes())[100]:
-        layer = lmdb_files.fields(layer)
-        blobs = [lmdb_files.fields(blob) for blob in layer.get(7, [])]
-        if blobs:
-            shapes = [list(_dims(blob[7][0])) for blob in blobs]
-            layers[layer[1][0].decode()] = [floats(blob[5]).reshape(shape) for blob, shape in zip(blobs, shapes, strict=True)]
-    return layers
-
-
-def _dims(shape):
-    """BlobShape's dim, which is packed."""
-    (packed,) = lmdb_files.fields(shape)[1]
-    value = shift = 0
-    for byte in packed:
-        value |= (byte & 127) << shift
-        shift = shift + 7 if byte > 127 else 0
-        if byte < 128:
-            yield value
-            value = 0
-
-
-def features(records):
-    return numpy.array([floats(lmdb_files.fields(value)[6]) for _, value in records])
-
-
-@pytest.mark.parametrize("kind,workers", (("lmdb", 1), ("lmdb", 3), ("leveldb", 2)))
+@pytest.mark.parametrize("kind,workers", (("lmdb", 1), ("leveldb", 2)))
 def test_features(tool, trained, databases, tmp_path, kind, workers):
     net, model = trained
     count = caffe_files.TEST_IMAGES + caffe_files.TEST_BATCH  # one batch begins anew
@@ -248,11 +194,11 @@ def test_features(tool, trained, databases, tmp_path, kind, workers):
 def test_several_workers_write_what_one_writes(tool, trained, tmp_path):
     net, model = trained
     found = []
-    for workers in (1, 2, 4):
+    for workers in (1, 3):
         path = tmp_path / f"by{workers}"
         tool("extract_features", model, net, "ip2", path, 5, "lmdb", "--workers", workers, "--threads", 1)
         found.append(lmdb_files.read(path))
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1] and len(found[0]) == 5 * caffe_files.TEST_BATCH
 
 
 def test_poseidon_caffes_features(tool, trained, tmp_path):
@@ -334,19 +280,7 @@ layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_p
 layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }""")
     weights = numpy.random.default_rng(3).normal(0, 2e-3, (4, 144)).astype(numpy.float32)
     bias = numpy.array([0.1, 0.2, -0.1, 0], numpy.float32)
-
-    def message(number, content):
-        size, varint = len(content), b""
-        while size > 127:
-            varint, size = varint + bytes([size & 127 | 128]), size >> 7
-        tag = number << 3 | 2
-        return (bytes([tag]) if tag < 128 else bytes([tag & 127 | 128, tag >> 7])) + varint + bytes([size]) + content
-
-    def blob(array):
-        dims = b"".join(bytes([dim]) if dim < 128 else bytes([dim & 127 | 128, dim >> 7]) for dim in array.shape)
-        return message(7, message(7, message(1, dims)) + message(5, array.tobytes()))
-    layer = message(1, b"ip") + message(2, b"InnerProduct") + blob(weights) + blob(bias)
-    (folder / "net.caffemodel").write_bytes(message(100, layer))
+    (folder / "net.caffemodel").write_bytes(caffemodel(b"ip", weights, bias))
     mean = numpy.random.default_rng(4).uniform(90, 130, (3, 12, 16)).astype(numpy.float32)
     (folder / "mean.binaryproto").write_bytes(b"\x08\x01\x10\x03\x18\x0c\x20\x10" + message(5, mean.tobytes()))
     numpy.save(folder / "mean.npy", mean)
@@ -357,16 +291,6 @@ layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }""")
         (folder / f"{name}.png").write_bytes(png(pixels))
         images[name] = pixels[:, :, ::-1].transpose(2, 0, 1).astype(numpy.float64)  # blue first
     return folder, weights.astype(numpy.float64), bias.astype(numpy.float64), mean.astype(numpy.float64), images
-
-
-def png(pixels):
-    """An image [height, width, red, green, blue] as a PNG."""
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-    height, width, _ = pixels.shape
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
 def softmax(rows):

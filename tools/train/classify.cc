@@ -220,9 +220,10 @@ void WriteScores(const Classification& what) {
 void AddClassify(CLI::App& app) {
   auto flags = std::make_shared<ClassifyFlags>();
   CLI::App* c = app.add_subcommand("classify", "Say what a trained net takes images for");
-  c->footer("  poseidon classify --model deploy.prototxt --weights net.caffemodel --labels labels.txt --mean mean.binaryproto cat.jpg\n"
-            "  poseidon classify deploy.prototxt net.caffemodel mean.binaryproto labels.txt cat.jpg\n"
-            "  poseidon classify --model_def deploy.prototxt --pretrained_model net.caffemodel cat.jpg scores.npy");
+  c->footer("  poseidon classify --model deploy.prototxt --weights net.caffemodel cat.jpg\n"
+            "  poseidon classify net.prototxt net.caffemodel m.binaryproto names.txt a.jpg\n"
+            "  poseidon classify --model_def net.prototxt --pretrained_model net.caffemodel \\\n"
+            "    cat.jpg scores.npy");
   c->add_option("images", flags->places, "Images, JPEG or PNG; or what Caffe's two programs take, as below");
   c->add_option("--model,--model_def", flags->model, "Net for deployment")->type_name("PROTOTXT")->check(InputFile());
   c->add_option("--weights,--pretrained_model", flags->weights, "Trained .caffemodel or .caffemodel.h5")->type_name("FILE")->check(SnapshotFiles());

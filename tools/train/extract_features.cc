@@ -184,8 +184,8 @@ void AddExtractFeatures(CLI::App& app) {
   auto flags = std::make_shared<FeatureFlags>();
   CLI::App* c = app.add_subcommand("extract_features", "Write blobs of a trained net, over batches of its data, into databases");
   c->footer("  poseidon extract_features net.caffemodel net.prototxt fc7 features 10 lmdb\n"
-            "  poseidon extract_features --model net.prototxt --weights net.caffemodel --extract_feature_blob_names fc7 "
-            "--save_feature_leveldb_names features");
+            "  poseidon extract_features --model net.prototxt --weights net.caffemodel \\\n"
+            "    --extract_feature_blob_names fc7 --save_feature_leveldb_names features");
   c->add_option("places", flags->places, "PRETRAINED PROTO BLOB[,BLOB...] DATABASE[,DATABASE...] NUM_BATCHES DB_TYPE [CPU]");
   c->add_option("--model", flags->model, "Net with a data layer for phase TEST")->type_name("PROTOTXT")->check(InputFile());
   c->add_option("--weights", flags->weights, "Trained .caffemodel or .caffemodel.h5")->type_name("FILE")->check(SnapshotFiles());

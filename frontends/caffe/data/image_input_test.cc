@@ -127,6 +127,7 @@ TEST(Npy, SurvivesDamage) {
   ASSERT_TRUE(read(whole).ok());
   EXPECT_THAT(read(whole)->values, ElementsAre(1, 2, 3, 4, 5, 6));
   for (std::size_t size = 0; size < whole.size(); ++size) EXPECT_FALSE(read(whole.substr(0, size)).ok());
+  EXPECT_THAT(read(whole + "x").status().message(), HasSubstr("25 bytes behind its header, expected 24"));
   std::mt19937 random(1);
   for (int i = 0; i < 200; ++i) {
     std::string damaged = whole;
