@@ -104,7 +104,7 @@ void AddPlot(CLI::App& app) {
   std::string types = "Number of a chart:";
   for (int type = 0; type < kChartTypes; ++type) types += " " + std::to_string(type) + " " + ChartName(type) + ",";
   types.back() = '.';
-  c->footer("  poseidon plot_training_log 6 loss.svg train.log\n  poseidon plot_training_log 0 accuracy.svg run-1/metrics.jsonl run-2/metrics.jsonl");
+  c->footer("  poseidon plot_training_log 6 loss.svg train.log\n  poseidon plot_training_log 0 accuracy.svg run/metrics.jsonl");
   c->add_option("chart_type", flags->type, types)->required()->check(WholeNumber(0, kChartTypes - 1));
   c->add_option("output", flags->output, "Picture, *.svg")->required();
   c->add_option("log", flags->logs, "Logs of Caffe or poseidon train, or metrics.jsonl of runs")->required()->check(InputFile());

@@ -22,7 +22,8 @@ namespace poseidon::caffe {
 // Thread: the solver's.
 class NetOutputs final : public SolverObserver {
  public:
-  NetOutputs() : begin_(std::chrono::steady_clock::now()) {}
+  // Training begins; times count from here.
+  void Begin() { begin_ = std::chrono::steady_clock::now(); }
   void OnIteration(const IterationReport& report) override;
   void OnTest(const TestReport& report) override;
   void OnSnapshot(const SnapshotReport&) override {}
@@ -45,7 +46,7 @@ class NetOutputs final : public SolverObserver {
   Status AverageTraining(int workers, Collectives* collectives);
   Row RowOf(std::uint64_t iteration, double loss, const std::vector<OutputValue>& outputs) const;
 
-  const std::chrono::steady_clock::time_point begin_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   Block train_;
   std::vector<Block> tests_;  // by net
 };

@@ -41,6 +41,7 @@ void RunReports::Begin(Solver& solver, std::function<double()> hidden_share, std
   reporting.resumed_from = task_.options.snapshot;
   reporting.saving = std::move(saving);
   reporter_.Begin(std::move(reporting));
+  net_outputs_.Begin();
   if (!task_.options.caffe_log || task_.rank != 0) return;
   caffe_log_.Begin({.net = solver.net().name(),
                     .lr_policy = parameters.lr_policy(),
