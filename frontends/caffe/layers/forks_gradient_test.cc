@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward passes of layers of forks against central differences.
-#include "frontends/caffe/layers/forks_trial.h"
+#include "tests/shared/net_trial.h"
 
 namespace poseidon::caffe {
 namespace {

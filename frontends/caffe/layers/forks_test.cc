@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "frontends/caffe/layers/forks_trial.h"
+#include "tests/shared/net_trial.h"
 
 namespace poseidon::caffe {
 namespace {

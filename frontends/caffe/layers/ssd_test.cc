@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "frontends/caffe/layers/forks_trial.h"
+#include "tests/shared/net_trial.h"
 
 namespace poseidon::caffe {
 namespace {

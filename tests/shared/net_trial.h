@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_FRONTENDS_CAFFE_LAYERS_FORKS_TRIAL_H_
-#define POSEIDON_FRONTENDS_CAFFE_LAYERS_FORKS_TRIAL_H_
+#ifndef POSEIDON_TESTS_SHARED_NET_TRIAL_H_
+#define POSEIDON_TESTS_SHARED_NET_TRIAL_H_
 
 #include <gtest/gtest.h>
 
@@ -109,4 +109,4 @@ inline void ExpectGradients(Trial& trial, const std::vector<std::string>& blobs)
 
 }  // namespace poseidon::caffe
 
-#endif  // POSEIDON_FRONTENDS_CAFFE_LAYERS_FORKS_TRIAL_H_
+#endif  // POSEIDON_TESTS_SHARED_NET_TRIAL_H_
