@@ -89,13 +89,13 @@ def unknown_field(bench):
 def several_layers_that_are_not_there(bench):
     text = caffe_files.small_lenet(bench.databases.train, bench.databases.test)
     text += """
-layer { name: "roi" type: "ROIPooling" bottom: "conv1" top: "roi" roi_pooling_param { pooled_w: 6 } }
-layer { name: "script" type: "Proposal" top: "script" cache_param { a: 1 } }
-layer { name: "bn" type: "BatchNorm" bottom: "roi" top: "bn" bn_param { slope: 1 } }
+layer { name: "roi" type: "RegionLoss" bottom: "conv1" top: "roi" region_loss_param { side: 6 } }
+layer { name: "script" type: "Nothing" top: "script" cache_param { a: 1 } }
+layer { name: "bn" type: "BatchNorm" bottom: "roi" top: "bn" batch_norm_param { relu: true } }
 """
     solver = bench.solver(net=bench.write("net.prototxt", text))
-    return ["--solver", solver], ["unknown layer type 'ROIPooling' of layer 'roi'", "unknown layer type 'Proposal' of layer 'script'",
-                                  "unknown field 'bn_param' in LayerParameter of layer 'bn' (BatchNorm)"]
+    return ["--solver", solver], ["unknown layer type 'RegionLoss' of YOLO in layer 'roi'", "unknown layer type 'Nothing' of layer 'script'",
+                                  "unknown field 'relu' of Intel Caffe in BatchNormParameter of layer 'bn' (BatchNorm)"]
 
 
 @case

@@ -26,7 +26,8 @@ def net_of(text, phase=caffe.TEST):
 
 
 def test_forward_backward_and_reshape():
-    net = net_of("force_backward: true\n" + INPUT + python("one", "Scale", ["data"], ["one"]) + python("two", "Scale", ["one"], ["two"], 'param_str: "3"')
+    net = net_of("force_backward: true\n" + INPUT + python("one", "Scale", ["data"], ["one"])
+                 + python("two", "Scale", ["one"], ["two"], 'param_str: "3"')
                  + 'layer { name: "loss" type: "Reduction" bottom: "two" top: "loss" loss_weight: 1 }')
     net.blobs["data"].data[...] = 2
     assert net.forward()["loss"] == 6 * 60

@@ -14,8 +14,8 @@ from conftest import ROOT, command, environment, install, lend_libraries, packag
 
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
-INSIDE = re.compile(r"poseidon_caffe/(__init__\.py|bin/poseidon|licenses/.+\.txt)"
-                    r"|poseidon_train_caffe\.libs/libisal-\w+\.so[.\d]*|poseidon_train_caffe-[\d.]+\.dist-info/.+")
+INSIDE = re.compile(r"poseidon_caffe/(__init__\.py|bin/poseidon|libposeidon_caffe\.so|licenses/.+\.txt)"
+                    r"|poseidon_train_caffe\.libs/lib(isal|protobuf)-\w+\.so[.\d]*|poseidon_train_caffe-[\d.]+\.dist-info/.+")
 MINOR = ".".join(torch.__version__.split(".")[:2])
 
 NET = """
@@ -100,6 +100,17 @@ def test_two_workers_train_and_the_model_is_scored(trainer, job):
     scored = command(trainer, "test", "--model", "net.prototxt", "--weights", "small_iter_8.caffemodel.h5",
                      "--iterations", "2", folder=job)
     assert scored.returncode == 0 and re.search(r"loss = \d", scored.stdout + scored.stderr), scored.stderr
+
+
+def test_pycaffe_trains_as_the_command_does(trainer, job):
+    pytest.importorskip("numpy", reason="numpy is not installed for this interpreter")
+    script = ("import poseidon.caffe as caffe\nsolver = caffe.get_solver('solver.prototxt')\nsolver.solve()\n"
+              "net = caffe.Net('net.prototxt', caffe.TEST, weights='small_iter_8.caffemodel.h5')\nimport torch\n"
+              "print(solver.weights_hash[:16], float(net.forward()['loss']) > 0, torch.ones(2).sum().item())\n")
+    done = subprocess.run([trainer, "-c", script], env=orders.clean(), cwd=job, capture_output=True, text=True)
+    trained = command(trainer, "train", "--solver", "solver.prototxt", folder=job)
+    [weights] = re.findall(r"^weights ([0-9a-f]{16})", trained.stdout, re.M)
+    assert done.stdout == f"{weights} True 2.0\n", done.stderr
 
 
 def test_a_net_is_measured_and_planned(trainer, job):

@@ -88,13 +88,27 @@ SolverOptions OptionsOf(const std::string& prototxt, const place::Place& place, 
   return options;
 }
 
+// Of a batch, as the net's first blob with axes has them.
+std::uint64_t RowsOf(const Net& net) {
+  for (int i = 0; i < net.layer_count(); ++i) {
+    const Blobs& tops = net.tops(i);
+    if (!tops.empty() && tops[0]->data.dim() > 0) return static_cast<std::uint64_t>(tops[0]->data.size(0));
+  }
+  return 0;
+}
+
 Status Make(const std::string& prototxt, const poseidon_caffe_solver_options& wanted, const place::Place& place,
             poseidon_caffe_solver* handle) {
   POSEIDON_ASSIGN_OR_RETURN(SolverParameter parameters, ReadJobSolver({.solver = prototxt}));
   if (wanted.type != nullptr) parameters.set_type(wanted.type);
   POSEIDON_ASSIGN_OR_RETURN(handle->solver, Solver::Create(parameters, OptionsOf(prototxt, place, parameters, wanted.seed, handle)));
-  handle->reporter.Begin({.metrics_path = {}, .max_iter = static_cast<std::uint64_t>(parameters.max_iter()), .hidden_share = {},
-                          .resumed_from = {}, .saving = {}});
+  handle->reporter.Begin({.metrics_path = {},
+                          .max_iter = static_cast<std::uint64_t>(parameters.max_iter()),
+                          .images_per_iteration = RowsOf(handle->solver->net()) * static_cast<std::uint64_t>(parameters.iter_size()) *
+                                                  static_cast<std::uint64_t>(place.workers),
+                          .hidden_share = {},
+                          .resumed_from = {},
+                          .saving = {}});
   handle->train = std::make_unique<poseidon_caffe_net>(&handle->solver->net());
   for (const auto& net : handle->solver->test_nets()) handle->tests.push_back(std::make_unique<poseidon_caffe_net>(net.get()));
   return OkStatus();

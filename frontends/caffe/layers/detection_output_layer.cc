@@ -72,9 +72,7 @@ class DetectionOutputLayer final : public Layer {
       const std::vector<Found> found = FindIn<T>(priors, places, scores, &boxes);
       for (const Found& one : found) {
         const Box<T>& box = boxes[options.share_location() ? 0 : one.label][one.prior];
-        for (const T number : {static_cast<T>(image), static_cast<T>(one.label), static_cast<T>(one.score), box.x1, box.y1, box.x2, box.y2}) {
-          rows.push_back(number);
-        }
+        rows.insert(rows.end(), {static_cast<T>(image), static_cast<T>(one.label), static_cast<T>(one.score), box.x1, box.y1, box.x2, box.y2});
       }
       places += static_cast<std::int64_t>(priors.boxes.size()) * box_classes_ * 4;
       scores += static_cast<std::int64_t>(priors.boxes.size()) * classes_;

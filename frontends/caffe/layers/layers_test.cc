@@ -38,9 +38,9 @@ TEST(Registry, AllUnknownTypesOfANetAreNamedAtOnce) {
     return "layer { name: '" + name + "' type: '" + type + "' bottom: 'data' top: '" + name + "' }\n";
   };
   // Before anything else that is wrong with the net: 'roi1' reads what 'score' would make.
-  EXPECT_EQ(WhyNoNet(Input("2x3") + layer("roi1", "ROIPooling") + layer("score", "Proposal") + layer("l", "ReLU") +
-                     layer("roi2", "ROIPooling") + layer("roi3", "ROIPooling")),
-            "layer 'roi1' and 2 others: unknown layer type 'ROIPooling'; layer 'score': unknown layer type 'Proposal'");
+  EXPECT_EQ(WhyNoNet(Input("2x3") + layer("roi1", "Correlation") + layer("score", "Nothing") + layer("l", "ReLU") +
+                     layer("roi2", "Correlation") + layer("roi3", "Correlation")),
+            "layer 'roi1' and 2 others: unknown layer type 'Correlation' of FlowNet; layer 'score': unknown layer type 'Nothing'");
 }
 
 TEST(Layers, CountsOfBlobsAreChecked) {

@@ -75,9 +75,11 @@ class UpsampleLayer final : public Layer {
     const std::int64_t places = out.size(2) * out.size(3);
     if (index_.numel() > 0) {
       const auto [low, high] = at::aminmax(index_);
-      if (low.item<std::int64_t>() < 0 || high.item<std::int64_t>() >= places) {
-        return InvalidArgument("the mask names place " + std::to_string(low.item<std::int64_t>() < 0 ? low.item<std::int64_t>() : high.item<std::int64_t>()) +
-                               " of an image of " + ShapeText(out.sizes().slice(2)) + ": the size is not that of the pooling layer's bottom");
+      const std::int64_t least = low.item<std::int64_t>();
+      const std::int64_t most = high.item<std::int64_t>();
+      if (least < 0 || most >= places) {
+        return InvalidArgument("the mask names place " + std::to_string(least < 0 ? least : most) + " of an image of " +
+                               ShapeText(out.sizes().slice(2)) + ": the size is not that of the pooling layer's bottom");
       }
     }
     Planes(out.zero_()).scatter_(1, index_, Planes(bottom[0]->data));
