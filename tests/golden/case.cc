@@ -6,12 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
-#include <iterator>
 #include <limits>
-#include <vector>
 
+#include "frontends/caffe/data/npy_file.h"
 #include "frontends/caffe/net/layer.h"
 
 namespace poseidon::caffe {
@@ -21,30 +19,6 @@ std::string Short(double x) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.4g", x);
   return text;
-}
-
-// The shape in a NumPy header such as {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }.
-Result<Shape> ShapeOfHeader(const std::string& header) {
-  if (header.find("'descr': '<f4'") == std::string::npos ||
-      header.find("'fortran_order': False") == std::string::npos) {
-    return DataLoss("is not a little-endian float32 array in C order");
-  }
-  const auto key = header.find("'shape': (");
-  const auto end = key == std::string::npos ? key : header.find(')', key);
-  if (end == std::string::npos) return DataLoss("has no shape");
-  Shape shape;
-  std::int64_t number = -1;
-  for (std::size_t i = key + 10; i <= end; ++i) {
-    const char c = header[i];
-    if (c >= '0' && c <= '9') {
-      number = std::max<std::int64_t>(number, 0) * 10 + (c - '0');
-      if (number > (std::int64_t{1} << 40)) return DataLoss("has an absurd shape");
-    } else if (number >= 0) {
-      shape.push_back(number);
-      number = -1;
-    }
-  }
-  return shape;
 }
 
 }  // namespace
@@ -62,24 +36,10 @@ Result<GoldenCase> ReadCase(const std::string& folder) {
   return read;
 }
 
-Result<at::Tensor> ReadNpy(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return NotFound("cannot open " + path);
-  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (bytes.size() < 10 || bytes.compare(0, 6, "\x93NUMPY") != 0 || bytes[6] != 1) {
-    return DataLoss(path + " is not a NumPy file of format 1.0");
-  }
-  const std::size_t begin = 10 + static_cast<unsigned char>(bytes[8]) +
-                            256 * static_cast<std::size_t>(static_cast<unsigned char>(bytes[9]));
-  if (begin > bytes.size()) return DataLoss(path + " is truncated");
-  auto shape = ShapeOfHeader(bytes.substr(10, begin - 10));
-  if (!shape.ok()) return DataLoss(path + " " + shape.status().message());
-  const std::int64_t count = CountOf(*shape, 0, static_cast<std::int64_t>(shape->size()));
-  if (bytes.size() - begin != static_cast<std::size_t>(count) * sizeof(float)) {
-    return DataLoss(path + " does not hold the numbers of its shape");
-  }
-  at::Tensor tensor = at::empty(*shape, at::kFloat);
-  std::memcpy(tensor.data_ptr<float>(), bytes.data() + begin, bytes.size() - begin);
+Result<at::Tensor> ReadTensor(const std::string& path) {
+  POSEIDON_ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(path));
+  at::Tensor tensor = at::empty(array.shape, at::kFloat);
+  std::copy(array.values.begin(), array.values.end(), tensor.data_ptr<float>());
   return tensor;
 }
 

@@ -22,8 +22,8 @@ struct GoldenCase {
 
 Result<GoldenCase> ReadCase(const std::string& folder);
 
-// A NumPy file of little-endian float32 in C order, format 1.0, as a float tensor.
-Result<at::Tensor> ReadNpy(const std::string& path);
+// A NumPy file (data/npy_file.h) as a float tensor.
+Result<at::Tensor> ReadTensor(const std::string& path);
 
 enum class Verdict { kPass, kFail, kUnsupported };
 

@@ -67,7 +67,7 @@ class LayerCase {
   // Fills *tensor with the array of the entry. A blob may have taken another shape since.
   Status Load(const json& entry, const at::Tensor* tensor) const {
     POSEIDON_ASSIGN_OR_RETURN(const at::Tensor numbers,
-                              ReadNpy(golden_.Path(entry["file"].get<std::string>())));
+                              ReadTensor(golden_.Path(entry["file"].get<std::string>())));
     if (tensor->sizes() != numbers.sizes()) {
       return InvalidArgument(entry["file"].get<std::string>() + " has shape " +
                              ShapeText(numbers.sizes()) + ", the net's is " +
@@ -88,7 +88,7 @@ class LayerCase {
 
   Status Compare(const std::string& what, const at::Tensor& got, const json& entry) {
     POSEIDON_ASSIGN_OR_RETURN(const at::Tensor want,
-                              ReadNpy(golden_.Path(entry["file"].get<std::string>())));
+                              ReadTensor(golden_.Path(entry["file"].get<std::string>())));
     comparison_.Compare(what, got, want, entry["abs"].get<double>());
     return OkStatus();
   }

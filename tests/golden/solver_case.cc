@@ -97,7 +97,7 @@ class SolverCase {
     std::vector<Rows> read;
     for (const json& entry : json_.value(list, json::array())) {
       POSEIDON_ASSIGN_OR_RETURN(at::Tensor rows,
-                                ReadNpy(golden_.Path(entry["file"].get<std::string>())));
+                                ReadTensor(golden_.Path(entry["file"].get<std::string>())));
       const std::string name = entry.contains("blob")
                                    ? entry["blob"].get<std::string>()
                                    : entry["layer"].get<std::string>() + "[" +
@@ -113,8 +113,8 @@ class SolverCase {
     POSEIDON_ASSIGN_OR_RETURN(norms_, ReadList("norms"));
     POSEIDON_ASSIGN_OR_RETURN(history_, ReadList("history"));
     POSEIDON_ASSIGN_OR_RETURN(loss_,
-                              ReadNpy(golden_.Path(json_["loss"]["file"].get<std::string>())));
-    POSEIDON_ASSIGN_OR_RETURN(rate_, ReadNpy(golden_.Path(json_["lr"]["file"].get<std::string>())));
+                              ReadTensor(golden_.Path(json_["loss"]["file"].get<std::string>())));
+    POSEIDON_ASSIGN_OR_RETURN(rate_, ReadTensor(golden_.Path(json_["lr"]["file"].get<std::string>())));
     return OkStatus();
   }
 

@@ -19,6 +19,7 @@ class SaidOutput final : public Output {
  public:
   void Print(const std::string& text) override { Say(LogLevel::kNotice, text); }
   void Progress(const std::string& /*line*/) override {}
+  void PrintLog(const std::string& line) override { Say(LogLevel::kNotice, line); }
   std::size_t width() const override { return 80; }
   void Log(LogLevel level, std::string_view line) override { Say(level, std::string(line)); }
 };
