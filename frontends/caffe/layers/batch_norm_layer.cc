@@ -73,10 +73,7 @@ class BatchNormLayer final : public NeuronLayer, private FusedNormalization {
       std::tie(mean_, variance_) = at::batch_norm_update_stats(input_, {}, {}, /*momentum=*/0);
       Remember(mean_, variance_);
     }
-    const at::Tensor out = std::get<0>(
-        at::native_batch_norm(input_, Factor(), Term(), mean_, variance_, /*training=*/false, /*momentum=*/0, Epsilon()));
-    // Its own memory, also in place: the backward pass reads the input.
-    top[0]->data = out.view(bottom[0]->data.sizes());
+    if (scale_ == nullptr) top[0]->data = ForwardAll().view(bottom[0]->data.sizes());
     return OkStatus();
   }
 
@@ -89,6 +86,11 @@ class BatchNormLayer final : public NeuronLayer, private FusedNormalization {
   }
 
  private:
+  // In memory of its own, also in place: the backward pass reads the input.
+  at::Tensor ForwardAll() override {
+    return std::get<0>(at::native_batch_norm(input_, Factor(), Term(), mean_, variance_, /*training=*/false, /*momentum=*/0, Epsilon()));
+  }
+
   Gradients BackwardAll(const at::Tensor& gradient, bool wants_bottom, bool wants_factor, bool wants_term) override {
     const bool trains = !uses_running_;
     const at::Tensor inverse = trains ? variance_.add(Epsilon()).rsqrt_() : at::Tensor();

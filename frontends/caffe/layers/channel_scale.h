@@ -8,8 +8,9 @@
 
 namespace poseidon::caffe {
 
-// A normalization and the scale on top of it may run as one. Forward, the normalization multiplies and adds in the pass in which it
-// normalizes. Backward, it makes all gradients in the scale's turn, which comes first. Thread: that of the net.
+// A normalization and the scale on top of it may run as one, in the scale's turns: its weights have arrived only when its forward turn
+// comes, and its gradients leave first in the backward pass. In its own turns the normalization takes the statistics, and hands down the
+// gradient of its bottom. Thread: that of the net.
 
 class FusedNormalization {
  public:
@@ -18,6 +19,8 @@ class FusedNormalization {
     at::Tensor term;
   };
   virtual ~FusedNormalization() = default;
+  // What the scale gives, of as many elements as the bottom.
+  virtual at::Tensor ForwardAll() = 0;
   // `gradient`: of the scale's top. Also keeps the gradient of the normalization's bottom, where it is wanted, for its own turn.
   virtual Gradients BackwardAll(const at::Tensor& gradient, bool wants_bottom, bool wants_factor, bool wants_term) = 0;
 };

@@ -75,7 +75,10 @@ class ScaleLayer final : public Layer, public ChannelScale {
   }
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
-    if (below_ != nullptr) return OkStatus();
+    if (below_ != nullptr) {
+      top[0]->data = below_->ForwardAll().view(top[0]->data.sizes());
+      return OkStatus();
+    }
     const at::Tensor in = bottom[0]->data.view(view_);
     at::Tensor out = top[0]->data.view(view_);
     if (!multiplies_) {
