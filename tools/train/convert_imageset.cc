@@ -51,7 +51,7 @@ void ConvertImages(ImagesetFlags& flags) {
 void AddConvertImageset(CLI::App& app) {
   auto flags = std::make_shared<ImagesetFlags>();
   CLI::App* c = app.add_subcommand("convert_imageset", "Convert the images of a list to a database");
-  c->footer("  poseidon convert_imageset --resize_height 256 --resize_width 256 --shuffle images/ train.txt train_lmdb");
+  c->footer("  poseidon convert_imageset --shuffle images/ train.txt train_lmdb");
   c->add_option("ROOTFOLDER", flags->options.root_folder, "Put before every path of the list, with its last slash")->required();
   c->add_option("LISTFILE", flags->options.list, "Lines with a path, a space and a label")->required()->check(InputFile());
   c->add_option("DB_NAME", flags->options.database, "Database to make")->required();

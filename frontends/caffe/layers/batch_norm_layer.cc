@@ -15,7 +15,7 @@ namespace poseidon::caffe {
 namespace {
 
 // (x - mean) / sqrt(variance + eps) per channel, without scale and shift: the Scale layer does that, or has it done here in the same
-// pass. In training the statistics are those of the batch, and running sums of them are kept: blobs 0 and 1 decay by
+// pass (channel_scale.h). In training the statistics are those of the batch, and running sums of them are kept: blobs 0 and 1 decay by
 // moving_average_fraction and take the batch's mean and unbiased variance, blob 2 counts them the same way; blob 0 / blob 2 and
 // blob 1 / blob 2 serve when testing.
 class BatchNormLayer final : public NeuronLayer, private FusedNormalization {
