@@ -125,6 +125,40 @@ def test_callbacks_see_gradients_before_updates(database):
         numpy.testing.assert_allclose(mine, first, rtol=2e-3)
 
 
+def test_a_callback_that_looks_changes_nothing(database):
+    plain = caffe.SGDSolver(files.solver(database))
+    plain.step(3)
+    solver = caffe.SGDSolver(files.solver(database))
+    seen = []
+    solver.add_callback(lambda: 0, lambda: seen.append(numpy.abs(solver.net.params["score"][0].diff).max()))
+    solver.step(3)
+    assert min(seen) > 0 and solver.weights_hash == plain.weights_hash
+
+
+def test_a_solvers_net_runs_in_parts(database):
+    """Also between a normalization and the scale in place on it, which `poseidon train` computes as one."""
+    below, above = files.train_net(database).split('layer { name: "relu1"')
+    text = below + """
+layer { name: "bn1" type: "BatchNorm" bottom: "conv1" top: "bn1" }
+layer { name: "scale1" type: "Scale" bottom: "bn1" top: "bn1" scale_param { bias_term: true filler { value: 3 } } }
+layer { name: "relu1\"""" + above.replace('"conv1"', '"bn1"')
+    solver = caffe.SGDSolver(files.solver(database, net='"%s"' % files.write("scaled.prototxt", text)))
+    solver.step(1)
+    net = solver.net
+    net.forward(end="bn1")
+    normalized = net.blobs["bn1"].data.copy()
+    assert abs(normalized.std() - 1) < 0.01
+    net.forward(start="scale1", end="scale1")
+    factor, term = (blob.data.reshape(1, -1, 1, 1) for blob in net.params["scale1"])
+    numpy.testing.assert_allclose(net.blobs["bn1"].data, normalized * factor + term, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("iterations", [-1])
+def test_steps_back_are_refused(database, iterations):
+    with pytest.raises(PoseidonError, match="expected 0 or more"):
+        caffe.SGDSolver(files.solver(database)).step(iterations)
+
+
 def test_a_callback_that_raises_ends_the_step(database):
     solver = caffe.SGDSolver(files.solver(database))
 

@@ -73,15 +73,16 @@ class Bias(caffe.Layer):
     def setup(self, bottom, top):
         self.blobs.add_blob(bottom[0].shape[1])
         self.blobs[0].data[...] = np.arange(bottom[0].shape[1])
+        self.kept = self.blobs[0]  # is the layer's blob ever after
 
     def reshape(self, bottom, top):
         top[0].reshape(*bottom[0].shape)
 
     def forward(self, bottom, top):
-        top[0].data[...] = bottom[0].data + self.blobs[0].data
+        top[0].data[...] = bottom[0].data + self.kept.data
 
     def backward(self, top, propagate_down, bottom):
-        self.blobs[0].diff[...] += top[0].diff.sum(0)
+        self.kept.diff[...] += top[0].diff.sum(0)
         if propagate_down[0]:
             bottom[0].diff[...] = top[0].diff
 

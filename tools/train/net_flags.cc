@@ -64,7 +64,7 @@ Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caf
                           ? flags.threads
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
   POSEIDON_ASSIGN_OR_RETURN(caffe::NetParameter parameters, caffe::ReadNet(flags.model, caffe::IsLayerType));
-  for (const std::string& note : caffe::NotesOn({&parameters})) std::cerr << "poseidon: " << note << std::endl;
+  for (const std::string& note : options.share.rank == 0 ? caffe::NotesOn({&parameters}) : std::vector<std::string>()) std::cerr << "poseidon: " << note << std::endl;
   caffe::FindFilesBeside(std::filesystem::path(flags.model).parent_path().string(), &parameters);
   caffe::NetState state;
   state.set_phase(flags.phase == "TEST" ? caffe::TEST : caffe::TRAIN);

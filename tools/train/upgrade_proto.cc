@@ -55,8 +55,9 @@ void NetBinary(const UpgradeFlags& flags) {
 }
 
 void SolverText(const UpgradeFlags& flags) {
-  caffe::SolverParameter solver;
-  Must(caffe::ReadTextFile(flags.input, &solver));
+  Result<caffe::SolverParameter> read = caffe::ReadSolverText(flags.input);
+  Must(read.status());
+  caffe::SolverParameter& solver = *read;
   Upgrade(flags, caffe::UpgradeSolver, &solver);
   Must(WriteText(solver, flags.output));
   std::cout << "Wrote upgraded SolverParameter text proto to " << flags.output << std::endl;

@@ -121,7 +121,7 @@ Result<std::unique_ptr<session::Session>> Job::Open(const Solver& solver) {
 }
 
 Status Job::Join(Solver* solver) {
-  if (session_) return OkStatus();
+  if (session_) return session_->failure();
   if (joined_already.exchange(true)) {
     return FailedPrecondition("another solver of this process has trained in the job, expected one solver a worker");
   }

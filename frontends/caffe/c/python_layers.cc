@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,15 +15,10 @@
 #include "frontends/caffe/layers/python_layer.h"
 #include "frontends/caffe/net/engine.h"
 
-// The learned blobs of one layer: of setup at first, then those that the net has made.
+// The learned blobs of one layer.
 struct poseidon_caffe_learned {
-  std::vector<poseidon::caffe::Blob>* first = nullptr;  // while setup runs
-  const std::vector<poseidon::caffe::Blob>* made = nullptr;
-
-  const std::vector<poseidon::caffe::Blob>& blobs() const {
-    static const std::vector<poseidon::caffe::Blob> none;
-    return made != nullptr ? *made : first != nullptr ? *first : none;
-  }
+  std::deque<poseidon::caffe::Blob>* blobs = nullptr;  // from setup on
+  bool grows = false;                                  // while setup runs
 };
 
 namespace poseidon::caffe {
@@ -65,13 +61,12 @@ class CalledObject final : public PythonObject {
     return object_ != 0 ? OkStatus() : InvalidArgument(sentence.Text());
   }
 
-  Status SetUp(const Blobs& bottom, const Blobs& top, std::vector<Blob>* learned) override {
-    learned_.first = learned;
+  Status SetUp(const Blobs& bottom, const Blobs& top, std::deque<Blob>* learned) override {
+    learned_ = {.blobs = learned, .grows = true};
     const Status status = Call(POSEIDON_CAFFE_SETUP, bottom, top, {});
-    learned_.first = nullptr;
+    learned_.grows = false;
     return status;
   }
-  void Learns(const std::vector<Blob>* learned) override { learned_.made = learned; }
   Status Reshape(const Blobs& bottom, const Blobs& top) override { return Call(POSEIDON_CAFFE_RESHAPE, bottom, top, {}); }
   Status Forward(const Blobs& bottom, const Blobs& top) override { return Call(POSEIDON_CAFFE_FORWARD, bottom, top, {}); }
   Status Backward(const Blobs& top, const std::vector<bool>& propagate_down, const Blobs& bottom) override {
@@ -128,18 +123,18 @@ void poseidon_caffe_set_layers(const poseidon_caffe_layers* layers) {
 poseidon_caffe_code poseidon_caffe_learned_add(poseidon_caffe_learned* learned, int32_t axes, const int64_t* shape) {
   return Guarded([&] {
     return RunOnEngine([&]() -> Status {
-      if (learned->first == nullptr) return FailedPrecondition("a layer adds learned blobs in its setup only");
+      if (!learned->grows) return FailedPrecondition("a layer adds learned blobs in its setup only");
       POSEIDON_ASSIGN_OR_RETURN(const Shape wanted, CheckedShape(axes, shape));
-      learned->first->push_back({.data = at::zeros(wanted, at::TensorOptions().dtype(at::kFloat)), .diff = {}});
+      learned->blobs->push_back({.data = at::zeros(wanted, at::TensorOptions().dtype(at::kFloat)), .diff = {}});
       return OkStatus();
     });
   });
 }
 
 int32_t poseidon_caffe_learned_count(const poseidon_caffe_learned* learned) {
-  return static_cast<int32_t>(learned->blobs().size());
+  return learned->blobs == nullptr ? 0 : static_cast<int32_t>(learned->blobs->size());
 }
 
 poseidon_caffe_blob* poseidon_caffe_learned_at(poseidon_caffe_learned* learned, int32_t index) {
-  return HandleOf(&learned->blobs().at(static_cast<std::size_t>(index)));
+  return HandleOf(&learned->blobs->at(static_cast<std::size_t>(index)));
 }

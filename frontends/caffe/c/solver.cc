@@ -43,8 +43,8 @@ struct poseidon_caffe_solver {
   template <typename Work>
   Status Run(Work&& work) {
     POSEIDON_RETURN_IF_ERROR(train->FollowReshapes());
+    train->NeedParamDiffs();  // now: a callback that looks at gradients must not make them anew
     const Status status = std::forward<Work>(work)();
-    train->has_diffs = true;
     train->passes = solver->iteration() * static_cast<std::uint64_t>(solver->parameters().iter_size());
     return status;
   }
@@ -77,6 +77,8 @@ SolverOptions OptionsOf(const std::string& prototxt, const place::Place& place, 
   options.writes_snapshots = place.rank == 0;
   options.observer = &handle->reporter;
   options.diffs_are_updates = true;
+  options.fuse = false;  // a script may run a part of a net, and look at every blob
+  options.stop_wanted = WantsOut;
   options.feed = [handle](Net&, const PassContext& pass) {
     return pass.pass == 0 ? Tell(handle->began) : OkStatus();
   };

@@ -152,11 +152,17 @@ bool BatchSource::IsDone(const Pending& pending) const {
   return pending.finished == (pending.status.ok() ? options_.rows : pending.taken);
 }
 
-// The consumer may have handed its tensors on (a layer's factors are still being sent, say), so
-// only memory without any other user is written again.
+namespace {
+
+// Whether neither the tensor nor a view of its memory is anybody else's.
+bool IsOurs(const at::Tensor& tensor) { return tensor.use_count() == 1 && tensor.storage().use_count() == 1; }
+
+}  // namespace
+
+// The consumer may have handed its tensors on, to a net's blob or to NumPy, so only memory without any other user is written again.
 Batch BatchSource::TakeIdle() {
   for (auto batch = idle_.begin(); batch != idle_.end(); ++batch) {
-    if (batch->images.storage().use_count() == 1 && batch->labels.storage().use_count() == 1) {
+    if (IsOurs(batch->images) && IsOurs(batch->labels)) {
       Batch taken = std::move(*batch);
       idle_.erase(batch);
       return taken;

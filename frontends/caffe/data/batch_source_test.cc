@@ -122,8 +122,12 @@ TEST_F(BatchSourceTest, NeverWritesToWhatSomebodyStillHolds) {
   ASSERT_TRUE((*source)->Take(0, &batch).ok());
   const at::Tensor kept = batch.images.view({4, 6});
   const at::Tensor copy = kept.clone();
-  for (std::uint64_t k = 1; k < 20; ++k) ASSERT_TRUE((*source)->Take(4 * k, &batch).ok());
+  ASSERT_TRUE((*source)->Take(4, &batch).ok());
+  const at::Tensor handle = batch.images;
+  const at::Tensor copy_of_handle = handle.clone();
+  for (std::uint64_t k = 2; k < 20; ++k) ASSERT_TRUE((*source)->Take(4 * k, &batch).ok());
   EXPECT_TRUE(kept.equal(copy));
+  EXPECT_TRUE(handle.equal(copy_of_handle));
 }
 
 // Two workers stop after four batches each, three go on where they left off.

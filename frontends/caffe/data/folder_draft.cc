@@ -2,6 +2,8 @@
 #include "frontends/caffe/data/folder_draft.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -33,12 +35,14 @@ Result<FolderDraft> FolderDraft::Create(const std::string& path) {
   if (fs::exists(target, error)) {
     return FailedPrecondition("database " + target + " exists already, expected a new path");
   }
-  const std::string folder = target + ".tmp." + std::to_string(::getpid());
-  fs::remove_all(folder, error);
-  if (!fs::create_directory(folder, error)) {
-    return PermissionDenied("database " + target +
-                            " cannot be written: " + (error ? error.message() : ErrnoText(EEXIST)));
+  std::string folder = target + ".tmp.XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr) {
+    return PermissionDenied("database " + target + " cannot be written: " + ErrnoText(errno));
   }
+  // mkdtemp gives it to its owner alone.
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  ::chmod(folder.c_str(), 0777 & ~mask);
   return FolderDraft(target, folder);
 }
 

@@ -10,7 +10,7 @@
 
 namespace poseidon::caffe {
 
-// The future folder of a database, as "PATH.tmp.<process>". Commit renames it to PATH; without it the destructor removes it.
+// The future folder of a database, as "PATH.tmp." and six letters that no other draft has. Commit renames it to PATH; without it the destructor removes it.
 class FolderDraft {
  public:
   // `path` must not exist; its parent folder must.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "frontends/caffe/data/encoded_image.h"
+#include "poseidon/base/file.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -22,7 +23,8 @@ struct Close {
 }  // namespace
 
 Status ReadFileBytes(const std::string& path, std::string* bytes) {
-  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rbe"));
+  const File opened(path, O_RDONLY | O_NONBLOCK);  // a pipe that nobody writes into would be waited for
+  const std::unique_ptr<std::FILE, Close> file(opened.is_open() ? ::fdopen(::dup(opened.fd()), "rb") : nullptr);
   struct stat about {};
   if (!file || ::fstat(::fileno(file.get()), &about) != 0) return NotFound(path + " cannot be read: " + ErrnoText(errno));
   if (!S_ISREG(about.st_mode)) return InvalidArgument(path + " is no file");

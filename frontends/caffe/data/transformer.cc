@@ -64,10 +64,12 @@ Result<Transformer> Transformer::Make(const TransformationParameter& parameters,
     for (double value : blob.double_data()) made.mean_image_.push_back(static_cast<float>(value));
   }
   const auto values = static_cast<std::int64_t>(made.mean_image_.size());
-  if (values == 0 || values != made.mean_shape_.count()) {
+  const ImageShape& shape = made.mean_shape_;
+  constexpr std::int64_t kMostSide = 1 << 20;  // three of them fit a count
+  const bool is_image = std::min({shape.channels, shape.height, shape.width}) > 0 && std::max({shape.channels, shape.height, shape.width}) <= kMostSide;
+  if (!is_image || values != shape.count()) {
     return DataLoss("mean_file " + made.mean_file_ + " holds " + std::to_string(values) +
-                    " values, expected " + std::to_string(made.mean_shape_.count()) + " for " +
-                    ToString(made.mean_shape_));
+                    " values, expected those of its shape, " + ToString(shape));
   }
   return made;
 }

@@ -21,7 +21,7 @@ bool MakesInputs(const LayerParameter& layer) { return layer.bottom_size() == 0 
 
 // Layers that measure a net or store what it makes.
 bool Measures(const LayerParameter& layer) {
-  return layer.type().ends_with("Loss") || layer.type() == "Accuracy" || layer.type() == "HDF5Output";
+  return layer.type().ends_with("Loss") || layer.type().ends_with("LossOHEM") || layer.type() == "Accuracy" || layer.type() == "HDF5Output";
 }
 
 // Whether a bottom of such a layer is what the net computes, rather than a label or a weight of a sample.
@@ -30,7 +30,7 @@ bool IsComputed(const LayerParameter& layer, int bottom) {
   return bottom == 0 || (equals && !(layer.type() == "ContrastiveLoss" && bottom == 2));
 }
 
-// A SoftmaxWithLoss whose second top somebody may read.
+// A SoftmaxWithLoss, or SoftmaxWithLossOHEM, whose second top somebody may read.
 LayerParameter SoftmaxOf(const LayerParameter& loss) {
   LayerParameter softmax;
   softmax.set_name(loss.name());
@@ -51,7 +51,7 @@ Parts WithoutMeasures(const NetParameter& net) {
   Parts parts;
   const auto read = [&](const std::string& blob) { std::erase(parts.unread, blob); };
   for (const LayerParameter& layer : net.layer()) {
-    if (layer.type() == "SoftmaxWithLoss" && layer.top_size() == 2) {
+    if (layer.type().starts_with("SoftmaxWithLoss") && layer.top_size() >= 2) {
       parts.layers.push_back(SoftmaxOf(layer));
     } else if (!Measures(layer)) {
       parts.layers.push_back(layer);

@@ -28,6 +28,14 @@ Result<Values> ConvertSilence(const ExportedLayer&, OnnxGraph&) { return Values(
 // Every top is the bottom: nothing is computed.
 Result<Values> ConvertAlias(const ExportedLayer& layer, OnnxGraph&) { return Values(layer.top_shapes.size(), layer.bottoms[0]); }
 
+// Nothing, but with fields of forks (layers/dropout_layer.cc).
+Result<Values> ConvertDropout(const ExportedLayer& layer, OnnxGraph& graph) {
+  const auto& options = layer.param.dropout_param();
+  if (options.sample_weights_test()) return Unimplemented("sample_weights_test");
+  if (options.scale_train()) return One(layer.bottoms[0]);
+  return One(graph.Times(layer.bottoms[0], 1 - Option(options.dropout_ratio())));
+}
+
 Result<Values> ConvertRelu(const ExportedLayer& layer, OnnxGraph& graph) {
   const double slope = Option(layer.param.relu_param().negative_slope());
   if (slope == 0) return One(graph.Node("Relu", layer.bottoms));

@@ -53,6 +53,8 @@ Result<Values> ConvertBatchNorm(const ExportedLayer& layer, OnnxGraph& graph) {
   const auto& options = layer.param.batch_norm_param();
   const auto eps = static_cast<double>(options.eps());
   const std::string& x = layer.bottoms[0];
+  if (layer.blobs.size() > 3) return Unimplemented("scale_bias");
+  if (options.stats_batch_size() > 0) return Unimplemented("stats_batch_size");
   if (options.has_use_global_stats() && !options.use_global_stats()) {  // those of the batch, also in the TEST phase
     std::vector<std::int64_t> axes = AxesFrom(2, layer.bottom_shapes[0].axes());
     axes.insert(axes.begin(), 0);

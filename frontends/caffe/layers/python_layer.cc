@@ -28,9 +28,9 @@ class PythonLayer final : public Layer {
                            "python train.py, on several workers poseidon run -n 4 python train.py");
     }
     POSEIDON_ASSIGN_OR_RETURN(object_, python_host->Make(param(), phase()));
-    POSEIDON_RETURN_IF_ERROR(object_->SetUp(bottom, top, &first_));
+    POSEIDON_RETURN_IF_ERROR(object_->SetUp(bottom, top, &learned_));
     const FillerParameter zero;
-    for (const Blob& blob : first_) DeclareParam(blob.shape(), zero);
+    for (const Blob& blob : learned_) DeclareParam(blob.shape(), zero);
     return OkStatus();
   }
 
@@ -40,6 +40,7 @@ class PythonLayer final : public Layer {
   }
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
+    ShowLearned();
     POSEIDON_RETURN_IF_ERROR(ReshapeTops(bottom, top));
     return object_->Forward(bottom, top);
   }
@@ -50,6 +51,7 @@ class PythonLayer final : public Layer {
       const auto [diff, add] = ParamDiff(i);
       if (!add) diff.zero_();
     }
+    ShowLearned();
     return object_->Backward(top, propagate_down, bottom);
   }
 
@@ -68,13 +70,17 @@ class PythonLayer final : public Layer {
   // The net has made the learned blobs since SetUp.
   void TakeFirstNumbers() {
     if (std::exchange(learns_, true)) return;
-    for (std::size_t i = 0; i < first_.size(); ++i) blobs()[i].data.copy_(first_[i].data);
-    first_.clear();
-    object_->Learns(&blobs());
+    for (std::size_t i = 0; i < learned_.size(); ++i) blobs()[i].data.copy_(learned_[i].data);
+    ShowLearned();
   }
 
+  // The net may have given a blob other memory, or its gradient's first.
+  void ShowLearned() {
+    for (std::size_t i = 0; i < learned_.size(); ++i) learned_[i] = blobs()[i];
+  }
+
+  std::deque<Blob> learned_;  // what the object has of blobs(), at addresses that stay; outlives it
   std::unique_ptr<PythonObject> object_;
-  std::vector<Blob> first_;
   bool learns_ = false;
 };
 

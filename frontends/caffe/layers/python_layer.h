@@ -2,6 +2,7 @@
 #ifndef POSEIDON_FRONTENDS_CAFFE_LAYERS_PYTHON_LAYER_H_
 #define POSEIDON_FRONTENDS_CAFFE_LAYERS_PYTHON_LAYER_H_
 
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -16,10 +17,9 @@ namespace poseidon::caffe {
 class PythonObject {
  public:
   virtual ~PythonObject() = default;
-  // `learned` gets the blobs that the class wants to be learned, with their first numbers.
-  virtual Status SetUp(const Blobs& bottom, const Blobs& top, std::vector<Blob>* learned) = 0;
-  // The layer has its learned blobs now, which are `learned` from here on and outlive this object.
-  virtual void Learns(const std::vector<Blob>* learned) = 0;
+  // `learned` gets the blobs that the class wants to be learned, with their first numbers. They become handles to the layer's, and
+  // outlive this object.
+  virtual Status SetUp(const Blobs& bottom, const Blobs& top, std::deque<Blob>* learned) = 0;
   virtual Status Reshape(const Blobs& bottom, const Blobs& top) = 0;
   virtual Status Forward(const Blobs& bottom, const Blobs& top) = 0;
   // Writes the diffs of bottoms that `propagate_down` names, and adds to those of learned blobs.

@@ -72,6 +72,13 @@ class RoiLayer : public Layer {
   bool AllowForceBackward(int bottom) const override { return bottom == 0; }
 
  protected:
+  // Larger ones would leave no window a size.
+  Status SetScale(float scale) {
+    spatial_scale_ = static_cast<double>(scale);
+    if (scale > 0 && scale <= 1e6F) return OkStatus();
+    return InvalidArgument("spatial_scale is " + std::to_string(scale) + ", expected above 0 and at most 1000000");
+  }
+
   double spatial_scale_ = 1;
   std::int64_t height_ = 0;  // of the grid
   std::int64_t width_ = 0;
@@ -88,8 +95,7 @@ class RoiPoolingLayer final : public RoiLayer {
     if (options.pooled_h() == 0 || options.pooled_w() == 0) return InvalidArgument("needs pooled_h and pooled_w above 0");
     height_ = options.pooled_h();
     width_ = options.pooled_w();
-    spatial_scale_ = static_cast<double>(options.spatial_scale());
-    return OkStatus();
+    return SetScale(options.spatial_scale());
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
@@ -216,8 +222,7 @@ class PsRoiPoolingLayer final : public RoiLayer {
     }
     height_ = width_ = options.group_size();
     outputs_ = options.output_dim();
-    spatial_scale_ = static_cast<double>(options.spatial_scale());
-    return OkStatus();
+    return SetScale(options.spatial_scale());
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {

@@ -704,15 +704,27 @@ void Net::PrepareTopDiffs(int index) {
   }
 }
 
+// A layer that has not run with its present shapes would read what it has not kept.
+Status Net::ForwardWhatHasNotRun(int first, int last) {
+  for (int i = first; i <= last; ++i) {
+    if (!node(i).needs_backward) continue;
+    const Status status = RunOnEngine([&]() -> Status {
+      POSEIDON_RETURN_IF_ERROR(ReshapeIfNeeded(i, /*force=*/false));
+      return node(i).ran ? OkStatus() : ForwardLayer(i);
+    });
+    if (!status.ok()) return Named(i, status);
+  }
+  return OkStatus();
+}
+
 Status Net::BackwardFromTo(int first, int last, const NetHooks& hooks) {
   EnsureParamDiffs();
+  POSEIDON_RETURN_IF_ERROR(ForwardWhatHasNotRun(last, first));
   for (int i = first; i >= last; --i) {
     if (hooks.before_backward) POSEIDON_RETURN_IF_ERROR(hooks.before_backward(i));
     const Status status = RunOnEngine([&]() -> Status {
       Node& at = node(i);
       if (at.needs_backward) {
-        POSEIDON_RETURN_IF_ERROR(ReshapeIfNeeded(i, /*force=*/false));
-        if (!at.ran) POSEIDON_RETURN_IF_ERROR(ForwardLayer(i));  // else it would read what it has not kept
         PrepareTopDiffs(i);
         POSEIDON_RETURN_IF_ERROR(layer(i).Backward(at.top, at.propagate_down, at.bottom));
       }

@@ -222,6 +222,7 @@ class Net {
 
   Status ReshapeIfNeeded(int index, bool force);
   Status ForwardLayer(int index);
+  Status ForwardWhatHasNotRun(int first, int last);
   struct Origin {
     int blob = 0;
     int layer = -1;  // that makes it

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 
 namespace poseidon::caffe {
 namespace {
@@ -69,6 +71,8 @@ std::optional<std::string> WithFirstDevice(std::string text) {
 }
 
 std::optional<std::string> TextWithFirstDevice(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;  // of a pipe there is no more
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file || file.tellg() < 0 || file.tellg() > static_cast<std::streamoff>(kMostBytes)) return std::nullopt;
   file.seekg(0);

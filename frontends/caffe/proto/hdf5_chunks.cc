@@ -7,7 +7,10 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <utility>
+
+#include "frontends/caffe/proto/hdf5_library.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -36,6 +39,18 @@ bool IsHdf5Number(hid_t type) {
   std::size_t sign = 0, exponent = 0, exponent_bits = 0, mantissa = 0, mantissa_bits = 0;
   return H5Tget_fields(type, &sign, &exponent, &exponent_bits, &mantissa, &mantissa_bits) >= 0 && sign == 15 &&
          exponent == 10 && exponent_bits == 5 && mantissa == 0 && mantissa_bits == 10;
+}
+
+bool IsInFile(hid_t set, hid_t file) {
+  const auto name_of = [](hid_t id) {
+    const ssize_t size = H5Fget_name(id, nullptr, 0);
+    std::string name(static_cast<std::size_t>(std::max<ssize_t>(0, size)) + 1, '\0');
+    H5Fget_name(id, name.data(), name.size());
+    return name;
+  };
+  const Hdf5Id create(H5Dget_create_plist(set), H5Pclose);
+  return create.ok() && H5Pget_layout(create.get()) != H5D_VIRTUAL && H5Pget_external_count(create.get()) == 0 &&
+         name_of(set) == name_of(file);
 }
 
 bool IsStoredWhole(hid_t set, hid_t type, std::uint64_t numbers) {

@@ -17,6 +17,8 @@ namespace poseidon::caffe {
 // Whether `type` is one of the usual integers and floats, half ones too. The library converts any other, also an impossible
 // one, and reads past its buffers for it.
 bool IsHdf5Number(hid_t type);
+// False where the layout or a link leads to another file than `file`, which nobody named.
+bool IsInFile(hid_t set, hid_t file);
 // Of a dataset that is not in chunks: whether it is as long as that many numbers, or nobody wrote it.
 bool IsStoredWhole(hid_t set, hid_t type, std::uint64_t numbers);
 

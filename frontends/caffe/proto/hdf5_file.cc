@@ -150,7 +150,7 @@ class Reader {
   bool Has(const std::string& name) const { return H5Lexists(file_, name.c_str(), H5P_DEFAULT) > 0; }
 
   Result<int> Int(const std::string& name) const {
-    const Hdf5Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
+    const Hdf5Id set(OpenDataset(name), H5Dclose);
     const Hdf5Id space(set.ok() ? H5Dget_space(set.get()) : H5I_INVALID_HID, H5Sclose);
     int value = 0;
     if (!space.ok() || H5Sget_simple_extent_npoints(space.get()) != 1 ||
@@ -161,7 +161,7 @@ class Reader {
   }
 
   Result<std::string> Text(const std::string& name) const {
-    const Hdf5Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
+    const Hdf5Id set(OpenDataset(name), H5Dclose);
     const Hdf5Id space(set.ok() ? H5Dget_space(set.get()) : H5I_INVALID_HID, H5Sclose);
     const Hdf5Id type(set.ok() ? H5Dget_type(set.get()) : H5I_INVALID_HID, H5Tclose);
     const bool fixed = space.ok() && type.ok() && H5Sget_simple_extent_npoints(space.get()) == 1 &&
@@ -177,7 +177,7 @@ class Reader {
 
   Status Blob(const std::string& name, BlobProto* blob) const {
     const auto fail = [&](const std::string& what) { return Fail("/" + name + " " + what); };
-    const Hdf5Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
+    const Hdf5Id set(OpenDataset(name), H5Dclose);
     const Hdf5Id space(set.ok() ? H5Dget_space(set.get()) : H5I_INVALID_HID, H5Sclose);
     const Hdf5Id type(set.ok() ? H5Dget_type(set.get()) : H5I_INVALID_HID, H5Tclose);
     if (!space.ok() || !type.ok()) return fail("cannot be read, expected numbers");
@@ -209,6 +209,14 @@ class Reader {
   }
 
  private:
+  // Its id, or none where it is not there, or in another file.
+  hid_t OpenDataset(const std::string& name) const {
+    const hid_t set = H5Dopen2(file_, name.c_str(), H5P_DEFAULT);
+    if (set < 0 || IsInFile(set, file_)) return set;
+    H5Dclose(set);
+    return H5I_INVALID_HID;
+  }
+
   // All numbers of a dataset, as the library's type `native` of `size` bytes.
   Status Numbers(hid_t set, hid_t type, const std::vector<hsize_t>& shape, hid_t native, std::size_t size, void* out) const {
     std::uint64_t numbers = 1;

@@ -84,7 +84,7 @@ class RowReader final : public Hdf5RowReader {
     if (!set.set.ok()) return NotFound(path_ + " has no dataset '" + name + "'");
     const Hdf5Id space(H5Dget_space(set.set.get()), H5Sclose);
     if (!set.type.ok() || !set.create.ok() || !space.ok()) return Fail(set, "cannot be read");
-    if (!IsInThisFile(set)) return Fail(set, "is in another file, expected it in this one");
+    if (!IsInFile(set.set.get(), file_->get())) return Fail(set, "is in another file, expected it in this one");
     if (!IsHdf5Number(set.type.get())) return Fail(set, "does not hold floats or integers");
     const int rank = H5Sget_simple_extent_ndims(space.get());
     if (rank < 1 || rank > H5S_MAX_RANK) return Fail(set, "has no axes, expected one or more, the first of rows");
@@ -103,18 +103,6 @@ class RowReader final : public Hdf5RowReader {
     if (!chunks.ok()) return Fail(*set, chunks.status().message());
     set->chunks = std::move(chunks).value();
     return OkStatus();
-  }
-
-  // Links and layouts may lead to other files, which nobody named.
-  bool IsInThisFile(const RowDataset& set) const {
-    const auto name_of = [](hid_t id) {
-      const ssize_t size = H5Fget_name(id, nullptr, 0);
-      std::string name(static_cast<std::size_t>(std::max<ssize_t>(0, size)) + 1, '\0');
-      H5Fget_name(id, name.data(), name.size());
-      return name;
-    };
-    return H5Pget_layout(set.create.get()) != H5D_VIRTUAL && H5Pget_external_count(set.create.get()) == 0 &&
-           name_of(set.set.get()) == name_of(file_->get());
   }
 
   Status SetShape(const std::vector<hsize_t>& extents, RowDataset* set) const {

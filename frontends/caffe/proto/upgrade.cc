@@ -285,13 +285,18 @@ Result<NetParameter> ReadModel(const std::string& caffemodel) {
   return net;
 }
 
-Result<SolverParameter> ReadSolver(const std::string& prototxt) {
+Result<SolverParameter> ReadSolverText(const std::string& prototxt) {
   SolverParameter solver;
-  if (const Status status = ReadTextFile(prototxt, &solver); !status.ok()) {
-    const std::optional<std::string> text = TextWithFirstDevice(prototxt);
-    if (!text) return status;
-    POSEIDON_RETURN_IF_ERROR(ParseText(*text, prototxt, &solver));
-  }
+  const Status status = ReadTextFile(prototxt, &solver);
+  if (status.ok()) return solver;
+  const std::optional<std::string> text = TextWithFirstDevice(prototxt);
+  if (!text) return status;
+  POSEIDON_RETURN_IF_ERROR(ParseText(*text, prototxt, &solver));
+  return solver;
+}
+
+Result<SolverParameter> ReadSolver(const std::string& prototxt) {
+  POSEIDON_ASSIGN_OR_RETURN(SolverParameter solver, ReadSolverText(prototxt));
   POSEIDON_RETURN_IF_ERROR(UpgradeSolver(prototxt, &solver));
   return solver;
 }

@@ -31,6 +31,8 @@ Result<NetParameter> ReadNet(const std::string& prototxt, const KnownType& known
 Result<NetParameter> ReadModel(const std::string& caffemodel);
 // Nets inside the solver are upgraded as well; nets it only names are not read.
 Result<SolverParameter> ReadSolver(const std::string& prototxt);
+// The same as it is written, but for a list of devices.
+Result<SolverParameter> ReadSolverText(const std::string& prototxt);
 
 // "InnerProduct" for INNER_PRODUCT; empty for NONE.
 std::string TypeName(V1LayerParameter::LayerType type);

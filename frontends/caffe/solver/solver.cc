@@ -82,7 +82,7 @@ Result<std::unique_ptr<Solver>> Solver::Create(const SolverParameter& parameters
   POSEIDON_ASSIGN_OR_RETURN(const SolverNets nets, ReadSolverNets(parameters, options.folder));
 
   NetOptions net_options;
-  net_options.fuse = !parameters.debug_info();  // whose lines are of every layer
+  net_options.fuse = options.fuse && !parameters.debug_info();
   net_options.dtype = options.dtype;
   net_options.seed = options.seed;
   net_options.share = options.share;

@@ -45,6 +45,8 @@ struct SolverOptions {
   DataShare share;
   // Where relative paths of nets and data are looked for besides the working directory.
   std::string folder;
+  // NetOptions::fuse of its nets, unless debug_info shows every layer.
+  bool fuse = true;
   // True on the one worker that writes the snapshots.
   bool writes_snapshots = true;
   SolverObserver* observer = nullptr;

@@ -13,6 +13,7 @@ from ctypes import byref
 from typing import Any
 
 from .. import interruption
+from ..errors import PoseidonError
 from . import library as c
 from .blob import Blob, BlobVec, Keeper
 
@@ -82,10 +83,10 @@ def _module(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def _learned(learned: int) -> BlobVec:
-    keeper = Keeper()
-
+def _learned(learned: int, keeper: Keeper) -> BlobVec:
     def blobs() -> list[Blob]:
+        if not keeper.alive:
+            raise PoseidonError("the net of this layer is gone, and its learned blobs with it", "FAILED_PRECONDITION")
         count = c.library().learned_count(learned)
         return [Blob(c.library().learned_at(learned, index), keeper) for index in range(count)]
 
@@ -96,9 +97,10 @@ def _make(module: bytes, layer: bytes, param_str: bytes, phase: int, learned: in
     name = f"{module.decode()}.{layer.decode()}"
     try:
         made = getattr(_module(module.decode()), layer.decode())()
-        made.param_str, made.phase, made.blobs = param_str.decode(), phase, _learned(learned)
+        item = Made(name, made)
+        made.param_str, made.phase, made.blobs = param_str.decode(), phase, _learned(learned, item.keeper)
         number = next(_numbers)
-        _objects[number] = Made(name, made)
+        _objects[number] = item
         return number
     except BaseException as failure:
         _tell(failure, name, sentence, room)

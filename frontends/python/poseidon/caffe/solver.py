@@ -44,7 +44,8 @@ class Kept:
 
     def __init__(self, prototxt: Path, kind: str | None, callbacks: list[tuple[Callable[[], object], Callable[[], object]]]) -> None:
         """`prototxt`, `kind`: as Solver has them. `callbacks`: whom a step calls when it begins, and when gradients are there."""
-        self.events = c.Event(lambda: self.call(callbacks, 0)), c.Event(lambda: self.call(callbacks, 1))
+        call = self.call  # a static method: the events must not keep the solver
+        self.events = c.Event(lambda: call(callbacks, 0)), c.Event(lambda: call(callbacks, 1))
         seed = settings.seed()
         options = c.SolverOptions(type=kind.encode() if kind else None, seed=-1 if seed is None else seed,
                                   began=self.events[0], gradients_ready=self.events[1])
@@ -106,6 +107,8 @@ class Solver:
 
     def step(self, iterations: int) -> None:
         """Trains for `iterations` more, with the tests and snapshots that are due."""
+        if iterations < 0:
+            raise PoseidonError(f"step({iterations}), expected 0 or more iterations", "INVALID_ARGUMENT")
         c.library().solver_step(self._kept.handle, iterations)
 
     def solve(self, resume_file: Path | None = None) -> None:
