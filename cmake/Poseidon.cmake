@@ -294,3 +294,20 @@ function(poseidon_licenses folder component)
             COMPONENT "${component}")
   endforeach()
 endfunction()
+
+# poseidon_archives_for_library(archives hdf5 hdf5::hdf5_hl hdf5::hdf5)
+# sets the variable to copies of the targets' archives that a library may have inside, which the target poseidon_<name>_archives makes.
+# Debian's archives find C's streams as programs alone can; in the copies these have other names, which frontends/caffe/c/streams.cc
+# brings.
+function(poseidon_archives_for_library variable name)
+  set(streams --redefine-sym stdin=poseidon_stdin --redefine-sym stdout=poseidon_stdout --redefine-sym stderr=poseidon_stderr)
+  set(archives)
+  foreach(target ${ARGN})
+    string(REGEX REPLACE ".*::" "" part "${target}")
+    set(archive "${CMAKE_CURRENT_BINARY_DIR}/lib${part}_shared.a")
+    add_custom_command(OUTPUT "${archive}" COMMAND "${CMAKE_OBJCOPY}" ${streams} "$<TARGET_FILE:${target}>" "${archive}" VERBATIM)
+    list(APPEND archives "${archive}")
+  endforeach()
+  add_custom_target(poseidon_${name}_archives DEPENDS ${archives})
+  set(${variable} "${archives}" PARENT_SCOPE)
+endfunction()

@@ -209,7 +209,7 @@ def member_task(target, token, rank=1, tls=False):
             "wire": "auto", "levels": "auto", "machines": [], "dead_after": 30, "stuck_after": 60,
             "join_timeout": 120, "threads": 1, "run_dir": "",
             "sigint_effect": "stop", "sighup_effect": "snapshot", "dtype": "f32",
-            "final_plan_step": 10, "on_nan": "stop"}}
+            "final_plan_step": 10, "on_nan": "stop", "caffe_log": False, "one_stream": False, "net_outputs": ""}}
 
 
 def run_member(target, task):

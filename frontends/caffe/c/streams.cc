@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// C's streams under the names that the archives of HDF5 have for them in a wheel's library: its code takes their addresses as
-// only a program can (frontends/caffe/proto/CMakeLists.txt).
+// C's streams under the names that archives have for them in a wheel's library: their code takes the addresses as only a program
+// can (poseidon_archives_for_library in cmake/Poseidon.cmake).
 #include <cstdio>
 
 extern "C" {
