@@ -13,7 +13,7 @@ import pytest
 import orders
 from conftest import ROOT, command, environment, lend_libraries, packages
 
-INSIDE = re.compile(r"poseidon/((\w+/)?\w+\.py|py\.typed|bin/poseidon|libposeidon(_tensorflow)?\.so|include/poseidon/c/\w+\.(h|hpp)|licenses/.+\.txt|pkgconfig/poseidon\.pc|cmake/\w+\.cmake)"
+INSIDE = re.compile(r"poseidon/((\w+/)*\w+\.py|py\.typed|bin/poseidon|libposeidon(_tensorflow)?\.so|include/poseidon/c/\w+\.(h|hpp)|licenses/.+\.txt|pkgconfig/poseidon\.pc|cmake/\w+\.cmake)"
                     r"|poseidon_train\.libs/libisal-\w+\.so[.\d]*|poseidon_train-[\d.]+\.dist-info/.+")
 
 
