@@ -525,11 +525,28 @@ def send_itself(number):
     os.kill(os.getpid(), number)
 
 
+class Survivors:
+    """A worker_init_fn for the processes of a loader: they outlive a killed rank by some seconds, not for ever. PyTorch's own
+    watchdog asks for its parent when the process runs, so one that is forked as the rank dies never sees it end."""
+
+    def __init__(self):
+        self.rank = os.getpid()
+
+    def __call__(self, _):
+        threading.Thread(target=self.end_late, daemon=True).start()
+
+    def end_late(self):
+        while os.getppid() == self.rank:
+            time.sleep(0.1)
+        time.sleep(3)
+        os._exit(0)
+
+
 def lose(number, lost=None, **options):
     """The rank `lost`, or the last, sends itself a signal at any moment. The others say when they have heard of it."""
     model = net()
     model, optimizer = poseidon.distribute(model, sgd(model))
-    data = loader(10 * ALL, **options)
+    data = loader(10 * ALL, worker_init_fn=Survivors(), **options)
     train(model, optimizer, data, epochs=1)
     if poseidon.rank() == (poseidon.workers() - 1 if lost is None else lost):
         threading.Timer(random.uniform(0, 0.5), send_itself, (number,)).start()
