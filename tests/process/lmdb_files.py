@@ -38,21 +38,6 @@ def write(folder, records):
     return folder
 
 
-def datum(channels, height, width, label, image=None):
-    """Caffe's Datum message of one image, black where there is none."""
-    def varint(value):
-        out = b""
-        while value > 127:
-            out += bytes([value & 127 | 128])
-            value >>= 7
-        return out + bytes([value])
-
-    image = image or bytes(channels * height * width)
-    fields = [b"\x08" + varint(channels), b"\x10" + varint(height), b"\x18" + varint(width),
-              b"\x22" + varint(len(image)) + image, b"\x28" + varint(label)]
-    return b"".join(fields)
-
-
 def read(folder):
     """The records of an LMDB, a list of (key, value) bytes in the order of keys."""
     lmdb = ctypes.CDLL(ctypes.util.find_library("lmdb") or "liblmdb.so.0")
@@ -104,30 +89,3 @@ def read_leveldb(folder):
     leveldb.leveldb_iter_destroy(cursor)
     leveldb.leveldb_close(database)
     return records
-
-
-def fields(message):
-    """The fields of a protobuf message, by number, each a list of what was found: ints, or bytes as they are."""
-    found, at = {}, 0
-
-    def varint():
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-    while at < len(message):
-        tag = varint()
-        kind = tag & 7
-        if kind == 0:
-            value = varint()
-        else:
-            size = {1: 8, 5: 4}.get(kind) or varint()
-            value = message[at:at + size]
-            at += size
-        found.setdefault(tag >> 3, []).append(value)
-    return found

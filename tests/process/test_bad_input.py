@@ -12,6 +12,7 @@ import pytest
 import caffe_files
 import job as jobs
 import lmdb_files
+import messages
 from ports import free_port
 
 CASES = []
@@ -182,7 +183,7 @@ def damaged_database(bench):
 
 @case
 def damaged_record(bench):
-    good = lmdb_files.datum(1, 28, 28, 3)
+    good = messages.datum(1, 28, 28, 3)
     records = [(b"%08d" % i, good) for i in range(20)]
     records[13] = (b"00000013", b"\xff not a datum")
     source = lmdb_files.write(bench.folder / "record-lmdb", records)
@@ -191,8 +192,8 @@ def damaged_record(bench):
 
 @case
 def record_of_another_size(bench):
-    records = [(b"%08d" % i, lmdb_files.datum(1, 28, 28, 3)) for i in range(20)]
-    records[13] = (b"00000013", lmdb_files.datum(1, 28, 27, 3))
+    records = [(b"%08d" % i, messages.datum(1, 28, 28, 3)) for i in range(20)]
+    records[13] = (b"00000013", messages.datum(1, 28, 27, 3))
     source = lmdb_files.write(bench.folder / "size-lmdb", records)
     return (["--solver", with_source(bench, source), "--threads", 1],
             [str(source), "00000013", "28x28", "28x27"])
@@ -200,7 +201,7 @@ def record_of_another_size(bench):
 
 @case
 def damaged_record_at_one_of_two_workers(bench):
-    good = lmdb_files.datum(1, 28, 28, 3)
+    good = messages.datum(1, 28, 28, 3)
     records = [(b"%08d" % i, good) for i in range(48)]
     records[13] = (b"00000013", b"\xff not a datum")
     source = lmdb_files.write(bench.folder / "record-lmdb", records)

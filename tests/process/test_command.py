@@ -17,6 +17,7 @@ import pytest
 import caffe_files
 import job as jobs
 import lmdb_files
+import messages
 
 ENDLESS = 10_000_000
 
@@ -356,8 +357,8 @@ def test_a_wrong_plan_is_refused_with_any_number_of_workers(bench, workers, word
 
 def test_a_worker_that_fails_is_named_once(bench):
     """The record is worker 1's; every sentence about it names that worker once."""
-    records = [(b"%08d" % i, lmdb_files.datum(1, 28, 28, 3)) for i in range(48)]
-    records[13] = (records[13][0], lmdb_files.datum(1, 28, 27, 3))
+    records = [(b"%08d" % i, messages.datum(1, 28, 28, 3)) for i in range(48)]
+    records[13] = (records[13][0], messages.datum(1, 28, 27, 3))
     source = lmdb_files.write(bench.folder / "record-lmdb", records)
     net = bench.write("net.prototxt", caffe_files.small_lenet(source, bench.databases.test))
     done = jobs.run(bench.poseidon, *bench.arguments(bench.solver(net=net), ("--workers", 2), "run"),

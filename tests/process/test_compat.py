@@ -6,7 +6,6 @@ import resource
 
 import pytest
 
-import caffe_files
 import job as jobs
 
 SANITIZED = jobs.os.environ.get("POSEIDON_SANITIZE", "") not in ("", "OFF")

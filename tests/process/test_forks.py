@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A net as forks of Caffe write it: fields for speed are noted once, its layers train on several workers, a refusal says the fork."""
 
-import caffe_files
 import job as jobs
 
 NOTE = "'shuffle' is not looked at: records come in the order of their keys"

@@ -2,28 +2,17 @@
 """Image lists: training from them on several workers, and `poseidon convert_imageset`."""
 
 import random
-import struct
-import zlib
 
 import numpy
 import pytest
 
 import job as jobs
 import lmdb_files
+import messages
+from tool_files import image_of, png
 
 IMAGES = 150
 SIDE = 8
-
-
-def png(pixels):
-    """The bytes of a PNG: pixels [height, width] or [height, width, 3], red first."""
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    height, width = pixels.shape[:2]
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
-    header = struct.pack(">IIBBBBB", width, height, 8, 2 if pixels.ndim == 3 else 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +125,6 @@ def convert(poseidon, tmp_path):
     return run
 
 
-def datum(value):
-    fields = lmdb_files.fields(value)
-    shape = tuple(fields[number][0] for number in (1, 2, 3))
-    return numpy.frombuffer(fields[4][0], numpy.uint8).reshape(shape), fields[5][0]
-
-
 @pytest.fixture
 def colours(tmp_path):
     pixels = numpy.random.default_rng(1).integers(0, 256, (4, 6, 3), dtype=numpy.uint8)
@@ -153,21 +136,21 @@ def colours(tmp_path):
 def test_planes_are_blue_green_red_under_caffes_keys(convert, colours):
     records = lmdb_files.read(convert(lines="a b.png 7\nc.png -1\n"))
     assert [key for key, _ in records] == [b"00000000_a b.png", b"00000001_c.png"]
-    image, label = datum(records[0][1])
+    image, label = image_of(records[0][1])
     assert label == 7 and (image == colours[:, :, ::-1].transpose(2, 0, 1)).all()
-    assert lmdb_files.fields(records[0][1])[7] == [0]  # `encoded` is there, as Caffe writes it
+    assert messages.fields(records[0][1])[7] == [0]  # `encoded` is there, as Caffe writes it
 
 
 def test_images_are_scaled(convert, colours):
     [(_, value)] = lmdb_files.read(convert("--resize_height=2", "--resize_width=3", lines="a b.png 7\n"))
-    image, _ = datum(value)
+    image, _ = image_of(value)
     whole = colours[:, :, ::-1].transpose(2, 0, 1).astype(int)
     assert (image == (whole[:, ::2, ::2] + whole[:, 1::2, ::2] + whole[:, ::2, 1::2] + whole[:, 1::2, 1::2] + 2) // 4).all()
 
 
 def test_encoded_records_have_the_files_bytes(convert, colours, tmp_path):
     [(_, value)] = lmdb_files.read(convert("--encoded", "--encode_type", "png", lines="c.png 3\n"))
-    fields = lmdb_files.fields(value)
+    fields = messages.fields(value)
     assert fields[4] == [(tmp_path / "c.png").read_bytes()] and (fields[5], fields[7]) == ([3], [1])
 
 
@@ -176,7 +159,7 @@ def test_leveldb_and_shuffling(convert, colours):
     records = lmdb_files.read_leveldb(convert("--backend", "leveldb", "--shuffle", lines=lines))
     if records is None:
         pytest.skip("libleveldb is not installed")
-    labels = [datum(value)[1] for _, value in records]
+    labels = [image_of(value)[1] for _, value in records]
     assert sorted(labels) == list(range(50)) != labels
     assert [key for key, _ in records] == [b"%08d_c.png" % i for i in range(50)]
 

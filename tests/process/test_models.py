@@ -6,7 +6,6 @@ import os
 import pathlib
 import random
 import re
-import struct
 import subprocess
 import sys
 
@@ -15,6 +14,7 @@ import pytest
 import bvlc_forms
 import job as jobs
 import lmdb_files
+import messages
 
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "models"
 SMALL = ("lenet", "cifar10_quick", "cifar10_full")
@@ -26,23 +26,10 @@ ITERATIONS = 2
 WORKERS = (1, 3)
 
 
-def mean_file(path, shape):
-    """Caffe's BlobProto of a mean image, in which all is 100."""
-    channels, height, width = shape
-    numbers = struct.pack("<f", 100) * (channels * height * width)
-
-    def varint(value):
-        return bytes([value & 127 | 128]) + varint(value >> 7) if value > 127 else bytes([value])
-
-    fields = b"".join(bytes([8 * i]) + varint(size) for i, size in enumerate((1, channels, height, width), 1))
-    path.write_bytes(fields + b"\x2a" + varint(len(numbers)) + numbers)
-    return path
-
-
 def database(folder, shape, count, classes):
     source = random.Random(3)
     size = shape[0] * shape[1] * shape[2]
-    return lmdb_files.write(folder, [(b"%08d" % i, lmdb_files.datum(*shape, source.randrange(classes), source.randbytes(size)))
+    return lmdb_files.write(folder, [(b"%08d" % i, messages.datum(*shape, source.randrange(classes), source.randbytes(size)))
                                      for i in range(count)])
 
 
@@ -55,7 +42,8 @@ def images(tmp_path_factory):
                                         ("pairs", (2, 28, 28), 60, 2),
                                         *((("ilsvrc12", (3, 256, 256), 6, 1000), ("imagenet22k", (3, 256, 256), 6, 21841)) if SOAK else ()),
                                         *((("large", (3, 320, 320), 6, 1000),) if SOAK else ())):
-        made[name] = (database(folder / name, shape, count, classes), mean_file(folder / f"{name}.binaryproto", shape))
+        made[name] = (database(folder / name, shape, count, classes),
+                      messages.mean_file(folder / f"{name}.binaryproto", shape, 100))
     return made
 
 

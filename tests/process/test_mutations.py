@@ -9,13 +9,13 @@ import os
 import random
 import re
 import resource
-import struct
 import subprocess
 
 import pytest
 
 import caffe_files
 import job as jobs
+import messages
 
 COUNT = int(os.environ.get("POSEIDON_MUTATIONS", "60"))
 FIRST = int(os.environ.get("POSEIDON_SEED", "1"))
@@ -61,27 +61,12 @@ def damaged(content, source, text):
     return content
 
 
-def mean_file(path):
-    """A BlobProto of 1x1x28x28 numbers."""
-    numbers = struct.pack("<784f", *([0.5] * 784))
-    path.write_bytes(b"\x08\x01\x10\x01\x18\x1c\x20\x1c\x2a" + varint(len(numbers)) + numbers)
-    return path
-
-
-def varint(value):
-    out = b""
-    while value > 127:
-        out += bytes([value & 127 | 128])
-        value >>= 7
-    return out + bytes([value])
-
-
 class Originals:
     """A folder with one good file of every kind, and the command that reads it."""
 
     def __init__(self, poseidon, folder, databases):
         self.poseidon, self.folder = poseidon, folder
-        mean = mean_file(folder / "mean.binaryproto")
+        mean = messages.mean_file(folder / "mean.binaryproto", (1, 28, 28), 0.5)
         net = caffe_files.small_lenet(folder / "train-lmdb", databases.test).replace(
             "scale: 0.00390625", f'scale: 0.00390625 mean_file: "{mean}"', 1)
         (folder / "net.prototxt").write_text(net)

@@ -12,7 +12,9 @@ import pytest
 import caffe_files
 import job as jobs
 import lmdb_files
-from tool_files import blob_of, caffemodel, features, image_of, message, png, read, weights_of
+import messages
+from messages import message
+from tool_files import blob_of, caffemodel, features, image_of, png, read, weights_of
 
 CIFAR_IMAGES = 6  # a file
 
@@ -137,7 +139,7 @@ def test_mean_says_what_is_wrong(tool, cifar, shared, tmp_path):
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut/data.mdb").write_bytes(whole[:len(whole) // 2])
     assert "cut" in tool("compute_image_mean", tmp_path / "cut", tmp_path / "mean", code=1)
-    mixed = lmdb_files.write(str(tmp_path / "mixed"), [(b"0", lmdb_files.datum(1, 2, 3, 0)), (b"1", lmdb_files.datum(1, 3, 2, 0))])
+    mixed = lmdb_files.write(str(tmp_path / "mixed"), [(b"0", messages.datum(1, 2, 3, 0)), (b"1", messages.datum(1, 3, 2, 0))])
     assert "record 1 is 1x3x2, expected 1x2x3" in tool("compute_image_mean", mixed, tmp_path / "mean", code=1)
     huge = lmdb_files.write(str(tmp_path / "huge"), [(b"0", b"\x08\x01\x10\xff\xff\xff\x7f\x18\xff\xff\xff\x7f")])
     assert "record 0 is corrupt" in tool("compute_image_mean", huge, tmp_path / "mean", code=1)
@@ -181,9 +183,9 @@ def test_features(tool, trained, databases, tmp_path, kind, workers):
     assert "Successfully extracted the features!" in out
     pool, ip, label = (read(tmp_path / name, kind) for name in ("pool", "ip", "label"))
     assert [key for key, _ in ip] == [b"%010d" % i for i in range(count)]
-    shape = [lmdb_files.fields(pool[0][1])[number][0] for number in (1, 2, 3)]
-    assert shape[0] == 7 and [lmdb_files.fields(ip[0][1])[number][0] for number in (1, 2, 3)] == [48, 1, 1]
-    assert lmdb_files.fields(label[7][1])[1][0] == 1 and features(label)[:, 0].tolist() == [i % 10 for i in range(count)]
+    shape = [messages.fields(pool[0][1])[number][0] for number in (1, 2, 3)]
+    assert shape[0] == 7 and [messages.fields(ip[0][1])[number][0] for number in (1, 2, 3)] == [48, 1, 1]
+    assert messages.fields(label[7][1])[1][0] == 1 and features(label)[:, 0].tolist() == [i % 10 for i in range(count)]
     # The layer above, computed here: a ReLU follows it in place.
     weights, bias = weights_of(model)["ip1"]
     expected = numpy.maximum(features(pool).astype(numpy.float64) @ weights.T.astype(numpy.float64) + bias, 0)
@@ -208,7 +210,7 @@ def test_poseidon_caffes_features(tool, trained, tmp_path):
     records = read(tmp_path / "ip_0_0", "leveldb")
     assert len(records) == 2 * caffe_files.TEST_BATCH
     for i, (_, value) in enumerate(records):
-        datum = lmdb_files.fields(value)
+        datum = messages.fields(value)
         assert [datum[number][0] for number in (1, 2, 3, 5)] == [1, 10, 1, i % 10] and len(datum[6]) == 10
     assert read(tmp_path / "pool_0_0", "leveldb")
 
@@ -246,8 +248,8 @@ layers { name: "ip" type: INNER_PRODUCT bottom: "data" top: "ip" blobs_lr: 1 blo
     ip = bytes([0x12, 4]) + b"data" + bytes([0x1a, 2]) + b"ip" + bytes([0x22, 2]) + b"ip" + bytes([0x28, 14])
     (tmp_path / "old.caffemodel").write_bytes(b"\x0a\x03old" + bytes([0x12, len(ip)]) + ip)
     tool("upgrade_net_proto_binary", tmp_path / "old.caffemodel", tmp_path / "new.caffemodel")
-    net = lmdb_files.fields((tmp_path / "new.caffemodel").read_bytes())
-    assert 2 not in net and lmdb_files.fields(net[100][0])[2] == [b"InnerProduct"]
+    net = messages.fields((tmp_path / "new.caffemodel").read_bytes())
+    assert 2 not in net and messages.fields(net[100][0])[2] == [b"InnerProduct"]
     (tmp_path / "old_solver.prototxt").write_text('net: "a" solver_type: ADAM base_lr: 0.1')
     assert "SolverParameter" in tool("upgrade_solver_proto_text", tmp_path / "old_solver.prototxt", tmp_path / "solver.prototxt")
     assert 'type: "Adam"' in (tmp_path / "solver.prototxt").read_text()

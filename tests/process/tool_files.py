@@ -8,6 +8,8 @@ import numpy
 import pytest
 
 import lmdb_files
+import messages
+from messages import message
 
 
 def floats(parts):
@@ -17,7 +19,7 @@ def floats(parts):
 
 def image_of(value):
     """The shape, pixels and label of a Datum of bytes."""
-    datum = lmdb_files.fields(value)
+    datum = messages.fields(value)
     shape = tuple(datum[number][0] for number in (1, 2, 3))
     return numpy.frombuffer(datum[4][0], numpy.uint8).reshape(shape), datum[5][0]
 
@@ -31,16 +33,16 @@ def read(folder, kind):
 
 def blob_of(path):
     """A BlobProto of the four dimensions of old."""
-    blob = lmdb_files.fields(path.read_bytes())
+    blob = messages.fields(path.read_bytes())
     return floats(blob[5]).reshape([blob[number][0] for number in (1, 2, 3, 4)])
 
 
 def weights_of(model):
     """The blobs of each layer that has some."""
     layers = {}
-    for layer in lmdb_files.fields(model.read_bytes())[100]:
-        layer = lmdb_files.fields(layer)
-        blobs = [lmdb_files.fields(blob) for blob in layer.get(7, [])]
+    for layer in messages.fields(model.read_bytes())[100]:
+        layer = messages.fields(layer)
+        blobs = [messages.fields(blob) for blob in layer.get(7, [])]
         if blobs:
             shapes = [list(_dims(blob[7][0])) for blob in blobs]
             layers[layer[1][0].decode()] = [floats(blob[5]).reshape(shape) for blob, shape in zip(blobs, shapes, strict=True)]
@@ -49,7 +51,7 @@ def weights_of(model):
 
 def _dims(shape):
     """BlobShape's dim, which is packed."""
-    (packed,) = lmdb_files.fields(shape)[1]
+    (packed,) = messages.fields(shape)[1]
     value = shift = 0
     for byte in packed:
         value |= (byte & 127) << shift
@@ -60,34 +62,23 @@ def _dims(shape):
 
 
 def features(records):
-    return numpy.array([floats(lmdb_files.fields(value)[6]) for _, value in records])
+    return numpy.array([floats(messages.fields(value)[6]) for _, value in records])
 
 
 def png(pixels):
-    """An image [height, width, red, green, blue] as a PNG."""
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-    height, width, _ = pixels.shape
+    """The bytes of a PNG: pixels [height, width] or [height, width, 3], red first."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    height, width = pixels.shape[:2]
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
-
-
-def message(number, content):
-    """A field of a protobuf message that is one itself, or bytes."""
-    tag = number << 3 | 2
-    return varint(tag) + varint(len(content)) + content
-
-
-def varint(value):
-    out = b""
-    while value > 127:
-        out, value = out + bytes([value & 127 | 128]), value >> 7
-    return out + bytes([value])
+    header = struct.pack(">IIBBBBB", width, height, 8, 2 if pixels.ndim == 3 else 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def caffemodel(name, *blobs):
     """A caffemodel with one InnerProduct layer."""
     def blob(array):
-        return message(7, message(7, message(1, b"".join(map(varint, array.shape)))) + message(5, array.tobytes()))
+        shape = message(1, b"".join(map(messages.varint, array.shape)))
+        return message(7, message(7, shape) + message(5, array.tobytes()))
     return message(100, message(1, name) + message(2, b"InnerProduct") + b"".join(map(blob, blobs)))

@@ -26,7 +26,7 @@ def test_the_graph_has_pycaffes_names(net):
 
 
 def test_splits_are_shown():
-    text = files.DEPLOY.replace('bottom: "pool1" top: "fc"', 'bottom: "pool1" top: "fc"', 1) + """
+    text = files.DEPLOY + """
 layer { name: "again" type: "Power" bottom: "pool1" top: "again" }"""
     net = caffe.Net(files.write("net.prototxt", text), caffe.TEST)
     assert net._layer_names[4] == "pool1_pool1_0_split"
