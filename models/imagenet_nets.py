@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The nets for ImageNet. Layers have the names and shapes of the weights that their authors published, where there are some."""
 
+from . import small_nets
 from .small_nets import XAVIER, gaussian
 
 RATES = [(1, 1), (2, 0)]  # the bias learns twice as fast and does not decay
@@ -54,10 +55,7 @@ def krizhevsky(net, pool_first, bias):
     top = conv(4, top, 384, 3, pad=1, group=2)
     top = conv(5, top, 256, 3, pad=1, group=2)
     top = net.pool("pool5", top, "MAX", 3, 2)
-    top = fully_connected(net, top, 1000, (gaussian(0.005), gaussian(0.01)), bias)
-    net.accuracy("accuracy", top)
-    net.loss("loss", top)
-    net.probabilities(top)
+    small_nets.end(net, fully_connected(net, top, 1000, (gaussian(0.005), gaussian(0.01)), bias))
 
 
 def alexnet(net):

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <climits>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,24 +16,11 @@
 #include "poseidon/c/poseidon.h"
 #include "poseidon/c/structs.h"
 #include "poseidon/session/tcp_session.h"
+#include "poseidon/session/verdict_file.h"
 
 using namespace poseidon;           // NOLINT(google-build-using-namespace): the C names live outside
 using namespace poseidon::c;        // NOLINT(google-build-using-namespace)
 using namespace poseidon::session;  // NOLINT(google-build-using-namespace)
-
-namespace {
-
-// A launcher that is gone reads it no more, which is no failure of this member's.
-void WriteIntoVerdict(const std::string& path, const std::string& line) {
-  std::ofstream file(path, std::ios::in | std::ios::out);  // it is there, and is not made
-  file << line << std::endl;
-}
-
-void WriteVerdict(const std::string& path, const Status& failure) {
-  WriteIntoVerdict(path, std::to_string(failure.culprit()) + " " + std::string(StatusCodeName(failure.code())) + " " + failure.message());
-}
-
-}  // namespace
 
 Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_options& options) {
   auto handle = std::make_unique<poseidon_session>(options);
@@ -92,7 +78,7 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
     };
   }
   // Before there is a failure that could be written over.
-  if (options.verdict_file != nullptr && opened.node.workers > 1) WriteIntoVerdict(options.verdict_file, "joins");
+  if (options.verdict_file != nullptr && opened.node.workers > 1) WriteThatItJoins(options.verdict_file);
   // The last step, because the session's threads call what the handle holds from here on.
   Result<std::unique_ptr<Session>> joined =
       OpenTcpSession({.security = {.mode = mode, .token = token}}, opened, std::move(listening));

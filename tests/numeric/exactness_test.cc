@@ -74,7 +74,7 @@ class ExactnessTest : public testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
     database_ = folder_ / "db";
-    auto writer = LmdbWriter::Create(database_, 1 << 20);
+    auto writer = CreateLmdb(database_, 1 << 20);
     ASSERT_TRUE(writer.ok()) << writer.status().message();
     std::uint64_t state = 1;
     for (std::uint64_t i = 0; i < 151; ++i) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/net/random.h"
@@ -117,6 +118,19 @@ std::unique_ptr<Net> MakeNet(const std::string& text, Phase phase, const NetOpti
 std::string WhyNoNet(const std::string& text, Phase phase, const NetOptions& options) {
   const auto net = Build(text, phase, options);
   return net.ok() ? "there is such a net" : net.status().message();
+}
+
+std::string InputsOf(const std::string& inputs) {
+  std::istringstream words(inputs);
+  std::string tops;
+  std::string shapes;
+  for (std::string name, dims; words >> name >> dims;) {
+    tops += "top: '" + name + "' ";
+    shapes += "shape { dim: ";
+    for (const char d : dims) shapes += d == 'x' ? std::string(" dim: ") : std::string(1, d);
+    shapes += " } ";
+  }
+  return "layer { name: 'in' type: 'Input' " + tops + "input_param { " + shapes + "} }\n";
 }
 
 void FillTestNumbers(const at::Tensor& tensor, std::uint64_t seed, const InputRange& range) {

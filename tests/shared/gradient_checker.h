@@ -18,6 +18,9 @@ std::unique_ptr<Net> MakeNet(const std::string& text, Phase phase = TRAIN,
 // Why there is no such net.
 std::string WhyNoNet(const std::string& text, Phase phase = TRAIN, const NetOptions& options = {});
 
+// A layer of type Input, from "data 2x3x4 label 2".
+std::string InputsOf(const std::string& inputs);
+
 // Numbers an input is filled with: uniform in [low, high), or whole numbers of that range.
 struct InputRange {
   double low = -1;

@@ -14,20 +14,6 @@
 
 namespace poseidon::caffe {
 
-// A layer of type Input, from "data 2x3x4 label 2".
-inline std::string InputsOf(const std::string& inputs) {
-  std::istringstream words(inputs);
-  std::string tops;
-  std::string shapes;
-  for (std::string name, dims; words >> name >> dims;) {
-    tops += "top: '" + name + "' ";
-    shapes += "shape { dim: ";
-    for (const char d : dims) shapes += d == 'x' ? std::string(" dim: ") : std::string(1, d);
-    shapes += " } ";
-  }
-  return "layer { name: 'in' type: 'Input' " + tops + "input_param { " + shapes + "} }\n";
-}
-
 // A layer named l from `bottoms` to out.
 inline std::string LayerOf(const std::string& type, const std::string& bottoms, const std::string& options) {
   std::istringstream words(bottoms);

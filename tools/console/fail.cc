@@ -17,6 +17,15 @@ void Fail(const std::string& sentence, int code) {
 
 void FailUsage(const std::string& sentence) { Fail(sentence, kExitUsage); }
 
+void OrFail(const Status& status) {
+  if (!status.ok()) Fail(status.message());
+}
+
+void RefuseUnlessSvg(const std::string& path) {
+  if (path.ends_with(".svg")) return;
+  FailUsage(path + " is no *.svg, the one format that pictures are drawn in; browsers show it, rsvg-convert and Inkscape make a PNG of it");
+}
+
 bool IsMemberLost(const Status& failure) {
   if (failure.culprit() != kNoCulprit) return true;
   return failure.scope() == StatusScope::kJob && (failure.code() == StatusCode::kUnavailable ||

@@ -3,7 +3,9 @@
 #define POSEIDON_TOOLS_CONSOLE_FAIL_H_
 
 #include <string>
+#include <utility>
 
+#include "poseidon/base/result.h"
 #include "poseidon/base/status.h"
 #include "tools/console/exit_code.h"
 
@@ -15,6 +17,17 @@ namespace poseidon::tools {
 
 // The same for a command line that is wrong: kExitUsage.
 [[noreturn]] void FailUsage(const std::string& sentence);
+
+// The value; Fail with the sentence where there is none.
+template <typename T>
+T OrFail(Result<T> result) {
+  if (!result.ok()) Fail(result.status().message());
+  return *std::move(result);
+}
+void OrFail(const Status& status);
+
+// FailUsage where `path` is not that of a picture in the one format in which pictures are drawn.
+void RefuseUnlessSvg(const std::string& path);
 
 // Whether a job failed because of a member: one that it names, or, where nobody can know which, one of
 // those that no longer hear each other.

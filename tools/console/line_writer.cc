@@ -22,11 +22,6 @@ std::uint64_t LinesOf(const std::string& text) {
   return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-bool LeadToOnePlace(int one, int other) {
-  struct stat a {}, b {};
-  return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 // Those that are written to, first one first.
 std::array<std::atomic<LineWriter*>, 2> used = {};
 
@@ -143,6 +138,11 @@ void LineWriter::DrainUntil(const std::function<bool()>& enough) {
   while (!WaitUntilEmpty(lock, kBetweenLooks)) {
     if (enough()) return;
   }
+}
+
+bool LeadToOnePlace(int one, int other) {
+  struct stat a {}, b {};
+  return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 LineWriter& StandardOutput() {

@@ -58,6 +58,9 @@ class LineWriter {
 LineWriter& StandardOutput();
 LineWriter& StandardError();
 
+// Whether two descriptors lead to one place, as standard output and error do after 2>&1.
+bool LeadToOnePlace(int one, int other);
+
 // At the end of the process: blocks until both, where they were used, have been taken. With `patience`
 // it gives up where nothing was taken for so long, without where `enough` says so.
 void DrainStandardStreams(const std::function<bool()>& enough);

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 #include <system_error>
 
 #include "poseidon/base/status.h"
@@ -97,6 +98,13 @@ CLI::Validator OutputFile() {
             return writable ? std::string() : "cannot write " + path + ": " + ErrnoText(path.empty() ? ENOENT : errno);
           },
           ""};
+}
+
+std::vector<std::string> CommaParts(const std::string& list) {
+  std::vector<std::string> parts;
+  std::istringstream each(list);
+  for (std::string part; std::getline(each, part, ',');) parts.push_back(part);
+  return parts;
 }
 
 }  // namespace poseidon::tools

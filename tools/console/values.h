@@ -24,6 +24,9 @@ CLI::Validator InputFile();
 // A file that can be made or written over.
 CLI::Validator OutputFile();
 
+// What is between the commas of a value; nothing behind a last one.
+std::vector<std::string> CommaParts(const std::string& list);
+
 }  // namespace poseidon::tools
 
 #endif  // POSEIDON_TOOLS_CONSOLE_VALUES_H_

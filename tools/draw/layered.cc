@@ -101,13 +101,9 @@ class Layering {
       std::vector<std::size_t>& rank = ranks_[forwards ? i : ranks_.size() - 1 - i];
       for (const std::size_t v : rank) {
         const auto& next = forwards ? vertices_[v].before : vertices_[v].after;
-        if (next.empty()) continue;
         double sum = 0;
         for (const std::size_t other : next) sum += place[other];
-        vertices_[v].x = sum / static_cast<double>(next.size());
-      }
-      for (const std::size_t v : rank) {
-        if ((forwards ? vertices_[v].before : vertices_[v].after).empty()) vertices_[v].x = place[v];
+        vertices_[v].x = next.empty() ? place[v] : sum / static_cast<double>(next.size());
       }
       std::stable_sort(rank.begin(), rank.end(), [&](std::size_t a, std::size_t b) { return vertices_[a].x < vertices_[b].x; });
       note(rank);

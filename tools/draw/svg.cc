@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdio>
 
+#include "poseidon/base/wrapped.h"
+
 namespace poseidon::draw {
 namespace {
 
@@ -59,9 +61,7 @@ std::string Escaped(std::string_view text) {
 }
 
 double WidthOf(std::string_view text, double size) {
-  std::size_t characters = 0;
-  for (const char c : text) characters += (static_cast<unsigned char>(c) & 0xc0) != 0x80 ? 1 : 0;
-  return 0.58 * size * static_cast<double>(characters);
+  return 0.58 * size * static_cast<double>(Columns(text));
 }
 
 Svg::Svg(double width, double height) : width_(width), height_(height) {}

@@ -19,21 +19,11 @@
 namespace poseidon::logs {
 namespace {
 
-using tools::Fail;
 using tools::FailUsage;
 using tools::InputFile;
+using tools::OrFail;
 using tools::OutputFile;
 using tools::WholeNumber;
-
-TrainingLog ReadOrFail(const std::string& path) {
-  Result<TrainingLog> log = ReadTrainingLog(path);
-  if (!log.ok()) Fail(log.status().message());
-  return *std::move(log);
-}
-
-void WriteOrFail(const std::string& text, const std::string& path) {
-  if (const Status written = WriteFileAtomically(text, path); !written.ok()) Fail(written.message());
-}
 
 // ---- parse_log
 
@@ -46,7 +36,7 @@ struct ParseLogFlags {
 
 void WriteRows(const std::vector<Row>& rows, const std::string& kind, const ParseLogFlags& flags) {
   const std::string path = (std::filesystem::path(flags.folder) / std::filesystem::path(flags.log).filename()).string() + "." + kind;
-  if (!rows.empty()) WriteOrFail(Csv(rows, flags.delimiter.front()), path);
+  if (!rows.empty()) OrFail(WriteFileAtomically(Csv(rows, flags.delimiter.front()), path));
   if (flags.verbose) std::cout << (rows.empty() ? "Not writing " + path + "; no lines to write" : "Wrote " + path) << "\n";
 }
 
@@ -62,7 +52,7 @@ void AddParseLog(CLI::App& app) {
     if (flags->delimiter.size() != 1 || flags->delimiter.find_first_of("\"\r\n") != std::string::npos) {
       FailUsage("--delimiter is '" + flags->delimiter + "', expected one character that is no quote and no line end");
     }
-    const TrainingLog log = ReadOrFail(flags->log);
+    const TrainingLog log = OrFail(ReadTrainingLog(flags->log));
     WriteRows(log.train, "train", *flags);
     WriteRows(log.test, "test", *flags);
   });
@@ -82,12 +72,13 @@ void AddExtractSeconds(CLI::App& app) {
   c->add_option("output", flags->output, "File with a number a line")->required()->check(OutputFile());
   c->callback([flags] {
     std::string text;
-    for (const double seconds : ReadOrFail(flags->log).seconds) {
+    const TrainingLog log = OrFail(ReadTrainingLog(flags->log));
+    for (const double seconds : log.seconds) {
       std::array<char, 64> line{};
       std::snprintf(line.data(), line.size(), "%f\n", seconds);
       text += line.data();
     }
-    WriteOrFail(text, flags->output);
+    OrFail(WriteFileAtomically(text, flags->output));
   });
 }
 
@@ -109,13 +100,8 @@ void AddPlot(CLI::App& app) {
   c->add_option("output", flags->output, "Picture, *.svg")->required();
   c->add_option("log", flags->logs, "Logs of Caffe or poseidon train, or metrics.jsonl of runs")->required()->check(InputFile());
   c->callback([flags] {
-    if (!flags->output.ends_with(".svg")) {
-      FailUsage(flags->output + " is no *.svg, the one format that pictures are drawn in; browsers show it, rsvg-convert and " +
-                "Inkscape make a PNG of it");
-    }
-    const Result<draw::Chart> chart = MakeChart(flags->type, flags->logs);
-    if (!chart.ok()) Fail(chart.status().message());
-    WriteOrFail(Draw(*chart), flags->output);
+    tools::RefuseUnlessSvg(flags->output);
+    OrFail(WriteFileAtomically(Draw(OrFail(MakeChart(flags->type, flags->logs))), flags->output));
   });
 }
 

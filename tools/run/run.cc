@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "poseidon/place/environment.h"
 #include "poseidon/transport/tcp/token.h"
 #include "tools/console/fail.h"
 #include "tools/console/line_writer.h"
@@ -19,7 +20,6 @@
 #include "tools/console/values.h"
 #include "tools/console/width.h"
 #include "tools/launch/cluster_flags.h"
-#include "tools/launch/environment.h"
 #include "tools/launch/launcher.h"
 #include "tools/run/commands.h"
 #include "tools/run/rank_task.h"
@@ -28,7 +28,7 @@
 namespace poseidon::tools {
 namespace {
 
-using launch::Environment;
+using place::Environment;
 using launch::Host;
 using launch::MemberProcess;
 using transport::tcp::Token;
@@ -92,7 +92,7 @@ std::vector<Host> HostOfEachRank(const RunFlags& flags) {
 }
 
 std::vector<RankTask> TasksOf(const RunFlags& flags, const launch::Placement& placed) {
-  const Environment own = launch::OwnEnvironment();
+  const Environment own = place::OwnEnvironment();
   const Environment named = NamedEnvironment(flags, own);
   Environment travelling = named;
   for (const auto& [name, value] : own) {

@@ -10,7 +10,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -48,16 +47,9 @@ struct Classification {
 };
 
 template <typename T>
-T ValueOrFail(Result<T> result) {
-  if (!result.ok()) Fail(result.status().message());
-  return *std::move(result);
-}
-
-template <typename T>
 std::vector<T> NumbersIn(const std::string& list, const char* flag) {
   std::vector<T> numbers;
-  std::istringstream each(list);
-  for (std::string part; std::getline(each, part, ',');) {
+  for (const std::string& part : CommaParts(list)) {
     T number{};
     const auto read = std::from_chars(part.data(), part.data() + part.size(), number);
     if (read.ec != std::errc() || read.ptr != part.data() + part.size()) {
@@ -111,7 +103,7 @@ caffe::ImageSize SizeIn(const std::string& text) {
 
 caffe::MeanPixels MeanIn(const ClassifyFlags& flags) {
   if (!flags.mean.empty() && !flags.mean_value.empty()) FailUsage("both --mean and --mean-value are given, expected one");
-  if (!flags.mean.empty()) return ValueOrFail(caffe::ReadMeanPixels(flags.mean));
+  if (!flags.mean.empty()) return OrFail(caffe::ReadMeanPixels(flags.mean));
   const std::vector<float> values = NumbersIn<float>(flags.mean_value, "--mean-value");
   return {.shape = {static_cast<std::int64_t>(values.size()), 1, 1}, .values = values};
 }
@@ -158,14 +150,14 @@ template <typename Take>
 void ScoreAll(const Classification& what, const Take& take) {
   const std::unique_ptr<caffe::Net> net = BuildNet(what.net);
   LoadWeights(what.net, net.get());
-  caffe::Classifier classifier = ValueOrFail(caffe::Classifier::Make(net.get()));
-  const caffe::ImageInput input = ValueOrFail(caffe::ImageInput::Make(what.input, classifier.input()));
+  caffe::Classifier classifier = OrFail(caffe::Classifier::Make(net.get()));
+  const caffe::ImageInput input = OrFail(caffe::ImageInput::Make(what.input, classifier.input()));
   caffe::Image image;
   std::vector<float> rows;
   for (const std::string& path : what.images) {
     if (const Status read = caffe::ReadImageFile(path, input.channels(), {}, &image); !read.ok()) Fail(read.message());
     if (const Status applied = input.Apply(image, &rows); !applied.ok()) Fail(path + ": " + applied.message());
-    const std::vector<float> scores = ValueOrFail(classifier.Score(rows));
+    const std::vector<float> scores = OrFail(classifier.Score(rows));
     if (!what.labels.empty() && what.labels.size() != scores.size()) {
       Fail("there are " + std::to_string(what.labels.size()) + " labels and the net has " + std::to_string(scores.size()) + " outputs, expected as many");
     }

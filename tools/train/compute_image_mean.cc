@@ -23,16 +23,15 @@ void ComputeMean(const MeanFlags& flags) {
   const std::unique_ptr<caffe::RecordSource> records = OpenDatabase(flags.database, backend);
   const auto say = [](std::uint64_t count) { std::cout << "Processed " << count << " files." << std::endl; };
   std::cout << "Starting iteration" << std::endl;
-  const Result<caffe::ImageMean> mean = caffe::ComputeImageMean(records.get(), say);
-  if (!mean.ok()) Fail(mean.status().message());
-  if (mean->records % 10'000 != 0) say(mean->records);
+  const caffe::ImageMean mean = OrFail(caffe::ComputeImageMean(records.get(), say));
+  if (mean.records % 10'000 != 0) say(mean.records);
   if (!flags.output.empty()) {
     std::cout << "Write to " << flags.output << "\n";
-    if (const Status written = caffe::WriteBinaryFile(mean->image, flags.output); !written.ok()) Fail(written.message());
+    OrFail(caffe::WriteBinaryFile(mean.image, flags.output));
   }
-  std::cout << "Number of channels: " << mean->channels.size() << "\n";
-  for (std::size_t c = 0; c < mean->channels.size(); ++c) {
-    std::cout << "mean_value channel [" << c << "]: " << mean->channels[c] << "\n";
+  std::cout << "Number of channels: " << mean.channels.size() << "\n";
+  for (std::size_t c = 0; c < mean.channels.size(); ++c) {
+    std::cout << "mean_value channel [" << c << "]: " << mean.channels[c] << "\n";
   }
   std::cout << std::flush;
 }

@@ -22,9 +22,8 @@ struct CifarFlags {
 };
 
 void Convert(const std::vector<std::string>& files, const fs::path& database, const std::string& kind) {
-  const Result<std::uint64_t> count = caffe::ConvertCifar(files, database.string(), BackendOf(kind));
-  if (!count.ok()) Fail(count.status().message());
-  std::cout << *count << " images in " << database.string() << std::endl;
+  const std::uint64_t count = OrFail(caffe::ConvertCifar(files, database.string(), BackendOf(kind)));
+  std::cout << count << " images in " << database.string() << std::endl;
 }
 
 void ConvertBoth(const CifarFlags& flags) {

@@ -37,12 +37,11 @@ void ConvertImages(ImagesetFlags& flags) {
   if (flags.shuffle) options.shuffle = ShuffleOfTool();
   std::uint64_t left_out = 0;
   const auto say = [](std::uint64_t count) { std::cout << "Processed " << count << " files." << std::endl; };
-  const Result<std::uint64_t> written = caffe::ConvertImageset(
+  const std::uint64_t written = OrFail(caffe::ConvertImageset(
       options, {.images = [](std::uint64_t count) { std::cout << "A total of " << count << " images." << std::endl; },
                 .done = say,
-                .left_out = [&](const std::string& why) { ++left_out, std::cerr << "poseidon: left out: " << why << std::endl; }});
-  if (!written.ok()) Fail(written.status().message());
-  if (*written % 1000 != 0) say(*written);
+                .left_out = [&](const std::string& why) { ++left_out, std::cerr << "poseidon: left out: " << why << std::endl; }}));
+  if (written % 1000 != 0) say(written);
   if (left_out > 0) std::cout << left_out << " images are left out" << std::endl;
 }
 

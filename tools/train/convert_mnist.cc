@@ -25,11 +25,10 @@ void AddConvertMnist(CLI::App& app) {
     AddBackendFlag(*c, flags->backend);
     const bool as_caffe = name == "convert_mnist_data";
     c->callback([flags, as_caffe] {
-      const Result<std::uint64_t> count =
-          caffe::ConvertMnist(flags->images, flags->labels, flags->database, BackendOf(flags->backend));
-      if (!count.ok()) Fail(count.status().message());
-      if (as_caffe) std::cout << "Processed " << *count << " files." << std::endl;
-      else std::cout << *count << " images in " << flags->database << std::endl;
+      const std::uint64_t count =
+          OrFail(caffe::ConvertMnist(flags->images, flags->labels, flags->database, BackendOf(flags->backend)));
+      if (as_caffe) std::cout << "Processed " << count << " files." << std::endl;
+      else std::cout << count << " images in " << flags->database << std::endl;
     });
   }
 }

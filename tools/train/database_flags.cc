@@ -7,12 +7,6 @@
 namespace poseidon::tools {
 namespace {
 
-template <typename T>
-T OrFail(Result<T> result) {
-  if (!result.ok()) Fail(result.status().message());
-  return *std::move(result);
-}
-
 const char* NameOf(caffe::Database backend) { return backend == caffe::Database::kLmdb ? "lmdb" : "leveldb"; }
 
 }  // namespace

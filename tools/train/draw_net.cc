@@ -31,18 +31,12 @@ struct DrawFlags {
   std::string plan;
 };
 
-template <typename T>
-T ValueOrFail(Result<T> result) {
-  if (!result.ok()) Fail(result.status().message());
-  return *std::move(result);
-}
-
 caffe::NetParameter ReadFiltered(const DrawFlags& flags) {
-  caffe::NetParameter net = ValueOrFail(caffe::ReadNet(flags.model));
+  caffe::NetParameter net = OrFail(caffe::ReadNet(flags.model));
   if (flags.phase == "ALL") return net;
   caffe::NetState state = net.state();
   state.set_phase(flags.phase == "TEST" ? caffe::TEST : caffe::TRAIN);
-  return ValueOrFail(caffe::FilterNet(net, state));
+  return OrFail(caffe::FilterNet(net, state));
 }
 
 // What `poseidon plan` chooses for workers with links of that rate.
@@ -51,8 +45,8 @@ std::map<std::string, std::string> PlannedSchemes(const DrawFlags& flags, const 
   if (!rate.ok()) FailUsage("--rate: " + rate.status().message());
   profile::MeasureOptions options;
   options.model = flags.model;
-  const profile::Profile measured = ValueOrFail(measure(options));
-  const profile::Point point = ValueOrFail(profile::Predict(measured, {}, static_cast<std::uint32_t>(flags.workers), *rate));
+  const profile::Profile measured = OrFail(measure(options));
+  const profile::Point point = OrFail(profile::Predict(measured, {}, static_cast<std::uint32_t>(flags.workers), *rate));
   std::map<std::string, std::string> schemes;
   for (std::size_t i = 0; i < measured.layers.size() && i < point.plan.layers.size(); ++i) {
     schemes[measured.layers[i].spec.name] = std::string(NameOf(point.plan.layers[i].scheme));
@@ -74,10 +68,7 @@ std::map<std::string, std::string> SchemesOf(const plan_file::PinnedPlan& plan) 
 }
 
 void DrawTo(const DrawFlags& flags, const profile::Measure& measure) {
-  if (!flags.output.ends_with(".svg")) {
-    FailUsage(flags.output + " is no *.svg, the one format that pictures are drawn in; browsers show it, rsvg-convert and " +
-              "Inkscape make a PNG of it");
-  }
+  RefuseUnlessSvg(flags.output);
   const bool predicts = flags.workers > 0 && !flags.rate.empty();
   if (!predicts && (flags.workers > 0 || !flags.rate.empty())) {
     FailUsage("schemes are shown with --workers N and --rate R (10Gbit) together, or with --plan FILE");
@@ -87,7 +78,7 @@ void DrawTo(const DrawFlags& flags, const profile::Measure& measure) {
   PictureOptions options{.rankdir = flags.rankdir, .heading = "", .schemes = {}};
   std::string heading = net.name().empty() ? flags.model : net.name();
   if (!flags.plan.empty()) {
-    options.schemes = SchemesOf(ValueOrFail(plan_file::ReadPlan(flags.plan)));
+    options.schemes = SchemesOf(OrFail(plan_file::ReadPlan(flags.plan)));
     heading += ", schemes of " + flags.plan;
   } else if (predicts) {
     options.schemes = PlannedSchemes(flags, measure);

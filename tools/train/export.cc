@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,9 +57,8 @@ std::int64_t Extent(const std::string& text) {
 // "data=1,3,227,227"
 void ReadShape(const std::string& text, caffe::DeployOptions* options) {
   const std::size_t equals = std::min(text.rfind('='), text.size());
-  std::istringstream extents(text.substr(std::min(equals + 1, text.size())));
   std::vector<std::int64_t> shape;
-  for (std::string extent; std::getline(extents, extent, ',');) shape.push_back(Extent(extent));
+  for (const std::string& extent : CommaParts(text.substr(std::min(equals + 1, text.size())))) shape.push_back(Extent(extent));
   if (shape.empty() || std::find(shape.begin(), shape.end(), 0) != shape.end()) {
     FailUsage("--shape " + text + ": expected NAME=N,C,H,W, whole numbers above 0");
   }
@@ -74,8 +72,7 @@ caffe::DeployNet ReadDeployNet(const Flags& flags, Format format) {
   caffe::DeployOptions options;
   options.state.set_phase(caffe::TEST);
   options.state.set_level(flags.level);
-  std::istringstream stages(flags.stage);
-  for (std::string stage; std::getline(stages, stage, ',');) options.state.add_stage(stage);
+  for (const std::string& stage : CommaParts(flags.stage)) options.state.add_stage(stage);
   options.batch = flags.batch;
   options.outputs = flags.outputs;
   for (const std::string& shape : flags.shapes) ReadShape(shape, &options);

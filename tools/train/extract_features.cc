@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -45,14 +44,7 @@ struct Extraction {
   int workers = 1;
 };
 
-std::vector<std::string> SplitNames(const std::string& list) {
-  std::vector<std::string> parts;
-  std::istringstream each(list);
-  for (std::string part; std::getline(each, part, ',');) parts.push_back(part);
-  return parts;
-}
-
-void RefuseUnlessFits(const CLI::Validator& check, const char* what, std::string value) {
+void RefuseUnlessFits(const CLI::Validator& check, const char* what, const std::string& value) {
   if (const std::string why = check(value); !why.empty()) FailUsage(std::string(what) + ": " + why);
 }
 
@@ -68,8 +60,8 @@ Extraction FromPlaces(const FeatureFlags& flags) {
   made.net.weights = places[0];
   made.net.model = places[1];
   made.net.iterations = std::stoi(places[4]);
-  made.blobs = SplitNames(places[2]);
-  made.databases = SplitNames(places[3]);
+  made.blobs = CommaParts(places[2]);
+  made.databases = CommaParts(places[3]);
   made.backend = BackendOf(places[5]);
   return made;
 }
@@ -82,8 +74,8 @@ Extraction FromFlags(const FeatureFlags& flags) {
   made.net.weights = flags.weights;
   made.net.model = flags.model;
   made.net.iterations = flags.batches;
-  made.blobs = SplitNames(flags.blobs);
-  for (const std::string& name : SplitNames(flags.databases)) made.databases.push_back(name + "_0_0");
+  made.blobs = CommaParts(flags.blobs);
+  for (const std::string& name : CommaParts(flags.databases)) made.databases.push_back(name + "_0_0");
   made.backend = caffe::Database::kLevelDb;
   made.form = caffe::FeatureForm::kPoseidon;
   return made;

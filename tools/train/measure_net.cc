@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "frontends/caffe/train/session_sync.h"
 #include "poseidon/base/thread_executor.h"
 #include "poseidon/factors/rebuild.h"
+#include "tools/console/values.h"
 #include "tools/train/processor_share.h"
 
 namespace poseidon::tools {
@@ -44,10 +44,7 @@ caffe::SolverParameter SolverOf(const MeasureOptions& options) {
   solver.set_weight_decay(0.0005F);
   solver.set_snapshot_after_train(false);
   solver.mutable_train_state()->set_level(options.level);
-  std::istringstream stages(options.stages);
-  for (std::string stage; std::getline(stages, stage, ',');) {
-    solver.mutable_train_state()->add_stage(stage);
-  }
+  for (const std::string& stage : CommaParts(options.stages)) solver.mutable_train_state()->add_stage(stage);
   return solver;
 }
 

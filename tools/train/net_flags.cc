@@ -64,13 +64,14 @@ Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caf
                           ? flags.threads
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
   POSEIDON_ASSIGN_OR_RETURN(caffe::NetParameter parameters, caffe::ReadNet(flags.model, caffe::IsLayerType));
-  for (const std::string& note : options.share.rank == 0 ? caffe::NotesOn({&parameters}) : std::vector<std::string>()) std::cerr << "poseidon: " << note << std::endl;
+  if (options.share.rank == 0) {
+    for (const std::string& note : caffe::NotesOn({&parameters})) std::cerr << "poseidon: " << note << std::endl;
+  }
   caffe::FindFilesBeside(std::filesystem::path(flags.model).parent_path().string(), &parameters);
   caffe::NetState state;
   state.set_phase(flags.phase == "TEST" ? caffe::TEST : caffe::TRAIN);
   state.set_level(flags.level);
-  std::istringstream stages(flags.stage);
-  for (std::string stage; std::getline(stages, stage, ',');) state.add_stage(stage);
+  for (const std::string& stage : CommaParts(flags.stage)) state.add_stage(stage);
   POSEIDON_ASSIGN_OR_RETURN(auto net, caffe::Net::Create(parameters, state, caffe::MakeLayer, options));
   if (net->layer_count() == 0) return InvalidArgument(flags.model + " has no layers in phase " + caffe::Phase_Name(state.phase()));
   return net;
@@ -78,9 +79,7 @@ Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caf
 
 std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
   RefuseGpu(flags.gpu);
-  Result<std::unique_ptr<caffe::Net>> net = TryBuildNet(flags);
-  if (!net.ok()) Fail(net.status().message());
-  return *std::move(net);
+  return OrFail(TryBuildNet(flags));
 }
 
 Result<std::string> TryLoadWeights(const NetFlags& flags, caffe::Net* net) {
@@ -89,9 +88,8 @@ Result<std::string> TryLoadWeights(const NetFlags& flags, caffe::Net* net) {
 }
 
 void LoadWeights(const NetFlags& flags, caffe::Net* net) {
-  const Result<std::string> words = TryLoadWeights(flags, net);
-  if (!words.ok()) Fail(words.status().message());
-  if (!words->empty()) std::cerr << "poseidon: " << *words << std::endl;
+  const std::string words = OrFail(TryLoadWeights(flags, net));
+  if (!words.empty()) std::cerr << "poseidon: " << words << std::endl;
 }
 
 }  // namespace poseidon::tools

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "poseidon/base/listed.h"
 #include "tools/draw/layered.h"
 #include "tools/draw/svg.h"
 
@@ -43,19 +44,23 @@ struct Graph {
   std::vector<std::pair<std::size_t, std::size_t>> edges;
 };
 
-std::string Sizes(const std::string& what, const google::protobuf::RepeatedField<google::protobuf::uint32>& each, unsigned height,
-                  unsigned width, unsigned usual) {
+std::string Joined(const google::protobuf::RepeatedField<google::protobuf::uint32>& each) {
   std::string text;
   for (const unsigned size : each) text += (text.empty() ? "" : "x") + std::to_string(size);
+  return text;
+}
+
+// `text` is what is said of all axes at once; nothing is said of the usual value.
+std::string Sizes(const std::string& what, std::string text, unsigned height, unsigned width, unsigned usual) {
   if (height > 0 || width > 0) text = std::to_string(height) + "x" + std::to_string(width);
   return text.empty() || text == std::to_string(usual) ? "" : ", " + what + " " + text;
 }
 
 std::string ConvolutionText(const caffe::ConvolutionParameter& p) {
   std::string text = std::to_string(p.num_output()) + " outputs";
-  text += Sizes("kernel", p.kernel_size(), p.kernel_h(), p.kernel_w(), 0);
-  text += Sizes("stride", p.stride(), p.stride_h(), p.stride_w(), 1);
-  text += Sizes("pad", p.pad(), p.pad_h(), p.pad_w(), 0);
+  text += Sizes("kernel", Joined(p.kernel_size()), p.kernel_h(), p.kernel_w(), 0);
+  text += Sizes("stride", Joined(p.stride()), p.stride_h(), p.stride_w(), 1);
+  text += Sizes("pad", Joined(p.pad()), p.pad_h(), p.pad_w(), 0);
   if (p.group() > 1) text += ", group " + std::to_string(p.group());
   return text;
 }
@@ -63,14 +68,9 @@ std::string ConvolutionText(const caffe::ConvolutionParameter& p) {
 std::string PoolingText(const caffe::PoolingParameter& p) {
   std::string text = caffe::PoolingParameter::PoolMethod_Name(p.pool());
   if (p.global_pooling()) return text + ", global";
-  const auto add = [&text](const char* what, unsigned both, unsigned height, unsigned width, unsigned usual) {
-    if (height > 0 || width > 0) text += std::string(", ") + what + " " + std::to_string(height) + "x" + std::to_string(width);
-    else if (both != usual) text += std::string(", ") + what + " " + std::to_string(both);
-  };
-  add("kernel", p.kernel_size(), p.kernel_h(), p.kernel_w(), 0);
-  add("stride", p.stride(), p.stride_h(), p.stride_w(), 1);
-  add("pad", p.pad(), p.pad_h(), p.pad_w(), 0);
-  return text;
+  text += Sizes("kernel", std::to_string(p.kernel_size()), p.kernel_h(), p.kernel_w(), 0);
+  text += Sizes("stride", std::to_string(p.stride()), p.stride_h(), p.stride_w(), 1);
+  return text + Sizes("pad", std::to_string(p.pad()), p.pad_h(), p.pad_w(), 0);
 }
 
 // What a layer's parameters say of it, in a line; often nothing.
@@ -87,7 +87,7 @@ std::string DetailsOf(const LayerParameter& layer) {
 std::string PhaseOf(const LayerParameter& layer) {
   std::string phases;
   for (const caffe::NetStateRule& rule : layer.include()) {
-    if (rule.has_phase()) phases += (phases.empty() ? "" : ", ") + caffe::Phase_Name(rule.phase());
+    if (rule.has_phase()) AddListed(caffe::Phase_Name(rule.phase()), &phases);
   }
   return phases.empty() ? "" : phases + " only";
 }

@@ -25,9 +25,7 @@ void AddPartitionData(CLI::App& app) {
   c->add_option("--num_partitions", flags->parts, "Number of parts")->type_name("N")->check(WholeNumber(1, 1 << 20));
   c->callback([flags] {
     const std::unique_ptr<caffe::RecordSource> records = OpenDatabase(flags->database, flags->backend);
-    const Result<caffe::Database> kind = caffe::DatabaseIn(flags->database);
-    if (!kind.ok()) Fail(kind.status().message());
-    if (const Status done = caffe::Partition(records.get(), *kind, flags->parts); !done.ok()) Fail(done.message());
+    OrFail(caffe::Partition(records.get(), OrFail(caffe::DatabaseIn(flags->database)), flags->parts));
     std::cout << records->size() << " records of " << flags->database << " in " << flags->parts << " parts" << std::endl;
   });
 }

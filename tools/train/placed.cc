@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "frontends/caffe/train/worker.h"
+#include "poseidon/place/environment.h"
 #include "poseidon/place/meeting.h"
 #include "tools/console/fail.h"
 #include "tools/console/signals.h"
 #include "tools/console/stop_signal.h"
-#include "tools/launch/environment.h"
 #include "tools/launch/hosts.h"
 #include "tools/train/run_dir.h"
 
@@ -65,7 +65,7 @@ Result<caffe::Meeting> Meet(place::Meeting& meeting, double join_timeout) {
 }  // namespace
 
 std::optional<Place> OwnPlace() {
-  const place::Environment own = launch::OwnEnvironment();
+  const place::Environment own = place::OwnEnvironment();
   if (!place::IsLaunched(own)) return std::nullopt;
   Result<Place> place = place::FindPlace(own, {});
   if (!place.ok()) Fail(place.status().message() + kWayOut);

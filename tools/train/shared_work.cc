@@ -5,15 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <vector>
 
 #include "poseidon/base/exception.h"
+#include "poseidon/base/new_file.h"
 #include "tools/launch/child.h"
 #include "tools/launch/pipe.h"
 #include "tools/launch/process.h"
@@ -26,17 +25,6 @@ struct ItemHeader {
   std::uint64_t failed = 0;
   std::uint64_t bytes = 0;
 };
-
-bool WriteWhole(int fd, const char* bytes, std::size_t size) {
-  while (size > 0) {
-    const ssize_t written = ::write(fd, bytes, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    bytes += written;
-    size -= static_cast<std::size_t>(written);
-  }
-  return true;
-}
 
 bool ReadWhole(int fd, char* bytes, std::size_t size) {
   while (size > 0) {
@@ -51,7 +39,7 @@ bool ReadWhole(int fd, char* bytes, std::size_t size) {
 
 bool SendItem(int fd, bool failed, const std::string& bytes) {
   const ItemHeader header{.failed = failed ? 1u : 0u, .bytes = bytes.size()};
-  return WriteWhole(fd, reinterpret_cast<const char*>(&header), sizeof header) && WriteWhole(fd, bytes.data(), bytes.size());
+  return WriteAll(fd, {reinterpret_cast<const char*>(&header), sizeof header}).ok() && WriteAll(fd, bytes).ok();
 }
 
 Status MakeItems(const SharedWork& work, int rank, int fd) {

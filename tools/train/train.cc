@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `poseidon train`: one worker in this process, or a launcher of members here and over ssh.
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include "frontends/caffe/train/worker.h"
 #include "poseidon/base/new_file.h"
 #include "tools/console/fail.h"
+#include "tools/console/line_writer.h"
 #include "tools/console/shared_flags.h"
 #include "tools/console/signals.h"
 #include "tools/console/stop_signal.h"
@@ -46,31 +46,20 @@ struct TrainFlags {
   PoseidonCaffeFlags poseidon_caffe;
 };
 
-// Whether both lead to one place, as after 2>&1.
-bool OutputAndErrorAreOne() {
-  struct stat out {}, error {};
-  return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &error) == 0 && out.st_dev == error.st_dev &&
-         out.st_ino == error.st_ino;
-}
-
 void CompleteOptions(TrainFlags& flags) {
   caffe::TrainOptions& options = flags.options;
   if (!options.snapshot.empty() && !options.weights.empty()) {
     FailUsage("give a snapshot to resume from or weights to fine-tune from, not both");
   }
   RefuseGpu(flags.gpu);
-  options.one_stream = OutputAndErrorAreOne();
+  options.one_stream = LeadToOnePlace(STDOUT_FILENO, STDERR_FILENO);
   options.caffe_log = flags.log.empty() ? isatty(STDERR_FILENO) == 0 : flags.log == "caffe";
   for (const std::string& entry : flags.schemes) {
     const std::size_t equals = entry.find('=');
     if (equals == std::string::npos) FailUsage("--scheme " + entry + ": expected " + plan::SchemeNames("LAYER="));
     options.schemes[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
-  for (std::size_t begin = 0; begin < flags.stage.size();) {
-    const std::size_t end = std::min(flags.stage.find(',', begin), flags.stage.size());
-    options.stages.push_back(flags.stage.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  options.stages = CommaParts(flags.stage);
 }
 
 // ---- one worker in this process

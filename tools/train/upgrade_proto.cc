@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // `poseidon upgrade_net_proto_text`, `upgrade_net_proto_binary` and `upgrade_solver_proto_text`: old files of Caffe's in today's form.
-#include <google/protobuf/message.h>
-
-#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -21,45 +18,34 @@ struct UpgradeFlags {
   std::string input, output;
 };
 
-void Must(const Status& status) {
-  if (!status.ok()) Fail(status.message());
-}
-
 // Has `upgrade` change `message`, which was read from the input, and says where there was nothing to change.
 template <typename Message>
 void Upgrade(const UpgradeFlags& flags, Status (*upgrade)(const std::string&, Message*), Message* message) {
   const std::string before = message->SerializeAsString();
-  Must(upgrade(flags.input, message));
+  OrFail(upgrade(flags.input, message));
   if (message->SerializeAsString() == before) std::cout << "File already in latest proto format: " << flags.input << "\n";
-}
-
-Status WriteText(const google::protobuf::Message& message, const std::string& path) {
-  POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, FileDraft::Write(caffe::ToText(message), path));
-  return draft.Commit();
 }
 
 void NetText(const UpgradeFlags& flags) {
   caffe::NetParameter net;
-  Must(caffe::ReadTextFile(flags.input, &net));
+  OrFail(caffe::ReadTextFile(flags.input, &net));
   Upgrade(flags, caffe::UpgradeNet, &net);
-  Must(WriteText(net, flags.output));
+  OrFail(WriteFileAtomically(caffe::ToText(net), flags.output));
   std::cout << "Wrote upgraded NetParameter text proto to " << flags.output << std::endl;
 }
 
 void NetBinary(const UpgradeFlags& flags) {
   caffe::NetParameter net;
-  Must(caffe::ReadBinaryFile(flags.input, &net));
+  OrFail(caffe::ReadBinaryFile(flags.input, &net));
   Upgrade(flags, caffe::UpgradeNet, &net);
-  Must(caffe::WriteBinaryFile(net, flags.output));
+  OrFail(caffe::WriteBinaryFile(net, flags.output));
   std::cout << "Wrote upgraded NetParameter binary proto to " << flags.output << std::endl;
 }
 
 void SolverText(const UpgradeFlags& flags) {
-  Result<caffe::SolverParameter> read = caffe::ReadSolverText(flags.input);
-  Must(read.status());
-  caffe::SolverParameter& solver = *read;
+  caffe::SolverParameter solver = OrFail(caffe::ReadSolverText(flags.input));
   Upgrade(flags, caffe::UpgradeSolver, &solver);
-  Must(WriteText(solver, flags.output));
+  OrFail(WriteFileAtomically(caffe::ToText(solver), flags.output));
   std::cout << "Wrote upgraded SolverParameter text proto to " << flags.output << std::endl;
 }
 

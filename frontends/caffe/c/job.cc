@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -18,11 +17,11 @@
 #include "frontends/caffe/c/failure.h"
 #include "frontends/caffe/train/aten_engine.h"
 #include "frontends/caffe/train/job_options.h"
+#include "poseidon/place/environment.h"
 #include "poseidon/place/meeting.h"
 #include "poseidon/session/tcp_session.h"
+#include "poseidon/session/verdict_file.h"
 #include "poseidon/transport/tcp/token.h"
-
-extern char** environ;
 
 namespace poseidon::caffe {
 namespace {
@@ -40,15 +39,6 @@ std::string OwnHost() {
   if (std::string named = Variable("POSEIDON_HOST"); !named.empty()) return named;
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
-// The launcher reads in this file that the process has joined a job, and what ended that (poseidon/c/job.h). It is there, and
-// is not made; one that is gone reads it no more, which is no failure of this worker's.
-void WriteIntoVerdict(const std::string& line) {
-  const std::string path = Variable("POSEIDON_VERDICT_FILE");
-  if (path.empty()) return;
-  std::ofstream file(path, std::ios::in | std::ios::out);
-  file << line << std::endl;
 }
 
 // The cores are shared with the other workers of this host, unless the user says how many threads there are.
@@ -69,12 +59,7 @@ MemberTask TaskOf(const place::Place& place) {
 }  // namespace
 
 Result<place::Place> OwnPlace() {
-  place::Environment own;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    if (const std::size_t equals = text.find('='); equals != std::string::npos) own[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  POSEIDON_ASSIGN_OR_RETURN(place::Place place, place::FindPlace(own, {}));
+  POSEIDON_ASSIGN_OR_RETURN(place::Place place, place::FindPlace(place::OwnEnvironment(), {}));
   if (place.workers > 1024) return InvalidArgument(std::to_string(place.workers) + " workers, expected at most 1024");
   return place;
 }
@@ -83,7 +68,7 @@ Job::~Job() {
   if (session_ && !left_ && session_->failure().ok()) Abort(FailedPrecondition("the solver was given up before the job had ended"));
 }
 
-Result<std::unique_ptr<session::Session>> Job::Open(const Solver& solver) {
+Result<std::unique_ptr<session::Session>> Job::Open(const MemberTask& task, int threads) {
   std::error_code error;
   const std::string temporary = std::filesystem::temp_directory_path(error).string();
   POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<place::Meeting> meeting,
@@ -91,26 +76,22 @@ Result<std::unique_ptr<session::Session>> Job::Open(const Solver& solver) {
                                                            .temporary_folder = temporary,
                                                            .program = "python",
                                                            .otherwise = {}}));
-  const MemberTask task = TaskOf(place_);
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(task.options.join_timeout * 1000));
   POSEIDON_RETURN_IF_ERROR(meeting->Meet({.timeout = timeout, .interrupted = WantsOut}, place::SystemResolver()));
   POSEIDON_ASSIGN_OR_RETURN(Token token, Token::FromFile(meeting->token_file()));
   const place::Place& met = meeting->place();
-  POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(task.options, solver.restored_plan()));
+  POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(task.options, {}));
   session::SessionOptions options;
-  POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task, wanted.planning));
+  POSEIDON_ASSIGN_OR_RETURN(options.node, WorkerNodeOptionsOf(task, wanted.planning, threads));
   options.node.listen = {met.listen, static_cast<std::uint16_t>(met.rank == 0 ? met.port : 0)};
   options.node.coordinator = {met.coordinator, static_cast<std::uint16_t>(met.port)};
-  options.node.cores = static_cast<double>(std::max(1U, std::thread::hardware_concurrency())) / std::max(1, task.local_members);
-  options.node.cpu_seconds_per_wire_byte = session::CpuSecondsPerWireByte(ModeOf(task));
-  options.node.compute_threads = static_cast<std::uint32_t>(Threads(task));
   options.engine = engine_.get();
   options.log = &output_;
   options.interrupted = WantsOut;
-  options.failed = [](const Status& failure) {
-    WriteIntoVerdict(std::to_string(failure.culprit()) + " " + std::string(StatusCodeName(failure.code())) + " " + failure.message());
-  };
-  WriteIntoVerdict("joins");
+  if (const std::string verdict = Variable("POSEIDON_VERDICT_FILE"); !verdict.empty()) {
+    options.failed = [verdict](const Status& failure) { session::WriteVerdict(verdict, failure); };
+    session::WriteThatItJoins(verdict);
+  }
   Status announced;
   Result<std::unique_ptr<session::Session>> opened =
       session::OpenTcpSession({.security = {ModeOf(task), std::move(token)}}, options, [&](const transport::Address& address) {
@@ -125,10 +106,11 @@ Status Job::Join(Solver* solver) {
   if (joined_already.exchange(true)) {
     return FailedPrecondition("another solver of this process has trained in the job, expected one solver a worker");
   }
-  const int threads = Threads(TaskOf(place_));
+  const MemberTask task = TaskOf(place_);
+  const int threads = Threads(task);
   at::set_num_threads(threads);
   engine_ = MakeAtenEngine(threads);
-  POSEIDON_ASSIGN_OR_RETURN(session_, Open(*solver));
+  POSEIDON_ASSIGN_OR_RETURN(session_, Open(task, threads));
   SessionSync::Options sync;
   sync.layer_seconds = [solver] { return solver->layer_clock().Means(); };
   sync.wish = [] { return session::Wish{.stop = WantsOut(), .snapshot = false}; };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "frontends/caffe/solver/solver.h"
+#include "frontends/caffe/train/options.h"
 #include "frontends/caffe/train/output.h"
 #include "frontends/caffe/train/session_sync.h"
 #include "poseidon/base/result.h"
@@ -40,7 +41,7 @@ class Job {
   Status Leave();
 
  private:
-  Result<std::unique_ptr<session::Session>> Open(const Solver& solver);
+  Result<std::unique_ptr<session::Session>> Open(const MemberTask& task, int threads);
 
   const place::Place place_;
   Output& output_;

@@ -16,12 +16,10 @@
 #include "frontends/caffe/layers/memory_data_layer.h"
 #include "frontends/caffe/layers/registry.h"
 #include "frontends/caffe/net/engine.h"
-#include "frontends/caffe/proto/hdf5_file.h"
 #include "frontends/caffe/proto/read.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/snapshot.h"
-#include "poseidon/base/new_file.h"
 
 using namespace poseidon;         // NOLINT(google-build-using-namespace): the C names live outside
 using namespace poseidon::caffe;  // NOLINT(google-build-using-namespace)
@@ -185,11 +183,7 @@ poseidon_caffe_code poseidon_caffe_net_share_with(poseidon_caffe_net* net, const
 }
 
 poseidon_caffe_code poseidon_caffe_net_save(poseidon_caffe_net* net, const char* path, int32_t hdf5) {
-  return Guarded([&]() -> Status {
-    if (hdf5 == 0) return WriteBinaryFile(net->net->ToProto(), path);
-    POSEIDON_ASSIGN_OR_RETURN(const std::string bytes, ToHdf5(net->net->ToProto()));
-    return WriteFileAtomically(bytes, path);
-  });
+  return Guarded([&] { return WriteModel(*net->net, path, hdf5 != 0 ? SolverParameter::HDF5 : SolverParameter::BINARYPROTO); });
 }
 
 poseidon_caffe_code poseidon_caffe_net_set_input_arrays(poseidon_caffe_net* net, const float* data, const int64_t* shape,

@@ -29,7 +29,7 @@ extern "C" {
 #define POSEIDON_CAFFE_API __attribute__((visibility("default")))
 #endif
 
-typedef int32_t poseidon_caffe_code;  // of poseidon::StatusCode; poseidon_code_name of libposeidon.so has their names
+typedef int32_t poseidon_caffe_code;  // of poseidon::StatusCode; poseidon_caffe_code_name has their names
 typedef struct poseidon_caffe_net poseidon_caffe_net;
 typedef struct poseidon_caffe_blob poseidon_caffe_blob;    // lives as long as its net
 typedef struct poseidon_caffe_solver poseidon_caffe_solver;

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "frontends/caffe/solver/weights_hash.h"
 #include "frontends/caffe/train/job_options.h"
 #include "frontends/caffe/train/reporter.h"
+#include "frontends/caffe/train/run_reports.h"
 
 using namespace poseidon;         // NOLINT(google-build-using-namespace): the C names live outside
 using namespace poseidon::caffe;  // NOLINT(google-build-using-namespace)
@@ -90,15 +90,6 @@ SolverOptions OptionsOf(const std::string& prototxt, const place::Place& place, 
   return options;
 }
 
-// Of a batch, as the net's first blob with axes has them.
-std::uint64_t RowsOf(const Net& net) {
-  for (int i = 0; i < net.layer_count(); ++i) {
-    const Blobs& tops = net.tops(i);
-    if (!tops.empty() && tops[0]->data.dim() > 0) return static_cast<std::uint64_t>(tops[0]->data.size(0));
-  }
-  return 0;
-}
-
 Status Make(const std::string& prototxt, const poseidon_caffe_solver_options& wanted, const place::Place& place,
             poseidon_caffe_solver* handle) {
   POSEIDON_ASSIGN_OR_RETURN(SolverParameter parameters, ReadJobSolver({.solver = prototxt}));
@@ -106,7 +97,7 @@ Status Make(const std::string& prototxt, const poseidon_caffe_solver_options& wa
   POSEIDON_ASSIGN_OR_RETURN(handle->solver, Solver::Create(parameters, OptionsOf(prototxt, place, parameters, wanted.seed, handle)));
   handle->reporter.Begin({.metrics_path = {},
                           .max_iter = static_cast<std::uint64_t>(parameters.max_iter()),
-                          .images_per_iteration = RowsOf(handle->solver->net()) * static_cast<std::uint64_t>(parameters.iter_size()) *
+                          .images_per_iteration = BatchOf(handle->solver->net()) * static_cast<std::uint64_t>(parameters.iter_size()) *
                                                   static_cast<std::uint64_t>(place.workers),
                           .hidden_share = {},
                           .resumed_from = {},

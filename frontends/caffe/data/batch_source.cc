@@ -152,12 +152,7 @@ bool BatchSource::IsDone(const Pending& pending) const {
   return pending.finished == (pending.status.ok() ? options_.rows : pending.taken);
 }
 
-namespace {
-
-// Whether neither the tensor nor a view of its memory is anybody else's.
 bool IsOurs(const at::Tensor& tensor) { return tensor.use_count() == 1 && tensor.storage().use_count() == 1; }
-
-}  // namespace
 
 // The consumer may have handed its tensors on, to a net's blob or to NumPy, so only memory without any other user is written again.
 Batch BatchSource::TakeIdle() {

@@ -25,6 +25,9 @@ struct Batch {
   at::Tensor labels;
 };
 
+// Whether nobody else has the tensor, or a view of its memory.
+bool IsOurs(const at::Tensor& tensor);
+
 // Random bits for a sample number. Called on the reading threads; must be pure.
 using SampleDraw = std::function<RandomWords(std::uint64_t sample)>;
 

@@ -207,7 +207,7 @@ TEST_F(BatchSourceTest, ReadsNoFurtherThanItsQueue) {
 
 TEST_F(BatchSourceTest, NamesTheBadRecord) {
   {
-    auto writer = LmdbWriter::Create(folder_ / "bad", 1000);
+    auto writer = CreateLmdb(folder_ / "bad", 1000);
     ASSERT_TRUE(writer.ok());
     for (std::uint64_t i = 0; i < 4; ++i) {
       Datum datum = TestDatum(i, 1, 2, 3);

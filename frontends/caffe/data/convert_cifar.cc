@@ -34,11 +34,13 @@ Status AddFile(const std::string& path, std::uint64_t images, DatabaseWriter* wr
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) return NotFound(path + " cannot be opened: " + ErrnoText(errno));
-  std::string image(kPixels, '\0'), value;
+  std::string value;
   Datum datum;
   datum.set_channels(kChannels);
   datum.set_height(kSide);
   datum.set_width(kSide);
+  std::string& image = *datum.mutable_data();
+  image.resize(kPixels);
   for (std::uint64_t i = 0; i < images; ++i, ++*done) {
     const int label = file.get();
     if (!file.read(image.data(), static_cast<std::streamsize>(image.size()))) {
@@ -48,7 +50,6 @@ Status AddFile(const std::string& path, std::uint64_t images, DatabaseWriter* wr
       return DataLoss(path + ": image " + std::to_string(i) + " has label " + std::to_string(label) + ", expected 0 to 9");
     }
     datum.set_label(label);
-    datum.set_data(image);
     if (!datum.SerializeToString(&value)) return Internal("an image of " + path + " is too large");
     std::array<char, 24> key{};
     std::snprintf(key.data(), key.size(), "%05llu", static_cast<unsigned long long>(*done));

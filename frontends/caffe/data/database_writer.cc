@@ -7,9 +7,7 @@
 namespace poseidon::caffe {
 
 Result<std::unique_ptr<DatabaseWriter>> DatabaseWriter::Create(Database backend, const std::string& path, std::uint64_t value_bytes) {
-  if (backend == Database::kLevelDb) return CreateLevelDb(path);
-  POSEIDON_ASSIGN_OR_RETURN(auto writer, LmdbWriter::Create(path, value_bytes));
-  return std::unique_ptr<DatabaseWriter>(std::move(writer));
+  return backend == Database::kLevelDb ? CreateLevelDb(path) : CreateLmdb(path, value_bytes);
 }
 
 }  // namespace poseidon::caffe

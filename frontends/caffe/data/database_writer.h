@@ -13,7 +13,7 @@
 namespace poseidon::caffe {
 
 // Writes a new database as BVLC Caffe reads it. It appears under its name complete or not at all: until
-// Finish it is in a folder "PATH.tmp.<process>", which the destructor removes.
+// Finish it is in a folder "PATH.tmp." with six letters more, which the destructor removes.
 // Thread: one, the one that made it.
 class DatabaseWriter {
  public:

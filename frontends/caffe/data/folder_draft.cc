@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/data/folder_draft.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +10,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "poseidon/base/file.h"
+
 namespace poseidon::caffe {
 namespace {
 
@@ -18,11 +19,8 @@ namespace fs = std::filesystem;
 
 // 0, or an errno.
 int FlushFolder(const fs::path& path) {
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return errno;
-  const int code = ::fsync(folder) == 0 ? 0 : errno;
-  ::close(folder);
-  return code;
+  const File folder(path.string(), O_RDONLY | O_DIRECTORY);
+  return folder.is_open() && ::fsync(folder.fd()) == 0 ? 0 : errno;
 }
 
 }  // namespace

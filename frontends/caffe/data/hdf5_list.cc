@@ -124,26 +124,27 @@ Hdf5List::Place Hdf5List::PlaceOf(std::uint64_t sample) {
   return place;
 }
 
+// Opens the file, unless it is the open one; its rows must be what they were when training began.
+Status Hdf5List::Reopen(std::size_t file) {
+  if (open_ == file) return OkStatus();
+  open_.reset();
+  reader_.reset();
+  POSEIDON_ASSIGN_OR_RETURN(auto opened, OpenFile(file));
+  bool same = opened->rows() == file_rows_[file];
+  for (std::size_t i = 0; i < row_shapes_.size(); ++i) same = same && opened->row_shape(i) == row_shapes_[i];
+  if (!same) return DataLoss(files_[file] + " has other rows than when training began");
+  reader_ = std::move(opened);
+  open_ = file;
+  return OkStatus();
+}
+
 Status Hdf5List::Read(std::uint64_t first, const std::vector<at::Tensor>& tops) {
   const auto rows_wanted = static_cast<std::uint64_t>(tops[0].size(0));
   for (std::uint64_t done = 0; done < rows_wanted;) {
     const Place place = PlaceOf(first + done);
     const std::uint64_t count = std::min(place.in_order, rows_wanted - done);
-    if (open_ != place.file) {
-      open_.reset();
-      reader_.reset();
-      auto opened = OpenFile(place.file);
-      if (!opened.ok()) return InList(opened.status());
-      reader_ = std::move(opened).value();
-      if (reader_->rows() != file_rows_[place.file]) {
-        return InList(DataLoss(files_[place.file] + " has other rows than when training began"));
-      }
-      open_ = place.file;
-    }
+    if (const Status opened = Reopen(place.file); !opened.ok()) return InList(opened);
     for (std::size_t i = 0; i < tops.size(); ++i) {
-      if (reader_->row_shape(i) != row_shapes_[i]) {
-        return InList(DataLoss(files_[place.file] + " has other rows than when training began"));
-      }
       const std::int64_t offset = static_cast<std::int64_t>(done) * (tops[i].numel() / tops[i].size(0));
       const Status read = tops[i].scalar_type() == at::kDouble
                               ? ReadInto<double>(reader_.get(), i, place.row, count, offset, tops[i])

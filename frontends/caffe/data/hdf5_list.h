@@ -60,6 +60,7 @@ class Hdf5List {
   Status CheckFile(std::size_t file);
   Result<std::unique_ptr<Hdf5RowReader>> OpenFile(std::size_t file) const;
   Status InList(const Status& status) const { return status.WithPrefix("list " + options_.list); }
+  Status Reopen(std::size_t file);
   Place PlaceOf(std::uint64_t sample);
   void SetEpoch(std::uint64_t epoch);
   void SetSlot(std::size_t slot);

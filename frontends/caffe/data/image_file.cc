@@ -2,10 +2,9 @@
 #include "frontends/caffe/data/image_file.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <memory>
 #include <utility>
 
 #include "frontends/caffe/data/encoded_image.h"
@@ -16,25 +15,23 @@ namespace {
 
 constexpr std::int64_t kLongestFile = std::int64_t{1} << 30;
 
-struct Close {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
 }  // namespace
 
 Status ReadFileBytes(const std::string& path, std::string* bytes) {
-  const File opened(path, O_RDONLY | O_NONBLOCK);  // a pipe that nobody writes into would be waited for
-  const std::unique_ptr<std::FILE, Close> file(opened.is_open() ? ::fdopen(::dup(opened.fd()), "rb") : nullptr);
+  const File file(path, O_RDONLY | O_NONBLOCK);  // a pipe that nobody writes into would be waited for
   struct stat about {};
-  if (!file || ::fstat(::fileno(file.get()), &about) != 0) return NotFound(path + " cannot be read: " + ErrnoText(errno));
+  if (!file.is_open() || ::fstat(file.fd(), &about) != 0) return NotFound(path + " cannot be read: " + ErrnoText(errno));
   if (!S_ISREG(about.st_mode)) return InvalidArgument(path + " is no file");
   if (about.st_size > kLongestFile) {
     return ResourceExhausted(path + " has " + std::to_string(about.st_size) + " bytes, expected at most " +
                              std::to_string(kLongestFile));
   }
   bytes->resize(static_cast<std::size_t>(about.st_size));
-  if (std::fread(bytes->data(), 1, bytes->size(), file.get()) != bytes->size()) {
-    return DataLoss(path + " cannot be read: it ends before its " + std::to_string(bytes->size()) + " bytes");
+  for (std::size_t done = 0; done < bytes->size();) {
+    const ssize_t got = ::read(file.fd(), bytes->data() + done, bytes->size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return DataLoss(path + " cannot be read: it ends before its " + std::to_string(bytes->size()) + " bytes");
+    done += static_cast<std::size_t>(got);
   }
   return OkStatus();
 }

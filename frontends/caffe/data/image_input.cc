@@ -21,15 +21,6 @@ ImageShape LastThree(const std::vector<std::int64_t>& dims) {
   return shape;
 }
 
-Result<MeanPixels> FromBlob(const std::string& path) {
-  BlobProto blob;
-  POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(path, &blob));
-  MeanPixels mean{.shape = {blob.channels(), blob.height(), blob.width()}, .values = {blob.data().begin(), blob.data().end()}};
-  if (blob.has_shape()) mean.shape = LastThree({blob.shape().dim().begin(), blob.shape().dim().end()});
-  if (mean.values.empty()) mean.values.assign(blob.double_data().begin(), blob.double_data().end());
-  return mean;
-}
-
 Result<MeanPixels> FromNpy(const std::string& path) {
   POSEIDON_ASSIGN_OR_RETURN(NpyArray array, ReadNpy(path));
   if (array.shape.size() == 1) return MeanPixels{.shape = {array.shape[0], 1, 1}, .values = std::move(array.values)};
@@ -93,15 +84,27 @@ Status CheckSwap(const std::vector<int>& swap, std::int64_t channels) {
 
 }  // namespace
 
-Result<MeanPixels> ReadMeanPixels(const std::string& path) {
-  POSEIDON_ASSIGN_OR_RETURN(MeanPixels mean, path.ends_with(".npy") ? FromNpy(path) : FromBlob(path));
+Result<MeanPixels> ReadMeanBlob(const std::string& path) {
+  BlobProto blob;
+  POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(path, &blob));
+  MeanPixels mean{.shape = {blob.channels(), blob.height(), blob.width()}, .values = {blob.data().begin(), blob.data().end()}};
+  if (blob.has_shape()) mean.shape = LastThree({blob.shape().dim().begin(), blob.shape().dim().end()});
+  if (mean.values.empty()) mean.values.assign(blob.double_data().begin(), blob.double_data().end());
+  return mean;
+}
+
+bool IsWhole(const MeanPixels& mean) {
   const ImageShape& shape = mean.shape;
   constexpr std::int64_t kMostSide = 1 << 20;  // their product fits
-  const bool whole = std::min({shape.channels, shape.height, shape.width}) > 0 && std::max({shape.channels, shape.height, shape.width}) <= kMostSide &&
-                     static_cast<std::int64_t>(mean.values.size()) == shape.count();
-  if (whole) return mean;
-  return DataLoss("mean file " + path + " has " + std::to_string(mean.values.size()) + " numbers, which are not the " + ToString(shape) +
-                  " that it says");
+  return std::min({shape.channels, shape.height, shape.width}) > 0 && std::max({shape.channels, shape.height, shape.width}) <= kMostSide &&
+         static_cast<std::int64_t>(mean.values.size()) == shape.count();
+}
+
+Result<MeanPixels> ReadMeanPixels(const std::string& path) {
+  POSEIDON_ASSIGN_OR_RETURN(MeanPixels mean, path.ends_with(".npy") ? FromNpy(path) : ReadMeanBlob(path));
+  if (IsWhole(mean)) return mean;
+  return DataLoss("mean file " + path + " has " + std::to_string(mean.values.size()) + " numbers, which are not the " +
+                  ToString(mean.shape) + " that it says");
 }
 
 MeanPixels ValuePerChannel(const MeanPixels& mean) {

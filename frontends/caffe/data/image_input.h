@@ -20,6 +20,13 @@ struct MeanPixels {
   std::vector<float> values;  // empty: nothing is subtracted
 };
 
+// Reads the numbers of a BlobProto, and the last three axes of its shape, in either of the forms that it has. An error names the file;
+// whether the numbers are those of the shape is not looked at.
+Result<MeanPixels> ReadMeanBlob(const std::string& path);
+
+// Whether it has as many numbers as its shape, which has sides from 1 to 2^20, asks for.
+bool IsWhole(const MeanPixels& mean);
+
 // Reads a mean from a BlobProto (.binaryproto), or from NumPy's .npy with shape [channels], [height, width] or [channels, height,
 // width]. An error names the file.
 Result<MeanPixels> ReadMeanPixels(const std::string& path);

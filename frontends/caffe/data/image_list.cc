@@ -25,8 +25,6 @@ Result<ImageList> ImageList::Read(const std::string& path) {
 }
 
 Status ImageList::Add(std::string_view line) {
-  const std::uint64_t entry = entries_.size();
-  entries_.push_back({});
   while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
   const std::size_t space = line.rfind(' ');
   const bool has_both = space != std::string_view::npos && space > 0;
@@ -34,10 +32,10 @@ Status ImageList::Add(std::string_view line) {
   const char* const end = line.data() + line.size();
   const auto parsed = std::from_chars(has_both ? line.data() + space + 1 : end, end, label);
   if (!has_both || parsed.ec != std::errc() || parsed.ptr != end) {
-    return InvalidArgument("image " + Where(entry) + " is '" + std::string(line.substr(0, 100)) +
+    return InvalidArgument("image " + Where(size()) + " is '" + std::string(line.substr(0, 100)) +
                            "', expected a path, a space and a label, which is a whole number");
   }
-  entries_.back() = {static_cast<std::uint32_t>(line.data() - text_.data()), static_cast<std::uint32_t>(space), label};
+  entries_.push_back({static_cast<std::uint32_t>(line.data() - text_.data()), static_cast<std::uint32_t>(space), label});
   return OkStatus();
 }
 

@@ -19,7 +19,7 @@ class ImageMeanTest : public ::testing::Test {
  protected:
   Result<ImageMean> MeanOf(const std::vector<Datum>& datums) {
     const std::string path = folder_ / ("db" + std::to_string(databases_++));
-    auto writer = LmdbWriter::Create(path, 1 << 20);
+    auto writer = CreateLmdb(path, 1 << 20);
     EXPECT_TRUE(writer.ok());
     for (std::size_t i = 0; i < datums.size(); ++i) EXPECT_TRUE((*writer)->Put(TestKey(i), datums[i].SerializeAsString()).ok());
     EXPECT_TRUE((*writer)->Finish().ok());

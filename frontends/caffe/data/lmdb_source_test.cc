@@ -32,7 +32,7 @@ void WriteAll(const std::string& path, const std::string& bytes) {
 }
 
 void WriteRecords(const std::string& path, std::uint64_t count, std::size_t value_bytes) {
-  auto writer = LmdbWriter::Create(path, count * value_bytes);
+  auto writer = CreateLmdb(path, count * value_bytes);
   ASSERT_TRUE(writer.ok()) << writer.status().ToString();
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::string value(value_bytes + i % 7, static_cast<char>('a' + i % 26));
@@ -88,7 +88,7 @@ TEST(LmdbSource, SaysWhatIsWrongWithTheFolder) {
   EXPECT_THAT(error(Database::kLmdb, ""), HasSubstr("source is empty"));
   WriteRecords(folder / "db", 3, 10);
   EXPECT_THAT(error(Database::kLevelDb, folder / "db"), HasSubstr("is an LMDB"));
-  auto writer = LmdbWriter::Create(folder / "empty", 0);
+  auto writer = CreateLmdb(folder / "empty", 0);
   ASSERT_TRUE(writer.ok());
   ASSERT_TRUE((*writer)->Finish().ok());
   EXPECT_THAT(error(Database::kLmdb, folder / "empty"), HasSubstr("is empty"));
@@ -154,16 +154,16 @@ TEST(LmdbSource, NoticesAWriter) {
 TEST(LmdbWriter, AppearsCompleteOrNotAtAll) {
   TestFolder folder;
   {
-    auto writer = LmdbWriter::Create(folder / "db", 100);
+    auto writer = CreateLmdb(folder / "db", 100);
     ASSERT_TRUE(writer.ok());
     ASSERT_TRUE((*writer)->Put("a", "1").ok());
     EXPECT_FALSE(std::filesystem::exists(folder / "db"));
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   WriteRecords(folder / "db", 3, 10);
-  EXPECT_THAT(LmdbWriter::Create(folder / "db", 10).status().message(),
+  EXPECT_THAT(CreateLmdb(folder / "db", 10).status().message(),
               HasSubstr("exists already"));
-  EXPECT_THAT(LmdbWriter::Create(folder / "no/db", 10).status().message(),
+  EXPECT_THAT(CreateLmdb(folder / "no/db", 10).status().message(),
               HasSubstr("cannot be written"));
 }
 

@@ -20,7 +20,7 @@ constexpr std::uint64_t kMostUncommitted = std::uint64_t{64} << 20;
 constexpr std::uint64_t MapFor(std::uint64_t value_bytes) { return (std::uint64_t{64} << 20) + 4 * value_bytes; }
 constexpr std::uint64_t TakenBy(std::size_t key, std::size_t value) { return key + value + 1024; }
 
-class NewLmdb final : public LmdbWriter {
+class NewLmdb final : public DatabaseWriter {
  public:
   explicit NewLmdb(FolderDraft draft) : draft_(std::move(draft)) {}
   ~NewLmdb() override { Close(); }
@@ -92,11 +92,11 @@ class NewLmdb final : public LmdbWriter {
 
 }  // namespace
 
-Result<std::unique_ptr<LmdbWriter>> LmdbWriter::Create(const std::string& path, std::uint64_t value_bytes) {
+Result<std::unique_ptr<DatabaseWriter>> CreateLmdb(const std::string& path, std::uint64_t value_bytes) {
   POSEIDON_ASSIGN_OR_RETURN(FolderDraft draft, FolderDraft::Create(path));
   auto writer = std::make_unique<NewLmdb>(std::move(draft));
   POSEIDON_RETURN_IF_ERROR(writer->Start(value_bytes));
-  return std::unique_ptr<LmdbWriter>(std::move(writer));
+  return std::unique_ptr<DatabaseWriter>(std::move(writer));
 }
 
 }  // namespace poseidon::caffe

@@ -11,12 +11,8 @@
 
 namespace poseidon::caffe {
 
-// Writes a new LMDB.
-class LmdbWriter : public DatabaseWriter {
- public:
-  // As DatabaseWriter::Create.
-  static Result<std::unique_ptr<LmdbWriter>> Create(const std::string& path, std::uint64_t value_bytes);
-};
+// Begins a new LMDB as DatabaseWriter::Create.
+Result<std::unique_ptr<DatabaseWriter>> CreateLmdb(const std::string& path, std::uint64_t value_bytes);
 
 }  // namespace poseidon::caffe
 

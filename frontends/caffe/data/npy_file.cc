@@ -99,8 +99,7 @@ Status WriteNpy(const NpyArray& array, const std::string& path) {
   bytes += {1, 0, static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)};
   bytes += header;
   bytes.append(reinterpret_cast<const char*>(array.values.data()), array.values.size() * sizeof(float));
-  POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, FileDraft::Write(bytes, path));
-  return draft.Commit();
+  return WriteFileAtomically(bytes, path);
 }
 
 }  // namespace poseidon::caffe

@@ -6,16 +6,9 @@
 #include <system_error>
 
 #include "frontends/caffe/data/database_writer.h"
+#include "frontends/caffe/data/source_part.h"
 
 namespace poseidon::caffe {
-namespace {
-
-std::string PathOfPart(std::string path, int part) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path + "_" + std::to_string(part);
-}
-
-}  // namespace
 
 Status Partition(RecordSource* records, Database backend, int parts) {
   const auto stride = static_cast<std::uint64_t>(parts);

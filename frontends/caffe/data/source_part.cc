@@ -15,13 +15,15 @@ bool IsThere(const std::string& path) {
   return fs::exists(path, error);
 }
 
-// As partition_data and the writers of databases take it.
+// As the writers of databases take it.
 std::string WithoutSlashes(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
 }
 
 }  // namespace
+
+std::string PathOfPart(const std::string& source, int part) { return WithoutSlashes(source) + "_" + std::to_string(part); }
 
 bool HasParts(const std::string& source) {
   if (source.empty() || IsThere(source)) return false;
@@ -41,7 +43,7 @@ bool HasParts(const std::string& source) {
 
 Result<SourcePart> PartOf(const std::string& source, bool shared_file_system, int rank, int world) {
   if (shared_file_system || !HasParts(source)) return SourcePart{.path = source};
-  const auto part = [name = WithoutSlashes(source)](int k) { return name + "_" + std::to_string(k); };
+  const auto part = [&](int k) { return PathOfPart(source, k); };
   const std::string expected = source + " is not there, so every worker has a part of its own, " + part(0) + " to " + part(world - 1);
   if (!IsThere(part(rank))) return InvalidArgument(expected + "; there is no " + part(rank) + " for worker " + std::to_string(rank));
   if (IsThere(part(world))) {

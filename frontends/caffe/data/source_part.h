@@ -25,6 +25,9 @@ struct SourcePart {
 // workers. Where there is neither source nor part, the source, which then cannot be opened.
 Result<SourcePart> PartOf(const std::string& source, bool shared_file_system, int rank, int world);
 
+// SOURCE_k, also where SOURCE ends in slashes.
+std::string PathOfPart(const std::string& source, int part);
+
 // Whether SOURCE_k is there for any k, and SOURCE itself is not.
 bool HasParts(const std::string& source);
 

@@ -58,7 +58,7 @@ inline Datum TestDatum(std::uint64_t number, int channels, int height, int width
 // An LMDB of `count` such images.
 inline void WriteTestDatabase(const std::string& path, std::uint64_t count, int channels = 1,
                               int height = 2, int width = 3) {
-  auto writer = LmdbWriter::Create(path, count * 100'000);
+  auto writer = CreateLmdb(path, count * 100'000);
   ASSERT_TRUE(writer.ok()) << writer.status().ToString();
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::string value = TestDatum(i, channels, height, width).SerializeAsString();

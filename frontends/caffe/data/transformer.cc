@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/data/transformer.h"
 
-#include <algorithm>
+#include <utility>
 
-#include "frontends/caffe/proto/read.h"
+#include "frontends/caffe/data/image_input.h"
 #include "poseidon/base/check.h"
 
 namespace poseidon::caffe {
@@ -13,17 +13,6 @@ namespace {
 std::int64_t Below(std::uint32_t random, std::int64_t bound) {
   return static_cast<std::int64_t>((std::uint64_t{random} * static_cast<std::uint64_t>(bound)) >>
                                    32);
-}
-
-// Both layouts of a BlobProto: the shape, or the four old dimensions.
-ImageShape MeanShape(const BlobProto& blob) {
-  if (!blob.has_shape()) return {blob.channels(), blob.height(), blob.width()};
-  ImageShape shape{1, 1, 1};
-  std::int64_t* const dimensions[] = {&shape.width, &shape.height, &shape.channels};
-  for (int i = 0; i < std::min(3, blob.shape().dim_size()); ++i) {
-    *dimensions[i] = blob.shape().dim(blob.shape().dim_size() - 1 - i);
-  }
-  return shape;
 }
 
 // One row of the output: (pixel - mean) * scale, forwards or backwards.
@@ -56,21 +45,13 @@ Result<Transformer> Transformer::Make(const TransformationParameter& parameters,
     return InvalidArgument(
         "transform_param has both mean_file and mean_value, expected one of them");
   }
-  BlobProto blob;
-  POSEIDON_RETURN_IF_ERROR(ReadBinaryFile(made.mean_file_, &blob));
-  made.mean_shape_ = MeanShape(blob);
-  made.mean_image_.assign(blob.data().begin(), blob.data().end());
-  if (made.mean_image_.empty()) {
-    for (double value : blob.double_data()) made.mean_image_.push_back(static_cast<float>(value));
+  POSEIDON_ASSIGN_OR_RETURN(MeanPixels mean, ReadMeanBlob(made.mean_file_));
+  if (!IsWhole(mean)) {
+    return DataLoss("mean_file " + made.mean_file_ + " holds " + std::to_string(mean.values.size()) +
+                    " values, expected those of its shape, " + ToString(mean.shape));
   }
-  const auto values = static_cast<std::int64_t>(made.mean_image_.size());
-  const ImageShape& shape = made.mean_shape_;
-  constexpr std::int64_t kMostSide = 1 << 20;  // three of them fit a count
-  const bool is_image = std::min({shape.channels, shape.height, shape.width}) > 0 && std::max({shape.channels, shape.height, shape.width}) <= kMostSide;
-  if (!is_image || values != shape.count()) {
-    return DataLoss("mean_file " + made.mean_file_ + " holds " + std::to_string(values) +
-                    " values, expected those of its shape, " + ToString(shape));
-  }
+  made.mean_shape_ = mean.shape;
+  made.mean_image_ = std::move(mean.values);
   return made;
 }
 

@@ -35,8 +35,7 @@ Status WriteNetTensors(const Net& net, const std::string& path) {
   for (int i = 0; i < net.layer_count(); ++i) {
     const std::vector<Blob>& blobs = net.layer(i).blobs();
     for (std::size_t j = 0; j < blobs.size(); ++j) {
-      const std::span<const float> numbers(blobs[j].data.const_data_ptr<float>(), static_cast<std::size_t>(blobs[j].data.numel()));
-      tensors.push_back({net.UniqueName(i) + "." + std::to_string(j), blobs[j].shape(), numbers});
+      tensors.push_back({net.UniqueName(i) + "." + std::to_string(j), blobs[j].shape(), NumbersOf(blobs[j].data)});
     }
   }
   return WriteSafetensors(tensors, net.name(), path);

@@ -68,10 +68,6 @@ class Shapes {
   const Net* larger_ = nullptr;
 };
 
-std::span<const float> NumbersOf(const at::Tensor& tensor) {
-  return {tensor.const_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
-}
-
 ExportedLayer Describe(const Net& net, int index, const Shapes& shapes, const std::map<std::string, std::string>& value_of) {
   const Layer& made = net.layer(index);
   ExportedLayer layer{.param = made.param(), .bottoms = {}, .bottom_shapes = {}, .top_shapes = {}, .blobs = {}};
@@ -104,7 +100,7 @@ class Walk {
     POSEIDON_RETURN_IF_ERROR(CannotExport(missing));
     std::vector<std::pair<std::string, ExportShape>> outputs;
     for (const std::string& blob : deploy.outputs) outputs.emplace_back(blob, shape_of_.at(blob));
-    graph_.NameValues({value_of_.begin(), value_of_.end()}, outputs);
+    graph_.NameValues(value_of_, outputs);
     graph_.proto().set_name(net_.name().empty() ? "net" : net_.name());
     return OkStatus();
   }
@@ -180,14 +176,6 @@ Result<onnx::ModelProto> ToOnnx(const Net& net, const DeployNet& deploy, bool an
   model.add_opset_import()->set_version(kOperatorSet);
   model.mutable_graph()->Swap(&walk->graph());
   return model;
-}
-
-bool TakesAnyBatch(const onnx::ModelProto& model) {
-  const auto& inputs = model.graph().input();
-  return std::any_of(inputs.begin(), inputs.end(), [](const onnx::ValueInfoProto& input) {
-    const auto& dims = input.type().tensor_type().shape().dim();
-    return std::any_of(dims.begin(), dims.end(), [](const auto& dim) { return dim.has_dim_param(); });
-  });
 }
 
 }  // namespace poseidon::caffe

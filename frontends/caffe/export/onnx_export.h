@@ -17,9 +17,6 @@ namespace poseidon::caffe {
 // that ONNX cannot say.
 Result<onnx::ModelProto> ToOnnx(const Net& net, const DeployNet& deploy, bool any_batch, const std::string& version);
 
-// Whether the model takes any batch.
-bool TakesAnyBatch(const onnx::ModelProto& model);
-
 // Writes the model to `path`. With `apart`, and where it would exceed the 2 GiB of a protobuf message, the large tensors are in
 // PATH.data, which belongs beside it. Each file is whole or as it was before; takes the tensors out of `model` then.
 Status WriteOnnx(onnx::ModelProto model, const std::string& path, bool apart);

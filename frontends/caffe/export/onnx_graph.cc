@@ -161,16 +161,15 @@ void OnnxGraph::AddOutput(const std::string& blob, const std::string& value, con
   Describe(name, shape, proto_.add_output());
 }
 
-void OnnxGraph::NameValues(const std::vector<std::pair<std::string, std::string>>& blobs,
+void OnnxGraph::NameValues(const std::map<std::string, std::string>& value_of,
                            const std::vector<std::pair<std::string, ExportShape>>& outputs) {
-  std::map<std::string, std::string> value_of(blobs.begin(), blobs.end());
   std::map<std::string, std::string> names;  // by the value's name of before
   const auto name = [&](const std::string& blob) {
     const std::string& value = value_of.at(blob);
     if (made_.contains(value) && !inputs_.contains(blob)) names.try_emplace(value, blob);
   };
   for (const auto& [blob, shape] : outputs) name(blob);
-  for (const auto& [blob, value] : blobs) name(blob);
+  for (const auto& [blob, value] : value_of) name(blob);
   Rename(names);
   for (const auto& [blob, shape] : outputs) {
     const std::string& value = value_of.at(blob);

@@ -66,10 +66,9 @@ class OnnxGraph {
 
   // An input of the graph, of that very name, one of the kept ones.
   void AddInput(const std::string& name, const ExportShape& shape);
-  // The last step: values get the names of the blobs that they are (pairs of blob and value, where two may be one
-  // value), and the blobs of `outputs` with their shapes become the outputs.
-  void NameValues(const std::vector<std::pair<std::string, std::string>>& blobs,
-                  const std::vector<std::pair<std::string, ExportShape>>& outputs);
+  // The last step: values get the names of the blobs that they are (`value_of`, by blob; two may be one value), and the blobs of `outputs`
+  // with their shapes become the outputs.
+  void NameValues(const std::map<std::string, std::string>& value_of, const std::vector<std::pair<std::string, ExportShape>>& outputs);
 
   onnx::GraphProto& proto() { return proto_; }
 

@@ -23,22 +23,27 @@ PoolWindows WindowsOf(const PoolingParameter& options, const Pair& from) {
   return windows;
 }
 
+// Of each axis at its beginning, then at its end: the last window may end before the padding does.
+std::vector<std::int64_t> Pads(const Pair& before, const Pair& beyond) {
+  std::vector<std::int64_t> pads = before;
+  for (std::size_t i = 0; i < 2; ++i) pads.push_back(std::max<std::int64_t>(0, before[i] + beyond[i]));
+  return pads;
+}
+
 // Caffe divides a mean by the part of its window that is in the image or its padding. ONNX divides by what is in the
 // image, or by the whole window: where the last windows reach beyond the padding, that is made part of the image.
 std::string AddMean(const PoolWindows& windows, std::string value, const Pair& beyond, OnnxGraph& graph) {
   Pair before = windows.pad;
-  Pair behind = {std::max<std::int64_t>(0, windows.pad[0] + beyond[0]), std::max<std::int64_t>(0, windows.pad[1] + beyond[1])};
   const bool padded = windows.pad[0] > 0 || windows.pad[1] > 0;
   const bool reaches = beyond[0] > 0 || beyond[1] > 0;
   if (padded && reaches) {
     const Pair& pad = windows.pad;
     value = graph.Node("Pad", {value, graph.Ints("pads", {0, 0, pad[0], pad[1], 0, 0, pad[0], pad[1]})});
     before = {0, 0};
-    behind = {std::max<std::int64_t>(0, beyond[0]), std::max<std::int64_t>(0, beyond[1])};
   }
   return graph.Node("AveragePool", {value},
                     {Attribute("kernel_shape", windows.kernel), Attribute("strides", windows.stride),
-                     Attribute("pads", Pair{before[0], before[1], behind[0], behind[1]}),
+                     Attribute("pads", Pads(before, beyond)),
                      Attribute("count_include_pad", std::int64_t{reaches ? 0 : 1})});
 }
 
@@ -47,15 +52,13 @@ std::string AddMean(const PoolWindows& windows, std::string value, const Pair& b
 Values AddPooling(const PoolWindows& windows, const std::string& value, const Pair& from, const Pair& to, bool with_places,
                   OnnxGraph& graph) {
   Pair beyond(2);  // how far the last window reaches beyond the padding; below 0 where it ends before
-  Pair behind(2);
   for (std::size_t i = 0; i < 2; ++i) {
     beyond[i] = (to[i] - 1) * windows.stride[i] + windows.kernel[i] - from[i] - 2 * windows.pad[i];
-    behind[i] = std::max<std::int64_t>(0, windows.pad[i] + beyond[i]);
   }
   if (!windows.is_max) return {AddMean(windows, value, beyond, graph)};
   const Values both = graph.Nodes("MaxPool", {value}, with_places ? 2 : 1,
                                   {Attribute("kernel_shape", windows.kernel), Attribute("strides", windows.stride),
-                                   Attribute("pads", Pair{windows.pad[0], windows.pad[1], behind[0], behind[1]})});
+                                   Attribute("pads", Pads(windows.pad, beyond))});
   if (!with_places) return both;
   // ONNX counts places through all planes.
   const std::string in_plane = graph.Node("Mod", {both[1], graph.Ints("plane", {from[0] * from[1]})});

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/export/safetensors.h"
 
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -40,36 +41,21 @@ std::uint64_t BytesPerNumber(const std::string& dtype) {
   return dtype == "F16" || dtype == "BF16" ? 2 : 0;
 }
 
-float FromHalf(std::uint16_t bits) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
-  const std::uint32_t exponent = (bits >> 10) & 0x1FU;
-  const std::uint32_t fraction = bits & 0x3FFU;
-  if (exponent == 0) {  // zero, or a multiple of 2^-24
-    const float size = static_cast<float>(fraction) * 0x1p-24F;
-    return sign != 0 ? -size : size;
-  }
-  const std::uint32_t widened = exponent == 31 ? 0xFFU : exponent + 112;  // biases are 15 and 127
-  return std::bit_cast<float>(sign | widened << 23 | fraction << 13);
-}
-
-template <typename Stored, typename Convert>
-std::vector<float> Converted(const std::string& bytes, Convert convert) {
+template <typename Stored>
+std::vector<float> Converted(const std::string& bytes) {
   std::vector<float> numbers(bytes.size() / sizeof(Stored));
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     Stored stored;
     std::memcpy(&stored, bytes.data() + i * sizeof stored, sizeof stored);
-    numbers[i] = convert(stored);
+    numbers[i] = static_cast<float>(stored);
   }
   return numbers;
 }
 
 std::vector<float> ToFloats(const std::string& bytes, const std::string& dtype) {
-  if (dtype == "F64") return Converted<double>(bytes, [](double number) { return static_cast<float>(number); });
-  if (dtype == "F16") return Converted<std::uint16_t>(bytes, FromHalf);
-  if (dtype == "BF16") {
-    return Converted<std::uint16_t>(bytes, [](std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); });
-  }
-  return Converted<float>(bytes, [](float number) { return number; });
+  if (dtype == "F64") return Converted<double>(bytes);
+  if (dtype == "F16") return Converted<c10::Half>(bytes);
+  return dtype == "BF16" ? Converted<c10::BFloat16>(bytes) : Converted<float>(bytes);
 }
 
 Status ReadAt(const File& file, std::uint64_t offset, std::uint64_t count, const std::string& path, std::string* bytes) {

@@ -22,7 +22,6 @@ Status BatchLayer::CheckRows(std::uint32_t rows) const {
 
 Status BatchLayer::ReadFrom(std::unique_ptr<SampleSource> samples, const Reading& reading,
                             const TransformationParameter& transform) {
-  POSEIDON_RETURN_IF_ERROR(CheckRows(reading.rows));
   POSEIDON_ASSIGN_OR_RETURN(Transformer transformer, Transformer::Make(transform, phase()));
   rows_ = static_cast<std::int64_t>(reading.rows);
   BatchSource::Options options;

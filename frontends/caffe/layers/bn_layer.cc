@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // BN of forks: batch normalization, scale and shift in one layer. Two families use the name; their options tell them apart.
-#include <ATen/ops/mul.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <utility>
 
 #include "frontends/caffe/layers/channel_norm.h"
 #include "frontends/caffe/layers/neuron_layer.h"
@@ -8,12 +11,39 @@
 namespace poseidon::caffe {
 namespace {
 
+// Blob 0 multiplies what was normalized, blob 1 shifts it.
+class BnLayer : public NeuronLayer {
+ public:
+  using NeuronLayer::NeuronLayer;
+
+  Status Backward(const Blobs& top, const std::vector<bool>& propagate_down, const Blobs& bottom) final {
+    const bool scale = WantsParamDiff(0), shift = WantsParamDiff(1);
+    ChannelNorm::Gradients all = norm_.Backward(top[0]->diff, weight(0), {propagate_down[0], scale, shift});
+    if (scale) AddParamDiff(0, all.factor);
+    if (shift) AddParamDiff(1, all.term);
+    if (propagate_down[0]) bottom[0]->diff = std::move(all.in);
+    return OkStatus();
+  }
+
+ protected:
+  // In Reshape.
+  Status Follow(at::IntArrayRef sizes, double eps) {
+    if (sizes.size() < 2 || sizes[1] != weight(0).numel()) {
+      return InvalidArgument("bottom has shape " + ShapeText(sizes) + ", expected " + std::to_string(weight(0).numel()) + " channels");
+    }
+    norm_.SetShape(sizes, eps);
+    return OkStatus();
+  }
+
+  ChannelNorm norm_;
+};
+
 // SegNet's and ENet's: blobs are scale and shift, 1 x C x 1 x 1. In mode LEARN the statistics are those of the batch in
 // both phases, and none are kept; further tops are the batch's mean and variance. In mode INFERENCE nothing is normalized:
 // a script has folded the statistics into scale and shift.
-class SegNetBnLayer final : public NeuronLayer {
+class SegNetBnLayer final : public BnLayer {
  public:
-  using NeuronLayer::NeuronLayer;
+  using BnLayer::BnLayer;
   Arity arity() const override { return {1, 1, 1, 3}; }
 
   Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
@@ -26,51 +56,34 @@ class SegNetBnLayer final : public NeuronLayer {
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
     const auto sizes = bottom[0]->data.sizes();
-    if (sizes.size() < 2 || sizes[1] != weight(0).numel()) {
-      return InvalidArgument("bottom has shape " + ShapeText(sizes) + ", expected " + std::to_string(weight(0).numel()) + " channels");
-    }
-    norm_.SetShape(sizes);
+    POSEIDON_RETURN_IF_ERROR(Follow(sizes, learns() ? kEps : 0));
     for (std::size_t i = 1; i < top.size(); ++i) SetShape(top[i], {1, sizes[1], 1, 1}, options());
     return NeuronLayer::Reshape(bottom, top);
   }
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
     if (learns()) {
-      const ChannelNorm::Statistics statistics = norm_.Measure(bottom[0]->data);
-      input_ = norm_.Normalize(bottom[0]->data, statistics, kEps);
-      if (top.size() > 1) top[1]->data.copy_(statistics.mean.view(top[1]->data.sizes()));
-      if (top.size() > 2) top[2]->data.copy_(statistics.variance.view(top[2]->data.sizes()));
+      const ChannelNorm::Statistics& batch = norm_.Measure(bottom[0]->data);
+      if (top.size() > 1) top[1]->data.copy_(batch.mean.view(top[1]->data.sizes()));
+      if (top.size() > 2) top[2]->data.copy_(batch.variance.view(top[2]->data.sizes()));
     } else {
-      input_ = top[0] == bottom[0] ? bottom[0]->data.clone() : bottom[0]->data;
+      norm_.Use(bottom[0]->data, {at::zeros_like(weight(0)), at::ones_like(weight(0))});
     }
-    top[0]->data.copy_(norm_.Scale(input_, weight(0), weight(1)));
-    return OkStatus();
-  }
-
-  Status Backward(const Blobs& top, const std::vector<bool>& propagate_down, const Blobs& bottom) override {
-    const at::Tensor& gradient = top[0]->diff;
-    if (WantsParamDiff(0)) AddParamDiff(0, norm_.Sum(gradient.mul(input_)));
-    if (WantsParamDiff(1)) AddParamDiff(1, norm_.Sum(gradient));
-    if (!propagate_down[0]) return OkStatus();
-    const at::Tensor scaled = norm_.Scale(gradient, weight(0));
-    DiffOf(bottom[0]).copy_(learns() ? norm_.Backward(scaled, /*measured=*/true) : scaled);
+    top[0]->data = norm_.Forward(weight(0), weight(1));
     return OkStatus();
   }
 
  private:
   static constexpr double kEps = 1e-9;
   bool learns() const { return param().bn_param().bn_mode() == BNParameter::LEARN; }
-
-  ChannelNorm norm_;
-  at::Tensor input_;  // of scale and shift; kept, as a layer above may work in place on the top
 };
 
 // That of temporal segment networks and PSPNet: blobs are slope, bias, and the running mean and variance, 1 x C.
 // Training normalizes with the batch's statistics and lets the running ones follow them: r = momentum * r + (1 - momentum)
 // * batch, the variance biased. Testing uses the running ones; so does training with `frozen`, which learns nothing.
-class SlopeBnLayer final : public NeuronLayer {
+class SlopeBnLayer final : public BnLayer {
  public:
-  using NeuronLayer::NeuronLayer;
+  using BnLayer::BnLayer;
   bool is_statistic(int index) const override { return index >= 2; }
 
   Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
@@ -89,40 +102,25 @@ class SlopeBnLayer final : public NeuronLayer {
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
-    const auto sizes = bottom[0]->data.sizes();
-    if (sizes.size() < 2 || sizes[1] != weight(0).numel()) {
-      return InvalidArgument("bottom has shape " + ShapeText(sizes) + ", expected " + std::to_string(weight(0).numel()) + " channels");
-    }
-    norm_.SetShape(sizes);
+    POSEIDON_RETURN_IF_ERROR(Follow(bottom[0]->data.sizes(), static_cast<double>(param().bn_param().eps())));
     return NeuronLayer::Reshape(bottom, top);
   }
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
-    ChannelNorm::Statistics statistics = {weight(2), weight(3)};
     if (measures()) {
-      statistics = norm_.Measure(bottom[0]->data);
+      const ChannelNorm::Statistics& batch = norm_.Measure(bottom[0]->data);
       const double fresh = 1 - static_cast<double>(param().bn_param().momentum());
-      weight(2).lerp_(statistics.mean, fresh);
-      weight(3).lerp_(statistics.variance, fresh);
+      weight(2).lerp_(batch.mean, fresh);
+      weight(3).lerp_(batch.variance, fresh);
+    } else {
+      norm_.Use(bottom[0]->data, {weight(2), weight(3)});
     }
-    const at::Tensor normalized =
-        norm_.Normalize(bottom[0]->data, statistics, static_cast<double>(param().bn_param().eps()));
-    top[0]->data.copy_(norm_.Scale(normalized, weight(0), weight(1)));
-    return OkStatus();
-  }
-
-  Status Backward(const Blobs& top, const std::vector<bool>& propagate_down, const Blobs& bottom) override {
-    const at::Tensor& gradient = top[0]->diff;
-    if (WantsParamDiff(0)) AddParamDiff(0, norm_.Sum(gradient.mul(norm_.normalized())));
-    if (WantsParamDiff(1)) AddParamDiff(1, norm_.Sum(gradient));
-    if (propagate_down[0]) DiffOf(bottom[0]).copy_(norm_.Backward(norm_.Scale(gradient, weight(0)), measures()));
+    top[0]->data = norm_.Forward(weight(0), weight(1));
     return OkStatus();
   }
 
  private:
   bool measures() const { return phase() == TRAIN && !param().bn_param().frozen(); }
-
-  ChannelNorm norm_;
 };
 
 // Neither: it cannot be told which BN is meant, and scale and shift would begin at 0 in both.

@@ -8,12 +8,16 @@
 #include "frontends/caffe/net/layer.h"
 
 namespace poseidon::caffe {
+namespace {
 
+// 0 of a box whose corners are the wrong way round.
 template <typename T>
 T AreaOf(const Box<T>& box) {
   if (box.x2 < box.x1 || box.y2 < box.y1) return 0;
   return (box.x2 - box.x1) * (box.y2 - box.y1);
 }
+
+}  // namespace
 
 template <typename T>
 T Overlap(const Box<T>& a, const Box<T>& b) {
@@ -90,8 +94,6 @@ std::array<T, 4> Encode(const BoxCode& code, const Priors<T>& priors, std::size_
 
 template struct Priors<float>;
 template struct Priors<double>;
-template float AreaOf(const Box<float>&);
-template double AreaOf(const Box<double>&);
 template float Overlap(const Box<float>&, const Box<float>&);
 template double Overlap(const Box<double>&, const Box<double>&);
 template Result<Priors<float>> ReadPriors(const at::Tensor&, PriorBoxParameter::CodeType);

@@ -21,10 +21,6 @@ struct Box {
   T y2 = 0;
 };
 
-// The area; 0 of a box whose corners are the wrong way round.
-template <typename T>
-T AreaOf(const Box<T>& box);
-
 // The area that two boxes share, over that which they cover together.
 template <typename T>
 T Overlap(const Box<T>& a, const Box<T>& b);

@@ -1,50 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/layers/channel_norm.h"
 
-#include <ATen/ops/mul.h>
+#include <ATen/ops/batch_norm_update_stats.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+
+#include <tuple>
+#include <utility>
 
 namespace poseidon::caffe {
 
-void ChannelNorm::SetShape(at::IntArrayRef sizes, std::int64_t groups) {
+void ChannelNorm::SetShape(at::IntArrayRef sizes, double eps, std::int64_t groups) {
+  sizes_ = sizes.vec();
   view_ = {groups, sizes[0] / groups, sizes[1], CountOf(sizes, 2, static_cast<std::int64_t>(sizes.size()))};
+  eps_ = eps;
 }
 
-at::Tensor ChannelNorm::Spread(const at::Tensor& channels) const {
-  return channels.view({-1, 1, view_[2], 1});
+at::Tensor ChannelNorm::Apart(const at::Tensor& numbers) const {
+  return numbers.view(view_).transpose(0, 1).reshape({view_[1], view_[0] * view_[2], view_[3]});
 }
 
-ChannelNorm::Statistics ChannelNorm::Measure(const at::Tensor& in) const {
-  const at::Tensor rows = in.view(view_);
-  const at::Tensor mean = rows.mean(at::IntArrayRef({1, 3}));
-  const at::Tensor centred = rows.sub(Spread(mean));
-  return {mean, centred.mul(centred).mean(at::IntArrayRef({1, 3}))};
+at::Tensor ChannelNorm::Together(const at::Tensor& numbers) const {
+  return numbers.view({view_[1], view_[0], view_[2], view_[3]}).transpose(0, 1).contiguous().view(sizes_);
 }
 
-at::Tensor ChannelNorm::Normalize(const at::Tensor& in, const Statistics& statistics, double eps) {
-  deviation_ = statistics.variance.add(eps).sqrt_();
-  normalized_ = in.view(view_).sub(Spread(statistics.mean)).div_(Spread(deviation_)).view(in.sizes());
-  return normalized_;
+std::optional<at::Tensor> ChannelNorm::ForEachGroup(const at::Tensor& channels) const {
+  if (!channels.defined()) return std::nullopt;
+  return channels.view({1, view_[2]}).expand({view_[0], view_[2]}).reshape({view_[0] * view_[2]});
 }
 
-// With y = (x - mean(x)) / d: dx = (dy - mean(dy) - y * mean(dy * y)) / d; where the statistics are not of x, dx = dy / d.
-at::Tensor ChannelNorm::Backward(const at::Tensor& gradient, bool measured) const {
-  at::Tensor result = gradient.view(view_);
-  if (measured) {
-    const at::Tensor y = normalized_.view(view_);
-    const at::Tensor along = result.mul(y).mean(at::IntArrayRef({1, 3}));
-    result = result.sub(Spread(result.mean(at::IntArrayRef({1, 3})))).sub_(y.mul(Spread(along)));
-  }
-  return result.div(Spread(deviation_)).view(gradient.sizes());
+const ChannelNorm::Statistics& ChannelNorm::Measure(const at::Tensor& in) {
+  in_ = Apart(in);
+  measured_ = true;
+  const auto [mean, variance] = at::batch_norm_update_stats(in_, {}, {}, /*momentum=*/0);
+  statistics_ = {mean.view({view_[0], view_[2]}), variance.view({view_[0], view_[2]})};
+  return statistics_;
 }
 
-at::Tensor ChannelNorm::Scale(const at::Tensor& in, const at::Tensor& scale) const {
-  return in.view(view_).mul(Spread(scale)).view(in.sizes());
+void ChannelNorm::Use(const at::Tensor& in, Statistics given) {
+  in_ = Apart(in);
+  measured_ = false;
+  statistics_ = std::move(given);
 }
 
-at::Tensor ChannelNorm::Scale(const at::Tensor& in, const at::Tensor& scale, const at::Tensor& shift) const {
-  return in.view(view_).mul(Spread(scale)).add_(Spread(shift)).view(in.sizes());
+at::Tensor ChannelNorm::Forward(const at::Tensor& factor, const at::Tensor& term) const {
+  return Together(std::get<0>(at::native_batch_norm(in_, ForEachGroup(factor), ForEachGroup(term), statistics_.mean.view(-1),
+                                                    statistics_.variance.view(-1), /*training=*/false, /*momentum=*/0, eps_)));
 }
 
-at::Tensor ChannelNorm::Sum(const at::Tensor& in) const { return in.view(view_).sum(at::IntArrayRef({0, 1, 3})); }
+// The kernel takes measured statistics as mean and 1 / sqrt(variance + eps), and given ones as they are.
+ChannelNorm::Gradients ChannelNorm::Backward(const at::Tensor& gradient, const at::Tensor& factor, std::array<bool, 3> wanted) const {
+  const at::Tensor mean = statistics_.mean.view(-1);
+  const at::Tensor variance = statistics_.variance.view(-1);
+  const auto if_given = [&](const at::Tensor& t) { return measured_ ? std::nullopt : std::optional(t); };
+  const auto if_measured = [&](const at::Tensor& t) { return measured_ ? std::optional(t) : std::nullopt; };
+  const auto [in, by_factor, by_term] = at::native_batch_norm_backward(
+      Apart(gradient), in_, ForEachGroup(factor), if_given(mean), if_given(variance), if_measured(mean),
+      measured_ ? std::optional(variance.add(eps_).rsqrt_()) : std::nullopt, measured_, eps_, wanted);
+  const auto of_all_groups = [&](const at::Tensor& t) { return t.defined() ? t.view({view_[0], view_[2]}).sum(0) : t; };
+  return {wanted[0] ? Together(in) : at::Tensor(), of_all_groups(by_factor), of_all_groups(by_term)};
+}
 
 }  // namespace poseidon::caffe

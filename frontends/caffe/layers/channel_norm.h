@@ -4,54 +4,58 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
-#include <memory>
+#include <optional>
 
 #include "frontends/caffe/net/layer.h"
 
 namespace poseidon::caffe {
 
-// What the batch normalizations of forks have in common: numbers are normalized per channel, over all rows of a group and
-// all places. Groups divide the rows evenly; mostly there is one.
+// What all batch normalizations have in common, by the library's kernels, whose sums are in double: numbers are normalized per channel,
+// over all rows of a group and all places, and multiplied and shifted in the same pass. Groups divide the rows evenly; mostly there is
+// one. Thread: that of the net.
 class ChannelNorm {
  public:
   struct Statistics {
-    at::Tensor mean;      // [groups, channels], or [1, channels] where one serves all groups
+    at::Tensor mean;      // [groups, channels], or of as many numbers
     at::Tensor variance;  // biased
   };
+  struct Gradients {  // undefined where not wanted
+    at::Tensor in;
+    at::Tensor factor;  // [channels]
+    at::Tensor term;
+  };
 
-  // For numbers of shape `sizes` (rows, channels, places) from now on. `groups` divides the rows.
-  void SetShape(at::IntArrayRef sizes, std::int64_t groups = 1);
+  // For numbers of shape `sizes` (rows, channels, places...) from now on. `groups` divides the rows.
+  void SetShape(at::IntArrayRef sizes, double eps, std::int64_t groups = 1);
   std::int64_t groups() const { return view_[0]; }
-  std::int64_t channels() const { return view_[2]; }
   // How many numbers a mean of Measure is over.
   std::int64_t count() const { return view_[1] * view_[3]; }
 
-  Statistics Measure(const at::Tensor& in) const;
-  // Returns (in - mean) / sqrt(variance + eps), of the shape of `in`, and keeps it for Backward.
-  at::Tensor Normalize(const at::Tensor& in, const Statistics& statistics, double eps);
-  // What Normalize returned last.
-  const at::Tensor& normalized() const { return normalized_; }
-  // The gradient of the input, from that of what Normalize returned. `measured`: its statistics were those of the input.
-  at::Tensor Backward(const at::Tensor& gradient, bool measured) const;
-
-  // in * scale + shift, a number of each for every channel, of the shape of `in`.
-  at::Tensor Scale(const at::Tensor& in, const at::Tensor& scale, const at::Tensor& shift) const;
-  at::Tensor Scale(const at::Tensor& in, const at::Tensor& scale) const;
-  // The sum over all rows and places, [channels].
-  at::Tensor Sum(const at::Tensor& in) const;
+  // The statistics of `in`. Forward and Backward are of `in` and of them until the next call.
+  const Statistics& Measure(const at::Tensor& in);
+  // The same with statistics that do not depend on `in`.
+  void Use(const at::Tensor& in, Statistics given);
+  // (in - mean) / sqrt(variance + eps) * factor + term, a number of each for every channel, 1 and 0 where undefined. In memory of its own:
+  // Backward reads `in`.
+  at::Tensor Forward(const at::Tensor& factor, const at::Tensor& term) const;
+  // The gradients of `in`, `factor` and `term` that are wanted, from that of what Forward returns with `factor`.
+  Gradients Backward(const at::Tensor& gradient, const at::Tensor& factor, std::array<bool, 3> wanted) const;
 
  private:
-  at::Tensor Spread(const at::Tensor& channels) const;  // to be broadcast over view_
+  // To the kernels the channels of each group are channels of their own. With one group both are views.
+  at::Tensor Apart(const at::Tensor& numbers) const;
+  at::Tensor Together(const at::Tensor& numbers) const;
+  std::optional<at::Tensor> ForEachGroup(const at::Tensor& channels) const;
 
+  Shape sizes_;
   Shape view_ = {1, 1, 1, 1};  // groups, rows of a group, channels, places
-  at::Tensor deviation_;
-  at::Tensor normalized_;
+  double eps_ = 0;
+  bool measured_ = false;
+  at::Tensor in_;
+  Statistics statistics_;
 };
-
-// Whether these are options that only forks have: scale_bias of NVCaffe, stats_batch_size of Intel's.
-bool AsksForForkedBatchNorm(const BatchNormParameter& options);
-std::unique_ptr<Layer> MakeForkedBatchNormLayer(const LayerParameter& param, const LayerContext& context);
 
 }  // namespace poseidon::caffe
 

@@ -6,15 +6,8 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 
-#include <functional>
-#include <numeric>
-
 namespace poseidon::caffe {
 namespace {
-
-std::int64_t Product(at::IntArrayRef numbers) {
-  return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{1}, std::multiplies<>());
-}
 
 // at::constant_pad_nd lists axes from the last one on, both sides of each.
 std::vector<std::int64_t> Padding(const Window& window) {
@@ -42,15 +35,22 @@ at::Tensor WindowView(const at::Tensor& padded, const Window& window, const Shap
 
 // [N, groups, rows / groups, columns] of a tensor [N, rows, columns...].
 at::Tensor Grouped(const at::Tensor& tensor, std::int64_t groups) {
-  return tensor.reshape({tensor.size(0), groups, tensor.size(1) / groups, Product(tensor.sizes().slice(2))});
+  return tensor.reshape({tensor.size(0), groups, tensor.size(1) / groups, CountOf(tensor.sizes().slice(2))});
 }
 
 // [groups, M / groups, C / groups * kernel] of a weight [M, C / groups, kernel...].
 at::Tensor GroupedWeight(const at::Tensor& weight, std::int64_t groups) {
-  return weight.view({groups, weight.size(0) / groups, Product(weight.sizes().slice(1))});
+  return weight.view({groups, weight.size(0) / groups, CountOf(weight.sizes().slice(1))});
 }
 
 }  // namespace
+
+at::Tensor AsBatch(const at::Tensor& blob, std::int64_t axis) {
+  if (axis == 1) return blob;
+  Shape shape = {CountOf(blob.sizes(), 0, axis)};
+  shape.insert(shape.end(), blob.sizes().begin() + axis, blob.sizes().end());
+  return blob.view(shape);
+}
 
 Result<Shape> WindowsOn(at::IntArrayRef spatial, const Window& window) {
   Shape windows;
@@ -67,7 +67,7 @@ Result<Shape> WindowsOn(at::IntArrayRef spatial, const Window& window) {
 
 at::Tensor ToColumns(const at::Tensor& image, const Window& window, const Shape& windows) {
   const at::Tensor padded = at::constant_pad_nd(image, Padding(window), 0).contiguous();
-  Shape sizes = {image.size(0), image.size(1) * Product(window.kernel)};
+  Shape sizes = {image.size(0), image.size(1) * CountOf(window.kernel)};
   sizes.insert(sizes.end(), windows.begin(), windows.end());
   return WindowView(padded, window, windows).reshape(sizes);
 }
@@ -80,7 +80,7 @@ at::Tensor FromColumns(const at::Tensor& columns, at::IntArrayRef image_shape, c
   at::Tensor to = WindowView(padded, window, windows);
   at::Tensor from = columns.reshape(to.sizes());
   // Windows overlap in memory: each place of the kernel is added by itself.
-  const std::int64_t places = Product(window.kernel);
+  const std::int64_t places = CountOf(window.kernel);
   for (std::int64_t place = 0; place < places; ++place) {
     at::Tensor target = to;
     at::Tensor part = from;

@@ -11,6 +11,9 @@
 // the windows of each axis in its place.
 namespace poseidon::caffe {
 
+// `blob` with everything before `axis`, that of the channels, as one axis.
+at::Tensor AsBatch(const at::Tensor& blob, std::int64_t axis);
+
 // How many windows there are on each axis; an input smaller than a window is an error.
 Result<Shape> WindowsOn(at::IntArrayRef spatial, const Window& window);
 

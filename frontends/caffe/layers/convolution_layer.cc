@@ -99,7 +99,7 @@ class ConvolutionLayer : public Layer {
         top[i]->data = Columns(bottom[i]->data, shape);
         continue;
       }
-      top[i]->data = at::convolution(Batch(bottom[i]->data), weight(0), bias, window_.stride,
+      top[i]->data = at::convolution(AsBatch(bottom[i]->data, axis_), weight(0), bias, window_.stride,
                                      window_.pad, window_.dilation, transposed_, Zeros(), groups_)
                          .contiguous()
                          .view(shape);
@@ -121,7 +121,7 @@ class ConvolutionLayer : public Layer {
         continue;
       }
       auto [input, kernel, bias] = at::convolution_backward(
-          Batch(top[i]->diff), Batch(bottom[i]->data), weight(0),
+          AsBatch(top[i]->diff, axis_), AsBatch(bottom[i]->data, axis_), weight(0),
           has_bias ? at::OptionalIntArrayRef(bias_size) : at::OptionalIntArrayRef(),
           window_.stride, window_.pad, window_.dilation, transposed_, Zeros(), groups_, wanted);
       if (wanted[0]) bottom[i]->diff = input.contiguous().view(bottom[i]->data.sizes());
@@ -135,7 +135,7 @@ class ConvolutionLayer : public Layer {
   bool by_columns() const { return window_.kernel.size() > 3; }
 
   at::Tensor Columns(const at::Tensor& bottom, const Shape& shape) {
-    const at::Tensor image = Batch(bottom);
+    const at::Tensor image = AsBatch(bottom, axis_);
     Shape to = {image.size(0)};
     to.insert(to.end(), shape.begin() + axis_, shape.end());
     const Shape windows(to.begin() + 2, to.end());
@@ -149,8 +149,8 @@ class ConvolutionLayer : public Layer {
 
   // A transposed convolution's backward pass is a convolution, and the other way round.
   void BackByColumns(const Blob& top, const std::array<bool, 3>& wanted, Blob* bottom) {
-    const at::Tensor image = Batch(bottom->data);
-    const at::Tensor gradient = Batch(top.diff);
+    const at::Tensor image = AsBatch(bottom->data, axis_);
+    const at::Tensor gradient = AsBatch(top.diff, axis_);
     if (wanted[0]) {
       const Shape windows = image.sizes().slice(2).vec();
       const at::Tensor diff = transposed_ ? ConvolveColumns(gradient, weight(0), window_, windows, groups_)
@@ -164,13 +164,6 @@ class ConvolutionLayer : public Layer {
     if (wanted[2]) AddParamDiff(1, gradient.flatten(2).sum(at::IntArrayRef{0, 2}));
   }
 
-  // Everything before the channel axis counts as batch.
-  at::Tensor Batch(const at::Tensor& blob) const {
-    if (axis_ == 1) return blob;
-    Shape shape = {CountOf(blob.sizes(), 0, axis_)};
-    shape.insert(shape.end(), blob.sizes().begin() + axis_, blob.sizes().end());
-    return blob.view(shape);
-  }
   Shape Zeros() const { return Shape(window_.kernel.size(), 0); }
 
   const bool transposed_;

@@ -14,29 +14,6 @@ struct Case {
   GradientCheck check = {};
 };
 
-std::string InputLayer(const std::string& inputs) {
-  std::string tops;
-  std::string shapes;
-  std::string word;
-  bool is_name = true;
-  for (const char c : inputs + " ") {
-    if (c != ' ') {
-      word += c;
-      continue;
-    }
-    if (is_name) {
-      tops += "top: '" + word + "' ";
-    } else {
-      shapes += "shape { dim: ";
-      for (const char d : word) shapes += d == 'x' ? std::string(" dim: ") : std::string(1, d);
-      shapes += " } ";
-    }
-    is_name = !is_name;
-    word.clear();
-  }
-  return "layer { name: 'in' type: 'Input' " + tops + "input_param { " + shapes + "} }\n";
-}
-
 GradientCheck Labels(const char* blob, double classes) {
   return {.ranges = {{blob, {0, classes, true}}}, .without_gradient = {blob}};
 }
@@ -283,7 +260,7 @@ const Case kCases[] = {
 class Gradient : public testing::TestWithParam<Case> {};
 
 TEST_P(Gradient, AgreesWithDifferences) {
-  CheckGradients(InputLayer(GetParam().inputs) + GetParam().layers, GetParam().check);
+  CheckGradients(InputsOf(GetParam().inputs) + GetParam().layers, GetParam().check);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, Gradient, testing::ValuesIn(kCases),

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "frontends/caffe/data/batch_source.h"
 #include "frontends/caffe/data/hdf5_list.h"
 #include "frontends/caffe/net/layer.h"
 #include "frontends/caffe/net/random.h"
@@ -68,12 +69,10 @@ class Hdf5DataLayer final : public Layer {
   }
 
  private:
-  // Somebody may still look at the last batch: a layer's factors are sent while the next pass begins. Then the one before
-  // that is written again.
+  // Somebody may still look at the last batch, such as NumPy. Then the one before that is written again.
   void TakeUnseen(Blob* top, at::Tensor* spare) const {
-    const auto seen = [](const at::Tensor& tensor) { return tensor.use_count() > 1 || tensor.storage().use_count() > 1; };
-    if (!seen(top->data)) return;
-    if (!spare->defined() || spare->sizes() != top->data.sizes() || seen(*spare)) {
+    if (IsOurs(top->data)) return;
+    if (!spare->defined() || spare->sizes() != top->data.sizes() || !IsOurs(*spare)) {
       *spare = at::empty(top->data.sizes(), options());
     }
     std::swap(top->data, *spare);

@@ -39,7 +39,7 @@ class Im2colLayer final : public Layer {
   }
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
-    const at::Tensor image = Batch(bottom[0]->data);
+    const at::Tensor image = AsBatch(bottom[0]->data, axis_);
     const at::Tensor columns =
         is_plane() ? at::im2col(image, window_.kernel, window_.dilation, window_.pad, window_.stride)
                    : ToColumns(image, window_, windows_);
@@ -49,8 +49,8 @@ class Im2colLayer final : public Layer {
 
   Status Backward(const Blobs& top, const std::vector<bool>& propagate_down, const Blobs& bottom) override {
     if (!propagate_down[0]) return OkStatus();
-    const at::Tensor columns = Batch(top[0]->diff);
-    const at::Tensor image = Batch(bottom[0]->data);
+    const at::Tensor columns = AsBatch(top[0]->diff, axis_);
+    const at::Tensor image = AsBatch(bottom[0]->data, axis_);
     const at::Tensor diff =
         is_plane() ? at::col2im(columns.flatten(2), image.sizes().slice(2), window_.kernel, window_.dilation, window_.pad,
                                 window_.stride)
@@ -61,12 +61,6 @@ class Im2colLayer final : public Layer {
 
  private:
   bool is_plane() const { return windows_.size() == 2; }
-  // Everything before the channel axis counts as batch.
-  at::Tensor Batch(const at::Tensor& blob) const {
-    Shape shape = {CountOf(blob.sizes(), 0, axis_)};
-    shape.insert(shape.end(), blob.sizes().begin() + axis_, blob.sizes().end());
-    return blob.view(shape);
-  }
 
   std::int64_t axis_ = 1;
   Window window_;

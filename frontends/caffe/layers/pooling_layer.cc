@@ -5,6 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/max_pool2d_with_indices.h>
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <array>
@@ -101,8 +103,8 @@ class PoolingLayer final : public Layer {
   Status Backward(const Blobs& top, const std::vector<bool>& propagate_down,
                   const Blobs& bottom) override {
     if (!propagate_down[0]) return OkStatus();
-    if (is_stochastic()) {
-      DrawBack(*top[0], bottom[0]);
+    if (is_stochastic() && phase() != TRAIN) {
+      MeanOfDrawsBack(bottom[0]->data, top[0]->diff, &DiffOf(bottom[0]));
       return OkStatus();
     }
     const at::Tensor image = Image(bottom[0]->data);
@@ -110,7 +112,7 @@ class PoolingLayer final : public Layer {
     at::Tensor padded;
     at::Tensor& diff = pads_first_ ? padded : DiffOf(bottom[0]);
     if (pads_first_) padded = at::empty(image.sizes(), options());
-    if (is_max()) {
+    if (is_max() || is_stochastic()) {
       at::max_pool2d_with_indices_backward_out(diff, top[0]->diff, image, kernel_, stride_, pad, 1,
                                                ceil_, winner_);
     } else {
@@ -131,8 +133,7 @@ class PoolingLayer final : public Layer {
 
   void Draw(const at::Tensor& image, const at::Tensor& top) {
     if (phase() != TRAIN) {
-      MeanOfDraws(image, {kernel_, stride_}, top);
-      mean_ = top.clone();  // a layer above may work in place
+      top.copy_(MeanOfDraws(image, Means(image)));
       return;
     }
     const RandomStream stream(context().seed, RandomPurpose::kPooling, unique_name(), context().pass->batch);
@@ -140,12 +141,24 @@ class PoolingLayer final : public Layer {
     DrawFromWindows(image, {kernel_, stride_}, stream, first_row, top, winner_);
   }
 
-  void DrawBack(const Blob& top, Blob* bottom) const {
-    if (phase() == TRAIN) {
-      DrawFromWindowsBack(top.diff, winner_, DiffOf(bottom));
-    } else {
-      MeanOfDrawsBack(bottom->data, mean_, top.diff, {kernel_, stride_}, DiffOf(bottom));
-    }
+  // Of windows without padding.
+  at::Tensor Means(const at::Tensor& image) const {
+    return at::avg_pool2d(image, kernel_, stride_, /*padding=*/0, ceil_, /*count_include_pad=*/true);
+  }
+  at::Tensor MeansBack(const at::Tensor& gradient, const at::Tensor& image) const {
+    return at::avg_pool2d_backward(gradient, image, kernel_, stride_, /*padding=*/0, ceil_, /*count_include_pad=*/true, std::nullopt);
+  }
+
+  // The mean of a draw, sum of x^2 over sum of x, or 0 where that sum is not above 0.
+  at::Tensor MeanOfDraws(const at::Tensor& image, const at::Tensor& means) const {
+    return at::where(means.gt(0), Means(image.mul(image)).div(means), at::Scalar(0));
+  }
+  // Its gradient is (2 x - the mean of a draw) / sum of x.
+  void MeanOfDrawsBack(const at::Tensor& image, const at::Tensor& gradient, at::Tensor* diff) const {
+    const at::Tensor means = Means(image);
+    const at::Tensor over_means = at::where(means.gt(0), gradient.div(means), at::Scalar(0));
+    const at::Tensor taken = MeansBack(over_means.mul(MeanOfDraws(image, means)), image);
+    diff->copy_(MeansBack(over_means, image).mul_(image).mul_(2).sub_(taken));
   }
 
   // Caffe's forks say by ceil_mode what Caffe says by round_mode.
@@ -235,7 +248,6 @@ class PoolingLayer final : public Layer {
   bool ceil_ = true;
   bool pads_first_ = false;
   at::Tensor winner_;  // of MAX and STOCHASTIC, index within the plane
-  at::Tensor mean_;    // of STOCHASTIC in tests
 };
 
 }  // namespace

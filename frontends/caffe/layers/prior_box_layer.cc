@@ -22,13 +22,13 @@ class PriorBoxLayer final : public Layer {
     POSEIDON_RETURN_IF_ERROR(CheckSizes());
     POSEIDON_RETURN_IF_ERROR(CheckPairs());
     const auto& options = param().prior_box_param();
-    ratios_ = {1};
+    std::vector<float> ratios = {1};
     for (const float ratio : options.aspect_ratio()) {
       if (!(ratio > 0)) return InvalidArgument("aspect_ratio is " + std::to_string(ratio) + ", expected above 0");
-      const bool known = std::any_of(ratios_.begin(), ratios_.end(), [&](float other) { return std::fabs(ratio - other) < 1e-6F; });
+      const bool known = std::any_of(ratios.begin(), ratios.end(), [&](float other) { return std::fabs(ratio - other) < 1e-6F; });
       if (known) continue;
-      ratios_.push_back(ratio);
-      if (options.flip()) ratios_.push_back(1.F / ratio);
+      ratios.push_back(ratio);
+      if (options.flip()) ratios.push_back(1.F / ratio);
     }
     if (options.variance_size() != 0 && options.variance_size() != 1 && options.variance_size() != 4) {
       return InvalidArgument("has " + std::to_string(options.variance_size()) + " variance, expected none, one or four");
@@ -36,6 +36,7 @@ class PriorBoxLayer final : public Layer {
     for (const float variance : options.variance()) {
       if (!(variance > 0)) return InvalidArgument("variance is " + std::to_string(variance) + ", expected above 0");
     }
+    for (int i = 0; i < options.min_size_size(); ++i) AddShapes(i, ratios);
     return OkStatus();
   }
 
@@ -44,20 +45,16 @@ class PriorBoxLayer final : public Layer {
       return InvalidArgument("has bottoms of shape " + ShapeText(bottom[0]->data.sizes()) + " and " +
                              ShapeText(bottom[1]->data.sizes()) + ", expected four axes");
     }
-    Boxes boxes;
-    for (int i = 0; i < param().prior_box_param().min_size_size(); ++i) AddShapes(i, &boxes);
     const std::int64_t places = bottom[0]->data.size(2) * bottom[0]->data.size(3);
-    SetShape(top[0], {1, 2, places * static_cast<std::int64_t>(boxes.size()) * 4}, options());
+    SetShape(top[0], {1, 2, places * static_cast<std::int64_t>(boxes_.size()) * 4}, options());
     return OkStatus();
   }
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
-    Boxes boxes;
-    for (int i = 0; i < param().prior_box_param().min_size_size(); ++i) AddShapes(i, &boxes);
     if (options().dtype() == at::kDouble) {
-      Write<double>(bottom, boxes, top[0]->data);
+      Write<double>(bottom, top[0]->data);
     } else {
-      Write<float>(bottom, boxes, top[0]->data);
+      Write<float>(bottom, top[0]->data);
     }
     return OkStatus();
   }
@@ -71,8 +68,6 @@ class PriorBoxLayer final : public Layer {
   }
 
  private:
-  using Boxes = std::vector<std::array<float, 2>>;  // width and height in pixels
-
   Status CheckSizes() const {
     const auto& options = param().prior_box_param();
     if (options.min_size_size() == 0) return InvalidArgument("needs a min_size");
@@ -111,23 +106,23 @@ class PriorBoxLayer final : public Layer {
 
   // The boxes of min_size `i`: a square, with max_size a larger one, then the other ratios. SSD keeps whole pixels of the
   // sizes: 35.84 is 35.
-  void AddShapes(int i, Boxes* boxes) const {
+  void AddShapes(int i, const std::vector<float>& ratios) {
     const auto& options = param().prior_box_param();
     const auto least = static_cast<float>(static_cast<int>(options.min_size(i)));
-    boxes->push_back({least, least});
+    boxes_.push_back({least, least});
     if (options.max_size_size() > 0) {
       const auto most = static_cast<float>(static_cast<int>(options.max_size(i)));
       const auto middle = static_cast<float>(std::sqrt(static_cast<double>(least) * static_cast<double>(most)));
-      boxes->push_back({middle, middle});
+      boxes_.push_back({middle, middle});
     }
-    for (const float ratio : ratios_) {
+    for (const float ratio : ratios) {
       if (std::fabs(ratio - 1) < 1e-6F) continue;
-      boxes->push_back({least * std::sqrt(ratio), least / std::sqrt(ratio)});
+      boxes_.push_back({least * std::sqrt(ratio), least / std::sqrt(ratio)});
     }
   }
 
   template <typename T>
-  void Write(const Blobs& bottom, const Boxes& boxes, const at::Tensor& top) const {
+  void Write(const Blobs& bottom, const at::Tensor& top) const {
     const auto& options = param().prior_box_param();
     const std::int64_t rows = bottom[0]->data.size(2);
     const std::int64_t columns = bottom[0]->data.size(3);
@@ -142,7 +137,7 @@ class PriorBoxLayer final : public Layer {
     for (std::int64_t place = 0; place < rows * columns; ++place) {
       const float x = (static_cast<float>(place % columns) + options.offset()) * step[0];
       const float y = (static_cast<float>(place / columns) + options.offset()) * step[1];
-      for (const auto& [width, height] : boxes) {
+      for (const auto& [width, height] : boxes_) {
         const double half_width = static_cast<double>(width) / 2;
         const double half_height = static_cast<double>(height) / 2;
         for (const double edge : {(static_cast<double>(x) - half_width) / image[0], (static_cast<double>(y) - half_height) / image[1],
@@ -157,7 +152,7 @@ class PriorBoxLayer final : public Layer {
     }
   }
 
-  std::vector<float> ratios_;
+  std::vector<std::array<float, 2>> boxes_;  // at every place: width and height in pixels
 };
 
 }  // namespace

@@ -76,91 +76,12 @@ void Draw(const at::Tensor& image, const PlaneWindows& windows, const RandomStre
   });
 }
 
-template <typename T>
-void DrawBack(const at::Tensor& gradient, const at::Tensor& chosen, const at::Tensor& diff) {
-  const std::int64_t planes = diff.size(0) * diff.size(1);
-  const std::int64_t pooled = gradient.size(2) * gradient.size(3);
-  const std::int64_t pixels = diff.size(2) * diff.size(3);
-  const T* from = gradient.const_data_ptr<T>();
-  const std::int64_t* where = chosen.const_data_ptr<std::int64_t>();
-  T* to = diff.mutable_data_ptr<T>();
-  at::parallel_for(0, planes, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t plane = begin; plane < end; ++plane) {
-      std::fill_n(to + plane * pixels, pixels, T{0});
-      for (std::int64_t i = plane * pooled; i < (plane + 1) * pooled; ++i) to[plane * pixels + where[i]] += from[i];
-    }
-  });
-}
-
-template <typename T>
-void Mean(const at::Tensor& image, const PlaneWindows& windows, const at::Tensor& top) {
-  const Planes planes(image, top);
-  const T* in = image.const_data_ptr<T>();
-  T* out = top.mutable_data_ptr<T>();
-  at::parallel_for(0, planes.count, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t plane = begin; plane < end; ++plane) {
-      const T* pixels = in + plane * planes.height * planes.width;
-      ForWindows(planes, windows, [&](std::int64_t element, auto&& window) {
-        T sum = 0;
-        T squares = 0;
-        window([&](std::int64_t pixel) {
-          sum += pixels[pixel];
-          squares += pixels[pixel] * pixels[pixel];
-          return false;
-        });
-        out[plane * planes.rows * planes.columns + element] = sum > 0 ? squares / sum : T{0};
-      });
-    }
-  });
-}
-
-template <typename T>
-void MeanBack(const at::Tensor& image, const at::Tensor& top, const at::Tensor& gradient, const PlaneWindows& windows,
-              const at::Tensor& diff) {
-  const Planes planes(image, gradient);
-  const std::int64_t pooled = planes.rows * planes.columns;
-  const T* in = image.const_data_ptr<T>();
-  const T* means = top.const_data_ptr<T>();
-  const T* from = gradient.const_data_ptr<T>();
-  T* to = diff.mutable_data_ptr<T>();
-  at::parallel_for(0, planes.count, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t plane = begin; plane < end; ++plane) {
-      const T* pixels = in + plane * planes.height * planes.width;
-      T* slopes = to + plane * planes.height * planes.width;
-      std::fill_n(slopes, planes.height * planes.width, T{0});
-      ForWindows(planes, windows, [&](std::int64_t element, auto&& window) {
-        T sum = 0;
-        window([&](std::int64_t pixel) { return sum += pixels[pixel], false; });
-        if (!(sum > 0)) return;
-        const std::int64_t i = plane * pooled + element;
-        window([&](std::int64_t pixel) { return slopes[pixel] += from[i] * (2 * pixels[pixel] - means[i]) / sum, false; });
-      });
-    }
-  });
-}
-
-bool IsDouble(const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble; }
-
 }  // namespace
 
 void DrawFromWindows(const at::Tensor& image, const PlaneWindows& windows, const RandomStream& stream, std::uint64_t first_row,
                      const at::Tensor& top, const at::Tensor& chosen) {
-  return IsDouble(image) ? Draw<double>(image, windows, stream, first_row, top, chosen)
-                         : Draw<float>(image, windows, stream, first_row, top, chosen);
-}
-
-void DrawFromWindowsBack(const at::Tensor& gradient, const at::Tensor& chosen, const at::Tensor& diff) {
-  return IsDouble(diff) ? DrawBack<double>(gradient, chosen, diff) : DrawBack<float>(gradient, chosen, diff);
-}
-
-void MeanOfDraws(const at::Tensor& image, const PlaneWindows& windows, const at::Tensor& top) {
-  return IsDouble(image) ? Mean<double>(image, windows, top) : Mean<float>(image, windows, top);
-}
-
-void MeanOfDrawsBack(const at::Tensor& image, const at::Tensor& top, const at::Tensor& gradient, const PlaneWindows& windows,
-                     const at::Tensor& diff) {
-  return IsDouble(image) ? MeanBack<double>(image, top, gradient, windows, diff)
-                         : MeanBack<float>(image, top, gradient, windows, diff);
+  return image.scalar_type() == at::kDouble ? Draw<double>(image, windows, stream, first_row, top, chosen)
+                                             : Draw<float>(image, windows, stream, first_row, top, chosen);
 }
 
 }  // namespace poseidon::caffe

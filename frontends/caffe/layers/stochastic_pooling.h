@@ -20,18 +20,10 @@ struct PlaneWindows {
 };
 
 // Training: of each window the first number at which the sum so far reaches u times the sum of all, u uniform in (0, 1]:
-// number x is drawn with probability x / sum. `chosen` gets its index in the plane. u is word j of the stream's sample
+// number x is drawn with probability x / sum. `chosen` gets its index in the plane, as of a maximum. u is word j of the stream's sample
 // `first_row` + n for element j of image n of `top`.
 void DrawFromWindows(const at::Tensor& image, const PlaneWindows& windows, const RandomStream& stream, std::uint64_t first_row,
                      const at::Tensor& top, const at::Tensor& chosen);
-// The gradient goes to what was chosen.
-void DrawFromWindowsBack(const at::Tensor& gradient, const at::Tensor& chosen, const at::Tensor& diff);
-
-// Testing: the mean of a draw, sum of x^2 over sum of x, or 0 where that sum is not above 0.
-void MeanOfDraws(const at::Tensor& image, const PlaneWindows& windows, const at::Tensor& top);
-// Its gradient, (2 x - top) / sum of x.
-void MeanOfDrawsBack(const at::Tensor& image, const at::Tensor& top, const at::Tensor& gradient, const PlaneWindows& windows,
-                     const at::Tensor& diff);
 
 }  // namespace poseidon::caffe
 

@@ -4,7 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace poseidon::caffe {
@@ -19,6 +21,11 @@ struct Blob {
   std::vector<std::int64_t> shape() const { return data.sizes().vec(); }
   std::int64_t count() const { return data.defined() ? data.numel() : 0; }
 };
+
+// The numbers of a contiguous f32 tensor, which outlives what is returned.
+inline std::span<const float> NumbersOf(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+}
 
 }  // namespace poseidon::caffe
 

@@ -604,13 +604,17 @@ void Net::ListOutputs() {
 
 // --- Passes --------------------------------------------------------------------------------------
 
-Status Net::ReshapeIfNeeded(int index, bool force) {
-  Node& at = node(index);
-  bool same = !force;
-  for (std::size_t i = 0; same && i < at.bottom.size(); ++i) {
-    same = at.bottom[i]->data.sizes() == at::IntArrayRef(at.bottom_shapes[i]);
+bool Net::HasShapesOfBottoms(int index) const {
+  const Node& at = node(index);
+  for (std::size_t i = 0; i < at.bottom.size(); ++i) {
+    if (at.bottom[i]->data.sizes() != at::IntArrayRef(at.bottom_shapes[i])) return false;
   }
-  if (same) return OkStatus();
+  return true;
+}
+
+Status Net::ReshapeIfNeeded(int index, bool force) {
+  if (!force && HasShapesOfBottoms(index)) return OkStatus();
+  Node& at = node(index);
   at.bottom_shapes.clear();
   for (const Blob* bottom : at.bottom) at.bottom_shapes.push_back(bottom->shape());
   at.ran = false;
@@ -707,12 +711,8 @@ void Net::PrepareTopDiffs(int index) {
 // A layer that has not run with its present shapes would read what it has not kept.
 Status Net::ForwardWhatHasNotRun(int first, int last) {
   for (int i = first; i <= last; ++i) {
-    if (!node(i).needs_backward) continue;
-    const Status status = RunOnEngine([&]() -> Status {
-      POSEIDON_RETURN_IF_ERROR(ReshapeIfNeeded(i, /*force=*/false));
-      return node(i).ran ? OkStatus() : ForwardLayer(i);
-    });
-    if (!status.ok()) return Named(i, status);
+    if (!node(i).needs_backward || (node(i).ran && HasShapesOfBottoms(i))) continue;
+    if (const Status status = RunOnEngine([&] { return ForwardLayer(i); }); !status.ok()) return Named(i, status);
   }
   return OkStatus();
 }

@@ -220,6 +220,7 @@ class Net {
   void FuseLayers();
   void ListOutputs();
 
+  bool HasShapesOfBottoms(int index) const;
   Status ReshapeIfNeeded(int index, bool force);
   Status ForwardLayer(int index);
   Status ForwardWhatHasNotRun(int first, int last);

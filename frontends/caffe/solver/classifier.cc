@@ -16,15 +16,17 @@ namespace {
 Result<Blob*> InputOf(const Net& net) {
   Blob* found = nullptr;
   std::string names;
+  int inputs = 0;
   for (int i = 0; i < net.layer_count(); ++i) {
     if (net.layer(i).type() != "Input") continue;
     for (std::size_t top = 0; top < net.tops(i).size(); ++top) {
       found = net.tops(i)[top];
+      ++inputs;
       AddListed("'" + net.top_name(i, top) + "'", &names);
     }
   }
   if (names.empty()) return InvalidArgument("the net has no Input layer, expected a net for deployment, whose input is the image");
-  if (names.find(',') != std::string::npos) return InvalidArgument("the net has inputs " + names + ", expected one");
+  if (inputs > 1) return InvalidArgument("the net has inputs " + names + ", expected one");
   if (found->shape().size() == 4) return found;
   return InvalidArgument("the net's input " + names + " has " + std::to_string(found->shape().size()) +
                          " axes, expected 4: number, channels, height, width");

@@ -93,11 +93,10 @@ void FindFilesBeside(const std::string& folder, NetParameter* net) {
   const auto find = [&](std::string* path) { *path = FindBeside(*path, folder); };
   // Of a source there may be only its parts.
   const auto find_source = [&](std::string* path) {
-    const std::string beside = (fs::path(folder) / *path).string();
-    const bool parts_beside = !fs::path(*path).is_absolute() && !HasParts(*path) && HasParts(beside);
-    const std::string found = FindBeside(*path, folder);
+    find(path);
     std::error_code error;
-    *path = parts_beside && !fs::exists(found, error) ? beside : found;
+    if (fs::exists(*path, error) || HasParts(*path)) return;
+    if (const std::string beside = (fs::path(folder) / *path).string(); HasParts(beside)) *path = beside;
   };
   for (LayerParameter& layer : *net->mutable_layer()) {
     if (layer.data_param().has_source()) find_source(layer.mutable_data_param()->mutable_source());

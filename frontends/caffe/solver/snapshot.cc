@@ -56,10 +56,13 @@ Result<NetParameter> ReadWeights(const std::string& path, bool hdf5) {
   return model;
 }
 
-// A draft in the form that the path asks for.
+SolverParameter::SnapshotFormat FormatOf(const std::string& path) {
+  return path.ends_with(kHdf5Suffix) ? SolverParameter::HDF5 : SolverParameter::BINARYPROTO;
+}
+
 template <typename Message>
-Result<FileDraft> WriteDraft(const Message& message, const std::string& path) {
-  if (!path.ends_with(kHdf5Suffix)) return DraftMessage(message, path);
+Result<FileDraft> WriteDraft(const Message& message, const std::string& path, SolverParameter::SnapshotFormat format) {
+  if (format != SolverParameter::HDF5) return DraftMessage(message, path);
   POSEIDON_ASSIGN_OR_RETURN(const std::string bytes, ToHdf5(message));
   return FileDraft::Write(bytes, path);
 }
@@ -177,7 +180,7 @@ Status WriteSnapshot(const Net& net, const History& history, const SolverPositio
     POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(net) * (diffs ? 2 : 1), paths.model));
     POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(history), paths.state));
   }
-  POSEIDON_ASSIGN_OR_RETURN(FileDraft model, WriteDraft(net.ToProto(diffs), paths.model));
+  POSEIDON_ASSIGN_OR_RETURN(FileDraft model, WriteDraft(net.ToProto(diffs), paths.model, FormatOf(paths.model)));
   SolverState state;
   state.set_iter(static_cast<int>(position.iteration));
   state.set_learned_net(paths.model);
@@ -185,7 +188,7 @@ Status WriteSnapshot(const Net& net, const History& history, const SolverPositio
   state.set_weights_hash(WeightsHash(net));
   if (!plan.empty()) state.set_plan(plan);
   history.Save(&state);
-  POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, WriteDraft(state, paths.state));
+  POSEIDON_ASSIGN_OR_RETURN(FileDraft draft, WriteDraft(state, paths.state, FormatOf(paths.state)));
 
   std::error_code error;
   std::string kept;
@@ -261,9 +264,11 @@ Result<WeightsReport> CopyWeights(const NetParameter& model, const std::string& 
                          " layers and none of them is in the net, expected at least one layer of the same name");
 }
 
-Status WriteModel(const Net& net, const std::string& path) {
-  if (!path.ends_with(kHdf5Suffix)) POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(net), path));
-  POSEIDON_ASSIGN_OR_RETURN(FileDraft model, WriteDraft(net.ToProto(), path));
+Status WriteModel(const Net& net, const std::string& path) { return WriteModel(net, path, FormatOf(path)); }
+
+Status WriteModel(const Net& net, const std::string& path, SolverParameter::SnapshotFormat format) {
+  if (format != SolverParameter::HDF5) POSEIDON_RETURN_IF_ERROR(CheckMessageBytes(BytesOf(net), path));
+  POSEIDON_ASSIGN_OR_RETURN(FileDraft model, WriteDraft(net.ToProto(), path, format));
   return model.Commit();
 }
 

@@ -61,6 +61,8 @@ Result<WeightsReport> CopyWeights(const NetParameter& model, const std::string& 
 
 // Writes the net with its weights as a model file: HDF5 where the path ends in ".h5".
 Status WriteModel(const Net& net, const std::string& path);
+// The same in a form that the path does not say.
+Status WriteModel(const Net& net, const std::string& path, SolverParameter::SnapshotFormat format);
 
 // OK when files of `prefix` can be created: tries it, and makes the folder that they go into.
 Status CheckSnapshotPrefix(const std::string& prefix);

@@ -13,6 +13,7 @@
 #include "frontends/caffe/solver/snapshot.h"
 #include "frontends/plan_file/plan_json.h"
 #include "poseidon/base/executor.h"
+#include "poseidon/session/tcp_session.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -102,6 +103,19 @@ Status FollowRestored(const TrainOptions& options, const std::string& restored, 
   return OkStatus();
 }
 
+std::map<std::string, std::string> SchemesByName(const std::map<std::string, std::string>& schemes,
+                                                 const std::vector<plan::LayerSpec>& layers) {
+  std::map<std::string, std::string> by_name = schemes;
+  const auto all = by_name.find("*");
+  if (all == by_name.end()) return by_name;
+  const std::string scheme = all->second;
+  by_name.erase(all);
+  for (const plan::LayerSpec& layer : layers) {
+    if (layer.factors) by_name.emplace(layer.name, scheme);
+  }
+  return by_name;
+}
+
 }  // namespace
 
 int ComputeThreads(const MemberTask& task) {
@@ -130,20 +144,7 @@ Result<SolverParameter> ReadJobSolver(const TrainOptions& options) {
   return solver;
 }
 
-std::map<std::string, std::string> SchemesByName(const std::map<std::string, std::string>& schemes,
-                                                 const std::vector<plan::LayerSpec>& layers) {
-  std::map<std::string, std::string> by_name = schemes;
-  const auto all = by_name.find("*");
-  if (all == by_name.end()) return by_name;
-  const std::string scheme = all->second;
-  by_name.erase(all);
-  for (const plan::LayerSpec& layer : layers) {
-    if (layer.factors) by_name.emplace(layer.name, scheme);
-  }
-  return by_name;
-}
-
-Result<Wanted> WantedOf(const TrainOptions& options, const std::string& restored) {
+Result<Wanted> WantedOf(const TrainOptions& options, const std::vector<plan::LayerSpec>& layers, const std::string& restored) {
   Wanted wanted;
   const auto policy = plan::ParsePolicy(options.policy);
   if (!policy) {
@@ -156,7 +157,7 @@ Result<Wanted> WantedOf(const TrainOptions& options, const std::string& restored
   } else if (!options.snapshot.empty()) {
     POSEIDON_RETURN_IF_ERROR(FollowRestored(options, restored, &wanted));
   }
-  for (const auto& [layer, name] : options.schemes) {
+  for (const auto& [layer, name] : SchemesByName(options.schemes, layers)) {
     const auto scheme = plan::ParseScheme(name);
     if (!scheme) {
       return InvalidArgument("scheme '" + name + "' of layer '" + layer +
@@ -197,6 +198,14 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const plan::P
   node.final_plan_step = task.options.final_plan_step;
   node.memory_limit_bytes = task.server ? AvailableMemory() / 10 * 9 : 0;
   node.planning = planning;
+  return node;
+}
+
+Result<session::NodeOptions> WorkerNodeOptionsOf(const MemberTask& task, const plan::PlanOptions& planning, int threads) {
+  POSEIDON_ASSIGN_OR_RETURN(session::NodeOptions node, NodeOptionsOf(task, planning));
+  node.cores = static_cast<double>(std::max(1u, std::thread::hardware_concurrency())) / std::max(1, task.local_members);
+  node.cpu_seconds_per_wire_byte = session::CpuSecondsPerWireByte(ModeOf(task));
+  node.compute_threads = static_cast<std::uint32_t>(threads);
   return node;
 }
 

@@ -35,16 +35,14 @@ struct Wanted {
   // uninterrupted run under the same plan only.
   std::string note;
 };
-// The schemes that the task names by layer. "*" there stands for every layer of `layers` that can go by factors and is not
-// named itself.
-std::map<std::string, std::string> SchemesByName(const std::map<std::string, std::string>& schemes,
-                                                 const std::vector<plan::LayerSpec>& layers);
-
-// The user's schemes (of layers' names), then a plan file's, then those of the snapshot that is resumed (`restored`, text of a plan.json,
-// may be empty), which say nothing of a job of another size.
-Result<Wanted> WantedOf(const TrainOptions& options, const std::string& restored = {});
+// The user's schemes (by layer; "*" is every layer of `layers` that can go by factors and is not named itself), then a plan file's, then
+// those of the snapshot that is resumed (`restored`, text of a plan.json, may be empty), which say nothing of a job of another size.
+// A server knows no layers: rank 0 makes the plan.
+Result<Wanted> WantedOf(const TrainOptions& options, const std::vector<plan::LayerSpec>& layers, const std::string& restored = {});
 
 Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const plan::PlanOptions& planning);
+// Of a worker with so many compute threads.
+Result<session::NodeOptions> WorkerNodeOptionsOf(const MemberTask& task, const plan::PlanOptions& planning, int threads);
 transport::tcp::Security::Mode ModeOf(const MemberTask& task);
 
 }  // namespace poseidon::caffe

@@ -7,10 +7,7 @@
 #include "poseidon/base/file.h"
 
 namespace poseidon::caffe {
-namespace {
-
-// Rows of the first layer that has any: a worker's batch.
-std::uint64_t BatchOf(Net& net) {
+std::uint64_t BatchOf(const Net& net) {
   for (int i = 0; i < net.layer_count(); ++i) {
     const Blobs& tops = net.tops(i);
     if (!tops.empty() && tops[0]->data.dim() > 0 && tops[0]->data.size(0) > 0) {
@@ -20,12 +17,10 @@ std::uint64_t BatchOf(Net& net) {
   return 0;
 }
 
-}  // namespace
-
 RunReports::RunReports(const MemberTask& task, Output& output)
     : task_(task), reporter_(output, task.rank == 0), caffe_log_(output) {
   observers_.Add(&reporter_);
-  if (task.options.caffe_log && task.rank == 0) observers_.Add(&caffe_log_);
+  if (logs()) observers_.Add(&caffe_log_);
   if (!task.options.net_outputs.empty()) observers_.Add(&net_outputs_);
 }
 
@@ -42,7 +37,7 @@ void RunReports::Begin(Solver& solver, std::function<double()> hidden_share, std
   reporting.saving = std::move(saving);
   reporter_.Begin(std::move(reporting));
   net_outputs_.Begin();
-  if (!task_.options.caffe_log || task_.rank != 0) return;
+  if (!logs()) return;
   caffe_log_.Begin({.net = solver.net().name(),
                     .lr_policy = parameters.lr_policy(),
                     .display = parameters.display(),
@@ -52,7 +47,7 @@ void RunReports::Begin(Solver& solver, std::function<double()> hidden_share, std
 }
 
 Status RunReports::End(Solver& solver, Collectives* collectives) {
-  if (task_.options.caffe_log && task_.rank == 0) caffe_log_.End(solver.stopped());
+  if (logs()) caffe_log_.End(solver.stopped());
   if (task_.options.net_outputs.empty()) return OkStatus();
   net_outputs_text_ = net_outputs_.Text(task_.options.workers, collectives);
   // Outputs that have no mean are no failure of the job.

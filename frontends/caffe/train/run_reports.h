@@ -14,6 +14,9 @@
 
 namespace poseidon::caffe {
 
+// Rows of the first layer that has any: a worker's batch.
+std::uint64_t BatchOf(const Net& net);
+
 // All that listens to a worker's solver: the reporter, and where the task asks for them Caffe's log (on rank 0) and the table of
 // net outputs. Thread: the solver's. Lifetime: task and output outlive it.
 class RunReports {
@@ -33,6 +36,8 @@ class RunReports {
   Status WriteNetOutputs() const;
 
  private:
+  bool logs() const { return task_.options.caffe_log && task_.rank == 0; }  // Caffe's log
+
   const MemberTask& task_;
   Observers observers_;
   Reporter reporter_;

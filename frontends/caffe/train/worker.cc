@@ -97,7 +97,7 @@ class Run {
   }
   session::Wish TakeWish();
   SolverAction Poll();
-  TrainOptions NamedOptions();
+  std::vector<plan::LayerSpec> NetSpecs() { return SpecsOf(solver_->net(), solver_->SyncedLayers()); }
   Status Join();
   Status CheckSchemes(const plan::PlanOptions& planning);
   Status TrainTogether();
@@ -199,14 +199,10 @@ SolverAction Run::Poll() {
 
 Status Run::Join() {
   session::SessionOptions options;
-  POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(NamedOptions(), solver_->restored_plan()));
+  POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(task_.options, NetSpecs(), solver_->restored_plan()));
   POSEIDON_RETURN_IF_ERROR(CheckSchemes(wanted.planning));
-  POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task_, wanted.planning));
+  POSEIDON_ASSIGN_OR_RETURN(options.node, WorkerNodeOptionsOf(task_, wanted.planning, threads_));
   if (leads() && task_.options.workers > 1 && !wanted.note.empty()) env_.output.Print(wanted.note);
-  options.node.cores = static_cast<double>(std::max(1u, std::thread::hardware_concurrency())) /
-                       std::max(1, task_.local_members);
-  options.node.cpu_seconds_per_wire_byte = session::CpuSecondsPerWireByte(ModeOf(task_));
-  options.node.compute_threads = static_cast<std::uint32_t>(threads_);
   options.engine = engine_.get();
   options.log = &env_.output;
   options.trace = timeline_.recorder();
@@ -223,12 +219,6 @@ Status Run::Join() {
   POSEIDON_RETURN_IF_ERROR(sync_->Begin());
   solver_->Connect(sync_.get(), sync_.get());
   return OkStatus();
-}
-
-TrainOptions Run::NamedOptions() {
-  TrainOptions options = task_.options;
-  options.schemes = SchemesByName(options.schemes, SpecsOf(solver_->net(), solver_->SyncedLayers()));
-  return options;
 }
 
 // The layers are the net's here, one by one: what a user may name, joined or not.
@@ -256,7 +246,7 @@ Status Run::TrainTogether() {
     POSEIDON_RETURN_IF_ERROR(Join());
   } else {
     // Options that matter only with other workers are checked all the same.
-    POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(NamedOptions()));
+    POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(task_.options, NetSpecs()));
     POSEIDON_RETURN_IF_ERROR(NodeOptionsOf(task_, wanted.planning).status());
     POSEIDON_RETURN_IF_ERROR(CheckSchemes(wanted.planning));
     if (env_.joined) env_.joined();  // alone, a job is complete
@@ -370,9 +360,7 @@ Result<RunEnd> RunWorker(const MemberTask& task, const MemberEnvironment& enviro
 Status RunServer(const MemberTask& task, const MemberEnvironment& environment) {
   FlushSubnormals();
   session::SessionOptions options;
-  TrainOptions named = task.options;
-  named.schemes = SchemesByName(task.options.schemes, {});  // a server knows no layers, and rank 0 makes the plan
-  POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(named));
+  POSEIDON_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(task.options, {}));
   POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task, wanted.planning));
   options.log = &environment.output;
   options.interrupted = environment.interrupted;

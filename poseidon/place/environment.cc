@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/launch/environment.h"
+#include "poseidon/place/environment.h"
 
 #include <string>
 
 extern char** environ;
 
-namespace poseidon::launch {
+namespace poseidon::place {
 
 Environment OwnEnvironment() {
   Environment own;
@@ -17,4 +17,4 @@ Environment OwnEnvironment() {
   return own;
 }
 
-}  // namespace poseidon::launch
+}  // namespace poseidon::place
