@@ -8,26 +8,27 @@
 
 namespace poseidon::caffe {
 
+std::vector<std::uint32_t> ShuffledNumbers(std::uint64_t size, const EpochBits& bits) {
+  std::vector<std::uint32_t> order(size);
+  std::iota(order.begin(), order.end(), std::uint32_t{0});
+  for (std::uint64_t left = size; left > 1; --left) {
+    const std::uint64_t chosen = (std::uint64_t{bits(left)} * left) >> 32;
+    std::swap(order[left - 1], order[chosen]);
+  }
+  return order;
+}
+
 EpochOrder::EpochOrder(std::uint64_t size, EpochDraw draw) : size_(size), draw_(std::move(draw)) {
   POSEIDON_CHECK(size > 0 && size >> 32 == 0, "an epoch has at least one sample and less than 2^32");
 }
 
 std::uint64_t EpochOrder::At(std::uint64_t sample) {
   if (!draw_) return sample % size_;
-  if (const std::uint64_t epoch = sample / size_; order_.empty() || epoch != epoch_) Shuffle(epoch);
-  return order_[sample % size_];
-}
-
-// Fisher and Yates: every order with the same chance, but for 32 random bits a step.
-void EpochOrder::Shuffle(std::uint64_t epoch) {
-  order_.resize(size_);
-  std::iota(order_.begin(), order_.end(), std::uint32_t{0});
-  const EpochBits bits = draw_(epoch);
-  for (std::uint64_t left = size_; left > 1; --left) {
-    const std::uint64_t chosen = (std::uint64_t{bits(left)} * left) >> 32;
-    std::swap(order_[left - 1], order_[chosen]);
+  if (const std::uint64_t epoch = sample / size_; order_.empty() || epoch != epoch_) {
+    order_ = ShuffledNumbers(size_, draw_(epoch));
+    epoch_ = epoch;
   }
-  epoch_ = epoch;
+  return order_[sample % size_];
 }
 
 }  // namespace poseidon::caffe

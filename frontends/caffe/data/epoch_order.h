@@ -13,6 +13,10 @@ using EpochBits = std::function<std::uint32_t(std::uint64_t number)>;
 // The bits of an epoch. Pure: all workers have the same.
 using EpochDraw = std::function<EpochBits(std::uint64_t epoch)>;
 
+// The numbers below `size`, which is below 2^32, by Fisher and Yates: every order with the same chance, but for 32 random bits
+// a step.
+std::vector<std::uint32_t> ShuffledNumbers(std::uint64_t size, const EpochBits& bits);
+
 // Which of `size` stored things sample g of an endless sequence is: the things as they are stored, over and over, or shuffled
 // anew for every epoch. The order of an epoch depends on its number alone, so that any worker can begin anywhere.
 // Thread: one at a time.
@@ -24,8 +28,6 @@ class EpochOrder {
   std::uint64_t At(std::uint64_t sample);
 
  private:
-  void Shuffle(std::uint64_t epoch);
-
   const std::uint64_t size_;
   const EpochDraw draw_;
   std::uint64_t epoch_ = 0;

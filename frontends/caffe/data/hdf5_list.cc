@@ -74,36 +74,30 @@ Status Hdf5List::CheckFile(std::size_t file) {
     return DataLoss(files_[file] + ": dataset '" + options_.datasets[i] + "' has rows of " + ShapeOfRow(shape) + ", expected " +
                     ShapeOfRow(row_shapes_[i]) + " as in " + files_[0]);
   }
+  if (options_.shuffle && reader->rows() >> 32 != 0) {
+    return Unimplemented(files_[file] + " has " + std::to_string(reader->rows()) + " rows, expected less than 2^32 to be shuffled");
+  }
   const std::uint64_t before = std::accumulate(file_rows_.begin(), file_rows_.end(), std::uint64_t{0});
   if (reader->rows() > std::numeric_limits<std::uint64_t>::max() / 4 - before) return DataLoss("the files have too many rows");
   file_rows_.push_back(reader->rows());
   return OkStatus();
 }
 
-// Fisher and Yates; without shuffling as it is.
-std::vector<std::uint64_t> Hdf5List::Order(std::uint64_t list, std::uint64_t length) const {
-  std::vector<std::uint64_t> order(length);
-  std::iota(order.begin(), order.end(), std::uint64_t{0});
-  if (!options_.shuffle) return order;
-  for (std::uint64_t i = length; i > 1; --i) {
-    std::swap(order[i - 1], order[options_.shuffle(*epoch_, list, i, i)]);
-  }
-  return order;
-}
-
 void Hdf5List::SetEpoch(std::uint64_t epoch) {
   if (epoch_ == epoch || (epoch_ && !options_.shuffle)) return;
   epoch_ = epoch;
   slot_.reset();
-  order_ = Order(/*list=*/0, files_.size());
+  order_.resize(files_.size());
+  std::iota(order_.begin(), order_.end(), std::uint32_t{0});
+  if (options_.shuffle) order_ = ShuffledNumbers(files_.size(), options_.shuffle(epoch, 0));
   begins_.assign(1, 0);
-  for (const std::uint64_t file : order_) begins_.push_back(begins_.back() + file_rows_[file]);
+  for (const std::size_t file : order_) begins_.push_back(begins_.back() + file_rows_[file]);
 }
 
 void Hdf5List::SetSlot(std::size_t slot) {
   if (slot_ == slot || !options_.shuffle) return;
   slot_ = slot;
-  row_order_ = Order(/*list=*/1 + order_[slot], file_rows_[order_[slot]]);
+  row_order_ = ShuffledNumbers(file_rows_[order_[slot]], options_.shuffle(*epoch_, 1 + order_[slot]));
 }
 
 Hdf5List::Place Hdf5List::PlaceOf(std::uint64_t sample) {

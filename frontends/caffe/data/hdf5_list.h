@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "frontends/caffe/data/epoch_order.h"
 #include "frontends/caffe/proto/hdf5_rows.h"
 #include "poseidon/base/result.h"
 
 namespace poseidon::caffe {
 
-// A number in [0, bound), by which the order of epoch `epoch` is drawn: draw `index` of list `list`. Must be pure.
-using OrderDraw =
-    std::function<std::uint64_t(std::uint64_t epoch, std::uint64_t list, std::uint64_t index, std::uint64_t bound)>;
+// The bits by which epoch `epoch` orders the files, as list 0, and the rows of file f, as list 1 + f. Pure: all workers have the same.
+using ListDraw = std::function<EpochBits(std::uint64_t epoch, std::uint64_t list)>;
 
 // The rows of HDF5 files that a text file lists, read a batch at a time.
 //
@@ -32,7 +32,7 @@ class Hdf5List {
   struct Options {
     std::string list;                   // names of files with white space between them
     std::vector<std::string> datasets;  // with equally many rows in each file, and rows of one shape in all
-    OrderDraw shuffle;                  // empty: rows come in order
+    ListDraw shuffle;                   // null: rows come in order; else a file has less than 2^32
   };
 
   // Opens every file once and checks it. A name that does not exist is looked for beside the list, too. Errors name the
@@ -64,7 +64,6 @@ class Hdf5List {
   Place PlaceOf(std::uint64_t sample);
   void SetEpoch(std::uint64_t epoch);
   void SetSlot(std::size_t slot);
-  std::vector<std::uint64_t> Order(std::uint64_t list, std::uint64_t length) const;
 
   const Options options_;
   std::vector<std::string> files_;
@@ -72,10 +71,10 @@ class Hdf5List {
   std::vector<std::vector<std::int64_t>> row_shapes_;
 
   std::optional<std::uint64_t> epoch_;
-  std::vector<std::uint64_t> order_;   // the files of the epoch
+  std::vector<std::uint32_t> order_;   // the files of the epoch
   std::vector<std::uint64_t> begins_;  // where each of them begins in the epoch, and where the epoch ends
   std::optional<std::size_t> slot_;    // in order_, whose rows row_order_ has
-  std::vector<std::uint64_t> row_order_;
+  std::vector<std::uint32_t> row_order_;
 
   std::optional<std::size_t> open_;  // the file that reader_ reads
   std::unique_ptr<Hdf5RowReader> reader_;

@@ -47,7 +47,7 @@ class Hdf5ListTest : public testing::Test {
     std::ofstream(Path("list.txt")) << text;
     return Path("list.txt");
   }
-  std::unique_ptr<Hdf5List> Open(const std::string& list, OrderDraw shuffle = {}) const {
+  std::unique_ptr<Hdf5List> Open(const std::string& list, ListDraw shuffle = {}) const {
     auto opened = Hdf5List::Open({.list = list, .datasets = {"data", "label"}, .shuffle = std::move(shuffle)});
     EXPECT_TRUE(opened.ok()) << opened.status().message();
     return std::move(opened).value();
@@ -84,10 +84,11 @@ TEST_F(Hdf5ListTest, RowsComeInTheFilesOrderOverAndOver) {
   EXPECT_EQ(list->NameOf(6 + 5), "row 1 of " + Path("c.h5") + ", counted from 0");
 }
 
-std::uint64_t Mixed(std::uint64_t epoch, std::uint64_t list, std::uint64_t index, std::uint64_t bound) {
-  std::seed_seq seed = {epoch, list, index};
-  std::mt19937_64 random(seed);
-  return random() % bound;
+EpochBits Mixed(std::uint64_t epoch, std::uint64_t list) {
+  return [=](std::uint64_t number) {
+    std::seed_seq seed = {epoch, list, number};
+    return static_cast<std::uint32_t>(std::mt19937(seed)());
+  };
 }
 
 TEST_F(Hdf5ListTest, ShuffledEpochsHaveEveryRowOnceInAnOrderOfTheirOwn) {

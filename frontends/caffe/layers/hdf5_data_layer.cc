@@ -32,10 +32,9 @@ class Hdf5DataLayer final : public Layer {
     if (data.shuffle()) {
       // The same for all workers: they share the epoch.
       options.shuffle = [seed = context().seed, name = unique_name(), test = phase() == TRAIN ? 0U : 1U](
-                            std::uint64_t epoch, std::uint64_t list, std::uint64_t index, std::uint64_t bound) {
+                            std::uint64_t epoch, std::uint64_t list) -> EpochBits {
         const RandomStream stream(seed, RandomPurpose::kShuffle, name, 2 * epoch + test);
-        const PhiloxCounter words = stream.Draw(list, index);
-        return (std::uint64_t{words[0]} << 32 | words[1]) % bound;
+        return [stream, list](std::uint64_t number) { return stream.Draw(list, number)[0]; };
       };
     }
     POSEIDON_ASSIGN_OR_RETURN(list_, Hdf5List::Open(std::move(options)));
