@@ -163,6 +163,9 @@ class MultiBoxLossLayer final : public Layer {
         return InvalidArgument(where() + "has class " + std::to_string(row[1]) + ", expected one of " + std::to_string(classes_) +
                                " other than the background");
       }
+      if (!std::all_of(row + 3, row + 7, [](T edge) { return std::isfinite(edge); })) {
+        return InvalidArgument(where() + "has an edge that is not a finite number");
+      }
       if (!given.use_difficult_gt() && row[7] != 0) continue;
       truths[static_cast<std::size_t>(row[0])].push_back({{row[3], row[4], row[5], row[6]}, static_cast<std::int64_t>(row[1])});
     }
@@ -239,7 +242,9 @@ class MultiBoxLossLayer final : public Layer {
     }
     const double wanted = std::max(0.0, static_cast<double>(matched) * static_cast<double>(given.neg_pos_ratio()));
     const auto most = static_cast<std::size_t>(std::min(std::floor(wanted), static_cast<double>(losses.size())));
-    std::stable_sort(losses.begin(), losses.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    // One that is no number comes first, so that the net's loss says it.
+    const auto hardness = [](T loss) { return std::isnan(loss) ? std::numeric_limits<T>::infinity() : loss; };
+    std::stable_sort(losses.begin(), losses.end(), [&](const auto& a, const auto& b) { return hardness(a.first) > hardness(b.first); });
     for (std::size_t i = 0; i < most; ++i) examples[losses[i].second] = true;
     return examples;
   }

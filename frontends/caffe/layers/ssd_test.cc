@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
 
 #include "tests/shared/net_trial.h"
 
@@ -65,6 +66,15 @@ TEST(Ssd, MultiBoxLossMatchesAndMines) {
   ExpectNear(GiveSsd(plain).Run(), {3 * 5.270053056916044});
 }
 
+TEST(Ssd, AScoreThatIsNoNumberIsMinedFirst) {
+  Trial trial(InputsOf(kPriors) + MultiBox("neg_pos_ratio: 0.5 overlap_threshold: 0.95 neg_overlap: 1"));  // two matches, one example
+  for (std::size_t prior = 0; prior < 4; ++prior) {
+    std::vector<double> scores = ScoresOfPlaces();
+    scores[3 * prior] = std::nan("");
+    EXPECT_TRUE(std::isnan(GiveSsd(trial).Give("conf", scores).Run()[0])) << prior;
+  }
+}
+
 TEST(Ssd, GradientsOfTheMultiBoxLossAgreeWithDifferences) {
   for (const char* options : {"code_type: CENTER_SIZE", "code_type: CORNER loc_loss_type: L2", "code_type: CORNER_SIZE conf_loss_type: LOGISTIC",
                               "code_type: CENTER_SIZE encode_variance_in_target: true mining_type: NONE", "mining_type: NONE conf_loss_type: LOGISTIC",
@@ -86,7 +96,8 @@ TEST(Ssd, AGroundTruthThatIsNoneIsNamed) {
   EXPECT_THAT(error(0, std::nan("")), HasSubstr("row 0 of the ground truth is of image nan"));
   EXPECT_THAT(error(9, 3), HasSubstr("row 1 of the ground truth has class 3"));
   EXPECT_THAT(error(9, 0), HasSubstr("other than the background"));
-  EXPECT_EQ(error(3, std::nan("")), "");  // overlaps nothing
+  EXPECT_THAT(error(3, std::nan("")), HasSubstr("row 0 of the ground truth has an edge that is not a finite number"));
+  EXPECT_THAT(error(14, std::numeric_limits<double>::infinity()), HasSubstr("row 1 of the ground truth has an edge"));
   EXPECT_EQ(error(5, -4), "");
   std::vector<double> priors = kPriorNumbers;
   priors[17] = 0;
