@@ -111,6 +111,8 @@ def test_cifar_says_what_is_wrong(tool, tmp_path):
     (tmp_path / "data_batch_3.bin").write_bytes(bytes(3000))
     assert "data_batch_3.bin has 3000 bytes" in tool("convert_cifar_data", tmp_path, tmp_path, "lmdb", code=1)
     assert "expected lmdb or leveldb" in tool("convert_cifar_data", tmp_path, tmp_path, "hdf5", code=2)
+    (tmp_path / "data_batch_3.bin").write_bytes(bytes(3073))
+    assert "test_batch.bin cannot be opened" in tool("convert_cifar_data", tmp_path, tmp_path, "lmdb", code=1)  # after the other
     assert not list(tmp_path.glob("cifar10*"))
 
 

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "frontends/caffe/data/convert_cifar.h"
@@ -21,19 +22,23 @@ struct CifarFlags {
   std::string input, output, kind;
 };
 
-void Convert(const std::vector<std::string>& files, const fs::path& database, const std::string& kind) {
-  const std::uint64_t count = OrFail(caffe::ConvertCifar(files, database.string(), BackendOf(kind)));
-  std::cout << count << " images in " << database.string() << std::endl;
-}
+void Say(std::uint64_t images, const fs::path& database) { std::cout << images << " images in " << database.string() << std::endl; }
 
 void ConvertBoth(const CifarFlags& flags) {
   const fs::path input = flags.input, output = flags.output;
+  const fs::path train = output / ("cifar10_train_" + flags.kind), test = output / ("cifar10_test_" + flags.kind);
+  const caffe::Database kind = BackendOf(flags.kind);
   std::vector<std::string> batches;
   for (int i = 1; i <= 5; ++i) batches.push_back((input / ("data_batch_" + std::to_string(i) + ".bin")).string());
   std::cout << "Writing Training data" << std::endl;
-  Convert(batches, output / ("cifar10_train_" + flags.kind), flags.kind);
+  Say(OrFail(caffe::ConvertCifar(batches, train.string(), kind)), train);
   std::cout << "Writing Testing data" << std::endl;
-  Convert({(input / "test_batch.bin").string()}, output / ("cifar10_test_" + flags.kind), flags.kind);
+  const auto tests = caffe::ConvertCifar({(input / "test_batch.bin").string()}, test.string(), kind);
+  if (!tests.ok()) {  // one of the two would be in the way of another try
+    std::error_code error;
+    fs::remove_all(train, error);
+  }
+  Say(OrFail(tests), test);
 }
 
 }  // namespace

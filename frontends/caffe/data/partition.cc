@@ -9,6 +9,18 @@
 #include "frontends/caffe/data/source_part.h"
 
 namespace poseidon::caffe {
+namespace {
+
+Status WritePart(RecordSource* records, Database backend, int part, std::uint64_t stride) {
+  POSEIDON_ASSIGN_OR_RETURN(auto writer, DatabaseWriter::Create(backend, PathOfPart(records->path(), part), 0));
+  for (std::uint64_t i = static_cast<std::uint64_t>(part); i < records->size(); i += stride) {
+    POSEIDON_ASSIGN_OR_RETURN(const Record record, records->At(i));
+    POSEIDON_RETURN_IF_ERROR(writer->Put(record.key, record.value));
+  }
+  return writer->Finish();
+}
+
+}  // namespace
 
 Status Partition(RecordSource* records, Database backend, int parts) {
   const auto stride = static_cast<std::uint64_t>(parts);
@@ -23,12 +35,12 @@ Status Partition(RecordSource* records, Database backend, int parts) {
   }
   // One pass for each part: a writer holds much memory, and there may be many parts.
   for (int part = 0; part < parts; ++part) {
-    POSEIDON_ASSIGN_OR_RETURN(auto writer, DatabaseWriter::Create(backend, PathOfPart(records->path(), part), 0));
-    for (std::uint64_t i = static_cast<std::uint64_t>(part); i < records->size(); i += stride) {
-      POSEIDON_ASSIGN_OR_RETURN(const Record record, records->At(i));
-      POSEIDON_RETURN_IF_ERROR(writer->Put(record.key, record.value));
-    }
-    POSEIDON_RETURN_IF_ERROR(writer->Finish());
+    const Status written = WritePart(records, backend, part, stride);
+    if (written.ok()) continue;
+    // Half of the parts are of no use, and would be in the way of another try.
+    std::error_code error;
+    for (int done = 0; done < part; ++done) std::filesystem::remove_all(PathOfPart(records->path(), done), error);
+    return written;
   }
   return OkStatus();
 }

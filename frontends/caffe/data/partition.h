@@ -10,7 +10,7 @@
 namespace poseidon::caffe {
 
 // Deals the records out to `parts` new databases "PATH_0" to "PATH_<parts - 1>" of the kind `backend`: record i goes to
-// number i mod `parts`, under its key. None of them may exist. Each appears complete or not at all, one after another; reads
+// number i mod `parts`, under its key. None of them may exist. All of them are there at the end, or, after an error, none; reads
 // the source once for each.
 Status Partition(RecordSource* records, Database backend, int parts);
 

@@ -47,5 +47,31 @@ TEST(Partition, LeavesWhatIsThere) {
   EXPECT_FALSE(std::filesystem::exists(folder / "db_0"));
 }
 
+// Its records cannot be read from the fourth on.
+class HalfADatabase final : public RecordSource {
+ public:
+  explicit HalfADatabase(RecordSource* whole) : whole_(whole) {}
+  std::uint64_t size() const override { return whole_->size(); }
+  const std::string& path() const override { return whole_->path(); }
+  Result<Record> At(std::uint64_t position) override {
+    return position < 3 ? whole_->At(position) : Result<Record>(DataLoss("record " + std::to_string(position) + " is gone"));
+  }
+
+ private:
+  RecordSource* const whole_;
+};
+
+TEST(Partition, LeavesNothingOfItsOwnWhereItFails) {
+  TestFolder folder;
+  WriteTestDatabase(folder / "db", 4);
+  auto all = OpenRecords(Database::kLmdb, folder / "db");
+  ASSERT_TRUE(all.ok());
+  HalfADatabase half(all->get());
+  EXPECT_EQ(Partition(&half, Database::kLmdb, 4).message(), "record 3 is gone");
+  EXPECT_FALSE(std::filesystem::exists(folder / "db_0"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "db"));
+  EXPECT_TRUE(Partition(all->get(), Database::kLmdb, 4).ok());
+}
+
 }  // namespace
 }  // namespace poseidon::caffe
