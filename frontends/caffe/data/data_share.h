@@ -32,7 +32,11 @@ constexpr std::uint64_t FirstTrainSample(std::uint64_t batch, DataShare share, s
 }
 
 // Testing hands out whole batches: batch i of the sequence is samples [i * rows, (i + 1) * rows)
-// and belongs to worker i mod world.
+// and belongs to worker i mod world. Batches are counted over all tests of a run, so that a worker with a part of its own reads
+// on in the next test where it stopped in the last one, also where test_iter is no multiple of world.
+constexpr bool IsTestBatchOf(DataShare share, std::uint64_t batch) {
+  return batch % static_cast<std::uint64_t>(share.world) == static_cast<std::uint64_t>(share.rank);
+}
 constexpr std::uint64_t FirstTestSample(std::uint64_t batch, std::uint64_t rows) {
   return batch * rows;
 }

@@ -530,6 +530,24 @@ TEST_F(SolverTest, AllWorkersStopAtTheSameIterationWithTheSameSentence) {
   EXPECT_EQ(snapshots[0], 0u);
 }
 
+TEST_F(SolverTest, TheNextTestGoesOnWithTheWorkerThatIsNext) {
+  TestCluster cluster(2, false);
+  std::array<std::vector<int>, 2> computed;  // by worker: numbers within the second test of five batches
+  std::vector<std::thread> workers;
+  for (int rank = 0; rank < 2; ++rank) {
+    workers.emplace_back([&, rank] {
+      auto solver = Make(Parameters(NetText(folder_ / "db", 4), ""));
+      TestCluster::Worker worker(&cluster, rank, &solver->net());
+      TestRun run{.first_batch = 5, .batches = 5, .share = {.rank = rank, .world = 2}, .collectives = &worker};
+      run.on_batch = [&](int batch, const std::vector<OutputValue>&) { At(computed, rank).push_back(batch); };
+      EXPECT_TRUE(RunTest(&solver->net(), run).ok());
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  EXPECT_THAT(computed[0], ElementsAre(1, 3));  // 0, 2 and 4 of the first test, so 6 and 8 of all
+  EXPECT_THAT(computed[1], ElementsAre(0, 2, 4));
+}
+
 // --- What a solver file asks for -----------------------------------------------------------------
 
 TEST_F(SolverTest, DebugInfoIsShownWhereAnIterationIs) {

@@ -45,8 +45,9 @@ Result<TestMeans> RunTest(Net* net, const TestRun& run) {
   for (int begin = 0; begin < run.batches && !means.stopped;) {
     const int count = std::min(block, run.batches - begin);
     table.assign(width * static_cast<std::size_t>(count) + 1, 0);
-    for (int i = run.share.rank; i < count; i += run.share.world) {
+    for (int i = 0; i < count; ++i) {
       const std::uint64_t batch = run.first_batch + static_cast<std::uint64_t>(begin + i);
+      if (!IsTestBatchOf(run.share, batch)) continue;
       net->BeginPass({.step = batch, .pass = 0, .batch = batch});
       POSEIDON_ASSIGN_OR_RETURN(const double loss, net->Forward(run.hooks));
       const std::vector<OutputValue> outputs = OutputsOf(*net);
