@@ -6,8 +6,8 @@
 
 namespace poseidon::place {
 
-// This process's. Thread: any, while none changes it.
-Environment OwnEnvironment();
+// The variables of a process, of its "NAME=value" entries up to a null: what <unistd.h> declares as a process's own.
+Environment VariablesOf(const char* const* entries);
 
 }  // namespace poseidon::place
 

@@ -92,7 +92,7 @@ std::vector<Host> HostOfEachRank(const RunFlags& flags) {
 }
 
 std::vector<RankTask> TasksOf(const RunFlags& flags, const launch::Placement& placed) {
-  const Environment own = place::OwnEnvironment();
+  const Environment own = place::VariablesOf(environ);
   const Environment named = NamedEnvironment(flags, own);
   Environment travelling = named;
   for (const auto& [name, value] : own) {

@@ -3,6 +3,8 @@
 // files.
 #include "tools/train/placed.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -65,7 +67,7 @@ Result<caffe::Meeting> Meet(place::Meeting& meeting, double join_timeout) {
 }  // namespace
 
 std::optional<Place> OwnPlace() {
-  const place::Environment own = place::OwnEnvironment();
+  const place::Environment own = place::VariablesOf(environ);
   if (!place::IsLaunched(own)) return std::nullopt;
   Result<Place> place = place::FindPlace(own, {});
   if (!place.ok()) Fail(place.status().message() + kWayOut);

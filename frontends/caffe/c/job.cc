@@ -59,7 +59,7 @@ MemberTask TaskOf(const place::Place& place) {
 }  // namespace
 
 Result<place::Place> OwnPlace() {
-  POSEIDON_ASSIGN_OR_RETURN(place::Place place, place::FindPlace(place::OwnEnvironment(), {}));
+  POSEIDON_ASSIGN_OR_RETURN(place::Place place, place::FindPlace(place::VariablesOf(environ), {}));
   if (place.workers > 1024) return InvalidArgument(std::to_string(place.workers) + " workers, expected at most 1024");
   return place;
 }
