@@ -12,7 +12,6 @@
 #include <cstring>
 #include <utility>
 
-#include "tools/launch/child.h"
 #include "tools/launch/pipe.h"
 
 namespace poseidon::launch {
@@ -24,18 +23,16 @@ constexpr int kBeginWithinMs = 5000;
 
 }  // namespace
 
-Result<Process> Process::Start(const std::vector<std::string>& argv) {
-  Pipe in, out, report;
-  if (!in.Open() || !out.Open() || !report.Open()) {
-    return ResourceExhausted("no pipe for a child: " + ErrnoText(errno));
-  }
+Result<pid_t> StartProgram(const std::vector<std::string>& argv, const Streams& streams) {
+  Pipe report;
+  if (!report.Open()) return ResourceExhausted("no pipe for a child: " + ErrnoText(errno));
   const std::vector<char*> arguments = ArgvOf(argv);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return ResourceExhausted("cannot fork: " + ErrnoText(errno));
   if (pid == 0) {
     EndWithParent(SIGTERM, parent);
-    Become(arguments.data(), {.input = in.read, .output = out.write}, report.write);
+    Become(arguments.data(), streams, report.write);
   }
 
   report.CloseWrite();
@@ -52,6 +49,13 @@ Result<Process> Process::Start(const std::vector<std::string>& argv) {
     waitpid(pid, nullptr, 0);
     return NotFound("cannot run " + argv[0] + ": " + ErrnoText(error));
   }
+  return pid;
+}
+
+Result<Process> Process::Start(const std::vector<std::string>& argv) {
+  Pipe in, out;
+  if (!in.Open() || !out.Open()) return ResourceExhausted("no pipe for a child: " + ErrnoText(errno));
+  POSEIDON_ASSIGN_OR_RETURN(const pid_t pid, StartProgram(argv, {.input = in.read, .output = out.write}));
   fcntl(out.read, F_SETFL, O_NONBLOCK);
   return Process(pid, std::exchange(in.write, -1), std::exchange(out.read, -1));
 }
@@ -105,6 +109,17 @@ std::optional<int> Process::TryWait() {
   if (waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
   ended_ = true;
   return status;
+}
+
+bool ReadWhole(int fd, char* bytes, std::size_t size) {
+  while (size > 0) {
+    const ssize_t got = read(fd, bytes, size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    bytes += got;
+    size -= static_cast<std::size_t>(got);
+  }
+  return true;
 }
 
 int ExitCodeOf(int wait_status) {

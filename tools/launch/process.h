@@ -4,21 +4,27 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "poseidon/base/result.h"
+#include "tools/launch/child.h"
 
 namespace poseidon::launch {
+
+// Starts the program `argv[0]`, looked up in PATH, as a child in a process group of its own, and returns its process id once it
+// has begun. The kernel sends it SIGTERM when the calling thread ends. kNotFound when it cannot be run, kDeadlineExceeded when it
+// has not begun within 5 s.
+Result<pid_t> StartProgram(const std::vector<std::string>& argv, const Streams& streams);
 
 // A child with a pipe to its standard input and one from its standard output; standard error is
 // ours. The child ends when we do: the kernel sends it SIGTERM when we die, and its input ends.
 // Thread: one at a time, the one that started it (the death signal is tied to that thread).
 class Process {
  public:
-  // `argv[0]` is looked up in PATH. kNotFound when it cannot be run, kDeadlineExceeded
-  // when it has not begun within 5 s.
+  // As StartProgram.
   static Result<Process> Start(const std::vector<std::string>& argv);
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
@@ -45,6 +51,9 @@ class Process {
   int output_ = -1;
   bool ended_ = false;
 };
+
+// Reads `size` bytes, however long they take to come. False where the other end has closed before.
+bool ReadWhole(int fd, char* bytes, std::size_t size);
 
 // The exit code, as shells have it: 128 and the signal's number where one killed the process.
 int ExitCodeOf(int wait_status);

@@ -3,44 +3,20 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
-#include <system_error>
-#include <utility>
 #include <vector>
 
 #include "tools/console/fail.h"
 #include "tools/console/values.h"
 #include "tools/launch/child.h"
-#include "tools/launch/cluster_flags.h"
+#include "tools/launch/python_package.h"
 #include "tools/run/commands.h"
 
 namespace poseidon::tools {
 namespace {
 
-namespace fs = std::filesystem;
-
-// The folder in which Python finds the package, and the interpreter: those of the checkout in which this program was
-// built, or of the package that contains it.
-std::pair<fs::path, std::string> PackageAndPython() {
-  std::error_code error;
-  const fs::path above = fs::path(launch::OwnProgram()).parent_path().parent_path().parent_path();  // of build/PRESET/bin, or poseidon/bin
-  const fs::path checkout = above.parent_path();
-  if (fs::exists(checkout / "frontends/python/poseidon/cli.py", error)) {
-    const fs::path own = checkout / ".venv/bin/python3";
-    return {checkout / "frontends/python", fs::exists(own, error) ? own.string() : "python3"};
-  }
-  const char* const caller = std::getenv("POSEIDON_PYTHON");  // the package's own command, which became this program
-  return {above, caller != nullptr ? caller : "python3"};
-}
-
 void BecomePython(const std::string& name, const std::vector<std::string>& words) {
-  const auto [package, python] = PackageAndPython();
-  const char* const before = std::getenv("PYTHONPATH");
-  const std::string path = package.string() + (before != nullptr ? ":" + std::string(before) : "");
-  setenv("PYTHONPATH", path.c_str(), 1);
-  setenv("POSEIDON_PROGRAM", launch::OwnProgram().c_str(), 1);
+  const std::string python = launch::ShowPythonOurPackage();
   std::vector<std::string> all = {python, "-m", "poseidon." + name};
   all.insert(all.end(), words.begin(), words.end());
   const std::vector<char*> argv = launch::ArgvOf(all);

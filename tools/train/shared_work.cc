@@ -26,17 +26,6 @@ struct ItemHeader {
   std::uint64_t bytes = 0;
 };
 
-bool ReadWhole(int fd, char* bytes, std::size_t size) {
-  while (size > 0) {
-    const ssize_t got = ::read(fd, bytes, size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    bytes += got;
-    size -= static_cast<std::size_t>(got);
-  }
-  return true;
-}
-
 bool SendItem(int fd, bool failed, const std::string& bytes) {
   const ItemHeader header{.failed = failed ? 1u : 0u, .bytes = bytes.size()};
   return WriteAll(fd, {reinterpret_cast<const char*>(&header), sizeof header}).ok() && WriteAll(fd, bytes).ok();
@@ -103,10 +92,10 @@ Result<std::unique_ptr<ForkedWorker>> StartWorker(const SharedWork& work, int ra
 
 Status TakeOne(const SharedWork& work, std::uint64_t item, ForkedWorker* worker, std::string* bytes) {
   ItemHeader header;
-  bool whole = ReadWhole(worker->fd, reinterpret_cast<char*>(&header), sizeof header);
+  bool whole = launch::ReadWhole(worker->fd, reinterpret_cast<char*>(&header), sizeof header);
   if (whole) {
     bytes->resize(header.bytes);
-    whole = ReadWhole(worker->fd, bytes->data(), bytes->size());
+    whole = launch::ReadWhole(worker->fd, bytes->data(), bytes->size());
   }
   if (!whole) {
     return Unavailable("worker " + std::to_string(item % static_cast<std::uint64_t>(work.workers)) + " " +
