@@ -43,7 +43,7 @@ docs: setup ## the reference of the Python package as HTML, into build/docs
 build: ## the poseidon command, into build/release/bin, and the libraries of the front ends
 	@scripts/setup.sh demo
 	@scripts/build.sh release $(if $(wildcard build/release/CMakeCache.txt),,-DPOSEIDON_TESTS=OFF -DPOSEIDON_BENCHMARKS=OFF) poseidon poseidon_shared \
-	  poseidon_tensorflow
+	  poseidon_caffe_shared poseidon_tensorflow
 
 setup: ## install what building and testing need
 	@scripts/setup.sh test

@@ -14,6 +14,7 @@
 #include "tools/train/commands.h"
 #include "tools/train/draw_net.h"
 #include "tools/train/measure_net.h"
+#include "tools/train/python_host.h"
 
 namespace poseidon::tools {
 namespace {
@@ -30,6 +31,7 @@ Result<profile::Profile> ProfileNet(const profile::MeasureOptions& options) {
 }  // namespace
 
 void AddCommands(CLI::App& app) {
+  OfferPythonLayers();
   // The first compute nothing.
   AddRun(app);
   AddPythonCommands(app);

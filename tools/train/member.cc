@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <thread>
@@ -138,6 +139,9 @@ void RunMember() {
   signal(SIGPIPE, SIG_IGN);
   EventOutput output;
   const MemberInput input = ReadInput();
+  // What caffe.solver_rank() and solver_count() of a layer in Python say.
+  setenv("RANK", std::to_string(input.task.rank).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(input.task.options.workers).c_str(), 1);
   const auto requests = std::make_unique<caffe::Requests>();
   BeginToObey(input.task.options, *requests, output);
   const std::string name = (input.task.server ? "server " : "worker ") + std::to_string(input.task.rank) + " on host " +

@@ -24,9 +24,10 @@ class PythonLayer final : public Layer {
       return InvalidArgument("names the class '" + words + "', expected module and layer in python_param");
     }
     if (python_host == nullptr) {
-      return Unimplemented("is the Python class " + words + ", which runs only in a Python program that trains with poseidon.caffe: "
-                           "python train.py, on several workers poseidon run -n 4 python train.py");
+      return Unimplemented("is the Python class " + words + ", which runs only where Python does: poseidon train, or a Python program "
+                           "that trains with poseidon.caffe");
     }
+    if (options().dtype() != at::kFloat) return Unimplemented("is the Python class " + words + ", which computes with f32 alone");
     POSEIDON_ASSIGN_OR_RETURN(object_, python_host->Make(param(), phase()));
     POSEIDON_RETURN_IF_ERROR(object_->SetUp(bottom, top, &learned_));
     const FillerParameter zero;

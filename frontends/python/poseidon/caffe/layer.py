@@ -73,8 +73,8 @@ def _tell(failure: BaseException, what: str, sentence: Any, room: int) -> None:
     ctypes.memmove(sentence, text + b"\0", len(text) + 1)
 
 
-def _module(name: str) -> Any:
-    # A user's module may be beside the script or in the working directory, and says `import caffe`.
+def user_module(name: str) -> Any:
+    """The module `name`, which may be beside the script or in the working directory, and which says `import caffe`."""
     if "caffe" not in sys.modules and importlib.util.find_spec("caffe") is None:
         from . import stand_in
         stand_in()
@@ -96,7 +96,7 @@ def _learned(learned: int, keeper: Keeper) -> BlobVec:
 def _make(module: bytes, layer: bytes, param_str: bytes, phase: int, learned: int, sentence: Any, room: int) -> int:
     name = f"{module.decode()}.{layer.decode()}"
     try:
-        made = getattr(_module(module.decode()), layer.decode())()
+        made = getattr(user_module(module.decode()), layer.decode())()
         item = Made(name, made)
         made.param_str, made.phase, made.blobs = param_str.decode(), phase, _learned(learned, item.keeper)
         number = next(_numbers)
