@@ -13,7 +13,7 @@
 #
 # Tests read how often to repeat themselves from POSEIDON_DRILLS, POSEIDON_MUTATIONS, POSEIDON_SEEDS,
 # POSEIDON_FUZZ_RUNS, POSEIDON_FEATURE_WORKERS, POSEIDON_FEATURE_STEPS and POSEIDON_CASES; POSEIDON_TIMEOUT_FACTOR
-# gives them more time for it (see `make soak`). Of tests of the front ends with many cases a sixth runs, another one at each
+# gives them more time for it (see `make soak`). Of tests of the front ends with many cases an eighth runs, another one at each
 # commit (tests/shared/some_cases.py).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -46,7 +46,9 @@ passed=0
 failed=0
 summary=
 
+counted=
 record() { # record SUITE PASSED FAILED LINE
+  counted+=$(printf 'suite\t%s\t%s\t%s\t%s' "$@")$'\n'
   passed=$((passed + $2))
   failed=$((failed + $3))
   summary+=$(printf '\n  %-8s %s' "$1" "$4")
@@ -66,17 +68,15 @@ has_compiler() {
   case $1 in asan | fuzz) command -v clang++-14 >/dev/null ;; esac
 }
 
-# build_ahead SUITE...: builds them in the background, one after another, on the processor time that tests leave: they wait
-# for each other in much of theirs. A session of its own has a priority of its own (autogroup), beside which nice counts for
-# nothing. What fails here is built again, and said, when its suite comes.
+# begin_ahead LOG SUITE...: has another of this script build them, one after another, on the processor time that the tests of the
+# first suite leave, and run their tests once those that load the machine are over: what is left of the first suite mostly
+# waits. LOG is what ctest says of the first suite. A session of its own has a priority of its own (autogroup), beside which
+# nice counts for nothing.
 ahead=
-build_ahead() {
-  local suite builds=()
-  for suite; do has_compiler "$suite" && builds+=("$(build_of "$suite")"); done
-  [ ${#builds[@]} -gt 0 ] || return 0
-  setsid nice -n 19 bash -c '
-    echo 19 >/proc/self/autogroup
-    for build; do scripts/build.sh $build; done' ahead "${builds[@]}" </dev/null &>/dev/null &
+begin_ahead() {
+  rm -f build/ahead.*
+  POSEIDON_TEST_AHEAD=$1 setsid nice -n 19 bash -c 'echo 19 >/proc/self/autogroup; exec "$@"' ahead \
+    "$PWD/scripts/test.sh" "${@:2}" </dev/null &>build/ahead.log &
   ahead=$!
 }
 
@@ -84,6 +84,27 @@ stop_ahead() {
   [ -z "$ahead" ] || kill -- "-$ahead" 2>/dev/null
 }
 trap stop_ahead EXIT  # also where a signal ends this script
+
+# Shows what it says until it ends, and adds what it has counted.
+end_ahead() {
+  touch build/ahead.alone
+  echo 0 2>/dev/null >"/proc/$ahead/autogroup"  # nothing else is left to run
+  tail -n +1 --follow --pid="$ahead" build/ahead.log | sed -u '/^=== summary ===$/,$d'
+  wait "$ahead"
+  ahead=
+  local kind line
+  while IFS=$'\t' read -r kind line; do
+    if [ "$kind" = why ]; then why+=$'\n'$line; else IFS=$'\t' read -ra line <<<"$line"; record "${line[@]}"; fi
+  done <build/ahead.records || record ahead 0 1 'ended early'
+}
+
+# Waits until the tests of the first suite that load the machine are over: the first of those that begin then
+# (poseidon_when_quiet) is in its log, or the suite has ended.
+wait_until_quiet() {
+  until [ -e build/ahead.alone ] || grep -qaE 'Start +[0-9]+: (c_api_stuck|process_(command|forming|run|ssh|stuck))$' "$1" 2>/dev/null; do
+    sleep 1
+  done
+}
 
 # run_suite NAME LEFT_OUT_LABELS [CTEST_ARGUMENT...]
 run_suite() {
@@ -100,7 +121,7 @@ run_suite() {
     record "$name" 0 1 'does not build'
     return
   fi
-  [ -n "$ahead" ] || build_ahead "${later[@]}"
+  [ $is_ahead = 1 ] || [ ${#later[@]} = 0 ] || begin_ahead "$PWD/$log" "${later[@]}"
   # ThreadSanitizer of GCC 12 does not know the address layouts of newer kernels.
   local fixed_layout=()
   [ "$preset" = tsan ] && setarch -R true 2>/dev/null && fixed_layout=(setarch -R)
@@ -124,6 +145,15 @@ both() { # joins two lists of labels
   [ -z "$1" ] && echo "$2" || echo "$1|$2"
 }
 
+is_ahead=0
+if [ -n "${POSEIDON_TEST_AHEAD:-}" ]; then
+  is_ahead=1
+  # What fails here is built again, and said, when its turn comes.
+  for suite in "${suites[@]}"; do has_compiler "$suite" && scripts/build.sh $(build_of "$suite") &>/dev/null; done
+  wait_until_quiet "$POSEIDON_TEST_AHEAD"
+  unset POSEIDON_TEST_AHEAD
+fi
+
 later=("${suites[@]}")
 for suite in "${suites[@]}"; do
   later=("${later[@]:1}")
@@ -133,8 +163,15 @@ for suite in "${suites[@]}"; do
     check) run_suite check "$left_out" -L "$quick" ;;
     fuzz) run_suite fuzz '' -L '^fuzz$' ;;
   esac
+  if [ -n "$ahead" ]; then
+    end_ahead
+    break
+  fi
 done
 
+if [ $is_ahead = 1 ]; then
+  { printf '%s' "$counted"; printf '%s\n' "$why" | sed -n 's/^ /why\t&/p'; } >build/ahead.records
+fi
 printf '\n=== summary ==='
 [ -z "$why" ] || printf '\nLeft out on this machine:%s' "$why"
 printf '%s\n\n%d passed, %d failed\n' "$summary" "$passed" "$failed"

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests run under `make test` where all of them would take too long: of the cases of a test with many parameters a sixth, of
-the tests that are marked `long` a third; others at each commit. A conftest.py imports both hooks.
+"""Which tests run under `make test` where all of them would take too long: of the cases of a test with many parameters an eighth, of
+the tests that are marked `long` a quarter; others at each commit. A conftest.py imports both hooks.
 
 POSEIDON_CASES is the commit, from which the choice follows, or `all`, as where it is not set."""
 import os
 import zlib
 
 MANY = 4  # cases; a test with fewer runs them all
-PARTS = 6
-PARTS_OF_LONG = 3
+PARTS = 8
+PARTS_OF_LONG = 4
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "long: takes more than ten seconds; under `make test` a third of these run")
+    config.addinivalue_line("markers", "long: takes more than ten seconds; under `make test` a quarter of these run")
 
 
 def pytest_collection_modifyitems(config, items):
