@@ -41,6 +41,8 @@ void FillWeights(const Layer& layer, Random& random) {
     const at::Tensor& blob = layer.blobs()[i].data;
     if (layer.type() == "BatchNorm") {
       i == 2 ? Fill(blob, 1.5, 2.5, random) : i == 1 ? Fill(blob, 1, 3, random) : Fill(blob, -1, 1, random);
+    } else if (layer.type() == "BN" && i == 3) {
+      Fill(blob, 1, 3, random);
     } else if (layer.type() == "Scale" && i == 0) {
       Fill(blob, 0.5, 1.5, random);
     } else if (blob.dim() < 2) {

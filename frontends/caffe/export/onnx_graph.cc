@@ -51,6 +51,14 @@ onnx::AttributeProto Attribute(const std::string& name, const std::vector<std::i
   return attribute;
 }
 
+onnx::AttributeProto Attribute(const std::string& name, const std::string& value) {
+  onnx::AttributeProto attribute;
+  attribute.set_name(name);
+  attribute.set_type(onnx::AttributeProto::STRING);
+  attribute.set_s(value);
+  return attribute;
+}
+
 std::string OnnxGraph::Unique(const std::string& name) {
   std::string unique = name;
   for (int number = 2; !taken_.insert(unique).second; ++number) unique = name + "#" + std::to_string(number);
@@ -97,9 +105,15 @@ std::string OnnxGraph::Floats(const std::string& name, const std::vector<std::in
 }
 
 std::string OnnxGraph::Ints(const std::string& name, const std::vector<std::int64_t>& numbers) {
-  onnx::TensorProto* const tensor = AddTensor(name, {static_cast<std::int64_t>(numbers.size())});
+  return AddInts(name, {static_cast<std::int64_t>(numbers.size())}, numbers);
+}
+
+std::string OnnxGraph::Int(const std::string& name, std::int64_t number) { return AddInts(name, {}, {&number, 1}); }
+
+std::string OnnxGraph::AddInts(const std::string& name, const std::vector<std::int64_t>& shape, std::span<const std::int64_t> numbers) {
+  onnx::TensorProto* const tensor = AddTensor(name, shape);
   tensor->set_data_type(onnx::TensorProto::INT64);
-  tensor->set_raw_data(numbers.data(), numbers.size() * sizeof(std::int64_t));
+  tensor->set_raw_data(numbers.data(), numbers.size_bytes());
   return tensor->name();
 }
 

@@ -33,6 +33,7 @@ using Attributes = std::vector<onnx::AttributeProto>;
 onnx::AttributeProto Attribute(const std::string& name, std::int64_t value);
 onnx::AttributeProto Attribute(const std::string& name, double value);
 onnx::AttributeProto Attribute(const std::string& name, const std::vector<std::int64_t>& values);
+onnx::AttributeProto Attribute(const std::string& name, const std::string& value);
 
 // An ONNX graph that grows node by node. Each function adds what it says and returns the name of the value; names are
 // made of the present layer's and of what the value is, and none is given twice. Thread: one at a time.
@@ -54,6 +55,7 @@ class OnnxGraph {
   std::string Weights(const std::string& name, const std::vector<std::int64_t>& shape, std::span<const float> numbers);
   std::string Floats(const std::string& name, const std::vector<std::int64_t>& shape, std::span<const float> numbers);
   std::string Ints(const std::string& name, const std::vector<std::int64_t>& numbers);
+  std::string Int(const std::string& name, std::int64_t number);  // of no axes, as Scalar
   std::string Scalar(double number);
 
   // Frequent nodes; those that would change nothing return `value` itself.
@@ -74,6 +76,7 @@ class OnnxGraph {
 
  private:
   std::string Unique(const std::string& name);
+  std::string AddInts(const std::string& name, const std::vector<std::int64_t>& shape, std::span<const std::int64_t> numbers);
   onnx::TensorProto* AddTensor(const std::string& name, const std::vector<std::int64_t>& shape);
   void Rename(const std::map<std::string, std::string>& names);
   void AddOutput(const std::string& blob, const std::string& value, const ExportShape& shape);
