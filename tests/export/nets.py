@@ -272,6 +272,45 @@ def windows():
     return net.layer("ROIPooling", "of_four", ["data", "four"], "roi_pooling_param { pooled_h: 2 pooled_w: 2 spatial_scale: 0.3 }")
 
 
+def recurrent():
+    """Four steps of three streams, some of which begin anew."""
+    net = Net().input("x", 4, 3, 5).input("flags", 4, 3).input("fixed", 3, 2).input("frames", 4, 3, 2, 2)
+    for kind in ("LSTM", "RNN"):
+        for x in ("x", "frames"):
+            for extra in ([], ["fixed"]):
+                net.layer(kind, f"{kind}_{x}{len(extra)}", [x, "flags", *extra], "recurrent_param { num_output: 6 }")
+        net.layer("InnerProduct", f"{kind}_above", f"{kind}_x0", "inner_product_param { axis: 2 num_output: 2 }")
+    return net
+
+
+def of_streams():
+    """The batch is the streams: axis 1 of what a recurrent layer reads."""
+    net = Net().input("data", 2, 4, 5).input("flags", 2, 4).input("fixed", 2, 3)
+    order = "permute_param { order: 1 order: 0 }"
+    net.layer("Permute", "x", "data", order).layer("Permute", "cont", "flags", order)
+    for kind in ("LSTM", "RNN"):
+        net.layer(kind, kind, ["x", "cont", "fixed"], "recurrent_param { num_output: 3 }")
+        net.layer("Permute", f"{kind}_by_stream", kind, order)
+    return net
+
+
+def of_states():
+    """States that come in and go out."""
+    net = Net().input("x", 4, 3, 5).input("flags", 4, 3).input("fixed", 3, 2)
+    net.input("h", 1, 3, 6).input("c", 1, 3, 6).input("g", 1, 3, 6)
+    options = "recurrent_param { num_output: 6 expose_hidden: true }"
+    net.layer("LSTM", "lstm", ["x", "flags", "fixed", "h", "c"], options, ["lstm", "h_after", "c_after"])
+    return net.layer("RNN", "rnn", ["x", "flags", "g"], options, ["rnn", "g_after"])
+
+
+def of_a_step():
+    """Nets that take one step at a time: their states are as many as their images, and so is their one step."""
+    net = Net().input("cell", 1, 3, 4).input("gates", 1, 3, 16).input("flags", 1, 3).input("x", 1, 3, 5).input("h", 1, 3, 4)
+    net.layer("LSTM", "lstm", ["x", "flags", "h", "cell"], "recurrent_param { num_output: 4 expose_hidden: true }",
+              ["lstm", "h_after", "c_after"])
+    return net.layer("LSTMUnit", "unit", ["cell", "gates", "flags"], tops=["cell_after", "output"])
+
+
 def beside_the_batch():
     """Inputs of which one has no images."""
     net = Net().input("data", 2, 5, 4).input("gain", 5).input("other", 2, 5, 4)

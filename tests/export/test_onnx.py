@@ -11,9 +11,10 @@ onnx = pytest.importorskip("onnx", reason="the onnx package is not installed")
 runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 ANY_BATCH = {"neurons": nets.neurons, "convolutions": nets.convolutions, "products": nets.products, "poolings": nets.poolings,
-             "normalizations": nets.normalizations, "shapes": nets.shapes, "in place": nets.in_place, "forks": nets.of_forks}
+             "normalizations": nets.normalizations, "shapes": nets.shapes, "in place": nets.in_place, "forks": nets.of_forks,
+             "streams": nets.of_streams}
 OTHERS = {"whole batch": nets.of_a_whole_batch, "reindexed": nets.reindexed, "detection": nets.detection, "windows": nets.windows,
-          "beside": nets.beside_the_batch}
+          "recurrent": nets.recurrent, "states": nets.of_states, "beside": nets.beside_the_batch}
 FIXED = dict(nets.fixed())
 
 
@@ -22,7 +23,7 @@ def cases(tmp_path_factory):
     texts = {name: make().text for name, make in ANY_BATCH.items()}
     texts |= {name: net.text for name, net in FIXED.items()}
     texts |= {name: make().text for name, make in OTHERS.items()}
-    texts |= {"deploy": nets.DEPLOY}
+    texts |= {"deploy": nets.DEPLOY, "a step": nets.of_a_step().text}
     return compute(texts, tmp_path_factory.mktemp("cases"))
 
 
@@ -89,6 +90,35 @@ def test_inputs_beside_the_batch(cases):
     assert extents(path) == [["N", 5, 4], [5], ["N", 5, 4]]
     twice = {name: value if name == "gain" else numpy.concatenate([value, value]) for name, value in case.inputs.items()}
     assert_equal(run(path, twice), {name: numpy.concatenate([value, value]) for name, value in case.outputs.items()})
+
+
+def test_fewer_steps(cases):
+    """The batch of a recurrent net is its steps: of the first of them comes what comes of them within the whole."""
+    case = cases["recurrent"]
+    path = exported(case)
+    assert extents(path) == [["N", 3, 5], ["N", 3], [3, 2], ["N", 3, 2, 2]]
+    found = run(path, {name: value if name == "fixed" else value[:2] for name, value in case.inputs.items()})
+    assert_equal(found, {name: value[:2] for name, value in case.outputs.items()})
+
+
+def test_a_step(cases):
+    case = cases["a step"]
+    path = exported(case)
+    assert [shape[0] for shape in extents(path)] == [1] * 5
+    assert_equal(run(path, case.inputs), case.outputs)
+
+
+def test_states_go_from_run_to_run(cases):
+    case = cases["states"]
+    path = exported(case)
+    outputs, states = ("lstm", "rnn"), ("h", "c", "g")
+    parts, inputs = [], dict(case.inputs)
+    for steps in (slice(0, 1), slice(1, 4)):
+        inputs |= {name: case.inputs[name][steps] for name in ("x", "flags")}
+        parts.append(run(path, inputs))
+        inputs |= {state: parts[-1][f"{state}_after"] for state in states}
+    whole = {name: numpy.concatenate([part[name] for part in parts]) for name in outputs}
+    assert_equal(whole | {f"{state}_after": inputs[state] for state in states}, case.outputs)
 
 
 @pytest.mark.parametrize("name", FIXED)

@@ -10,11 +10,16 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "raw_data is little-endian");
 
-void Describe(const std::string& name, const ExportShape& shape, onnx::ValueInfoProto* info) {
+// A tensor of any shape.
+onnx::TypeProto::Tensor* Describe(const std::string& name, onnx::ValueInfoProto* info) {
   info->set_name(name);
   onnx::TypeProto::Tensor* const type = info->mutable_type()->mutable_tensor_type();
   type->set_elem_type(onnx::TensorProto::FLOAT);
-  onnx::TensorShapeProto* const dims = type->mutable_shape();
+  return type;
+}
+
+void Describe(const std::string& name, const ExportShape& shape, onnx::ValueInfoProto* info) {
+  onnx::TensorShapeProto* const dims = Describe(name, info)->mutable_shape();
   for (const std::int64_t extent : shape.extents) {
     onnx::TensorShapeProto::Dimension* const dim = dims->add_dim();
     if (extent != kAnyBatch) {
@@ -82,6 +87,29 @@ Values OnnxGraph::Nodes(const std::string& op, const Values& inputs, std::size_t
   }
   node->set_name(values.front());
   return values;
+}
+
+Values OnnxGraph::Scan(const Values& states, const Values& sequences, const Step& step) {
+  OnnxGraph body(std::move(taken_));  // ONNX lets no name of a body be one of the graph around it
+  body.BeginLayer(layer_ + "/step");
+  Values inputs = states;
+  inputs.insert(inputs.end(), sequences.begin(), sequences.end());
+  Values given;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    given.push_back(body.Unique(body.layer_ + "/given"));
+    Describe(given.back(), body.proto_.add_input());
+  }
+  const Values made = step(given, body);
+  for (const std::string& value : made) {  // a value may be a state and left by the step: outputs are values of their own
+    Describe(body.Node("Identity", {value}), body.proto_.add_output());
+  }
+  body.proto_.set_name(body.layer_);
+  taken_ = std::move(body.taken_);
+  onnx::AttributeProto attribute;
+  attribute.set_name("body");
+  attribute.set_type(onnx::AttributeProto::GRAPH);
+  attribute.mutable_g()->Swap(&body.proto_);
+  return Nodes("Scan", inputs, made.size(), {attribute, Attribute("num_scan_inputs", static_cast<std::int64_t>(sequences.size()))});
 }
 
 onnx::TensorProto* OnnxGraph::AddTensor(const std::string& name, const std::vector<std::int64_t>& shape) {

@@ -3,6 +3,7 @@
 #define POSEIDON_FRONTENDS_CAFFE_EXPORT_ONNX_GRAPH_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -50,6 +51,12 @@ class OnnxGraph {
 
   std::string Node(const std::string& op, const Values& inputs, const Attributes& attributes = {});
   Values Nodes(const std::string& op, const Values& inputs, std::size_t outputs, const Attributes& attributes = {});
+
+  // A loop over the first axis of `sequences`, which are equally long. `step` adds the nodes of one step to the body: from the present
+  // `states` and then the slices of `sequences` it makes the next states and then what each step leaves. Returns the states after the
+  // last step, and what the steps left, one behind the other along a new first axis. Constants belong to this graph: the body reads them.
+  using Step = std::function<Values(const Values& given, OnnxGraph& body)>;
+  Values Scan(const Values& states, const Values& sequences, const Step& step);
 
   // Constants. The numbers of Weights are those that the layer has learned; who shares them shares the constant.
   std::string Weights(const std::string& name, const std::vector<std::int64_t>& shape, std::span<const float> numbers);
