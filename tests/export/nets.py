@@ -64,6 +64,11 @@ def convolutions():
     net.layer("Convolution", "frames", "volume", "convolution_param { axis: 2 num_output: 4 kernel_size: 3 }")
     net.layer("Deconvolution", "frames_back", "volume", "convolution_param { axis: -3 num_output: 4 kernel_size: 3 }")
     # Several bottoms through the same weights, and weights that two layers share.
+    net.several("Im2col", "windows", "data", [f"convolution_param {{ {options} }}" for options in (
+        "kernel_size: 3 pad: 1 stride: 2", "kernel_h: 2 kernel_w: 3 dilation: 2", "kernel_size: 1")])
+    net.layer("Im2col", "windows_of_lines", "line", "convolution_param { kernel_size: 3 pad: 1 }")
+    net.layer("Im2col", "windows_of_volumes", "volume", "convolution_param { kernel_size: 2 stride: 2 }")
+    net.layer("Im2col", "windows_of_frames", "volume", "convolution_param { axis: 2 kernel_size: 3 }")
     net.layer("Power", "other", "data", "power_param { scale: 0.5 shift: 0.25 }")
     net.layer("Convolution", "twins", ["data", "other"], "convolution_param { num_output: 3 kernel_size: 2 }", ["left", "right"])
     for name, bottom in (("first", "data"), ("second", "other")):
@@ -84,7 +89,7 @@ def products():
 
 
 def poolings():
-    net = Net().input("data", 2, 3, 13, 11).input("square", 2, 2, 7, 7)
+    net = Net().input("data", 2, 3, 13, 11).input("square", 2, 2, 7, 7).input("even", 2, 2, 8, 8)
     windows = ("kernel_size: 3 stride: 2", "kernel_size: 3 stride: 2 pad: 1", "kernel_size: 2 stride: 2",
                "kernel_size: 2 stride: 2 pad: 1", "kernel_size: 5 stride: 3 pad: 2", "kernel_size: 3 pad: 1",
                "kernel_size: 4 stride: 3 pad: 3", "kernel_h: 4 kernel_w: 2 stride_h: 3 stride_w: 2 pad_h: 2 pad_w: 0",
@@ -98,6 +103,10 @@ def poolings():
         net.layer("Pooling", f"places{i}", "data", f"pooling_param {{ pool: MAX {window} }}", [f"best{i}", f"place{i}"])
     for pool in ("MAX", "AVE"):
         net.several("SPP", f"spp_{pool}", "data", [f"spp_param {{ pyramid_height: {height} pool: {pool} }}" for height in (1, 2, 3)])
+    net.layer("Power", "sparse", "even", "power_param { shift: -1.5 }").layer("ReLU", "sparse_relu", "sparse", tops=["sparse"])
+    net.several("Pooling", "drawn", "sparse", [f"pooling_param {{ pool: STOCHASTIC {window} }}" for window in (
+        "kernel_size: 3 stride: 2", "kernel_size: 2 stride: 3", "global_pooling: true")])
+    net.several("SPP", "spp_drawn", "sparse", [f"spp_param {{ pyramid_height: {height} pool: STOCHASTIC }}" for height in (1, 3)])
     net.several("LRN", "lrn", "data", [f"lrn_param {{ {options} }}" for options in (
         "", "local_size: 3 alpha: 0.9 beta: 0.5 k: 2", "norm_region: WITHIN_CHANNEL local_size: 3 alpha: 0.5",
         "norm_region: WITHIN_CHANNEL local_size: 5 beta: 0.6")])
@@ -172,8 +181,11 @@ def in_place():
 
 def of_a_whole_batch():
     """What comes out depends on all images at once, and the net takes any number of them."""
-    net = Net().input("data", 3, 4, 5, 2)
-    net.layer("BatchNorm", "bn", "data", "batch_norm_param { use_global_stats: false }")
+    net = Net().input("data", 3, 4, 5, 2).input("matrix", 3, 6)
+    net.several("BatchNorm", "bn", "data", [f"batch_norm_param {{ use_global_stats: false {options} }}" for options in (
+        "", "scale_bias: true", "stats_batch_size: 1")])
+    for name in ("data", "matrix"):
+        net.layer("BN", f"learns_{name}", name, "bn_param { bn_mode: LEARN }", [f"learns_{name}", f"mean_{name}", f"variance_{name}"])
     net.several("Reduction", "reduction", "data", ["", "reduction_param { operation: MEAN axis: 0 }"])
     return net
 
@@ -181,12 +193,13 @@ def of_a_whole_batch():
 def fixed():
     """Nets that take one batch only, by the layer that says so."""
     rows = {
-        "reshape": ("Reshape", ["data"], "reshape_param { shape { dim: 3 dim: -1 } }"),
+        "reshape": ("Reshape", ["data"], "reshape_param { shape { dim: 4 dim: 40 } }"),
         "argmax": ("ArgMax", ["data"], "argmax_param { axis: 0 top_k: 2 }"),
+        "statistics": ("BatchNorm", ["data"], "batch_norm_param { use_global_stats: false stats_batch_size: 2 }"),
         "crop": ("Crop", ["twice", "data"], "crop_param { axis: 0 offset: 1 offset: 0 offset: 0 offset: 0 }"),
     }
     for name, (kind, bottoms, options) in rows.items():
-        net = Net().input("data", 3, 4, 5, 2)
+        net = Net().input("data", 4, 4, 5, 2)
         if "twice" in bottoms:
             net.layer("Power", "other", "data", "power_param { shift: 1 }")
             net.layer("Concat", "twice", ["data", "other"], "concat_param { axis: 0 }")
@@ -195,9 +208,113 @@ def fixed():
 
 def of_forks():
     """Layers that BVLC's Caffe does not have."""
-    net = Net().input("data", 2, 6, 5, 4).input("gate", 2, 6)
-    net.layer("Power", "other", "data", "power_param { shift: 0.5 }")
-    return net.layer("Axpy", "axpy", ["gate", "data", "other"])
+    net = Net().input("data", 2, 6, 5, 4).input("gate", 2, 6).input("matrix", 2, 6)
+    net.layer("Power", "other", "data", "power_param { scale: 5 shift: 0.5 }")
+    net.layer("Axpy", "axpy", ["gate", "data", "other"]).layer("ReLU6", "relu6", "other")
+    net.several("Permute", "permute", "data", [f"permute_param {{ {order} }}" for order in (
+        "order: 0 order: 2 order: 3 order: 1", "order: 0 order: 3", "")])
+    net.several("ShuffleChannel", "shuffle", "data", [f"shuffle_channel_param {{ group: {groups} }}" for groups in (1, 2, 3)])
+    net.layer("ShuffleChannel", "shuffle_of_matrix", "matrix", "shuffle_channel_param { group: 2 }")
+    normalize = [f"norm_param {{ across_spatial: {across} channel_shared: {shared} eps: 0.1 }}" for across in ("true", "false")
+                 for shared in ("true", "false")]
+    inference, running = "bn_param { bn_mode: INFERENCE }", "bn_param { eps: 0.01 frozen: true }"
+    for name in ("data", "matrix"):
+        net.several("Normalize", f"normalize_{name}", name, normalize)
+        net.several("BN", f"bn_{name}", name, [inference, running])
+        net.several("BatchNorm", f"scaled_{name}", name, ["batch_norm_param { scale_bias: true }",
+                                                          "batch_norm_param { stats_batch_size: 2 }"])
+    net.several("Interp", "interp", "data", [f"interp_param {{ {options} }}" for options in (
+        "height: 9 width: 7", "height: 3 width: 1", "zoom_factor: 3", "shrink_factor: 2", "zoom_factor: 2 pad_beg: -1 pad_end: -2")])
+    net.several("Upsample", "upsample", "data", ["", "upsample_param { scale_h: 3 scale_w: 2 }"])
+    # Windows overlap, and what is pooled changes before it goes back: a place may get several numbers.
+    for i, window in enumerate(("kernel_size: 2 stride: 2", "kernel_size: 3 stride: 1")):
+        net.layer("Pooling", f"pool{i}", "data", f"pooling_param {{ pool: MAX {window} }}", [f"best{i}", f"place{i}"])
+        net.layer("Scale", f"changed{i}", f"best{i}", "scale_param { axis: 2 num_axes: 2 }")
+        net.layer("Upsample", f"back{i}", [f"changed{i}", f"place{i}"], "upsample_param { upsample_h: 5 upsample_w: 4 }")
+    return net
+
+
+def detection():
+    """SSD up to its boxes: two planes of predictions and of priors."""
+    net = Net().input("data", 2, 3, 24, 16)
+    priors = ("min_size: 8 aspect_ratio: 2 flip: true variance: 0.1 variance: 0.1 variance: 0.2 variance: 0.2",
+              "min_size: 12 max_size: 15.5 clip: true step: 5 img_h: 24 img_w: 20 offset: 0.25")
+    names = {"loc": [], "conf": [], "prior": []}
+    net.layer("Convolution", "conv0", "data", "convolution_param { num_output: 4 kernel_size: 3 stride: 4 }")
+    net.layer("Convolution", "conv1", "conv0", "convolution_param { num_output: 4 kernel_size: 3 stride: 2 pad: 1 }")
+    net.layer("Normalize", "conv0_norm", "conv0", "norm_param { across_spatial: false channel_shared: false }")
+    for i, (plane, boxes) in enumerate((("conv0_norm", 3), ("conv1", 2))):
+        for kind, each in (("loc", 4), ("conf", 3)):
+            name = f"{kind}{i}"
+            net.layer("Convolution", name, plane, f"convolution_param {{ num_output: {boxes * each} kernel_size: 3 pad: 1 }}")
+            net.layer("Permute", f"{name}_perm", name, "permute_param { order: 0 order: 2 order: 3 order: 1 }")
+            net.layer("Flatten", f"{name}_flat", f"{name}_perm")
+            names[kind].append(f"{name}_flat")
+        net.layer("PriorBox", f"prior{i}", [plane, "data"], f"prior_box_param {{ {priors[i]} }}")
+        names["prior"].append(f"prior{i}")
+    for kind, axis in (("loc", 1), ("conf", 1), ("prior", 2)):
+        net.layer("Concat", kind, names[kind], f"concat_param {{ axis: {axis} }}")
+    net.layer("Reshape", "scores", "conf", "reshape_param { shape { dim: 0 dim: -1 dim: 3 } }")
+    return net.layer("Softmax", "probabilities", "scores", "softmax_param { axis: 2 }").layer("Flatten", "conf_flat", "probabilities")
+
+
+def windows():
+    """Windows of Fast R-CNN and R-FCN, also such as have no extent or leave the image; of any number of images."""
+    net = Net().input("data", 3, 18, 9, 11).input("tied", 40, 1).input("pairs", 40, 2).input("positive", 40, 2)
+    net.layer("Power", "corner", "pairs", "power_param { scale: 9 shift: 12 }")
+    net.layer("Power", "extent", "positive", "power_param { scale: 12 shift: -9 }").layer("Eltwise", "opposite", ["corner", "extent"])
+    net.layer("Concat", "rois", ["tied", "corner", "opposite"])
+    net.layer("Reshape", "four", "rois", "reshape_param { shape { dim: 0 dim: 5 dim: 1 dim: 1 } }")
+    net.layer("ROIPooling", "pooled", ["data", "rois"], "roi_pooling_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.5 }")
+    net.layer("PSROIPooling", "mean", ["data", "rois"], "psroi_pooling_param { output_dim: 2 group_size: 3 spatial_scale: 0.5 }")
+    net.layer("PSROIPooling", "mean_of_four", ["data", "four"],
+              "psroi_pooling_param { output_dim: 18 group_size: 1 spatial_scale: 0.0625 }")
+    return net.layer("ROIPooling", "of_four", ["data", "four"], "roi_pooling_param { pooled_h: 2 pooled_w: 2 spatial_scale: 0.3 }")
+
+
+def recurrent():
+    """Four steps of three streams, some of which begin anew."""
+    net = Net().input("x", 4, 3, 5).input("flags", 4, 3).input("fixed", 3, 2).input("frames", 4, 3, 2, 2)
+    for kind in ("LSTM", "RNN"):
+        for x in ("x", "frames"):
+            for extra in ([], ["fixed"]):
+                net.layer(kind, f"{kind}_{x}{len(extra)}", [x, "flags", *extra], "recurrent_param { num_output: 6 }")
+        net.layer("InnerProduct", f"{kind}_above", f"{kind}_x0", "inner_product_param { axis: 2 num_output: 2 }")
+    return net
+
+
+def of_streams():
+    """The batch is the streams: axis 1 of what a recurrent layer reads."""
+    net = Net().input("data", 2, 4, 5).input("flags", 2, 4).input("fixed", 2, 3)
+    order = "permute_param { order: 1 order: 0 }"
+    net.layer("Permute", "x", "data", order).layer("Permute", "cont", "flags", order)
+    for kind in ("LSTM", "RNN"):
+        net.layer(kind, kind, ["x", "cont", "fixed"], "recurrent_param { num_output: 3 }")
+        net.layer("Permute", f"{kind}_by_stream", kind, order)
+    return net
+
+
+def of_states():
+    """States that come in and go out."""
+    net = Net().input("x", 4, 3, 5).input("flags", 4, 3).input("fixed", 3, 2)
+    net.input("h", 1, 3, 6).input("c", 1, 3, 6).input("g", 1, 3, 6)
+    options = "recurrent_param { num_output: 6 expose_hidden: true }"
+    net.layer("LSTM", "lstm", ["x", "flags", "fixed", "h", "c"], options, ["lstm", "h_after", "c_after"])
+    return net.layer("RNN", "rnn", ["x", "flags", "g"], options, ["rnn", "g_after"])
+
+
+def of_a_step():
+    """Nets that take one step at a time: their states are as many as their images, and so is their one step."""
+    net = Net().input("cell", 1, 3, 4).input("gates", 1, 3, 16).input("flags", 1, 3).input("x", 1, 3, 5).input("h", 1, 3, 4)
+    net.layer("LSTM", "lstm", ["x", "flags", "h", "cell"], "recurrent_param { num_output: 4 expose_hidden: true }",
+              ["lstm", "h_after", "c_after"])
+    return net.layer("LSTMUnit", "unit", ["cell", "gates", "flags"], tops=["cell_after", "output"])
+
+
+def beside_the_batch():
+    """Inputs of which one has no images."""
+    net = Net().input("data", 2, 5, 4).input("gain", 5).input("other", 2, 5, 4)
+    return net.layer("Scale", "scaled", ["data", "gain"], "scale_param { axis: 1 }").layer("Eltwise", "sum", ["scaled", "other"])
 
 
 def reindexed():
@@ -233,9 +350,11 @@ layer { name: "prob" type: "Softmax" bottom: "side" top: "prob" }
 
 REFUSED = """
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 4 dim: 4 } } }
-layer { name: "cont" type: "Input" top: "cont" input_param { shape { dim: 2 dim: 3 } } }
-layer { name: "patches" type: "Im2col" bottom: "data" top: "patches" convolution_param { kernel_size: 3 } }
-layer { name: "relu" type: "ReLU" bottom: "patches" top: "relu" }
-layer { name: "memory" type: "LSTM" bottom: "data" bottom: "cont" top: "memory" recurrent_param { num_output: 2 } }
-layer { name: "more" type: "LSTM" bottom: "data" bottom: "cont" top: "more" recurrent_param { num_output: 2 } }
+layer { name: "rois" type: "Input" top: "rois" input_param { shape { dim: 2 dim: 5 } } }
+layer { name: "own" type: "Python" bottom: "data" top: "own" python_param { module: "nowhere" layer: "Own" } }
+layer { name: "relu" type: "ReLU" bottom: "own" top: "relu" }
+layer { name: "chosen" type: "Filter" bottom: "relu" bottom: "rois" top: "chosen" }
+layer { name: "more" type: "Filter" bottom: "relu" bottom: "rois" top: "more" }
+layer { name: "drop" type: "Dropout" bottom: "relu" top: "drop" dropout_param { sample_weights_test: true } }
+layer { name: "found" type: "DetectionOutput" bottom: "relu" bottom: "drop" bottom: "more" top: "found" }
 """

@@ -2,7 +2,7 @@
 // What an exported model is compared with: for every folder of the command line that holds a net.prototxt, random weights
 // (weights.caffemodel), random inputs and what our own TEST phase makes of them, as raw f32, with index.json to say which
 // file is which blob and of what shape. Inputs whose names begin with "index", "positive" or "tied" get whole numbers of
-// 0 to 4, numbers above 0, and whole numbers of 0 to 2.
+// 0 to 4, numbers above 0, and whole numbers of 0 to 2; those with "flags" get 0 or 1.
 #include <ATen/core/Tensor.h>
 
 #include <cmath>
@@ -41,6 +41,8 @@ void FillWeights(const Layer& layer, Random& random) {
     const at::Tensor& blob = layer.blobs()[i].data;
     if (layer.type() == "BatchNorm") {
       i == 2 ? Fill(blob, 1.5, 2.5, random) : i == 1 ? Fill(blob, 1, 3, random) : Fill(blob, -1, 1, random);
+    } else if (layer.type() == "BN" && i == 3) {
+      Fill(blob, 1, 3, random);
     } else if (layer.type() == "Scale" && i == 0) {
       Fill(blob, 0.5, 1.5, random);
     } else if (blob.dim() < 2) {
@@ -75,6 +77,8 @@ Status Compute(const std::string& folder) {
         FillWhole(blob.data, 4, random);
       } else if (name.starts_with("tied")) {
         FillWhole(blob.data, 2, random);
+      } else if (name.starts_with("flags")) {
+        FillWhole(blob.data, 1, random);
       } else {
         Fill(blob.data, name.starts_with("positive") ? 0.5 : -2, 2, random);
       }

@@ -76,7 +76,7 @@ caffe::DeployNet ReadDeployNet(const Flags& flags, Format format) {
   options.batch = flags.batch;
   options.outputs = flags.outputs;
   for (const std::string& shape : flags.shapes) ReadShape(shape, &options);
-  if (format == Format::kOnnx) options.exports = [](const std::string& type) { return caffe::FindOnnxConverter(type) != nullptr; };
+  if (format == Format::kOnnx) options.why_not = caffe::WhyNotOnnx;
   Result<caffe::DeployNet> deploy = caffe::MakeDeployNet(*parameters, options);
   if (!deploy.ok()) Fail(flags.model + ": " + deploy.status().message());
   return *std::move(deploy);

@@ -140,24 +140,17 @@ Result<LayerParameter> InputFor(const LayerParameter& layer, const std::set<std:
   return input;
 }
 
-Status CheckTypes(const DeployNet& deploy, const DeployOptions& options) {
-  std::vector<Unexported> missing;
-  for (const LayerParameter& layer : deploy.net.layer()) {
-    const bool known = layer.type() == "Input" || !options.exports || options.exports(layer.type());
-    if (!known) missing.push_back({layer.name(), layer.type(), ""});
-  }
-  return CannotExport(missing);
-}
-
 }  // namespace
 
-Status CannotExport(const std::vector<Unexported>& layers) {
+Status CheckExported(const NetParameter& net, const WhyNot& why_not) {
   std::vector<std::pair<std::string, std::vector<std::string>>> kinds;  // what, and the layers of that kind
-  for (const Unexported& layer : layers) {
-    const std::string what = layer.type + (layer.reason.empty() ? "" : " with " + layer.reason);
+  for (const LayerParameter& layer : net.layer()) {
+    const std::optional<std::string> why = layer.type() == "Input" ? std::nullopt : why_not(layer);
+    if (!why.has_value()) continue;
+    const std::string what = layer.type() + *why;
     auto same = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == what; });
     if (same == kinds.end()) same = kinds.emplace(same, what, std::vector<std::string>());
-    same->second.push_back("'" + layer.layer + "'");
+    same->second.push_back("'" + layer.name() + "'");
   }
   std::string text;
   for (const auto& [what, names] : kinds) {
@@ -165,7 +158,8 @@ Status CannotExport(const std::vector<Unexported>& layers) {
     for (std::size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : ", ") + names[i];
     text += ")";
   }
-  return text.empty() ? OkStatus() : Unimplemented("cannot export " + text);
+  if (text.empty()) return OkStatus();
+  return Unimplemented("cannot export " + text + "; --output NAME ends the net at a blob before such a layer");
 }
 
 Result<DeployNet> MakeDeployNet(const NetParameter& net, const DeployOptions& options) {
@@ -192,7 +186,7 @@ Result<DeployNet> MakeDeployNet(const NetParameter& net, const DeployOptions& op
       return InvalidArgument("the net has no input '" + name + "' that is read, for which --shape says a shape");
     }
   }
-  POSEIDON_RETURN_IF_ERROR(CheckTypes(deploy, options));
+  if (options.why_not) POSEIDON_RETURN_IF_ERROR(CheckExported(deploy.net, options.why_not));
   if (options.batch > 0) deploy.net = WithBatch(deploy, options.batch);
   return deploy;
 }

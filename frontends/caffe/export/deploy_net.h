@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,13 +14,15 @@
 
 namespace poseidon::caffe {
 
+// Why a layer has no form in the file that is asked for: words to follow its type in a sentence, perhaps none. nullopt: it has one.
+using WhyNot = std::function<std::optional<std::string>(const LayerParameter& layer)>;
+
 struct DeployOptions {
   NetState state;          // its phase is TEST
   std::int64_t batch = 0;  // of the inputs; 0: what the net says
   std::map<std::string, std::vector<std::int64_t>> shapes;  // of inputs, by name, before what the net says
   std::vector<std::string> outputs;                         // blobs; none: all that no layer reads
-  // Whether a layer of that type can be exported; empty: all can.
-  std::function<bool(const std::string& type)> exports;
+  WhyNot why_not;  // empty: all layers can be exported
 };
 
 // A net as one deploys it: of `net`, read and upgraded, what the state has and the outputs need.
@@ -40,12 +43,9 @@ NetParameter WithBatch(const DeployNet& deploy, std::int64_t batch);
 // The extent of the first axis of the first input; 0 where it has no axes.
 std::int64_t BatchOf(const DeployNet& deploy);
 
-// A layer that has no form in the file that is asked for, and why where its type alone does not say it.
-struct Unexported {
-  std::string layer, type, reason;
-};
-// "cannot export LSTM (layers 'a' and 'b'), Pooling with pool: STOCHASTIC (layer 'c')": all of them. OK where there are none.
-Status CannotExport(const std::vector<Unexported>& layers);
+// "cannot export Filter, which passes ... (layers 'a', 'b'); Python, which runs ... (layer 'c')": kUnimplemented with all of them. OK
+// where there are none. Input layers need no form.
+Status CheckExported(const NetParameter& net, const WhyNot& why_not);
 
 }  // namespace poseidon::caffe
 

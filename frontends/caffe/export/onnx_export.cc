@@ -86,18 +86,10 @@ class Walk {
   Walk(const Net& net, const Shapes& shapes) : net_(net), shapes_(shapes), graph_(Kept(net)) {}
 
   Status Run(const DeployNet& deploy) {
-    std::vector<Unexported> missing;
     for (int i = 0; i < net_.layer_count(); ++i) {
       const LayerParameter& param = net_.layer(i).param();
-      const Status added = Add(i);
-      if (added.code() != StatusCode::kUnimplemented) {
-        POSEIDON_RETURN_IF_ERROR(added.WithPrefix("layer '" + param.name() + "' (" + param.type() + ")"));
-        continue;
-      }
-      missing.push_back({param.name(), param.type(), added.message()});
-      for (std::size_t j = 0; j < net_.tops(i).size(); ++j) Set(i, j, "");  // so that the others are looked at too
+      POSEIDON_RETURN_IF_ERROR(Add(i).WithPrefix("layer '" + param.name() + "' (" + param.type() + ")"));
     }
-    POSEIDON_RETURN_IF_ERROR(CannotExport(missing));
     std::vector<std::pair<std::string, ExportShape>> outputs;
     for (const std::string& blob : deploy.outputs) outputs.emplace_back(blob, shape_of_.at(blob));
     graph_.NameValues(value_of_, outputs);
@@ -132,9 +124,7 @@ class Walk {
       const bool is_empty = std::find(shape.extents.begin(), shape.extents.end(), 0) != shape.extents.end();
       if (is_empty) return InvalidArgument("makes a blob without numbers");
     }
-    const OnnxConverter convert = FindOnnxConverter(param.type());
-    if (convert == nullptr) return Unimplemented("");
-    POSEIDON_ASSIGN_OR_RETURN(const Values tops, convert(layer, graph_));
+    POSEIDON_ASSIGN_OR_RETURN(const Values tops, FindOnnxConverter(param.type())(layer, graph_));
     for (std::size_t i = 0; i < tops.size(); ++i) Set(index, i, tops[i]);
     return OkStatus();
   }
@@ -159,6 +149,7 @@ std::unique_ptr<Net> WithOneImageMore(const Net& net, const DeployNet& deploy) {
 }  // namespace
 
 Result<onnx::ModelProto> ToOnnx(const Net& net, const DeployNet& deploy, bool any_batch, const std::string& version) {
+  POSEIDON_RETURN_IF_ERROR(CheckExported(deploy.net, WhyNotOnnx));
   Shapes shapes(net, BatchOf(deploy));
   const std::unique_ptr<Net> larger = any_batch && BatchOf(deploy) > 0 ? WithOneImageMore(net, deploy) : nullptr;
   if (larger != nullptr && !shapes.CompareWith(*larger)) shapes.FixBatch();

@@ -10,11 +10,16 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "raw_data is little-endian");
 
-void Describe(const std::string& name, const ExportShape& shape, onnx::ValueInfoProto* info) {
+// A tensor of any shape.
+onnx::TypeProto::Tensor* Describe(const std::string& name, onnx::ValueInfoProto* info) {
   info->set_name(name);
   onnx::TypeProto::Tensor* const type = info->mutable_type()->mutable_tensor_type();
   type->set_elem_type(onnx::TensorProto::FLOAT);
-  onnx::TensorShapeProto* const dims = type->mutable_shape();
+  return type;
+}
+
+void Describe(const std::string& name, const ExportShape& shape, onnx::ValueInfoProto* info) {
+  onnx::TensorShapeProto* const dims = Describe(name, info)->mutable_shape();
   for (const std::int64_t extent : shape.extents) {
     onnx::TensorShapeProto::Dimension* const dim = dims->add_dim();
     if (extent != kAnyBatch) {
@@ -51,6 +56,14 @@ onnx::AttributeProto Attribute(const std::string& name, const std::vector<std::i
   return attribute;
 }
 
+onnx::AttributeProto Attribute(const std::string& name, const std::string& value) {
+  onnx::AttributeProto attribute;
+  attribute.set_name(name);
+  attribute.set_type(onnx::AttributeProto::STRING);
+  attribute.set_s(value);
+  return attribute;
+}
+
 std::string OnnxGraph::Unique(const std::string& name) {
   std::string unique = name;
   for (int number = 2; !taken_.insert(unique).second; ++number) unique = name + "#" + std::to_string(number);
@@ -76,6 +89,29 @@ Values OnnxGraph::Nodes(const std::string& op, const Values& inputs, std::size_t
   return values;
 }
 
+Values OnnxGraph::Scan(const Values& states, const Values& sequences, const Step& step) {
+  OnnxGraph body(std::move(taken_));  // ONNX lets no name of a body be one of the graph around it
+  body.BeginLayer(layer_ + "/step");
+  Values inputs = states;
+  inputs.insert(inputs.end(), sequences.begin(), sequences.end());
+  Values given;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    given.push_back(body.Unique(body.layer_ + "/given"));
+    Describe(given.back(), body.proto_.add_input());
+  }
+  const Values made = step(given, body);
+  for (const std::string& value : made) {  // a value may be a state and left by the step: outputs are values of their own
+    Describe(body.Node("Identity", {value}), body.proto_.add_output());
+  }
+  body.proto_.set_name(body.layer_);
+  taken_ = std::move(body.taken_);
+  onnx::AttributeProto attribute;
+  attribute.set_name("body");
+  attribute.set_type(onnx::AttributeProto::GRAPH);
+  attribute.mutable_g()->Swap(&body.proto_);
+  return Nodes("Scan", inputs, made.size(), {attribute, Attribute("num_scan_inputs", static_cast<std::int64_t>(sequences.size()))});
+}
+
 onnx::TensorProto* OnnxGraph::AddTensor(const std::string& name, const std::vector<std::int64_t>& shape) {
   onnx::TensorProto* const tensor = proto_.add_initializer();
   tensor->set_name(Unique(layer_ + "." + name));
@@ -97,9 +133,15 @@ std::string OnnxGraph::Floats(const std::string& name, const std::vector<std::in
 }
 
 std::string OnnxGraph::Ints(const std::string& name, const std::vector<std::int64_t>& numbers) {
-  onnx::TensorProto* const tensor = AddTensor(name, {static_cast<std::int64_t>(numbers.size())});
+  return AddInts(name, {static_cast<std::int64_t>(numbers.size())}, numbers);
+}
+
+std::string OnnxGraph::Int(const std::string& name, std::int64_t number) { return AddInts(name, {}, {&number, 1}); }
+
+std::string OnnxGraph::AddInts(const std::string& name, const std::vector<std::int64_t>& shape, std::span<const std::int64_t> numbers) {
+  onnx::TensorProto* const tensor = AddTensor(name, shape);
   tensor->set_data_type(onnx::TensorProto::INT64);
-  tensor->set_raw_data(numbers.data(), numbers.size() * sizeof(std::int64_t));
+  tensor->set_raw_data(numbers.data(), numbers.size_bytes());
   return tensor->name();
 }
 

@@ -3,6 +3,7 @@
 #define POSEIDON_FRONTENDS_CAFFE_EXPORT_ONNX_GRAPH_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -33,6 +34,7 @@ using Attributes = std::vector<onnx::AttributeProto>;
 onnx::AttributeProto Attribute(const std::string& name, std::int64_t value);
 onnx::AttributeProto Attribute(const std::string& name, double value);
 onnx::AttributeProto Attribute(const std::string& name, const std::vector<std::int64_t>& values);
+onnx::AttributeProto Attribute(const std::string& name, const std::string& value);
 
 // An ONNX graph that grows node by node. Each function adds what it says and returns the name of the value; names are
 // made of the present layer's and of what the value is, and none is given twice. Thread: one at a time.
@@ -50,10 +52,17 @@ class OnnxGraph {
   std::string Node(const std::string& op, const Values& inputs, const Attributes& attributes = {});
   Values Nodes(const std::string& op, const Values& inputs, std::size_t outputs, const Attributes& attributes = {});
 
+  // A loop over the first axis of `sequences`, which are equally long. `step` adds the nodes of one step to the body: from the present
+  // `states` and then the slices of `sequences` it makes the next states and then what each step leaves. Returns the states after the
+  // last step, and what the steps left, one behind the other along a new first axis. Constants belong to this graph: the body reads them.
+  using Step = std::function<Values(const Values& given, OnnxGraph& body)>;
+  Values Scan(const Values& states, const Values& sequences, const Step& step);
+
   // Constants. The numbers of Weights are those that the layer has learned; who shares them shares the constant.
   std::string Weights(const std::string& name, const std::vector<std::int64_t>& shape, std::span<const float> numbers);
   std::string Floats(const std::string& name, const std::vector<std::int64_t>& shape, std::span<const float> numbers);
   std::string Ints(const std::string& name, const std::vector<std::int64_t>& numbers);
+  std::string Int(const std::string& name, std::int64_t number);  // of no axes, as Scalar
   std::string Scalar(double number);
 
   // Frequent nodes; those that would change nothing return `value` itself.
@@ -74,6 +83,7 @@ class OnnxGraph {
 
  private:
   std::string Unique(const std::string& name);
+  std::string AddInts(const std::string& name, const std::vector<std::int64_t>& shape, std::span<const std::int64_t> numbers);
   onnx::TensorProto* AddTensor(const std::string& name, const std::vector<std::int64_t>& shape);
   void Rename(const std::map<std::string, std::string>& names);
   void AddOutput(const std::string& blob, const std::string& value, const ExportShape& shape);

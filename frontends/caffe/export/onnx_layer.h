@@ -3,6 +3,7 @@
 #define POSEIDON_FRONTENDS_CAFFE_EXPORT_ONNX_LAYER_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,12 +37,13 @@ struct ExportedLayer {
   }
 };
 
-// Adds nodes that compute in the TEST phase what the layer does, and returns the values of its tops. kUnimplemented, with the
-// reason, where there are none that would.
+// Adds nodes that compute in the TEST phase what the layer does, and returns the values of its tops.
 using OnnxConverter = Result<Values> (*)(const ExportedLayer& layer, OnnxGraph& graph);
 
 // Null where layers of that type cannot be exported; onnx_converters.inc lists the others.
 OnnxConverter FindOnnxConverter(const std::string& type);
+// Why no model can have this layer: words to follow its type in a sentence. nullopt: a model can.
+std::optional<std::string> WhyNotOnnx(const LayerParameter& layer);
 
 // An axis of a blob with that many, counted from the end when negative, as the net has checked it.
 inline std::int64_t AxisOf(std::int64_t axis, std::int64_t axes) { return axis < 0 ? axis + axes : axis; }
@@ -50,9 +52,13 @@ std::vector<std::int64_t> AxesFrom(std::int64_t first, std::int64_t last);
 // The extents from an axis on, of which none is kAnyBatch.
 std::int64_t ProductFrom(const ExportShape& shape, std::int64_t axis);
 
+// False where the size of planes, the last two of four axes, grows with the batch; the model is then one of a fixed batch.
+bool KnowsPlanes(const ExportShape& shape, OnnxGraph& graph);
+
 // The windows of a pooling over two axes, which are the last of four.
 struct PoolWindows {
-  bool is_max = true;
+  enum class Kind { kMax, kMean, kMeanOfDraws };  // kMeanOfDraws: what stochastic pooling is in tests
+  Kind kind = Kind::kMax;
   std::vector<std::int64_t> kernel, stride, pad;
 };
 // Returns the value, and with `with_places` also in which element of its plane each maximum is. `from` and `to`: heights and

@@ -31,7 +31,6 @@ Result<Values> ConvertAlias(const ExportedLayer& layer, OnnxGraph&) { return Val
 // Nothing, but with fields of forks (layers/dropout_layer.cc).
 Result<Values> ConvertDropout(const ExportedLayer& layer, OnnxGraph& graph) {
   const auto& options = layer.param.dropout_param();
-  if (options.sample_weights_test()) return Unimplemented("sample_weights_test");
   if (options.scale_train()) return One(layer.bottoms[0]);
   return One(graph.Times(layer.bottoms[0], 1 - Option(options.dropout_ratio())));
 }
@@ -59,6 +58,10 @@ Result<Values> ConvertElu(const ExportedLayer& layer, OnnxGraph& graph) {
 Result<Values> ConvertClip(const ExportedLayer& layer, OnnxGraph& graph) {
   const auto& options = layer.param.clip_param();
   return One(graph.Node("Clip", {layer.bottoms[0], graph.Scalar(Option(options.min())), graph.Scalar(Option(options.max()))}));
+}
+
+Result<Values> ConvertRelu6(const ExportedLayer& layer, OnnxGraph& graph) {
+  return One(graph.Node("Clip", {layer.bottoms[0], graph.Scalar(0), graph.Scalar(6)}));
 }
 
 Result<Values> ConvertSwish(const ExportedLayer& layer, OnnxGraph& graph) {

@@ -12,8 +12,16 @@ using Pair = std::vector<std::int64_t>;  // height, width
 
 Pair Spatial(const ExportShape& shape) { return {shape.extents[2], shape.extents[3]}; }
 
+// Of Pooling and of SPP.
+template <typename Options>
+PoolWindows::Kind KindOf(const Options& options) {
+  return options.pool() == Options::MAX   ? PoolWindows::Kind::kMax
+         : options.pool() == Options::AVE ? PoolWindows::Kind::kMean
+                                          : PoolWindows::Kind::kMeanOfDraws;
+}
+
 PoolWindows WindowsOf(const PoolingParameter& options, const Pair& from) {
-  PoolWindows windows{.is_max = options.pool() == PoolingParameter::MAX, .kernel = {}, .stride = {}, .pad = {}};
+  PoolWindows windows{.kind = KindOf(options), .kernel = {}, .stride = {}, .pad = {}};
   const auto pair = [](bool both, std::int64_t one, std::int64_t h, std::int64_t w) { return both ? Pair{h, w} : Pair{one, one}; };
   windows.kernel = options.global_pooling()
                        ? from
@@ -47,6 +55,14 @@ std::string AddMean(const PoolWindows& windows, std::string value, const Pair& b
                      Attribute("count_include_pad", std::int64_t{reaches ? 0 : 1})});
 }
 
+// Sum of x^2 over sum of x, or 0 where that sum is not above 0.
+std::string AddMeanOfDraws(const PoolWindows& windows, const std::string& x, const Pair& beyond, OnnxGraph& graph) {
+  const std::string mean = AddMean(windows, x, beyond, graph);
+  const std::string of_squares = AddMean(windows, graph.Node("Mul", {x, x}), beyond, graph);
+  const std::string zero = graph.Scalar(0);
+  return graph.Node("Where", {graph.Node("Greater", {mean, zero}), graph.Node("Div", {of_squares, mean}), zero});
+}
+
 }  // namespace
 
 Values AddPooling(const PoolWindows& windows, const std::string& value, const Pair& from, const Pair& to, bool with_places,
@@ -55,7 +71,8 @@ Values AddPooling(const PoolWindows& windows, const std::string& value, const Pa
   for (std::size_t i = 0; i < 2; ++i) {
     beyond[i] = (to[i] - 1) * windows.stride[i] + windows.kernel[i] - from[i] - 2 * windows.pad[i];
   }
-  if (!windows.is_max) return {AddMean(windows, value, beyond, graph)};
+  if (windows.kind == PoolWindows::Kind::kMean) return {AddMean(windows, value, beyond, graph)};
+  if (windows.kind == PoolWindows::Kind::kMeanOfDraws) return {AddMeanOfDraws(windows, value, beyond, graph)};
   const Values both = graph.Nodes("MaxPool", {value}, with_places ? 2 : 1,
                                   {Attribute("kernel_shape", windows.kernel), Attribute("strides", windows.stride),
                                    Attribute("pads", Pads(windows.pad, beyond))});
@@ -67,9 +84,8 @@ Values AddPooling(const PoolWindows& windows, const std::string& value, const Pa
 
 Result<Values> ConvertPooling(const ExportedLayer& layer, OnnxGraph& graph) {
   const auto& options = layer.param.pooling_param();
-  if (options.pool() == PoolingParameter::STOCHASTIC) return Unimplemented("pool: STOCHASTIC");
   const bool with_places = layer.top_shapes.size() > 1;
-  if (options.global_pooling() && !with_places) {
+  if (options.global_pooling() && !with_places && options.pool() != PoolingParameter::STOCHASTIC) {
     return Values{graph.Node(options.pool() == PoolingParameter::MAX ? "GlobalMaxPool" : "GlobalAveragePool", layer.bottoms)};
   }
   const Pair from = Spatial(layer.bottom_shapes[0]);
@@ -79,12 +95,11 @@ Result<Values> ConvertPooling(const ExportedLayer& layer, OnnxGraph& graph) {
 // Level i has 2^i x 2^i windows, and levels are laid one after the other in one row per image.
 Result<Values> ConvertSpp(const ExportedLayer& layer, OnnxGraph& graph) {
   const auto& options = layer.param.spp_param();
-  if (options.pool() == SPPParameter::STOCHASTIC) return Unimplemented("pool: STOCHASTIC");
   const Pair from = Spatial(layer.bottom_shapes[0]);
   Values levels;
   for (std::uint32_t level = 0; level < options.pyramid_height(); ++level) {
     const std::int64_t bins = std::int64_t{1} << level;
-    PoolWindows windows{.is_max = options.pool() == SPPParameter::MAX, .kernel = {}, .stride = {}, .pad = {}};
+    PoolWindows windows{.kind = KindOf(options), .kernel = {}, .stride = {}, .pad = {}};
     Pair to;
     for (const std::int64_t extent : from) {
       const std::int64_t kernel = (extent + bins - 1) / bins;
@@ -116,7 +131,7 @@ Result<Values> ConvertLrn(const ExportedLayer& layer, OnnxGraph& graph) {
   }
   // x / (1 + alpha * (mean of x^2 over size x size pixels, padded by zeros))^beta
   const std::string& x = layer.bottoms[0];
-  const PoolWindows windows{.is_max = false, .kernel = {size, size}, .stride = {1, 1}, .pad = {size / 2, size / 2}};
+  const PoolWindows windows{.kind = PoolWindows::Kind::kMean, .kernel = {size, size}, .stride = {1, 1}, .pad = {size / 2, size / 2}};
   const Pair plane = Spatial(layer.bottom_shapes[0]);
   const std::string mean = AddPooling(windows, graph.Node("Mul", {x, x}), plane, plane, /*with_places=*/false, graph).front();
   const std::string scale = graph.Node("Pow", {graph.Plus(graph.Times(mean, alpha), 1), graph.Scalar(beta)});

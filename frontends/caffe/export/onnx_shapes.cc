@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers that move numbers and compute none.
-#include <limits>
+#include <algorithm>
+#include <utility>
 
 #include "frontends/caffe/export/onnx_layer.h"
 #include "frontends/caffe/proto/at.h"
@@ -58,6 +59,30 @@ Result<Values> ConvertTile(const ExportedLayer& layer, OnnxGraph& graph) {
   std::vector<std::int64_t> repeats(layer.bottom_shapes[0].extents.size(), 1);
   At(repeats, AxisOf(options.axis(), layer.bottom_shapes[0].axes())) = options.tiles();
   return Values{graph.Node("Tile", {layer.bottoms[0], graph.Ints("repeats", repeats)})};
+}
+
+// Axis i of the top is axis order[i] of the bottom; axes that are not named follow in their order.
+Result<Values> ConvertPermute(const ExportedLayer& layer, OnnxGraph& graph) {
+  const auto& options = layer.param.permute_param();
+  std::vector<std::int64_t> order(options.order().begin(), options.order().end());
+  for (std::int64_t axis = 0; axis < layer.bottom_shapes[0].axes(); ++axis) {
+    if (std::find(order.begin(), order.end(), axis) == order.end()) order.push_back(axis);
+  }
+  return Values{graph.Node("Transpose", layer.bottoms, {Attribute("perm", order)})};
+}
+
+// Channel j of group i becomes channel i of group j.
+Result<Values> ConvertShuffleChannel(const ExportedLayer& layer, OnnxGraph& graph) {
+  const ExportShape& from = layer.bottom_shapes[0];
+  const std::int64_t groups = layer.param.shuffle_channel_param().group();
+  ExportShape apart = from;
+  apart.extents[1] = groups;
+  const bool any = from.extents[1] == kAnyBatch;
+  apart.extents.insert(apart.extents.begin() + 2, any ? kAnyBatch : from.extents[1] / groups);
+  std::vector<std::int64_t> order = AxesFrom(0, apart.axes());
+  std::swap(order[1], order[2]);
+  const std::string dealt = graph.Node("Transpose", {graph.Reshape(layer.bottoms[0], from, apart)}, {Attribute("perm", order)});
+  return Values{graph.Node("Reshape", {dealt, graph.Ints("shape", from.extents)})};
 }
 
 // Rows of the first bottom, which the second one counts.
