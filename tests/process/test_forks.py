@@ -30,7 +30,8 @@ layer { name: "excite" type: "Axpy" bottom: "gate" bottom: "shuffle" bottom: "wi
 def test_a_net_of_forks_trains_on_two_workers(bench):
     solver = bench.solver(net=forked_net(bench), max_iter=12, test_interval=6, snapshot=6, snapshot_after_train=True,
                           snapshot_prefix=bench.folder / "snap", solver_data_type=1)
-    done = bench.train(solver, "--workers", 2)
+    flags = ("--workers", 2, "--scheme", "ip1=kv")  # the same plan, whatever the times are
+    done = bench.train(solver, *flags)
     assert done.err.text.count(NOTE) == 1, done.err.text
     assert done.err.text.count("'cache' is not looked at") == 1
     assert done.err.text.count("'default_forward_type'") == 1
@@ -38,9 +39,28 @@ def test_a_net_of_forks_trains_on_two_workers(bench):
     assert "'conv_algorithm' is not looked at" in done.err.text
     assert done.summary["replicas_equal"]
     # Statistics are saved and come back.
-    resumed = bench.train(solver, "--workers", 2, "--snapshot", bench.folder / "snap_iter_6.solverstate", run_dir="resumed")
+    resumed = bench.train(solver, *flags, "--snapshot", bench.folder / "snap_iter_6.solverstate", run_dir="resumed")
     assert resumed.summary["weights_hash"] == done.summary["weights_hash"]
     assert resumed.summary["test"] == done.summary["test"]
+
+
+def test_weights_of_a_margin_stay_equal_however_few_batches_a_worker_tests(bench):
+    """MarginInnerProduct scales its weights when it trains; three workers share a test of two batches."""
+    net = bench.lenet().read_text()
+    layer = net.index('layer {\n  name: "ip2"')
+    scores = """layer { name: "ip2" type: "MarginInnerProduct" bottom: "ip1" bottom: "label" top: "ip2" top: "lambda"
+  margin_inner_product_param { num_output: 10 type: QUADRUPLE base: 100 gamma: 0.1 lambda_min: 2 weight_filler { type: "xavier" } } }
+layer { name: "silence" type: "Silence" bottom: "lambda" }
+"""
+    rest = net[layer:]
+    net = net[:layer] + scores + rest[rest.index("layer {", 1):]
+    solver = bench.solver(net=bench.write("margin.prototxt", net), max_iter=12, test_interval=3, test_iter=2, snapshot=6,
+                          snapshot_after_train=True, snapshot_prefix=bench.folder / "snap")
+    flags = ("--workers", 3, "--scheme", "ip1=kv")  # the same plan, whatever the times are
+    done = bench.train(solver, *flags)
+    assert done.summary["replicas_equal"]
+    resumed = bench.train(solver, *flags, "--snapshot", bench.folder / "snap_iter_6.solverstate", run_dir="resumed")
+    assert resumed.summary["weights_hash"] == done.summary["weights_hash"]
 
 
 def test_a_net_is_timed_with_the_same_notes(bench):

@@ -43,11 +43,21 @@ Status BatchLayer::ReadFrom(std::unique_ptr<SampleSource> samples, const Reading
   return OkStatus();
 }
 
+EpochDraw BatchLayer::Shuffle(const std::string& suffix) const {
+  return [seed = context().seed, name = unique_name() + suffix](std::uint64_t epoch) -> EpochBits {
+    const RandomStream stream(seed, RandomPurpose::kShuffle, name, epoch);
+    return [stream](std::uint64_t number) { return stream.Draw(number, 0)[0]; };
+  };
+}
+
 Status BatchLayer::Reshape(const Blobs& /*bottom*/, const Blobs& top) {
-  const ImageShape& image = source_->image_shape();
-  SetShape(top[0], {rows_, image.channels, image.height, image.width}, options());
-  if (top.size() > 1) SetShape(top[1], {rows_}, options());
+  ShapeTops(rows_, source_->image_shape(), top);
   return OkStatus();
+}
+
+void BatchLayer::ShapeTops(std::int64_t rows, const ImageShape& image, const Blobs& top) {
+  SetShape(top[0], {rows, image.channels, image.height, image.width}, options());
+  if (top.size() > 1) SetShape(top[1], {rows}, options());
 }
 
 std::uint64_t BatchLayer::FirstSample(std::uint64_t batch) const {
@@ -57,14 +67,18 @@ std::uint64_t BatchLayer::FirstSample(std::uint64_t batch) const {
   return trains ? FirstTrainSample(batch, context().share, rows) : FirstTestSample(batch, rows);
 }
 
-// The tops become the batch that was read, no copy; what they were goes back to the readers.
 Status BatchLayer::Forward(const Blobs& /*bottom*/, const Blobs& top) {
   const std::uint64_t first = FirstSample(context().pass->batch);
   POSEIDON_RETURN_IF_ERROR(source_->Take(skip_ + first, &batch_));
   first_ = skip_ + first;
-  top[0]->data = batch_.images;
-  if (top.size() > 1) top[1]->data = batch_.labels;
+  FillTops(batch_, top);
   return OkStatus();
+}
+
+// No copy; what they were goes back to the readers.
+void BatchLayer::FillTops(const Batch& batch, const Blobs& top) {
+  top[0]->data = batch.images;
+  if (top.size() > 1) top[1]->data = batch.labels;
 }
 
 std::string BatchLayer::RecordAt(std::int64_t row) const {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "frontends/caffe/data/batch_source.h"
+#include "frontends/caffe/data/epoch_order.h"
 #include "frontends/caffe/data/source_part.h"
 #include "frontends/caffe/net/layer.h"
 
@@ -37,8 +38,15 @@ class BatchLayer : public Layer {
   Status CheckRows(std::uint32_t rows) const;
   // In SetUp: reads ahead from `samples`, transformed by transform_param.
   Status ReadFrom(std::unique_ptr<SampleSource> samples, const Reading& reading, const TransformationParameter& transform);
+  // How a list of files is shuffled. Nothing of it depends on the worker where they share a list: all shuffle alike, and each takes
+  // its rows. `suffix` is that of a worker's own part.
+  EpochDraw Shuffle(const std::string& suffix) const;
 
  private:
+  // The tops' shapes, for `rows` images of that shape.
+  virtual void ShapeTops(std::int64_t rows, const ImageShape& image, const Blobs& top);
+  // The tops become the batch that was read.
+  virtual void FillTops(const Batch& batch, const Blobs& top);
   std::uint64_t FirstSample(std::uint64_t batch) const;
 
   std::int64_t rows_ = 0;

@@ -3,6 +3,7 @@
 // and what they refuse.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -195,6 +196,62 @@ TEST(Forks, CenterLossMovesItsCentresByItsOwnRule) {
   EXPECT_THAT(trial.Give("label", {0, 2, 0}).Error(), HasSubstr("label 2 is not among the 2 classes (row 1"));
 }
 
+// The net with a loss whose gradient at the scores are the numbers of input "slope".
+std::string MarginScores(const std::string& options) {
+  return InputsOf("data 3x3 label 3 slope 3x4") +
+         LayerOf("MarginInnerProduct", "data label", "top: 'lambda' margin_inner_product_param { num_output: 4 " + options + " weight_filler { } }") +
+         "layer { name: 'quiet' type: 'Silence' bottom: 'lambda' }"
+         "layer { name: 'times' type: 'Eltwise' bottom: 'out' bottom: 'slope' top: 'product' eltwise_param { operation: PROD } }"
+         "layer { name: 'loss' type: 'Reduction' bottom: 'product' top: 'loss' loss_weight: 1 }";
+}
+
+TEST(Forks, MarginInnerProductScoresByAngles) {
+  struct Expected {
+    std::string type;
+    std::array<double, 3> own;  // scores of the labels
+    std::vector<double> diff;
+  };
+  // Of the fork's formulas for each type, with lambda 2.
+  const Expected cases[] = {
+      {"SINGLE", {2.121320344, 2.271720556, -1.212435565},
+       {0.03383175491, 0.5571501677, 0.2896136729, -0.365503939, -0.9205437258, 0.5441141213, 0.8735096087, 1.232962342, -0.5659587071}},
+      {"DOUBLE", {1.822461853, 2.014109572, -1.970844473},
+       {0.002687416119, 0.4977441579, 0.3178753439, -0.3982544773, -0.8167273804, 0.4123170067, 0.9112182731, 1.226904952, -0.5732214204}},
+      {"TRIPLE", {1.414213562, 1.647621502, -2.90373865},
+       {-0.003545589874, 0.4864394895, 0.3229470062, -0.4041742449, -0.7967843488, 0.3883259751, 1.247084136, 1.118566817, -0.600075807}},
+      {"QUADRUPLE", {1.005965272, 1.252119879, -4.113634356},
+       {-0.006613881527, 0.4809367547, 0.3253814494, -0.406657029, -0.7883104186, 0.3782483277, 1.130480246, 1.172014101, -0.6017683856}},
+  };
+  for (const Expected& expected : cases) {
+    SCOPED_TRACE(expected.type);
+    Trial trial(MarginScores("type: " + expected.type + " base: 4 gamma: 1 lambda_min: 0.1"));
+    trial.GiveParam(0, {1, 1, 0, 0.2, -2, 1, -1, 0.5, 2, 0.3, 0.3, -0.3})
+        .Give("data", {1, 2, -1, 0.5, -1.5, 2, -2, 0.3, 0.4})
+        .Give("label", {0, 1, 3})
+        .Give("slope", {0.3, -0.2, 0.5, 0.1, -0.4, 0.7, 0.2, -0.1, 0.6, -0.3, 0.1, 0.9});
+    const auto [first, second, third] = expected.own;
+    ExpectNear(trial.Run(), {first, -2.138089935, -0.8728715609, 2.309401077, -0.7071067812, second, 1.200198396, -1.732050808, -1.202081528,
+                             -0.2672612419, 1.287485552, third});
+    ExpectNear(trial.Run("lambda"), {2});
+    ExpectNear(trial.Param(0), {0.7071067812, 0.7071067812, 0, 0.08908708064, -0.8908708064, 0.4454354032, -0.4364357805, 0.2182178902,
+                                0.8728715609, 0.5773502692, 0.5773502692, -0.5773502692});
+    trial.Backward();
+    ExpectNear(Trial::Numbers(trial.net().blob("data")->diff), expected.diff);
+    ExpectNear(Trial::Numbers(trial.net().learnable_params()[0].blob.diff), {-1.1, 1.38, -0.86, 0.75, -1.54, 1.48, 0.4, 0.73, -0.06, -1.75, 0.62, 0.06});
+  }
+}
+
+TEST(Forks, MarginInnerProductLeavesWeightsAloneInTests) {
+  Trial trial(MarginScores("type: DOUBLE lambda_min: 5"), TEST);
+  trial.GiveParam(0, std::vector<double>(12, 2)).Give("data", std::vector<double>(9, 1)).Give("label", {0, 1, 3}).Give("slope", std::vector<double>(12, 1));
+  ExpectNear(trial.Run("lambda"), {5});
+  ExpectNear(trial.Run(), std::vector<double>(12, std::sqrt(3.0)));
+  ExpectNear(trial.Param(0), std::vector<double>(12, 2));
+  ExpectGradients(Trial(MarginScores("")).Give("label", {0, 1, 3}), {"data"});
+  // A row without a direction scores nothing against nothing.
+  ExpectNear(trial.Give("data", std::vector<double>(9, 0)).Run(), std::vector<double>(12, 0));
+}
+
 TEST(Forks, UpsamplePutsNumbersWhereTheyCameFrom) {
   Trial trial(InputsOf("data 1x1x1x2 mask 1x1x1x2") + LayerOf("Upsample", "data mask", "upsample_param { scale: 2 }"));
   trial.Give("data", {5, 7}).Give("mask", {4, 3});
@@ -291,6 +348,8 @@ TEST(Forks, OptionsThatDoNotFitAreNamed) {
               HasSubstr("expected windows of five numbers, and a loss, a label and weights for each"));
   EXPECT_THAT(why("data 2x3 b 2x4", "SmoothL1Loss", "data b", ""), HasSubstr("compares shapes 2x3 and 2x4"));
   EXPECT_THAT(why("data 2x3 label 2", "CenterLoss", "data label", ""), HasSubstr("needs num_output"));
+  EXPECT_THAT(why("data 2x3 label 2", "MarginInnerProduct", "data label", ""), HasSubstr("needs num_output"));
+  EXPECT_THAT(why("data 2x3 label 3", "MarginInnerProduct", "data label", "margin_inner_product_param { num_output: 2 }"), HasSubstr("a label for each row"));
   EXPECT_THAT(why("data 1x1x3x3", "Interp", "data", ""), HasSubstr("needs height and width, a zoom_factor, or a shrink_factor"));
   EXPECT_THAT(why("data 1x1x3x3", "Interp", "data", "interp_param { zoom_factor: 2 pad_beg: -3 }"), HasSubstr("leave nothing"));
   EXPECT_THAT(why("data 1x1x3x3", "Interp", "data", "interp_param { zoom_factor: 2147483647 }"), HasSubstr("would make images of"));

@@ -5,7 +5,6 @@
 
 #include "frontends/caffe/data/listed_images.h"
 #include "frontends/caffe/layers/batch_layer.h"
-#include "frontends/caffe/net/random.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -33,15 +32,6 @@ class ImageDataLayer final : public BatchLayer {
     POSEIDON_ASSIGN_OR_RETURN(auto samples, OpenListedImages(std::move(listed)));
     return ReadFrom(std::move(samples), {.rows = data.batch_size(), .rand_skip = data.rand_skip(), .part = std::move(part)},
                     param().transform_param());
-  }
-
- private:
-  // Nothing of it depends on the worker where they share a list: all shuffle alike, and each takes its rows.
-  EpochDraw Shuffle(const std::string& suffix) const {
-    return [seed = context().seed, name = unique_name() + suffix](std::uint64_t epoch) -> EpochBits {
-      const RandomStream stream(seed, RandomPurpose::kShuffle, name, epoch);
-      return [stream](std::uint64_t number) { return stream.Draw(number, 0)[0]; };
-    };
   }
 };
 

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/data/paired_images.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+namespace poseidon::caffe {
+namespace {
+
+struct Pair {
+  std::string image, labels;
+};
+
+Result<std::vector<Pair>> ReadPairs(const std::string& path) {
+  std::string text;
+  if (const Status read = ReadFileBytes(path, &text); !read.ok()) return Status(read.code(), "image list " + read.message());
+  std::vector<Pair> pairs;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    Pair pair;
+    std::string third;
+    if (!(words >> pair.image)) continue;  // empty
+    if (!(words >> pair.labels) || words >> third) {
+      return InvalidArgument("image list " + path + ", pair " + std::to_string(pairs.size() + 1) + " is '" + line.substr(0, 100) +
+                             "', expected the paths of an image and of its labels");
+    }
+    pairs.push_back(std::move(pair));
+  }
+  if (pairs.empty()) return InvalidArgument("image list " + path + " is empty, expected lines with the paths of an image and of its labels");
+  if (pairs.size() >> 32 != 0) return InvalidArgument("image list " + path + " has 2^32 pairs or more");
+  return pairs;
+}
+
+// Where a pixel of `to` comes from among `from`, as OpenCV's INTER_NEAREST has it.
+std::int64_t NearestOf(std::int64_t at, std::int64_t from, std::int64_t to) {
+  const double step = 1 / (static_cast<double>(to) / static_cast<double>(from));
+  return std::min(static_cast<std::int64_t>(std::floor(static_cast<double>(at) * step)), from - 1);
+}
+
+// One plane, scaled by the nearest pixel.
+Image ScaledLabels(const Image& labels, ImageSize size) {
+  Image scaled;
+  scaled.shape = {1, size.height, size.width};
+  for (std::int64_t y = 0; y < size.height; ++y) {
+    const std::uint8_t* const row = labels.planes.data() + NearestOf(y, labels.shape.height, size.height) * labels.shape.width;
+    for (std::int64_t x = 0; x < size.width; ++x) scaled.planes.push_back(row[NearestOf(x, labels.shape.width, size.width)]);
+  }
+  return scaled;
+}
+
+// A part of an image, mirrored or not.
+struct Part {
+  std::int64_t top = 0, left = 0, height = 0, width = 0;
+  bool mirror = false;
+};
+void CutOut(const Part& part, Image* image) {
+  std::vector<std::uint8_t> cut;
+  cut.reserve(static_cast<std::size_t>(image->shape.channels * part.height * part.width));
+  for (std::int64_t c = 0; c < image->shape.channels; ++c) {
+    for (std::int64_t y = part.top; y < part.top + part.height; ++y) {
+      const std::uint8_t* const row = image->planes.data() + (c * image->shape.height + y) * image->shape.width;
+      for (std::int64_t x = part.left; x < part.left + part.width; ++x) cut.push_back(row[part.mirror ? image->shape.width - 1 - x : x]);
+    }
+  }
+  image->planes.assign(cut.begin(), cut.end());
+  image->shape = {image->shape.channels, part.height, part.width};
+}
+
+class PairedImages final : public SampleSource {
+ public:
+  PairedImages(std::vector<Pair> pairs, PairedImagesOptions options, Transformer transformer)
+      : pairs_(std::move(pairs)), options_(std::move(options)), transformer_(std::move(transformer)), order_(pairs_.size(), options_.shuffle),
+        name_("image list " + options_.list) {}
+
+  const std::string& name() const override { return name_; }
+  std::unique_ptr<SampleReader> MakeReader() override;
+  std::string OriginOf(std::uint64_t number) const override {
+    EpochOrder order(pairs_.size(), options_.shuffle);  // another than the readers' own, who may be at work
+    const std::uint64_t entry = order.At(number);
+    return "image " + pairs_[entry].image + " of " + Where(entry);
+  }
+
+  // For the reader that fetches.
+  std::uint64_t EntryOf(std::uint64_t number) { return order_.At(number); }
+  const Pair& pair(std::uint64_t entry) const { return pairs_[entry]; }
+  std::string Where(std::uint64_t entry) const { return "list " + options_.list + ", pair " + std::to_string(entry + 1); }
+  const PairedImagesOptions& options() const { return options_; }
+  const Transformer& transformer() const { return transformer_; }
+
+ private:
+  const std::vector<Pair> pairs_;
+  const PairedImagesOptions options_;
+  const Transformer transformer_;
+  EpochOrder order_;
+  const std::string name_;
+};
+
+class PairedImageReader final : public SampleReader {
+ public:
+  explicit PairedImageReader(PairedImages* images) : images_(images) {}
+
+  Status Fetch(std::uint64_t number) override {
+    number_ = number;
+    entry_ = images_->EntryOf(number);
+    where_ = images_->Where(entry_) + ": image " + images_->pair(entry_).image;
+    return OkStatus();
+  }
+  Status Decode(Sample* sample) override {
+    const Status decoded = DecodePair(sample);
+    return decoded.ok() ? decoded : decoded.WithPrefix(images_->Where(entry_));
+  }
+  const std::string& where() const override { return where_; }
+  bool compressed() const override { return true; }
+
+ private:
+  Status DecodePair(Sample* sample) {
+    const PairedImagesOptions& options = images_->options();
+    const Pair& pair = images_->pair(entry_);
+    POSEIDON_RETURN_IF_ERROR(ReadImageFile(options.root_folder + pair.image, options.channels, options.size, &image_));
+    POSEIDON_RETURN_IF_ERROR(ReadImageFile(options.root_folder + pair.labels, Channels::kGrey, {}, &labels_));
+    if (options.size.is_given()) labels_ = ScaledLabels(labels_, options.size);
+    const ImageShape& shape = image_.shape;
+    if (labels_.shape.height != shape.height || labels_.shape.width != shape.width) {
+      return InvalidArgument("labels " + pair.labels + " are " + std::to_string(labels_.shape.height) + "x" +
+                             std::to_string(labels_.shape.width) + ", expected " + std::to_string(shape.height) + "x" +
+                             std::to_string(shape.width) + " as the image " + pair.image);
+    }
+    POSEIDON_RETURN_IF_ERROR(Cut());
+    const Sample pixels{.shape = image_.shape, .bytes = image_.planes.data()};
+    POSEIDON_ASSIGN_OR_RETURN(ImageShape whole, images_->transformer().OutputShape(pixels.shape, pair.image));
+    const auto place = static_cast<std::size_t>(whole.height * whole.width);
+    numbers_.resize(static_cast<std::size_t>(whole.channels + 1) * place);
+    images_->transformer().Apply(pixels, {}, numbers_.data());
+    std::copy(labels_.planes.begin(), labels_.planes.end(), numbers_.end() - static_cast<std::ptrdiff_t>(place));
+    ++whole.channels;
+    *sample = {.shape = whole, .floats = numbers_.data()};
+    return OkStatus();
+  }
+
+  // The same of both.
+  Status Cut() {
+    const PairedImagesOptions& options = images_->options();
+    Part part{.height = image_.shape.height, .width = image_.shape.width};
+    const RandomWords words = options.draw(number_);
+    if (options.crop.is_given()) {
+      if (options.crop.height > part.height || options.crop.width > part.width) {
+        return InvalidArgument("image " + images_->pair(entry_).image + " is " + std::to_string(part.height) + "x" + std::to_string(part.width) +
+                               ", expected at least the crop's " + std::to_string(options.crop.height) + "x" + std::to_string(options.crop.width));
+      }
+      const auto below = [](std::uint32_t word, std::int64_t bound) {
+        return static_cast<std::int64_t>((std::uint64_t{word} * static_cast<std::uint64_t>(bound)) >> 32);
+      };
+      part.top = below(words[1], part.height - options.crop.height + 1);
+      part.left = below(words[2], part.width - options.crop.width + 1);
+      part.height = options.crop.height;
+      part.width = options.crop.width;
+    }
+    part.mirror = options.mirror && words[0] % 2 == 1;
+    if (!options.crop.is_given() && !part.mirror) return OkStatus();
+    CutOut(part, &image_);
+    CutOut(part, &labels_);
+    return OkStatus();
+  }
+
+  PairedImages* const images_;
+  std::uint64_t number_ = 0;
+  std::uint64_t entry_ = 0;
+  Image image_, labels_;
+  std::vector<float> numbers_;
+  std::string where_;
+};
+
+std::unique_ptr<SampleReader> PairedImages::MakeReader() { return std::make_unique<PairedImageReader>(this); }
+
+}  // namespace
+
+Result<std::unique_ptr<SampleSource>> OpenPairedImages(PairedImagesOptions options, Transformer transformer) {
+  POSEIDON_ASSIGN_OR_RETURN(std::vector<Pair> pairs, ReadPairs(options.list));
+  return std::unique_ptr<SampleSource>(std::make_unique<PairedImages>(std::move(pairs), std::move(options), std::move(transformer)));
+}
+
+}  // namespace poseidon::caffe

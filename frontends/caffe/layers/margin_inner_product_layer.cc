@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/mm.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "frontends/caffe/layers/labels.h"
+#include "frontends/caffe/net/layer.h"
+
+namespace poseidon::caffe {
+namespace {
+
+// psi(theta) as a function of c = cos(theta), and its derivative: cos(m theta), made to fall over all of [0, pi].
+struct Margin {
+  double value;
+  double slope;
+};
+Margin MarginAt(MarginInnerProductParameter::MarginType type, double c) {
+  const auto sign = [](double x) { return static_cast<double>((x > 0) - (x < 0)); };
+  const double half = sign(c);  // of [0, pi]
+  switch (type) {
+    case MarginInnerProductParameter::DOUBLE:
+      return {2 * half * c * c - 1, 4 * half * c};
+    case MarginInnerProductParameter::TRIPLE: {
+      const double outside = sign(std::fabs(c) - 0.5);
+      return {outside * (4 * c * c * c - 3 * c) + half * (1 + outside) - 2, outside * (12 * c * c - 3)};
+    }
+    case MarginInnerProductParameter::QUADRUPLE: {
+      const double part = half * sign(2 * c * c - 1);
+      return {part * (8 * c * c * c * c - 8 * c * c + 1) + 2 * half + part - 3, part * (32 * c * c * c - 16 * c)};
+    }
+    default:
+      return {c, 1};
+  }
+}
+
+// SphereFace's scores: x w_j for weights of norm 1, and for the row's own label |x| (psi(theta) + lambda cos(theta)) / (1 + lambda),
+// where lambda = max(base (1 + gamma n)^-power, lambda_min) in pass n. The second top is lambda.
+//
+// Two of its rules are no gradients. Weights learn by that of the scores x w without a margin, and are scaled back to norm 1 before
+// each pass that trains. What the margin sends to x has the gradient's direction, made a step of length 1 in (w, x).
+class MarginInnerProductLayer final : public Layer {
+ public:
+  using Layer::Layer;
+  Arity arity() const override { return {2, 2, 1, 2}; }
+  bool AllowForceBackward(int bottom) const override { return bottom == 0; }
+
+  Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
+    if (given().num_output() == 0) return InvalidArgument("needs num_output, the number of classes");
+    const std::int64_t axes = bottom[0]->data.dim();
+    POSEIDON_RETURN_IF_ERROR(CanonicalAxis("axis", given().axis(), axes, &axis_));
+    DeclareParam({given().num_output(), CountOf(bottom[0]->data.sizes(), axis_, axes)}, given().weight_filler());
+    return OkStatus();
+  }
+
+  Status Reshape(const Blobs& bottom, const Blobs& top) override {
+    const auto sizes = bottom[0]->data.sizes();
+    const std::int64_t rows = CountOf(sizes, 0, std::min(axis_, bottom[0]->data.dim()));
+    if (CountOf(sizes) != rows * weight(0).size(1) || bottom[1]->count() != rows) {
+      return InvalidArgument("has bottoms of shape " + ShapeText(sizes) + " and " + ShapeText(bottom[1]->data.sizes()) + ", expected " +
+                             std::to_string(weight(0).size(1)) + " numbers and a label for each row");
+    }
+    view_ = {.axis = axis_, .outer = rows, .classes = weight(0).size(0), .inner = 1};
+    Shape shape(sizes.begin(), sizes.begin() + axis_);
+    shape.push_back(view_.classes);
+    SetShape(top[0], shape, options());
+    if (top.size() > 1) SetShape(top[1], {1}, options());
+    return OkStatus();
+  }
+
+  Status Forward(const Blobs& bottom, const Blobs& top) override {
+    POSEIDON_ASSIGN_OR_RETURN(labels_, ReadLabels(bottom[1]->data, view_, std::nullopt, &bad_row_));
+    const double passes = static_cast<double>(given().iteration()) + static_cast<double>(context().pass->batch) + 1;
+    lambda_ = std::max(given().base() * std::pow(1 + given().gamma() * passes, -given().power()), double{given().lambda_min()});
+    if (top.size() > 1) top[1]->data.fill_(lambda_);
+    return options().dtype() == at::kDouble ? Score<double>(*bottom[0], *top[0]) : Score<float>(*bottom[0], *top[0]);
+  }
+
+  Status Backward(const Blobs& top, const std::vector<bool>& propagate_down, const Blobs& bottom) override {
+    if (propagate_down[1]) return InvalidArgument("cannot propagate to labels (bottom 1)");
+    const at::Tensor slopes = top[0]->diff.view({view_.outer, view_.classes});
+    const at::Tensor x = bottom[0]->data.view({view_.outer, -1});
+    if (WantsParamDiff(0)) AddParamDiff(0, at::mm(slopes.t(), x));
+    if (!propagate_down[0]) return OkStatus();
+    at::Tensor diff = DiffOf(bottom[0]).view(x.sizes());
+    at::mm_out(diff, slopes, unit_);
+    if (has_margin()) options().dtype() == at::kDouble ? AddMargin<double>(slopes, x, diff) : AddMargin<float>(slopes, x, diff);
+    return OkStatus();
+  }
+
+ private:
+  const MarginInnerProductParameter& given() const { return param().margin_inner_product_param(); }
+  bool has_margin() const { return given().type() != MarginInnerProductParameter::SINGLE; }
+
+  template <typename T>
+  static double NormOf(const T* row, std::int64_t numbers) {
+    double sum = 0;  // in one order, whatever the processor: the weights of all workers stay equal
+    for (std::int64_t i = 0; i < numbers; ++i) sum += double{row[i]} * double{row[i]};
+    return std::sqrt(sum);
+  }
+
+  // A test must not change the weights: another worker may test less.
+  template <typename T>
+  void Normalize() {
+    unit_ = phase() == TRAIN ? weight(0) : weight(0).clone();
+    const std::int64_t numbers = unit_.size(1);
+    for (std::int64_t j = 0; j < view_.classes; ++j) {
+      T* const row = unit_.mutable_data_ptr<T>() + j * numbers;
+      const double norm = NormOf(row, numbers);
+      if (norm == 0) continue;  // no direction
+      for (std::int64_t i = 0; i < numbers; ++i) row[i] = static_cast<T>(row[i] / norm);
+    }
+  }
+
+  template <typename T>
+  Status Score(const Blob& bottom, const Blob& top) {
+    Normalize<T>();
+    const at::Tensor x = bottom.data.view({view_.outer, -1});
+    at::Tensor scores = top.data.view({view_.outer, view_.classes});
+    at::mm_out(scores, x, unit_.t());
+    if (!has_margin()) return OkStatus();
+    norms_.resize(static_cast<std::size_t>(view_.outer));
+    cosines_.resize(norms_.size());
+    for (std::int64_t row = 0; row < view_.outer; ++row) {
+      T& score = scores.mutable_data_ptr<T>()[row * view_.classes + LabelOf(row)];
+      const double norm = At(norms_, row) = NormOf(x.const_data_ptr<T>() + row * x.size(1), x.size(1));
+      const double cosine = At(cosines_, row) = norm > 0 ? double{score} / norm : 0;
+      score = static_cast<T>((norm * MarginAt(given().type(), cosine).value + lambda_ * double{score}) / (1 + lambda_));
+    }
+    return OkStatus();
+  }
+
+  // To what x w sends: the margin's part instead of w, for the row's own label.
+  template <typename T>
+  void AddMargin(const at::Tensor& slopes, const at::Tensor& x, const at::Tensor& diff) const {
+    const std::int64_t numbers = x.size(1);
+    for (std::int64_t row = 0; row < view_.outer; ++row) {
+      const std::int64_t label = LabelOf(row);
+      const double norm = At(norms_, row);
+      const Margin margin = MarginAt(given().type(), At(cosines_, row));
+      // d(|x| psi) = psi' w + (psi - c psi') x / |x|
+      double of_w = margin.slope;
+      double of_x = norm > 0 ? (margin.value - At(cosines_, row) * margin.slope) / norm : 0;
+      if (const double length = std::hypot(of_w, of_x); length > 0) {
+        of_w /= length;
+        of_x /= length;
+      }
+      const double slope = double{slopes.const_data_ptr<T>()[row * view_.classes + label]} / (1 + lambda_);
+      const T* const w = unit_.const_data_ptr<T>() + label * numbers;
+      const T* const from = x.const_data_ptr<T>() + row * numbers;
+      T* const to = diff.mutable_data_ptr<T>() + row * numbers;
+      for (std::int64_t i = 0; i < numbers; ++i) {
+        to[i] = static_cast<T>(to[i] + slope * ((of_w - 1) * double{w[i]} + of_x * double{from[i]}));
+      }
+    }
+  }
+  std::int64_t LabelOf(std::int64_t row) const { return labels_.index.const_data_ptr<std::int64_t>()[row]; }
+
+  std::int64_t axis_ = 1;
+  ClassView view_;
+  Labels labels_;
+  double lambda_ = 0;
+  at::Tensor unit_;  // the weights with norm 1
+  std::vector<double> norms_;    // of x, by row
+  std::vector<double> cosines_;  // between x and its label's weights
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> MakeMarginInnerProductLayer(const LayerParameter& param, const LayerContext& context) {
+  return std::make_unique<MarginInnerProductLayer>(param, context);
+}
+
+}  // namespace poseidon::caffe
