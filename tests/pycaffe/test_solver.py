@@ -222,9 +222,63 @@ def test_logging_can_be_silenced(database, capfd, monkeypatch):
     assert capfd.readouterr().err == ""
 
 
+FAILING = """
+layer { name: "failing" type: "Python" bottom: "relu" top: "failing" python_param { module: "user_layers" layer: "Failing" } }
+"""
+
+
+def run_script(text, *arguments):
+    """A script in a process of its own; user_layers is there for it."""
+    folders = [files.pathlib.Path(caffe.__file__).parents[2], files.pathlib.Path(__file__).parent]
+    return subprocess.run([sys.executable, files.write("script.py", text), *arguments], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(str(folder) for folder in folders)})
+
+
 def test_a_script_ends_with_a_solver_at_hand(database):
-    path = files.solver(database)
-    run = subprocess.run([sys.executable, "-c", f"import poseidon.caffe as caffe\nsolver = caffe.SGDSolver({path!r})\nsolver.step(1)\n"
-                          "view = solver.net.blobs['data'].data"], capture_output=True, text=True,
-                         env={**os.environ, "PYTHONPATH": str(files.pathlib.Path(caffe.__file__).parents[2])})
+    run = run_script(f"import poseidon.caffe as caffe\nsolver = caffe.SGDSolver({files.solver(database)!r})\nsolver.step(1)\n"
+                     "view = solver.net.blobs['data'].data")
     assert run.returncode == 0 and "Traceback" not in run.stderr, run.stderr
+
+
+LATE = """
+import atexit, sys
+
+class Held:
+    def use(self):
+        self.solver.step(2)
+        self.solver.snapshot()
+        blob = self.net.blobs["failing"]
+        blob.reshape(2, 3)
+        output = self.net.forward(data=[[1, 2, 3], [4, 5, 6]])["failing"]
+        print(self.solver.iter, self.solver.weights_hash[:8], output.sum(), blob.data.sum(), flush=True)
+        print(blob.diff.shape, blob.shape, self.array.shape, flush=True)
+
+    def __del__(self):
+        if sys.argv[1] == "global":
+            self.use()
+
+held = Held()
+if sys.argv[1] == "atexit":
+    atexit.register(held.use)  # functions of atexit run last where they are registered first
+import poseidon.caffe as caffe
+held.solver = caffe.SGDSolver("solver.prototxt")
+held.solver.add_callback(lambda: None, lambda: None)
+held.net = caffe.Net("net.prototxt", caffe.TEST)
+held.array = held.net.blobs["data"].data
+if sys.argv[1] == "now":
+    held.use()
+"""
+
+
+def test_nets_are_there_until_the_process_ends(database):
+    """Functions of atexit use them, whenever they were registered. An object that ends with its module may raise, no more."""
+    files.write("net.prototxt", 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 } } }'
+                + FAILING.replace('"relu"', '"data"'))
+    files.solver(database)
+    now = run_script(LATE, "now")
+    assert now.returncode == 0 and now.stdout.startswith("2 ") and " 21.0 21.0\n(2, 3) (2, 3) (2, 3)" in now.stdout, now.stderr
+    late = run_script(LATE, "atexit")
+    assert (late.returncode, late.stdout) == (0, now.stdout), late.stderr
+    for _ in range(3):
+        last = run_script(LATE, "global")
+        assert last.returncode == 0 and (last.stdout == now.stdout or "Exception ignored" in last.stderr), last.stderr

@@ -111,6 +111,32 @@ class Counted(caffe.Layer):
             bottom[0].diff[...] = top[0].diff
 
 
+class Failing(caffe.Layer):
+    """Hands on what it gets, and raises `failure` in one pass: `passes`, counted down, says in which."""
+    failure, method, passes = None, "", 0
+
+    def setup(self, bottom, top):
+        pass
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+
+    def fail(self, method):
+        if self.phase == caffe.TRAIN and method == Failing.method:
+            Failing.passes -= 1
+            if Failing.passes == 0:
+                raise Failing.failure
+
+    def forward(self, bottom, top):
+        self.fail("forward")
+        top[0].data[...] = bottom[0].data
+
+    def backward(self, top, propagate_down, bottom):
+        self.fail("backward")
+        if propagate_down[0]:
+            bottom[0].diff[...] = top[0].diff
+
+
 class Phase(caffe.Layer):
     def setup(self, bottom, top):
         pass

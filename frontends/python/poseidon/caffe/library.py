@@ -12,6 +12,7 @@ import functools
 import os
 import pathlib
 import sys
+import weakref
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, POINTER, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
@@ -191,6 +192,21 @@ class Library:
         raise PoseidonError(self.error().decode(errors="replace"), self.code_name(code).decode(), None if culprit < 0 else culprit)
 
 
+def lasting(callback: Any) -> Any:
+    """The `callback`, which from here on is there as long as the process: whoever uses a net while Python takes its modules apart has
+    the library call it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
+    return callback
+
+
+def owned(by: object, free: Callable[..., Any], handle: int) -> weakref.finalize[..., Any]:
+    """Has what the library has made for an object, a `handle`, freed with it. What is there when the process ends stays: functions of
+    atexit and modules may still use it, and the system takes all memory back."""
+    made = weakref.finalize(by, free, handle)
+    made.atexit = False
+    return made
+
+
 @functools.cache
 def library() -> Library:
     """The library, loaded at its first use."""
@@ -199,7 +215,7 @@ def library() -> Library:
         made.check_torch()
     except PoseidonError as error:
         raise ImportError(error.message) from None
-    made.set_interrupted(interruption.asked)
+    made.set_interrupted(lasting(interruption.asked))
     return made
 
 

@@ -37,7 +37,7 @@ def _say(level: int, line: bytes) -> None:
         interruption.put(failure)
 
 
-_saying = c.Say(_say)  # lives as long as the process
+_saying = c.lasting(c.Say(_say))
 
 
 def listen() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import sys
-import weakref
 from collections.abc import Callable
 from ctypes import byref, c_void_p
 from typing import Any, ClassVar
@@ -53,7 +52,7 @@ class Kept:
         settings.listen()
         c.library().solver_new(c.encoded(prototxt), byref(options), byref(made))
         self.handle = made.value or 0
-        weakref.finalize(self, c.library().solver_free, made.value)
+        c.owned(self, c.library().solver_free, self.handle)
         rank, workers = settings.place()
         if workers > 1:  # it leaves the job when the process ends, and is there until then
             failures.install(rank)
