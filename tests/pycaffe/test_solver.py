@@ -135,6 +135,28 @@ def test_a_callback_that_looks_changes_nothing(database):
     assert min(seen) > 0 and solver.weights_hash == plain.weights_hash
 
 
+def test_on_start_sees_the_weights_of_the_iterations_before(database):
+    plain = caffe.SGDSolver(files.solver(database))
+    expected = []
+    for number in range(12):
+        expected.append((number, weights_of(plain.net)))
+        plain.step(1)
+    solver = caffe.SGDSolver(files.solver(database))  # of 12 iterations, with tests in between and a pass at the end that is shown
+    seen, gradients = [], []
+
+    def start():
+        seen.append((solver.iter, weights_of(solver.net)))
+        gradients.extend(blob.diff.any() for blobs in solver.net.params.values() for blob in blobs)
+
+    solver.add_callback(start, lambda: None)
+    solver.solve()
+    assert [number for number, _ in seen] == [number for number, _ in expected]
+    for (_, mine), (_, theirs) in zip(seen, expected):
+        for blob, other in zip(mine, theirs):
+            numpy.testing.assert_array_equal(blob, other)
+    assert solver.weights_hash == plain.weights_hash and not any(gradients)
+
+
 def test_a_solvers_net_runs_in_parts(database):
     """Also between a normalization and the scale in place on it, which `poseidon train` computes as one."""
     below, above = files.train_net(database).split('layer { name: "relu1"')

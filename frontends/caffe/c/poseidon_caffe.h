@@ -131,10 +131,6 @@ POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_place(int32_t* rank, int32
 typedef struct poseidon_caffe_solver_options {
   const char* type;  // "SGD", "Adam", ...; NULL: the one that the file names
   int64_t seed;      // where the file has no random_seed; below 0: 1
-  // Each may be NULL. A step has begun; its gradients are computed and weights are not yet updated: 0 ends the run, with a
-  // failure.
-  int32_t (*began)(void);
-  int32_t (*gradients_ready)(void);
 } poseidon_caffe_solver_options;
 
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_new(const char* prototxt, const poseidon_caffe_solver_options* options,
@@ -148,6 +144,9 @@ POSEIDON_CAFFE_API uint64_t poseidon_caffe_solver_iteration(const poseidon_caffe
 POSEIDON_CAFFE_API double poseidon_caffe_solver_rate(const poseidon_caffe_solver* solver);
 // The solver's parameters as protobuf text.
 POSEIDON_CAFFE_API const char* poseidon_caffe_solver_parameters(const poseidon_caffe_solver* solver);
+// From here on every iteration calls `began` at its beginning, when weights have all updates of those before it and gradients are
+// zero, and `gradients_ready` when its gradients are computed and weights are not yet updated. 0 ends the run, with a failure.
+POSEIDON_CAFFE_API void poseidon_caffe_solver_call(poseidon_caffe_solver* solver, int32_t (*began)(void), int32_t (*gradients_ready)(void));
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_set_base_lr(poseidon_caffe_solver* solver, float rate);
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_step(poseidon_caffe_solver* solver, uint64_t iterations);
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_solve(poseidon_caffe_solver* solver);

@@ -289,9 +289,10 @@ Status Solver::Iterate(bool display) {
   const TimePoint begin = SteadyNow();
   wait_seconds_ = 0;
   debugs_ = display && parameters_.debug_info() && options_.observer != nullptr && options_.share.rank == 0;
+  POSEIDON_RETURN_IF_ERROR(Begin());
   if (sync_ != nullptr) POSEIDON_RETURN_IF_ERROR(BeginSync());
   POSEIDON_ASSIGN_OR_RETURN(const double loss, RunPasses());
-  if (options_.gradients_ready) POSEIDON_RETURN_IF_ERROR(options_.gradients_ready());
+  if (calls_.gradients_ready) POSEIDON_RETURN_IF_ERROR(calls_.gradients_ready());
   CompleteGradients();
   Advance();
   if (parameters_.clip_gradients() >= 0 || debugs_) POSEIDON_RETURN_IF_ERROR(FinishPending());
@@ -302,6 +303,17 @@ Status Solver::Iterate(bool display) {
   Smooth(last_loss_, pending_iteration_);
   if (options_.observer != nullptr) ReportIteration(SteadyNow() - begin, display);
   return OkStatus();
+}
+
+// Without somebody who looks, updates wait for the layers' turns.
+Status Solver::Begin() {
+  if (!calls_.begins) {
+    net_->ClearParamDiffs();
+    return OkStatus();
+  }
+  POSEIDON_RETURN_IF_ERROR(FinishPending());
+  net_->ZeroParamDiffs();
+  return calls_.begins();
 }
 
 Status Solver::BeginSync() {
@@ -316,7 +328,6 @@ Status Solver::BeginSync() {
 }
 
 Result<double> Solver::RunPasses() {
-  net_->ClearParamDiffs();
   const int passes = parameters_.iter_size();
   double loss = 0;
   for (int pass = 0; pass < passes; ++pass) {

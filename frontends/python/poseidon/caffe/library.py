@@ -39,7 +39,7 @@ class View(ctypes.Structure):
 
 
 class SolverOptions(ctypes.Structure):
-    _fields_ = [("type", c_char_p), ("seed", c_int64), ("began", Event), ("gradients_ready", Event)]
+    _fields_ = [("type", c_char_p), ("seed", c_int64)]
 
 
 class Call(ctypes.Structure):
@@ -97,6 +97,7 @@ PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
     "net_learned": (BLOB, [NET, c_int32, c_int32]),
     "release": (None, [c_void_p]),
     "solver_free": (None, [SOLVER]),
+    "solver_call": (None, [SOLVER, Event, Event]),
     "solver_net": (NET, [SOLVER, c_int32]),
     "solver_iteration": (c_uint64, [SOLVER]),
     "solver_rate": (c_double, [SOLVER]),

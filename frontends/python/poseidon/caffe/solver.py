@@ -41,13 +41,12 @@ class Parameters:
 class Kept:
     """The library's solver, which lives as long as whoever has it, its nets and their blobs."""
 
-    def __init__(self, prototxt: Path, kind: str | None, callbacks: list[tuple[Callable[[], object], Callable[[], object]]]) -> None:
-        """`prototxt`, `kind`: as Solver has them. `callbacks`: whom a step calls when it begins, and when gradients are there."""
-        call = self.call  # a static method: the events must not keep the solver
-        self.events = c.Event(lambda: call(callbacks, 0)), c.Event(lambda: call(callbacks, 1))
+    def __init__(self, prototxt: Path, kind: str | None) -> None:
+        """`prototxt`, `kind`: as Solver has them."""
+        self.callbacks: list[tuple[Callable[[], object], Callable[[], object]]] = []
+        self.events: list[Any] = []
         seed = settings.seed()
-        options = c.SolverOptions(type=kind.encode() if kind else None, seed=-1 if seed is None else seed,
-                                  began=self.events[0], gradients_ready=self.events[1])
+        options = c.SolverOptions(type=kind.encode() if kind else None, seed=-1 if seed is None else seed)
         made = c_void_p()
         settings.listen()
         c.library().solver_new(c.encoded(prototxt), byref(options), byref(made))
@@ -57,6 +56,14 @@ class Kept:
         if workers > 1:  # it leaves the job when the process ends, and is there until then
             failures.install(rank)
             atexit.register(self.leave)
+
+    def add_callback(self, begins: Callable[[], object], ready: Callable[[], object]) -> None:
+        """As Solver has it. The library hears of it with the first one, because updates then wait for no layer's turn."""
+        self.callbacks.append((begins, ready))
+        if not self.events:
+            call, callbacks = self.call, self.callbacks  # a static method: the events must not keep the solver
+            self.events += [c.Event(lambda: call(callbacks, 0)), c.Event(lambda: call(callbacks, 1))]
+            c.library().solver_call(self.handle, *self.events)
 
     def leave(self) -> None:
         """The process ends: in order, or with an exception that the other workers hear of. They wait for gradients else."""
@@ -86,8 +93,7 @@ class Solver:
 
     def __init__(self, solver_file: Path) -> None:
         """`solver_file`: the prototxt."""
-        self._callbacks: list[tuple[Callable[[], object], Callable[[], object]]] = []
-        self._kept = Kept(solver_file, self._type, self._callbacks)
+        self._kept = Kept(solver_file, self._type)
         self.net = Net._of_solver(c.library().solver_net(self._kept.handle, -1), self._kept)
         self.test_nets: list[Net] = []
         while (test := c.library().solver_net(self._kept.handle, len(self.test_nets))) is not None:
@@ -125,9 +131,9 @@ class Solver:
         c.library().solver_snapshot(self._kept.handle)
 
     def add_callback(self, on_start: Callable[[], object], on_gradients_ready: Callable[[], object]) -> None:
-        """Has every iteration call `on_start` when it begins and `on_gradients_ready` once its gradients are computed, which weights
-        are then updated with."""
-        self._callbacks.append((on_start, on_gradients_ready))
+        """Has every iteration call `on_start` when it begins, with the weights that the iterations before it have made and gradients
+        of zero, and `on_gradients_ready` once its gradients are computed, which weights are then updated with."""
+        self._kept.add_callback(on_start, on_gradients_ready)
 
     @property
     def weights_hash(self) -> str:
