@@ -157,6 +157,51 @@ def test_on_start_sees_the_weights_of_the_iterations_before(database):
     assert solver.weights_hash == plain.weights_hash and not any(gradients)
 
 
+FAILING = """
+layer { name: "failing" type: "Python" bottom: "relu" top: "failing" python_param { module: "user_layers" layer: "Failing" } }
+"""
+
+
+def with_failing(text, bottom="conv1", reader="score"):
+    """The training net, with such a layer between `bottom`, a blob, and the layer that reads it: between those that learn."""
+    text = text.replace(f'bottom: "{bottom}" top: "{reader}"', f'bottom: "failing" top: "{reader}"')
+    return text.replace(f'layer {{ name: "{reader}"', FAILING.replace('"relu"', f'"{bottom}"') + f'layer {{ name: "{reader}"')
+
+
+@pytest.mark.parametrize("clip", [-1, 0.05])
+@pytest.mark.parametrize("where", ["forward", "backward", "start", "ready", "interrupted"])
+def test_an_iteration_that_raises_updates_no_layer(database, user_layers, where, clip):
+    """The weights are those of the iterations before it, in all layers; the next step makes it anew."""
+    net = '"%s"' % files.write("failing.prototxt", with_failing(files.train_net(database)))
+    user_layers.Failing.method = ""
+    path = files.solver(database, net=net, clip_gradients=clip, iter_size=2)
+    plain, solver = caffe.SGDSolver(path), caffe.SGDSolver(path)
+    failure = KeyboardInterrupt("mine") if where == "interrupted" else LookupError("mine")
+    calls = {"start": 0, "ready": 0}
+
+    def called(what):
+        calls[what] += 1
+        if where == what and calls[what] == 4:
+            raise failure
+
+    if where in calls:
+        solver.add_callback(lambda: called("start"), lambda: called("ready"))
+    else:  # in the second pass of the fourth iteration, or in the first, where weights are updated
+        user_layers.Failing.failure = failure
+        user_layers.Failing.method, user_layers.Failing.passes = ("backward", 8) if where == "backward" else ("forward", 7)
+    with pytest.raises(type(failure), match="mine"):
+        solver.step(5)
+    user_layers.Failing.method = ""
+    plain.step(3)
+    assert solver.iter == 3
+    for mine, theirs in zip(weights_of(solver.test_nets[0]), weights_of(plain.net)):
+        numpy.testing.assert_array_equal(mine, theirs)
+    assert solver.weights_hash == plain.weights_hash
+    solver.step(4)
+    plain.step(4)
+    assert solver.iter == 7 and solver.weights_hash == plain.weights_hash
+
+
 def test_a_solvers_net_runs_in_parts(database):
     """Also between a normalization and the scale in place on it, which `poseidon train` computes as one."""
     below, above = files.train_net(database).split('layer { name: "relu1"')
@@ -242,11 +287,6 @@ def test_logging_can_be_silenced(database, capfd, monkeypatch):
     monkeypatch.setenv("GLOG_minloglevel", "2")
     caffe.SGDSolver(files.solver(database)).step(5)
     assert capfd.readouterr().err == ""
-
-
-FAILING = """
-layer { name: "failing" type: "Python" bottom: "relu" top: "failing" python_param { module: "user_layers" layer: "Failing" } }
-"""
 
 
 def run_script(text, *arguments):

@@ -7,7 +7,8 @@ import sys
 
 import files
 import numpy
-from test_solver import PROGRAM
+import pytest
+from test_solver import PROGRAM, with_failing
 
 import poseidon.caffe as caffe
 
@@ -29,9 +30,27 @@ if caffe.solver_rank() == 0:
 """
 
 
-def run(workers, *arguments):
-    script = files.write("train.py", TRAIN)
-    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(os.path.dirname(caffe.__file__)))}
+RAISES = """
+import sys, time
+import poseidon.caffe as caffe
+solver = caffe.get_solver(sys.argv[1])
+layer = sys.modules["user_layers"].Failing
+layer.failure, layer.method, layer.passes = LookupError("mine"), sys.argv[2], 5 if caffe.solver_rank() == 1 else 0
+if caffe.solver_rank() == 0 and sys.argv[4] == "late":  # with its part in the iteration before
+    layer.fail = lambda self, method: time.sleep(0.2)
+try:
+    solver.step(int(sys.argv[3]))
+except LookupError:
+    pass
+if caffe.solver_rank() == 1:
+    print("learned", solver.iter, solver.weights_hash, flush=True)
+"""
+
+
+def run(workers, *arguments, script=TRAIN):
+    script = files.write("train.py", script)
+    folders = [files.pathlib.Path(caffe.__file__).parents[2], files.pathlib.Path(__file__).parent]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(folder) for folder in folders)}
     return subprocess.run([PROGRAM, "run", "-n", str(workers), sys.executable, script, *arguments], capture_output=True, text=True,
                           env=environment, timeout=120)
 
@@ -61,3 +80,16 @@ def test_a_script_that_fails_ends_the_job(database):
     assert ended.returncode != 0
     assert "LookupError: nothing there" in ended.stdout + ended.stderr
     assert "worker 1" in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("method, other, place", [("forward", "", ("conv1", "score")), ("backward", "", ("conv1", "score")),
+                                                  ("forward", "late", ("data", "conv1"))])
+def test_an_iteration_that_raises_on_a_worker_updates_no_layer(database, method, other, place):
+    """Gradients of the iteration before it are on their way, or some of its own."""
+    def learned(*arguments):
+        ended = run(2, path, *arguments, other, script=RAISES)
+        return next(line for line in ended.stdout.splitlines() if "learned" in line)
+
+    path = no_dropout(files.solver(database, display=0, test_interval=1000000))
+    files.write("train_val.prototxt", with_failing(files.pathlib.Path("train_val.prototxt").read_text(), *place))
+    assert learned(method, "9") == learned("", "4")

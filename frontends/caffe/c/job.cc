@@ -68,7 +68,7 @@ Job::~Job() {
   if (session_ && !left_ && session_->failure().ok()) Abort(FailedPrecondition("the solver was given up before the job had ended"));
 }
 
-Result<std::unique_ptr<session::Session>> Job::Open(const MemberTask& task, int threads) {
+Result<std::unique_ptr<session::Session>> Job::Open(const MemberTask& task, int threads, const Solver& solver) {
   std::error_code error;
   const std::string temporary = std::filesystem::temp_directory_path(error).string();
   POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<place::Meeting> meeting,
@@ -87,7 +87,8 @@ Result<std::unique_ptr<session::Session>> Job::Open(const MemberTask& task, int 
   options.node.coordinator = {met.coordinator, static_cast<std::uint16_t>(met.port)};
   options.engine = engine_.get();
   options.log = &output_;
-  options.interrupted = WantsOut;
+  // A solver that gives up has been interrupted already.
+  options.interrupted = [&solver] { return !solver.gives_up() && WantsOut(); };
   if (const std::string verdict = Variable("POSEIDON_VERDICT_FILE"); !verdict.empty()) {
     options.failed = [verdict](const Status& failure) { session::WriteVerdict(verdict, failure); };
     session::WriteThatItJoins(verdict);
@@ -110,7 +111,7 @@ Status Job::Join(Solver* solver) {
   const int threads = Threads(task);
   at::set_num_threads(threads);
   engine_ = MakeAtenEngine(threads);
-  POSEIDON_ASSIGN_OR_RETURN(session_, Open(task, threads));
+  POSEIDON_ASSIGN_OR_RETURN(session_, Open(task, threads, *solver));
   SessionSync::Options sync;
   sync.layer_seconds = [solver] { return solver->layer_clock().Means(); };
   sync.wish = [] { return session::Wish{.stop = WantsOut(), .snapshot = false}; };

@@ -41,7 +41,7 @@ class Job {
   Status Leave();
 
  private:
-  Result<std::unique_ptr<session::Session>> Open(const MemberTask& task, int threads);
+  Result<std::unique_ptr<session::Session>> Open(const MemberTask& task, int threads, const Solver& solver);
 
   const place::Place place_;
   Output& output_;

@@ -148,6 +148,8 @@ POSEIDON_CAFFE_API const char* poseidon_caffe_solver_parameters(const poseidon_c
 // zero, and `gradients_ready` when its gradients are computed and weights are not yet updated. 0 ends the run, with a failure.
 POSEIDON_CAFFE_API void poseidon_caffe_solver_call(poseidon_caffe_solver* solver, int32_t (*began)(void), int32_t (*gradients_ready)(void));
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_set_base_lr(poseidon_caffe_solver* solver, float rate);
+// Of an iteration that fails, in a step or in solve, no weight has the update, and the next step makes it anew. Where another worker
+// has ended the job, some may lack the last update.
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_step(poseidon_caffe_solver* solver, uint64_t iterations);
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_solve(poseidon_caffe_solver* solver);
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_restore(poseidon_caffe_solver* solver, const char* state);

@@ -88,6 +88,10 @@ struct IterationCalls {
 // at weights (a test, a snapshot, the caller after Step) finds all updates done. With
 // clip_gradients the norm needs all gradients, so all are awaited at the end of backward.
 //
+// Of an iteration that fails, by a layer, a callback or its data, no layer has the update: trained weights, history and count are
+// those after the iteration before it, and the next Step makes it anew. Where the job has failed instead, some layers may lack
+// the last update.
+//
 // Thread: one. Lifetime: observer, sync and collectives outlive the solver's last call.
 class Solver {
  public:
@@ -131,6 +135,8 @@ class Solver {
   std::uint64_t iteration() const { return position_.iteration; }
   const SolverPosition& position() const { return position_; }
   bool stopped() const { return stopped_; }
+  // Whether it waits, after a failure, for what the iteration before it still needs.
+  bool gives_up() const { return gives_up_; }
   // Where numbers ceased to be finite, if they did: of this worker's own while it runs, the same on all workers after a
   // run that it ended.
   const std::optional<NotFinite>& not_finite() const { return not_finite_; }
@@ -165,6 +171,7 @@ class Solver {
   void ListLayers();
   void MakeHooks();
   Status Iterate(bool display);
+  void GiveUpIteration();
   // Iterate's parts, in order. Gradients begin anew.
   Status Begin();
   // The step begins for all workers, which learn by what each layer is exchanged.
@@ -231,6 +238,8 @@ class Solver {
   double pending_rate_ = 0;
   double pending_clip_ = 1;
   bool last_pass_ = false;
+  bool gives_up_ = false;
+  bool updated_ = true;  // the iteration under way has applied all that were pending; what is exchanged is its own
 
   double last_loss_ = 0;
   double last_rate_ = 0;

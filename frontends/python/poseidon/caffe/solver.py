@@ -111,7 +111,10 @@ class Solver:
         return float(c.library().solver_rate(self._kept.handle))
 
     def step(self, iterations: int) -> None:
-        """Trains for `iterations` more, with the tests and snapshots that are due."""
+        """Trains for `iterations` more, with the tests and snapshots that are due. Where a layer in Python or a callback raises, the
+        update of the iteration under way is made in no layer: weights and `iter` are those after the iteration before it, and the
+        next step makes it anew. Ctrl-C ends an iteration so before the next such layer or callback is called, and otherwise when it
+        is done. Where another worker has ended the job, some layers may lack the last update."""
         if iterations < 0:
             raise PoseidonError(f"step({iterations}), expected 0 or more iterations", "INVALID_ARGUMENT")
         c.library().solver_step(self._kept.handle, iterations)
