@@ -30,6 +30,20 @@ if caffe.solver_rank() == 0:
 """
 
 
+ENDS = """
+import sys, time
+import poseidon.caffe as caffe
+solver = caffe.get_solver(sys.argv[1])
+solver.step(5)
+rank, how, busy = int(sys.argv[2]), sys.argv[3], sys.argv[4:] == ["busy"]
+if caffe.solver_rank() == rank:
+    exec(how)
+if busy:
+    time.sleep(600)
+solver.step(100000)
+"""
+
+
 RAISES = """
 import sys, time
 import poseidon.caffe as caffe
@@ -80,6 +94,28 @@ def test_a_script_that_fails_ends_the_job(database):
     assert ended.returncode != 0
     assert "LookupError: nothing there" in ended.stdout + ended.stderr
     assert "worker 1" in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("rank, how, code", [(1, "sys.exit(1)", 1), (0, "sys.exit(1)", 1), (1, "raise SystemExit(7)", 7),
+                                             (1, "sys.exit('no')", 1)])
+def test_a_worker_that_exits_ends_the_job(database, rank, how, code):
+    """At once: less time than the patience with a worker that is not heard of."""
+    ended = run(2, files.solver(database, display=0, test_interval=1000000), str(rank), how, script=ENDS)
+    assert ended.returncode == code, ended.stderr + ended.stdout
+    said = [line for line in (ended.stdout + ended.stderr).splitlines() if f"worker {rank} " in line]
+    assert any(f"its script ended with exit code {code}" in line for line in said), ended.stdout + ended.stderr
+    assert any(line.startswith(f"[{1 - rank}] poseidon.errors.PoseidonError") for line in said), ended.stdout + ended.stderr
+
+
+def test_a_worker_that_exits_waits_for_none_that_computes(database):
+    ended = run(2, files.solver(database), "1", "sys.exit(5)", "busy", script=ENDS)
+    assert ended.returncode == 5, ended.stderr + ended.stdout
+
+
+def test_a_worker_that_has_done_its_part_early_is_named(database):
+    ended = run(2, files.solver(database, display=0, test_interval=1000000), "1", "sys.exit(0)", script=ENDS)
+    assert ended.returncode != 0
+    assert any("worker 1 " in line and "has left the job" in line for line in (ended.stdout + ended.stderr).splitlines()), ended.stdout
 
 
 @pytest.mark.parametrize("method, other, place", [("forward", "", ("conv1", "score")), ("backward", "", ("conv1", "score")),

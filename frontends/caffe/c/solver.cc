@@ -167,11 +167,9 @@ poseidon_caffe_code poseidon_caffe_place(int32_t* rank, int32_t* workers) {
   });
 }
 
-poseidon_caffe_code poseidon_caffe_solver_leave(poseidon_caffe_solver* solver, const char* failure) {
-  return Guarded([&]() -> Status {
-    if (!solver->job) return OkStatus();
-    if (failure == nullptr) return solver->job->Leave();
-    solver->job->Abort(Status(StatusCode::kAborted, failure));
+void poseidon_caffe_solver_abort(poseidon_caffe_solver* solver, const char* failure) {
+  Guarded([&] {
+    if (solver->job) solver->job->Abort(Status(StatusCode::kAborted, failure));
     return OkStatus();
   });
 }

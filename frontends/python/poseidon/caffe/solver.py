@@ -51,11 +51,11 @@ class Kept:
         settings.listen()
         c.library().solver_new(c.encoded(prototxt), byref(options), byref(made))
         self.handle = made.value or 0
-        c.owned(self, c.library().solver_free, self.handle)
+        self.owned = c.owned(self, c.library().solver_free, self.handle)
         rank, workers = settings.place()
-        if workers > 1:  # it leaves the job when the process ends, and is there until then
+        if workers > 1:  # it is there until the process ends, which leaves the job then
             failures.install(rank)
-            atexit.register(self.leave)
+            atexit.register(self.end)
 
     def add_callback(self, begins: Callable[[], object], ready: Callable[[], object]) -> None:
         """As Solver has it. The library hears of it with the first one, because updates then wait for no layer's turn."""
@@ -65,14 +65,14 @@ class Kept:
             self.events += [c.Event(lambda: call(callbacks, 0)), c.Event(lambda: call(callbacks, 1))]
             c.library().solver_call(self.handle, *self.events)
 
-    def leave(self) -> None:
-        """The process ends: in order, or with an exception that the other workers hear of. They wait for gradients else."""
+    def end(self) -> None:
+        """The process ends: with an exception that the other workers hear of, or by an exit code that the library sees, when Python is
+        gone."""
+        self.owned.detach()
+        settings.fall_silent()
         failure = getattr(sys, "last_value", None)
-        reason = failures.reason_of(failure).encode() if failure is not None and failures.has_failed(failure) else None
-        try:
-            c.library().solver_leave(self.handle, reason)
-        except PoseidonError as error:
-            print(f"poseidon: {error}", file=sys.stderr)
+        if failure is not None and failures.has_failed(failure):
+            c.library().solver_abort(self.handle, failures.reason_of(failure).encode())
 
     @staticmethod
     def call(callbacks: list[tuple[Callable[[], object], Callable[[], object]]], which: int) -> int:
