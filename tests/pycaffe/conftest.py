@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import importlib
 import pathlib
 import sys
 
@@ -34,3 +35,10 @@ def net():
     made = caffe.Net(files.write("net.prototxt", files.GRADIENTS), caffe.TRAIN)
     made.blobs["label"].data[...] = [0, 1, 2, 3, 4]
     return made
+
+
+@pytest.fixture
+def user_layers():
+    """The user's module of layers, as a net finds it."""
+    caffe.stand_in()
+    return importlib.import_module("user_layers")

@@ -81,6 +81,31 @@ layer { name: "data" type: "DummyData" top: "data" top: "wanted" dummy_data_para
     assert (again.params["bias"][0].data == solver.net.params["bias"][0].data).all()
 
 
+@pytest.mark.parametrize("where, first", [("setup", 1), ("reshape", 101)])
+def test_setup_in_a_test_net_leaves_learned_blobs_alone(user_layers, where, first):
+    """Those that it shares are the training net's, which was made before it."""
+    user_layers.Counted.made = 0
+    net = files.write("net.prototxt", INPUT + python("counted", "Counted", ["data"], ["out"], f'param_str: "{where}"')
+                      + 'layer { name: "loss" type: "Reduction" bottom: "out" top: "loss" loss_weight: 1 }')
+    solver = caffe.SGDSolver(files.write("solver.prototxt", f'net: "{net}" base_lr: 0.5 lr_policy: "fixed" snapshot_after_train: false '
+                                         "test_iter: 1 test_interval: 100 test_initialization: false"))
+    assert user_layers.Counted.made == 2
+    train, test = solver.net.params["counted"][0], solver.test_nets[0].params["counted"][0]
+    assert train.data[0] == test.data[0] == first
+    assert (solver.test_nets[0].forward()["loss"] == 6 * first).all()
+    solver.step(1)
+    assert train.data[0] == test.data[0] == first - 0.5 * 6
+
+
+def test_setup_leaves_the_blob_of_an_earlier_layer_alone(user_layers):
+    user_layers.Counted.made = 0
+    named = [python(name, "Counted", [bottom], [name]).replace("python_param", 'param { name: "one" } python_param')
+             for name, bottom in (("first", "data"), ("second", "first"))]
+    net = net_of(INPUT + "".join(named))
+    assert net.params["first"][0].data[0] == net.params["second"][0].data[0] == 1
+    assert (net.forward()["second"] == 2).all()
+
+
 def test_phase_is_told():
     for phase in caffe.TRAIN, caffe.TEST:
         assert net_of(python("phase", "Phase", [], ["phase"]), phase).forward()["phase"] == phase
@@ -111,8 +136,7 @@ def test_mistakes_of_a_class_are_sentences():
         net_of(INPUT + 'layer { name: "p" type: "Python" bottom: "data" top: "out" }')
 
 
-def test_what_a_layer_keeps_of_a_net_that_is_gone():
-    import user_layers
+def test_what_a_layer_keeps_of_a_net_that_is_gone(user_layers):
     net = net_of(INPUT + python("keeps", "Keeping", ["data"], ["out"]))
     net.blobs["data"].data[...] = 1
     net.forward()

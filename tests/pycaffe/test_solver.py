@@ -135,6 +135,73 @@ def test_a_callback_that_looks_changes_nothing(database):
     assert min(seen) > 0 and solver.weights_hash == plain.weights_hash
 
 
+def test_on_start_sees_the_weights_of_the_iterations_before(database):
+    plain = caffe.SGDSolver(files.solver(database))
+    expected = []
+    for number in range(12):
+        expected.append((number, weights_of(plain.net)))
+        plain.step(1)
+    solver = caffe.SGDSolver(files.solver(database))  # of 12 iterations, with tests in between and a pass at the end that is shown
+    seen, gradients = [], []
+
+    def start():
+        seen.append((solver.iter, weights_of(solver.net)))
+        gradients.extend(blob.diff.any() for blobs in solver.net.params.values() for blob in blobs)
+
+    solver.add_callback(start, lambda: None)
+    solver.solve()
+    assert [number for number, _ in seen] == [number for number, _ in expected]
+    for (_, mine), (_, theirs) in zip(seen, expected):
+        for blob, other in zip(mine, theirs):
+            numpy.testing.assert_array_equal(blob, other)
+    assert solver.weights_hash == plain.weights_hash and not any(gradients)
+
+
+FAILING = """
+layer { name: "failing" type: "Python" bottom: "relu" top: "failing" python_param { module: "user_layers" layer: "Failing" } }
+"""
+
+
+def with_failing(text, bottom="conv1", reader="score"):
+    """The training net, with such a layer between `bottom`, a blob, and the layer that reads it: between those that learn."""
+    text = text.replace(f'bottom: "{bottom}" top: "{reader}"', f'bottom: "failing" top: "{reader}"')
+    return text.replace(f'layer {{ name: "{reader}"', FAILING.replace('"relu"', f'"{bottom}"') + f'layer {{ name: "{reader}"')
+
+
+@pytest.mark.parametrize("clip", [-1, 0.05])
+@pytest.mark.parametrize("where", ["forward", "backward", "start", "ready", "interrupted"])
+def test_an_iteration_that_raises_updates_no_layer(database, user_layers, where, clip):
+    """The weights are those of the iterations before it, in all layers; the next step makes it anew."""
+    net = '"%s"' % files.write("failing.prototxt", with_failing(files.train_net(database)))
+    user_layers.Failing.method = ""
+    path = files.solver(database, net=net, clip_gradients=clip, iter_size=2)
+    plain, solver = caffe.SGDSolver(path), caffe.SGDSolver(path)
+    failure = KeyboardInterrupt("mine") if where == "interrupted" else LookupError("mine")
+    calls = {"start": 0, "ready": 0}
+
+    def called(what):
+        calls[what] += 1
+        if where == what and calls[what] == 4:
+            raise failure
+
+    if where in calls:
+        solver.add_callback(lambda: called("start"), lambda: called("ready"))
+    else:  # in the second pass of the fourth iteration, or in the first, where weights are updated
+        user_layers.Failing.failure = failure
+        user_layers.Failing.method, user_layers.Failing.passes = ("backward", 8) if where == "backward" else ("forward", 7)
+    with pytest.raises(type(failure), match="mine"):
+        solver.step(5)
+    user_layers.Failing.method = ""
+    plain.step(3)
+    assert solver.iter == 3
+    for mine, theirs in zip(weights_of(solver.test_nets[0]), weights_of(plain.net)):
+        numpy.testing.assert_array_equal(mine, theirs)
+    assert solver.weights_hash == plain.weights_hash
+    solver.step(4)
+    plain.step(4)
+    assert solver.iter == 7 and solver.weights_hash == plain.weights_hash
+
+
 def test_a_solvers_net_runs_in_parts(database):
     """Also between a normalization and the scale in place on it, which `poseidon train` computes as one."""
     below, above = files.train_net(database).split('layer { name: "relu1"')
@@ -222,9 +289,58 @@ def test_logging_can_be_silenced(database, capfd, monkeypatch):
     assert capfd.readouterr().err == ""
 
 
+def run_script(text, *arguments):
+    """A script in a process of its own; user_layers is there for it."""
+    folders = [files.pathlib.Path(caffe.__file__).parents[2], files.pathlib.Path(__file__).parent]
+    return subprocess.run([sys.executable, files.write("script.py", text), *arguments], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(str(folder) for folder in folders)})
+
+
 def test_a_script_ends_with_a_solver_at_hand(database):
-    path = files.solver(database)
-    run = subprocess.run([sys.executable, "-c", f"import poseidon.caffe as caffe\nsolver = caffe.SGDSolver({path!r})\nsolver.step(1)\n"
-                          "view = solver.net.blobs['data'].data"], capture_output=True, text=True,
-                         env={**os.environ, "PYTHONPATH": str(files.pathlib.Path(caffe.__file__).parents[2])})
+    run = run_script(f"import poseidon.caffe as caffe\nsolver = caffe.SGDSolver({files.solver(database)!r})\nsolver.step(1)\n"
+                     "view = solver.net.blobs['data'].data")
     assert run.returncode == 0 and "Traceback" not in run.stderr, run.stderr
+
+
+LATE = """
+import atexit, sys
+
+class Held:
+    def use(self):
+        self.solver.step(2)
+        self.solver.snapshot()
+        blob = self.net.blobs["failing"]
+        blob.reshape(2, 3)
+        output = self.net.forward(data=[[1, 2, 3], [4, 5, 6]])["failing"]
+        print(self.solver.iter, self.solver.weights_hash[:8], output.sum(), blob.data.sum(), flush=True)
+        print(blob.diff.shape, blob.shape, self.array.shape, flush=True)
+
+    def __del__(self):
+        if sys.argv[1] == "global":
+            self.use()
+
+held = Held()
+if sys.argv[1] == "atexit":
+    atexit.register(held.use)  # functions of atexit run last where they are registered first
+import poseidon.caffe as caffe
+held.solver = caffe.SGDSolver("solver.prototxt")
+held.solver.add_callback(lambda: None, lambda: None)
+held.net = caffe.Net("net.prototxt", caffe.TEST)
+held.array = held.net.blobs["data"].data
+if sys.argv[1] == "now":
+    held.use()
+"""
+
+
+def test_nets_are_there_until_the_process_ends(database):
+    """Functions of atexit use them, whenever they were registered. An object that ends with its module may raise, no more."""
+    files.write("net.prototxt", 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 } } }'
+                + FAILING.replace('"relu"', '"data"'))
+    files.solver(database)
+    now = run_script(LATE, "now")
+    assert now.returncode == 0 and now.stdout.startswith("2 ") and " 21.0 21.0\n(2, 3) (2, 3) (2, 3)" in now.stdout, now.stderr
+    late = run_script(LATE, "atexit")
+    assert (late.returncode, late.stdout) == (0, now.stdout), late.stderr
+    for _ in range(3):
+        last = run_script(LATE, "global")
+        assert last.returncode == 0 and (last.stdout == now.stdout or "Exception ignored" in last.stderr), last.stderr

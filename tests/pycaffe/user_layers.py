@@ -87,6 +87,56 @@ class Bias(caffe.Layer):
             bottom[0].diff[...] = top[0].diff
 
 
+class Counted(caffe.Layer):
+    """Learns one number, at first how many of its kind there are, and 100 more where `param_str` is "reshape"."""
+    made = 0
+
+    def setup(self, bottom, top):
+        Counted.made += 1
+        self.blobs.add_blob(1)
+        self.blobs[0].data[...] = Counted.made
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+        if self.param_str == "reshape" and not hasattr(self, "shaped"):
+            self.shaped = True
+            self.blobs[0].data[...] += 100
+
+    def forward(self, bottom, top):
+        top[0].data[...] = bottom[0].data + self.blobs[0].data[0]
+
+    def backward(self, top, propagate_down, bottom):
+        self.blobs[0].diff[...] += top[0].diff.sum()
+        if propagate_down[0]:
+            bottom[0].diff[...] = top[0].diff
+
+
+class Failing(caffe.Layer):
+    """Hands on what it gets, and raises `failure` in one pass: `passes`, counted down, says in which."""
+    failure, method, passes = None, "", 0
+
+    def setup(self, bottom, top):
+        pass
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+
+    def fail(self, method):
+        if self.phase == caffe.TRAIN and method == Failing.method:
+            Failing.passes -= 1
+            if Failing.passes == 0:
+                raise Failing.failure
+
+    def forward(self, bottom, top):
+        self.fail("forward")
+        top[0].data[...] = bottom[0].data
+
+    def backward(self, top, propagate_down, bottom):
+        self.fail("backward")
+        if propagate_down[0]:
+            bottom[0].diff[...] = top[0].diff
+
+
 class Phase(caffe.Layer):
     def setup(self, bottom, top):
         pass

@@ -29,6 +29,7 @@ namespace {
 using transport::tcp::Token;
 
 std::atomic<bool> joined_already{false};
+std::atomic<Job*> at_work{nullptr};  // the one that has joined, which ends with the process
 
 std::string Variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -65,10 +66,12 @@ Result<place::Place> OwnPlace() {
 }
 
 Job::~Job() {
-  if (session_ && !left_ && session_->failure().ok()) Abort(FailedPrecondition("the solver was given up before the job had ended"));
+  Job* self = this;
+  at_work.compare_exchange_strong(self, nullptr);
+  if (session_ && session_->failure().ok()) Abort(FailedPrecondition("the solver was given up before the job had ended"));
 }
 
-Result<std::unique_ptr<session::Session>> Job::Open(const MemberTask& task, int threads) {
+Result<std::unique_ptr<session::Session>> Job::Open(const MemberTask& task, int threads, const Solver& solver) {
   std::error_code error;
   const std::string temporary = std::filesystem::temp_directory_path(error).string();
   POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<place::Meeting> meeting,
@@ -87,7 +90,8 @@ Result<std::unique_ptr<session::Session>> Job::Open(const MemberTask& task, int 
   options.node.coordinator = {met.coordinator, static_cast<std::uint16_t>(met.port)};
   options.engine = engine_.get();
   options.log = &output_;
-  options.interrupted = WantsOut;
+  // A solver that gives up has been interrupted already.
+  options.interrupted = [&solver] { return !solver.gives_up() && WantsOut(); };
   if (const std::string verdict = Variable("POSEIDON_VERDICT_FILE"); !verdict.empty()) {
     options.failed = [verdict](const Status& failure) { session::WriteVerdict(verdict, failure); };
     session::WriteThatItJoins(verdict);
@@ -110,7 +114,8 @@ Status Job::Join(Solver* solver) {
   const int threads = Threads(task);
   at::set_num_threads(threads);
   engine_ = MakeAtenEngine(threads);
-  POSEIDON_ASSIGN_OR_RETURN(session_, Open(task, threads));
+  POSEIDON_ASSIGN_OR_RETURN(session_, Open(task, threads, *solver));
+  EndWithProcess();
   SessionSync::Options sync;
   sync.layer_seconds = [solver] { return solver->layer_clock().Means(); };
   sync.wish = [] { return session::Wish{.stop = WantsOut(), .snapshot = false}; };
@@ -127,19 +132,35 @@ SolverAction Job::Agreed() {
   return agreed.ok() ? *agreed : SolverAction::kNone;  // a job that has failed shows in the next step
 }
 
+// The culprit is this worker, by whom the others then name the failure.
 void Job::Abort(const Status& failure) {
-  if (!session_ || left_) return;
-  if (session_->failure().ok()) session_->Abort(failure);
+  if (!session_) return;
+  if (session_->failure().ok()) {
+    session_->Abort({failure.code(), failure.message(), StatusScope::kJob, session_->rank().value()});
+  }
   // Gradients that are lent may be read until then.
   static_cast<void>(session_->AwaitEnd());
 }
 
-Status Job::Leave() {
-  if (!session_ || left_ || !session_->failure().ok()) return OkStatus();
-  POSEIDON_RETURN_IF_ERROR(session_->Barrier());  // nobody waits for bytes of this worker
-  const Status left = session_->Leave();
-  left_ = true;
-  return left;
+// A program in Python cannot ask with which code it will end, which tells one that gives up from one that is done. The C library
+// knows, behind it. What is registered last runs first: what the session uses is still there. Forked children have no part in it.
+void Job::EndWithProcess() {
+  static std::atomic<pid_t> process;
+  process = getpid();
+  at_work = this;
+  on_exit([](int exit_code, void*) {
+    Job* const job = at_work;
+    if (job != nullptr && process == getpid()) job->End(exit_code);
+  }, nullptr);
+}
+
+// The caller's language is gone by now, and so are thread-local objects of this thread.
+void Job::End(int exit_code) {
+  poseidon_caffe_set_say(nullptr);
+  poseidon_caffe_set_interrupted(nullptr);
+  if (!session_->failure().ok()) return;
+  if (exit_code != 0) return Abort({StatusCode::kAborted, "its script ended with exit code " + std::to_string(exit_code)});
+  if (const Status left = session_->Leave(); !left.ok()) output_.Log(LogLevel::kError, "poseidon: " + left.message());
 }
 
 }  // namespace poseidon::caffe

@@ -20,7 +20,8 @@ namespace poseidon::caffe {
 // nothing.
 Result<place::Place> OwnPlace();
 
-// One solver's part in a job of several workers, each a process of its own that runs the same program.
+// One solver's part in a job of several workers, each a process of its own that runs the same program. It leaves the job when the
+// process ends, behind all that runs there: with exit code 0 when all workers have come so far, and with another one at once.
 // Thread: the solver's. Lifetime: solver and output outlive it.
 class Job {
  public:
@@ -37,18 +38,17 @@ class Job {
   SolverAction Agreed();
   // Tells the others that this worker has failed, whatever they wait for.
   void Abort(const Status& failure);
-  // When all workers are here: they part. Does nothing where nobody has joined.
-  Status Leave();
 
  private:
-  Result<std::unique_ptr<session::Session>> Open(const MemberTask& task, int threads);
+  Result<std::unique_ptr<session::Session>> Open(const MemberTask& task, int threads, const Solver& solver);
+  void EndWithProcess();
+  void End(int exit_code);
 
   const place::Place place_;
   Output& output_;
   std::unique_ptr<factors::ProductEngine> engine_;
   std::unique_ptr<session::Session> session_;
   std::unique_ptr<SessionSync> sync_;
-  bool left_ = false;
 };
 
 }  // namespace poseidon::caffe

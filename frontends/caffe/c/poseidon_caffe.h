@@ -125,21 +125,19 @@ POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_blob_reshape(poseidon_caff
 
 // Which worker of how many this process is, as its environment says: poseidon run, torchrun, mpirun or srun; 0 of 1 where it
 // says nothing. A solver of several workers joins the job in its first step, where all weights become worker 0's; gradients
-// are averaged over the workers from then on. One solver a process.
+// are averaged over the workers from then on. One solver a process. The process leaves the job when it ends, by exit(): with 0 it waits
+// until the others have come so far, with another code it ends the job for them. It must not free the solver before, and
+// callbacks that other threads may not call any more are to be unset by then (poseidon_caffe_set_say).
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_place(int32_t* rank, int32_t* workers);
 
 typedef struct poseidon_caffe_solver_options {
   const char* type;  // "SGD", "Adam", ...; NULL: the one that the file names
   int64_t seed;      // where the file has no random_seed; below 0: 1
-  // Each may be NULL. A step has begun; its gradients are computed and weights are not yet updated: 0 ends the run, with a
-  // failure.
-  int32_t (*began)(void);
-  int32_t (*gradients_ready)(void);
 } poseidon_caffe_solver_options;
 
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_new(const char* prototxt, const poseidon_caffe_solver_options* options,
                                               poseidon_caffe_solver** solver);
-// Ends the job for the others, where the solver is in one and has not left it. NULL is allowed.
+// Ends the job for the others, where the solver is in one. NULL is allowed.
 POSEIDON_CAFFE_API void poseidon_caffe_solver_free(poseidon_caffe_solver* solver);
 // The solver's net that trains (test -1) or a test net; belongs to the solver. NULL: there is none.
 POSEIDON_CAFFE_API poseidon_caffe_net* poseidon_caffe_solver_net(poseidon_caffe_solver* solver, int32_t test);
@@ -148,13 +146,18 @@ POSEIDON_CAFFE_API uint64_t poseidon_caffe_solver_iteration(const poseidon_caffe
 POSEIDON_CAFFE_API double poseidon_caffe_solver_rate(const poseidon_caffe_solver* solver);
 // The solver's parameters as protobuf text.
 POSEIDON_CAFFE_API const char* poseidon_caffe_solver_parameters(const poseidon_caffe_solver* solver);
+// From here on every iteration calls `began` at its beginning, when weights have all updates of those before it and gradients are
+// zero, and `gradients_ready` when its gradients are computed and weights are not yet updated. 0 ends the run, with a failure.
+POSEIDON_CAFFE_API void poseidon_caffe_solver_call(poseidon_caffe_solver* solver, int32_t (*began)(void), int32_t (*gradients_ready)(void));
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_set_base_lr(poseidon_caffe_solver* solver, float rate);
+// Of an iteration that fails, in a step or in solve, no weight has the update, and the next step makes it anew. Where another worker
+// has ended the job, some may lack the last update.
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_step(poseidon_caffe_solver* solver, uint64_t iterations);
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_solve(poseidon_caffe_solver* solver);
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_restore(poseidon_caffe_solver* solver, const char* state);
 POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_snapshot(poseidon_caffe_solver* solver);
-// Parts from the other workers, once all call it; with a `failure`, a sentence, ends the job for them instead.
-POSEIDON_CAFFE_API poseidon_caffe_code poseidon_caffe_solver_leave(poseidon_caffe_solver* solver, const char* failure);
+// Ends the job for the other workers, who hear of the `failure`, a sentence.
+POSEIDON_CAFFE_API void poseidon_caffe_solver_abort(poseidon_caffe_solver* solver, const char* failure);
 // SHA-256 of the weights, in hexadecimal: workers compare it.
 POSEIDON_CAFFE_API const char* poseidon_caffe_solver_hash(poseidon_caffe_solver* solver);
 

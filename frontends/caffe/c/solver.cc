@@ -22,8 +22,7 @@ using namespace poseidon;         // NOLINT(google-build-using-namespace): the C
 using namespace poseidon::caffe;  // NOLINT(google-build-using-namespace)
 
 struct poseidon_caffe_solver {
-  poseidon_caffe_solver(const poseidon_caffe_solver_options& wanted, const place::Place& place)
-      : began(wanted.began), gradients_ready(wanted.gradients_ready), reporter(output, place.rank == 0) {
+  explicit poseidon_caffe_solver(const place::Place& place) : reporter(output, place.rank == 0) {
     if (place.workers > 1) job = std::make_unique<Job>(place, output);
   }
 
@@ -49,8 +48,6 @@ struct poseidon_caffe_solver {
     return status;
   }
 
-  int32_t (*const began)(void);
-  int32_t (*const gradients_ready)(void);
   SaidOutput output;
   Reporter reporter;
   std::unique_ptr<Solver> solver;
@@ -61,10 +58,7 @@ struct poseidon_caffe_solver {
 
 namespace {
 
-Status Tell(int32_t (*callback)(void)) {
-  if (callback == nullptr) return OkStatus();
-  return Answered(WantsOut() ? 0 : callback());
-}
+Status Tell(int32_t (*callback)(void)) { return Answered(WantsOut() ? 0 : callback()); }
 
 SolverOptions OptionsOf(const std::string& prototxt, const place::Place& place, const SolverParameter& parameters,
                         std::int64_t default_seed, poseidon_caffe_solver* handle) {
@@ -79,10 +73,6 @@ SolverOptions OptionsOf(const std::string& prototxt, const place::Place& place, 
   options.diffs_are_updates = true;
   options.fuse = false;  // a script may run a part of a net, and look at every blob
   options.stop_wanted = WantsOut;
-  options.feed = [handle](Net&, const PassContext& pass) {
-    return pass.pass == 0 ? Tell(handle->began) : OkStatus();
-  };
-  options.gradients_ready = [handle] { return Tell(handle->gradients_ready); };
   options.poll = [handle](std::uint64_t) {
     if (handle->job) return handle->job->Agreed();
     return WantsOut() ? SolverAction::kStop : SolverAction::kNone;
@@ -113,7 +103,7 @@ poseidon_caffe_code poseidon_caffe_solver_new(const char* prototxt, const poseid
                                               poseidon_caffe_solver** solver) {
   return Guarded([&]() -> Status {
     POSEIDON_ASSIGN_OR_RETURN(const place::Place place, OwnPlace());
-    auto handle = std::make_unique<poseidon_caffe_solver>(*options, place);
+    auto handle = std::make_unique<poseidon_caffe_solver>(place);
     POSEIDON_RETURN_IF_ERROR(Make(prototxt, *options, place, handle.get()));
     *solver = handle.release();
     return OkStatus();
@@ -134,6 +124,11 @@ double poseidon_caffe_solver_rate(const poseidon_caffe_solver* solver) { return 
 
 const char* poseidon_caffe_solver_parameters(const poseidon_caffe_solver* solver) {
   return Lent(ToText(solver->solver->parameters()));
+}
+
+void poseidon_caffe_solver_call(poseidon_caffe_solver* solver, int32_t (*began)(void), int32_t (*gradients_ready)(void)) {
+  solver->solver->CallInIterations({.begins = [began] { return Tell(began); },
+                                    .gradients_ready = [gradients_ready] { return Tell(gradients_ready); }});
 }
 
 poseidon_caffe_code poseidon_caffe_solver_set_base_lr(poseidon_caffe_solver* solver, float rate) {
@@ -172,11 +167,9 @@ poseidon_caffe_code poseidon_caffe_place(int32_t* rank, int32_t* workers) {
   });
 }
 
-poseidon_caffe_code poseidon_caffe_solver_leave(poseidon_caffe_solver* solver, const char* failure) {
-  return Guarded([&]() -> Status {
-    if (!solver->job) return OkStatus();
-    if (failure == nullptr) return solver->job->Leave();
-    solver->job->Abort(Status(StatusCode::kAborted, failure));
+void poseidon_caffe_solver_abort(poseidon_caffe_solver* solver, const char* failure) {
+  Guarded([&] {
+    if (solver->job) solver->job->Abort(Status(StatusCode::kAborted, failure));
     return OkStatus();
   });
 }

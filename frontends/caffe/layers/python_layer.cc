@@ -36,8 +36,10 @@ class PythonLayer final : public Layer {
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
-    TakeFirstNumbers();
-    return ReshapeTops(bottom, top);
+    if (!std::exchange(learns_, true)) TakeFirstNumbers();
+    const Status status = ReshapeTops(bottom, top);
+    ShowLearned();
+    return status;
   }
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
@@ -68,11 +70,15 @@ class PythonLayer final : public Layer {
     return OkStatus();
   }
 
-  // The net has made the learned blobs since SetUp.
+  // The net has made the learned blobs since SetUp. Those that belong to another layer or net, as a test net's belong to the one
+  // that trains, have their numbers already: what the class writes in setup, and in the reshape that is part of it, stays in memory
+  // of its own, as in Caffe, where nets share once they are set up.
   void TakeFirstNumbers() {
-    if (std::exchange(learns_, true)) return;
-    for (std::size_t i = 0; i < learned_.size(); ++i) blobs()[i].data.copy_(learned_[i].data);
-    ShowLearned();
+    for (std::size_t i = 0; i < learned_.size(); ++i) {
+      if (!BeginsParam(static_cast<int>(i))) continue;
+      blobs()[i].data.copy_(learned_[i].data);
+      learned_[i] = blobs()[i];
+    }
   }
 
   // The net may have given a blob other memory, or its gradient's first.

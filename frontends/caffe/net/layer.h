@@ -149,6 +149,8 @@ class Layer {
   // Whether the gradient of learned blob `index` is wanted.
   bool WantsParamDiff(int index) const { return At(slots_, index).wanted; }
   bool ParamShared(int index) const { return At(slots_, index).shared; }
+  // Whether the numbers of learned blob `index` are this layer's to begin: they are no earlier layer's, and no other net's.
+  bool BeginsParam(int index) const { return At(slots_, index).own; }
   // In Backward: where the gradient of blob `index` goes, and whether it is added to what is there
   // (a later pass or another user of a shared blob) or overwrites it. Each call counts as one
   // contribution, so it is made once per product.
@@ -174,6 +176,7 @@ class Layer {
   struct Slot {
     bool wanted = true;
     bool shared = false;
+    bool own = false;  // its memory was made for this layer
     std::shared_ptr<bool> stale;
   };
 

@@ -383,6 +383,7 @@ Status Net::AllocateParams(int index) {
     const std::int64_t count = CountOf(shape);
     owner.blobs_[at].data = flat.narrow(0, offset, count).view(shape);
     learnable.blob.data = owner.blobs_[at].data;
+    owner.slots_[at].own = true;
     offset += count;
     const RandomStream stream(options_.seed, RandomPurpose::kFiller, owner.unique_name(), at);
     POSEIDON_RETURN_IF_ERROR(Fill(owner.declarations_[at].filler, stream, learnable.blob.data));
@@ -406,6 +407,7 @@ Status Net::AdoptParams(int index, const Net& source, int other) {
                              ShapeText(theirs.blobs_[i].data.sizes()));
     }
     mine.blobs_[i].data = theirs.blobs_[i].data;
+    mine.slots_[i].own = false;
   }
   node(index).params.data = At(source.nodes_, other).params.data;
   for (LearnableParam& learnable : learnable_) {

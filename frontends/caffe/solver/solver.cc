@@ -213,7 +213,10 @@ Status Solver::Step(std::uint64_t iterations) {
   while (position_.iteration < first_iteration_ + iterations && !stopped_) {
     if (TestDue()) POSEIDON_RETURN_IF_ERROR(TestAll());
     const bool display = display_every > 0 && position_.iteration % display_every == 0;
-    POSEIDON_RETURN_IF_ERROR(Iterate(display));
+    if (const Status status = Iterate(display); !status.ok()) {
+      GiveUpIteration();
+      return status;
+    }
     if (Broken() && collectives_ == nullptr) break;
     const SolverAction action =
         options_.poll ? options_.poll(position_.iteration) : SolverAction::kNone;
@@ -289,9 +292,11 @@ Status Solver::Iterate(bool display) {
   const TimePoint begin = SteadyNow();
   wait_seconds_ = 0;
   debugs_ = display && parameters_.debug_info() && options_.observer != nullptr && options_.share.rank == 0;
+  updated_ = false;
+  POSEIDON_RETURN_IF_ERROR(Begin());
   if (sync_ != nullptr) POSEIDON_RETURN_IF_ERROR(BeginSync());
   POSEIDON_ASSIGN_OR_RETURN(const double loss, RunPasses());
-  if (options_.gradients_ready) POSEIDON_RETURN_IF_ERROR(options_.gradients_ready());
+  if (calls_.gradients_ready) POSEIDON_RETURN_IF_ERROR(calls_.gradients_ready());
   CompleteGradients();
   Advance();
   if (parameters_.clip_gradients() >= 0 || debugs_) POSEIDON_RETURN_IF_ERROR(FinishPending());
@@ -302,6 +307,30 @@ Status Solver::Iterate(bool display) {
   Smooth(last_loss_, pending_iteration_);
   if (options_.observer != nullptr) ReportIteration(SteadyNow() - begin, display);
   return OkStatus();
+}
+
+// Without somebody who looks, updates wait for the layers' turns.
+Status Solver::Begin() {
+  if (!calls_.begins) {
+    net_->ClearParamDiffs();
+    return OkStatus();
+  }
+  POSEIDON_RETURN_IF_ERROR(FinishPending());
+  net_->ZeroParamDiffs();
+  return calls_.begins();
+}
+
+// Some layers may have had the update of the iteration before it: the others get theirs. What this one has computed is dropped, though
+// what is lent of it is read until the caller ends the job. Where waiting fails, the job has, which is no news to the caller.
+void Solver::GiveUpIteration() {
+  debugs_ = false;
+  if (!updated_) {
+    gives_up_ = true;
+    static_cast<void>(FinishPending());
+    gives_up_ = false;
+    return;
+  }
+  for (LayerState& layer : layers_) layer.gradient = Gradient::kApplied;
 }
 
 Status Solver::BeginSync() {
@@ -316,7 +345,6 @@ Status Solver::BeginSync() {
 }
 
 Result<double> Solver::RunPasses() {
-  net_->ClearParamDiffs();
   const int passes = parameters_.iter_size();
   double loss = 0;
   for (int pass = 0; pass < passes; ++pass) {
@@ -344,6 +372,7 @@ void Solver::Advance() {
   pending_rate_ = rate.rate;
   ++position_.iteration;
   position_.current_step = rate.current_step;
+  updated_ = false;
 }
 
 void Solver::ReportIteration(Duration took, bool display) {
@@ -370,6 +399,7 @@ Status Solver::ForwardBackward(int pass, double* loss) {
   net_->BeginPass(PassAt(position_.iteration, pass));
   if (options_.feed) POSEIDON_RETURN_IF_ERROR(options_.feed(*net_, net_->pass()));
   POSEIDON_ASSIGN_OR_RETURN(*loss, net_->Forward(hooks_));
+  updated_ = true;
   NoteLossCounts();
   if (!std::isfinite(*loss) && !not_finite_) NoteNotFinite(FindNotFinite(*net_, position_.iteration, *loss));
   POSEIDON_RETURN_IF_ERROR(net_->Backward(hooks_));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "frontends/caffe/data/data_share.h"
@@ -61,15 +62,21 @@ struct SolverOptions {
   // Called before each forward pass of training, for nets without a data layer: writes their
   // inputs.
   std::function<Status(Net& net, const PassContext& pass)> feed;
-  // Called when the gradients of an iteration's passes are computed, before weights are updated with them. On several workers
-  // they are lent by then: it must leave them alone.
-  std::function<Status()> gradients_ready;
   // As in Caffe, the diff of a learned blob is what the update took off it, once it was updated; else it is the gradient.
   bool diffs_are_updates = false;
   // Asked for the text of the plan.json that a snapshot keeps; empty, or empty text: none.
   std::function<std::string()> plan_text;
   // Gets a span "forward", "backward" or "update" with a layer's index in the net and the iteration. Empty: none.
   std::function<void(const TraceSpan& span)> trace;
+};
+
+// What is called in every iteration, as Caffe's callbacks are. A failure ends the run, as one of a layer does.
+struct IterationCalls {
+  // The iteration begins, after the test that is due before it: all updates are done, gradients are zero.
+  std::function<Status()> begins;
+  // The gradients of its passes are computed, weights are not yet updated with them. On several workers they are lent by then: it
+  // must leave them alone.
+  std::function<Status()> gradients_ready;
 };
 
 // Trains a net as Caffe does: the numbers of BVLC Caffe 1.0 for one worker, and those of one worker
@@ -80,6 +87,10 @@ struct SolverOptions {
 // the upper ones. While one layer is waited for, others that have arrived are updated. Whoever looks
 // at weights (a test, a snapshot, the caller after Step) finds all updates done. With
 // clip_gradients the norm needs all gradients, so all are awaited at the end of backward.
+//
+// Of an iteration that fails, by a layer, a callback or its data, no layer has the update: trained weights, history and count are
+// those after the iteration before it, and the next Step makes it anew. Where the job has failed instead, some layers may lack
+// the last update.
 //
 // Thread: one. Lifetime: observer, sync and collectives outlive the solver's last call.
 class Solver {
@@ -95,6 +106,9 @@ class Solver {
   // Connects the solver with the other workers; before the first iteration, not for a world of 1
   // without a network. The sync is asked about the layers of SyncedLayers().
   void Connect(GradientSync* sync, Collectives* collectives);
+
+  // From here on every iteration makes these calls. Its first pass then hides no transfer of gradients.
+  void CallInIterations(IterationCalls calls) { calls_ = std::move(calls); }
 
   // Continues from a snapshot's solver state (`.solverstate`).
   Status Restore(const std::string& state_path);
@@ -121,6 +135,8 @@ class Solver {
   std::uint64_t iteration() const { return position_.iteration; }
   const SolverPosition& position() const { return position_; }
   bool stopped() const { return stopped_; }
+  // Whether it waits, after a failure, for what the iteration before it still needs.
+  bool gives_up() const { return gives_up_; }
   // Where numbers ceased to be finite, if they did: of this worker's own while it runs, the same on all workers after a
   // run that it ended.
   const std::optional<NotFinite>& not_finite() const { return not_finite_; }
@@ -155,7 +171,10 @@ class Solver {
   void ListLayers();
   void MakeHooks();
   Status Iterate(bool display);
-  // Iterate's parts, in order. The step begins for all workers, which learn by what each layer is exchanged.
+  void GiveUpIteration();
+  // Iterate's parts, in order. Gradients begin anew.
+  Status Begin();
+  // The step begins for all workers, which learn by what each layer is exchanged.
   Status BeginSync();
   // The mean loss of the iteration's passes, whose gradients add up.
   Result<double> RunPasses();
@@ -195,6 +214,7 @@ class Solver {
 
   SolverParameter parameters_;
   const SolverOptions options_;
+  IterationCalls calls_;
   const std::unique_ptr<Net> net_;
   const std::vector<std::unique_ptr<Net>> test_nets_;
   const std::unique_ptr<UpdateRule> rule_;
@@ -218,6 +238,8 @@ class Solver {
   double pending_rate_ = 0;
   double pending_clip_ = 1;
   bool last_pass_ = false;
+  bool gives_up_ = false;
+  bool updated_ = true;  // the iteration under way has applied all that were pending; what is exchanged is its own
 
   double last_loss_ = 0;
   double last_rate_ = 0;

@@ -548,6 +548,40 @@ TEST_F(SolverTest, TheNextTestGoesOnWithTheWorkerThatIsNext) {
   EXPECT_THAT(computed[1], ElementsAre(0, 2, 4));
 }
 
+// The gradients of the iteration before it are on their way, or those of its own.
+TEST_F(SolverTest, AnIterationThatFailsUpdatesNoLayerOnSeveralWorkers) {
+  const SolverParameter parameters = Parameters(NetText(folder_ / "db", 4), "momentum: 0.9");
+  const auto hashes_after = [&](const std::string& failing, std::uint64_t iterations) {
+    TestCluster cluster(2, false);
+    std::vector<std::string> hashes(2);
+    std::vector<std::thread> workers;
+    for (int rank = 0; rank < 2; ++rank) {
+      workers.emplace_back([&, rank] {
+        std::unique_ptr<Solver> solver;
+        const auto call = [&](const std::string& where) {
+          return where == failing && solver->iteration() == 2 ? Internal("mine") : OkStatus();
+        };
+        SolverOptions options;
+        options.share = {.rank = rank, .world = 2};
+        options.feed = [&](Net&, const PassContext&) { return call("feed"); };
+        solver = Make(parameters, options);
+        if (failing == "begins") solver->CallInIterations({.begins = [&] { return call("begins"); }, .gradients_ready = {}});
+        if (failing == "ready") solver->CallInIterations({.begins = {}, .gradients_ready = [&] { return call("ready"); }});
+        TestCluster::Worker worker(&cluster, rank, &solver->net());
+        solver->Connect(&worker, &worker);
+        EXPECT_EQ(solver->Step(iterations).ok(), failing.empty());
+        EXPECT_EQ(solver->iteration(), 2u);
+        EXPECT_TRUE(solver->TestAll().ok());  // which needs all updates
+        hashes[static_cast<std::size_t>(rank)] = WeightsHash(solver->net());
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+    return hashes;
+  };
+  const std::vector<std::string> expected = hashes_after("", 2);
+  for (const char* const failing : {"begins", "feed", "ready"}) EXPECT_EQ(hashes_after(failing, 5), expected) << failing;
+}
+
 // --- What a solver file asks for -----------------------------------------------------------------
 
 TEST_F(SolverTest, DebugInfoIsShownWhereAnIterationIs) {

@@ -129,7 +129,7 @@ def _drop(number: int) -> None:
         made.keeper.alive = False
 
 
-_table = c.Layers(c.Make(_make), c.Run(_run), c.Drop(_drop))
+_table = c.lasting(c.Layers(c.Make(_make), c.Run(_run), c.Drop(_drop)))
 
 
 def serve() -> None:

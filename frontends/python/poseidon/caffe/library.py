@@ -12,6 +12,7 @@ import functools
 import os
 import pathlib
 import sys
+import weakref
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, POINTER, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ class View(ctypes.Structure):
 
 
 class SolverOptions(ctypes.Structure):
-    _fields_ = [("type", c_char_p), ("seed", c_int64), ("began", Event), ("gradients_ready", Event)]
+    _fields_ = [("type", c_char_p), ("seed", c_int64)]
 
 
 class Call(ctypes.Structure):
@@ -72,7 +73,6 @@ FALLIBLE: dict[str, list[Any]] = {
     "blob_shape": [BLOB, POINTER(View)],
     "blob_reshape": [NET, BLOB, c_int32, POINTER(c_int64)],
     "place": [POINTER(c_int32), POINTER(c_int32)],
-    "solver_leave": [SOLVER, c_char_p],
     "solver_new": [c_char_p, POINTER(SolverOptions), POINTER(SOLVER)],
     "solver_set_base_lr": [SOLVER, c_float],
     "solver_step": [SOLVER, c_uint64],
@@ -96,6 +96,8 @@ PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
     "net_learned": (BLOB, [NET, c_int32, c_int32]),
     "release": (None, [c_void_p]),
     "solver_free": (None, [SOLVER]),
+    "solver_abort": (None, [SOLVER, c_char_p]),
+    "solver_call": (None, [SOLVER, Event, Event]),
     "solver_net": (NET, [SOLVER, c_int32]),
     "solver_iteration": (c_uint64, [SOLVER]),
     "solver_rate": (c_double, [SOLVER]),
@@ -191,6 +193,21 @@ class Library:
         raise PoseidonError(self.error().decode(errors="replace"), self.code_name(code).decode(), None if culprit < 0 else culprit)
 
 
+def lasting(callback: Any) -> Any:
+    """The `callback`, which from here on is there as long as the process: whoever uses a net while Python takes its modules apart has
+    the library call it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
+    return callback
+
+
+def owned(by: object, free: Callable[..., Any], handle: int) -> weakref.finalize[..., Any]:
+    """Has what the library has made for an object, a `handle`, freed with it. What is there when the process ends stays: functions of
+    atexit and modules may still use it, and the system takes all memory back."""
+    made = weakref.finalize(by, free, handle)
+    made.atexit = False
+    return made
+
+
 @functools.cache
 def library() -> Library:
     """The library, loaded at its first use."""
@@ -199,7 +216,7 @@ def library() -> Library:
         made.check_torch()
     except PoseidonError as error:
         raise ImportError(error.message) from None
-    made.set_interrupted(interruption.asked)
+    made.set_interrupted(lasting(interruption.asked))
     return made
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import byref, c_double, c_int64, c_void_p
@@ -51,7 +50,7 @@ class Net:
         settings.listen()
         c.library().net_new(c.encoded(network_file), byref(state), byref(made))
         keeper = Keeper(made.value)
-        weakref.finalize(keeper, c.library().net_free, made.value)
+        c.owned(keeper, c.library().net_free, made.value or 0)
         self._adopt(keeper)
         if weights is not None:
             self.copy_from(weights)

@@ -37,12 +37,21 @@ def _say(level: int, line: bytes) -> None:
         interruption.put(failure)
 
 
-_saying = c.Say(_say)  # lives as long as the process
+_saying = c.lasting(c.Say(_say))
+_silent = False
 
 
 def listen() -> None:
     """What nets and solvers report is printed to sys.stderr, where a notebook shows it."""
-    c.library().set_say(_saying)
+    if not _silent:
+        c.library().set_say(_saying)
+
+
+def fall_silent() -> None:
+    """From here on the library prints by itself: Python ends, and threads of a job must not wait for it."""
+    global _silent
+    _silent = True
+    c.library().set_say(c.Say())
 
 
 def set_mode_cpu() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import sys
-import weakref
 from collections.abc import Callable
 from ctypes import byref, c_void_p
 from typing import Any, ClassVar
@@ -42,31 +41,38 @@ class Parameters:
 class Kept:
     """The library's solver, which lives as long as whoever has it, its nets and their blobs."""
 
-    def __init__(self, prototxt: Path, kind: str | None, callbacks: list[tuple[Callable[[], object], Callable[[], object]]]) -> None:
-        """`prototxt`, `kind`: as Solver has them. `callbacks`: whom a step calls when it begins, and when gradients are there."""
-        call = self.call  # a static method: the events must not keep the solver
-        self.events = c.Event(lambda: call(callbacks, 0)), c.Event(lambda: call(callbacks, 1))
+    def __init__(self, prototxt: Path, kind: str | None) -> None:
+        """`prototxt`, `kind`: as Solver has them."""
+        self.callbacks: list[tuple[Callable[[], object], Callable[[], object]]] = []
+        self.events: list[Any] = []
         seed = settings.seed()
-        options = c.SolverOptions(type=kind.encode() if kind else None, seed=-1 if seed is None else seed,
-                                  began=self.events[0], gradients_ready=self.events[1])
+        options = c.SolverOptions(type=kind.encode() if kind else None, seed=-1 if seed is None else seed)
         made = c_void_p()
         settings.listen()
         c.library().solver_new(c.encoded(prototxt), byref(options), byref(made))
         self.handle = made.value or 0
-        weakref.finalize(self, c.library().solver_free, made.value)
+        self.owned = c.owned(self, c.library().solver_free, self.handle)
         rank, workers = settings.place()
-        if workers > 1:  # it leaves the job when the process ends, and is there until then
+        if workers > 1:  # it is there until the process ends, which leaves the job then
             failures.install(rank)
-            atexit.register(self.leave)
+            atexit.register(self.end)
 
-    def leave(self) -> None:
-        """The process ends: in order, or with an exception that the other workers hear of. They wait for gradients else."""
+    def add_callback(self, begins: Callable[[], object], ready: Callable[[], object]) -> None:
+        """As Solver has it. The library hears of it with the first one, because updates then wait for no layer's turn."""
+        self.callbacks.append((begins, ready))
+        if not self.events:
+            call, callbacks = self.call, self.callbacks  # a static method: the events must not keep the solver
+            self.events += [c.Event(lambda: call(callbacks, 0)), c.Event(lambda: call(callbacks, 1))]
+            c.library().solver_call(self.handle, *self.events)
+
+    def end(self) -> None:
+        """The process ends: with an exception that the other workers hear of, or by an exit code that the library sees, when Python is
+        gone."""
+        self.owned.detach()
+        settings.fall_silent()
         failure = getattr(sys, "last_value", None)
-        reason = failures.reason_of(failure).encode() if failure is not None and failures.has_failed(failure) else None
-        try:
-            c.library().solver_leave(self.handle, reason)
-        except PoseidonError as error:
-            print(f"poseidon: {error}", file=sys.stderr)
+        if failure is not None and failures.has_failed(failure):
+            c.library().solver_abort(self.handle, failures.reason_of(failure).encode())
 
     @staticmethod
     def call(callbacks: list[tuple[Callable[[], object], Callable[[], object]]], which: int) -> int:
@@ -87,8 +93,7 @@ class Solver:
 
     def __init__(self, solver_file: Path) -> None:
         """`solver_file`: the prototxt."""
-        self._callbacks: list[tuple[Callable[[], object], Callable[[], object]]] = []
-        self._kept = Kept(solver_file, self._type, self._callbacks)
+        self._kept = Kept(solver_file, self._type)
         self.net = Net._of_solver(c.library().solver_net(self._kept.handle, -1), self._kept)
         self.test_nets: list[Net] = []
         while (test := c.library().solver_net(self._kept.handle, len(self.test_nets))) is not None:
@@ -106,7 +111,10 @@ class Solver:
         return float(c.library().solver_rate(self._kept.handle))
 
     def step(self, iterations: int) -> None:
-        """Trains for `iterations` more, with the tests and snapshots that are due."""
+        """Trains for `iterations` more, with the tests and snapshots that are due. Where a layer in Python or a callback raises, the
+        update of the iteration under way is made in no layer: weights and `iter` are those after the iteration before it, and the
+        next step makes it anew. Ctrl-C ends an iteration so before the next such layer or callback is called, and otherwise when it
+        is done. Where another worker has ended the job, some layers may lack the last update."""
         if iterations < 0:
             raise PoseidonError(f"step({iterations}), expected 0 or more iterations", "INVALID_ARGUMENT")
         c.library().solver_step(self._kept.handle, iterations)
@@ -126,9 +134,9 @@ class Solver:
         c.library().solver_snapshot(self._kept.handle)
 
     def add_callback(self, on_start: Callable[[], object], on_gradients_ready: Callable[[], object]) -> None:
-        """Has every iteration call `on_start` when it begins and `on_gradients_ready` once its gradients are computed, which weights
-        are then updated with."""
-        self._callbacks.append((on_start, on_gradients_ready))
+        """Has every iteration call `on_start` when it begins, with the weights that the iterations before it have made and gradients
+        of zero, and `on_gradients_ready` once its gradients are computed, which weights are then updated with."""
+        self._kept.add_callback(on_start, on_gradients_ready)
 
     @property
     def weights_hash(self) -> str:
