@@ -27,37 +27,6 @@ Result<MeanPixels> FromNpy(const std::string& path) {
   return MeanPixels{.shape = LastThree(array.shape), .values = std::move(array.values)};
 }
 
-// Where an output pixel lies between two of the input; centres of pixels match, and what is outside is the border.
-struct Between {
-  std::int64_t first, second;
-  float weight;  // of the second
-};
-Between PlaceOf(std::int64_t i, std::int64_t from, std::int64_t to) {
-  const double place = std::clamp((static_cast<double>(i) + 0.5) * static_cast<double>(from) / static_cast<double>(to) - 0.5, 0.0,
-                                  static_cast<double>(from - 1));
-  const auto first = static_cast<std::int64_t>(place);
-  return {first, std::min(first + 1, from - 1), static_cast<float>(place - static_cast<double>(first))};
-}
-
-MeanPixels Scaled(const MeanPixels& mean, std::int64_t height, std::int64_t width) {
-  MeanPixels scaled{.shape = {mean.shape.channels, height, width}, .values = {}};
-  scaled.values.reserve(static_cast<std::size_t>(scaled.shape.count()));
-  for (std::int64_t c = 0; c < mean.shape.channels; ++c) {
-    const float* const plane = mean.values.data() + c * mean.shape.height * mean.shape.width;
-    for (std::int64_t y = 0; y < height; ++y) {
-      const Between row = PlaceOf(y, mean.shape.height, height);
-      const float* const upper = plane + row.first * mean.shape.width;
-      const float* const lower = plane + row.second * mean.shape.width;
-      for (std::int64_t x = 0; x < width; ++x) {
-        const Between column = PlaceOf(x, mean.shape.width, width);
-        const auto mix = [&](const float* line) { return line[column.first] + column.weight * (line[column.second] - line[column.first]); };
-        scaled.values.push_back(mix(upper) + row.weight * (mix(lower) - mix(upper)));
-      }
-    }
-  }
-  return scaled;
-}
-
 Status FitMean(const ImageShape& input, MeanPixels* mean) {
   if (mean->values.empty()) return OkStatus();
   if (mean->shape.channels == 1 && input.channels > 1) {  // the same for each of them, as NumPy broadcasts it

@@ -7,18 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "frontends/caffe/data/float_image.h"
 #include "frontends/caffe/data/image.h"
 #include "frontends/caffe/data/image_file.h"
 #include "poseidon/base/result.h"
 #include "poseidon/base/status.h"
 
 namespace poseidon::caffe {
-
-// What is subtracted from an image.
-struct MeanPixels {
-  ImageShape shape;           // height and width are 1 where it is a value for each channel
-  std::vector<float> values;  // empty: nothing is subtracted
-};
 
 // Reads the numbers of a BlobProto, and the last three axes of its shape, in either of the forms that it has. An error names the file;
 // whether the numbers are those of the shape is not looked at.

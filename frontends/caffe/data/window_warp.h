@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "frontends/caffe/data/float_image.h"
 #include "frontends/caffe/data/image.h"
-#include "frontends/caffe/data/image_input.h"
 #include "frontends/caffe/data/window_file.h"
 
 // How a window of an image becomes a square crop, in the arithmetic of Caffe's layer WindowData.
