@@ -51,6 +51,7 @@ void AddCommands(CLI::App& app) {
   AddUpgradeProto(app);
   AddExport(app);
   AddClassify(app);
+  AddDetect(app);
   AddDeviceQuery(app);
   AddDrawNet(app, MeasureNet);
   AddMember(app);

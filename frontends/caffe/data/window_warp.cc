@@ -32,17 +32,6 @@ WarpSide Enlarged(float centre, float half, std::int64_t from, const WarpOptions
           .scaled = Rounded(static_cast<float>(extent) * unit)};
 }
 
-void Cut(const Image& image, const WarpPlace& place, Image* part) {
-  part->shape = {image.shape.channels, place.height, place.width};
-  part->planes.clear();
-  for (std::int64_t c = 0; c < image.shape.channels; ++c) {
-    for (std::int64_t y = place.y; y < place.y + place.height; ++y) {
-      const auto row = image.planes.begin() + (c * image.shape.height + y) * image.shape.width + place.x;
-      part->planes.insert(part->planes.end(), row, row + place.width);
-    }
-  }
-}
-
 }  // namespace
 
 std::optional<WarpPlace> PlaceOfWindow(const WindowBox& box, const ImageShape& image, const WarpOptions& options,
@@ -78,11 +67,22 @@ std::optional<WarpPlace> PlaceOfWindow(const WindowBox& box, const ImageShape& i
   return place;
 }
 
+Image Cut(const Image& image, const WarpPlace& place) {
+  Image part{.shape = {image.shape.channels, place.height, place.width}, .planes = {}};
+  part.planes.reserve(static_cast<std::size_t>(part.shape.count()));
+  for (std::int64_t c = 0; c < image.shape.channels; ++c) {
+    for (std::int64_t y = place.y; y < place.y + place.height; ++y) {
+      const auto row = image.planes.begin() + (c * image.shape.height + y) * image.shape.width + place.x;
+      part.planes.insert(part.planes.end(), row, row + place.width);
+    }
+  }
+  return part;
+}
+
 Status WarpWindow(const Image& image, const WarpPlace& place, std::int64_t crop_size, bool mirror,
                   const WarpedPixels& pixels, float* out) {
-  Image part, scaled;
-  Cut(image, place, &part);
-  POSEIDON_RETURN_IF_ERROR(Resize(part, place.scaled_height, place.scaled_width, &scaled));
+  Image scaled;
+  POSEIDON_RETURN_IF_ERROR(Resize(Cut(image, place), place.scaled_height, place.scaled_width, &scaled));
   std::fill(out, out + image.shape.channels * crop_size * crop_size, 0.0F);
   const MeanPixels& mean = pixels.mean;
   const bool is_image = mean.shape.height > 1 || mean.shape.width > 1;
