@@ -158,6 +158,18 @@ def test_a_resumed_run_goes_on_at_its_place(train, tmp_path):
     assert half != whole == train(2, "--snapshot", folder / "snap_iter_3.solverstate", iterations=6, rate=1e-7, folder=folder)[0]
 
 
+def test_files_are_found_beside_the_net(poseidon, tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").write_bytes(png(numpy.zeros((9, 9, 3), numpy.uint8)))
+    (tmp_path / "windows.txt").write_text("# 0\na.png\n3\n9\n9\n2\n1 0.9 0 0 8 8\n0 0.1 0 0 8 8\n")
+    messages.mean_file(tmp_path / "mean.binaryproto", (3, 8, 8), 1.0)
+    layer = """layer { name: "windows" type: "WindowData" top: "data" top: "label" window_data_param {
+               source: "windows.txt" root_folder: "images/" mean_file: "mean.binaryproto" crop_size: 8 batch_size: 4 } }"""
+    (tmp_path / "net.prototxt").write_text(layer + NET)
+    done = jobs.run(poseidon, "time", "--model", tmp_path / "net.prototxt", "--iterations", 1, cwd="/")
+    assert done.code == 0, done.err.text
+
+
 # ---- refusals
 
 def test_what_cannot_be_drawn_from_is_refused(poseidon, windows, tmp_path):
