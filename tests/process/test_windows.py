@@ -197,6 +197,8 @@ def test_what_cannot_be_drawn_from_is_refused(poseidon, windows, tmp_path):
             ("has 2 mean_value, expected one, or one for each", "", crop + " mean_value: 1 mean_value: 2"),
             ("the mean is 3x30x32, expected one that has crops of 40x40", "", f'crop_size: 40 mean_file: "{folder}/mean.binaryproto"')):
         assert expected in refused(layer_of(folder, options, transform))
+    assert "out of memory: cannot allocate 3298534882560000000 bytes" in refused(
+        layer_of(folder, "fg_fraction: 1 context_pad: 1", "crop_size: 8000", batch=2**32 - 1))
     assert "batch_size is 0" in refused(layer_of(folder, "", crop, batch=0))
     assert "none.txt cannot be read" in refused(layer_of(folder, "", crop, name="none.txt"))
     (folder / "cut.txt").write_text((folder / "windows.txt").read_text()[:60])

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -103,7 +105,9 @@ class WindowDataLayer final : public BatchLayer {
     const bool shared = phase() == TRAIN;
     listed->batch = std::uint64_t{data.batch_size()} * (shared ? static_cast<std::uint64_t>(context().share.world) : 1);
     listed->begin = shared ? context().share.taken * data.batch_size() : 0;
-    listed->foreground = static_cast<std::uint64_t>(static_cast<float>(listed->batch) * data.fg_fraction());
+    // In floats, as Caffe has it, which round a batch of more than 2^24 windows up.
+    const float foreground = static_cast<float>(listed->batch) * data.fg_fraction();
+    listed->foreground = std::min(listed->batch, static_cast<std::uint64_t>(foreground));
     return OkStatus();
   }
 };
