@@ -125,7 +125,7 @@ TEST(WindowWarp, AMeanImageIsCutByItsWidth) {
   for (int i = 0; i < 3 * 6 * 8; ++i) mean.values.push_back(static_cast<float>(i));
   std::vector<float> crop(3 * 4 * 4);
   const WarpPlace place{
-      .x = 1, .y = 0, .width = 3, .height = 4, .left = 1, .top = 0, .scaled_width = 3, .scaled_height = 4};
+      .x = 1, .y = 1, .width = 3, .height = 3, .left = 1, .top = 1, .scaled_width = 3, .scaled_height = 3};
   for (const bool mirror : {false, true}) {
     ASSERT_TRUE(WarpWindow(Ramp(), place, 4, mirror, {.mean = mean}, crop.data()).ok());
     const float first = mirror ? 30 : 10;
