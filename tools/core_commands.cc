@@ -53,6 +53,7 @@ void AddCommands(CLI::App& app) {
   AddElsewhere(app, "upgrade_solver_proto_text", "Write an old solver prototxt in today's form");
   AddElsewhere(app, "export", "Write a Caffe model as ONNX or safetensors, or read it back");
   AddElsewhere(app, "classify", "Say what a trained net takes images for");
+  AddElsewhere(app, "detect", "Say what a trained net takes windows of images for");
   AddElsewhere(app, "device_query", "Show the devices of this machine");
   AddElsewhere(app, "draw_net", "Draw a Caffe net");
 }

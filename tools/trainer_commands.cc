@@ -53,6 +53,7 @@ void AddCommands(CLI::App& app) {
   AddUpgradeProto(app);
   AddExport(app);
   AddClassify(app);
+  AddDetect(app);
   AddDeviceQuery(app);
   AddDrawNet(app, MeasureNet);
   AddMember(app);

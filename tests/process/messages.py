@@ -28,10 +28,11 @@ def datum(channels, height, width, label, image=None):
 
 
 def mean_file(path, shape, value):
-    """Writes Caffe's BlobProto of a mean image, [channels, height, width], in which all is `value`."""
+    """Writes Caffe's BlobProto of a mean image, [channels, height, width], in which all is `value`, or whose floats have these bytes."""
     channels, height, width = shape
     sides = b"".join(number(field, side) for field, side in enumerate((1, channels, height, width), 1))
-    path.write_bytes(sides + message(5, struct.pack("<f", value) * (channels * height * width)))
+    floats = value if isinstance(value, bytes) else struct.pack("<f", value) * (channels * height * width)
+    path.write_bytes(sides + message(5, floats))
     return path
 
 

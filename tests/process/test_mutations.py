@@ -11,11 +11,13 @@ import re
 import resource
 import subprocess
 
+import numpy
 import pytest
 
 import caffe_files
 import job as jobs
 import messages
+from tool_files import caffemodel, png
 
 COUNT = int(os.environ.get("POSEIDON_MUTATIONS", "60"))
 FIRST = int(os.environ.get("POSEIDON_SEED", "1"))
@@ -76,6 +78,18 @@ class Originals:
                                     snapshot_prefix=folder / "snap", debug_info=False)
         (folder / "solver.prototxt").write_text(solver)
         caffe_files.write_idx(folder, "set", 12, seed=9)
+        (folder / "windowed.png").write_bytes(png(numpy.arange(20 * 30 * 3, dtype=numpy.uint8).reshape(20, 30, 3)))
+        (folder / "windows.txt").write_text("".join(f"# {i}\nwindowed.png\n3\n20\n30\n3\n1 0.9 2 3 14 15\n0 0.1 8 0 29 19\n2 0.3 0 0 9 9\n" for i in (0, 1)))
+        (folder / "windowed.prototxt").write_text(f"""
+layer {{
+  name: "windows" type: "WindowData" top: "data" top: "label" transform_param {{ crop_size: 12 mirror: true }}
+  window_data_param {{ source: "{folder}/windows.txt" root_folder: "{folder}/" batch_size: 8 context_pad: 2 }}
+}}""" + caffe_files.inner_product("ip", "data", 3) + """
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }""")
+        (folder / "windows.csv").write_text("filename,ymin,xmin,ymax,xmax\n" + f'"{folder}/windowed.png",2,3,15,16\n{folder}/windowed.png,0,8,20,30\n')
+        (folder / "deploy.prototxt").write_text("""
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 6 dim: 6 } } }""" + caffe_files.inner_product("ip", "data", 3))
+        (folder / "deploy.caffemodel").write_bytes(caffemodel(b"ip", *(numpy.zeros(shape, numpy.float32) for shape in ((3, 108), (3,)))))
         (folder / "token").write_text("ab" * 32 + "\n")
         (folder / "token").chmod(0o600)
         (folder / "hosts").write_text("# machines\nlocalhost slots=2\n127.0.0.1 slots=3\n")
@@ -100,6 +114,9 @@ class Originals:
             "token": (True, (*self.train, "--workers", 2, "--token-file", folder / "token")),
             # More workers than slots: no name is looked up.
             "hosts": (True, (*self.train, "--workers", 1000, "--hostfile", folder / "hosts")),
+            "windows.txt": (True, ("time", "--model", folder / "windowed.prototxt", "--iterations", 1)),
+            "windows.csv": (True, ("detect", "--model", folder / "deploy.prototxt", "--weights", folder / "deploy.caffemodel", "--context_pad", 1,
+                                   folder / "windows.csv")),
             "set-images": (False, ("convert-mnist", folder / "set-images", folder / "set-labels", folder / "made-lmdb")),
             "set-labels": (False, ("convert-mnist", folder / "set-images", folder / "set-labels", folder / "made-lmdb")),
             "exported.prototxt": (True, ("export", folder / "exported.prototxt", weights, folder / "made.onnx")),

@@ -286,7 +286,7 @@ layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }""")
     bias = numpy.array([0.1, 0.2, -0.1, 0], numpy.float32)
     (folder / "net.caffemodel").write_bytes(caffemodel(b"ip", weights, bias))
     mean = numpy.random.default_rng(4).uniform(90, 130, (3, 12, 16)).astype(numpy.float32)
-    (folder / "mean.binaryproto").write_bytes(b"\x08\x01\x10\x03\x18\x0c\x20\x10" + message(5, mean.tobytes()))
+    messages.mean_file(folder / "mean.binaryproto", mean.shape, mean.tobytes())
     numpy.save(folder / "mean.npy", mean)
     (folder / "labels.txt").write_text("\n".join(LABELS) + "\n")
     images = {}

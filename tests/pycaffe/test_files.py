@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages, nets written in Python, images, classifiers and pictures of nets."""
+import json
 import subprocess
 import sys
 
 import files
 import numpy
 import pytest
+import window_models
+from test_solver import PROGRAM
 
 import poseidon.caffe as caffe
 from poseidon import PoseidonError
@@ -202,6 +205,37 @@ def test_a_detector_looks_at_windows():
     assert (made.crop(caffe.io.load_image(file), (0, 0, 10, 10))[0, 0] == made.crop_mean[0, 0]).all()
     with pytest.raises(PoseidonError, match="outside"):
         made.crop(caffe.io.load_image(file), (50, 50, 60, 60))
+
+
+@pytest.mark.parametrize("pad", [None, 2])
+def test_the_command_detects_as_a_detector(pad):
+    colours = numpy.random.default_rng(3).integers(0, 256, (30, 40, 3), dtype=numpy.uint8)
+    file = image_file("windows.png", colours)
+    windows = [(0, 0, 10, 10), (5, 5, 30, 40), (20, 3, 29, 17), (2, 30, 30, 40), (11, 12, 12, 13), (0, 0, 30, 40), (7, 0, 19, 8)]
+    deploy = saved_deploy()
+    made = caffe.Detector(deploy, "deploy.caffemodel", mean=numpy.array([104.0, 117.0, 123.0]), input_scale=0.01, raw_scale=255,
+                          channel_swap=(2, 1, 0), context_pad=pad)
+    found = made.detect_windows([(file, windows)])
+    lines = "".join(f"{file},{','.join(map(str, window))}\n" for window in windows)
+    files.write("windows.csv", "filename,ymin,xmin,ymax,xmax\n" + lines)
+    run = subprocess.run([PROGRAM, "detect", "--model_def", deploy, "--pretrained_model", "deploy.caffemodel", "--mean-value", "104,117,123",
+                          "--input_scale", "0.01", "--context_pad", str(pad or 0), "--json", "windows.csv"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    detected = json.loads(run.stdout)
+    assert [tuple(each["window"]) for each in detected] == windows
+    numpy.testing.assert_allclose([each["prediction"] for each in detected], [each["prediction"] for each in found], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("pad", [None, 2])
+def test_a_detector_crops_as_its_arithmetic_says(pad):
+    colours = numpy.random.default_rng(4).integers(0, 256, (30, 40, 3), dtype=numpy.uint8)
+    file = image_file("crops.png", colours)
+    mean = numpy.array([104.0, 117.0, 123.0])
+    made = caffe.Detector(saved_deploy(), "deploy.caffemodel", mean=mean, input_scale=0.5, raw_scale=255, channel_swap=(2, 1, 0), context_pad=pad)
+    image = caffe.io.load_image(file)
+    for window in [(0, 0, 10, 10), (5, 5, 30, 40), (20, 3, 29, 17), (2, 30, 30, 40), (11, 12, 12, 13), (0, 0, 30, 40)]:
+        row = made.transformer.preprocess("data", made.crop(image, window))
+        numpy.testing.assert_allclose(row, window_models.detector(colours, window, 8, pad, mean, input_scale=0.5), atol=1e-3)
 
 
 def test_pictures_of_nets():

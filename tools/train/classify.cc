@@ -2,7 +2,6 @@
 // `poseidon classify`: what a trained net takes images for. Our command line, that of Caffe's example in C++, and that of its
 // python/classify.py.
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -12,7 +11,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "frontends/caffe/data/image_file.h"
@@ -20,9 +18,9 @@
 #include "frontends/caffe/data/npy_file.h"
 #include "frontends/caffe/solver/classifier.h"
 #include "tools/console/fail.h"
-#include "tools/console/shared_flags.h"
 #include "tools/console/values.h"
 #include "tools/train/commands.h"
+#include "tools/train/image_flags.h"
 #include "tools/train/net_flags.h"
 
 namespace poseidon::tools {
@@ -32,10 +30,10 @@ namespace fs = std::filesystem;
 
 struct ClassifyFlags {
   std::vector<std::string> places;
-  std::string model, weights, labels, mean, mean_value, images_dim, channel_swap, extension = "jpg";
-  double raw_scale = 255, input_scale = 1;
-  bool ten_crops = false, centre_only = false, json = false, gpu = false;
-  int top = 5, threads = 0;
+  ImageFlags image;
+  std::string labels, images_dim, extension = "jpg";
+  bool ten_crops = false, centre_only = false, json = false;
+  int top = 5;
 };
 
 // A command line in any of the three forms.
@@ -45,20 +43,6 @@ struct Classification {
   caffe::InputOptions input;
   std::string npy;  // where the scores go; empty: they are printed
 };
-
-template <typename T>
-std::vector<T> NumbersIn(const std::string& list, const char* flag) {
-  std::vector<T> numbers;
-  for (const std::string& part : CommaParts(list)) {
-    T number{};
-    const auto read = std::from_chars(part.data(), part.data() + part.size(), number);
-    if (read.ec != std::errc() || read.ptr != part.data() + part.size()) {
-      FailUsage(std::string(flag) + " is '" + list + "', expected numbers with commas between them");
-    }
-    numbers.push_back(number);
-  }
-  return numbers;
-}
 
 std::vector<std::string> LinesOf(const std::string& path) {
   std::ifstream file(path);
@@ -101,43 +85,30 @@ caffe::ImageSize SizeIn(const std::string& text) {
   return {sides[0], sides[1]};
 }
 
-caffe::MeanPixels MeanIn(const ClassifyFlags& flags) {
-  if (!flags.mean.empty() && !flags.mean_value.empty()) FailUsage("both --mean and --mean-value are given, expected one");
-  if (!flags.mean.empty()) return OrFail(caffe::ReadMeanPixels(flags.mean));
-  const std::vector<float> values = NumbersIn<float>(flags.mean_value, "--mean-value");
-  return {.shape = {static_cast<std::int64_t>(values.size()), 1, 1}, .values = values};
-}
-
 Classification ReadClassification(ClassifyFlags flags) {
   Classification made;
   made.images = flags.places;
   if (IsOfExample(flags)) {
-    flags.model = flags.places[0];
-    flags.weights = flags.places[1];
-    flags.mean = flags.places[2];
+    flags.image.model = flags.places[0];
+    flags.image.weights = flags.places[1];
+    flags.image.mean = flags.places[2];
     flags.labels = flags.places[3];
     made.images = {flags.places[4]};
-    for (const std::string& path : {flags.model, flags.mean, flags.labels}) RefuseUnreadable(InputFile(), path);
-    RefuseUnreadable(SnapshotFiles(), flags.weights);
+    for (const std::string& path : {flags.image.model, flags.image.mean, flags.labels}) {
+      RefuseUnreadable(InputFile(), path);
+    }
+    RefuseUnreadable(SnapshotFiles(), flags.image.weights);
   } else if (IsOfPython(flags)) {
     made.images = ImagesIn(flags.places[0], flags.extension);
     made.npy = flags.places[1];
     flags.ten_crops = !flags.centre_only;
     if (flags.images_dim.empty()) flags.images_dim = "256,256";
   }
-  if (flags.gpu) RefuseGpu("0");
   if (made.images.empty()) FailUsage("there is no image (see poseidon classify --help)");
-  if (flags.model.empty() || flags.weights.empty()) FailUsage("--model and --weights are both needed (see poseidon classify --help)");
+  made.net = NetOf(flags.image, "classify");
   if (flags.ten_crops && flags.centre_only) FailUsage("both --oversample and --center_only are given, expected one");
-  made.net.model = flags.model;
-  made.net.weights = flags.weights;
-  made.net.phase = "TEST";
-  made.net.threads = flags.threads;
+  made.input = InputOf(flags.image);
   made.input.ten_crops = flags.ten_crops;
-  made.input.raw_scale = flags.raw_scale;
-  made.input.input_scale = flags.input_scale;
-  made.input.channel_swap = NumbersIn<int>(flags.channel_swap, "--channel_swap");
-  made.input.mean = MeanIn(flags);
   const bool crops = flags.ten_crops || flags.centre_only || !flags.images_dim.empty();
   if (crops) made.input.scaled = SizeIn(flags.images_dim.empty() ? "256,256" : flags.images_dim);
   else made.input.mean = caffe::ValuePerChannel(made.input.mean);  // as the example in C++ does
@@ -217,22 +188,16 @@ void AddClassify(CLI::App& app) {
             "  poseidon classify --model_def net.prototxt --pretrained_model net.caffemodel \\\n"
             "    cat.jpg scores.npy");
   c->add_option("images", flags->places, "Images, JPEG or PNG; or what Caffe's two programs take, as below");
-  c->add_option("--model,--model_def", flags->model, "Net for deployment")->type_name("PROTOTXT")->check(InputFile());
-  c->add_option("--weights,--pretrained_model", flags->weights, "Trained .caffemodel or .caffemodel.h5")->type_name("FILE")->check(SnapshotFiles());
+  AddImageFlags(*c, flags->image);
   c->add_option("--labels", flags->labels, "Names of the classes, one a line")->type_name("FILE")->check(InputFile());
-  c->add_option("--mean,--mean_file", flags->mean, "Mean image, .binaryproto or .npy")->type_name("FILE")->check(InputFile());
-  c->add_option("--mean-value", flags->mean_value, "Mean of each channel instead, blue, green, red")->type_name("B,G,R");
   c->add_flag("--oversample", flags->ten_crops, "Mean over ten crops: corners, centre and these mirrored");
   c->add_flag("--center_only", flags->centre_only, "The centre crop alone");
-  c->add_option("--images-dim", flags->images_dim, "Size to which an image is scaled before crops; without crops it is the net's")->type_name("H,W");
-  c->add_option("--raw_scale", flags->raw_scale, "Times pixels from 0 to 1, before the mean is subtracted")->type_name("X")->check(Number(-1e9, 1e9));
-  c->add_option("--input_scale", flags->input_scale, "Times what is left then")->type_name("X")->check(Number(-1e9, 1e9));
-  c->add_option("--channel_swap", flags->channel_swap, "Channels of the net's input among red, green, blue; without it 2,1,0")->type_name("R,G,B");
+  c->add_option("--images-dim", flags->images_dim,
+                "Size to which an image is scaled before crops; without crops it is the net's")
+      ->type_name("H,W");
   c->add_option("--top", flags->top, "Number of classes to print")->type_name("N")->check(WholeNumber(1, 1 << 30));
   c->add_flag("--json", flags->json, "Print JSON");
   c->add_option("--ext", flags->extension, "Ending of the images in a folder")->type_name("NAME");
-  c->add_flag("--gpu", flags->gpu, "Refused: this build computes on the CPU");
-  AddThreadsFlag(*c, flags->threads);
   c->callback([flags] {
     const Classification what = ReadClassification(*flags);
     if (!what.npy.empty()) WriteScores(what);

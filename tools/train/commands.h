@@ -19,6 +19,7 @@ void AddComputeImageMean(CLI::App& app);
 void AddPartitionData(CLI::App& app);
 void AddExtractFeatures(CLI::App& app);
 void AddClassify(CLI::App& app);
+void AddDetect(CLI::App& app);
 void AddUpgradeProto(CLI::App& app);  // upgrade_net_proto_text, upgrade_net_proto_binary, upgrade_solver_proto_text
 void AddExport(CLI::App& app);
 void AddMember(CLI::App& app);  // started by train; reads its task from standard input

@@ -27,37 +27,6 @@ Result<MeanPixels> FromNpy(const std::string& path) {
   return MeanPixels{.shape = LastThree(array.shape), .values = std::move(array.values)};
 }
 
-// Where an output pixel lies between two of the input; centres of pixels match, and what is outside is the border.
-struct Between {
-  std::int64_t first, second;
-  float weight;  // of the second
-};
-Between PlaceOf(std::int64_t i, std::int64_t from, std::int64_t to) {
-  const double place = std::clamp((static_cast<double>(i) + 0.5) * static_cast<double>(from) / static_cast<double>(to) - 0.5, 0.0,
-                                  static_cast<double>(from - 1));
-  const auto first = static_cast<std::int64_t>(place);
-  return {first, std::min(first + 1, from - 1), static_cast<float>(place - static_cast<double>(first))};
-}
-
-MeanPixels Scaled(const MeanPixels& mean, std::int64_t height, std::int64_t width) {
-  MeanPixels scaled{.shape = {mean.shape.channels, height, width}, .values = {}};
-  scaled.values.reserve(static_cast<std::size_t>(scaled.shape.count()));
-  for (std::int64_t c = 0; c < mean.shape.channels; ++c) {
-    const float* const plane = mean.values.data() + c * mean.shape.height * mean.shape.width;
-    for (std::int64_t y = 0; y < height; ++y) {
-      const Between row = PlaceOf(y, mean.shape.height, height);
-      const float* const upper = plane + row.first * mean.shape.width;
-      const float* const lower = plane + row.second * mean.shape.width;
-      for (std::int64_t x = 0; x < width; ++x) {
-        const Between column = PlaceOf(x, mean.shape.width, width);
-        const auto mix = [&](const float* line) { return line[column.first] + column.weight * (line[column.second] - line[column.first]); };
-        scaled.values.push_back(mix(upper) + row.weight * (mix(lower) - mix(upper)));
-      }
-    }
-  }
-  return scaled;
-}
-
 Status FitMean(const ImageShape& input, MeanPixels* mean) {
   if (mean->values.empty()) return OkStatus();
   if (mean->shape.channels == 1 && input.channels > 1) {  // the same for each of them, as NumPy broadcasts it
@@ -124,6 +93,11 @@ Result<ImageInput> ImageInput::Make(InputOptions options, const ImageShape& inpu
   }
   POSEIDON_RETURN_IF_ERROR(CheckSwap(options.channel_swap, input.channels));
   POSEIDON_RETURN_IF_ERROR(FitMean(input, &options.mean));
+  if (options.context_pad > 0 && (input.height != input.width || 2 * options.context_pad >= input.width)) {
+    return InvalidArgument("context of " + std::to_string(options.context_pad) +
+                           " pixels does not fit the net's input, " + ToString(input) +
+                           ", expected a square one with more than twice as many");
+  }
   if (!options.scaled.is_given()) options.scaled = {input.height, input.width};
   if (options.scaled.height < input.height || options.scaled.width < input.width) {
     return InvalidArgument("images are scaled to " + std::to_string(options.scaled.height) + "x" + std::to_string(options.scaled.width) +
@@ -133,29 +107,53 @@ Result<ImageInput> ImageInput::Make(InputOptions options, const ImageShape& inpu
 }
 
 // Pixels of an image are blue, green, red.
-void ImageInput::WriteCrop(const Image& image, std::int64_t top, std::int64_t left, bool mirror, float* out) const {
+template <typename Pixel>
+void ImageInput::Write(const Pixel* planes, const From& from, const To& to, bool mirror, float* out) const {
   const auto raw_scale = static_cast<float>(options_.raw_scale / 255), input_scale = static_cast<float>(options_.input_scale);
   const MeanPixels& mean = options_.mean;
   const bool is_image = mean.shape.height > 1 || mean.shape.width > 1;
-  const std::int64_t plane = image.shape.height * image.shape.width;
   for (std::int64_t c = 0; c < input_.channels; ++c) {
     const std::int64_t source = options_.channel_swap.empty() ? c : input_.channels - 1 - options_.channel_swap[static_cast<std::size_t>(c)];
-    for (std::int64_t y = 0; y < input_.height; ++y) {
-      const std::uint8_t* const row = image.planes.data() + source * plane + (top + y) * image.shape.width + left;
-      for (std::int64_t x = 0; x < input_.width; ++x) {
-        const float pixel = row[mirror ? input_.width - 1 - x : x];
-        const std::int64_t at = is_image ? (c * input_.height + y) * input_.width + x : c;
-        const float minus = mean.values.empty() ? 0 : mean.values[static_cast<std::size_t>(at)];
-        *out++ = (pixel * raw_scale - minus) * input_scale;
+    for (std::int64_t y = 0; y < to.height; ++y) {
+      const Pixel* const row = planes + source * from.plane + (from.top + y) * from.stride + from.left;
+      const std::int64_t first = (c * input_.height + to.top + y) * input_.width + to.left;
+      for (std::int64_t x = 0; x < to.width; ++x) {
+        const auto pixel = static_cast<float>(row[mirror ? to.width - 1 - x : x]);
+        const float minus = mean.values.empty() ? 0 : mean.values[static_cast<std::size_t>(is_image ? first + x : c)];
+        out[first + x] = (pixel * raw_scale - minus) * input_scale;
       }
     }
   }
 }
 
-Status ImageInput::Apply(const Image& image, std::vector<float>* out) const {
-  if (image.shape.channels != input_.channels) {
-    return InvalidArgument("the image is " + ToString(image.shape) + ", expected " + std::to_string(input_.channels) + " channels");
+Status ImageInput::CheckChannels(const Image& image) const {
+  if (image.shape.channels == input_.channels) return OkStatus();
+  return InvalidArgument("the image is " + ToString(image.shape) + ", expected " + std::to_string(input_.channels) +
+                         " channels");
+}
+
+Status ImageInput::ApplyWindow(const Image& image, const DetectorWindow& window, std::vector<float>* out) const {
+  POSEIDON_RETURN_IF_ERROR(CheckChannels(image));
+  const std::optional<WarpPlace> place = PlaceOfDetection(window, image.shape, input_, options_.context_pad);
+  if (!place) {
+    return InvalidArgument("the window from row " + std::to_string(window.ymin) + " to " + std::to_string(window.ymax) +
+                           " and column " + std::to_string(window.xmin) + " to " + std::to_string(window.xmax) +
+                           " has nothing of the image, which is " + ToString(image.shape) +
+                           ", expected one that begins in it");
   }
+  const Image part = Cut(image, *place);
+  const FloatImage scaled = Scaled({.shape = part.shape, .values = {part.planes.begin(), part.planes.end()}},
+                                   place->scaled_height, place->scaled_width);
+  out->assign(static_cast<std::size_t>(input_.count()), 0.0F);
+  Write(scaled.values.data(),
+        {.plane = place->scaled_height * place->scaled_width, .stride = place->scaled_width, .top = 0, .left = 0},
+        {.top = place->top, .left = place->left, .height = place->scaled_height, .width = place->scaled_width}, false,
+        out->data());
+  return OkStatus();
+}
+
+Status ImageInput::Apply(const Image& image, std::vector<float>* out) const {
+  POSEIDON_RETURN_IF_ERROR(CheckChannels(image));
   Image scaled;
   const bool fits = image.shape.height == options_.scaled.height && image.shape.width == options_.scaled.width;
   if (!fits) POSEIDON_RETURN_IF_ERROR(Resize(image, options_.scaled.height, options_.scaled.width, &scaled));
@@ -164,14 +162,15 @@ Status ImageInput::Apply(const Image& image, std::vector<float>* out) const {
   const std::pair<std::int64_t, std::int64_t> corners[] = {{0, 0}, {0, right}, {below, 0}, {below, right}, {below / 2, right / 2}};
   const auto row = static_cast<std::size_t>(input_.count());
   out->resize(row * static_cast<std::size_t>(rows()));
+  const auto write = [&](const std::pair<std::int64_t, std::int64_t>& corner, bool mirror, float* to) {
+    Write(whole.planes.data(), {whole.shape.height * whole.shape.width, whole.shape.width, corner.first, corner.second},
+          {0, 0, input_.height, input_.width}, mirror, to);
+  };
   if (!options_.ten_crops) {
-    WriteCrop(whole, corners[4].first, corners[4].second, false, out->data());
+    write(corners[4], false, out->data());
     return OkStatus();
   }
-  for (std::size_t i = 0; i < 10; ++i) {
-    const auto [top, left] = corners[i % 5];
-    WriteCrop(whole, top, left, i >= 5, out->data() + i * row);
-  }
+  for (std::size_t i = 0; i < 10; ++i) write(corners[i % 5], i >= 5, out->data() + i * row);
   return OkStatus();
 }
 

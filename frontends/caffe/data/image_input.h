@@ -7,18 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "frontends/caffe/data/detector_crop.h"
+#include "frontends/caffe/data/float_image.h"
 #include "frontends/caffe/data/image.h"
 #include "frontends/caffe/data/image_file.h"
 #include "poseidon/base/result.h"
 #include "poseidon/base/status.h"
 
 namespace poseidon::caffe {
-
-// What is subtracted from an image.
-struct MeanPixels {
-  ImageShape shape;           // height and width are 1 where it is a value for each channel
-  std::vector<float> values;  // empty: nothing is subtracted
-};
 
 // Reads the numbers of a BlobProto, and the last three axes of its shape, in either of the forms that it has. An error names the file;
 // whether the numbers are those of the shape is not looked at.
@@ -42,6 +38,7 @@ struct InputOptions {
   MeanPixels mean;   // an image of another size is scaled to the net's input
   double raw_scale = 255;   // times a pixel in [0, 1], before the mean is subtracted
   double input_scale = 1;   // after it
+  std::int64_t context_pad = 0;   // of a window: pixels of the input, on each side, that show what is around it
   std::vector<int> channel_swap;  // channel c of the input is this one of red, green, blue; empty: 2, 1, 0
 };
 
@@ -59,9 +56,22 @@ class ImageInput {
   // Writes rows() rows [channels, height, width] of `image`, decoded with channels().
   Status Apply(const Image& image, std::vector<float>* out) const;
 
+  // Writes the row of a window of `image`, scaled in floating point to the input as pycaffe's Detector does. What its
+  // context has outside of the image is the mean, and so zero.
+  Status ApplyWindow(const Image& image, const DetectorWindow& window, std::vector<float>* out) const;
+
  private:
+  // Where pixels of planes begin, and their region of the input.
+  struct From {
+    std::int64_t plane, stride, top, left;
+  };
+  struct To {
+    std::int64_t top, left, height, width;
+  };
   ImageInput(InputOptions options, const ImageShape& input) : options_(std::move(options)), input_(input) {}
-  void WriteCrop(const Image& image, std::int64_t top, std::int64_t left, bool mirror, float* out) const;
+  Status CheckChannels(const Image& image) const;
+  template <typename Pixel>
+  void Write(const Pixel* planes, const From& from, const To& to, bool mirror, float* out) const;
 
   InputOptions options_;  // with a mean of the shape of the input, or of one value a channel
   ImageShape input_;

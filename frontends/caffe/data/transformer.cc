@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "frontends/caffe/data/image_input.h"
 #include "poseidon/base/check.h"
 
 namespace poseidon::caffe {
@@ -32,6 +31,17 @@ void WriteRow(const Pixel* pixels, const Mean& mean, T scale, bool mirror, std::
 
 }  // namespace
 
+Result<MeanPixels> ReadMeanFile(const TransformationParameter& parameters) {
+  if (!parameters.has_mean_file()) return MeanPixels{};
+  if (parameters.mean_value_size() > 0) {
+    return InvalidArgument("transform_param has both mean_file and mean_value, expected one of them");
+  }
+  POSEIDON_ASSIGN_OR_RETURN(MeanPixels mean, ReadMeanBlob(parameters.mean_file()));
+  if (IsWhole(mean)) return mean;
+  return DataLoss("mean_file " + parameters.mean_file() + " holds " + std::to_string(mean.values.size()) +
+                  " values, expected those of its shape, " + ToString(mean.shape));
+}
+
 Result<Transformer> Transformer::Make(const TransformationParameter& parameters, Phase phase) {
   Transformer made;
   made.phase_ = phase;
@@ -39,17 +49,8 @@ Result<Transformer> Transformer::Make(const TransformationParameter& parameters,
   made.mirror_ = parameters.mirror();
   made.scale_ = parameters.scale();
   made.mean_values_.assign(parameters.mean_value().begin(), parameters.mean_value().end());
-  if (!parameters.has_mean_file()) return made;
   made.mean_file_ = parameters.mean_file();
-  if (!made.mean_values_.empty()) {
-    return InvalidArgument(
-        "transform_param has both mean_file and mean_value, expected one of them");
-  }
-  POSEIDON_ASSIGN_OR_RETURN(MeanPixels mean, ReadMeanBlob(made.mean_file_));
-  if (!IsWhole(mean)) {
-    return DataLoss("mean_file " + made.mean_file_ + " holds " + std::to_string(mean.values.size()) +
-                    " values, expected those of its shape, " + ToString(mean.shape));
-  }
+  POSEIDON_ASSIGN_OR_RETURN(MeanPixels mean, ReadMeanFile(parameters));
   made.mean_shape_ = mean.shape;
   made.mean_image_ = std::move(mean.values);
   return made;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "frontends/caffe/data/image_input.h"
 #include "frontends/caffe/data/sample.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "poseidon/base/result.h"
@@ -16,6 +17,10 @@ namespace poseidon::caffe {
 // Random bits for one sample. The caller draws them from a counter, so that they depend on the
 // sample alone and not on who reads it or when.
 using RandomWords = std::array<std::uint32_t, 4>;
+
+// The image of mean_file, a BlobProto; nothing where there is none. Refused: mean_value beside it, a file with other
+// numbers than its shape has.
+Result<MeanPixels> ReadMeanFile(const TransformationParameter& parameters);
 
 // Caffe's transform_param: crop (at random when training, else the centre), mirror (at random, when
 // testing too), minus mean (an image of the source's size, or a value per channel), times scale.

@@ -41,7 +41,16 @@ constexpr std::uint64_t NameHash(std::string_view name) {
 }
 
 // The purpose of a stream of numbers: streams of different purpose never meet.
-enum class RandomPurpose : std::uint32_t { kFiller = 1, kDropout = 2, kTransform = 3, kDummy = 4, kSkip = 5, kShuffle = 6, kPooling = 7 };
+enum class RandomPurpose : std::uint32_t {
+  kFiller = 1,
+  kDropout = 2,
+  kTransform = 3,
+  kDummy = 4,
+  kSkip = 5,
+  kShuffle = 6,
+  kPooling = 7,
+  kWindow = 8
+};
 
 // All random words of one purpose, one layer and one turn (a batch number, or the index of a blob
 // to fill), addressed by sample and block. A value, cheap to copy.

@@ -48,10 +48,11 @@ Result<Classifier> Classifier::Make(Net* net) {
   POSEIDON_ASSIGN_OR_RETURN(std::string output, OutputOf(*net));
   const Shape shape = input->shape();
   if (shape[1] * shape[2] * shape[3] == 0) return InvalidArgument("the net's input is empty, expected channels, height and width");
-  return Classifier(net, input, std::move(output), {shape[1], shape[2], shape[3]});
+  return Classifier(net, input, std::move(output), {shape[1], shape[2], shape[3]},
+                    static_cast<std::size_t>(std::max<std::int64_t>(1, shape[0])));
 }
 
-Result<std::vector<float>> Classifier::Score(const std::vector<float>& rows) {
+Result<std::vector<float>> Classifier::ScoreEach(const std::vector<float>& rows) {
   const std::int64_t count = static_cast<std::int64_t>(rows.size()) / shape_.count();
   POSEIDON_CHECK(count > 0 && count * shape_.count() == static_cast<std::int64_t>(rows.size()), "rows of another size than the net's input");
   input_->data = at::empty({count, shape_.channels, shape_.height, shape_.width}, input_->data.options());
@@ -63,11 +64,15 @@ Result<std::vector<float>> Classifier::Score(const std::vector<float>& rows) {
     return InvalidArgument("output '" + output_ + "' has " + std::to_string(output.dim() == 0 ? 0 : output.size(0)) + " rows, expected scores for " +
                            std::to_string(count) + " images");
   }
-  std::vector<double> sums(static_cast<std::size_t>(output.numel() / count));
-  const float* score = output.const_data_ptr<float>();
-  for (std::int64_t row = 0; row < count; ++row) {
-    for (double& sum : sums) sum += double{*score++};
-  }
+  const float* const scores = output.const_data_ptr<float>();
+  return std::vector<float>(scores, scores + output.numel());
+}
+
+Result<std::vector<float>> Classifier::Score(const std::vector<float>& rows) {
+  POSEIDON_ASSIGN_OR_RETURN(const std::vector<float> each, ScoreEach(rows));
+  const std::size_t count = rows.size() / static_cast<std::size_t>(shape_.count());
+  std::vector<double> sums(each.size() / count);
+  for (std::size_t i = 0; i < each.size(); ++i) sums[i % sums.size()] += double{each[i]};
   std::vector<float> scores;
   for (const double sum : sums) scores.push_back(static_cast<float>(sum / static_cast<double>(count)));
   return scores;

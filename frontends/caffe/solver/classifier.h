@@ -22,18 +22,25 @@ class Classifier {
   // Of one row of the input.
   const ImageShape& input() const { return shape_; }
 
+  // How many rows the net's own input has, at least 1: a size for batches.
+  std::size_t batch() const { return batch_; }
+
+  // Runs `rows`, as Score does, and returns the scores of one row after another.
+  Result<std::vector<float>> ScoreEach(const std::vector<float>& rows);
+
   // Runs `rows`, which holds rows of the input's shape one after another, through the net as one batch, and returns the mean of
   // the scores over them.
   Result<std::vector<float>> Score(const std::vector<float>& rows);
 
  private:
-  Classifier(Net* net, Blob* input, std::string output, const ImageShape& shape)
-      : net_(net), input_(input), output_(std::move(output)), shape_(shape) {}
+  Classifier(Net* net, Blob* input, std::string output, const ImageShape& shape, std::size_t batch)
+      : net_(net), input_(input), output_(std::move(output)), shape_(shape), batch_(batch) {}
 
   Net* net_;
   Blob* input_;
   std::string output_;
   ImageShape shape_;
+  std::size_t batch_;
 };
 
 // The places of the `count` largest scores, the largest first; of equal ones the first first, NaN last.

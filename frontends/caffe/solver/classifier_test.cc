@@ -44,6 +44,10 @@ TEST(Classifier, IsTheMeanOverTheRows) {
     scores = classifier->Score({1, 2, 3, 3, 0, 1});
     ASSERT_TRUE(scores.ok()) << scores.status().ToString();
     EXPECT_THAT(*scores, ElementsAre(5, 2, 5));
+    scores = classifier->ScoreEach({1, 2, 3, 3, 0, 1});
+    ASSERT_TRUE(scores.ok()) << scores.status().ToString();
+    EXPECT_THAT(*scores, ElementsAre(1, 4, 9, 9, 0, 1));
+    EXPECT_EQ(classifier->batch(), 10u);  // whatever the last one was
   }
 }
 

@@ -104,6 +104,9 @@ void FindFilesBeside(const std::string& folder, NetParameter* net) {
     if (layer.image_data_param().has_root_folder()) find(layer.mutable_image_data_param()->mutable_root_folder());
     if (layer.dense_image_data_param().has_source()) find(layer.mutable_dense_image_data_param()->mutable_source());
     if (layer.dense_image_data_param().has_root_folder()) find(layer.mutable_dense_image_data_param()->mutable_root_folder());
+    if (layer.window_data_param().has_source()) find(layer.mutable_window_data_param()->mutable_source());
+    if (layer.window_data_param().has_root_folder()) find(layer.mutable_window_data_param()->mutable_root_folder());
+    if (layer.window_data_param().has_mean_file()) find(layer.mutable_window_data_param()->mutable_mean_file());
     if (layer.hdf5_data_param().has_source()) find(layer.mutable_hdf5_data_param()->mutable_source());
     if (layer.transform_param().has_mean_file()) {
       find(layer.mutable_transform_param()->mutable_mean_file());

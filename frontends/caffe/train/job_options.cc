@@ -50,6 +50,9 @@ Status DivideBatches(int workers, NetParameter* net) {
     if (layer.has_dense_image_data_param()) {
       POSEIDON_RETURN_IF_ERROR(DivideBatch(layer.name(), workers, layer.mutable_dense_image_data_param()));
     }
+    if (layer.has_window_data_param()) {
+      POSEIDON_RETURN_IF_ERROR(DivideBatch(layer.name(), workers, layer.mutable_window_data_param()));
+    }
     if (layer.has_hdf5_data_param()) {
       POSEIDON_RETURN_IF_ERROR(DivideBatch(layer.name(), workers, layer.mutable_hdf5_data_param()));
     }
