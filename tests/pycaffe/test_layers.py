@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers in Python, by Caffe's protocol."""
 import gc
-import subprocess
 import traceback
 
 import files
 import numpy
 import pytest
-from test_solver import PROGRAM
 
 import poseidon.caffe as caffe
 from poseidon import PoseidonError
@@ -146,11 +144,3 @@ def test_what_a_layer_keeps_of_a_net_that_is_gone(user_layers):
     assert (array == 10).all()
     with pytest.raises(PoseidonError, match="a net that is gone"):
         blob.data
-
-
-def test_the_plain_program_says_what_to_run(database):
-    net = files.write("net.prototxt", INPUT + python("one", "Scale", ["data"], ["one"]))
-    path = files.write("solver.prototxt", f'net: "{net}" base_lr: 0.05 lr_policy: "fixed"')
-    run = subprocess.run([PROGRAM, "train", "--solver", path], capture_output=True, text=True)
-    assert run.returncode == 1 and "layer 'one' (Python): is the Python class user_layers.Scale" in run.stderr
-    assert "poseidon run -n 4 python train.py" in run.stderr

@@ -25,6 +25,15 @@ class InPlace(Scale):
     def forward(self, bottom, top):
         top[0].data[...] *= self.factor
 
+class Counting(Bias):
+    def forward(self, bottom, top):
+        self.blobs[0].data[...] += 0.25  # as running statistics are kept
+        super().forward(bottom, top)
+
+class Careless(Scale):
+    def forward(self, bottom, top):
+        bottom[0].data[...] = 0
+
 class Leaving(Scale):
     def forward(self, bottom, top):
         os._exit(5)
@@ -67,6 +76,15 @@ def test_the_program_trains_what_a_script_does(database):
     assert "accuracy" in lines
 
 
+def test_a_blob_that_a_layer_changes_itself_stays_changed(database):
+    path = solver(database, python("bias", "Counting", "score", "moved"), "moved")
+    programs, _ = train(path)
+    script = caffe.get_solver(path)
+    script.solve()
+    assert programs == script.weights_hash
+    assert script.net.params["bias"][0].data.mean() > 3
+
+
 def run(*arguments):
     return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
 
@@ -95,6 +113,7 @@ def test_a_saved_model_is_scored(database):
     ("Broken", "my_layers.Broken.forward raised LookupError: nothing there"),
     ("Absent", "my_layers.Absent raised AttributeError: module 'my_layers' has no attribute 'Absent'"),
     ("Shapeless", "reshape of the class has not given top 0 a shape"),
+    ("Careless", "my_layers.Careless.forward raised ValueError: assignment destination is read-only"),
     ("Leaving", "which runs layers of type Python, exited with code 5"),
 ])
 def test_a_failure_is_a_sentence(database, kind, sentence):
@@ -104,6 +123,12 @@ def test_a_failure_is_a_sentence(database, kind, sentence):
     if kind == "Broken":
         assert 'raise LookupError("nothing there")' in ended.stderr, "the traceback, once"
         assert "layer_server.py" not in ended.stderr
+
+
+def test_a_module_that_is_nowhere_is_a_sentence(database):
+    ended = run("train", "--solver", solver(database, python("mine", "Scale", "score", "mine").replace('"my_layers"', '"nowhere"')))
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].endswith("nowhere.Scale raised ModuleNotFoundError: No module named 'nowhere'"), ended.stderr
 
 
 def test_a_python_that_does_not_start_is_a_sentence(database, monkeypatch):

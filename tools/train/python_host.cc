@@ -153,14 +153,12 @@ class ServedObject final : public caffe::PythonObject {
     return Run("setup", bottom, top, DataOf(bottom));
   }
   Status Reshape(const Blobs& bottom, const Blobs& top) override { return Run("reshape", bottom, top, DataOf(bottom)); }
-  // Reshape has brought the bottoms.
-  Status Forward(const Blobs& bottom, const Blobs& top) override { return Run("forward", bottom, top, LearnedData()); }
+  // Reshape has brought the bottoms and what is learned.
+  Status Forward(const Blobs& bottom, const Blobs& top) override { return Run("forward", bottom, top, {}); }
   // An in-place layer may have changed what the pass forward has made.
   Status Backward(const Blobs& top, const std::vector<bool>& propagate_down, const Blobs& bottom) override {
-    std::vector<Array> arrays = LearnedData();
-    for (const Blobs* blobs : {&bottom, &top}) {
-      for (const Array& array : DataOf(*blobs)) arrays.push_back(array);
-    }
+    std::vector<Array> arrays = DataOf(bottom);
+    for (Blob* blob : top) arrays.push_back({"data", NumberOf(blob), blob->data});
     for (Blob* blob : top) arrays.push_back({"diff", NumberOf(blob), caffe::DiffOf(blob)});
     return Run("backward", bottom, top, arrays, {{"propagate_down", propagate_down}});
   }
@@ -172,21 +170,18 @@ class ServedObject final : public caffe::PythonObject {
     for (const Blob* blob : blobs) numbers.push_back(NumberOf(blob));
     return numbers;
   }
-  std::vector<Array> DataOf(const Blobs& blobs) {
+  // The data of bottoms and of learned blobs.
+  std::vector<Array> DataOf(const Blobs& bottom) {
     std::vector<Array> arrays;
-    for (const Blob* blob : blobs) {
+    for (const Blob* blob : bottom) {
       if (blob->data.defined()) arrays.push_back({"data", NumberOf(blob), blob->data});
     }
-    return arrays;
-  }
-  std::vector<Array> LearnedData() const {
-    std::vector<Array> arrays;
     for (std::size_t i = 0; i < learned_->size(); ++i) arrays.push_back({"data", -1 - static_cast<int>(i), (*learned_)[i].data});
     return arrays;
   }
 
   // Runs a method of the layer. The blobs that it has written come back: tops and their shapes, the diffs of bottoms and of learned
-  // blobs, and at the end of setup the learned blobs.
+  // blobs, and the learned blobs that it has changed, or in setup made.
   Status Run(const char* step, const Blobs& bottom, const Blobs& top, const std::vector<Array>& arrays, json head = json::object()) {
     head.update({{"do", step}, {"object", object_}, {"bottom", NumbersOf(bottom)}, {"top", NumbersOf(top)}});
     std::map<int, Blob*> blobs;
@@ -195,9 +190,12 @@ class ServedObject final : public caffe::PythonObject {
     }
     std::vector<std::pair<std::size_t, at::Tensor>> slopes;  // of learned blobs
     const auto place = [&](const std::string& what, int number, const Shape& shape) -> Result<at::Tensor> {
-      const at::Tensor fresh = number < 0 ? at::empty(shape, at::kFloat) : at::Tensor();
-      if (number < 0 && what == "data") return learned_->emplace_back(Blob{.data = fresh, .diff = {}}).data;
-      if (number < 0) return slopes.emplace_back(static_cast<std::size_t>(-1 - number), fresh).second;
+      if (number < 0) {
+        const auto index = static_cast<std::size_t>(-1 - number);
+        if (what == "data" && index < learned_->size()) return (*learned_)[index].data;
+        const at::Tensor fresh = at::empty(shape, at::kFloat);
+        return what == "data" ? learned_->emplace_back(Blob{.data = fresh, .diff = {}}).data : slopes.emplace_back(index, fresh).second;
+      }
       Blob* const blob = blobs.at(number);
       if (what == "data") SetShape(blob, shape, at::TensorOptions().dtype(at::kFloat));
       at::Tensor& numbers = what == "data" ? blob->data : caffe::DiffOf(blob);

@@ -31,12 +31,16 @@ class ServedBlob(Blob):
         """`shape`: extents of its axes."""
         self._data: Array = numpy.zeros(tuple(shape), numpy.float32)
         self._diff: Array = numpy.zeros_like(self._data)
-        self.is_shaped = False
+        self.is_shaped = self.is_fixed = False
 
     @property
     def data(self) -> Array:
-        """The numbers."""
-        return self._data
+        """The numbers. Those of a bottom cannot be written into: the program does not take them back."""
+        if not self.is_fixed:
+            return self._data
+        shown: Array = self._data.view()
+        shown.flags.writeable = False
+        return shown
 
     @property
     def diff(self) -> Array:
@@ -84,6 +88,15 @@ class Served:
 
     def run(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Runs a method; the answer has the shapes of tops and, as arrays, what the method has written."""
+        for number in asked["bottom"]:
+            self.blob(number).is_fixed = number not in asked["top"]
+        before = [blob.data.tobytes() for blob in self.learned]
+        answer = self.step(asked)
+        answer["arrays"] += [("data", -1 - i) for i, blob in enumerate(self.learned) if before[i:i + 1] != [blob.data.tobytes()]]
+        return answer
+
+    def step(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Runs a method; the answer is as yet without learned blobs."""
         step, bottom, top = asked["do"], *([self.blob(number) for number in asked[what]] for what in ("bottom", "top"))
         if step == "backward":
             for blob in self.learned:
@@ -92,10 +105,9 @@ class Served:
             numbers = [number for number, wanted in zip(asked["bottom"], asked["propagate_down"]) if wanted]
             return {"shapes": [], "arrays": [("diff", number) for number in [*numbers, *(-1 - i for i in range(len(self.learned)))]]}
         getattr(self.layer, step)(bottom, top)
-        written = {"setup": [-1 - i for i in range(len(self.learned))], "reshape": [], "forward": asked["top"]}[step]
         self.is_set_up = True
         return {"shapes": [(number, blob.shape) for number, blob in zip(asked["top"], top) if blob.is_shaped],
-                "arrays": [("data", number) for number in written]}
+                "arrays": [("data", number) for number in (asked["top"] if step == "forward" else ())]}
 
 
 class Server:
@@ -125,6 +137,7 @@ class Server:
         for what, number, shape in asked["arrays"]:
             blob = self.layers[asked["object"]].blob(number)
             blob.reshape(*shape)
+            blob.is_fixed = False
             numbers = blob.data if what == "data" else blob.diff
             self.read(memoryview(numbers.reshape(-1).view(numpy.uint8).data))
         return asked
