@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what the trainer costs: beside itself without synchronisation, and beside eager PyTorch.
 
-  benchmarks/trainer_bench.py [--poseidon PATH] [--pairs N] [--only overhead,eager,memory] [--json FILE]
+  benchmarks/trainer_bench.py [--poseidon PATH] [--pairs N] [--only overhead,eager,memory] [--nets NET,...] [--json FILE]
 
 overhead  one worker with hooks, scheduler and its own shard against plain training: two runs that
           take turns of a quarter of a second (the other is stopped), because runs one after the other
           differ by more than what is measured; median ratio of neighbouring turns and the upper end
           of its 95 % interval (order statistics, no assumption about the noise)
-eager     forward and backward of LeNet and AlexNet against the same net in eager PyTorch, on the same
-          threads, alternating
+eager     forward and backward of LeNet, AlexNet, GoogLeNet and ResNet-50 against the same net in eager PyTorch, on the
+          same threads, alternating (--nets)
 memory    what the core allocates for landing places and sums, against its bound
 
 Ratios compare runs of one invocation; absolute times depend on the machine. Needs the interpreter
@@ -91,7 +91,15 @@ def alexnet_layers():
             + inner("fc8", "fc7", 1000) + loss("fc8"))
 
 
-def eager_nets():
+def layers_of(model):
+    """Those of a net of models/ that train, but for its data."""
+    text = (ROOT / "models" / model / "train_val.prototxt").read_text()
+    layers = re.split(r"(?m)^(?=layer \{)", text)[1:]
+    return "".join(layer for layer in layers if 'type: "Data"' not in layer and "phase: TEST" not in layer)
+
+
+def nets_beside_eager():
+    import eager_nets
     from torch import nn
     lenet = nn.Sequential(nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2),
                           nn.Flatten(), nn.Linear(800, 500), nn.ReLU(inplace=True), nn.Linear(500, 10))
@@ -104,17 +112,19 @@ def eager_nets():
         nn.Linear(9216, 4096), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 4096),
         nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 1000))
     return {"LeNet": (lenet, (64, 1, 28, 28), lenet_layers(), 60),
-            "AlexNet": (alexnet, (16, 3, 227, 227), alexnet_layers(), 4)}
+            "AlexNet": (alexnet, (16, 3, 227, 227), alexnet_layers(), 4),
+            "GoogLeNet": (eager_nets.GoogLeNet(), (8, 3, 224, 224), layers_of("googlenet"), 3),
+            "ResNet-50": (eager_nets.resnet50(), (8, 3, 224, 224), layers_of("resnet50"), 3)}
 
 
 def eager_milliseconds(net, shape, iterations):
     import torch
     images = torch.randn(*shape)
     labels = torch.ones(shape[0], dtype=torch.long)
-    criterion = torch.nn.CrossEntropyLoss()
+    from eager_nets import loss
     def step():
         net.zero_grad(set_to_none=False)
-        criterion(net(images), labels).backward()
+        loss(net, images, labels).backward()
     step()
     begin = time.perf_counter()
     for _ in range(iterations):
@@ -240,7 +250,9 @@ layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ s
         import torch
         torch.set_num_threads(self.args.threads)
         self.results["eager"] = {}
-        for name, (net, shape, layers, iterations) in eager_nets().items():
+        for name, (net, shape, layers, iterations) in nets_beside_eager().items():
+            if name not in self.args.nets.split(","):
+                continue
             model = self.folder / f"{name}.prototxt"
             model.write_text(f'name: "{name}"\n' + dummy(*shape) + layers)
             ours, theirs = [], []
@@ -282,6 +294,7 @@ def main():
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--threads", type=int, default=max(1, (os.cpu_count() or 1) // 2))
     parser.add_argument("--only", default="overhead,eager,memory")
+    parser.add_argument("--nets", default="LeNet,AlexNet", help="of eager: LeNet, AlexNet, GoogLeNet, ResNet-50")
     parser.add_argument("--json")
     args = parser.parse_args()
     # Idle threads sleep, as they do in the trainer: both sides wait the same way.
