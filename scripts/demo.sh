@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Trains LeNet on Fashion-MNIST with four workers, into demo/ of the checkout. The converted images
-# stay there, so a second run goes straight to training.
+# Trains LeNet on Fashion-MNIST with four workers, into demo/ of the checkout, and says what it takes three images of the test for. The
+# converted images stay there, so a second run goes straight to training.
 #
 #   scripts/demo.sh [FLAG...]     flags are handed to `poseidon train`
 set -euo pipefail
@@ -43,3 +43,12 @@ mkdir -p demo/run
 # The bytes policy, because on one machine the network is free and nothing would be broadcast.
 "$poseidon" train --solver examples/lenet/lenet_solver.prototxt --workers 4 --policy bytes \
   --run-dir demo/run "$@"
+
+if [ ! -e "$images/test-2.png" ]; then
+  python3 examples/lenet/pictures.py "$(find_originals)/t10k-images-idx3-ubyte.gz" 3 "$images"
+fi
+weights=$(ls -t demo/run/lenet_iter_*.caffemodel 2>/dev/null | head -n 1)
+[ -n "$weights" ] || exit 0 # ended before its first snapshot
+"$poseidon" classify --model models/lenet/deploy.prototxt --weights "$weights" --labels examples/lenet/labels.txt \
+  --input_scale 0.00390625 --top 3 --picture demo/run/classes.svg "$images"/test-[0-2].png
+echo "drawn in demo/run/classes.svg"

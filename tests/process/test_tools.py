@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Caffe's tools on small data, compared with what is computed here by other means."""
 
+import base64
 import json
 import os
 import random
 import re
+import xml.etree.ElementTree
 
 import numpy
 import pytest
@@ -320,6 +322,23 @@ def test_classify_as_the_example(tool, deployed):
     numpy.testing.assert_allclose([scores[i] for i in range(4)], expected, rtol=1e-5)
 
 
+def test_classify_draws_images_and_classes(tool, deployed, tmp_path):
+    folder, *_ = deployed
+    picture = tmp_path / "classes.svg"
+    out = tool("classify", "--model", "deploy.prototxt", "--weights", "net.caffemodel", "--labels", "labels.txt", "--top", 2,
+               "--picture", picture, "fits.png", "wide.png", cwd=folder)
+    root = xml.etree.ElementTree.parse(picture).getroot()
+    svg, link = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
+    shown = [image.get(link).removeprefix("data:image/png;base64,") for image in root.iter(svg + "image")]
+    assert [base64.b64decode(each, validate=True) for each in shown] == [(folder / name).read_bytes() for name in ("fits.png", "wide.png")]
+    texts = [text.text for text in root.iter(svg + "text")]
+    lines = [line.split(" - ", 1) for line in out.splitlines() if " - " in line]
+    assert texts == ["fits.png", *(word for score, label in lines[:2] for word in (label[1:-1], score)),
+                     "wide.png", *(word for score, label in lines[2:] for word in (label[1:-1], score))]
+    bars = [float(bar.get("width")) for bar in root.iter(svg + "rect") if bar.get("x") is not None]
+    numpy.testing.assert_allclose(bars, [max(1, 220 * float(score)) for score, _ in lines], atol=0.1)
+
+
 @pytest.mark.parametrize("centre", (False, True))
 def test_classify_as_pycaffe(tool, deployed, tmp_path, centre):
     """wide.png is 9x14 already: crops of 6x8, and a mean image that is not scaled."""
@@ -352,6 +371,8 @@ def test_classify_says_what_is_wrong(tool, deployed, trained, tmp_path):
             (2, "--model and --weights are both needed", image),
             (2, "expected one", *flags, "--mean", folder / "mean.npy", "--mean-value", 3, image),
             (2, "--gpu", *flags, "--gpu", image),
+            (2, "a.png is no *.svg", *flags, "--picture", tmp_path / "a.png", image),
+            (2, "--picture is drawn beside printed lines alone", *flags, "--picture", tmp_path / "a.svg", "--json", image),
             (1, "cut.png", *flags, tmp_path / "cut.png"),
             (1, "none.jpg", *flags, tmp_path / "none.jpg"),
             (1, "2 labels and the net has 4 outputs", *flags, "--labels", tmp_path / "two.txt", image),

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tools/draw/chart.h"
 #include "tools/draw/layered.h"
@@ -27,6 +29,20 @@ TEST(Svg, TextIsEscapedAndBytesThatXmlDoesNotHaveAreReplaced) {
   EXPECT_EQ(Escaped("\xed\xa0\x80"), "???");
   EXPECT_EQ(Escaped("\xf4\x90\x80\x80"), "????");
   EXPECT_EQ(Escaped("\xef\xbf\xbf"), "???");
+}
+
+// The numbers of RFC 4648.
+TEST(Svg, AnImageIsPartOfTheDocument) {
+  const std::vector<std::pair<std::string, std::string>> cases = {{"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}};
+  for (const auto& [bytes, text] : cases) {
+    Svg svg(10, 10);
+    svg.Image({1, 2}, 3, 4, bytes);
+    EXPECT_THAT(svg.Document(), HasSubstr("xlink:href=\"data:image/png;base64," + text + "\"/>"));
+  }
+  Svg svg(10, 10);
+  svg.Image({1, 2}, 3, 4, "\xff\xd8\xff");
+  EXPECT_THAT(svg.Document(), HasSubstr("<image x=\"1\" y=\"2\" width=\"3\" height=\"4\" image-rendering=\"pixelated\" "));
+  EXPECT_THAT(svg.Document(), HasSubstr("data:image/jpeg;base64,/9j/\""));
 }
 
 TEST(Ticks, AreRoundAndHoldAllValues) {

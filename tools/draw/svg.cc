@@ -39,6 +39,20 @@ std::size_t CharacterAt(std::string_view text) {
   return length;
 }
 
+// RFC 4648.
+std::string Base64(std::string_view bytes) {
+  static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    const auto byte = [&](std::size_t k) { return i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U; };
+    const unsigned word = byte(0) << 16 | byte(1) << 8 | byte(2);
+    for (unsigned digit = 0; digit < 4; ++digit) {
+      text += i + digit <= bytes.size() ? kDigits[word >> (18 - 6 * digit) & 63] : '=';
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string Escaped(std::string_view text) {
@@ -97,6 +111,13 @@ void Svg::Curve(const std::vector<Point>& points, bool vertical, std::string_vie
 void Svg::Text(Point at, std::string_view text, double size, std::string_view anchor, std::string_view style) {
   body_ += "<text x=\"" + Length(at.x) + "\" y=\"" + Length(at.y) + "\" font-size=\"" + Length(size) + "\" text-anchor=\"" +
            std::string(anchor) + "\"" + (style.empty() ? "" : " " + std::string(style)) + ">" + Escaped(text) + "</text>\n";
+}
+
+void Svg::Image(Point corner, double width, double height, std::string_view file) {
+  const std::string kind = file.starts_with("\xff\xd8") ? "jpeg" : "png";
+  body_ += "<image x=\"" + Length(corner.x) + "\" y=\"" + Length(corner.y) + "\" width=\"" + Length(width) + "\" height=\"" + Length(height) +
+           "\" image-rendering=\"pixelated\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" xlink:href=\"data:image/" + kind + ";base64," +
+           Base64(file) + "\"/>\n";
 }
 
 std::string Svg::Document() const {

@@ -31,6 +31,8 @@ class Svg {
   void Curve(const std::vector<Point>& points, bool vertical, std::string_view style);
   // `anchor`: start, middle or end. (x, y) is on the base line.
   void Text(Point at, std::string_view text, double size, std::string_view anchor, std::string_view style = "");
+  // A JPEG or PNG file as part of the document, as large as it can be in the middle of that place; pixels that it enlarges keep their edges.
+  void Image(Point corner, double width, double height, std::string_view file);
   // Any element, as it is.
   void Raw(std::string_view element) { body_ += std::string(element) + "\n"; }
   // The whole document.

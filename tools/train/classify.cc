@@ -11,14 +11,17 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "frontends/caffe/data/image_file.h"
 #include "frontends/caffe/data/image_input.h"
 #include "frontends/caffe/data/npy_file.h"
 #include "frontends/caffe/solver/classifier.h"
+#include "poseidon/base/file.h"
 #include "tools/console/fail.h"
 #include "tools/console/values.h"
+#include "tools/train/classify_picture.h"
 #include "tools/train/commands.h"
 #include "tools/train/image_flags.h"
 #include "tools/train/net_flags.h"
@@ -31,7 +34,7 @@ namespace fs = std::filesystem;
 struct ClassifyFlags {
   std::vector<std::string> places;
   ImageFlags image;
-  std::string labels, images_dim, extension = "jpg";
+  std::string labels, images_dim, picture, extension = "jpg";
   bool ten_crops = false, centre_only = false, json = false;
   int top = 5;
 };
@@ -140,16 +143,25 @@ std::string LabelOf(const Classification& what, std::size_t place) {
   return what.labels.empty() ? std::to_string(place) : what.labels[place];
 }
 
-void PrintText(const Classification& what, int top) {
+// `picture` is an SVG file to write as well; empty: none.
+void PrintText(const Classification& what, int top, const std::string& picture) {
+  std::vector<ClassifiedImage> images;
   ScoreAll(what, [&](const std::string& path, const std::vector<float>& scores) {
+    ClassifiedImage shown{.name = path, .file = {}, .classes = {}};
+    if (!picture.empty()) OrFail(caffe::ReadFileBytes(path, &shown.file));
     std::cout << "---------- Prediction for " << path << " ----------\n";
     for (const std::size_t place : caffe::TopPlaces(scores, static_cast<std::size_t>(top))) {
       char score[32];
       std::snprintf(score, sizeof score, "%.4f", static_cast<double>(scores[place]));
       std::cout << score << " - \"" << LabelOf(what, place) << "\"\n";
+      shown.classes.push_back({LabelOf(what, place), static_cast<double>(scores[place])});
     }
     std::cout << std::flush;
+    if (!picture.empty()) images.push_back(std::move(shown));
   });
+  if (picture.empty()) return;
+  FileDraft draft = OrFail(FileDraft::Write(ClassifyPicture(images), picture));
+  OrFail(draft.Commit());
 }
 
 void PrintJson(const Classification& what, int top) {
@@ -197,12 +209,17 @@ void AddClassify(CLI::App& app) {
       ->type_name("H,W");
   c->add_option("--top", flags->top, "Number of classes to print")->type_name("N")->check(WholeNumber(1, 1 << 30));
   c->add_flag("--json", flags->json, "Print JSON");
+  c->add_option("--picture", flags->picture, "Draw the images and their classes into this file, an .svg")
+      ->type_name("FILE")
+      ->check(OutputFile());
   c->add_option("--ext", flags->extension, "Ending of the images in a folder")->type_name("NAME");
   c->callback([flags] {
+    if (!flags->picture.empty()) RefuseUnlessSvg(flags->picture);
     const Classification what = ReadClassification(*flags);
+    if (!flags->picture.empty() && (flags->json || !what.npy.empty())) FailUsage("--picture is drawn beside printed lines alone");
     if (!what.npy.empty()) WriteScores(what);
     else if (flags->json) PrintJson(what, flags->top);
-    else PrintText(what, flags->top);
+    else PrintText(what, flags->top, flags->picture);
   });
 }
 
