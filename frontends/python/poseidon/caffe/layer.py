@@ -66,10 +66,15 @@ _numbers = itertools.count(1)
 _steps = ("setup", "reshape", "forward", "backward")
 
 
+def what_raised(what: str, failure: BaseException) -> str:
+    """A sentence about a `failure` that `what`, a class or its method, raised."""
+    return f"{what} raised {type(failure).__name__}: {failure}".replace("\n", " ")
+
+
 def _tell(failure: BaseException, what: str, sentence: Any, room: int) -> None:
     """The call ends and raises `failure`; others read the sentence."""
     interruption.put(failure)
-    text = f"{what} raised {type(failure).__name__}: {failure}".replace("\n", " ").encode(errors="replace")[:room - 1]
+    text = what_raised(what, failure).encode(errors="replace")[:room - 1]
     ctypes.memmove(sentence, text + b"\0", len(text) + 1)
 
 
@@ -81,6 +86,13 @@ def user_module(name: str) -> Any:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     return importlib.import_module(name)
+
+
+def new_object(module: str, layer: str, param_str: str, phase: int) -> Any:
+    """A new object of the user's class `layer`, which has its `param_str` and `phase` from now on."""
+    made = getattr(user_module(module), layer)()
+    made.param_str, made.phase = param_str, phase
+    return made
 
 
 def _learned(learned: int, keeper: Keeper) -> BlobVec:
@@ -96,9 +108,9 @@ def _learned(learned: int, keeper: Keeper) -> BlobVec:
 def _make(module: bytes, layer: bytes, param_str: bytes, phase: int, learned: int, sentence: Any, room: int) -> int:
     name = f"{module.decode()}.{layer.decode()}"
     try:
-        made = getattr(user_module(module.decode()), layer.decode())()
+        made = new_object(module.decode(), layer.decode(), param_str.decode(), phase)
         item = Made(name, made)
-        made.param_str, made.phase, made.blobs = param_str.decode(), phase, _learned(learned, item.keeper)
+        made.blobs = _learned(learned, item.keeper)
         number = next(_numbers)
         _objects[number] = item
         return number

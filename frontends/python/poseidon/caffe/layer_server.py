@@ -20,7 +20,7 @@ import numpy
 
 from ..errors import PoseidonError
 from .blob import Array, Blob, BlobVec
-from .layer import user_module
+from .layer import new_object, what_raised
 
 
 class ServedBlob(Blob):
@@ -70,8 +70,7 @@ class Served:
         self.name = f"{asked['module']}.{asked['layer']}"
         self.blobs: dict[int, ServedBlob] = {}
         self.learned: list[Blob] = []
-        self.layer = getattr(user_module(asked["module"]), asked["layer"])()
-        self.layer.param_str, self.layer.phase = asked["param_str"], asked["phase"]
+        self.layer = new_object(asked["module"], asked["layer"], asked["param_str"], asked["phase"])
         self.layer.blobs = BlobVec(lambda: self.learned, self.add)
         self.is_set_up = False
 
@@ -171,7 +170,7 @@ class Server:
             while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
                 frames = frames.tb_next
             traceback.print_exception(failure.with_traceback(frames))
-            self.send({"failed": f"{name} raised {type(failure).__name__}: {failure}".replace("\n", " ")})
+            self.send({"failed": what_raised(name, failure)})
 
     def serve(self) -> None:
         """Serves until the program ends."""
