@@ -6,12 +6,12 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "frontends/caffe/data/random_words.h"
 #include "frontends/caffe/data/sample_source.h"
 #include "frontends/caffe/data/transformer.h"
 #include "poseidon/base/mutex.h"
@@ -27,9 +27,6 @@ struct Batch {
 
 // Whether nobody else has the tensor, or a view of its memory.
 bool IsOurs(const at::Tensor& tensor);
-
-// Random bits for a sample number. Called on the reading threads; must be pure.
-using SampleDraw = std::function<RandomWords(std::uint64_t sample)>;
 
 // Batches from a source of samples, read ahead by threads of its own: one fetches at a time, all decode and transform side by
 // side. What a batch holds depends on its samples' numbers alone.

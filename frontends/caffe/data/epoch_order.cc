@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "frontends/caffe/data/random_words.h"
 #include "poseidon/base/check.h"
 
 namespace poseidon::caffe {
@@ -12,8 +13,7 @@ std::vector<std::uint32_t> ShuffledNumbers(std::uint64_t size, const EpochBits& 
   std::vector<std::uint32_t> order(size);
   std::iota(order.begin(), order.end(), std::uint32_t{0});
   for (std::uint64_t left = size; left > 1; --left) {
-    const std::uint64_t chosen = (std::uint64_t{bits(left)} * left) >> 32;
-    std::swap(order[left - 1], order[chosen]);
+    std::swap(order[left - 1], order[Below(bits(left), left)]);
   }
   return order;
 }

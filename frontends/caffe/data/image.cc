@@ -27,6 +27,18 @@ Status Allocate(const ImageShape& shape, Image* image) {
   return OkStatus();
 }
 
+Image CutOut(const Image& image, std::int64_t y, std::int64_t x, std::int64_t height, std::int64_t width) {
+  Image part{.shape = {image.shape.channels, height, width}, .planes = {}};
+  part.planes.reserve(static_cast<std::size_t>(part.shape.count()));
+  for (std::int64_t c = 0; c < image.shape.channels; ++c) {
+    for (std::int64_t row = y; row < y + height; ++row) {
+      const auto first = image.planes.begin() + (c * image.shape.height + row) * image.shape.width + x;
+      part.planes.insert(part.planes.end(), first, first + width);
+    }
+  }
+  return part;
+}
+
 void Orient(int orientation, Image* image) {
   if (orientation < 2 || orientation > 8) return;
   const bool transposed = orientation > 4;

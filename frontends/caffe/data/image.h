@@ -37,6 +37,9 @@ Status Allocate(const ImageShape& shape, Image* image);
 // Others turn nothing.
 void Orient(int orientation, Image* image);
 
+// The part of an image of so many rows and columns from (y, x) on, which is within it.
+Image CutOut(const Image& image, std::int64_t y, std::int64_t x, std::int64_t height, std::int64_t width);
+
 // Scales every plane to height x width, as cv::resize does with INTER_LINEAR on 8 bits: sample centres match, weights
 // have 11 bits, and halving both sides is the mean of four pixels. `to` is another image than `from`.
 Status Resize(const Image& from, std::int64_t height, std::int64_t width, Image* to);

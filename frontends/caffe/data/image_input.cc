@@ -141,7 +141,7 @@ Status ImageInput::ApplyWindow(const Image& image, const DetectorWindow& window,
                            " has nothing of the image, which is " + ToString(image.shape) +
                            ", expected one that begins in it");
   }
-  const Image part = Cut(image, *place);
+  const Image part = CutOut(image, place->y, place->x, place->height, place->width);
   const FloatImage scaled = Scaled({.shape = part.shape, .values = {part.planes.begin(), part.planes.end()}},
                                    place->scaled_height, place->scaled_width);
   out->assign(static_cast<std::size_t>(input_.count()), 0.0F);

@@ -115,8 +115,7 @@ ListedWindows::Drawn ListedWindows::Draw(std::uint64_t number) const {
   const bool is_foreground = row >= batch - options_.foreground;
   const std::vector<std::uint32_t>& windows = is_foreground ? foreground_ : background_;
   const RandomWords words = options_.draw(number);
-  const std::uint64_t chosen = (std::uint64_t{words[0]} * windows.size()) >> 32;
-  return {.window = windows[chosen], .foreground = is_foreground, .mirror = options_.mirror && (words[1] & 1) != 0};
+  return {.window = windows[Below(words[0], windows.size())], .foreground = is_foreground, .mirror = options_.mirror && (words[1] & 1) != 0};
 }
 
 Status ListedWindows::ReadImage(std::uint32_t index, Image* image) const {

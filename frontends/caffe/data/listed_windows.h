@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "frontends/caffe/data/batch_source.h"
+#include "frontends/caffe/data/random_words.h"
 #include "frontends/caffe/data/sample_source.h"
 #include "frontends/caffe/data/window_warp.h"
 #include "poseidon/base/result.h"

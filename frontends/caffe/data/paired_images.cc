@@ -10,6 +10,8 @@
 namespace poseidon::caffe {
 namespace {
 
+constexpr int kMirrored = 2;  // EXIF's orientation
+
 struct Pair {
   std::string image, labels;
 };
@@ -50,24 +52,6 @@ Image ScaledLabels(const Image& labels, ImageSize size) {
     for (std::int64_t x = 0; x < size.width; ++x) scaled.planes.push_back(row[NearestOf(x, labels.shape.width, size.width)]);
   }
   return scaled;
-}
-
-// A part of an image, mirrored or not.
-struct Part {
-  std::int64_t top = 0, left = 0, height = 0, width = 0;
-  bool mirror = false;
-};
-void CutOut(const Part& part, Image* image) {
-  std::vector<std::uint8_t> cut;
-  cut.reserve(static_cast<std::size_t>(image->shape.channels * part.height * part.width));
-  for (std::int64_t c = 0; c < image->shape.channels; ++c) {
-    for (std::int64_t y = part.top; y < part.top + part.height; ++y) {
-      const std::uint8_t* const row = image->planes.data() + (c * image->shape.height + y) * image->shape.width;
-      for (std::int64_t x = part.left; x < part.left + part.width; ++x) cut.push_back(row[part.mirror ? image->shape.width - 1 - x : x]);
-    }
-  }
-  image->planes.assign(cut.begin(), cut.end());
-  image->shape = {image->shape.channels, part.height, part.width};
 }
 
 class PairedImages final : public SampleSource {
@@ -141,28 +125,27 @@ class PairedImageReader final : public SampleReader {
     return OkStatus();
   }
 
-  // The same of both.
+  // The same of both: mirrored, then cut.
   Status Cut() {
     const PairedImagesOptions& options = images_->options();
-    Part part{.height = image_.shape.height, .width = image_.shape.width};
     const RandomWords words = options.draw(number_);
+    const bool mirrors = options.mirror && words[0] % 2 == 1;
     if (options.crop.is_given()) {
-      if (options.crop.height > part.height || options.crop.width > part.width) {
-        return InvalidArgument("image " + images_->pair(entry_).image + " is " + std::to_string(part.height) + "x" + std::to_string(part.width) +
-                               ", expected at least the crop's " + std::to_string(options.crop.height) + "x" + std::to_string(options.crop.width));
+      const std::int64_t rows = image_.shape.height - options.crop.height, columns = image_.shape.width - options.crop.width;
+      if (rows < 0 || columns < 0) {
+        return InvalidArgument("image " + images_->pair(entry_).image + " is " + std::to_string(image_.shape.height) + "x" +
+                               std::to_string(image_.shape.width) + ", expected at least the crop's " + std::to_string(options.crop.height) + "x" +
+                               std::to_string(options.crop.width));
       }
-      const auto below = [](std::uint32_t word, std::int64_t bound) {
-        return static_cast<std::int64_t>((std::uint64_t{word} * static_cast<std::uint64_t>(bound)) >> 32);
-      };
-      part.top = below(words[1], part.height - options.crop.height + 1);
-      part.left = below(words[2], part.width - options.crop.width + 1);
-      part.height = options.crop.height;
-      part.width = options.crop.width;
+      const auto top = static_cast<std::int64_t>(Below(words[1], static_cast<std::uint64_t>(rows + 1)));
+      const auto left = static_cast<std::int64_t>(Below(words[2], static_cast<std::uint64_t>(columns + 1)));
+      for (Image* const image : {&image_, &labels_}) {
+        *image = CutOut(*image, top, mirrors ? columns - left : left, options.crop.height, options.crop.width);
+      }
     }
-    part.mirror = options.mirror && words[0] % 2 == 1;
-    if (!options.crop.is_given() && !part.mirror) return OkStatus();
-    CutOut(part, &image_);
-    CutOut(part, &labels_);
+    if (mirrors) {
+      for (Image* const image : {&image_, &labels_}) Orient(kMirrored, image);
+    }
     return OkStatus();
   }
 

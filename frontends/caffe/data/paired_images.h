@@ -2,12 +2,12 @@
 #ifndef POSEIDON_FRONTENDS_CAFFE_DATA_PAIRED_IMAGES_H_
 #define POSEIDON_FRONTENDS_CAFFE_DATA_PAIRED_IMAGES_H_
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "frontends/caffe/data/epoch_order.h"
 #include "frontends/caffe/data/image_file.h"
+#include "frontends/caffe/data/random_words.h"
 #include "frontends/caffe/data/sample_source.h"
 #include "frontends/caffe/data/transformer.h"
 #include "poseidon/base/result.h"
@@ -22,7 +22,7 @@ struct PairedImagesOptions {
   ImageSize crop;  // at a place drawn for each sample; 0x0: none
   bool mirror = false;  // at random
   EpochDraw shuffle;    // null: the order of the list
-  std::function<RandomWords(std::uint64_t sample)> draw;  // for crop and mirror; pure
+  SampleDraw draw;      // for crop and mirror
 };
 
 // The pairs of a list with lines "IMAGE LABELS", over and over: an image and another one of its size whose grey pixels are the labels of

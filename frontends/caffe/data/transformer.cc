@@ -8,10 +8,9 @@
 namespace poseidon::caffe {
 namespace {
 
-// A whole number in [0, bound) from 32 random bits; the bias is below bound / 2^32.
-std::int64_t Below(std::uint32_t random, std::int64_t bound) {
-  return static_cast<std::int64_t>((std::uint64_t{random} * static_cast<std::uint64_t>(bound)) >>
-                                   32);
+// Where a crop begins on an axis with so many places for it.
+std::int64_t PlaceBelow(std::uint32_t random, std::int64_t places) {
+  return static_cast<std::int64_t>(Below(random, static_cast<std::uint64_t>(places)));
 }
 
 // One row of the output: (pixel - mean) * scale, forwards or backwards.
@@ -83,9 +82,9 @@ void Transformer::Apply(const Sample& sample, const RandomWords& random, T* out)
   const bool mirror = mirror_ && (random[0] & 1) != 0;
   const bool anywhere = phase_ == TRAIN;
   const std::int64_t top =
-      anywhere ? Below(random[1], in.height - height + 1) : (in.height - height) / 2;
+      anywhere ? PlaceBelow(random[1], in.height - height + 1) : (in.height - height) / 2;
   const std::int64_t left =
-      anywhere ? Below(random[2], in.width - width + 1) : (in.width - width) / 2;
+      anywhere ? PlaceBelow(random[2], in.width - width + 1) : (in.width - width) / 2;
   const T scale = static_cast<T>(scale_);
 
   for (std::int64_t c = 0; c < in.channels; ++c) {

@@ -2,21 +2,17 @@
 #ifndef POSEIDON_FRONTENDS_CAFFE_DATA_TRANSFORMER_H_
 #define POSEIDON_FRONTENDS_CAFFE_DATA_TRANSFORMER_H_
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "frontends/caffe/data/image_input.h"
+#include "frontends/caffe/data/random_words.h"
 #include "frontends/caffe/data/sample.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "poseidon/base/result.h"
 
 namespace poseidon::caffe {
-
-// Random bits for one sample. The caller draws them from a counter, so that they depend on the
-// sample alone and not on who reads it or when.
-using RandomWords = std::array<std::uint32_t, 4>;
 
 // The image of mean_file, a BlobProto; nothing where there is none. Refused: mean_value beside it, a file with other
 // numbers than its shape has.

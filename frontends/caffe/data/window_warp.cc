@@ -67,22 +67,10 @@ std::optional<WarpPlace> PlaceOfWindow(const WindowBox& box, const ImageShape& i
   return place;
 }
 
-Image Cut(const Image& image, const WarpPlace& place) {
-  Image part{.shape = {image.shape.channels, place.height, place.width}, .planes = {}};
-  part.planes.reserve(static_cast<std::size_t>(part.shape.count()));
-  for (std::int64_t c = 0; c < image.shape.channels; ++c) {
-    for (std::int64_t y = place.y; y < place.y + place.height; ++y) {
-      const auto row = image.planes.begin() + (c * image.shape.height + y) * image.shape.width + place.x;
-      part.planes.insert(part.planes.end(), row, row + place.width);
-    }
-  }
-  return part;
-}
-
 Status WarpWindow(const Image& image, const WarpPlace& place, std::int64_t crop_size, bool mirror,
                   const WarpedPixels& pixels, float* out) {
   Image scaled;
-  POSEIDON_RETURN_IF_ERROR(Resize(Cut(image, place), place.scaled_height, place.scaled_width, &scaled));
+  POSEIDON_RETURN_IF_ERROR(Resize(CutOut(image, place.y, place.x, place.height, place.width), place.scaled_height, place.scaled_width, &scaled));
   std::fill(out, out + image.shape.channels * crop_size * crop_size, 0.0F);
   const MeanPixels& mean = pixels.mean;
   const bool is_image = mean.shape.height > 1 || mean.shape.width > 1;

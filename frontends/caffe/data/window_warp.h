@@ -31,9 +31,6 @@ struct WarpPlace {
 std::optional<WarpPlace> PlaceOfWindow(const WindowBox& box, const ImageShape& image, const WarpOptions& options,
                                        bool mirror);
 
-// The region of the image that a place names.
-Image Cut(const Image& image, const WarpPlace& place);
-
 // What is done to the pixels of a crop.
 struct WarpedPixels {
   MeanPixels mean;  // a value per channel, or an image, whose centre is taken: at least as large as the crop

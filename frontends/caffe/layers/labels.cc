@@ -27,6 +27,16 @@ Result<ClassView> ViewClasses(const Blob& scores, const Blob& labels, std::int64
   return view;
 }
 
+Result<ClassView> ViewRows(const Blob& rows, const Blob& labels, std::int64_t axis, const at::Tensor& weight) {
+  const auto sizes = rows.data.sizes();
+  const std::int64_t count = CountOf(sizes, 0, std::min(axis, rows.data.dim()));
+  if (CountOf(sizes) != count * weight.size(1) || labels.count() != count) {
+    return InvalidArgument("has bottoms of shape " + ShapeText(sizes) + " and " + ShapeText(labels.data.sizes()) + ", expected " +
+                           std::to_string(weight.size(1)) + " numbers and a label for each row");
+  }
+  return ClassView{.axis = axis, .outer = count, .classes = weight.size(0), .inner = 1};
+}
+
 Result<Labels> ReadLabels(const at::Tensor& labels, const ClassView& view, std::optional<int> ignored,
                           std::optional<std::int64_t>* bad_row) {
   Labels read;

@@ -23,6 +23,10 @@ struct ClassView {
 // The view of `scores` along `axis`; fails when `labels` does not hold one label per row.
 Result<ClassView> ViewClasses(const Blob& scores, const Blob& labels, std::int64_t axis);
 
+// The view of scores over the rows of `weight` [classes, numbers] for rows of numbers, which `rows` has from `axis` on; fails when the
+// numbers are not as many, or `labels` does not hold one label per row.
+Result<ClassView> ViewRows(const Blob& rows, const Blob& labels, std::int64_t axis, const at::Tensor& weight);
+
 // Labels, kept as floating point like everything in Caffe, as indices [outer, 1, inner]. Where the
 // label is `ignored` the index is 0 and `valid` (same shape, of the net's dtype) is 0; elsewhere
 // `valid` is 1. `valid` is undefined when nothing is ignored.

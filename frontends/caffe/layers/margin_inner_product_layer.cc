@@ -55,13 +55,8 @@ class MarginInnerProductLayer final : public Layer {
   }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
+    POSEIDON_ASSIGN_OR_RETURN(view_, ViewRows(*bottom[0], *bottom[1], axis_, weight(0)));
     const auto sizes = bottom[0]->data.sizes();
-    const std::int64_t rows = CountOf(sizes, 0, std::min(axis_, bottom[0]->data.dim()));
-    if (CountOf(sizes) != rows * weight(0).size(1) || bottom[1]->count() != rows) {
-      return InvalidArgument("has bottoms of shape " + ShapeText(sizes) + " and " + ShapeText(bottom[1]->data.sizes()) + ", expected " +
-                             std::to_string(weight(0).size(1)) + " numbers and a label for each row");
-    }
-    view_ = {.axis = axis_, .outer = rows, .classes = weight(0).size(0), .inner = 1};
     Shape shape(sizes.begin(), sizes.begin() + axis_);
     shape.push_back(view_.classes);
     SetShape(top[0], shape, options());

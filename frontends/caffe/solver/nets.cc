@@ -98,14 +98,16 @@ void FindFilesBeside(const std::string& folder, NetParameter* net) {
     if (fs::exists(*path, error) || HasParts(*path)) return;
     if (const std::string beside = (fs::path(folder) / *path).string(); HasParts(beside)) *path = beside;
   };
+  const auto find_list = [&](auto* data) {
+    if (data->has_source()) find(data->mutable_source());
+    if (data->has_root_folder()) find(data->mutable_root_folder());
+  };
   for (LayerParameter& layer : *net->mutable_layer()) {
     if (layer.data_param().has_source()) find_source(layer.mutable_data_param()->mutable_source());
     if (layer.image_data_param().has_source()) find_source(layer.mutable_image_data_param()->mutable_source());
     if (layer.image_data_param().has_root_folder()) find(layer.mutable_image_data_param()->mutable_root_folder());
-    if (layer.dense_image_data_param().has_source()) find(layer.mutable_dense_image_data_param()->mutable_source());
-    if (layer.dense_image_data_param().has_root_folder()) find(layer.mutable_dense_image_data_param()->mutable_root_folder());
-    if (layer.window_data_param().has_source()) find(layer.mutable_window_data_param()->mutable_source());
-    if (layer.window_data_param().has_root_folder()) find(layer.mutable_window_data_param()->mutable_root_folder());
+    if (layer.has_dense_image_data_param()) find_list(layer.mutable_dense_image_data_param());
+    if (layer.has_window_data_param()) find_list(layer.mutable_window_data_param());
     if (layer.window_data_param().has_mean_file()) find(layer.mutable_window_data_param()->mutable_mean_file());
     if (layer.hdf5_data_param().has_source()) find(layer.mutable_hdf5_data_param()->mutable_source());
     if (layer.transform_param().has_mean_file()) {
